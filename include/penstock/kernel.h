@@ -1,0 +1,134 @@
+// Kernels: how they are named, found and launched. One source, two compilers.
+//
+// A `.cu` file goes through g++ (with language/cuda.h) into the program, and, where there is an nvcc, through
+// nvcc into lib<target>_cuda.so, which is opened when a CUDA device is used. Both compile PENSTOCK_KERNEL: under
+// g++ it enters the CPU entry of a kernel into the registry, under nvcc it lists the host stub under the same key.
+// docs/design/0002-two-compilers.md says why. Any host thread may launch; registration runs before main.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+#include "penstock/status.h"
+
+namespace penstock {
+
+class Stream;
+
+struct Dimensions {
+    unsigned x = 1, y = 1, z = 1;
+    constexpr Dimensions() = default;
+    constexpr Dimensions(unsigned x_, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_) {}
+    [[nodiscard]] constexpr uint64_t count() const { return uint64_t{x} * y * z; }
+};
+
+struct LaunchShape {
+    Dimensions grid, block;
+    size_t dynamic_shared_size = 0;  // bytes
+};
+
+// One kernel of the program. Lives as long as the program (or the library that holds it).
+struct KernelEntry {
+    const char* key = nullptr;         // "<target>/<text given to PENSTOCK_KERNEL>"
+    const void* function = nullptr;    // address of the g++ function; also the handle that launch() is given
+    const void* cuda_stub = nullptr;   // nvcc's host stub, once lib<target>_cuda.so is open; null without CUDA
+    KernelEntry* next = nullptr;
+};
+
+// One launch: shape, kernel and its arguments, which the launch owns.
+struct LaunchRequest {
+    LaunchShape shape;
+    const void* function = nullptr;
+    std::shared_ptr<void> arguments;        // the packed arguments
+    void** argument_pointers = nullptr;     // into `arguments`; one for each parameter, in order
+    void (*invoke)(const void* arguments) = nullptr;  // calls the g++ function with them, for one lane
+};
+
+// Enters a kernel into the registry / finds it by address or key (null when unknown).
+void register_kernel(KernelEntry* entry);
+KernelEntry* find_kernel(const void* function);
+KernelEntry* find_kernel_by_key(const char* key);
+
+// Puts the launch behind what is in `stream`. Does not wait. EINVAL: a shape out of the device's limits, a
+// kernel that is not registered. Errors of the kernel itself are returned by Stream::synchronize.
+Status launch_request(Stream& stream, LaunchRequest request);
+
+namespace kernel_arguments {
+
+template <class... Parameters>
+struct Pack {
+    void (*kernel)(Parameters...);
+    std::tuple<std::decay_t<Parameters>...> values;
+    void* pointers[sizeof...(Parameters) == 0 ? 1 : sizeof...(Parameters)];
+};
+
+}  // namespace kernel_arguments
+
+// launch(stream, {grid, block, dynamic_shared_size}, kernel, arguments...): arguments are converted to the
+// kernel's parameter types and copied. Parameters are passed by value and must be trivially copyable.
+template <class... Parameters, class... Arguments>
+Status launch(Stream& stream, const LaunchShape& shape, void (*kernel)(Parameters...), Arguments&&... arguments) {
+    static_assert(sizeof...(Parameters) == sizeof...(Arguments), "as many arguments as the kernel has parameters");
+    static_assert((std::is_trivially_copyable_v<std::decay_t<Parameters>> && ...),
+                  "kernel parameters are copied bytewise");
+    using Packed = kernel_arguments::Pack<Parameters...>;
+    auto packed = std::shared_ptr<Packed>(
+        new Packed{kernel, {static_cast<std::decay_t<Parameters>>(std::forward<Arguments>(arguments))...}, {}});
+    [&]<size_t... I>(std::index_sequence<I...>) {
+        ((packed->pointers[I] = const_cast<void*>(static_cast<const void*>(&std::get<I>(packed->values)))), ...);
+    }(std::index_sequence_for<Parameters...>{});
+    LaunchRequest request;
+    request.shape = shape;
+    request.function = reinterpret_cast<const void*>(kernel);
+    request.argument_pointers = packed->pointers;
+    request.invoke = [](const void* bytes) {
+        const auto* pack = static_cast<const Packed*>(bytes);
+        std::apply(pack->kernel, pack->values);
+    };
+    request.arguments = std::move(packed);
+    return launch_request(stream, std::move(request));
+}
+
+}  // namespace penstock
+
+#define PENSTOCK_KERNEL_JOIN_(a, b) a##b
+#define PENSTOCK_KERNEL_JOIN(a, b) PENSTOCK_KERNEL_JOIN_(a, b)
+
+// PENSTOCK_KERNEL_TARGET is defined by penstock_add_kernels() to the target's name.
+#ifndef PENSTOCK_KERNEL_TARGET
+#define PENSTOCK_KERNEL_TARGET "program"
+#endif
+
+// At namespace scope in a .cu file: forces the instantiation of `kernel<T>` and makes it launchable on every
+// backend. Variadic because template arguments contain commas.
+#ifdef __CUDACC__
+#define PENSTOCK_KERNEL(...)                                                                       \
+    static ::penstock::CudaStub PENSTOCK_KERNEL_JOIN(penstock_stub_, __COUNTER__){                 \
+        PENSTOCK_KERNEL_TARGET "/" #__VA_ARGS__, reinterpret_cast<const void*>(&__VA_ARGS__)};
+namespace penstock {
+// The list of host stubs in one lib<target>_cuda.so; read by the CUDA backend through penstock_cuda_stubs().
+struct CudaStub {
+    const char* key;
+    const void* stub;
+    CudaStub* next;
+    inline static CudaStub* first = nullptr;
+    CudaStub(const char* key_, const void* stub_) : key(key_), stub(stub_), next(first) { first = this; }
+};
+}  // namespace penstock
+#else
+#define PENSTOCK_KERNEL(...)                                                                        \
+    static ::penstock::KernelRegistration PENSTOCK_KERNEL_JOIN(penstock_kernel_, __COUNTER__){      \
+        PENSTOCK_KERNEL_TARGET "/" #__VA_ARGS__, reinterpret_cast<const void*>(&__VA_ARGS__)};
+namespace penstock {
+struct KernelRegistration {
+    KernelEntry entry;
+    KernelRegistration(const char* key, const void* function) : entry{key, function, nullptr, nullptr} {
+        register_kernel(&entry);
+    }
+};
+}  // namespace penstock
+#endif
