@@ -1,0 +1,41 @@
+// A first-in, first-out queue whose memory is taken once. One thread.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "base/check.h"
+
+namespace penstock::base {
+
+template <class T>
+class BoundedQueue {
+public:
+    explicit BoundedQueue(size_t capacity) : slots_(capacity) {}
+
+    [[nodiscard]] size_t size() const { return count_; }
+    [[nodiscard]] size_t capacity() const { return slots_.size(); }
+    [[nodiscard]] bool empty() const { return count_ == 0; }
+
+    // The caller has seen that there is room: whoever feeds the queue bounds what can be in it.
+    void push(const T& value) {
+        PENSTOCK_CHECK(count_ < slots_.size(), "a bounded queue was fed more than its bound");
+        slots_[(first_ + count_) % slots_.size()] = value;
+        ++count_;
+    }
+
+    T pop() {
+        PENSTOCK_CHECK(count_ > 0, "a bounded queue was popped when empty");
+        T value = slots_[first_];
+        first_ = (first_ + 1) % slots_.size();
+        --count_;
+        return value;
+    }
+
+private:
+    std::vector<T> slots_;
+    size_t first_ = 0;  // the oldest
+    size_t count_ = 0;
+};
+
+}  // namespace penstock::base

@@ -1,0 +1,33 @@
+// The one place that asks the system for the time and sleeps by it.
+#include "base/clock.h"
+
+#include <sys/prctl.h>
+#include <time.h>
+
+#include <cerrno>
+
+namespace penstock::base {
+
+namespace {
+constexpr uint64_t kSecond = 1'000'000'000;
+}
+
+uint64_t monotonic_ns() {
+    timespec now{};
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return static_cast<uint64_t>(now.tv_sec) * kSecond + static_cast<uint64_t>(now.tv_nsec);
+}
+
+void sleep_until_ns(uint64_t deadline_ns) {
+    if (monotonic_ns() >= deadline_ns) return;
+    const int slack_ns = prctl(PR_GET_TIMERSLACK);
+    prctl(PR_SET_TIMERSLACK, 1UL);  // 0 would mean "back to the default"
+    timespec deadline{};
+    deadline.tv_sec = static_cast<time_t>(deadline_ns / kSecond);
+    deadline.tv_nsec = static_cast<long>(deadline_ns % kSecond);
+    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &deadline, nullptr) == EINTR) {
+    }
+    if (slack_ns > 0) prctl(PR_SET_TIMERSLACK, static_cast<unsigned long>(slack_ns));
+}
+
+}  // namespace penstock::base

@@ -1,0 +1,23 @@
+// A regular file behind a file descriptor: what posix and uring share. Any thread.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "storage/storage.h"
+
+namespace penstock::storage {
+
+class DescriptorFile final : public File {
+public:
+    static Result<std::shared_ptr<File>> open(const std::string& path, int flags);
+    ~DescriptorFile() override;
+
+    Status stat(Identity* out) const override;
+
+private:
+    DescriptorFile(const Identity& identity, DirectAlignment alignment, int descriptor)
+        : File(identity, alignment, descriptor) {}
+};
+
+}  // namespace penstock::storage

@@ -1,0 +1,87 @@
+// A queue that does its work inside submit(); reap() hands out what is already there. Threads as
+// storage.h says.
+#include "storage/posix.h"
+
+#include <unistd.h>
+
+#include "base/bounded.h"
+#include "storage/descriptor_file.h"
+#include "storage/scatter.h"
+
+namespace penstock::storage {
+
+namespace {
+
+ssize_t read_once(int descriptor, const Scatter::Call& call, uint64_t offset) {
+    const off_t position = static_cast<off_t>(offset);
+    if (call.count == 0) return pread(descriptor, call.base, call.size, position);
+    return preadv(descriptor, call.pieces, static_cast<int>(call.count), position);
+}
+
+Completion read_all(const ReadOperation& operation) {
+    Completion completion{.cookie = operation.cookie};
+    uint64_t size = 0;
+    completion.error = validate(operation, &size);
+    if (completion.error != 0) return completion;
+    const int descriptor = operation.file->descriptor();
+    Scatter scatter(operation.pieces, size);
+    while (!scatter.done()) {
+        const ssize_t got =
+            read_once(descriptor, scatter.next(), operation.offset + completion.bytes);
+        if (got == 0) break;  // end of file
+        if (got < 0) {
+            if (errno == EINTR) continue;
+            completion.error = errno;
+            break;
+        }
+        completion.bytes += static_cast<uint64_t>(got);
+        scatter.advance(static_cast<uint64_t>(got));
+    }
+    return completion;
+}
+
+class PosixQueue final : public Queue {
+public:
+    explicit PosixQueue(uint32_t depth) : Queue(depth), completions_(depth) {}
+
+    size_t submit(std::span<const ReadOperation> operations) override {
+        size_t taken = 0;
+        for (; taken < operations.size() && outstanding() < depth(); ++taken) {
+            completions_.push(read_all(operations[taken]));
+        }
+        return taken;
+    }
+
+    size_t reap(std::span<Completion> out, bool /*wait*/) override {
+        size_t count = 0;
+        for (; count < out.size() && !completions_.empty(); ++count)
+            out[count] = completions_.pop();
+        return count;
+    }
+
+    [[nodiscard]] size_t outstanding() const override { return completions_.size(); }
+
+private:
+    base::BoundedQueue<Completion> completions_;
+};
+
+class PosixStorage final : public Storage {
+public:
+    [[nodiscard]] Kind kind() const override { return Kind::kPosix; }
+    [[nodiscard]] std::string description() const override { return "posix"; }
+
+    Result<std::shared_ptr<File>> open(const std::string& path, int flags) override {
+        return DescriptorFile::open(path, flags);
+    }
+
+    Result<std::unique_ptr<Queue>> make_queue(uint32_t depth) override {
+        if (Status status = check_depth(depth); !status.ok()) return status;
+        return std::unique_ptr<Queue>(std::make_unique<PosixQueue>(depth));
+    }
+};
+
+}  // namespace
+
+std::shared_ptr<Storage> open_posix() { return std::make_shared<PosixStorage>(); }
+
+}  // namespace penstock::storage

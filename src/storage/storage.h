@@ -1,0 +1,165 @@
+// PORT to the bytes of files: open, submit reads, reap completions. One pair of files for each
+// kind.
+//
+// The only room that touches files. It knows no pages and no frames: destinations are plain host
+// memory. A Storage and a File may be used by any thread; a Queue by one thread at a time, so
+// queues need no locks and every worker makes its own.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "penstock/status.h"
+
+namespace penstock::storage {
+
+enum class Kind : uint8_t {
+    kAuto,      // the best one that works here; the Storage made says which it is
+    kPosix,     // preadv on the thread that submits
+    kUring,     // io_uring, one ring a queue
+    kRam,       // named byte arrays held in memory, for tests and studies
+    kThrottle,  // another kind, slowed to stated figures
+};
+
+// Tells whether the bytes behind a name are still those that were read: any difference means they
+// may not be.
+struct Identity {
+    uint64_t device = 0;
+    uint64_t inode = 0;
+    uint64_t generation = 0;  // of the inode number; 0 where the file system does not tell
+    uint64_t size = 0;        // bytes
+    int64_t mtime_ns = 0;     // since 1970, to the file system's own grain (often a 4 ms tick)
+    int64_t ctime_ns = 0;
+
+    friend bool operator==(const Identity&, const Identity&) = default;
+    // The same file, whatever became of its bytes.
+    [[nodiscard]] bool same_file(const Identity& other) const {
+        return device == other.device && inode == other.inode && generation == other.generation;
+    }
+};
+
+// What direct I/O asks of offset and length, and of the address in memory. Both 0: not offered.
+struct DirectAlignment {
+    uint32_t offset = 0;
+    uint32_t memory = 0;
+};
+
+// An open regular file; closed when the last reference goes.
+class File {
+public:
+    virtual ~File() = default;
+    File(const File&) = delete;
+    File& operator=(const File&) = delete;
+
+    // As of the open; stat() tells what is so now.
+    [[nodiscard]] const Identity& identity() const { return identity_; }
+    [[nodiscard]] uint64_t size() const { return identity_.size; }
+    [[nodiscard]] DirectAlignment direct_alignment() const { return direct_alignment_; }
+    // -1 where there is none (kRam).
+    [[nodiscard]] int descriptor() const { return descriptor_; }
+
+    // The open file as it is now, even when its name is gone or stands for another file.
+    virtual Status stat(Identity* out) const = 0;
+
+protected:
+    File(const Identity& identity, DirectAlignment direct_alignment, int descriptor)
+        : identity_(identity), direct_alignment_(direct_alignment), descriptor_(descriptor) {}
+
+private:
+    const Identity identity_;
+    const DirectAlignment direct_alignment_;
+    const int descriptor_;
+};
+
+// Bytes [offset, offset + sum of lengths) of `file`, scattered over `pieces` in order. The file,
+// the array and what it points to must stay until the completion has been reaped; the memory may
+// have been written in part even so where the completion counts fewer bytes.
+struct ReadOperation {
+    File* file = nullptr;  // opened by the Storage that made the queue
+    uint64_t offset = 0;
+    std::span<const iovec> pieces;  // any number, any alignment, lengths may be 0
+    uint64_t cookie = 0;            // handed back
+};
+
+struct Completion {
+    uint64_t cookie = 0;
+    uint64_t bytes =
+        0;          // good bytes from the start; fewer than asked means end of file, or `error`
+    int error = 0;  // 0, or the errno that stopped the read after `bytes`: EIO, EINVAL, EFAULT ...
+};
+
+inline constexpr uint32_t kQueueDepthMax = 4096;
+
+// One thread at a time. The destructor waits for what the kernel still writes.
+class Queue {
+public:
+    virtual ~Queue() = default;
+    Queue(const Queue&) = delete;
+    Queue& operator=(const Queue&) = delete;
+
+    // Takes operations from the front while there is room and returns how many; each of them
+    // completes exactly once, in any order, and every error comes in its completion. May block for
+    // as long as the reads take (kPosix does all its work here). Interrupted and short reads are
+    // continued inside.
+    [[nodiscard]] virtual size_t submit(std::span<const ReadOperation> operations) = 0;
+
+    // Stores at most out.size() completions and returns how many. With `wait` and something
+    // outstanding it blocks until there is at least one.
+    [[nodiscard]] virtual size_t reap(std::span<Completion> out, bool wait) = 0;
+
+    // Taken and not yet reaped; at most depth().
+    [[nodiscard]] virtual size_t outstanding() const = 0;
+    [[nodiscard]] uint32_t depth() const { return depth_; }
+
+protected:
+    explicit Queue(uint32_t depth) : depth_(depth) {}
+
+private:
+    const uint32_t depth_;
+};
+
+class Storage {
+public:
+    virtual ~Storage() = default;
+
+    [[nodiscard]] virtual Kind kind() const = 0;
+    // One line for reports: "posix", "throttle (100 us, 2000 MB/s) over posix".
+    [[nodiscard]] virtual std::string description() const = 0;
+
+    // `flags` as open(2): O_RDONLY; others EINVAL. Never blocks on a FIFO, never opens a device.
+    // EISDIR, ESPIPE (FIFO, socket), ENOTSUP (device) for what is no regular file; else what
+    // open(2) says.
+    [[nodiscard]] virtual Result<std::shared_ptr<File>> open(const std::string& path,
+                                                             int flags) = 0;
+
+    // `depth` from 1 to kQueueDepthMax, else EINVAL. Takes all memory that the queue will use.
+    [[nodiscard]] virtual Result<std::unique_ptr<Queue>> make_queue(uint32_t depth) = 0;
+
+protected:
+    static Status check_depth(uint32_t depth);
+};
+
+struct ThrottleOptions {
+    double latency_us = 0;     // of every operation; those of operations in flight overlap
+    double bandwidth_mbs = 0;  // 10^6 bytes a second, shared by all queues; 0: no cap
+};
+
+struct Options {
+    Kind kind = Kind::kAuto;
+    ThrottleOptions throttle;   // of kThrottle
+    Kind under = Kind::kPosix;  // what kThrottle slows
+};
+
+// kUring: ENOSYS, EPERM ... with the reason when the kernel refuses it; nothing else is taken in
+// its place.
+[[nodiscard]] Result<std::shared_ptr<Storage>> make_storage(const Options& options);
+
+// "auto", "posix", "uring", "ram", "throttle".
+[[nodiscard]] const char* name(Kind kind);
+
+}  // namespace penstock::storage
