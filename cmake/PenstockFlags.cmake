@@ -1,0 +1,34 @@
+# Compiler flags of everything that is built here; nothing of this reaches users of the installed package.
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+if(NOT CMAKE_BUILD_TYPE)
+    set(CMAKE_BUILD_TYPE Release CACHE STRING "Release or Debug" FORCE)
+endif()
+# Asserts stay: NDEBUG is not set. No -march=native: what a CPU offers is asked at run time.
+set(CMAKE_CXX_FLAGS_RELEASE "-O3 -g1")
+
+find_program(PENSTOCK_CCACHE ccache)
+mark_as_advanced(PENSTOCK_CCACHE)
+if(PENSTOCK_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+    set(CMAKE_CXX_COMPILER_LAUNCHER "${PENSTOCK_CCACHE}")
+endif()
+
+add_library(penstock_flags INTERFACE)
+target_compile_options(penstock_flags INTERFACE -Wall -Wextra -Wshadow -fno-omit-frame-pointer
+                       $<$<BOOL:${PENSTOCK_WERROR}>:-Werror>)
+
+if(PENSTOCK_SANITIZE STREQUAL "address")
+    # UBSan without recovery, so that a finding fails the test. vptr needs RTTI of both sides: left out.
+    set(flags -fsanitize=address,undefined -fno-sanitize=vptr -fno-sanitize-recover=undefined)
+elseif(PENSTOCK_SANITIZE STREQUAL "thread")
+    set(flags -fsanitize=thread -Wno-tsan)  # -Wno-tsan: fences are named where they matter
+elseif(PENSTOCK_SANITIZE)
+    message(FATAL_ERROR "PENSTOCK_SANITIZE is '${PENSTOCK_SANITIZE}'; it may be empty, address or thread")
+endif()
+if(PENSTOCK_SANITIZE)
+    add_compile_options(${flags})
+    add_link_options(${flags})
+endif()

@@ -1,0 +1,113 @@
+# penstock_add_kernels(TARGET a.cu ...): kernels of a program or library, for every backend.
+#
+# Each .cu goes through the C++ compiler into TARGET (the CPU backend runs that) and, where an nvcc is found, also
+# through nvcc into lib<TARGET>_cuda.so beside TARGET, which libpenstock opens when a CUDA device is used. TARGET
+# itself never depends on CUDA; no CUDA language is enabled in CMake. Both are installed by
+# penstock_install_kernels(TARGET) or by hand: the library must lie beside the module that holds TARGET, in
+# ../lib of it, or in a folder of PENSTOCK_CUDA_KERNELS. Part of the installed package: it may know nothing of this project's tree.
+#
+# PENSTOCK_CUDA                AUTO (where there is an nvcc), ON (an error without), OFF
+# PENSTOCK_NVCC                the nvcc; default: $CUDACXX, PATH, $CUDA_PATH, /usr/local/cuda
+# PENSTOCK_CUDA_ARCHITECTURES  a list such as 80;90; PTX is added for the highest
+set(PENSTOCK_CUDA AUTO CACHE STRING "Compile kernels with nvcc too: AUTO, ON or OFF")
+set_property(CACHE PENSTOCK_CUDA PROPERTY STRINGS AUTO ON OFF)
+set(PENSTOCK_CUDA_ARCHITECTURES "75;80;86;89;90" CACHE STRING "Architectures that nvcc compiles kernels for")
+find_program(PENSTOCK_NVCC nvcc HINTS "$ENV{CUDACXX}" ENV CUDA_PATH ENV CUDA_HOME PATHS /usr/local/cuda
+             PATH_SUFFIXES bin DOC "nvcc, which compiles kernels for GPUs")
+
+if(PENSTOCK_CUDA STREQUAL "ON" AND NOT PENSTOCK_NVCC)
+    message(FATAL_ERROR "PENSTOCK_CUDA is ON, but no nvcc was found: set PENSTOCK_NVCC to one, or PENSTOCK_CUDA=OFF")
+endif()
+
+# The nvcc arguments that name the architectures: code for each, PTX for the highest.
+function(penstock_cuda_gencode out)
+    set(arguments "")
+    set(highest 0)
+    foreach(architecture IN LISTS PENSTOCK_CUDA_ARCHITECTURES)
+        list(APPEND arguments -gencode "arch=compute_${architecture},code=sm_${architecture}")
+        if(architecture GREATER highest)
+            set(highest ${architecture})
+        endif()
+    endforeach()
+    list(APPEND arguments -gencode "arch=compute_${highest},code=compute_${highest}")
+    set(${out} ${arguments} PARENT_SCOPE)
+endfunction()
+
+function(penstock_add_kernels target)
+    if(NOT TARGET ${target} OR NOT ARGN)
+        message(FATAL_ERROR "penstock_add_kernels(TARGET a.cu ...): an existing target and at least one file")
+    endif()
+    set(sources "")
+    foreach(source IN LISTS ARGN)
+        cmake_path(ABSOLUTE_PATH source BASE_DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}" NORMALIZE)
+        list(APPEND sources "${source}")
+    endforeach()
+    target_sources(${target} PRIVATE ${sources})
+    set_source_files_properties(${sources} TARGET_DIRECTORY ${target} PROPERTIES
+        LANGUAGE CXX COMPILE_OPTIONS "-x;c++;-include;penstock/language/cuda.h;-Wno-unknown-pragmas")
+    target_compile_definitions(${target} PRIVATE PENSTOCK_KERNEL_TARGET="${target}")
+    # libpenstock finds lib<target>_cuda.so through the address of a kernel: its module must be a file of its own.
+    if(NOT PENSTOCK_NVCC OR PENSTOCK_CUDA STREQUAL "OFF")
+        return()
+    endif()
+
+    set(folder "${CMAKE_CURRENT_BINARY_DIR}/${target}_cuda")
+    file(MAKE_DIRECTORY "${folder}")
+    set(door "${folder}/door.cu")
+    file(CONFIGURE OUTPUT "${door}" @ONLY CONTENT [=[
+// What libpenstock asks of lib@target@_cuda.so: the host stubs of its kernels.
+#include "penstock/kernel.h"
+
+extern "C" __attribute__((visibility("default"))) const penstock::CudaStub* penstock_cuda_stubs() {
+    return penstock::CudaStub::first;
+}
+]=])
+    penstock_cuda_gencode(gencode)
+    set(includes "$<TARGET_PROPERTY:${target},INCLUDE_DIRECTORIES>")
+    set(definitions "$<TARGET_PROPERTY:${target},COMPILE_DEFINITIONS>")
+    set(optimise -O3)
+    if(CMAKE_BUILD_TYPE STREQUAL "Debug")
+        set(optimise -O1 -lineinfo)
+    endif()
+    set(objects "")
+    foreach(source IN LISTS sources ITEMS "${door}")
+        cmake_path(GET source STEM LAST_ONLY stem)
+        string(SHA256 hash "${source}")
+        string(SUBSTRING "${hash}" 0 8 hash)
+        set(object "${folder}/${stem}-${hash}.o")
+        add_custom_command(
+            OUTPUT "${object}"
+            COMMAND "${PENSTOCK_NVCC}" -std=c++20 ${optimise} ${gencode} --threads 0 -ccbin "${CMAKE_CXX_COMPILER}"
+                    -Xcompiler -fPIC,-fvisibility=hidden --expt-relaxed-constexpr
+                    "-I$<JOIN:$<FILTER:${includes},EXCLUDE,^/usr/include$>,;-I>"
+                    "$<$<BOOL:${definitions}>:-D$<JOIN:${definitions},;-D>>"
+                    -MD -MF "${object}.d" -MT "${object}" -c "${source}" -o "${object}"
+            DEPENDS "${source}"
+            DEPFILE "${object}.d"
+            COMMENT "nvcc ${stem}.cu for ${target}"
+            COMMAND_EXPAND_LISTS VERBATIM)
+        list(APPEND objects "${object}")
+    endforeach()
+    # Host functions that the .cu files name and the kernels do not need stay unresolved: only the stubs are used.
+    # -Bsymbolic and hidden visibility keep them apart from the g++ functions of the same names in TARGET.
+    set(library "$<TARGET_FILE_DIR:${target}>/lib${target}_cuda.so")
+    set(stamp "${folder}/linked")
+    add_custom_command(
+        OUTPUT "${stamp}"
+        COMMAND "${PENSTOCK_NVCC}" -shared -cudart static -ccbin "${CMAKE_CXX_COMPILER}"
+                -Xlinker -Bsymbolic,--unresolved-symbols=ignore-all,-z,lazy ${objects} -o "${library}"
+        COMMAND "${CMAKE_COMMAND}" -E touch "${stamp}"
+        DEPENDS ${objects}
+        COMMENT "Linking lib${target}_cuda.so"
+        VERBATIM)
+    add_custom_target(${target}_cuda ALL DEPENDS "${stamp}")
+    set_target_properties(${target}_cuda PROPERTIES PENSTOCK_LIBRARY "${library}")
+endfunction()
+
+# Installs lib<TARGET>_cuda.so, if it is built, into DESTINATION, where TARGET is installed too.
+function(penstock_install_kernels target destination)
+    if(TARGET ${target}_cuda)
+        get_target_property(library ${target}_cuda PENSTOCK_LIBRARY)
+        install(FILES "${library}" DESTINATION "${destination}")
+    endif()
+endfunction()

@@ -1,0 +1,120 @@
+# A room of src/ as a CMake target: penstock_room(NAME [TEST_ONLY] DEPENDS rooms...).
+#
+# src/NAME/**.cc            one OBJECT library penstock_room_NAME, part of libpenstock.so (TEST_ONLY: not of it)
+# src/NAME/**_test.cc       one GoogleTest program NAME_test, linked with this room and those below it only, so
+#                           that a room's tests do not wait for rooms above it
+# src/NAME/**_test.cu       kernels of the room's tests: through g++ into NAME_test, through nvcc into
+#                           libNAME_test_cuda.so; NAME_test then links the whole library
+# A room with no .cc yet is passed over. Adding a file needs no edit: the globs are checked at each build.
+find_package(Threads REQUIRED)
+find_package(PkgConfig REQUIRED)
+pkg_check_modules(PENSTOCK_LIBURING REQUIRED IMPORTED_TARGET liburing)
+find_library(PENSTOCK_LIBURING_A liburing.a)
+find_library(PENSTOCK_BOOST_CONTEXT_A libboost_context.a)
+mark_as_advanced(PENSTOCK_LIBURING_A PENSTOCK_BOOST_CONTEXT_A)
+if(NOT PENSTOCK_BOOST_CONTEXT_A)
+    message(FATAL_ERROR "libboost_context.a not found: apt-get install libboost-context-dev")
+endif()
+
+# What libpenstock.so is linked with. Static where there is a static library, so that a wheel carries all it needs.
+add_library(penstock_system INTERFACE)
+target_link_libraries(penstock_system INTERFACE "${PENSTOCK_BOOST_CONTEXT_A}" Threads::Threads ${CMAKE_DL_LIBS})
+if(PENSTOCK_LIBURING_A)
+    target_link_libraries(penstock_system INTERFACE "${PENSTOCK_LIBURING_A}")
+else()
+    target_link_libraries(penstock_system INTERFACE PkgConfig::PENSTOCK_LIBURING)
+endif()
+
+set_property(GLOBAL PROPERTY PENSTOCK_ROOMS "")
+
+function(penstock_room name)
+    cmake_parse_arguments(PARSE_ARGV 1 ROOM "TEST_ONLY" "" "DEPENDS")
+    set(folder "${CMAKE_CURRENT_SOURCE_DIR}/src/${name}")
+    file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${folder}/*.cc")
+    file(GLOB_RECURSE tests CONFIGURE_DEPENDS "${folder}/*_test.cc")
+    file(GLOB_RECURSE apart CONFIGURE_DEPENDS "${folder}/*_fuzz.cc" "${folder}/*_bench.cc")
+    file(GLOB_RECURSE kernels CONFIGURE_DEPENDS "${folder}/*_test.cu")
+    if(tests OR apart)
+        list(REMOVE_ITEM sources ${tests} ${apart})
+    endif()
+
+    set_property(GLOBAL APPEND PROPERTY PENSTOCK_ROOMS ${name})
+    set_property(GLOBAL PROPERTY PENSTOCK_ROOM_${name}_DEPENDS ${ROOM_DEPENDS})
+    set_property(GLOBAL PROPERTY PENSTOCK_ROOM_${name}_TEST_ONLY ${ROOM_TEST_ONLY})
+    set_property(GLOBAL PROPERTY PENSTOCK_ROOM_${name}_TESTS ${tests})
+    set_property(GLOBAL PROPERTY PENSTOCK_ROOM_${name}_KERNELS ${kernels})
+    if(sources)
+        add_library(penstock_room_${name} OBJECT ${sources})
+        target_include_directories(penstock_room_${name} PRIVATE
+                                   "${CMAKE_CURRENT_SOURCE_DIR}/include" "${CMAKE_CURRENT_SOURCE_DIR}/src")
+        target_link_libraries(penstock_room_${name} PRIVATE penstock_flags PkgConfig::PENSTOCK_LIBURING)
+    endif()
+endfunction()
+
+# The object files of all rooms that belong to the shared library.
+function(penstock_library)
+    add_library(penstock SHARED)
+    add_library(penstock::penstock ALIAS penstock)
+    target_include_directories(penstock PUBLIC $<BUILD_INTERFACE:${CMAKE_CURRENT_SOURCE_DIR}/include>
+                                               $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+    target_compile_features(penstock PUBLIC cxx_std_20)
+    target_link_libraries(penstock PRIVATE $<BUILD_INTERFACE:penstock_system>)
+    # Nothing of the static libraries is offered to the program: it may bring its own Boost or liburing.
+    target_link_options(penstock PRIVATE LINKER:--exclude-libs,ALL)
+    set_target_properties(penstock PROPERTIES SOVERSION ${PROJECT_VERSION_MAJOR} VERSION ${PROJECT_VERSION}
+                          LINKER_LANGUAGE CXX)
+    get_property(rooms GLOBAL PROPERTY PENSTOCK_ROOMS)
+    foreach(room IN LISTS rooms)
+        get_property(test_only GLOBAL PROPERTY PENSTOCK_ROOM_${room}_TEST_ONLY)
+        if(TARGET penstock_room_${room} AND NOT test_only)
+            target_sources(penstock PRIVATE $<TARGET_OBJECTS:penstock_room_${room}>)
+        endif()
+    endforeach()
+endfunction()
+
+# A test program: the GoogleTest sources, the library, and the room `testing`.
+function(penstock_test name)
+    find_package(GTest REQUIRED)
+    add_executable(${name} ${ARGN})
+    target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}/include" "${PROJECT_SOURCE_DIR}/src")
+    target_link_libraries(${name} PRIVATE penstock_flags GTest::gmock GTest::gtest GTest::gtest_main)
+    target_compile_definitions(${name} PRIVATE PENSTOCK_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+    add_test(NAME ${name} COMMAND ${name})
+    set_tests_properties(${name} PROPERTIES TIMEOUT 600)
+endfunction()
+
+# A test of the whole library: tests/, and rooms whose tests launch kernels.
+function(penstock_library_test name)
+    penstock_test(${name} ${ARGN})
+    target_link_libraries(${name} PRIVATE penstock)
+    if(TARGET penstock_room_testing)
+        target_sources(${name} PRIVATE $<TARGET_OBJECTS:penstock_room_testing>)
+    endif()
+endfunction()
+
+function(penstock_room_tests)
+    get_property(rooms GLOBAL PROPERTY PENSTOCK_ROOMS)
+    foreach(room IN LISTS rooms)
+        get_property(tests GLOBAL PROPERTY PENSTOCK_ROOM_${room}_TESTS)
+        get_property(kernels GLOBAL PROPERTY PENSTOCK_ROOM_${room}_KERNELS)
+        get_property(below GLOBAL PROPERTY PENSTOCK_ROOM_${room}_DEPENDS)
+        get_property(test_only GLOBAL PROPERTY PENSTOCK_ROOM_${room}_TEST_ONLY)
+        if(NOT tests)
+            continue()
+        endif()
+        if(kernels OR test_only)
+            penstock_library_test(${room}_test ${tests})
+            if(kernels)
+                penstock_add_kernels(${room}_test ${kernels})
+            endif()
+            continue()
+        endif()
+        penstock_test(${room}_test ${tests})
+        target_link_libraries(${room}_test PRIVATE penstock_system)
+        foreach(part IN ITEMS ${room} LISTS below)
+            if(TARGET penstock_room_${part})
+                target_sources(${room}_test PRIVATE $<TARGET_OBJECTS:penstock_room_${part}>)
+            endif()
+        endforeach()
+    endforeach()
+endfunction()

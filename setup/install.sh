@@ -1,0 +1,129 @@
+#!/bin/sh
+# All set-up of a fresh Debian 12 or Ubuntu 24.04: setup/install.sh demo|test
+#
+# demo: the apt packages of setup/packages and a virtual environment .venv with requirements-demo.txt.
+# test: that, the packages for tests, requirements-test.txt, and nvcc from PyPI where the machine has none.
+# Installs only what is missing; as root, with sudo, or, where the packages are all there, as anybody. Under a
+# second when nothing is missing. Safe to run again and again.
+set -eu
+cd "$(dirname "$0")/.."
+purpose=${1:-demo}
+case $purpose in
+    demo) purposes="demo" ;;
+    test) purposes="demo test" ;;
+    *) echo "usage: setup/install.sh demo|test" >&2; exit 2 ;;
+esac
+
+fail() {
+    echo "setup: $*" >&2
+    exit 1
+}
+
+# --- apt packages --------------------------------------------------------------------------------------------
+
+wanted_packages() {
+    for one in $purposes; do
+        sed -n "s/^$one  *//p" setup/packages
+    done
+}
+
+missing_packages() {
+    command -v dpkg-query >/dev/null || return 0
+    wanted=$(wanted_packages)
+    # dpkg-query names only the packages it knows; what it does not name as installed is missing.
+    # shellcheck disable=SC2086
+    installed=$(dpkg-query -W -f '${Package} ${db:Status-Status}\n' $wanted 2>/dev/null | sed -n 's/ installed$//p')
+    for package in $wanted; do
+        echo "$installed" | grep -q -x -F "$package" || printf '%s ' "$package"
+    done
+}
+
+install_packages() {
+    missing=$(missing_packages)
+    [ -n "$missing" ] || return 0
+    command -v apt-get >/dev/null || fail "no apt-get here; install by hand: $missing"
+    as_root=""
+    if [ "$(id -u)" != 0 ]; then
+        command -v sudo >/dev/null && as_root="sudo" ||
+            fail "missing packages, and neither root nor sudo. As root run: apt-get install $missing"
+        # Without a terminal sudo cannot ask for a password.
+        [ -t 0 ] || sudo -n true 2>/dev/null ||
+            fail "missing packages, and sudo wants a password. As root run: apt-get install $missing"
+    fi
+    echo "setup: installing $missing"
+    # A lock that another apt-get holds is waited for. The lists of a fresh machine may be empty or old.
+    apt="$as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=300 -o Acquire::Retries=3"
+    $apt update >/dev/null || echo "setup: apt-get update failed; going on with the lists that are there" >&2
+    # shellcheck disable=SC2086
+    $apt install -y --no-install-recommends $missing >/dev/null ||
+        fail "apt-get could not install: $missing"
+}
+
+# --- Python --------------------------------------------------------------------------------------------------
+
+# A Python from 3.10 on that can make a virtual environment and has the headers that extensions need.
+usable_python() {
+    "$1" - <<'CHECK' 2>/dev/null
+import os, sys, sysconfig
+import ensurepip, venv
+good = sys.version_info >= (3, 10) and os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h"))
+sys.exit(0 if good else 1)
+CHECK
+}
+
+find_python() {
+    for python in ${PENSTOCK_PYTHON:-} python3 /usr/bin/python3 python3.13 python3.12 python3.11 python3.10; do
+        if command -v "$python" >/dev/null && usable_python "$python"; then
+            echo "$python"
+            return 0
+        fi
+    done
+    fail "no Python from 3.10 on with venv and Python.h: apt-get install python3 python3-venv python3-dev"
+}
+
+# Installs the requirement files named; a stamp of their contents makes the second time free.
+install_requirements() {
+    name=$1
+    shift
+    stamp=.venv/penstock-$name.stamp
+    sum=$(cat "$@" | cksum)
+    [ "$(cat "$stamp" 2>/dev/null || true)" = "$sum" ] && return 0
+    echo "setup: Python packages for $name into .venv"
+    arguments=""
+    for file in "$@"; do
+        arguments="$arguments -r $file"
+    done
+    # shellcheck disable=SC2086
+    .venv/bin/python -m pip install -q --disable-pip-version-check $arguments ||
+        fail "pip could not install $* (is PyPI reachable?)"
+    echo "$sum" >"$stamp"
+}
+
+install_python() {
+    if ! .venv/bin/python -c 'import pip' 2>/dev/null; then
+        python=$(find_python)
+        rm -rf .venv
+        "$python" -m venv .venv || fail "$python -m venv .venv failed"
+    fi
+    install_requirements demo setup/requirements-demo.txt
+    case $purposes in *test*) install_requirements test setup/requirements-test.txt ;; esac
+}
+
+# --- CUDA ----------------------------------------------------------------------------------------------------
+
+# nvcc from PyPI into .venv, only to compile: a GPU is not needed and no driver is installed.
+install_cuda() {
+    command -v nvcc >/dev/null && return 0
+    [ -x /usr/local/cuda/bin/nvcc ] && return 0
+    install_requirements cuda setup/requirements-cuda.txt
+    root=$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/nvidia/cu13
+    # The wheels of 13.0 lack the names that nvcc's own profile and its linker look for.
+    ln -sfn lib "$root/lib64"
+    ln -sf libcudart.so.13 "$root/lib/libcudart.so"
+    ln -sfn "$root" .venv/cuda
+    .venv/cuda/bin/nvcc --version >/dev/null || fail "nvcc from PyPI does not run: .venv/cuda/bin/nvcc --version"
+}
+
+install_packages
+install_python
+case $purposes in *test*) install_cuda ;; esac
