@@ -1,0 +1,10 @@
+// The one function qualifier of the headers that both compilers read. Nothing else lives here.
+#pragma once
+
+#ifdef __CUDACC__
+#define PENSTOCK_BOTH __host__ __device__
+#define PENSTOCK_DEVICE __device__
+#else
+#define PENSTOCK_BOTH
+#define PENSTOCK_DEVICE
+#endif

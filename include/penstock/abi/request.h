@@ -1,0 +1,82 @@
+// What a GPU asks of the host, and what the host answers: 32 bytes one way, 8 bytes the other.
+//
+// A request lies in a ring slot in mapped host memory: written by one GPU thread, read by host workers. Word 0
+// carries the lap of the ring and is stored last with release (system scope); the others are relaxed. A
+// completion is one word for each frame, in memory both can read: written by the host only, with release.
+#pragma once
+
+#include <cstdint>
+
+#include "penstock/abi/page_entry.h"
+
+namespace penstock {
+
+enum class RequestKind : uint32_t { kReadPages = 1 };
+
+// A ring slot. Words, bits from the low end:
+//   word 0: lap 8 | kind 8 | file slot 16 | generation 17          (lap: see lap_of)
+//   word 1: lap 8 | page index 56
+//   word 2: lap 8 | frame 28 | page count 12 | spare 16
+//   word 3: lap 8 | team 24 | block id 32                          (for reports and the seed's static map)
+struct alignas(32) RequestSlot {
+    uint64_t words[4];
+};
+static_assert(sizeof(RequestSlot) == 32, "two 16-byte stores");
+
+// Requests for `page_count` pages from `page` on go into as many adjacent frames from `frame` on.
+struct Request {
+    RequestKind kind = RequestKind::kReadPages;
+    uint32_t file_slot = 0;
+    uint32_t generation = 0;  // that the completion words of its frames shall carry
+    PageIndex page = 0;
+    FrameIndex frame = 0;
+    uint32_t page_count = 1;
+    uint32_t team = 0;
+    uint32_t block = 0;
+};
+
+// Non-zero, and different for consecutive laps: a slot of an earlier lap is never taken for this one. 255 laps
+// until it repeats; a worker that read half a slot 255 laps ago fails its claim, since the head has moved.
+PENSTOCK_BOTH constexpr uint64_t lap_of(uint64_t ticket, int ring_shift) {
+    return (ticket >> ring_shift) % 255 + 1;
+}
+
+PENSTOCK_BOTH inline void encode_request(const Request& request, uint64_t lap, uint64_t words[4]) {
+    words[0] = lap | (uint64_t{static_cast<uint32_t>(request.kind)} << 8) |
+               (uint64_t{request.file_slot} << 16) | (uint64_t{request.generation} << 32);
+    words[1] = lap | (request.page << 8);
+    words[2] = lap | (uint64_t{request.frame} << 8) | (uint64_t{request.page_count} << 36);
+    words[3] = lap | (uint64_t{request.team} << 8) | (uint64_t{request.block} << 32);
+}
+
+PENSTOCK_BOTH inline Request decode_request(const uint64_t words[4]) {
+    Request request;
+    request.kind = static_cast<RequestKind>((words[0] >> 8) & 0xff);
+    request.file_slot = static_cast<uint32_t>((words[0] >> 16) & 0xffff);
+    request.generation = static_cast<uint32_t>((words[0] >> 32) & kGenerationMax);
+    request.page = words[1] >> 8;
+    request.frame = static_cast<FrameIndex>((words[2] >> 8) & ((1u << limits::kFrameBits) - 1));
+    request.page_count = static_cast<uint32_t>((words[2] >> 36) & 0xfff);
+    request.team = static_cast<uint32_t>((words[3] >> 8) & 0xffffff);
+    request.block = static_cast<uint32_t>(words[3] >> 32);
+    return request;
+}
+
+// Completion word of a frame: generation 17 | errno 15 | bytes 32. `bytes` is how much of the page the file
+// had; the rest of the frame is zero. It stays valid as long as the frame holds the page.
+using Completion = uint64_t;
+
+PENSTOCK_BOTH constexpr Completion make_completion(uint32_t generation, uint32_t error_number, uint32_t bytes) {
+    return uint64_t{generation} | (uint64_t{error_number} << 17) | (uint64_t{bytes} << 32);
+}
+PENSTOCK_BOTH constexpr uint32_t completion_generation(Completion word) {
+    return static_cast<uint32_t>(word & kGenerationMax);
+}
+PENSTOCK_BOTH constexpr uint32_t completion_error(Completion word) {
+    return static_cast<uint32_t>((word >> 17) & 0x7fff);
+}
+PENSTOCK_BOTH constexpr uint32_t completion_bytes(Completion word) {
+    return static_cast<uint32_t>(word >> 32);
+}
+
+}  // namespace penstock

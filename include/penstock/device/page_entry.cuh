@@ -1,0 +1,94 @@
+// The protocol of one page entry (abi/page_entry.h): every transition of the state machine, and nothing else.
+//
+// Templates over the word policy (device/atomic.cuh), so that GPU threads, the CPU backend, the host's stand-in
+// and the weak-memory explorer run the same lines. Any thread may call; nothing here waits.
+//
+// Invariants:
+//   1. Strangers may add and drop pins in any state, so no transition overwrites the pin bits.
+//   2. A frame leaves its page (evict) only at zero pins: who holds a pin and saw VALID may read the frame.
+//   3. At most one entry names a frame in FETCHING, VALID or FAILED.
+//   4. An entry in FETCHING becomes VALID or FAILED by whoever sees its completion word first.
+#pragma once
+
+#include "penstock/abi/orders.h"
+#include "penstock/abi/page_entry.h"
+#include "penstock/abi/request.h"
+
+namespace penstock::device {
+
+// Adds a pin; the entry as it was, with the new pin counted.
+template <class Words>
+PENSTOCK_BOTH uint64_t pin(typename Words::Word& entry) {
+    return Words::fetch_add(entry, kPinUnit, site::kPin) + kPinUnit;
+}
+
+template <class Words>
+PENSTOCK_BOTH void unpin(typename Words::Word& entry) {
+    Words::fetch_sub(entry, kPinUnit, site::kUnpin);
+}
+
+// EMPTY -> FETCHING, with a frame that the caller owns. False: somebody else was first; `seen` is what is there.
+template <class Words>
+PENSTOCK_BOTH bool claim(typename Words::Word& entry, uint64_t& seen, FrameIndex frame, uint32_t generation) {
+    while (state_of(seen) == PageState::kEmpty) {
+        const uint64_t fetching = make_entry(PageState::kFetching, frame, generation, seen);
+        if (Words::compare_exchange(entry, seen, fetching, site::kRelaxed)) {
+            seen = fetching;
+            return true;
+        }
+    }
+    return false;
+}
+
+// FAILED -> FETCHING: a page whose read failed is asked for again, into the frame it has.
+template <class Words>
+PENSTOCK_BOTH bool claim_again(typename Words::Word& entry, uint64_t& seen) {
+    while (state_of(seen) == PageState::kFailed) {
+        const uint32_t generation = (generation_of(seen) + 1) & kGenerationMax;
+        const uint64_t fetching = make_entry(PageState::kFetching, frame_of(seen), generation, seen);
+        if (Words::compare_exchange(entry, seen, fetching, site::kRelaxed)) {
+            seen = fetching;
+            return true;
+        }
+    }
+    return false;
+}
+
+// FETCHING -> VALID or FAILED, once `completion` (read with completion_acquire) is that of this fill. Returns
+// the newest entry; it is still FETCHING only if the completion is an older one.
+template <class Words>
+PENSTOCK_BOTH uint64_t publish(typename Words::Word& entry, uint64_t seen, Completion completion) {
+    while (state_of(seen) == PageState::kFetching && generation_of(seen) == completion_generation(completion)) {
+        const PageState state = completion_error(completion) == 0 ? PageState::kValid : PageState::kFailed;
+        const uint64_t published = (seen & ~kStateMask) | static_cast<uint64_t>(state);
+        if (Words::compare_exchange(entry, seen, published, site::kPublish)) return published;
+    }
+    return seen;
+}
+
+// VALID or FAILED -> EMPTY if nobody holds it, it is clean and it still lies in `frame`, which the caller owns
+// from then on.
+template <class Words>
+PENSTOCK_BOTH bool evict(typename Words::Word& entry, uint64_t seen, FrameIndex frame) {
+    for (;;) {
+        const PageState state = state_of(seen);
+        if (state != PageState::kValid && state != PageState::kFailed) return false;
+        if (frame_of(seen) != frame || (seen & (kPinMask | kDirtyBit)) != 0) return false;
+        if (Words::compare_exchange(entry, seen, 0, site::kEvict)) return true;
+    }
+}
+
+// EMPTY without pins -> RETIRED: nobody gets hold of this entry until it is restored.
+template <class Words>
+PENSTOCK_BOTH bool retire(typename Words::Word& entry) {
+    uint64_t seen = 0;
+    return Words::compare_exchange(entry, seen, static_cast<uint64_t>(PageState::kRetired), site::kRelaxed);
+}
+
+// RETIRED -> EMPTY; pins that came meanwhile are kept.
+template <class Words>
+PENSTOCK_BOTH void restore(typename Words::Word& entry) {
+    Words::fetch_and(entry, ~kStateMask, site::kRestore);
+}
+
+}  // namespace penstock::device

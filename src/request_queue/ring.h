@@ -1,0 +1,45 @@
+// Host end of the GPU<->host request queue: a run of ready requests, copied out and then claimed.
+//
+// Any number of workers; the head is theirs alone (host memory). A template over the word policies so that the
+// weak-memory explorer runs the same lines; device/request_queue.cuh is the other half.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+
+#include "penstock/abi/orders.h"
+#include "penstock/abi/request.h"
+
+namespace penstock::request_queue {
+
+// Copies up to `max` requests that are ready into `out` and takes them: returns how many. 0: nothing is ready.
+// Copy first, claim second: a slot is written again only after a later ticket completed, which no worker could
+// have claimed before this one was; so what is copied before a successful claim is whole. `share` workers
+// divide what is ready, but no worker takes fewer than `least` (neighbours merge into one read).
+template <class SlotWords, class HeadWords>
+size_t drain(typename HeadWords::Word& head, typename SlotWords::Word* slots, int ring_shift, Request* out,
+             size_t max, size_t share = 1, size_t least = 1) {
+    uint64_t first = HeadWords::load(head, site::kRelaxed);
+    for (;;) {
+        size_t ready = 0;
+        while (ready < max) {
+            const uint64_t ticket = first + ready;
+            typename SlotWords::Word* slot = slots + 4 * (ticket & ((1ull << ring_shift) - 1));
+            uint64_t words[4];
+            words[0] = SlotWords::load(slot[0], site::kDrain);
+            if ((words[0] & 0xff) != lap_of(ticket, ring_shift)) break;
+            for (int i = 1; i < 4; ++i) words[i] = SlotWords::load(slot[i], site::kRelaxed);
+            out[ready++] = decode_request(words);
+        }
+        const size_t take = std::min(ready, std::max(least, (ready + share - 1) / share));
+        if (take == 0) {
+            const uint64_t now = HeadWords::load(head, site::kRelaxed);
+            if (now == first) return 0;
+            first = now;
+            continue;
+        }
+        if (HeadWords::compare_exchange(head, first, first + take, site::kClaimRun)) return take;
+    }
+}
+
+}  // namespace penstock::request_queue
