@@ -2,6 +2,9 @@
 #include "storage/storage.h"
 
 #include "storage/posix.h"
+#include "storage/ram.h"
+#include "storage/throttle.h"
+#include "storage/uring.h"
 
 namespace penstock::storage {
 
@@ -28,12 +31,25 @@ const char* name(Kind kind) {
 
 Result<std::shared_ptr<Storage>> make_storage(const Options& options) {
     switch (options.kind) {
-        case Kind::kAuto:
+        case Kind::kAuto:  // posix is the faster one wherever the bytes are cached
         case Kind::kPosix:
             return open_posix();
-        default:
-            return Status{ENOTSUP, "make_storage", "this kind of storage is not built"};
+        case Kind::kUring:
+            return open_uring();
+        case Kind::kRam:
+            return std::shared_ptr<Storage>(std::make_shared<RamStorage>());
+        case Kind::kThrottle: {
+            if (options.under == Kind::kThrottle) {
+                return Status{EINVAL, "make_storage", "a throttle slows another kind of storage"};
+            }
+            Options under = options;
+            under.kind = options.under;
+            Result<std::shared_ptr<Storage>> slowed = make_storage(under);
+            if (!slowed.ok()) return slowed;
+            return open_throttle(std::move(slowed.value()), options.throttle);
+        }
     }
+    return Status{EINVAL, "make_storage", "no such kind of storage"};
 }
 
 }  // namespace penstock::storage

@@ -1,0 +1,211 @@
+// Each array lies in a mapping of its own, so that it starts on a page, grows without a copy and
+// may be sparse.
+#include "storage/ram.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+
+#include <cstring>
+#include <shared_mutex>
+
+#include "base/bounded.h"
+#include "base/units.h"
+#include "storage/scatter.h"
+
+namespace penstock::storage {
+
+class RamBytes {
+public:
+    explicit RamBytes(uint64_t inode) { identity_.inode = inode; }
+    ~RamBytes() {
+        if (capacity_ > 0) munmap(base_, capacity_);
+    }
+    RamBytes(const RamBytes&) = delete;
+    RamBytes& operator=(const RamBytes&) = delete;
+
+    Identity identity() const {
+        std::shared_lock lock(mutex_);
+        return identity_;
+    }
+
+    Status resize(uint64_t size) {
+        std::unique_lock lock(mutex_);
+        touch();
+        return set_size(size);
+    }
+
+    Status write(uint64_t offset, std::span<const std::byte> bytes) {
+        std::unique_lock lock(mutex_);
+        touch();
+        if (bytes.empty()) return {};
+        if (offset > INT64_MAX - bytes.size()) return {EFBIG, "write", "the end lies beyond off_t"};
+        const uint64_t end = offset + bytes.size();
+        if (end > identity_.size) {
+            if (Status status = set_size(end); !status.ok()) return status;
+        }
+        std::memcpy(base_ + offset, bytes.data(), bytes.size());
+        return {};
+    }
+
+    // As many bytes as there are; returns their count.
+    uint64_t read(uint64_t offset, std::span<const iovec> pieces) const {
+        std::shared_lock lock(mutex_);
+        uint64_t count = 0;
+        for (const iovec& piece : pieces) {
+            if (offset + count >= identity_.size) break;
+            const uint64_t size =
+                std::min<uint64_t>(piece.iov_len, identity_.size - (offset + count));
+            if (size > 0) std::memcpy(piece.iov_base, base_ + offset + count, size);
+            count += size;
+        }
+        return count;
+    }
+
+private:
+    static constexpr uint64_t kGrain = 2 * base::kMiB;  // capacity grows in steps of this
+
+    // Under the lock. Not the time, but a count: no two states of a file look alike.
+    void touch() {
+        ++identity_.mtime_ns;
+        ++identity_.ctime_ns;
+    }
+
+    // Under the lock. Bytes beyond the size are always zero, so growing within the capacity is
+    // free.
+    Status set_size(uint64_t size) {
+        constexpr Status kFull{ENOMEM, "mmap", "no address space for a file in memory"};
+        if (size > capacity_) {
+            if (size > INT64_MAX - kGrain) return kFull;
+            const uint64_t capacity = base::align_up(size, kGrain);
+            void* base = capacity_ == 0 ? mmap(nullptr, capacity, PROT_READ | PROT_WRITE,
+                                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)
+                                        : mremap(base_, capacity_, capacity, MREMAP_MAYMOVE);
+            if (base == MAP_FAILED) return kFull;
+            base_ = static_cast<std::byte*>(base);
+            capacity_ = capacity;
+        } else if (size < identity_.size) {
+            clear(size, identity_.size);
+        }
+        identity_.size = size;
+        return {};
+    }
+
+    // Whole pages are given back rather than written: a sparse file stays sparse.
+    void clear(uint64_t begin, uint64_t end) {
+        constexpr uint64_t kPage = 4096;
+        const uint64_t whole = std::min(base::align_up(begin, kPage), end);
+        std::memset(base_ + begin, 0, whole - begin);
+        if (whole < end) madvise(base_ + whole, base::align_up(end, kPage) - whole, MADV_DONTNEED);
+    }
+
+    mutable std::shared_mutex mutex_;  // guards all below
+    std::byte* base_ = nullptr;
+    uint64_t capacity_ = 0;
+    Identity identity_;
+};
+
+namespace {
+
+class RamFile final : public File {
+public:
+    explicit RamFile(std::shared_ptr<RamBytes> bytes)
+        : File(bytes->identity(), {}, -1), bytes_(std::move(bytes)) {}
+
+    Status stat(Identity* out) const override {
+        *out = bytes_->identity();
+        return {};
+    }
+
+    [[nodiscard]] const RamBytes& bytes() const { return *bytes_; }
+
+private:
+    const std::shared_ptr<RamBytes> bytes_;
+};
+
+Completion read_all(const ReadOperation& operation) {
+    Completion completion{.cookie = operation.cookie};
+    uint64_t size = 0;
+    completion.error = validate(operation, &size);
+    if (completion.error != 0) return completion;
+    const auto* file = dynamic_cast<const RamFile*>(operation.file);
+    if (file == nullptr) {
+        completion.error = EBADF;  // of another storage
+    } else {
+        completion.bytes = file->bytes().read(operation.offset, operation.pieces);
+    }
+    return completion;
+}
+
+class RamQueue final : public Queue {
+public:
+    explicit RamQueue(uint32_t depth) : Queue(depth), completions_(depth) {}
+
+    size_t submit(std::span<const ReadOperation> operations) override {
+        size_t taken = 0;
+        for (; taken < operations.size() && outstanding() < depth(); ++taken) {
+            completions_.push(read_all(operations[taken]));
+        }
+        return taken;
+    }
+
+    size_t reap(std::span<Completion> out, bool /*wait*/) override {
+        size_t count = 0;
+        for (; count < out.size() && !completions_.empty(); ++count)
+            out[count] = completions_.pop();
+        return count;
+    }
+
+    [[nodiscard]] size_t outstanding() const override { return completions_.size(); }
+
+private:
+    base::BoundedQueue<Completion> completions_;
+};
+
+constexpr Status kMissing{ENOENT, "open", "no file of this name is held in memory"};
+
+}  // namespace
+
+std::shared_ptr<RamBytes> RamStorage::find(const std::string& name) {
+    std::lock_guard lock(mutex_);
+    const auto found = names_.find(name);
+    return found == names_.end() ? nullptr : found->second;
+}
+
+Result<std::shared_ptr<File>> RamStorage::open(const std::string& name, int flags) {
+    if (flags != O_RDONLY) return Status{EINVAL, "open", "files are opened for reading only"};
+    std::shared_ptr<RamBytes> bytes = find(name);
+    if (bytes == nullptr) return kMissing;
+    return std::shared_ptr<File>(std::make_shared<RamFile>(std::move(bytes)));
+}
+
+Result<std::unique_ptr<Queue>> RamStorage::make_queue(uint32_t depth) {
+    if (Status status = check_depth(depth); !status.ok()) return status;
+    return std::unique_ptr<Queue>(std::make_unique<RamQueue>(depth));
+}
+
+Status RamStorage::create(const std::string& name, uint64_t size) {
+    std::lock_guard lock(mutex_);
+    if (names_.contains(name)) return {EEXIST, "create", "a file of this name is held in memory"};
+    auto bytes = std::make_shared<RamBytes>(++inode_last_);
+    if (Status status = bytes->resize(size); !status.ok()) return status;
+    names_.emplace(name, std::move(bytes));
+    return {};
+}
+
+Status RamStorage::resize(const std::string& name, uint64_t size) {
+    const std::shared_ptr<RamBytes> bytes = find(name);
+    return bytes == nullptr ? kMissing : bytes->resize(size);
+}
+
+Status RamStorage::write(const std::string& name, uint64_t offset,
+                         std::span<const std::byte> bytes) {
+    const std::shared_ptr<RamBytes> found = find(name);
+    return found == nullptr ? kMissing : found->write(offset, bytes);
+}
+
+Status RamStorage::remove(const std::string& name) {
+    std::lock_guard lock(mutex_);
+    return names_.erase(name) == 0 ? kMissing : Status{};
+}
+
+}  // namespace penstock::storage
