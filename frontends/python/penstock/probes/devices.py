@@ -1,0 +1,110 @@
+"""Devices: the permits of the CPU backend, and what the CUDA driver says when it is there."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from penstock.probes.finding import LIMITED, MISSING, OK, Finding, size_text
+
+_CAPABILITY_MAJOR = 75
+_CAPABILITY_MINOR = 76
+_DRIVER_VERSION = 13000  # what kernels built with nvcc 13.0 need
+_CAPABILITY = (7, 5)  # the oldest architecture that kernels are compiled for
+
+_COST = "kernels run on the CPU backend: the same results, at the speed of the CPUs"
+
+
+@dataclass(frozen=True)
+class Cuda:
+    """What the driver told: a line for each usable device, or the reason why there is none."""
+
+    devices: tuple[str, ...]
+    why_none: str
+    remedy: str
+    driver_version: int = 0
+
+
+def _error_text(driver: ctypes.CDLL, code: int) -> str:
+    text = ctypes.c_char_p()
+    driver.cuGetErrorString(code, ctypes.byref(text))
+    return text.value.decode() if text.value else f"error {code}"
+
+
+def _device_line(driver: ctypes.CDLL, ordinal: int) -> str:
+    name = ctypes.create_string_buffer(128)
+    size = ctypes.c_size_t()
+    major, minor = ctypes.c_int(), ctypes.c_int()
+    driver.cuDeviceGetName(name, len(name), ordinal)
+    driver.cuDeviceTotalMem_v2(ctypes.byref(size), ordinal)
+    driver.cuDeviceGetAttribute(ctypes.byref(major), _CAPABILITY_MAJOR, ordinal)
+    driver.cuDeviceGetAttribute(ctypes.byref(minor), _CAPABILITY_MINOR, ordinal)
+    line = f"cuda:{ordinal} {name.value.decode()}, {size_text(size.value)}"
+    line += f", sm_{major.value}{minor.value}"
+    if (major.value, minor.value) < _CAPABILITY:
+        line += " (too old: kernels are compiled from sm_75 on)"
+    return line
+
+
+def cuda() -> Cuda:
+    """Ask the driver; no device is opened."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        if os.path.exists("/dev/nvidiactl"):
+            remedy = "mount the driver's libraries too (docker run --gpus all)"
+            return Cuda((), "an NVIDIA device is there, but libcuda.so.1 is not", remedy)
+        return Cuda(
+            (), "no NVIDIA driver (libcuda.so.1 is not there)", "a machine with an NVIDIA GPU"
+        )
+    code = driver.cuInit(0)
+    if code != 0:
+        remedy = "look at nvidia-smi; in a container: docker run --gpus all"
+        return Cuda((), f"cuInit: {_error_text(driver, code)}", remedy)
+    version, count = ctypes.c_int(), ctypes.c_int()
+    driver.cuDriverGetVersion(ctypes.byref(version))
+    driver.cuDeviceGetCount(ctypes.byref(count))
+    devices = tuple(_device_line(driver, ordinal) for ordinal in range(count.value))
+    if not devices:
+        return Cuda(
+            (), "the driver lists no device", "set CUDA_VISIBLE_DEVICES to one", version.value
+        )
+    return Cuda(devices, "", "", version.value)
+
+
+def permits() -> int:
+    """How many blocks the CPU backend runs at once by default."""
+    return len(os.sched_getaffinity(0))
+
+
+def findings(found: Cuda) -> Iterator[Finding]:
+    """The devices as findings."""
+    yield Finding("devices", "cpu", OK, f"cpu:{permits()}, {permits()} blocks at once")
+    if not found.devices:
+        yield Finding("devices", "cuda", MISSING, found.why_none, _COST, found.remedy)
+        return
+    for line in found.devices:
+        name, _, rest = line.partition(" ")
+        yield Finding("devices", name, OK, rest)
+    if found.driver_version < _DRIVER_VERSION:
+        major, minor = found.driver_version // 1000, found.driver_version % 1000 // 10
+        yield Finding(
+            "devices",
+            "cuda driver",
+            LIMITED,
+            f"for CUDA {major}.{minor}",
+            "kernels compiled by nvcc 13 do not load",
+            "a driver from 580 on, or build with the nvcc of that CUDA",
+        )
+
+
+def picked(found: Cuda) -> tuple[str, str]:
+    """The device that `auto` picks, and why."""
+    asked = os.environ.get("PENSTOCK_DEVICE", "auto")
+    if asked not in ("", "auto"):
+        return asked, f"PENSTOCK_DEVICE={asked} says so"
+    if found.devices:
+        return "cuda:0", f"a GPU is there: {found.devices[0]}"
+    return "cpu", found.why_none
