@@ -151,8 +151,8 @@ struct ThrottleOptions {
 
 struct Options {
     Kind kind = Kind::kAuto;
-    ThrottleOptions throttle;   // of kThrottle
-    Kind under = Kind::kPosix;  // what kThrottle slows
+    ThrottleOptions throttle = {};  // of kThrottle
+    Kind under = Kind::kPosix;      // what kThrottle slows
 };
 
 // kUring: ENOSYS, EPERM ... with the reason when the kernel refuses it; nothing else is taken in
