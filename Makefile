@@ -1,5 +1,5 @@
-# Thin: each target says in `make help` what it does; the work is CMake's, setup/'s and tests/run.sh's.
-# `make demo` and `make test` do all set-up on a fresh Debian 12 or Ubuntu 24.04.
+# Thin: each target says in `make help` what it does; the work is CMake's, setup/'s and
+# tests/run.sh's. `make demo` and `make test` do all set-up on a fresh Debian 12 or Ubuntu 24.04.
 
 JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local

@@ -1,4 +1,5 @@
-# Compiler flags of everything that is built here; nothing of this reaches users of the installed package.
+# Compiler flags of everything that is built here; nothing of this reaches users of the installed
+# package.
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
@@ -21,12 +22,13 @@ target_compile_options(penstock_flags INTERFACE -Wall -Wextra -Wshadow -fno-omit
                        $<$<BOOL:${PENSTOCK_WERROR}>:-Werror>)
 
 if(PENSTOCK_SANITIZE STREQUAL "address")
-    # UBSan without recovery, so that a finding fails the test. vptr needs RTTI of both sides: left out.
+    # UBSan without recovery, so that a finding fails the test. vptr needs RTTI of both sides: left
+    # out.
     set(flags -fsanitize=address,undefined -fno-sanitize=vptr -fno-sanitize-recover=undefined)
 elseif(PENSTOCK_SANITIZE STREQUAL "thread")
     set(flags -fsanitize=thread -Wno-tsan)  # -Wno-tsan: fences are named where they matter
 elseif(PENSTOCK_SANITIZE)
-    message(FATAL_ERROR "PENSTOCK_SANITIZE is '${PENSTOCK_SANITIZE}'; it may be empty, address or thread")
+    message(FATAL_ERROR "PENSTOCK_SANITIZE is '${PENSTOCK_SANITIZE}'; address, thread or empty")
 endif()
 if(PENSTOCK_SANITIZE)
     add_compile_options(${flags})

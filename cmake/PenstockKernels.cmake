@@ -1,22 +1,27 @@
 # penstock_add_kernels(TARGET a.cu ...): kernels of a program or library, for every backend.
 #
-# Each .cu goes through the C++ compiler into TARGET (the CPU backend runs that) and, where an nvcc is found, also
-# through nvcc into lib<TARGET>_cuda.so beside TARGET, which libpenstock opens when a CUDA device is used. TARGET
-# itself never depends on CUDA; no CUDA language is enabled in CMake. Both are installed by
-# penstock_install_kernels(TARGET) or by hand: the library must lie beside the module that holds TARGET, in
-# ../lib of it, or in a folder of PENSTOCK_CUDA_KERNELS. Part of the installed package: it may know nothing of this project's tree.
+# Each .cu goes through the C++ compiler into TARGET (the CPU backend runs that) and, where an nvcc
+# is found, also through nvcc into lib<TARGET>_cuda.so beside TARGET, which libpenstock opens when a
+# CUDA device is used. TARGET itself never depends on CUDA; no CUDA language is enabled in CMake.
+# penstock_install_kernels(TARGET FOLDER) installs it: it must lie beside the module that holds
+# TARGET, or in a folder of the environment variable PENSTOCK_CUDA_KERNELS. This file is part of the
+# installed package and knows nothing of the project's tree.
 #
 # PENSTOCK_CUDA                AUTO (where there is an nvcc), ON (an error without), OFF
 # PENSTOCK_NVCC                the nvcc; default: $CUDACXX, PATH, $CUDA_PATH, /usr/local/cuda
 # PENSTOCK_CUDA_ARCHITECTURES  a list such as 80;90; PTX is added for the highest
 set(PENSTOCK_CUDA AUTO CACHE STRING "Compile kernels with nvcc too: AUTO, ON or OFF")
 set_property(CACHE PENSTOCK_CUDA PROPERTY STRINGS AUTO ON OFF)
-set(PENSTOCK_CUDA_ARCHITECTURES "75;80;86;89;90" CACHE STRING "Architectures that nvcc compiles kernels for")
-find_program(PENSTOCK_NVCC nvcc HINTS "$ENV{CUDACXX}" ENV CUDA_PATH ENV CUDA_HOME PATHS /usr/local/cuda
+set(PENSTOCK_CUDA_ARCHITECTURES "75;80;86;89;90" CACHE STRING
+    "Architectures that nvcc compiles kernels for")
+if(DEFINED ENV{CUDACXX})
+    set(PENSTOCK_NVCC "$ENV{CUDACXX}" CACHE FILEPATH "nvcc, which compiles kernels for GPUs")
+endif()
+find_program(PENSTOCK_NVCC nvcc HINTS ENV CUDA_PATH ENV CUDA_HOME PATHS /usr/local/cuda
              PATH_SUFFIXES bin DOC "nvcc, which compiles kernels for GPUs")
 
 if(PENSTOCK_CUDA STREQUAL "ON" AND NOT PENSTOCK_NVCC)
-    message(FATAL_ERROR "PENSTOCK_CUDA is ON, but no nvcc was found: set PENSTOCK_NVCC to one, or PENSTOCK_CUDA=OFF")
+    message(FATAL_ERROR "PENSTOCK_CUDA is ON, but no nvcc was found: set PENSTOCK_NVCC")
 endif()
 
 # The nvcc arguments that name the architectures: code for each, PTX for the highest.
@@ -35,7 +40,7 @@ endfunction()
 
 function(penstock_add_kernels target)
     if(NOT TARGET ${target} OR NOT ARGN)
-        message(FATAL_ERROR "penstock_add_kernels(TARGET a.cu ...): an existing target and at least one file")
+        message(FATAL_ERROR "penstock_add_kernels(TARGET a.cu ...): needs a target and files")
     endif()
     set(sources "")
     foreach(source IN LISTS ARGN)
@@ -44,24 +49,16 @@ function(penstock_add_kernels target)
     endforeach()
     target_sources(${target} PRIVATE ${sources})
     set_source_files_properties(${sources} TARGET_DIRECTORY ${target} PROPERTIES
-        LANGUAGE CXX COMPILE_OPTIONS "-x;c++;-include;penstock/language/cuda.h;-Wno-unknown-pragmas")
+        LANGUAGE CXX
+        COMPILE_OPTIONS "-x;c++;-include;penstock/language/cuda.h;-Wno-unknown-pragmas")
     target_compile_definitions(${target} PRIVATE PENSTOCK_KERNEL_TARGET="${target}")
-    # libpenstock finds lib<target>_cuda.so through the address of a kernel: its module must be a file of its own.
     if(NOT PENSTOCK_NVCC OR PENSTOCK_CUDA STREQUAL "OFF")
         return()
     endif()
 
     set(folder "${CMAKE_CURRENT_BINARY_DIR}/${target}_cuda")
     file(MAKE_DIRECTORY "${folder}")
-    set(door "${folder}/door.cu")
-    file(CONFIGURE OUTPUT "${door}" @ONLY CONTENT [=[
-// What libpenstock asks of lib@target@_cuda.so: the host stubs of its kernels.
-#include "penstock/kernel.h"
-
-extern "C" __attribute__((visibility("default"))) const penstock::CudaStub* penstock_cuda_stubs() {
-    return penstock::CudaStub::first;
-}
-]=])
+    set(door "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/PenstockCudaLibrary.cu")
     penstock_cuda_gencode(gencode)
     set(includes "$<TARGET_PROPERTY:${target},INCLUDE_DIRECTORIES>")
     set(definitions "$<TARGET_PROPERTY:${target},COMPILE_DEFINITIONS>")
@@ -75,10 +72,15 @@ extern "C" __attribute__((visibility("default"))) const penstock::CudaStub* pens
         string(SHA256 hash "${source}")
         string(SUBSTRING "${hash}" 0 8 hash)
         set(object "${folder}/${stem}-${hash}.o")
+        set(architectures ${gencode})
+        if(source STREQUAL "${door}")  # host code only
+            set(architectures "")
+        endif()
         add_custom_command(
             OUTPUT "${object}"
-            COMMAND "${PENSTOCK_NVCC}" -std=c++20 ${optimise} ${gencode} --threads 0 -ccbin "${CMAKE_CXX_COMPILER}"
-                    -Xcompiler -fPIC,-fvisibility=hidden --expt-relaxed-constexpr
+            COMMAND "${PENSTOCK_NVCC}" -std=c++20 ${optimise} ${architectures} --threads 0
+                    -ccbin "${CMAKE_CXX_COMPILER}" -Xcompiler -fPIC,-fvisibility=hidden
+                    --expt-relaxed-constexpr
                     "-I$<JOIN:$<FILTER:${includes},EXCLUDE,^/usr/include$>,;-I>"
                     "$<$<BOOL:${definitions}>:-D$<JOIN:${definitions},;-D>>"
                     -MD -MF "${object}.d" -MT "${object}" -c "${source}" -o "${object}"
@@ -88,14 +90,16 @@ extern "C" __attribute__((visibility("default"))) const penstock::CudaStub* pens
             COMMAND_EXPAND_LISTS VERBATIM)
         list(APPEND objects "${object}")
     endforeach()
-    # Host functions that the .cu files name and the kernels do not need stay unresolved: only the stubs are used.
-    # -Bsymbolic and hidden visibility keep them apart from the g++ functions of the same names in TARGET.
+    # Host functions that the .cu files name and the kernels do not need stay unresolved: only the
+    # stubs are used. -Bsymbolic and hidden visibility keep them apart from the g++ functions of the
+    # same names in TARGET.
     set(library "$<TARGET_FILE_DIR:${target}>/lib${target}_cuda.so")
     set(stamp "${folder}/linked")
     add_custom_command(
         OUTPUT "${stamp}"
         COMMAND "${PENSTOCK_NVCC}" -shared -cudart static -ccbin "${CMAKE_CXX_COMPILER}"
-                -Xlinker -Bsymbolic,--unresolved-symbols=ignore-all,-z,lazy ${objects} -o "${library}"
+                -Xlinker -Bsymbolic,--unresolved-symbols=ignore-all,-z,lazy
+                ${objects} -o "${library}"
         COMMAND "${CMAKE_COMMAND}" -E touch "${stamp}"
         DEPENDS ${objects}
         COMMENT "Linking lib${target}_cuda.so"
@@ -104,10 +108,11 @@ extern "C" __attribute__((visibility("default"))) const penstock::CudaStub* pens
     set_target_properties(${target}_cuda PROPERTIES PENSTOCK_LIBRARY "${library}")
 endfunction()
 
-# Installs lib<TARGET>_cuda.so, if it is built, into DESTINATION, where TARGET is installed too.
+# Installs lib<TARGET>_cuda.so, if it is built, into the folder that TARGET is installed into; more
+# arguments are those of install().
 function(penstock_install_kernels target destination)
     if(TARGET ${target}_cuda)
         get_target_property(library ${target}_cuda PENSTOCK_LIBRARY)
-        install(FILES "${library}" DESTINATION "${destination}")
+        install(FILES "${library}" DESTINATION "${destination}" ${ARGN})
     endif()
 endfunction()

@@ -1,11 +1,13 @@
 # A room of src/ as a CMake target: penstock_room(NAME [TEST_ONLY] DEPENDS rooms...).
 #
-# src/NAME/**.cc            one OBJECT library penstock_room_NAME, part of libpenstock.so (TEST_ONLY: not of it)
-# src/NAME/**_test.cc       one GoogleTest program NAME_test, linked with this room and those below it only, so
-#                           that a room's tests do not wait for rooms above it
-# src/NAME/**_test.cu       kernels of the room's tests: through g++ into NAME_test, through nvcc into
-#                           libNAME_test_cuda.so; NAME_test then links the whole library
-# A room with no .cc yet is passed over. Adding a file needs no edit: the globs are checked at each build.
+# src/NAME/**.cc       one OBJECT library penstock_room_NAME, part of libpenstock.so (TEST_ONLY: not)
+# src/NAME/**_test.cc  one GoogleTest program NAME_test, linked with this room and those below
+#                      it only, so that its tests do not wait for the rooms above
+# src/NAME/**_test.cu  kernels of the room's tests, through both compilers; NAME_test then links
+#                      the whole library
+#
+# A room with no .cc yet is passed over. Adding a file needs no edit: globs are checked at each
+# build.
 find_package(Threads REQUIRED)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(PENSTOCK_LIBURING REQUIRED IMPORTED_TARGET liburing)
@@ -16,9 +18,11 @@ if(NOT PENSTOCK_BOOST_CONTEXT_A)
     message(FATAL_ERROR "libboost_context.a not found: apt-get install libboost-context-dev")
 endif()
 
-# What libpenstock.so is linked with. Static where there is a static library, so that a wheel carries all it needs.
+# What libpenstock.so is linked with. Static where there is a static library, so that a wheel
+# carries all it needs.
 add_library(penstock_system INTERFACE)
-target_link_libraries(penstock_system INTERFACE "${PENSTOCK_BOOST_CONTEXT_A}" Threads::Threads ${CMAKE_DL_LIBS})
+target_link_libraries(penstock_system INTERFACE
+                      "${PENSTOCK_BOOST_CONTEXT_A}" Threads::Threads ${CMAKE_DL_LIBS})
 if(PENSTOCK_LIBURING_A)
     target_link_libraries(penstock_system INTERFACE "${PENSTOCK_LIBURING_A}")
 else()
@@ -44,10 +48,11 @@ function(penstock_room name)
     set_property(GLOBAL PROPERTY PENSTOCK_ROOM_${name}_TESTS ${tests})
     set_property(GLOBAL PROPERTY PENSTOCK_ROOM_${name}_KERNELS ${kernels})
     if(sources)
-        add_library(penstock_room_${name} OBJECT ${sources})
-        target_include_directories(penstock_room_${name} PRIVATE
-                                   "${CMAKE_CURRENT_SOURCE_DIR}/include" "${CMAKE_CURRENT_SOURCE_DIR}/src")
-        target_link_libraries(penstock_room_${name} PRIVATE penstock_flags PkgConfig::PENSTOCK_LIBURING)
+        set(room penstock_room_${name})
+        add_library(${room} OBJECT ${sources})
+        target_include_directories(${room} PRIVATE "${CMAKE_CURRENT_SOURCE_DIR}/include"
+                                                   "${CMAKE_CURRENT_SOURCE_DIR}/src")
+        target_link_libraries(${room} PRIVATE penstock_flags PkgConfig::PENSTOCK_LIBURING)
     endif()
 endfunction()
 
@@ -55,14 +60,18 @@ endfunction()
 function(penstock_library)
     add_library(penstock SHARED)
     add_library(penstock::penstock ALIAS penstock)
-    target_include_directories(penstock PUBLIC $<BUILD_INTERFACE:${CMAKE_CURRENT_SOURCE_DIR}/include>
-                                               $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+    target_include_directories(penstock PUBLIC
+                               $<BUILD_INTERFACE:${CMAKE_CURRENT_SOURCE_DIR}/include>
+                               $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
     target_compile_features(penstock PUBLIC cxx_std_20)
     target_link_libraries(penstock PRIVATE $<BUILD_INTERFACE:penstock_system>)
-    # Nothing of the static libraries is offered to the program: it may bring its own Boost or liburing.
+    # Nothing of the static libraries is offered to the program: it may bring its own.
     target_link_options(penstock PRIVATE LINKER:--exclude-libs,ALL)
-    set_target_properties(penstock PROPERTIES SOVERSION ${PROJECT_VERSION_MAJOR} VERSION ${PROJECT_VERSION}
-                          LINKER_LANGUAGE CXX)
+    set_target_properties(penstock PROPERTIES LINKER_LANGUAGE CXX)
+    if(NOT SKBUILD)  # a wheel holds no symbolic links
+        set_target_properties(penstock PROPERTIES VERSION ${PROJECT_VERSION}
+                              SOVERSION ${PROJECT_VERSION_MAJOR})
+    endif()
     get_property(rooms GLOBAL PROPERTY PENSTOCK_ROOMS)
     foreach(room IN LISTS rooms)
         get_property(test_only GLOBAL PROPERTY PENSTOCK_ROOM_${room}_TEST_ONLY)
@@ -72,18 +81,20 @@ function(penstock_library)
     endforeach()
 endfunction()
 
-# A test program: the GoogleTest sources, the library, and the room `testing`.
+# A GoogleTest program.
 function(penstock_test name)
     find_package(GTest REQUIRED)
     add_executable(${name} ${ARGN})
-    target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}/include" "${PROJECT_SOURCE_DIR}/src")
-    target_link_libraries(${name} PRIVATE penstock_flags GTest::gmock GTest::gtest GTest::gtest_main)
+    target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}/include"
+                                               "${PROJECT_SOURCE_DIR}/src")
+    target_link_libraries(${name} PRIVATE penstock_flags GTest::gmock GTest::gtest
+                                          GTest::gtest_main)
     target_compile_definitions(${name} PRIVATE PENSTOCK_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
     add_test(NAME ${name} COMMAND ${name})
     set_tests_properties(${name} PROPERTIES TIMEOUT 600)
 endfunction()
 
-# A test of the whole library: tests/, and rooms whose tests launch kernels.
+# A GoogleTest program of the whole library, with the room `testing`.
 function(penstock_library_test name)
     penstock_test(${name} ${ARGN})
     target_link_libraries(${name} PRIVATE penstock)

@@ -1,10 +1,10 @@
 #!/bin/sh
 # All set-up of a fresh Debian 12 or Ubuntu 24.04: setup/install.sh demo|test
 #
-# demo: the apt packages of setup/packages and a virtual environment .venv with requirements-demo.txt.
-# test: that, the packages for tests, requirements-test.txt, and nvcc from PyPI where the machine has none.
-# Installs only what is missing; as root, with sudo, or, where the packages are all there, as anybody. Under a
-# second when nothing is missing. Safe to run again and again.
+# demo: the apt packages of setup/packages and a virtual environment .venv with requirements-
+# demo.txt. test: that, the packages for tests, requirements-test.txt, and nvcc from PyPI where the
+# machine has none. Installs only what is missing; as root, with sudo, or, where the packages are
+# all there, as anybody. Under a second when nothing is missing. Safe to run again and again.
 set -eu
 cd "$(dirname "$0")/.."
 purpose=${1:-demo}
@@ -19,7 +19,7 @@ fail() {
     exit 1
 }
 
-# --- apt packages --------------------------------------------------------------------------------------------
+# --- apt packages ---------------------------------------------------------------------------------
 
 wanted_packages() {
     for one in $purposes; do
@@ -32,7 +32,8 @@ missing_packages() {
     wanted=$(wanted_packages)
     # dpkg-query names only the packages it knows; what it does not name as installed is missing.
     # shellcheck disable=SC2086
-    installed=$(dpkg-query -W -f '${Package} ${db:Status-Status}\n' $wanted 2>/dev/null | sed -n 's/ installed$//p')
+    known=$(dpkg-query -W -f '${Package} ${db:Status-Status}\n' $wanted 2>/dev/null || true)
+    installed=$(echo "$known" | sed -n 's/ installed$//p')
     for package in $wanted; do
         echo "$installed" | grep -q -x -F "$package" || printf '%s ' "$package"
     done
@@ -44,41 +45,45 @@ install_packages() {
     command -v apt-get >/dev/null || fail "no apt-get here; install by hand: $missing"
     as_root=""
     if [ "$(id -u)" != 0 ]; then
-        command -v sudo >/dev/null && as_root="sudo" ||
-            fail "missing packages, and neither root nor sudo. As root run: apt-get install $missing"
+        as_root="sudo"
+        by_hand="as root run: apt-get install $missing"
+        command -v sudo >/dev/null || fail "missing packages, and neither root nor sudo; $by_hand"
         # Without a terminal sudo cannot ask for a password.
-        [ -t 0 ] || sudo -n true 2>/dev/null ||
-            fail "missing packages, and sudo wants a password. As root run: apt-get install $missing"
+        [ -t 0 ] || sudo -n true 2>/dev/null || fail "sudo wants a password; $by_hand"
     fi
     echo "setup: installing $missing"
-    # A lock that another apt-get holds is waited for. The lists of a fresh machine may be empty or old.
-    apt="$as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=300 -o Acquire::Retries=3"
-    $apt update >/dev/null || echo "setup: apt-get update failed; going on with the lists that are there" >&2
+    # A lock that another apt-get holds is waited for. The lists of a fresh machine may be empty or
+    # old.
+    apt="$as_root env DEBIAN_FRONTEND=noninteractive apt-get -q"
+    apt="$apt -o DPkg::Lock::Timeout=300 -o Acquire::Retries=3"
+    $apt update >/dev/null || echo "setup: apt-get update failed; trying with the old lists" >&2
     # shellcheck disable=SC2086
     $apt install -y --no-install-recommends $missing >/dev/null ||
         fail "apt-get could not install: $missing"
 }
 
-# --- Python --------------------------------------------------------------------------------------------------
+# --- Python ---------------------------------------------------------------------------------------
 
-# A Python from 3.10 on that can make a virtual environment and has the headers that extensions need.
+# A Python from 3.10 on that can make a virtual environment and has the headers that extensions
+# need.
 usable_python() {
     "$1" - <<'CHECK' 2>/dev/null
 import os, sys, sysconfig
 import ensurepip, venv
-good = sys.version_info >= (3, 10) and os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h"))
-sys.exit(0 if good else 1)
+header = os.path.join(sysconfig.get_path("include"), "Python.h")
+sys.exit(0 if sys.version_info >= (3, 10) and os.path.exists(header) else 1)
 CHECK
 }
 
 find_python() {
-    for python in ${PENSTOCK_PYTHON:-} python3 /usr/bin/python3 python3.13 python3.12 python3.11 python3.10; do
+    candidates="python3 /usr/bin/python3 python3.13 python3.12 python3.11 python3.10"
+    for python in ${PENSTOCK_PYTHON:-} $candidates; do
         if command -v "$python" >/dev/null && usable_python "$python"; then
             echo "$python"
             return 0
         fi
     done
-    fail "no Python from 3.10 on with venv and Python.h: apt-get install python3 python3-venv python3-dev"
+    fail "no Python from 3.10 on with venv and Python.h: apt-get install python3-venv python3-dev"
 }
 
 # Installs the requirement files named; a stamp of their contents makes the second time free.
@@ -109,7 +114,7 @@ install_python() {
     case $purposes in *test*) install_requirements test setup/requirements-test.txt ;; esac
 }
 
-# --- CUDA ----------------------------------------------------------------------------------------------------
+# --- CUDA -----------------------------------------------------------------------------------------
 
 # nvcc from PyPI into .venv, only to compile: a GPU is not needed and no driver is installed.
 install_cuda() {
@@ -121,7 +126,7 @@ install_cuda() {
     ln -sfn lib "$root/lib64"
     ln -sf libcudart.so.13 "$root/lib/libcudart.so"
     ln -sfn "$root" .venv/cuda
-    .venv/cuda/bin/nvcc --version >/dev/null || fail "nvcc from PyPI does not run: .venv/cuda/bin/nvcc --version"
+    .venv/cuda/bin/nvcc --version >/dev/null || fail ".venv/cuda/bin/nvcc, from PyPI, does not run"
 }
 
 install_packages

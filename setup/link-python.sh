@@ -1,5 +1,6 @@
 #!/bin/sh
-# Makes the package of a build tree importable in .venv, and .venv/bin/penstock run it: setup/link-python.sh BUILD
+# Makes the package of a build tree importable in .venv, and .venv/bin/penstock run it: setup/link-
+# python.sh BUILD
 set -eu
 cd "$(dirname "$0")/.."
 package=$(cd "$1/python" && pwd)

@@ -1,0 +1,313 @@
+#!/usr/bin/env python3
+"""Checks of the source tree that no compiler makes: layers, doors, ports, file length, words.
+
+    tests/tidy.py [ROOT]      check the tree; one line for each finding, exit code 1 if there is any
+    tests/tidy.py --self-test plant one violation of each kind in a tree, and see each found
+
+The layer table is read from ARCHITECTURE.md, and CMakeLists.txt is held against it too. Includes are
+textual: `#if` is not evaluated, so an include in a dead branch counts.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+LINES_WARNED = 500
+LINES_FAILED = 1000
+COLUMNS = 100
+CODE = {".h", ".cuh", ".cc", ".cu"}
+CHECKED = CODE | {".py", ".sh", ".cmake", ".txt", ".toml", ".json", ".md", ".yml", ".in", ""}
+WIDE_ALLOWED = {".md", ".json", ".txt", ""}  # tables, results and licences have their own widths
+SKIPPED_FOLDERS = {".git", "build", ".venv", "__pycache__", "dist", "results"}
+BANNED_FOLDERS = {
+    "util", "utils", "common", "core", "misc", "detail", "details", "helper", "helpers", "impl",
+}  # fmt: skip
+# Put together here, so that this file does not find itself.
+BANNED_WORDS = re.compile(r"\b(?:TO" + r"DO|FIX" + r"ME|XX" + r"X)\b")
+MACHINE_PATHS = re.compile("(?<![\\w.])(?:/wo" + "rk/|/tmp/bash" + "_jobs|/ro" + "ot/)")
+BANNED_TYPES = re.compile(r"\b(?:class|struct)\s+\w*(?:Manager|Handler|Helper|Impl)\b")
+THROW = re.compile(r"\bthrow\b(?!\s*\()")
+
+# Calls that only a port may make. A call stands behind an operator, a bracket or `::` at a line's
+# start; a member of that name (`file.pread(`) and a declaration (`Status pread(`) do not match.
+CALL = r"(?:^|[=(;{{!&|?,<>]|\breturn\b)\s*(?:::)?({})\s*\("
+PORTS = (
+    ("src/backend/cuda", re.compile(CALL.format(r"cu[A-Z]\w*|cuda[A-Z]\w*")), "the CUDA driver"),
+    (
+        "src/storage",
+        re.compile(CALL.format(r"pread|preadv|preadv2|pread64|io_uring_\w+")),
+        "reads of files",
+    ),
+)
+IMPURE = re.compile(
+    r"#include <(?:thread|chrono|fstream|iostream|mutex|unistd\.h|fcntl\.h|time\.h|ctime|random)>"
+)
+INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
+SUBMIT = re.compile(r"\bstorage\w*(?:\(\))?(?:\.|->)submit\(")
+COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+
+
+@dataclass
+class Room:
+    """A row of the layer table. `allowed`: rooms, or single headers as room/name."""
+
+    name: str
+    kind: str
+    doors: set[str]
+    allowed: set[str] = field(default_factory=set)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file of the tree: its path from the root, and its text."""
+
+    path: str
+    text: str
+
+    @property
+    def suffix(self) -> str:
+        """`.h`, `.cc` ..."""
+        return Path(self.path).suffix
+
+    @property
+    def is_test(self) -> bool:
+        """Whether it is compiled into test or benchmark programs only."""
+        stem = Path(self.path).stem
+        in_tests = self.path.startswith(("tests/", "bench/", "src/testing/"))
+        return in_tests or stem.endswith(("_test", "_fuzz", "_bench")) or "/tests/" in self.path
+
+
+def read_table(text: str) -> dict[str, Room]:
+    """Read the layer table of ARCHITECTURE.md: | room | kind | doors | may include |."""
+    section = text.partition("\n## Layers\n")[2].partition("\n## ")[0]
+    rooms: dict[str, Room] = {}
+    for line in section.splitlines():
+        cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
+        if len(cells) != 4 or cells[0] in ("room", "") or set(cells[0]) <= set("-: "):
+            continue
+        name, kind, doors, allowed = cells
+        names = [] if allowed == "nothing" else allowed.split(",")
+        rooms[name.strip("`")] = Room(
+            name.strip("`"),
+            kind,
+            {door.strip(" `") for door in doors.split(",") if door.strip()},
+            {one.strip(" `") for one in names},
+        )
+    return rooms
+
+
+def room_of(path: str, rooms: dict[str, Room]) -> str:
+    """The room a file of the tree belongs to, or an empty string."""
+    parts = path.split("/")
+    if parts[:2] == ["include", "penstock"]:
+        return parts[2] if len(parts) > 3 else "api"
+    if parts[0] == "src":
+        return parts[1] if len(parts) > 2 else ""
+    return parts[0] if parts[0] in rooms else ""
+
+
+def resolve(include: str, source: Source, present: set[str]) -> str:
+    """The path from the root of a file included with quotes, or an empty string."""
+    own = source.path.split("/")
+    roots = ["include", "src"]
+    if own[0] not in ("include", "src"):
+        roots += ["", "/".join(own[:-1]), own[0], "workloads"]
+    for root in roots:
+        path = os.path.normpath(os.path.join(root, include))
+        if path in present:
+            return path
+    return ""
+
+
+class Tree:
+    """The tree under `root`, and what is found wrong with it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.sources = [Source(path, text) for path, text in self._read()]
+        self.present = {source.path for source in self.sources}
+        table = root / "ARCHITECTURE.md"
+        self.rooms = read_table(table.read_text()) if table.exists() else {}
+
+    def _paths(self) -> Iterable[str]:
+        command = ["git", "-C", str(self.root), "ls-files", "-co", "--exclude-standard"]
+        listed = subprocess.run(command, capture_output=True, text=True, check=False)
+        if listed.returncode == 0 and (self.root / ".git").exists():
+            return sorted(set(listed.stdout.splitlines()))
+        found = []
+        for folder, folders, files in os.walk(self.root):
+            folders[:] = [name for name in folders if name not in SKIPPED_FOLDERS]
+            found += [os.path.relpath(os.path.join(folder, name), self.root) for name in files]
+        return sorted(found)
+
+    def _read(self) -> Iterator[tuple[str, str]]:
+        for path in self._paths():
+            file = self.root / path
+            skipped = SKIPPED_FOLDERS & set(Path(path).parts)
+            if file.suffix in CHECKED and file.is_file() and not skipped:
+                yield path, file.read_text(errors="replace")
+
+    def check(self) -> Iterator[str]:
+        """Yield every finding as `path:line: text`."""
+        if not self.rooms:
+            yield "ARCHITECTURE.md:1: no layer table under '## Layers'"
+        for source in self.sources:
+            yield from check_words(source)
+            yield from check_shape(source)
+            if source.suffix in CODE:
+                yield from self.check_includes(source)
+                yield from check_ports(source)
+                yield from self.check_purity(source)
+        yield from self.check_submitters()
+        yield from self.check_doors()
+        yield from self.check_build()
+
+    def check_includes(self, source: Source) -> Iterator[str]:
+        """Includes point down the table, and go through doors."""
+        name = room_of(source.path, self.rooms)
+        if source.path.startswith("tests/") or not name:
+            return
+        if name not in self.rooms:
+            yield f"{source.path}:1: room '{name}' is not in the layer table of ARCHITECTURE.md"
+            return
+        allowed = set(self.rooms[name].allowed)
+        if source.is_test:
+            allowed |= {"testing", "device", "language", "api", "base", "abi"}
+        for match in INCLUDE.finditer(source.text):
+            include = match[1]
+            line = source.text.count("\n", 0, match.start(1)) + 1
+            target = resolve(include, source, self.present)
+            if not target:
+                yield f'{source.path}:{line}: no file "{include}" under include/ or src/'
+                continue
+            below = room_of(target, self.rooms)
+            if below in (name, ""):
+                continue
+            header = target.rsplit("/", 1)[1]
+            single = f"{below}/{header}" in allowed
+            if below not in allowed and not single:
+                yield f"{source.path}:{line}: layer: {name} may not include {include}"
+            elif not single and not self.is_door(below, target):
+                yield f"{source.path}:{line}: door: {include} is inside {below}; include its door"
+
+    def is_door(self, room: str, target: str) -> bool:
+        """Whether other rooms may include this header of `room`."""
+        doors = self.rooms[room].doors if room in self.rooms else set()
+        inside = target.split(f"/{room}/", 1)[-1]
+        return "*" in doors or inside in doors or inside == f"{room}.h"
+
+    def check_purity(self, source: Source) -> Iterator[str]:
+        """Pure rooms include nothing that does I/O, makes threads or reads clocks."""
+        room = self.rooms.get(room_of(source.path, self.rooms))
+        if room is None or room.kind != "pure" or source.is_test:
+            return
+        for match in IMPURE.finditer(source.text):
+            line = source.text.count("\n", 0, match.start()) + 1
+            yield f"{source.path}:{line}: pure room '{room.name}' has {match[0]}"
+
+    def check_submitters(self) -> Iterator[str]:
+        """One file of src/ calls storage.submit."""
+        callers = [
+            source.path
+            for source in self.sources
+            if source.path.startswith("src/")
+            and not source.path.startswith("src/storage/")
+            and not source.is_test
+            and SUBMIT.search(COMMENT.sub("", source.text))
+        ]
+        for path in callers[1:]:
+            yield f"{path}:1: port: storage.submit has a second caller; the first is {callers[0]}"
+
+    def check_doors(self) -> Iterator[str]:
+        """Every room of src/ that has files has its door X/X.h, unless all its headers are doors."""
+        found = {path.split("/")[1] for path in self.present if re.match(r"src/\w+/", path)}
+        for name in sorted(found):
+            doors = self.rooms[name].doors if name in self.rooms else set()
+            if "*" not in doors and f"src/{name}/{name}.h" not in self.present:
+                yield f"src/{name}:1: door: the room has no {name}/{name}.h"
+
+    def check_build(self) -> Iterator[str]:
+        """CMakeLists.txt gives each room what the table gives it."""
+        build = self.root / "CMakeLists.txt"
+        if not build.exists():
+            return
+        for match in re.finditer(r"^penstock_room\(([^)]*)\)", build.read_text(), re.MULTILINE):
+            words = match[1].split()
+            name, below = words[0], set(words[1:]) - {"DEPENDS", "TEST_ONLY"}
+            if name not in self.rooms:
+                yield f"CMakeLists.txt:1: layer: room '{name}' is not in the layer table"
+                continue
+            named = {one.split("/")[0] for one in self.rooms[name].allowed}
+            named -= {"abi", "api", "device", "language"}
+            if named != below:
+                text = f"{name} depends on {sorted(below)}, the table says {sorted(named)}"
+                yield f"CMakeLists.txt:1: layer: {text}"
+
+
+def check_words(source: Source) -> Iterator[str]:
+    """No unfinished business, no paths of one machine, no names that say nothing."""
+    for number, line in enumerate(source.text.splitlines(), 1):
+        for pattern, text in ((BANNED_WORDS, "unfinished"), (MACHINE_PATHS, "machine path")):
+            if pattern.search(line):
+                yield f"{source.path}:{number}: {text}: {line.strip()[:60]}"
+        if source.suffix in CODE and BANNED_TYPES.search(line):
+            yield f"{source.path}:{number}: name: {line.strip()[:60]}"
+
+
+def check_shape(source: Source) -> Iterator[str]:
+    """Length, width, folder names, and the comment that a file opens with."""
+    lines = source.text.splitlines()
+    is_code = source.suffix in CODE | {".py", ".sh", ".cmake"}
+    if is_code and len(lines) > LINES_FAILED:
+        yield f"{source.path}:{len(lines)}: length: {len(lines)} lines, {LINES_FAILED} at most"
+    elif is_code and len(lines) > LINES_WARNED:
+        print(f"{source.path}: note: {len(lines)} lines; {LINES_WARNED} want a reason")
+    if source.suffix not in WIDE_ALLOWED:
+        for number, line in enumerate(lines, 1):
+            if len(line) > COLUMNS:
+                yield f"{source.path}:{number}: width: {len(line)} columns, {COLUMNS} at most"
+    if banned := BANNED_FOLDERS & set(Path(source.path).parts[:-1]):
+        yield f"{source.path}:1: folder: '{banned.pop()}' says nothing about what is in it"
+    opening = ("//", "#", '"""', "/*")
+    if is_code and lines and not lines[0].startswith(opening):
+        yield f"{source.path}:1: opening: a file opens with what lives in it"
+
+
+def check_ports(source: Source) -> Iterator[str]:
+    """Only the ports touch the outside; nothing below the front-ends throws."""
+    product = source.path.startswith(("src/", "include/"))
+    if not product or source.is_test:
+        return
+    blanked = COMMENT.sub(lambda match: "\n" * match[0].count("\n"), source.text)
+    blanked = re.sub(r'"(?:\\.|[^"\\\n])*"', '""', blanked)
+    for number, line in enumerate(blanked.splitlines(), 1):
+        for folder, pattern, what in PORTS:
+            match = pattern.search(line)
+            if match and not source.path.startswith(folder + "/"):
+                yield f"{source.path}:{number}: port: {match[1]}: {what}: only in {folder}"
+        if THROW.search(line):
+            yield f"{source.path}:{number}: throw: below the front-ends errors are a Status"
+
+
+def main(words: list[str]) -> int:
+    """Check the tree named on the command line, or this one."""
+    if words == ["--self-test"]:
+        import tidy_self_test  # only then: it lies beside this file
+
+        return tidy_self_test.run()
+    root = Path(words[0]) if words else Path(__file__).resolve().parent.parent
+    findings = list(Tree(root).check())
+    for finding in findings:
+        print(finding)
+    print(f"tidy: {len(findings)} findings")
+    return 1 if findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,100 @@
+"""Plants one violation of each kind that tidy.py knows in a small tree, and sees each one found."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import tidy
+
+TABLE = """# Architecture
+
+## Layers
+
+| room | kind | doors | may include |
+| --- | --- | --- | --- |
+| abi | | * | nothing |
+| base | | * | abi |
+| extent | pure | | base |
+| storage | port | | extent, base, backend/memory.h |
+| backend | port | memory.h | base |
+| service | | | storage, base |
+"""
+
+CLEAN = {
+    "ARCHITECTURE.md": TABLE,
+    "CMakeLists.txt": "# Build.\npenstock_room(base)\npenstock_room(extent DEPENDS base)\n",
+    "include/penstock/abi/limits.h": "// Limits.\n",
+    "src/base/clock.h": '// Clock.\n#include "penstock/abi/limits.h"\n',
+    "src/extent/extent.h": '// Ranges.\n#include "base/clock.h"\n',
+    "src/backend/backend.h": "// Port.\n",
+    "src/backend/memory.h": "// Memory.\n",
+    "src/storage/storage.h": '// Port.\n#include "extent/extent.h"\n#include "backend/memory.h"\n',
+    "src/storage/posix.cc": "// Posix.\nlong n = ::pread(1, nullptr, 0, 0);\n",
+    "src/service/service.h": "// Serves.\nvoid serve() { storage.submit(1); }\n",
+    # None of these is a violation: comments, strings, members, declarations.
+    "src/service/service.cc": "// See pread(2).\n"
+    'const char* kText = "= pread(";\n'
+    "long a = file.pread(1);\n"
+    "Status pread(int);\n",
+}
+
+# What is planted (path, text), and a piece of the finding that must come of it.
+PLANTED = (
+    ("src/base/up.h", '// Up.\n#include "extent/extent.h"\n', "layer: base may not include"),
+    ("src/storage/gpu.cc", '// G.\n#include "backend/backend.h"\n', "layer: storage may not"),
+    ("src/service/in.cc", '// I.\n#include "storage/posix.h"\n', 'no file "storage/posix.h"'),
+    ("src/extent/clocked.h", "// C.\n#include <chrono>\n", "pure room 'extent'"),
+    ("src/service/read.cc", "// R.\nlong n = pread(1, p, 0, 0);\n", "port: pread"),
+    ("src/service/ring.cc", "// R.\nvoid f() {\n    io_uring_submit(r);\n}\n", "port: io_uring_"),
+    ("src/backend/cpu/a.cc", "// A.\nauto e = cuInit(0);\n", "port: cuInit"),
+    ("src/service/b.cc", "// B.\nvoid f() {\n    cudaFree(p);\n}\n", "port: cudaFree"),
+    ("src/service/more.cc", "// M.\nvoid f() { storage_->submit(2); }\n", "second caller"),
+    ("src/base/thrower.cc", "// T.\nvoid f() { throw 1; }\n", "throw:"),
+    ("src/base/names.h", "// N.\nclass CacheManager {};\n", "name: class"),
+    ("src/attic/x.h", "// X.\n", "room 'attic' is not in the layer table"),
+    ("src/base/util/x.h", "// X.\n", "folder: 'util'"),
+    ("src/base/wide.h", "// " + "w" * 100 + "\n", "width: 103 columns"),
+    ("src/base/long.cc", "// L.\n" + "int x;\n" * 1000, "length: 1001 lines"),
+    ("src/base/bare.h", "int x;\n", "opening:"),
+    ("src/base/later.h", "// TO" + "DO: more\n", "unfinished"),
+    ("docs/where.md", "see /wo" + "rk/main\n", "machine path"),
+    ("CMakeLists.txt", "# B.\npenstock_room(extent DEPENDS base abi2)\n", "layer: extent depends"),
+    ("ARCHITECTURE.md", "# Architecture\n", "no layer table"),
+)
+
+# Planted together: a header inside a room, and somebody outside who reaches for it.
+PLANTED_DOOR = {
+    "src/storage/inside.h": "// Inside.\n",
+    "src/service/reach.cc": '// Reach.\n#include "storage/inside.h"\n',
+}
+PLANTED_NO_DOOR = {"src/extent/extent.h": "", "src/extent/other.h": "// Other.\n"}
+
+
+def findings_of(files: dict[str, str]) -> list[str]:
+    """All findings in a tree of these files; an empty text leaves the file out."""
+    with tempfile.TemporaryDirectory() as folder:
+        for path, text in files.items():
+            if text:
+                file = Path(folder, path)
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_text(text)
+        return list(tidy.Tree(Path(folder)).check())
+
+
+def run() -> int:
+    """Run the self-test: exit code 0 when every violation was found and nothing else was."""
+    failures = [f"clean tree: {finding}" for finding in findings_of(CLEAN)]
+    for path, text, expected in PLANTED:
+        found = findings_of(CLEAN | {path: text})
+        if not any(expected in finding for finding in found):
+            failures.append(f"{path}: wanted '{expected}', found {found}")
+    for files, expected in ((PLANTED_DOOR, "door:"), (PLANTED_NO_DOOR, "the room has no")):
+        found = findings_of(CLEAN | files)
+        if not any(expected in finding for finding in found):
+            failures.append(f"{sorted(files)}: wanted '{expected}', found {found}")
+    for failure in failures:
+        print(f"tidy self-test: {failure}")
+    kinds = len(PLANTED) + 2
+    print(f"tidy self-test: {kinds} kinds of violation planted, {len(failures)} failures")
+    return 1 if failures else 0
