@@ -65,7 +65,8 @@ function(penstock_workload name)
 endfunction()
 
 function(penstock_workloads)
-    file(GLOB folders CONFIGURE_DEPENDS LIST_DIRECTORIES true "${PROJECT_SOURCE_DIR}/workloads/*")
+    file(GLOB folders CONFIGURE_DEPENDS LIST_DIRECTORIES true
+         "${PROJECT_SOURCE_DIR}/workloads/*")
     foreach(folder IN LISTS folders)
         if(IS_DIRECTORY "${folder}")
             cmake_path(GET folder FILENAME name)
