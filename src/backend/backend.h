@@ -38,6 +38,8 @@ struct Help {
     void* context = nullptr;
 };
 
+inline constexpr unsigned kHelpsMax = 8;
+
 class Device {
 public:
     virtual ~Device() = default;
@@ -66,8 +68,10 @@ public:
     // Keeps the driver making progress while the host only spins (CUDA: a stream query); CPU: nothing.
     virtual void poll() = 0;
 
-    // From now on waiting blocks help with `help` (step == nullptr: no longer). CUDA: ignored.
-    virtual void set_help(Help help) = 0;
+    // From now on waiting blocks help with `help` too (one for each file system of the device; kHelpsMax of them).
+    // remove_help returns when no block is inside that context's step any more. CUDA: both ignored.
+    virtual Status add_help(Help help) = 0;
+    virtual void remove_help(void* context) = 0;
     // Wakes who sleeps on `address` (blocks in wait_step, or wait_changed below); CUDA: only host sleepers.
     virtual void notify(const uint64_t* address) = 0;
     // A host thread sleeps until `*address != seen`, a notify, or `limit`.

@@ -22,7 +22,7 @@ struct alignas(128) FileState {
     uint64_t directory_count;   // its words: one for each leaf of 512 pages
     uint64_t device, inode;     // identity, for gstat
     int64_t modified_ns;        // st_mtim, for gstat
-    uint64_t mode;              // st_mode, for gstat
+    uint64_t mode;              // file type bits of st_mode, for gstat
     uint64_t advice;            // last gadvise (Advice + 1); written by GPU threads, relaxed
     uint64_t misses;            // pages this file asked for; written by GPU threads on the miss path
     uint64_t spare[6];

@@ -50,7 +50,7 @@ constexpr uint32_t kStaticSlots = 128;
 constexpr uint32_t kDrainMax = 64;
 
 // A wait ends with an error when the host's heartbeat has stood still for so long.
-constexpr uint64_t kHeartbeatLimitNs = 3'000'000'000;
+constexpr uint64_t kHeartbeatLimitNs = 4'000'000'000;
 constexpr uint64_t kHeartbeatPeriodNs = 100'000'000;
 
 }  // namespace penstock::limits

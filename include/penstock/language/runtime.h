@@ -30,6 +30,9 @@ struct Block {
     unsigned permit = 0;                  // 0 <= permit < permits: no two resident blocks have the same
     void* dynamic_shared = nullptr;
     size_t dynamic_shared_size = 0;
+    // Result of the block's last collective: written by the rendezvous body, copied by every lane before it
+    // arrives anywhere else (so the next collective cannot overwrite it too early).
+    alignas(16) unsigned char result[64] = {};
 };
 
 // The running lane and its block; null outside a kernel.

@@ -1,0 +1,86 @@
+// Devices and streams: where kernels run.
+//
+// A Device is a GPU, or the CPU backend that stands for one; a handle that may be copied and used by any thread.
+// Kernels are launched with penstock::launch (kernel.h).
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "penstock/kernel.h"
+#include "penstock/options.h"
+#include "penstock/status.h"
+
+namespace penstock {
+
+namespace backend {
+class Device;
+}
+
+class Device {
+public:
+    Device() = default;
+
+    // Opens a device by name: "auto" (a CUDA device where there is one, else the CPU), "cpu", "cpu:N" (N blocks
+    // resident at once), "cuda:N". Empty: what PENSTOCK_DEVICE says, else "auto". EINVAL: no such form; ENODEV: no
+    // such device, with the reason.
+    [[nodiscard]] static Result<Device> open(const std::string& name = "", const DeviceOptions& options = {});
+
+    [[nodiscard]] std::string name() const;       // "cpu:4", "cuda:0 NVIDIA H200"
+    [[nodiscard]] bool host_addressable() const;  // the host may load and store device memory
+    [[nodiscard]] unsigned permits() const;       // blocks that can be resident at once
+    [[nodiscard]] bool huge_pages() const;        // CPU backend: device memory lies on huge pages
+    [[nodiscard]] bool simulated() const;         // copies are paced by the link model
+    [[nodiscard]] size_t free_memory() const;     // bytes
+
+    // `size` bytes of device memory, zeroed, page-aligned (2 MiB from 2 MiB on). ENOMEM.
+    [[nodiscard]] Result<void*> allocate(size_t size) const;
+    // The same in host memory that GPU threads can address.
+    [[nodiscard]] Result<void*> allocate_pinned(size_t size) const;
+    void free(void* pointer) const;
+
+    // What the device said last about a kernel that failed or stands still; empty: nothing.
+    [[nodiscard]] std::string diagnosis() const;
+    // Ends everything that runs: blocks stop at their next barrier or wait, launches fail with `cause`.
+    void abort(Status cause) const;
+
+    [[nodiscard]] const std::shared_ptr<backend::Device>& port() const { return port_; }
+
+private:
+    explicit Device(std::shared_ptr<backend::Device> port) : port_(std::move(port)) {}
+    std::shared_ptr<backend::Device> port_;
+};
+
+// A queue of launches and copies that run in order. Move-only; the destructor waits for what is in it.
+class Stream {
+public:
+    // `priority`: larger starts first. On CUDA clamped to what the device offers.
+    [[nodiscard]] static Result<Stream> create(const Device& device, int priority = 0);
+    Stream() = default;
+    Stream(Stream&& other) noexcept;
+    Stream& operator=(Stream&& other) noexcept;
+    ~Stream();
+
+    // Copies behind what is in the stream; direction by address. Host memory must stay until synchronize.
+    Status copy(void* to, const void* from, size_t size);
+    Status fill(void* to, uint8_t value, size_t size);
+    // Waits until all is done, at most `limit`: the first error since the last call (EFAULT: a kernel faulted;
+    // EDEADLK: its barriers do not match; ETIMEDOUT: the limit, or the watchdog; see Device::diagnosis()).
+    Status synchronize(std::chrono::nanoseconds limit = std::chrono::hours(24));
+    [[nodiscard]] Result<bool> idle();
+
+    [[nodiscard]] const Device& device() const { return device_; }
+    [[nodiscard]] unsigned id() const { return id_; }
+
+private:
+    Device device_;
+    unsigned id_ = 0;
+};
+
+// One line for each device of this machine, best first; `why_no_gpu` says why there is no CUDA device.
+[[nodiscard]] std::vector<std::string> list_devices(std::string* why_no_gpu = nullptr);
+
+}  // namespace penstock

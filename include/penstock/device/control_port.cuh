@@ -1,0 +1,61 @@
+// Calls that only the host can carry out (gopen, gclose): one lane writes them into a port and waits.
+//
+// A port belongs to the team that locked it until the host has answered. After an abort it stays locked: the
+// host may still be writing to it.
+#pragma once
+
+#include "penstock/device/atomic.cuh"
+#include "penstock/device/errors.cuh"
+#include "penstock/device/wait.cuh"
+
+namespace penstock::device {
+
+struct ControlRequest {
+    ControlCall call = ControlCall::kNone;
+    Descriptor descriptor = 0;
+    const char* path = nullptr;  // device-visible, NUL-terminated
+    int flags = 0;
+};
+
+// Copies the path into the port. False: longer than kPathSizeMax with its NUL.
+PENSTOCK_DEVICE inline bool write_path(ControlPort& port, const char* path) {
+    for (uint32_t i = 0; i < limits::kPathSizeMax; ++i) {
+        port.path[i] = path[i];
+        if (path[i] == '\0') return true;
+    }
+    return false;
+}
+
+// The host's answer: for kOpen the descriptor, else 0; or -errno. One lane calls; it waits.
+PENSTOCK_DEVICE inline int64_t control_call(FileSystemState& system, const ControlRequest& request) {
+    Wait wait(system);
+    uint64_t index = 0;
+    for (;;) {
+        index = DeviceWords::fetch_add(system.port_hand, 1, site::kRelaxed) % limits::kPortsMax;
+        uint64_t unlocked = 0;
+        if (DeviceWords::compare_exchange(system.port_locks[index], unlocked, 1, site::kLockPort)) break;
+        if (const int error = wait.step(&system.port_locks[index], 1); error != 0) return error;
+    }
+    ControlPort& port = system.ports[index];
+    port.descriptor = request.descriptor;
+    port.flags = request.flags;
+    if (request.path != nullptr && !write_path(port, request.path)) {
+        DeviceWords::store(system.port_locks[index], 0, site::kUnlockPort);
+        return -kErrorNameTooLong;
+    }
+    const uint64_t last = SystemWords::load(system.port_responses[index], site::kRelaxed);
+    const uint64_t word = ((last + 1) << 8) | static_cast<uint64_t>(request.call);
+    SystemWords::store(system.port_requests[index], word, site::kCall);
+    DeviceWords::fetch_add(system.rings[0].doorbell, 1, site::kRelaxed);
+    notify(&system.rings[0].doorbell);
+    for (;;) {
+        const uint64_t answered = SystemWords::load(system.port_responses[index], site::kResponse);
+        if (answered == last + 1) break;
+        if (const int error = wait.step(&system.port_responses[index], answered); error != 0) return error;
+    }
+    const int64_t result = port.result;
+    DeviceWords::store(system.port_locks[index], 0, site::kUnlockPort);
+    return result;
+}
+
+}  // namespace penstock::device

@@ -1,0 +1,289 @@
+// Files inside kernels: gopen gclose gread gstat gmmap gmunmap gadvise.
+//
+// All threads of a block call together with the same arguments, and none of them may have returned before; the
+// result is the same in all. Every call is a barrier of the block. Counts are bytes; errors are negative errno
+// values. No call waits without end: when the host stops serving, calls return its abort code or -EOWNERDEAD.
+// The calls are those of GPUfs (seed 000, section 2.2), complete: end of file, errors and any alignment included.
+#pragma once
+
+#include "penstock/device/control_port.cuh"
+#include "penstock/device/errors.cuh"
+#include "penstock/device/handle.h"
+#include "penstock/device/page_cache.cuh"
+
+namespace penstock {
+
+// What gstat tells.
+struct FileStatus {
+    uint64_t size = 0;         // bytes
+    uint64_t device = 0;       // st_dev
+    uint64_t inode = 0;        // st_ino
+    int64_t modified_ns = 0;   // st_mtim, nanoseconds since 1970
+    uint64_t mode = 0;         // file type bits of st_mode
+};
+
+// A pinned piece of a file in the page cache. Valid from gmmap to gmunmap; read only.
+struct View {
+    const std::byte* data = nullptr;  // device memory; aligned as its file offset modulo the page size
+    int64_t size = 0;                 // bytes that may be read, or a negative errno (then data is null)
+    PageEntry* entry = nullptr;
+};
+
+namespace device {
+
+// The file behind a descriptor, or null.
+PENSTOCK_DEVICE inline FileState* find_file(FileSystemState& system, Descriptor descriptor) {
+    if (descriptor < 0 || descriptor_system(descriptor) != system.system) return nullptr;
+    const uint32_t slot = descriptor_slot(descriptor);
+    if (slot >= limits::kFilesMax) return nullptr;
+    FileState& file = system.files[slot];
+    const uint64_t generation = DeviceWords::load(file.generation, site::kRelaxed);
+    const bool open = (generation & 1) != 0 && (generation & 0xffffffff) == descriptor_generation(descriptor);
+    return open ? &file : nullptr;
+}
+
+struct ReadRequest {
+    uint32_t file_slot;
+    uint64_t offset;  // first byte in the file
+    uint64_t end;     // one past the last
+    std::byte* buffer;
+};
+
+// Copies the batch's part of the request out of its frames, waiting for each page in turn. 0 or -errno.
+template <class Team>
+PENSTOCK_DEVICE int copy_out(const Team& team, FileSystemState& system, const ReadRequest& request,
+                             Batch<Team>& batch) {
+    const uint64_t page_size = 1ull << system.page_shift;
+    const std::byte* from = nullptr;  // a run of bytes that lie together in adjacent frames
+    std::byte* to = nullptr;
+    size_t size = 0;
+    for (unsigned i = 0; i < batch.count; ++i) {
+        const unsigned owner = i % team.lanes(), k = i / team.lanes();
+        uint64_t seen = team.broadcast(batch.pages[Team::kPagesPerLane == 1 ? 0 : k].seen, owner);
+        if (state_of(seen) != PageState::kValid) {
+            if (size > 0) team.copy(to, from, size);
+            size = 0;
+            int error = 0;
+            if (team.lane() == owner) error = wait_for_page(system, *batch.pages[k].entry, batch.pages[k].seen);
+            error = team.broadcast(error, owner);
+            if (error != 0) return error;
+            seen = team.broadcast(batch.pages[k].seen, owner);
+        }
+        const uint64_t page_first = (batch.first + i) << system.page_shift;
+        const uint64_t first = page_first > request.offset ? page_first : request.offset;
+        const uint64_t end = page_first + page_size < request.end ? page_first + page_size : request.end;
+        const std::byte* piece =
+            system.frames + (uint64_t{frame_of(seen)} << system.page_shift) + (first - page_first);
+        if (size > 0 && piece == from + size) {
+            size += end - first;
+            continue;
+        }
+        if (size > 0) team.copy(to, from, size);
+        from = piece;
+        to = request.buffer + (first - request.offset);
+        size = end - first;
+    }
+    if (size > 0) team.copy(to, from, size);
+    team.sync();
+    return 0;
+}
+
+// One team's part of a read: every `teams`-th batch of pages from the `index`-th on. Returns the bytes that are
+// good from the request's start as far as this team can tell (all of them, unless the file became shorter).
+template <class Team>
+PENSTOCK_DEVICE int64_t read_part(const Team& team, unsigned index, unsigned teams, FileSystemState& system,
+                                  const ReadRequest& request) {
+    const FileState& file = system.files[request.file_slot];
+    const PageIndex last = (request.end - 1) >> system.page_shift;
+    const unsigned pages = team.lanes() * Team::kPagesPerLane;
+    PageIndex next = (request.offset >> system.page_shift) + uint64_t{index} * pages;
+    Batch<Team> batch;
+    while (next <= last) {
+        const PageIndex stop = next + pages - 1 < last ? next + pages : last + 1;
+        Wait wait(system);
+        while (next < stop) {
+            batch.first = next;
+            batch.count = static_cast<unsigned>(stop - next);
+            if (!pin_pages(team, system, file, batch)) fetch_pages(team, system, request.file_slot, batch);
+            if (batch.count == 0) {  // no frame or leaf just now: others hold them all, and will let go
+                int error = 0;
+                if (team.lane() == 0) error = wait_for_room(system, wait);
+                error = team.broadcast(error, 0);
+                if (error != 0) return error;
+                continue;
+            }
+            const int error = copy_out(team, system, request, batch);
+            next += batch.count;
+            unpin_pages(team, batch, 0);
+            if (error != 0) return error;
+        }
+        next += uint64_t{teams - 1} * pages;
+    }
+    // A read that found the file shorter than it was says so in its size, before any page of it is published.
+    const uint64_t size = DeviceWords::load(file.size, site::kRelaxed);
+    if (size >= request.end) return static_cast<int64_t>(request.end - request.offset);
+    return size > request.offset ? static_cast<int64_t>(size - request.offset) : 0;
+}
+
+// Pins one page for a view, in one lane.
+PENSTOCK_DEVICE inline View map_page(FileSystemState& system, FileState& file, uint32_t slot, uint64_t offset,
+                                     uint64_t size) {
+    View view;
+    const uint64_t file_size = DeviceWords::load(file.size, site::kRelaxed);
+    if (offset >= file_size || size == 0) return view;
+    if (DeviceWords::fetch_add(system.view_pins, 1, site::kRelaxed) >= system.views_max) {
+        DeviceWords::fetch_sub(system.view_pins, 1, site::kRelaxed);
+        view.size = -kErrorNoMemory;
+        return view;
+    }
+    const Solo team;
+    Batch<Solo> batch;
+    Wait wait(system);
+    int error = 0;
+    do {
+        batch.first = offset >> system.page_shift;
+        batch.count = 1;
+        if (!pin_pages(team, system, file, batch)) fetch_pages(team, system, slot, batch);
+        if (batch.count == 0) error = wait_for_room(system, wait);
+    } while (batch.count == 0 && error == 0);
+    if (error == 0) error = wait_for_page(system, *batch.pages[0].entry, batch.pages[0].seen);
+    if (error != 0) {
+        unpin_pages(team, batch, 0);
+        DeviceWords::fetch_sub(system.view_pins, 1, site::kRelaxed);
+        view.size = error;
+        return view;
+    }
+    const uint64_t in_page = offset & ((1ull << system.page_shift) - 1);
+    uint64_t length = (1ull << system.page_shift) - in_page;
+    const uint64_t now = DeviceWords::load(file.size, site::kRelaxed);
+    const uint64_t left = now > offset ? now - offset : 0;
+    if (length > left) length = left;
+    if (length > size) length = size;
+    view.data = system.frames + (uint64_t{frame_of(batch.pages[0].seen)} << system.page_shift) + in_page;
+    view.size = static_cast<int64_t>(length);
+    view.entry = batch.pages[0].entry;
+    return view;
+}
+
+}  // namespace device
+
+// Opens a file for reading.
+//   path    NUL-terminated, in memory that GPU threads can read; relative to the host process's directory
+//   flags   O_RDONLY (0)
+// A block calls; waits for the host. Returns a descriptor (>= 0) that any block of any kernel may use, counted:
+// each gopen wants its gclose. Errors: those of open(2); -ENAMETOOLONG, -ENFILE (kFilesMax files known), -EINVAL
+// (flags), -EFAULT (null path). Close-to-open: a file changed since its pages were cached is read afresh.
+// Cost: one trip to the host, a few microseconds.
+template <class Group = device::Block>
+PENSTOCK_DEVICE Descriptor gopen(DeviceFileSystem fs, const char* path, int flags, Group group = {}) {
+    return group.once([&]() -> int64_t {
+        if (path == nullptr) return -device::kErrorFault;
+        return device::control_call(*fs.state, {ControlCall::kOpen, 0, path, flags});
+    });
+}
+
+// Gives a descriptor back. A block calls; waits for the host. 0, or -EBADF. Pages stay cached.
+template <class Group = device::Block>
+PENSTOCK_DEVICE int gclose(DeviceFileSystem fs, Descriptor file, Group group = {}) {
+    return static_cast<int>(group.once([&]() -> int64_t {
+        if (device::find_file(*fs.state, file) == nullptr) return -device::kErrorBadDescriptor;
+        return device::control_call(*fs.state, {ControlCall::kClose, file, nullptr, 0});
+    }));
+}
+
+// Reads `size` bytes at `offset` into `buffer` through the page cache.
+//   offset  bytes, any alignment, >= 0;  size  bytes, any
+//   buffer  device, shared or local-to-the-block memory; 32-byte alignment (relative to the offset) is fastest
+// A block calls; all its misses are submitted together, then waited for. On return the bytes are visible to all
+// threads of the block. Returns the bytes read: fewer than `size` only at the end of the file (0 beyond it).
+// Errors: -EBADF, -EINVAL (negative offset), -EFAULT (null buffer), and the errno of the storage read if any page
+// of the range could not be read (a later gread asks for that page again). What is in `buffer` then is undefined.
+// Cost: a hit is two atomic additions and a copy for each page; a miss a request to the host. Seed 000, 2.2.
+template <class Group = device::Block>
+PENSTOCK_DEVICE int64_t gread(DeviceFileSystem fs, Descriptor descriptor, int64_t offset, uint64_t size, void* buffer,
+                              Group group = {}) {
+    return group.divide([=](const auto& team, unsigned index, unsigned teams) -> int64_t {
+        FileSystemState& system = *fs.state;
+        const FileState* file = device::find_file(system, descriptor);
+        if (file == nullptr) return -device::kErrorBadDescriptor;
+        if (offset < 0) return -device::kErrorInvalid;
+        if (size == 0) return 0;
+        if (buffer == nullptr) return -device::kErrorFault;
+        // Every lane of the team must see the same size, or they would part ways.
+        uint64_t file_size = device::DeviceWords::load(file->size, site::kRelaxed);
+        file_size = team.broadcast(file_size, 0);
+        const uint64_t first = static_cast<uint64_t>(offset);
+        if (first >= file_size) return 0;
+        const uint64_t end = size < file_size - first ? first + size : file_size;
+        return device::read_part(team, index, teams, system,
+                                 {descriptor_slot(descriptor), first, end, static_cast<std::byte*>(buffer)});
+    });
+}
+
+// Size, identity and modification time as of the open. A block calls; never waits. 0, -EBADF, -EFAULT.
+template <class Group = device::Block>
+PENSTOCK_DEVICE int gstat(DeviceFileSystem fs, Descriptor descriptor, FileStatus* out, Group group = {}) {
+    struct Answer {
+        FileStatus status;
+        int error;
+    };
+    const Answer answer = group.once([&]() -> Answer {
+        const FileState* file = device::find_file(*fs.state, descriptor);
+        if (file == nullptr) return {{}, -device::kErrorBadDescriptor};
+        const uint64_t size = device::DeviceWords::load(file->size, site::kRelaxed);
+        return {{size, file->device, file->inode, file->modified_ns, file->mode}, 0};
+    });
+    if (out == nullptr) return -device::kErrorFault;
+    if (answer.error == 0) *out = answer.status;
+    return answer.error;
+}
+
+// Maps up to `size` bytes at `offset`: a pinned view into the page cache, at most to the end of the page and of
+// the file (POSIX-relaxed: may map less than asked). A block calls; waits for the page. view.size is 0 at or
+// beyond the end of the file, or negative: -EBADF, -EINVAL, -ENOMEM (views hold all frames they may: unmap
+// some), the errno of the storage read. Every view with data wants its gmunmap. Cost: as a hit, without the copy.
+template <class Group = device::Block>
+PENSTOCK_DEVICE View gmmap(DeviceFileSystem fs, Descriptor descriptor, int64_t offset, uint64_t size,
+                           Group group = {}) {
+    return group.once([&]() -> View {
+        View view;
+        FileState* file = device::find_file(*fs.state, descriptor);
+        if (file == nullptr || offset < 0) {
+            view.size = file == nullptr ? -device::kErrorBadDescriptor : -device::kErrorInvalid;
+            return view;
+        }
+        return device::map_page(*fs.state, *file, descriptor_slot(descriptor), static_cast<uint64_t>(offset), size);
+    });
+}
+
+// Lets a view go; it is empty afterwards. A block calls; never waits. 0, or -EINVAL for an empty view.
+template <class Group = device::Block>
+PENSTOCK_DEVICE int gmunmap(DeviceFileSystem fs, View& view, Group group = {}) {
+    PageEntry* entry = view.entry;
+    const int result = group.once([&]() -> int {
+        if (entry == nullptr) return -device::kErrorInvalid;
+        device::unpin<device::DeviceWords>(*entry);
+        device::DeviceWords::fetch_sub(fs.state->view_pins, 1, site::kRelaxed);
+        return 0;
+    });
+    view = {};
+    return result;
+}
+
+// Says how a range will be used. Recorded with the file (the last advice counts, for the whole file); readahead
+// will act on it. A block calls; never waits. 0, -EBADF, -EINVAL (negative offset, unknown advice).
+template <class Group = device::Block>
+PENSTOCK_DEVICE int gadvise(DeviceFileSystem fs, Descriptor descriptor, int64_t offset, [[maybe_unused]] uint64_t size,
+                            Advice advice, Group group = {}) {
+    return group.once([&]() -> int {
+        FileState* file = device::find_file(*fs.state, descriptor);
+        if (file == nullptr) return -device::kErrorBadDescriptor;
+        if (offset < 0 || static_cast<uint32_t>(advice) > static_cast<uint32_t>(Advice::kNoReuse)) {
+            return -device::kErrorInvalid;
+        }
+        device::DeviceWords::store(file->advice, static_cast<uint64_t>(advice) + 1, site::kRelaxed);
+        return 0;
+    });
+}
+
+}  // namespace penstock

@@ -1,0 +1,81 @@
+// How a GPU thread waits for a word: with patience, never without end.
+//
+// Every wait of the device library is a loop round Wait::step. It ends with a negative errno when the host has
+// raised the abort word or when the host's heartbeat stands still (it died). On the CPU backend a step lets the
+// block's other lanes run, helps, or sleeps; on a GPU it is __nanosleep.
+#pragma once
+
+#include "penstock/abi/file_system.h"
+#include "penstock/device/atomic.cuh"
+#ifndef __CUDACC__
+#include "penstock/language/runtime.h"
+#endif
+
+namespace penstock::device {
+
+PENSTOCK_DEVICE inline uint64_t now_ns() {
+#ifdef __CUDACC__
+    uint64_t time;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(time));
+    return time;
+#else
+    return language::clock_ns();
+#endif
+}
+
+// Tells a sleeping host thread or block of the CPU backend that `word` has changed; on a GPU the host polls.
+PENSTOCK_DEVICE inline void notify([[maybe_unused]] const uint64_t* word) {
+#ifndef __CUDACC__
+    language::notify(word);
+#endif
+}
+
+class Wait {
+public:
+    PENSTOCK_DEVICE explicit Wait(const FileSystemState& system) : host_(*system.host) {}
+
+    // One step of waiting for `*word` to differ from `seen`. 0: look again. Negative errno: give up; the value of
+    // the abort word, or EOWNERDEAD for a host that stopped serving.
+    PENSTOCK_DEVICE int step(const uint64_t* word, uint64_t seen) {
+        if (turn_ % kTurnsPerCheck == 0) {
+            if (const int error = check(); error != 0) return error;
+        }
+#ifdef __CUDACC__
+        __nanosleep(turn_ < 16 ? 32u : turn_ < 64 ? 128u : 1024u);
+#else
+        language::wait_step(word, seen, turn_);
+#endif
+        ++turn_;
+        return 0;
+    }
+
+private:
+    // Both words lie in host memory: on a GPU a look costs a trip over the link, so not at every turn.
+#ifdef __CUDACC__
+    static constexpr uint32_t kTurnsPerCheck = 32;
+#else
+    static constexpr uint32_t kTurnsPerCheck = 1;
+#endif
+
+    PENSTOCK_DEVICE int check() {
+        const uint64_t abort = SystemWords::load(host_.abort, site::kRelaxed);
+        if (abort != 0) return -static_cast<int>(abort & 0xffff);
+        if (turn_ == 0) return 0;
+        const uint64_t beat = SystemWords::load(host_.heartbeat, site::kRelaxed);
+        const uint64_t time = now_ns();
+        if (beat != beat_ || beat_time_ns_ == 0) {
+            beat_ = beat;
+            beat_time_ns_ = time;
+            return 0;
+        }
+        return time - beat_time_ns_ > limits::kHeartbeatLimitNs ? -kOwnerDead : 0;
+    }
+
+    static constexpr int kOwnerDead = 130;  // EOWNERDEAD on Linux, which is all we run on
+
+    const HostWords& host_;
+    uint64_t beat_ = 0, beat_time_ns_ = 0;
+    uint32_t turn_ = 0;
+};
+
+}  // namespace penstock::device

@@ -1,0 +1,128 @@
+// The public device and stream: a name to a backend, and calls passed on.
+#include "penstock/device.h"
+
+#include <cerrno>
+#include <charconv>
+#include <cstdlib>
+#include <string_view>
+#include <utility>
+
+#include "backend/backend.h"
+
+namespace penstock {
+namespace {
+
+// The number after "cpu:" or "cuda:"; false: not one, or out of range.
+bool parse_number(std::string_view text, unsigned& number) {
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+    return error == std::errc() && end == text.data() + text.size();
+}
+
+Result<std::shared_ptr<backend::Device>> open_cpu(const DeviceOptions& options, unsigned permits) {
+    backend::CpuOptions wanted;
+    wanted.permits = permits;
+    wanted.memory_size = options.memory_size;
+    wanted.watchdog_seconds = options.watchdog_seconds;
+    wanted.link_latency_us = options.link_latency_us;
+    wanted.link_bandwidth_gbs = options.link_bandwidth_gbs;
+    return backend::open_cpu(wanted);
+}
+
+Result<std::shared_ptr<backend::Device>> open_port(std::string_view name, const DeviceOptions& options) {
+    unsigned number = 0;
+    if (name == "auto") {
+        auto gpu = backend::open_cuda({});
+        return gpu.ok() ? gpu : open_cpu(options, options.permits);
+    }
+    if (name == "cpu") return open_cpu(options, options.permits);
+    if (name.starts_with("cpu:") && parse_number(name.substr(4), number) && number > 0) {
+        return open_cpu(options, number);
+    }
+    if (name == "cuda") return backend::open_cuda({});
+    if (name.starts_with("cuda:") && parse_number(name.substr(5), number)) {
+        return backend::open_cuda({static_cast<int>(number)});
+    }
+    return Status{EINVAL, "device", "not auto, cpu, cpu:N (N from 1) or cuda:N"};
+}
+
+backend::Deadline deadline_after(std::chrono::nanoseconds limit) {
+    return std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::steady_clock::duration>(limit);
+}
+
+}  // namespace
+
+Result<Device> Device::open(const std::string& name, const DeviceOptions& options) {
+    const char* wish = std::getenv("PENSTOCK_DEVICE");
+    const std::string chosen = !name.empty() ? name : wish != nullptr && *wish != '\0' ? wish : "auto";
+    auto port = open_port(chosen, options);
+    if (!port.ok()) return port.status();
+    return Device(std::move(port.value()));
+}
+
+std::string Device::name() const { return port_->properties().name; }
+bool Device::host_addressable() const { return port_->properties().host_addressable; }
+unsigned Device::permits() const { return port_->properties().permit_count; }
+bool Device::huge_pages() const { return port_->properties().huge_pages; }
+bool Device::simulated() const { return port_->properties().simulated_link; }
+size_t Device::free_memory() const { return port_->free_memory(); }
+void Device::free(void* pointer) const { port_->free(pointer); }
+std::string Device::diagnosis() const { return port_->diagnosis(); }
+void Device::abort(Status cause) const { port_->abort(cause); }
+
+Result<void*> Device::allocate(size_t size) const {
+    void* memory = nullptr;
+    if (Status status = port_->allocate(size, backend::Memory::kDevice, &memory); !status.ok()) return status;
+    return memory;
+}
+
+Result<void*> Device::allocate_pinned(size_t size) const {
+    void* memory = nullptr;
+    if (Status status = port_->allocate(size, backend::Memory::kPinned, &memory); !status.ok()) return status;
+    return memory;
+}
+
+Result<Stream> Stream::create(const Device& device, int priority) {
+    Stream stream;
+    if (Status status = device.port()->create_stream(priority, &stream.id_); !status.ok()) return status;
+    stream.device_ = device;
+    return stream;
+}
+
+Stream::Stream(Stream&& other) noexcept : device_(other.device_), id_(std::exchange(other.id_, 0)) {}
+
+Stream& Stream::operator=(Stream&& other) noexcept {
+    if (this == &other) return *this;
+    if (id_ != 0) (void)device_.port()->destroy_stream(id_);
+    device_ = other.device_;
+    id_ = std::exchange(other.id_, 0);
+    return *this;
+}
+
+Stream::~Stream() {
+    if (id_ != 0) (void)device_.port()->destroy_stream(id_);
+}
+
+Status Stream::copy(void* to, const void* from, size_t size) { return device_.port()->copy(id_, to, from, size); }
+Status Stream::fill(void* to, uint8_t value, size_t size) { return device_.port()->fill(id_, to, value, size); }
+
+Status Stream::synchronize(std::chrono::nanoseconds limit) {
+    return device_.port()->synchronize(id_, deadline_after(limit));
+}
+
+Result<bool> Stream::idle() {
+    bool idle = false;
+    if (Status status = device_.port()->query(id_, &idle); !status.ok()) return status;
+    return idle;
+}
+
+Status launch_request(Stream& stream, LaunchRequest request) {
+    return stream.device().port()->launch(stream.id(), std::move(request));
+}
+
+std::vector<std::string> list_devices(std::string* why_no_gpu) {
+    std::vector<std::string> devices = backend::list_cuda(why_no_gpu);
+    if (auto cpu = backend::open_cpu({}); cpu.ok()) devices.push_back(cpu.value()->properties().name);
+    return devices;
+}
+
+}  // namespace penstock

@@ -1,0 +1,26 @@
+// The host's hand in the page table: dropping the pages of a file that changed, and pins that kernels left.
+//
+// The same protocol as GPU threads use (include/penstock/device), called by the host on memory that it can
+// address. Any thread; kernels may run, except where noted.
+#pragma once
+
+#include <cstdint>
+
+#include "penstock/abi/file_system.h"
+
+namespace penstock::page_cache {
+
+// Evicts every page of a closed file and gives its leaves back. False: some page is held; call again later.
+bool drop_file(FileSystemState& system, uint32_t slot);
+
+// Drops every pin. Only while no kernel runs: all pins are then views that were never unmapped.
+void drop_pins(FileSystemState& system);
+
+// What must hold whenever no kernel runs. Returns the number of the first broken invariant, or 0:
+//   1. an entry in FETCHING, VALID or FAILED names a frame whose owner word names that page;
+//   2. no two entries name one frame;
+//   3. a leaf with an owner is named by that directory word, and only by it;
+//   4. pins are exactly the views.
+int check_invariants(FileSystemState& system);
+
+}  // namespace penstock::page_cache

@@ -1,0 +1,124 @@
+#include "page_cache/layout.h"
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+
+#include "penstock/abi/limits.h"
+
+namespace penstock::page_cache {
+namespace {
+
+// Words of directory: 8 MiB, enough for 2 TiB of files in 4 KiB pages.
+constexpr uint64_t kDirectoryWords = 1 << 20;
+
+constexpr size_t kLine = 64;
+
+size_t aligned(size_t size, size_t alignment) { return (size + alignment - 1) / alignment * alignment; }
+
+// Hands out adjacent pieces of one allocation.
+class Cursor {
+public:
+    Cursor(std::byte* here, std::byte* address) : here_(here), address_(address) {}
+    // `count` objects of T on a line of their own; the address that GPU threads use.
+    template <class T>
+    T* take(size_t count, T** host = nullptr) {
+        at_ = aligned(at_, std::max(alignof(T), kLine));
+        if (host != nullptr) *host = reinterpret_cast<T*>(here_ + at_);
+        T* result = reinterpret_cast<T*>(address_ + at_);
+        at_ += count * sizeof(T);
+        return result;
+    }
+    [[nodiscard]] size_t size() const { return aligned(at_, kLine); }
+
+private:
+    std::byte* here_;
+    std::byte* address_;
+    size_t at_ = 0;
+};
+
+// One description of each allocation, walked once to measure it and once to fill it in.
+uint64_t* lay_tables(const Layout& layout, Cursor& cursor, FileSystemState& state, FileSystemState** home) {
+    cursor.take<FileSystemState>(1, home);
+    state.files = cursor.take<FileState>(limits::kFilesMax);
+    state.port_locks = cursor.take<uint64_t>(limits::kPortsMax);
+    uint64_t* owners = nullptr;
+    state.owners = cursor.take<uint64_t>(layout.frame_count, &owners);
+    state.leaf_owners = cursor.take<uint64_t>(layout.leaf_count);
+    state.leaf_locks = cursor.take<uint64_t>(layout.leaf_count);
+    state.leaves = cursor.take<PageEntry>(size_t{layout.leaf_count} * limits::kLeafEntries);
+    state.directory = cursor.take<uint64_t>(layout.directory_size);
+    return owners;
+}
+
+void lay_shared(const Layout& layout, Cursor& cursor, FileSystemState& state) {
+    state.host = cursor.take<HostWords>(1);
+    state.port_requests = cursor.take<uint64_t>(limits::kPortsMax);
+    state.port_responses = cursor.take<uint64_t>(limits::kPortsMax);
+    state.ports = cursor.take<ControlPort>(limits::kPortsMax);
+    state.completions = cursor.take<uint64_t>(layout.frame_count);
+    for (uint32_t i = 0; i < layout.ring_count; ++i) {
+        state.rings[i].shift = layout.ring_shift;
+        state.rings[i].slots = cursor.take<uint64_t>(size_t{4} << layout.ring_shift);
+    }
+}
+
+}  // namespace
+
+Status plan_layout(const LayoutRequest& request, Layout* layout) {
+    if (!std::has_single_bit(request.page_size) || request.page_size < limits::kPageSizeMin ||
+        request.page_size > limits::kPageSizeMax) {
+        return {EINVAL, "page size", "must be a power of two from 4 KiB to 4 MiB"};
+    }
+    const uint64_t frames = request.cache_size / request.page_size;
+    if (frames < request.permit_count || frames == 0) {
+        return {EINVAL, "cache size", "must hold at least one page for each block that can be resident"};
+    }
+    if (frames >> limits::kFrameBits != 0) {
+        return {EINVAL, "cache size", "more frames than a page entry can name: use larger pages"};
+    }
+    if (request.team_count > limits::kTeamsMax || request.ring_count > limits::kRingsMax) {
+        return {EINVAL, "device", "more blocks or workers than the limits allow"};
+    }
+    Layout result;
+    result.page_shift = std::countr_zero(request.page_size);
+    result.frame_count = static_cast<uint32_t>(frames);
+    result.views_max = std::min(limits::kViewsMax, result.frame_count - request.permit_count);
+    // A batch of pages touches two leaves and a view one: with so many there is always a leaf in which nobody
+    // holds a page. Beyond that, one for every 64 frames keeps scattered pages from evicting each other's leaves.
+    result.leaf_count = std::max<uint32_t>(request.team_count * 2 + result.views_max + 16, result.frame_count / 64);
+    result.ring_count = request.ring_count;
+    const uint64_t outstanding = uint64_t{std::max(request.team_count, 1u)} * limits::kBatchPagesMax;
+    result.ring_shift = std::countr_zero(std::bit_ceil(outstanding));
+    result.directory_size = kDirectoryWords;
+    result.frames_size = request.page_size * frames;
+    FileSystemState measured{};
+    Cursor tables(nullptr, nullptr), shared(nullptr, nullptr);
+    lay_tables(result, tables, measured, nullptr);
+    lay_shared(result, shared, measured);
+    result.tables_size = tables.size();
+    result.shared_size = shared.size();
+    *layout = result;
+    return {};
+}
+
+FileSystemState* initialise(const Layout& layout, const Parts& parts, uint32_t system) {
+    FileSystemState state{};
+    state.system = system;
+    state.page_shift = static_cast<uint32_t>(layout.page_shift);
+    state.frame_count = layout.frame_count;
+    state.leaf_count = layout.leaf_count;
+    state.ring_count = layout.ring_count;
+    state.views_max = layout.views_max;
+    state.directory_size = layout.directory_size;
+    state.frames = parts.frames;
+    Cursor tables(parts.tables, parts.tables_address), shared(parts.shared, parts.shared);
+    FileSystemState* home = nullptr;
+    uint64_t* owners = lay_tables(layout, tables, state, &home);
+    lay_shared(layout, shared, state);
+    std::fill_n(owners, layout.frame_count, kFrameFree);
+    *home = state;
+    return home;
+}
+
+}  // namespace penstock::page_cache

@@ -1,0 +1,53 @@
+// How many of everything a GPU page cache has, and how much memory that takes. Pure: nothing is allocated here.
+//
+// src/service allocates the parts and calls initialise(); GPU threads use them by include/penstock/device.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "penstock/abi/file_system.h"
+#include "penstock/status.h"
+
+namespace penstock::page_cache {
+
+struct LayoutRequest {
+    uint64_t page_size = 0;    // bytes
+    uint64_t cache_size = 0;   // bytes of frames
+    uint32_t permit_count = 0; // blocks resident at once
+    uint32_t team_count = 0;   // teams resident at once (at least permit_count)
+    uint32_t ring_count = 1;
+};
+
+// Counts; sizes in bytes of the parts in device memory and in mapped host memory.
+struct Layout {
+    int page_shift = 0;
+    uint32_t frame_count = 0;
+    uint32_t leaf_count = 0;
+    uint32_t ring_count = 0;
+    int ring_shift = 0;
+    uint32_t views_max = 0;
+    uint64_t directory_size = 0;  // words
+
+    // Device memory.
+    size_t frames_size = 0, tables_size = 0;
+    // Mapped host memory: rings, completions (CPU backend and until the copy engine announces), ports, host words.
+    size_t shared_size = 0;
+};
+
+// EINVAL: page size no power of two in range; fewer frames than permits; more frames than an entry can name.
+Status plan_layout(const LayoutRequest& request, Layout* layout);
+
+// Divides the three allocations, fills in `state` and sets every owner to free. `tables`, `shared` are zeroed
+// memory that the host can address; on a device that it cannot, `tables` is a host copy and `tables_address` where
+// it will lie (else equal).
+struct Parts {
+    std::byte* frames = nullptr;
+    std::byte* tables = nullptr;
+    std::byte* tables_address = nullptr;
+    std::byte* shared = nullptr;
+};
+// Returns the FileSystemState inside `tables`.
+FileSystemState* initialise(const Layout& layout, const Parts& parts, uint32_t system);
+
+}  // namespace penstock::page_cache

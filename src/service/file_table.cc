@@ -1,0 +1,241 @@
+#include "service/file_table.h"
+
+#include <fcntl.h>
+#include <time.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "page_cache/invalidation.h"
+#include "penstock/abi/limits.h"
+#include "penstock/device/atomic.cuh"
+
+namespace penstock::service {
+namespace {
+
+using device::DeviceWords;
+
+// A change within the same tick of the file system's clock leaves the times as they are: what was read within two
+// ticks of its modification is not trusted at the next open.
+bool recent(const storage::Identity& identity) {
+    timespec now{}, tick{};
+    clock_gettime(CLOCK_REALTIME, &now);
+    clock_getres(CLOCK_REALTIME_COARSE, &tick);
+    const int64_t now_ns = int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+    const int64_t tick_ns = int64_t{tick.tv_sec} * 1'000'000'000 + tick.tv_nsec;
+    return now_ns - std::max(identity.mtime_ns, identity.ctime_ns) < 2 * tick_ns;
+}
+
+}  // namespace
+
+FileTable::FileTable(std::shared_ptr<storage::Storage> storage, backend::Device* device, backend::StreamId stream,
+                     FileSystemState* state, FileState* device_files)
+    : storage_(std::move(storage)),
+      device_(device),
+      stream_(stream),
+      state_(state),
+      device_files_(device_files),
+      slots_(limits::kFilesMax) {
+    free_.emplace(0, state->directory_size);
+}
+
+Result<Descriptor> FileTable::open(const std::string& path, int flags, Opener opener) {
+    if ((flags & ~O_CLOEXEC) != O_RDONLY) return Status{EINVAL, "gopen", "only O_RDONLY is known"};
+    auto opened = storage_->open(path, O_RDONLY);
+    if (!opened.ok()) return opened.status();
+    const storage::Identity& identity = opened.value()->identity();
+
+    const std::lock_guard lock(mutex_);
+    auto found = slot_for(identity, recent(identity));
+    if (!found.ok()) return found.status();
+    const uint32_t index = found.value();
+    Slot& slot = slots_[index];
+    FileState& file = state_->files[index];
+    if (slot.references == 0) {
+        slot.file = opened.value();
+        DeviceWords::store(file.generation, file.generation + 1, site::kRelaxed);  // odd: open
+        send(index);
+    }
+    ++slot.references;
+    if (opener == Opener::kKernel) ++slot.kernel_references;
+    slot.last_use = ++clock_;
+    return make_descriptor(state_->system, index, file.generation);
+}
+
+Result<uint32_t> FileTable::slot_for(const storage::Identity& identity, bool racy) {
+    for (uint32_t i = 0; i < used_; ++i) {
+        Slot& slot = slots_[i];
+        if (!slot.known || slot.superseded || !slot.identity.same_file(identity)) continue;
+        if (slot.identity == identity && !slot.racy) return i;
+        slot.superseded = true;
+        break;
+    }
+    auto found = empty_slot();
+    if (!found.ok()) return found;
+    const uint32_t index = found.value();
+    if (Status status = reserve_directory(index, identity.size); !status.ok()) return status;
+    Slot& slot = slots_[index];
+    slot.identity = identity;
+    slot.known = true;
+    slot.superseded = false;
+    slot.racy = racy;
+    FileState& file = state_->files[index];
+    DeviceWords::store(file.size, identity.size, site::kRelaxed);
+    file.device = identity.device;
+    file.inode = identity.inode;
+    file.modified_ns = identity.mtime_ns;
+    file.mode = S_IFREG;
+    DeviceWords::store(file.advice, 0, site::kRelaxed);
+    DeviceWords::store(file.misses, 0, site::kRelaxed);
+    return index;
+}
+
+// A slot with no file in it: an unused one, else that of the file that was closed longest ago.
+Result<uint32_t> FileTable::empty_slot() {
+    for (uint32_t i = 0; i < used_; ++i) {
+        if (!slots_[i].known || (slots_[i].superseded && forget(i))) return i;
+    }
+    if (used_ < limits::kFilesMax) return used_++;
+    for (uint32_t tries = 0; tries < limits::kFilesMax; ++tries) {
+        uint32_t oldest = limits::kFilesMax;
+        for (uint32_t i = 0; i < used_; ++i) {
+            if (slots_[i].references > 0) continue;
+            if (oldest == limits::kFilesMax || slots_[i].last_use < slots_[oldest].last_use) oldest = i;
+        }
+        if (oldest == limits::kFilesMax) break;
+        if (forget(oldest)) return oldest;
+        slots_[oldest].last_use = ++clock_;  // held by a view: look at others first
+    }
+    return Status{ENFILE, "gopen", "every file slot is in use: close some files"};
+}
+
+// Drops a closed file's pages and its directory. False while it is open or a page is held.
+bool FileTable::forget(uint32_t index) {
+    Slot& slot = slots_[index];
+    if (slot.references > 0) return false;
+    // Where the host cannot reach the page table, pages of a forgotten file stay until they are evicted, and so
+    // does its directory.
+    if (!device_->properties().host_addressable || !page_cache::drop_file(*state_, index)) return false;
+    release_directory(index);
+    slot = Slot{};
+    return true;
+}
+
+Status FileTable::reserve_directory(uint32_t index, uint64_t size) {
+    const uint64_t pages = (size + (1ull << state_->page_shift) - 1) >> state_->page_shift;
+    const uint64_t words = std::max<uint64_t>(1, (pages + limits::kLeafEntries - 1) / limits::kLeafEntries);
+    if (words > state_->directory_size) return {EFBIG, "gopen", "the file has more pages than the page table has room for"};
+    for (;;) {
+        const auto place = std::find_if(free_.begin(), free_.end(), [&](const auto& run) { return run.second >= words; });
+        if (place != free_.end()) {
+            const auto [first, count] = *place;
+            free_.erase(place);
+            if (count > words) free_.emplace(first + words, count - words);
+            FileState& file = state_->files[index];
+            DeviceWords::store(file.directory_first, first, site::kRelaxed);
+            DeviceWords::store(file.directory_count, words, site::kRelaxed);
+            return {};
+        }
+        bool freed = false;
+        for (uint32_t i = 0; i < used_ && !freed; ++i) freed = slots_[i].known && i != index && forget(i);
+        if (!freed) return {ENFILE, "gopen", "the page table has no room for another file of this size"};
+    }
+}
+
+void FileTable::release_directory(uint32_t index) {
+    FileState& file = state_->files[index];
+    uint64_t first = file.directory_first, count = file.directory_count;
+    auto after = free_.lower_bound(first);
+    if (after != free_.end() && after->first == first + count) {
+        count += after->second;
+        after = free_.erase(after);
+    }
+    if (after != free_.begin()) {
+        const auto before = std::prev(after);
+        if (before->first + before->second == first) {
+            before->second += count;
+            return;
+        }
+    }
+    free_.emplace(first, count);
+}
+
+// Brings a slot to the device where GPU threads do not share the host's copy.
+void FileTable::send(uint32_t index) {
+    if (device_files_ == state_->files) return;
+    const size_t constant_part = offsetof(FileState, advice);
+    (void)device_->copy(stream_, &device_files_[index], &state_->files[index], constant_part);
+    (void)device_->synchronize(stream_, std::chrono::steady_clock::now() + std::chrono::seconds(5));
+}
+
+FileTable::Slot* FileTable::find_open(Descriptor descriptor) {
+    if (descriptor < 0 || descriptor_system(descriptor) != state_->system) return nullptr;
+    const uint32_t index = descriptor_slot(descriptor);
+    if (index >= used_ || slots_[index].references == 0) return nullptr;
+    const bool same = (state_->files[index].generation & 0xffffffff) == descriptor_generation(descriptor);
+    return same ? &slots_[index] : nullptr;
+}
+
+Status FileTable::close(Descriptor descriptor, Opener opener) {
+    const std::lock_guard lock(mutex_);
+    if (find_open(descriptor) == nullptr) return {EBADF, "gclose", "no such open file"};
+    release(descriptor_slot(descriptor), opener);
+    return {};
+}
+
+void FileTable::release(uint32_t index, Opener opener) {
+    Slot& slot = slots_[index];
+    if (opener == Opener::kKernel && slot.kernel_references > 0) --slot.kernel_references;
+    slot.kernel_references = std::min(slot.kernel_references, --slot.references);
+    if (slot.references > 0) return;
+    slot.file.reset();
+    FileState& file = state_->files[index];
+    DeviceWords::store(file.generation, file.generation + 1, site::kRelaxed);  // even: closed
+    send(index);
+}
+
+std::shared_ptr<storage::File> FileTable::find(uint32_t slot) const {
+    const std::lock_guard lock(mutex_);
+    return slot < used_ ? slots_[slot].file : nullptr;
+}
+
+Result<uint64_t> FileTable::size(Descriptor descriptor) const {
+    const std::lock_guard lock(mutex_);
+    if (const_cast<FileTable*>(this)->find_open(descriptor) == nullptr) {
+        return Status{EBADF, "size", "no such open file"};
+    }
+    return size_of(descriptor_slot(descriptor));
+}
+
+uint64_t FileTable::size_of(uint32_t slot) const {
+    return DeviceWords::load(state_->files[slot].size, site::kRelaxed);
+}
+
+void FileTable::shrink(uint32_t slot, uint64_t size) {
+    const std::lock_guard lock(mutex_);
+    if (size >= size_of(slot)) return;
+    DeviceWords::store(state_->files[slot].size, size, site::kRelaxed);
+    slots_[slot].racy = true;  // whatever the times say, it is not the file that was opened
+    send(slot);
+}
+
+uint64_t FileTable::open_count() const {
+    const std::lock_guard lock(mutex_);
+    uint64_t count = 0;
+    for (uint32_t i = 0; i < used_; ++i) count += slots_[i].references;
+    return count;
+}
+
+uint64_t FileTable::close_kernel_files() {
+    const std::lock_guard lock(mutex_);
+    uint64_t count = 0;
+    for (uint32_t i = 0; i < used_; ++i) {
+        while (slots_[i].kernel_references > 0) {
+            release(i, Opener::kKernel);
+            ++count;
+        }
+    }
+    return count;
+}
+
+}  // namespace penstock::service

@@ -1,0 +1,82 @@
+// Which file is in which slot: open, known, changed since; the host's side of descriptors.
+//
+// A file is known by its identity (device, inode, generation), not by its name. A slot keeps its pages after the
+// last close and serves them again if the file has not changed (close-to-open); a changed file gets a slot of its
+// own while old descriptors go on with the old one. Any thread.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "backend/backend.h"
+#include "penstock/abi/file_system.h"
+#include "penstock/status.h"
+#include "storage/storage.h"
+
+namespace penstock::service {
+
+// Who opened a file: kernels may forget to close theirs.
+enum class Opener : uint8_t { kHost, kKernel };
+
+class FileTable {
+public:
+    // `state` as GPU threads see it, `files` its file slots as the host writes them (the same memory where the
+    // host can address it, else a copy that is sent on).
+    FileTable(std::shared_ptr<storage::Storage> storage, backend::Device* device, backend::StreamId stream,
+              FileSystemState* state, FileState* device_files);
+
+    // errno of open(2); EFBIG: more pages than the page table has room for; ENFILE: every slot is in use.
+    Result<Descriptor> open(const std::string& path, int flags, Opener opener);
+    // EBADF.
+    Status close(Descriptor descriptor, Opener opener);
+    // The open file of a request; null when it has been closed meanwhile.
+    std::shared_ptr<storage::File> find(uint32_t slot) const;
+    // EBADF.
+    Result<uint64_t> size(Descriptor descriptor) const;
+
+    [[nodiscard]] uint64_t size_of(uint32_t slot) const;
+    // A read found that the file ends at `size`: from now on that is where it ends.
+    void shrink(uint32_t slot, uint64_t size);
+
+    [[nodiscard]] uint64_t open_count() const;
+    // Closes what kernels opened and did not close; how many.
+    uint64_t close_kernel_files();
+
+private:
+    struct Slot {
+        std::shared_ptr<storage::File> file;  // null when closed
+        storage::Identity identity;
+        bool known = false;       // has pages, or may have
+        bool superseded = false;  // the file has changed: no further opens
+        bool racy = false;        // its times were so recent that a later change may not show in them
+        uint32_t references = 0, kernel_references = 0;
+        uint64_t last_use = 0;
+    };
+
+    Result<uint32_t> slot_for(const storage::Identity& identity, bool racy);
+    Result<uint32_t> empty_slot();
+    bool forget(uint32_t slot);
+    Status reserve_directory(uint32_t slot, uint64_t size);
+    void release_directory(uint32_t slot);
+    Slot* find_open(Descriptor descriptor);
+    void send(uint32_t slot);
+    void release(uint32_t slot, Opener opener);
+
+    const std::shared_ptr<storage::Storage> storage_;
+    backend::Device* const device_;
+    const backend::StreamId stream_;
+    FileSystemState* const state_;
+    FileState* const device_files_;
+
+    mutable std::mutex mutex_;  // guards everything below, and the host's stores to state_->files
+    std::vector<Slot> slots_;
+    uint32_t used_ = 0;                      // slots that were ever used
+    uint64_t clock_ = 0;                     // counts opens, for last_use
+    std::map<uint64_t, uint64_t> free_;      // free words of the directory: first -> count
+};
+
+}  // namespace penstock::service

@@ -1,0 +1,212 @@
+#include "service/server.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "base/clock.h"
+#include "penstock/device/atomic.cuh"
+#include "request_queue/ring.h"
+
+namespace penstock::service {
+namespace {
+
+using device::DeviceWords;
+using device::SystemWords;
+
+// Bytes of one storage operation at most: enough to be at full speed, small enough to overlap with copying out.
+constexpr uint64_t kReadSizeMax = 1 << 20;
+// No worker takes less than this of what is ready: neighbours merge into one read.
+constexpr uint64_t kShareSizeMin = 256 << 10;
+
+}  // namespace
+
+Server::Server(Shared& shared, std::unique_ptr<storage::Queue> queue)
+    : shared_(shared), queue_(std::move(queue)), page_size_(1ull << shared.state->page_shift) {}
+
+Result<std::unique_ptr<Server>> Server::create(Shared& shared, storage::Storage& storage) {
+    // A synchronous kind completes at submit: one operation at a time lets its waiters go early.
+    const bool rings = storage.kind() == storage::Kind::kUring;
+    auto queue = storage.make_queue(rings ? limits::kDrainMax : 1);
+    if (!queue.ok()) return queue.status();
+    std::unique_ptr<Server> server(new Server(shared, std::move(queue.value())));
+    if (!shared.device->properties().host_addressable) {
+        void* memory = nullptr;
+        Status status = shared.device->allocate(limits::kDrainMax * server->page_size_, backend::Memory::kPinned, &memory);
+        if (!status.ok()) return status;
+        server->staging_ = static_cast<std::byte*>(memory);
+        if (status = shared.device->create_stream(0, &server->stream_); !status.ok()) return status;
+    }
+    return server;
+}
+
+std::byte* Server::destination(size_t index) {
+    if (staging_ != nullptr) return staging_ + index * page_size_;
+    return shared_.state->frames + requests_[index].frame * page_size_;
+}
+
+bool Server::serve_requests(uint32_t ring_index) {
+    RingState& ring = shared_.state->rings[ring_index];
+    const uint64_t started = base::monotonic_ns();
+    const size_t count = request_queue::drain<SystemWords, DeviceWords>(
+        shared_.heads[ring_index].ticket, ring.slots, ring.shift, requests_, limits::kDrainMax, shared_.workers,
+        std::max<uint64_t>(1, kShareSizeMin >> shared_.state->page_shift));
+    if (count == 0) return false;
+    activity_.store(Activity::kServing, std::memory_order_release);
+    beat();
+    if (stop_.load(std::memory_order_relaxed)) {
+        stopped_.store(true, std::memory_order_relaxed);
+        return false;
+    }
+    std::sort(requests_, requests_ + count, [](const Request& a, const Request& b) {
+        return a.file_slot != b.file_slot ? a.file_slot < b.file_slot : a.page < b.page;
+    });
+    storage_ns_ = 0;
+    read_runs(divide_into_runs(count));
+    shared_.counters->requests.fetch_add(count, std::memory_order_relaxed);
+    shared_.counters->storage_ns.fetch_add(storage_ns_, std::memory_order_relaxed);
+    shared_.counters->serving_ns.fetch_add(base::monotonic_ns() - started - storage_ns_, std::memory_order_relaxed);
+    if (staging_ != nullptr) {
+        // Staging is used again by the next run: the copies out of it must be over.
+        (void)shared_.device->synchronize(stream_, std::chrono::steady_clock::now() + std::chrono::seconds(60));
+    }
+    activity_.store(Activity::kIdle, std::memory_order_release);
+    beat();
+    return true;
+}
+
+// Neighbouring pages of a file become one run each; returns how many.
+size_t Server::divide_into_runs(size_t count) {
+    size_t runs = 0;
+    for (size_t i = 0; i < count; ++i) {
+        pieces_[i] = {destination(i), page_size_};
+        const bool continues = i > 0 && requests_[i].file_slot == requests_[i - 1].file_slot &&
+                               requests_[i].page == requests_[i - 1].page + 1 &&
+                               runs_[runs - 1].count * page_size_ < kReadSizeMax;
+        if (continues) {
+            ++runs_[runs - 1].count;
+        } else {
+            runs_[runs++] = {i, 1, shared_.files->find(requests_[i].file_slot)};
+        }
+    }
+    return runs;
+}
+
+// Reads every run; pages behind one that failed are asked for again, each on its own, so that an error reaches
+// only who reads the page it struck.
+void Server::read_runs(size_t runs) {
+    retry_count_ = 0;
+    submit_runs(runs);
+    if (retry_count_ == 0) return;
+    for (size_t i = 0; i < retry_count_; ++i) {
+        runs_[i] = {retries_[i], 1, shared_.files->find(requests_[retries_[i]].file_slot)};
+    }
+    submit_runs(std::exchange(retry_count_, 0));
+}
+
+// The one caller of storage: submits every run and completes each as it comes back.
+void Server::submit_runs(size_t runs) {
+    size_t pending = 0;
+    for (size_t i = 0; i < runs; ++i) {
+        const Request& first = requests_[runs_[i].first];
+        if (runs_[i].file == nullptr) {  // closed by a kernel that still had requests for it
+            for (size_t k = 0; k < runs_[i].count; ++k) complete(requests_[runs_[i].first + k], 0, EBADF);
+            continue;
+        }
+        operations_[pending++] = {runs_[i].file.get(), first.page * page_size_,
+                                  {pieces_ + runs_[i].first, runs_[i].count}, i};
+    }
+    size_t submitted = 0, reaped = 0;
+    while (reaped < pending) {
+        const uint64_t before = base::monotonic_ns();
+        activity_.store(Activity::kStorage, std::memory_order_release);
+        submitted += queue_->submit({operations_ + submitted, pending - submitted});
+        const size_t count = queue_->reap({completions_, limits::kDrainMax}, true);
+        activity_.store(Activity::kServing, std::memory_order_release);
+        beat();
+        storage_ns_ += base::monotonic_ns() - before;
+        for (size_t i = 0; i < count; ++i) finish(runs_[completions_[i].cookie], completions_[i]);
+        reaped += count;
+    }
+    for (size_t i = 0; i < runs; ++i) runs_[i].file.reset();
+}
+
+void Server::finish(const Run& run, const storage::Completion& completion) {
+    shared_.counters->reads.fetch_add(1, std::memory_order_relaxed);
+    shared_.counters->bytes.fetch_add(completion.bytes, std::memory_order_relaxed);
+    uint64_t left = completion.bytes;
+    for (size_t k = 0; k < run.count; ++k) {
+        const uint64_t bytes = std::min(left, page_size_);
+        left -= bytes;
+        const bool struck = completion.error != 0 && bytes < page_size_;
+        complete(requests_[run.first + k], bytes, struck ? completion.error : 0);
+        if (!struck) continue;
+        while (++k < run.count) retries_[retry_count_++] = run.first + k;
+    }
+}
+
+// Brings one page to its frame and says so. `bytes` are good; the rest of the page lies beyond the file's end,
+// unless `error` says why they are missing.
+void Server::complete(const Request& request, uint64_t bytes, int error) {
+    const size_t index = static_cast<size_t>(&request - requests_);
+    const uint64_t begin = request.page * page_size_;
+    const uint64_t size = shared_.files->size_of(request.file_slot);
+    const uint64_t expected = size > begin ? std::min(page_size_, size - begin) : 0;
+    if (error == 0 && bytes < expected) shared_.files->shrink(request.file_slot, begin + bytes);
+    if (bytes >= expected) error = 0;
+    if (bytes < page_size_) std::memset(destination(index) + bytes, 0, page_size_ - bytes);
+    if (error != 0) shared_.counters->failed_pages.fetch_add(1, std::memory_order_relaxed);
+    const Completion word =
+        make_completion(request.generation, static_cast<uint32_t>(error), static_cast<uint32_t>(bytes));
+    uint64_t* announced = &shared_.state->completions[request.frame];
+    if (staging_ == nullptr) {
+        SystemWords::store(*announced, word, site::kComplete);
+        shared_.device->notify(announced);
+        return;
+    }
+    // The copy engine's bytes are announced by the stream, behind the copy; a CPU store could overtake them.
+    (void)shared_.device->copy(stream_, shared_.state->frames + request.frame * page_size_, destination(index), page_size_);
+    (void)shared_.device->write_value(stream_, announced, word);
+}
+
+bool Server::serve_calls() {
+    bool any = false;
+    for (uint32_t port = 0; port < limits::kPortsMax; ++port) {
+        const uint64_t word = SystemWords::load(shared_.state->port_requests[port], site::kServe);
+        const uint64_t answered = SystemWords::load(shared_.state->port_responses[port], site::kRelaxed);
+        if (word >> 8 == answered || shared_.port_taken[port].test_and_set(std::memory_order_acquire)) continue;
+        if (word >> 8 != SystemWords::load(shared_.state->port_responses[port], site::kRelaxed)) {
+            activity_.store(Activity::kStorage, std::memory_order_release);  // open(2) may take its time
+            answer_call(port, static_cast<ControlCall>(word & 0xff));
+            SystemWords::store(shared_.state->port_responses[port], word >> 8, site::kRespond);
+            shared_.device->notify(&shared_.state->port_responses[port]);
+            shared_.counters->calls.fetch_add(1, std::memory_order_relaxed);
+            activity_.store(Activity::kIdle, std::memory_order_release);
+            beat();
+            any = true;
+        }
+        shared_.port_taken[port].clear(std::memory_order_release);
+    }
+    return any;
+}
+
+void Server::answer_call(uint32_t index, ControlCall call) {
+    ControlPort& port = shared_.state->ports[index];
+    switch (call) {
+        case ControlCall::kOpen: {
+            const size_t length = strnlen(port.path, limits::kPathSizeMax);
+            const auto opened = shared_.files->open(std::string(port.path, length), port.flags, Opener::kKernel);
+            port.result = opened.ok() ? opened.value() : -opened.status().error_number();
+            return;
+        }
+        case ControlCall::kClose:
+            port.result = -shared_.files->close(port.descriptor, Opener::kKernel).error_number();
+            return;
+        case ControlCall::kNone:
+            break;
+    }
+    port.result = -EINVAL;
+}
+
+}  // namespace penstock::service

@@ -1,0 +1,107 @@
+// One pair of hands that serves requests: takes a run from a ring, reads, completes.
+//
+// A worker thread has one of its own; blocks that help borrow one. One thread at a time. All memory is taken at
+// construction.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "backend/backend.h"
+#include "penstock/abi/file_system.h"
+#include "penstock/abi/limits.h"
+#include "service/file_table.h"
+#include "storage/storage.h"
+
+namespace penstock::service {
+
+// Counted over all servers of a file system; relaxed.
+struct Counters {
+    std::atomic<uint64_t> requests{0}, reads{0}, bytes{0}, calls{0}, failed_pages{0};
+    std::atomic<uint64_t> storage_ns{0}, serving_ns{0};
+};
+
+// What a server is doing, for whoever watches over it.
+enum class Activity : uint32_t {
+    kIdle,     // has nothing in hand
+    kServing,  // holds requests; must come forward
+    kStorage,  // inside a storage call: counts as alive for as long as that takes
+};
+
+// What all servers of one file system share. Constant but for the counters and the heads.
+struct Shared {
+    backend::Device* device = nullptr;
+    FileSystemState* state = nullptr;  // as the host sees it
+    FileTable* files = nullptr;
+    Counters* counters = nullptr;
+    unsigned workers = 1;              // that divide what is ready
+    // Host ends of the rings: the next ticket to take.
+    struct alignas(64) Head {
+        uint64_t ticket = 0;
+    } heads[limits::kRingsMax];
+    std::atomic_flag port_taken[limits::kPortsMax];
+};
+
+class Server {
+public:
+    static Result<std::unique_ptr<Server>> create(Shared& shared, storage::Storage& storage);
+
+    // Serves what is ready in ring `ring`; false: nothing was. May take as long as storage takes.
+    bool serve_requests(uint32_t ring);
+    // Answers control calls; false: there were none.
+    bool serve_calls();
+
+    [[nodiscard]] Activity activity() const { return activity_.load(std::memory_order_acquire); }
+    // Counts up whenever the server comes forward.
+    [[nodiscard]] uint64_t beats() const { return beats_.load(std::memory_order_relaxed); }
+    void beat() { beats_.fetch_add(1, std::memory_order_relaxed); }
+
+    // For blocks that borrow a server.
+    bool try_borrow() { return !borrowed_.test_and_set(std::memory_order_acquire); }
+    void give_back() { borrowed_.clear(std::memory_order_release); }
+
+    // A fault for tests: the server stops for good the next time it has requests in hand.
+    void stop_with_requests() { stop_.store(true, std::memory_order_relaxed); }
+    [[nodiscard]] bool stopped() const { return stopped_.load(std::memory_order_relaxed); }
+
+private:
+    // Adjacent pages of one file, read by one storage operation.
+    struct Run {
+        size_t first = 0, count = 0;  // of requests_
+        std::shared_ptr<storage::File> file;
+    };
+
+    Server(Shared& shared, std::unique_ptr<storage::Queue> queue);
+    size_t divide_into_runs(size_t count);
+    void read_runs(size_t runs);
+    void submit_runs(size_t runs);
+    void finish(const Run& run, const storage::Completion& completion);
+    void complete(const Request& request, uint64_t bytes, int error);
+    void answer_call(uint32_t port, ControlCall call);
+    [[nodiscard]] std::byte* destination(size_t index);
+
+    Shared& shared_;
+    const std::unique_ptr<storage::Queue> queue_;
+    const uint64_t page_size_;
+    // Devices that the host cannot address: pages are read into staging and copied by the copy engine.
+    std::byte* staging_ = nullptr;
+    backend::StreamId stream_ = 0;
+
+    Request requests_[limits::kDrainMax];
+    iovec pieces_[limits::kDrainMax];
+    storage::ReadOperation operations_[limits::kDrainMax];
+    Run runs_[limits::kDrainMax];
+    storage::Completion completions_[limits::kDrainMax];
+    size_t retries_[limits::kDrainMax];
+    size_t retry_count_ = 0;
+    uint64_t storage_ns_ = 0;  // in storage calls, of the requests in hand
+
+    std::atomic<Activity> activity_{Activity::kIdle};
+    std::atomic<uint64_t> beats_{0};
+    std::atomic<bool> stop_{false}, stopped_{false};
+    std::atomic_flag borrowed_;
+};
+
+}  // namespace penstock::service

@@ -1,0 +1,232 @@
+#include "service/service.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "base/clock.h"
+#include "penstock/device/atomic.cuh"
+
+namespace penstock::service {
+namespace {
+
+using device::DeviceWords;
+using device::SystemWords;
+
+// A worker that holds requests and has not come forward for so long has died.
+constexpr uint64_t kWorkerLimitNs = 3'500'000'000;
+// A sleeping worker looks round so often even if nobody rings.
+constexpr std::chrono::milliseconds kSleep{50};
+// CUDA: how long a worker spins, then dozes, before it parks (device-anchors, section 4.4).
+constexpr uint32_t kSpinTurns = 2000, kDozeTurns = 20000;
+constexpr uint64_t kDozeNs = 20'000;
+constexpr uint32_t kPollTurns = 256;  // idle turns between two looks at the driver
+
+std::atomic<uint32_t> systems_created{0};
+
+}  // namespace
+
+Service::Service(std::shared_ptr<backend::Device> device, std::shared_ptr<storage::Storage> storage,
+                 const Options& options)
+    : device_(std::move(device)), storage_(std::move(storage)) {
+    shared_.workers = options.helping || options.static_map ? 1 : std::max(1u, options.workers);
+}
+
+Result<std::unique_ptr<Service>> Service::create(std::shared_ptr<backend::Device> device,
+                                                 std::shared_ptr<storage::Storage> storage, const Options& options) {
+    if (options.workers > limits::kWorkersMax || (options.workers == 0 && !options.helping)) {
+        return Status{EINVAL, "workers", "must be from 1 to 16"};
+    }
+    if (options.static_map && options.helping) {
+        return Status{EINVAL, "request map", "the static map sends requests to workers: switch helping off"};
+    }
+    std::unique_ptr<Service> service(new Service(std::move(device), std::move(storage), options));
+    if (Status status = service->allocate(options); !status.ok()) return status;
+    if (Status status = service->start(options); !status.ok()) return status;
+    return service;
+}
+
+Status Service::allocate(const Options& options) {
+    const backend::Properties& properties = device_->properties();
+    page_cache::LayoutRequest request;
+    request.page_size = options.page_size;
+    request.cache_size = options.cache_size;
+    request.permit_count = properties.permit_count;
+    // Lanes may also work as warps (a GPU always does): as many teams as warps can be resident.
+    const uint32_t warps = std::max(1u, properties.threads_per_block_max / 32);
+    request.team_count = std::min(limits::kTeamsMax, properties.permit_count * warps);
+    request.ring_count = options.static_map ? options.workers : 1;
+    if (Status status = page_cache::plan_layout(request, &layout_); !status.ok()) return status;
+
+    const bool direct = properties.host_addressable;
+    if (Status s = device_->allocate(layout_.frames_size, backend::Memory::kDevice, &frames_); !s.ok()) return s;
+    if (Status s = device_->allocate(layout_.tables_size, backend::Memory::kDevice, &tables_); !s.ok()) return s;
+    if (Status s = device_->allocate(layout_.shared_size, backend::Memory::kPinned, &shared_memory_); !s.ok()) return s;
+    if (Status s = device_->create_stream(0, &stream_); !s.ok()) return s;
+    if (!direct) {
+        if (Status s = device_->allocate(layout_.tables_size, backend::Memory::kPinned, &tables_copy_); !s.ok()) return s;
+    }
+    page_cache::Parts parts;
+    parts.frames = static_cast<std::byte*>(frames_);
+    parts.tables = static_cast<std::byte*>(direct ? tables_ : tables_copy_);
+    parts.tables_address = static_cast<std::byte*>(tables_);
+    parts.shared = static_cast<std::byte*>(shared_memory_);
+    FileSystemState* home = page_cache::initialise(layout_, parts, ++systems_created & 0x7fff);
+    device_state_ = reinterpret_cast<FileSystemState*>(parts.tables_address +
+                                                       (reinterpret_cast<std::byte*>(home) - parts.tables));
+    state_ = home;
+    host_words_ = const_cast<HostWords*>(home->host);
+    if (direct) return {};
+    if (Status s = device_->copy(stream_, tables_, tables_copy_, layout_.tables_size); !s.ok()) return s;
+    return device_->synchronize(stream_, std::chrono::steady_clock::now() + std::chrono::seconds(60));
+}
+
+Status Service::start(const Options& options) {
+    // On a device that the host cannot address, the host's copy of the file slots lies in `tables_copy_`.
+    FileState* device_files = state_->files;
+    if (tables_copy_ != nullptr) {
+        const auto offset = reinterpret_cast<std::byte*>(device_files) - static_cast<std::byte*>(tables_);
+        state_->files = reinterpret_cast<FileState*>(static_cast<std::byte*>(tables_copy_) + offset);
+    }
+    files_ = std::make_unique<FileTable>(storage_, device_.get(), stream_, state_, device_files);
+    shared_.device = device_.get();
+    shared_.state = state_;
+    shared_.files = files_.get();
+    shared_.counters = &counters_;
+    const unsigned helpers = options.helping ? device_->properties().permit_count : 0;
+    const unsigned workers = options.helping ? 0 : options.workers;
+    for (unsigned i = 0; i < helpers + workers; ++i) {
+        auto server = Server::create(shared_, *storage_);
+        if (!server.ok()) return server.status();
+        (i < helpers ? helpers_ : workers_).push_back(std::move(server.value()));
+    }
+    for (unsigned i = 0; i < workers; ++i) threads_.emplace_back([this, i] { work(i); });
+    monitor_ = std::thread([this] { monitor(); });
+    if (options.helping) {
+        return device_->add_help({[](void* context) { return static_cast<Service*>(context)->help(); }, this});
+    }
+    return {};
+}
+
+Service::~Service() {
+    device_->remove_help(this);
+    {
+        const std::lock_guard lock(mutex_);
+        stopping_.store(true);
+    }
+    stop_changed_.notify_all();
+    if (state_ != nullptr) {
+        for (uint32_t i = 0; i < layout_.ring_count; ++i) {
+            // Only the CPU backend's workers sleep on the bell; others look round by themselves.
+            if (device_->properties().host_addressable) {
+                DeviceWords::fetch_add(state_->rings[i].doorbell, 1, site::kRelaxed);
+                device_->notify(&state_->rings[i].doorbell);
+            }
+        }
+    }
+    for (std::thread& thread : threads_) thread.join();
+    if (monitor_.joinable()) monitor_.join();
+    workers_.clear();
+    helpers_.clear();
+    files_.reset();
+    if (stream_ != 0) (void)device_->destroy_stream(stream_);
+    for (void* memory : {frames_, tables_, tables_copy_, shared_memory_}) {
+        if (memory != nullptr) device_->free(memory);
+    }
+}
+
+void Service::work(unsigned index) {
+    Server& server = *workers_[index];
+    const uint32_t ring = layout_.ring_count == 1 ? 0 : index;
+    const uint64_t* bell = &state_->rings[ring].doorbell;
+    const bool bells = device_->properties().host_addressable;
+    uint32_t idle_turns = 0;
+    while (!stopping_.load(std::memory_order_relaxed)) {
+        const uint64_t seen = bells ? DeviceWords::load(*bell, site::kRelaxed) : 0;
+        const bool called = server.serve_calls();
+        if (server.serve_requests(ring) || called) {
+            idle_turns = 0;
+            continue;
+        }
+        if (server.stopped()) return;
+        server.beat();
+        wait_for_work(ring, seen, idle_turns++);
+    }
+}
+
+// Idle policy. CPU backend: sleep until the bell rings. CUDA: spin, doze, and park only while no kernel is in
+// flight; somebody keeps calling the driver, or a waiting kernel may never move on (device-anchors, 6e).
+void Service::wait_for_work(uint32_t ring, uint64_t seen, uint32_t idle_turns) {
+    if (device_->properties().host_addressable) {
+        device_->wait_changed(&state_->rings[ring].doorbell, seen, kSleep);
+        return;
+    }
+    if (idle_turns % kPollTurns == 0) device_->poll();
+    if (idle_turns < kSpinTurns) return;
+    if (idle_turns < kDozeTurns || device_->kernels_in_flight()) {
+        base::sleep_until_ns(base::monotonic_ns() + kDozeNs);
+        return;
+    }
+    std::unique_lock lock(mutex_);
+    stop_changed_.wait_for(lock, std::chrono::milliseconds(1), [this] { return stopping_.load(); });
+}
+
+// Called by a block that waits, on its thread's own stack.
+bool Service::help() {
+    for (const auto& server : helpers_) {
+        if (!server->try_borrow()) continue;
+        const bool called = server->serve_calls();
+        const bool served = server->serve_requests(0);
+        server->give_back();
+        return called || served;
+    }
+    return false;
+}
+
+// Counts the heartbeat up, and raises the abort word when a worker has died with requests in hand.
+void Service::monitor() {
+    struct Watch {
+        uint64_t beats = 0, since_ns = 0;
+    };
+    std::vector<Watch> watches(workers_.size());
+    for (uint64_t beat = 1;; ++beat) {
+        SystemWords::store(host_words_->heartbeat, beat, site::kRelaxed);
+        const uint64_t now = base::monotonic_ns();
+        for (size_t i = 0; i < workers_.size(); ++i) {
+            const uint64_t beats = workers_[i]->beats();
+            if (beats != watches[i].beats || workers_[i]->activity() != Activity::kServing) {
+                watches[i] = {beats, now};
+            } else if (now - watches[i].since_ns > kWorkerLimitNs) {
+                abort(EOWNERDEAD, "worker " + std::to_string(i) + " stopped while it held requests");
+            }
+        }
+        std::unique_lock lock(mutex_);
+        const auto period = std::chrono::nanoseconds(limits::kHeartbeatPeriodNs);
+        if (stop_changed_.wait_for(lock, period, [this] { return stopping_.load(); })) return;
+    }
+}
+
+void Service::abort(int error_number, const std::string& text) {
+    const std::lock_guard lock(mutex_);
+    if (!abort_cause_.empty()) return;
+    abort_cause_ = text;
+    SystemWords::store(host_words_->abort, static_cast<uint64_t>(error_number), site::kRelaxed);
+}
+
+std::string Service::abort_cause() const {
+    const std::lock_guard lock(mutex_);
+    return abort_cause_;
+}
+
+QueueState Service::observe() const {
+    QueueState result;
+    for (uint32_t i = 0; i < layout_.ring_count; ++i) {
+        const uint64_t head = DeviceWords::load(shared_.heads[i].ticket, site::kRelaxed);
+        const uint64_t tail = DeviceWords::load(state_->rings[i].tail, site::kRelaxed);
+        if (tail > head) result.backlog += tail - head;
+    }
+    for (const auto& worker : workers_) result.busy_workers += worker->activity() != Activity::kIdle;
+    return result;
+}
+
+}  // namespace penstock::service

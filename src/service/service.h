@@ -1,0 +1,99 @@
+// Serves the requests of kernels: workers, the blocks that help, and the monitor that watches over them.
+//
+// Owns the page cache's memory, the file table and the threads of one file system. Knows pages and files, not
+// what kernels do with them. Any thread may call.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "backend/backend.h"
+#include "page_cache/layout.h"
+#include "penstock/abi/file_system.h"
+#include "penstock/status.h"
+#include "service/file_table.h"
+#include "service/server.h"
+#include "storage/storage.h"
+
+namespace penstock::service {
+
+struct Options {
+    uint64_t page_size = 64 << 10;
+    uint64_t cache_size = 0;  // bytes of frames
+    unsigned workers = 4;     // threads; with helping none are started
+    bool helping = false;     // blocks that wait serve requests themselves
+    bool static_map = false;  // a ring for each worker, block id decides (seed 000, section 3.3)
+};
+
+// What the queue looks like at one moment.
+struct QueueState {
+    uint64_t backlog = 0;       // requests submitted and not yet taken, over all rings
+    unsigned busy_workers = 0;  // workers with requests in hand
+};
+
+class Service {
+public:
+    static Result<std::unique_ptr<Service>> create(std::shared_ptr<backend::Device> device,
+                                                   std::shared_ptr<storage::Storage> storage, const Options& options);
+    ~Service();
+    Service(const Service&) = delete;
+    Service& operator=(const Service&) = delete;
+
+    [[nodiscard]] FileTable& files() { return *files_; }
+    [[nodiscard]] storage::Storage& storage() { return *storage_; }
+    [[nodiscard]] backend::Device& device() { return *device_; }
+    // As kernels address it / as the host does.
+    [[nodiscard]] FileSystemState* device_state() const { return device_state_; }
+    [[nodiscard]] FileSystemState* host_state() const { return state_; }
+    [[nodiscard]] const Counters& counters() const { return counters_; }
+    [[nodiscard]] unsigned worker_count() const { return static_cast<unsigned>(threads_.size()); }
+    [[nodiscard]] QueueState observe() const;
+
+    // Every wait of every kernel ends with -cause.error_number(); `text` says why. The first cause stays.
+    void abort(int error_number, const std::string& text);
+    [[nodiscard]] std::string abort_cause() const;
+
+    // A fault for tests: worker `index` stops for good with the next requests in hand.
+    void kill_worker(unsigned index) { workers_[index]->stop_with_requests(); }
+
+private:
+    Service(std::shared_ptr<backend::Device> device, std::shared_ptr<storage::Storage> storage, const Options& options);
+    Status allocate(const Options& options);
+    Status start(const Options& options);
+    void work(unsigned index);
+    void wait_for_work(uint32_t ring, uint64_t seen, uint32_t idle_turns);
+    void monitor();
+    bool help();
+
+    const std::shared_ptr<backend::Device> device_;
+    const std::shared_ptr<storage::Storage> storage_;
+    page_cache::Layout layout_;
+    void* frames_ = nullptr;
+    void* tables_ = nullptr;
+    void* tables_copy_ = nullptr;  // on devices that the host cannot address
+    void* shared_memory_ = nullptr;
+    FileSystemState* state_ = nullptr;
+    FileSystemState* device_state_ = nullptr;
+    HostWords* host_words_ = nullptr;
+    backend::StreamId stream_ = 0;
+
+    Counters counters_;
+    Shared shared_;
+    std::unique_ptr<FileTable> files_;
+    std::vector<std::unique_ptr<Server>> workers_;  // one a thread
+    std::vector<std::unique_ptr<Server>> helpers_;  // lent to blocks that help: one a permit
+    std::vector<std::thread> threads_;
+    std::thread monitor_;
+    std::atomic<bool> stopping_{false};
+
+    mutable std::mutex mutex_;  // guards what follows
+    std::condition_variable stop_changed_;
+    std::string abort_cause_;
+};
+
+}  // namespace penstock::service
