@@ -1,0 +1,111 @@
+// The CUDA language for g++ and Clang's C++: put before a .cu file, it makes kernels run on the CPU
+// backend. Under nvcc, which has the language, it adds only PENSTOCK_DYNAMIC_SHARED.
+//
+// Only kernels and what they call use it; host code needs none of it. Everything that meets other
+// threads of the block goes through language/runtime.h. Device code and host code are one:
+// __device__ and __host__ mean nothing,
+// __global__ functions are started with penstock::launch.
+// What differs from a GPU: the threads of a warp never run in step (as CUDA has allowed since
+// Volta), a thread that spins on plain memory keeps the others of its block from running (atomicCAS
+// and atomicExch let them), and
+// __activemask() is the calling thread alone.
+#pragma once
+
+#include "penstock/language/shared.h"
+
+#ifndef __CUDACC__
+
+#include <cassert>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "penstock/language/atomics.h"
+#include "penstock/language/intrinsics.h"
+#include "penstock/language/runtime.h"
+#include "penstock/language/vectors.h"
+#include "penstock/language/warp.h"
+
+#define PENSTOCK_CPU_LANGUAGE 1
+
+#define __global__
+#define __device__
+#define __host__
+#define __constant__
+#define __managed__
+#define __grid_constant__
+#define __forceinline__ inline __attribute__((always_inline))
+// Means nothing, because libstdc++ says __attribute__((__noinline__)).
+#define __noinline__
+#define __align__(n) __attribute__((aligned(n)))
+#define __launch_bounds__(...)
+
+// A block runs to its end on one OS thread, so its shared memory may be that thread's. The ABI tag
+// lets the backend find these variables to poison them at every start of a block
+// (src/backend/cpu/shared_memory.h).
+#define __shared__ static thread_local __attribute__((abi_tag("penstock_shared")))
+
+#define threadIdx (::penstock::language::current_lane->thread_index)
+#define blockIdx (::penstock::language::current_block->block_index)
+#define blockDim (::penstock::language::current_block->block_dimensions)
+#define gridDim (::penstock::language::current_block->grid_dimensions)
+
+inline constexpr int warpSize = 32;
+
+#define PENSTOCK_TEXT_OF_(x) #x
+#define PENSTOCK_TEXT_OF(x) PENSTOCK_TEXT_OF_(x)
+// Names a barrier: "file:line: kind". The kind is one word (language/runtime.h).
+#define PENSTOCK_SITE(kind) __FILE__ ":" PENSTOCK_TEXT_OF(__LINE__) ": " kind
+
+#define __syncthreads() \
+    ::penstock::language::block_rendezvous(nullptr, nullptr, PENSTOCK_SITE("__syncthreads"))
+#define __syncthreads_count(predicate) \
+    ::penstock::language::block_count((predicate) != 0, PENSTOCK_SITE("__syncthreads_count"))
+#define __syncthreads_and(predicate)                                     \
+    static_cast<int>(::penstock::language::block_count((predicate) == 0, \
+                                                       PENSTOCK_SITE("__syncthreads_and")) == 0)
+#define __syncthreads_or(predicate)                                      \
+    static_cast<int>(::penstock::language::block_count((predicate) != 0, \
+                                                       PENSTOCK_SITE("__syncthreads_or")) != 0)
+#define __syncwarp(...) \
+    ::penstock::language::sync_warp(PENSTOCK_SITE("__syncwarp") __VA_OPT__(, ) __VA_ARGS__)
+
+#define __shfl_sync(mask, ...) \
+    ::penstock::language::shuffle(PENSTOCK_SITE("__shfl_sync"), mask, __VA_ARGS__)
+#define __shfl_up_sync(mask, ...) \
+    ::penstock::language::shuffle_up(PENSTOCK_SITE("__shfl_up_sync"), mask, __VA_ARGS__)
+#define __shfl_down_sync(mask, ...) \
+    ::penstock::language::shuffle_down(PENSTOCK_SITE("__shfl_down_sync"), mask, __VA_ARGS__)
+#define __shfl_xor_sync(mask, ...) \
+    ::penstock::language::shuffle_xor(PENSTOCK_SITE("__shfl_xor_sync"), mask, __VA_ARGS__)
+#define __ballot_sync(mask, predicate) \
+    ::penstock::language::ballot(PENSTOCK_SITE("__ballot_sync"), mask, (predicate) != 0)
+#define __any_sync(mask, predicate) \
+    static_cast<int>(               \
+        ::penstock::language::ballot(PENSTOCK_SITE("__any_sync"), mask, (predicate) != 0) != 0)
+#define __all_sync(mask, predicate) \
+    static_cast<int>(               \
+        ::penstock::language::ballot(PENSTOCK_SITE("__all_sync"), mask, (predicate) == 0) == 0)
+#define __match_any_sync(mask, value) \
+    ::penstock::language::match_any(PENSTOCK_SITE("__match_any_sync"), mask, value)
+#define __reduce_add_sync(mask, value) \
+    ::penstock::language::reduce_add(PENSTOCK_SITE("__reduce_add_sync"), mask, value)
+#define __reduce_min_sync(mask, value) \
+    ::penstock::language::reduce_min(PENSTOCK_SITE("__reduce_min_sync"), mask, value)
+#define __reduce_max_sync(mask, value) \
+    ::penstock::language::reduce_max(PENSTOCK_SITE("__reduce_max_sync"), mask, value)
+#define __reduce_and_sync(mask, value) \
+    ::penstock::language::reduce_and(PENSTOCK_SITE("__reduce_and_sync"), mask, value)
+#define __reduce_or_sync(mask, value) \
+    ::penstock::language::reduce_or(PENSTOCK_SITE("__reduce_or_sync"), mask, value)
+#define __reduce_xor_sync(mask, value) \
+    ::penstock::language::reduce_xor(PENSTOCK_SITE("__reduce_xor_sync"), mask, value)
+
+// Ends the block; its launch fails with EFAULT.
+#define __trap() \
+    ::penstock::language::stop_block("__trap at " __FILE__ ":" PENSTOCK_TEXT_OF(__LINE__))
+
+#endif  // __CUDACC__

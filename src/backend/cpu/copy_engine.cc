@@ -1,0 +1,89 @@
+#include "backend/cpu/copy_engine.h"
+
+#include <sys/prctl.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "backend/cpu/parking.h"
+
+namespace penstock::backend::cpu {
+
+void do_copy_job(const CopyJob& job) {
+    switch (job.kind) {
+        case CopyJob::Kind::kCopy:
+            std::memcpy(job.to, job.from, job.size);
+            break;
+        case CopyJob::Kind::kFill:
+            std::memset(job.to, static_cast<int>(job.value), job.size);
+            break;
+        case CopyJob::Kind::kWriteValue: {
+            auto* address = static_cast<uint64_t*>(job.to);
+            // Partner: the acquire load of whoever waits for the value.
+            __atomic_store_n(address, job.value, __ATOMIC_RELEASE);
+            notify_address(address);
+            break;
+        }
+    }
+}
+
+CopyEngine::CopyEngine(LinkModel link) : link_(link), thread_([this] { serve(); }) {}
+
+CopyEngine::~CopyEngine() {
+    {
+        std::lock_guard lock(mutex_);
+        closing_ = true;
+    }
+    changed_.notify_one();
+    thread_.join();
+}
+
+void CopyEngine::submit(const CopyJob& job, std::function<void()> done) {
+    {
+        std::lock_guard lock(mutex_);
+        waiting_.push_back({job, std::move(done), {}});
+    }
+    changed_.notify_one();
+}
+
+// A job that begins now: when the link has brought it.
+CopyEngine::Clock::time_point CopyEngine::arrival(const CopyJob& job) {
+    auto in_ns = [](double ns) { return std::chrono::nanoseconds(static_cast<int64_t>(ns)); };
+    size_t size = job.kind == CopyJob::Kind::kWriteValue ? sizeof(uint64_t) : job.size;
+    link_free_at_ = std::max(link_free_at_, Clock::now());
+    if (link_.bandwidth_gbs > 0)
+        link_free_at_ += in_ns(static_cast<double>(size) / link_.bandwidth_gbs);
+    return link_free_at_ + in_ns(link_.latency_us * 1000);
+}
+
+void CopyEngine::serve() {
+    // The default slack of 50 us is more than most modelled latencies.
+    prctl(PR_SET_TIMERSLACK, 1000ul);
+    std::unique_lock lock(mutex_);
+    for (;;) {
+        if (closing_) return;
+        bool arrived = !on_the_way_.empty() && on_the_way_.front().arrives <= Clock::now();
+        if (arrived || (!waiting_.empty() && !link_.on())) {
+            auto& queue = arrived ? on_the_way_ : waiting_;
+            Entry entry = std::move(queue.front());
+            queue.pop_front();
+            lock.unlock();
+            // The bytes appear on arrival, not before: a reader must not see them early.
+            do_copy_job(entry.job);
+            entry.done();
+            lock.lock();
+        } else if (!waiting_.empty()) {
+            Entry entry = std::move(waiting_.front());
+            waiting_.pop_front();
+            entry.arrives = arrival(entry.job);
+            on_the_way_.push_back(std::move(entry));
+        } else if (!on_the_way_.empty()) {
+            changed_.wait_until(lock, on_the_way_.front().arrives);
+        } else {
+            changed_.wait(lock);
+        }
+    }
+}
+
+}  // namespace penstock::backend::cpu

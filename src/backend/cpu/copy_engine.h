@@ -1,0 +1,67 @@
+// The thread that copies, fills and announces, in the order given, paced by the link model if there
+// is one.
+//
+// A job is over when its bytes are there and the modelled link would have brought them: the link
+// carries one job at a time, and each arrives one latency after it has left. Any thread may call
+// anything.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+namespace penstock::backend::cpu {
+
+struct LinkModel {
+    double latency_us = 0;
+    double bandwidth_gbs = 0;  // 10^9 bytes a second; 0: no limit
+    [[nodiscard]] bool on() const { return latency_us > 0 || bandwidth_gbs > 0; }
+};
+
+struct CopyJob {
+    enum class Kind : uint8_t { kCopy, kFill, kWriteValue } kind = Kind::kCopy;
+    void* to = nullptr;
+    const void* from = nullptr;  // kCopy
+    size_t size = 0;             // bytes; kCopy and kFill
+    uint64_t value = 0;          // kFill: the byte; kWriteValue: the word
+};
+
+// Does the job at once, on the calling thread.
+void do_copy_job(const CopyJob& job);
+
+class CopyEngine {
+public:
+    explicit CopyEngine(LinkModel link);
+    ~CopyEngine();  // drops what has not begun
+    CopyEngine(const CopyEngine&) = delete;
+    CopyEngine& operator=(const CopyEngine&) = delete;
+
+    // `done` is called on the engine's thread, or never when the engine is destroyed before.
+    void submit(const CopyJob& job, std::function<void()> done);
+    [[nodiscard]] bool paced() const { return link_.on(); }
+
+private:
+    using Clock = std::chrono::steady_clock;
+    struct Entry {
+        CopyJob job;
+        std::function<void()> done;
+        Clock::time_point arrives;  // once it is on its way
+    };
+    void serve();
+    Clock::time_point arrival(const CopyJob& job);
+
+    const LinkModel link_;
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    std::deque<Entry> waiting_;
+    std::deque<Entry> on_the_way_;  // by arrival; only with a link model
+    bool closing_ = false;
+    Clock::time_point link_free_at_{};  // the engine's thread only
+    std::thread thread_;
+};
+
+}  // namespace penstock::backend::cpu

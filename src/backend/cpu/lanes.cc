@@ -1,0 +1,215 @@
+// Starting, switching and ending lanes. How they meet is in rendezvous.cc, how they wait in
+// waits.cc.
+#include "backend/cpu/lanes.h"
+
+#include <boost/context/detail/fcontext.hpp>
+#include <cerrno>
+#include <cstdio>
+
+namespace penstock::language {
+
+thread_local Lane* current_lane = nullptr;
+thread_local Block* current_block = nullptr;
+
+}  // namespace penstock::language
+
+namespace penstock::backend::cpu {
+namespace {
+
+namespace context = boost::context::detail;
+
+// A fiber that goes on after a jump learns who jumped, and keeps that one's context for it.
+PENSTOCK_UNINSTRUMENTED inline void arrive(Fiber& self, context::transfer_t transfer) {
+    auto* from = static_cast<Fiber*>(transfer.data);
+    from->context = transfer.fctx;
+    sanitizer::arrive(self, *from);
+}
+
+PENSTOCK_UNINSTRUMENTED inline void jump(Fiber& from, Fiber& to) {
+    sanitizer::leave(from, to, false);
+    arrive(from, context::jump_fcontext(to.context, &from));
+}
+
+[[noreturn]] PENSTOCK_UNINSTRUMENTED void jump_for_ever(Fiber& from, Fiber& to) {
+    sanitizer::leave(from, to, true);
+    context::jump_fcontext(to.context, &from);
+    __builtin_unreachable();
+}
+
+PENSTOCK_UNINSTRUMENTED LaneState* next_unstarted(BlockState& block) {
+    LaneState& lane = block.lanes[block.started_count];
+    unsigned rank = block.started_count++;
+    lane = LaneState{};
+    lane.thread_index = block.next_index;
+    lane.rank = rank;
+    lane.lane_index = rank % kWarpSize;
+    lane.warp_index = rank / kWarpSize;
+    language::Index3& index = block.next_index;
+    if (++index.x == block.block_dimensions.x) {
+        index.x = 0;
+        if (++index.y == block.block_dimensions.y) {
+            index.y = 0;
+            ++index.z;
+        }
+    }
+    return &lane;
+}
+
+// Runs the kernel for `lane` on the stack that control is on.
+PENSTOCK_UNINSTRUMENTED void run_lane(BlockState& block, LaneState& lane) {
+    language::current_lane = &lane;
+    sanitizer::acquire(&block);  // partner: reset_block
+    block.invoke(block.arguments);
+    sanitizer::release(&block);  // partner: run_lanes
+    lane.exited = true;
+    --block.live_count;
+    block.warp_present[lane.warp_index] &= ~(1u << lane.lane_index);
+    count_step(block);
+    if (!StackPool::intact(lane.stack)) {
+        stop_with_text(block, EFAULT, "a GPU thread overflowed its stack");
+    }
+    complete_without(block, lane);
+}
+
+LaneState* pick_next(BlockState& block);
+
+// The first frame of a stack. When its lane has ended, the next unstarted one runs on the same
+// stack; TSan would take the two for one thread.
+[[noreturn]] PENSTOCK_UNINSTRUMENTED void lane_entry(context::transfer_t transfer) {
+    LaneState* lane = this_lane();
+    BlockState& block = *this_block();
+    arrive(*lane, transfer);
+    for (;;) {
+        run_lane(block, *lane);
+        Stack* stack = lane->stack;
+        lane->stack = nullptr;
+        if (kThreadSanitizer || block.started_count == block.lane_count) {
+            block.stacks->give_back(stack);  // nobody takes it before control has left it
+            break;
+        }
+        LaneState* next = next_unstarted(block);
+        next->stack = stack;
+        static_cast<Fiber&>(*next) = *lane;
+        lane = next;
+    }
+    if (block.live_count == 0) {
+        block.command = Command::kDone;
+        jump_for_ever(*lane, block.own);
+    }
+    LaneState* next = pick_next(block);
+    if (next == nullptr) stop_mismatch(block);
+    language::current_lane = next;
+    jump_for_ever(*lane, *next);
+}
+
+// Gives an unstarted lane a stack. Null: the block is stopped for want of memory.
+PENSTOCK_UNINSTRUMENTED LaneState* start_next(BlockState& block) {
+    Stack* stack = block.stacks->take();
+    if (stack == nullptr) return nullptr;
+    LaneState* lane = next_unstarted(block);
+    lane->stack = stack;
+    size_t size = static_cast<size_t>(stack->top - stack->low);
+    lane->context = context::make_fcontext(stack->top, size, lane_entry);
+    sanitizer::begin(*lane, stack->low, size);
+    return lane;
+}
+
+// Unstarted lanes come first: a lane that spins on another's word must not keep that other from
+// starting.
+PENSTOCK_UNINSTRUMENTED inline LaneState* pick_next(BlockState& block) {
+    if (block.started_count < block.lane_count) [[unlikely]] {
+        LaneState* lane = start_next(block);
+        if (lane == nullptr)
+            stop_with_text(block, ENOMEM, "no memory for the stack of a GPU thread");
+        return lane;
+    }
+    return block.ready.take_first();
+}
+
+}  // namespace
+
+PENSTOCK_UNINSTRUMENTED void switch_away(BlockState& block, LaneState& lane) {
+    LaneState* next = pick_next(block);
+    if (next == &lane) return;
+    if (next == nullptr) [[unlikely]]
+        stop_mismatch(block);
+    language::current_lane = next;
+    jump(lane, *next);
+}
+
+PENSTOCK_UNINSTRUMENTED void ask_thread(BlockState& block, LaneState& lane, Command command) {
+    block.command = command;
+    block.asking = &lane;
+    jump(lane, block.own);
+}
+
+PENSTOCK_UNINSTRUMENTED void stop_lanes(BlockState& block, int error) {
+    block.stop_error = error;
+    block.command = Command::kStopped;
+    sanitizer::release(&block);  // partner: run_lanes
+    jump_for_ever(*this_lane(), block.own);
+}
+
+PENSTOCK_UNINSTRUMENTED void stop_with_text(BlockState& block, int error, const char* text) {
+    std::snprintf(block.stop_text, sizeof block.stop_text, "%s", text);
+    stop_lanes(block, error);
+}
+
+PENSTOCK_UNINSTRUMENTED void reset_block(BlockState& block) {
+    block.ready = LaneList{};
+    block.ready_waiter_count = block.idle_turns = block.idle_rounds = 0;
+    block.started_count = 0;
+    block.live_count = block.lane_count;
+    block.next_index = {};
+    block.meeting = Rendezvous{};
+    for (unsigned warp = 0; warp < kLanesMax / kWarpSize; ++warp) {
+        unsigned first = warp * kWarpSize;
+        unsigned count = block.lane_count > first ? block.lane_count - first : 0;
+        block.warp_waits[warp] = nullptr;
+        block.warp_present[warp] = count >= kWarpSize ? ~0u : (1u << count) - 1;
+    }
+    block.asking = nullptr;
+    block.stop_error = 0;
+    block.stop_text[0] = '\0';
+    block.last_site.store(nullptr, std::memory_order_relaxed);
+    sanitizer::begin_thread(block.own);
+    sanitizer::release(&block);  // partner: run_lane
+}
+
+PENSTOCK_UNINSTRUMENTED Command run_lanes(BlockState& block) {
+    LaneState* lane = block.asking;
+    if (lane == nullptr) {
+        lane = start_next(block);
+        if (lane == nullptr) {
+            std::snprintf(block.stop_text, sizeof block.stop_text,
+                          "no memory for the stack of a GPU thread");
+            block.stop_error = ENOMEM;
+            return block.command = Command::kStopped;
+        }
+    }
+    block.asking = nullptr;
+    language::current_block = &block;
+    language::current_lane = lane;
+    jump(block.own, *lane);
+    language::current_lane = nullptr;
+    language::current_block = nullptr;
+    if (block.command != Command::kHelp) {
+        sanitizer::acquire(&block);  // partners: run_lane, stop_lanes
+        for (unsigned rank = 0; kThreadSanitizer && rank < block.started_count; ++rank) {
+            sanitizer::end(block.lanes[rank]);
+        }
+    }
+    return block.command;
+}
+
+PENSTOCK_UNINSTRUMENTED void abandon_lanes(BlockState& block) {
+    for (unsigned rank = 0; rank < block.started_count; ++rank) {
+        LaneState& lane = block.lanes[rank];
+        if (lane.stack == nullptr) continue;
+        sanitizer::allow(lane.stack->low, static_cast<size_t>(lane.stack->top - lane.stack->low));
+        block.stacks->give_back(lane.stack);
+        lane.stack = nullptr;
+    }
+}
+
+}  // namespace penstock::backend::cpu

@@ -1,0 +1,164 @@
+// The lanes of one block: fibers that meet at rendezvous, wait, and end, all on the block's OS
+// thread.
+//
+//   unstarted --start--> running --rendezvous--> parked --last arrives--> ready --switch--> running
+//                        running --wait_step---> ready (counted as waiter)
+//                        running --return------> exited
+//
+// One switch per lane and rendezvous: a lane that parks switches straight to the next one; the last
+// to arrive runs the body, puts the others on the ready list and just goes on. A lane that ends
+// leaves its stack to the next. Only the block's thread touches a BlockState, but for its atomics,
+// which scheduler and watchdog use. lanes.cc, rendezvous.cc and waits.cc implement
+// language/runtime.h on it.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "backend/cpu/sanitizer_fibers.h"
+#include "backend/cpu/stacks.h"
+#include "penstock/language/runtime.h"
+
+namespace penstock::backend::cpu {
+
+inline constexpr unsigned kWarpSize = 32;
+
+struct WarpWait;
+
+// What a switch touches lies in the first cache line.
+struct alignas(64) LaneState : language::Lane, Fiber {
+    LaneState* next = nullptr;  // in at most one list at a time
+    uint64_t deposited = 0, answered = 0;
+
+    const char* site = nullptr;     // where it is parked; null: not parked
+    WarpWait* warp_wait = nullptr;  // the warp rendezvous it is parked at; null: the block's
+    Stack* stack = nullptr;         // null before start and after exit
+    bool runs_body = false;  // an exit completed its rendezvous: it acts as the last to arrive
+    bool exited = false;
+};
+
+// First in, first out, linked through LaneState::next.
+struct LaneList {
+    LaneState* first = nullptr;
+    LaneState* last = nullptr;
+    unsigned count = 0;
+
+    PENSTOCK_UNINSTRUMENTED void append(LaneState* lane) {
+        lane->next = nullptr;
+        (first == nullptr ? first : last->next) = lane;
+        last = lane;
+        ++count;
+    }
+    PENSTOCK_UNINSTRUMENTED LaneState* take_first() {
+        LaneState* lane = first;
+        if (lane == nullptr) return nullptr;
+        first = lane->next;
+        --count;
+        return lane;
+    }
+    // Moves all of `others` behind what is here.
+    PENSTOCK_UNINSTRUMENTED void splice(LaneList& others) {
+        if (others.first == nullptr) return;
+        (first == nullptr ? first : last->next) = others.first;
+        last = others.last;
+        count += others.count;
+        others = LaneList{};
+    }
+};
+
+struct Rendezvous {
+    LaneList parked;
+    const char* site = nullptr;  // of the first to arrive
+};
+
+// A rendezvous within a warp. Lives on the stack of the first to arrive, who is parked while it is
+// linked.
+struct WarpWait {
+    Rendezvous rendezvous;
+    uint32_t mask = 0;
+    WarpWait* next = nullptr;
+};
+
+// What a lane asks of the thread's own stack when it switches there.
+enum class Command : uint8_t { kDone, kStopped, kHelp };
+
+// kGivenUp: the watchdog has failed the launch, and nobody waits for this thread any more.
+enum class StopReason : uint8_t { kNone, kCancelled, kGivenUp };
+
+struct BlockState : language::Block {
+    LaneState* lanes = nullptr;  // kLanesMax of them
+    StackPool* stacks = nullptr;
+    Fiber own;  // the thread's own stack
+
+    LaneList ready;
+    unsigned ready_waiter_count = 0;  // how many of `ready` are in wait_step
+    unsigned idle_turns = 0;          // steps in a row that found nobody but waiters
+    unsigned idle_rounds = 0;         // rounds in a row in which no waiter had anything to do
+    unsigned started_count = 0;
+    unsigned live_count = 0;      // started or not, not exited
+    language::Index3 next_index;  // of the next lane to start
+    Rendezvous meeting;           // of the whole block
+    WarpWait* warp_waits[kLanesMax / kWarpSize] = {};
+    uint32_t warp_present[kLanesMax / kWarpSize] = {};  // lanes that exist and have not exited
+
+    void (*invoke)(const void* arguments) = nullptr;
+    const void* arguments = nullptr;
+    const char* kernel_key = "";  // for messages; a string that outlives the block
+
+    Command command = Command::kDone;
+    LaneState* asking = nullptr;  // kHelp: who goes on afterwards
+    bool helped = false;          // kHelp: whether there was work
+    int stop_error = 0;           // kStopped: the errno of the launch; 0: it has its error already
+    char stop_text[400] = {};
+
+    // Written by this thread, read by the watchdog. `steps` changes whenever a lane meets, waits or
+    // exits.
+    std::atomic<uint64_t> steps{0};
+    std::atomic<const char*> last_site{nullptr};
+    // Written by scheduler and watchdog.
+    std::atomic<StopReason> stop{StopReason::kNone};
+};
+
+// Prepares a block of `lane_count` lanes whose shape is set in `block`; on the thread that will run
+// it.
+void reset_block(BlockState& block);
+
+// Runs lanes (from the start, or on after kHelp) until the block is done, is stopped or asks for
+// help.
+Command run_lanes(BlockState& block);
+
+// Gives up what lanes of a stopped block hold: stacks and fibers. Their destructors do not run.
+void abandon_lanes(BlockState& block);
+
+// What the files that implement runtime.h share.
+PENSTOCK_UNINSTRUMENTED inline LaneState* this_lane() {
+    return static_cast<LaneState*>(language::current_lane);
+}
+PENSTOCK_UNINSTRUMENTED inline BlockState* this_block() {
+    return static_cast<BlockState*>(language::current_block);
+}
+// Switches to the next lane that can run; returns when someone has made `lane` ready and switched
+// back. The caller has put `lane` into a list before. Nobody can run: a mismatch.
+void switch_away(BlockState& block, LaneState& lane);
+// Whether a lane could run that is not in wait_step.
+PENSTOCK_UNINSTRUMENTED inline bool others_can_run(const BlockState& block) {
+    return block.started_count < block.lane_count || block.ready.count > block.ready_waiter_count;
+}
+// A lane has exited: those it kept waiting may go on.
+void complete_without(BlockState& block, LaneState& exited);
+// Switches to the thread's own stack with block.command set, and comes back only after kHelp.
+void ask_thread(BlockState& block, LaneState& lane, Command command);
+// Stops the block; `error` 0: the scheduler knows why.
+[[noreturn]] void stop_lanes(BlockState& block, int error);
+[[noreturn]] void stop_with_text(BlockState& block, int error, const char* text);
+[[noreturn]] void stop_mismatch(BlockState& block);  // names who waits where
+
+PENSTOCK_UNINSTRUMENTED inline void count_step(BlockState& block) {
+    // A plain increment: one writer.
+    block.steps.store(block.steps.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    if (block.stop.load(std::memory_order_relaxed) != StopReason::kNone) [[unlikely]]
+        stop_lanes(block, 0);
+}
+
+}  // namespace penstock::backend::cpu

@@ -1,0 +1,54 @@
+// A place on the device: an OS thread with a permit, its lanes and stacks, and the block that it
+// runs.
+//
+// The thread runs one block after another to its end. What the scheduler's lock guards is in
+// scheduler.h; here only the thread itself writes, but for the atomics.
+#pragma once
+
+#include <atomic>
+#include <memory>
+
+#include "backend/backend.h"
+#include "backend/cpu/lanes.h"
+#include "backend/cpu/shared_memory.h"
+#include "penstock/kernel.h"
+
+namespace penstock::backend::cpu {
+
+inline constexpr size_t kDynamicSharedMax = 227 << 10;  // bytes; what CUDA gives a block on sm_90
+
+// Who helps waiting blocks; the pointer changes, what it points to does not.
+using HelpSlot = std::atomic<const Help*>;
+
+class Resident {
+public:
+    Resident(unsigned permit, const HelpSlot* help);
+    Resident(const Resident&) = delete;
+    Resident& operator=(const Resident&) = delete;
+    ~Resident();
+
+    // Runs block `index` of the launch to its end, on the resident's thread. False: it was stopped;
+    // block() says why.
+    bool run_block(const LaunchRequest& request, const KernelEntry& kernel, language::Index3 index);
+
+    [[nodiscard]] unsigned permit() const { return block_.permit; }
+    [[nodiscard]] BlockState& block() { return block_; }
+    [[nodiscard]] const BlockState& block() const { return block_; }
+    // Whether the thread is in a step of help, which may take as long as storage does.
+    [[nodiscard]] bool helping() const { return helping_.load(std::memory_order_seq_cst); }
+
+private:
+    bool help();
+    const SharedLayout& layout_of(const void* function);
+
+    BlockState block_;
+    std::unique_ptr<LaneState[]> lanes_;
+    StackPool stacks_;
+    char* dynamic_shared_ = nullptr;
+    const void* layout_function_ = nullptr;  // whose layout was looked up last
+    const SharedLayout* layout_ = nullptr;
+    const HelpSlot* help_;
+    std::atomic<bool> helping_{false};
+};
+
+}  // namespace penstock::backend::cpu

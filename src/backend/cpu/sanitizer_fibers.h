@@ -1,0 +1,132 @@
+// Tells AddressSanitizer and ThreadSanitizer about fibers; the only file that calls them. Empty
+// without them.
+//
+// ASan must know on which stack the thread runs. TSan gets one fiber object for each lane and is
+// told that a switch orders nothing (no-sync): lanes that miss a barrier are then reported as a
+// race, although they share an OS thread. What does order lanes is said with `release` and
+// `acquire` at rendezvous, start and end. Functions that switch must carry PENSTOCK_UNINSTRUMENTED:
+// between the announcement and the jump no instrumented code may run, and the lists of lanes are no
+// data that kernels race on.
+#pragma once
+
+#include <cstddef>
+
+#if defined(__has_feature)
+#define PENSTOCK_HAS_FEATURE(x) __has_feature(x)
+#else
+#define PENSTOCK_HAS_FEATURE(x) 0
+#endif
+
+#if defined(__SANITIZE_ADDRESS__) || PENSTOCK_HAS_FEATURE(address_sanitizer)
+#define PENSTOCK_ASAN 1
+#include <sanitizer/asan_interface.h>
+#include <sanitizer/common_interface_defs.h>
+#else
+#define PENSTOCK_ASAN 0
+#endif
+
+#if defined(__SANITIZE_THREAD__) || PENSTOCK_HAS_FEATURE(thread_sanitizer)
+#define PENSTOCK_TSAN 1
+#include <sanitizer/tsan_interface.h>
+#else
+#define PENSTOCK_TSAN 0
+#endif
+
+#define PENSTOCK_UNINSTRUMENTED __attribute__((no_sanitize("thread"), no_sanitize("address")))
+
+namespace penstock::backend::cpu {
+
+inline constexpr bool kAddressSanitizer = PENSTOCK_ASAN;
+inline constexpr bool kThreadSanitizer = PENSTOCK_TSAN;
+
+// A stack that control can leave and come back to: a lane's, or the OS thread's own.
+struct Fiber {
+    void* context = nullptr;  // fcontext_t while control is elsewhere
+#if PENSTOCK_ASAN
+    void* fake_stack = nullptr;
+    const void* stack_bottom =
+        nullptr;  // lowest address; the OS thread's own are learnt at the first switch
+    size_t stack_size = 0;
+#endif
+#if PENSTOCK_TSAN
+    void* tsan_fiber = nullptr;
+#endif
+};
+
+namespace sanitizer {
+
+// Before the first switch to a new lane on the stack [bottom, bottom + size).
+PENSTOCK_UNINSTRUMENTED inline void begin([[maybe_unused]] Fiber& fiber,
+                                          [[maybe_unused]] const void* bottom,
+                                          [[maybe_unused]] size_t size) {
+#if PENSTOCK_ASAN
+    fiber.fake_stack = nullptr;
+    fiber.stack_bottom = bottom;
+    fiber.stack_size = size;
+#endif
+#if PENSTOCK_TSAN
+    fiber.tsan_fiber = __tsan_create_fiber(0);
+#endif
+}
+
+// The OS thread's own stack, on that thread, before lanes run on it.
+PENSTOCK_UNINSTRUMENTED inline void begin_thread([[maybe_unused]] Fiber& fiber) {
+#if PENSTOCK_TSAN
+    fiber.tsan_fiber = __tsan_get_current_fiber();
+#endif
+}
+
+// After the lane's end, called on another fiber.
+PENSTOCK_UNINSTRUMENTED inline void end([[maybe_unused]] Fiber& fiber) {
+#if PENSTOCK_TSAN
+    if (fiber.tsan_fiber != nullptr) __tsan_destroy_fiber(fiber.tsan_fiber);
+    fiber.tsan_fiber = nullptr;
+#endif
+}
+
+// Directly before the jump. `ends`: nobody comes back to `from`.
+PENSTOCK_UNINSTRUMENTED inline void leave([[maybe_unused]] Fiber& from, [[maybe_unused]] Fiber& to,
+                                          [[maybe_unused]] bool ends) {
+#if PENSTOCK_ASAN
+    __sanitizer_start_switch_fiber(ends ? nullptr : &from.fake_stack, to.stack_bottom,
+                                   to.stack_size);
+#endif
+#if PENSTOCK_TSAN
+    __tsan_switch_to_fiber(to.tsan_fiber, __tsan_switch_to_fiber_no_sync);
+#endif
+}
+
+// Directly after the jump, on `self`, which `from` has switched to.
+PENSTOCK_UNINSTRUMENTED inline void arrive([[maybe_unused]] Fiber& self,
+                                           [[maybe_unused]] Fiber& from) {
+#if PENSTOCK_ASAN
+    __sanitizer_finish_switch_fiber(self.fake_stack, &from.stack_bottom, &from.stack_size);
+#endif
+}
+
+// Everything before `release(x)` happens before what follows a later `acquire(x)`.
+PENSTOCK_UNINSTRUMENTED inline void release([[maybe_unused]] void* object) {
+#if PENSTOCK_TSAN
+    __tsan_release(object);
+#endif
+}
+PENSTOCK_UNINSTRUMENTED inline void acquire([[maybe_unused]] void* object) {
+#if PENSTOCK_TSAN
+    __tsan_acquire(object);
+#endif
+}
+
+// Bytes that a kernel may (not) touch.
+inline void allow([[maybe_unused]] const void* bytes, [[maybe_unused]] size_t size) {
+#if PENSTOCK_ASAN
+    __asan_unpoison_memory_region(bytes, size);
+#endif
+}
+inline void forbid([[maybe_unused]] const void* bytes, [[maybe_unused]] size_t size) {
+#if PENSTOCK_ASAN
+    __asan_poison_memory_region(bytes, size);
+#endif
+}
+
+}  // namespace sanitizer
+}  // namespace penstock::backend::cpu

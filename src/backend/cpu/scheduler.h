@@ -1,0 +1,127 @@
+// Streams and permits: which operation of which stream goes on, and which block runs where.
+//
+// A stream does one operation after the other: launches wait for permits, the rest goes to the copy
+// engine. A resident is a pooled thread that holds a permit; it takes the next block of the first
+// launch in `ready_`: streams of greater priority first, then the order in which launches became
+// ready. One lock guards everything; kernels, copies and help run outside it. Threads hold the
+// scheduler, so a thread that the watchdog has given up may outlive the device.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "backend/backend.h"
+#include "backend/cpu/copy_engine.h"
+#include "backend/cpu/resident.h"
+
+namespace penstock::backend::cpu {
+
+class Scheduler : public std::enable_shared_from_this<Scheduler> {
+public:
+    // `keep_alive` is held for as long as a thread may run a kernel: the memory that kernels use.
+    Scheduler(unsigned permit_count, double watchdog_seconds, LinkModel link,
+              std::shared_ptr<void> keep_alive);
+    ~Scheduler();
+
+    // Ends all threads; blocks stop at their next barrier or wait, those that never come to one by
+    // the watchdog.
+    void close();
+
+    Status create_stream(int priority, StreamId* out);
+    Status destroy_stream(StreamId id);
+    Status launch(StreamId id, LaunchRequest request);
+    Status copy(StreamId id, const CopyJob& job);
+    Status synchronize(StreamId id, Deadline deadline);
+    Status query(StreamId id, bool* idle);
+
+    [[nodiscard]] bool kernels_in_flight() const;
+    // Not from within a step of help: waits until nobody is in a step of the former one.
+    void set_help(Help help);
+    [[nodiscard]] std::string diagnosis() const;
+    void abort(Status cause);
+
+private:
+    using Clock = std::chrono::steady_clock;
+
+    struct Operation {
+        bool is_launch = false;
+        LaunchRequest request;
+        const KernelEntry* kernel = nullptr;
+        CopyJob job;
+    };
+    struct Stream {
+        int priority = 0;
+        bool busy = false;  // an operation is under way
+        std::deque<Operation> queue;
+        Status error;  // the first since the last synchronize; launches behind it are skipped
+        [[nodiscard]] bool idle() const { return !busy && queue.empty(); }
+    };
+    struct Launch {
+        std::shared_ptr<Stream> stream;
+        LaunchRequest request;
+        const KernelEntry* kernel = nullptr;
+        uint64_t block_count = 0;
+        uint64_t next_block = 0;  // blocks below have been taken
+        unsigned running_count = 0;
+        Status failure;
+    };
+    struct Slot {  // one permit
+        std::shared_ptr<Resident> resident;
+        std::shared_ptr<Launch> launch;  // whose block it runs; null: none
+        language::Index3 block_index;
+        uint64_t steps_seen = 0;  // watchdog: what it saw last, and since when
+        Clock::time_point same_since;
+
+        // "kernel K, block (x,y,z): "
+        [[nodiscard]] std::string where(const Launch& running) const;
+    };
+
+    std::shared_ptr<Stream> find_stream(StreamId id);  // under the lock, as all below
+    void advance(const std::shared_ptr<Stream>& stream);
+    void make_ready(const std::shared_ptr<Stream>& stream, Operation operation);
+    void ensure_residents();
+    void fail(Launch& launch, Status status, const std::string& text);
+    void stop_residents(const Launch* launch);  // null: all
+    void finish_block(Slot& slot);
+    void complete_if_over(const std::shared_ptr<Launch>& launch);
+    void skip_launch();
+    bool give_up_stuck(Clock::time_point now);
+
+    void serve(unsigned permit, const std::shared_ptr<Resident>& resident);  // thread of a resident
+    void watch();                                                            // watchdog's thread
+
+    const double watchdog_seconds_;
+    const std::shared_ptr<void> keep_alive_;
+    mutable std::mutex mutex_;
+    std::condition_variable work_;     // residents: a block is ready, or closing
+    std::condition_variable idle_;     // synchronize, close: something has ended
+    std::condition_variable watched_;  // watchdog: a block runs, or closing
+    std::map<StreamId, std::shared_ptr<Stream>> streams_;
+    StreamId last_stream_ = 0;
+    std::list<std::shared_ptr<Launch>> ready_;  // launches with blocks that nobody has taken
+    std::vector<Slot> slots_;                   // by permit
+    unsigned thread_count_ = 0;  // residents' threads that have not ended or been given up
+    unsigned idle_resident_count_ = 0;
+    unsigned running_count_ = 0;
+    Status aborted_;
+    std::string diagnosis_;
+    bool closing_ = false;
+    std::atomic<uint64_t> launches_in_flight_{0};
+
+    HelpSlot help_slot_{nullptr};
+    std::vector<std::unique_ptr<Help>>
+        helps_;  // every one ever set: a slow reader may still look at it
+    std::unique_ptr<CopyEngine> copy_engine_;
+    std::thread watchdog_;
+};
+
+}  // namespace penstock::backend::cpu
