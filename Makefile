@@ -1,11 +1,13 @@
 # Thin: each target says in `make help` what it does; the work is CMake's, setup/'s and
-# tests/run.sh's. `make demo` and `make test` do all set-up on a fresh Debian 12 or Ubuntu 24.04.
+# tests/run.py's. `make demo` and `make test` do all set-up on a fresh Debian 12 or Ubuntu 24.04.
 
 JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
 PRESET ?= release
 BUILD = build/$(PRESET)
 PYTHON = .venv/bin/python
+CXX_SOURCES = $(shell find include src workloads bench tests frontends examples cmake \
+    -name '*.h' -o -name '*.cuh' -o -name '*.cc' -o -name '*.cu')
 
 .PHONY: help demo build test nightly gpu format lint install clean
 .DEFAULT_GOAL := help
@@ -20,5 +22,32 @@ build:  ## Set up and build (PRESET=release); leaves .venv/bin/penstock
 	@setup/install.sh demo
 	@test -f $(BUILD)/build.ninja || cmake --preset $(PRESET) --log-level=WARNING \
 	    -DPENSTOCK_PYTHON=ON -DPython_EXECUTABLE=$(CURDIR)/$(PYTHON) -DPENSTOCK_TESTS=OFF
-	@cmake --build $(BUILD) -j $(JOBS)
+	@cmake --build $(BUILD) -j $(JOBS) --target penstock_runtime
 	@setup/link-python.sh $(BUILD)
+
+test:  ## Set up, build with and without sanitizers, run all tests and checks (20 minutes)
+	@setup/install.sh test
+	@$(PYTHON) tests/run.py
+
+nightly:  ## The same with the long forms of the tests, and the wheel
+	@setup/install.sh test
+	@$(PYTHON) tests/run.py --nightly
+
+gpu:  ## Build for and run the tests on the CUDA device of this machine
+	@setup/install.sh test
+	@$(PYTHON) tests/run.py --gpu
+
+format:  ## Format all sources in place
+	@setup/install.sh test
+	@.venv/bin/clang-format -i $(CXX_SOURCES)
+	@.venv/bin/ruff format -q .
+
+lint:  ## The checks that need no run: tidy, formats, ruff, mypy, clang-tidy
+	@setup/install.sh test
+	@$(PYTHON) tests/run.py --only tidy,python-lint,cxx-format,build-release,cxx-lint
+
+install: build  ## Install library, headers, programs and CMake package under PREFIX
+	@cmake --install $(BUILD) --prefix $(PREFIX)
+
+clean:  ## Remove everything that was built; .venv stays
+	@rm -rf build

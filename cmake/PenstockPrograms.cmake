@@ -11,6 +11,7 @@
 set_property(GLOBAL PROPERTY PENSTOCK_WORKLOADS "")
 # All that users get, without the tests: what `make build` builds.
 add_custom_target(penstock_runtime)
+add_dependencies(penstock_runtime penstock)
 
 # A target that users get: beside libpenstock.so, or in the Python package when a wheel is built.
 function(penstock_runtime target)

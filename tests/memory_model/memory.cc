@@ -236,6 +236,7 @@ void State::drop_oldest(int word, int count) {
     WordState& state = words[word];
     std::copy(state.messages.begin() + count, state.messages.begin() + state.count, state.messages.begin());
     state.count = static_cast<uint8_t>(state.count - count);
+    state.messages[0].bound = 0;  // nothing comes before it any more
     for (int i = 0; i < shape.threads; ++i) lower(threads[i].view);
     for (int i = 0; i < shape.words; ++i) {
         for (int k = 0; k < words[i].count; ++k) lower(words[i].messages[k].view);

@@ -1,0 +1,355 @@
+#!/usr/bin/env python3
+"""Everything that `make test` checks, stage by stage, with the time of each.
+
+    tests/run.py [--nightly | --gpu] [--only STAGE,...] [--list]
+
+A failed stage does not stop the others; its log is shown and kept in build/logs. The last line
+counts: each GoogleTest case and each pytest case is one, every other stage is one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+BUILD = ROOT / "build"
+LOGS = BUILD / "logs"
+JOBS = os.cpu_count() or 1
+SHOWN_LINES = 60  # of a failed stage's log
+
+Counts = tuple[int, int]  # passed, failed
+
+
+class Stage:
+    """What a stage is given: a log to write to."""
+
+    def __init__(self, name: str, nightly: bool) -> None:
+        self.name = name
+        self.nightly = nightly
+        self.path = LOGS / f"{name}.log"
+        self.log = self.path.open("w")
+
+    def run(self, command: Sequence[str | Path], **environment: str) -> bool:
+        """Run a command with its output in the log; whether it succeeded."""
+        words = [str(word) for word in command]
+        self.log.write(f"$ {' '.join(words)}\n")
+        self.log.flush()
+        everything = os.environ | environment
+        done = subprocess.run(
+            words,
+            cwd=ROOT,
+            env=everything,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            stdout=self.log,
+            stderr=subprocess.STDOUT,
+        )
+        return done.returncode == 0
+
+    def text(self) -> str:
+        """What the log holds so far."""
+        self.log.flush()
+        return self.path.read_text(errors="replace")
+
+
+def one(succeeded: bool) -> Counts:
+    """The counts of a stage that is one check."""
+    return (1, 0) if succeeded else (0, 1)
+
+
+def python() -> Path:
+    """Where the project's Python is."""
+    return ROOT / ".venv/bin/python"
+
+
+def nvcc() -> str:
+    """The nvcc that kernels are compiled with; empty when there is none."""
+    for place in (
+        shutil.which("nvcc"),
+        "/usr/local/cuda/bin/nvcc",
+        str(ROOT / ".venv/cuda/bin/nvcc"),
+    ):
+        if place and os.access(place, os.X_OK):
+            return place
+    return ""
+
+
+def build(preset: str, *options: str) -> Callable[[Stage], Counts]:
+    """Return a stage that configures and builds a preset with its tests."""
+
+    def stage(log: Stage) -> Counts:
+        configured = log.run(["cmake", "--preset", preset, "-DPENSTOCK_TESTS=ON", *options])
+        return one(configured and log.run(["cmake", "--build", BUILD / preset, "-j", str(JOBS)]))
+
+    return stage
+
+
+def build_with_cuda(preset: str, log: Stage) -> Counts:
+    """Build what users get, all CUDA code included: without an nvcc this fails."""
+    return build(
+        preset,
+        "-DPENSTOCK_PYTHON=ON",
+        f"-DPython_EXECUTABLE={python()}",
+        "-DPENSTOCK_CUDA=ON",
+        f"-DPENSTOCK_NVCC={nvcc() or 'PENSTOCK_NVCC-NOTFOUND'}",
+    )(log)
+
+
+def build_release(log: Stage) -> Counts:
+    """Build the release preset with all CUDA code."""
+    return build_with_cuda("release", log)
+
+
+def build_cuda(log: Stage) -> Counts:
+    """Build the cuda preset."""
+    return build_with_cuda("cuda", log)
+
+
+def ctest(preset: str, **environment: str) -> Callable[[Stage], Counts]:
+    """Return a stage that runs the GoogleTest programs of a preset and counts their cases."""
+
+    def stage(log: Stage) -> Counts:
+        command: list[str | Path] = [
+            "ctest",
+            "--test-dir",
+            BUILD / preset,
+            "-V",
+            "--no-tests=error",
+        ]
+        if preset == "tsan" and log.run(["setarch", "-R", "true"]):
+            command = ["setarch", "-R", *command]  # GCC's TSan knows fewer address layouts
+        nightly = {"PENSTOCK_NIGHTLY": "1"} if log.nightly else {}
+        succeeded = log.run(
+            command,
+            GTEST_COLOR="no",
+            ASAN_OPTIONS="detect_stack_use_after_return=0",
+            UBSAN_OPTIONS="print_stacktrace=1",
+            TSAN_OPTIONS="second_deadlock_stack=1",
+            **environment,
+            **nightly,
+        )
+        text = log.text()
+        passed = len(re.findall(r"\[       OK \] ", text))
+        failed = len(re.findall(r"\[  FAILED  \] .* ms\)$", text, re.MULTILINE))
+        return passed, failed if succeeded else max(failed, 1)
+
+    return stage
+
+
+def tidy(log: Stage) -> Counts:
+    """Layers, doors, ports, length, words; and that each kind of violation would be found."""
+    kinds = log.run([python(), "tests/tidy.py", "--self-test"])
+    return one(log.run([python(), "tests/tidy.py"]) and kinds)
+
+
+def python_lint(log: Stage) -> Counts:
+    """Run ruff and mypy."""
+    bin_folder = ROOT / ".venv/bin"
+    checked = log.run([bin_folder / "ruff", "check", "."])
+    formatted = log.run([bin_folder / "ruff", "format", "--check", "."])
+    return one(log.run([bin_folder / "mypy"]) and checked and formatted)
+
+
+def sources(*suffixes: str) -> list[Path]:
+    """Return the project's C++ and CUDA files with these suffixes."""
+    folders = ("include", "src", "workloads", "bench", "tests", "frontends", "examples", "cmake")
+    found = [path for folder in folders for path in sorted((ROOT / folder).rglob("*"))]
+    return [path for path in found if path.suffix in suffixes]
+
+
+def cxx_format(log: Stage) -> Counts:
+    """Check that clang-format would change nothing."""
+    files = sources(".h", ".cuh", ".cc", ".cu")
+    return one(log.run([ROOT / ".venv/bin/clang-format", "--dry-run", "-Werror", *files]))
+
+
+def in_parallel(log: Stage, commands: Sequence[Sequence[str | Path]]) -> bool:
+    """Run commands on all CPUs; the output of each is put in the log in one piece."""
+
+    def call(command: Sequence[str | Path]) -> tuple[bool, str]:
+        words = [str(word) for word in command]
+        done = subprocess.run(
+            words, cwd=ROOT, check=False, capture_output=True, text=True, stdin=subprocess.DEVNULL
+        )
+        shown = "" if done.returncode == 0 else f"$ {' '.join(words)}\n{done.stdout}{done.stderr}"
+        return done.returncode == 0, shown
+
+    with ThreadPoolExecutor(JOBS) as pool:
+        results = list(pool.map(call, commands))
+    log.log.writelines(shown for _, shown in results)
+    return all(succeeded for succeeded, _ in results)
+
+
+def cxx_lint(log: Stage) -> Counts:
+    """Run clang-tidy over every file that the release build compiles, kernels excepted."""
+    entries = json.loads((BUILD / "release/compile_commands.json").read_text())
+    mine = tuple(f"{ROOT}/{folder}/" for folder in ("src", "workloads", "bench", "tests"))
+    files = sorted({entry["file"] for entry in entries if entry["file"].startswith(mine)})
+    files = [file for file in files if file.endswith(".cc")]
+    commands = [["clang-tidy", "--quiet", "-p", BUILD / "release", file] for file in files]
+    return one(bool(files) and in_parallel(log, commands))
+
+
+def headers(log: Stage) -> Counts:
+    """Compile each public header alone, with g++ and with nvcc."""
+    folder = BUILD / "headers"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    commands: list[list[str | Path]] = []
+    compiler = nvcc()
+    include = ROOT / "include"
+    for header in sorted(path for path in include.rglob("*") if path.suffix in (".h", ".cuh")):
+        name = str(header.relative_to(include))
+        unit = folder / (name.replace("/", "-") + ".cu")
+        unit.write_text(f'#include "{name}"\n')
+        flags: list[str | Path] = ["-std=c++20", f"-I{include}"]
+        strict = ["-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-x", "c++"]
+        commands.append(["g++", *flags, *strict, unit])
+        commands.append([compiler, *flags, "-arch=sm_90", "-c", unit, "-o", unit.with_suffix(".o")])
+    return one(bool(compiler) and in_parallel(log, commands))
+
+
+def out_of_tree(log: Stage) -> Counts:
+    """Install the library, and build and run the example against what was installed."""
+    prefix, build_folder = BUILD / "installed", BUILD / "out-of-tree"
+    shutil.rmtree(prefix, ignore_errors=True)
+    shutil.rmtree(build_folder, ignore_errors=True)
+    configure: list[str | Path] = ["cmake", "-G", "Ninja", "-S", "examples/out-of-tree"]
+    configure += ["-B", build_folder, f"-DCMAKE_PREFIX_PATH={prefix}"]
+    configure += [f"-DPENSTOCK_NVCC={nvcc()}", "-DPENSTOCK_CUDA_ARCHITECTURES=90"]
+    return one(
+        log.run(["cmake", "--install", BUILD / "release", "--prefix", prefix])
+        and log.run(configure)
+        and log.run(["cmake", "--build", build_folder])
+        and log.run([build_folder / "out-of-tree"], PENSTOCK_DEVICE="cpu")
+    )
+
+
+def pytest(log: Stage) -> Counts:
+    """Run the tests of the Python package and of the command."""
+    linked = log.run(["setup/link-python.sh", BUILD / "release"])
+    nightly = {"PENSTOCK_NIGHTLY": "1"} if log.nightly else {}
+    succeeded = log.run([python(), "-m", "pytest", "-ra", "--color=no"], **nightly) and linked
+    tail = log.text()[-2000:]
+    numbers = {word: int(count) for count, word in re.findall(r"(\d+) (passed|failed|error)", tail)}
+    failed = numbers.get("failed", 0) + numbers.get("error", 0)
+    return numbers.get("passed", 0), failed if succeeded else max(failed, 1)
+
+
+def wheel(log: Stage) -> Counts:
+    """Build a wheel, install it alone, and run the command from it (nightly)."""
+    folder = BUILD / "wheel"
+    shutil.rmtree(folder, ignore_errors=True)
+    alone = folder / "venv"
+    built = log.run([python(), "-m", "pip", "wheel", "-q", "--no-deps", "-w", folder, "."])
+    wheels = list(folder.glob("penstock-*.whl"))
+    return one(
+        built
+        and len(wheels) == 1
+        and wheels[0].stat().st_size < 10 << 20
+        and log.run([python(), "-m", "venv", alone])
+        and log.run([alone / "bin/pip", "install", "-q", "--no-deps", wheels[0]])
+        and log.run([alone / "bin/penstock", "check", "--json"])
+        and log.run([alone / "bin/python", "-c", "import penstock._core"])
+    )
+
+
+def has_gpu(log: Stage) -> Counts:
+    """See that there is a CUDA device: the rest of --gpu would mean nothing without."""
+    code = "from penstock.probes import devices; import sys; found = devices.cuda(); "
+    code += "print(found); sys.exit(not found.devices)"
+    return one(log.run([python(), "-c", code], PYTHONPATH="frontends/python"))
+
+
+def compute_sanitizer(log: Stage) -> Counts:
+    """Run the tests that launch kernels under compute-sanitizer's memcheck."""
+    tool = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
+    libraries = sorted((BUILD / "cuda").glob("lib*_test_cuda.so"))
+    programs = [BUILD / "cuda" / path.name[len("lib") : -len("_cuda.so")] for path in libraries]
+    found = [
+        log.run([tool, "--error-exitcode", "9", program], PENSTOCK_DEVICE="cuda:0")
+        for program in programs
+    ]
+    return one(bool(found) and all(found))
+
+
+STAGES: dict[str, Callable[[Stage], Counts]] = {
+    "tidy": tidy,
+    "python-lint": python_lint,
+    "cxx-format": cxx_format,
+    "build-release": build_release,
+    "test-release": ctest("release"),
+    "pytest": pytest,
+    "headers": headers,
+    "out-of-tree": out_of_tree,
+    "cxx-lint": cxx_lint,
+    "build-asan": build("asan"),
+    "test-asan": ctest("asan"),
+    "build-tsan": build("tsan"),
+    "test-tsan": ctest("tsan"),
+    "wheel": wheel,
+    "has-gpu": has_gpu,
+    "build-cuda": build_cuda,
+    "test-cuda": ctest("cuda", PENSTOCK_DEVICE="cuda:0"),
+    "sanitize-cuda": compute_sanitizer,
+}
+NIGHTLY_ONLY = {"wheel"}
+GPU_ONLY = {"has-gpu", "build-cuda", "test-cuda", "sanitize-cuda"}
+
+
+def perform(name: str, nightly: bool) -> Counts:
+    """Run one stage and print its line."""
+    print(f"{name:<14}", end="", flush=True)
+    stage = Stage(name, nightly)
+    started = time.monotonic()
+    passed, failed = STAGES[name](stage)
+    seconds = time.monotonic() - started
+    print(f" {passed:>5} passed {failed:>4} failed {seconds:>8.1f} s", flush=True)
+    if failed:
+        lines = stage.text().splitlines()
+        print("\n".join(f"    {line}" for line in lines[-SHOWN_LINES:]))
+        print(f"    (all of it: {stage.path.relative_to(ROOT)})", flush=True)
+    stage.log.close()
+    return passed, failed
+
+
+def main() -> int:
+    """Run the stages that the command line asks for."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--nightly", action="store_true", help="the long forms, and the wheel")
+    parser.add_argument("--gpu", action="store_true", help="the tests on a CUDA device")
+    parser.add_argument("--only", default="", help="stages to run, with commas between them")
+    parser.add_argument("--list", action="store_true", help="name the stages")
+    arguments = parser.parse_args()
+    if arguments.list:
+        print("\n".join(STAGES))
+        return 0
+    chosen = [name for name in arguments.only.split(",") if name]
+    if unknown := set(chosen) - set(STAGES):
+        parser.error(f"no such stage: {', '.join(sorted(unknown))}; --list names them")
+    if arguments.gpu:
+        chosen = [name for name in STAGES if name in GPU_ONLY]
+    elif not chosen:
+        left_out = GPU_ONLY if arguments.nightly else GPU_ONLY | NIGHTLY_ONLY
+        chosen = [name for name in STAGES if name not in left_out]
+    LOGS.mkdir(parents=True, exist_ok=True)
+    started = time.monotonic()
+    results = [perform(name, arguments.nightly) for name in chosen]
+    passed, failed = sum(one[0] for one in results), sum(one[1] for one in results)
+    print(f"{time.monotonic() - started:.0f} s")
+    print(f"{passed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
