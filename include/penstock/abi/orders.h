@@ -2,58 +2,79 @@
 // over how a word is accessed, so the same code runs on a GPU, on the CPU backend and in the weak-memory
 // explorer (tests/memory_model), which weakens each of these in turn and must then find a wrong execution.
 //
-// Chain of one page, in order: the frame's last readers -> unpin_release -> evict_acquire -> (the evictor
-// asks for another page) submit_release -> drain_acquire -> the worker writes the frame -> complete_release
-// -> completion_acquire -> publish_release -> pin_acquire -> the next readers.
+// Chain of one page, in order: the frame's last readers -> unpin -> evict -> (the evictor asks for another page)
+// submit -> drain -> the worker writes the frame -> complete -> completion -> publish -> pin -> the next readers.
 #pragma once
 
 #include <cstdint>
+
+#include "penstock/abi/qualifiers.h"
 
 namespace penstock {
 
 enum class Order : uint32_t { kRelaxed, kAcquire, kRelease, kAcquireRelease };
 
-struct Site {
-    const char* name;
-    Order order;
-    const char* partner;  // the site that this one synchronises with, and what that carries
+// name, order, partner (the site it synchronises with, and what that carries).
+//
+// Page entry (device/page_entry.cuh): kPin to kTakeFrame. Leaves of the page table (device/page_table.cuh):
+// kRestore; installing and finding a leaf is relaxed, since whoever found one pins an entry of it, and a
+// read-modify-write always sees the entry's newest state. Request queue (device/request_queue.cuh,
+// src/request_queue/ring.h): kTicket to kCompletion. Control ports (device/control_port.cuh): the rest.
+#define PENSTOCK_SITES(X)                                                                                       \
+    X(kRelaxed, kRelaxed, "")                                                                                   \
+    X(kPin, kAcquire, "kPublish: the page's bytes")                                                             \
+    X(kLook, kAcquire, "kPublish: the page's bytes, seen without a new pin")                                    \
+    X(kUnpin, kRelease, "kEvict: my reads are over before the frame is filled again")                           \
+    X(kEvict, kAcquire, "kUnpin of every reader of the frame")                                                  \
+    X(kPublish, kRelease, "kPin, kLook")                                                                        \
+    X(kFreeFrame, kRelease, "kTakeFrame: the frame's last readers are done")                                    \
+    X(kTakeFrame, kAcquire, "kFreeFrame")                                                                       \
+    X(kRestore, kRelease, "kPin: the directory no longer names the leaf's old owner")                           \
+    X(kTicket, kAcquireRelease, "itself: a team that saw a completion lets a slot's next lap be written")       \
+    X(kSubmit, kRelease, "kDrain: the words, and that nobody reads the frame")                                  \
+    X(kDrain, kAcquire, "kSubmit")                                                                              \
+    X(kClaimRun, kAcquireRelease, "itself: slots are copied out before a later claim, hence before their next lap") \
+    X(kComplete, kRelease, "kCompletion: the frame's bytes")                                                    \
+    X(kCompletion, kAcquire, "kComplete")                                                                       \
+    X(kLockPort, kAcquire, "kUnlockPort")                                                                       \
+    X(kUnlockPort, kRelease, "kLockPort: what the lock guards may be written again")                            \
+    X(kCall, kRelease, "kServe: the payload")                                                                   \
+    X(kServe, kAcquire, "kCall")                                                                                \
+    X(kRespond, kRelease, "kResponse: the result and what it stands for")                                       \
+    X(kResponse, kAcquire, "kRespond")
+
+namespace site_index {
+enum : uint32_t {
+#define PENSTOCK_SITE_ROW(name, order, partner) name,
+    PENSTOCK_SITES(PENSTOCK_SITE_ROW)
+#undef PENSTOCK_SITE_ROW
 };
+}  // namespace site_index
+
+// A number, so that device code can use the constants below: index << 2 | order.
+enum class Site : uint32_t {};
 
 namespace site {
-
-constexpr Site kRelaxed{"relaxed", Order::kRelaxed, ""};
-
-// Page entry (device/page_entry.cuh).
-constexpr Site kPin{"pin_acquire", Order::kAcquire, "publish_release: the page's bytes"};
-constexpr Site kLook{"look_acquire", Order::kAcquire, "publish_release: the page's bytes, seen without a new pin"};
-constexpr Site kUnpin{"unpin_release", Order::kRelease, "evict_acquire: my reads are over before the frame is refilled"};
-constexpr Site kEvict{"evict_acquire", Order::kAcquire, "unpin_release of every reader of the frame"};
-constexpr Site kPublish{"publish_release", Order::kRelease, "pin_acquire, look_acquire"};
-constexpr Site kFreeFrame{"free_frame_release", Order::kRelease, "take_frame_acquire: the frame's last readers"};
-constexpr Site kTakeFrame{"take_frame_acquire", Order::kAcquire, "free_frame_release"};
-
-// Leaves of the page table (device/page_table.cuh). Installing and finding one is relaxed: whoever found a
-// leaf pins an entry of it, and a read-modify-write always sees the entry's newest state.
-constexpr Site kRestore{"restore_release", Order::kRelease, "pin_acquire: the directory no longer names the old owner"};
-
-// Request queue (device/request_queue.cuh, src/request_queue).
-constexpr Site kTicket{"ticket_acquire_release", Order::kAcquireRelease,
-                       "itself: a team that saw a completion lets the next lap of the slot be written"};
-constexpr Site kSubmit{"submit_release", Order::kRelease, "drain_acquire: the words, and that the frame is free"};
-constexpr Site kDrain{"drain_acquire", Order::kAcquire, "submit_release"};
-constexpr Site kClaimRun{"claim_run_acquire_release", Order::kAcquireRelease,
-                         "itself: the slots were copied out before a later claim, hence before their next lap"};
-constexpr Site kComplete{"complete_release", Order::kRelease, "completion_acquire: the frame's bytes"};
-constexpr Site kCompletion{"completion_acquire", Order::kAcquire, "complete_release"};
-
-
-// Control ports (device/control_port.cuh): a team's lock on a port, and the call itself.
-constexpr Site kLockPort{"lock_port_acquire", Order::kAcquire, "unlock_port_release"};
-constexpr Site kUnlockPort{"unlock_port_release", Order::kRelease, "lock_port_acquire: the payload may be written again"};
-constexpr Site kCall{"call_release", Order::kRelease, "serve_acquire: the payload"};
-constexpr Site kServe{"serve_acquire", Order::kAcquire, "call_release"};
-constexpr Site kRespond{"respond_release", Order::kRelease, "response_acquire: the result and what it stands for"};
-constexpr Site kResponse{"response_acquire", Order::kAcquire, "respond_release"};
-
+#define PENSTOCK_SITE_ROW(name, order, partner) \
+    constexpr Site name = static_cast<Site>(site_index::name << 2 | static_cast<uint32_t>(Order::order));
+PENSTOCK_SITES(PENSTOCK_SITE_ROW)
+#undef PENSTOCK_SITE_ROW
 }  // namespace site
+
+PENSTOCK_BOTH constexpr Order order_of(Site site) {
+    return static_cast<Order>(static_cast<uint32_t>(site) & 3);
+}
+
+// For reports and for the explorer. Host only.
+struct SiteDescription {
+    Site site;
+    const char* name;
+    const char* partner;
+};
+inline constexpr SiteDescription kSiteDescriptions[] = {
+#define PENSTOCK_SITE_ROW(name, order, partner) {site::name, #name, partner},
+    PENSTOCK_SITES(PENSTOCK_SITE_ROW)
+#undef PENSTOCK_SITE_ROW
+};
+
 }  // namespace penstock

@@ -48,11 +48,11 @@ struct SystemWords {
 #else
     using Reference = ::std::atomic_ref<uint64_t>;
 #endif
-    PENSTOCK_BOTH static uint64_t load(const Word& word, const Site& site) {
-        return Reference(const_cast<Word&>(word)).load(load_order(site.order));
+    PENSTOCK_BOTH static uint64_t load(const Word& word, Site site) {
+        return Reference(const_cast<Word&>(word)).load(load_order(order_of(site)));
     }
-    PENSTOCK_BOTH static void store(Word& word, uint64_t value, const Site& site) {
-        Reference(word).store(value, store_order(site.order));
+    PENSTOCK_BOTH static void store(Word& word, uint64_t value, Site site) {
+        Reference(word).store(value, store_order(order_of(site)));
     }
 };
 
@@ -64,27 +64,27 @@ struct DeviceWords {
 #else
     using Reference = ::std::atomic_ref<uint64_t>;
 #endif
-    PENSTOCK_BOTH static uint64_t load(const Word& word, const Site& site) {
-        return Reference(const_cast<Word&>(word)).load(load_order(site.order));
+    PENSTOCK_BOTH static uint64_t load(const Word& word, Site site) {
+        return Reference(const_cast<Word&>(word)).load(load_order(order_of(site)));
     }
-    PENSTOCK_BOTH static void store(Word& word, uint64_t value, const Site& site) {
-        Reference(word).store(value, store_order(site.order));
+    PENSTOCK_BOTH static void store(Word& word, uint64_t value, Site site) {
+        Reference(word).store(value, store_order(order_of(site)));
     }
-    PENSTOCK_BOTH static uint64_t fetch_add(Word& word, uint64_t value, const Site& site) {
-        return Reference(word).fetch_add(value, update_order(site.order));
+    PENSTOCK_BOTH static uint64_t fetch_add(Word& word, uint64_t value, Site site) {
+        return Reference(word).fetch_add(value, update_order(order_of(site)));
     }
-    PENSTOCK_BOTH static uint64_t fetch_sub(Word& word, uint64_t value, const Site& site) {
-        return Reference(word).fetch_sub(value, update_order(site.order));
+    PENSTOCK_BOTH static uint64_t fetch_sub(Word& word, uint64_t value, Site site) {
+        return Reference(word).fetch_sub(value, update_order(order_of(site)));
     }
-    PENSTOCK_BOTH static uint64_t fetch_or(Word& word, uint64_t value, const Site& site) {
-        return Reference(word).fetch_or(value, update_order(site.order));
+    PENSTOCK_BOTH static uint64_t fetch_or(Word& word, uint64_t value, Site site) {
+        return Reference(word).fetch_or(value, update_order(order_of(site)));
     }
-    PENSTOCK_BOTH static uint64_t fetch_and(Word& word, uint64_t value, const Site& site) {
-        return Reference(word).fetch_and(value, update_order(site.order));
+    PENSTOCK_BOTH static uint64_t fetch_and(Word& word, uint64_t value, Site site) {
+        return Reference(word).fetch_and(value, update_order(order_of(site)));
     }
     // On failure `expected` holds what was there (read relaxed: every caller looks again or gives up).
-    PENSTOCK_BOTH static bool compare_exchange(Word& word, uint64_t& expected, uint64_t desired, const Site& site) {
-        return Reference(word).compare_exchange_strong(expected, desired, update_order(site.order),
+    PENSTOCK_BOTH static bool compare_exchange(Word& word, uint64_t& expected, uint64_t desired, Site site) {
+        return Reference(word).compare_exchange_strong(expected, desired, update_order(order_of(site)),
                                                        memory::memory_order_relaxed);
     }
 };

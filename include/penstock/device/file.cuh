@@ -136,8 +136,8 @@ PENSTOCK_DEVICE inline View map_page(FileSystemState& system, FileState& file, u
         view.size = -kErrorNoMemory;
         return view;
     }
-    const Solo team;
-    Batch<Solo> batch;
+    const LoneTeam<1> team;
+    Batch<LoneTeam<1>> batch;
     Wait wait(system);
     int error = 0;
     do {

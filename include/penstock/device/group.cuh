@@ -50,10 +50,11 @@ PENSTOCK_DEVICE inline void copy_by_lanes(unsigned lane, unsigned lanes, std::by
     for (size_t i = done + lane; i < size; i += lanes) to[i] = from[i];
 }
 
-// A team of one: it stands for its block while the block's other lanes are parked.
-struct Solo {
+// A team of one, with up to `Pages` pages in hand. Solo stands for its block while the block's other lanes are parked.
+template <unsigned Pages>
+struct LoneTeam {
     static constexpr unsigned kWidth = 1;
-    static constexpr unsigned kPagesPerLane = limits::kBatchPagesMax;
+    static constexpr unsigned kPagesPerLane = Pages;
     PENSTOCK_DEVICE unsigned lane() const { return 0; }
     PENSTOCK_DEVICE unsigned lanes() const { return 1; }
     PENSTOCK_DEVICE void sync() const {}
@@ -72,6 +73,7 @@ struct Solo {
         __builtin_memcpy(to, from, size);
     }
 };
+using Solo = LoneTeam<limits::kBatchPagesMax>;
 
 // A team of the 32 lanes of a warp (fewer in the last warp of an odd block).
 class Warp {
@@ -141,7 +143,7 @@ public:
     template <class Work>
     PENSTOCK_DEVICE auto once(Work work) const {
         using Result = decltype(work());
-        __shared__ alignas(16) unsigned char shared[kResultSizeMax];
+        __shared__ __align__(16) unsigned char shared[kResultSizeMax];
         static_assert(sizeof(Result) <= kResultSizeMax);
         __syncthreads();
         if (warp_ == 0 && lane_ == 0) {
