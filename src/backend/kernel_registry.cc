@@ -53,9 +53,4 @@ KernelEntry* find_kernel_by_key(const char* key) {
     return find_key_locked(key);
 }
 
-KernelEntry* first_kernel() {
-    std::lock_guard lock(mutex);
-    return first_entry;
-}
-
 }  // namespace penstock

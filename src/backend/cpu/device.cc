@@ -64,7 +64,8 @@ public:
 
     bool kernels_in_flight() const override { return scheduler_->kernels_in_flight(); }
     void poll() override {}
-    void set_help(Help help) override { scheduler_->set_help(help); }
+    Status add_help(Help help) override { return scheduler_->add_help(help); }
+    void remove_help(void* context) override { scheduler_->remove_help(context); }
     void notify(const uint64_t* address) override { cpu::notify_address(address); }
     void wait_changed(const uint64_t* address, uint64_t seen,
                       std::chrono::nanoseconds limit) override {

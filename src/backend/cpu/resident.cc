@@ -15,11 +15,11 @@ language::Index3 index_of(const Dimensions& dimensions) {
 
 }  // namespace
 
-Resident::Resident(unsigned permit, const HelpSlot* help)
+Resident::Resident(unsigned permit, const HelpSlots* helps)
     : lanes_(new LaneState[kLanesMax]),
       dynamic_shared_(static_cast<char*>(::operator new (kDynamicSharedMax + kSharedAlignment,
                                                          std::align_val_t{kSharedAlignment}))),
-      help_(help) {
+      helps_(helps) {
     block_.permit = permit;
     block_.lanes = lanes_.get();
     block_.stacks = &stacks_;
@@ -70,13 +70,18 @@ const SharedLayout& Resident::layout_of(const void* function) {
     return *layout_;
 }
 
-// `helping_` is up before the slot is read, so that who empties the slot can wait for it to go down
-// (partner: Scheduler::set_help).
+// Says whom it is about to call, then looks again whether that one is still wanted: either this
+// thread sees the slot emptied, or who emptied it sees `helping_` (partner:
+// Scheduler::remove_help).
 bool Resident::help() {
-    helping_.store(true, std::memory_order_seq_cst);
-    const Help* help = help_->load(std::memory_order_seq_cst);
-    bool helped = help != nullptr && help->step != nullptr && help->step(help->context);
-    helping_.store(false, std::memory_order_release);
+    bool helped = false;
+    for (const auto& slot : *helps_) {
+        const Help* help = slot.load(std::memory_order_acquire);
+        if (help == nullptr) continue;
+        helping_.store(help, std::memory_order_seq_cst);
+        if (slot.load(std::memory_order_seq_cst) == help) helped |= help->step(help->context);
+        helping_.store(nullptr, std::memory_order_release);
+    }
     return helped;
 }
 

@@ -5,6 +5,7 @@
 // scheduler.h; here only the thread itself writes, but for the atomics.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <memory>
 
@@ -17,12 +18,12 @@ namespace penstock::backend::cpu {
 
 inline constexpr size_t kDynamicSharedMax = 227 << 10;  // bytes; what CUDA gives a block on sm_90
 
-// Who helps waiting blocks; the pointer changes, what it points to does not.
-using HelpSlot = std::atomic<const Help*>;
+// Who helps waiting blocks. A Help stays until no resident is in it (Scheduler::remove_help).
+using HelpSlots = std::array<std::atomic<const Help*>, kHelpsMax>;
 
 class Resident {
 public:
-    Resident(unsigned permit, const HelpSlot* help);
+    Resident(unsigned permit, const HelpSlots* helps);
     Resident(const Resident&) = delete;
     Resident& operator=(const Resident&) = delete;
     ~Resident();
@@ -34,8 +35,8 @@ public:
     [[nodiscard]] unsigned permit() const { return block_.permit; }
     [[nodiscard]] BlockState& block() { return block_; }
     [[nodiscard]] const BlockState& block() const { return block_; }
-    // Whether the thread is in a step of help, which may take as long as storage does.
-    [[nodiscard]] bool helping() const { return helping_.load(std::memory_order_seq_cst); }
+    // Whose step of help the thread is in; null: in none. A step may take as long as storage does.
+    [[nodiscard]] const Help* helping() const { return helping_.load(std::memory_order_seq_cst); }
 
 private:
     bool help();
@@ -47,8 +48,8 @@ private:
     char* dynamic_shared_ = nullptr;
     const void* layout_function_ = nullptr;  // whose layout was looked up last
     const SharedLayout* layout_ = nullptr;
-    const HelpSlot* help_;
-    std::atomic<bool> helping_{false};
+    const HelpSlots* helps_;
+    std::atomic<const Help*> helping_{nullptr};
 };
 
 }  // namespace penstock::backend::cpu

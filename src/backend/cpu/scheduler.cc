@@ -1,5 +1,6 @@
 #include "backend/cpu/scheduler.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
@@ -159,19 +160,34 @@ bool Scheduler::kernels_in_flight() const {
     return launches_in_flight_.load(std::memory_order_acquire) != 0;
 }
 
-void Scheduler::set_help(Help help) {
-    std::vector<std::shared_ptr<Resident>> residents;
-    {
-        std::lock_guard lock(mutex_);
-        helps_.push_back(std::make_unique<Help>(help));
-        help_slot_.store(helps_.back().get(),
-                         std::memory_order_seq_cst);  // partner: Resident::help
-        for (const Slot& slot : slots_) {
-            if (slot.resident != nullptr) residents.push_back(slot.resident);
-        }
+Status Scheduler::add_help(Help help) {
+    std::lock_guard lock(mutex_);
+    for (unsigned i = 0; i < kHelpsMax; ++i) {
+        if (helps_[i] != nullptr) continue;
+        helps_[i] = std::make_unique<Help>(help);
+        help_slots_[i].store(helps_[i].get(),
+                             std::memory_order_release);  // partner: Resident::help
+        return {};
     }
-    for (const auto& resident : residents) {
-        while (resident->helping()) std::this_thread::sleep_for(std::chrono::microseconds(50));
+    return {ENOSPC, "add_help", "too many who help on one device"};
+}
+
+void Scheduler::remove_help(void* context) {
+    std::unique_lock lock(mutex_);
+    for (unsigned i = 0; i < kHelpsMax; ++i) {
+        if (helps_[i] == nullptr || helps_[i]->context != context) continue;
+        help_slots_[i].store(nullptr, std::memory_order_seq_cst);  // partner: Resident::help
+        auto in_step = [&] {
+            return std::any_of(slots_.begin(), slots_.end(), [&](const Slot& slot) {
+                return slot.resident != nullptr && slot.resident->helping() == helps_[i].get();
+            });
+        };
+        while (in_step()) {
+            lock.unlock();
+            std::this_thread::sleep_for(std::chrono::microseconds(50));
+            lock.lock();
+        }
+        helps_[i] = nullptr;
     }
 }
 
@@ -246,7 +262,7 @@ void Scheduler::ensure_residents() {
     for (unsigned permit = 0; permit < slots_.size() && missing > 0; ++permit) {
         Slot& slot = slots_[permit];
         if (slot.resident != nullptr) continue;
-        slot.resident = std::make_shared<Resident>(permit, &help_slot_);
+        slot.resident = std::make_shared<Resident>(permit, &help_slots_);
         ++thread_count_;
         --missing;
         std::thread([self = shared_from_this(), permit, resident = slot.resident] {

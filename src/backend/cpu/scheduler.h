@@ -7,6 +7,7 @@
 // scheduler, so a thread that the watchdog has given up may outlive the device.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -44,8 +45,10 @@ public:
     Status query(StreamId id, bool* idle);
 
     [[nodiscard]] bool kernels_in_flight() const;
-    // Not from within a step of help: waits until nobody is in a step of the former one.
-    void set_help(Help help);
+    // ENOSPC: kHelpsMax are there.
+    Status add_help(Help help);
+    // Not from within a step of help: waits until nobody is in that context's step.
+    void remove_help(void* context);
     [[nodiscard]] std::string diagnosis() const;
     void abort(Status cause);
 
@@ -117,9 +120,8 @@ private:
     bool closing_ = false;
     std::atomic<uint64_t> launches_in_flight_{0};
 
-    HelpSlot help_slot_{nullptr};
-    std::vector<std::unique_ptr<Help>>
-        helps_;  // every one ever set: a slow reader may still look at it
+    HelpSlots help_slots_{};
+    std::array<std::unique_ptr<Help>, kHelpsMax> helps_;  // what the slots point to
     std::unique_ptr<CopyEngine> copy_engine_;
     std::thread watchdog_;
 };

@@ -35,7 +35,7 @@ bool Scheduler::give_up_stuck(Clock::time_point now) {
         if (slot.launch == nullptr) continue;
         BlockState& block = slot.resident->block();
         uint64_t steps = block.steps.load(std::memory_order_relaxed);
-        if (steps != slot.steps_seen || slot.resident->helping()) {
+        if (steps != slot.steps_seen || slot.resident->helping() != nullptr) {
             slot.steps_seen = steps;
             slot.same_since = now;
             continue;
