@@ -102,6 +102,25 @@ TEST(DescriptorFile, IdentityIsWhatTheFileSystemSays) {
     }
 }
 
+TEST(DescriptorFile, TellsAFileThatGotADeletedOnesInode) {
+    const ScratchFolder folder;
+    Identity before;
+    int reused = 0;
+    for (int i = 0; i < 10; ++i) {
+        folder.write("f", 0, random_bytes(6, 100));
+        const auto file = DescriptorFile::open(folder.path("f"), O_RDONLY);
+        ASSERT_TRUE(file.ok());
+        const Identity now = file.value()->identity();
+        if (now.generation != 0 && now.inode == before.inode) {
+            ++reused;
+            EXPECT_FALSE(now.same_file(before));
+        }
+        before = now;
+        std::filesystem::remove(folder.path("f"));
+    }
+    if (reused == 0) GTEST_SKIP() << "no inode was reused, or generations are not told here";
+}
+
 TEST(DescriptorFile, TellsAFileWhoseTimeWasSetBack) {
     const ScratchFolder folder;
     folder.write("f", 0, random_bytes(4, 100));

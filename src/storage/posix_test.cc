@@ -37,16 +37,21 @@ int consult_script(uint64_t offset, size_t* size) {
 
 }  // namespace
 
-extern "C" ssize_t pread(int descriptor, void* base, size_t size, off_t offset) {
+ssize_t scripted_pread(int descriptor, void* base, size_t size, off_t offset) __asm__("pread");
+ssize_t scripted_preadv(int descriptor, const iovec* pieces, int count,
+                        off_t offset) __asm__("preadv");
+
+ssize_t scripted_pread(int descriptor, void* base, size_t size, off_t offset) {
     const int error = consult_script(static_cast<uint64_t>(offset), &size);
     if (error == 0) return syscall(SYS_pread64, descriptor, base, size, offset);
     errno = error;
     return -1;
 }
 
-extern "C" ssize_t preadv(int descriptor, const iovec* pieces, int count, off_t offset) {
+ssize_t scripted_preadv(int descriptor, const iovec* pieces, int count, off_t offset) {
     if (!script.on) return syscall(SYS_preadv, descriptor, pieces, count, offset, 0);
-    return pread(descriptor, pieces->iov_base, pieces->iov_len, offset);  // shorter than asked
+    return scripted_pread(descriptor, pieces->iov_base, pieces->iov_len,
+                          offset);  // shorter than asked
 }
 
 namespace penstock::storage {

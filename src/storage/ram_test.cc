@@ -73,6 +73,7 @@ TEST(Ram, ReadersSeeWholeChanges) {
     ASSERT_TRUE(ram->create("a", 5000).ok());
     const std::shared_ptr<File> file = ram->open("a", O_RDONLY).value();
     std::vector<std::thread> readers;
+    readers.reserve(2);
     for (int i = 0; i < 2; ++i) {
         readers.emplace_back([&] {
             const std::unique_ptr<Queue> queue = std::move(ram->make_queue(1).value());

@@ -43,6 +43,9 @@ private:
     std::atomic<uint64_t> link_free_ns_{0};  // the last byte promised so far has passed
 };
 
+// Beyond it a late wake-up is other work's doing, and nothing to spin for.
+constexpr uint64_t kWakeNsMax = 50'000;
+
 class ThrottleQueue final : public Queue {
 public:
     ThrottleQueue(std::unique_ptr<Queue> under, std::shared_ptr<Disk> disk)
@@ -81,7 +84,7 @@ public:
                 out[count++] = release_first();
             }
             if (count > 0 || !wait) return count;
-            base::sleep_until_ns(held_.front().due_ns);
+            doze(held_.front().due_ns);
         }
     }
 
@@ -109,6 +112,16 @@ private:
         }
     }
 
+    // Sleeps until as long before `due_ns` as waking up takes (20 us on an idle virtual machine: a
+    // fifth of a fast disk's latency); reap() spins away what is left.
+    void doze(uint64_t due_ns) {
+        const uint64_t target_ns = due_ns - std::min(due_ns, wake_ns_);
+        if (base::monotonic_ns() >= target_ns) return;
+        base::sleep_until_ns(target_ns);
+        const uint64_t late_ns = base::monotonic_ns() - target_ns;
+        wake_ns_ = (7 * wake_ns_ + std::min(late_ns, kWakeNsMax)) / 8;
+    }
+
     Completion release_first() {
         std::pop_heap(held_.begin(), held_.end(), later);
         Completion completion = held_.back().completion;
@@ -124,6 +137,7 @@ private:
     std::vector<uint32_t> free_;       // slots not in use
     std::vector<Held> held_;           // a heap, the earliest first
     std::vector<Completion> arrived_;  // scratch of collect()
+    uint64_t wake_ns_ = 0;             // a running mean of how late sleeps end
 };
 
 class ThrottleStorage final : public Storage {
