@@ -90,6 +90,8 @@ function(penstock_test name)
     target_link_libraries(${name} PRIVATE penstock_flags GTest::gmock GTest::gtest
                                           GTest::gtest_main)
     target_compile_definitions(${name} PRIVATE PENSTOCK_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+    # The macros of GoogleTest have parameters with everyday names, which lambdas then shadow.
+    target_compile_options(${name} PRIVATE -Wno-shadow)
     add_test(NAME ${name} COMMAND ${name})
     set_tests_properties(${name} PROPERTIES TIMEOUT 600)
 endfunction()

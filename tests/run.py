@@ -215,7 +215,9 @@ def headers(log: Stage) -> Counts:
         flags: list[str | Path] = ["-std=c++20", f"-I{include}"]
         strict = ["-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-x", "c++"]
         commands.append(["g++", *flags, *strict, unit])
-        commands.append([compiler, *flags, "-arch=sm_90", "-c", unit, "-o", unit.with_suffix(".o")])
+        commands.append(
+            [compiler, *flags, "-arch=compute_90", "-cuda", unit, "-o", unit.with_suffix(".ii")]
+        )
     return one(bool(compiler) and in_parallel(log, commands))
 
 
@@ -231,7 +233,7 @@ def out_of_tree(log: Stage) -> Counts:
         log.run(["cmake", "--install", BUILD / "release", "--prefix", prefix])
         and log.run(configure)
         and log.run(["cmake", "--build", build_folder])
-        and log.run([build_folder / "out-of-tree"], PENSTOCK_DEVICE="cpu")
+        and log.run([build_folder / "out-of-tree", "LICENSE"], PENSTOCK_DEVICE="cpu")
     )
 
 

@@ -1,0 +1,455 @@
+// See explorer.h. The search, and how bodies are run up to their next access.
+#include "memory_model/explorer.h"
+
+#include <csetjmp>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <set>
+#include <vector>
+
+#include "memory_model/state_set.h"
+#include "memory_model/trace.h"
+
+namespace penstock::memory_model {
+
+namespace {
+
+constexpr int kIterationsMax = 1000;  // of a body without any access: it would never end
+
+// One way in which a pending operation can take place.
+struct Choice {
+    enum class Kind : uint8_t { kRead, kWrite, kUpdate, kChoose, kDefer, kPerform };
+    Kind kind;
+    int place = 0;       // kRead, kWrite
+    uint64_t value = 0;  // kChoose, kDefer
+};
+
+class Explorer {
+public:
+    Explorer(const Program& program, const Options& options, bool defer, std::vector<std::set<uint64_t>>* seen)
+        : program_(program), options_(options), defer_(defer), seen_(seen) {}
+
+    Result run();
+
+    // Called by bodies.
+    uint64_t access(const Operation& operation);
+    uint64_t read_cell(int cell);
+    void write_cell(int cell, uint64_t value);
+    void check(bool condition, const char* what);
+    Order order_at(Site site) const;
+
+private:
+    void visit(size_t depth);
+    void end(const State& state);
+    void report(const std::string& error);
+    int alone(const State& state) const;
+    void choices(const State& state, int thread, std::vector<Choice>& out) const;
+    void defer_choices(const State& state, int thread, std::vector<Choice>& out) const;
+    bool apply(State& state, int thread, const Choice& choice);
+    void record(State& state, int thread, uint64_t result);
+    bool advance(State& state, int thread);
+    bool run_body(int thread, Registers& registers, Next& next);
+    bool has_news(const State& state, int thread) const;
+    bool wake(State& state);
+    bool step_into(size_t depth, int thread, const Choice& choice);
+    State& state_at(size_t depth);
+
+    const Program& program_;
+    const Options& options_;
+    const bool defer_;
+    std::vector<std::set<uint64_t>>* seen_;  // values of each word in executions without deferrals
+    Result result_;
+    bool stop_ = false;
+    StateSet visited_;
+    std::vector<std::unique_ptr<State>> stack_;
+    std::vector<std::vector<Choice>> choices_;
+    Trace trace_{program_};
+    // While a body runs:
+    State* state_ = nullptr;
+    int thread_ = 0;
+    int cursor_ = 0;  // accesses of this iteration that have been answered
+    std::jmp_buf leave_;
+};
+
+thread_local Explorer* explorer = nullptr;
+
+[[noreturn]] void misuse(const char* what) {
+    std::fprintf(stderr, "memory model: %s\n", what);
+    std::abort();
+}
+
+// ---- bodies -------------------------------------------------------------------------------------------------
+
+uint64_t Explorer::access(const Operation& operation) {
+    ThreadState& thread = state_->threads[thread_];
+    if (cursor_ < thread.history_count) return thread.history[cursor_++];
+    if (is_update(operation.kind) && !program_.word_updated[operation.word]) misuse("update of a plain word");
+    thread.next = operation;
+    std::longjmp(leave_, 1);
+}
+
+uint64_t Explorer::read_cell(int cell) {
+    ThreadState& thread = state_->threads[thread_];
+    if (cursor_ < thread.history_count) return thread.history[cursor_++];
+    uint64_t value = 0;
+    if (!state_->read_cell(thread_, cell, value)) check(false, "race: data read without order");
+    trace_.add_cell(thread_, cell, value, false);
+    record(*state_, thread_, value);
+    ++cursor_;
+    return value;
+}
+
+void Explorer::write_cell(int cell, uint64_t value) {
+    ThreadState& thread = state_->threads[thread_];
+    if (cursor_ < thread.history_count) {
+        ++cursor_;
+        return;
+    }
+    if (!state_->write_cell(thread_, cell, value)) check(false, "race: data written without order");
+    trace_.add_cell(thread_, cell, value, true);
+    thread.wrote = true;
+    record(*state_, thread_, 0);
+    ++cursor_;
+}
+
+void Explorer::check(bool condition, const char* what) {
+    const bool again = cursor_ < state_->threads[thread_].history_count;
+    if (!condition && !again && state_->error == nullptr) state_->error = what;
+}
+
+Order Explorer::order_at(Site site) const {
+    const Weakening& weakening = options_.weakening;
+    const Order order = order_of(site);
+    if (weakening.half == Order::kRelaxed || weakening.site != site) return order;
+    if (order == weakening.half) return Order::kRelaxed;
+    if (order != Order::kAcquireRelease) return order;
+    return weakening.half == Order::kAcquire ? Order::kRelease : Order::kAcquire;
+}
+
+// False: the body stands in front of an access that is not answered yet.
+bool Explorer::run_body(int thread, Registers& registers, Next& next) {
+    if (setjmp(leave_) != 0) return false;
+    next = program_.threads[thread].body(registers);
+    return true;
+}
+
+// Runs `thread` up to its next access, its end or its wait. False: this state need not be explored.
+bool Explorer::advance(State& state, int thread) {
+    ThreadState& mine = state.threads[thread];
+    state_ = &state;
+    thread_ = thread;
+    for (int i = 0; i < kIterationsMax; ++i) {
+        Registers registers = mine.registers;
+        Next next = Next::kDone;
+        cursor_ = 0;
+        if (!run_body(thread, registers, next)) return true;
+        mine.history_count = 0;
+        if (next == Next::kRetry) {
+            if (mine.wrote) misuse("an iteration that wrote ended in kRetry");
+            if (state.open_deferral() && state.deferral.thread == thread) return false;
+            mine.life = Life::kWaiting;
+            return !has_news(state, thread);  // with news: the same as this iteration begun later
+        }
+        mine.registers = registers;
+        mine.read = 0;
+        mine.wrote = false;
+        if (next == Next::kDone) {
+            mine.life = Life::kDone;
+            mine.view = View{};
+            return true;
+        }
+    }
+    misuse("a body goes on without any access");
+}
+
+bool Explorer::has_news(const State& state, int thread) const {
+    const ThreadState& mine = state.threads[thread];
+    for (int word = 0; word < state.shape.words; ++word) {
+        if ((mine.read >> word & 1) != 0 && mine.view.place[word] + 1 < state.words[word].count) return true;
+    }
+    return false;
+}
+
+bool Explorer::wake(State& state) {
+    for (int thread = 0; thread < state.shape.threads; ++thread) {
+        ThreadState& mine = state.threads[thread];
+        if (mine.life != Life::kWaiting || !has_news(state, thread)) continue;
+        mine.life = Life::kRunning;
+        mine.read = 0;
+        if (!advance(state, thread)) return false;
+    }
+    return true;
+}
+
+// ---- choices ------------------------------------------------------------------------------------------------
+
+// A thread whose next step need not be interleaved with others' steps, or -1.
+int Explorer::alone(const State& state) const {
+    for (int thread = 0; thread < state.shape.threads; ++thread) {
+        const ThreadState& mine = state.threads[thread];
+        if (mine.life != Life::kRunning) continue;
+        if (mine.next.kind == Kind::kChoose) return thread;
+        if (mine.next.kind == Kind::kStore && !options_.sequential && !program_.word_updated[mine.next.word]) {
+            return thread;
+        }
+    }
+    return -1;
+}
+
+void Explorer::choices(const State& state, int thread, std::vector<Choice>& out) const {
+    const Operation& next = state.threads[thread].next;
+    if (next.kind == Kind::kChoose) {
+        for (uint64_t i = 0; i < next.operand; ++i) out.push_back({Choice::Kind::kChoose, 0, i});
+        return;
+    }
+    const WordState& word = state.words[next.word];
+    const int first = state.threads[thread].view.place[next.word];
+    const int newest = word.count - 1;
+    if (next.kind == Kind::kStore) {
+        for (int place = options_.sequential ? newest + 1 : first + 1; place <= word.count; ++place) {
+            if (state.may_write_at(thread, next.word, place)) out.push_back({Choice::Kind::kWrite, place, 0});
+        }
+    } else if (next.kind == Kind::kLoad || next.kind == Kind::kExchangeIf) {
+        for (int place = options_.sequential ? newest : first; place <= newest; ++place) {
+            const bool succeeds =
+                next.kind == Kind::kExchangeIf && word.messages[place].value == next.expected;
+            if (!succeeds) out.push_back({Choice::Kind::kRead, place, 0});
+        }
+        if (next.kind == Kind::kExchangeIf && word.messages[newest].value == next.expected) {
+            out.push_back({Choice::Kind::kUpdate, 0, 0});
+        }
+    } else {
+        out.push_back({Choice::Kind::kUpdate, 0, 0});
+    }
+    if (defer_ && state.deferral.state == Deferral::State::kNone) defer_choices(state, thread, out);
+}
+
+// Values that the word may have later. Those that can be had now are left to the choices above.
+void Explorer::defer_choices(const State& state, int thread, std::vector<Choice>& out) const {
+    const Operation& next = state.threads[thread].next;
+    if (next.kind == Kind::kStore) return;
+    const WordState& word = state.words[next.word];
+    for (const uint64_t value : (*seen_)[next.word]) {
+        // A compare-exchange that fails is a relaxed load.
+        const bool loads =
+            next.kind == Kind::kLoad || (next.kind == Kind::kExchangeIf && value != next.expected);
+        if (next.acquire && (next.kind == Kind::kLoad || !loads)) continue;
+        bool now = word.messages[word.count - 1].value == value;
+        for (int place = state.threads[thread].view.place[next.word]; loads && place < word.count; ++place) {
+            now = now || word.messages[place].value == value;
+        }
+        if (!now) out.push_back({Choice::Kind::kDefer, 0, value});
+    }
+}
+
+// ---- steps --------------------------------------------------------------------------------------------------
+
+void Explorer::record(State& state, int thread, uint64_t result) {
+    ThreadState& mine = state.threads[thread];
+    if (mine.history_count == kHistoryMax) misuse("an iteration has too many accesses");
+    mine.history[mine.history_count++] = result;
+}
+
+// False: the step leads nowhere that counts.
+bool Explorer::apply(State& state, int thread, const Choice& choice) {
+    if (choice.kind == Choice::Kind::kPerform) {
+        state.perform_deferred_update();
+        return true;
+    }
+    ThreadState& mine = state.threads[thread];
+    Operation next = mine.next;
+    if (next.kind != Kind::kChoose && state.open_deferral() && state.deferral.operation.word == next.word &&
+        state.after_deferred(thread)) {
+        return false;
+    }
+    uint64_t result = choice.value;
+    switch (choice.kind) {
+        case Choice::Kind::kRead:
+            if (next.kind == Kind::kExchangeIf) next.acquire = false;
+            result = state.read(thread, next, choice.place);
+            break;
+        case Choice::Kind::kWrite:
+            state.write(thread, next, choice.place);
+            if (!defer_) (*seen_)[next.word].insert(next.operand);
+            break;
+        case Choice::Kind::kUpdate:
+            result = state.update(thread, next);
+            if (!defer_) (*seen_)[next.word].insert(state.newest(next.word));
+            break;
+        case Choice::Kind::kDefer: {
+            const bool loads =
+                next.kind == Kind::kLoad || (next.kind == Kind::kExchangeIf && choice.value != next.expected);
+            Deferral& deferral = state.deferral;
+            deferral = {Deferral::State::kOpen, static_cast<uint8_t>(thread), mine.view.clock[thread], next,
+                        choice.value, mine.view};
+            if (loads) {
+                deferral.operation.kind = Kind::kLoad;
+                mine.read |= uint64_t{1} << next.word;
+            } else {
+                mine.wrote = true;
+                if (next.release) ++mine.view.clock[thread];
+            }
+            break;
+        }
+        default: break;
+    }
+    record(state, thread, result);
+    return advance(state, thread);
+}
+
+State& Explorer::state_at(size_t depth) {
+    while (stack_.size() <= depth) {
+        stack_.push_back(std::make_unique<State>());
+        choices_.emplace_back();
+    }
+    return *stack_[depth];
+}
+
+bool Explorer::step_into(size_t depth, int thread, const Choice& choice) {
+    State& next = state_at(depth + 1);
+    const State& state = *stack_[depth];
+    next = state;
+    const size_t mark = trace_.size();
+    const Operation operation = state.threads[thread].next;
+    trace_.add(thread, choice.kind == Choice::Kind::kPerform ? state.deferral.operation : operation,
+               choice.kind == Choice::Kind::kDefer, choice.kind == Choice::Kind::kPerform);
+    ++result_.steps;
+    if (apply(next, thread, choice)) {
+        const ThreadState& after = next.threads[thread];
+        if (after.history_count != 0) trace_.result(mark, after.history[after.history_count - 1]);
+        if (wake(next)) {
+            next.trim();
+            visit(depth + 1);
+        }
+    }
+    trace_.resize(mark);
+    return !stop_;
+}
+
+void Explorer::visit(size_t depth) {
+    State& state = state_at(depth);
+    if (state.error != nullptr && !state.open_deferral()) return report(state.error);
+    if (!visited_.insert(state.hash())) return;
+    if (++result_.states > options_.states_max) {
+        result_.complete = false;
+        stop_ = true;
+        return;
+    }
+    const int only = alone(state);
+    bool moved = false;
+    for (int thread = 0; thread < state.shape.threads; ++thread) {
+        if (state.threads[thread].life != Life::kRunning || (only >= 0 && thread != only)) continue;
+        moved = true;
+        choices_[depth].clear();
+        choices(state, thread, choices_[depth]);
+        for (size_t i = 0; i < choices_[depth].size(); ++i) {
+            if (!step_into(depth, thread, choices_[depth][i])) return;
+        }
+    }
+    if (state.open_deferral() && is_update(state.deferral.operation.kind) && only < 0 &&
+        state.newest(state.deferral.operation.word) == state.deferral.value) {
+        moved = true;
+        if (!step_into(depth, state.deferral.thread, {Choice::Kind::kPerform, 0, 0})) return;
+    }
+    if (!moved) end(state);
+}
+
+void Explorer::end(const State& state) {
+    if (state.open_deferral()) return;  // guessed wrong
+    ++result_.executions;
+    for (int thread = 0; thread < state.shape.threads; ++thread) {
+        if (state.threads[thread].life == Life::kWaiting && !program_.threads[thread].server) {
+            return report(program_.threads[thread].name + " waits for ever");
+        }
+    }
+    const Outcome outcome{&state};
+    if (options_.on_end) options_.on_end(outcome);
+    if (!program_.at_end) return;
+    if (const char* error = program_.at_end(outcome)) report(error);
+}
+
+void Explorer::report(const std::string& error) {
+    result_.error = error;
+    result_.trace = trace_.text();
+    stop_ = true;
+}
+
+Result Explorer::run() {
+    Explorer* const outer = explorer;
+    explorer = this;
+    State& first = state_at(0);
+    first.shape = {static_cast<int>(program_.word_values.size()), static_cast<int>(program_.cell_values.size()),
+                   static_cast<int>(program_.threads.size())};
+    if (first.shape.words > kWordsMax || first.shape.cells > kCellsMax || first.shape.threads > kThreadsMax) {
+        misuse("the program is too large");
+    }
+    for (int i = 0; i < first.shape.words; ++i) {
+        (*seen_)[i].insert(program_.word_values[i]);
+        first.words[i].count = 1;
+        first.words[i].messages[0].value = program_.word_values[i];
+    }
+    for (int i = 0; i < first.shape.cells; ++i) first.cells[i].value = program_.cell_values[i];
+    for (int i = 0; i < first.shape.threads; ++i) first.threads[i].view.clock[i] = 1;
+    bool counts = true;
+    for (int i = 0; i < first.shape.threads; ++i) counts = advance(first, i) && counts;
+    if (counts) visit(0);
+    explorer = outer;
+    return result_;
+}
+
+}  // namespace
+
+Result explore(const Program& program, const Options& options) {
+    std::vector<std::set<uint64_t>> seen(program.word_values.size());
+    Result result = Explorer(program, options, false, &seen).run();
+    if (!result.passed() || !options.deferrals || options.sequential) return result;
+    Result second = Explorer(program, options, true, &seen).run();
+    second.states += result.states;
+    second.steps += result.steps;
+    second.executions += result.executions;
+    return second;
+}
+
+// ---- what bodies call ---------------------------------------------------------------------------------------
+
+namespace {
+
+uint64_t access(Kind kind, const Word& word, uint64_t operand, uint64_t expected, Site site) {
+    const Order order = explorer->order_at(site);
+    const bool both = order == Order::kAcquireRelease;
+    return explorer->access({kind, word.index, both || order == Order::kAcquire,
+                             both || order == Order::kRelease, operand, expected});
+}
+
+}  // namespace
+
+uint64_t Words::load(const Word& word, Site site) { return access(Kind::kLoad, word, 0, 0, site); }
+void Words::store(Word& word, uint64_t value, Site site) { access(Kind::kStore, word, value, 0, site); }
+uint64_t Words::fetch_add(Word& word, uint64_t value, Site site) {
+    return access(Kind::kAdd, word, value, 0, site);
+}
+uint64_t Words::fetch_sub(Word& word, uint64_t value, Site site) {
+    return access(Kind::kAdd, word, 0 - value, 0, site);
+}
+uint64_t Words::fetch_or(Word& word, uint64_t value, Site site) {
+    return access(Kind::kOr, word, value, 0, site);
+}
+uint64_t Words::fetch_and(Word& word, uint64_t value, Site site) {
+    return access(Kind::kAnd, word, value, 0, site);
+}
+bool Words::compare_exchange(Word& word, uint64_t& expected, uint64_t desired, Site site) {
+    const uint64_t old = access(Kind::kExchangeIf, word, desired, expected, site);
+    if (old == expected) return true;
+    expected = old;
+    return false;
+}
+
+uint64_t read(Cell cell) { return explorer->read_cell(cell.index); }
+void write(Cell cell, uint64_t value) { explorer->write_cell(cell.index, value); }
+uint64_t choose(uint64_t count) {
+    return explorer->access({Kind::kChoose, 0, false, false, count, 0});
+}
+void check(bool condition, const char* what) { explorer->check(condition, what); }
+
+}  // namespace penstock::memory_model

@@ -1,0 +1,17 @@
+// See scenarios.h.
+#include "memory_model/scenarios.h"
+
+#include <iterator>
+
+namespace penstock::memory_model {
+
+std::vector<Program> all_programs(bool nightly) {
+    std::vector<Program> programs;
+    for (const auto& make : {ring_programs}) {
+        std::vector<Program> more = make(nightly);
+        std::move(more.begin(), more.end(), std::back_inserter(programs));
+    }
+    return programs;
+}
+
+}  // namespace penstock::memory_model

@@ -1,0 +1,29 @@
+// The programs that both protocols are checked with: production templates, small numbers, data races as errors.
+//
+// One file for each protocol builds them. `nightly` adds forms that take minutes.
+#pragma once
+
+#include <vector>
+
+#include "memory_model/program.h"
+
+namespace penstock::memory_model {
+
+// Request queue (device/request_queue.cuh, src/request_queue/ring.h).
+struct RingForm {
+    int shift = 1;                           // slots = 1 << shift
+    std::vector<std::vector<int>> batches;   // of each producer: how many requests it has in flight at once
+    int consumers = 2;
+    int drain_max = 1;  // requests that a consumer takes at once
+    int share = 1;
+};
+Program ring_program(const RingForm& form);
+
+std::vector<Program> ring_programs(bool nightly);
+std::vector<Program> page_entry_programs(bool nightly);
+std::vector<Program> leaf_programs(bool nightly);
+std::vector<Program> control_port_programs(bool nightly);
+
+std::vector<Program> all_programs(bool nightly);
+
+}  // namespace penstock::memory_model
