@@ -3,6 +3,8 @@
 // The _block and _system forms are the same here: one memory, one kind of processor.
 #pragma once
 
+#ifndef __CUDACC__  // nvcc has the language itself
+
 #include <type_traits>
 
 #include "penstock/language/runtime.h"
@@ -148,3 +150,5 @@ inline void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 #endif
 inline void __threadfence_block() { __threadfence(); }
 inline void __threadfence_system() { __threadfence(); }
+
+#endif  // __CUDACC__

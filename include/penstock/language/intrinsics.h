@@ -1,6 +1,8 @@
 // CUDA's functions on bits, numbers and clocks.
 #pragma once
 
+#ifndef __CUDACC__  // nvcc has the language itself
+
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -117,3 +119,5 @@ PENSTOCK_MIN_MAX(double, double, double)
 PENSTOCK_MIN_MAX(double, float, double)
 PENSTOCK_MIN_MAX(double, double, float)
 #undef PENSTOCK_MIN_MAX
+
+#endif  // __CUDACC__

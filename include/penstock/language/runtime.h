@@ -6,6 +6,8 @@
 // Knows nothing of files.
 #pragma once
 
+#ifndef __CUDACC__  // nvcc has the language itself
+
 #include <cstddef>
 #include <cstdint>
 
@@ -79,3 +81,5 @@ uint64_t clock_ns();
 [[noreturn]] void stop_block(const char* text);
 
 }  // namespace penstock::language
+
+#endif  // __CUDACC__

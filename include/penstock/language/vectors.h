@@ -1,6 +1,8 @@
 // CUDA's small vector types with their alignments, and dim3.
 #pragma once
 
+#ifndef __CUDACC__  // nvcc has the language itself
+
 #include "penstock/language/runtime.h"
 
 using uint3 = penstock::language::Index3;
@@ -55,3 +57,5 @@ PENSTOCK_VECTOR3(float, float)
 PENSTOCK_VECTOR3(double, double)
 #undef PENSTOCK_VECTORS
 #undef PENSTOCK_VECTOR3
+
+#endif  // __CUDACC__

@@ -7,6 +7,8 @@
 // (PENSTOCK_SITE).
 #pragma once
 
+#ifndef __CUDACC__  // nvcc has the language itself
+
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
@@ -248,3 +250,5 @@ inline int block_count(bool predicate, const char* site) {
 
 // The calling thread alone: lanes are never in step here, and code must not count on more.
 inline unsigned __activemask() { return 1u << ::penstock::language::current_lane->lane_index; }
+
+#endif  // __CUDACC__
