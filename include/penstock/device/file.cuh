@@ -88,24 +88,28 @@ PENSTOCK_DEVICE int copy_out(const Team& team, FileSystemState& system, const Re
     return 0;
 }
 
-// One team's part of a read: every `teams`-th batch of pages from the `index`-th on. Returns the bytes that are
+// One team's part of a read: every `teams`-th run of pages from the `index`-th on. Returns the bytes that are
 // good from the request's start as far as this team can tell (all of them, unless the file became shorter).
 template <class Team>
 PENSTOCK_DEVICE int64_t read_part(const Team& team, unsigned index, unsigned teams, FileSystemState& system,
                                   const ReadRequest& request) {
     const FileState& file = system.files[request.file_slot];
     const PageIndex last = (request.end - 1) >> system.page_shift;
-    const unsigned pages = team.lanes() * Team::kPagesPerLane;
+    constexpr unsigned pages = Batch<Team>::kPages;  // the same for all teams, also where the last warp is short
     PageIndex next = (request.offset >> system.page_shift) + uint64_t{index} * pages;
     Batch<Team> batch;
     while (next <= last) {
         const PageIndex stop = next + pages - 1 < last ? next + pages : last + 1;
         Wait wait(system);
+        unsigned most = team.lanes() * Team::kPagesPerLane;
         while (next < stop) {
             batch.first = next;
-            batch.count = static_cast<unsigned>(stop - next);
+            batch.count = stop - next < most ? static_cast<unsigned>(stop - next) : most;
             if (!pin_pages(team, system, file, batch)) fetch_pages(team, system, request.file_slot, batch);
-            if (batch.count == 0) {  // no frame or leaf just now: others hold them all, and will let go
+            if (batch.count == 0) {
+                // No frame or leaf just now: others hold them all and will let go; or this team did, with pages
+                // behind the first. So it goes on page by page.
+                most = 1;
                 int error = 0;
                 if (team.lane() == 0) error = wait_for_room(system, wait);
                 error = team.broadcast(error, 0);
