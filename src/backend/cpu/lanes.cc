@@ -2,9 +2,10 @@
 // waits.cc.
 #include "backend/cpu/lanes.h"
 
-#include <boost/context/detail/fcontext.hpp>
 #include <cerrno>
 #include <cstdio>
+
+#include "backend/cpu/switch.h"
 
 namespace penstock::language {
 
@@ -16,23 +17,16 @@ thread_local Block* current_block = nullptr;
 namespace penstock::backend::cpu {
 namespace {
 
-namespace context = boost::context::detail;
-
-// A fiber that goes on after a jump learns who jumped, and keeps that one's context for it.
-PENSTOCK_UNINSTRUMENTED inline void arrive(Fiber& self, context::transfer_t transfer) {
-    auto* from = static_cast<Fiber*>(transfer.data);
-    from->context = transfer.fctx;
-    sanitizer::arrive(self, *from);
-}
-
+// Goes on in `to`; returns when somebody goes on in `from`.
 PENSTOCK_UNINSTRUMENTED inline void jump(Fiber& from, Fiber& to) {
     sanitizer::leave(from, to, false);
-    arrive(from, context::jump_fcontext(to.context, &from));
+    switch_stack(&from.context, to.context);
+    sanitizer::arrive(from);
 }
 
 [[noreturn]] PENSTOCK_UNINSTRUMENTED void jump_for_ever(Fiber& from, Fiber& to) {
     sanitizer::leave(from, to, true);
-    context::jump_fcontext(to.context, &from);
+    switch_stack(&from.context, to.context);
     __builtin_unreachable();
 }
 
@@ -71,14 +65,37 @@ PENSTOCK_UNINSTRUMENTED void run_lane(BlockState& block, LaneState& lane) {
     complete_without(block, lane);
 }
 
-LaneState* pick_next(BlockState& block);
+// Gives an unstarted lane a stack. Null: the block is stopped for want of memory.
+PENSTOCK_UNINSTRUMENTED LaneState* start_next(BlockState& block) {
+    Stack* stack = block.stacks->take();
+    if (stack == nullptr) return nullptr;
+    LaneState* lane = next_unstarted(block);
+    lane->stack = stack;
+    lane->context = new_stack(stack->low, stack->top);
+    sanitizer::begin(*lane, stack->low, static_cast<size_t>(stack->top - stack->low));
+    return lane;
+}
 
-// The first frame of a stack. When its lane has ended, the next unstarted one runs on the same
+// Unstarted lanes come first: a lane that spins on another's word must not keep that other from
+// starting.
+PENSTOCK_UNINSTRUMENTED inline LaneState* pick_next(BlockState& block) {
+    if (block.started_count < block.lane_count) [[unlikely]] {
+        LaneState* lane = start_next(block);
+        if (lane == nullptr)
+            stop_with_text(block, ENOMEM, "no memory for the stack of a GPU thread");
+        return lane;
+    }
+    return block.ready.take_first();
+}
+
+}  // namespace
+
+// When its lane has ended, the next unstarted one runs on the same
 // stack; TSan would take the two for one thread.
-[[noreturn]] PENSTOCK_UNINSTRUMENTED void lane_entry(context::transfer_t transfer) {
+PENSTOCK_UNINSTRUMENTED void first_frame() {
     LaneState* lane = this_lane();
     BlockState& block = *this_block();
-    arrive(*lane, transfer);
+    sanitizer::arrive(*lane);
     for (;;) {
         run_lane(block, *lane);
         Stack* stack = lane->stack;
@@ -101,32 +118,6 @@ LaneState* pick_next(BlockState& block);
     language::current_lane = next;
     jump_for_ever(*lane, *next);
 }
-
-// Gives an unstarted lane a stack. Null: the block is stopped for want of memory.
-PENSTOCK_UNINSTRUMENTED LaneState* start_next(BlockState& block) {
-    Stack* stack = block.stacks->take();
-    if (stack == nullptr) return nullptr;
-    LaneState* lane = next_unstarted(block);
-    lane->stack = stack;
-    size_t size = static_cast<size_t>(stack->top - stack->low);
-    lane->context = context::make_fcontext(stack->top, size, lane_entry);
-    sanitizer::begin(*lane, stack->low, size);
-    return lane;
-}
-
-// Unstarted lanes come first: a lane that spins on another's word must not keep that other from
-// starting.
-PENSTOCK_UNINSTRUMENTED inline LaneState* pick_next(BlockState& block) {
-    if (block.started_count < block.lane_count) [[unlikely]] {
-        LaneState* lane = start_next(block);
-        if (lane == nullptr)
-            stop_with_text(block, ENOMEM, "no memory for the stack of a GPU thread");
-        return lane;
-    }
-    return block.ready.take_first();
-}
-
-}  // namespace
 
 PENSTOCK_UNINSTRUMENTED void switch_away(BlockState& block, LaneState& lane) {
     LaneState* next = pick_next(block);

@@ -19,6 +19,7 @@
 
 #if defined(__SANITIZE_ADDRESS__) || PENSTOCK_HAS_FEATURE(address_sanitizer)
 #define PENSTOCK_ASAN 1
+#include <pthread.h>
 #include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 #else
@@ -41,11 +42,10 @@ inline constexpr bool kThreadSanitizer = PENSTOCK_TSAN;
 
 // A stack that control can leave and come back to: a lane's, or the OS thread's own.
 struct Fiber {
-    void* context = nullptr;  // fcontext_t while control is elsewhere
+    void* context = nullptr;  // where to go on, while control is elsewhere (switch.h)
 #if PENSTOCK_ASAN
     void* fake_stack = nullptr;
-    const void* stack_bottom =
-        nullptr;  // lowest address; the OS thread's own are learnt at the first switch
+    const void* stack_bottom = nullptr;  // lowest address
     size_t stack_size = 0;
 #endif
 #if PENSTOCK_TSAN
@@ -71,6 +71,16 @@ PENSTOCK_UNINSTRUMENTED inline void begin([[maybe_unused]] Fiber& fiber,
 
 // The OS thread's own stack, on that thread, before lanes run on it.
 PENSTOCK_UNINSTRUMENTED inline void begin_thread([[maybe_unused]] Fiber& fiber) {
+#if PENSTOCK_ASAN
+    if (fiber.stack_bottom == nullptr) {
+        pthread_attr_t attributes;
+        void* bottom = nullptr;
+        if (pthread_getattr_np(pthread_self(), &attributes) != 0) return;
+        pthread_attr_getstack(&attributes, &bottom, &fiber.stack_size);
+        fiber.stack_bottom = bottom;
+        pthread_attr_destroy(&attributes);
+    }
+#endif
 #if PENSTOCK_TSAN
     fiber.tsan_fiber = __tsan_get_current_fiber();
 #endif
@@ -96,11 +106,10 @@ PENSTOCK_UNINSTRUMENTED inline void leave([[maybe_unused]] Fiber& from, [[maybe_
 #endif
 }
 
-// Directly after the jump, on `self`, which `from` has switched to.
-PENSTOCK_UNINSTRUMENTED inline void arrive([[maybe_unused]] Fiber& self,
-                                           [[maybe_unused]] Fiber& from) {
+// Directly after the jump, on the fiber that it led to.
+PENSTOCK_UNINSTRUMENTED inline void arrive([[maybe_unused]] Fiber& self) {
 #if PENSTOCK_ASAN
-    __sanitizer_finish_switch_fiber(self.fake_stack, &from.stack_bottom, &from.stack_size);
+    __sanitizer_finish_switch_fiber(self.fake_stack, nullptr, nullptr);
 #endif
 }
 
