@@ -1,7 +1,8 @@
-// The door of every lib<target>_cuda.so: what libpenstock asks of CUDA's run-time library, which is inside it.
+// The door of every lib<target>_cuda.so: what libpenstock asks of CUDA's run-time library, which is
+// inside it.
 //
-// Host code only; compiled by penstock_add_kernels() beside the target's kernels. include/penstock/cuda_library.h
-// says what each function does.
+// Host code only; compiled by penstock_add_kernels() beside the target's kernels.
+// include/penstock/cuda_library.h says what each function does.
 #include <cuda_runtime_api.h>
 
 #include "penstock/cuda_library.h"
@@ -17,7 +18,8 @@ int cleared(cudaError_t error) {
 
 int prepare(const void* stub, size_t shared_size_max, penstock::CudaKernelAttributes* out) {
     cudaFuncAttributes found{};
-    if (const auto error = cudaFuncGetAttributes(&found, stub); error != cudaSuccess) return cleared(error);
+    if (const auto error = cudaFuncGetAttributes(&found, stub); error != cudaSuccess)
+        return cleared(error);
     const size_t dynamic =
         shared_size_max > found.sharedSizeBytes ? shared_size_max - found.sharedSizeBytes : 0;
     if (dynamic > static_cast<size_t>(found.maxDynamicSharedSizeBytes)) {
@@ -35,13 +37,15 @@ int prepare(const void* stub, size_t shared_size_max, penstock::CudaKernelAttrib
 }
 
 int resident_blocks(const void* stub, int threads, size_t dynamic_shared_size, int* out) {
-    return cleared(cudaOccupancyMaxActiveBlocksPerMultiprocessor(out, stub, threads, dynamic_shared_size));
+    return cleared(
+        cudaOccupancyMaxActiveBlocksPerMultiprocessor(out, stub, threads, dynamic_shared_size));
 }
 
 int launch(const void* stub, const unsigned grid[3], const unsigned block[3], void** arguments,
            size_t dynamic_shared_size, void* stream) {
-    return cleared(cudaLaunchKernel(stub, dim3(grid[0], grid[1], grid[2]), dim3(block[0], block[1], block[2]),
-                                    arguments, dynamic_shared_size, static_cast<cudaStream_t>(stream)));
+    return cleared(cudaLaunchKernel(stub, dim3(grid[0], grid[1], grid[2]),
+                                    dim3(block[0], block[1], block[2]), arguments,
+                                    dynamic_shared_size, static_cast<cudaStream_t>(stream)));
 }
 
 const char* error_name(int error) { return cudaGetErrorName(static_cast<cudaError_t>(error)); }
@@ -49,9 +53,14 @@ const char* error_text(int error) { return cudaGetErrorString(static_cast<cudaEr
 
 }  // namespace
 
-extern "C" __attribute__((visibility("default"))) const penstock::CudaLibrary* penstock_cuda_library() {
-    static const penstock::CudaLibrary library{
-        penstock::kCudaLibraryVersion, penstock::CudaStubRegistration::first, prepare, resident_blocks,
-        launch, error_name, error_text};
+extern "C" __attribute__((visibility("default"))) const penstock::CudaLibrary*
+penstock_cuda_library() {
+    static const penstock::CudaLibrary library{penstock::kCudaLibraryVersion,
+                                               penstock::CudaStubRegistration::first,
+                                               prepare,
+                                               resident_blocks,
+                                               launch,
+                                               error_name,
+                                               error_text};
     return &library;
 }

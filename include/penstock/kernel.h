@@ -2,7 +2,7 @@
 //
 // A `.cu` file goes through g++ (with language/cuda.h) into the program, and, where there is an nvcc, through
 // nvcc into lib<target>_cuda.so, which is opened when a CUDA device is used. Both compile PENSTOCK_KERNEL: under
-// g++ it enters the CPU entry of a kernel into the registry, under nvcc it lists the host stub under the same key.
+// g++ it enters a kernel into the registry, under nvcc it lists the host stub under the same key.
 // docs/design/0002-two-compilers.md says why. Any host thread may launch; registration runs before main.
 #pragma once
 
@@ -13,6 +13,9 @@
 #include <type_traits>
 #include <utility>
 
+#ifdef __CUDACC__
+#include "penstock/cuda_library.h"
+#endif
 #include "penstock/status.h"
 
 namespace penstock {
@@ -35,8 +38,7 @@ struct LaunchShape {
 struct KernelEntry {
     const char* key = nullptr;         // "<target>/<text given to PENSTOCK_KERNEL>"
     const void* function = nullptr;    // address of the g++ function; also the handle that launch() is given
-    const void* cuda_stub = nullptr;   // nvcc's host stub, once lib<target>_cuda.so is open; null without CUDA
-    KernelEntry* next = nullptr;
+    KernelEntry* next = nullptr;       // in the registry; does not change once the entry is in it
 };
 
 // One launch: shape, kernel and its arguments, which the launch owns.
@@ -52,6 +54,8 @@ struct LaunchRequest {
 void register_kernel(KernelEntry* entry);
 KernelEntry* find_kernel(const void* function);
 KernelEntry* find_kernel_by_key(const char* key);
+// The newest entry of the registry; the rest hangs on it by `next`. Null: no kernel is registered.
+KernelEntry* first_kernel();
 
 // Puts the launch behind what is in `stream`. Does not wait. EINVAL: a shape out of the device's limits, a
 // kernel that is not registered. Errors of the kernel itself are returned by Stream::synchronize.
@@ -106,17 +110,15 @@ Status launch(Stream& stream, const LaunchShape& shape, void (*kernel)(Parameter
 // At namespace scope in a .cu file: forces the instantiation of `kernel<T>` and makes it launchable on every
 // backend. Variadic because template arguments contain commas.
 #ifdef __CUDACC__
-#define PENSTOCK_KERNEL(...)                                                                       \
-    static ::penstock::CudaStub PENSTOCK_KERNEL_JOIN(penstock_stub_, __COUNTER__){                 \
+#define PENSTOCK_KERNEL(...)                                                                        \
+    static ::penstock::CudaStubRegistration PENSTOCK_KERNEL_JOIN(penstock_stub_, __COUNTER__){      \
         PENSTOCK_KERNEL_TARGET "/" #__VA_ARGS__, reinterpret_cast<const void*>(&__VA_ARGS__)};
 namespace penstock {
-// The list of host stubs in one lib<target>_cuda.so; read by the CUDA backend through penstock_cuda_stubs().
-struct CudaStub {
-    const char* key;
-    const void* stub;
-    CudaStub* next;
-    inline static CudaStub* first = nullptr;
-    CudaStub(const char* key_, const void* stub_) : key(key_), stub(stub_), next(first) { first = this; }
+// Lists a host stub for penstock_cuda_library(). Hidden: each lib<target>_cuda.so of a program has its own list.
+struct __attribute__((visibility("hidden"))) CudaStubRegistration {
+    CudaStub entry;
+    inline static const CudaStub* first = nullptr;
+    CudaStubRegistration(const char* key, const void* stub) : entry{key, stub, first} { first = &entry; }
 };
 }  // namespace penstock
 #else
@@ -126,7 +128,7 @@ struct CudaStub {
 namespace penstock {
 struct KernelRegistration {
     KernelEntry entry;
-    KernelRegistration(const char* key, const void* function) : entry{key, function, nullptr, nullptr} {
+    KernelRegistration(const char* key, const void* function) : entry{key, function, nullptr} {
         register_kernel(&entry);
     }
 };

@@ -1,0 +1,175 @@
+#include "backend/cuda/allocations.h"
+
+#include <sys/mman.h>
+
+#include <cstring>
+
+#include "base/check.h"
+#include "base/units.h"
+
+namespace penstock::backend::cuda {
+namespace {
+
+constexpr size_t kHugePageSize = 2 * base::kMiB;
+constexpr size_t kPageSize = 4 * base::kKiB;
+constexpr size_t kDriverAlignment = 256;               // of cuMemAlloc, at least
+constexpr auto kZeroLimit = std::chrono::seconds(60);  // 140 GiB of device memory take less than 1
+
+void* aligned(void* base, size_t alignment) {
+    return reinterpret_cast<void*>(base::align_up(reinterpret_cast<uintptr_t>(base), alignment));
+}
+
+}  // namespace
+
+Allocations::~Allocations() {
+    release_deferred(false);
+    for (const auto& [pointer, piece] : pieces_) release(piece);
+}
+
+void Allocations::leave() {
+    std::lock_guard lock(mutex_);
+    pieces_.clear();
+    deferred_.clear();
+}
+
+Status Allocations::allocate(size_t size, Memory memory, bool busy, void** out) {
+    release_deferred(busy);
+    if (size == 0) return {EINVAL, "allocate", "nothing to allocate"};
+    if (size > SIZE_MAX - 2 * kHugePageSize) return {ENOMEM, "allocate", "no memory is that large"};
+    const size_t alignment = size >= kHugePageSize ? kHugePageSize : kPageSize;
+    size = base::align_up(size, kPageSize);
+    Piece piece;
+    Status status = memory == Memory::kDevice ? take_device(size, alignment, &piece)
+                                              : take_pinned(size, alignment, &piece);
+    if (status.ok()) status = zero(piece);
+    if (!status.ok()) {
+        if (piece.base != nullptr) release(piece);
+        return status;
+    }
+    *out = aligned(piece.base, alignment);
+    std::lock_guard lock(mutex_);
+    pieces_[*out] = piece;
+    return {};
+}
+
+Status Allocations::take_device(size_t size, size_t alignment, Piece* out) {
+    const Driver& driver = context_.driver();
+    // Large pieces are aligned to 2 MiB as the driver gives them, so the slack is for when one is
+    // not.
+    const size_t with_slack = size + alignment - kDriverAlignment;
+    for (const size_t asked : {alignment == kHugePageSize ? size : with_slack, with_slack}) {
+        DevicePointer pointer = 0;
+        Status status = context_.call(driver.memory_allocate, &pointer, asked);
+        if (!status.ok()) return status;
+        *out = {reinterpret_cast<void*>(pointer), asked, Kind::kDevice};
+        if (pointer % alignment == 0 || asked == with_slack) return {};
+        release(*out);
+        *out = {};
+    }
+    return {};
+}
+
+Status Allocations::take_pinned(size_t size, size_t alignment, Piece* out) {
+    // Direct I/O is twice as fast into huge pages, and the driver's own pinned memory promises
+    // none.
+    if (alignment == kHugePageSize && can_register_ && take_registered(size, out)) return {};
+    const size_t asked = size + alignment - kPageSize;
+    void* base = nullptr;
+    Status status = context_.call(context_.driver().host_allocate, &base, asked,
+                                  kHostPortable | kHostDeviceMap);
+    if (!status.ok()) return status;
+    *out = {base, asked, Kind::kDriverPinned};
+    DevicePointer seen = 0;
+    status = context_.call(context_.driver().host_device_pointer, &seen, base, 0u);
+    if (status.ok() && reinterpret_cast<void*>(seen) != base) {
+        return {ENOTSUP, "cuMemHostAlloc", "GPU threads see pinned memory at another address"};
+    }
+    return status;
+}
+
+// False: not this way, and nothing is left behind.
+bool Allocations::take_registered(size_t size, Piece* out) {
+    const size_t asked = base::align_up(size, kHugePageSize) + kHugePageSize;
+    void* base = mmap(nullptr, asked, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (base == MAP_FAILED) return false;
+    void* start = aligned(base, kHugePageSize);
+    const size_t usable = base::align_up(size, kHugePageSize);
+    // Both may be refused (no such feature): ordinary pages are correct too.
+    static_cast<void>(madvise(start, usable, MADV_HUGEPAGE));
+    static_cast<void>(
+        madvise(base, asked, MADV_DONTFORK));  // a child's copy-on-write would move pinned pages
+    std::memset(start, 0, usable);
+    const Driver& driver = context_.driver();
+    if (context_.raw(driver.host_register, start, usable, kHostPortable | kHostDeviceMap) ==
+        kSuccess) {
+        DevicePointer seen = 0;
+        if (context_.raw(driver.host_device_pointer, &seen, start, 0u) == kSuccess &&
+            reinterpret_cast<void*>(seen) == start) {
+            *out = {base, asked, Kind::kRegistered};
+            return true;
+        }
+        static_cast<void>(context_.raw(driver.host_unregister, start));
+    }
+    munmap(base, asked);
+    return false;
+}
+
+Status Allocations::zero(const Piece& piece) {
+    if (piece.kind == Kind::kRegistered) return {};  // fresh from the OS
+    if (piece.kind == Kind::kDriverPinned) {
+        std::memset(piece.base, 0, piece.size);
+        return {};
+    }
+    Status status = stream_.fill(piece.base, 0, piece.size);
+    if (!status.ok()) return status;
+    return stream_.synchronize(std::chrono::steady_clock::now() + kZeroLimit);
+}
+
+void Allocations::free(void* pointer, bool busy) {
+    if (pointer != nullptr) {
+        std::lock_guard lock(mutex_);
+        const auto found = pieces_.find(pointer);
+        PENSTOCK_CHECK(found != pieces_.end(), "memory freed that this device did not give");
+        deferred_.push_back(found->second);
+        pieces_.erase(found);
+    }
+    release_deferred(busy);
+}
+
+void Allocations::release_deferred(bool busy) {
+    if (busy) return;
+    std::vector<Piece> pieces;
+    {
+        std::lock_guard lock(mutex_);
+        pieces.swap(deferred_);
+    }
+    for (const Piece& piece : pieces) release(piece);
+}
+
+// Fails only when the context is lost, and the memory with it.
+void Allocations::release(const Piece& piece) {
+    const Driver& driver = context_.driver();
+    switch (piece.kind) {
+        case Kind::kDevice:
+            static_cast<void>(
+                context_.raw(driver.memory_free,
+                             static_cast<DevicePointer>(reinterpret_cast<uintptr_t>(piece.base))));
+            break;
+        case Kind::kDriverPinned:
+            static_cast<void>(context_.raw(driver.host_free, piece.base));
+            break;
+        case Kind::kRegistered:
+            static_cast<void>(
+                context_.raw(driver.host_unregister, aligned(piece.base, kHugePageSize)));
+            munmap(piece.base, piece.size);
+            break;
+    }
+}
+
+size_t Allocations::free_memory() const {
+    size_t free_size = 0, total_size = 0;
+    const Status status = context_.call(context_.driver().memory_info, &free_size, &total_size);
+    return status.ok() ? free_size : 0;
+}
+
+}  // namespace penstock::backend::cuda

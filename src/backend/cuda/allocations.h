@@ -1,0 +1,58 @@
+// What a device has been asked for: device memory and pinned host memory. Any thread.
+//
+// Taken when files and file systems are opened, never on behalf of a running kernel: the driver may
+// wait for that kernel first. No lock is held over a call of the driver.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include "backend/cuda/context.h"
+#include "backend/cuda/stream.h"
+#include "backend/memory.h"
+
+namespace penstock::backend::cuda {
+
+class Allocations {
+public:
+    // `can_register`: GPU threads see memory that was pinned after its allocation at the host's
+    // address.
+    Allocations(Context& context, Stream& stream, bool can_register)
+        : context_(context), stream_(stream), can_register_(can_register) {}
+    ~Allocations();
+
+    // Zeroed; aligned to 2 MiB from 2 MiB on, else to 4 KiB. ENOMEM.
+    Status allocate(size_t size, Memory memory, bool busy, void** out);
+    // Null is allowed. `busy`: a kernel runs, and freeing would wait for it without end: done
+    // later, by the next free or allocate that finds none.
+    void free(void* pointer, bool busy);
+    [[nodiscard]] size_t free_memory() const;
+    // Forgets everything without freeing it: a kernel that cannot be stopped may still use it.
+    void leave();
+
+private:
+    enum class Kind : uint8_t { kDevice, kDriverPinned, kRegistered };
+    struct Piece {
+        void* base = nullptr;  // what the driver or the kernel gave
+        size_t size = 0;       // of that
+        Kind kind = Kind::kDevice;
+    };
+
+    Status take_device(size_t size, size_t alignment, Piece* out);
+    Status take_pinned(size_t size, size_t alignment, Piece* out);
+    bool take_registered(size_t size, Piece* out);
+    void release(const Piece& piece);
+    void release_deferred(bool busy);
+    Status zero(const Piece& piece);
+
+    Context& context_;
+    Stream& stream_;  // for zeroing
+    const bool can_register_;
+    std::mutex mutex_;
+    std::map<void*, Piece> pieces_;  // by the pointer that the caller has
+    std::vector<Piece> deferred_;    // freed by the caller, not yet by us
+};
+
+}  // namespace penstock::backend::cuda

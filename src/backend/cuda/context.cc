@@ -1,0 +1,54 @@
+#include "backend/cuda/context.h"
+
+namespace penstock::backend::cuda {
+
+Result<std::unique_ptr<Context>> Context::retain(const Driver& driver, DeviceHandle device) {
+    ContextHandle handle = nullptr;
+    if (const int code = driver.primary_retain(&handle, device); code != kSuccess) {
+        return status_of(code, driver.primary_retain.name);
+    }
+    return std::unique_ptr<Context>(new Context(driver, device, handle));
+}
+
+Context::~Context() {
+    // Fails only when the driver is shutting down with the process: nothing is left to do then.
+    if (!leave_) static_cast<void>(driver_.primary_release(device_));
+}
+
+Status Context::failed(int code, const char* origin, const std::string& description) {
+    const bool fault = is_kernel_fault(code);
+    // Asked without the lock: the names come from the streams.
+    std::string names = fault && names_ ? names_() : std::string();
+    std::lock_guard lock(mutex_);
+    if (!faulted_) {
+        faulted_ = fault;
+        diagnosis_ = std::string(origin) + ": " + description;
+        if (!names.empty()) diagnosis_ += "; kernels in flight, oldest first: " + names;
+    }
+    return status_of(code, origin);
+}
+
+void Context::note(std::string text) {
+    std::lock_guard lock(mutex_);
+    if (!faulted_) diagnosis_ = std::move(text);
+}
+
+std::string Context::diagnosis() const {
+    std::lock_guard lock(mutex_);
+    return diagnosis_;
+}
+
+void Context::abort(Status cause) {
+    std::lock_guard lock(mutex_);
+    if (aborted_.load(std::memory_order_relaxed)) return;
+    abort_cause_ = cause;
+    aborted_.store(true, std::memory_order_release);
+}
+
+Status Context::abort_cause() const {
+    if (!aborted_.load(std::memory_order_acquire)) return {};
+    std::lock_guard lock(mutex_);
+    return abort_cause_;
+}
+
+}  // namespace penstock::backend::cuda

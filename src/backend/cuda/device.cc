@@ -1,0 +1,158 @@
+#include "backend/cuda/device.h"
+
+#include <thread>
+
+namespace penstock::backend::cuda {
+namespace {
+
+// How long closing a stream or the device waits for kernels that run: as long as a kernel may wait
+// for a host that died, and some. After that what they may use is left to the end of the process.
+constexpr auto kCloseLimit = std::chrono::seconds(10);
+
+// While kernels run the GPU may change the word without a notify: the sleep is cut into turns of
+// this length.
+constexpr std::chrono::nanoseconds kTurn = std::chrono::microseconds(100);
+
+constexpr Status kNoStream(EINVAL, "stream", "no such stream");
+
+bool within(const Dimensions& shape, const unsigned limits[3]) {
+    return shape.x >= 1 && shape.y >= 1 && shape.z >= 1 && shape.x <= limits[0] &&
+           shape.y <= limits[1] && shape.z <= limits[2];
+}
+
+}  // namespace
+
+CudaDevice::~CudaDevice() {
+    const auto deadline = std::chrono::steady_clock::now() + kCloseLimit;
+    const bool busy = streams_.any(
+        [&](Stream& stream) { return stream.synchronize(deadline).error_number() == ETIMEDOUT; });
+    if (!busy) return;
+    // Freeing would wait without end for the kernel that does not stop.
+    if (allocations_) allocations_->leave();
+    context_->leave();
+}
+
+Status CudaDevice::allocate(size_t size, Memory memory, void** out) {
+    return allocations_->allocate(size, memory, kernels_in_flight(), out);
+}
+
+void CudaDevice::free(void* pointer) { allocations_->free(pointer, kernels_in_flight()); }
+
+size_t CudaDevice::free_memory() const { return allocations_->free_memory(); }
+
+Status CudaDevice::create_stream(int priority, StreamId* out) {
+    return streams_.take(*context_, priority, out);
+}
+
+Status CudaDevice::destroy_stream(StreamId id) {
+    Stream* stream = streams_.find(id);
+    if (stream == nullptr) return kNoStream;
+    Status status = stream->synchronize(std::chrono::steady_clock::now() + kCloseLimit);
+    // One that does not come to rest is not given to anyone else.
+    if (status.error_number() != ETIMEDOUT) streams_.give_back(id);
+    return status;
+}
+
+Status CudaDevice::check_shape(const Kernel& kernel, const LaunchShape& shape) const {
+    if (!within(shape.grid, shape_limits_.grid) || !within(shape.block, shape_limits_.block)) {
+        return {EINVAL, "launch",
+                "grid or block has a dimension of 0 or beyond the device's limit"};
+    }
+    const auto threads = static_cast<uint64_t>(kernel.attributes.threads_per_block_max);
+    if (shape.block.count() > std::min<uint64_t>(threads, properties_.threads_per_block_max)) {
+        return {EINVAL, "launch",
+                "the block has more GPU threads than this kernel's registers allow"};
+    }
+    if (shape.dynamic_shared_size > kernel.attributes.dynamic_shared_size_max) {
+        return {EINVAL, "launch",
+                "more dynamic shared memory than a block of this kernel can have"};
+    }
+    return {};
+}
+
+Status CudaDevice::launch(StreamId id, LaunchRequest request) {
+    Stream* stream = streams_.find(id);
+    if (stream == nullptr) return kNoStream;
+    if (Status cause = context_->abort_cause(); !cause.ok()) return cause;
+    const Kernel* kernel = kernels_->find(request.function);
+    if (kernel == nullptr) {
+        if (kernels_in_flight()) {
+            return {EBUSY, "launch",
+                    "this kernel was registered after the device was opened, and a kernel runs: "
+                    "wait for "
+                    "that before the first launch"};
+        }
+        auto loaded = kernels_->load_late(request.function);
+        if (!loaded.ok()) return loaded.status();
+        kernel = loaded.value();
+    }
+    if (!kernel->status.ok()) {
+        context_->note(kernel->detail);
+        return kernel->status;
+    }
+    Status status = check_shape(*kernel, request.shape);
+    if (status.ok()) status = stream->launch(*kernel, request);
+    if (status.ok()) sleepers_.wake_all();
+    return status;
+}
+
+Status CudaDevice::copy(StreamId id, void* to, const void* from, size_t size) {
+    Stream* stream = streams_.find(id);
+    return stream == nullptr ? kNoStream : stream->copy(to, from, size);
+}
+
+Status CudaDevice::fill(StreamId id, void* to, uint8_t value, size_t size) {
+    Stream* stream = streams_.find(id);
+    return stream == nullptr ? kNoStream : stream->fill(to, value, size);
+}
+
+Status CudaDevice::write_value(StreamId id, uint64_t* address, uint64_t value) {
+    if (reinterpret_cast<uintptr_t>(address) % sizeof(uint64_t) != 0) {
+        return {EINVAL, "write_value", "the word is not aligned to 8 bytes"};
+    }
+    Stream* stream = streams_.find(id);
+    return stream == nullptr ? kNoStream : stream->write_value(address, value);
+}
+
+Status CudaDevice::synchronize(StreamId id, Deadline deadline) {
+    Stream* stream = streams_.find(id);
+    return stream == nullptr ? kNoStream : stream->synchronize(deadline);
+}
+
+Status CudaDevice::query(StreamId id, bool* idle) {
+    Stream* stream = streams_.find(id);
+    return stream == nullptr ? kNoStream : stream->query(idle);
+}
+
+bool CudaDevice::kernels_in_flight() const {
+    return streams_.any([](Stream& stream) { return stream.kernels_in_flight(); });
+}
+
+// kernels_in_flight() asks the driver about every stream that has some: that is the call that makes
+// it progress.
+void CudaDevice::poll() {
+    static_cast<void>(streams_.any([](Stream& stream) {
+        static_cast<void>(stream.kernels_in_flight());
+        return false;
+    }));
+}
+
+void CudaDevice::notify(const uint64_t* address) { cpu::notify_address(address); }
+
+void CudaDevice::wait_changed(const uint64_t* address, uint64_t seen,
+                              std::chrono::nanoseconds limit) {
+    sleepers_.sleep(address, seen, kernels_in_flight() ? std::min(limit, kTurn) : limit);
+}
+
+std::string CudaDevice::kernels_not_done() const {
+    std::string names;
+    static_cast<void>(streams_.any([&](Stream& stream) {
+        const std::string more = stream.kernels_not_done();
+        if (!names.empty() && !more.empty()) names += "; ";
+        names += more;
+        return false;
+    }));
+    return names;
+}
+
+}  // namespace penstock::backend::cuda

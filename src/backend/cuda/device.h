@@ -1,0 +1,79 @@
+// A CUDA device behind the backend's port. docs/design/0002-two-compilers.md says how kernels get
+// here.
+//
+// Kernels run on the GPU by themselves, so blocks take no help and a block is never woken by the
+// host. Device memory is not host addressable. Any thread.
+#pragma once
+
+#include <memory>
+
+#include "backend/backend.h"
+#include "backend/cuda/allocations.h"
+#include "backend/cuda/context.h"
+#include "backend/cuda/kernels.h"
+#include "backend/cuda/sleepers.h"
+#include "backend/cuda/stream_table.h"
+
+namespace penstock::backend::cuda {
+
+// What a launch may ask for, in the order x, y, z.
+struct ShapeLimits {
+    unsigned grid[3] = {}, block[3] = {};
+};
+
+class CudaDevice final : public Device {
+public:
+    static Result<std::shared_ptr<Device>> open(const Driver& driver, int ordinal);
+    ~CudaDevice() override;
+
+    [[nodiscard]] const Properties& properties() const override { return properties_; }
+
+    Status allocate(size_t size, Memory memory, void** out) override;
+    void free(void* pointer) override;
+    [[nodiscard]] size_t free_memory() const override;
+
+    Status create_stream(int priority, StreamId* out) override;
+    Status destroy_stream(StreamId stream) override;
+    Status launch(StreamId stream, LaunchRequest request) override;
+    Status copy(StreamId stream, void* to, const void* from, size_t size) override;
+    Status fill(StreamId stream, void* to, uint8_t value, size_t size) override;
+    Status write_value(StreamId stream, uint64_t* address, uint64_t value) override;
+    Status synchronize(StreamId stream, Deadline deadline) override;
+    Status query(StreamId stream, bool* idle) override;
+
+    [[nodiscard]] bool kernels_in_flight() const override;
+    void poll() override;
+
+    Status add_help(Help) override { return {}; }
+    void remove_help(void*) override {}
+    void notify(const uint64_t* address) override;
+    // `address` must be host memory: pinned, or any the GPU does not write.
+    void wait_changed(const uint64_t* address, uint64_t seen,
+                      std::chrono::nanoseconds limit) override;
+
+    [[nodiscard]] std::string diagnosis() const override { return context_->diagnosis(); }
+    // Kernels end by the abort word that their waits look at, which its owner sets; here nothing
+    // new starts.
+    void abort(Status cause) override { context_->abort(cause); }
+
+private:
+    explicit CudaDevice(std::unique_ptr<Context> context) : context_(std::move(context)) {}
+
+    Status read_properties(int ordinal);
+    Status warm_up();
+    [[nodiscard]] Status check_shape(const Kernel& kernel, const LaunchShape& shape) const;
+    [[nodiscard]] std::string kernels_not_done() const;
+
+    // In the order in which they are needed: destroyed from the last to the first.
+    std::unique_ptr<Context> context_;
+    Properties properties_;
+    ShapeLimits shape_limits_;
+    bool can_register_ = false;
+    StreamTable streams_;
+    StreamId own_stream_ = 0;  // zeroes memory, warms up
+    std::unique_ptr<Allocations> allocations_;
+    std::unique_ptr<Kernels> kernels_;
+    Sleepers sleepers_;
+};
+
+}  // namespace penstock::backend::cuda

@@ -1,0 +1,80 @@
+#include "backend/cuda/driver.h"
+
+#include <dlfcn.h>
+
+#include <cstdlib>
+#include <mutex>
+
+#include "backend/cuda/errors.h"
+
+namespace penstock::backend::cuda {
+namespace {
+
+template <class... Parameters>
+bool resolve(void* library, const char* symbol, Call<Parameters...>* out) {
+    out->function = reinterpret_cast<int (*)(Parameters...)>(dlsym(library, symbol));
+    out->name = symbol;
+    return out->function != nullptr;
+}
+
+// The first symbol that is missing, or null.
+const char* resolve_all(void* library, Driver* out) {
+#define PENSTOCK_CUDA_RESOLVE(member, symbol, ...) \
+    if (!resolve(library, #symbol, &out->member)) return #symbol;
+    PENSTOCK_CUDA_DRIVER_CALLS(PENSTOCK_CUDA_RESOLVE)
+#undef PENSTOCK_CUDA_RESOLVE
+    return nullptr;
+}
+
+}  // namespace
+
+std::string Driver::describe(int code) const {
+    const char* name = nullptr;
+    const char* text = nullptr;
+    if (error_name(code, &name) != kSuccess || name == nullptr) {
+        return "CUDA error " + std::to_string(code);
+    }
+    std::string line = name;
+    if (error_string(code, &text) == kSuccess && text != nullptr) {
+        line += " (" + std::string(text) + ")";
+    }
+    return line;
+}
+
+Result<std::unique_ptr<const Driver>> load_driver(const char* path, std::string* why) {
+    void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) {
+        const char* reason = dlerror();
+        *why = std::string("no CUDA driver: ") + (reason == nullptr ? path : reason);
+        return Status(ENODEV, "dlopen", "no CUDA driver on this machine (libcuda.so.1)");
+    }
+    auto driver = std::make_unique<Driver>();
+    if (const char* missing = resolve_all(library, driver.get()); missing != nullptr) {
+        *why = std::string(path) + " has no " + missing +
+               ": older than CUDA 12, which is the least that is supported";
+        dlclose(library);
+        return Status(ENODEV, "dlsym", "the CUDA driver is older than CUDA 12");
+    }
+    if (const int code = driver->init(0); code != kSuccess) {
+        *why = "the CUDA driver does not start: " + driver->describe(code);
+        Status status = status_of(code, driver->init.name);
+        dlclose(library);
+        return status;
+    }
+    return std::unique_ptr<const Driver>(std::move(driver));
+}
+
+Result<const Driver*> open_driver(std::string* why) {
+    static std::mutex mutex;
+    static const Driver* opened = nullptr;  // never freed: calls may come until the process ends
+    std::lock_guard lock(mutex);
+    if (opened == nullptr) {
+        const char* path = std::getenv("PENSTOCK_LIBCUDA");
+        auto loaded = load_driver(path != nullptr && *path != '\0' ? path : "libcuda.so.1", why);
+        if (!loaded.ok()) return loaded.status();
+        opened = loaded.value().release();
+    }
+    return opened;
+}
+
+}  // namespace penstock::backend::cuda

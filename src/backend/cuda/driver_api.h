@@ -1,0 +1,90 @@
+// The part of NVIDIA's driver API that this room calls, declared by ourselves: no CUDA header is
+// needed to build.
+//
+// Each line names the member, the versioned symbol of libcuda.so.1 and the parameters, as cuda.h of
+// CUDA 12 and 13 has them (a handle is a pointer, an enum an int, CUdeviceptr 64 bits). Nothing
+// here has state.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace penstock::backend::cuda {
+
+using DevicePointer = unsigned long long;  // CUdeviceptr
+using DeviceHandle = int;                  // CUdevice
+using ContextHandle = struct ContextTag*;  // CUcontext
+using StreamHandle = struct StreamTag*;    // CUstream, the same as cudaStream_t
+
+// One function of the driver: 0 or a CUresult.
+template <class... Parameters>
+struct Call {
+    int (*function)(Parameters...) = nullptr;
+    const char* name = "";
+    int operator()(Parameters... arguments) const { return function(arguments...); }
+};
+
+// X(member, symbol, parameter types...)
+#define PENSTOCK_CUDA_DRIVER_CALLS(X)                                                     \
+    X(init, cuInit, unsigned)                                                             \
+    X(driver_version, cuDriverGetVersion, int*)                                           \
+    X(error_name, cuGetErrorName, int, const char**)                                      \
+    X(error_string, cuGetErrorString, int, const char**)                                  \
+    X(device_count, cuDeviceGetCount, int*)                                               \
+    X(device_get, cuDeviceGet, DeviceHandle*, int)                                        \
+    X(device_name, cuDeviceGetName, char*, int, DeviceHandle)                             \
+    X(device_memory, cuDeviceTotalMem_v2, size_t*, DeviceHandle)                          \
+    X(device_attribute, cuDeviceGetAttribute, int*, int, DeviceHandle)                    \
+    X(primary_retain, cuDevicePrimaryCtxRetain, ContextHandle*, DeviceHandle)             \
+    X(primary_release, cuDevicePrimaryCtxRelease_v2, DeviceHandle)                        \
+    X(get_current, cuCtxGetCurrent, ContextHandle*)                                       \
+    X(set_current, cuCtxSetCurrent, ContextHandle)                                        \
+    X(get_limit, cuCtxGetLimit, size_t*, int)                                             \
+    X(set_limit, cuCtxSetLimit, int, size_t)                                              \
+    X(priority_range, cuCtxGetStreamPriorityRange, int*, int*)                            \
+    X(memory_info, cuMemGetInfo_v2, size_t*, size_t*)                                     \
+    X(memory_allocate, cuMemAlloc_v2, DevicePointer*, size_t)                             \
+    X(memory_free, cuMemFree_v2, DevicePointer)                                           \
+    X(host_allocate, cuMemHostAlloc, void**, size_t, unsigned)                            \
+    X(host_free, cuMemFreeHost, void*)                                                    \
+    X(host_register, cuMemHostRegister_v2, void*, size_t, unsigned)                       \
+    X(host_unregister, cuMemHostUnregister, void*)                                        \
+    X(host_device_pointer, cuMemHostGetDevicePointer_v2, DevicePointer*, void*, unsigned) \
+    X(copy_async, cuMemcpyAsync, DevicePointer, DevicePointer, size_t, StreamHandle)      \
+    X(fill_async, cuMemsetD8Async, DevicePointer, unsigned char, size_t, StreamHandle)    \
+    X(stream_create, cuStreamCreateWithPriority, StreamHandle*, unsigned, int)            \
+    X(stream_destroy, cuStreamDestroy_v2, StreamHandle)                                   \
+    X(stream_query, cuStreamQuery, StreamHandle)                                          \
+    X(stream_write, cuStreamWriteValue64_v2, StreamHandle, DevicePointer, uint64_t, unsigned)
+
+// Values of cuda.h's enums and flags.
+enum Attribute : int {
+    kThreadsPerBlockMax = 1,
+    kBlockDimensionXMax = 2,
+    kBlockDimensionYMax = 3,
+    kBlockDimensionZMax = 4,
+    kGridDimensionXMax = 5,
+    kGridDimensionYMax = 6,
+    kGridDimensionZMax = 7,
+    kMultiprocessorCount = 16,
+    kCanMapHostMemory = 19,
+    kUnifiedAddressing = 41,
+    kCapabilityMajor = 75,
+    kCapabilityMinor = 76,
+    kCanUseHostPointerForRegistered = 91,
+    kSharedSizeMaxOptin = 97,
+    kBlocksPerMultiprocessorMax = 106,
+    kCan64BitStreamWrites = 122,
+};
+inline constexpr int kLimitStackSize = 0;
+inline constexpr unsigned kHostPortable = 1;   // pinned for every context
+inline constexpr unsigned kHostDeviceMap = 2;  // GPU threads may address it
+inline constexpr unsigned kStreamNonBlocking = 1;
+inline constexpr unsigned kStreamWriteFenced =
+    0;  // CU_STREAM_WRITE_VALUE_DEFAULT: a fence, then the value
+
+inline constexpr int kSuccess = 0;
+inline constexpr int kErrorOutOfMemory = 2;
+inline constexpr int kErrorNotReady = 600;
+
+}  // namespace penstock::backend::cuda

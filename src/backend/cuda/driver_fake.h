@@ -1,0 +1,28 @@
+// What tests ask of the fake driver (driver_fake.cc): fail the n-th call, hold streams, count what
+// is alive.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace penstock::backend::cuda {
+
+// One in the whole process, found with dlsym("penstock_fake_cuda"). All words may be set and read
+// at any time.
+struct FakeCuda {
+    std::atomic<int64_t> call_count{0};
+    std::atomic<int64_t> fail_at{0};  // the call that finds call_count there fails; 0: none
+    std::atomic<int> fail_code{999};
+    std::atomic<bool> hold{false};  // streams do not advance
+    std::atomic<int> fault{0};      // what every call returns from now on: the context is lost
+    std::atomic<int> device_count{1};
+    std::atomic<int> lacking_attribute{0};  // reads as 0
+    std::atomic<bool> misaligned{false};    // large device memory is not on 2 MiB
+    std::atomic<bool> refuse_register{false};
+    std::atomic<int64_t> contexts{0}, streams{0}, device_pieces{0}, pinned_pieces{0},
+        registered_pieces{0};
+    std::atomic<int64_t> launches{0};
+    std::atomic<int64_t> calls_without_context{0};  // of functions that need one
+};
+
+}  // namespace penstock::backend::cuda

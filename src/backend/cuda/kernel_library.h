@@ -1,0 +1,27 @@
+// Finds and opens lib<target>_cuda.so, the nvcc half of a target's kernels. Needs no driver. Any
+// thread.
+//
+// A library stays open until the process ends: its kernels may be loaded on a device.
+#pragma once
+
+#include <string>
+
+#include "penstock/cuda_library.h"
+#include "penstock/kernel.h"
+#include "penstock/status.h"
+
+namespace penstock::backend::cuda {
+
+// The target of a key "<target>/<kernel>".
+std::string target_of(const char* key);
+
+// The library that belongs to `entry`, looked for in the files and folders of PENSTOCK_CUDA_KERNELS
+// (separated by colons), in the folder of the module that holds `entry`, and in ../lib of that.
+// ENOENT: there is none; ENOEXEC: it cannot be opened or is of another version. `detail` gets a
+// sentence for people that names the files.
+Result<const CudaLibrary*> open_kernel_library(const KernelEntry& entry, std::string* detail);
+
+// The kernel's host stub in the library; null when it is not there.
+const void* find_stub(const CudaLibrary& library, const char* key);
+
+}  // namespace penstock::backend::cuda

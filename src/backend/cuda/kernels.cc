@@ -1,0 +1,73 @@
+#include "backend/cuda/kernels.h"
+
+#include <algorithm>
+
+#include "backend/cuda/kernel_library.h"
+
+namespace penstock::backend::cuda {
+
+Status Kernels::load_all() {
+    std::lock_guard lock(mutex_);
+    size_t local_size = 0;
+    for (const KernelEntry* entry = first_kernel(); entry != nullptr; entry = entry->next) {
+        const Kernel* kernel = load(*entry);
+        if (kernel->status.error_number() == EFAULT || kernel->status.error_number() == ENOMEM) {
+            return kernel->status;  // the device's error, not this kernel's
+        }
+        local_size = std::max(local_size, kernel->attributes.local_size);
+    }
+    size_t present = 0;
+    Status status = context_.call(context_.driver().get_limit, &present, kLimitStackSize);
+    if (status.ok() && local_size > present) {
+        status = context_.call(context_.driver().set_limit, kLimitStackSize, local_size);
+    }
+    return status;
+}
+
+const Kernel* Kernels::find(const void* function) {
+    std::lock_guard lock(mutex_);
+    const auto found = kernels_.find(function);
+    return found == kernels_.end() ? nullptr : found->second.get();
+}
+
+Result<const Kernel*> Kernels::load_late(const void* function) {
+    const KernelEntry* entry = find_kernel(function);
+    if (entry == nullptr) {
+        return Status(EINVAL, "launch", "not a registered kernel: name it in PENSTOCK_KERNEL");
+    }
+    std::lock_guard lock(mutex_);
+    if (const auto found = kernels_.find(function); found != kernels_.end())
+        return found->second.get();
+    return load(*entry);
+}
+
+const Kernel* Kernels::load(const KernelEntry& entry) {
+    auto kernel = std::make_unique<Kernel>();
+    kernel->key = entry.key;
+    auto library = open_kernel_library(entry, &kernel->detail);
+    if (!library.ok()) {
+        kernel->status = library.status();
+    } else {
+        kernel->library = library.value();
+        kernel->stub = find_stub(*kernel->library, entry.key);
+        if (kernel->stub == nullptr) {
+            kernel->status = Status(ENOENT, "launch", "the library of CUDA kernels lacks this one");
+            kernel->detail = std::string("lib") + target_of(entry.key) + "_cuda.so has no kernel " +
+                             entry.key + ": it is older than the program";
+        }
+    }
+    if (kernel->status.ok()) {
+        const int code = context_.within([&] {
+            return kernel->library->prepare(kernel->stub, shared_size_max_, &kernel->attributes);
+        });
+        if (code != kSuccess) {
+            kernel->detail = std::string(entry.key) +
+                             " cannot be loaded: " + kernel->library->error_name(code) + " (" +
+                             kernel->library->error_text(code) + ")";
+            kernel->status = context_.failed(code, "cudaFuncGetAttributes", kernel->detail);
+        }
+    }
+    return (kernels_[entry.function] = std::move(kernel)).get();
+}
+
+}  // namespace penstock::backend::cuda

@@ -1,0 +1,189 @@
+// Opening a CUDA device: what it must be able to do, its limits, and everything that the driver
+// loads or allocates at a first use, done before a kernel runs that the host must serve.
+#include <cstdio>
+#include <vector>
+
+#include "backend/cuda/device.h"
+#include "base/units.h"
+
+namespace penstock::backend {
+namespace cuda {
+namespace {
+
+constexpr size_t kNameSizeMax = 128;
+constexpr auto kWarmUpLimit = std::chrono::seconds(60);
+
+Status read_attribute(const Driver& driver, DeviceHandle device, Attribute attribute,
+                      unsigned* out) {
+    int value = 0;
+    const int code = driver.device_attribute(&value, attribute, device);
+    *out = value < 0 ? 0 : static_cast<unsigned>(value);
+    return status_of(code, driver.device_attribute.name);
+}
+
+// The device's name; "unknown" when the driver does not tell.
+std::string read_name(const Driver& driver, DeviceHandle device) {
+    char name[kNameSizeMax] = "";
+    if (driver.device_name(name, sizeof name, device) != kSuccess || *name == '\0')
+        return "unknown";
+    name[kNameSizeMax - 1] = '\0';
+    return name;
+}
+
+// What this backend cannot do without, and what to say of a device that lacks it.
+struct Need {
+    Attribute attribute;
+    const char* text;
+};
+constexpr Need kNeeds[] = {
+    {kUnifiedAddressing, "the device has no unified addressing"},
+    {kCanMapHostMemory, "the device's threads cannot address host memory"},
+    {kCan64BitStreamWrites, "the device cannot store 64-bit values in stream order"},
+};
+constexpr unsigned kCapabilityMin = 75;  // compute capability 7.5, times 10
+
+}  // namespace
+
+Status CudaDevice::read_properties(int ordinal) {
+    const Driver& driver = context_->driver();
+    const DeviceHandle device = context_->device();
+    unsigned value = 0;
+    for (const Need& need : kNeeds) {
+        if (Status status = read_attribute(driver, device, need.attribute, &value); !status.ok()) {
+            return status;
+        }
+        if (value == 0) return {ENOTSUP, "open_cuda", need.text};
+    }
+    unsigned major = 0, minor = 0, processors = 0, blocks = 0, shared = 0, can_register = 0;
+    const std::pair<Attribute, unsigned*> wanted[] = {
+        {kCapabilityMajor, &major},
+        {kCapabilityMinor, &minor},
+        {kMultiprocessorCount, &processors},
+        {kBlocksPerMultiprocessorMax, &blocks},
+        {kSharedSizeMaxOptin, &shared},
+        {kThreadsPerBlockMax, &properties_.threads_per_block_max},
+        {kCanUseHostPointerForRegistered, &can_register},
+        {kGridDimensionXMax, &shape_limits_.grid[0]},
+        {kGridDimensionYMax, &shape_limits_.grid[1]},
+        {kGridDimensionZMax, &shape_limits_.grid[2]},
+        {kBlockDimensionXMax, &shape_limits_.block[0]},
+        {kBlockDimensionYMax, &shape_limits_.block[1]},
+        {kBlockDimensionZMax, &shape_limits_.block[2]},
+    };
+    for (const auto& [attribute, out] : wanted) {
+        if (Status status = read_attribute(driver, device, attribute, out); !status.ok())
+            return status;
+    }
+    if (major * 10 + minor < kCapabilityMin) {
+        return {ENOTSUP, "open_cuda", "the device is older than compute capability 7.5"};
+    }
+    can_register_ = can_register != 0;
+    properties_.permit_count = processors * blocks;
+    properties_.shared_size_max = shared;
+    properties_.name = "cuda:" + std::to_string(ordinal) + " " + read_name(driver, device);
+    return status_of(driver.device_memory(&properties_.memory_size, device),
+                     driver.device_memory.name);
+}
+
+// The driver loads kernels of its own for copies within the device and fills, and sets up its copy
+// channels, when they are first used: that may wait for kernels that run.
+Status CudaDevice::warm_up() {
+    constexpr size_t kLarge = base::kMiB, kSmall = 4 * base::kKiB;
+    void* memory = nullptr;
+    void* pinned = nullptr;
+    Status status = allocate(2 * kLarge, Memory::kDevice, &memory);
+    if (status.ok()) status = allocate(kLarge, Memory::kPinned, &pinned);
+    auto* there = static_cast<char*>(memory);
+    for (const size_t size : {kLarge, kSmall, size_t{8}, size_t{3}}) {
+        const size_t skew =
+            size % 8 == 0 ? 0 : 1;  // aligned and not: different kernels of the driver
+        if (status.ok()) status = fill(own_stream_, there + skew, 0, size);
+        if (status.ok()) status = copy(own_stream_, there + kLarge, there + skew, size);
+        if (status.ok()) status = copy(own_stream_, there + skew, pinned, size);
+        if (status.ok()) status = copy(own_stream_, pinned, there + skew, size);
+    }
+    if (status.ok()) status = write_value(own_stream_, static_cast<uint64_t*>(memory), 0);
+    if (status.ok()) status = write_value(own_stream_, static_cast<uint64_t*>(pinned), 0);
+    if (status.ok()) {
+        status = synchronize(own_stream_, std::chrono::steady_clock::now() + kWarmUpLimit);
+    }
+    free(pinned);
+    free(memory);
+    return status;
+}
+
+Result<std::shared_ptr<Device>> CudaDevice::open(const Driver& driver, int ordinal) {
+    DeviceHandle handle = 0;
+    if (const int code = driver.device_get(&handle, ordinal); code != kSuccess) {
+        return status_of(code, driver.device_get.name);
+    }
+    auto context = Context::retain(driver, handle);
+    if (!context.ok()) return context.status();
+    std::shared_ptr<CudaDevice> device(new CudaDevice(std::move(context.value())));
+    Context& within = *device->context_;
+    within.name_kernels_by([raw = device.get()] { return raw->kernels_not_done(); });
+
+    Status status = device->read_properties(ordinal);
+    if (status.ok()) status = device->create_stream(0, &device->own_stream_);
+    if (!status.ok()) return status;
+    device->allocations_ = std::make_unique<Allocations>(
+        within, *device->streams_.find(device->own_stream_), device->can_register_);
+    device->kernels_ = std::make_unique<Kernels>(within, device->properties_.shared_size_max);
+    status = device->kernels_->load_all();
+    if (status.ok()) status = device->warm_up();
+    if (!status.ok()) return status;
+    return std::shared_ptr<Device>(std::move(device));
+}
+
+namespace {
+
+std::string describe_device(const Driver& driver, int ordinal) {
+    const std::string start = "cuda:" + std::to_string(ordinal) + " ";
+    DeviceHandle device = 0;
+    if (const int code = driver.device_get(&device, ordinal); code != kSuccess) {
+        return start + driver.describe(code);
+    }
+    size_t size = 0;
+    unsigned major = 0, minor = 0, processors = 0;
+    const bool known = driver.device_memory(&size, device) == kSuccess &&
+                       read_attribute(driver, device, kCapabilityMajor, &major).ok() &&
+                       read_attribute(driver, device, kCapabilityMinor, &minor).ok() &&
+                       read_attribute(driver, device, kMultiprocessorCount, &processors).ok();
+    char rest[96] = "";
+    if (known) {
+        std::snprintf(rest, sizeof rest, ", %.1f GiB, compute capability %u.%u, %u SMs",
+                      static_cast<double>(size) / static_cast<double>(base::kGiB), major, minor,
+                      processors);
+    }
+    return start + read_name(driver, device) + rest;
+}
+
+}  // namespace
+}  // namespace cuda
+
+Result<std::shared_ptr<Device>> open_cuda(const CudaOptions& options) {
+    std::string why;
+    auto driver = cuda::open_driver(&why);
+    if (!driver.ok()) return driver.status();
+    if (options.ordinal < 0) return Status(ENODEV, "open_cuda", "no CUDA device of this number");
+    return cuda::CudaDevice::open(*driver.value(), options.ordinal);
+}
+
+std::vector<std::string> list_cuda(std::string* why_none) {
+    std::string why;
+    auto driver = cuda::open_driver(&why);
+    std::vector<std::string> lines;
+    if (driver.ok()) {
+        int count = 0;
+        const int code = driver.value()->device_count(&count);
+        if (code != cuda::kSuccess) why = driver.value()->describe(code);
+        for (int ordinal = 0; ordinal < count; ++ordinal) {
+            lines.push_back(cuda::describe_device(*driver.value(), ordinal));
+        }
+        if (lines.empty() && why.empty()) why = "the CUDA driver knows no device";
+    }
+    if (why_none != nullptr) *why_none = lines.empty() ? why : "";
+    return lines;
+}
+
+}  // namespace penstock::backend

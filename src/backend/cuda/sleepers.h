@@ -1,0 +1,51 @@
+// Host threads that sleep on a word of this device, so that a launch can wake them to serve it. Any
+// thread.
+//
+// The futex lot (cpu/parking.h) serves the whole process; this only remembers which words are slept
+// on.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+
+#include "backend/cpu/parking.h"
+
+namespace penstock::backend::cuda {
+
+class Sleepers {
+public:
+    // Sleeps while `*address == seen`, until a notify, a launch, or `limit`; may return early.
+    void sleep(const uint64_t* address, uint64_t seen, std::chrono::nanoseconds limit) {
+        // More sleepers than slots sleep in short turns instead of being remembered.
+        std::atomic<const uint64_t*>* slot = remember(address);
+        cpu::sleep_while_same(address, seen,
+                              slot == nullptr ? std::min(limit, kUnremembered) : limit);
+        if (slot != nullptr) slot->store(nullptr, std::memory_order_release);
+    }
+
+    void wake_all() const {
+        for (const auto& slot : slots_) {
+            if (const uint64_t* address = slot.load(std::memory_order_acquire)) {
+                cpu::notify_address(address);
+            }
+        }
+    }
+
+private:
+    static constexpr std::chrono::nanoseconds kUnremembered = std::chrono::milliseconds(1);
+
+    std::atomic<const uint64_t*>* remember(const uint64_t* address) {
+        for (auto& slot : slots_) {
+            const uint64_t* empty = nullptr;
+            if (slot.compare_exchange_strong(empty, address, std::memory_order_acq_rel))
+                return &slot;
+        }
+        return nullptr;
+    }
+
+    std::array<std::atomic<const uint64_t*>, 64> slots_{};
+};
+
+}  // namespace penstock::backend::cuda

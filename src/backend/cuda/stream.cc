@@ -1,0 +1,164 @@
+#include "backend/cuda/stream.h"
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+namespace penstock::backend::cuda {
+namespace {
+
+// How long a wait looks at the stream without sleeping, and its sleeps after that. A sleep costs
+// some 60 us more than asked (timer slack), so it begins where a kernel of ordinary length is still
+// running.
+constexpr auto kSpin = std::chrono::microseconds(50);
+constexpr auto kSleepMin = std::chrono::microseconds(20);
+constexpr auto kSleepMax = std::chrono::microseconds(500);
+
+DevicePointer device_pointer(const void* pointer) {
+    return static_cast<DevicePointer>(reinterpret_cast<uintptr_t>(pointer));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Stream>> Stream::create(Context& context, int priority) {
+    const Driver& driver = context.driver();
+    int least = 0, greatest = 0;  // numerically greatest <= least: smaller starts first
+    if (Status status = context.call(driver.priority_range, &least, &greatest); !status.ok()) {
+        return status;
+    }
+    const int clamped = std::clamp(-priority, greatest, least);
+    StreamHandle handle = nullptr;
+    Status status = context.call(driver.stream_create, &handle, kStreamNonBlocking, clamped);
+    if (!status.ok()) return status;
+    return std::unique_ptr<Stream>(new Stream(context, handle, priority));
+}
+
+Stream::~Stream() {
+    // Does not wait: the driver frees it when its work is done. Fails only with the whole context.
+    static_cast<void>(context_.raw(context_.driver().stream_destroy, handle_));
+}
+
+Status Stream::make_room() {
+    if (begun_.load(std::memory_order_relaxed) - done_.load(std::memory_order_relaxed) <
+        kLaunchesInFlightMax) {
+        return {};
+    }
+    // What is in flight waits for the host at most, and that wait is bounded; an abort ends this
+    // one.
+    return wait_idle(Deadline::max(), true);
+}
+
+Status Stream::launch(const Kernel& kernel, const LaunchRequest& request) {
+    std::lock_guard order(launch_mutex_);
+    if (Status status = make_room(); !status.ok()) return status;
+    const uint64_t number = begun_.load(std::memory_order_relaxed);
+    keys_[number % kLaunchesInFlightMax].store(kernel.key, std::memory_order_relaxed);
+    begun_.store(number + 1, std::memory_order_release);  // partner: kernels_in_flight
+
+    const Dimensions& g = request.shape.grid;
+    const Dimensions& b = request.shape.block;
+    const unsigned grid[3] = {g.x, g.y, g.z}, block[3] = {b.x, b.y, b.z};
+    const int code = context_.within([&] {
+        return kernel.library->launch(kernel.stub, grid, block, request.argument_pointers,
+                                      request.shape.dynamic_shared_size, handle_);
+    });
+    if (code != kSuccess) {
+        Status status =
+            context_.failed(code, "cudaLaunchKernel",
+                            std::string(kernel.key) + ": " + kernel.library->error_name(code) +
+                                " (" + kernel.library->error_text(code) + ")");
+        begun_.store(number, std::memory_order_release);
+        return status;
+    }
+    enqueued_.store(number + 1, std::memory_order_release);  // partner: query
+    return {};
+}
+
+Status Stream::copy(void* to, const void* from, size_t size) {
+    if (size == 0) return {};
+    return context_.call(context_.driver().copy_async, device_pointer(to), device_pointer(from),
+                         size, handle_);
+}
+
+Status Stream::fill(void* to, uint8_t value, size_t size) {
+    if (size == 0) return {};
+    return context_.call(context_.driver().fill_async, device_pointer(to), value, size, handle_);
+}
+
+Status Stream::write_value(uint64_t* address, uint64_t value) {
+    return context_.call(context_.driver().stream_write, handle_, device_pointer(address), value,
+                         kStreamWriteFenced);
+}
+
+Status Stream::query(bool* idle) {
+    // Read first: a launch that is enqueued after the look is not done.
+    const uint64_t enqueued = enqueued_.load(std::memory_order_acquire);
+    const int code = context_.raw(context_.driver().stream_query, handle_);
+    *idle = code == kSuccess;
+    if (code == kErrorNotReady) return {};
+    if (code != kSuccess) {
+        return context_.failed(code, context_.driver().stream_query.name,
+                               context_.driver().describe(code));
+    }
+    uint64_t done = done_.load(std::memory_order_relaxed);
+    while (done < enqueued &&
+           !done_.compare_exchange_weak(done, enqueued, std::memory_order_relaxed)) {
+    }
+    return {};
+}
+
+Status Stream::synchronize(Deadline deadline) {
+    Status status = wait_idle(deadline, false);
+    if (status.ok() || status.error_number() == ETIMEDOUT) {
+        if (Status cause = context_.abort_cause(); !cause.ok()) return cause;
+    }
+    return status;
+}
+
+Status Stream::wait_idle(Deadline deadline, bool until_abort) {
+    using Clock = std::chrono::steady_clock;
+    const auto spin_end = Clock::now() + kSpin;
+    auto sleep = std::chrono::duration_cast<Clock::duration>(kSleepMin);
+    for (;;) {
+        bool idle = false;
+        if (Status status = query(&idle); !status.ok() || idle) return status;
+        if (until_abort) {
+            if (Status cause = context_.abort_cause(); !cause.ok()) return cause;
+        }
+        const auto now = Clock::now();
+        if (now >= deadline) {
+            return {ETIMEDOUT, "synchronize", "the stream was not idle before the deadline"};
+        }
+        if (now < spin_end) {
+            std::this_thread::yield();
+            continue;
+        }
+        std::this_thread::sleep_for(std::min<Clock::duration>(sleep, deadline - now));
+        sleep = std::min<Clock::duration>(sleep * 2, kSleepMax);
+    }
+}
+
+bool Stream::kernels_in_flight() {
+    const uint64_t begun = begun_.load(std::memory_order_acquire);
+    if (begun == done_.load(std::memory_order_relaxed)) return false;
+    bool idle = false;
+    if (!query(&idle).ok()) return false;
+    return begun_.load(std::memory_order_acquire) != done_.load(std::memory_order_relaxed);
+}
+
+std::string Stream::kernels_not_done() const {
+    constexpr uint64_t kNamesMax = 8;
+    const uint64_t begun = begun_.load(std::memory_order_acquire);
+    const uint64_t done = done_.load(std::memory_order_relaxed);
+    std::string names;
+    for (uint64_t number = done; number < begun && number < done + kNamesMax; ++number) {
+        const char* key = keys_[number % kLaunchesInFlightMax].load(std::memory_order_relaxed);
+        if (key == nullptr) continue;
+        if (!names.empty()) names += ", ";
+        names += key;
+    }
+    if (begun > done + kNamesMax) names += " ...";
+    return names;
+}
+
+}  // namespace penstock::backend::cuda

@@ -1,0 +1,69 @@
+// One stream of a device: launches, copies and stream-ordered stores, and whether kernels of it are
+// in flight.
+//
+// No lock is held over a call of the driver except the one that orders launches of the same stream:
+// a launch may block in the driver, and the threads that serve the running kernel must get past it.
+// Any thread.
+//
+// Launches are counted thrice; kernels are in flight while begun != done:
+//   begun_     before the driver is called          written under launch_mutex_
+//   enqueued_  after it has taken the launch        written under launch_mutex_
+//   done_      the stream was idle after so many    raised by whoever sees the stream idle
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "backend/backend.h"
+#include "backend/cuda/context.h"
+#include "backend/cuda/kernels.h"
+
+namespace penstock::backend::cuda {
+
+// Launches of one stream that may be in flight. Behind 1,024 operations the driver itself blocks,
+// with its locks held; so the launch that would be one too many waits here, with none.
+inline constexpr uint64_t kLaunchesInFlightMax = 512;
+
+class Stream {
+public:
+    // Priorities: larger starts first; clamped to what the device offers.
+    static Result<std::unique_ptr<Stream>> create(Context& context, int priority);
+    ~Stream();
+
+    [[nodiscard]] int priority() const { return priority_; }
+
+    Status launch(const Kernel& kernel, const LaunchRequest& request);
+    Status copy(void* to, const void* from, size_t size);
+    Status fill(void* to, uint8_t value, size_t size);
+    Status write_value(uint64_t* address, uint64_t value);
+
+    // Looks once; keeps the driver making progress.
+    Status query(bool* idle);
+    // Looks until the stream is idle or `deadline`: ETIMEDOUT. Once the device is aborted its
+    // blocks end at their next wait: the result is then the abort's cause, idle or not.
+    Status synchronize(Deadline deadline);
+    // A look only when some were in flight. A stream in error has kernels in flight no longer.
+    [[nodiscard]] bool kernels_in_flight();
+    // The keys of launches not known to be complete, oldest first, ", " between them; at most
+    // eight.
+    [[nodiscard]] std::string kernels_not_done() const;
+
+private:
+    Stream(Context& context, StreamHandle handle, int priority)
+        : context_(context), handle_(handle), priority_(priority) {}
+
+    Status make_room();
+    Status wait_idle(Deadline deadline, bool until_abort);
+
+    Context& context_;
+    const StreamHandle handle_;
+    const int priority_;
+    std::mutex launch_mutex_;
+    std::atomic<uint64_t> begun_{0}, enqueued_{0}, done_{0};
+    std::array<std::atomic<const char*>, kLaunchesInFlightMax> keys_{};  // launch n: slot n % max
+};
+
+}  // namespace penstock::backend::cuda

@@ -1,0 +1,52 @@
+// The streams of one device by number. Looked up without a lock; streams are reused, never freed
+// before the device.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <memory>
+#include <mutex>
+
+#include "backend/backend.h"
+#include "backend/cuda/stream.h"
+
+namespace penstock::backend::cuda {
+
+// A user's streams, and a copy stream or two for each file system.
+inline constexpr uint32_t kStreamsMax = 256;
+
+class StreamTable {
+public:
+    ~StreamTable();
+
+    // A stream of this priority: one that was given back, else a new one. EMFILE: kStreamsMax are
+    // in use.
+    Status take(Context& context, int priority, StreamId* out);
+    // The stream must be idle. Its number is never given again (before 2^24 others were).
+    void give_back(StreamId id);
+    // Null: no such stream.
+    [[nodiscard]] Stream* find(StreamId id) const;
+
+    // Calls `each(Stream&)` until it returns true; whether one did.
+    template <class Each>
+    bool any(Each each) const {
+        for (const Slot& slot : slots_) {
+            Stream* stream = slot.stream.load(std::memory_order_acquire);  // partner: take
+            if (stream == nullptr) return false;  // slots are filled in order
+            if (each(*stream)) return true;
+        }
+        return false;
+    }
+
+private:
+    struct Slot {
+        std::atomic<Stream*> stream{nullptr};  // owned; set once
+        std::atomic<StreamId> id{0};           // 0: free
+        uint32_t generation = 0;               // under mutex_
+    };
+
+    std::mutex mutex_;  // take and give_back
+    std::array<Slot, kStreamsMax> slots_;
+};
+
+}  // namespace penstock::backend::cuda
