@@ -38,36 +38,39 @@ PENSTOCK_BOTH inline uint64_t entry_count(const SliceRecord& record) {
     return record.inner_count + record.head_matched + record.tail_matched;
 }
 
-// Adds up the slices of one file, in order. Owned by one host thread.
+// Makes `sum` the record of its slice and `next`, which follows it directly and begins `begin`
+// bytes after it does.
+PENSTOCK_BOTH inline void append_slice(SliceRecord* sum, const SliceRecord& next, uint64_t begin) {
+    uint32_t* open_matched = sum->newline_count == 0 ? &sum->head_matched : &sum->tail_matched;
+    *open_matched |= next.head_matched;
+    if (next.newline_count == 0) return;
+    if (sum->newline_count > 0) sum->inner_count += sum->tail_matched;
+    sum->newline_count += next.newline_count;
+    sum->inner_count += next.inner_count;
+    sum->tail_start = begin + next.tail_start;
+    sum->tail_matched = next.tail_matched;
+}
+
+// The slices of one file, added up in order. Owned by one host thread.
 class LineFold {
 public:
     // `begin` is the slice's offset in the file.
-    void add(const SliceRecord& record, uint64_t begin) {
-        open_matched_ |= record.head_matched != 0;
-        if (record.newline_count == 0) return;
-        match_count_ += record.inner_count + (open_matched_ ? 1 : 0);
-        newline_count_ += record.newline_count;
-        open_start_ = begin + record.tail_start;
-        open_matched_ = record.tail_matched != 0;
-    }
+    void add(const SliceRecord& record, uint64_t begin) { append_slice(&sum_, record, begin); }
 
     // Matching lines, the unfinished one included: what `grep -c` prints once all slices were
     // added.
-    [[nodiscard]] uint64_t match_count() const { return match_count_ + (open_matched_ ? 1 : 0); }
+    [[nodiscard]] uint64_t match_count() const { return entry_count(sum_); }
     // Before add(): the number, from 1, and the offset in the file of the line that an entry of the
     // slice names.
     [[nodiscard]] uint64_t line_number(const LineEntry& entry) const {
-        return newline_count_ + entry.line + 1;
+        return sum_.newline_count + entry.line + 1;
     }
     [[nodiscard]] uint64_t line_start(const LineEntry& entry, uint64_t begin) const {
-        return entry.line == 0 ? open_start_ : begin + entry.start;
+        return entry.line == 0 ? sum_.tail_start : begin + entry.start;
     }
 
 private:
-    uint64_t match_count_ = 0;    // of finished lines
-    uint64_t newline_count_ = 0;  // exact when lines are wanted
-    uint64_t open_start_ = 0;     // offset of the line that is not finished yet
-    bool open_matched_ = false;
+    SliceRecord sum_{};
 };
 
 }  // namespace penstock::scan

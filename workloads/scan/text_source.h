@@ -1,0 +1,47 @@
+// One input of the scan as the host holds it: a regular file, or a stream that is spooled into
+// memory.
+//
+// A source may grow while it is scanned: extend() looks again. A stream is taken in windows, so
+// that an endless one is scanned as it comes; what is no longer needed of it is let go. Knows
+// nothing of GPUs. One thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "penstock/status.h"
+
+namespace penstock::scan {
+
+class TextSource {
+public:
+    // "-" is standard input. A file that says it has no bytes but has some (as in /proc) is read
+    // like a stream. EINVAL: neither a regular file nor "-".
+    [[nodiscard]] static Result<TextSource> open(const std::string& path);
+
+    TextSource() = default;
+    TextSource(TextSource&& other) noexcept;
+    TextSource& operator=(TextSource&& other) noexcept;
+    ~TextSource();
+
+    // Looks for more: the size now, at least what it was. A stream waits until there are bytes or
+    // none will come.
+    [[nodiscard]] Result<uint64_t> extend();
+    // A path by which the same bytes can be opened while this source lives.
+    [[nodiscard]] std::string device_path() const;
+    // The first bytes of a stream up to `offset` are not asked for again.
+    void forget(uint64_t offset);
+    // As pread: bytes read, 0 at the end.
+    [[nodiscard]] Result<size_t> read(uint64_t offset, void* buffer, size_t size) const;
+
+private:
+    [[nodiscard]] Status start_spool();
+    [[nodiscard]] Result<uint64_t> spool();
+
+    int file_ = -1;      // what is scanned
+    int stream_ = -1;    // where a spool is filled from; -1: none
+    uint64_t size_ = 0;  // as of the last extend()
+    uint64_t forgotten_ = 0;
+};
+
+}  // namespace penstock::scan
