@@ -12,6 +12,7 @@
 #include "penstock/device.h"
 #include "penstock/device/handle.h"
 #include "penstock/options.h"
+#include "penstock/queue_load.h"
 #include "penstock/status.h"
 
 namespace penstock {
@@ -60,6 +61,7 @@ public:
 
     [[nodiscard]] DeviceFileSystem device_handle() const;
     [[nodiscard]] FileSystemStatistics statistics() const;
+    [[nodiscard]] QueueLoad queue_load() const;
     // The storage that serves it: "posix", "io_uring", "throttle (100 us, 2000 MB/s) over posix".
     [[nodiscard]] std::string storage() const;
 

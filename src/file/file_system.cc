@@ -69,6 +69,8 @@ Result<uint64_t> FileSystem::size(Descriptor descriptor) const { return system_-
 
 DeviceFileSystem FileSystem::device_handle() const { return {system_->service().device_state()}; }
 
+QueueLoad FileSystem::queue_load() const { return system_->service().observe(); }
+
 std::string FileSystem::storage() const { return system_->service().storage().description(); }
 
 FileSystemStatistics FileSystem::statistics() const {

@@ -218,8 +218,8 @@ std::string Service::abort_cause() const {
     return abort_cause_;
 }
 
-QueueState Service::observe() const {
-    QueueState result;
+QueueLoad Service::observe() const {
+    QueueLoad result;
     for (uint32_t i = 0; i < layout_.ring_count; ++i) {
         const uint64_t head = DeviceWords::load(shared_.heads[i].ticket, site::kRelaxed);
         const uint64_t tail = DeviceWords::load(state_->rings[i].tail, site::kRelaxed);

@@ -15,6 +15,7 @@
 #include "backend/backend.h"
 #include "page_cache/layout.h"
 #include "penstock/abi/file_system.h"
+#include "penstock/queue_load.h"
 #include "penstock/status.h"
 #include "service/file_table.h"
 #include "service/server.h"
@@ -28,12 +29,6 @@ struct Options {
     unsigned workers = 4;     // threads; with helping none are started
     bool helping = false;     // blocks that wait serve requests themselves
     bool static_map = false;  // a ring for each worker, block id decides (seed 000, section 3.3)
-};
-
-// What the queue looks like at one moment.
-struct QueueState {
-    uint64_t backlog = 0;       // requests submitted and not yet taken, over all rings
-    unsigned busy_workers = 0;  // workers with requests in hand
 };
 
 class Service {
@@ -52,7 +47,7 @@ public:
     [[nodiscard]] FileSystemState* host_state() const { return state_; }
     [[nodiscard]] const Counters& counters() const { return counters_; }
     [[nodiscard]] unsigned worker_count() const { return static_cast<unsigned>(threads_.size()); }
-    [[nodiscard]] QueueState observe() const;
+    [[nodiscard]] QueueLoad observe() const;
 
     // Every wait of every kernel ends with -cause.error_number(); `text` says why. The first cause stays.
     void abort(int error_number, const std::string& text);

@@ -1,0 +1,21 @@
+// Kernels of the gread benchmark, as the program launches them.
+#pragma once
+
+#include "penstock/abi/file_system.h"
+#include "penstock/device/handle.h"
+
+namespace penstock::bench {
+
+// Block b reads requests b, b + grid, ... of `request_size` bytes, `rounds` times over the file's `size` bytes,
+// each into its own buffer; adds wrong words and bytes read to result[0] and result[1].
+struct ReadJob {
+    DeviceFileSystem fs;
+    Descriptor file;
+    uint64_t size, request_size;
+    unsigned rounds;
+    unsigned char* buffers;  // request_size bytes for each block
+    unsigned long long* result;
+};
+void read_stream(ReadJob job);
+
+}  // namespace penstock::bench

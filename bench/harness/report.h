@@ -1,0 +1,73 @@
+// What every benchmark program shares: its arguments, runs taken in turn, and the report as JSON.
+//
+// The JSON is read by tools/people who compute ratios from raw pairs, so nothing is summarised away here: see
+// CONTRIBUTING.md, "Benchmarks". One thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "penstock/device.h"
+
+namespace penstock::bench {
+
+struct Arguments {
+    bool smoke = false;        // smallest sizes and one pair: only to see that it works
+    bool full = false;         // the whole sweep
+    unsigned pairs = 15;
+    std::string device = "cpu";
+    std::string json;          // file to write; empty: standard output
+};
+
+// Parses the command line; prints a line and ends the program with 2 where it is wrong, with 0 after --help.
+Arguments parse_arguments(int argc, char** argv, const char* question);
+
+// One case against one baseline.
+struct Row {
+    std::string name;
+    std::string against;
+    std::string unit = "s";                          // "s", "share", "B/s" ...
+    std::vector<std::pair<double, double>> pairs;    // case, baseline; in the order they ran
+    uint64_t bytes = 0;                              // that one run of the case moved
+    bool verified = false;                           // bytes and cache state were checked in these very runs
+    bool simulated = false;
+    double cpu_seconds = 0;                          // of all runs of the case
+    std::string note;
+};
+
+// Runs `run` and `baseline` in turn, one pair to warm up and `count` that are kept. Each returns its figure.
+std::vector<std::pair<double, double>> take_pairs(unsigned count, const std::function<double()>& run,
+                                                  const std::function<double()>& baseline,
+                                                  double* cpu_seconds = nullptr);
+
+// Seconds that `work` takes.
+double timed(const std::function<void()>& work);
+
+class Report {
+public:
+    Report(std::string bench, std::string question, const Arguments& arguments);
+    void describe(const std::string& key, const std::string& value);  // adds to "environment"
+    void add(Row row);  // prints the row's median ratio for who watches
+    void write() const;
+
+private:
+    std::string bench_, question_;
+    const Arguments arguments_;
+    std::vector<std::pair<std::string, std::string>> environment_;
+    std::vector<Row> rows_;
+};
+
+// Ends the program with 1 and "penstock-bench: text".
+[[noreturn]] void fail(const std::string& text);
+// The value, or fail().
+template <class T>
+T need(Result<T> result, const char* what) {
+    if (!result.ok()) fail(std::string(what) + ": " + result.status().message());
+    return std::move(result.value());
+}
+void need(const Status& status, const char* what);
+
+}  // namespace penstock::bench

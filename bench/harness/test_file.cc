@@ -1,0 +1,59 @@
+#include "bench/harness/test_file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <vector>
+
+#include "bench/harness/report.h"
+
+namespace penstock::bench {
+namespace {
+
+constexpr uint64_t kPiece = 1 << 20;
+
+}  // namespace
+
+TestFile::TestFile(uint64_t size) : size_(size) {
+    const char* folder = std::getenv("TMPDIR");
+    path_ = std::string(folder != nullptr ? folder : "/var/tmp") + "/penstock-bench-XXXXXX";
+    descriptor_ = mkstemp(path_.data());
+    if (descriptor_ < 0) fail(path_ + ": cannot be created");
+    std::vector<uint64_t> words(kPiece / 8);
+    for (uint64_t offset = 0; offset < size; offset += kPiece) {
+        for (size_t i = 0; i < words.size(); ++i) words[i] = stamp(offset + i * 8);
+        if (write(descriptor_, words.data(), kPiece) != static_cast<ssize_t>(kPiece)) {
+            unlink(path_.c_str());
+            fail(path_ + ": cannot be written (disk full?)");
+        }
+    }
+    fsync(descriptor_);
+}
+
+TestFile::~TestFile() {
+    close(descriptor_);
+    unlink(path_.c_str());
+}
+
+void TestFile::warm() const {
+    std::vector<char> buffer(kPiece);
+    for (uint64_t offset = 0; offset < size_; offset += kPiece) {
+        if (pread(descriptor_, buffer.data(), kPiece, static_cast<off_t>(offset)) < 0) fail(path_ + ": cannot be read");
+    }
+}
+
+double TestFile::cached_share() const {
+    void* map = mmap(nullptr, size_, PROT_READ, MAP_SHARED, descriptor_, 0);
+    if (map == MAP_FAILED) return -1;
+    std::vector<unsigned char> pages(size_ / 4096);
+    const int error = mincore(map, size_, pages.data());
+    munmap(map, size_);
+    if (error != 0) return -1;
+    uint64_t cached = 0;
+    for (const unsigned char page : pages) cached += page & 1;
+    return static_cast<double>(cached) / static_cast<double>(pages.size());
+}
+
+}  // namespace penstock::bench

@@ -1,0 +1,56 @@
+// A file of known bytes for benchmarks, and whether the OS has it cached. Goes when the object goes.
+//
+// The 8-byte word at offset o is stamp(o), so any piece can be checked by itself.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "penstock/abi/qualifiers.h"
+
+namespace penstock::bench {
+
+PENSTOCK_BOTH constexpr uint64_t stamp(uint64_t offset) {
+    uint64_t word = offset + 0x9e3779b97f4a7c15;
+    word = (word ^ (word >> 30)) * 0xbf58476d1ce4e5b9;
+    return word ^ (word >> 27);
+}
+
+// The one word of the 4 KiB at `offset` (a multiple of 4 KiB) that timed loops look at.
+PENSTOCK_BOTH constexpr uint64_t checked_word(uint64_t offset) { return (offset >> 12) % 512 * 8; }
+
+// How many of the words that timed loops look at are wrong in `size` bytes read from `offset` (both multiples of
+// 4 KiB).
+PENSTOCK_BOTH inline uint64_t count_wrong(const unsigned char* bytes, uint64_t offset, uint64_t size) {
+    uint64_t wrong = 0;
+    for (uint64_t at = 0; at < size; at += 4096) {
+        const uint64_t place = checked_word(offset + at);
+        uint64_t word = 0;
+        __builtin_memcpy(&word, bytes + at + place, sizeof word);
+        wrong += word != stamp(offset + at + place);
+    }
+    return wrong;
+}
+
+class TestFile {
+public:
+    // `size` a multiple of 1 MiB; lies in $TMPDIR or /var/tmp: on a disk where there is one.
+    explicit TestFile(uint64_t size);
+    ~TestFile();
+    TestFile(const TestFile&) = delete;
+    TestFile& operator=(const TestFile&) = delete;
+
+    [[nodiscard]] const std::string& path() const { return path_; }
+    [[nodiscard]] uint64_t size() const { return size_; }
+    [[nodiscard]] int descriptor() const { return descriptor_; }
+
+    void warm() const;                          // reads all of it
+    [[nodiscard]] double cached_share() const;  // of its pages, as mincore says to the owner
+
+private:
+    std::string path_;
+    uint64_t size_;
+    int descriptor_;
+};
+
+}  // namespace penstock::bench
