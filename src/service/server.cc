@@ -166,8 +166,10 @@ void Server::complete(const Request& request, uint64_t bytes, int error) {
         return;
     }
     // The copy engine's bytes are announced by the stream, behind the copy; a CPU store could overtake them.
-    (void)shared_.device->copy(stream_, shared_.state->frames + request.frame * page_size_, destination(index), page_size_);
-    (void)shared_.device->write_value(stream_, announced, word);
+    std::byte* frame = shared_.state->frames + request.frame * page_size_;
+    const Status copied = shared_.device->copy(stream_, frame, destination(index), page_size_);
+    const Completion announcement = copied.ok() ? word : make_completion(request.generation, EIO, 0);
+    (void)shared_.device->write_value(stream_, announced, announcement);
 }
 
 bool Server::serve_calls() {

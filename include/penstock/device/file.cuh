@@ -57,6 +57,7 @@ PENSTOCK_DEVICE int copy_out(const Team& team, FileSystemState& system, const Re
     const std::byte* from = nullptr;  // a run of bytes that lie together in adjacent frames
     std::byte* to = nullptr;
     size_t size = 0;
+    team.sync();  // votes and shuffles order no memory: what the lane that pinned has acquired, all have now
     for (unsigned i = 0; i < batch.count; ++i) {
         const unsigned owner = i % team.lanes(), k = i / team.lanes();
         uint64_t seen = team.broadcast(batch.pages[Team::kPagesPerLane == 1 ? 0 : k].seen, owner);
@@ -68,6 +69,7 @@ PENSTOCK_DEVICE int copy_out(const Team& team, FileSystemState& system, const Re
             error = team.broadcast(error, owner);
             if (error != 0) return error;
             seen = team.broadcast(batch.pages[k].seen, owner);
+            team.sync();  // as above, for the lane that waited
         }
         const uint64_t page_first = (batch.first + i) << system.page_shift;
         const uint64_t first = page_first > request.offset ? page_first : request.offset;
