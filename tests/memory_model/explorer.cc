@@ -50,6 +50,7 @@ private:
     void record(State& state, int thread, uint64_t result);
     bool advance(State& state, int thread);
     bool run_body(int thread, Registers& registers, Next& next);
+    bool wait(State& state, int thread);
     bool has_news(const State& state, int thread) const;
     bool wake(State& state);
     bool step_into(size_t depth, int thread, const Choice& choice);
@@ -143,24 +144,35 @@ bool Explorer::advance(State& state, int thread) {
         Registers registers = mine.registers;
         Next next = Next::kDone;
         cursor_ = 0;
-        if (!run_body(thread, registers, next)) return true;
+        if (!run_body(thread, registers, next)) {
+            return mine.next.kind != Kind::kPause || wait(state, thread);
+        }
         mine.history_count = 0;
         if (next == Next::kRetry) {
             if (mine.wrote) misuse("an iteration that wrote ended in kRetry");
-            if (state.open_deferral() && state.deferral.thread == thread) return false;
-            mine.life = Life::kWaiting;
-            return !has_news(state, thread);  // with news: the same as this iteration begun later
+            return wait(state, thread);
         }
         mine.registers = registers;
         mine.read = 0;
         mine.wrote = false;
+        mine.guessed = false;
         if (next == Next::kDone) {
             mine.life = Life::kDone;
+            mine.loading = false;
             mine.view = View{};
             return true;
         }
     }
     misuse("a body goes on without any access");
+}
+
+// False: there is news already, so this turn of the loop is the same as one begun later.
+bool Explorer::wait(State& state, int thread) {
+    ThreadState& mine = state.threads[thread];
+    if (mine.guessed) return false;
+    mine.life = Life::kWaiting;
+    mine.loading = false;
+    return !has_news(state, thread);
 }
 
 bool Explorer::has_news(const State& state, int thread) const {
@@ -177,6 +189,7 @@ bool Explorer::wake(State& state) {
         if (mine.life != Life::kWaiting || !has_news(state, thread)) continue;
         mine.life = Life::kRunning;
         mine.read = 0;
+        if (mine.history_count != 0) record(state, thread, 0);  // pause() returns
         if (!advance(state, thread)) return false;
     }
     return true;
@@ -185,7 +198,13 @@ bool Explorer::wake(State& state) {
 // ---- choices ------------------------------------------------------------------------------------------------
 
 // A thread whose next step need not be interleaved with others' steps, or -1.
+//   A load can be put off until just before its thread next changes a word: it can still read what it could,
+//   and others do not notice. So once a thread has begun to load it goes on until that change.
+//   A store to a word without updates can be done at once: loads can still read what was there before.
 int Explorer::alone(const State& state) const {
+    for (int thread = 0; thread < state.shape.threads; ++thread) {
+        if (state.threads[thread].loading && !options_.sequential) return thread;
+    }
     for (int thread = 0; thread < state.shape.threads; ++thread) {
         const ThreadState& mine = state.threads[thread];
         if (mine.life != Life::kRunning) continue;
@@ -264,6 +283,11 @@ bool Explorer::apply(State& state, int thread, const Choice& choice) {
         return false;
     }
     uint64_t result = choice.value;
+    if (next.kind != Kind::kChoose) {
+        mine.loading = choice.kind == Choice::Kind::kRead || choice.kind == Choice::Kind::kDefer;
+        if (!mine.loading) mine.read = 0;
+        mine.guessed = mine.guessed && mine.loading;
+    }
     switch (choice.kind) {
         case Choice::Kind::kRead:
             if (next.kind == Kind::kExchangeIf) next.acquire = false;
@@ -283,6 +307,7 @@ bool Explorer::apply(State& state, int thread, const Choice& choice) {
             Deferral& deferral = state.deferral;
             deferral = {Deferral::State::kOpen, static_cast<uint8_t>(thread), mine.view.clock[thread], next,
                         choice.value, mine.view};
+            mine.guessed = loads;
             if (loads) {
                 deferral.operation.kind = Kind::kLoad;
                 mine.read |= uint64_t{1} << next.word;
@@ -403,7 +428,7 @@ Result Explorer::run() {
 Result explore(const Program& program, const Options& options) {
     std::vector<std::set<uint64_t>> seen(program.word_values.size());
     Result result = Explorer(program, options, false, &seen).run();
-    if (!result.passed() || !options.deferrals || options.sequential) return result;
+    if (!result.passed() || !program.deferrals || !options.deferrals || options.sequential) return result;
     Result second = Explorer(program, options, true, &seen).run();
     second.states += result.states;
     second.steps += result.steps;
@@ -450,6 +475,7 @@ void write(Cell cell, uint64_t value) { explorer->write_cell(cell.index, value);
 uint64_t choose(uint64_t count) {
     return explorer->access({Kind::kChoose, 0, false, false, count, 0});
 }
+void pause() { explorer->access({Kind::kPause, 0, false, false, 0, 0}); }
 void check(bool condition, const char* what) { explorer->check(condition, what); }
 
 }  // namespace penstock::memory_model

@@ -65,6 +65,8 @@ State& State::operator=(const State& other) {
         ThreadState& to = threads[i];
         to.life = from.life;
         to.wrote = from.wrote;
+        to.guessed = from.guessed;
+        to.loading = from.loading;
         to.history_count = from.history_count;
         to.read = from.read;
         to.view = from.view;
@@ -98,6 +100,7 @@ uint64_t State::hash() const {
     for (int i = 0; i < shape.threads; ++i) {
         const ThreadState& thread = threads[i];
         hash.add(static_cast<uint64_t>(thread.life) | uint64_t{thread.wrote} << 8 |
+                 uint64_t{thread.guessed} << 9 | uint64_t{thread.loading} << 10 |
                  uint64_t{thread.history_count} << 16);
         hash.add(thread.read);
         hash.add(thread.view);

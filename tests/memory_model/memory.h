@@ -23,7 +23,7 @@ constexpr int kWordsMax = 40;
 constexpr int kCellsMax = 8;
 constexpr int kThreadsMax = 8;
 constexpr int kMessagesMax = 20;   // of one word that some thread may still read
-constexpr int kHistoryMax = 40;    // accesses of one iteration of a thread's body
+constexpr int kHistoryMax = 200;   // accesses of one iteration of a thread's body
 constexpr int kRegistersMax = 8;
 
 using Registers = std::array<uint64_t, kRegistersMax>;
@@ -56,7 +56,7 @@ struct CellState {
 };
 
 // A thread stops in front of each of these; the search decides when it happens and what it reads.
-enum class Kind : uint8_t { kLoad, kStore, kAdd, kOr, kAnd, kExchangeIf, kChoose };
+enum class Kind : uint8_t { kLoad, kStore, kAdd, kOr, kAnd, kExchangeIf, kChoose, kPause };
 
 struct Operation {
     Kind kind = Kind::kLoad;
@@ -73,15 +73,18 @@ uint64_t updated(const Operation& operation, uint64_t old);
 
 enum class Life : uint8_t {
     kRunning,  // stands in front of `next`
-    kWaiting,  // until one of the words in `read` has news: its last iteration ended in kRetry
+    kWaiting,  // until one of the words in `read` has news: in front of pause(), or its iteration ended in kRetry
     kDone
 };
 
 struct ThreadState {
     Life life = Life::kRunning;
     bool wrote = false;       // in this iteration
+    // Since it last changed a word or paused:
+    bool guessed = false;     // a load was deferred
+    bool loading = false;     // it has loaded; see Explorer::alone
     uint8_t history_count = 0;
-    uint64_t read = 0;        // words loaded in this iteration, as bits
+    uint64_t read = 0;        // words loaded since it last changed one or paused, as bits
     View view;
     Operation next;
     Registers registers{};    // at the start of the iteration

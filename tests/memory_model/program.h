@@ -49,6 +49,7 @@ struct Outcome {
 
 struct Program {
     std::string name;
+    bool deferrals = true;  // explored with load buffering too (explorer.h): costs ten times as much
     std::vector<std::string> word_names;
     std::vector<uint64_t> word_values;
     std::vector<bool> word_updated;
@@ -82,6 +83,9 @@ uint64_t read(Cell cell);
 void write(Cell cell, uint64_t value);
 // Any of 0 … count - 1: what the body may do either way.
 uint64_t choose(uint64_t count);
+// One turn of a loop that waits: goes on once a word loaded since the last turn or change has news. The turn must
+// have changed nothing.
+void pause();
 // `what` is static text.
 void check(bool condition, const char* what);
 

@@ -107,6 +107,7 @@ std::string name_of(const RingForm& form) {
 Program ring_program(const RingForm& form) {
     Program program;
     program.name = name_of(form);
+    program.deferrals = form.deferrals;
     Ring ring;
     ring.shift = form.shift;
     ring.tail = program.word("tail");
@@ -142,13 +143,13 @@ Program ring_program(const RingForm& form) {
 std::vector<Program> ring_programs(bool nightly) {
     std::vector<Program> programs;
     const auto add = [&](const RingForm& form) { programs.push_back(ring_program(form)); };
-    add({1, {{1, 1}, {1}}, 2, 1, 1});
-    add({1, {{1, 1, 1, 1, 1}}, 2, 1, 1});
-    add({1, {{2, 2}}, 2, 2, 2});
-    add({2, {{2}, {2, 1}}, 1, 4, 1});
+    add({1, {{1, 1}, {1}}, 2, 1, 1, true});
+    add({1, {{1, 1, 1, 1, 1}}, 2, 1, 1, false});
+    add({1, {{1, 1}, {1, 1}}, 2, 1, 1, false});
+    add({1, {{2, 2}}, 2, 2, 2, false});
+    add({2, {{2}, {2, 1}}, 1, 4, 1, false});
+    add({2, {{2, 2}, {2, 1}}, 2, 4, 2, false});
     if (!nightly) return programs;
-    add({1, {{1, 1}, {1, 1}}, 2, 2, 1});
-    add({2, {{2, 2}, {2, 1}}, 2, 4, 2});
     return programs;
 }
 

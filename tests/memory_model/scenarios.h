@@ -16,12 +16,12 @@ struct RingForm {
     int consumers = 2;
     int drain_max = 1;  // requests that a consumer takes at once
     int share = 1;
+    bool deferrals = false;
 };
 Program ring_program(const RingForm& form);
 
 std::vector<Program> ring_programs(bool nightly);
-std::vector<Program> page_entry_programs(bool nightly);
-std::vector<Program> leaf_programs(bool nightly);
+std::vector<Program> cache_programs(bool nightly);
 std::vector<Program> control_port_programs(bool nightly);
 
 std::vector<Program> all_programs(bool nightly);

@@ -17,6 +17,7 @@ const char* verb(Kind kind) {
         case Kind::kAnd: return "and";
         case Kind::kExchangeIf: return "compare_exchange";
         case Kind::kChoose: return "choose";
+        case Kind::kPause: return "pause";
     }
     return "?";
 }
