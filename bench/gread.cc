@@ -273,7 +273,7 @@ int run_all(const Arguments& arguments) {
         for (const HitCase& chosen : {HitCase{"hits-4k", "memcpy-64k", 4096, 32},
                                       HitCase{"hits-64k", "memcpy-64k-frames", 65536, 32},
                                       HitCase{"hits-4k-512-threads", "memcpy-64k", 4096, 512}}) {
-            measure_hits(report, arguments, file, chosen);
+            if (wanted(arguments, chosen.name)) measure_hits(report, arguments, file, chosen);
         }
     }
     const TestFile file(large);
@@ -282,10 +282,12 @@ int run_all(const Arguments& arguments) {
           MissCase{"pages-1m-workers", "two-copy-limit-1m", 1 << 20, 1 << 20, false},
           MissCase{"pages-64k-workers", "two-copy-limit", 64 << 10, 64 << 10, false},
           MissCase{"pages-64k-512-threads", "two-copy-limit", 64 << 10, 64 << 10, true, 512}}) {
-        measure_misses(report, arguments, file, chosen);
+        if (wanted(arguments, chosen.name)) measure_misses(report, arguments, file, chosen);
     }
-    measure_workers(report, arguments, file, RequestMap::kShared, "worker-busy");
-    measure_workers(report, arguments, file, RequestMap::kStatic, "worker-busy-static-map");
+    for (const auto& [name, map] : {std::pair{"worker-busy", RequestMap::kShared},
+                                    std::pair{"worker-busy-static-map", RequestMap::kStatic}}) {
+        if (wanted(arguments, name)) measure_workers(report, arguments, file, map, name);
+    }
     report.write();
     return 0;
 }

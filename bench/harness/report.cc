@@ -60,7 +60,7 @@ std::string first_line_of(const char* path, const char* key) {
 
 [[noreturn]] void usage(const char* program, const char* question, int code) {
     std::fprintf(code == 0 ? stdout : stderr,
-                 "%s: %s\nusage: %s [--smoke] [--full] [--pairs N] [--device D] [--json FILE]\n", program, question,
+                 "%s: %s\nusage: %s [--smoke] [--full] [--only TEXT] [--pairs N] [--device D] [--json FILE]\n", program, question,
                  program);
     std::exit(code);
 }
@@ -88,6 +88,8 @@ Arguments parse_arguments(int argc, char** argv, const char* question) {
             arguments.pairs = static_cast<unsigned>(count);
         } else if (word == "--device") {
             arguments.device = value();
+        } else if (word == "--only") {
+            arguments.only = value();
         } else if (word == "--json") {
             arguments.json = value();
         } else {

@@ -19,8 +19,14 @@ struct Arguments {
     bool full = false;         // the whole sweep
     unsigned pairs = 15;
     std::string device = "cpu";
+    std::string only;          // run only cases whose name contains this
     std::string json;          // file to write; empty: standard output
 };
+
+// Whether a case was asked for.
+[[nodiscard]] inline bool wanted(const Arguments& arguments, const std::string& name) {
+    return name.find(arguments.only) != std::string::npos;
+}
 
 // Parses the command line; prints a line and ends the program with 2 where it is wrong, with 0 after --help.
 Arguments parse_arguments(int argc, char** argv, const char* question);

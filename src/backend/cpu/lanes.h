@@ -28,14 +28,14 @@ struct WarpWait;
 
 // What a switch touches lies in the first cache line.
 struct alignas(64) LaneState : language::Lane, Fiber {
-    LaneState* next = nullptr;  // in at most one list at a time
-    uint64_t deposited = 0, answered = 0;
+    LaneState* next = nullptr;   // in at most one list at a time
+    const char* site = nullptr;  // where it is parked; null: not parked
+    bool runs_body = false;      // an exit completed its rendezvous: it acts as the last to arrive
+    bool exited = false;
 
-    const char* site = nullptr;     // where it is parked; null: not parked
     WarpWait* warp_wait = nullptr;  // the warp rendezvous it is parked at; null: the block's
     Stack* stack = nullptr;         // null before start and after exit
-    bool runs_body = false;  // an exit completed its rendezvous: it acts as the last to arrive
-    bool exited = false;
+    uint64_t deposited = 0, answered = 0;
 };
 
 // First in, first out, linked through LaneState::next.
