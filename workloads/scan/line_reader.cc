@@ -23,7 +23,8 @@ void LineReader::reset(const TextSource* source, uint64_t size) {
 Status LineReader::fill(uint64_t start, size_t size) {
     const uint64_t end = begin_ + window_.size();
     if (start >= begin_ && start < end) {
-        window_.erase(window_.begin(), window_.begin() + static_cast<std::ptrdiff_t>(start - begin_));
+        window_.erase(window_.begin(),
+                      window_.begin() + static_cast<std::ptrdiff_t>(start - begin_));
     } else {
         window_.clear();
     }

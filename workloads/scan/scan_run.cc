@@ -61,10 +61,8 @@ Status ScanRun::open_text(Text* text) {
     Result<TextSource> source = TextSource::open(text->result.path);
     if (!source.ok()) return source.status();
     text->source = std::move(source.value());
-    const Result<uint64_t> size = text->source.extend();
-    if (!size.ok()) return size.status();
-    if (size.value() == 0) return {};
-    text->size = size.value();
+    text->size = text->source.size();
+    if (text->size == 0) return {};
     const Status opened = open_on_device(text);
     if (!opened.ok()) text->size = 0;
     return opened;

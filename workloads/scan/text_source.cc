@@ -59,8 +59,11 @@ Result<TextSource> TextSource::open(const std::string& path) {
     const bool stream = !regular || (standard_input && lseek(source.file_, 0, SEEK_CUR) > 0);
     char first = 0;
     if (stream || (status.st_size == 0 && pread(source.file_, &first, 1, 0) > 0)) {
-        if (const Status spooled = source.start_spool(); !spooled.ok()) return spooled;
+        if (const Status started = source.start_spool(); !started.ok()) return started;
+        const Result<uint64_t> size = source.spool();
+        return size.ok() ? Result<TextSource>(std::move(source)) : size.status();
     }
+    source.size_ = static_cast<uint64_t>(status.st_size);
     return source;
 }
 

@@ -15,8 +15,9 @@ namespace penstock::scan {
 
 class TextSource {
 public:
-    // "-" is standard input. A file that says it has no bytes but has some (as in /proc) is read
-    // like a stream. EINVAL: neither a regular file nor "-".
+    // "-" is standard input, of which the first bytes are waited for. A file that says it has no
+    // bytes but has some (as in /proc) is read like a stream. EINVAL: neither a regular file nor
+    // "-".
     [[nodiscard]] static Result<TextSource> open(const std::string& path);
 
     TextSource() = default;
@@ -24,6 +25,8 @@ public:
     TextSource& operator=(TextSource&& other) noexcept;
     ~TextSource();
 
+    // Bytes as of open() or the last extend().
+    [[nodiscard]] uint64_t size() const { return size_; }
     // Looks for more: the size now, at least what it was. A stream waits until there are bytes or
     // none will come.
     [[nodiscard]] Result<uint64_t> extend();
@@ -38,9 +41,9 @@ private:
     [[nodiscard]] Status start_spool();
     [[nodiscard]] Result<uint64_t> spool();
 
-    int file_ = -1;      // what is scanned
-    int stream_ = -1;    // where a spool is filled from; -1: none
-    uint64_t size_ = 0;  // as of the last extend()
+    int file_ = -1;    // what is scanned
+    int stream_ = -1;  // where a spool is filled from; -1: none
+    uint64_t size_ = 0;
     uint64_t forgotten_ = 0;
 };
 

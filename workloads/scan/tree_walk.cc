@@ -21,7 +21,7 @@ bool is_dots(const std::string& name) { return name == "." || name == ".."; }
 
 TreeWalk::TreeWalk(std::vector<std::string> paths) {
     for (auto path = paths.rbegin(); path != paths.rend(); ++path)
-        pending_.push_back({std::move(*path), true});
+        pending_.push_back({std::move(*path), true, DT_UNKNOWN});
 }
 
 bool TreeWalk::next(Entry* entry) {
@@ -37,15 +37,19 @@ bool TreeWalk::next(Entry* entry) {
 bool TreeWalk::visit(const Pending& pending, Entry* entry) {
     *entry = {pending.path, {}};
     if (pending.named && pending.path == "-") return true;
-    struct stat status {};
-    const int failed =
-        pending.named ? stat(pending.path.c_str(), &status) : lstat(pending.path.c_str(), &status);
-    if (failed != 0) {
-        entry->status = Status(errno, "stat", "");
-        return true;
+    unsigned char kind = pending.kind;
+    if (kind == DT_UNKNOWN) {
+        struct stat status {};
+        const int failed = pending.named ? stat(pending.path.c_str(), &status)
+                                         : lstat(pending.path.c_str(), &status);
+        if (failed != 0) {
+            entry->status = Status(errno, "stat", "");
+            return true;
+        }
+        kind = IFTODT(status.st_mode);
     }
-    if (S_ISREG(status.st_mode)) return true;
-    if (!S_ISDIR(status.st_mode)) {
+    if (kind == DT_REG) return true;
+    if (kind != DT_DIR) {
         if (!pending.named) return false;
         entry->status = Status(EINVAL, "scan",
                                "neither a regular file nor a directory; '-' reads standard input");
@@ -58,14 +62,19 @@ bool TreeWalk::visit(const Pending& pending, Entry* entry) {
 Status TreeWalk::list(const std::string& folder) {
     const std::unique_ptr<DIR, CloseFolder> open(opendir(folder.c_str()));
     if (open == nullptr) return Status(errno, "opendir", "");
-    std::vector<std::string> names;
+    struct Name {
+        std::string text;
+        unsigned char kind;
+    };
+    std::vector<Name> names;
     errno = 0;
     while (const dirent* found = readdir(open.get()))
-        if (!is_dots(found->d_name)) names.emplace_back(found->d_name);
+        if (!is_dots(found->d_name)) names.push_back({found->d_name, found->d_type});
     const int error = errno;
-    std::sort(names.begin(), names.end(), std::greater<>());
+    std::sort(names.begin(), names.end(),
+              [](const Name& a, const Name& b) { return a.text > b.text; });
     const std::string prefix = folder.ends_with('/') ? folder : folder + '/';
-    for (const std::string& name : names) pending_.push_back({prefix + name, false});
+    for (const Name& name : names) pending_.push_back({prefix + name.text, false, name.kind});
     return error == 0 ? Status() : Status(error, "readdir", "");
 }
 

@@ -29,7 +29,8 @@ public:
 private:
     struct Pending {
         std::string path;
-        bool named;  // on the list, not found below it
+        bool named;          // on the list, not found below it
+        unsigned char kind;  // DT_* of the directory entry; DT_UNKNOWN: to be asked for
     };
 
     [[nodiscard]] bool visit(const Pending& pending, Entry* entry);
