@@ -19,12 +19,13 @@ struct Arguments {
     bool full = false;         // the whole sweep
     unsigned pairs = 15;
     std::string device = "cpu";
-    std::string only;          // run only cases whose name contains this
+    std::string only;          // run only cases whose name contains this ("=NAME": is this)
     std::string json;          // file to write; empty: standard output
 };
 
 // Whether a case was asked for.
 [[nodiscard]] inline bool wanted(const Arguments& arguments, const std::string& name) {
+    if (arguments.only.starts_with('=')) return name == arguments.only.substr(1);
     return name.find(arguments.only) != std::string::npos;
 }
 

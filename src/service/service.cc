@@ -20,6 +20,7 @@ constexpr std::chrono::milliseconds kSleep{50};
 // CUDA: how long a worker spins, then dozes, before it parks (device-anchors, section 4.4).
 constexpr uint32_t kSpinTurns = 2000, kDozeTurns = 20000;
 constexpr uint64_t kDozeNs = 20'000;
+constexpr uint64_t kCallsFirstEvery = 16;  // beats of a helper
 constexpr uint32_t kPollTurns = 256;  // idle turns between two looks at the driver
 
 std::atomic<uint32_t> systems_created{0};
@@ -175,10 +176,14 @@ void Service::wait_for_work(uint32_t ring, uint64_t seen, uint32_t idle_turns) {
 bool Service::help() {
     for (const auto& server : helpers_) {
         if (!server->try_borrow()) continue;
-        const bool called = server->serve_calls();
+        // Requests first: looking through the ports costs more than most steps. Now and then the other way round,
+        // so that a call does not wait for as long as there are requests.
+        const bool calls_first = server->beats() % kCallsFirstEvery == 0;
+        const bool called = calls_first && server->serve_calls();
         const bool served = server->serve_requests(0);
+        const bool called_late = !served && !calls_first && server->serve_calls();
         server->give_back();
-        return called || served;
+        return called || served || called_late;
     }
     return false;
 }
