@@ -66,6 +66,10 @@ function(penstock_add_kernels target)
     if(CMAKE_BUILD_TYPE STREQUAL "Debug")
         set(optimise -O1 -lineinfo)
     endif()
+    set(warnings "")
+    if(PENSTOCK_WERROR)
+        set(warnings -Werror all-warnings -Xcompiler -Wall,-Wextra)
+    endif()
     set(objects "")
     foreach(source IN LISTS sources ITEMS "${door}")
         cmake_path(GET source STEM LAST_ONLY stem)
@@ -80,7 +84,7 @@ function(penstock_add_kernels target)
             OUTPUT "${object}"
             COMMAND "${PENSTOCK_NVCC}" -std=c++20 ${optimise} ${architectures} --threads 0
                     -ccbin "${CMAKE_CXX_COMPILER}" -Xcompiler -fPIC,-fvisibility=hidden
-                    --expt-relaxed-constexpr
+                    --expt-relaxed-constexpr ${warnings}
                     "-I$<JOIN:$<FILTER:${includes},EXCLUDE,^/usr/include$>,;-I>"
                     "$<$<BOOL:${definitions}>:-D$<JOIN:${definitions},;-D>>"
                     -MD -MF "${object}.d" -MT "${object}" -c "${source}" -o "${object}"
@@ -97,6 +101,7 @@ function(penstock_add_kernels target)
     set(stamp "${folder}/linked")
     add_custom_command(
         OUTPUT "${stamp}"
+        COMMAND "${CMAKE_COMMAND}" -E make_directory "$<TARGET_FILE_DIR:${target}>"
         COMMAND "${PENSTOCK_NVCC}" -shared -cudart static -ccbin "${CMAKE_CXX_COMPILER}"
                 -Xlinker -Bsymbolic,--unresolved-symbols=ignore-all,-z,lazy
                 ${objects} -o "${library}"
