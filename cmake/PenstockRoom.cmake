@@ -1,11 +1,11 @@
 # A room of src/ as a CMake target: penstock_room(NAME [TEST_ONLY] DEPENDS rooms...).
 #
-# src/NAME/**.cc       one OBJECT library penstock_room_NAME, part of libpenstock.so (TEST_ONLY: not)
+# src/NAME/**.cc       the OBJECT library penstock_room_NAME, in libpenstock.so unless TEST_ONLY
 # src/NAME/**_test.cc  one GoogleTest program NAME_test, linked with this room and those below
 #                      it only, so that its tests do not wait for the rooms above
 # src/NAME/**_test.cu  kernels of the room's tests, through both compilers; NAME_test then links
 #                      the whole library
-# src/NAME/**_fake.cc  X_fake.so beside NAME_test, which opens it: a stand-in for a library of others
+# src/NAME/**_fake.cc  X_fake.so beside NAME_test, which opens it: a stand-in for somebody's library
 #
 # A room with no .cc yet is passed over. Adding a file needs no edit: globs are checked at each
 # build.
