@@ -2,6 +2,7 @@
 // an error in time.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <thread>
 #include <vector>
@@ -183,6 +184,12 @@ TEST(Permits, BoundTheResidentBlocks) {
     }
 }
 
+__global__ void open_gate(uint64_t* gate) {
+    store(gate, 1);
+    language::notify(gate);
+}
+PENSTOCK_KERNEL(open_gate)
+
 // Two kernels in two streams that wait for each other need two permits.
 TEST(Permits, ResidentBlocksRunAtTheSameTime) {
     TestDevice device({.permits = 2});
@@ -192,7 +199,7 @@ TEST(Permits, ResidentBlocksRunAtTheSameTime) {
     PENSTOCK_EXPECT_OK(device->create_stream(0, &other));
     PENSTOCK_EXPECT_OK(
         device.start(device.stream(), {1, 32}, wait_then_append, words, words + 2, count, 1u));
-    PENSTOCK_EXPECT_OK(device.start(other, {1, 1}, append, words, count, 1u));
+    PENSTOCK_EXPECT_OK(device.start(other, {1, 1}, open_gate, words));
     PENSTOCK_EXPECT_OK(device->synchronize(other, soon()));
     PENSTOCK_EXPECT_OK(device->synchronize(device.stream(), soon()));
 }
@@ -218,7 +225,7 @@ TEST(Waits, LanesWaitForTheHostAndTheHostForLanes) {
     auto* words = device.array<uint64_t>(2 * kLanes);
     PENSTOCK_EXPECT_OK(device.start(device.stream(), {1, kLanes}, ping, words, kRounds));
     std::vector<uint64_t> answered(kLanes);
-    while (answered[0] < kRounds || answered[kLanes - 1] < kRounds) {
+    while (*std::min_element(answered.begin(), answered.end()) < kRounds) {
         for (unsigned i = 0; i < kLanes; ++i) {
             uint64_t asked = load(words + 2 * i);
             if (asked == answered[i]) {

@@ -33,7 +33,9 @@ PENSTOCK_UNINSTRUMENTED inline void jump(Fiber& from, Fiber& to) {
 PENSTOCK_UNINSTRUMENTED LaneState* next_unstarted(BlockState& block) {
     LaneState& lane = block.lanes[block.started_count];
     unsigned rank = block.started_count++;
+    Fiber fiber = lane;  // sanitizer::begin may use it again
     lane = LaneState{};
+    static_cast<Fiber&>(lane) = fiber;
     lane.thread_index = block.next_index;
     lane.rank = rank;
     lane.lane_index = rank % kWarpSize;
@@ -54,8 +56,7 @@ PENSTOCK_UNINSTRUMENTED void run_lane(BlockState& block, LaneState& lane) {
     language::current_lane = &lane;
     sanitizer::acquire(&block);  // partner: reset_block
     block.invoke(block.arguments);
-    sanitizer::release(&block);  // partner: run_lanes
-    lane.exited = true;
+    sanitizer::release(&block.own);  // partner: run_lanes
     --block.live_count;
     block.warp_present[lane.warp_index] &= ~(1u << lane.lane_index);
     count_step(block);
@@ -76,8 +77,9 @@ PENSTOCK_UNINSTRUMENTED LaneState* start_next(BlockState& block) {
     return lane;
 }
 
-// The lanes of a large block do not fit into the first-level cache: while one runs, the top of the next
-// one's stack and the state of the one after it are on their way (512 lanes: 20 ns a lane without).
+// The lanes of a large block do not fit into the first-level cache: while one runs, the top of the
+// next one's stack and the state of the one after it are on their way (512 lanes: 20 ns a lane
+// without).
 PENSTOCK_UNINSTRUMENTED inline void fetch_ahead(const BlockState& block) {
     constexpr size_t kLine = 64, kStackLines = 6;
     const LaneState* next = block.ready.first;
@@ -101,6 +103,15 @@ PENSTOCK_UNINSTRUMENTED inline LaneState* pick_next(BlockState& block) {
 
 }  // namespace
 
+// TSan must see the same lane on the same stack always, or it takes what the last one left there
+// for a race: stacks are then kept to the block's end and given back in the order in which the next
+// block takes them.
+PENSTOCK_UNINSTRUMENTED void give_back(BlockState& block, LaneState& lane) {
+    if (lane.stack == nullptr) return;
+    block.stacks->give_back(lane.stack);
+    lane.stack = nullptr;
+}
+
 // When its lane has ended, the next unstarted one runs on the same stack; TSan would take the two
 // for one thread.
 PENSTOCK_UNINSTRUMENTED void first_frame() {
@@ -118,8 +129,7 @@ PENSTOCK_UNINSTRUMENTED void first_frame() {
     }
     LaneState* next = block.live_count > 0 ? pick_next(block) : nullptr;
     // From here on nobody takes a stack before control has left this one.
-    block.stacks->give_back(lane->stack);
-    lane->stack = nullptr;
+    if (!kThreadSanitizer) give_back(block, *lane);
     if (next != nullptr) {
         language::current_lane = next;
         jump_for_ever(*lane, *next);
@@ -148,7 +158,7 @@ PENSTOCK_UNINSTRUMENTED void ask_thread(BlockState& block, LaneState& lane, Comm
 PENSTOCK_UNINSTRUMENTED void stop_lanes(BlockState& block, int error) {
     block.stop_error = error;
     block.command = Command::kStopped;
-    sanitizer::release(&block);  // partner: run_lanes
+    sanitizer::release(&block.own);  // partner: run_lanes
     jump_for_ever(*this_lane(), block.own);
 }
 
@@ -196,21 +206,22 @@ PENSTOCK_UNINSTRUMENTED Command run_lanes(BlockState& block) {
     language::current_lane = nullptr;
     language::current_block = nullptr;
     if (block.command != Command::kHelp) {
-        sanitizer::acquire(&block);  // partners: run_lane, stop_lanes
-        for (unsigned rank = 0; kThreadSanitizer && rank < block.started_count; ++rank) {
-            sanitizer::end(block.lanes[rank]);
-        }
+        sanitizer::acquire(&block.own);  // partners: run_lane, stop_lanes
+    }
+    if (kThreadSanitizer && block.command == Command::kDone) {
+        for (unsigned rank = block.started_count; rank-- > 0;) give_back(block, block.lanes[rank]);
     }
     return block.command;
 }
 
 PENSTOCK_UNINSTRUMENTED void abandon_lanes(BlockState& block) {
-    for (unsigned rank = 0; rank < block.started_count; ++rank) {
+    for (unsigned rank = block.started_count; rank-- > 0;) {
         LaneState& lane = block.lanes[rank];
         if (lane.stack == nullptr) continue;
+        sanitizer::acquire(&lane);  // partners: park, wait_step
+        sanitizer::end(lane);
         sanitizer::allow(lane.stack->low, static_cast<size_t>(lane.stack->top - lane.stack->low));
-        block.stacks->give_back(lane.stack);
-        lane.stack = nullptr;
+        give_back(block, lane);
     }
 }
 

@@ -31,7 +31,6 @@ struct alignas(64) LaneState : language::Lane, Fiber {
     LaneState* next = nullptr;   // in at most one list at a time
     const char* site = nullptr;  // where it is parked; null: not parked
     bool runs_body = false;      // an exit completed its rendezvous: it acts as the last to arrive
-    bool exited = false;
 
     WarpWait* warp_wait = nullptr;  // the warp rendezvous it is parked at; null: the block's
     Stack* stack = nullptr;         // null before start and after exit

@@ -62,8 +62,7 @@ PENSTOCK_KERNEL(reverse<int>)
 PENSTOCK_KERNEL(reverse<double>)
 
 template <class T>
-void check_reverse(unsigned lanes) {
-    TestDevice device;
+void check_reverse(TestDevice& device, unsigned lanes) {
     T* in = device.array<T>(lanes);
     T* out = device.array<T>(lanes);
     for (unsigned i = 0; i < lanes; ++i) in[i] = static_cast<T>(i);
@@ -72,9 +71,10 @@ void check_reverse(unsigned lanes) {
 }
 
 TEST(Language, SharedMemoryIsSeenBehindABarrier) {
+    TestDevice device;
     for (unsigned lanes : {1u, 31u, 32u, 33u, 512u, 1024u}) {
-        check_reverse<int>(lanes);
-        check_reverse<double>(lanes);
+        check_reverse<int>(device, lanes);
+        check_reverse<double>(device, lanes);
     }
 }
 

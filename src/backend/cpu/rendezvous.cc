@@ -14,7 +14,7 @@ PENSTOCK_UNINSTRUMENTED inline bool park(BlockState& block, LaneState& lane, Ren
                                          const char* site) {
     lane.site = site;
     rendezvous.parked.append(&lane);
-    sanitizer::release(&lane);  // partner: finish
+    sanitizer::release(&lane);  // partners: finish, abandon_lanes
     switch_away(block, lane);
     lane.site = nullptr;
     sanitizer::acquire(&lane);  // partner: finish

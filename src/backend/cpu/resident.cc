@@ -26,6 +26,7 @@ Resident::Resident(unsigned permit, const HelpSlots* helps)
 }
 
 Resident::~Resident() {
+    for (unsigned rank = 0; rank < kLanesMax; ++rank) sanitizer::end(lanes_[rank]);
     sanitizer::allow(dynamic_shared_, kDynamicSharedMax + kSharedAlignment);
     ::operator delete (dynamic_shared_, std::align_val_t{kSharedAlignment});
 }

@@ -55,7 +55,7 @@ struct Fiber {
 
 namespace sanitizer {
 
-// Before the first switch to a new lane on the stack [bottom, bottom + size).
+// Before the first switch to a lane that starts on the stack [bottom, bottom + size).
 PENSTOCK_UNINSTRUMENTED inline void begin([[maybe_unused]] Fiber& fiber,
                                           [[maybe_unused]] const void* bottom,
                                           [[maybe_unused]] size_t size) {
@@ -65,7 +65,7 @@ PENSTOCK_UNINSTRUMENTED inline void begin([[maybe_unused]] Fiber& fiber,
     fiber.stack_size = size;
 #endif
 #if PENSTOCK_TSAN
-    fiber.tsan_fiber = __tsan_create_fiber(0);
+    if (fiber.tsan_fiber == nullptr) fiber.tsan_fiber = __tsan_create_fiber(0);
 #endif
 }
 
@@ -86,7 +86,7 @@ PENSTOCK_UNINSTRUMENTED inline void begin_thread([[maybe_unused]] Fiber& fiber) 
 #endif
 }
 
-// After the lane's end, called on another fiber.
+// The lane will not run again, or was given up in the middle; called on another fiber.
 PENSTOCK_UNINSTRUMENTED inline void end([[maybe_unused]] Fiber& fiber) {
 #if PENSTOCK_TSAN
     if (fiber.tsan_fiber != nullptr) __tsan_destroy_fiber(fiber.tsan_fiber);

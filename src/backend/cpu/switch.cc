@@ -42,7 +42,7 @@ constexpr size_t kSavedRegisters = 6;  // those that a function must preserve (S
 }  // namespace
 
 // from in %rdi, to in %rsi.
-__attribute__((naked)) void switch_stack(void** /*from*/, void* /*to*/) {
+__attribute__((naked)) PENSTOCK_UNINSTRUMENTED void switch_stack(void** /*from*/, void* /*to*/) {
     asm("pushq %rbp\n\t"
         "pushq %rbx\n\t"
         "pushq %r12\n\t"

@@ -49,6 +49,7 @@ PENSTOCK_UNINSTRUMENTED void wait_step(const uint64_t* address, uint64_t seen, u
         ++block.idle_turns;
         ++block.ready_waiter_count;
         block.ready.append(&lane);
+        sanitizer::release(&lane);  // partner: abandon_lanes
         switch_away(block, lane);
         --block.ready_waiter_count;
         return;
