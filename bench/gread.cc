@@ -219,7 +219,7 @@ double busy_share(const Arguments& arguments, const TestFile& file, unsigned blo
     constexpr unsigned kWorkers = 4;
     FileSystemOptions options;
     options.page_size = kRequest;
-    options.cache_size = file.size() / 2;
+    options.cache_size = std::max(file.size() / 2, 2 * blocks * kRequest);
     options.helping = false;
     options.workers = kWorkers;
     options.map = map;

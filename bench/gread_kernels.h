@@ -3,6 +3,7 @@
 
 #include "penstock/abi/file_system.h"
 #include "penstock/device/handle.h"
+#include "penstock/kernel.h"
 
 namespace penstock::bench {
 
@@ -16,6 +17,6 @@ struct ReadJob {
     unsigned char* buffers;  // request_size bytes for each block
     unsigned long long* result;
 };
-void read_stream(ReadJob job);
+PENSTOCK_GLOBAL void read_stream(ReadJob job);
 
 }  // namespace penstock::bench

@@ -99,6 +99,13 @@ Status launch(Stream& stream, const LaunchShape& shape, void (*kernel)(Parameter
 
 }  // namespace penstock
 
+// How a header declares a kernel: both compilers and host code read the header.
+#ifdef __CUDACC__
+#define PENSTOCK_GLOBAL __global__
+#else
+#define PENSTOCK_GLOBAL
+#endif
+
 #define PENSTOCK_KERNEL_JOIN_(a, b) a##b
 #define PENSTOCK_KERNEL_JOIN(a, b) PENSTOCK_KERNEL_JOIN_(a, b)
 

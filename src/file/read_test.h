@@ -6,19 +6,21 @@
 #include "penstock/kernel.h"
 
 namespace penstock {
+#ifndef __CUDACC__
 namespace device {
 class Block;
 class Warps;
 }  // namespace device
+#endif
 
 namespace file_test {
 
 template <class Group>
-void read_whole(DeviceFileSystem fs, Descriptor file, uint64_t piece, std::byte* out, int64_t* result);
+PENSTOCK_GLOBAL void read_whole(DeviceFileSystem fs, Descriptor file, uint64_t piece, std::byte* out, int64_t* result);
 template <class Group>
-void every_call(DeviceFileSystem fs, const char* path, std::byte* out, int64_t* result);
+PENSTOCK_GLOBAL void every_call(DeviceFileSystem fs, const char* path, std::byte* out, int64_t* result);
 template <class Group>
-void open_only(DeviceFileSystem fs, const char* path, int flags, int64_t* result);
+PENSTOCK_GLOBAL void open_only(DeviceFileSystem fs, const char* path, int flags, int64_t* result);
 
 }  // namespace file_test
 }  // namespace penstock

@@ -20,6 +20,7 @@ from penstock.errors import CommandError
 
 VERBS = {
     "check": "what this machine offers, which backend is picked, and what is missing",
+    "bench": "run a benchmark and write its raw pairs as JSON",
 }
 
 

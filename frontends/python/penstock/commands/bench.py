@@ -1,0 +1,87 @@
+"""Run a benchmark: one question, raw pairs of figures, a baseline that you would pick instead.
+
+Each benchmark is a program of its own, installed with penstock. It prints a line per case to standard
+error while it runs and one JSON object with every raw pair: case and baseline run in turn, the first
+pair is thrown away. With no NAME, or --list, it says which benchmarks there are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from penstock.errors import CommandError, UsageError
+
+PREFIX = "penstock-bench-"
+
+EXAMPLE = """\
+  $ penstock bench gread --smoke --json gread.json
+  hits-4k                      against memcpy-64k                0.902 of 1 pairs
+  ...
+"""
+
+
+def _folders() -> list[Path]:
+    """Where benchmark programs may lie: in the package, in its build tree, on PATH."""
+    package = Path(__file__).parent.parent
+    places = [package, package.resolve().parent.parent]
+    # In a build tree the package is a folder of links to the sources: the link's own place counts.
+    module = sys.modules["penstock"].__file__
+    if module is not None:
+        places.append(Path(module).absolute().parent.parent.parent)
+    places += [Path(place) for place in os.environ.get("PATH", "").split(os.pathsep) if place]
+    return places
+
+
+def find_programs() -> dict[str, Path]:
+    """Return the benchmark programs by name."""
+    found: dict[str, Path] = {}
+    for folder in _folders():
+        for program in sorted(folder.glob(PREFIX + "*")):
+            name = program.name.removeprefix(PREFIX)
+            if os.access(program, os.X_OK) and program.is_file():
+                found.setdefault(name, program)
+    return found
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `penstock bench`."""
+    parser.add_argument("name", nargs="?", help="which benchmark")
+    parser.add_argument("--list", action="store_true", help="name the benchmarks and stop")
+    parser.add_argument("--smoke", action="store_true", help="smallest sizes, one pair")
+    parser.add_argument("--full", action="store_true", help="the whole sweep, however long")
+    parser.add_argument("--pairs", type=int, default=15, metavar="N", help="pairs kept (15)")
+    parser.add_argument("--only", metavar="TEXT", help="only cases whose name contains TEXT")
+    parser.add_argument("--device", default="cpu", metavar="D", help="cpu, cpu:N or cuda:N (cpu)")
+    parser.add_argument("--json", metavar="FILE", help="where the JSON goes (standard output)")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the benchmark's program in this process's place and return its exit code."""
+    programs = find_programs()
+    if arguments.list or arguments.name is None:
+        print("\n".join(sorted(programs)) or "no benchmark is installed")
+        return 0 if arguments.list else UsageError.exit_code
+    if arguments.name not in programs:
+        known = ", ".join(sorted(programs)) or "none is installed"
+        raise UsageError(arguments.name, f"no such benchmark ({known})")
+    if arguments.pairs < 1:
+        raise UsageError("--pairs", "must be at least 1")
+    command = [str(programs[arguments.name]), "--pairs", str(arguments.pairs)]
+    command += ["--device", arguments.device]
+    for flag in ("smoke", "full"):
+        command += [f"--{flag}"] if getattr(arguments, flag) else []
+    for option in ("only", "json"):
+        value = getattr(arguments, option)
+        command += [f"--{option}", value] if value is not None else []
+    # Benchmarks of whole commands run the same penstock.
+    own = shutil.which(sys.argv[0]) or sys.argv[0]
+    environment = os.environ | {"PENSTOCK_COMMAND": str(Path(own).absolute())}
+    done = subprocess.run(command, env=environment, check=False)
+    if done.returncode < 0:
+        raise CommandError(arguments.name, f"ended by signal {-done.returncode}")
+    return done.returncode
