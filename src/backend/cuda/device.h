@@ -33,13 +33,13 @@ public:
     [[nodiscard]] size_t free_memory() const override;
 
     Status create_stream(int priority, StreamId* out) override;
-    Status destroy_stream(StreamId stream) override;
-    Status launch(StreamId stream, LaunchRequest request) override;
-    Status copy(StreamId stream, void* to, const void* from, size_t size) override;
-    Status fill(StreamId stream, void* to, uint8_t value, size_t size) override;
-    Status write_value(StreamId stream, uint64_t* address, uint64_t value) override;
-    Status synchronize(StreamId stream, Deadline deadline) override;
-    Status query(StreamId stream, bool* idle) override;
+    Status destroy_stream(StreamId id) override;
+    Status launch(StreamId id, LaunchRequest request) override;
+    Status copy(StreamId id, void* to, const void* from, size_t size) override;
+    Status fill(StreamId id, void* to, uint8_t value, size_t size) override;
+    Status write_value(StreamId id, uint64_t* address, uint64_t value) override;
+    Status synchronize(StreamId id, Deadline deadline) override;
+    Status query(StreamId id, bool* idle) override;
 
     [[nodiscard]] bool kernels_in_flight() const override;
     void poll() override;

@@ -302,6 +302,7 @@ TEST_F(CudaDeviceTest, a_sleeper_wakes_by_notify_launch_or_limit) {
 TEST_F(CudaDeviceTest, threads_may_share_a_device) {
     constexpr int kThreads = 4, kRounds = 200;
     std::vector<std::thread> threads;
+    threads.reserve(kThreads);
     for (int t = 0; t < kThreads; ++t) {
         threads.emplace_back([&, t] {
             StreamId mine = 0;

@@ -299,33 +299,33 @@ namespace {
 struct Body {
     std::function<bool(uint64_t* word, uint64_t value)> run;
 };
-const Body add{[](uint64_t* word, uint64_t value) {
+const Body kAdd{[](uint64_t* word, uint64_t value) {
     __atomic_fetch_add(word, value, __ATOMIC_RELAXED);
     return true;
 }};
-const Body until{[](uint64_t* word, uint64_t value) {
+const Body kUntil{[](uint64_t* word, uint64_t value) {
     return __atomic_load_n(word, __ATOMIC_ACQUIRE) == value;
 }};
-const Body faulty{[](uint64_t*, uint64_t) {
+const Body kFaulty{[](uint64_t*, uint64_t) {
     fake.fault.store(700);
     return true;
 }};
-const Body unloadable{};
+const Body kUnloadable{};
 
-const penstock::CudaStub stubs[] = {{"fake/add", &add, &stubs[1]},
-                                    {"fake/until", &until, &stubs[2]},
-                                    {"fake/faulty", &faulty, &stubs[3]},
-                                    {"fake/unloadable", &unloadable, nullptr}};
+const penstock::CudaStub kStubs[] = {{"fake/add", &kAdd, &kStubs[1]},
+                                     {"fake/until", &kUntil, &kStubs[2]},
+                                     {"fake/faulty", &kFaulty, &kStubs[3]},
+                                     {"fake/unloadable", &kUnloadable, nullptr}};
 
 int prepare(const void* stub, size_t shared_size_max, penstock::CudaKernelAttributes* out) {
     if (const int code = counted_in_context(); code != 0) return code;
-    if (stub == &unloadable) return 209;
+    if (stub == &kUnloadable) return 209;
     out->registers_per_thread = 32;
-    out->threads_per_block_max = stub == &until ? 256 : 1024;
+    out->threads_per_block_max = stub == &kUntil ? 256 : 1024;
     out->code_version = 90;
     out->static_shared_size = 1024;
     out->dynamic_shared_size_max = shared_size_max - 1024;
-    out->local_size = stub == &until ? 4096 : 0;
+    out->local_size = stub == &kUntil ? 4096 : 0;
     return 0;
 }
 

@@ -44,7 +44,7 @@ std::vector<std::string> candidates(const KernelEntry& entry, const std::string&
             rest = colon == std::string::npos ? "" : rest.substr(colon + 1);
             if (part.empty()) continue;
             if (is_folder(part)) {
-                paths.push_back(part + "/" + file);
+                paths.push_back(std::string(part).append("/").append(file));
             } else if (part.substr(part.rfind('/') + 1) == file) {
                 paths.push_back(part);
             }
