@@ -8,6 +8,8 @@
 //   2. A frame leaves its page (evict) only at zero pins: who holds a pin and saw VALID may read the frame.
 //   3. At most one entry names a frame in FETCHING, VALID or FAILED.
 //   4. An entry in FETCHING becomes VALID or FAILED by whoever sees its completion word first.
+//   5. Who is told VALID by pin, claim, claim_again or publish may read the frame: a compare-exchange that fails
+//      reads relaxed, so what stands there instead is looked at once more, with acquire.
 #pragma once
 
 #include "penstock/abi/orders.h"
@@ -36,6 +38,7 @@ PENSTOCK_BOTH bool claim(typename Words::Word& entry, uint64_t& seen, FrameIndex
             seen = fetching;
             return true;
         }
+        seen = Words::load(entry, site::kLook);
     }
     return false;
 }
@@ -50,6 +53,7 @@ PENSTOCK_BOTH bool claim_again(typename Words::Word& entry, uint64_t& seen) {
             seen = fetching;
             return true;
         }
+        seen = Words::load(entry, site::kLook);
     }
     return false;
 }
@@ -62,6 +66,7 @@ PENSTOCK_BOTH uint64_t publish(typename Words::Word& entry, uint64_t seen, Compl
         const PageState state = completion_error(completion) == 0 ? PageState::kValid : PageState::kFailed;
         const uint64_t published = (seen & ~kStateMask) | static_cast<uint64_t>(state);
         if (Words::compare_exchange(entry, seen, published, site::kPublish)) return published;
+        seen = Words::load(entry, site::kLook);
     }
     return seen;
 }
