@@ -17,7 +17,7 @@ TABLE = """# Architecture
 | base | | * | abi |
 | extent | pure | | base |
 | storage | port | | extent, base, backend/memory.h |
-| backend | port | memory.h | base |
+| backend | port | backend.h, memory.h | base |
 | service | | | storage, base |
 """
 

@@ -1,13 +1,11 @@
 #include "backend/cpu/shared_memory.h"
 
 #include <elf.h>
-#include <fcntl.h>
 #include <link.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
+#include <fstream>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -47,27 +45,23 @@ int find_module(dl_phdr_info* info, size_t, void* argument) {
 
 class File {
 public:
-    explicit File(const char* path) : descriptor_(::open(path, O_RDONLY | O_CLOEXEC)) {}
-    ~File() {
-        if (descriptor_ >= 0) ::close(descriptor_);
-    }
-    File(const File&) = delete;
-    File& operator=(const File&) = delete;
+    explicit File(const char* path) : stream_(path, std::ios::binary) {}
 
     // Whether all `size` bytes at `offset` were read.
-    bool read(void* to, size_t size, uint64_t offset) const {
-        return descriptor_ >= 0 && ::pread(descriptor_, to, size, static_cast<off_t>(offset)) ==
-                                       static_cast<ssize_t>(size);
+    bool read(void* to, size_t size, uint64_t offset) {
+        stream_.seekg(static_cast<std::streamoff>(offset));
+        stream_.read(static_cast<char*>(to), static_cast<std::streamsize>(size));
+        return stream_.good();
     }
     template <class T>
-    bool read_table(const ElfW(Shdr) & section, std::vector<T>* table) const {
+    bool read_table(const ElfW(Shdr) & section, std::vector<T>* table) {
         if (section.sh_size > kTableSizeMax) return false;
         table->resize(section.sh_size / sizeof(T));
         return read(table->data(), table->size() * sizeof(T), section.sh_offset);
     }
 
 private:
-    int descriptor_;
+    std::ifstream stream_;
 };
 
 // The thread-local symbols with the tag, in no order.
