@@ -5,6 +5,7 @@
 # bench/NAME.cc [NAME.cu]       the program penstock-bench-NAME, linked with every workload
 # bench/*/*.cc                  what all of these share
 # tests/NAME_test.cc [.cu]      the program NAME_test, linked with every workload and `testing`
+# tests/NAME/*.cc [*.cu]        the program NAME_test of several files, included as "NAME/x.h"
 #
 # As in rooms, a new file needs no edit.
 
@@ -104,6 +105,20 @@ function(penstock_whole_tests)
         target_link_libraries(${name} PRIVATE ${workloads})
         if(EXISTS "${PROJECT_SOURCE_DIR}/tests/${name}.cu")
             penstock_add_kernels(${name} "${PROJECT_SOURCE_DIR}/tests/${name}.cu")
+        endif()
+    endforeach()
+    file(GLOB folders CONFIGURE_DEPENDS LIST_DIRECTORIES true "${PROJECT_SOURCE_DIR}/tests/*")
+    foreach(folder IN LISTS folders)
+        file(GLOB sources CONFIGURE_DEPENDS "${folder}/*.cc")
+        file(GLOB kernels CONFIGURE_DEPENDS "${folder}/*.cu")
+        if(NOT IS_DIRECTORY "${folder}" OR NOT sources)
+            continue()
+        endif()
+        cmake_path(GET folder FILENAME name)
+        penstock_library_test(${name}_test ${sources})
+        target_include_directories(${name}_test PRIVATE "${PROJECT_SOURCE_DIR}/tests")
+        if(kernels)
+            penstock_add_kernels(${name}_test ${kernels})
         endif()
     endforeach()
 endfunction()
