@@ -1,0 +1,120 @@
+"""Find the lines of files that contain any of a set of fixed strings.
+
+A kernel streams the files through the page cache and searches them: on a GPU where there is one, else on the
+CPU. The answers equal those of `LC_ALL=C grep -a -F`, for any bytes: `--count` prints what `grep -c` prints,
+`--lines` (the default) what `grep -n` prints. Directories are searched with all files below them; `-` is
+standard input. Found nothing is no error: the exit code is 1 only if something could not be read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from penstock.errors import CommandError, UsageError
+
+EXAMPLE = """\
+  $ penstock scan /var/log --patterns suspicious.txt --count
+  /var/log/access.log:1042
+  $ penstock scan access.log --pattern 203.0.113.7
+  1741:203.0.113.7 - - [20/Nov/2026:10:19:00 +0000] "GET / HTTP/1.1" 200 512
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `penstock scan`."""
+    parser.add_argument("paths", nargs="+", metavar="PATH", help="file, directory, or -")
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--pattern", metavar="TEXT", help="the string to look for")
+    which.add_argument("--patterns", metavar="LIST", help="a file with one string a line")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--count", action="store_true", help="print the number of lines of each file")
+    form.add_argument("--lines", action="store_true", help="print the lines, numbered (default)")
+    parser.add_argument("--device", default="auto", metavar="D", help="auto, cpu, cpu:N or cuda:N")
+    parser.add_argument("--json", action="store_true", help="print one JSON object with all counts")
+    parser.add_argument("--quiet", action="store_true", help="no progress and no summary")
+
+
+class _Progress:
+    """One line on a terminal that says how far the scan is, rewritten as it goes."""
+
+    def __init__(self) -> None:
+        self.shown = False
+        self.last = 0.0
+
+    def __call__(self, done: int, known: int, texts: int, seconds: float) -> None:
+        now = time.monotonic()
+        if seconds < 0.5 or now - self.last < 0.1:
+            return
+        self.last = now
+        rate = done / seconds / 1e9
+        share = f" {100 * done / known:3.0f} %" if known else ""
+        line = f"{done / 1e9:.2f} GB of {known / 1e9:.2f} GB{share}, {texts} files, {rate:.2f} GB/s"
+        print(f"\r\033[K{line}", end="", file=sys.stderr, flush=True)
+        self.shown = True
+
+    def clear(self) -> None:
+        """Remove the line."""
+        if self.shown:
+            print("\r\033[K", end="", file=sys.stderr, flush=True)
+
+
+def _pattern_list(path: str) -> bytes:
+    try:
+        return sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+    except OSError as error:
+        raise CommandError(path, error.strerror or str(error)) from None
+
+
+def _report(result: dict[str, Any]) -> str:
+    seconds = result["seconds"]
+    rate = result["bytes"] / seconds / 1e9 if seconds > 0 else 0.0
+    in_blocks = result["block_read_seconds"] + result["block_search_seconds"]
+    reading = 100 * result["block_read_seconds"] / in_blocks if in_blocks > 0 else 0.0
+    return (
+        f"{result['matches']} lines in {result['texts']} files, {result['bytes'] / 1e6:.1f} MB"
+        f" in {seconds:.3f} s ({rate:.2f} GB/s) on {result['device']}:"
+        f" {reading:.0f} % reading, {100 - reading:.0f} % searching"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Scan and print."""
+    from penstock import _core
+
+    if arguments.patterns == "-" and "-" in arguments.paths:
+        raise UsageError("-", "standard input cannot be both the patterns and a text")
+    pattern_list = None if arguments.patterns is None else _pattern_list(arguments.patterns)
+    texts = [] if arguments.pattern is None else [os.fsencode(arguments.pattern)]
+    several = len(arguments.paths) > 1 or any(Path(path).is_dir() for path in arguments.paths)
+    terminal = sys.stderr.isatty() and not arguments.quiet and not arguments.json
+    progress = _Progress() if terminal else None
+    sys.stdout.flush()
+    try:
+        result = _core.scan(
+            arguments.device,
+            pattern_list,
+            texts,
+            [os.fsencode(path) for path in arguments.paths],
+            lines=not arguments.count,
+            with_path=several,
+            output=-1 if arguments.json else sys.stdout.fileno(),
+            progress=progress,
+        )
+    finally:
+        if progress is not None:
+            progress.clear()
+    for text in result["files"]:
+        if "error" in text:
+            reason = f" ({text['reason']})" if text["reason"] else ""
+            print(f"penstock: {text['path']}: {text['error']}{reason}", file=sys.stderr)
+    if arguments.json:
+        print(json.dumps(result, indent=2))
+    elif terminal:
+        print(_report(result), file=sys.stderr)
+    return 1 if result["failed"] else 0

@@ -1,0 +1,169 @@
+// penstock._core.scan: the log scanner for Python. Lines and counts go straight to a file descriptor.
+//
+// The interpreter is let go while the scan runs; it is taken for progress, about ten times a second, so that
+// signals are seen.
+#include "scan/scan.h"
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <unistd.h>
+
+#include <cstring>
+
+#include "core.h"
+#include "scan/line_writer.h"
+#include "scan/patterns.h"
+
+namespace penstock::python {
+namespace {
+
+namespace nb = nanobind;
+
+struct ScanRequest {
+    std::string device;
+    std::vector<std::string> patterns;
+    std::vector<std::string> paths;
+    bool lines = false;
+    bool with_path = false;
+    int output = -1;  // -1: nothing is written; results are only returned
+};
+
+// Writes what is found and keeps what is to be returned.
+class Listener final : public scan::ScanListener {
+public:
+    Listener(const ScanRequest& request, nb::object progress)
+        : request_(request), writer_(request.output, request.with_path), progress_(std::move(progress)) {}
+
+    void on_text(const scan::TextResult& result) override {
+        results.push_back(result);
+        if (request_.output < 0 || request_.lines || !result.status.ok()) return;
+        open_ = writer_.write_count(result) && open_;
+    }
+    bool on_line(const scan::LineMatch& match) override {
+        if (request_.output >= 0) open_ = writer_.write_line(match) && open_;
+        return open_;
+    }
+    bool on_progress(const scan::ScanProgress& progress) override {
+        const nb::gil_scoped_acquire python;
+        if (PyErr_CheckSignals() != 0) {
+            interrupted_ = true;
+            return false;
+        }
+        if (!progress_.is_none()) {
+            progress_(progress.done_size, progress.known_size, progress.text_count, progress.seconds);
+        }
+        return open_;
+    }
+
+    // After the scan, with the interpreter: raises what happened meanwhile.
+    void finish() {
+        if (interrupted_) throw nb::python_error();
+        if (request_.output >= 0) open_ = writer_.flush() && open_;
+        if (!open_) raise_os_error(writer_.error_number(), "cannot write the results");
+    }
+
+    std::vector<scan::TextResult> results;
+
+private:
+    const ScanRequest& request_;
+    scan::LineWriter writer_;
+    nb::object progress_;
+    bool open_ = true, interrupted_ = false;
+};
+
+nb::dict describe(const scan::ScanReport& report) {
+    nb::dict out;
+    out["texts"] = report.text_count;
+    out["failed"] = report.failed_count;
+    out["bytes"] = report.size;
+    out["matches"] = report.match_count;
+    out["stopped"] = report.stopped;
+    out["seconds"] = report.seconds;
+    out["setup_seconds"] = report.setup_seconds;
+    out["block_read_seconds"] = report.block_read_seconds;
+    out["block_search_seconds"] = report.block_search_seconds;
+    out["blocks"] = report.blocks;
+    out["threads"] = report.threads;
+    out["stride_bytes"] = report.stride_size;
+    out["requests"] = report.files.requests;
+    out["reads"] = report.files.reads;
+    out["bytes_read"] = report.files.bytes_read;
+    out["storage_seconds"] = static_cast<double>(report.files.storage_time_ns) * 1e-9;
+    return out;
+}
+
+nb::dict run_scan(const ScanRequest& request, nb::object progress) {
+    auto device = Device::open(request.device);
+    if (!device.ok()) raise_status(device.status());
+    scan::ScanOptions options;
+    options.lines = request.lines;
+    auto scanner = scan::Scanner::create(device.value(), request.patterns, options);
+    if (!scanner.ok()) raise_status(scanner.status());
+    Listener listener(request, std::move(progress));
+    Status status;
+    {
+        const nb::gil_scoped_release others;
+        status = scanner.value().scan(request.paths, listener);
+    }
+    listener.finish();
+    if (!status.ok()) {
+        const std::string why = device.value().diagnosis();
+        raise_os_error(status.error_number(), status.message() + (why.empty() ? "" : " (" + why + ")"));
+    }
+    nb::dict out = describe(scanner.value().report());
+    out["device"] = device.value().name();
+    nb::list texts;
+    for (const scan::TextResult& result : listener.results) {
+        nb::dict text;
+        text["path"] = nb::steal<nb::object>(PyUnicode_DecodeFSDefaultAndSize(
+            result.path.data(), static_cast<Py_ssize_t>(result.path.size())));
+        text["bytes"] = result.size;
+        text["matches"] = result.match_count;
+        if (!result.status.ok()) {
+            text["error"] = std::strerror(result.status.error_number());
+            text["reason"] = result.status.text();
+        }
+        texts.append(text);
+    }
+    out["files"] = texts;
+    return out;
+}
+
+std::vector<std::string> strings_of(const nb::list& items) {
+    std::vector<std::string> out;
+    for (const nb::handle item : items) {
+        const auto bytes = nb::cast<nb::bytes>(item);
+        out.emplace_back(bytes.c_str(), bytes.size());
+    }
+    return out;
+}
+
+}  // namespace
+
+void bind_scan(nb::module_& module) {
+    module.def(
+        "scan",
+        [](const std::string& device, nb::object list, nb::list texts, nb::list paths, bool lines, bool with_path,
+           int output, nb::object progress) {
+            ScanRequest request;
+            request.device = device;
+            if (!list.is_none()) {
+                const auto bytes = nb::cast<nb::bytes>(list);
+                scan::append_pattern_list({bytes.c_str(), bytes.size()}, &request.patterns);
+            }
+            for (const std::string& text : strings_of(texts)) scan::append_pattern_text(text, &request.patterns);
+            request.paths = strings_of(paths);
+            request.lines = lines;
+            request.with_path = with_path;
+            request.output = output;
+            return run_scan(request, std::move(progress));
+        },
+        nb::arg("device"), nb::arg("pattern_list").none(), nb::arg("pattern_texts"), nb::arg("paths"), nb::kw_only(),
+        nb::arg("lines") = false, nb::arg("with_path") = false, nb::arg("output") = -1,
+        nb::arg("progress").none() = nb::none(),
+        "Scan files for fixed strings; see penstock/commands/scan.py.");
+}
+
+}  // namespace penstock::python
