@@ -354,7 +354,7 @@ const char* error_text(int) { return "as the fake says"; }
 extern "C" __attribute__((visibility("default"))) const penstock::CudaLibrary*
 penstock_cuda_library() {
     static const penstock::CudaLibrary library{penstock::kCudaLibraryVersion,
-                                               stubs,
+                                               kStubs,
                                                prepare,
                                                resident_blocks,
                                                launch,
