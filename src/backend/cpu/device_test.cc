@@ -318,10 +318,10 @@ __global__ void keep_waiting(const uint64_t* word) {
 PENSTOCK_KERNEL(keep_waiting)
 
 TEST(Watchdog, WaitingIsNotStandingStill) {
-    TestDevice device({.permits = 2, .watchdog_seconds = 0.05});
+    TestDevice device({.permits = 2, .watchdog_seconds = 0.3});
     auto* word = device.array<uint64_t>(1);
     PENSTOCK_EXPECT_OK(device.start(device.stream(), {2, 32}, keep_waiting, word));
-    std::this_thread::sleep_for(milliseconds(300));
+    std::this_thread::sleep_for(milliseconds(800));
     store(word, 1);
     device->notify(word);
     PENSTOCK_EXPECT_OK(device->synchronize(device.stream(), soon()));

@@ -33,7 +33,7 @@ PENSTOCK_UNINSTRUMENTED inline void jump(Fiber& from, Fiber& to) {
 PENSTOCK_UNINSTRUMENTED LaneState* next_unstarted(BlockState& block) {
     LaneState& lane = block.lanes[block.started_count];
     unsigned rank = block.started_count++;
-    Fiber fiber = lane;  // sanitizer::begin may use it again
+    Fiber fiber = lane;  // prepared
     lane = LaneState{};
     static_cast<Fiber&>(lane) = fiber;
     lane.thread_index = block.next_index;
@@ -185,6 +185,9 @@ PENSTOCK_UNINSTRUMENTED void reset_block(BlockState& block) {
     block.stop_text[0] = '\0';
     block.last_site.store(nullptr, std::memory_order_relaxed);
     sanitizer::begin_thread(block.own);
+    for (unsigned rank = 0; kThreadSanitizer && rank < block.lane_count; ++rank) {
+        sanitizer::prepare(block.lanes[rank]);
+    }
     sanitizer::release(&block);  // partner: run_lane
 }
 

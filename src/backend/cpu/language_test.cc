@@ -455,7 +455,7 @@ __global__ void recurse(unsigned depth, unsigned* out) {
     volatile char frame[512];
     frame[0] = static_cast<char>(depth);
     if (depth == 0) {
-        *out = static_cast<unsigned>(frame[0]) + threadIdx.x;
+        out[threadIdx.x] = static_cast<unsigned>(frame[0]) + threadIdx.x;
         return;
     }
     recurse(depth - 1, out);
@@ -465,7 +465,7 @@ PENSTOCK_KERNEL(recurse)
 
 TEST(Language, HalfOfAStackMayBeUsed) {
     TestDevice device;
-    auto* out = device.array<unsigned>(1);
+    auto* out = device.array<unsigned>(64);
     PENSTOCK_EXPECT_OK(device.run({1, 64}, recurse, 40u, out));
 }
 
