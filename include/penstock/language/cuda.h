@@ -3,12 +3,10 @@
 //
 // Only kernels and what they call use it; host code needs none of it. Everything that meets other
 // threads of the block goes through language/runtime.h. Device code and host code are one:
-// __device__ and __host__ mean nothing,
-// __global__ functions are started with penstock::launch.
+// __device__ and __host__ mean nothing, __global__ functions are started with penstock::launch.
 // What differs from a GPU: the threads of a warp never run in step (as CUDA has allowed since
 // Volta), a thread that spins on plain memory keeps the others of its block from running (atomicCAS
-// and atomicExch let them), and
-// __activemask() is the calling thread alone.
+// and atomicExch let them), and __activemask() is the calling thread alone.
 #pragma once
 
 #include "penstock/language/shared.h"

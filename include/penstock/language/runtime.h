@@ -1,9 +1,9 @@
 // What kernels compiled by g++ ask of the CPU backend: where am I, meet the others, wait, stop.
 //
-// This is the only seam between kernel code and the CPU backend (src/backend/cpu implements it); the CUDA words
-// of language/cuda.h and the groups of device/group.cuh are written with it. A *lane* is a GPU thread: a fiber
-// on the OS thread of its block. Lanes of one block never run at the same time and never change threads.
-// Knows nothing of files.
+// This is the only seam between kernel code and the CPU backend (src/backend/cpu implements it);
+// the CUDA words of language/cuda.h and the groups of device/group.cuh are written with it. A
+// *lane* is a GPU thread: a fiber on the OS thread of its block. Lanes of one block never run at
+// the same time and never change threads. Knows nothing of files.
 #pragma once
 
 #ifndef __CUDACC__  // nvcc has the language itself
@@ -20,20 +20,20 @@ struct Index3 {
 // What a lane may know of itself without a call. Written by the backend before the lane first runs.
 struct Lane {
     Index3 thread_index;
-    unsigned rank = 0;         // x + y*block.x + z*block.x*block.y
-    unsigned lane_index = 0;   // rank % 32
-    unsigned warp_index = 0;   // rank / 32
+    unsigned rank = 0;        // x + y*block.x + z*block.x*block.y
+    unsigned lane_index = 0;  // rank % 32
+    unsigned warp_index = 0;  // rank / 32
 };
 
 // What all lanes of a block share. Written by the backend before the first lane runs.
 struct Block {
     Index3 block_index, block_dimensions, grid_dimensions;
     unsigned lane_count = 0;
-    unsigned permit = 0;                  // 0 <= permit < permits: no two resident blocks have the same
+    unsigned permit = 0;  // 0 <= permit < permits: no two resident blocks have the same
     void* dynamic_shared = nullptr;
     size_t dynamic_shared_size = 0;
-    // Result of the block's last collective: written by the rendezvous body, copied by every lane before it
-    // arrives anywhere else (so the next collective cannot overwrite it too early).
+    // Result of the block's last collective: written by the rendezvous body, copied by every lane
+    // before it arrives anywhere else (so the next collective cannot overwrite it too early).
     alignas(16) unsigned char result[64] = {};
 };
 
@@ -43,19 +43,21 @@ extern thread_local Block* current_block __attribute__((tls_model("initial-exec"
 
 using Body = void (*)(void* argument);
 
-// Meets all lanes of the block that have not exited. The last to arrive runs `body(argument)` with its own
-// argument (body may be null) while the others are parked; then all go on. `site` names the barrier for the
-// watchdog and must be a string literal. A lane that waits at a different site, or at a warp rendezvous that
-// can never fill, is a mismatch: the block is stopped and the launch fails with a message naming both sites.
-// Lanes see what any lane wrote before the rendezvous (and the sanitizers are told so).
+// Meets all lanes of the block that have not exited. The last to arrive runs `body(argument)` with
+// its own argument (body may be null) while the others are parked; then all go on. `site` names the
+// barrier for the watchdog and must be a string literal. A lane that waits at a different site, or
+// at a warp rendezvous that can never fill, is a mismatch: the block is stopped and the launch
+// fails with a message naming both sites. Lanes see what any lane wrote before the rendezvous (and
+// the sanitizers are told so).
 void block_rendezvous(Body body, void* argument, const char* site);
 
-// The same among the lanes of this lane's warp named in `mask` (bit = lane index; must contain the caller;
-// lanes that have exited do not count).
+// The same among the lanes of this lane's warp named in `mask` (bit = lane index; must contain the
+// caller; lanes that have exited do not count).
 void warp_rendezvous(uint32_t mask, Body body, void* argument, const char* site);
 
-// The value each lane of the block passed last to deposit(); for rendezvous bodies that combine values.
-// A body reads inputs with value_of(rank) and leaves each lane's answer with answer(rank, value).
+// The value each lane of the block passed last to deposit(); for rendezvous bodies that combine
+// values. A body reads inputs with value_of(rank) and leaves each lane's answer with answer(rank,
+// value).
 void deposit(uint64_t value);
 uint64_t value_of(unsigned rank);
 void answer(unsigned rank, uint64_t value);
@@ -65,10 +67,10 @@ bool present(unsigned rank);
 // The mask of lanes of the caller's warp that exist and have not exited.
 uint32_t warp_present_mask();
 
-// One step of a wait: `turn` counts the steps of this wait from 0. `address` is the 64-bit word that will
-// change, `seen` the value it had. May run other lanes of the block, may help (serve storage requests on the
-// thread's own stack), may sleep until the word changes or a few milliseconds are over. Returns always; the
-// caller looks at its words again.
+// One step of a wait: `turn` counts the steps of this wait from 0. `address` is the 64-bit word
+// that will change, `seen` the value it had. May run other lanes of the block, may help (serve
+// storage requests on the thread's own stack), may sleep until the word changes or a few
+// milliseconds are over. Returns always; the caller looks at its words again.
 void wait_step(const uint64_t* address, uint64_t seen, uint32_t turn);
 
 // Tells whoever sleeps on `address` that it has changed. Cheap when nobody sleeps.

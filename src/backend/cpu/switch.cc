@@ -61,8 +61,8 @@ __attribute__((naked)) PENSTOCK_UNINSTRUMENTED void switch_stack(void** /*from*/
 }
 
 // Looks as if first_frame's caller had been switched away from just before the call: registers of
-// 0, the address to go to, and a return address of 0, which ends backtraces. `top` is aligned
-// to 16.
+// 0, the address to go to, and a return address of 0, which ends backtraces. `top` is aligned to
+// 16.
 PENSTOCK_UNINSTRUMENTED void* new_stack(char* /*bottom*/, char* top) {
     auto* word = reinterpret_cast<uintptr_t*>(top);
     *--word = 0;  // the return address; at entry the stack pointer is 8 mod 16
