@@ -93,6 +93,7 @@ struct BlockState : language::Block {
     LaneList ready;
     unsigned ready_waiter_count = 0;  // how many of `ready` are in wait_step
     unsigned idle_turns = 0;          // steps in a row that found nobody but waiters
+    unsigned crowded_turns = 0;       // steps since the last help that let other lanes run
     unsigned idle_rounds = 0;         // rounds in a row in which no waiter had anything to do
     unsigned started_count = 0;
     unsigned live_count = 0;      // started or not, not exited

@@ -13,6 +13,10 @@ using namespace penstock::backend::cpu;
 
 namespace {
 
+// So many steps let others run before one helps all the same. Lanes that meet between two steps of
+// a wait (a warp that tries again for a frame) always find others that can run, and what they wait
+// for may be work that only help does.
+constexpr unsigned kCrowdedTurnsMax = 8;
 constexpr unsigned kPauseRounds = 4;  // rounds of a few pauses each
 constexpr unsigned kPausesPerRound = 16;
 constexpr unsigned kYieldRounds =
@@ -45,7 +49,9 @@ PENSTOCK_UNINSTRUMENTED void wait_step(const uint64_t* address, uint64_t seen, u
     count_step(block);
     bool others = others_can_run(block);
     if (others || turn == 0) block.idle_turns = block.idle_rounds = 0;
-    if (others || block.idle_turns < block.ready.count) {
+    bool crowded = others && block.crowded_turns < kCrowdedTurnsMax;
+    if (crowded || (!others && block.idle_turns < block.ready.count)) {
+        if (crowded) ++block.crowded_turns;
         ++block.idle_turns;
         ++block.ready_waiter_count;
         block.ready.append(&lane);
@@ -54,11 +60,16 @@ PENSTOCK_UNINSTRUMENTED void wait_step(const uint64_t* address, uint64_t seen, u
         --block.ready_waiter_count;
         return;
     }
-    // Every lane that is left waits for a word, and all have looked since anything happened here.
-    block.idle_turns = 0;
+    // Every lane that is left waits for a word, and all have looked since anything happened here;
+    // or they are a crowd.
+    block.idle_turns = block.crowded_turns = 0;
     ask_thread(block, lane, Command::kHelp);
     if (block.helped) {
         block.idle_rounds = 0;
+        return;
+    }
+    if (others) {
+        sched_yield();  // to a worker that may have what they wait for
         return;
     }
     be_idle(block.idle_rounds++, address, seen, block.ready.count == 0);
