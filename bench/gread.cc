@@ -207,7 +207,7 @@ void measure_misses(Report& report, const Arguments& arguments, const TestFile& 
     row.bytes = file.size();
     const uint64_t expected = (arguments.pairs + 1) * (file.size() / chosen.page_size);
     // The baseline writes over the frames, so every page of every run must have been asked for again.
-    row.verified = setup.bytes_right() && setup.requests() - before == expected && file.cached_share() == 1.0;
+    row.verified = setup.bytes_right() && setup.requests() - before == expected && cached_share(file.path()) == 1.0;
     row.note = std::string(chosen.helping ? "helping on" : "helping off, 4 workers") + ", file twice the cache, hot; " +
                describe_memory(setup);
     report.add(std::move(row));

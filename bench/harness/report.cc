@@ -39,13 +39,18 @@ std::string number(double value) {
     return text;
 }
 
+// Of this process and of the commands it has waited for.
 double cpu_time() {
-    rusage usage{};
-    getrusage(RUSAGE_SELF, &usage);
     const auto seconds = [](const timeval& t) {
         return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6;
     };
-    return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+    double sum = 0;
+    for (const auto who : {RUSAGE_SELF, RUSAGE_CHILDREN}) {
+        rusage usage{};
+        getrusage(who, &usage);
+        sum += seconds(usage.ru_utime) + seconds(usage.ru_stime);
+    }
+    return sum;
 }
 
 std::string first_line_of(const char* path, const char* key) {

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -44,12 +45,20 @@ void TestFile::warm() const {
     }
 }
 
-double TestFile::cached_share() const {
-    void* map = mmap(nullptr, size_, PROT_READ, MAP_SHARED, descriptor_, 0);
+double cached_share(const std::string& path) {
+    const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    struct stat status{};
+    if (file < 0 || fstat(file, &status) != 0 || status.st_size == 0) {
+        if (file >= 0) close(file);
+        return -1;
+    }
+    const size_t size = static_cast<size_t>(status.st_size);
+    void* map = mmap(nullptr, size, PROT_READ, MAP_SHARED, file, 0);
+    close(file);
     if (map == MAP_FAILED) return -1;
-    std::vector<unsigned char> pages(size_ / 4096);
-    const int error = mincore(map, size_, pages.data());
-    munmap(map, size_);
+    std::vector<unsigned char> pages((size + 4095) / 4096);
+    const int error = mincore(map, size, pages.data());
+    munmap(map, size);
     if (error != 0) return -1;
     uint64_t cached = 0;
     for (const unsigned char page : pages) cached += page & 1;

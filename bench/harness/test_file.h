@@ -32,6 +32,9 @@ PENSTOCK_BOTH inline uint64_t count_wrong(const unsigned char* bytes, uint64_t o
     return wrong;
 }
 
+// Share of a file's pages that the OS has cached, as mincore says to the owner; -1: cannot be told.
+double cached_share(const std::string& path);
+
 class TestFile {
 public:
     // `size` a multiple of 1 MiB; lies in $TMPDIR or /var/tmp: on a disk where there is one.
@@ -44,8 +47,7 @@ public:
     [[nodiscard]] uint64_t size() const { return size_; }
     [[nodiscard]] int descriptor() const { return descriptor_; }
 
-    void warm() const;                          // reads all of it
-    [[nodiscard]] double cached_share() const;  // of its pages, as mincore says to the owner
+    void warm() const;  // reads all of it
 
 private:
     std::string path_;

@@ -13,6 +13,7 @@
 #include <cstring>
 
 #include "core.h"
+#include "scan/access_log.h"
 #include "scan/line_writer.h"
 #include "scan/patterns.h"
 
@@ -164,6 +165,20 @@ void bind_scan(nb::module_& module) {
         nb::arg("lines") = false, nb::arg("with_path") = false, nb::arg("output") = -1,
         nb::arg("progress").none() = nb::none(),
         "Scan files for fixed strings; see penstock/commands/scan.py.");
+    module.def(
+        "write_access_log",
+        [](const std::string& path, uint64_t size, unsigned suspicious_count, double hit_share, uint64_t seed) {
+            scan::AccessLogOptions options;
+            options.seed = seed;
+            options.suspicious_count = suspicious_count;
+            options.hit_share = hit_share;
+            const int error = scan::write_access_log(options, size, path);
+            if (error != 0) raise_os_error(error, path);
+            return scan::pattern_list(scan::suspicious_addresses(options));
+        },
+        nb::arg("path"), nb::arg("size"), nb::kw_only(), nb::arg("suspicious_count") = 100,
+        nb::arg("hit_share") = 0.01, nb::arg("seed") = 1,
+        "Write a web server log of at least `size` bytes; the addresses to look for in it, one a line.");
 }
 
 }  // namespace penstock::python

@@ -1,0 +1,135 @@
+// Question: is `penstock scan` faster than grep at what both do, as whole commands?
+//
+// Workload: a generated web server log that the OS has cached, searched for lists of IPv4 addresses: 100 and 10,000
+// of them (30 % of the lines hit with 10,000) and one string. Baseline: GNU grep, LC_ALL=C grep -a -F -c. Every run's
+// count is compared with the other's. Not measured: cold files, many small files, output of lines.
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "bench/harness/report.h"
+#include "bench/harness/test_file.h"
+#include "scan/access_log.h"
+
+extern char** environ;
+
+namespace penstock::bench {
+namespace {
+
+constexpr const char* kQuestion = "is `penstock scan` faster than grep at what both do, as whole commands?";
+
+// Files that go with the object.
+class Folder {
+public:
+    Folder() {
+        const char* base = std::getenv("TMPDIR");
+        path_ = std::string(base != nullptr ? base : "/var/tmp") + "/penstock-bench-scan-XXXXXX";
+        if (mkdtemp(path_.data()) == nullptr) fail(path_ + ": cannot be created");
+    }
+    ~Folder() {
+        for (const char* name : {"log", "list", "out"}) unlink(file(name).c_str());
+        rmdir(path_.c_str());
+    }
+    Folder(const Folder&) = delete;
+    Folder& operator=(const Folder&) = delete;
+    [[nodiscard]] std::string file(const char* name) const { return path_ + "/" + name; }
+
+private:
+    std::string path_;
+};
+
+struct Answer {
+    double seconds = 0;
+    std::string count;
+};
+
+// Runs a command with its output in `out`; the first line of that.
+Answer run_command(const std::vector<std::string>& words, const std::string& out) {
+    std::vector<char*> arguments;
+    for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
+    arguments.push_back(nullptr);
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, out.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    Answer answer;
+    int status = 0;
+    answer.seconds = timed([&] {
+        pid_t child = 0;
+        if (posix_spawnp(&child, arguments[0], &actions, nullptr, arguments.data(), environ) != 0) {
+            fail(words[0] + ": cannot be started");
+        }
+        waitpid(child, &status, 0);
+    });
+    posix_spawn_file_actions_destroy(&actions);
+    if (!WIFEXITED(status) || WEXITSTATUS(status) > 1) fail(words[0] + ": failed");
+    std::ifstream lines(out);
+    std::getline(lines, answer.count);
+    return answer;
+}
+
+struct Case {
+    const char* name;
+    unsigned patterns;
+    double hit_share;
+};
+
+void measure(Report& report, const Arguments& arguments, const Case& chosen) {
+    const Folder folder;
+    const std::string log = folder.file("log"), list = folder.file("list"), out = folder.file("out");
+    const uint64_t size = arguments.smoke ? 8 << 20 : 1ull << 30;
+    scan::AccessLogOptions options;
+    options.suspicious_count = chosen.patterns;
+    options.hit_share = chosen.hit_share;
+    if (const int error = scan::write_access_log(options, size, log); error != 0) fail(log + ": " + std::strerror(error));
+    std::ofstream(list) << scan::pattern_list(scan::suspicious_addresses(options));
+    const char* command = std::getenv("PENSTOCK_COMMAND");
+    const std::string penstock = command != nullptr ? command : "penstock";
+    Row row;
+    row.name = chosen.name;
+    row.against = "grep-F";
+    row.verified = true;
+    std::string expected;
+    const auto check = [&](const Answer& answer) {
+        if (expected.empty()) expected = answer.count;
+        row.verified = row.verified && !answer.count.empty() && answer.count == expected && cached_share(log) == 1.0;
+        return answer.seconds;
+    };
+    setenv("LC_ALL", "C", 1);
+    row.pairs = take_pairs(
+        arguments.pairs,
+        [&] {
+            return check(run_command(
+                {penstock, "scan", log, "--patterns", list, "--count", "--quiet", "--device", arguments.device}, out));
+        },
+        [&] { return check(run_command({"grep", "-a", "-F", "-c", "-f", list, log}, out)); }, &row.cpu_seconds);
+    row.bytes = size;
+    row.note = expected + " lines hit of " + std::to_string(size >> 20) + " MiB, whole commands, hot";
+    report.add(std::move(row));
+}
+
+}  // namespace
+
+int run_all(const Arguments& arguments) {
+    Report report("scan", kQuestion, arguments);
+    report.describe("device", arguments.device);
+    for (const Case& chosen : {Case{"count-100-patterns", 100, 0.01}, Case{"count-10000-patterns", 10000, 0.3},
+                               Case{"count-1-pattern", 1, 0.01}}) {
+        if (wanted(arguments, chosen.name)) measure(report, arguments, chosen);
+    }
+    report.write();
+    return 0;
+}
+
+}  // namespace penstock::bench
+
+int main(int argc, char** argv) {
+    return penstock::bench::run_all(penstock::bench::parse_arguments(argc, argv, penstock::bench::kQuestion));
+}
