@@ -1,0 +1,138 @@
+#include "system/machine.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <string_view>
+#include <utility>
+
+#include "page_cache/invalidation.h"
+
+namespace penstock::system_test {
+
+std::string describe(const Setup& setup) {
+    std::string text = "cpu:" + std::to_string(setup.permits) + ", " +
+                       std::to_string(setup.frames) + " frames of " +
+                       std::to_string(setup.page_size) + ", " + storage::name(setup.storage) +
+                       (setup.warps ? ", warps of " : ", blocks of ") + std::to_string(setup.lanes);
+    if (setup.helping) return text + ", helping";
+    return text + ", " + std::to_string(setup.workers) + " workers" +
+           (setup.static_map ? ", static map" : "");
+}
+
+Scratch::Scratch(const Device& device, size_t size) : device_(device), size_(size) {
+    auto memory = device.allocate_pinned(size);
+    EXPECT_TRUE(memory.ok()) << memory.status().message();
+    if (memory.ok()) memory_ = static_cast<std::byte*>(memory.value());
+}
+
+Scratch::~Scratch() {
+    if (memory_ != nullptr) device_.free(memory_);
+}
+
+void* Scratch::take(size_t size, size_t alignment) {
+    const size_t first = (used_ + alignment - 1) / alignment * alignment;
+    if (first > size_ || size > size_ - first) return nullptr;
+    used_ = first + size;
+    return memory_ + first;
+}
+
+char* Scratch::text(const std::string& value) {
+    char* copy = static_cast<char*>(take(value.size() + 1, 1));
+    std::memcpy(copy, value.c_str(), value.size() + 1);
+    return copy;
+}
+
+namespace {
+
+// The device of the setup, or the GPU that PENSTOCK_DEVICE names.
+Result<Device> open_device(const Setup& setup, size_t memory_size) {
+    DeviceOptions options;
+    options.memory_size = memory_size;
+    options.watchdog_seconds = setup.watchdog_seconds;
+    const char* wish = std::getenv("PENSTOCK_DEVICE");
+    if (wish != nullptr && std::string_view(wish).starts_with("cuda")) return Device::open(wish);
+    return Device::open("cpu:" + std::to_string(setup.permits), options);
+}
+
+}  // namespace
+
+Machine::Machine(const Setup& setup, size_t scratch_size) : setup_(setup) { open(scratch_size); }
+
+std::shared_ptr<storage::Storage> Machine::make_storage() {
+    std::shared_ptr<storage::RamStorage> ram;
+    std::shared_ptr<storage::Storage> storage;
+    if (setup_.storage == storage::Kind::kRam) {
+        storage = ram = std::make_shared<storage::RamStorage>();
+    } else {
+        auto made = storage::make_storage({.kind = setup_.storage, .throttle = {50, 0}});
+        if (!made.ok() && setup_.storage == storage::Kind::kUring) {
+            made = storage::make_storage({.kind = storage::Kind::kPosix});  // refused here
+        }
+        EXPECT_TRUE(made.ok()) << made.status().message();
+        storage = made.value();
+    }
+    files_ = std::make_unique<testing::ReferenceFiles>(
+        ram != nullptr ? std::string() : folder_.path("."), ram);
+    if (setup_.faults) storage = faults_ = std::make_shared<testing::FaultStorage>(storage);
+    return storage;
+}
+
+void Machine::open(size_t scratch_size) {
+    const uint64_t cache_size = setup_.frames * setup_.page_size;
+    // The tables are at most 64 MiB for the sizes of these tests.
+    auto device = open_device(setup_, cache_size + scratch_size + (64 << 20));
+    ASSERT_TRUE(device.ok()) << device.status().message();
+    device_ = device.value();
+    FileSystemOptions options;
+    options.page_size = setup_.page_size;
+    options.cache_size = cache_size;
+    options.helping = setup_.helping;
+    options.workers = setup_.helping ? 0 : setup_.workers;
+    options.map = setup_.static_map ? RequestMap::kStatic : RequestMap::kShared;
+    auto fs = file::System::create(device_, make_storage(), options);
+    ASSERT_TRUE(fs.ok()) << fs.status().message();
+    fs_ = std::move(fs.value());
+    auto stream = Stream::create(device_);
+    ASSERT_TRUE(stream.ok()) << stream.status().message();
+    stream_ = std::move(stream.value());
+    scratch_ = std::make_unique<Scratch>(device_, scratch_size);
+}
+
+void Machine::create_file(const std::string& name, uint64_t size, uint64_t seed) {
+    ASSERT_TRUE(files_->create(name)) << name;
+    ASSERT_TRUE(files_->write(name, 0, storage::random_bytes(seed, size))) << name;
+}
+
+BlockSteps* Machine::write_down(const std::vector<std::vector<Step>>& blocks) {
+    auto* written = scratch_->array<BlockSteps>(blocks.size());
+    for (size_t b = 0; b < blocks.size(); ++b) {
+        written[b].steps = scratch_->array<Step>(blocks[b].size());
+        written[b].count = blocks[b].size();
+        std::copy(blocks[b].begin(), blocks[b].end(), written[b].steps);
+    }
+    return written;
+}
+
+Status Machine::start(Stream& stream, BlockSteps* blocks, size_t count) {
+    const LaunchShape shape{{static_cast<unsigned>(count)}, {setup_.lanes}};
+    return setup_.warps
+               ? launch(stream, shape, run_steps<device::Warps>, fs_.device_handle(), blocks)
+               : launch(stream, shape, run_steps<device::Block>, fs_.device_handle(), blocks);
+}
+
+Status Machine::run(std::vector<std::vector<Step>>* blocks, std::chrono::seconds limit) {
+    BlockSteps* written = write_down(*blocks);
+    if (Status status = start(stream_, written, blocks->size()); !status.ok()) return status;
+    const Status status = stream_.synchronize(limit);
+    for (size_t b = 0; b < blocks->size(); ++b) {
+        std::copy_n(written[b].steps, written[b].count, (*blocks)[b].begin());
+    }
+    return status;
+}
+
+int Machine::broken_invariant() {
+    if (!device_.host_addressable()) return 0;
+    return page_cache::check_invariants(*service().host_state());
+}
+
+}  // namespace penstock::system_test

@@ -1,0 +1,129 @@
+// What the system tests share: a device, a file system over a storage of the test's choice, files
+// with known bytes, and launches of the interpreter (steps.h).
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "file/system.h"
+#include "penstock/file_system.h"
+#include "storage/ram.h"
+#include "storage/storage_fixture.h"
+#include "system/steps.h"
+#include "testing/fault_storage.h"
+#include "testing/reference_files.h"
+
+namespace penstock::system_test {
+
+using storage::Bytes;
+
+struct Setup {
+    unsigned permits = 2;
+    uint32_t page_size = 4096;
+    uint64_t frames = 64;
+    bool helping = true;
+    unsigned workers = 2;  // without helping
+    bool static_map = false;
+    bool warps = false;
+    unsigned lanes = 32;
+    storage::Kind storage = storage::Kind::kPosix;  // kRam, kUring, kThrottle
+    bool faults = false;                            // the storage is wrapped in a FaultStorage
+    double watchdog_seconds = 60;
+};
+
+std::string describe(const Setup& setup);
+
+// Memory for steps, paths and outputs: one piece, handed out from the start.
+class Scratch {
+public:
+    Scratch(const Device& device, size_t size);
+    ~Scratch();
+    Scratch(const Scratch&) = delete;
+    Scratch& operator=(const Scratch&) = delete;
+
+    // Null when it is used up.
+    void* take(size_t size, size_t alignment);
+    template <class T>
+    T* array(size_t count) {
+        T* first = static_cast<T*>(take(count * sizeof(T), alignof(T)));
+        for (size_t i = 0; i < count; ++i) new (first + i) T();
+        return first;
+    }
+    char* text(const std::string& value);
+    void clear() { used_ = 0; }
+    [[nodiscard]] size_t free_size() const { return size_ - used_; }
+
+private:
+    Device device_;
+    std::byte* memory_ = nullptr;
+    size_t size_, used_ = 0;
+};
+
+class Machine {
+public:
+    // A failure is a failed assertion of the test, and ok() is false.
+    explicit Machine(const Setup& setup, size_t scratch_size = 16 << 20);
+
+    [[nodiscard]] bool ok() const { return scratch_ != nullptr; }
+    [[nodiscard]] const Setup& setup() const { return setup_; }
+    Device& device() { return device_; }
+    FileSystem& fs() { return fs_; }
+    service::Service& service() { return fs_.system()->service(); }
+    testing::FaultPlan& faults() { return faults_->plan(); }
+    testing::ReferenceFiles& files() { return *files_; }
+    Scratch& scratch() { return *scratch_; }
+    Stream& stream() { return stream_; }
+    [[nodiscard]] std::string scratch_path(const std::string& name) const {
+        return folder_.path(name);
+    }
+
+    // A file of `size` random bytes.
+    void create_file(const std::string& name, uint64_t size, uint64_t seed);
+
+    // One block for each list of steps. They are in scratch(), where the results will be.
+    BlockSteps* write_down(const std::vector<std::vector<Step>>& blocks);
+    Status start(Stream& stream, BlockSteps* blocks, size_t count);
+    // Starts them in stream() and waits; the steps with their results.
+    Status run(std::vector<std::vector<Step>>* blocks,
+               std::chrono::seconds limit = std::chrono::seconds(120));
+
+    // Number of the first invariant of the page cache that is broken; 0: none, or not to be seen.
+    int broken_invariant();
+
+private:
+    void open(size_t scratch_size);
+    std::shared_ptr<storage::Storage> make_storage();
+
+    const Setup setup_;
+    storage::ScratchFolder folder_;
+    Device device_;
+    std::shared_ptr<testing::FaultStorage> faults_;
+    std::unique_ptr<testing::ReferenceFiles> files_;
+    std::unique_ptr<Scratch> scratch_;
+    FileSystem fs_;
+    Stream stream_;  // goes first: it waits for what runs
+};
+
+// Steps in few words.
+inline Step open_step(uint32_t file, const char* path, int flags = 0) {
+    return {.act = Act::kOpen, .file = file, .flags = flags, .path = path};
+}
+inline Step close_step(uint32_t file) { return {.act = Act::kClose, .file = file}; }
+inline Step set_step(uint32_t file, Descriptor descriptor) {
+    return {.act = Act::kSet, .file = file, .offset = descriptor};
+}
+inline Step stat_step(uint32_t file) { return {.act = Act::kStat, .file = file}; }
+inline Step read_step(uint32_t file, int64_t offset, uint64_t size, std::byte* out) {
+    return {.act = Act::kRead, .file = file, .offset = offset, .size = size, .out = out};
+}
+inline Step map_step(uint32_t file, uint32_t view, int64_t offset, uint64_t size, std::byte* out) {
+    return {
+        .act = Act::kMap, .file = file, .view = view, .offset = offset, .size = size, .out = out};
+}
+inline Step unmap_step(uint32_t view) { return {.act = Act::kUnmap, .view = view}; }
+
+}  // namespace penstock::system_test

@@ -1,0 +1,63 @@
+// The kernel of the system tests: an interpreter. A test writes down what each block shall call,
+// one step after the other, and reads the results where it wrote the steps.
+//
+// Steps, paths and outputs lie in memory that host and GPU threads address
+// (Device::allocate_pinned).
+#pragma once
+
+#include "penstock/abi/file_system.h"
+#include "penstock/device/handle.h"
+#include "penstock/kernel.h"
+
+namespace penstock {
+namespace device {
+class Block;
+class Warps;
+}  // namespace device
+
+namespace system_test {
+
+constexpr unsigned kFilesPerBlock = 8;
+constexpr unsigned kViewsPerBlock = 8;
+
+enum class Act : uint32_t {
+    kOpen,    // files[file] = gopen(path, flags); result: the descriptor
+    kClose,   // gclose(files[file])
+    kRead,    // gread(files[file], offset, size, out)
+    kMap,     // views[view] = gmmap(files[file], offset, size), copied to `out`; result: view.size
+    kLook,    // copies views[view] to `out` again; result: view.size
+    kUnmap,   // gmunmap(views[view])
+    kStat,    // gstat(files[file]); result: size, or the errno
+    kAdvise,  // gadvise(files[file], offset, size, Advice(flags))
+    kSet,     // files[file] = offset: a descriptor from elsewhere, or none at all
+    kLeave,   // threads whose rank is in [offset, offset + size) return from the kernel
+    kTrap,    // __trap()
+    kLoop,    // spins until *out is not 0
+    kFault,   // stores to `out`, wherever that is
+};
+
+struct Step {
+    Act act = Act::kStat;
+    uint32_t file = 0;  // index below kFilesPerBlock
+    uint32_t view = 0;  // index below kViewsPerBlock
+    int32_t flags = 0;
+    int64_t offset = 0;
+    uint64_t size = 0;
+    const char* path = nullptr;
+    std::byte* out = nullptr;
+    int64_t result = 0;          // written by thread 0 of the block
+    uint32_t disagreements = 0;  // threads that got another result than thread 0
+};
+
+// What block `b` of a launch does.
+struct BlockSteps {
+    Step* steps = nullptr;
+    uint64_t count = 0;
+    uint64_t done = 0;  // steps that are over; written by thread 0
+};
+
+template <class Group>
+void run_steps(DeviceFileSystem fs, BlockSteps* blocks);
+
+}  // namespace system_test
+}  // namespace penstock
