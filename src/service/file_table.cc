@@ -14,6 +14,7 @@ namespace penstock::service {
 namespace {
 
 using device::DeviceWords;
+using device::SystemWords;
 
 // A change within the same tick of the file system's clock leaves the times as they are: what was read within two
 // ticks of its modification is not trusted at the next open.
@@ -166,6 +167,18 @@ void FileTable::send(uint32_t index) {
     const size_t constant_part = offsetof(FileState, advice);
     (void)device_->copy(stream_, &device_files_[index], &state_->files[index], constant_part);
     (void)device_->synchronize(stream_, std::chrono::steady_clock::now() + std::chrono::seconds(5));
+}
+
+void FileTable::announce(uint64_t& response, uint64_t value) {
+    bool stored = false;
+    if (device_files_ != state_->files) {
+        // The copy engine's bytes are announced by the stream; the CPU's store could overtake them. Waited for, as
+        // the host reads this word too, to see which calls it has answered.
+        stored = device_->write_value(stream_, &response, value).ok() &&
+                 device_->synchronize(stream_, std::chrono::steady_clock::now() + std::chrono::seconds(5)).ok();
+    }
+    if (!stored) SystemWords::store(response, value, site::kRespond);
+    device_->notify(&response);
 }
 
 FileTable::Slot* FileTable::find_open(Descriptor descriptor) {

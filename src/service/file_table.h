@@ -42,6 +42,9 @@ public:
     // A read found that the file ends at `size`: from now on that is where it ends.
     void shrink(uint32_t slot, uint64_t size);
 
+    // Stores the response word of a control call behind everything that was sent to the device for it.
+    void announce(uint64_t& response, uint64_t value);
+
     [[nodiscard]] uint64_t open_count() const;
     // Closes what kernels opened and did not close; how many.
     uint64_t close_kernel_files();

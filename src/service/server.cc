@@ -181,8 +181,7 @@ bool Server::serve_calls() {
         if (word >> 8 != SystemWords::load(shared_.state->port_responses[port], site::kRelaxed)) {
             activity_.store(Activity::kStorage, std::memory_order_release);  // open(2) may take its time
             answer_call(port, static_cast<ControlCall>(word & 0xff));
-            SystemWords::store(shared_.state->port_responses[port], word >> 8, site::kRespond);
-            shared_.device->notify(&shared_.state->port_responses[port]);
+            shared_.files->announce(shared_.state->port_responses[port], word >> 8);
             shared_.counters->calls.fetch_add(1, std::memory_order_relaxed);
             activity_.store(Activity::kIdle, std::memory_order_release);
             beat();
