@@ -25,10 +25,9 @@ constexpr const char* kEndings[] = {"",     "/",     ".html",   ".js",     ".css
 constexpr const char* kMethods[] = {"GET", "GET", "GET", "GET", "POST", "HEAD", "PUT"};
 constexpr const char* kStates[] = {"200", "200", "200", "200", "304", "301", "404", "403", "500"};
 constexpr const char* kAgents[] = {
-    "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/124.0.0.0 "
-    "Safari/537.36",
+    "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 Chrome/124.0.0.0 Safari/537.36",
     "Mozilla/5.0 (Windows NT 10.0; Win64; x64; rv:125.0) Gecko/20100101 Firefox/125.0",
-    "Mozilla/5.0 (iPhone; CPU iPhone OS 17_4 like Mac OS X) AppleWebKit/605.1.15 Mobile/15E148",
+    "Mozilla/5.0 (iPhone; CPU iPhone OS 17_4 like Mac OS X) AppleWebKit/605.1.15",
     "Mozilla/5.0 (compatible; Googlebot/2.1; +http://www.google.com/bot.html)",
     "curl/7.88.1",
     "python-requests/2.31.0"};

@@ -24,8 +24,8 @@ Result<BatchQueue> BatchQueue::create(const Device& device, const FileSystem& fi
     queue.handle_ = files.device_handle();
     queue.options_ = options;
     const uint64_t reach_max = uint64_t{options.stride_size} + table_of(table).longest;
-    queue.buffer_size_ =
-        (reach_max + kTextPadding + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment;
+    queue.buffer_size_ = (reach_max + kTextPadding + kBufferAlignment - 1) / kBufferAlignment *
+                         kBufferAlignment;
     if (const Status taken = queue.take(1, true, &queue.stop_); !taken.ok()) return taken;
     for (SlotState& slot : queue.slots_)
         if (const Status taken = queue.take_slot(&slot); !taken.ok()) return taken;
@@ -67,32 +67,32 @@ Status BatchQueue::upload_table(const std::vector<uint64_t>& table) {
     return stream.synchronize();
 }
 
-Status BatchQueue::start(Slot which) {
-    SlotState& slot = slots_[index(which)];
-    if (slot.next.empty()) return {};
-    const size_t count = slot.next.size();
-    std::copy(slot.next.begin(), slot.next.end(), slot.jobs);
-    slot.next.clear();
-    std::memset(static_cast<void*>(slot.records), 0, count * sizeof(StrideRecord));
-    for (size_t i = 0; i < count; ++i) slot.records[i].read_size = -ECANCELED;
-    if (const Status zeroed = slot.stream.fill(slot.counters, 0, sizeof *slot.counters);
+Status BatchQueue::start(Slot slot) {
+    SlotState& state = slots_[index(slot)];
+    if (state.next.empty()) return {};
+    const size_t count = state.next.size();
+    std::copy(state.next.begin(), state.next.end(), state.jobs);
+    state.next.clear();
+    std::memset(static_cast<void*>(state.records), 0, count * sizeof(StrideRecord));
+    for (size_t i = 0; i < count; ++i) state.records[i].read_size = -ECANCELED;
+    if (const Status zeroed = state.stream.fill(state.counters, 0, sizeof *state.counters);
         !zeroed.ok())
         return zeroed;
     ScanBatch batch{};
     batch.table = table_;
-    batch.jobs = slot.jobs;
-    batch.records = slot.records;
-    batch.entries = slot.entries;
-    batch.blocks = slot.blocks;
+    batch.jobs = state.jobs;
+    batch.records = state.records;
+    batch.entries = state.entries;
+    batch.blocks = state.blocks;
     batch.stop = stop_;
-    batch.counters = slot.counters;
-    batch.buffers = slot.buffers;
+    batch.counters = state.counters;
+    batch.buffers = state.buffers;
     batch.buffer_size = buffer_size_;
     batch.stride_count = count;
     batch.entry_capacity = kEntriesMax;
     batch.wanted = options_.wanted;
     const auto blocks = static_cast<unsigned>(std::min<size_t>(options_.blocks, count));
-    return launch_scan(slot.stream, blocks, options_.threads, options_.search, handle_, batch);
+    return launch_scan(state.stream, blocks, options_.threads, options_.search, handle_, batch);
 }
 
 Status BatchQueue::wait(Slot slot, const std::function<bool()>& tick) {

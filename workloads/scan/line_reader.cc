@@ -32,8 +32,8 @@ Status LineReader::fill(uint64_t start, size_t size) {
     size_t have = window_.size();
     window_.resize(std::max<uint64_t>(have, std::min<uint64_t>(size, size_ - start)));
     while (have < window_.size()) {
-        const Result<size_t> count =
-            source_->read(start + have, window_.data() + have, window_.size() - have);
+        const Result<size_t> count = source_->read(start + have, window_.data() + have,
+                                                   window_.size() - have);
         if (!count.ok()) return count.status();
         if (count.value() == 0) break;  // it became shorter
         have += count.value();

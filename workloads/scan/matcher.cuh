@@ -136,8 +136,8 @@ struct ScalarEngine {
                                               size_t from, size_t end) {
         const auto* grams = table_at<uint32_t>(table, table.grams_offset);
         const size_t past = end + table.gram_step - 1;  // the last start's gram
-        const size_t last =
-            past + kGramSize - 1 <= text.limit ? past : text.limit - (kGramSize - 1);
+        const size_t last = past + kGramSize - 1 <= text.limit ? past
+                                                               : text.limit - (kGramSize - 1);
         if (text.limit < kGramSize) return end;
         for (size_t probe = from; probe < last; probe += table.gram_step) {
             const uint32_t slot = hash_gram(load_word(text.bytes, probe), table.gram_bits);

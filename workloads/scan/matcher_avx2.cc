@@ -39,8 +39,8 @@ PENSTOCK_AVX2_INLINE __m256i broadcast(const uint8_t* row) {
 }
 
 PENSTOCK_AVX2_INLINE ByteSet run_set(const PatternTable& table) {
-    const __m128i columns =
-        _mm_set_epi8(-128, 64, 32, 16, 8, 4, 2, 1, -128, 64, 32, 16, 8, 4, 2, 1);
+    const __m128i columns = _mm_set_epi8(-128, 64, 32, 16, 8, 4, 2, 1, -128, 64, 32, 16, 8, 4, 2,
+                                         1);
     return {broadcast(table.run_rows[0]), broadcast(table.run_rows[1]),
             _mm256_broadcastsi128_si256(columns)};
 }
@@ -94,9 +94,9 @@ PENSTOCK_AVX2 size_t find_pair(const PatternTable& table, const Text& text, size
     for (size_t block = from; block < past; block += kBlock) {
         const __m256i low = _mm256_and_si256(_mm256_cmpeq_epi8(load(first + block), first_byte),
                                              _mm256_cmpeq_epi8(load(second + block), second_byte));
-        const __m256i high =
-            _mm256_and_si256(_mm256_cmpeq_epi8(load(first + block + 32), first_byte),
-                             _mm256_cmpeq_epi8(load(second + block + 32), second_byte));
+        const __m256i high = _mm256_and_si256(
+            _mm256_cmpeq_epi8(load(first + block + 32), first_byte),
+            _mm256_cmpeq_epi8(load(second + block + 32), second_byte));
         const __m256i any = _mm256_or_si256(low, high);
         if (_mm256_testz_si256(any, any) != 0) continue;
         uint64_t candidates = join(low, high) & below(block, past);

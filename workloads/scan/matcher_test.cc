@@ -53,8 +53,8 @@ public:
     template <class Engine>
     SliceRecord run(const Engine& engine, size_t begin, size_t end, Wanted wanted,
                     std::vector<LineEntry>* entries) {
-        const SliceRecord record =
-            scan_slice(engine, table_, load(begin, end), 0, end - begin, wanted, nullptr);
+        const SliceRecord record = scan_slice(engine, table_, load(begin, end), 0, end - begin,
+                                              wanted, nullptr);
         if (wanted == Wanted::kCount || entries == nullptr) return record;
         entries->assign(entry_count(record) + 1, LineEntry{~0u, ~0u});
         const SliceRecord again = scan_slice(engine, table_, text_of(), 0, end - begin,
@@ -126,8 +126,8 @@ void check_all(const std::vector<std::string>& patterns, const std::string& text
     const auto words = compile_patterns(patterns);
     ASSERT_TRUE(words.ok());
     const PatternTable& table = table_of(words.value());
-    const std::string poison =
-        patterns.empty() || patterns.back().empty() ? std::string("\n") : patterns.back();
+    const std::string poison = patterns.empty() || patterns.back().empty() ? std::string("\n")
+                                                                           : patterns.back();
     for (const Wanted wanted : {Wanted::kCount, Wanted::kNumbers}) {
         const auto check = [&](const char* name, const auto& engine_of) {
             Answer want = expected;

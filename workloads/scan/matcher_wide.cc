@@ -61,10 +61,10 @@ Filter pick(const PatternTable& table, const Text& text, size_t begin, size_t en
     const size_t middle = begin + (end - begin) / 2;
     const size_t first_end = std::min(end, begin + kSampleSize);
     const size_t second_end = std::min(end, middle + kSampleSize);
-    const double run =
-        run_cost(table, text, begin, first_end) + run_cost(table, text, middle, second_end);
-    const double scalar =
-        scalar_cost(table, text, begin, first_end) + scalar_cost(table, text, middle, second_end);
+    const double run = run_cost(table, text, begin, first_end) +
+                       run_cost(table, text, middle, second_end);
+    const double scalar = scalar_cost(table, text, begin, first_end) +
+                          scalar_cost(table, text, middle, second_end);
     return run < scalar ? Filter::kRun : Filter::kScalar;
 }
 

@@ -59,9 +59,9 @@ struct PatternTable {
     // shortest is below 4. A text that holds a pattern at p holds one of its grams at the one
     // multiple of gram_step in [p, p+step).
     uint32_t gram_step, gram_bits;
-    uint64_t grams_offset;  // 2^gram_bits bits
-    uint64_t
-        gram_masks_offset;  // 2^gram_bits bytes: bit j, the gram stands at offset j of some pattern
+    uint64_t grams_offset;       // 2^gram_bits bits
+    uint64_t gram_masks_offset;  // 2^gram_bits bytes: bit j, the gram stands at offset j of some
+                                 // pattern
 
     // Runs: a pattern begins only where run_size bytes of a set stand in a row. Byte b is in the
     // set, because it is among the first run_size bytes of some pattern, if bit (b >> 4) % 8 of

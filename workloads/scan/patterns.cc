@@ -31,8 +31,8 @@ uint32_t load_gram(const char* from) {
 
 // How often a byte stands in text and source code, coarsely; larger is more frequent.
 int frequency_rank(uint8_t byte) {
-    static constexpr std::string_view kOrder =
-        " etaoinsrldc/u.m01\"ph2-fg:,_3b=y456(;)789\nw*vTESA><kCIRN";
+    static constexpr std::string_view
+        kOrder = " etaoinsrldc/u.m01\"ph2-fg:,_3b=y456(;)789\nw*vTESA><kCIRN";
     const size_t at = kOrder.find(static_cast<char>(byte));
     if (at != std::string_view::npos) return 300 - static_cast<int>(at);
     if (byte >= 'A' && byte <= 'z') return 150;
@@ -100,8 +100,8 @@ Shape measure(const std::vector<std::string>& patterns, PatternTable* head) {
     head->long_count = static_cast<uint32_t>(shape.longs.size());
     if (head->long_count > 0) {
         head->prefix_size = std::min(shortest_long, kPrefixSizeMax);
-        head->prefix_mask =
-            head->prefix_size == 8 ? ~uint64_t{0} : (uint64_t{1} << (8 * head->prefix_size)) - 1;
+        head->prefix_mask = head->prefix_size == 8 ? ~uint64_t{0}
+                                                   : (uint64_t{1} << (8 * head->prefix_size)) - 1;
     }
     if (head->shortest >= kGramSize) {
         head->gram_step = std::min(head->shortest - (kGramSize - 1), kGramStepMax);
@@ -117,8 +117,8 @@ void place(const Shape& shape, PatternTable* head) {
     Layout layout;
     head->spans_offset = layout.reserve(uint64_t{head->long_count} * sizeof(PatternSpan));
     head->bytes_offset = layout.reserve(shape.long_bytes + kPrefixSizeMax);
-    head->bucket_begin_offset =
-        layout.reserve(((uint64_t{1} << head->bucket_bits) + 1) * sizeof(uint32_t));
+    head->bucket_begin_offset = layout.reserve(((uint64_t{1} << head->bucket_bits) + 1) *
+                                               sizeof(uint32_t));
     head->prefix_bits_offset = layout.reserve((uint64_t{1} << head->prefix_bits) / 8);
     head->pairs_offset = layout.reserve((1 << 16) / 8);
     if (shape.has_size[1]) head->ones_offset = layout.reserve(256 / 8);
@@ -133,8 +133,9 @@ void place(const Shape& shape, PatternTable* head) {
 
 uint64_t prefix_of(const PatternTable& table, const std::string& pattern) {
     uint64_t word = 0;
-    std::memcpy(&word, pattern.data(), std::min<size_t>(pattern.size(), sizeof word));
-    return word & table.prefix_mask;
+    for (size_t i = 0; i < table.prefix_size; ++i)
+        word |= uint64_t{static_cast<uint8_t>(pattern[i])} << (8 * i);
+    return word;
 }
 
 void fill_long(Shape shape, PatternTable* table) {
@@ -166,8 +167,9 @@ void fill_short(const std::vector<std::string>& patterns, PatternTable* table) {
     auto* pairs = section<uint32_t>(table, table->pairs_offset);
     for (const std::string& pattern : patterns) {
         const auto* bytes = reinterpret_cast<const uint8_t*>(pattern.data());
-        uint32_t value = 0;
-        std::memcpy(&value, bytes, std::min<size_t>(pattern.size(), 3));
+        uint32_t value = 0;  // of the first three bytes
+        for (size_t i = 0; i < std::min<size_t>(pattern.size(), 3); ++i)
+            value |= uint32_t{bytes[i]} << (8 * i);
         if (pattern.size() < kGramSize)
             set_bit(section<uint32_t>(table, offsets[pattern.size()]), value);
         if (pattern.size() >= 2)

@@ -25,8 +25,8 @@ void append_pattern_text(std::string_view text, std::vector<std::string>* patter
 // aligned. E2BIG: patterns of more than 1 GiB in all, or one of more than kPatternSizeMax.
 Result<std::vector<uint64_t>> compile_patterns(std::vector<std::string> patterns);
 
-constexpr size_t kPatternSizeMax =
-    64 << 20;  // bytes: every block's buffer holds a stride and one pattern
+constexpr size_t kPatternSizeMax = 64 << 20;  // bytes: every block's buffer holds a stride and one
+                                              // pattern
 
 inline const PatternTable& table_of(const std::vector<uint64_t>& words) {
     return *reinterpret_cast<const PatternTable*>(words.data());

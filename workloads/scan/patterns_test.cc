@@ -70,7 +70,8 @@ TEST(Patterns, ListsMeanWhatTheyMeanToGrep) {
 TEST(Patterns, TheTableIsPositionIndependent) {
     const auto words = compile_patterns(suspicious_addresses({1, 1000, 0}));
     ASSERT_TRUE(words.ok());
-    const std::vector<uint64_t> copy = words.value();
+    std::vector<uint64_t> copy(words.value().size());
+    std::memcpy(copy.data(), words.value().data(), copy.size() * sizeof(uint64_t));
     ASSERT_EQ(table_of(copy).size, copy.size() * sizeof(uint64_t));
     std::string text;
     AccessLog log({1, 1000, 0.5});

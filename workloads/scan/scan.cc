@@ -40,8 +40,8 @@ FileSystemOptions choose_files(const Device& device, const ScanOptions& options,
     FileSystemOptions files = options.file_system;
     if (files.cache_size != 0) return files;
     const uint64_t reach = batches.stride_size + overlap + 2 * uint64_t{files.page_size};
-    const uint64_t wanted =
-        std::max<uint64_t>(kCacheSizeMin, device.permits() * kCacheStrides * reach);
+    const uint64_t wanted = std::max<uint64_t>(kCacheSizeMin,
+                                               device.permits() * kCacheStrides * reach);
     const uint64_t frames = std::min<uint64_t>(wanted, device.free_memory() / 2) / files.page_size;
     files.cache_size = std::max<uint64_t>(frames, device.permits() + 1) * files.page_size;
     return files;
@@ -81,8 +81,8 @@ Result<Scanner> Scanner::create(const Device& device, std::vector<std::string> p
                       "a stride of more than 1 MiB or a block of more than 256 threads");
     if (state.overlap / batches.stride_size > kOverlapStridesMax)
         return Status(EINVAL, "scan", "the longest pattern exceeds 1022 strides");
-    Result<FileSystem> files =
-        FileSystem::create(device, choose_files(device, options, batches, state.overlap));
+    Result<FileSystem> files = FileSystem::create(
+        device, choose_files(device, options, batches, state.overlap));
     if (!files.ok()) return files.status();
     state.files = std::move(files.value());
     Result<BatchQueue> queue = BatchQueue::create(device, state.files, table.value(), batches);

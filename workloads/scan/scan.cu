@@ -23,8 +23,8 @@ __device__ LineEntry* reserve_entries(const ScanBatch& batch, uint64_t count,
     record->entry_count = count;
     record->first_entry = kNoEntries;
     if (batch.wanted == Wanted::kCount || count == 0) return nullptr;
-    const uint64_t first =
-        atomicAdd(&batch.counters->entry_tail, static_cast<unsigned long long>(count));
+    const uint64_t first = atomicAdd(&batch.counters->entry_tail,
+                                     static_cast<unsigned long long>(count));
     if (first + count > batch.entry_capacity) return nullptr;
     record->first_entry = first;
     return batch.entries + first;
@@ -46,8 +46,8 @@ struct ByLanes {
         const size_t slice_size = (size + lanes - 1) / lanes;
         const size_t begin = slice_size * lane < size ? slice_size * lane : size;
         const size_t end = begin + slice_size < size ? begin + slice_size : size;
-        slices[lane] =
-            scan_slice(ScalarEngine(), *batch.table, text, begin, end, batch.wanted, nullptr);
+        slices[lane] = scan_slice(ScalarEngine(), *batch.table, text, begin, end, batch.wanted,
+                                  nullptr);
         __syncthreads();
         if (lane == 0) {
             SliceRecord sum{};
@@ -114,8 +114,8 @@ __global__ void scan_strides(DeviceFileSystem fs, ScanBatch batch) {
         const StrideJob job = batch.jobs[mine];
         StrideRecord* record = batch.records + mine;
         const uint64_t began_ns = device::now_ns();
-        const int64_t read_size =
-            gread(fs, job.file, static_cast<int64_t>(job.offset), job.reach, buffer);
+        const int64_t read_size = gread(fs, job.file, static_cast<int64_t>(job.offset), job.reach,
+                                        buffer);
         const uint64_t read_ns = device::now_ns();
         if (threadIdx.x == 0) record->read_size = read_size;
         if (read_size > 0) {

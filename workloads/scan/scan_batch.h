@@ -22,8 +22,8 @@ struct StrideJob {
     Descriptor file;
     uint64_t offset;  // bytes into the file, a multiple of the stride except behind a grown end
     uint32_t size;    // bytes that this stride owns
-    uint32_t
-        reach;  // bytes to read: size and, to see matches whole, up to the longest pattern less 1
+    uint32_t reach;   // bytes to read: size and, to see matches whole, up to the longest pattern
+                      // less 1
 };
 
 // The answer for one stride. Written by one block, read by the host after the launch; pinned

@@ -171,9 +171,9 @@ Status ScanRun::add_stride(Slot slot, size_t stride, Text* text) {
     const StrideRecord& record = queue_->record(slot, stride);
     if (!text->result.status.ok()) return {};
     if (record.read_size < 0) {
-        text->result.status =
-            Status(static_cast<int>(-record.read_size), stopped_ ? "scan" : "gread",
-                   stopped_ ? "stopped" : "the text could not be read to its end");
+        text->result.status = Status(
+            static_cast<int>(-record.read_size), stopped_ ? "scan" : "gread",
+            stopped_ ? "stopped" : "the text could not be read to its end");
         return {};
     }
     text->result.size += std::min<uint64_t>(static_cast<uint64_t>(record.read_size), job.size);

@@ -155,8 +155,8 @@ TEST_P(ScanTest, PatternsAndLinesAcrossStridesAndPages) {
     std::mt19937_64 random(5);
     std::string line;
     while (line.size() < 700000) line += static_cast<char>('a' + random() % 26);
-    const std::string text =
-        "head\n" + line + line + "\n" + line.substr(1) + "\ntail " + line.substr(0, 5000);
+    const std::string text = "head\n" + line + line + "\n" + line.substr(1) + "\ntail " +
+                             line.substr(0, 5000);
     const std::string path = folder_.write("text", text);
     expect_as_grep({line.substr(100000, 300000)}, path);
     expect_as_grep({line}, path);
@@ -201,8 +201,8 @@ TEST_P(ScanTest, ManySmallFilesInOrder) {
 TEST_P(ScanTest, WhatCannotBeReadIsToldAndTheRestIsScanned) {
     const std::string good = folder_.write("good", "needle\n"), fifo = folder_.file("fifo");
     ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
-    const Collector found =
-        scan({"needle"}, {folder_.file("missing"), good, fifo, "/dev/null", good}, false);
+    const Collector found = scan({"needle"},
+                                 {folder_.file("missing"), good, fifo, "/dev/null", good}, false);
     EXPECT_EQ(found.output, good + ":1\n" + good + ":1\n");
     ASSERT_EQ(found.failures.size(), 3u);
     EXPECT_EQ(found.failures[0].status.error_number(), ENOENT);
@@ -246,8 +246,8 @@ TEST_P(ScanTest, StandardInputIsTakenAsItComes) {
     const std::string text = access_log(log, 2'000'000);
     std::thread writer([&] {
         for (size_t done = 0; done < text.size();) {
-            const ssize_t count =
-                write(ends[1], text.data() + done, std::min<size_t>(77'777, text.size() - done));
+            const ssize_t count = write(ends[1], text.data() + done,
+                                        std::min<size_t>(77'777, text.size() - done));
             if (count > 0) done += static_cast<size_t>(count);
         }
         close(ends[1]);

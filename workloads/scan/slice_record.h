@@ -28,8 +28,8 @@ struct SliceRecord {
 // A matching line as one slice sees it. A line that spans slices is named once by each that holds a
 // match of it.
 struct LineEntry {
-    uint32_t
-        line;  // newlines of the slice before it; 0: the line began at or before the slice's begin
+    uint32_t line;   // newlines of the slice before it; 0: the line began at or before the slice's
+                     // begin
     uint32_t start;  // from the slice's begin to its first byte in this slice
 };
 
