@@ -1,8 +1,12 @@
-// Goal: docs/abi.md says what the code says: sizes, bit fields, and the order of every site.
+// Goal: documents say what the code says. docs/abi.md: sizes, bit fields, and the order of every
+// site. README.md: its kernel is the example's. Links between documents lead somewhere.
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <map>
+#include <regex>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -13,10 +17,15 @@
 namespace penstock {
 namespace {
 
+std::string read_text(const std::string& path) {
+    std::ifstream file(std::string(PENSTOCK_SOURCE_DIR) + "/" + path);
+    EXPECT_TRUE(file.is_open()) << path;
+    return {std::istreambuf_iterator<char>(file), {}};
+}
+
 // The rows of one section's tables, as cells without their spaces and backquotes.
 std::vector<std::vector<std::string>> rows_of(const std::string& section) {
-    std::ifstream page(std::string(PENSTOCK_SOURCE_DIR) + "/docs/abi.md");
-    EXPECT_TRUE(page.is_open());
+    std::istringstream page(read_text("docs/abi.md"));
     std::vector<std::vector<std::string>> rows;
     std::string heading;
     for (std::string line; std::getline(page, line);) {
@@ -101,6 +110,28 @@ TEST(AbiDoc, EverySiteIsNamedWithItsOrder) {
         described.erase(site.name);
     }
     EXPECT_TRUE(described.empty()) << "not in abi/orders.h: " << described.begin()->first;
+}
+
+TEST(Readme, ItsKernelIsTheExample) {
+    EXPECT_NE(read_text("README.md").find(read_text("examples/out-of-tree/count_lines.cu")),
+              std::string::npos);
+}
+
+TEST(Documents, LinksLeadSomewhere) {
+    namespace files = std::filesystem;
+    const files::path root(PENSTOCK_SOURCE_DIR);
+    std::vector<files::path> pages;
+    for (const auto& entry : files::directory_iterator(root)) pages.push_back(entry.path());
+    for (const auto& entry : files::recursive_directory_iterator(root / "docs"))
+        pages.push_back(entry.path());
+    const std::regex link(R"(\]\(([^)#:]+)\))");
+    for (const auto& page : pages) {
+        if (page.extension() != ".md") continue;
+        const std::string text = read_text(files::relative(page, root).string());
+        for (std::sregex_iterator match(text.begin(), text.end(), link), end; match != end; ++match)
+            EXPECT_TRUE(files::exists(page.parent_path() / (*match)[1].str()))
+                << page << ": " << (*match)[1];
+    }
 }
 
 }  // namespace
