@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
 #include "page_cache/invalidation.h"
 #include "penstock/abi/limits.h"
@@ -54,32 +55,36 @@ Result<Descriptor> FileTable::open(const std::string& path, int flags, Opener op
     FileState& file = state_->files[index];
     if (slot.references == 0) {
         slot.file = opened.value();
+        if (slot.idle != idle_.end()) idle_.erase(std::exchange(slot.idle, idle_.end()));
         DeviceWords::store(file.generation, file.generation + 1, site::kRelaxed);  // odd: open
         send(index);
     }
     ++slot.references;
+    ++open_count_;
     if (opener == Opener::kKernel) ++slot.kernel_references;
-    slot.last_use = ++clock_;
     return make_descriptor(state_->system, index, file.generation);
 }
 
 Result<uint32_t> FileTable::slot_for(const storage::Identity& identity, bool racy) {
-    for (uint32_t i = 0; i < used_; ++i) {
-        Slot& slot = slots_[i];
-        if (!slot.known || slot.superseded || !slot.identity.same_file(identity)) continue;
-        if (slot.identity == identity && !slot.racy) return i;
-        slot.superseded = true;
-        break;
+    const auto found = known_.find(key_of(identity));
+    if (found != known_.end()) {
+        const uint32_t index = found->second;
+        if (slots_[index].identity == identity && !slots_[index].racy) return index;
+        supersede(index);
     }
-    auto found = empty_slot();
-    if (!found.ok()) return found;
-    const uint32_t index = found.value();
-    if (Status status = reserve_directory(index, identity.size); !status.ok()) return status;
+    auto empty = empty_slot();
+    if (!empty.ok()) return empty;
+    const uint32_t index = empty.value();
+    if (Status status = reserve_directory(index, identity.size); !status.ok()) {
+        empty_.push_back(index);
+        return status;
+    }
     Slot& slot = slots_[index];
+    slot = Slot{};
     slot.identity = identity;
-    slot.known = true;
-    slot.superseded = false;
     slot.racy = racy;
+    slot.idle = idle_.end();
+    known_[key_of(identity)] = index;
     FileState& file = state_->files[index];
     DeviceWords::store(file.size, identity.size, site::kRelaxed);
     file.device = identity.device;
@@ -91,34 +96,47 @@ Result<uint32_t> FileTable::slot_for(const storage::Identity& identity, bool rac
     return index;
 }
 
+// The file of this slot has changed: it serves those who have it open, and goes first when they have closed it.
+void FileTable::supersede(uint32_t index) {
+    Slot& slot = slots_[index];
+    slot.superseded = true;
+    known_.erase(key_of(slot.identity));
+    if (slot.idle != idle_.end()) idle_.splice(idle_.begin(), idle_, slot.idle);
+}
+
 // A slot with no file in it: an unused one, else that of the file that was closed longest ago.
 Result<uint32_t> FileTable::empty_slot() {
-    for (uint32_t i = 0; i < used_; ++i) {
-        if (!slots_[i].known || (slots_[i].superseded && forget(i))) return i;
+    const bool superseded = !idle_.empty() && slots_[idle_.front()].superseded;
+    if (empty_.empty() && (superseded || used_ == limits::kFilesMax)) (void)forget_some();
+    if (!empty_.empty()) {
+        const uint32_t index = empty_.back();
+        empty_.pop_back();
+        return index;
     }
     if (used_ < limits::kFilesMax) return used_++;
-    for (uint32_t tries = 0; tries < limits::kFilesMax; ++tries) {
-        uint32_t oldest = limits::kFilesMax;
-        for (uint32_t i = 0; i < used_; ++i) {
-            if (slots_[i].references > 0) continue;
-            if (oldest == limits::kFilesMax || slots_[i].last_use < slots_[oldest].last_use) oldest = i;
-        }
-        if (oldest == limits::kFilesMax) break;
-        if (forget(oldest)) return oldest;
-        slots_[oldest].last_use = ++clock_;  // held by a view: look at others first
-    }
     return Status{ENFILE, "gopen", "every file slot is in use: close some files"};
 }
 
-// Drops a closed file's pages and its directory. False while it is open or a page is held.
+// Forgets one closed file. False: there is none whose pages can be dropped just now.
+bool FileTable::forget_some() {
+    for (size_t tries = idle_.size(); tries > 0; --tries) {
+        if (forget(idle_.front())) return true;
+        idle_.splice(idle_.end(), idle_, idle_.begin());  // a view holds a page of it: look at others first
+    }
+    return false;
+}
+
+// Drops a closed file's pages and its directory; its slot is empty then. False: a page of it is held.
 bool FileTable::forget(uint32_t index) {
-    Slot& slot = slots_[index];
-    if (slot.references > 0) return false;
     // Where the host cannot reach the page table, pages of a forgotten file stay until they are evicted, and so
     // does its directory.
     if (!device_->properties().host_addressable || !page_cache::drop_file(*state_, index)) return false;
     release_directory(index);
-    slot = Slot{};
+    Slot& slot = slots_[index];
+    if (!slot.superseded) known_.erase(key_of(slot.identity));
+    idle_.erase(slot.idle);
+    slot.idle = idle_.end();
+    empty_.push_back(index);
     return true;
 }
 
@@ -137,9 +155,7 @@ Status FileTable::reserve_directory(uint32_t index, uint64_t size) {
             DeviceWords::store(file.directory_count, words, site::kRelaxed);
             return {};
         }
-        bool freed = false;
-        for (uint32_t i = 0; i < used_ && !freed; ++i) freed = slots_[i].known && i != index && forget(i);
-        if (!freed) return {ENFILE, "gopen", "the page table has no room for another file of this size"};
+        if (!forget_some()) return {ENFILE, "gopen", "the page table has no room for another file of this size"};
     }
 }
 
@@ -200,8 +216,10 @@ void FileTable::release(uint32_t index, Opener opener) {
     Slot& slot = slots_[index];
     if (opener == Opener::kKernel && slot.kernel_references > 0) --slot.kernel_references;
     slot.kernel_references = std::min(slot.kernel_references, --slot.references);
+    --open_count_;
     if (slot.references > 0) return;
     slot.file.reset();
+    slot.idle = idle_.insert(slot.superseded ? idle_.begin() : idle_.end(), index);
     FileState& file = state_->files[index];
     DeviceWords::store(file.generation, file.generation + 1, site::kRelaxed);  // even: closed
     send(index);
@@ -234,9 +252,7 @@ void FileTable::shrink(uint32_t slot, uint64_t size) {
 
 uint64_t FileTable::open_count() const {
     const std::lock_guard lock(mutex_);
-    uint64_t count = 0;
-    for (uint32_t i = 0; i < used_; ++i) count += slots_[i].references;
-    return count;
+    return open_count_;
 }
 
 uint64_t FileTable::close_kernel_files() {

@@ -6,10 +6,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "backend/backend.h"
@@ -53,16 +56,30 @@ private:
     struct Slot {
         std::shared_ptr<storage::File> file;  // null when closed
         storage::Identity identity;
-        bool known = false;       // has pages, or may have
         bool superseded = false;  // the file has changed: no further opens
         bool racy = false;        // its times were so recent that a later change may not show in them
         uint32_t references = 0, kernel_references = 0;
-        uint64_t last_use = 0;
+        std::list<uint32_t>::iterator idle;  // its place in idle_, while it is closed and known
     };
+    // A file whatever became of its bytes.
+    struct Key {
+        uint64_t device, inode, generation;
+        bool operator==(const Key&) const = default;
+    };
+    struct KeyHash {
+        size_t operator()(const Key& key) const {
+            return std::hash<uint64_t>()(key.inode * 0x9e3779b97f4a7c15 ^ key.device ^ key.generation << 32);
+        }
+    };
+    static Key key_of(const storage::Identity& identity) {
+        return {identity.device, identity.inode, identity.generation};
+    }
 
     Result<uint32_t> slot_for(const storage::Identity& identity, bool racy);
     Result<uint32_t> empty_slot();
+    void supersede(uint32_t slot);
     bool forget(uint32_t slot);
+    bool forget_some();
     Status reserve_directory(uint32_t slot, uint64_t size);
     void release_directory(uint32_t slot);
     Slot* find_open(Descriptor descriptor);
@@ -77,8 +94,11 @@ private:
 
     mutable std::mutex mutex_;  // guards everything below, and the host's stores to state_->files
     std::vector<Slot> slots_;
-    uint32_t used_ = 0;                      // slots that were ever used
-    uint64_t clock_ = 0;                     // counts opens, for last_use
+    uint32_t used_ = 0;            // slots that were ever used
+    std::vector<uint32_t> empty_;  // of those, the ones without a file
+    std::unordered_map<Key, uint32_t, KeyHash> known_;  // the slot of each file that is not superseded
+    std::list<uint32_t> idle_;     // closed slots with pages: superseded first, then closed longest ago
+    uint64_t open_count_ = 0;      // references of all slots
     std::map<uint64_t, uint64_t> free_;      // free words of the directory: first -> count
 };
 
