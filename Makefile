@@ -4,6 +4,8 @@
 JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
 PRESET ?= release
+# Kernels go through nvcc too where they could run: five architectures take minutes to compile.
+CUDA ?= $(if $(wildcard /dev/nvidiactl),AUTO,OFF)
 BUILD = build/$(PRESET)
 PYTHON = .venv/bin/python
 CXX_SOURCES = $(shell find include src workloads bench tests frontends examples cmake \
@@ -21,7 +23,7 @@ demo: build  ## Set up, build, and run the main job on real files of this machin
 build:  ## Set up and build (PRESET=release); leaves .venv/bin/penstock
 	@setup/install.sh demo
 	@test -f $(BUILD)/build.ninja || cmake --preset $(PRESET) --log-level=WARNING \
-	    -DPENSTOCK_PYTHON=ON -DPython_EXECUTABLE=$(CURDIR)/$(PYTHON) -DPENSTOCK_TESTS=OFF
+	    -DPENSTOCK_PYTHON=ON -DPython_EXECUTABLE=$(CURDIR)/$(PYTHON) -DPENSTOCK_TESTS=OFF -DPENSTOCK_CUDA=$(CUDA)
 	@cmake --build $(BUILD) -j $(JOBS) --target penstock_runtime
 	@setup/link-python.sh $(BUILD)
 
