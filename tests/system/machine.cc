@@ -9,14 +9,14 @@
 
 namespace penstock::system_test {
 
-std::string describe(const Setup& setup) {
-    std::string text = "cpu:" + std::to_string(setup.permits) + ", " +
-                       std::to_string(setup.frames) + " frames of " +
-                       std::to_string(setup.page_size) + ", " + storage::name(setup.storage) +
-                       (setup.warps ? ", warps of " : ", blocks of ") + std::to_string(setup.lanes);
-    if (setup.helping) return text + ", helping";
-    return text + ", " + std::to_string(setup.workers) + " workers" +
-           (setup.static_map ? ", static map" : "");
+std::string describe(const Shape& shape) {
+    std::string text = "cpu:" + std::to_string(shape.permits) + ", " +
+                       std::to_string(shape.frames) + " frames of " +
+                       std::to_string(shape.page_size) + ", " + storage::name(shape.storage) +
+                       (shape.warps ? ", warps of " : ", blocks of ") + std::to_string(shape.lanes);
+    if (shape.helping) return text + ", helping";
+    return text + ", " + std::to_string(shape.workers) + " workers" +
+           (shape.static_map ? ", static map" : "");
 }
 
 Scratch::Scratch(const Device& device, size_t size) : device_(device), size_(size) {
@@ -44,28 +44,28 @@ char* Scratch::text(const std::string& value) {
 
 namespace {
 
-// The device of the setup, or the GPU that PENSTOCK_DEVICE names.
-Result<Device> open_device(const Setup& setup, size_t memory_size) {
+// The device of the shape, or the GPU that PENSTOCK_DEVICE names.
+Result<Device> open_device(const Shape& shape, size_t memory_size) {
     DeviceOptions options;
     options.memory_size = memory_size;
-    options.watchdog_seconds = setup.watchdog_seconds;
+    options.watchdog_seconds = shape.watchdog_seconds;
     const char* wish = std::getenv("PENSTOCK_DEVICE");
     if (wish != nullptr && std::string_view(wish).starts_with("cuda")) return Device::open(wish);
-    return Device::open("cpu:" + std::to_string(setup.permits), options);
+    return Device::open("cpu:" + std::to_string(shape.permits), options);
 }
 
 }  // namespace
 
-Machine::Machine(const Setup& setup, size_t scratch_size) : setup_(setup) { open(scratch_size); }
+Machine::Machine(const Shape& shape, size_t scratch_size) : shape_(shape) { open(scratch_size); }
 
 std::shared_ptr<storage::Storage> Machine::make_storage() {
     std::shared_ptr<storage::RamStorage> ram;
     std::shared_ptr<storage::Storage> storage;
-    if (setup_.storage == storage::Kind::kRam) {
+    if (shape_.storage == storage::Kind::kRam) {
         storage = ram = std::make_shared<storage::RamStorage>();
     } else {
-        auto made = storage::make_storage({.kind = setup_.storage, .throttle = {50, 0}});
-        if (!made.ok() && setup_.storage == storage::Kind::kUring) {
+        auto made = storage::make_storage({.kind = shape_.storage, .throttle = {50, 0}});
+        if (!made.ok() && shape_.storage == storage::Kind::kUring) {
             made = storage::make_storage({.kind = storage::Kind::kPosix});  // refused here
         }
         EXPECT_TRUE(made.ok()) << made.status().message();
@@ -73,22 +73,22 @@ std::shared_ptr<storage::Storage> Machine::make_storage() {
     }
     files_ = std::make_unique<testing::ReferenceFiles>(
         ram != nullptr ? std::string() : folder_.path("."), ram);
-    if (setup_.faults) storage = faults_ = std::make_shared<testing::FaultStorage>(storage);
+    if (shape_.faults) storage = faults_ = std::make_shared<testing::FaultStorage>(storage);
     return storage;
 }
 
 void Machine::open(size_t scratch_size) {
-    const uint64_t cache_size = setup_.frames * setup_.page_size;
+    const uint64_t cache_size = shape_.frames * shape_.page_size;
     // The tables are at most 64 MiB for the sizes of these tests.
-    auto device = open_device(setup_, cache_size + scratch_size + (64 << 20));
+    auto device = open_device(shape_, cache_size + scratch_size + (64 << 20));
     ASSERT_TRUE(device.ok()) << device.status().message();
     device_ = device.value();
     FileSystemOptions options;
-    options.page_size = setup_.page_size;
+    options.page_size = shape_.page_size;
     options.cache_size = cache_size;
-    options.helping = setup_.helping;
-    options.workers = setup_.helping ? 0 : setup_.workers;
-    options.map = setup_.static_map ? RequestMap::kStatic : RequestMap::kShared;
+    options.helping = shape_.helping;
+    options.workers = shape_.helping ? 0 : shape_.workers;
+    options.map = shape_.static_map ? RequestMap::kStatic : RequestMap::kShared;
     auto fs = file::System::create(device_, make_storage(), options);
     ASSERT_TRUE(fs.ok()) << fs.status().message();
     fs_ = std::move(fs.value());
@@ -114,8 +114,8 @@ BlockSteps* Machine::write_down(const std::vector<std::vector<Step>>& blocks) {
 }
 
 Status Machine::start(Stream& stream, BlockSteps* blocks, size_t count) {
-    const LaunchShape shape{{static_cast<unsigned>(count)}, {setup_.lanes}};
-    return setup_.warps
+    const LaunchShape shape{{static_cast<unsigned>(count)}, {shape_.lanes}};
+    return shape_.warps
                ? launch(stream, shape, run_steps<device::Warps>, fs_.device_handle(), blocks)
                : launch(stream, shape, run_steps<device::Block>, fs_.device_handle(), blocks);
 }

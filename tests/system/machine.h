@@ -21,7 +21,7 @@ namespace penstock::system_test {
 
 using storage::Bytes;
 
-struct Setup {
+struct Shape {
     unsigned permits = 2;
     uint32_t page_size = 4096;
     uint64_t frames = 64;
@@ -35,7 +35,7 @@ struct Setup {
     double watchdog_seconds = 60;
 };
 
-std::string describe(const Setup& setup);
+std::string describe(const Shape& shape);
 
 // Memory for steps, paths and outputs: one piece, handed out from the start.
 class Scratch {
@@ -66,10 +66,10 @@ private:
 class Machine {
 public:
     // A failure is a failed assertion of the test, and ok() is false.
-    explicit Machine(const Setup& setup, size_t scratch_size = 16 << 20);
+    explicit Machine(const Shape& shape, size_t scratch_size = 16 << 20);
 
     [[nodiscard]] bool ok() const { return scratch_ != nullptr; }
-    [[nodiscard]] const Setup& setup() const { return setup_; }
+    [[nodiscard]] const Shape& shape() const { return shape_; }
     Device& device() { return device_; }
     FileSystem& fs() { return fs_; }
     service::Service& service() { return fs_.system()->service(); }
@@ -98,7 +98,7 @@ private:
     void open(size_t scratch_size);
     std::shared_ptr<storage::Storage> make_storage();
 
-    const Setup setup_;
+    const Shape shape_;
     storage::ScratchFolder folder_;
     Device device_;
     std::shared_ptr<testing::FaultStorage> faults_;

@@ -11,6 +11,7 @@ namespace {
 constexpr uint64_t kFourGiB = uint64_t{4} << 30;
 constexpr uint64_t kReadSizeMax = 1 << 20;
 constexpr size_t kGuardSize = 24;
+constexpr uint32_t kViewsUsed = 4;  // by each block
 constexpr std::byte kUntouched{0xa5};
 
 Bytes fill(base::Prng& prng, size_t size) {
@@ -29,26 +30,26 @@ T one_of(base::Prng& prng, std::initializer_list<T> values) {
 
 }  // namespace
 
-Setup random_setup(base::Prng& prng) {
+Shape random_shape(base::Prng& prng) {
     using storage::Kind;
-    Setup setup;
-    setup.permits = static_cast<unsigned>(one_of(prng, {1, 2, 2, 3, 4, 8}));
-    setup.page_size = one_of<uint32_t>(prng, {4096, 4096, 8192, 16384, 65536, 65536, 1 << 20});
-    const uint64_t everything = std::max<uint64_t>((uint64_t{24} << 20) / setup.page_size, 24);
-    setup.frames = one_of<uint64_t>(prng, {8, 8, setup.permits, 12, 33, 200, everything});
-    setup.frames = std::clamp<uint64_t>(setup.frames, setup.permits, everything);
-    setup.lanes = static_cast<unsigned>(one_of(prng, {1, 2, 7, 32, 32, 33, 64, 96, 512}));
-    setup.warps = prng.below(3) == 0;
-    setup.helping = prng.below(2) == 0;
-    setup.workers = static_cast<unsigned>(1 + prng.below(4));
-    setup.static_map = !setup.helping && prng.below(3) == 0;
-    setup.storage = one_of(
+    Shape shape;
+    shape.permits = static_cast<unsigned>(one_of(prng, {1, 2, 2, 3, 4, 8}));
+    shape.page_size = one_of<uint32_t>(prng, {4096, 4096, 8192, 16384, 65536, 65536, 1 << 20});
+    const uint64_t everything = std::max<uint64_t>((uint64_t{24} << 20) / shape.page_size, 24);
+    shape.frames = one_of<uint64_t>(prng, {8, 8, shape.permits, 12, 33, 200, everything});
+    shape.frames = std::clamp<uint64_t>(shape.frames, shape.permits, everything);
+    shape.lanes = static_cast<unsigned>(one_of(prng, {1, 2, 7, 32, 32, 33, 64, 96, 512}));
+    shape.warps = prng.below(3) == 0;
+    shape.helping = prng.below(2) == 0;
+    shape.workers = static_cast<unsigned>(1 + prng.below(4));
+    shape.static_map = !shape.helping && prng.below(3) == 0;
+    shape.storage = one_of(
         prng, {Kind::kPosix, Kind::kPosix, Kind::kRam, Kind::kRam, Kind::kUring, Kind::kThrottle});
-    return setup;
+    return shape;
 }
 
 std::vector<std::string> make_files(Machine& machine, base::Prng& prng) {
-    const uint64_t page = machine.setup().page_size;
+    const uint64_t page = machine.shape().page_size;
     testing::ReferenceFiles& files = machine.files();
     std::vector<std::string> names;
     const auto create = [&](uint64_t size) {
@@ -100,7 +101,7 @@ void change_file(Machine& machine, const std::string& name, base::Prng& prng) {
                  files.resize(name, size);
             break;
         default: {
-            const bool renames = machine.setup().storage != storage::Kind::kRam;
+            const bool renames = machine.shape().storage != storage::Kind::kRam;
             const std::string made = renames ? "new" : name;
             if (!renames) ok = files.remove(name);
             ok = ok && files.create(made) &&
@@ -128,7 +129,7 @@ void RandomProgram::add(Block& block, Step step, std::string name) {
 }
 
 void RandomProgram::generate(uint64_t step_count) {
-    blocks_.resize(1 + prng_.below(2 * machine_.setup().permits + 2));
+    blocks_.resize(1 + prng_.below(2 * machine_.shape().permits + 2));
     for (Block& block : blocks_) {
         block.tidy = prng_.below(5) != 0;
         for (uint32_t i = 0; i < given_.size() && i < kFilesPerBlock / 2; ++i) {
@@ -144,7 +145,7 @@ void RandomProgram::generate(uint64_t step_count) {
 // False: the outputs have no more room.
 bool RandomProgram::add_step(Block& block) {
     const auto index = static_cast<uint32_t>(prng_.below(kFilesPerBlock));
-    const auto view = static_cast<uint32_t>(prng_.below(kViewsPerBlock / 2));
+    const auto view = static_cast<uint32_t>(prng_.below(kViewsUsed));
     if (prng_.below(10) == 0 && block.views[view].mapped) {
         if (prng_.below(2) == 0) {
             block.views[view].mapped = false;
@@ -152,7 +153,7 @@ bool RandomProgram::add_step(Block& block) {
             return true;
         }
         std::byte* out = take_output(
-            std::min<uint64_t>(block.views[view].size, machine_.setup().page_size));
+            std::min<uint64_t>(block.views[view].size, machine_.shape().page_size));
         if (out == nullptr) return false;
         add(block, {.act = Act::kLook, .view = view, .out = out});
         return true;
@@ -228,15 +229,15 @@ bool RandomProgram::add_read(Block& block, uint32_t index) {
 bool RandomProgram::add_map(Block& block, uint32_t index, uint32_t view) {
     const File& file = block.files[index];
     Step step = map_step(index, view, pick_offset(file.name, block),
-                         prng_.below(2 * machine_.setup().page_size), nullptr);
-    step.out = take_output(std::min<uint64_t>(step.size, machine_.setup().page_size));
+                         prng_.below(2 * machine_.shape().page_size), nullptr);
+    step.out = take_output(std::min<uint64_t>(step.size, machine_.shape().page_size));
     if (step.out == nullptr) return false;
     block.views[view] = {true, file.name, step.offset, step.size, 0};
     return add(block, step), true;
 }
 
 void RandomProgram::tidy_up(Block& block) {
-    for (uint32_t i = 0; i < kViewsPerBlock; ++i) {
+    for (uint32_t i = 0; i < kViewsUsed; ++i) {
         if (block.views[i].mapped) add(block, unmap_step(i));
     }
     for (uint32_t i = 0; i < kFilesPerBlock; ++i) {
@@ -246,7 +247,7 @@ void RandomProgram::tidy_up(Block& block) {
 
 int64_t RandomProgram::pick_offset(const std::string& name, Block& block) {
     if (prng_.below(30) == 0) return one_of<int64_t>(prng_, {-1, INT64_MIN, INT64_MAX});
-    const uint64_t page = machine_.setup().page_size;
+    const uint64_t page = machine_.shape().page_size;
     const uint64_t size = name.empty() ? 1000 : machine_.files().file(name).size();
     const auto near = [&](uint64_t place) {
         const auto distance = static_cast<int64_t>(prng_.below(200)) - 100;
@@ -269,7 +270,7 @@ int64_t RandomProgram::pick_offset(const std::string& name, Block& block) {
 }
 
 uint64_t RandomProgram::pick_size(const std::string& name, int64_t offset) {
-    const uint64_t page = machine_.setup().page_size;
+    const uint64_t page = machine_.shape().page_size;
     if (!name.empty() && offset >= 0 && prng_.below(8) == 0 &&
         machine_.files().file(name).count(static_cast<uint64_t>(offset), UINT64_MAX) <
             kReadSizeMax) {
@@ -406,10 +407,10 @@ std::string RandomProgram::check_map(const Step& step, const File& file, View& v
     if (bytes == nullptr) return equal(step.result, -EBADF);
     if (step.offset < 0) return equal(step.result, -EINVAL);
     const auto offset = static_cast<uint64_t>(step.offset);
-    const uint64_t page = machine_.setup().page_size;
+    const uint64_t page = machine_.shape().page_size;
     const uint64_t count = std::min(bytes->count(offset, step.size), page - offset % page);
-    const uint64_t views = 2 * blocks_.size() * kViewsPerBlock / 2;  // of two programs at most
-    const bool crowded = machine_.setup().frames - machine_.setup().permits < views;
+    const uint64_t views = 2 * blocks_.size() * kViewsUsed;  // of two programs at most
+    const bool crowded = machine_.shape().frames - machine_.shape().permits < views;
     if (count > 0 && crowded && step.result == -ENOMEM) return {};
     if (std::string wrong = equal(step.result, static_cast<int64_t>(count)); !wrong.empty())
         return wrong;

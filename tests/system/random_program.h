@@ -15,7 +15,7 @@
 namespace penstock::system_test {
 
 // A device, a cache and a way of serving, of all sizes and kinds.
-Setup random_setup(base::Prng& prng);
+Shape random_shape(base::Prng& prng);
 
 // Makes about eight files of all kinds: empty, whole pages, sparse, beyond 4 GiB; their names.
 std::vector<std::string> make_files(Machine& machine, base::Prng& prng);

@@ -28,11 +28,11 @@ uint64_t number_from(const char* variable, uint64_t otherwise) {
 class Life {
 public:
     explicit Life(uint64_t seed)
-        : prng_(seed), setup_(random_setup(prng_)), machine_(setup_, 24 << 20) {}
+        : prng_(seed), shape_(random_shape(prng_)), machine_(shape_, 24 << 20) {}
 
     // Returns how many calls were made; 0: it has failed.
     uint64_t run() {
-        SCOPED_TRACE(describe(setup_));
+        SCOPED_TRACE(describe(shape_));
         if (!machine_.ok()) return 0;
         auto second = Stream::create(machine_.device());
         names_ = make_files(machine_, prng_);
@@ -94,7 +94,7 @@ private:
     }
 
     base::Prng prng_;
-    const Setup setup_;
+    const Shape shape_;
     Machine machine_;
     std::vector<std::string> names_, given_names_;
     std::vector<Descriptor> given_;

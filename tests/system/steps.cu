@@ -25,8 +25,8 @@ PENSTOCK_DEVICE inline int64_t copy_view(const View& view, std::byte* out) {
 PENSTOCK_DEVICE inline int64_t misbehave(const Step& step) {
     if (step.act == Act::kTrap) __trap();
     if (step.act == Act::kFault) *step.out = std::byte{1};
-    while (step.act == Act::kLoop &&
-           *reinterpret_cast<volatile std::byte*>(step.out) == std::byte{0}) {
+    const auto& word = *reinterpret_cast<const uint64_t*>(step.out);
+    while (step.act == Act::kLoop && device::SystemWords::load(word, site::kRelaxed) == 0) {
     }
     return 0;
 }

@@ -18,7 +18,7 @@ class Warps;
 namespace system_test {
 
 constexpr unsigned kFilesPerBlock = 8;
-constexpr unsigned kViewsPerBlock = 8;
+constexpr unsigned kViewsPerBlock = 64;
 
 enum class Act : uint32_t {
     kOpen,    // files[file] = gopen(path, flags); result: the descriptor
@@ -32,7 +32,7 @@ enum class Act : uint32_t {
     kSet,     // files[file] = offset: a descriptor from elsewhere, or none at all
     kLeave,   // threads whose rank is in [offset, offset + size) return from the kernel
     kTrap,    // __trap()
-    kLoop,    // spins until *out is not 0
+    kLoop,    // spins until the 64-bit word at `out` is not 0
     kFault,   // stores to `out`, wherever that is
 };
 
