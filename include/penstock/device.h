@@ -1,7 +1,7 @@
 // Devices and streams: where kernels run.
 //
-// A Device is a GPU, or the CPU backend that stands for one; a handle that may be copied and used by any thread.
-// Kernels are launched with penstock::launch (kernel.h).
+// A Device is a GPU, or the CPU backend that stands for one; a handle that may be copied and used
+// by any thread. Kernels are launched with penstock::launch (kernel.h).
 #pragma once
 
 #include <chrono>
@@ -22,56 +22,69 @@ class Device;
 
 class Device {
 public:
-    Device() = default;
+    Device() = default;  // no device: only assign to it
 
-    // Opens a device by name: "auto" (a CUDA device where there is one, else the CPU), "cpu", "cpu:N" (N blocks
-    // resident at once), "cuda:N". Empty: what PENSTOCK_DEVICE says, else "auto". EINVAL: no such form; ENODEV: no
-    // such device, with the reason.
-    [[nodiscard]] static Result<Device> open(const std::string& name = "", const DeviceOptions& options = {});
+    // Opens a device.
+    //   name     "auto" (a CUDA device where there is one, else the CPU), "cpu", "cpu:N" (N blocks
+    //            resident at once), "cuda:N"; empty: what PENSTOCK_DEVICE says, else "auto"
+    //   options  of the CPU backend; see options.h
+    // Any thread; blocks: a CUDA device loads every kernel of the program here, so that no launch
+    // does. EINVAL: no such form; ENODEV: no such device, with the reason; ENOMEM.
+    [[nodiscard]] static Result<Device> open(const std::string& name = "",
+                                             const DeviceOptions& options = {});
 
     [[nodiscard]] std::string name() const;       // "cpu:4", "cuda:0 NVIDIA H200"
     [[nodiscard]] bool host_addressable() const;  // the host may load and store device memory
     [[nodiscard]] unsigned permits() const;       // blocks that can be resident at once
     [[nodiscard]] bool huge_pages() const;        // CPU backend: device memory lies on huge pages
     [[nodiscard]] bool simulated() const;         // copies are paced by the link model
-    [[nodiscard]] size_t free_memory() const;     // bytes
+    [[nodiscard]] size_t free_memory() const;     // bytes of device memory
 
-    // `size` bytes of device memory, zeroed, page-aligned (2 MiB from 2 MiB on). ENOMEM.
+    // `size` bytes of device memory, zeroed, aligned to 4 KiB (to 2 MiB from 2 MiB on). Any thread;
+    // on CUDA it may wait for what runs. ENOMEM; EINVAL: 0 bytes.
     [[nodiscard]] Result<void*> allocate(size_t size) const;
-    // The same in host memory that GPU threads can address.
+    // The same in pinned host memory that GPU threads can address: host pointer and device pointer
+    // are one.
     [[nodiscard]] Result<void*> allocate_pinned(size_t size) const;
+    // Gives either kind back; null is allowed. Synchronize the streams whose kernels use it first.
     void free(void* pointer) const;
 
-    // What the device said last about a kernel that failed or stands still; empty: nothing.
+    // What the device said last about a kernel that failed or stands still: "kernel K, block
+    // (x,y,z): ..."; empty: nothing.
     [[nodiscard]] std::string diagnosis() const;
-    // Ends everything that runs: blocks stop at their next barrier or wait, launches fail with `cause`.
+    // Ends everything that runs: blocks stop at their next barrier or wait, launches fail with
+    // `cause`. The device is of no use afterwards. Never blocks.
     void abort(Status cause) const;
 
     [[nodiscard]] const std::shared_ptr<backend::Device>& port() const { return port_; }
 
-    // A handle on a device that is open already: other rooms of the library, and tests that wrap the port.
-    explicit Device(std::shared_ptr<backend::Device> port) : port_(std::move(port)) {}
-
 private:
+    explicit Device(std::shared_ptr<backend::Device> port) : port_(std::move(port)) {}
     std::shared_ptr<backend::Device> port_;
 };
 
-// A queue of launches and copies that run in order. Move-only; the destructor waits for what is in it.
+// A queue of launches and copies that run in order. Move-only; the destructor waits for what is in
+// it. One thread at a time puts operations in.
 class Stream {
 public:
-    // `priority`: larger starts first. On CUDA clamped to what the device offers.
+    // `priority`: blocks of a stream with a larger one start first. On CUDA clamped to what the
+    // device offers. ENOMEM and errors of the driver.
     [[nodiscard]] static Result<Stream> create(const Device& device, int priority = 0);
     Stream() = default;
     Stream(Stream&& other) noexcept;
     Stream& operator=(Stream&& other) noexcept;
     ~Stream();
 
-    // Copies behind what is in the stream; direction by address. Host memory must stay until synchronize.
+    // Copies `size` bytes behind what is in the stream; the addresses tell the direction. Does not
+    // wait: both ends must stay until synchronize.
     Status copy(void* to, const void* from, size_t size);
+    // Sets `size` bytes of device or pinned memory to `value`, likewise.
     Status fill(void* to, uint8_t value, size_t size);
-    // Waits until all is done, at most `limit`: the first error since the last call (EFAULT: a kernel faulted;
-    // EDEADLK: its barriers do not match; ETIMEDOUT: the limit, or the watchdog; see Device::diagnosis()).
+    // Waits until all is done, at most `limit`; then the host sees what kernels and copies wrote.
+    // Returns the first error since the last call: EFAULT: a kernel faulted; EDEADLK: its barriers
+    // do not match; ETIMEDOUT: the limit, or the watchdog. Device::diagnosis() says more.
     Status synchronize(std::chrono::nanoseconds limit = std::chrono::hours(24));
+    // Whether nothing is left to do; never waits.
     [[nodiscard]] Result<bool> idle();
 
     [[nodiscard]] const Device& device() const { return device_; }
@@ -82,7 +95,8 @@ private:
     unsigned id_ = 0;
 };
 
-// One line for each device of this machine, best first; `why_no_gpu` says why there is no CUDA device.
+// One line for each device of this machine, best first. `why_no_gpu`, if not null, gets the reason
+// when there is no CUDA device. Opens the driver and the CPU backend: not for hot paths.
 [[nodiscard]] std::vector<std::string> list_devices(std::string* why_no_gpu = nullptr);
 
 }  // namespace penstock

@@ -1,7 +1,7 @@
 // The GPU file system seen from the host: create it, open files for kernels, read its counters.
 //
-// Kernels get `device_handle()` and descriptors and call gread and its kin (device/file.cuh). One FileSystem owns
-// one page cache on one device. Functions may be called from any thread.
+// Kernels get `device_handle()` and descriptors and call gread and its kin (device/file.cuh). One
+// FileSystem owns one page cache on one device. Functions may be called from any thread.
 #pragma once
 
 #include <cstdint>
@@ -21,18 +21,18 @@ namespace file {
 class System;
 }
 
-// What the file system has done since it was created.
+// What the file system has done since it was created. Counted relaxed: a moment's picture.
 struct FileSystemStatistics {
     uint64_t requests = 0;         // pages asked of the host
     uint64_t reads = 0;            // storage operations they became
     uint64_t bytes_read = 0;       // from storage
     uint64_t control_calls = 0;    // gopen and gclose
     uint64_t storage_time_ns = 0;  // time in storage calls, over all threads
-    uint64_t serving_time_ns = 0;  // the rest of the time that workers or helping blocks spent on requests
+    uint64_t serving_time_ns = 0;  // the rest of the time that workers or helpers spent on requests
     uint64_t failed_pages = 0;     // pages that could not be read
     uint64_t open_descriptors = 0;
-    uint64_t views = 0;            // mapped now
-    unsigned workers = 0;          // worker threads; 0: blocks help themselves
+    uint64_t views = 0;    // mapped now; 0 where the host cannot address device memory
+    unsigned workers = 0;  // worker threads; 0: blocks help themselves
 };
 
 // What kernels left behind, put right by FileSystem::reclaim().
@@ -43,34 +43,47 @@ struct Leftovers {
 
 class FileSystem {
 public:
-    // EINVAL: a page size that is no power of two from 4 KiB to 4 MiB, a cache with fewer frames than the device
-    // has permits; ENOMEM: the cache does not fit; ENOSYS, EPERM: the storage asked for is not to be had here.
-    [[nodiscard]] static Result<FileSystem> create(const Device& device, const FileSystemOptions& options = {});
+    // Takes all memory that reading needs and starts the threads that serve.
+    //   device   where the page cache lies
+    //   options  page size, cache size, storage, who serves; see options.h
+    // Any thread. EINVAL: a page size that is no power of two from 4 KiB to 4 MiB, a cache with
+    // fewer frames than the device has permits, more workers than 16, the static map with helping;
+    // ENOMEM: the cache does not fit; ENOSYS, EPERM: the storage asked for is not to be had here.
+    [[nodiscard]] static Result<FileSystem> create(const Device& device,
+                                                   const FileSystemOptions& options = {});
 
     FileSystem() = default;
-    // Waits for nothing: synchronize the streams whose kernels use it first.
+    // Waits for no kernel: synchronize the streams whose kernels use it first.
     ~FileSystem();
     FileSystem(FileSystem&&) noexcept;
     FileSystem& operator=(FileSystem&&) noexcept;
 
-    // Opens a file for reading by kernels (and by hand: every open wants its close). As gopen, with no kernel.
+    // Opens a regular file for reading by kernels; as gopen, with no kernel. The descriptor is
+    // counted: every open wants its close. Any thread; waits for the file system. Errors: those of
+    // open(2); EISDIR, ESPIPE, ENOTSUP for what is no regular file; EFBIG: more pages than the page
+    // table has room for; ENFILE: 4,096 files are known and all in use. Cost: an open, a stat.
     [[nodiscard]] Result<Descriptor> open(const std::string& path);
+    // Gives a descriptor back; pages stay cached. EBADF.
     Status close(Descriptor descriptor);
-    // Size as of the open, or shorter if a read found it so. EBADF.
+    // Size in bytes as of the open, or shorter if a read found it so. EBADF.
     [[nodiscard]] Result<uint64_t> size(Descriptor descriptor) const;
 
+    // What kernels are given, by value. Valid as long as this object.
     [[nodiscard]] DeviceFileSystem device_handle() const;
     [[nodiscard]] FileSystemStatistics statistics() const;
     [[nodiscard]] QueueLoad queue_load() const;
     // The storage that serves it: "posix", "io_uring", "throttle (100 us, 2000 MB/s) over posix".
     [[nodiscard]] std::string storage() const;
 
-    // Closes what kernels left open and drops the views they left mapped. Only while no kernel runs: EBUSY.
+    // Closes what kernels left open and drops the views they left mapped; says how many. EBUSY
+    // while a kernel runs on the device.
     [[nodiscard]] Result<Leftovers> reclaim();
 
-    // Why waits end with an error since then ("worker 2 stopped while it held requests"); empty: they do not.
+    // Why waits end with an error since then ("worker 2 stopped while it held requests"); empty:
+    // they do not.
     [[nodiscard]] std::string abort_cause() const;
-    // Ends every wait of every kernel with -errno. For programs that are told to stop.
+    // Ends every wait of every kernel with -errno of `cause`, from now on. For programs that are
+    // told to stop. Never blocks.
     void abort(Status cause);
 
     [[nodiscard]] const std::shared_ptr<file::System>& system() const { return system_; }
