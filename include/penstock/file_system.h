@@ -72,7 +72,7 @@ public:
     [[nodiscard]] DeviceFileSystem device_handle() const;
     [[nodiscard]] FileSystemStatistics statistics() const;
     [[nodiscard]] QueueLoad queue_load() const;
-    // The storage that serves it: "posix", "io_uring", "throttle (100 us, 2000 MB/s) over posix".
+    // The storage that serves it: "posix", "uring", "throttle (100 us, 2000 MB/s) over posix".
     [[nodiscard]] std::string storage() const;
 
     // Closes what kernels left open and drops the views they left mapped; says how many. EBUSY

@@ -1,9 +1,10 @@
 // Kernels: how they are named, found and launched. One source, two compilers.
 //
-// A `.cu` file goes through g++ (with language/cuda.h) into the program, and, where there is an nvcc, through
-// nvcc into lib<target>_cuda.so, which is opened when a CUDA device is used. Both compile PENSTOCK_KERNEL: under
-// g++ it enters a kernel into the registry, under nvcc it lists the host stub under the same key.
-// docs/design/0002-two-compilers.md says why. Any host thread may launch; registration runs before main.
+// A `.cu` file goes through g++ (with language/cuda.h) into the program, and, where there is an
+// nvcc, through nvcc into lib<target>_cuda.so, which is opened when a CUDA device is used. Both
+// compile PENSTOCK_KERNEL: under g++ it enters a kernel into the registry, under nvcc it lists the
+// host stub under the same key. docs/design/0002-two-compilers.md says why. Any host thread may
+// launch; registration runs before main.
 #pragma once
 
 #include <cstddef>
@@ -22,6 +23,7 @@ namespace penstock {
 
 class Stream;
 
+// Extents of a grid in blocks, or of a block in GPU threads.
 struct Dimensions {
     unsigned x = 1, y = 1, z = 1;
     constexpr Dimensions() = default;
@@ -36,29 +38,33 @@ struct LaunchShape {
 
 // One kernel of the program. Lives as long as the program (or the library that holds it).
 struct KernelEntry {
-    const char* key = nullptr;         // "<target>/<text given to PENSTOCK_KERNEL>"
-    const void* function = nullptr;    // address of the g++ function; also the handle that launch() is given
-    KernelEntry* next = nullptr;       // in the registry; does not change once the entry is in it
+    const char* key = nullptr;       // "<target>/<text given to PENSTOCK_KERNEL>"
+    const void* function = nullptr;  // the g++ function; also what launch() is given
+    KernelEntry* next = nullptr;     // in the registry; does not change once the entry is in it
 };
 
 // One launch: shape, kernel and its arguments, which the launch owns.
 struct LaunchRequest {
     LaunchShape shape;
     const void* function = nullptr;
-    std::shared_ptr<void> arguments;        // the packed arguments
-    void** argument_pointers = nullptr;     // into `arguments`; one for each parameter, in order
-    void (*invoke)(const void* arguments) = nullptr;  // calls the g++ function with them, for one lane
+    std::shared_ptr<void> arguments;     // the packed arguments
+    void** argument_pointers = nullptr;  // into `arguments`; one for each parameter, in order
+    void (*invoke)(const void* arguments) = nullptr;  // calls the g++ function, for one lane
 };
 
-// Enters a kernel into the registry / finds it by address or key (null when unknown).
+// Enters a kernel into the registry / finds it by address or key (null when unknown). Any thread.
 void register_kernel(KernelEntry* entry);
 KernelEntry* find_kernel(const void* function);
 KernelEntry* find_kernel_by_key(const char* key);
 // The newest entry of the registry; the rest hangs on it by `next`. Null: no kernel is registered.
 KernelEntry* first_kernel();
 
-// Puts the launch behind what is in `stream`. Does not wait. EINVAL: a shape out of the device's limits, a
-// kernel that is not registered. Errors of the kernel itself are returned by Stream::synchronize.
+// Puts the launch behind what is in `stream`; launch() below is how programs call it. Any host
+// thread; does not wait for the kernel, but on CUDA for room where very many launches are in
+// flight. EINVAL: a shape out of the device's limits, a kernel that is not registered. On CUDA:
+// ENOENT or another errno when the kernel's library is missing or does not fit the device (see
+// Device::diagnosis()); EBUSY: a kernel registered late while others run. Errors of the kernel
+// itself are returned by Stream::synchronize.
 Status launch_request(Stream& stream, LaunchRequest request);
 
 namespace kernel_arguments {
@@ -72,19 +78,31 @@ struct Pack {
 
 }  // namespace kernel_arguments
 
-// launch(stream, {grid, block, dynamic_shared_size}, kernel, arguments...): arguments are converted to the
-// kernel's parameter types and copied. Parameters are passed by value and must be trivially copyable.
+// Launches a kernel: launch(stream, {grid, block, dynamic_shared_size}, kernel, arguments...).
+//   shape      blocks and GPU threads; bytes of dynamic shared memory a block
+//   kernel     a __global__ function named by PENSTOCK_KERNEL
+//   arguments  converted to the kernel's parameter types and copied here: parameters are passed by
+//              value and must be trivially copyable; what they point to must stay until the end
+// Who calls, waits and errors: launch_request. What the kernel wrote is seen after
+// Stream::synchronize.
 template <class... Parameters, class... Arguments>
-Status launch(Stream& stream, const LaunchShape& shape, void (*kernel)(Parameters...), Arguments&&... arguments) {
-    static_assert(sizeof...(Parameters) == sizeof...(Arguments), "as many arguments as the kernel has parameters");
+Status launch(Stream& stream, const LaunchShape& shape, void (*kernel)(Parameters...),
+              Arguments&&... arguments) {
+    static_assert(sizeof...(Parameters) == sizeof...(Arguments),
+                  "as many arguments as the kernel has parameters");
     static_assert((std::is_trivially_copyable_v<std::decay_t<Parameters>> && ...),
                   "kernel parameters are copied bytewise");
     using Packed = kernel_arguments::Pack<Parameters...>;
     auto packed = std::shared_ptr<Packed>(
-        new Packed{kernel, {static_cast<std::decay_t<Parameters>>(std::forward<Arguments>(arguments))...}, {}});
+        new Packed{kernel,
+                   {static_cast<std::decay_t<Parameters>>(std::forward<Arguments>(arguments))...},
+                   {}});
     [&]<size_t... I>(std::index_sequence<I...>) {
-        ((packed->pointers[I] = const_cast<void*>(static_cast<const void*>(&std::get<I>(packed->values)))), ...);
-    }(std::index_sequence_for<Parameters...>{});
+        ((packed->pointers[I] = const_cast<void*>(
+              static_cast<const void*>(&std::get<I>(packed->values)))),
+         ...);
+    }
+    (std::index_sequence_for<Parameters...>{});
     LaunchRequest request;
     request.shape = shape;
     request.function = reinterpret_cast<const void*>(kernel);
@@ -99,7 +117,8 @@ Status launch(Stream& stream, const LaunchShape& shape, void (*kernel)(Parameter
 
 }  // namespace penstock
 
-// How a header declares a kernel: both compilers and host code read the header.
+// How a header declares a kernel that host code launches: PENSTOCK_GLOBAL void scale(float*, int);
+// both compilers and host code may read the header.
 #ifdef __CUDACC__
 #define PENSTOCK_GLOBAL __global__
 #else
@@ -114,23 +133,26 @@ Status launch(Stream& stream, const LaunchShape& shape, void (*kernel)(Parameter
 #define PENSTOCK_KERNEL_TARGET "program"
 #endif
 
-// At namespace scope in a .cu file: forces the instantiation of `kernel<T>` and makes it launchable on every
-// backend. Variadic because template arguments contain commas.
+// At namespace scope in a .cu file: forces the instantiation of `kernel<T>` and makes it launchable
+// on every backend. Variadic because template arguments contain commas.
 #ifdef __CUDACC__
-#define PENSTOCK_KERNEL(...)                                                                        \
-    static ::penstock::CudaStubRegistration PENSTOCK_KERNEL_JOIN(penstock_stub_, __COUNTER__){      \
+#define PENSTOCK_KERNEL(...)                                                                   \
+    static ::penstock::CudaStubRegistration PENSTOCK_KERNEL_JOIN(penstock_stub_, __COUNTER__){ \
         PENSTOCK_KERNEL_TARGET "/" #__VA_ARGS__, reinterpret_cast<const void*>(&__VA_ARGS__)};
 namespace penstock {
-// Lists a host stub for penstock_cuda_library(). Hidden: each lib<target>_cuda.so of a program has its own list.
+// Lists a host stub for penstock_cuda_library(). Hidden: each lib<target>_cuda.so of a program has
+// its own list.
 struct __attribute__((visibility("hidden"))) CudaStubRegistration {
     CudaStub entry;
     inline static const CudaStub* first = nullptr;
-    CudaStubRegistration(const char* key, const void* stub) : entry{key, stub, first} { first = &entry; }
+    CudaStubRegistration(const char* key, const void* stub) : entry{key, stub, first} {
+        first = &entry;
+    }
 };
 }  // namespace penstock
 #else
-#define PENSTOCK_KERNEL(...)                                                                        \
-    static ::penstock::KernelRegistration PENSTOCK_KERNEL_JOIN(penstock_kernel_, __COUNTER__){      \
+#define PENSTOCK_KERNEL(...)                                                                   \
+    static ::penstock::KernelRegistration PENSTOCK_KERNEL_JOIN(penstock_kernel_, __COUNTER__){ \
         PENSTOCK_KERNEL_TARGET "/" #__VA_ARGS__, reinterpret_cast<const void*>(&__VA_ARGS__)};
 namespace penstock {
 struct KernelRegistration {
