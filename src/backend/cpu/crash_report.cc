@@ -39,7 +39,7 @@ private:
     size_t used_ = 0;
 };
 
-void report(int signal_number, siginfo_t* info, void*) {
+void report(int signal_number, siginfo_t* info, void* context) {
     const char* what = signal_number == SIGSEGV  ? "segmentation fault at address 0x"
                        : signal_number == SIGBUS ? "bus error at address 0x"
                                                  : "arithmetic error at instruction 0x";
@@ -47,7 +47,7 @@ void report(int signal_number, siginfo_t* info, void*) {
         for (unsigned i = 0; i < 3; ++i) {
             if (kSignals[i] != signal_number) continue;
             if ((earlier[i].sa_flags & SA_SIGINFO) != 0)
-                return earlier[i].sa_sigaction(signal_number, info, nullptr);
+                return earlier[i].sa_sigaction(signal_number, info, context);
             if (earlier[i].sa_handler != SIG_DFL && earlier[i].sa_handler != SIG_IGN) {
                 return earlier[i].sa_handler(signal_number);
             }

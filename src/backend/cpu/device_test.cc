@@ -407,8 +407,8 @@ TEST(CrashDeathTest, TheKernelThatFaultedIsNamed) {
 
 // Past the lower end of the stack, but not as far as the next one.
 __attribute__((noinline)) void fill_frame(int* out) {
-    volatile char frame[66000];
-    for (volatile char& byte : frame) byte = 1;
+    volatile unsigned char frame[66000];
+    for (volatile unsigned char& byte : frame) byte = 1;
     *out = frame[0];
 }
 

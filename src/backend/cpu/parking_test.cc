@@ -1,0 +1,48 @@
+// Goal: a sleeper is always woken by the notify of its word, however store, look and sleep
+// interleave.
+#include "backend/cpu/parking.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+namespace penstock::backend::cpu {
+namespace {
+
+using std::chrono::steady_clock;
+
+uint64_t load(const uint64_t* word) { return __atomic_load_n(word, __ATOMIC_ACQUIRE); }
+
+// Stores and tells; then waits for the other's answer. One lost wake-up costs 20 s.
+void play(uint64_t* own, const uint64_t* other, uint64_t rounds) {
+    for (uint64_t round = 1; round <= rounds; ++round) {
+        __atomic_store_n(own, round, __ATOMIC_RELEASE);
+        notify_address(own);
+        for (uint64_t seen = load(other); seen < round; seen = load(other)) {
+            sleep_while_same(other, seen, std::chrono::seconds(20));
+        }
+    }
+}
+
+TEST(Parking, NoWakeUpIsLost) {
+    constexpr uint64_t kRounds = 20000;
+    uint64_t words[64] = {};
+    auto start = steady_clock::now();
+    std::thread a([&] { play(&words[0], &words[32], kRounds); });
+    std::thread b([&] { play(&words[32], &words[0], kRounds); });
+    a.join();
+    b.join();
+    EXPECT_LT(steady_clock::now() - start, std::chrono::seconds(19));
+}
+
+TEST(Parking, AChangedWordIsNotSleptOn) {
+    uint64_t word = 2;
+    auto start = steady_clock::now();
+    sleep_while_same(&word, 1, std::chrono::seconds(20));
+    EXPECT_LT(steady_clock::now() - start, std::chrono::seconds(10));
+    sleep_while_same(&word, 2, std::chrono::milliseconds(20));
+    EXPECT_GE(steady_clock::now() - start, std::chrono::milliseconds(20));
+}
+
+}  // namespace
+}  // namespace penstock::backend::cpu
