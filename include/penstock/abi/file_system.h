@@ -1,8 +1,10 @@
-// The file system as GPU threads see it: tables in device memory, the request queue, and the host's words.
+// The file system as GPU threads see it: tables in device memory, the request queue, and the host's
+// words.
 //
-// Pointers are addresses that GPU threads can load. Built by src/page_cache/layout.cc and src/service; the
-// device half is include/penstock/device. Who writes what is said at each field; "host" before any kernel that
-// uses it, or behind the completion of the control call that asked for it.
+// Pointers are addresses that GPU threads can load. Built by src/page_cache/layout.cc and
+// src/service; the device half is include/penstock/device. Who writes what is said at each field;
+// "host" before any kernel that uses it, or behind the completion of the control call that asked
+// for it.
 #pragma once
 
 #include <cstddef>
@@ -14,27 +16,31 @@
 
 namespace penstock {
 
-// A file slot, device memory. Written by the host, except where noted.
+// A file slot, device memory, read by GPU threads. Written by the host (where it cannot address
+// device memory: its copy, which the copy engine brings over), except where noted. Device scope,
+// relaxed: a descriptor is handed out behind what it names.
 struct alignas(128) FileState {
-    uint64_t generation;        // of the open descriptors of this slot, odd while open; 0: never used
-    uint64_t size;              // bytes; read at every use; shrinks when a read finds the file shorter
-    uint64_t directory_first;   // index of this file's first word in FileSystemState::directory
-    uint64_t directory_count;   // its words: one for each leaf of 512 pages
-    uint64_t device, inode;     // identity, for gstat
-    int64_t modified_ns;        // st_mtim, for gstat
-    uint64_t mode;              // file type bits of st_mode, for gstat
-    uint64_t advice;            // last gadvise (Advice + 1); written by GPU threads, relaxed
-    uint64_t misses;            // pages this file asked for; written by GPU threads on the miss path
+    uint64_t generation;  // of the open descriptors of this slot, odd while open; 0: never used
+    uint64_t size;        // bytes; read at every use; shrinks when a read finds the file shorter
+    uint64_t directory_first;  // index of this file's first word in FileSystemState::directory
+    uint64_t directory_count;  // its words: one for each leaf of 512 pages
+    uint64_t device, inode;    // identity, for gstat
+    int64_t modified_ns;       // st_mtim, for gstat
+    uint64_t mode;             // file type bits of st_mode, for gstat
+    uint64_t advice;           // last gadvise (Advice + 1); written by GPU threads, relaxed
+    uint64_t misses;           // pages this file asked for; written by GPU threads on the miss path
     uint64_t spare[6];
 };
 static_assert(sizeof(FileState) == 128);
 
-// What a kernel holds of an open file: slot, generation and file system in one number; negative: an errno.
+// What a kernel holds of an open file: slot, generation, file system in one number; or -errno.
 using Descriptor = int64_t;
 constexpr int kDescriptorSlotBits = 16;
 constexpr int kDescriptorSystemBits = 15;
-PENSTOCK_BOTH constexpr Descriptor make_descriptor(uint32_t system, uint32_t slot, uint64_t generation) {
-    return static_cast<Descriptor>((uint64_t{system & 0x7fff} << 48) | ((generation & 0xffffffff) << 16) | slot);
+PENSTOCK_BOTH constexpr Descriptor make_descriptor(uint32_t system, uint32_t slot,
+                                                   uint64_t generation) {
+    return static_cast<Descriptor>((uint64_t{system & 0x7fff} << 48) |
+                                   ((generation & 0xffffffff) << 16) | slot);
 }
 PENSTOCK_BOTH constexpr uint32_t descriptor_slot(Descriptor descriptor) {
     return static_cast<uint32_t>(descriptor & 0xffff);
@@ -48,24 +54,27 @@ PENSTOCK_BOTH constexpr uint32_t descriptor_system(Descriptor descriptor) {
 
 enum class Advice : uint32_t { kNormal, kSequential, kRandom, kWillNeed, kDontNeed, kNoReuse };
 
-// Control calls: gopen and gclose. The payload of a port, in mapped host memory.
+// Control calls: gopen and gclose. The payload of a port, in mapped host memory: written by the GPU
+// thread that holds the port's lock (but `result`), read by the host behind kCall.
 enum class ControlCall : uint64_t { kNone, kOpen, kClose };
 struct alignas(64) ControlPort {
-    Descriptor descriptor;  // argument of close; result of open (or -errno)
-    int64_t result;         // 0 or -errno; written by the host
+    Descriptor descriptor;  // argument of close
+    int64_t result;         // a descriptor, 0 or -errno; written by the host, read behind kRespond
     int32_t flags;          // argument of open
     char path[limits::kPathSizeMax];
 };
 
-// Words that the host writes and waiting GPU threads read; mapped host memory.
+// Words that the host writes and waiting GPU threads read; mapped host memory, system scope,
+// relaxed: nothing hangs on what was written before them.
 struct alignas(64) HostWords {
     uint64_t abort;      // 0, or the errno with which every wait ends from now on
     uint64_t heartbeat;  // counts up every kHeartbeatPeriodNs while the host serves
 };
 
-// One demand ring. `slots` in mapped host memory (GPU writes, host reads); `tail` and `doorbell` device memory.
+// One demand ring. `slots` in mapped host memory (GPU writes, host reads); `tail` and `doorbell` in
+// device memory (GPU threads write; where it can, the host reads).
 struct alignas(64) RingState {
-    uint64_t tail;      // next ticket; GPU threads
+    uint64_t tail;      // next ticket
     uint64_t doorbell;  // counts submissions, for sleeping workers of the CPU backend
     uint64_t* slots;    // 4 words for each slot; constant
     int32_t shift;      // slots = 1 << shift; constant
@@ -73,31 +82,36 @@ struct alignas(64) RingState {
 
 // Owner of a frame (FileSystemState::owners): slot 16 | page 48, or one of these.
 constexpr uint64_t kFrameFree = ~0ull;
-constexpr uint64_t kFrameTaken = ~0ull - 1;  // between its old page and its new one, in some team's hands
-PENSTOCK_BOTH constexpr uint64_t make_owner(uint32_t slot, PageIndex page) { return (uint64_t{slot} << 48) | page; }
+// In some team's hands, between its old page and its new one.
+constexpr uint64_t kFrameTaken = ~0ull - 1;
+PENSTOCK_BOTH constexpr uint64_t make_owner(uint32_t slot, PageIndex page) {
+    return (uint64_t{slot} << 48) | page;
+}
 
+// What a kernel is given, device memory. Pointers say where the words lie that they point to;
+// docs/abi.md has who writes and reads each.
 struct FileSystemState {
     // Constant after creation.
-    uint32_t system;        // which file system of the process; part of each descriptor
-    uint32_t page_shift;    // page size = 1 << page_shift
+    uint32_t system;      // which file system of the process; part of each descriptor
+    uint32_t page_shift;  // page size = 1 << page_shift
     uint32_t frame_count;
     uint32_t leaf_count;
-    uint32_t ring_count;    // 1, or one for each worker (the seed's static map)
-    uint32_t views_max;     // pins that views may hold; the rest of the frames is for gread
-    uint64_t directory_size;    // words in `directory`
-    std::byte* frames;          // frame_count << page_shift bytes, device memory, 2 MiB aligned
-    uint64_t* completions;      // one for each frame; host writes
-    uint64_t* owners;           // one for each frame, device memory
-    PageEntry* leaves;          // leaf_count * kLeafEntries, device memory
-    uint64_t* leaf_owners;      // directory index + 1, or 0, device memory
-    uint64_t* leaf_locks;       // 0 or 1, device memory
-    uint64_t* directory;        // leaf + 1, or 0; device memory
-    FileState* files;           // kFilesMax, device memory
-    uint64_t* port_locks;       // kPortsMax, device memory
-    uint64_t* port_requests;    // kPortsMax: sequence << 8 | ControlCall, mapped; GPU writes
-    uint64_t* port_responses;   // kPortsMax: the sequence answered, mapped; host writes
-    ControlPort* ports;         // kPortsMax, mapped
-    const HostWords* host;      // mapped
+    uint32_t ring_count;       // 1, or one for each worker (the seed's static map)
+    uint32_t views_max;        // pins that views may hold; the rest of the frames is for gread
+    uint64_t directory_size;   // words in `directory`
+    std::byte* frames;         // frame_count << page_shift bytes, device memory, 2 MiB aligned
+    uint64_t* completions;     // one for each frame; host writes
+    uint64_t* owners;          // one for each frame, device memory
+    PageEntry* leaves;         // leaf_count * kLeafEntries, device memory
+    uint64_t* leaf_owners;     // directory index + 1, or 0, device memory
+    uint64_t* leaf_locks;      // 0 or 1, device memory
+    uint64_t* directory;       // leaf + 1, or 0; device memory
+    FileState* files;          // kFilesMax, device memory
+    uint64_t* port_locks;      // kPortsMax, device memory
+    uint64_t* port_requests;   // kPortsMax: sequence << 8 | ControlCall, mapped; GPU writes
+    uint64_t* port_responses;  // kPortsMax: the sequence answered, mapped; host writes
+    ControlPort* ports;        // kPortsMax, mapped
+    const HostWords* host;     // mapped
     // Written by GPU threads, each on a line of its own.
     alignas(64) uint64_t clock_hand;  // frames looked at by CLOCK
     alignas(64) uint64_t leaf_hand;   // leaves looked at for reuse

@@ -1,21 +1,22 @@
-// Every limit of the ground floor in one place, each with why it suffices. Plain numbers: no types, no code.
+// Every limit of the ground floor in one place, each with why it suffices. Plain numbers: no types,
+// no code.
 #pragma once
 
 #include <cstdint>
 
 namespace penstock::limits {
 
-// Pages: a power of two. 4 KiB is the smallest unit of the OS page cache, 4 MiB the largest piece the copy
-// engine gains from.
+// Pages: a power of two. 4 KiB is the smallest unit of the OS page cache, 4 MiB the largest piece
+// the copy engine gains from.
 constexpr uint32_t kPageSizeMin = 4096;
 constexpr uint32_t kPageSizeMax = 4u << 20;
 
-// A *team* is what runs one piece of a call: a warp on a GPU, the block's one collective on the CPU backend.
-// H200: 132 SMs x 64 warps = 8,448 resident; the largest part known has 10,000 and some.
+// A *team* is what runs one piece of a call: a warp on a GPU, the block's one collective on the CPU
+// backend. H200: 132 SMs x 64 warps = 8,448 resident; the largest part known has 10,000 and some.
 constexpr uint32_t kTeamsMax = 10240;
 
-// Pages that one team has in hand at once: 32 lanes with one each on a GPU, 64 in a loop on the CPU backend.
-// Also the cap on a team's outstanding requests.
+// Pages that one team has in hand at once: 32 lanes with one each on a GPU, 64 in a loop on the CPU
+// backend. Also the cap on a team's outstanding requests.
 constexpr uint32_t kBatchPagesMax = 64;
 
 // Views (gmmap) pinned at once in one file system.
@@ -31,7 +32,8 @@ static_assert(kTeamsMax + kViewsMax < (1u << kPinBits),
 // A leaf of the page table: 512 entries, 4 KiB of device memory.
 constexpr uint32_t kLeafEntries = 512;
 
-// Files known at once (open, or closed with pages still cached), and the longest path a kernel may pass.
+// Files known at once (open, or closed with pages still cached), and the longest path a kernel may
+// pass.
 constexpr uint32_t kFilesMax = 4096;
 constexpr uint32_t kPathSizeMax = 4096;  // with the final NUL, as PATH_MAX
 

@@ -1,9 +1,11 @@
-// Every acquire and release of the shared protocols, by name, with its partner. The protocols are templates
-// over how a word is accessed, so the same code runs on a GPU, on the CPU backend and in the weak-memory
-// explorer (tests/memory_model), which weakens each of these in turn and must then find a wrong execution.
+// Every acquire and release of the shared protocols, by name, with its partner. The protocols are
+// templates over how a word is accessed, so the same code runs on a GPU, on the CPU backend and in
+// the weak-memory explorer (tests/memory_model), which weakens each of these in turn and must then
+// find a wrong execution.
 //
-// Chain of one page, in order: the frame's last readers -> unpin -> evict -> (the evictor asks for another page)
-// submit -> drain -> the worker writes the frame -> complete -> completion -> publish -> pin -> the next readers.
+// Chain of one page, in order: the frame's last readers -> unpin -> evict -> (the evictor asks for
+// another page) submit -> drain -> the worker writes the frame -> complete -> completion -> publish
+// -> pin -> the next readers.
 #pragma once
 
 #include <cstdint>
@@ -16,31 +18,34 @@ enum class Order : uint32_t { kRelaxed, kAcquire, kRelease, kAcquireRelease };
 
 // name, order, partner (the site it synchronises with, and what that carries).
 //
-// Page entry (device/page_entry.cuh): kPin to kTakeFrame. Leaves of the page table (device/page_table.cuh):
-// kRestore; installing and finding a leaf is relaxed, since whoever found one pins an entry of it, and a
-// read-modify-write always sees the entry's newest state. Request queue (device/request_queue.cuh,
-// src/request_queue/ring.h): kTicket to kCompletion. Control ports (device/control_port.cuh): the rest.
-#define PENSTOCK_SITES(X)                                                                                       \
-    X(kRelaxed, kRelaxed, "")                                                                                   \
-    X(kPin, kAcquire, "kPublish: the page's bytes")                                                             \
-    X(kLook, kAcquire, "kPublish: the page's bytes, seen without a new pin")                                    \
-    X(kUnpin, kRelease, "kEvict: my reads are over before the frame is filled again")                           \
-    X(kEvict, kAcquire, "kUnpin of every reader of the frame")                                                  \
-    X(kPublish, kRelease, "kPin, kLook")                                                                        \
-    X(kFreeFrame, kRelease, "kTakeFrame: the frame's last readers are done")                                    \
-    X(kTakeFrame, kAcquire, "kFreeFrame")                                                                       \
-    X(kRestore, kRelease, "kPin: the directory no longer names the leaf's old owner")                           \
-    X(kTicket, kAcquireRelease, "itself: a team that saw a completion lets a slot's next lap be written")       \
-    X(kSubmit, kRelease, "kDrain: the words, and that nobody reads the frame")                                  \
-    X(kDrain, kAcquire, "kSubmit")                                                                              \
-    X(kClaimRun, kAcquireRelease, "itself: slots are copied out before a later claim, hence before their next lap") \
-    X(kComplete, kRelease, "kCompletion: the frame's bytes")                                                    \
-    X(kCompletion, kAcquire, "kComplete")                                                                       \
-    X(kLockPort, kAcquire, "kUnlockPort")                                                                       \
-    X(kUnlockPort, kRelease, "kLockPort: what the lock guards may be written again")                            \
-    X(kCall, kRelease, "kServe: the payload")                                                                   \
-    X(kServe, kAcquire, "kCall")                                                                                \
-    X(kRespond, kRelease, "kResponse: the result and what it stands for")                                       \
+// Page entry (device/page_entry.cuh): kPin to kTakeFrame. Leaves of the page table
+// (device/page_table.cuh): kRestore; installing and finding a leaf is relaxed, since whoever found
+// one pins an entry of it, and a read-modify-write always sees the entry's newest state. Request
+// queue (device/request_queue.cuh, src/request_queue/ring.h): kTicket to kCompletion. Control ports
+// (device/control_port.cuh): the rest.
+#define PENSTOCK_SITES(X)                                                               \
+    X(kRelaxed, kRelaxed, "")                                                           \
+    X(kPin, kAcquire, "kPublish: the page's bytes")                                     \
+    X(kLook, kAcquire, "kPublish: the page's bytes, seen without a new pin")            \
+    X(kUnpin, kRelease, "kEvict: my reads are over before the frame is filled again")   \
+    X(kEvict, kAcquire, "kUnpin of every reader of the frame")                          \
+    X(kPublish, kRelease, "kPin, kLook")                                                \
+    X(kFreeFrame, kRelease, "kTakeFrame: the frame's last readers are done")            \
+    X(kTakeFrame, kAcquire, "kFreeFrame")                                               \
+    X(kRestore, kRelease, "kPin: the directory no longer names the leaf's old owner")   \
+    X(kTicket, kAcquireRelease,                                                         \
+      "itself: a team that saw a completion lets a slot's next lap be written")         \
+    X(kSubmit, kRelease, "kDrain: the words, and that nobody reads the frame")          \
+    X(kDrain, kAcquire, "kSubmit")                                                      \
+    X(kClaimRun, kAcquireRelease,                                                       \
+      "itself: slots are copied out before a later claim, hence before their next lap") \
+    X(kComplete, kRelease, "kCompletion: the frame's bytes")                            \
+    X(kCompletion, kAcquire, "kComplete")                                               \
+    X(kLockPort, kAcquire, "kUnlockPort")                                               \
+    X(kUnlockPort, kRelease, "kLockPort: what the lock guards may be written again")    \
+    X(kCall, kRelease, "kServe: the payload")                                           \
+    X(kServe, kAcquire, "kCall")                                                        \
+    X(kRespond, kRelease, "kResponse: the result and what it stands for")               \
     X(kResponse, kAcquire, "kRespond")
 
 namespace site_index {
@@ -55,8 +60,9 @@ enum : uint32_t {
 enum class Site : uint32_t {};
 
 namespace site {
-#define PENSTOCK_SITE_ROW(name, order, partner) \
-    constexpr Site name = static_cast<Site>(site_index::name << 2 | static_cast<uint32_t>(Order::order));
+#define PENSTOCK_SITE_ROW(name, order, partner)                     \
+    constexpr Site name = static_cast<Site>(site_index::name << 2 | \
+                                            static_cast<uint32_t>(Order::order));
 PENSTOCK_SITES(PENSTOCK_SITE_ROW)
 #undef PENSTOCK_SITE_ROW
 }  // namespace site

@@ -1,14 +1,15 @@
 // One 64-bit word for each page of a file: where it is, in which state, who holds it.
 //
 //   bit  0..2   state        PageState
-//   bit  3      dirty        frame differs from the file (set with writes; always 0 while files are read only)
-//   bit  4      touched      used again since it was filled: its second chance when CLOCK comes by
-//   bit  5..18  pins         teams and views that hold the frame; may be non-zero in any state
-//   bit 19..35  generation   number of the fill; equals the generation in completions[frame] once it is complete
+//   bit  3      dirty        frame differs from the file; always 0 while files are read only
+//   bit  4      touched      used again since it was filled: its second chance with CLOCK
+//   bit  5..18  pins         teams and views that hold the frame, or look; any state
+//   bit 19..35  generation   number of the fill; completions[frame] has the same once it is over
 //   bit 36..63  frame        frame that holds the page; meaningful in FETCHING, VALID, FAILED
 //
-// Lies in a leaf of the page table, in device memory; written by GPU threads only (device scope), by the
-// protocol in device/page_cache.cuh. The initial word is 0: EMPTY, no pins.
+// Lies in a leaf of the page table, in device memory. Written and read by GPU threads (device
+// scope), and on the CPU backend by the host when it drops a file's pages, by the protocol in
+// device/page_entry.cuh. The initial word is 0: EMPTY, no pins.
 #pragma once
 
 #include <cstdint>
@@ -22,10 +23,14 @@ using PageEntry = uint64_t;
 using FrameIndex = uint32_t;
 using PageIndex = uint64_t;
 
-// EMPTY -> FETCHING [claim]             FETCHING -> VALID  [publish, bytes arrived]
-// FETCHING -> FAILED [publish, errno]   FAILED -> FETCHING [claim again, same frame]
-// VALID, FAILED -> EMPTY [evict]        EMPTY -> RETIRED   [retire: its leaf is being given to other pages]
-// RETIRED -> EMPTY [restore]            EVICTING is kept for pages that are written back first.
+//   EMPTY -> FETCHING          [claim]
+//   FETCHING -> VALID          [publish: the bytes have arrived]
+//   FETCHING -> FAILED         [publish: an errno has]
+//   FAILED -> FETCHING         [claim_again: same frame]
+//   VALID, FAILED -> EMPTY     [evict]
+//   EMPTY -> RETIRED           [retire: its leaf is being given to other pages]
+//   RETIRED -> EMPTY           [restore]
+// EVICTING is kept for pages that are written back first.
 enum class PageState : uint32_t { kEmpty, kFetching, kValid, kEvicting, kFailed, kRetired };
 
 constexpr uint64_t kStateMask = 7;
@@ -51,7 +56,8 @@ PENSTOCK_BOTH constexpr uint32_t generation_of(PageEntry entry) {
 PENSTOCK_BOTH constexpr uint32_t pins_of(PageEntry entry) {
     return static_cast<uint32_t>((entry & kPinMask) >> kPinShift);
 }
-// The word without its pins, with state and flags replaced; pins are kept by the caller (see the protocol).
+// A word with these fields, its flags 0, and the pins of `pin_bits`, of which other bits are
+// ignored.
 PENSTOCK_BOTH constexpr PageEntry make_entry(PageState state, FrameIndex frame, uint32_t generation,
                                              uint64_t pin_bits) {
     return (uint64_t{frame} << kFrameShift) | (uint64_t{generation} << kGenerationShift) |

@@ -1,8 +1,9 @@
 // What a GPU asks of the host, and what the host answers: 32 bytes one way, 8 bytes the other.
 //
-// A request lies in a ring slot in mapped host memory: written by one GPU thread, read by host workers. Word 0
-// carries the lap of the ring and is stored last with release (system scope); the others are relaxed. A
-// completion is one word for each frame, in memory both can read: written by the host only, with release.
+// A request lies in a ring slot in mapped host memory: written by one GPU thread, read by host
+// workers. Word 0 carries the lap of the ring and is stored last with release (system scope); the
+// others are relaxed. A completion is one word for each frame, in memory both can read: written by
+// the host only, with release.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +18,7 @@ enum class RequestKind : uint32_t { kReadPages = 1 };
 //   word 0: lap 8 | kind 8 | file slot 16 | generation 17          (lap: see lap_of)
 //   word 1: lap 8 | page index 56
 //   word 2: lap 8 | frame 28 | page count 12 | spare 16
-//   word 3: lap 8 | team 24 | block id 32                          (for reports and the seed's static map)
+//   word 3: lap 8 | team 24 | block id 32                          (for reports, the static map)
 struct alignas(32) RequestSlot {
     uint64_t words[4];
 };
@@ -35,8 +36,9 @@ struct Request {
     uint32_t block = 0;
 };
 
-// Non-zero, and different for consecutive laps: a slot of an earlier lap is never taken for this one. 255 laps
-// until it repeats; a worker that read half a slot 255 laps ago fails its claim, since the head has moved.
+// Non-zero, and different for consecutive laps: a slot of an earlier lap is never taken for this
+// one. 255 laps until it repeats; a worker that read half a slot 255 laps ago fails its claim,
+// since the head has moved.
 PENSTOCK_BOTH constexpr uint64_t lap_of(uint64_t ticket, int ring_shift) {
     return (ticket >> ring_shift) % 255 + 1;
 }
@@ -62,11 +64,12 @@ PENSTOCK_BOTH inline Request decode_request(const uint64_t words[4]) {
     return request;
 }
 
-// Completion word of a frame: generation 17 | errno 15 | bytes 32. `bytes` is how much of the page the file
-// had; the rest of the frame is zero. It stays valid as long as the frame holds the page.
+// Completion word of a frame: generation 17 | errno 15 | bytes 32. `bytes` is how much of the page
+// the file had; the rest of the frame is zero. It stays valid as long as the frame holds the page.
 using Completion = uint64_t;
 
-PENSTOCK_BOTH constexpr Completion make_completion(uint32_t generation, uint32_t error_number, uint32_t bytes) {
+PENSTOCK_BOTH constexpr Completion make_completion(uint32_t generation, uint32_t error_number,
+                                                   uint32_t bytes) {
     return uint64_t{generation} | (uint64_t{error_number} << 17) | (uint64_t{bytes} << 32);
 }
 PENSTOCK_BOTH constexpr uint32_t completion_generation(Completion word) {

@@ -1,8 +1,9 @@
-// How the protocols touch a shared word: one policy for device memory, one for memory shared with the host.
+// How the protocols touch a shared word: one policy for device memory, one for memory shared with
+// the host.
 //
-// A policy has a Word type and static load, store, fetch_add, fetch_or, fetch_and and compare_exchange, each
-// told its Site (abi/orders.h). The explorer has a third policy of the same form. Under nvcc the words are
-// cuda::atomic_ref, under g++ std::atomic_ref.
+// A policy has a Word type and static load, store, fetch_add, fetch_or, fetch_and and
+// compare_exchange, each told its Site (abi/orders.h). The explorer has a third policy of the same
+// form. Under nvcc the words are cuda::atomic_ref, under g++ std::atomic_ref.
 #pragma once
 
 #include <cstdint>
@@ -25,12 +26,14 @@ namespace memory = ::std;
 #endif
 
 PENSTOCK_BOTH constexpr memory::memory_order load_order(Order order) {
-    return order == Order::kAcquire || order == Order::kAcquireRelease ? memory::memory_order_acquire
-                                                                       : memory::memory_order_relaxed;
+    return order == Order::kAcquire || order == Order::kAcquireRelease
+               ? memory::memory_order_acquire
+               : memory::memory_order_relaxed;
 }
 PENSTOCK_BOTH constexpr memory::memory_order store_order(Order order) {
-    return order == Order::kRelease || order == Order::kAcquireRelease ? memory::memory_order_release
-                                                                       : memory::memory_order_relaxed;
+    return order == Order::kRelease || order == Order::kAcquireRelease
+               ? memory::memory_order_release
+               : memory::memory_order_relaxed;
 }
 PENSTOCK_BOTH constexpr memory::memory_order update_order(Order order) {
     return order == Order::kRelaxed   ? memory::memory_order_relaxed
@@ -39,8 +42,8 @@ PENSTOCK_BOTH constexpr memory::memory_order update_order(Order order) {
                                       : memory::memory_order_acq_rel;
 }
 
-// Words in mapped host memory or shared with the copy engine: plain aligned loads and stores only. Over PCIe a
-// read-modify-write is not atomic, so this policy has none.
+// Words in mapped host memory or shared with the copy engine: plain aligned loads and stores only.
+// Over PCIe a read-modify-write is not atomic, so this policy has none.
 struct SystemWords {
     using Word = uint64_t;
 #ifdef __CUDACC__
@@ -56,7 +59,8 @@ struct SystemWords {
     }
 };
 
-// Words in device memory that only GPU threads write (on the CPU backend: lanes, and the host when it stands in).
+// Words in device memory that only GPU threads write (on the CPU backend: lanes, and the host when
+// it stands in).
 struct DeviceWords {
     using Word = uint64_t;
 #ifdef __CUDACC__
@@ -82,10 +86,12 @@ struct DeviceWords {
     PENSTOCK_BOTH static uint64_t fetch_and(Word& word, uint64_t value, Site site) {
         return Reference(word).fetch_and(value, update_order(order_of(site)));
     }
-    // On failure `expected` holds what was there (read relaxed: every caller looks again or gives up).
-    PENSTOCK_BOTH static bool compare_exchange(Word& word, uint64_t& expected, uint64_t desired, Site site) {
-        return Reference(word).compare_exchange_strong(expected, desired, update_order(order_of(site)),
-                                                       memory::memory_order_relaxed);
+    // On failure `expected` holds what was there (read relaxed: every caller looks again or gives
+    // up).
+    PENSTOCK_BOTH static bool compare_exchange(Word& word, uint64_t& expected, uint64_t desired,
+                                               Site site) {
+        return Reference(word).compare_exchange_strong(
+            expected, desired, update_order(order_of(site)), memory::memory_order_relaxed);
     }
 };
 

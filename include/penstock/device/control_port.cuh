@@ -1,7 +1,8 @@
-// Calls that only the host can carry out (gopen, gclose): one lane writes them into a port and waits.
+// Calls that only the host can carry out (gopen, gclose): one lane writes them into a port and
+// waits.
 //
-// A port belongs to the team that locked it until the host has answered. After an abort it stays locked: the
-// host may still be writing to it.
+// A port belongs to the team that locked it until the host has answered. After an abort it stays
+// locked: the host may still be writing to it.
 #pragma once
 
 #include "penstock/device/atomic.cuh"
@@ -27,13 +28,15 @@ PENSTOCK_DEVICE inline bool write_path(ControlPort& port, const char* path) {
 }
 
 // The host's answer: for kOpen the descriptor, else 0; or -errno. One lane calls; it waits.
-PENSTOCK_DEVICE inline int64_t control_call(FileSystemState& system, const ControlRequest& request) {
+PENSTOCK_DEVICE inline int64_t control_call(FileSystemState& system,
+                                            const ControlRequest& request) {
     Wait wait(system);
     uint64_t index = 0;
     for (;;) {
         index = DeviceWords::fetch_add(system.port_hand, 1, site::kRelaxed) % limits::kPortsMax;
         uint64_t unlocked = 0;
-        if (DeviceWords::compare_exchange(system.port_locks[index], unlocked, 1, site::kLockPort)) break;
+        if (DeviceWords::compare_exchange(system.port_locks[index], unlocked, 1, site::kLockPort))
+            break;
         if (const int error = wait.step(&system.port_locks[index], 1); error != 0) return error;
     }
     ControlPort& port = system.ports[index];
@@ -51,7 +54,8 @@ PENSTOCK_DEVICE inline int64_t control_call(FileSystemState& system, const Contr
     for (;;) {
         const uint64_t answered = SystemWords::load(system.port_responses[index], site::kResponse);
         if (answered == last + 1) break;
-        if (const int error = wait.step(&system.port_responses[index], answered); error != 0) return error;
+        if (const int error = wait.step(&system.port_responses[index], answered); error != 0)
+            return error;
     }
     const int64_t result = port.result;
     DeviceWords::store(system.port_locks[index], 0, site::kUnlockPort);

@@ -1,14 +1,15 @@
-// The errno values that device calls return, as numbers: kernels cannot rely on <cerrno> under nvcc.
+// The errno values that device calls return, as numbers: kernels cannot rely on <cerrno> under
+// nvcc.
 #pragma once
 
 namespace penstock::device {
 
-constexpr int kErrorBadDescriptor = 9;   // EBADF
-constexpr int kErrorAgain = 11;          // EAGAIN
-constexpr int kErrorNoMemory = 12;       // ENOMEM
-constexpr int kErrorFault = 14;          // EFAULT
-constexpr int kErrorInvalid = 22;        // EINVAL
-constexpr int kErrorNameTooLong = 36;    // ENAMETOOLONG
-constexpr int kErrorOverflow = 75;       // EOVERFLOW
+constexpr int kErrorBadDescriptor = 9;  // EBADF
+constexpr int kErrorAgain = 11;         // EAGAIN
+constexpr int kErrorNoMemory = 12;      // ENOMEM
+constexpr int kErrorFault = 14;         // EFAULT
+constexpr int kErrorInvalid = 22;       // EINVAL
+constexpr int kErrorNameTooLong = 36;   // ENAMETOOLONG
+constexpr int kErrorOverflow = 75;      // EOVERFLOW
 
 }  // namespace penstock::device

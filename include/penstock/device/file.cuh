@@ -1,9 +1,11 @@
 // Files inside kernels: gopen gclose gread gstat gmmap gmunmap gadvise.
 //
-// All threads of a block call together with the same arguments, and none of them may have returned before; the
-// result is the same in all. Every call is a barrier of the block. Counts are bytes; errors are negative errno
-// values. No call waits without end: when the host stops serving, calls return its abort code or -EOWNERDEAD.
-// The calls are those of GPUfs (seed 000, section 2.2), complete: end of file, errors and any alignment included.
+// All threads of a block call together with the same arguments, and none of them may have returned
+// before; the result is the same in all. Every call is a barrier of the block. Counts are bytes;
+// errors are negative errno values. No call waits without end: when the host stops serving, calls
+// that wait return its abort code or -EOWNERDEAD. `Group` is who calls: the block as suits the
+// backend, or device::Warps, the block as its warps, also on the CPU backend. The calls are those
+// of GPUfs (seed 000, section 2.2), complete: end of file, errors and any alignment included.
 #pragma once
 
 #include "penstock/device/control_port.cuh"
@@ -15,18 +17,18 @@ namespace penstock {
 
 // What gstat tells.
 struct FileStatus {
-    uint64_t size = 0;         // bytes
-    uint64_t device = 0;       // st_dev
-    uint64_t inode = 0;        // st_ino
-    int64_t modified_ns = 0;   // st_mtim, nanoseconds since 1970
-    uint64_t mode = 0;         // file type bits of st_mode
+    uint64_t size = 0;        // bytes
+    uint64_t device = 0;      // st_dev
+    uint64_t inode = 0;       // st_ino
+    int64_t modified_ns = 0;  // st_mtim, nanoseconds since 1970
+    uint64_t mode = 0;        // file type bits of st_mode
 };
 
 // A pinned piece of a file in the page cache. Valid from gmmap to gmunmap; read only.
 struct View {
-    const std::byte* data = nullptr;  // device memory; aligned as its file offset modulo the page size
-    int64_t size = 0;                 // bytes that may be read, or a negative errno (then data is null)
-    PageEntry* entry = nullptr;
+    const std::byte* data = nullptr;  // device memory; aligned as its offset modulo the page size
+    int64_t size = 0;            // bytes that may be read, or a negative errno (then data is null)
+    PageEntry* entry = nullptr;  // whose pin the view holds; for gmunmap
 };
 
 namespace device {
@@ -38,7 +40,8 @@ PENSTOCK_DEVICE inline FileState* find_file(FileSystemState& system, Descriptor 
     if (slot >= limits::kFilesMax) return nullptr;
     FileState& file = system.files[slot];
     const uint64_t generation = DeviceWords::load(file.generation, site::kRelaxed);
-    const bool open = (generation & 1) != 0 && (generation & 0xffffffff) == descriptor_generation(descriptor);
+    const bool open = (generation & 1) != 0 &&
+                      (generation & 0xffffffff) == descriptor_generation(descriptor);
     return open ? &file : nullptr;
 }
 
@@ -49,7 +52,8 @@ struct ReadRequest {
     std::byte* buffer;
 };
 
-// Copies the batch's part of the request out of its frames, waiting for each page in turn. 0 or -errno.
+// Copies the batch's part of the request out of its frames, waiting for each page in turn. 0 or
+// -errno.
 template <class Team>
 PENSTOCK_DEVICE int copy_out(const Team& team, FileSystemState& system, const ReadRequest& request,
                              Batch<Team>& batch) {
@@ -57,7 +61,8 @@ PENSTOCK_DEVICE int copy_out(const Team& team, FileSystemState& system, const Re
     const std::byte* from = nullptr;  // a run of bytes that lie together in adjacent frames
     std::byte* to = nullptr;
     size_t size = 0;
-    team.sync();  // votes and shuffles order no memory: what the lane that pinned has acquired, all have now
+    team.sync();  // votes and shuffles order no memory: what the lane that pinned has acquired, all
+                  // have now
     for (unsigned i = 0; i < batch.count; ++i) {
         const unsigned owner = i % team.lanes(), k = i / team.lanes();
         uint64_t seen = team.broadcast(batch.pages[Team::kPagesPerLane == 1 ? 0 : k].seen, owner);
@@ -65,7 +70,8 @@ PENSTOCK_DEVICE int copy_out(const Team& team, FileSystemState& system, const Re
             if (size > 0) team.copy(to, from, size);
             size = 0;
             int error = 0;
-            if (team.lane() == owner) error = wait_for_page(system, *batch.pages[k].entry, batch.pages[k].seen);
+            if (team.lane() == owner)
+                error = wait_for_page(system, *batch.pages[k].entry, batch.pages[k].seen);
             error = team.broadcast(error, owner);
             if (error != 0) return error;
             seen = team.broadcast(batch.pages[k].seen, owner);
@@ -73,9 +79,10 @@ PENSTOCK_DEVICE int copy_out(const Team& team, FileSystemState& system, const Re
         }
         const uint64_t page_first = (batch.first + i) << system.page_shift;
         const uint64_t first = page_first > request.offset ? page_first : request.offset;
-        const uint64_t end = page_first + page_size < request.end ? page_first + page_size : request.end;
-        const std::byte* piece =
-            system.frames + (uint64_t{frame_of(seen)} << system.page_shift) + (first - page_first);
+        const uint64_t end = page_first + page_size < request.end ? page_first + page_size
+                                                                  : request.end;
+        const std::byte* piece = system.frames + (uint64_t{frame_of(seen)} << system.page_shift) +
+                                 (first - page_first);
         if (size > 0 && piece == from + size) {
             size += end - first;
             continue;
@@ -90,14 +97,16 @@ PENSTOCK_DEVICE int copy_out(const Team& team, FileSystemState& system, const Re
     return 0;
 }
 
-// One team's part of a read: every `teams`-th run of pages from the `index`-th on. Returns the bytes that are
-// good from the request's start as far as this team can tell (all of them, unless the file became shorter).
+// One team's part of a read: every `teams`-th run of pages from the `index`-th on. Returns the
+// bytes that are good from the request's start as far as this team can tell (all of them, unless
+// the file became shorter).
 template <class Team>
-PENSTOCK_DEVICE int64_t read_part(const Team& team, unsigned index, unsigned teams, FileSystemState& system,
-                                  const ReadRequest& request) {
+PENSTOCK_DEVICE int64_t read_part(const Team& team, unsigned index, unsigned teams,
+                                  FileSystemState& system, const ReadRequest& request) {
     const FileState& file = system.files[request.file_slot];
     const PageIndex last = (request.end - 1) >> system.page_shift;
-    constexpr unsigned pages = Batch<Team>::kPages;  // the same for all teams, also where the last warp is short
+    constexpr unsigned pages = Batch<Team>::kPages;  // the same for all teams, also where the last
+                                                     // warp is short
     PageIndex next = (request.offset >> system.page_shift) + uint64_t{index} * pages;
     Batch<Team> batch;
     while (next <= last) {
@@ -107,10 +116,11 @@ PENSTOCK_DEVICE int64_t read_part(const Team& team, unsigned index, unsigned tea
         while (next < stop) {
             batch.first = next;
             batch.count = stop - next < most ? static_cast<unsigned>(stop - next) : most;
-            if (!pin_pages(team, system, file, batch)) fetch_pages(team, system, request.file_slot, batch);
+            if (!pin_pages(team, system, file, batch))
+                fetch_pages(team, system, request.file_slot, batch);
             if (batch.count == 0) {
-                // No frame or leaf just now: others hold them all and will let go; or this team did, with pages
-                // behind the first. So it goes on page by page.
+                // No frame or leaf just now: others hold them all and will let go; or this team
+                // did, with pages behind the first. So it goes on page by page.
                 most = 1;
                 int error = 0;
                 if (team.lane() == 0) error = wait_for_room(system, wait);
@@ -125,15 +135,16 @@ PENSTOCK_DEVICE int64_t read_part(const Team& team, unsigned index, unsigned tea
         }
         next += uint64_t{teams - 1} * pages;
     }
-    // A read that found the file shorter than it was says so in its size, before any page of it is published.
+    // A read that found the file shorter than it was says so in its size, before any page of it is
+    // published.
     const uint64_t size = DeviceWords::load(file.size, site::kRelaxed);
     if (size >= request.end) return static_cast<int64_t>(request.end - request.offset);
     return size > request.offset ? static_cast<int64_t>(size - request.offset) : 0;
 }
 
 // Pins one page for a view, in one lane.
-PENSTOCK_DEVICE inline View map_page(FileSystemState& system, FileState& file, uint32_t slot, uint64_t offset,
-                                     uint64_t size) {
+PENSTOCK_DEVICE inline View map_page(FileSystemState& system, FileState& file, uint32_t slot,
+                                     uint64_t offset, uint64_t size) {
     View view;
     const uint64_t file_size = DeviceWords::load(file.size, site::kRelaxed);
     if (offset >= file_size || size == 0) return view;
@@ -165,7 +176,8 @@ PENSTOCK_DEVICE inline View map_page(FileSystemState& system, FileState& file, u
     const uint64_t left = now > offset ? now - offset : 0;
     if (length > left) length = left;
     if (length > size) length = size;
-    view.data = system.frames + (uint64_t{frame_of(batch.pages[0].seen)} << system.page_shift) + in_page;
+    view.data = system.frames + (uint64_t{frame_of(batch.pages[0].seen)} << system.page_shift) +
+                in_page;
     view.size = static_cast<int64_t>(length);
     view.entry = batch.pages[0].entry;
     return view;
@@ -174,21 +186,26 @@ PENSTOCK_DEVICE inline View map_page(FileSystemState& system, FileState& file, u
 }  // namespace device
 
 // Opens a file for reading.
-//   path    NUL-terminated, in memory that GPU threads can read; relative to the host process's directory
-//   flags   O_RDONLY (0)
-// A block calls; waits for the host. Returns a descriptor (>= 0) that any block of any kernel may use, counted:
-// each gopen wants its gclose. Errors: those of open(2); -ENAMETOOLONG, -ENFILE (kFilesMax files known), -EINVAL
-// (flags), -EFAULT (null path). Close-to-open: a file changed since its pages were cached is read afresh.
-// Cost: one trip to the host, a few microseconds.
+//   path   NUL-terminated, at most 4,095 bytes, in memory that GPU threads can read; relative to
+//          the host process's directory
+//   flags  O_RDONLY (0)
+// A block calls; waits for the host. Returns a descriptor (>= 0) that any block of any kernel may
+// use, counted: each gopen wants its gclose. Close-to-open: a file that changed since its pages
+// were cached is read afresh. Errors: those of open(2); -EISDIR, -ESPIPE, -ENOTSUP (no regular
+// file), -EFBIG (more pages than the page table has room for), -ENFILE (kFilesMax files known, all
+// in use), -ENAMETOOLONG, -EINVAL (flags), -EFAULT (null path).
+// Cost: a trip to the host, an open and a stat there.
 template <class Group = device::Block>
-PENSTOCK_DEVICE Descriptor gopen(DeviceFileSystem fs, const char* path, int flags, Group group = {}) {
+PENSTOCK_DEVICE Descriptor gopen(DeviceFileSystem fs, const char* path, int flags,
+                                 Group group = {}) {
     return group.once([&]() -> int64_t {
         if (path == nullptr) return -device::kErrorFault;
         return device::control_call(*fs.state, {ControlCall::kOpen, 0, path, flags});
     });
 }
 
-// Gives a descriptor back. A block calls; waits for the host. 0, or -EBADF. Pages stay cached.
+// Gives a descriptor back; its pages stay cached. A block calls; waits for the host. 0, or -EBADF.
+// Cost: a trip to the host.
 template <class Group = device::Block>
 PENSTOCK_DEVICE int gclose(DeviceFileSystem fs, Descriptor file, Group group = {}) {
     return static_cast<int>(group.once([&]() -> int64_t {
@@ -198,16 +215,20 @@ PENSTOCK_DEVICE int gclose(DeviceFileSystem fs, Descriptor file, Group group = {
 }
 
 // Reads `size` bytes at `offset` into `buffer` through the page cache.
-//   offset  bytes, any alignment, >= 0;  size  bytes, any
-//   buffer  device, shared or local-to-the-block memory; 32-byte alignment (relative to the offset) is fastest
-// A block calls; all its misses are submitted together, then waited for. On return the bytes are visible to all
-// threads of the block. Returns the bytes read: fewer than `size` only at the end of the file (0 beyond it).
-// Errors: -EBADF, -EINVAL (negative offset), -EFAULT (null buffer), and the errno of the storage read if any page
-// of the range could not be read (a later gread asks for that page again). What is in `buffer` then is undefined.
-// Cost: a hit is two atomic additions and a copy for each page; a miss a request to the host. Seed 000, 2.2.
+//   offset  bytes, >= 0, any alignment
+//   size    bytes, any
+//   buffer  one for the whole block, device or shared memory, any alignment; fastest where it
+//           agrees with the offset modulo 16
+// A block calls; all its misses are submitted together, then waited for. On return the bytes are
+// visible to all threads of the block. Returns the bytes read: fewer than `size` only at the end of
+// the file, 0 beyond it. Errors: -EBADF, -EINVAL (negative offset), -EFAULT (null buffer), and the
+// errno of the storage read if a page of the range could not be read (a later gread asks for that
+// page again); what is in `buffer` then is undefined.
+// Cost: a hit is an atomic addition, a copy and an atomic subtraction for each page; a miss also a
+// request to the host. Seed 000, section 2.2.
 template <class Group = device::Block>
-PENSTOCK_DEVICE int64_t gread(DeviceFileSystem fs, Descriptor descriptor, int64_t offset, uint64_t size, void* buffer,
-                              Group group = {}) {
+PENSTOCK_DEVICE int64_t gread(DeviceFileSystem fs, Descriptor descriptor, int64_t offset,
+                              uint64_t size, void* buffer, Group group = {}) {
     return group.divide([=](const auto& team, unsigned index, unsigned teams) -> int64_t {
         FileSystemState& system = *fs.state;
         const FileState* file = device::find_file(system, descriptor);
@@ -221,14 +242,19 @@ PENSTOCK_DEVICE int64_t gread(DeviceFileSystem fs, Descriptor descriptor, int64_
         const uint64_t first = static_cast<uint64_t>(offset);
         if (first >= file_size) return 0;
         const uint64_t end = size < file_size - first ? first + size : file_size;
-        return device::read_part(team, index, teams, system,
-                                 {descriptor_slot(descriptor), first, end, static_cast<std::byte*>(buffer)});
+        return device::read_part(
+            team, index, teams, system,
+            {descriptor_slot(descriptor), first, end, static_cast<std::byte*>(buffer)});
     });
 }
 
-// Size, identity and modification time as of the open. A block calls; never waits. 0, -EBADF, -EFAULT.
+// Tells size, identity and modification time, as of the open (the size: or shorter if a read found
+// it so).
+//   out  of each calling thread, any memory
+// A block calls; never waits for the host. 0, -EBADF, -EFAULT (null `out`).
 template <class Group = device::Block>
-PENSTOCK_DEVICE int gstat(DeviceFileSystem fs, Descriptor descriptor, FileStatus* out, Group group = {}) {
+PENSTOCK_DEVICE int gstat(DeviceFileSystem fs, Descriptor descriptor, FileStatus* out,
+                          Group group = {}) {
     struct Answer {
         FileStatus status;
         int error;
@@ -244,13 +270,17 @@ PENSTOCK_DEVICE int gstat(DeviceFileSystem fs, Descriptor descriptor, FileStatus
     return answer.error;
 }
 
-// Maps up to `size` bytes at `offset`: a pinned view into the page cache, at most to the end of the page and of
-// the file (POSIX-relaxed: may map less than asked). A block calls; waits for the page. view.size is 0 at or
-// beyond the end of the file, or negative: -EBADF, -EINVAL, -ENOMEM (views hold all frames they may: unmap
-// some), the errno of the storage read. Every view with data wants its gmunmap. Cost: as a hit, without the copy.
+// Maps up to `size` bytes at `offset`: a pinned view into the page cache, at most to the end of the
+// page and of the file (POSIX-relaxed: may map less than asked).
+//   offset  bytes, >= 0, any alignment
+//   size    bytes, any
+// A block calls; waits for the page. On return its bytes are visible to all threads of the block.
+// view.size is 0 at or beyond the end of the file, or negative: -EBADF, -EINVAL (negative offset),
+// -ENOMEM (views hold all frames they may: unmap some), the errno of the storage read. Every view
+// with data wants its gmunmap. Cost: as gread of one page, without the copy.
 template <class Group = device::Block>
-PENSTOCK_DEVICE View gmmap(DeviceFileSystem fs, Descriptor descriptor, int64_t offset, uint64_t size,
-                           Group group = {}) {
+PENSTOCK_DEVICE View gmmap(DeviceFileSystem fs, Descriptor descriptor, int64_t offset,
+                           uint64_t size, Group group = {}) {
     return group.once([&]() -> View {
         View view;
         FileState* file = device::find_file(*fs.state, descriptor);
@@ -258,11 +288,14 @@ PENSTOCK_DEVICE View gmmap(DeviceFileSystem fs, Descriptor descriptor, int64_t o
             view.size = file == nullptr ? -device::kErrorBadDescriptor : -device::kErrorInvalid;
             return view;
         }
-        return device::map_page(*fs.state, *file, descriptor_slot(descriptor), static_cast<uint64_t>(offset), size);
+        return device::map_page(*fs.state, *file, descriptor_slot(descriptor),
+                                static_cast<uint64_t>(offset), size);
     });
 }
 
-// Lets a view go; it is empty afterwards. A block calls; never waits. 0, or -EINVAL for an empty view.
+// Lets a view go; it is empty afterwards, and its bytes must not be read any more.
+//   view  of each calling thread, all from one gmmap
+// A block calls; never waits for the host. 0, or -EINVAL for an empty view.
 template <class Group = device::Block>
 PENSTOCK_DEVICE int gmunmap(DeviceFileSystem fs, View& view, Group group = {}) {
     PageEntry* entry = view.entry;
@@ -276,11 +309,13 @@ PENSTOCK_DEVICE int gmunmap(DeviceFileSystem fs, View& view, Group group = {}) {
     return result;
 }
 
-// Says how a range will be used. Recorded with the file (the last advice counts, for the whole file); readahead
-// will act on it. A block calls; never waits. 0, -EBADF, -EINVAL (negative offset, unknown advice).
+// Says how a range will be used. Recorded with the file (the last advice counts, for the whole
+// file); nothing acts on it yet.
+//   offset, size  bytes, offset >= 0
+// A block calls; never waits for the host. 0, -EBADF, -EINVAL (negative offset, unknown advice).
 template <class Group = device::Block>
-PENSTOCK_DEVICE int gadvise(DeviceFileSystem fs, Descriptor descriptor, int64_t offset, [[maybe_unused]] uint64_t size,
-                            Advice advice, Group group = {}) {
+PENSTOCK_DEVICE int gadvise(DeviceFileSystem fs, Descriptor descriptor, int64_t offset,
+                            [[maybe_unused]] uint64_t size, Advice advice, Group group = {}) {
     return group.once([&]() -> int {
         FileState* file = device::find_file(*fs.state, descriptor);
         if (file == nullptr) return -device::kErrorBadDescriptor;

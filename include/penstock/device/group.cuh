@@ -1,11 +1,13 @@
 // Who makes a call together: a block, cut into the teams that do the work.
 //
-// A *team* runs the one algorithm of the device library (device/file.cuh): a warp on a GPU, or a single lane that
-// works for its whole block. `Block` is what callers name. On a GPU every warp of the block is a team and takes
-// its part of a request; on the CPU backend the last lane to arrive does all of it (Solo), which costs one
-// switch per lane. The warp form also runs on the CPU backend, lanes and all (Warps), where tests ask for it.
+// A *team* runs the one algorithm of the device library (device/file.cuh): a warp on a GPU, or a
+// single lane that works for its whole block. `Block` is what callers name. On a GPU every warp of
+// the block is a team and takes its part of a request; on the CPU backend the last lane to arrive
+// does all of it (Solo), which costs one switch per lane. The warp form also runs on the CPU
+// backend, lanes and all (Warps), where tests ask for it.
 //
-// All lanes of the block call with the same arguments, none may have exited; the result is the same in all.
+// All lanes of the block call with the same arguments, none may have exited; the result is the same
+// in all.
 #pragma once
 
 #include <cstddef>
@@ -21,8 +23,8 @@ constexpr unsigned kWarpSize = 32;
 constexpr unsigned kResultSizeMax = 64;  // bytes that one lane can tell its block
 
 // Copies bytes by all lanes of a warp: 16 at a time where both ends agree modulo 16.
-PENSTOCK_DEVICE inline void copy_by_lanes(unsigned lane, unsigned lanes, std::byte* to, const std::byte* from,
-                                          size_t size) {
+PENSTOCK_DEVICE inline void copy_by_lanes(unsigned lane, unsigned lanes, std::byte* to,
+                                          const std::byte* from, size_t size) {
     struct alignas(16) Quad {
         uint64_t low, high;
     };
@@ -35,7 +37,8 @@ PENSTOCK_DEVICE inline void copy_by_lanes(unsigned lane, unsigned lanes, std::by
             auto* target = reinterpret_cast<Quad*>(to + head);
             const auto* source = reinterpret_cast<const Quad*>(from + head);
             size_t i = lane;
-            for (; i + 3 * lanes < quads; i += 4 * lanes) {  // four loads in flight before the first store
+            // Four loads in flight before the first store.
+            for (; i + 3 * lanes < quads; i += 4 * lanes) {
                 const Quad a = source[i], b = source[i + lanes], c = source[i + 2 * lanes],
                            d = source[i + 3 * lanes];
                 target[i] = a;
@@ -50,7 +53,8 @@ PENSTOCK_DEVICE inline void copy_by_lanes(unsigned lane, unsigned lanes, std::by
     for (size_t i = done + lane; i < size; i += lanes) to[i] = from[i];
 }
 
-// A team of one, with up to `Pages` pages in hand. Solo stands for its block while the block's other lanes are parked.
+// A team of one, with up to `Pages` pages in hand. Solo stands for its block while the block's
+// other lanes are parked.
 template <unsigned Pages>
 struct LoneTeam {
     static constexpr unsigned kWidth = 1;
@@ -63,7 +67,8 @@ struct LoneTeam {
     PENSTOCK_DEVICE T broadcast(T value, unsigned) const {
         return value;
     }
-    // Sum of `mine` over the lanes before this one; `total`: over all. `mine` is at most kPagesPerLane.
+    // Sum of `mine` over the lanes before this one; `total`: over all. `mine` is at most
+    // kPagesPerLane.
     PENSTOCK_DEVICE unsigned count_before(unsigned mine, unsigned& total) const {
         total = mine;
         return 0;
@@ -125,8 +130,8 @@ public:
     }
     PENSTOCK_DEVICE Warp team() const { return Warp(lane_, lanes_); }
 
-    // Runs `work(team, index, count)` in every team of the block; the lowest of their results, in all lanes.
-    // `work` returns a value that is uniform over its team.
+    // Runs `work(team, index, count)` in every team of the block; the lowest of their results, in
+    // all lanes. `work` returns a value that is uniform over its team.
     template <class Work>
     PENSTOCK_DEVICE int64_t divide(Work work) const {
         __shared__ long long lowest;

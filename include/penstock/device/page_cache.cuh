@@ -1,8 +1,9 @@
 // A batch of pages in a team's hands: pinned, asked for, waited for, let go.
 //
-// GPU end of the page cache; the state machine of one page is in page_entry.cuh, where frames come from in
-// replacement.cuh. Rules that keep it free of deadlock: who waits for a frame or a leaf holds no pin and no
-// claim; a frame is taken before its page is claimed; every claim is submitted before anything is waited for.
+// GPU end of the page cache; the state machine of one page is in page_entry.cuh, where frames come
+// from in replacement.cuh. Rules that keep it free of deadlock: who waits for a frame or a leaf
+// holds no pin and no claim; a frame is taken before its page is claimed; every claim is submitted
+// before anything is waited for.
 #pragma once
 
 #include "penstock/abi/file_system.h"
@@ -23,7 +24,9 @@ struct Batch {
     unsigned count = 0;
     PinnedEntry pages[Team::kPagesPerLane];
 
-    PENSTOCK_DEVICE unsigned index_of(const Team& team, unsigned k) const { return team.lane() + k * team.lanes(); }
+    PENSTOCK_DEVICE unsigned index_of(const Team& team, unsigned k) const {
+        return team.lane() + k * team.lanes();
+    }
 };
 
 // Lets go of the pages from `from` on.
@@ -39,8 +42,8 @@ PENSTOCK_DEVICE void unpin_pages(const Team& team, Batch<Team>& batch, unsigned 
     if (batch.count > from) batch.count = from;
 }
 
-// Pins the batch's pages. Shortens it to those before the first that has no leaf just now; returns whether all
-// of them are VALID already.
+// Pins the batch's pages. Shortens it to those before the first that has no leaf just now; returns
+// whether all of them are VALID already.
 template <class Team>
 PENSTOCK_DEVICE bool pin_pages(const Team& team, FileSystemState& system, const FileState& file,
                                Batch<Team>& batch) {
@@ -65,10 +68,11 @@ PENSTOCK_DEVICE bool pin_pages(const Team& team, FileSystemState& system, const 
     return !team.any(!valid);
 }
 
-// Takes the page of one pinned entry into FETCHING if it is for this team to fetch. `need_frame` in: EMPTY was
-// seen; out: no frame could be had. Returns whether the team now owes a request for it.
-PENSTOCK_DEVICE inline bool claim_page(FileSystemState& system, PinnedEntry& page, uint64_t owner, uint64_t hint,
-                                       bool& need_frame) {
+// Takes the page of one pinned entry into FETCHING if it is for this team to fetch. `need_frame`
+// in: EMPTY was seen; out: no frame could be had. Returns whether the team now owes a request for
+// it.
+PENSTOCK_DEVICE inline bool claim_page(FileSystemState& system, PinnedEntry& page, uint64_t owner,
+                                       uint64_t hint, bool& need_frame) {
     if (!need_frame) return claim_again<DeviceWords>(*page.entry, page.seen);
     FrameIndex frame = 0;
     if (!take_frame(system, hint, frame)) return false;
@@ -81,7 +85,8 @@ PENSTOCK_DEVICE inline bool claim_page(FileSystemState& system, PinnedEntry& pag
     return false;
 }
 
-// Submits the requests that this lane owes (bit k of `owed`): all of the team's in adjacent tickets.
+// Submits the requests that this lane owes (bit k of `owed`): all of the team's in adjacent
+// tickets.
 template <class Team>
 PENSTOCK_DEVICE void submit_pages(const Team& team, FileSystemState& system, uint32_t file_slot,
                                   const Batch<Team>& batch, uint64_t owed) {
@@ -90,8 +95,10 @@ PENSTOCK_DEVICE void submit_pages(const Team& team, FileSystemState& system, uin
     if (total == 0) return;
     const uint32_t block = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
     // One ring for all; or the seed's map, where a block's slot decides which worker it waits for.
-    const uint32_t ring_index =
-        system.ring_count == 1 ? 0 : block % limits::kStaticSlots * system.ring_count / limits::kStaticSlots;
+    const uint32_t ring_index = system.ring_count == 1
+                                    ? 0
+                                    : block % limits::kStaticSlots * system.ring_count /
+                                          limits::kStaticSlots;
     RingState& ring = system.rings[ring_index];
     uint64_t ticket = 0;
     if (team.lane() == 0) ticket = take_tickets<DeviceWords>(ring.tail, total);
@@ -115,11 +122,11 @@ PENSTOCK_DEVICE void submit_pages(const Team& team, FileSystemState& system, uin
     }
 }
 
-// Asks for every page of the batch that nobody has asked for. Shortens the batch to the pages before the first
-// that has no frame just now; what it asked for beyond, others will publish.
+// Asks for every page of the batch that nobody has asked for. Shortens the batch to the pages
+// before the first that has no frame just now; what it asked for beyond, others will publish.
 template <class Team>
-__noinline__ PENSTOCK_DEVICE void fetch_pages(const Team& team, FileSystemState& system, uint32_t file_slot,
-                                              Batch<Team>& batch) {
+__noinline__ PENSTOCK_DEVICE void fetch_pages(const Team& team, FileSystemState& system,
+                                              uint32_t file_slot, Batch<Team>& batch) {
     uint64_t wanted = 0, failed = 0;
     for (unsigned k = 0; k < Team::kPagesPerLane; ++k) {
         PinnedEntry& page = batch.pages[k];
@@ -131,7 +138,8 @@ __noinline__ PENSTOCK_DEVICE void fetch_pages(const Team& team, FileSystemState&
     unsigned total = 0;
     const unsigned before = team.count_before(static_cast<unsigned>(__popcll(wanted)), total);
     uint64_t hand = 0;
-    if (team.lane() == 0 && total > 0) hand = DeviceWords::fetch_add(system.clock_hand, total, site::kRelaxed);
+    if (team.lane() == 0 && total > 0)
+        hand = DeviceWords::fetch_add(system.clock_hand, total, site::kRelaxed);
     hand = team.broadcast(hand, 0) + before;
     uint64_t owed = 0;
     unsigned missing = batch.count;
@@ -148,13 +156,15 @@ __noinline__ PENSTOCK_DEVICE void fetch_pages(const Team& team, FileSystemState&
     if (team.any(missing < batch.count)) unpin_pages(team, batch, team.lowest(missing));
 }
 
-// One step of waiting for a frame or a leaf, with nothing in hand: every miss of another team moves the hand.
+// One step of waiting for a frame or a leaf, with nothing in hand: every miss of another team moves
+// the hand.
 PENSTOCK_DEVICE inline int wait_for_room(const FileSystemState& system, Wait& wait) {
     return wait.step(&system.clock_hand, DeviceWords::load(system.clock_hand, site::kRelaxed));
 }
 
 // Waits until a pinned page is VALID (0) or FAILED (-errno). `seen` is the newest entry.
-PENSTOCK_DEVICE inline int wait_for_page(FileSystemState& system, PageEntry& entry, uint64_t& seen) {
+PENSTOCK_DEVICE inline int wait_for_page(FileSystemState& system, PageEntry& entry,
+                                         uint64_t& seen) {
     Wait wait(system);
     for (;;) {
         seen = DeviceWords::load(entry, site::kLook);
@@ -165,10 +175,12 @@ PENSTOCK_DEVICE inline int wait_for_page(FileSystemState& system, PageEntry& ent
             seen = publish<DeviceWords>(entry, seen, completion);
         }
         if (state_of(seen) == PageState::kValid) return 0;
-        if (state_of(seen) == PageState::kFailed && generation_of(seen) == completion_generation(completion)) {
+        if (state_of(seen) == PageState::kFailed &&
+            generation_of(seen) == completion_generation(completion)) {
             return -static_cast<int>(completion_error(completion));
         }
-        if (const int error = wait.step(&system.completions[frame], completion); error != 0) return error;
+        if (const int error = wait.step(&system.completions[frame], completion); error != 0)
+            return error;
     }
 }
 

@@ -1,15 +1,19 @@
-// The protocol of one page entry (abi/page_entry.h): every transition of the state machine, and nothing else.
+// The protocol of one page entry (abi/page_entry.h): every transition of the state machine, and
+// nothing else.
 //
-// Templates over the word policy (device/atomic.cuh), so that GPU threads, the CPU backend, the host's stand-in
-// and the weak-memory explorer run the same lines. Any thread may call; nothing here waits.
+// Templates over the word policy (device/atomic.cuh), so that GPU threads, the CPU backend, the
+// host's stand-in and the weak-memory explorer run the same lines. Any thread may call; nothing
+// here waits.
 //
 // Invariants:
 //   1. Strangers may add and drop pins in any state, so no transition overwrites the pin bits.
-//   2. A frame leaves its page (evict) only at zero pins: who holds a pin and saw VALID may read the frame.
+//   2. A frame leaves its page (evict) only at zero pins: who holds a pin and saw VALID may read
+//      the frame.
 //   3. At most one entry names a frame in FETCHING, VALID or FAILED.
 //   4. An entry in FETCHING becomes VALID or FAILED by whoever sees its completion word first.
-//   5. Who is told VALID by pin, claim, claim_again or publish may read the frame: a compare-exchange that fails
-//      reads relaxed, so what stands there instead is looked at once more, with acquire.
+//   5. Who is told VALID by pin, claim, claim_again or publish may read the frame: a
+//      compare-exchange that fails reads relaxed, so what stands there instead is looked at once
+//      more, with acquire.
 #pragma once
 
 #include "penstock/abi/orders.h"
@@ -29,9 +33,11 @@ PENSTOCK_BOTH void unpin(typename Words::Word& entry) {
     Words::fetch_sub(entry, kPinUnit, site::kUnpin);
 }
 
-// EMPTY -> FETCHING, with a frame that the caller owns. False: somebody else was first; `seen` is what is there.
+// EMPTY -> FETCHING, with a frame that the caller owns. False: somebody else was first; `seen` is
+// what is there.
 template <class Words>
-PENSTOCK_BOTH bool claim(typename Words::Word& entry, uint64_t& seen, FrameIndex frame, uint32_t generation) {
+PENSTOCK_BOTH bool claim(typename Words::Word& entry, uint64_t& seen, FrameIndex frame,
+                         uint32_t generation) {
     while (state_of(seen) == PageState::kEmpty) {
         const uint64_t fetching = make_entry(PageState::kFetching, frame, generation, seen);
         if (Words::compare_exchange(entry, seen, fetching, site::kRelaxed)) {
@@ -48,7 +54,8 @@ template <class Words>
 PENSTOCK_BOTH bool claim_again(typename Words::Word& entry, uint64_t& seen) {
     while (state_of(seen) == PageState::kFailed) {
         const uint32_t generation = (generation_of(seen) + 1) & kGenerationMax;
-        const uint64_t fetching = make_entry(PageState::kFetching, frame_of(seen), generation, seen);
+        const uint64_t fetching = make_entry(PageState::kFetching, frame_of(seen), generation,
+                                             seen);
         if (Words::compare_exchange(entry, seen, fetching, site::kRelaxed)) {
             seen = fetching;
             return true;
@@ -58,12 +65,14 @@ PENSTOCK_BOTH bool claim_again(typename Words::Word& entry, uint64_t& seen) {
     return false;
 }
 
-// FETCHING -> VALID or FAILED, once `completion` (read with completion_acquire) is that of this fill. Returns
-// the newest entry; it is still FETCHING only if the completion is an older one.
+// FETCHING -> VALID or FAILED, once `completion` (read at kCompletion) is that of this
+// fill. Returns the newest entry; it is still FETCHING only if the completion is an older one.
 template <class Words>
 PENSTOCK_BOTH uint64_t publish(typename Words::Word& entry, uint64_t seen, Completion completion) {
-    while (state_of(seen) == PageState::kFetching && generation_of(seen) == completion_generation(completion)) {
-        const PageState state = completion_error(completion) == 0 ? PageState::kValid : PageState::kFailed;
+    while (state_of(seen) == PageState::kFetching &&
+           generation_of(seen) == completion_generation(completion)) {
+        const PageState state = completion_error(completion) == 0 ? PageState::kValid
+                                                                  : PageState::kFailed;
         const uint64_t published = (seen & ~kStateMask) | static_cast<uint64_t>(state);
         if (Words::compare_exchange(entry, seen, published, site::kPublish)) return published;
         seen = Words::load(entry, site::kLook);
@@ -71,8 +80,8 @@ PENSTOCK_BOTH uint64_t publish(typename Words::Word& entry, uint64_t seen, Compl
     return seen;
 }
 
-// VALID or FAILED -> EMPTY if nobody holds it, it is clean and it still lies in `frame`, which the caller owns
-// from then on.
+// VALID or FAILED -> EMPTY if nobody holds it, it is clean and it still lies in `frame`, which the
+// caller owns from then on.
 template <class Words>
 PENSTOCK_BOTH bool evict(typename Words::Word& entry, uint64_t seen, FrameIndex frame) {
     for (;;) {
@@ -87,7 +96,8 @@ PENSTOCK_BOTH bool evict(typename Words::Word& entry, uint64_t seen, FrameIndex 
 template <class Words>
 PENSTOCK_BOTH bool retire(typename Words::Word& entry) {
     uint64_t seen = 0;
-    return Words::compare_exchange(entry, seen, static_cast<uint64_t>(PageState::kRetired), site::kRelaxed);
+    return Words::compare_exchange(entry, seen, static_cast<uint64_t>(PageState::kRetired),
+                                   site::kRelaxed);
 }
 
 // RETIRED -> EMPTY; pins that came meanwhile are kept.

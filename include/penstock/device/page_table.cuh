@@ -1,9 +1,10 @@
 // From (file, page) to page entry: two levels, indexed, no lock on the way down.
 //
-// A file's directory holds one word for each leaf of 512 entries; leaves come from a bounded pool and are given
-// to other pages when the pool is used up. A leaf in use is never taken away from under a reader: a reader
-// first pins its entry and then checks that the directory still names the leaf; a leaf is given away only after
-// every entry was EMPTY, without pins, and RETIRED. Owners of leaf locks are resident and never wait.
+// A file's directory holds one word for each leaf of 512 entries; leaves come from a bounded pool
+// and are given to other pages when the pool is used up. A leaf in use is never taken away from
+// under a reader: a reader first pins its entry and then checks that the directory still names the
+// leaf; a leaf is given away only after every entry was EMPTY, without pins, and RETIRED. Owners of
+// leaf locks are resident and never wait.
 #pragma once
 
 #include "penstock/abi/file_system.h"
@@ -12,36 +13,42 @@
 
 namespace penstock::device {
 
-// A page entry found and pinned: the entry and its value then. Null: the page is beyond the directory, or no
-// leaf could be had just now (`wait` is set; look again after a wait).
+// A page entry found and pinned: the entry and its value then. Null: no leaf could be had just now;
+// look again after a wait.
 struct PinnedEntry {
     PageEntry* entry = nullptr;
     uint64_t seen = 0;
 };
 
-PENSTOCK_BOTH inline PageEntry* entry_in_leaf(const FileSystemState& system, uint64_t leaf_word, PageIndex page) {
+PENSTOCK_BOTH inline PageEntry* entry_in_leaf(const FileSystemState& system, uint64_t leaf_word,
+                                              PageIndex page) {
     return system.leaves + (leaf_word - 1) * limits::kLeafEntries + page % limits::kLeafEntries;
 }
 
-// The entry that a frame's owner word points to, or null: a guess that every caller checks by the entry itself.
+// The entry that a frame's owner word points to, or null: a guess that every caller checks by the
+// entry itself.
 PENSTOCK_BOTH inline PageEntry* entry_of_owner(FileSystemState& system, uint64_t owner) {
     const FileState& file = system.files[(owner >> 48) % limits::kFilesMax];
     const PageIndex page = owner & ((1ull << 48) - 1);
-    const uint64_t index = DeviceWords::load(file.directory_first, site::kRelaxed) + page / limits::kLeafEntries;
+    const uint64_t index = DeviceWords::load(file.directory_first, site::kRelaxed) +
+                           page / limits::kLeafEntries;
     if (index >= system.directory_size) return nullptr;
     const uint64_t leaf = DeviceWords::load(system.directory[index], site::kRelaxed);
     return leaf == 0 ? nullptr : entry_in_leaf(system, leaf, page);
 }
 
 // Publishes a page in FETCHING whose bytes have arrived, whoever asked for them; the newest entry.
-PENSTOCK_BOTH inline uint64_t publish_if_complete(FileSystemState& system, PageEntry& entry, uint64_t seen) {
+PENSTOCK_BOTH inline uint64_t publish_if_complete(FileSystemState& system, PageEntry& entry,
+                                                  uint64_t seen) {
     if (state_of(seen) != PageState::kFetching) return seen;
-    const uint64_t completion = SystemWords::load(system.completions[frame_of(seen)], site::kCompletion);
+    const uint64_t completion = SystemWords::load(system.completions[frame_of(seen)],
+                                                  site::kCompletion);
     return publish<DeviceWords>(entry, seen, completion);
 }
 
-// Takes every entry of a leaf out of use: evicts what can be evicted (its frames become free) and retires the
-// rest. False: somebody holds or used a page of it; then nothing has changed but touched bits and evictions.
+// Takes every entry of a leaf out of use: evicts what can be evicted (its frames become free) and
+// retires the rest. False: somebody holds or used a page of it; then nothing has changed but
+// touched bits and evictions.
 PENSTOCK_BOTH inline bool retire_leaf(FileSystemState& system, uint64_t leaf, bool second_chance) {
     PageEntry* entries = system.leaves + leaf * limits::kLeafEntries;
     uint32_t retired = 0;
@@ -83,13 +90,14 @@ PENSTOCK_BOTH inline void unlock_leaf(FileSystemState& system, uint64_t leaf) {
     DeviceWords::store(system.leaf_locks[leaf], 0, site::kUnlockPort);
 }
 
-// Gives directory word `index` a leaf: a fresh one while there are any, else one whose pages can be evicted.
-// Returns the word's value (leaf + 1), or 0 when every leaf is held just now.
+// Gives directory word `index` a leaf: a fresh one while there are any, else one whose pages can be
+// evicted. Returns the word's value (leaf + 1), or 0 when every leaf is held just now.
 PENSTOCK_BOTH inline uint64_t install_leaf(FileSystemState& system, uint64_t index) {
     for (uint64_t tries = 0; tries < 3ull * system.leaf_count; ++tries) {
         uint64_t present = DeviceWords::load(system.directory[index], site::kRelaxed);
         if (present != 0) return present;
-        const uint64_t leaf = DeviceWords::fetch_add(system.leaf_hand, 1, site::kRelaxed) % system.leaf_count;
+        const uint64_t leaf = DeviceWords::fetch_add(system.leaf_hand, 1, site::kRelaxed) %
+                              system.leaf_count;
         if (!try_lock_leaf(system, leaf)) continue;
         const bool in_use = DeviceWords::load(system.leaf_owners[leaf], site::kRelaxed) != 0;
         if (in_use) {
@@ -100,7 +108,8 @@ PENSTOCK_BOTH inline uint64_t install_leaf(FileSystemState& system, uint64_t ind
             release_leaf(system, leaf);
         }
         DeviceWords::store(system.leaf_owners[leaf], index + 1, site::kRelaxed);
-        const bool won = DeviceWords::compare_exchange(system.directory[index], present, leaf + 1, site::kRelaxed);
+        const bool won = DeviceWords::compare_exchange(system.directory[index], present, leaf + 1,
+                                                       site::kRelaxed);
         if (!won) DeviceWords::store(system.leaf_owners[leaf], 0, site::kRelaxed);
         unlock_leaf(system, leaf);
         return won ? leaf + 1 : present;
@@ -108,10 +117,13 @@ PENSTOCK_BOTH inline uint64_t install_leaf(FileSystemState& system, uint64_t ind
     return 0;
 }
 
-// Finds the entry of a page and pins it. The result's entry is null when no leaf could be had just now: the
-// caller drops what it holds, waits and tries again. `page` must lie below the directory's end.
-PENSTOCK_BOTH inline PinnedEntry pin_page(FileSystemState& system, const FileState& file, PageIndex page) {
-    const uint64_t index = DeviceWords::load(file.directory_first, site::kRelaxed) + page / limits::kLeafEntries;
+// Finds the entry of a page and pins it. The result's entry is null when no leaf could be had just
+// now: the caller drops what it holds, waits and tries again. `page` must lie below the directory's
+// end.
+PENSTOCK_BOTH inline PinnedEntry pin_page(FileSystemState& system, const FileState& file,
+                                          PageIndex page) {
+    const uint64_t index = DeviceWords::load(file.directory_first, site::kRelaxed) +
+                           page / limits::kLeafEntries;
     for (;;) {
         uint64_t leaf = DeviceWords::load(system.directory[index], site::kRelaxed);
         if (leaf == 0) leaf = install_leaf(system, index);

@@ -1,8 +1,8 @@
 // Which frame a new page gets: free ones first, then what CLOCK finds unused.
 //
-// The one function that misses call is take_frame; other policies (seed 000, section 5: a ring for each block)
-// come in behind it. A frame is in exactly one of three hands: an entry (FETCHING, VALID, FAILED), a team
-// (kFrameTaken), or nobody (kFrameFree).
+// The one function that misses call is take_frame; other policies (seed 000, section 5: a ring for
+// each block) come in behind it. A frame is in exactly one of three hands: an entry (FETCHING,
+// VALID, FAILED), a team (kFrameTaken), or nobody (kFrameFree).
 #pragma once
 
 #include "penstock/device/page_table.cuh"
@@ -13,12 +13,14 @@ namespace penstock::device {
 PENSTOCK_BOTH inline bool take_frame_at(FileSystemState& system, FrameIndex frame) {
     uint64_t owner = DeviceWords::load(system.owners[frame], site::kRelaxed);
     if (owner == kFrameFree) {
-        return DeviceWords::compare_exchange(system.owners[frame], owner, kFrameTaken, site::kTakeFrame);
+        return DeviceWords::compare_exchange(system.owners[frame], owner, kFrameTaken,
+                                             site::kTakeFrame);
     }
     if (owner == kFrameTaken) return false;
     PageEntry* entry = entry_of_owner(system, owner);
     if (entry == nullptr) return false;
-    const uint64_t seen = publish_if_complete(system, *entry, DeviceWords::load(*entry, site::kLook));
+    const uint64_t seen = publish_if_complete(system, *entry,
+                                              DeviceWords::load(*entry, site::kLook));
     if (frame_of(seen) != frame) return false;
     if ((seen & kTouchedBit) != 0) {
         DeviceWords::fetch_and(*entry, ~kTouchedBit, site::kRelaxed);
@@ -29,8 +31,9 @@ PENSTOCK_BOTH inline bool take_frame_at(FileSystemState& system, FrameIndex fram
     return true;
 }
 
-// A frame for the caller alone: first the one at `hint` (where CLOCK's hand stood when the caller drew its turn,
-// so that neighbouring misses get neighbouring frames), then onwards. False: two rounds found none.
+// A frame for the caller alone: first the one at `hint` (where CLOCK's hand stood when the caller
+// drew its turn, so that neighbouring misses get neighbouring frames), then onwards. False: two
+// rounds found none.
 PENSTOCK_BOTH inline bool take_frame(FileSystemState& system, uint64_t hint, FrameIndex& frame) {
     frame = static_cast<FrameIndex>(hint % system.frame_count);
     if (take_frame_at(system, frame)) return true;

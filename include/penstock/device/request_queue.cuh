@@ -1,11 +1,12 @@
 // GPU end of the GPU<->host request queue: take tickets, write slots.
 //
-// Many producers (teams), many consumers (src/request_queue/ring.h). The ring is larger than what can be
-// outstanding, so a producer never waits for room and never looks at the head:
-//   a team submits at most kBatchPagesMax requests and waits for all of them before it takes more tickets, and
-//   Layout::ring_shift is chosen so that (1 << shift) >= teams * kBatchPagesMax (src/page_cache/layout.cc).
-// Between ticket() and the last submit() of a team there must be no wait and no fault point: consumers stop at
-// a ticket whose slot is not written.
+// Many producers (teams), many consumers (src/request_queue/ring.h). The ring is larger than what
+// can be outstanding, so a producer never waits for room and never looks at the head:
+//   a team submits at most kBatchPagesMax requests and waits for all of them before it takes more
+//   tickets, and Layout::ring_shift is chosen so that (1 << shift) >= teams * kBatchPagesMax
+//   (src/page_cache/layout.cc).
+// Between take_tickets() and a team's last submit() there must be no wait and no fault point:
+// consumers stop at a ticket whose slot is not written.
 #pragma once
 
 #include "penstock/abi/orders.h"
@@ -19,9 +20,11 @@ PENSTOCK_BOTH uint64_t take_tickets(typename Words::Word& tail, uint64_t count) 
     return Words::fetch_add(tail, count, site::kTicket);
 }
 
-// Writes the request of one ticket into its slot (four words). The first word makes it visible, last.
+// Writes the request of one ticket into its slot (four words). The first word makes it visible,
+// last.
 template <class Words>
-PENSTOCK_BOTH void submit(typename Words::Word* slots, int ring_shift, uint64_t ticket, const Request& request) {
+PENSTOCK_BOTH void submit(typename Words::Word* slots, int ring_shift, uint64_t ticket,
+                          const Request& request) {
     const uint64_t index = ticket & ((1ull << ring_shift) - 1);
     typename Words::Word* slot = slots + 4 * index;
     uint64_t words[4];

@@ -1,8 +1,9 @@
 // How a GPU thread waits for a word: with patience, never without end.
 //
-// Every wait of the device library is a loop round Wait::step. It ends with a negative errno when the host has
-// raised the abort word or when the host's heartbeat stands still (it died). On the CPU backend a step lets the
-// block's other lanes run, helps, or sleeps; on a GPU it is __nanosleep.
+// Every wait of the device library is a loop round Wait::step. It ends with a negative errno when
+// the host has raised the abort word or when the host's heartbeat stands still (it died). On the
+// CPU backend a step lets the block's other lanes run, helps, or sleeps; on a GPU it is
+// __nanosleep.
 #pragma once
 
 #include "penstock/abi/file_system.h"
@@ -23,7 +24,8 @@ PENSTOCK_DEVICE inline uint64_t now_ns() {
 #endif
 }
 
-// Tells a sleeping host thread or block of the CPU backend that `word` has changed; on a GPU the host polls.
+// Tells a sleeping host thread or block of the CPU backend that `word` has changed; on a GPU the
+// host polls.
 PENSTOCK_DEVICE inline void notify([[maybe_unused]] const uint64_t* word) {
 #ifndef __CUDACC__
     language::notify(word);
@@ -34,8 +36,8 @@ class Wait {
 public:
     PENSTOCK_DEVICE explicit Wait(const FileSystemState& system) : host_(*system.host) {}
 
-    // One step of waiting for `*word` to differ from `seen`. 0: look again. Negative errno: give up; the value of
-    // the abort word, or EOWNERDEAD for a host that stopped serving.
+    // One step of waiting for `*word` to differ from `seen`. 0: look again. Negative errno: give
+    // up; the value of the abort word, or EOWNERDEAD for a host that stopped serving.
     PENSTOCK_DEVICE int step(const uint64_t* word, uint64_t seen) {
         if (turn_ % kTurnsPerCheck == 0) {
             if (const int error = check(); error != 0) return error;
@@ -50,7 +52,8 @@ public:
     }
 
 private:
-    // Both words lie in host memory: on a GPU a look costs a trip over the link, so not at every turn.
+    // Both words lie in host memory: on a GPU a look costs a trip over the link, so not at every
+    // turn.
 #ifdef __CUDACC__
     static constexpr uint32_t kTurnsPerCheck = 32;
 #else
