@@ -47,12 +47,13 @@ using Body = void (*)(void* argument);
 // its own argument (body may be null) while the others are parked; then all go on. `site` names the
 // barrier for the watchdog and must be a string literal. A lane that waits at a different site, or
 // at a warp rendezvous that can never fill, is a mismatch: the block is stopped and the launch
-// fails with a message naming both sites. Lanes see what any lane wrote before the rendezvous (and
-// the sanitizers are told so).
+// fails with a message naming both sites. Lanes see what any lane wrote before the rendezvous, or
+// before it exited (and the sanitizers are told so).
 void block_rendezvous(Body body, void* argument, const char* site);
 
 // The same among the lanes of this lane's warp named in `mask` (bit = lane index; must contain the
-// caller; lanes that have exited do not count).
+// caller; lanes that have exited do not count). Here sites may differ but for their last word, the
+// kind: CUDA lets a warp meet from different lines. "file:line: kind" is what language/cuda.h uses.
 void warp_rendezvous(uint32_t mask, Body body, void* argument, const char* site);
 
 // The value each lane of the block passed last to deposit(); for rendezvous bodies that combine

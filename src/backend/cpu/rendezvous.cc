@@ -21,11 +21,13 @@ PENSTOCK_UNINSTRUMENTED inline bool park(BlockState& block, LaneState& lane, Ren
     return lane.runs_body;
 }
 
-// The last to arrive: runs the body while the others are parked, then makes them ready.
-PENSTOCK_UNINSTRUMENTED inline void finish(BlockState& block, Rendezvous& rendezvous,
+// The last to arrive: runs the body while the others are parked, then makes them ready. `exits`
+// stands for the lanes that have exited instead of coming.
+PENSTOCK_UNINSTRUMENTED inline void finish(BlockState& block, Rendezvous& rendezvous, void* exits,
                                            language::Body body, void* argument) {
     LaneList others = rendezvous.parked;
     rendezvous = Rendezvous{};
+    sanitizer::acquire(exits);  // partner: complete_without
     if constexpr (kThreadSanitizer) {
         for (LaneState* lane = others.first; lane != nullptr; lane = lane->next)
             sanitizer::acquire(lane);
@@ -76,6 +78,8 @@ PENSTOCK_UNINSTRUMENTED void hand_over(BlockState& block, Rendezvous& rendezvous
 }  // namespace
 
 PENSTOCK_UNINSTRUMENTED void complete_without(BlockState& block, LaneState& exited) {
+    sanitizer::release(&block.meeting);  // partner: finish
+    sanitizer::release(&block.warp_present[exited.warp_index]);
     if (block.live_count > 0 && block.meeting.parked.count == block.live_count) {
         hand_over(block, block.meeting);
     }
@@ -135,7 +139,7 @@ PENSTOCK_UNINSTRUMENTED void block_rendezvous(Body body, void* argument, const c
         if (!park(block, lane, meeting, site)) return;
         lane.runs_body = false;
     }
-    finish(block, meeting, body, argument);
+    finish(block, meeting, &meeting, body, argument);
 }
 
 PENSTOCK_UNINSTRUMENTED void warp_rendezvous(uint32_t mask, Body body, void* argument,
@@ -157,6 +161,7 @@ PENSTOCK_UNINSTRUMENTED void warp_rendezvous(uint32_t mask, Body body, void* arg
     WarpWait own;
     if (wait == nullptr) {
         if (expected == 1) {
+            sanitizer::acquire(&block.warp_present[warp]);  // partner: complete_without
             if (body != nullptr) body(argument);
             return;
         }
@@ -175,7 +180,7 @@ PENSTOCK_UNINSTRUMENTED void warp_rendezvous(uint32_t mask, Body body, void* arg
         lane.runs_body = false;
     }
     unlink(block, warp, wait);
-    finish(block, wait->rendezvous, body, argument);
+    finish(block, wait->rendezvous, &block.warp_present[warp], body, argument);
 }
 
 PENSTOCK_UNINSTRUMENTED void deposit(uint64_t value) { this_lane()->deposited = value; }
