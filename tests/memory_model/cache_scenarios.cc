@@ -17,7 +17,7 @@ namespace {
 using Team = device::LoneTeam<1>;
 
 constexpr int kFramesMax = 2;
-constexpr int kLeavesMax = 1;
+constexpr int kLeavesMax = 2;
 constexpr int kDirectoryMax = 2;
 constexpr int kRingShift = 1;
 constexpr uint32_t kFailure = 5;  // EIO
@@ -41,17 +41,20 @@ struct System {
 struct CacheForm {
     std::string name;
     int frames = 1;
-    int directory_words = 1;
-    std::vector<PageIndex> resident{};  // page i lies in frame i at the start; its leaf is in use
-    std::vector<PageIndex> readers{};   // a team for each: the page that it reads
+    bool leaf_reuse = false;  // one leaf for two directory words; else each word has its leaf for good
+    std::vector<PageIndex> resident{};               // [i] lies in frame i at the start
+    std::vector<std::vector<PageIndex>> readers{};   // a team for each: the pages that it reads in turn
     int failures = 0;                 // fills that the worker answers with an errno, the first ones
-    int tries = 2;                    // of a team that found no frame or leaf
-    bool deferrals = false;
+    int tries = 1;      // of a team that found no frame or leaf
+    int givers = 0;     // teams that take a frame and find that they do not need it
+    int installs = 1;   // that a team begins in one try
+    bool deferrals = true;
 };
 
-// Reads one page as read_part of device/file.cuh does. Register 0: tries so far.
-Next read_page(System& system, Registers& r, PageIndex page, const CacheForm& form) {
+// Reads pages as read_part of device/file.cuh does. Registers: tries so far, pages read.
+Next read_pages(System& system, Registers& r, const std::vector<PageIndex>& pages, const CacheForm& form) {
     const Team team;
+    const PageIndex page = pages[r[1]];
     device::Batch<Team> batch;
     batch.first = page;
     batch.count = 1;
@@ -70,7 +73,7 @@ Next read_page(System& system, Registers& r, PageIndex page, const CacheForm& fo
         check(form.failures != 0 && error == -static_cast<int>(kFailure), "an error that nobody gave");
     }
     device::unpin_pages(team, batch, 0);
-    return Next::kDone;
+    return ++r[1] == pages.size() ? Next::kDone : Next::kAgain;
 }
 
 // Register 0: fills so far.
@@ -94,9 +97,9 @@ Next serve(System& system, Registers& r, const CacheForm& form) {
 void lay_out(System& system, const CacheForm& form) {
     FileSystemState& state = system.state;
     state.frame_count = static_cast<uint32_t>(form.frames);
-    state.leaf_count = kLeavesMax;
+    state.leaf_count = form.leaf_reuse ? 1 : 2;
     state.ring_count = 1;
-    state.directory_size = static_cast<uint64_t>(form.directory_words);
+    state.directory_size = kDirectoryMax;
     state.completions = system.completions.data();
     state.owners = system.owners.data();
     state.leaves = system.leaves.data();
@@ -107,13 +110,15 @@ void lay_out(System& system, const CacheForm& form) {
     state.rings[0].slots = system.slots.data();
     state.rings[0].shift = kRingShift;
     system.owners.fill(kFrameFree);
-    system.directory[0] = 1;
-    system.leaf_owners[0] = 1;
+    for (uint64_t i = 0; i < state.leaf_count; ++i) {
+        system.directory[i] = i + 1;
+        system.leaf_owners[i] = i + 1;
+    }
     for (size_t frame = 0; frame < form.resident.size(); ++frame) {
         system.completions[frame] = make_completion(1, 0, 4096);
         system.owners[frame] = make_owner(0, form.resident[frame]);
         system.leaves[form.resident[frame]] =
-            make_entry(PageState::kValid, static_cast<FrameIndex>(frame), 1, 0) | kTouchedBit;
+            make_entry(PageState::kValid, static_cast<FrameIndex>(frame), 1, 0);
     }
 }
 
@@ -121,7 +126,9 @@ void name_words(Program& program, System& system, const CacheForm& form) {
     const auto add = [&](const std::string& name, uint64_t& at, bool updated) {
         system.map.add(at, program.word(name, at, updated));
     };
-    for (size_t i = 0; i < system.leaves.size(); ++i) add("entry" + std::to_string(i), system.leaves[i], true);
+    for (size_t i = 0; i < (form.leaf_reuse ? limits::kLeafEntries : system.leaves.size()); ++i) {
+        add("entry" + std::to_string(i), system.leaves[i], true);
+    }
     for (int i = 0; i < form.frames; ++i) {
         add("owner" + std::to_string(i), system.owners[i], true);
         add("completion" + std::to_string(i), system.completions[i], false);
@@ -130,14 +137,14 @@ void name_words(Program& program, System& system, const CacheForm& form) {
             program.cell_values[i] = bytes_of(form.resident[i]);
         }
     }
-    if (form.directory_words > 1) {
-        for (int i = 0; i < form.directory_words; ++i) {
-            add("directory" + std::to_string(i), system.directory[i], true);
-        }
+    if (form.leaf_reuse) {
+        for (int i = 0; i < kDirectoryMax; ++i) add("directory" + std::to_string(i), system.directory[i], true);
         add("leaf_owner", system.leaf_owners[0], false);
         add("leaf_lock", system.leaf_locks[0], true);
     }
-    if (form.frames > 1) add("clock_hand", system.state.clock_hand, true);
+    system.map.counter(system.state.leaf_hand, form.installs);
+    // CLOCK looks at one frame: a team that finds it in use is left out, as it could have looked later.
+    system.map.counter(system.state.clock_hand, 1);
     add("tail", system.state.rings[0].tail, true);
     add("head", system.head, true);
     for (size_t i = 0; i < system.slots.size(); ++i) {
@@ -152,14 +159,23 @@ Program cache_program(const CacheForm& form) {
     const auto system = std::make_shared<System>();
     lay_out(*system, form);
     name_words(program, *system, form);
-    for (const PageIndex page : form.readers) {
-        program.thread("reads page " + std::to_string(page), [=](Registers& r) {
-            address_map = &system->map;
-            return read_page(*system, r, page, form);
+    uint64_t hand = 0;
+    for (const std::vector<PageIndex>& pages : form.readers) {
+        program.thread("reads " + std::to_string(pages[0]), [=](Registers& r) {
+            use(system->map, hand);
+            return read_pages(*system, r, pages, form);
+        });
+        ++hand;
+    }
+    for (int i = 0; i < form.givers; ++i) {
+        program.thread("gives back", [=](Registers&) {
+            use(system->map);
+            if (device::take_frame_at(system->state, 0)) device::give_frame_back(system->state, 0);
+            return Next::kDone;
         });
     }
     program.server("worker", [=](Registers& r) {
-        address_map = &system->map;
+        use(system->map);
         return serve(*system, r, form);
     });
     return program;
@@ -170,9 +186,19 @@ Program cache_program(const CacheForm& form) {
 std::vector<Program> cache_programs(bool nightly) {
     std::vector<Program> programs;
     const auto add = [&](const CacheForm& form) { programs.push_back(cache_program(form)); };
-    add({.name = "two teams read one absent page", .readers = {0, 0}});
-    add({.name = "a page is evicted for another under its readers", .resident = {0}, .readers = {0, 1}});
+    add({.name = "two teams read one absent page", .readers = {{0}, {0}}});
+    add({.name = "a page is evicted for another under its readers", .resident = {0}, .readers = {{0}, {1}}});
+    add({.name = "a leaf goes to other pages under a reader", .leaf_reuse = true, .readers = {{0}, {2}}});
+    add({.name = "a fill fails and is asked for again", .readers = {{0}, {0}}, .failures = 1});
+    add({.name = "a frame is given back", .resident = {0}, .readers = {{0}, {1}}, .givers = 1});
+    add({.name = "a leaf is reused and its page's frame freed",
+         .leaf_reuse = true, .resident = {0}, .readers = {{0}, {2}}});
+    add({.name = "two frames, one is given back", .frames = 2, .resident = {0}, .readers = {{0}, {1}, {1}}});
     if (!nightly) return programs;
+    add({.name = "two frames, one is given back and taken", .frames = 2, .resident = {0},
+         .readers = {{0}, {1}, {1, 2}}});
+    add({.name = "a leaf is reused, another team takes its page's frame",
+         .leaf_reuse = true, .resident = {0}, .readers = {{0}, {2}, {3}}});
     return programs;
 }
 

@@ -17,6 +17,10 @@ namespace {
 
 constexpr int kIterationsMax = 1000;  // of a body without any access: it would never end
 
+// Why a body was left.
+constexpr int kStopped = 1;  // in front of an access
+constexpr int kCut = 2;      // by assume()
+
 // One way in which a pending operation can take place.
 struct Choice {
     enum class Kind : uint8_t { kRead, kWrite, kUpdate, kChoose, kDefer, kPerform };
@@ -37,6 +41,7 @@ public:
     uint64_t read_cell(int cell);
     void write_cell(int cell, uint64_t value);
     void check(bool condition, const char* what);
+    void assume(bool condition);
     Order order_at(Site site) const;
 
 private:
@@ -49,9 +54,8 @@ private:
     bool apply(State& state, int thread, const Choice& choice);
     void record(State& state, int thread, uint64_t result);
     bool advance(State& state, int thread);
-    bool run_body(int thread, Registers& registers, Next& next);
+    int run_body(int thread, Registers& registers, Next& next);
     bool wait(State& state, int thread);
-    bool has_news(const State& state, int thread) const;
     bool wake(State& state);
     bool step_into(size_t depth, int thread, const Choice& choice);
     State& state_at(size_t depth);
@@ -87,7 +91,7 @@ uint64_t Explorer::access(const Operation& operation) {
     if (cursor_ < thread.history_count) return thread.history[cursor_++];
     if (is_update(operation.kind) && !program_.word_updated[operation.word]) misuse("update of a plain word");
     thread.next = operation;
-    std::longjmp(leave_, 1);
+    std::longjmp(leave_, kStopped);
 }
 
 uint64_t Explorer::read_cell(int cell) {
@@ -111,12 +115,17 @@ void Explorer::write_cell(int cell, uint64_t value) {
     trace_.add_cell(thread_, cell, value, true);
     thread.wrote = true;
     record(*state_, thread_, 0);
+    state_->begin_turn(thread_);
     ++cursor_;
 }
 
 void Explorer::check(bool condition, const char* what) {
     const bool again = cursor_ < state_->threads[thread_].history_count;
     if (!condition && !again && state_->error == nullptr) state_->error = what;
+}
+
+void Explorer::assume(bool condition) {
+    if (!condition) std::longjmp(leave_, kCut);
 }
 
 Order Explorer::order_at(Site site) const {
@@ -128,11 +137,11 @@ Order Explorer::order_at(Site site) const {
     return weakening.half == Order::kAcquire ? Order::kRelease : Order::kAcquire;
 }
 
-// False: the body stands in front of an access that is not answered yet.
-bool Explorer::run_body(int thread, Registers& registers, Next& next) {
-    if (setjmp(leave_) != 0) return false;
+// 0: the body has ended its iteration.
+int Explorer::run_body(int thread, Registers& registers, Next& next) {
+    if (const int why = setjmp(leave_); why != 0) return why;
     next = program_.threads[thread].body(registers);
-    return true;
+    return 0;
 }
 
 // Runs `thread` up to its next access, its end or its wait. False: this state need not be explored.
@@ -144,52 +153,50 @@ bool Explorer::advance(State& state, int thread) {
         Registers registers = mine.registers;
         Next next = Next::kDone;
         cursor_ = 0;
-        if (!run_body(thread, registers, next)) {
+        if (const int why = run_body(thread, registers, next); why != 0) {
+            if (why == kCut) return false;
             return mine.next.kind != Kind::kPause || wait(state, thread);
         }
-        mine.history_count = 0;
         if (next == Next::kRetry) {
             if (mine.wrote) misuse("an iteration that wrote ended in kRetry");
             return wait(state, thread);
         }
+        mine.history_count = 0;
         mine.registers = registers;
-        mine.read = 0;
         mine.wrote = false;
-        mine.guessed = false;
+        const bool loading = mine.loading;
         if (next == Next::kDone) {
             mine.life = Life::kDone;
-            mine.loading = false;
             mine.view = View{};
-            return true;
         }
+        state.begin_turn(thread);
+        if (next == Next::kDone) return true;
+        mine.loading = loading;
     }
     misuse("a body goes on without any access");
 }
 
-// False: there is news already, so this turn of the loop is the same as one begun later.
+// The turn found nothing: it is taken back, and begun again when one of its words has news. False: there is news
+// already, so that it is the same as one begun later.
 bool Explorer::wait(State& state, int thread) {
     ThreadState& mine = state.threads[thread];
     if (mine.guessed) return false;
-    mine.life = Life::kWaiting;
-    mine.loading = false;
-    return !has_news(state, thread);
-}
-
-bool Explorer::has_news(const State& state, int thread) const {
-    const ThreadState& mine = state.threads[thread];
     for (int word = 0; word < state.shape.words; ++word) {
-        if ((mine.read >> word & 1) != 0 && mine.view.place[word] + 1 < state.words[word].count) return true;
+        if ((mine.read >> word & 1) != 0 && mine.view.place[word] + 1 < state.words[word].count) return false;
     }
-    return false;
+    const uint64_t read = mine.read;
+    state.take_turn_back(thread);
+    mine.read = read;
+    mine.life = Life::kWaiting;
+    return true;
 }
 
 bool Explorer::wake(State& state) {
     for (int thread = 0; thread < state.shape.threads; ++thread) {
         ThreadState& mine = state.threads[thread];
-        if (mine.life != Life::kWaiting || !has_news(state, thread)) continue;
+        if (mine.life != Life::kWoken) continue;
         mine.life = Life::kRunning;
         mine.read = 0;
-        if (mine.history_count != 0) record(state, thread, 0);  // pause() returns
         if (!advance(state, thread)) return false;
     }
     return true;
@@ -283,11 +290,7 @@ bool Explorer::apply(State& state, int thread, const Choice& choice) {
         return false;
     }
     uint64_t result = choice.value;
-    if (next.kind != Kind::kChoose) {
-        mine.loading = choice.kind == Choice::Kind::kRead || choice.kind == Choice::Kind::kDefer;
-        if (!mine.loading) mine.read = 0;
-        mine.guessed = mine.guessed && mine.loading;
-    }
+    bool changed = choice.kind == Choice::Kind::kWrite || choice.kind == Choice::Kind::kUpdate;
     switch (choice.kind) {
         case Choice::Kind::kRead:
             if (next.kind == Kind::kExchangeIf) next.acquire = false;
@@ -307,9 +310,10 @@ bool Explorer::apply(State& state, int thread, const Choice& choice) {
             Deferral& deferral = state.deferral;
             deferral = {Deferral::State::kOpen, static_cast<uint8_t>(thread), mine.view.clock[thread], next,
                         choice.value, mine.view};
-            mine.guessed = loads;
+            changed = !loads;
             if (loads) {
                 deferral.operation.kind = Kind::kLoad;
+                mine.guessed = true;
                 mine.read |= uint64_t{1} << next.word;
             } else {
                 mine.wrote = true;
@@ -320,6 +324,11 @@ bool Explorer::apply(State& state, int thread, const Choice& choice) {
         default: break;
     }
     record(state, thread, result);
+    if (changed) {
+        state.begin_turn(thread);
+    } else if (next.kind != Kind::kChoose) {
+        mine.loading = true;
+    }
     return advance(state, thread);
 }
 
@@ -415,7 +424,10 @@ Result Explorer::run() {
         first.words[i].messages[0].value = program_.word_values[i];
     }
     for (int i = 0; i < first.shape.cells; ++i) first.cells[i].value = program_.cell_values[i];
-    for (int i = 0; i < first.shape.threads; ++i) first.threads[i].view.clock[i] = 1;
+    for (int i = 0; i < first.shape.threads; ++i) {
+        first.threads[i].view.clock[i] = 1;
+        first.begin_turn(i);
+    }
     bool counts = true;
     for (int i = 0; i < first.shape.threads; ++i) counts = advance(first, i) && counts;
     if (counts) visit(0);
@@ -476,6 +488,7 @@ uint64_t choose(uint64_t count) {
     return explorer->access({Kind::kChoose, 0, false, false, count, 0});
 }
 void pause() { explorer->access({Kind::kPause, 0, false, false, 0, 0}); }
+void assume(bool condition) { explorer->assume(condition); }
 void check(bool condition, const char* what) { explorer->check(condition, what); }
 
 }  // namespace penstock::memory_model

@@ -68,7 +68,9 @@ State& State::operator=(const State& other) {
         to.guessed = from.guessed;
         to.loading = from.loading;
         to.history_count = from.history_count;
+        to.turn_history = from.turn_history;
         to.read = from.read;
+        to.turn_view = from.turn_view;
         to.view = from.view;
         to.next = from.next;
         to.registers = from.registers;
@@ -101,9 +103,10 @@ uint64_t State::hash() const {
         const ThreadState& thread = threads[i];
         hash.add(static_cast<uint64_t>(thread.life) | uint64_t{thread.wrote} << 8 |
                  uint64_t{thread.guessed} << 9 | uint64_t{thread.loading} << 10 |
-                 uint64_t{thread.history_count} << 16);
+                 uint64_t{thread.history_count} << 16 | uint64_t{thread.turn_history} << 24);
         hash.add(thread.read);
         hash.add(thread.view);
+        if (thread.loading) hash.add(thread.turn_view);
         hash.add(thread.registers.data(), sizeof thread.registers);
         hash.add(thread.history.data(), thread.history_count * sizeof(uint64_t));
     }
@@ -137,21 +140,47 @@ bool State::may_write_at(int thread, int word, int place) const {
     return place == words[word].count || words[word].messages[place].bound == 0;
 }
 
+template <class Change>
+void State::change_views(Change change) {
+    for (int i = 0; i < shape.threads; ++i) {
+        change(threads[i].view);
+        change(threads[i].turn_view);
+    }
+    for (int i = 0; i < shape.words; ++i) {
+        for (int k = 0; k < words[i].count; ++k) change(words[i].messages[k].view);
+    }
+    change(deferral.view);
+}
+
+void State::begin_turn(int thread) {
+    ThreadState& mine = threads[thread];
+    mine.guessed = false;
+    mine.loading = false;
+    mine.read = 0;
+    mine.turn_history = mine.history_count;
+    mine.turn_view = mine.view;
+}
+
+void State::take_turn_back(int thread) {
+    threads[thread].history_count = threads[thread].turn_history;
+    threads[thread].view = threads[thread].turn_view;
+    begin_turn(thread);
+}
+
 void State::insert(int word, int place, const Message& message) {
     WordState& state = words[word];
     require(state.count < kMessagesMax, "too many messages of one word");
     if (place < state.count) {
-        const auto shift = [&](View& view) { view.place[word] += view.place[word] >= place ? 1 : 0; };
-        for (int i = 0; i < shape.threads; ++i) shift(threads[i].view);
-        for (int i = 0; i < shape.words; ++i) {
-            for (int k = 0; k < words[i].count; ++k) shift(words[i].messages[k].view);
-        }
-        shift(deferral.view);
+        change_views([&](View& view) { view.place[word] += view.place[word] >= place ? 1 : 0; });
         std::copy_backward(state.messages.begin() + place, state.messages.begin() + state.count,
                            state.messages.begin() + state.count + 1);
     }
     state.messages[place] = message;
     ++state.count;
+    for (int i = 0; i < shape.threads; ++i) {
+        ThreadState& thread = threads[i];
+        if (thread.life == Life::kWaiting && (thread.read >> word & 1) != 0) thread.life = Life::kWoken;
+    }
 }
 
 void State::write(int thread, const Operation& operation, int place) {
@@ -203,14 +232,11 @@ void State::perform_deferred_update() {
 // The deferred operation took place at `place`: whoever knows that it is past knows of this message too.
 void State::keep_deferral(int place) {
     const int word = deferral.operation.word;
-    const auto raise = [&](View& view) {
-        if (view.clock[deferral.thread] < deferral.clock) return;
+    const int thread = deferral.thread, clock = deferral.clock;
+    change_views([&](View& view) {
+        if (view.clock[thread] < clock) return;
         view.place[word] = std::max(view.place[word], static_cast<uint8_t>(place));
-    };
-    for (int i = 0; i < shape.threads; ++i) raise(threads[i].view);
-    for (int i = 0; i < shape.words; ++i) {
-        for (int k = 0; k < words[i].count; ++k) raise(words[i].messages[k].view);
-    }
+    });
     deferral = Deferral{};
     deferral.state = Deferral::State::kKept;
 }
@@ -233,25 +259,20 @@ bool State::write_cell(int thread, int cell, uint64_t value) {
 }
 
 void State::drop_oldest(int word, int count) {
-    const auto lower = [&](View& view) {
-        view.place[word] = static_cast<uint8_t>(std::max(0, view.place[word] - count));
-    };
     WordState& state = words[word];
     std::copy(state.messages.begin() + count, state.messages.begin() + state.count, state.messages.begin());
     state.count = static_cast<uint8_t>(state.count - count);
     state.messages[0].bound = 0;  // nothing comes before it any more
-    for (int i = 0; i < shape.threads; ++i) lower(threads[i].view);
-    for (int i = 0; i < shape.words; ++i) {
-        for (int k = 0; k < words[i].count; ++k) lower(words[i].messages[k].view);
-    }
-    lower(deferral.view);
+    change_views([&](View& view) {
+        view.place[word] = static_cast<uint8_t>(std::max(0, view.place[word] - count));
+    });
 }
 
 void State::trim() {
     for (int word = 0; word < shape.words; ++word) {
         int oldest = words[word].count - 1;
         for (int i = 0; i < shape.threads && oldest > 0; ++i) {
-            if (threads[i].life != Life::kDone) oldest = std::min<int>(oldest, threads[i].view.place[word]);
+            if (threads[i].life != Life::kDone) oldest = std::min<int>(oldest, threads[i].turn_view.place[word]);
         }
         if (oldest > 0) drop_oldest(word, oldest);
     }

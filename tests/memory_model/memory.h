@@ -22,7 +22,7 @@ namespace penstock::memory_model {
 constexpr int kWordsMax = 40;
 constexpr int kCellsMax = 8;
 constexpr int kThreadsMax = 8;
-constexpr int kMessagesMax = 20;   // of one word that some thread may still read
+constexpr int kMessagesMax = 48;   // of one word that some thread may still read
 constexpr int kHistoryMax = 200;   // accesses of one iteration of a thread's body
 constexpr int kRegistersMax = 8;
 
@@ -73,18 +73,22 @@ uint64_t updated(const Operation& operation, uint64_t old);
 
 enum class Life : uint8_t {
     kRunning,  // stands in front of `next`
-    kWaiting,  // until one of the words in `read` has news: in front of pause(), or its iteration ended in kRetry
+    kWaiting,  // for a message in one of the words in `read`: in front of pause(), or its iteration ended in kRetry
+    kWoken,    // there is one
     kDone
 };
 
 struct ThreadState {
     Life life = Life::kRunning;
     bool wrote = false;       // in this iteration
-    // Since it last changed a word or paused:
+    uint8_t history_count = 0;
+    // The turn: what it did since it last changed something, began an iteration or waited. It only loaded, so
+    // that the turn can be taken back.
     bool guessed = false;     // a load was deferred
     bool loading = false;     // it has loaded; see Explorer::alone
-    uint8_t history_count = 0;
-    uint64_t read = 0;        // words loaded since it last changed one or paused, as bits
+    uint8_t turn_history = 0; // history_count when the turn began
+    uint64_t read = 0;        // words loaded, as bits
+    View turn_view;           // the view when the turn began
     View view;
     Operation next;
     Registers registers{};    // at the start of the iteration
@@ -122,6 +126,9 @@ struct State {
     uint64_t newest(int word) const { return words[word].messages[words[word].count - 1].value; }
     bool open_deferral() const { return deferral.state == Deferral::State::kOpen; }
 
+    void begin_turn(int thread);
+    void take_turn_back(int thread);
+
     // Each does one access of `thread`; the place is one that the caller found to be allowed.
     uint64_t read(int thread, const Operation& operation, int place);
     void write(int thread, const Operation& operation, int place);
@@ -142,6 +149,8 @@ struct State {
 
 private:
     void insert(int word, int place, const Message& message);
+    template <class Change>
+    void change_views(Change change);
     void keep_deferral(int place);
     void drop_oldest(int word, int count);
 };

@@ -6,6 +6,9 @@
 
 #include <cinttypes>
 #include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <vector>
 
 #include "memory_model/explorer.h"
 #include "memory_model/scenarios.h"
@@ -48,9 +51,9 @@ TEST_P(EachSite, IsNeeded) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Sites, EachSite, testing::ValuesIn(mutations()),
-                         [](const testing::TestParamInfo<Mutation>& info) {
-                             return std::string(info.param.site.name) +
-                                    (info.param.half == Order::kAcquire ? "Acquire" : "Release");
+                         [](const testing::TestParamInfo<Mutation>& mutation) {
+                             return std::string(mutation.param.site.name) +
+                                    (mutation.param.half == Order::kAcquire ? "Acquire" : "Release");
                          });
 
 }  // namespace

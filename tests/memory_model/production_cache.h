@@ -3,7 +3,8 @@
 // For one translation unit (cache_scenarios.cc). The lines are production's; what is exchanged by name: the word
 // policies, which look up an address of the scenario's file system and ask the explorer; Wait::step, which pauses
 // in the explorer; the number of entries in a leaf, 2 instead of 512; and the position in the grid. Words that a
-// scenario does not name are constants: loads return what is there, updates do nothing and return it.
+// scenario does not name are constants: loads return what is there, updates do nothing and return it. The hands of
+// CLOCK and of the leaf pool are counted by each team for itself.
 #pragma once
 
 #include <array>
@@ -32,6 +33,10 @@ namespace penstock::memory_model {
 class AddressMap {
 public:
     void add(const uint64_t& at, Word word) { entries_.push_back({&at, word}); }
+    // A counter that each body counts for itself, from where `use` set it. Executions in which one iteration takes
+    // more than `count_max` are left out.
+    void counter(const uint64_t& at, uint64_t count_max) { counters_.push_back({&at, count_max}); }
+    uint64_t count(const uint64_t& at) const;
     // Null: a constant.
     const Word* find(const uint64_t& at) const {
         for (const Entry& entry : entries_) {
@@ -45,10 +50,33 @@ private:
         const uint64_t* at;
         Word word;
     };
+    struct Counter {
+        const uint64_t* at;
+        uint64_t count_max;
+    };
     std::vector<Entry> entries_;
+    std::vector<Counter> counters_;
 };
 
-inline thread_local const AddressMap* address_map = nullptr;  // of the body that runs
+// Of the body that runs; it sets them when it begins an iteration.
+inline thread_local const AddressMap* address_map = nullptr;
+inline thread_local std::array<uint64_t, 4> counted{};
+inline thread_local uint64_t count_first = 0;
+
+inline void use(const AddressMap& map, uint64_t first = 0) {
+    address_map = &map;
+    counted = {};
+    count_first = first;
+}
+
+inline uint64_t AddressMap::count(const uint64_t& at) const {
+    for (size_t i = 0; i < counters_.size(); ++i) {
+        if (counters_[i].at != &at) continue;
+        assume(counted[i] < counters_[i].count_max);
+        return count_first + counted[i]++;
+    }
+    return at;
+}
 
 struct AddressWords {
     using Word = uint64_t;
@@ -67,7 +95,7 @@ protected:
 struct UpdatedAddressWords : AddressWords {
     static uint64_t fetch_add(Word& at, uint64_t value, Site site) {
         const auto* word = address_map->find(at);
-        return word == nullptr ? at : Words::fetch_add(copy(*word), value, site);
+        return word == nullptr ? address_map->count(at) : Words::fetch_add(copy(*word), value, site);
     }
     static uint64_t fetch_sub(Word& at, uint64_t value, Site site) {
         const auto* word = address_map->find(at);

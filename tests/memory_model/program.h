@@ -86,6 +86,8 @@ uint64_t choose(uint64_t count);
 // One turn of a loop that waits: goes on once a word loaded since the last turn or change has news. The turn must
 // have changed nothing.
 void pause();
+// Executions in which it is false are left out: a bound where threads could chase each other for ever.
+void assume(bool condition);
 // `what` is static text.
 void check(bool condition, const char* what);
 

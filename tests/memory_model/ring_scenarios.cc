@@ -73,10 +73,27 @@ std::function<Next(Registers&)> producer(const Ring& made, int team, const std::
     };
 }
 
+// The head, with a bound on the rounds of one drain: those that end without a claim only load, so that more of
+// them are as one drain begun later.
+struct HeadWords : Words {
+    static constexpr int kRoundsMax = 2;
+    inline static thread_local int rounds = 0;  // of the drain that runs
+    static uint64_t load(const Word& word, Site site) {
+        assume(++rounds <= kRoundsMax + 1);
+        return Words::load(word, site);
+    }
+    static bool compare_exchange(Word& word, uint64_t& expected, uint64_t desired, Site site) {
+        if (Words::compare_exchange(word, expected, desired, site)) return true;
+        assume(++rounds <= kRoundsMax);
+        return false;
+    }
+};
+
 std::function<Next(Registers&)> consumer(const Ring& made, int drain_max, int share) {
     return [ring = made, drain_max, share](Registers&) mutable {
         Request out[4];
-        const size_t count = request_queue::drain<Words, Words>(ring.head, ring.slots.data(), ring.shift, out,
+        HeadWords::rounds = 0;
+        const size_t count = request_queue::drain<Words, HeadWords>(ring.head, ring.slots.data(), ring.shift, out,
                                                                 drain_max, share);
         if (count == 0) return Next::kRetry;
         for (size_t i = 0; i < count; ++i) {
@@ -145,10 +162,8 @@ std::vector<Program> ring_programs(bool nightly) {
     const auto add = [&](const RingForm& form) { programs.push_back(ring_program(form)); };
     add({1, {{1, 1}, {1}}, 2, 1, 1, true});
     add({1, {{1, 1, 1, 1, 1}}, 2, 1, 1, false});
-    add({1, {{1, 1}, {1, 1}}, 2, 1, 1, false});
     add({1, {{2, 2}}, 2, 2, 2, false});
     add({2, {{2}, {2, 1}}, 1, 4, 1, false});
-    add({2, {{2, 2}, {2, 1}}, 2, 4, 2, false});
     if (!nightly) return programs;
     return programs;
 }
