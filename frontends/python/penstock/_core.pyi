@@ -1,0 +1,24 @@
+"""The compiled part of the package: frontends/python/*.cc."""
+
+from collections.abc import Callable
+from typing import Any
+
+def scan(
+    device: str,
+    pattern_list: bytes | None,
+    pattern_texts: list[bytes],
+    paths: list[bytes],
+    *,
+    lines: bool = False,
+    with_path: bool = False,
+    output: int = -1,
+    progress: Callable[[int, int, int, float], None] | None = None,
+) -> dict[str, Any]: ...
+def write_access_log(
+    path: str,
+    size: int,
+    *,
+    suspicious_count: int = 100,
+    hit_share: float = 0.01,
+    seed: int = 1,
+) -> str: ...
