@@ -1,5 +1,6 @@
 // Goal: documents say what the code says. docs/abi.md: sizes, bit fields, and the order of every
-// site. README.md: its kernel is the example's. Links between documents lead somewhere.
+// site. README.md: its kernel is the example's. Links lead somewhere, files that are named are
+// there.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -117,21 +118,45 @@ TEST(Readme, ItsKernelIsTheExample) {
               std::string::npos);
 }
 
-TEST(Documents, LinksLeadSomewhere) {
+// Every page of the project, and of docs/ below.
+std::vector<std::filesystem::path> pages() {
     namespace files = std::filesystem;
     const files::path root(PENSTOCK_SOURCE_DIR);
-    std::vector<files::path> pages;
-    for (const auto& entry : files::directory_iterator(root)) pages.push_back(entry.path());
+    std::vector<files::path> found;
+    for (const auto& entry : files::directory_iterator(root)) found.push_back(entry.path());
     for (const auto& entry : files::recursive_directory_iterator(root / "docs"))
-        pages.push_back(entry.path());
-    const std::regex link(R"(\]\(([^)#:]+)\))");
-    for (const auto& page : pages) {
-        if (page.extension() != ".md") continue;
-        const std::string text = read_text(files::relative(page, root).string());
-        for (std::sregex_iterator match(text.begin(), text.end(), link), end; match != end; ++match)
-            EXPECT_TRUE(files::exists(page.parent_path() / (*match)[1].str()))
-                << page << ": " << (*match)[1];
+        found.push_back(entry.path());
+    std::erase_if(found, [](const files::path& path) { return path.extension() != ".md"; });
+    return found;
+}
+
+// What `pattern` finds in a page, and in which.
+template <class Visit>
+void for_each_match(const char* pattern, Visit visit) {
+    const std::regex expression(pattern);
+    for (const auto& page : pages()) {
+        const std::string text = read_text(std::filesystem::relative(page, PENSTOCK_SOURCE_DIR));
+        for (std::sregex_iterator match(text.begin(), text.end(), expression), end; match != end;
+             ++match)
+            visit(page, (*match)[1].str());
     }
+}
+
+TEST(Documents, LinksLeadSomewhere) {
+    for_each_match(R"(\]\(([^)#:]+)\))", [](const auto& page, const std::string& link) {
+        EXPECT_TRUE(std::filesystem::exists(page.parent_path() / link)) << page << ": " << link;
+    });
+}
+
+TEST(Documents, FilesTheyNameAreThere) {
+    const std::filesystem::path root(PENSTOCK_SOURCE_DIR);
+    for_each_match(R"(`((src|include|tests|bench|workloads|examples|frontends|docs|setup|cmake)/)"
+                   R"([\w./-]*[\w-]\.(h|cuh|cc|cu|py|md|sh|svg))`)",
+                   [&](const auto& page, const std::string& path) {
+                       // NAME, VERB and X stand for any.
+                       if (std::regex_search(path, std::regex("NAME|VERB|/X[._]"))) return;
+                       EXPECT_TRUE(std::filesystem::exists(root / path)) << page << ": " << path;
+                   });
 }
 
 }  // namespace
