@@ -13,6 +13,7 @@ import argparse
 import json
 import os
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -311,14 +312,22 @@ NIGHTLY_ONLY = {"wheel"}
 GPU_ONLY = {"has-gpu", "build-cuda", "test-cuda", "sanitize-cuda"}
 
 
+def cpu_seconds() -> float:
+    """CPU time of all children so far."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def perform(name: str, nightly: bool) -> Counts:
     """Run one stage and print its line."""
     print(f"{name:<14}", end="", flush=True)
     stage = Stage(name, nightly)
-    started = time.monotonic()
+    started, cpu_started = time.monotonic(), cpu_seconds()
     passed, failed = STAGES[name](stage)
-    seconds = time.monotonic() - started
-    print(f" {passed:>5} passed {failed:>4} failed {seconds:>8.1f} s", flush=True)
+    seconds, cpu = time.monotonic() - started, cpu_seconds() - cpu_started
+    print(
+        f" {passed:>5} passed {failed:>4} failed {seconds:>8.1f} s ({cpu:.0f} s of CPU)", flush=True
+    )
     if failed:
         lines = stage.text().splitlines()
         print("\n".join(f"    {line}" for line in lines[-SHOWN_LINES:]))
