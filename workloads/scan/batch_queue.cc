@@ -16,6 +16,11 @@ constexpr uint64_t kBufferAlignment = 4096;  // the page cache copies fastest in
 
 }  // namespace
 
+uint64_t block_memory(uint32_t stride_size, uint32_t longest) {
+    const uint64_t size = uint64_t{stride_size} + longest + kTextPadding;
+    return (size + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment * kSlotCount;
+}
+
 Result<BatchQueue> BatchQueue::create(const Device& device, const FileSystem& files,
                                       const std::vector<uint64_t>& table,
                                       const BatchOptions& options) {
@@ -23,9 +28,7 @@ Result<BatchQueue> BatchQueue::create(const Device& device, const FileSystem& fi
     queue.device_ = device;
     queue.handle_ = files.device_handle();
     queue.options_ = options;
-    const uint64_t reach_max = uint64_t{options.stride_size} + table_of(table).longest;
-    queue.buffer_size_ = (reach_max + kTextPadding + kBufferAlignment - 1) / kBufferAlignment *
-                         kBufferAlignment;
+    queue.buffer_size_ = block_memory(options.stride_size, table_of(table).longest) / kSlotCount;
     if (const Status taken = queue.take(1, true, &queue.stop_); !taken.ok()) return taken;
     for (SlotState& slot : queue.slots_)
         if (const Status taken = queue.take_slot(&slot); !taken.ok()) return taken;
@@ -96,9 +99,11 @@ Status BatchQueue::start(Slot slot) {
 }
 
 Status BatchQueue::wait(Slot slot, const std::function<bool()>& tick) {
+    const std::string said_before = device_.diagnosis();
     for (;;) {
         const Status status = slots_[index(slot)].stream.synchronize(kTick);
-        const bool waiting = status.error_number() == ETIMEDOUT && device_.diagnosis().empty();
+        const bool waiting = status.error_number() == ETIMEDOUT &&
+                             device_.diagnosis() == said_before;
         if (!tick()) device::SystemWords::store(*stop_, 1, site::kRelaxed);
         if (!waiting) return status;
     }

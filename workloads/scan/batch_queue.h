@@ -39,6 +39,9 @@ struct BatchOptions {
     Wanted wanted = Wanted::kCount;
 };
 
+// Bytes of device memory that a queue takes for each block: its buffers in all slots.
+uint64_t block_memory(uint32_t stride_size, uint32_t longest);
+
 class BatchQueue {
 public:
     // Takes all memory. ENOMEM. The file system and the device outlive the queue.

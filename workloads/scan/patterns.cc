@@ -153,7 +153,7 @@ void fill_long(Shape shape, PatternTable* table) {
     for (uint32_t i = 0; i < table->long_count; ++i) {
         const std::string& pattern = *shape.longs[i];
         spans[i] = {offset, static_cast<uint32_t>(pattern.size())};
-        std::memcpy(bytes + offset, pattern.data(), pattern.size());
+        std::copy(pattern.begin(), pattern.end(), bytes + offset);
         offset += spans[i].size;
         ++bucket_begin[bucket_of(&pattern) + 1];
         set_bit(prefix_bits, hash_prefix(prefix_of(*table, pattern), table->prefix_bits));

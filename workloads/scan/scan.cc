@@ -20,17 +20,19 @@ constexpr size_t kCacheSizeMin = 8 << 20;
 constexpr size_t kCacheStrides = 4;  // strides a block that the page cache holds
 constexpr uint64_t kOverlapStridesMax = kStridesMax - 2;
 
-BatchOptions choose_batches(const Device& device, const ScanOptions& options) {
+BatchOptions choose_batches(const Device& device, const ScanOptions& options, uint32_t longest) {
     const bool host = device.host_addressable();
     BatchOptions batches;
-    batches.stride_size = options.stride_size != 0 ? options.stride_size
-                          : host                   ? kHostStrideSize
-                                                   : kGpuStrideSize;
+    batches.stride_size = host ? kHostStrideSize : kGpuStrideSize;
+    if (options.stride_size != 0) batches.stride_size = options.stride_size;
     batches.search = host && !options.by_lanes ? Search::kByLeader : Search::kByLanes;
-    const unsigned threads = batches.search == Search::kByLeader ? 1 : host ? 32 : kScanThreadsMax;
-    batches.threads = options.threads != 0 ? options.threads : threads;
-    const unsigned blocks = host ? device.permits() : std::min(device.permits(), kGpuBlocksMax);
-    batches.blocks = options.blocks != 0 ? std::min(options.blocks, device.permits()) : blocks;
+    batches.threads = batches.search == Search::kByLeader ? 1 : host ? 32 : kScanThreadsMax;
+    if (options.threads != 0) batches.threads = options.threads;
+    unsigned blocks = host ? device.permits() : std::min(device.permits(), kGpuBlocksMax);
+    if (options.blocks != 0) blocks = std::min(options.blocks, device.permits());
+    // Long patterns make large buffers: then fewer blocks take turns, in a quarter of the memory.
+    const uint64_t fit = device.free_memory() / 4 / block_memory(batches.stride_size, longest);
+    batches.blocks = static_cast<unsigned>(std::clamp<uint64_t>(fit, 1, blocks));
     batches.wanted = options.lines ? Wanted::kNumbers : Wanted::kCount;
     return batches;
 }
@@ -41,7 +43,7 @@ FileSystemOptions choose_files(const Device& device, const ScanOptions& options,
     if (files.cache_size != 0) return files;
     const uint64_t reach = batches.stride_size + overlap + 2 * uint64_t{files.page_size};
     const uint64_t wanted = std::max<uint64_t>(kCacheSizeMin,
-                                               device.permits() * kCacheStrides * reach);
+                                               batches.blocks * kCacheStrides * reach);
     const uint64_t frames = std::min<uint64_t>(wanted, device.free_memory() / 2) / files.page_size;
     files.cache_size = std::max<uint64_t>(frames, device.permits() + 1) * files.page_size;
     return files;
@@ -75,7 +77,7 @@ Result<Scanner> Scanner::create(const Device& device, std::vector<std::string> p
     state.options = options;
     const uint32_t longest = table_of(table.value()).longest;
     state.overlap = longest > 0 ? longest - 1 : 0;
-    const BatchOptions batches = choose_batches(device, options);
+    const BatchOptions batches = choose_batches(device, options, longest);
     if (batches.stride_size > kStrideSizeMax || batches.threads > kScanThreadsMax)
         return Status(EINVAL, "scan",
                       "a stride of more than 1 MiB or a block of more than 256 threads");

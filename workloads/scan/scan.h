@@ -23,6 +23,9 @@ struct ScanOptions {
     // Parameters that affect behaviour.
     bool lines = false;                       // name each line; else only count
     const std::atomic<bool>* stop = nullptr;  // when it becomes true, scan() ends within a moment
+    // Where the caller writes the lines, or -1. A text that is this very file would grow with every
+    // line found in it: as grep does, it is refused.
+    int output = -1;
     // Parameters that affect performance; 0: chosen for the device.
     uint32_t stride_size = 0;       // bytes that a block takes at once, at most 1 MiB
     unsigned threads = 0;           // GPU threads a block, at most 256

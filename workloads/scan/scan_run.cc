@@ -58,9 +58,11 @@ std::shared_ptr<ScanRun::Text> ScanRun::open_next() {
 }
 
 Status ScanRun::open_text(Text* text) {
-    Result<TextSource> source = TextSource::open(text->result.path);
+    Result<TextSource> source = TextSource::open(text->result.path, [this] { return tick(); });
     if (!source.ok()) return source.status();
     text->source = std::move(source.value());
+    if (options_.lines && options_.output >= 0 && text->source.is_file(options_.output))
+        return {EINVAL, "scan", "the input is also the output"};
     text->size = text->source.size();
     if (text->size == 0) return {};
     const Status opened = open_on_device(text);
@@ -143,7 +145,7 @@ Status ScanRun::add_part(Slot slot, const Part& part, bool* grown) {
     Text* text = part.text.get();
     uint64_t size = text->size;
     if (part.last && text->result.status.ok() && text->descriptor >= 0 && !stopped_) {
-        const Result<uint64_t> now = text->source.extend();
+        const Result<uint64_t> now = text->source.extend([this] { return tick(); });
         if (!now.ok())
             text->result.status = now.status();
         else

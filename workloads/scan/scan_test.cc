@@ -306,6 +306,57 @@ TEST_P(ScanTest, AFlagStopsAScanThatWaitsForSlowStorage) {
     EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(5));
 }
 
+TEST_P(ScanTest, AFlagStopsAScanThatWaitsForStandardInput) {
+    int ends[2];
+    ASSERT_EQ(pipe(ends), 0);
+    const int saved = dup(STDIN_FILENO);
+    dup2(ends[0], STDIN_FILENO);
+    std::atomic<bool> stop = false;
+    ScanOptions patient = options(false);
+    patient.stop = &stop;
+    auto scanner = Scanner::create(device_, {"needle"}, patient);
+    ASSERT_TRUE(scanner.ok()) << scanner.status().message();
+    std::thread killer([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(50));
+        stop = true;
+    });
+    Collector found(false);
+    EXPECT_TRUE(scanner.value().scan({"-"}, found).ok());
+    killer.join();
+    EXPECT_TRUE(scanner.value().report().stopped);
+    dup2(saved, STDIN_FILENO);
+    close(saved);
+    close(ends[0]);
+    close(ends[1]);
+}
+
+// grep: "input file is also the output". Found by a scan that fed itself for ever.
+TEST_P(ScanTest, TheOutputIsNoInput) {
+    const std::string path = folder_.write("out", "needle\n"),
+                      other = folder_.write("other", "needle\n");
+    const int output = open(path.c_str(), O_WRONLY | O_APPEND);
+    ScanOptions with_output = options(true);
+    with_output.output = output;
+    auto scanner = Scanner::create(device_, {"needle"}, with_output);
+    ASSERT_TRUE(scanner.ok());
+    Collector found(true);
+    EXPECT_TRUE(scanner.value().scan({path, other}, found).ok());
+    EXPECT_EQ(found.output, other + ":1:needle\n");
+    ASSERT_EQ(found.failures.size(), 1u);
+    EXPECT_EQ(found.failures[0].path, path);
+    close(output);
+}
+
+TEST_P(ScanTest, APatternOfMegabytesTakesFewerBlocks) {
+    std::mt19937_64 random(6);
+    std::string giant;
+    while (giant.size() < 1'000'000) giant += static_cast<char>('a' + random() % 26);
+    if (GetParam().stride_size != 0 && giant.size() / GetParam().stride_size > 1000)
+        expect_as_grep({giant},
+                       folder_.write("text", "x" + giant + "\n" + giant.substr(1) + "\n" + giant));
+    EXPECT_EQ(report_.match_count, 2u);
+}
+
 INSTANTIATE_TEST_SUITE_P(Forms, ScanTest,
                          testing::Values(Form{"Leader", false, 0, 0, 64 << 10},
                                          Form{"LeaderSmallStrides", false, 32, 4096, 4096},

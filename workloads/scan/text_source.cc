@@ -17,12 +17,13 @@ namespace {
 
 constexpr size_t kWindowSize = 64 << 20;  // a stream is taken in windows of so many bytes
 constexpr size_t kPieceSize = 1 << 20;
+constexpr int kTickMs = 100;
 constexpr uint64_t kPunchAlignment = 4096;
 
-// Whether a read would not wait.
-bool readable_now(int file) {
+// Whether a read would not wait, after at most `limit_ms`.
+bool readable(int file, int limit_ms) {
     pollfd wanted{file, POLLIN, 0};
-    return poll(&wanted, 1, 0) > 0;
+    return poll(&wanted, 1, limit_ms) > 0;
 }
 
 ssize_t read_some(int file, void* buffer, size_t size) {
@@ -44,7 +45,7 @@ Status append(int file, const char* bytes, size_t size) {
 
 }  // namespace
 
-Result<TextSource> TextSource::open(const std::string& path) {
+Result<TextSource> TextSource::open(const std::string& path, const KeepWaiting& keep_waiting) {
     TextSource source;
     const bool standard_input = path == "-";
     source.file_ = standard_input ? fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3)
@@ -60,7 +61,7 @@ Result<TextSource> TextSource::open(const std::string& path) {
     char first = 0;
     if (stream || (status.st_size == 0 && pread(source.file_, &first, 1, 0) > 0)) {
         if (const Status started = source.start_spool(); !started.ok()) return started;
-        const Result<uint64_t> size = source.spool();
+        const Result<uint64_t> size = source.spool(keep_waiting);
         return size.ok() ? Result<TextSource>(std::move(source)) : size.status();
     }
     source.size_ = static_cast<uint64_t>(status.st_size);
@@ -89,18 +90,20 @@ Status TextSource::start_spool() {
     return {};
 }
 
-Result<uint64_t> TextSource::extend() {
-    if (stream_ >= 0) return spool();
+Result<uint64_t> TextSource::extend(const KeepWaiting& keep_waiting) {
+    if (stream_ >= 0) return spool(keep_waiting);
     struct stat status {};
     if (fstat(file_, &status) != 0) return Status(errno, "fstat", "");
     size_ = std::max(size_, static_cast<uint64_t>(status.st_size));
     return size_;
 }
 
-Result<uint64_t> TextSource::spool() {
+Result<uint64_t> TextSource::spool(const KeepWaiting& keep_waiting) {
     std::vector<char> piece(kPieceSize);
     const uint64_t window_end = size_ + kWindowSize;
-    for (bool first = true; size_ < window_end && (first || readable_now(stream_)); first = false) {
+    while (!readable(stream_, kTickMs))
+        if (!keep_waiting()) return size_;
+    while (size_ < window_end && readable(stream_, 0)) {
         const ssize_t count = read_some(stream_, piece.data(), piece.size());
         if (count < 0) return Status(errno, "read", "");
         if (count == 0) break;
@@ -109,6 +112,13 @@ Result<uint64_t> TextSource::spool() {
         size_ += size;
     }
     return size_;
+}
+
+bool TextSource::is_file(int descriptor) const {
+    struct stat mine {
+    }, other{};
+    if (fstat(file_, &mine) != 0 || fstat(descriptor, &other) != 0) return false;
+    return S_ISREG(other.st_mode) && mine.st_dev == other.st_dev && mine.st_ino == other.st_ino;
 }
 
 std::string TextSource::device_path() const { return "/proc/self/fd/" + std::to_string(file_); }

@@ -7,18 +7,23 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "penstock/status.h"
 
 namespace penstock::scan {
 
+// Whether to go on; asked about ten times a second by whoever waits.
+using KeepWaiting = std::function<bool()>;
+
 class TextSource {
 public:
     // "-" is standard input, of which the first bytes are waited for. A file that says it has no
     // bytes but has some (as in /proc) is read like a stream. EINVAL: neither a regular file nor
     // "-".
-    [[nodiscard]] static Result<TextSource> open(const std::string& path);
+    [[nodiscard]] static Result<TextSource> open(const std::string& path,
+                                                 const KeepWaiting& keep_waiting);
 
     TextSource() = default;
     TextSource(TextSource&& other) noexcept;
@@ -29,7 +34,9 @@ public:
     [[nodiscard]] uint64_t size() const { return size_; }
     // Looks for more: the size now, at least what it was. A stream waits until there are bytes or
     // none will come.
-    [[nodiscard]] Result<uint64_t> extend();
+    [[nodiscard]] Result<uint64_t> extend(const KeepWaiting& keep_waiting);
+    // Whether this is the file that `descriptor` is open on.
+    [[nodiscard]] bool is_file(int descriptor) const;
     // A path by which the same bytes can be opened while this source lives.
     [[nodiscard]] std::string device_path() const;
     // The first bytes of a stream up to `offset` are not asked for again.
@@ -39,7 +46,7 @@ public:
 
 private:
     [[nodiscard]] Status start_spool();
-    [[nodiscard]] Result<uint64_t> spool();
+    [[nodiscard]] Result<uint64_t> spool(const KeepWaiting& keep_waiting);
 
     int file_ = -1;    // what is scanned
     int stream_ = -1;  // where a spool is filled from; -1: none
