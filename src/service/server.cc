@@ -175,9 +175,11 @@ void Server::complete(const Request& request, uint64_t bytes, int error) {
 bool Server::serve_calls() {
     bool any = false;
     for (uint32_t port = 0; port < limits::kPortsMax; ++port) {
-        const uint64_t word = SystemWords::load(shared_.state->port_requests[port], site::kServe);
+        uint64_t word = SystemWords::load(shared_.state->port_requests[port], site::kServe);
         const uint64_t answered = SystemWords::load(shared_.state->port_responses[port], site::kRelaxed);
         if (word >> 8 == answered || shared_.port_taken[port].test_and_set(std::memory_order_acquire)) continue;
+        // What was read before the port was ours may be an older call, which another server has answered.
+        word = SystemWords::load(shared_.state->port_requests[port], site::kServe);
         if (word >> 8 != SystemWords::load(shared_.state->port_responses[port], site::kRelaxed)) {
             activity_.store(Activity::kStorage, std::memory_order_release);  // open(2) may take its time
             answer_call(port, static_cast<ControlCall>(word & 0xff));
