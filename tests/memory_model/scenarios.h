@@ -19,9 +19,12 @@ struct RingForm {
     bool deferrals = false;
 };
 Program ring_program(const RingForm& form);
-
 std::vector<Program> ring_programs(bool nightly);
+
+// Page cache: page entries, frames, leaves (include/penstock/device/page_cache.cuh and below).
 std::vector<Program> cache_programs(bool nightly);
+
+// Control ports (device/control_port.cuh, src/service/server.cc).
 std::vector<Program> control_port_programs(bool nightly);
 
 std::vector<Program> all_programs(bool nightly);
