@@ -93,6 +93,7 @@ Result<std::shared_ptr<Device>> open_cpu(const CpuOptions& options);
 
 struct CudaOptions {
     int ordinal = 0;
+    bool need_kernels = false;  // refuse a device on which none of the program's kernels can run
 };
 // ENODEV with the reason when there is no driver or no such device.
 Result<std::shared_ptr<Device>> open_cuda(const CudaOptions& options);

@@ -31,7 +31,7 @@ Result<std::shared_ptr<backend::Device>> open_cpu(const DeviceOptions& options, 
 Result<std::shared_ptr<backend::Device>> open_port(std::string_view name, const DeviceOptions& options) {
     unsigned number = 0;
     if (name == "auto") {
-        auto gpu = backend::open_cuda({});
+        auto gpu = backend::open_cuda({.ordinal = 0, .need_kernels = true});
         return gpu.ok() ? gpu : open_cpu(options, options.permits);
     }
     if (name == "cpu") return open_cpu(options, options.permits);
@@ -40,7 +40,7 @@ Result<std::shared_ptr<backend::Device>> open_port(std::string_view name, const 
     }
     if (name == "cuda") return backend::open_cuda({});
     if (name.starts_with("cuda:") && parse_number(name.substr(5), number)) {
-        return backend::open_cuda({static_cast<int>(number)});
+        return backend::open_cuda({.ordinal = static_cast<int>(number)});
     }
     return Status{EINVAL, "device", "not auto, cpu, cpu:N (N from 1) or cuda:N"};
 }

@@ -23,7 +23,7 @@ struct ShapeLimits {
 
 class CudaDevice final : public Device {
 public:
-    static Result<std::shared_ptr<Device>> open(const Driver& driver, int ordinal);
+    static Result<std::shared_ptr<Device>> open(const Driver& driver, const CudaOptions& options);
     ~CudaDevice() override;
 
     [[nodiscard]] const Properties& properties() const override { return properties_; }

@@ -80,8 +80,8 @@ inline constexpr int kLimitStackSize = 0;
 inline constexpr unsigned kHostPortable = 1;   // pinned for every context
 inline constexpr unsigned kHostDeviceMap = 2;  // GPU threads may address it
 inline constexpr unsigned kStreamNonBlocking = 1;
-inline constexpr unsigned kStreamWriteFenced =
-    0;  // CU_STREAM_WRITE_VALUE_DEFAULT: a fence, then the value
+inline constexpr unsigned kStreamWriteFenced = 0;  // CU_STREAM_WRITE_VALUE_DEFAULT: a fence, then
+                                                   // the value
 
 inline constexpr int kSuccess = 0;
 inline constexpr int kErrorOutOfMemory = 2;

@@ -189,8 +189,8 @@ FAKE cuMemAlloc_v2(DevicePointer* out, size_t size) {
     if (size > (size_t{1} << 30)) return 2;
     const size_t alignment = size >= (size_t{2} << 20) ? size_t{2} << 20 : 512;
     const size_t skew = alignment == 512 || fake.misaligned.load() ? 256 : 0;
-    void* taken =
-        std::aligned_alloc(alignment, (size + skew + alignment - 1) / alignment * alignment);
+    void* taken = std::aligned_alloc(alignment,
+                                     (size + skew + alignment - 1) / alignment * alignment);
     if (taken == nullptr) return 2;
     std::memset(taken, 0xa5, size + skew);  // not zero, as a real driver's
     *out = reinterpret_cast<DevicePointer>(taken) + skew;

@@ -37,18 +37,23 @@ class FakeDriverTest : public testing::Test {
 protected:
     using FakeKernel = void (*)(uint64_t*, uint64_t);
 
+    // The folder in which the fake lies under its name as a kernel library.
+    static std::string& link() {
+        static std::string folder;
+        return folder;
+    }
+
     static void SetUpTestSuite() {
-        static std::string link;
-        if (!link.empty()) return;
+        if (!link().empty()) return;
         const std::string library = test_folder() + "/driver_fake.so";
-        link = testing::TempDir() + "/penstock-" + std::to_string(getpid());
-        mkdir(link.c_str(), 0700);
-        ASSERT_EQ(symlink(library.c_str(), (link + "/libfake_cuda.so").c_str()), 0);
+        link() = testing::TempDir() + "/penstock-" + std::to_string(getpid());
+        mkdir(link().c_str(), 0700);
+        ASSERT_EQ(symlink(library.c_str(), (link() + "/libfake_cuda.so").c_str()), 0);
         setenv("PENSTOCK_LIBCUDA", library.c_str(), 1);
-        setenv("PENSTOCK_CUDA_KERNELS", link.c_str(), 1);
+        setenv("PENSTOCK_CUDA_KERNELS", link().c_str(), 1);
         std::atexit([] {
-            unlink((link + "/libfake_cuda.so").c_str());
-            rmdir(link.c_str());
+            unlink((link() + "/libfake_cuda.so").c_str());
+            rmdir(link().c_str());
         });
     }
 

@@ -100,8 +100,14 @@ TEST_F(CudaFaultsTest, devices_that_cannot_serve_are_refused) {
         EXPECT_EQ(open_cuda({}).status().error_number(), ENOTSUP) << attribute;
     }
     fake_->lacking_attribute = 0;
-    EXPECT_EQ(open_cuda({.ordinal = 1}).status().error_number(), ENODEV);
-    EXPECT_EQ(open_cuda({.ordinal = -1}).status().error_number(), ENODEV);
+    EXPECT_TRUE(open_cuda({.ordinal = 0, .need_kernels = true}).ok())
+        << "some of the kernels can run";
+    setenv("PENSTOCK_CUDA_KERNELS", "/nonexistent", 1);
+    EXPECT_EQ(open_cuda({.ordinal = 0, .need_kernels = true}).status().error_number(), ENOENT);
+    EXPECT_TRUE(open_cuda({}).ok()) << "good for memory and copies";
+    setenv("PENSTOCK_CUDA_KERNELS", link().c_str(), 1);
+    EXPECT_EQ(open_cuda({.ordinal = 1, .need_kernels = false}).status().error_number(), ENODEV);
+    EXPECT_EQ(open_cuda({.ordinal = -1, .need_kernels = false}).status().error_number(), ENODEV);
     fake_->device_count = 0;
     EXPECT_EQ(open_cuda({}).status().error_number(), ENODEV);
     std::string why;

@@ -24,6 +24,16 @@ Status Kernels::load_all() {
     return status;
 }
 
+Status Kernels::any_usable() {
+    std::lock_guard lock(mutex_);
+    Status first;
+    for (const auto& [function, kernel] : kernels_) {
+        if (kernel->status.ok()) return {};
+        if (first.ok()) first = kernel->status;
+    }
+    return first;
+}
+
 const Kernel* Kernels::find(const void* function) {
     std::lock_guard lock(mutex_);
     const auto found = kernels_.find(function);

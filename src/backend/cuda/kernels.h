@@ -36,6 +36,9 @@ public:
     // now: growing it later would wait for the kernels that run.
     Status load_all();
 
+    // Ok: at least one kernel can run, or none is registered. Else why the first cannot.
+    Status any_usable();
+
     // The kernel of a g++ function; null when it is not loaded. Lives as long as this object.
     const Kernel* find(const void* function);
     // Loads one that was registered after load_all, when no kernel runs. EINVAL: it is not

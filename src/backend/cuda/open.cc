@@ -95,8 +95,8 @@ Status CudaDevice::warm_up() {
     if (status.ok()) status = allocate(kLarge, Memory::kPinned, &pinned);
     auto* there = static_cast<char*>(memory);
     for (const size_t size : {kLarge, kSmall, size_t{8}, size_t{3}}) {
-        const size_t skew =
-            size % 8 == 0 ? 0 : 1;  // aligned and not: different kernels of the driver
+        const size_t skew = size % 8 == 0 ? 0
+                                          : 1;  // aligned and not: different kernels of the driver
         if (status.ok()) status = fill(own_stream_, there + skew, 0, size);
         if (status.ok()) status = copy(own_stream_, there + kLarge, there + skew, size);
         if (status.ok()) status = copy(own_stream_, there + skew, pinned, size);
@@ -112,9 +112,9 @@ Status CudaDevice::warm_up() {
     return status;
 }
 
-Result<std::shared_ptr<Device>> CudaDevice::open(const Driver& driver, int ordinal) {
+Result<std::shared_ptr<Device>> CudaDevice::open(const Driver& driver, const CudaOptions& options) {
     DeviceHandle handle = 0;
-    if (const int code = driver.device_get(&handle, ordinal); code != kSuccess) {
+    if (const int code = driver.device_get(&handle, options.ordinal); code != kSuccess) {
         return status_of(code, driver.device_get.name);
     }
     auto context = Context::retain(driver, handle);
@@ -123,13 +123,14 @@ Result<std::shared_ptr<Device>> CudaDevice::open(const Driver& driver, int ordin
     Context& within = *device->context_;
     within.name_kernels_by([raw = device.get()] { return raw->kernels_not_done(); });
 
-    Status status = device->read_properties(ordinal);
+    Status status = device->read_properties(options.ordinal);
     if (status.ok()) status = device->create_stream(0, &device->own_stream_);
     if (!status.ok()) return status;
     device->allocations_ = std::make_unique<Allocations>(
         within, *device->streams_.find(device->own_stream_), device->can_register_);
     device->kernels_ = std::make_unique<Kernels>(within, device->properties_.shared_size_max);
     status = device->kernels_->load_all();
+    if (status.ok() && options.need_kernels) status = device->kernels_->any_usable();
     if (status.ok()) status = device->warm_up();
     if (!status.ok()) return status;
     return std::shared_ptr<Device>(std::move(device));
@@ -166,7 +167,7 @@ Result<std::shared_ptr<Device>> open_cuda(const CudaOptions& options) {
     auto driver = cuda::open_driver(&why);
     if (!driver.ok()) return driver.status();
     if (options.ordinal < 0) return Status(ENODEV, "open_cuda", "no CUDA device of this number");
-    return cuda::CudaDevice::open(*driver.value(), options.ordinal);
+    return cuda::CudaDevice::open(*driver.value(), options);
 }
 
 std::vector<std::string> list_cuda(std::string* why_none) {

@@ -63,10 +63,10 @@ Status Stream::launch(const Kernel& kernel, const LaunchRequest& request) {
                                       request.shape.dynamic_shared_size, handle_);
     });
     if (code != kSuccess) {
-        Status status =
-            context_.failed(code, "cudaLaunchKernel",
-                            std::string(kernel.key) + ": " + kernel.library->error_name(code) +
-                                " (" + kernel.library->error_text(code) + ")");
+        Status status = context_.failed(code, "cudaLaunchKernel",
+                                        std::string(kernel.key) + ": " +
+                                            kernel.library->error_name(code) + " (" +
+                                            kernel.library->error_text(code) + ")");
         begun_.store(number, std::memory_order_release);
         return status;
     }
