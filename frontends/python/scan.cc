@@ -100,6 +100,7 @@ nb::dict run_scan(const ScanRequest& request, nb::object progress) {
     if (!device.ok()) raise_status(device.status());
     scan::ScanOptions options;
     options.lines = request.lines;
+    options.output = request.output;
     auto scanner = scan::Scanner::create(device.value(), request.patterns, options);
     if (!scanner.ok()) raise_status(scanner.status());
     Listener listener(request, std::move(progress));
