@@ -230,15 +230,19 @@ template <class Group = device::Block>
 PENSTOCK_DEVICE int64_t gread(DeviceFileSystem fs, Descriptor descriptor, int64_t offset,
                               uint64_t size, void* buffer, Group group = {}) {
     return group.divide([=](const auto& team, unsigned index, unsigned teams) -> int64_t {
+        constexpr uint64_t kClosed = ~0ull;
         FileSystemState& system = *fs.state;
         const FileState* file = device::find_file(system, descriptor);
-        if (file == nullptr) return -device::kErrorBadDescriptor;
+        // What lane 0 sees counts for its team: the file may be closed or cut just now, and lanes
+        // that saw different things would part ways.
+        uint64_t file_size = file == nullptr
+                                 ? kClosed
+                                 : device::DeviceWords::load(file->size, site::kRelaxed);
+        file_size = team.broadcast(file_size, 0);
+        if (file_size == kClosed) return -device::kErrorBadDescriptor;
         if (offset < 0) return -device::kErrorInvalid;
         if (size == 0) return 0;
         if (buffer == nullptr) return -device::kErrorFault;
-        // Every lane of the team must see the same size, or they would part ways.
-        uint64_t file_size = device::DeviceWords::load(file->size, site::kRelaxed);
-        file_size = team.broadcast(file_size, 0);
         const uint64_t first = static_cast<uint64_t>(offset);
         if (first >= file_size) return 0;
         const uint64_t end = size < file_size - first ? first + size : file_size;
