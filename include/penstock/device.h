@@ -58,8 +58,11 @@ public:
 
     [[nodiscard]] const std::shared_ptr<backend::Device>& port() const { return port_; }
 
-private:
+    // A handle on a device that is open already: for other rooms of the library, and tests that
+    // wrap the port.
     explicit Device(std::shared_ptr<backend::Device> port) : port_(std::move(port)) {}
+
+private:
     std::shared_ptr<backend::Device> port_;
 };
 
