@@ -20,8 +20,9 @@ int prepare(const void* stub, size_t shared_size_max, penstock::CudaKernelAttrib
     cudaFuncAttributes found{};
     if (const auto error = cudaFuncGetAttributes(&found, stub); error != cudaSuccess)
         return cleared(error);
-    const size_t dynamic =
-        shared_size_max > found.sharedSizeBytes ? shared_size_max - found.sharedSizeBytes : 0;
+    const size_t dynamic = shared_size_max > found.sharedSizeBytes
+                               ? shared_size_max - found.sharedSizeBytes
+                               : 0;
     if (dynamic > static_cast<size_t>(found.maxDynamicSharedSizeBytes)) {
         const auto error = cudaFuncSetAttribute(stub, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                                 static_cast<int>(dynamic));

@@ -49,9 +49,9 @@ int main(int argc, char** argv) {
 
     auto* on_device = static_cast<Answer*>(memory.value());
     Answer answer;
-    penstock::Status status =
-        penstock::launch(stream.value(), {8, 64}, count_lines, files.value().device_handle(),
-                         file.value(), &on_device->lines, &on_device->error);
+    penstock::Status status = penstock::launch(stream.value(), {8, 64}, count_lines,
+                                               files.value().device_handle(), file.value(),
+                                               &on_device->lines, &on_device->error);
     if (status.ok()) status = stream.value().copy(&answer, on_device, sizeof answer);
     if (status.ok()) status = stream.value().synchronize();
     device.value().free(on_device);
