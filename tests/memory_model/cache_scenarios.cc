@@ -1,7 +1,7 @@
 // Programs for the page cache: teams that read pages through the whole device half, and a worker.
 //
-// A page's bytes are one cell of the frame that holds it, so a page read before it arrived, filled under a
-// reader, or found in the wrong frame is a race or a wrong value.
+// A page's bytes are one cell of the frame that holds it, so a page read before it arrived, filled
+// under a reader, or found in the wrong frame is a race or a wrong value.
 #include "memory_model/production_cache.h"
 
 #include <memory>
@@ -14,7 +14,7 @@ namespace penstock::memory_model {
 
 namespace {
 
-using Team = device::LoneTeam<1>;
+using Team = device_explored::LoneTeam<1>;
 
 constexpr int kFramesMax = 2;
 constexpr int kLeavesMax = 2;
@@ -41,55 +41,63 @@ struct System {
 struct CacheForm {
     std::string name;
     int frames = 1;
-    bool leaf_reuse = false;  // one leaf for two directory words; else each word has its leaf for good
-    std::vector<PageIndex> resident{};               // [i] lies in frame i at the start
-    std::vector<std::vector<PageIndex>> readers{};   // a team for each: the pages that it reads in turn
-    int failures = 0;                 // fills that the worker answers with an errno, the first ones
-    int tries = 1;      // of a team that found no frame or leaf
-    int givers = 0;     // teams that take a frame and find that they do not need it
-    int installs = 1;   // that a team begins in one try
+    bool leaf_reuse = false;  // one leaf for two directory words; else each word has its leaf for
+                              // good
+    std::vector<PageIndex> resident{};              // [i] lies in frame i at the start
+    std::vector<std::vector<PageIndex>> readers{};  // a team for each: the pages that it reads in
+                                                    // turn
+    int failures = 0;  // fills that the worker answers with an errno, the first ones
+    int tries = 1;     // of a team that found no frame or leaf
+    int givers = 0;    // teams that take a frame and find that they do not need it
+    int installs = 1;  // that a team begins in one try
     bool deferrals = true;
 };
 
 // Reads pages as read_part of device/file.cuh does. Registers: tries so far, pages read.
-Next read_pages(System& system, Registers& r, const std::vector<PageIndex>& pages, const CacheForm& form) {
+Next read_pages(System& system, Registers& r, const std::vector<PageIndex>& pages,
+                const CacheForm& form) {
     const Team team;
     const PageIndex page = pages[r[1]];
-    device::Batch<Team> batch;
+    device_explored::Batch<Team> batch;
     batch.first = page;
     batch.count = 1;
-    if (!device::pin_pages(team, system.state, system.file, batch)) {
-        device::fetch_pages(team, system.state, 0, batch);
+    if (!device_explored::pin_pages(team, system.state, system.file, batch)) {
+        device_explored::fetch_pages(team, system.state, 0, batch);
     }
-    if (batch.count == 0) return ++r[0] < static_cast<uint64_t>(form.tries) ? Next::kAgain : Next::kDone;
-    device::PinnedEntry& pinned = batch.pages[0];
+    if (batch.count == 0)
+        return ++r[0] < static_cast<uint64_t>(form.tries) ? Next::kAgain : Next::kDone;
+    device_explored::PinnedEntry& pinned = batch.pages[0];
     int error = 0;
     if (state_of(pinned.seen) != PageState::kValid) {
-        error = device::wait_for_page(system.state, *pinned.entry, pinned.seen);
+        error = device_explored::wait_for_page(system.state, *pinned.entry, pinned.seen);
     }
     if (error == 0) {
         check(read(system.frames[frame_of(pinned.seen)]) == bytes_of(page), "another page's bytes");
     } else {
-        check(form.failures != 0 && error == -static_cast<int>(kFailure), "an error that nobody gave");
+        check(form.failures != 0 && error == -static_cast<int>(kFailure),
+              "an error that nobody gave");
     }
-    device::unpin_pages(team, batch, 0);
+    device_explored::unpin_pages(team, batch, 0);
     return ++r[1] == pages.size() ? Next::kDone : Next::kAgain;
 }
 
 // Register 0: fills so far.
 Next serve(System& system, Registers& r, const CacheForm& form) {
     Request request;
-    if (request_queue::drain<AddressWords, UpdatedAddressWords>(system.head, system.slots.data(), kRingShift,
-                                                                &request, 1) == 0) {
+    if (request_queue::drain<AddressWords, UpdatedAddressWords>(system.head, system.slots.data(),
+                                                                kRingShift, &request, 1) == 0) {
         return Next::kRetry;
     }
-    check(completion_generation(AddressWords::load(system.completions[request.frame], site::kRelaxed)) + 1 ==
+    check(completion_generation(
+              AddressWords::load(system.completions[request.frame], site::kRelaxed)) +
+                  1 ==
               request.generation,
           "a fill with a generation that is not the next");
     const bool fails = ++r[0] <= static_cast<uint64_t>(form.failures);
     write(system.frames[request.frame], fails ? 0 : bytes_of(request.page));
     AddressWords::store(system.completions[request.frame],
-                        make_completion(request.generation, fails ? kFailure : 0, 4096), site::kComplete);
+                        make_completion(request.generation, fails ? kFailure : 0, 4096),
+                        site::kComplete);
     return Next::kAgain;
 }
 
@@ -117,8 +125,8 @@ void lay_out(System& system, const CacheForm& form) {
     for (size_t frame = 0; frame < form.resident.size(); ++frame) {
         system.completions[frame] = make_completion(1, 0, 4096);
         system.owners[frame] = make_owner(0, form.resident[frame]);
-        system.leaves[form.resident[frame]] =
-            make_entry(PageState::kValid, static_cast<FrameIndex>(frame), 1, 0);
+        system.leaves[form.resident[frame]] = make_entry(PageState::kValid,
+                                                         static_cast<FrameIndex>(frame), 1, 0);
     }
 }
 
@@ -138,12 +146,14 @@ void name_words(Program& program, System& system, const CacheForm& form) {
         }
     }
     if (form.leaf_reuse) {
-        for (int i = 0; i < kDirectoryMax; ++i) add("directory" + std::to_string(i), system.directory[i], true);
+        for (int i = 0; i < kDirectoryMax; ++i)
+            add("directory" + std::to_string(i), system.directory[i], true);
         add("leaf_owner", system.leaf_owners[0], false);
         add("leaf_lock", system.leaf_locks[0], true);
     }
     system.map.counter(system.state.leaf_hand, form.installs);
-    // CLOCK looks at one frame: a team that finds it in use is left out, as it could have looked later.
+    // CLOCK looks at one frame: a team that finds it in use is left out, as it could have looked
+    // later.
     system.map.counter(system.state.clock_hand, 1);
     add("tail", system.state.rings[0].tail, true);
     add("head", system.head, true);
@@ -170,7 +180,8 @@ Program cache_program(const CacheForm& form) {
     for (int i = 0; i < form.givers; ++i) {
         program.thread("gives back", [=](Registers&) {
             use(system->map);
-            if (device::take_frame_at(system->state, 0)) device::give_frame_back(system->state, 0);
+            if (device_explored::take_frame_at(system->state, 0))
+                device_explored::give_frame_back(system->state, 0);
             return Next::kDone;
         });
     }
@@ -187,18 +198,31 @@ std::vector<Program> cache_programs(bool nightly) {
     std::vector<Program> programs;
     const auto add = [&](const CacheForm& form) { programs.push_back(cache_program(form)); };
     add({.name = "two teams read one absent page", .readers = {{0}, {0}}});
-    add({.name = "a page is evicted for another under its readers", .resident = {0}, .readers = {{0}, {1}}});
-    add({.name = "a leaf goes to other pages under a reader", .leaf_reuse = true, .readers = {{0}, {2}}});
+    add({.name = "a page is evicted for another under its readers",
+         .resident = {0},
+         .readers = {{0}, {1}}});
+    add({.name = "a leaf goes to other pages under a reader",
+         .leaf_reuse = true,
+         .readers = {{0}, {2}}});
     add({.name = "a fill fails and is asked for again", .readers = {{0}, {0}}, .failures = 1});
     add({.name = "a frame is given back", .resident = {0}, .readers = {{0}, {1}}, .givers = 1});
     add({.name = "a leaf is reused and its page's frame freed",
-         .leaf_reuse = true, .resident = {0}, .readers = {{0}, {2}}});
-    add({.name = "two frames, one is given back", .frames = 2, .resident = {0}, .readers = {{0}, {1}, {1}}});
+         .leaf_reuse = true,
+         .resident = {0},
+         .readers = {{0}, {2}}});
+    add({.name = "two frames, one is given back",
+         .frames = 2,
+         .resident = {0},
+         .readers = {{0}, {1}, {1}}});
     if (!nightly) return programs;
-    add({.name = "two frames, one is given back and taken", .frames = 2, .resident = {0},
+    add({.name = "two frames, one is given back and taken",
+         .frames = 2,
+         .resident = {0},
          .readers = {{0}, {1}, {1, 2}}});
     add({.name = "a leaf is reused, another team takes its page's frame",
-         .leaf_reuse = true, .resident = {0}, .readers = {{0}, {2}, {3}}});
+         .leaf_reuse = true,
+         .resident = {0},
+         .readers = {{0}, {2}, {3}}});
     return programs;
 }
 

@@ -1,8 +1,9 @@
 // Programs for a control port: teams that lock it and call, host threads that serve it.
 //
-// Follows control_call (device/control_port.cuh) and Server::serve_calls (src/service/server.cc) line by line;
-// their payload is plain memory, which is cells here. A payload written while somebody reads it, a call served
-// twice or answered with another call's result is a race or a wrong value.
+// Follows control_call (device/control_port.cuh) and Server::serve_calls (src/service/server.cc)
+// line by line; their payload is plain memory, which is cells here. A payload written while
+// somebody reads it, a call served twice or answered with another call's result is a race or a
+// wrong value.
 #include <string>
 
 #include "memory_model/scenarios.h"
@@ -11,7 +12,8 @@ namespace penstock::memory_model {
 
 namespace {
 
-constexpr Site kTakePort = static_cast<Site>(Order::kAcquire);      // Server's own flag: std::atomic_flag
+constexpr Site kTakePort = static_cast<Site>(
+    Order::kAcquire);  // Server's own flag: std::atomic_flag
 constexpr Site kGivePortBack = static_cast<Site>(Order::kRelease);
 
 struct Port {
@@ -49,7 +51,8 @@ Next serve(Port port) {
 
 Program control_port_program(int teams, int servers) {
     Program program;
-    program.name = "control port: " + std::to_string(teams) + " teams call, " + std::to_string(servers) + " serve";
+    program.name = "control port: " + std::to_string(teams) + " teams call, " +
+                   std::to_string(servers) + " serve";
     Port port;
     port.lock = program.word("lock");
     port.request = program.word("request", 0, false);
@@ -64,7 +67,9 @@ Program control_port_program(int teams, int servers) {
         program.server("server" + std::to_string(i), [=](Registers&) { return serve(port); });
     }
     program.at_end = [=](const Outcome& outcome) -> const char* {
-        return outcome.value(port.response) == static_cast<uint64_t>(teams) ? nullptr : "a call was served twice";
+        return outcome.value(port.response) == static_cast<uint64_t>(teams)
+                   ? nullptr
+                   : "a call was served twice";
     };
     return program;
 }

@@ -31,7 +31,8 @@ struct Choice {
 
 class Explorer {
 public:
-    Explorer(const Program& program, const Options& options, bool defer, std::vector<std::set<uint64_t>>* seen)
+    Explorer(const Program& program, const Options& options, bool defer,
+             std::vector<std::set<uint64_t>>* seen)
         : program_(program), options_(options), defer_(defer), seen_(seen) {}
 
     Result run();
@@ -84,12 +85,14 @@ thread_local Explorer* explorer = nullptr;
     std::abort();
 }
 
-// ---- bodies -------------------------------------------------------------------------------------------------
+// ---- bodies
+// -------------------------------------------------------------------------------------------------
 
 uint64_t Explorer::access(const Operation& operation) {
     ThreadState& thread = state_->threads[thread_];
     if (cursor_ < thread.history_count) return thread.history[cursor_++];
-    if (is_update(operation.kind) && !program_.word_updated[operation.word]) misuse("update of a plain word");
+    if (is_update(operation.kind) && !program_.word_updated[operation.word])
+        misuse("update of a plain word");
     thread.next = operation;
     std::longjmp(leave_, kStopped);
 }
@@ -176,13 +179,14 @@ bool Explorer::advance(State& state, int thread) {
     misuse("a body goes on without any access");
 }
 
-// The turn found nothing: it is taken back, and begun again when one of its words has news. False: there is news
-// already, so that it is the same as one begun later.
+// The turn found nothing: it is taken back, and begun again when one of its words has news. False:
+// there is news already, so that it is the same as one begun later.
 bool Explorer::wait(State& state, int thread) {
     ThreadState& mine = state.threads[thread];
     if (mine.guessed) return false;
     for (int word = 0; word < state.shape.words; ++word) {
-        if ((mine.read >> word & 1) != 0 && mine.view.place[word] + 1 < state.words[word].count) return false;
+        if ((mine.read >> word & 1) != 0 && mine.view.place[word] + 1 < state.words[word].count)
+            return false;
     }
     const uint64_t read = mine.read;
     state.take_turn_back(thread);
@@ -202,12 +206,14 @@ bool Explorer::wake(State& state) {
     return true;
 }
 
-// ---- choices ------------------------------------------------------------------------------------------------
+// ---- choices
+// ------------------------------------------------------------------------------------------------
 
 // A thread whose next step need not be interleaved with others' steps, or -1.
-//   A load can be put off until just before its thread next changes a word: it can still read what it could,
-//   and others do not notice. So once a thread has begun to load it goes on until that change.
-//   A store to a word without updates can be done at once: loads can still read what was there before.
+//   A load can be put off until just before its thread next changes a word: it can still read what
+//   it could, and others do not notice. So once a thread has begun to load it goes on until that
+//   change. A store to a word without updates can be done at once: loads can still read what was
+//   there before.
 int Explorer::alone(const State& state) const {
     for (int thread = 0; thread < state.shape.threads; ++thread) {
         if (state.threads[thread].loading && !options_.sequential) return thread;
@@ -216,7 +222,8 @@ int Explorer::alone(const State& state) const {
         const ThreadState& mine = state.threads[thread];
         if (mine.life != Life::kRunning) continue;
         if (mine.next.kind == Kind::kChoose) return thread;
-        if (mine.next.kind == Kind::kStore && !options_.sequential && !program_.word_updated[mine.next.word]) {
+        if (mine.next.kind == Kind::kStore && !options_.sequential &&
+            !program_.word_updated[mine.next.word]) {
             return thread;
         }
     }
@@ -233,13 +240,15 @@ void Explorer::choices(const State& state, int thread, std::vector<Choice>& out)
     const int first = state.threads[thread].view.place[next.word];
     const int newest = word.count - 1;
     if (next.kind == Kind::kStore) {
-        for (int place = options_.sequential ? newest + 1 : first + 1; place <= word.count; ++place) {
-            if (state.may_write_at(thread, next.word, place)) out.push_back({Choice::Kind::kWrite, place, 0});
+        for (int place = options_.sequential ? newest + 1 : first + 1; place <= word.count;
+             ++place) {
+            if (state.may_write_at(thread, next.word, place))
+                out.push_back({Choice::Kind::kWrite, place, 0});
         }
     } else if (next.kind == Kind::kLoad || next.kind == Kind::kExchangeIf) {
         for (int place = options_.sequential ? newest : first; place <= newest; ++place) {
-            const bool succeeds =
-                next.kind == Kind::kExchangeIf && word.messages[place].value == next.expected;
+            const bool succeeds = next.kind == Kind::kExchangeIf &&
+                                  word.messages[place].value == next.expected;
             if (!succeeds) out.push_back({Choice::Kind::kRead, place, 0});
         }
         if (next.kind == Kind::kExchangeIf && word.messages[newest].value == next.expected) {
@@ -258,18 +267,20 @@ void Explorer::defer_choices(const State& state, int thread, std::vector<Choice>
     const WordState& word = state.words[next.word];
     for (const uint64_t value : (*seen_)[next.word]) {
         // A compare-exchange that fails is a relaxed load.
-        const bool loads =
-            next.kind == Kind::kLoad || (next.kind == Kind::kExchangeIf && value != next.expected);
+        const bool loads = next.kind == Kind::kLoad ||
+                           (next.kind == Kind::kExchangeIf && value != next.expected);
         if (next.acquire && (next.kind == Kind::kLoad || !loads)) continue;
         bool now = word.messages[word.count - 1].value == value;
-        for (int place = state.threads[thread].view.place[next.word]; loads && place < word.count; ++place) {
+        for (int place = state.threads[thread].view.place[next.word]; loads && place < word.count;
+             ++place) {
             now = now || word.messages[place].value == value;
         }
         if (!now) out.push_back({Choice::Kind::kDefer, 0, value});
     }
 }
 
-// ---- steps --------------------------------------------------------------------------------------------------
+// ---- steps
+// --------------------------------------------------------------------------------------------------
 
 void Explorer::record(State& state, int thread, uint64_t result) {
     ThreadState& mine = state.threads[thread];
@@ -285,8 +296,8 @@ bool Explorer::apply(State& state, int thread, const Choice& choice) {
     }
     ThreadState& mine = state.threads[thread];
     Operation next = mine.next;
-    if (next.kind != Kind::kChoose && state.open_deferral() && state.deferral.operation.word == next.word &&
-        state.after_deferred(thread)) {
+    if (next.kind != Kind::kChoose && state.open_deferral() &&
+        state.deferral.operation.word == next.word && state.after_deferred(thread)) {
         return false;
     }
     uint64_t result = choice.value;
@@ -305,11 +316,15 @@ bool Explorer::apply(State& state, int thread, const Choice& choice) {
             if (!defer_) (*seen_)[next.word].insert(state.newest(next.word));
             break;
         case Choice::Kind::kDefer: {
-            const bool loads =
-                next.kind == Kind::kLoad || (next.kind == Kind::kExchangeIf && choice.value != next.expected);
+            const bool loads = next.kind == Kind::kLoad ||
+                               (next.kind == Kind::kExchangeIf && choice.value != next.expected);
             Deferral& deferral = state.deferral;
-            deferral = {Deferral::State::kOpen, static_cast<uint8_t>(thread), mine.view.clock[thread], next,
-                        choice.value, mine.view};
+            deferral = {Deferral::State::kOpen,
+                        static_cast<uint8_t>(thread),
+                        mine.view.clock[thread],
+                        next,
+                        choice.value,
+                        mine.view};
             changed = !loads;
             if (loads) {
                 deferral.operation.kind = Kind::kLoad;
@@ -321,7 +336,8 @@ bool Explorer::apply(State& state, int thread, const Choice& choice) {
             }
             break;
         }
-        default: break;
+        default:
+            break;
     }
     record(state, thread, result);
     if (changed) {
@@ -413,9 +429,11 @@ Result Explorer::run() {
     Explorer* const outer = explorer;
     explorer = this;
     State& first = state_at(0);
-    first.shape = {static_cast<int>(program_.word_values.size()), static_cast<int>(program_.cell_values.size()),
+    first.shape = {static_cast<int>(program_.word_values.size()),
+                   static_cast<int>(program_.cell_values.size()),
                    static_cast<int>(program_.threads.size())};
-    if (first.shape.words > kWordsMax || first.shape.cells > kCellsMax || first.shape.threads > kThreadsMax) {
+    if (first.shape.words > kWordsMax || first.shape.cells > kCellsMax ||
+        first.shape.threads > kThreadsMax) {
         misuse("the program is too large");
     }
     for (int i = 0; i < first.shape.words; ++i) {
@@ -440,7 +458,8 @@ Result Explorer::run() {
 Result explore(const Program& program, const Options& options) {
     std::vector<std::set<uint64_t>> seen(program.word_values.size());
     Result result = Explorer(program, options, false, &seen).run();
-    if (!result.passed() || !program.deferrals || !options.deferrals || options.sequential) return result;
+    if (!result.passed() || !program.deferrals || !options.deferrals || options.sequential)
+        return result;
     Result second = Explorer(program, options, true, &seen).run();
     second.states += result.states;
     second.steps += result.steps;
@@ -448,7 +467,8 @@ Result explore(const Program& program, const Options& options) {
     return second;
 }
 
-// ---- what bodies call ---------------------------------------------------------------------------------------
+// ---- what bodies call
+// ---------------------------------------------------------------------------------------
 
 namespace {
 
@@ -462,7 +482,9 @@ uint64_t access(Kind kind, const Word& word, uint64_t operand, uint64_t expected
 }  // namespace
 
 uint64_t Words::load(const Word& word, Site site) { return access(Kind::kLoad, word, 0, 0, site); }
-void Words::store(Word& word, uint64_t value, Site site) { access(Kind::kStore, word, value, 0, site); }
+void Words::store(Word& word, uint64_t value, Site site) {
+    access(Kind::kStore, word, value, 0, site);
+}
 uint64_t Words::fetch_add(Word& word, uint64_t value, Site site) {
     return access(Kind::kAdd, word, value, 0, site);
 }

@@ -1,5 +1,5 @@
-// Goal: the explorer finds what the C++ memory model allows and nothing that it forbids, on the litmus tests of
-// the literature, each with the set of all outcomes.
+// Goal: the explorer finds what the C++ memory model allows and nothing that it forbids, on the
+// litmus tests of the literature, each with the set of all outcomes.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -23,7 +23,8 @@ Outcomes outcomes(const Program& program, const std::vector<std::pair<int, int>>
     Options options;
     options.on_end = [&](const Outcome& outcome) {
         std::vector<uint64_t> values;
-        for (const auto& [thread, index] : registers) values.push_back(outcome.register_of(thread, index));
+        for (const auto& [thread, index] : registers)
+            values.push_back(outcome.register_of(thread, index));
         found.insert(values);
     };
     const Result result = explore(program, options);
@@ -112,10 +113,12 @@ TEST(Litmus, LoadBuffering) {
     const Outcomes ordered{{0, 0}, {0, 1}, {1, 0}};
     EXPECT_EQ(load_buffering(kRelaxed, kRelaxed, true, true), all);
     EXPECT_EQ(load_buffering(kAcquire, kRelaxed, true, true), ordered);
-    EXPECT_EQ(load_buffering(kRelaxed, kRelease, true, true), all) << "release without acquire orders nothing";
+    EXPECT_EQ(load_buffering(kRelaxed, kRelease, true, true), all)
+        << "release without acquire orders nothing";
     EXPECT_EQ(load_buffering(kAcquire, kRelease, true, true), ordered);
     EXPECT_EQ(load_buffering(kRelaxed, kRelaxed, false, true), (Outcomes{{0, 0}, {1, 0}, {1, 1}}));
-    EXPECT_EQ(load_buffering(kRelaxed, kRelaxed, false, false), (Outcomes{{0, 0}})) << "out of thin air";
+    EXPECT_EQ(load_buffering(kRelaxed, kRelaxed, false, false), (Outcomes{{0, 0}}))
+        << "out of thin air";
 }
 
 TEST(Litmus, LoadBufferingOfUpdates) {
@@ -177,7 +180,8 @@ TEST(Litmus, CoherenceOfReads) {
         r[1] = Words::load(x, kRelaxed);
         return Next::kDone;
     });
-    EXPECT_EQ(outcomes(program, {{1, 0}, {1, 1}}), (Outcomes{{0, 0}, {0, 1}, {0, 2}, {1, 1}, {1, 2}, {2, 2}}));
+    EXPECT_EQ(outcomes(program, {{1, 0}, {1, 1}}),
+              (Outcomes{{0, 0}, {0, 1}, {0, 2}, {1, 1}, {1, 2}, {2, 2}}));
 }
 
 TEST(Litmus, ReadersAgreeOnTheOrderOfWritesToOneWord) {
@@ -217,7 +221,9 @@ TEST(Litmus, WritesToTwoWordsInBothOrders) {  // 2+2W: each first write may be t
     program.thread("b", side(y, x));
     Outcomes found;
     Options options;
-    options.on_end = [&](const Outcome& outcome) { found.insert({outcome.value(x), outcome.value(y)}); };
+    options.on_end = [&](const Outcome& outcome) {
+        found.insert({outcome.value(x), outcome.value(y)});
+    };
     EXPECT_TRUE(explore(program, options).passed());
     EXPECT_EQ(found, (Outcomes{{1, 1}, {1, 2}, {2, 1}, {2, 2}}));
 }
@@ -251,9 +257,11 @@ Outcomes release_sequence(bool update) {
 TEST(Litmus, ReleaseSequencesGoOnThroughUpdatesOnly) {
     const Outcomes updated = release_sequence(true);
     EXPECT_TRUE(updated.contains({1, 2, 1}));
-    EXPECT_FALSE(updated.contains({1, 2, 0})) << "a relaxed update carries on the release before it";
+    EXPECT_FALSE(updated.contains({1, 2, 0}))
+        << "a relaxed update carries on the release before it";
     const Outcomes stored = release_sequence(false);
-    EXPECT_TRUE(stored.contains({1, 2, 0})) << "a store of another thread ends the release sequence";
+    EXPECT_TRUE(stored.contains({1, 2, 0}))
+        << "a store of another thread ends the release sequence";
 }
 
 TEST(Litmus, UpdatesAreAtomic) {
@@ -265,7 +273,9 @@ TEST(Litmus, UpdatesAreAtomic) {
             return Next::kDone;
         });
     }
-    program.at_end = [=](const Outcome& outcome) { return outcome.value(x) == 3 ? nullptr : "an add was lost"; };
+    program.at_end = [=](const Outcome& outcome) {
+        return outcome.value(x) == 3 ? nullptr : "an add was lost";
+    };
     EXPECT_EQ(outcomes(program, {{0, 0}, {1, 0}, {2, 0}}),
               (Outcomes{{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}}));
 }
@@ -281,7 +291,8 @@ TEST(Litmus, OneOfTwoCompareExchangesWins) {
             return Next::kDone;
         });
     }
-    EXPECT_EQ(outcomes(program, {{0, 0}, {0, 1}, {1, 0}, {1, 1}}), (Outcomes{{1, 0, 0, 1}, {0, 2, 1, 0}}));
+    EXPECT_EQ(outcomes(program, {{0, 0}, {0, 1}, {1, 0}, {1, 1}}),
+              (Outcomes{{1, 0, 0, 1}, {0, 2, 1, 0}}));
 }
 
 // A lock by compare-exchange round a counter that is not atomic.
@@ -320,7 +331,9 @@ TEST(Litmus, BrokenMutexesAreFound) {
 TEST(Litmus, AWaitThatCannotEndIsFound) {
     Program program;
     Word x = program.word("x", 0, false);
-    program.thread("waiter", [=](Registers&) { return Words::load(x, kAcquire) == 0 ? Next::kRetry : Next::kDone; });
+    program.thread("waiter", [=](Registers&) {
+        return Words::load(x, kAcquire) == 0 ? Next::kRetry : Next::kDone;
+    });
     EXPECT_EQ(explore(program).error, "waiter waits for ever");
 }
 

@@ -45,10 +45,14 @@ static_assert(sizeof(View) % 8 == 0, "hashed as words");
 
 uint64_t updated(const Operation& operation, uint64_t old) {
     switch (operation.kind) {
-        case Kind::kAdd: return old + operation.operand;
-        case Kind::kOr: return old | operation.operand;
-        case Kind::kAnd: return old & operation.operand;
-        default: return operation.operand;
+        case Kind::kAdd:
+            return old + operation.operand;
+        case Kind::kOr:
+            return old | operation.operand;
+        case Kind::kAnd:
+            return old & operation.operand;
+        default:
+            return operation.operand;
     }
 }
 
@@ -122,8 +126,8 @@ uint64_t State::hash() const {
 }
 
 bool State::after_deferred(int thread) const {
-    return open_deferral() &&
-           (thread == deferral.thread || threads[thread].view.clock[deferral.thread] >= deferral.clock);
+    return open_deferral() && (thread == deferral.thread ||
+                               threads[thread].view.clock[deferral.thread] >= deferral.clock);
 }
 
 uint64_t State::read(int thread, const Operation& operation, int place) {
@@ -179,7 +183,8 @@ void State::insert(int word, int place, const Message& message) {
     ++state.count;
     for (int i = 0; i < shape.threads; ++i) {
         ThreadState& thread = threads[i];
-        if (thread.life == Life::kWaiting && (thread.read >> word & 1) != 0) thread.life = Life::kWoken;
+        if (thread.life == Life::kWaiting && (thread.read >> word & 1) != 0)
+            thread.life = Life::kWoken;
     }
 }
 
@@ -212,8 +217,8 @@ uint64_t State::update(int thread, const Operation& operation) {
     insert(word, place, message);
     if (operation.release) require(++view.clock[thread] != 0, "a clock ran over");
     threads[thread].wrote = true;
-    if (open_deferral() && deferral.operation.word == word && deferral.operation.kind == Kind::kLoad &&
-        deferral.value == message.value) {
+    if (open_deferral() && deferral.operation.word == word &&
+        deferral.operation.kind == Kind::kLoad && deferral.value == message.value) {
         keep_deferral(place);
     }
     return old;
@@ -222,14 +227,16 @@ uint64_t State::update(int thread, const Operation& operation) {
 void State::perform_deferred_update() {
     const Operation& operation = deferral.operation;
     const int place = words[operation.word].count;
-    Message message{updated(operation, deferral.value), words[operation.word].messages[place - 1].view, 1};
+    Message message{updated(operation, deferral.value),
+                    words[operation.word].messages[place - 1].view, 1};
     if (operation.release) message.view.join(deferral.view);
     message.view.place[operation.word] = static_cast<uint8_t>(place);
     insert(operation.word, place, message);
     keep_deferral(place);
 }
 
-// The deferred operation took place at `place`: whoever knows that it is past knows of this message too.
+// The deferred operation took place at `place`: whoever knows that it is past knows of this message
+// too.
 void State::keep_deferral(int place) {
     const int word = deferral.operation.word;
     const int thread = deferral.thread, clock = deferral.clock;
@@ -253,14 +260,16 @@ bool State::write_cell(int thread, int cell, uint64_t value) {
     CellState& state = cells[cell];
     const View& view = threads[thread].view;
     bool ordered = view.clock[state.writer] >= state.write_clock;
-    for (int i = 0; i < shape.threads; ++i) ordered = ordered && view.clock[i] >= state.read_clock[i];
+    for (int i = 0; i < shape.threads; ++i)
+        ordered = ordered && view.clock[i] >= state.read_clock[i];
     state = CellState{value, static_cast<uint8_t>(thread), view.clock[thread], {}};
     return ordered;
 }
 
 void State::drop_oldest(int word, int count) {
     WordState& state = words[word];
-    std::copy(state.messages.begin() + count, state.messages.begin() + state.count, state.messages.begin());
+    std::copy(state.messages.begin() + count, state.messages.begin() + state.count,
+              state.messages.begin());
     state.count = static_cast<uint8_t>(state.count - count);
     state.messages[0].bound = 0;  // nothing comes before it any more
     change_views([&](View& view) {
@@ -272,7 +281,8 @@ void State::trim() {
     for (int word = 0; word < shape.words; ++word) {
         int oldest = words[word].count - 1;
         for (int i = 0; i < shape.threads && oldest > 0; ++i) {
-            if (threads[i].life != Life::kDone) oldest = std::min<int>(oldest, threads[i].turn_view.place[word]);
+            if (threads[i].life != Life::kDone)
+                oldest = std::min<int>(oldest, threads[i].turn_view.place[word]);
         }
         if (oldest > 0) drop_oldest(word, oldest);
     }

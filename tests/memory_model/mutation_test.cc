@@ -1,5 +1,6 @@
-// Goal: no order is there without need, and none could be lost unseen: each acquire and each release half of
-// every site in abi/orders.h, weakened to relaxed, makes at least one scenario fail.
+// Goal: no order is there without need, and none could be lost unseen: each acquire and each
+// release half of every site in abi/orders.h, weakened to relaxed, makes at least one scenario
+// fail.
 //
 // A new site without a scenario that needs it fails here.
 #include <gtest/gtest.h>
@@ -59,7 +60,8 @@ TEST_P(EachSite, IsNeeded) {
 INSTANTIATE_TEST_SUITE_P(Sites, EachSite, testing::ValuesIn(mutations()),
                          [](const testing::TestParamInfo<Mutation>& mutation) {
                              return std::string(mutation.param.site.name) +
-                                    (mutation.param.half == Order::kAcquire ? "Acquire" : "Release");
+                                    (mutation.param.half == Order::kAcquire ? "Acquire"
+                                                                            : "Release");
                          });
 
 }  // namespace

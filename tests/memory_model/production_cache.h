@@ -1,10 +1,12 @@
-// The device half of the page cache (device/page_cache.cuh and all below it), compiled to run in the explorer.
+// The device half of the page cache (device/page_cache.cuh and all below it), compiled to run in
+// the explorer.
 //
-// For one translation unit (cache_scenarios.cc). The lines are production's; what is exchanged by name: the word
-// policies, which look up an address of the scenario's file system and ask the explorer; Wait::step, which pauses
-// in the explorer; the number of entries in a leaf, 2 instead of 512; and the position in the grid. Words that a
-// scenario does not name are constants: loads return what is there, updates do nothing and return it. The hands of
-// CLOCK and of the leaf pool are counted by each team for itself.
+// For one translation unit (cache_scenarios.cc). The lines are production's; what is exchanged by
+// name: the word policies, which look up an address of the scenario's file system and ask the
+// explorer; Wait::step, which pauses in the explorer; the number of entries in a leaf, 2 instead of
+// 512; and the position in the grid. Words that a scenario does not name are constants: loads
+// return what is there, updates do nothing and return it. The hands of CLOCK and of the leaf pool
+// are counted by each team for itself.
 #pragma once
 
 #include <array>
@@ -12,6 +14,9 @@
 #include <vector>
 
 #include "memory_model/program.h"
+
+// A namespace of its own: the same functions may be linked as production compiled them.
+#define device device_explored
 
 #define kLeafEntries kLeafEntriesOfProduction
 #include "penstock/abi/limits.h"
@@ -33,8 +38,8 @@ namespace penstock::memory_model {
 class AddressMap {
 public:
     void add(const uint64_t& at, Word word) { entries_.push_back({&at, word}); }
-    // A counter that each body counts for itself, from where `use` set it. Executions in which one iteration takes
-    // more than `count_max` are left out.
+    // A counter that each body counts for itself, from where `use` set it. Executions in which one
+    // iteration takes more than `count_max` are left out.
     void counter(const uint64_t& at, uint64_t count_max) { counters_.push_back({&at, count_max}); }
     uint64_t count(const uint64_t& at) const;
     // Null: a constant.
@@ -95,7 +100,8 @@ protected:
 struct UpdatedAddressWords : AddressWords {
     static uint64_t fetch_add(Word& at, uint64_t value, Site site) {
         const auto* word = address_map->find(at);
-        return word == nullptr ? address_map->count(at) : Words::fetch_add(copy(*word), value, site);
+        return word == nullptr ? address_map->count(at)
+                               : Words::fetch_add(copy(*word), value, site);
     }
     static uint64_t fetch_sub(Word& at, uint64_t value, Site site) {
         const auto* word = address_map->find(at);
@@ -156,3 +162,7 @@ constexpr BlockIndex kFirstBlock{0, 0, 0};
 }  // namespace penstock::memory_model
 
 #include "penstock/device/page_cache.cuh"
+
+#undef device
+#undef blockIdx
+#undef gridDim

@@ -1,8 +1,8 @@
 // A small concurrent program for the explorer, and the words that its threads use.
 //
-// A program is built once, then explored any number of times. Its threads' bodies run inside the explorer only.
-// `Words` is the word policy of the production templates (device/atomic.cuh has the others): the same lines
-// that run on a GPU run here. Knows nothing of how the search is done.
+// A program is built once, then explored any number of times. Its threads' bodies run inside the
+// explorer only. `Words` is the word policy of the production templates (device/atomic.cuh has the
+// others): the same lines that run on a GPU run here. Knows nothing of how the search is done.
 //
 // Rules for a body, which is run again from its start for every step that it takes:
 //   - it depends on its registers and on results of the accesses below, on nothing else;
@@ -24,7 +24,8 @@ namespace penstock::memory_model {
 enum class Next {
     kDone,   // the thread has ended
     kAgain,  // next iteration
-    kRetry   // found nothing to do and wrote nothing: next iteration once a word that it loaded has news
+    kRetry   // found nothing to do and wrote nothing: next iteration once a word that it loaded has
+             // news
 };
 
 struct Word {
@@ -44,12 +45,15 @@ struct Thread {
 struct Outcome {
     const State* state;
     uint64_t value(Word word) const { return state->newest(word.index); }
-    uint64_t register_of(int thread, int index) const { return state->threads[thread].registers[index]; }
+    uint64_t register_of(int thread, int index) const {
+        return state->threads[thread].registers[index];
+    }
 };
 
 struct Program {
     std::string name;
-    bool deferrals = true;  // explored with load buffering too (explorer.h): costs ten times as much
+    bool deferrals = true;  // explored with load buffering too (explorer.h): costs ten times as
+                            // much
     std::vector<std::string> word_names;
     std::vector<uint64_t> word_values;
     std::vector<bool> word_updated;
@@ -58,8 +62,8 @@ struct Program {
     std::vector<Thread> threads;
     std::function<const char*(const Outcome&)> at_end;  // an error, or null
 
-    // `updated`: read-modify-writes may be done to it. Stores to other words need no interleaving: a load can
-    // still read what was there before.
+    // `updated`: read-modify-writes may be done to it. Stores to other words need no interleaving:
+    // a load can still read what was there before.
     Word word(const std::string& word_name, uint64_t value = 0, bool updated = true);
     Cell cell(const std::string& cell_name, uint64_t value = 0);
     void thread(const std::string& thread_name, std::function<Next(Registers&)> body);
@@ -83,10 +87,11 @@ uint64_t read(Cell cell);
 void write(Cell cell, uint64_t value);
 // Any of 0 … count - 1: what the body may do either way.
 uint64_t choose(uint64_t count);
-// One turn of a loop that waits: goes on once a word loaded since the last turn or change has news. The turn must
-// have changed nothing.
+// One turn of a loop that waits: goes on once a word loaded since the last turn or change has news.
+// The turn must have changed nothing.
 void pause();
-// Executions in which it is false are left out: a bound where threads could chase each other for ever.
+// Executions in which it is false are left out: a bound where threads could chase each other for
+// ever.
 void assume(bool condition);
 // `what` is static text.
 void check(bool condition, const char* what);

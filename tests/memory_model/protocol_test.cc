@@ -1,7 +1,7 @@
 // Goal: both protocols hold in every execution of every scenario under the weak memory model.
 //
-// PENSTOCK_NIGHTLY=1 adds the long forms. Prints how much was explored; ring programs also run under sequential
-// consistency, where every interleaving of single accesses is tried.
+// PENSTOCK_NIGHTLY=1 adds the long forms. Prints how much was explored; ring programs also run
+// under sequential consistency, where every interleaving of single accesses is tried.
 #include <gtest/gtest.h>
 
 #include <cctype>
@@ -20,8 +20,8 @@ void expect_holds(const Program& program, const Options& options) {
     const Result result = explore(program, options);
     EXPECT_TRUE(result.complete) << program.name << ": the search was cut off";
     EXPECT_EQ(result.error, "") << program.name << "\n" << result.trace;
-    std::printf("  %9" PRIu64 " states %9" PRIu64 " steps %7" PRIu64 " last states: %s\n", result.states,
-                result.steps, result.executions, program.name.c_str());
+    std::printf("  %9" PRIu64 " states %9" PRIu64 " steps %7" PRIu64 " last states: %s\n",
+                result.states, result.steps, result.executions, program.name.c_str());
 }
 
 class Protocol : public testing::TestWithParam<Program> {};
@@ -32,10 +32,13 @@ TEST_P(Protocol, HoldsInEveryExecution) {
     expect_holds(GetParam(), options);
 }
 
-INSTANTIATE_TEST_SUITE_P(Scenarios, Protocol, testing::ValuesIn(all_programs(std::getenv("PENSTOCK_NIGHTLY") != nullptr)),
+INSTANTIATE_TEST_SUITE_P(Scenarios, Protocol,
+                         testing::ValuesIn(all_programs(std::getenv("PENSTOCK_NIGHTLY") !=
+                                                        nullptr)),
                          [](const testing::TestParamInfo<Program>& program) {
                              std::string name;
-                             for (const char c : program.param.name) name += std::isalnum(c) ? c : '_';
+                             for (const char c : program.param.name)
+                                 name += std::isalnum(c) ? c : '_';
                              return name;
                          });
 

@@ -1,9 +1,9 @@
-// Programs for the request queue: producers that take tickets, submit and wait; consumers that drain, fill the
-// frames and complete.
+// Programs for the request queue: producers that take tickets, submit and wait; consumers that
+// drain, fill the frames and complete.
 //
-// Each request is told apart by its page, and every field of it follows from its team and block, so a torn one
-// is seen. Frames are non-atomic data: that a frame is filled while somebody reads it, is filled twice, or is
-// read before it is filled is a race.
+// Each request is told apart by its page, and every field of it follows from its team and block, so
+// a torn one is seen. Frames are non-atomic data: that a frame is filled while somebody reads it,
+// is filled twice, or is read before it is filled is a race.
 #include <array>
 #include <string>
 
@@ -38,16 +38,19 @@ Request make_request(int team, int batch, int index, int frame) {
 }
 
 bool whole(const Request& got) {
-    const int batch = static_cast<int>(got.block >> 16), index = static_cast<int>(got.block >> 8 & 0xff);
-    const Request made = make_request(static_cast<int>(got.team), batch, index, static_cast<int>(got.block & 0xff));
+    const int batch = static_cast<int>(got.block >> 16),
+              index = static_cast<int>(got.block >> 8 & 0xff);
+    const Request made = make_request(static_cast<int>(got.team), batch, index,
+                                      static_cast<int>(got.block & 0xff));
     return got.kind == RequestKind::kReadPages && got.file_slot == made.file_slot &&
            got.generation == made.generation && got.page == made.page && got.frame == made.frame &&
            got.page_count == 1;
 }
 
-// Registers of a producer: batch, and how many of the batch's requests are complete + 1, or 0 before they are
-// submitted.
-std::function<Next(Registers&)> producer(const Ring& made, int team, const std::vector<int>& sizes, int frame) {
+// Registers of a producer: batch, and how many of the batch's requests are complete + 1, or 0
+// before they are submitted.
+std::function<Next(Registers&)> producer(const Ring& made, int team, const std::vector<int>& sizes,
+                                         int frame) {
     std::array<int, 8> batches{};
     std::copy(sizes.begin(), sizes.end(), batches.begin());
     const auto batch_count = static_cast<uint64_t>(sizes.size());
@@ -63,18 +66,20 @@ std::function<Next(Registers&)> producer(const Ring& made, int team, const std::
             return Next::kAgain;
         }
         const int index = static_cast<int>(r[1]) - 1;
-        const Completion completion = Words::load(ring.completions[frame + index], site::kCompletion);
+        const Completion completion = Words::load(ring.completions[frame + index],
+                                                  site::kCompletion);
         const Request request = make_request(team, batch, index, frame + index);
         if (completion_generation(completion) != request.generation) return Next::kRetry;
-        check(read(ring.frames[request.frame]) == request.page, "a frame holds another page's bytes");
+        check(read(ring.frames[request.frame]) == request.page,
+              "a frame holds another page's bytes");
         if (++r[1] <= static_cast<uint64_t>(count)) return Next::kAgain;
         r[1] = 0;
         return ++r[0] == batch_count ? Next::kDone : Next::kAgain;
     };
 }
 
-// The head, with a bound on the rounds of one drain: those that end without a claim only load, so that more of
-// them are as one drain begun later.
+// The head, with a bound on the rounds of one drain: those that end without a claim only load, so
+// that more of them are as one drain begun later.
 struct HeadWords : Words {
     static constexpr int kRoundsMax = 2;
     inline static thread_local int rounds = 0;  // of the drain that runs
@@ -93,8 +98,8 @@ std::function<Next(Registers&)> consumer(const Ring& made, int drain_max, int sh
     return [ring = made, drain_max, share](Registers&) mutable {
         Request out[4];
         HeadWords::rounds = 0;
-        const size_t count = request_queue::drain<Words, HeadWords>(ring.head, ring.slots.data(), ring.shift, out,
-                                                                drain_max, share);
+        const size_t count = request_queue::drain<Words, HeadWords>(
+            ring.head, ring.slots.data(), ring.shift, out, drain_max, share);
         if (count == 0) return Next::kRetry;
         for (size_t i = 0; i < count; ++i) {
             if (!whole(out[i])) {
@@ -102,8 +107,8 @@ std::function<Next(Registers&)> consumer(const Ring& made, int drain_max, int sh
                 return Next::kDone;
             }
             write(ring.frames[out[i].frame], out[i].page);
-            Words::store(ring.completions[out[i].frame], make_completion(out[i].generation, 0, 4096),
-                         site::kComplete);
+            Words::store(ring.completions[out[i].frame],
+                         make_completion(out[i].generation, 0, 4096), site::kComplete);
         }
         return Next::kAgain;
     };
@@ -115,7 +120,8 @@ std::string name_of(const RingForm& form) {
         for (const int size : sizes) name += " " + std::to_string(size);
         name += " |";
     }
-    return name + " " + std::to_string(form.consumers) + " consumers take " + std::to_string(form.drain_max) +
+    return name + " " + std::to_string(form.consumers) + " consumers take " +
+           std::to_string(form.drain_max) +
            (form.share == 1 ? "" : ", share " + std::to_string(form.share));
 }
 
@@ -130,7 +136,8 @@ Program ring_program(const RingForm& form) {
     ring.tail = program.word("tail");
     ring.head = program.word("head");
     for (int i = 0; i < 4 << form.shift; ++i) {
-        ring.slots[i] = program.word("slot" + std::to_string(i / 4) + "." + std::to_string(i % 4), 0, false);
+        ring.slots[i] = program.word("slot" + std::to_string(i / 4) + "." + std::to_string(i % 4),
+                                     0, false);
     }
     std::vector<int> first_frames;
     int total = 0;
@@ -150,9 +157,12 @@ Program ring_program(const RingForm& form) {
     for (int i = 0; i < form.consumers; ++i) {
         program.server("consumer" + std::to_string(i), consumer(ring, form.drain_max, form.share));
     }
-    program.at_end = [head = ring.head, tail = ring.tail, total](const Outcome& outcome) -> const char* {
+    program.at_end = [head = ring.head, tail = ring.tail,
+                      total](const Outcome& outcome) -> const char* {
         const auto expected = static_cast<uint64_t>(total);
-        return outcome.value(head) == expected && outcome.value(tail) == expected ? nullptr : "requests are lost";
+        return outcome.value(head) == expected && outcome.value(tail) == expected
+                   ? nullptr
+                   : "requests are lost";
     };
     return program;
 }

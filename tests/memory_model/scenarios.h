@@ -1,4 +1,5 @@
-// The programs that both protocols are checked with: production templates, small numbers, data races as errors.
+// The programs that both protocols are checked with: production templates, small numbers, data
+// races as errors.
 //
 // One file for each protocol builds them. `nightly` adds forms that take minutes.
 #pragma once
@@ -11,8 +12,9 @@ namespace penstock::memory_model {
 
 // Request queue (device/request_queue.cuh, src/request_queue/ring.h).
 struct RingForm {
-    int shift = 1;                           // slots = 1 << shift
-    std::vector<std::vector<int>> batches;   // of each producer: how many requests it has in flight at once
+    int shift = 1;                          // slots = 1 << shift
+    std::vector<std::vector<int>> batches;  // of each producer: how many requests it has in flight
+                                            // at once
     int consumers = 2;
     int drain_max = 1;  // requests that a consumer takes at once
     int share = 1;

@@ -1,4 +1,5 @@
-// A set of 64-bit hashes: open addressing, grows by doubling. For the millions of states of one exploration.
+// A set of 64-bit hashes: open addressing, grows by doubling. For the millions of states of one
+// exploration.
 #pragma once
 
 #include <cstddef>

@@ -10,14 +10,22 @@ namespace {
 
 const char* verb(Kind kind) {
     switch (kind) {
-        case Kind::kLoad: return "load";
-        case Kind::kStore: return "store";
-        case Kind::kAdd: return "add";
-        case Kind::kOr: return "or";
-        case Kind::kAnd: return "and";
-        case Kind::kExchangeIf: return "compare_exchange";
-        case Kind::kChoose: return "choose";
-        case Kind::kPause: return "pause";
+        case Kind::kLoad:
+            return "load";
+        case Kind::kStore:
+            return "store";
+        case Kind::kAdd:
+            return "add";
+        case Kind::kOr:
+            return "or";
+        case Kind::kAnd:
+            return "and";
+        case Kind::kExchangeIf:
+            return "compare_exchange";
+        case Kind::kChoose:
+            return "choose";
+        case Kind::kPause:
+            return "pause";
     }
     return "?";
 }
@@ -29,18 +37,23 @@ std::string Trace::describe(const Line& line) const {
     const char* name = program_.threads[line.thread].name.c_str();
     const Operation& operation = line.operation;
     if (line.cell >= 0) {
-        std::snprintf(text, sizeof text, "  %-12s %s %s: %#" PRIx64, name, line.written ? "writes" : "reads",
-                      program_.cell_names[line.cell].c_str(), line.result);
+        std::snprintf(text, sizeof text, "  %-12s %s %s: %#" PRIx64, name,
+                      line.written ? "writes" : "reads", program_.cell_names[line.cell].c_str(),
+                      line.result);
         return text;
     }
     if (operation.kind == Kind::kChoose) {
         std::snprintf(text, sizeof text, "  %-12s chooses %" PRIu64, name, line.result);
         return text;
     }
-    std::snprintf(text, sizeof text, "  %-12s %s%s %s%s%s %#" PRIx64 " if %#" PRIx64 ": %#" PRIx64, name,
-                  line.deferred ? "defers " : line.performed ? "performs deferred " : "", verb(operation.kind),
-                  program_.word_names[operation.word].c_str(), operation.acquire ? " acquire" : "",
-                  operation.release ? " release" : "", operation.operand, operation.expected, line.result);
+    std::snprintf(text, sizeof text, "  %-12s %s%s %s%s%s %#" PRIx64 " if %#" PRIx64 ": %#" PRIx64,
+                  name,
+                  line.deferred    ? "defers "
+                  : line.performed ? "performs deferred "
+                                   : "",
+                  verb(operation.kind), program_.word_names[operation.word].c_str(),
+                  operation.acquire ? " acquire" : "", operation.release ? " release" : "",
+                  operation.operand, operation.expected, line.result);
     return text;
 }
 
