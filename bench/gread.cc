@@ -1,9 +1,10 @@
 // Question: how close does gread come to the memory copies that it cannot avoid?
 //
-// Workload: blocks read a file of known bytes sequentially, 64 KiB or 1 MiB at a time, from resident pages (hits)
-// or through misses on a file that the OS has cached. Baselines: the same frames copied by plain memcpy in the same
-// order to the same buffers; for misses as many threads as permits, pread into the frames in turn and memcpy out.
-// Not measured: cold files, random access, readahead.
+// Workload: blocks read a file of known bytes sequentially, 64 KiB or 1 MiB at a time, from
+// resident pages (hits) or through misses on a file that the OS has cached. Baselines: the same
+// frames copied by plain memcpy in the same order to the same buffers; for misses as many threads
+// as permits, pread into the frames in turn and memcpy out. Not measured: cold files, random
+// access, readahead.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -22,19 +23,21 @@
 namespace penstock::bench {
 namespace {
 
-constexpr const char* kQuestion = "how close does gread come to the memory copies that it cannot avoid?";
+constexpr const char*
+    kQuestion = "how close does gread come to the memory copies that it cannot avoid?";
 
 // One file system on one device with a file open, ready to run the kernel.
 class Setup {
 public:
-    Setup(const std::string& device_name, const TestFile& file, const FileSystemOptions& options, unsigned blocks,
-          unsigned threads, uint64_t request_size)
+    Setup(const std::string& device_name, const TestFile& file, const FileSystemOptions& options,
+          unsigned blocks, unsigned threads, uint64_t request_size)
         : file_(file), blocks_(blocks), threads_(threads), request_size_(request_size) {
         device_ = need(Device::open(device_name), "device");
         fs_ = need(FileSystem::create(device_, options), "file system");
         stream_ = need(Stream::create(device_), "stream");
         descriptor_ = need(fs_.open(file.path()), "open");
-        buffers_ = static_cast<unsigned char*>(need(device_.allocate(blocks * request_size), "buffers"));
+        buffers_ = static_cast<unsigned char*>(
+            need(device_.allocate(blocks * request_size), "buffers"));
         result_ = static_cast<unsigned long long*>(need(device_.allocate(4096), "result"));
     }
 
@@ -43,7 +46,13 @@ public:
         (void)stream_.fill(result_, 0, 16);
         (void)stream_.synchronize();
         const double seconds = timed([&] {
-            const ReadJob job{fs_.device_handle(), descriptor_, file_.size(), request_size_, rounds, buffers_, result_};
+            const ReadJob job{fs_.device_handle(),
+                              descriptor_,
+                              file_.size(),
+                              request_size_,
+                              rounds,
+                              buffers_,
+                              result_};
             need(launch(stream_, {{blocks_}, {threads_}}, read_stream, job), "launch");
             need(stream_.synchronize(std::chrono::minutes(10)), "kernel");
         });
@@ -104,13 +113,15 @@ double in_threads(unsigned count, const std::function<void(unsigned)>& work) {
 }
 
 // memcpy of the frames, in the order and to the buffers that the kernel uses.
-double copy_frames(Setup& setup, unsigned threads, uint64_t size, uint64_t request_size, unsigned rounds) {
+double copy_frames(Setup& setup, unsigned threads, uint64_t size, uint64_t request_size,
+                   unsigned rounds) {
     std::atomic<uint64_t> wrong{0};
     const double seconds = in_threads(threads, [&](unsigned thread) {
         unsigned char* buffer = setup.buffers() + thread * request_size;
         uint64_t mine = 0;
         for (unsigned round = 0; round < rounds; ++round) {
-            for (uint64_t offset = thread * request_size; offset < size; offset += threads * request_size) {
+            for (uint64_t offset = thread * request_size; offset < size;
+                 offset += threads * request_size) {
                 std::memcpy(buffer, setup.frames() + offset, request_size);
                 mine += count_wrong(buffer, offset, request_size);
             }
@@ -121,17 +132,20 @@ double copy_frames(Setup& setup, unsigned threads, uint64_t size, uint64_t reque
     return seconds;
 }
 
-// pread into the frames, cycling over the whole cache, then memcpy to the buffer: no system that keeps what it read
-// in a cache can do with less.
-double two_copies(Setup& setup, const TestFile& file, unsigned threads, uint64_t request_size, unsigned rounds) {
+// pread into the frames, cycling over the whole cache, then memcpy to the buffer: no system that
+// keeps what it read in a cache can do with less.
+double two_copies(Setup& setup, const TestFile& file, unsigned threads, uint64_t request_size,
+                  unsigned rounds) {
     std::atomic<uint64_t> wrong{0}, next_frame{0};
     const uint64_t places = setup.cache_size() / request_size;
     const double seconds = in_threads(threads, [&](unsigned thread) {
         unsigned char* buffer = setup.buffers() + thread * request_size;
         uint64_t mine = 0;
         for (unsigned round = 0; round < rounds; ++round) {
-            for (uint64_t offset = thread * request_size; offset < file.size(); offset += threads * request_size) {
-                unsigned char* frame = setup.frames() + next_frame.fetch_add(1) % places * request_size;
+            for (uint64_t offset = thread * request_size; offset < file.size();
+                 offset += threads * request_size) {
+                unsigned char* frame = setup.frames() +
+                                       next_frame.fetch_add(1) % places * request_size;
                 if (pread(file.descriptor(), frame, request_size, static_cast<off_t>(offset)) !=
                     static_cast<ssize_t>(request_size)) {
                     ++mine;
@@ -147,7 +161,8 @@ double two_copies(Setup& setup, const TestFile& file, unsigned threads, uint64_t
 }
 
 std::string describe_memory(const Setup& setup) {
-    return setup.device().huge_pages() ? "arena, frames and buffers on huge pages" : "no huge pages given";
+    return setup.device().huge_pages() ? "arena, frames and buffers on huge pages"
+                                       : "no huge pages given";
 }
 
 struct HitCase {
@@ -157,7 +172,8 @@ struct HitCase {
     unsigned threads;
 };
 
-void measure_hits(Report& report, const Arguments& arguments, const TestFile& file, const HitCase& chosen) {
+void measure_hits(Report& report, const Arguments& arguments, const TestFile& file,
+                  const HitCase& chosen) {
     constexpr uint64_t kRequest = 64 << 10;
     const unsigned permits = std::thread::hardware_concurrency();
     const unsigned rounds = arguments.smoke ? 1 : 4;
@@ -172,11 +188,13 @@ void measure_hits(Report& report, const Arguments& arguments, const TestFile& fi
     row.against = chosen.against;
     row.pairs = take_pairs(
         arguments.pairs, [&] { return setup.run(rounds); },
-        [&] { return copy_frames(setup, permits, file.size(), kRequest, rounds); }, &row.cpu_seconds);
+        [&] { return copy_frames(setup, permits, file.size(), kRequest, rounds); },
+        &row.cpu_seconds);
     row.bytes = rounds * file.size();
     row.verified = setup.bytes_right() && setup.requests() == before;
-    row.note = std::to_string(permits) + " blocks of " + std::to_string(chosen.threads) + " GPU threads, " +
-               std::to_string(chosen.page_size >> 10) + " KiB pages, 64 KiB requests; " + describe_memory(setup);
+    row.note = std::to_string(permits) + " blocks of " + std::to_string(chosen.threads) +
+               " GPU threads, " + std::to_string(chosen.page_size >> 10) +
+               " KiB pages, 64 KiB requests; " + describe_memory(setup);
     report.add(std::move(row));
 }
 
@@ -189,7 +207,8 @@ struct MissCase {
     unsigned threads = 32;
 };
 
-void measure_misses(Report& report, const Arguments& arguments, const TestFile& file, const MissCase& chosen) {
+void measure_misses(Report& report, const Arguments& arguments, const TestFile& file,
+                    const MissCase& chosen) {
     const unsigned permits = std::thread::hardware_concurrency();
     FileSystemOptions options;
     options.page_size = chosen.page_size;
@@ -206,15 +225,19 @@ void measure_misses(Report& report, const Arguments& arguments, const TestFile& 
         [&] { return two_copies(setup, file, permits, chosen.request_size, 1); }, &row.cpu_seconds);
     row.bytes = file.size();
     const uint64_t expected = (arguments.pairs + 1) * (file.size() / chosen.page_size);
-    // The baseline writes over the frames, so every page of every run must have been asked for again.
-    row.verified = setup.bytes_right() && setup.requests() - before == expected && cached_share(file.path()) == 1.0;
-    row.note = std::string(chosen.helping ? "helping on" : "helping off, 4 workers") + ", file twice the cache, hot; " +
-               describe_memory(setup);
+    // The baseline writes over the frames, so every page of every run must have been asked for
+    // again.
+    row.verified = setup.bytes_right() && setup.requests() - before == expected &&
+                   cached_share(file.path()) == 1.0;
+    row.note = std::string(chosen.helping ? "helping on" : "helping off, 4 workers") +
+               ", file twice the cache, hot; " + describe_memory(setup);
     report.add(std::move(row));
 }
 
-// Share of the time in which the ring holds work that all workers are busy, sampled while the kernel runs.
-double busy_share(const Arguments& arguments, const TestFile& file, unsigned blocks, RequestMap map, bool* right) {
+// Share of the time in which the ring holds work that all workers are busy, sampled while the
+// kernel runs.
+double busy_share(const Arguments& arguments, const TestFile& file, unsigned blocks, RequestMap map,
+                  bool* right) {
     constexpr uint64_t kRequest = 128 << 10;
     constexpr unsigned kWorkers = 4;
     FileSystemOptions options;
@@ -244,7 +267,8 @@ double busy_share(const Arguments& arguments, const TestFile& file, unsigned blo
     return held == 0 ? 1.0 : static_cast<double>(busy) / static_cast<double>(held);
 }
 
-void measure_workers(Report& report, const Arguments& arguments, const TestFile& file, RequestMap map, const char* name) {
+void measure_workers(Report& report, const Arguments& arguments, const TestFile& file,
+                     RequestMap map, const char* name) {
     Row row;
     row.name = name;
     row.against = "always-busy";
@@ -254,7 +278,8 @@ void measure_workers(Report& report, const Arguments& arguments, const TestFile&
     const double more = busy_share(arguments, file, 120, map, &row.verified);
     row.pairs = {{std::min(sixty, more), 1.0}};
     row.bytes = file.size();
-    row.note = "4 workers, helping off, 128 KiB requests, throttle (100 us, 2800 MB/s); 60 blocks " +
+    row.note = "4 workers, helping off, 128 KiB requests, throttle (100 us, 2800 MB/s); 60 "
+               "blocks " +
                std::to_string(sixty) + ", 120 blocks " + std::to_string(more);
     report.add(std::move(row));
 }
@@ -295,5 +320,6 @@ int run_all(const Arguments& arguments) {
 }  // namespace penstock::bench
 
 int main(int argc, char** argv) {
-    return penstock::bench::run_all(penstock::bench::parse_arguments(argc, argv, penstock::bench::kQuestion));
+    return penstock::bench::run_all(
+        penstock::bench::parse_arguments(argc, argv, penstock::bench::kQuestion));
 }

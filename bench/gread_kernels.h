@@ -7,8 +7,9 @@
 
 namespace penstock::bench {
 
-// Block b reads requests b, b + grid, ... of `request_size` bytes, `rounds` times over the file's `size` bytes,
-// each into its own buffer; adds wrong words and bytes read to result[0] and result[1].
+// Block b reads requests b, b + grid, ... of `request_size` bytes, `rounds` times over the file's
+// `size` bytes, each into its own buffer; adds wrong words and bytes read to result[0] and
+// result[1].
 struct ReadJob {
     DeviceFileSystem fs;
     Descriptor file;

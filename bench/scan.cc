@@ -1,8 +1,9 @@
 // Question: is `penstock scan` faster than grep at what both do, as whole commands?
 //
-// Workload: a generated web server log that the OS has cached, searched for lists of IPv4 addresses: 100 and 10,000
-// of them (30 % of the lines hit with 10,000) and one string. Baseline: GNU grep, LC_ALL=C grep -a -F -c. Every run's
-// count is compared with the other's. Not measured: cold files, many small files, output of lines.
+// Workload: a generated web server log that the OS has cached, searched for lists of IPv4
+// addresses: 100 and 10,000 of them (30 % of the lines hit with 10,000) and one string. Baseline:
+// GNU grep, LC_ALL=C grep -a -F -c. Every run's count is compared with the other's. Not measured:
+// cold files, many small files, output of lines.
 #include <fcntl.h>
 #include <spawn.h>
 #include <sys/mman.h>
@@ -24,7 +25,8 @@ extern char** environ;
 namespace penstock::bench {
 namespace {
 
-constexpr const char* kQuestion = "is `penstock scan` faster than grep at what both do, as whole commands?";
+constexpr const char*
+    kQuestion = "is `penstock scan` faster than grep at what both do, as whole commands?";
 
 // Files that go with the object.
 class Folder {
@@ -58,7 +60,8 @@ Answer run_command(const std::vector<std::string>& words, const std::string& out
     arguments.push_back(nullptr);
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, out.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, out.c_str(),
+                                     O_WRONLY | O_CREAT | O_TRUNC, 0600);
     Answer answer;
     int status = 0;
     answer.seconds = timed([&] {
@@ -83,12 +86,14 @@ struct Case {
 
 void measure(Report& report, const Arguments& arguments, const Case& chosen) {
     const Folder folder;
-    const std::string log = folder.file("log"), list = folder.file("list"), out = folder.file("out");
+    const std::string log = folder.file("log"), list = folder.file("list"),
+                      out = folder.file("out");
     const uint64_t size = arguments.smoke ? 8 << 20 : 1ull << 30;
     scan::AccessLogOptions options;
     options.suspicious_count = chosen.patterns;
     options.hit_share = chosen.hit_share;
-    if (const int error = scan::write_access_log(options, size, log); error != 0) fail(log + ": " + std::strerror(error));
+    if (const int error = scan::write_access_log(options, size, log); error != 0)
+        fail(log + ": " + std::strerror(error));
     std::ofstream(list) << scan::pattern_list(scan::suspicious_addresses(options));
     const char* command = std::getenv("PENSTOCK_COMMAND");
     const std::string penstock = command != nullptr ? command : "penstock";
@@ -99,19 +104,25 @@ void measure(Report& report, const Arguments& arguments, const Case& chosen) {
     std::string expected;
     const auto check = [&](const Answer& answer) {
         if (expected.empty()) expected = answer.count;
-        row.verified = row.verified && !answer.count.empty() && answer.count == expected && cached_share(log) == 1.0;
+        row.verified = row.verified && !answer.count.empty() && answer.count == expected &&
+                       cached_share(log) == 1.0;
         return answer.seconds;
     };
     setenv("LC_ALL", "C", 1);
     row.pairs = take_pairs(
         arguments.pairs,
         [&] {
-            return check(run_command(
-                {penstock, "scan", log, "--patterns", list, "--count", "--quiet", "--device", arguments.device}, out));
+            return check(run_command({penstock, "scan", log, "--patterns", list, "--count",
+                                      "--quiet", "--device", arguments.device},
+                                     out));
         },
-        [&] { return check(run_command({"grep", "-a", "-F", "-c", "-f", list, log}, out)); }, &row.cpu_seconds);
+        [&] {
+            return check(run_command({"grep", "-a", "-F", "-c", "-f", list, log}, out));
+        },
+        &row.cpu_seconds);
     row.bytes = size;
-    row.note = expected + " lines hit of " + std::to_string(size >> 20) + " MiB, whole commands, hot";
+    row.note = expected + " lines hit of " + std::to_string(size >> 20) +
+               " MiB, whole commands, hot";
     report.add(std::move(row));
 }
 
@@ -120,8 +131,9 @@ void measure(Report& report, const Arguments& arguments, const Case& chosen) {
 int run_all(const Arguments& arguments) {
     Report report("scan", kQuestion, arguments);
     report.describe("device", arguments.device);
-    for (const Case& chosen : {Case{"count-100-patterns", 100, 0.01}, Case{"count-10000-patterns", 10000, 0.3},
-                               Case{"count-1-pattern", 1, 0.01}}) {
+    for (const Case& chosen :
+         {Case{"count-100-patterns", 100, 0.01}, Case{"count-10000-patterns", 10000, 0.3},
+          Case{"count-1-pattern", 1, 0.01}}) {
         if (wanted(arguments, chosen.name)) measure(report, arguments, chosen);
     }
     report.write();
@@ -131,5 +143,6 @@ int run_all(const Arguments& arguments) {
 }  // namespace penstock::bench
 
 int main(int argc, char** argv) {
-    return penstock::bench::run_all(penstock::bench::parse_arguments(argc, argv, penstock::bench::kQuestion));
+    return penstock::bench::run_all(
+        penstock::bench::parse_arguments(argc, argv, penstock::bench::kQuestion));
 }

@@ -65,8 +65,9 @@ std::string first_line_of(const char* path, const char* key) {
 
 [[noreturn]] void usage(const char* program, const char* question, int code) {
     std::fprintf(code == 0 ? stdout : stderr,
-                 "%s: %s\nusage: %s [--smoke] [--full] [--only TEXT] [--pairs N] [--device D] [--json FILE]\n", program, question,
-                 program);
+                 "%s: %s\nusage: %s [--smoke] [--full] [--only TEXT] [--pairs N] [--device D] "
+                 "[--json FILE]\n",
+                 program, question, program);
     std::exit(code);
 }
 
@@ -111,8 +112,10 @@ double timed(const std::function<void()>& work) {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-std::vector<std::pair<double, double>> take_pairs(unsigned count, const std::function<double()>& run,
-                                                  const std::function<double()>& baseline, double* cpu_seconds) {
+std::vector<std::pair<double, double>> take_pairs(unsigned count,
+                                                  const std::function<double()>& run,
+                                                  const std::function<double()>& baseline,
+                                                  double* cpu_seconds) {
     std::vector<std::pair<double, double>> pairs;
     double spent = 0;
     for (unsigned i = 0; i <= count; ++i) {
@@ -138,36 +141,45 @@ Report::Report(std::string bench, std::string question, const Arguments& argumen
     describe("smoke", arguments.smoke ? "yes" : "no");
 }
 
-void Report::describe(const std::string& key, const std::string& value) { environment_.emplace_back(key, value); }
+void Report::describe(const std::string& key, const std::string& value) {
+    environment_.emplace_back(key, value);
+}
 
 void Report::add(Row row) {
     std::vector<double> ratios;
-    const bool larger = row.unit == "share" || (row.unit.size() > 2 && row.unit.substr(row.unit.size() - 2) == "/s");
-    for (const auto& [mine, other] : row.pairs) ratios.push_back(larger ? mine / other : other / mine);
+    const bool larger = row.unit == "share" ||
+                        (row.unit.size() > 2 && row.unit.substr(row.unit.size() - 2) == "/s");
+    for (const auto& [mine, other] : row.pairs)
+        ratios.push_back(larger ? mine / other : other / mine);
     std::sort(ratios.begin(), ratios.end());
-    std::fprintf(stderr, "%-28s against %-24s %6.3f of %zu pairs%s  %s\n", row.name.c_str(), row.against.c_str(),
-                 ratios.empty() ? 0.0 : ratios[ratios.size() / 2], ratios.size(), row.verified ? "" : " NOT VERIFIED",
-                 row.note.c_str());
+    std::fprintf(stderr, "%-28s against %-24s %6.3f of %zu pairs%s  %s\n", row.name.c_str(),
+                 row.against.c_str(), ratios.empty() ? 0.0 : ratios[ratios.size() / 2],
+                 ratios.size(), row.verified ? "" : " NOT VERIFIED", row.note.c_str());
     rows_.push_back(std::move(row));
 }
 
 void Report::write() const {
-    std::string out = "{\n  \"bench\": " + quoted(bench_) + ",\n  \"question\": " + quoted(question_) +
-                      ",\n  \"environment\": {";
+    std::string out = "{\n  \"bench\": " + quoted(bench_) +
+                      ",\n  \"question\": " + quoted(question_) + ",\n  \"environment\": {";
     for (size_t i = 0; i < environment_.size(); ++i) {
-        out += (i == 0 ? "\n    " : ",\n    ") + quoted(environment_[i].first) + ": " + quoted(environment_[i].second);
+        out += (i == 0 ? "\n    " : ",\n    ") + quoted(environment_[i].first) + ": " +
+               quoted(environment_[i].second);
     }
     out += "\n  },\n  \"rows\": [";
     for (size_t i = 0; i < rows_.size(); ++i) {
         const Row& row = rows_[i];
-        out += (i == 0 ? "\n    {" : ",\n    {") + std::string("\"case\": ") + quoted(row.name) + ", \"against\": " +
-               quoted(row.against) + ", \"unit\": " + quoted(row.unit) + ",\n     \"pairs\": [";
+        out += (i == 0 ? "\n    {" : ",\n    {") + std::string("\"case\": ") + quoted(row.name) +
+               ", \"against\": " + quoted(row.against) + ", \"unit\": " + quoted(row.unit) +
+               ",\n     \"pairs\": [";
         for (size_t k = 0; k < row.pairs.size(); ++k) {
-            out += (k == 0 ? "[" : ", [") + number(row.pairs[k].first) + ", " + number(row.pairs[k].second) + "]";
+            out += (k == 0 ? "[" : ", [") + number(row.pairs[k].first) + ", " +
+                   number(row.pairs[k].second) + "]";
         }
-        out += "],\n     \"bytes\": " + std::to_string(row.bytes) + ", \"verified\": " + (row.verified ? "true" : "false") +
-               ", \"simulated\": " + (row.simulated ? "true" : "false") + ", \"cpu_seconds\": " +
-               number(row.cpu_seconds) + ", \"note\": " + quoted(row.note) + "}";
+        out += "],\n     \"bytes\": " + std::to_string(row.bytes) +
+               ", \"verified\": " + (row.verified ? "true" : "false") +
+               ", \"simulated\": " + (row.simulated ? "true" : "false") +
+               ", \"cpu_seconds\": " + number(row.cpu_seconds) + ", \"note\": " + quoted(row.note) +
+               "}";
     }
     out += "\n  ]\n}\n";
     if (arguments_.json.empty()) {

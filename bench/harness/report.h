@@ -1,7 +1,7 @@
 // What every benchmark program shares: its arguments, runs taken in turn, and the report as JSON.
 //
-// The JSON is read by tools/people who compute ratios from raw pairs, so nothing is summarised away here: see
-// CONTRIBUTING.md, "Benchmarks". One thread.
+// The JSON is read by tools/people who compute ratios from raw pairs, so nothing is summarised away
+// here: see CONTRIBUTING.md, "Benchmarks". One thread.
 #pragma once
 
 #include <cstdint>
@@ -15,12 +15,12 @@
 namespace penstock::bench {
 
 struct Arguments {
-    bool smoke = false;        // smallest sizes and one pair: only to see that it works
-    bool full = false;         // the whole sweep
+    bool smoke = false;  // smallest sizes and one pair: only to see that it works
+    bool full = false;   // the whole sweep
     unsigned pairs = 15;
     std::string device = "cpu";
-    std::string only;          // run only cases whose name contains this ("=NAME": is this)
-    std::string json;          // file to write; empty: standard output
+    std::string only;  // run only cases whose name contains this ("=NAME": is this)
+    std::string json;  // file to write; empty: standard output
 };
 
 // Whether a case was asked for.
@@ -29,24 +29,27 @@ struct Arguments {
     return name.find(arguments.only) != std::string::npos;
 }
 
-// Parses the command line; prints a line and ends the program with 2 where it is wrong, with 0 after --help.
+// Parses the command line; prints a line and ends the program with 2 where it is wrong, with 0
+// after --help.
 Arguments parse_arguments(int argc, char** argv, const char* question);
 
 // One case against one baseline.
 struct Row {
     std::string name;
     std::string against;
-    std::string unit = "s";                          // "s", "share", "B/s" ...
-    std::vector<std::pair<double, double>> pairs;    // case, baseline; in the order they ran
-    uint64_t bytes = 0;                              // that one run of the case moved
-    bool verified = false;                           // bytes and cache state were checked in these very runs
+    std::string unit = "s";                        // "s", "share", "B/s" ...
+    std::vector<std::pair<double, double>> pairs;  // case, baseline; in the order they ran
+    uint64_t bytes = 0;                            // that one run of the case moved
+    bool verified = false;  // bytes and cache state were checked in these very runs
     bool simulated = false;
-    double cpu_seconds = 0;                          // of all runs of the case
+    double cpu_seconds = 0;  // of all runs of the case
     std::string note;
 };
 
-// Runs `run` and `baseline` in turn, one pair to warm up and `count` that are kept. Each returns its figure.
-std::vector<std::pair<double, double>> take_pairs(unsigned count, const std::function<double()>& run,
+// Runs `run` and `baseline` in turn, one pair to warm up and `count` that are kept. Each returns
+// its figure.
+std::vector<std::pair<double, double>> take_pairs(unsigned count,
+                                                  const std::function<double()>& run,
                                                   const std::function<double()>& baseline,
                                                   double* cpu_seconds = nullptr);
 

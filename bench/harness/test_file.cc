@@ -41,13 +41,14 @@ TestFile::~TestFile() {
 void TestFile::warm() const {
     std::vector<char> buffer(kPiece);
     for (uint64_t offset = 0; offset < size_; offset += kPiece) {
-        if (pread(descriptor_, buffer.data(), kPiece, static_cast<off_t>(offset)) < 0) fail(path_ + ": cannot be read");
+        if (pread(descriptor_, buffer.data(), kPiece, static_cast<off_t>(offset)) < 0)
+            fail(path_ + ": cannot be read");
     }
 }
 
 double cached_share(const std::string& path) {
     const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    struct stat status{};
+    struct stat status {};
     if (file < 0 || fstat(file, &status) != 0 || status.st_size == 0) {
         if (file >= 0) close(file);
         return -1;

@@ -1,4 +1,5 @@
-// A file of known bytes for benchmarks, and whether the OS has it cached. Goes when the object goes.
+// A file of known bytes for benchmarks, and whether the OS has it cached. Goes when the object
+// goes.
 //
 // The 8-byte word at offset o is stamp(o), so any piece can be checked by itself.
 #pragma once
@@ -19,9 +20,10 @@ PENSTOCK_BOTH constexpr uint64_t stamp(uint64_t offset) {
 // The one word of the 4 KiB at `offset` (a multiple of 4 KiB) that timed loops look at.
 PENSTOCK_BOTH constexpr uint64_t checked_word(uint64_t offset) { return (offset >> 12) % 512 * 8; }
 
-// How many of the words that timed loops look at are wrong in `size` bytes read from `offset` (both multiples of
-// 4 KiB).
-PENSTOCK_BOTH inline uint64_t count_wrong(const unsigned char* bytes, uint64_t offset, uint64_t size) {
+// How many of the words that timed loops look at are wrong in `size` bytes read from `offset` (both
+// multiples of 4 KiB).
+PENSTOCK_BOTH inline uint64_t count_wrong(const unsigned char* bytes, uint64_t offset,
+                                          uint64_t size) {
     uint64_t wrong = 0;
     for (uint64_t at = 0; at < size; at += 4096) {
         const uint64_t place = checked_word(offset + at);

@@ -1,7 +1,8 @@
-// penstock._core.scan: the log scanner for Python. Lines and counts go straight to a file descriptor.
+// penstock._core.scan: the log scanner for Python. Lines and counts go straight to a file
+// descriptor.
 //
-// The interpreter is let go while the scan runs; it is taken for progress, about ten times a second, so that
-// signals are seen.
+// The interpreter is let go while the scan runs; it is taken for progress, about ten times a
+// second, so that signals are seen.
 #include "scan/scan.h"
 
 #include <nanobind/nanobind.h>
@@ -35,7 +36,9 @@ struct ScanRequest {
 class Listener final : public scan::ScanListener {
 public:
     Listener(const ScanRequest& request, nb::object progress)
-        : request_(request), writer_(request.output, request.with_path), progress_(std::move(progress)) {}
+        : request_(request),
+          writer_(request.output, request.with_path),
+          progress_(std::move(progress)) {}
 
     void on_text(const scan::TextResult& result) override {
         results.push_back(result);
@@ -53,7 +56,8 @@ public:
             return false;
         }
         if (!progress_.is_none()) {
-            progress_(progress.done_size, progress.known_size, progress.text_count, progress.seconds);
+            progress_(progress.done_size, progress.known_size, progress.text_count,
+                      progress.seconds);
         }
         return open_;
     }
@@ -112,7 +116,8 @@ nb::dict run_scan(const ScanRequest& request, nb::object progress) {
     listener.finish();
     if (!status.ok()) {
         const std::string why = device.value().diagnosis();
-        raise_os_error(status.error_number(), status.message() + (why.empty() ? "" : " (" + why + ")"));
+        raise_os_error(status.error_number(),
+                       status.message() + (why.empty() ? "" : " (" + why + ")"));
     }
     nb::dict out = describe(scanner.value().report());
     out["device"] = device.value().name();
@@ -147,28 +152,30 @@ std::vector<std::string> strings_of(const nb::list& items) {
 void bind_scan(nb::module_& module) {
     module.def(
         "scan",
-        [](const std::string& device, nb::object list, nb::list texts, nb::list paths, bool lines, bool with_path,
-           int output, nb::object progress) {
+        [](const std::string& device, nb::object list, nb::list texts, nb::list paths, bool lines,
+           bool with_path, int output, nb::object progress) {
             ScanRequest request;
             request.device = device;
             if (!list.is_none()) {
                 const auto bytes = nb::cast<nb::bytes>(list);
                 scan::append_pattern_list({bytes.c_str(), bytes.size()}, &request.patterns);
             }
-            for (const std::string& text : strings_of(texts)) scan::append_pattern_text(text, &request.patterns);
+            for (const std::string& text : strings_of(texts))
+                scan::append_pattern_text(text, &request.patterns);
             request.paths = strings_of(paths);
             request.lines = lines;
             request.with_path = with_path;
             request.output = output;
             return run_scan(request, std::move(progress));
         },
-        nb::arg("device"), nb::arg("pattern_list").none(), nb::arg("pattern_texts"), nb::arg("paths"), nb::kw_only(),
-        nb::arg("lines") = false, nb::arg("with_path") = false, nb::arg("output") = -1,
-        nb::arg("progress").none() = nb::none(),
+        nb::arg("device"), nb::arg("pattern_list").none(), nb::arg("pattern_texts"),
+        nb::arg("paths"), nb::kw_only(), nb::arg("lines") = false, nb::arg("with_path") = false,
+        nb::arg("output") = -1, nb::arg("progress").none() = nb::none(),
         "Scan files for fixed strings; see penstock/commands/scan.py.");
     module.def(
         "write_access_log",
-        [](const std::string& path, uint64_t size, unsigned suspicious_count, double hit_share, uint64_t seed) {
+        [](const std::string& path, uint64_t size, unsigned suspicious_count, double hit_share,
+           uint64_t seed) {
             scan::AccessLogOptions options;
             options.seed = seed;
             options.suspicious_count = suspicious_count;
@@ -179,7 +186,8 @@ void bind_scan(nb::module_& module) {
         },
         nb::arg("path"), nb::arg("size"), nb::kw_only(), nb::arg("suspicious_count") = 100,
         nb::arg("hit_share") = 0.01, nb::arg("seed") = 1,
-        "Write a web server log of at least `size` bytes; the addresses to look for in it, one a line.");
+        "Write a web server log of at least `size` bytes; the addresses to look for in it, one a "
+        "line.");
 }
 
 }  // namespace penstock::python

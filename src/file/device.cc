@@ -28,7 +28,8 @@ Result<std::shared_ptr<backend::Device>> open_cpu(const DeviceOptions& options, 
     return backend::open_cpu(wanted);
 }
 
-Result<std::shared_ptr<backend::Device>> open_port(std::string_view name, const DeviceOptions& options) {
+Result<std::shared_ptr<backend::Device>> open_port(std::string_view name,
+                                                   const DeviceOptions& options) {
     unsigned number = 0;
     if (name == "auto") {
         auto gpu = backend::open_cuda({.ordinal = 0, .need_kernels = true});
@@ -46,14 +47,17 @@ Result<std::shared_ptr<backend::Device>> open_port(std::string_view name, const 
 }
 
 backend::Deadline deadline_after(std::chrono::nanoseconds limit) {
-    return std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::steady_clock::duration>(limit);
+    return std::chrono::steady_clock::now() +
+           std::chrono::duration_cast<std::chrono::steady_clock::duration>(limit);
 }
 
 }  // namespace
 
 Result<Device> Device::open(const std::string& name, const DeviceOptions& options) {
     const char* wish = std::getenv("PENSTOCK_DEVICE");
-    const std::string chosen = !name.empty() ? name : wish != nullptr && *wish != '\0' ? wish : "auto";
+    const std::string chosen = !name.empty()                      ? name
+                               : wish != nullptr && *wish != '\0' ? wish
+                                                                  : "auto";
     auto port = open_port(chosen, options);
     if (!port.ok()) return port.status();
     return Device(std::move(port.value()));
@@ -71,24 +75,28 @@ void Device::abort(Status cause) const { port_->abort(cause); }
 
 Result<void*> Device::allocate(size_t size) const {
     void* memory = nullptr;
-    if (Status status = port_->allocate(size, backend::Memory::kDevice, &memory); !status.ok()) return status;
+    if (Status status = port_->allocate(size, backend::Memory::kDevice, &memory); !status.ok())
+        return status;
     return memory;
 }
 
 Result<void*> Device::allocate_pinned(size_t size) const {
     void* memory = nullptr;
-    if (Status status = port_->allocate(size, backend::Memory::kPinned, &memory); !status.ok()) return status;
+    if (Status status = port_->allocate(size, backend::Memory::kPinned, &memory); !status.ok())
+        return status;
     return memory;
 }
 
 Result<Stream> Stream::create(const Device& device, int priority) {
     Stream stream;
-    if (Status status = device.port()->create_stream(priority, &stream.id_); !status.ok()) return status;
+    if (Status status = device.port()->create_stream(priority, &stream.id_); !status.ok())
+        return status;
     stream.device_ = device;
     return stream;
 }
 
-Stream::Stream(Stream&& other) noexcept : device_(other.device_), id_(std::exchange(other.id_, 0)) {}
+Stream::Stream(Stream&& other) noexcept
+    : device_(other.device_), id_(std::exchange(other.id_, 0)) {}
 
 Stream& Stream::operator=(Stream&& other) noexcept {
     if (this == &other) return *this;
@@ -102,8 +110,12 @@ Stream::~Stream() {
     if (id_ != 0) (void)device_.port()->destroy_stream(id_);
 }
 
-Status Stream::copy(void* to, const void* from, size_t size) { return device_.port()->copy(id_, to, from, size); }
-Status Stream::fill(void* to, uint8_t value, size_t size) { return device_.port()->fill(id_, to, value, size); }
+Status Stream::copy(void* to, const void* from, size_t size) {
+    return device_.port()->copy(id_, to, from, size);
+}
+Status Stream::fill(void* to, uint8_t value, size_t size) {
+    return device_.port()->fill(id_, to, value, size);
+}
 
 Status Stream::synchronize(std::chrono::nanoseconds limit) {
     return device_.port()->synchronize(id_, deadline_after(limit));
@@ -121,7 +133,8 @@ Status launch_request(Stream& stream, LaunchRequest request) {
 
 std::vector<std::string> list_devices(std::string* why_no_gpu) {
     std::vector<std::string> devices = backend::list_cuda(why_no_gpu);
-    if (auto cpu = backend::open_cpu({}); cpu.ok()) devices.push_back(cpu.value()->properties().name);
+    if (auto cpu = backend::open_cpu({}); cpu.ok())
+        devices.push_back(cpu.value()->properties().name);
     return devices;
 }
 

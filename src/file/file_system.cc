@@ -65,7 +65,9 @@ Status FileSystem::close(Descriptor descriptor) {
     return system_->service().files().close(descriptor, service::Opener::kHost);
 }
 
-Result<uint64_t> FileSystem::size(Descriptor descriptor) const { return system_->service().files().size(descriptor); }
+Result<uint64_t> FileSystem::size(Descriptor descriptor) const {
+    return system_->service().files().size(descriptor);
+}
 
 DeviceFileSystem FileSystem::device_handle() const { return {system_->service().device_state()}; }
 
@@ -94,7 +96,8 @@ FileSystemStatistics FileSystem::statistics() const {
 
 Result<Leftovers> FileSystem::reclaim() {
     service::Service& service = system_->service();
-    if (service.device().kernels_in_flight()) return Status{EBUSY, "reclaim", "a kernel is running"};
+    if (service.device().kernels_in_flight())
+        return Status{EBUSY, "reclaim", "a kernel is running"};
     Leftovers result;
     result.descriptors = service.files().close_kernel_files();
     if (service.device().properties().host_addressable) {
@@ -107,6 +110,8 @@ Result<Leftovers> FileSystem::reclaim() {
 
 std::string FileSystem::abort_cause() const { return system_->service().abort_cause(); }
 
-void FileSystem::abort(Status cause) { system_->service().abort(cause.error_number(), cause.message()); }
+void FileSystem::abort(Status cause) {
+    system_->service().abort(cause.error_number(), cause.message());
+}
 
 }  // namespace penstock

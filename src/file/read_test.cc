@@ -1,5 +1,6 @@
-// Goal: one kernel reads real files through the whole path, byte for byte, in every shape the path can take:
-// page sizes, caches smaller than the file, blocks and warps, helping and workers, every storage kind.
+// Goal: one kernel reads real files through the whole path, byte for byte, in every shape the path
+// can take: page sizes, caches smaller than the file, blocks and warps, helping and workers, every
+// storage kind.
 #include "file/read_test.h"
 
 #include <gtest/gtest.h>
@@ -69,7 +70,8 @@ protected:
         wanted.storage = shape.storage;
         wanted.map = shape.map;
         auto fs = FileSystem::create(device_, wanted);
-        if (!fs.ok() && shape.storage == StorageKind::kUring) GTEST_SKIP() << "io_uring is refused: " << fs.status().message();
+        if (!fs.ok() && shape.storage == StorageKind::kUring)
+            GTEST_SKIP() << "io_uring is refused: " << fs.status().message();
         ASSERT_TRUE(fs.ok()) << fs.status().message();
         fs_ = std::move(fs.value());
         auto stream = Stream::create(device_);
@@ -89,20 +91,25 @@ TEST_P(ReadTest, AWholeFileArrivesByteForByte) {
     auto opened = fs_.open(file.path());
     ASSERT_TRUE(opened.ok()) << opened.status().message();
     auto* out = static_cast<std::byte*>(device_.allocate(file.bytes().size()).value());
-    for (const uint64_t piece : {uint64_t{65536}, uint64_t{4096}, uint64_t{100'003}, uint64_t{3} << 20}) {
+    for (const uint64_t piece :
+         {uint64_t{65536}, uint64_t{4096}, uint64_t{100'003}, uint64_t{3} << 20}) {
         std::memset(out, 0, file.bytes().size());
         result_[0] = result_[1] = 0;
         const LaunchShape shape{{6}, {GetParam().threads}};
-        const Status launched =
-            GetParam().warps
-                ? launch(stream_, shape, file_test::read_whole<device::Warps>, fs_.device_handle(), opened.value(), piece, out, result_)
-                : launch(stream_, shape, file_test::read_whole<device::Block>, fs_.device_handle(), opened.value(), piece, out, result_);
+        const Status launched = GetParam().warps
+                                    ? launch(stream_, shape, file_test::read_whole<device::Warps>,
+                                             fs_.device_handle(), opened.value(), piece, out,
+                                             result_)
+                                    : launch(stream_, shape, file_test::read_whole<device::Block>,
+                                             fs_.device_handle(), opened.value(), piece, out,
+                                             result_);
         ASSERT_TRUE(launched.ok()) << launched.message();
         const Status done = stream_.synchronize(std::chrono::seconds(120));
         ASSERT_TRUE(done.ok()) << done.message() << device_.diagnosis();
         EXPECT_EQ(result_[1], 0) << "an errno from gread, pieces of " << piece;
         EXPECT_EQ(result_[0], static_cast<int64_t>(file.bytes().size())) << "pieces of " << piece;
-        EXPECT_EQ(std::memcmp(out, file.bytes().data(), file.bytes().size()), 0) << "pieces of " << piece;
+        EXPECT_EQ(std::memcmp(out, file.bytes().data(), file.bytes().size()), 0)
+            << "pieces of " << piece;
         EXPECT_EQ(page_cache::check_invariants(*fs_.system()->service().host_state()), 0);
     }
     EXPECT_TRUE(fs_.close(opened.value()).ok());
@@ -115,15 +122,19 @@ TEST_P(ReadTest, EveryCallAndItsErrors) {
     std::strcpy(path, file.path().c_str());
     auto* out = static_cast<std::byte*>(device_.allocate(4096).value());
     const LaunchShape shape{{1}, {GetParam().threads}};
-    const Status launched =
-        GetParam().warps ? launch(stream_, shape, file_test::every_call<device::Warps>, fs_.device_handle(), path, out, result_)
-                         : launch(stream_, shape, file_test::every_call<device::Block>, fs_.device_handle(), path, out, result_);
+    const Status launched = GetParam().warps
+                                ? launch(stream_, shape, file_test::every_call<device::Warps>,
+                                         fs_.device_handle(), path, out, result_)
+                                : launch(stream_, shape, file_test::every_call<device::Block>,
+                                         fs_.device_handle(), path, out, result_);
     ASSERT_TRUE(launched.ok()) << launched.message();
     const Status done = stream_.synchronize(std::chrono::seconds(60));
     ASSERT_TRUE(done.ok()) << done.message() << device_.diagnosis();
     EXPECT_GE(result_[0], 0);
-    const std::vector<int64_t> expected = {0, 300'000, 100, 0, -EINVAL, 0, 0, 3, -EINVAL, -EFAULT, 0, 0, -EBADF, -EBADF};
-    for (size_t i = 0; i < expected.size(); ++i) EXPECT_EQ(result_[i + 1], expected[i]) << "result " << i + 1;
+    const std::vector<int64_t> expected = {0, 300'000, 100,     0, -EINVAL, 0,      0,
+                                           3, -EINVAL, -EFAULT, 0, 0,       -EBADF, -EBADF};
+    for (size_t i = 0; i < expected.size(); ++i)
+        EXPECT_EQ(result_[i + 1], expected[i]) << "result " << i + 1;
     const unsigned mapped = std::min(100u, GetParam().threads);
     EXPECT_EQ(std::memcmp(out, file.bytes().data() + 10, mapped), 0);
     EXPECT_EQ(std::memcmp(out + 200, file.bytes().data() + 300'000 - 3, 3), 0);
@@ -135,11 +146,13 @@ INSTANTIATE_TEST_SUITE_P(
     Shapes, ReadTest,
     testing::Values(
         Shape{"large_pages", "cpu:2", 65536, 1024, true, false, StorageKind::kPosix, 32},
-        Shape{"small_pages_in_a_small_cache", "cpu:2", 4096, 16, true, false, StorageKind::kPosix, 32},
+        Shape{"small_pages_in_a_small_cache", "cpu:2", 4096, 16, true, false, StorageKind::kPosix,
+              32},
         Shape{"three_frames_two_permits", "cpu:2", 4096, 3, true, false, StorageKind::kPosix, 8},
         Shape{"one_permit", "cpu:1", 4096, 8, true, false, StorageKind::kPosix, 64},
         Shape{"workers", "cpu:4", 16384, 64, false, false, StorageKind::kPosix, 32},
-        Shape{"static_map", "cpu:4", 16384, 64, false, false, StorageKind::kPosix, 32, RequestMap::kStatic},
+        Shape{"static_map", "cpu:4", 16384, 64, false, false, StorageKind::kPosix, 32,
+              RequestMap::kStatic},
         Shape{"uring", "cpu:2", 4096, 512, false, false, StorageKind::kUring, 32},
         Shape{"warps", "cpu:2", 4096, 128, true, true, StorageKind::kPosix, 96},
         Shape{"warps_in_a_small_cache", "cpu:2", 4096, 8, false, true, StorageKind::kPosix, 80}),

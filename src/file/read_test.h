@@ -16,9 +16,11 @@ class Warps;
 namespace file_test {
 
 template <class Group>
-PENSTOCK_GLOBAL void read_whole(DeviceFileSystem fs, Descriptor file, uint64_t piece, std::byte* out, int64_t* result);
+PENSTOCK_GLOBAL void read_whole(DeviceFileSystem fs, Descriptor file, uint64_t piece,
+                                std::byte* out, int64_t* result);
 template <class Group>
-PENSTOCK_GLOBAL void every_call(DeviceFileSystem fs, const char* path, std::byte* out, int64_t* result);
+PENSTOCK_GLOBAL void every_call(DeviceFileSystem fs, const char* path, std::byte* out,
+                                int64_t* result);
 template <class Group>
 PENSTOCK_GLOBAL void open_only(DeviceFileSystem fs, const char* path, int flags, int64_t* result);
 

@@ -10,8 +10,10 @@ namespace penstock::file {
 
 class System {
 public:
-    // `storage`: what to read from; the public door makes it from the options, tests and benches bring their own.
-    static Result<FileSystem> create(const Device& device, std::shared_ptr<storage::Storage> storage,
+    // `storage`: what to read from; the public door makes it from the options, tests and benches
+    // bring their own.
+    static Result<FileSystem> create(const Device& device,
+                                     std::shared_ptr<storage::Storage> storage,
                                      const FileSystemOptions& options);
 
     [[nodiscard]] service::Service& service() const { return *service_; }

@@ -1,7 +1,8 @@
-// The host's hand in the page table: dropping the pages of a file that changed, and pins that kernels left.
+// The host's hand in the page table: dropping the pages of a file that changed, and pins that
+// kernels left.
 //
-// The same protocol as GPU threads use (include/penstock/device), called by the host on memory that it can
-// address. Any thread; kernels may run, except where noted.
+// The same protocol as GPU threads use (include/penstock/device), called by the host on memory that
+// it can address. Any thread; kernels may run, except where noted.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +11,8 @@
 
 namespace penstock::page_cache {
 
-// Evicts every page of a closed file and gives its leaves back. False: some page is held; call again later.
+// Evicts every page of a closed file and gives its leaves back. False: some page is held; call
+// again later.
 bool drop_file(FileSystemState& system, uint32_t slot);
 
 // Drops every pin. Only while no kernel runs: all pins are then views that were never unmapped.

@@ -14,7 +14,9 @@ constexpr uint64_t kDirectoryWords = 1 << 20;
 
 constexpr size_t kLine = 64;
 
-size_t aligned(size_t size, size_t alignment) { return (size + alignment - 1) / alignment * alignment; }
+size_t aligned(size_t size, size_t alignment) {
+    return (size + alignment - 1) / alignment * alignment;
+}
 
 // Hands out adjacent pieces of one allocation.
 class Cursor {
@@ -38,7 +40,8 @@ private:
 };
 
 // One description of each allocation, walked once to measure it and once to fill it in.
-uint64_t* lay_tables(const Layout& layout, Cursor& cursor, FileSystemState& state, FileSystemState** home) {
+uint64_t* lay_tables(const Layout& layout, Cursor& cursor, FileSystemState& state,
+                     FileSystemState** home) {
     cursor.take<FileSystemState>(1, home);
     state.files = cursor.take<FileState>(limits::kFilesMax);
     state.port_locks = cursor.take<uint64_t>(limits::kPortsMax);
@@ -72,7 +75,8 @@ Status plan_layout(const LayoutRequest& request, Layout* layout) {
     }
     const uint64_t frames = request.cache_size / request.page_size;
     if (frames < request.permit_count || frames == 0) {
-        return {EINVAL, "cache size", "must hold at least one page for each block that can be resident"};
+        return {EINVAL, "cache size",
+                "must hold at least one page for each block that can be resident"};
     }
     if (frames >> limits::kFrameBits != 0) {
         return {EINVAL, "cache size", "more frames than a page entry can name: use larger pages"};
@@ -84,11 +88,14 @@ Status plan_layout(const LayoutRequest& request, Layout* layout) {
     result.page_shift = std::countr_zero(request.page_size);
     result.frame_count = static_cast<uint32_t>(frames);
     result.views_max = std::min(limits::kViewsMax, result.frame_count - request.permit_count);
-    // A batch of pages touches two leaves and a view one: with so many there is always a leaf in which nobody
-    // holds a page. Beyond that, one for every 64 frames keeps scattered pages from evicting each other's leaves.
-    result.leaf_count = std::max<uint32_t>(request.team_count * 2 + result.views_max + 16, result.frame_count / 64);
+    // A batch of pages touches two leaves and a view one: with so many there is always a leaf in
+    // which nobody holds a page. Beyond that, one for every 64 frames keeps scattered pages from
+    // evicting each other's leaves.
+    result.leaf_count = std::max<uint32_t>(request.team_count * 2 + result.views_max + 16,
+                                           result.frame_count / 64);
     result.ring_count = request.ring_count;
-    const uint64_t outstanding = uint64_t{std::max(request.team_count, 1u)} * limits::kBatchPagesMax;
+    const uint64_t outstanding = uint64_t{std::max(request.team_count, 1u)} *
+                                 limits::kBatchPagesMax;
     result.ring_shift = std::countr_zero(std::bit_ceil(outstanding));
     result.directory_size = kDirectoryWords;
     result.frames_size = request.page_size * frames;

@@ -1,6 +1,8 @@
-// How many of everything a GPU page cache has, and how much memory that takes. Pure: nothing is allocated here.
+// How many of everything a GPU page cache has, and how much memory that takes. Pure: nothing is
+// allocated here.
 //
-// src/service allocates the parts and calls initialise(); GPU threads use them by include/penstock/device.
+// src/service allocates the parts and calls initialise(); GPU threads use them by
+// include/penstock/device.
 #pragma once
 
 #include <cstddef>
@@ -12,10 +14,10 @@
 namespace penstock::page_cache {
 
 struct LayoutRequest {
-    uint64_t page_size = 0;    // bytes
-    uint64_t cache_size = 0;   // bytes of frames
-    uint32_t permit_count = 0; // blocks resident at once
-    uint32_t team_count = 0;   // teams resident at once (at least permit_count)
+    uint64_t page_size = 0;     // bytes
+    uint64_t cache_size = 0;    // bytes of frames
+    uint32_t permit_count = 0;  // blocks resident at once
+    uint32_t team_count = 0;    // teams resident at once (at least permit_count)
     uint32_t ring_count = 1;
 };
 
@@ -31,16 +33,18 @@ struct Layout {
 
     // Device memory.
     size_t frames_size = 0, tables_size = 0;
-    // Mapped host memory: rings, completions (CPU backend and until the copy engine announces), ports, host words.
+    // Mapped host memory: rings, completions (CPU backend and until the copy engine announces),
+    // ports, host words.
     size_t shared_size = 0;
 };
 
-// EINVAL: page size no power of two in range; fewer frames than permits; more frames than an entry can name.
+// EINVAL: page size no power of two in range; fewer frames than permits; more frames than an entry
+// can name.
 Status plan_layout(const LayoutRequest& request, Layout* layout);
 
-// Divides the three allocations, fills in `state` and sets every owner to free. `tables`, `shared` are zeroed
-// memory that the host can address; on a device that it cannot, `tables` is a host copy and `tables_address` where
-// it will lie (else equal).
+// Divides the three allocations, fills in `state` and sets every owner to free. `tables`, `shared`
+// are zeroed memory that the host can address; on a device that it cannot, `tables` is a host copy
+// and `tables_address` where it will lie (else equal).
 struct Parts {
     std::byte* frames = nullptr;
     std::byte* tables = nullptr;

@@ -17,8 +17,8 @@ namespace {
 using device::DeviceWords;
 using device::SystemWords;
 
-// A change within the same tick of the file system's clock leaves the times as they are: what was read within two
-// ticks of its modification is not trusted at the next open.
+// A change within the same tick of the file system's clock leaves the times as they are: what was
+// read within two ticks of its modification is not trusted at the next open.
 bool recent(const storage::Identity& identity) {
     timespec now{}, tick{};
     clock_gettime(CLOCK_REALTIME, &now);
@@ -30,8 +30,8 @@ bool recent(const storage::Identity& identity) {
 
 }  // namespace
 
-FileTable::FileTable(std::shared_ptr<storage::Storage> storage, backend::Device* device, backend::StreamId stream,
-                     FileSystemState* state, FileState* device_files)
+FileTable::FileTable(std::shared_ptr<storage::Storage> storage, backend::Device* device,
+                     backend::StreamId stream, FileSystemState* state, FileState* device_files)
     : storage_(std::move(storage)),
       device_(device),
       stream_(stream),
@@ -96,7 +96,8 @@ Result<uint32_t> FileTable::slot_for(const storage::Identity& identity, bool rac
     return index;
 }
 
-// The file of this slot has changed: it serves those who have it open, and goes first when they have closed it.
+// The file of this slot has changed: it serves those who have it open, and goes first when they
+// have closed it.
 void FileTable::supersede(uint32_t index) {
     Slot& slot = slots_[index];
     slot.superseded = true;
@@ -121,16 +122,19 @@ Result<uint32_t> FileTable::empty_slot() {
 bool FileTable::forget_some() {
     for (size_t tries = idle_.size(); tries > 0; --tries) {
         if (forget(idle_.front())) return true;
-        idle_.splice(idle_.end(), idle_, idle_.begin());  // a view holds a page of it: look at others first
+        idle_.splice(idle_.end(), idle_,
+                     idle_.begin());  // a view holds a page of it: look at others first
     }
     return false;
 }
 
-// Drops a closed file's pages and its directory; its slot is empty then. False: a page of it is held.
+// Drops a closed file's pages and its directory; its slot is empty then. False: a page of it is
+// held.
 bool FileTable::forget(uint32_t index) {
-    // Where the host cannot reach the page table, pages of a forgotten file stay until they are evicted, and so
-    // does its directory.
-    if (!device_->properties().host_addressable || !page_cache::drop_file(*state_, index)) return false;
+    // Where the host cannot reach the page table, pages of a forgotten file stay until they are
+    // evicted, and so does its directory.
+    if (!device_->properties().host_addressable || !page_cache::drop_file(*state_, index))
+        return false;
     release_directory(index);
     Slot& slot = slots_[index];
     if (!slot.superseded) known_.erase(key_of(slot.identity));
@@ -142,10 +146,13 @@ bool FileTable::forget(uint32_t index) {
 
 Status FileTable::reserve_directory(uint32_t index, uint64_t size) {
     const uint64_t pages = (size + (1ull << state_->page_shift) - 1) >> state_->page_shift;
-    const uint64_t words = std::max<uint64_t>(1, (pages + limits::kLeafEntries - 1) / limits::kLeafEntries);
-    if (words > state_->directory_size) return {EFBIG, "gopen", "the file has more pages than the page table has room for"};
+    const uint64_t words = std::max<uint64_t>(
+        1, (pages + limits::kLeafEntries - 1) / limits::kLeafEntries);
+    if (words > state_->directory_size)
+        return {EFBIG, "gopen", "the file has more pages than the page table has room for"};
     for (;;) {
-        const auto place = std::find_if(free_.begin(), free_.end(), [&](const auto& run) { return run.second >= words; });
+        const auto place = std::find_if(free_.begin(), free_.end(),
+                                        [&](const auto& run) { return run.second >= words; });
         if (place != free_.end()) {
             const auto [first, count] = *place;
             free_.erase(place);
@@ -155,7 +162,8 @@ Status FileTable::reserve_directory(uint32_t index, uint64_t size) {
             DeviceWords::store(file.directory_count, words, site::kRelaxed);
             return {};
         }
-        if (!forget_some()) return {ENFILE, "gopen", "the page table has no room for another file of this size"};
+        if (!forget_some())
+            return {ENFILE, "gopen", "the page table has no room for another file of this size"};
     }
 }
 
@@ -188,10 +196,13 @@ void FileTable::send(uint32_t index) {
 void FileTable::announce(uint64_t& response, uint64_t value) {
     bool stored = false;
     if (device_files_ != state_->files) {
-        // The copy engine's bytes are announced by the stream; the CPU's store could overtake them. Waited for, as
-        // the host reads this word too, to see which calls it has answered.
+        // The copy engine's bytes are announced by the stream; the CPU's store could overtake them.
+        // Waited for, as the host reads this word too, to see which calls it has answered.
         stored = device_->write_value(stream_, &response, value).ok() &&
-                 device_->synchronize(stream_, std::chrono::steady_clock::now() + std::chrono::seconds(5)).ok();
+                 device_
+                     ->synchronize(stream_,
+                                   std::chrono::steady_clock::now() + std::chrono::seconds(5))
+                     .ok();
     }
     if (!stored) SystemWords::store(response, value, site::kRespond);
     device_->notify(&response);
@@ -201,7 +212,8 @@ FileTable::Slot* FileTable::find_open(Descriptor descriptor) {
     if (descriptor < 0 || descriptor_system(descriptor) != state_->system) return nullptr;
     const uint32_t index = descriptor_slot(descriptor);
     if (index >= used_ || slots_[index].references == 0) return nullptr;
-    const bool same = (state_->files[index].generation & 0xffffffff) == descriptor_generation(descriptor);
+    const bool same = (state_->files[index].generation & 0xffffffff) ==
+                      descriptor_generation(descriptor);
     return same ? &slots_[index] : nullptr;
 }
 

@@ -1,8 +1,8 @@
 // Which file is in which slot: open, known, changed since; the host's side of descriptors.
 //
-// A file is known by its identity (device, inode, generation), not by its name. A slot keeps its pages after the
-// last close and serves them again if the file has not changed (close-to-open); a changed file gets a slot of its
-// own while old descriptors go on with the old one. Any thread.
+// A file is known by its identity (device, inode, generation), not by its name. A slot keeps its
+// pages after the last close and serves them again if the file has not changed (close-to-open); a
+// changed file gets a slot of its own while old descriptors go on with the old one. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -27,12 +27,13 @@ enum class Opener : uint8_t { kHost, kKernel };
 
 class FileTable {
 public:
-    // `state` as GPU threads see it, `files` its file slots as the host writes them (the same memory where the
-    // host can address it, else a copy that is sent on).
-    FileTable(std::shared_ptr<storage::Storage> storage, backend::Device* device, backend::StreamId stream,
-              FileSystemState* state, FileState* device_files);
+    // `state` as GPU threads see it, `files` its file slots as the host writes them (the same
+    // memory where the host can address it, else a copy that is sent on).
+    FileTable(std::shared_ptr<storage::Storage> storage, backend::Device* device,
+              backend::StreamId stream, FileSystemState* state, FileState* device_files);
 
-    // errno of open(2); EFBIG: more pages than the page table has room for; ENFILE: every slot is in use.
+    // errno of open(2); EFBIG: more pages than the page table has room for; ENFILE: every slot is
+    // in use.
     Result<Descriptor> open(const std::string& path, int flags, Opener opener);
     // EBADF.
     Status close(Descriptor descriptor, Opener opener);
@@ -45,7 +46,8 @@ public:
     // A read found that the file ends at `size`: from now on that is where it ends.
     void shrink(uint32_t slot, uint64_t size);
 
-    // Stores the response word of a control call behind everything that was sent to the device for it.
+    // Stores the response word of a control call behind everything that was sent to the device for
+    // it.
     void announce(uint64_t& response, uint64_t value);
 
     [[nodiscard]] uint64_t open_count() const;
@@ -57,7 +59,7 @@ private:
         std::shared_ptr<storage::File> file;  // null when closed
         storage::Identity identity;
         bool superseded = false;  // the file has changed: no further opens
-        bool racy = false;        // its times were so recent that a later change may not show in them
+        bool racy = false;  // its times were so recent that a later change may not show in them
         uint32_t references = 0, kernel_references = 0;
         std::list<uint32_t>::iterator idle;  // its place in idle_, while it is closed and known
     };
@@ -68,7 +70,8 @@ private:
     };
     struct KeyHash {
         size_t operator()(const Key& key) const {
-            return std::hash<uint64_t>()(key.inode * 0x9e3779b97f4a7c15 ^ key.device ^ key.generation << 32);
+            return std::hash<uint64_t>()(key.inode * 0x9e3779b97f4a7c15 ^ key.device ^
+                                         key.generation << 32);
         }
     };
     static Key key_of(const storage::Identity& identity) {
@@ -94,12 +97,14 @@ private:
 
     mutable std::mutex mutex_;  // guards everything below, and the host's stores to state_->files
     std::vector<Slot> slots_;
-    uint32_t used_ = 0;            // slots that were ever used
-    std::vector<uint32_t> empty_;  // of those, the ones without a file
-    std::unordered_map<Key, uint32_t, KeyHash> known_;  // the slot of each file that is not superseded
-    std::list<uint32_t> idle_;     // closed slots with pages: superseded first, then closed longest ago
-    uint64_t open_count_ = 0;      // references of all slots
-    std::map<uint64_t, uint64_t> free_;      // free words of the directory: first -> count
+    uint32_t used_ = 0;                                 // slots that were ever used
+    std::vector<uint32_t> empty_;                       // of those, the ones without a file
+    std::unordered_map<Key, uint32_t, KeyHash> known_;  // the slot of each file that is not
+                                                        // superseded
+    std::list<uint32_t> idle_;  // closed slots with pages: superseded first, then closed longest
+                                // ago
+    uint64_t open_count_ = 0;   // references of all slots
+    std::map<uint64_t, uint64_t> free_;  // free words of the directory: first -> count
 };
 
 }  // namespace penstock::service

@@ -15,7 +15,8 @@ namespace {
 using device::DeviceWords;
 using device::SystemWords;
 
-// Bytes of one storage operation at most: enough to be at full speed, small enough to overlap with copying out.
+// Bytes of one storage operation at most: enough to be at full speed, small enough to overlap with
+// copying out.
 constexpr uint64_t kReadSizeMax = 1 << 20;
 // No worker takes less than this of what is ready: neighbours merge into one read.
 constexpr uint64_t kShareSizeMin = 256 << 10;
@@ -33,7 +34,8 @@ Result<std::unique_ptr<Server>> Server::create(Shared& shared, storage::Storage&
     std::unique_ptr<Server> server(new Server(shared, std::move(queue.value())));
     if (!shared.device->properties().host_addressable) {
         void* memory = nullptr;
-        Status status = shared.device->allocate(limits::kDrainMax * server->page_size_, backend::Memory::kPinned, &memory);
+        Status status = shared.device->allocate(limits::kDrainMax * server->page_size_,
+                                                backend::Memory::kPinned, &memory);
         if (!status.ok()) return status;
         server->staging_ = static_cast<std::byte*>(memory);
         if (status = shared.device->create_stream(0, &server->stream_); !status.ok()) return status;
@@ -50,8 +52,8 @@ bool Server::serve_requests(uint32_t ring_index) {
     RingState& ring = shared_.state->rings[ring_index];
     const uint64_t started = base::monotonic_ns();
     const size_t count = request_queue::drain<SystemWords, DeviceWords>(
-        shared_.heads[ring_index].ticket, ring.slots, ring.shift, requests_, limits::kDrainMax, shared_.workers,
-        std::max<uint64_t>(1, kShareSizeMin >> shared_.state->page_shift));
+        shared_.heads[ring_index].ticket, ring.slots, ring.shift, requests_, limits::kDrainMax,
+        shared_.workers, std::max<uint64_t>(1, kShareSizeMin >> shared_.state->page_shift));
     if (count == 0) return false;
     activity_.store(Activity::kServing, std::memory_order_release);
     beat();
@@ -66,10 +68,12 @@ bool Server::serve_requests(uint32_t ring_index) {
     read_runs(divide_into_runs(count));
     shared_.counters->requests.fetch_add(count, std::memory_order_relaxed);
     shared_.counters->storage_ns.fetch_add(storage_ns_, std::memory_order_relaxed);
-    shared_.counters->serving_ns.fetch_add(base::monotonic_ns() - started - storage_ns_, std::memory_order_relaxed);
+    shared_.counters->serving_ns.fetch_add(base::monotonic_ns() - started - storage_ns_,
+                                           std::memory_order_relaxed);
     if (staging_ != nullptr) {
         // Staging is used again by the next run: the copies out of it must be over.
-        (void)shared_.device->synchronize(stream_, std::chrono::steady_clock::now() + std::chrono::seconds(60));
+        (void)shared_.device->synchronize(
+            stream_, std::chrono::steady_clock::now() + std::chrono::seconds(60));
     }
     activity_.store(Activity::kIdle, std::memory_order_release);
     beat();
@@ -93,8 +97,8 @@ size_t Server::divide_into_runs(size_t count) {
     return runs;
 }
 
-// Reads every run; pages behind one that failed are asked for again, each on its own, so that an error reaches
-// only who reads the page it struck.
+// Reads every run; pages behind one that failed are asked for again, each on its own, so that an
+// error reaches only who reads the page it struck.
 void Server::read_runs(size_t runs) {
     retry_count_ = 0;
     submit_runs(runs);
@@ -111,11 +115,14 @@ void Server::submit_runs(size_t runs) {
     for (size_t i = 0; i < runs; ++i) {
         const Request& first = requests_[runs_[i].first];
         if (runs_[i].file == nullptr) {  // closed by a kernel that still had requests for it
-            for (size_t k = 0; k < runs_[i].count; ++k) complete(requests_[runs_[i].first + k], 0, EBADF);
+            for (size_t k = 0; k < runs_[i].count; ++k)
+                complete(requests_[runs_[i].first + k], 0, EBADF);
             continue;
         }
-        operations_[pending++] = {runs_[i].file.get(), first.page * page_size_,
-                                  {pieces_ + runs_[i].first, runs_[i].count}, i};
+        operations_[pending++] = {runs_[i].file.get(),
+                                  first.page * page_size_,
+                                  {pieces_ + runs_[i].first, runs_[i].count},
+                                  i};
     }
     size_t submitted = 0, reaped = 0;
     while (reaped < pending) {
@@ -146,8 +153,8 @@ void Server::finish(const Run& run, const storage::Completion& completion) {
     }
 }
 
-// Brings one page to its frame and says so. `bytes` are good; the rest of the page lies beyond the file's end,
-// unless `error` says why they are missing.
+// Brings one page to its frame and says so. `bytes` are good; the rest of the page lies beyond the
+// file's end, unless `error` says why they are missing.
 void Server::complete(const Request& request, uint64_t bytes, int error) {
     const size_t index = static_cast<size_t>(&request - requests_);
     const uint64_t begin = request.page * page_size_;
@@ -157,18 +164,20 @@ void Server::complete(const Request& request, uint64_t bytes, int error) {
     if (bytes >= expected) error = 0;
     if (bytes < page_size_) std::memset(destination(index) + bytes, 0, page_size_ - bytes);
     if (error != 0) shared_.counters->failed_pages.fetch_add(1, std::memory_order_relaxed);
-    const Completion word =
-        make_completion(request.generation, static_cast<uint32_t>(error), static_cast<uint32_t>(bytes));
+    const Completion word = make_completion(request.generation, static_cast<uint32_t>(error),
+                                            static_cast<uint32_t>(bytes));
     uint64_t* announced = &shared_.state->completions[request.frame];
     if (staging_ == nullptr) {
         SystemWords::store(*announced, word, site::kComplete);
         shared_.device->notify(announced);
         return;
     }
-    // The copy engine's bytes are announced by the stream, behind the copy; a CPU store could overtake them.
+    // The copy engine's bytes are announced by the stream, behind the copy; a CPU store could
+    // overtake them.
     std::byte* frame = shared_.state->frames + request.frame * page_size_;
     const Status copied = shared_.device->copy(stream_, frame, destination(index), page_size_);
-    const Completion announcement = copied.ok() ? word : make_completion(request.generation, EIO, 0);
+    const Completion announcement = copied.ok() ? word
+                                                : make_completion(request.generation, EIO, 0);
     (void)shared_.device->write_value(stream_, announced, announcement);
 }
 
@@ -176,12 +185,17 @@ bool Server::serve_calls() {
     bool any = false;
     for (uint32_t port = 0; port < limits::kPortsMax; ++port) {
         uint64_t word = SystemWords::load(shared_.state->port_requests[port], site::kServe);
-        const uint64_t answered = SystemWords::load(shared_.state->port_responses[port], site::kRelaxed);
-        if (word >> 8 == answered || shared_.port_taken[port].test_and_set(std::memory_order_acquire)) continue;
-        // What was read before the port was ours may be an older call, which another server has answered.
+        const uint64_t answered = SystemWords::load(shared_.state->port_responses[port],
+                                                    site::kRelaxed);
+        if (word >> 8 == answered ||
+            shared_.port_taken[port].test_and_set(std::memory_order_acquire))
+            continue;
+        // What was read before the port was ours may be an older call, which another server has
+        // answered.
         word = SystemWords::load(shared_.state->port_requests[port], site::kServe);
         if (word >> 8 != SystemWords::load(shared_.state->port_responses[port], site::kRelaxed)) {
-            activity_.store(Activity::kStorage, std::memory_order_release);  // open(2) may take its time
+            activity_.store(Activity::kStorage,
+                            std::memory_order_release);  // open(2) may take its time
             answer_call(port, static_cast<ControlCall>(word & 0xff));
             shared_.files->announce(shared_.state->port_responses[port], word >> 8);
             shared_.counters->calls.fetch_add(1, std::memory_order_relaxed);
@@ -199,7 +213,8 @@ void Server::answer_call(uint32_t index, ControlCall call) {
     switch (call) {
         case ControlCall::kOpen: {
             const size_t length = strnlen(port.path, limits::kPathSizeMax);
-            const auto opened = shared_.files->open(std::string(port.path, length), port.flags, Opener::kKernel);
+            const auto opened = shared_.files->open(std::string(port.path, length), port.flags,
+                                                    Opener::kKernel);
             port.result = opened.ok() ? opened.value() : -opened.status().error_number();
             return;
         }

@@ -1,7 +1,7 @@
 // One pair of hands that serves requests: takes a run from a ring, reads, completes.
 //
-// A worker thread has one of its own; blocks that help borrow one. One thread at a time. All memory is taken at
-// construction.
+// A worker thread has one of its own; blocks that help borrow one. One thread at a time. All memory
+// is taken at construction.
 #pragma once
 
 #include <atomic>
@@ -36,7 +36,7 @@ struct Shared {
     FileSystemState* state = nullptr;  // as the host sees it
     FileTable* files = nullptr;
     Counters* counters = nullptr;
-    unsigned workers = 1;              // that divide what is ready
+    unsigned workers = 1;  // that divide what is ready
     // Host ends of the rings: the next ticket to take.
     struct alignas(64) Head {
         uint64_t ticket = 0;
@@ -85,7 +85,8 @@ private:
     Shared& shared_;
     const std::unique_ptr<storage::Queue> queue_;
     const uint64_t page_size_;
-    // Devices that the host cannot address: pages are read into staging and copied by the copy engine.
+    // Devices that the host cannot address: pages are read into staging and copied by the copy
+    // engine.
     std::byte* staging_ = nullptr;
     backend::StreamId stream_ = 0;
 

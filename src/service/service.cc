@@ -21,7 +21,7 @@ constexpr std::chrono::milliseconds kSleep{50};
 constexpr uint32_t kSpinTurns = 2000, kDozeTurns = 20000;
 constexpr uint64_t kDozeNs = 20'000;
 constexpr uint64_t kCallsFirstEvery = 16;  // beats of a helper
-constexpr uint32_t kPollTurns = 256;  // idle turns between two looks at the driver
+constexpr uint32_t kPollTurns = 256;       // idle turns between two looks at the driver
 
 std::atomic<uint32_t> systems_created{0};
 
@@ -34,12 +34,14 @@ Service::Service(std::shared_ptr<backend::Device> device, std::shared_ptr<storag
 }
 
 Result<std::unique_ptr<Service>> Service::create(std::shared_ptr<backend::Device> device,
-                                                 std::shared_ptr<storage::Storage> storage, const Options& options) {
+                                                 std::shared_ptr<storage::Storage> storage,
+                                                 const Options& options) {
     if (options.workers > limits::kWorkersMax || (options.workers == 0 && !options.helping)) {
         return Status{EINVAL, "workers", "must be from 1 to 16"};
     }
     if (options.static_map && options.helping) {
-        return Status{EINVAL, "request map", "the static map sends requests to workers: switch helping off"};
+        return Status{EINVAL, "request map",
+                      "the static map sends requests to workers: switch helping off"};
     }
     std::unique_ptr<Service> service(new Service(std::move(device), std::move(storage), options));
     if (Status status = service->allocate(options); !status.ok()) return status;
@@ -60,12 +62,22 @@ Status Service::allocate(const Options& options) {
     if (Status status = page_cache::plan_layout(request, &layout_); !status.ok()) return status;
 
     const bool direct = properties.host_addressable;
-    if (Status s = device_->allocate(layout_.frames_size, backend::Memory::kDevice, &frames_); !s.ok()) return s;
-    if (Status s = device_->allocate(layout_.tables_size, backend::Memory::kDevice, &tables_); !s.ok()) return s;
-    if (Status s = device_->allocate(layout_.shared_size, backend::Memory::kPinned, &shared_memory_); !s.ok()) return s;
+    if (Status s = device_->allocate(layout_.frames_size, backend::Memory::kDevice, &frames_);
+        !s.ok())
+        return s;
+    if (Status s = device_->allocate(layout_.tables_size, backend::Memory::kDevice, &tables_);
+        !s.ok())
+        return s;
+    if (Status s = device_->allocate(layout_.shared_size, backend::Memory::kPinned,
+                                     &shared_memory_);
+        !s.ok())
+        return s;
     if (Status s = device_->create_stream(0, &stream_); !s.ok()) return s;
     if (!direct) {
-        if (Status s = device_->allocate(layout_.tables_size, backend::Memory::kPinned, &tables_copy_); !s.ok()) return s;
+        if (Status s = device_->allocate(layout_.tables_size, backend::Memory::kPinned,
+                                         &tables_copy_);
+            !s.ok())
+            return s;
     }
     page_cache::Parts parts;
     parts.frames = static_cast<std::byte*>(frames_);
@@ -73,21 +85,26 @@ Status Service::allocate(const Options& options) {
     parts.tables_address = static_cast<std::byte*>(tables_);
     parts.shared = static_cast<std::byte*>(shared_memory_);
     FileSystemState* home = page_cache::initialise(layout_, parts, ++systems_created & 0x7fff);
-    device_state_ = reinterpret_cast<FileSystemState*>(parts.tables_address +
-                                                       (reinterpret_cast<std::byte*>(home) - parts.tables));
+    device_state_ = reinterpret_cast<FileSystemState*>(
+        parts.tables_address + (reinterpret_cast<std::byte*>(home) - parts.tables));
     state_ = home;
     host_words_ = const_cast<HostWords*>(home->host);
     if (direct) return {};
-    if (Status s = device_->copy(stream_, tables_, tables_copy_, layout_.tables_size); !s.ok()) return s;
-    return device_->synchronize(stream_, std::chrono::steady_clock::now() + std::chrono::seconds(60));
+    if (Status s = device_->copy(stream_, tables_, tables_copy_, layout_.tables_size); !s.ok())
+        return s;
+    return device_->synchronize(stream_,
+                                std::chrono::steady_clock::now() + std::chrono::seconds(60));
 }
 
 Status Service::start(const Options& options) {
-    // On a device that the host cannot address, the host's copy of the file slots lies in `tables_copy_`.
+    // On a device that the host cannot address, the host's copy of the file slots lies in
+    // `tables_copy_`.
     FileState* device_files = state_->files;
     if (tables_copy_ != nullptr) {
-        const auto offset = reinterpret_cast<std::byte*>(device_files) - static_cast<std::byte*>(tables_);
-        state_->files = reinterpret_cast<FileState*>(static_cast<std::byte*>(tables_copy_) + offset);
+        const auto offset = reinterpret_cast<std::byte*>(device_files) -
+                            static_cast<std::byte*>(tables_);
+        state_->files = reinterpret_cast<FileState*>(static_cast<std::byte*>(tables_copy_) +
+                                                     offset);
     }
     files_ = std::make_unique<FileTable>(storage_, device_.get(), stream_, state_, device_files);
     shared_.device = device_.get();
@@ -104,7 +121,8 @@ Status Service::start(const Options& options) {
     for (unsigned i = 0; i < workers; ++i) threads_.emplace_back([this, i] { work(i); });
     monitor_ = std::thread([this] { monitor(); });
     if (options.helping) {
-        return device_->add_help({[](void* context) { return static_cast<Service*>(context)->help(); }, this});
+        return device_->add_help(
+            {[](void* context) { return static_cast<Service*>(context)->help(); }, this});
     }
     return {};
 }
@@ -155,8 +173,9 @@ void Service::work(unsigned index) {
     }
 }
 
-// Idle policy. CPU backend: sleep until the bell rings. CUDA: spin, doze, and park only while no kernel is in
-// flight; somebody keeps calling the driver, or a waiting kernel may never move on (device-anchors, 6e).
+// Idle policy. CPU backend: sleep until the bell rings. CUDA: spin, doze, and park only while no
+// kernel is in flight; somebody keeps calling the driver, or a waiting kernel may never move on
+// (device-anchors, 6e).
 void Service::wait_for_work(uint32_t ring, uint64_t seen, uint32_t idle_turns) {
     if (device_->properties().host_addressable) {
         device_->wait_changed(&state_->rings[ring].doorbell, seen, kSleep);
@@ -176,8 +195,8 @@ void Service::wait_for_work(uint32_t ring, uint64_t seen, uint32_t idle_turns) {
 bool Service::help() {
     for (const auto& server : helpers_) {
         if (!server->try_borrow()) continue;
-        // Requests first: looking through the ports costs more than most steps. Now and then the other way round,
-        // so that a call does not wait for as long as there are requests.
+        // Requests first: looking through the ports costs more than most steps. Now and then the
+        // other way round, so that a call does not wait for as long as there are requests.
         const bool calls_first = server->beats() % kCallsFirstEvery == 0;
         const bool called = calls_first && server->serve_calls();
         const bool served = server->serve_requests(0);
@@ -202,7 +221,8 @@ void Service::monitor() {
             if (beats != watches[i].beats || workers_[i]->activity() != Activity::kServing) {
                 watches[i] = {beats, now};
             } else if (now - watches[i].since_ns > kWorkerLimitNs) {
-                abort(EOWNERDEAD, "worker " + std::to_string(i) + " stopped while it held requests");
+                abort(EOWNERDEAD,
+                      "worker " + std::to_string(i) + " stopped while it held requests");
             }
         }
         std::unique_lock lock(mutex_);
@@ -230,7 +250,8 @@ QueueLoad Service::observe() const {
         const uint64_t tail = DeviceWords::load(state_->rings[i].tail, site::kRelaxed);
         if (tail > head) result.backlog += tail - head;
     }
-    for (const auto& worker : workers_) result.busy_workers += worker->activity() != Activity::kIdle;
+    for (const auto& worker : workers_)
+        result.busy_workers += worker->activity() != Activity::kIdle;
     return result;
 }
 

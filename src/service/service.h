@@ -1,7 +1,8 @@
-// Serves the requests of kernels: workers, the blocks that help, and the monitor that watches over them.
+// Serves the requests of kernels: workers, the blocks that help, and the monitor that watches over
+// them.
 //
-// Owns the page cache's memory, the file table and the threads of one file system. Knows pages and files, not
-// what kernels do with them. Any thread may call.
+// Owns the page cache's memory, the file table and the threads of one file system. Knows pages and
+// files, not what kernels do with them. Any thread may call.
 #pragma once
 
 #include <atomic>
@@ -34,7 +35,8 @@ struct Options {
 class Service {
 public:
     static Result<std::unique_ptr<Service>> create(std::shared_ptr<backend::Device> device,
-                                                   std::shared_ptr<storage::Storage> storage, const Options& options);
+                                                   std::shared_ptr<storage::Storage> storage,
+                                                   const Options& options);
     ~Service();
     Service(const Service&) = delete;
     Service& operator=(const Service&) = delete;
@@ -49,7 +51,8 @@ public:
     [[nodiscard]] unsigned worker_count() const { return static_cast<unsigned>(threads_.size()); }
     [[nodiscard]] QueueLoad observe() const;
 
-    // Every wait of every kernel ends with -cause.error_number(); `text` says why. The first cause stays.
+    // Every wait of every kernel ends with -cause.error_number(); `text` says why. The first cause
+    // stays.
     void abort(int error_number, const std::string& text);
     [[nodiscard]] std::string abort_cause() const;
 
@@ -57,7 +60,8 @@ public:
     void kill_worker(unsigned index) { workers_[index]->stop_with_requests(); }
 
 private:
-    Service(std::shared_ptr<backend::Device> device, std::shared_ptr<storage::Storage> storage, const Options& options);
+    Service(std::shared_ptr<backend::Device> device, std::shared_ptr<storage::Storage> storage,
+            const Options& options);
     Status allocate(const Options& options);
     Status start(const Options& options);
     void work(unsigned index);

@@ -1,8 +1,8 @@
 """Run a benchmark: one question, raw pairs of figures, a baseline that you would pick instead.
 
-Each benchmark is a program of its own, installed with penstock. It prints a line per case to standard
-error while it runs and one JSON object with every raw pair: case and baseline run in turn, the first
-pair is thrown away. With no NAME, or --list, it says which benchmarks there are.
+Each benchmark is a program of its own, installed with penstock. It prints a line per case to
+standard error while it runs and one JSON object with every raw pair: case and baseline run in turn,
+the first pair is thrown away. With no NAME, or --list, it says which benchmarks there are.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from penstock.arguments import device_name
 from penstock.errors import CommandError, UsageError
 
 PREFIX = "penstock-bench-"
@@ -56,7 +57,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--full", action="store_true", help="the whole sweep, however long")
     parser.add_argument("--pairs", type=int, default=15, metavar="N", help="pairs kept (15)")
     parser.add_argument("--only", metavar="TEXT", help="only cases whose name contains TEXT")
-    parser.add_argument("--device", default="cpu", metavar="D", help="cpu, cpu:N or cuda:N (cpu)")
+    parser.add_argument(
+        "--device", type=device_name, default="cpu", metavar="D", help="cpu, cpu:N or cuda:N (cpu)"
+    )
     parser.add_argument("--json", metavar="FILE", help="where the JSON goes (standard output)")
 
 

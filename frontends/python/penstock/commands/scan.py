@@ -1,9 +1,10 @@
 """Find the lines of files that contain any of a set of fixed strings.
 
-A kernel streams the files through the page cache and searches them: on a GPU where there is one, else on the
-CPU. The answers equal those of `LC_ALL=C grep -a -F`, for any bytes: `--count` prints what `grep -c` prints,
-`--lines` (the default) what `grep -n` prints. Directories are searched with all files below them; `-` is
-standard input. Found nothing is no error: the exit code is 1 only if something could not be read.
+A kernel streams the files through the page cache and searches them: on a GPU where there is one,
+else on the CPU. The answers equal those of `LC_ALL=C grep -a -F`, for any bytes: `--count` prints
+what `grep -c` prints, `--lines` (the default) what `grep -n` prints. Directories are searched with
+all files below them; `-` is standard input. Found nothing is no error: the exit code is 1 only if
+something could not be read.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from penstock.arguments import device_name
 from penstock.errors import CommandError, UsageError
 
 EXAMPLE = """\
@@ -35,7 +37,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--count", action="store_true", help="print the number of lines of each file")
     form.add_argument("--lines", action="store_true", help="print the lines, numbered (default)")
-    parser.add_argument("--device", default="auto", metavar="D", help="auto, cpu, cpu:N or cuda:N")
+    parser.add_argument(
+        "--device", type=device_name, default="auto", metavar="D", help="auto, cpu, cpu:N or cuda:N"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object with all counts")
     parser.add_argument("--quiet", action="store_true", help="no progress and no summary")
 

@@ -1,0 +1,120 @@
+"""Goal: `penstock scan` answers what grep answers, and what is wrong with its input in one line."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+PENSTOCK = [str(Path(__file__).parents[3] / ".venv/bin/penstock"), "scan"]
+
+
+def _scan(*words: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [*PENSTOCK, *words], input=stdin, capture_output=True, check=False, timeout=60
+    )
+
+
+def _grep(*words: str) -> bytes:
+    environment = os.environ | {"LC_ALL": "C"}
+    command = ["grep", "-a", "-F", *words]
+    return subprocess.run(command, env=environment, capture_output=True, check=False).stdout
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    """A text with the bytes that trip naive scanners."""
+    path = tmp_path / "text"
+    path.write_bytes(b"one\r\ntwo\0three\n\xff\xfe\n" + b"long" * 300_000 + b"end\nlast three")
+    return path
+
+
+@pytest.mark.parametrize("pattern", ["three", "one", "g", "", "longend", "\0three"[1:], "absent"])
+def test_counts_and_lines_are_greps(text: Path, pattern: str) -> None:
+    count = _scan(str(text), "--pattern", pattern, "--count")
+    assert count.returncode == 0
+    assert count.stdout == _grep("-c", "-e", pattern, str(text))
+    lines = _scan(str(text), "--pattern", pattern, "--lines")
+    assert lines.stdout == _grep("-n", "-e", pattern, str(text))
+
+
+def test_list_directory_and_stdin(text: Path, tmp_path: Path) -> None:
+    patterns = tmp_path / "patterns"
+    patterns.write_bytes(b"three\nend\n")
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "copy").write_bytes(text.read_bytes())
+    (folder / "empty").write_bytes(b"")
+    found = _scan(str(folder), "--patterns", str(patterns), "--count")
+    expected = _grep("-c", "-r", "-f", str(patterns), str(folder))
+    assert sorted(found.stdout.splitlines()) == sorted(expected.splitlines())
+    read = _scan("-", "--patterns", str(patterns), "--count", stdin=text.read_bytes())
+    assert read.stdout == b"3\n"
+
+
+def test_json_has_the_counts_and_where_the_time_went(text: Path) -> None:
+    found = json.loads(_scan(str(text), "--pattern", "three", "--json").stdout)
+    assert found["matches"] == 2
+    assert found["bytes"] == text.stat().st_size
+    assert found["files"] == [{"path": str(text), "bytes": text.stat().st_size, "matches": 2}]
+    assert found["block_search_seconds"] > 0
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (["/nowhere/file", "--pattern", "x"], 1, b"/nowhere/file: No such file"),
+        (["/dev/null", "--pattern", "x"], 1, b"/dev/null: "),
+        (["TEXT", "--patterns", "/nowhere/list"], 1, b"/nowhere/list: No such file"),
+        (["TEXT"], 2, b"required"),
+        (["TEXT", "--pattern", "x", "--device", "gpu"], 2, b"not auto, cpu"),
+        (["-", "--patterns", "-"], 2, b"both"),
+    ],
+)
+def test_bad_input_is_one_line(text: Path, words: list[str], code: int, told: bytes) -> None:
+    done = _scan(*[str(text) if word == "TEXT" else word for word in words])
+    assert done.returncode == code
+    assert done.stderr.startswith(b"penstock: ")
+    assert told in done.stderr
+    assert done.stderr.count(b"\n") == 1
+
+
+def test_one_bad_file_of_many_does_not_stop_the_others(text: Path) -> None:
+    done = _scan("/nowhere/file", str(text), "--pattern", "three", "--count")
+    assert done.returncode == 1
+    assert done.stdout == str(text).encode() + b":2\n"
+
+
+def test_a_closed_pipe_ends_it_quietly(tmp_path: Path) -> None:
+    large = tmp_path / "large"
+    large.write_bytes(b"line\n" * 2_000_000)
+    command = [*PENSTOCK, str(large), "--pattern", "line"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as scan:
+        assert scan.stdout is not None
+        assert scan.stderr is not None
+        assert scan.stdout.readline() == b"1:line\n"
+        scan.stdout.close()
+        assert scan.wait(timeout=30) == 1
+        assert scan.stderr.read() == b""
+
+
+def test_ctrl_c_ends_it(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    # Opened for both ends, so that the scan waits for bytes that never come.
+    keeper = os.open(pipe, os.O_RDWR)
+    try:
+        command = [*PENSTOCK, "-", "--pattern", "x"]
+        with subprocess.Popen(command, stdin=keeper, stderr=subprocess.PIPE) as scan:
+            time.sleep(1.0)
+            scan.send_signal(signal.SIGINT)
+            assert scan.wait(timeout=30) == 130
+            assert scan.stderr is not None
+            assert scan.stderr.read() == b"penstock: interrupted\n"
+    finally:
+        os.close(keeper)
