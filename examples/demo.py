@@ -75,8 +75,8 @@ def _show(title: str, patterns: bytes, paths: list[str]) -> bool:
     ):
         print(f"  {name:<8} {lines:>9} lines  {spent:6.3f} s  {size / spent / 1e9:5.2f} GB/s")
     print(
-        f"  on {found['device']}: {found['blocks']} blocks spent {100 * reading:.0f} % of their time"
-        f" reading ({found['requests']} pages in {found['reads']} reads,"
+        f"  on {found['device']}: {found['blocks']} blocks spent {100 * reading:.0f} % of their"
+        f" time reading ({found['requests']} pages in {found['reads']} reads,"
         f" {found['storage_seconds']:.3f} s in storage calls) and {100 * (1 - reading):.0f} %"
         f" searching; set-up {found['setup_seconds']:.3f} s"
     )

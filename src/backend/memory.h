@@ -1,4 +1,5 @@
-// Which memory an allocation of a device lies in. The one header of backend/ that storage/ may include.
+// Which memory an allocation of a device lies in. The one header of backend/ that storage/ may
+// include.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +8,8 @@ namespace penstock::backend {
 
 enum class Memory : uint8_t {
     kDevice,  // GPU memory; on the CPU backend an arena that the host can address, on huge pages
-    kPinned,  // host memory that GPU threads can address and the copy engine can read; on huge pages where given
+    kPinned,  // host memory that GPU threads can address and the copy engine can read; on huge
+              // pages where given
 };
 
 }  // namespace penstock::backend

@@ -1,7 +1,7 @@
 // Host end of the GPU<->host request queue: a run of ready requests, copied out and then claimed.
 //
-// Any number of workers; the head is theirs alone (host memory). A template over the word policies so that the
-// weak-memory explorer runs the same lines; device/request_queue.cuh is the other half.
+// Any number of workers; the head is theirs alone (host memory). A template over the word policies
+// so that the weak-memory explorer runs the same lines; device/request_queue.cuh is the other half.
 #pragma once
 
 #include <algorithm>
@@ -12,13 +12,14 @@
 
 namespace penstock::request_queue {
 
-// Copies up to `max` requests that are ready into `out` and takes them: returns how many. 0: nothing is ready.
-// Copy first, claim second: a slot is written again only after a later ticket completed, which no worker could
-// have claimed before this one was; so what is copied before a successful claim is whole. `share` workers
-// divide what is ready, but no worker takes fewer than `least` (neighbours merge into one read).
+// Copies up to `max` requests that are ready into `out` and takes them: returns how many. 0:
+// nothing is ready. Copy first, claim second: a slot is written again only after a later ticket
+// completed, which no worker could have claimed before this one was; so what is copied before a
+// successful claim is whole. `share` workers divide what is ready, but no worker takes fewer than
+// `least` (neighbours merge into one read).
 template <class SlotWords, class HeadWords>
-size_t drain(typename HeadWords::Word& head, typename SlotWords::Word* slots, int ring_shift, Request* out,
-             size_t max, size_t share = 1, size_t least = 1) {
+size_t drain(typename HeadWords::Word& head, typename SlotWords::Word* slots, int ring_shift,
+             Request* out, size_t max, size_t share = 1, size_t least = 1) {
     uint64_t first = HeadWords::load(head, site::kRelaxed);
     for (;;) {
         size_t ready = 0;
