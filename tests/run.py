@@ -90,7 +90,9 @@ def build(preset: str, *options: str) -> Callable[[Stage], Counts]:
 
     def stage(log: Stage) -> Counts:
         configured = log.run(["cmake", "--preset", preset, "-DPENSTOCK_TESTS=ON", *options])
-        return one(configured and log.run(["cmake", "--build", BUILD / preset, "-j", str(JOBS)]))
+        # -k 0: what does not depend on a failure is built, so that its tests tell more.
+        command = ["cmake", "--build", BUILD / preset, "-j", str(JOBS), "--", "-k", "0"]
+        return one(configured and log.run(command))
 
     return stage
 
