@@ -2,6 +2,7 @@
 # package that find_package(penstock) reads. In a wheel: libpenstock.so beside the extension.
 if(SKBUILD)
     install(TARGETS penstock LIBRARY DESTINATION penstock COMPONENT python)
+    penstock_install_kernels(penstock penstock COMPONENT python)
     return()
 endif()
 
@@ -9,6 +10,7 @@ include(CMakePackageConfigHelpers)
 set(package "${CMAKE_INSTALL_LIBDIR}/cmake/penstock")
 
 install(TARGETS penstock EXPORT penstockTargets LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+penstock_install_kernels(penstock "${CMAKE_INSTALL_LIBDIR}")
 install(DIRECTORY include/penstock DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"
         FILES_MATCHING PATTERN "*.h" PATTERN "*.cuh")
 install(EXPORT penstockTargets NAMESPACE penstock:: DESTINATION "${package}")

@@ -78,16 +78,12 @@ struct Pack {
 
 }  // namespace kernel_arguments
 
-// Launches a kernel: launch(stream, {grid, block, dynamic_shared_size}, kernel, arguments...).
-//   shape      blocks and GPU threads; bytes of dynamic shared memory a block
-//   kernel     a __global__ function named by PENSTOCK_KERNEL
-//   arguments  converted to the kernel's parameter types and copied here: parameters are passed by
-//              value and must be trivially copyable; what they point to must stay until the end
-// Who calls, waits and errors: launch_request. What the kernel wrote is seen after
-// Stream::synchronize.
+// The launch of a kernel with its arguments, which are converted to the kernel's parameter types
+// and copied here: parameters are passed by value and must be trivially copyable; what they point
+// to must stay until the kernel has ended.
 template <class... Parameters, class... Arguments>
-Status launch(Stream& stream, const LaunchShape& shape, void (*kernel)(Parameters...),
-              Arguments&&... arguments) {
+LaunchRequest make_launch(const LaunchShape& shape, void (*kernel)(Parameters...),
+                          Arguments&&... arguments) {
     static_assert(sizeof...(Parameters) == sizeof...(Arguments),
                   "as many arguments as the kernel has parameters");
     static_assert((std::is_trivially_copyable_v<std::decay_t<Parameters>> && ...),
@@ -112,7 +108,20 @@ Status launch(Stream& stream, const LaunchShape& shape, void (*kernel)(Parameter
         std::apply(pack->kernel, pack->values);
     };
     request.arguments = std::move(packed);
-    return launch_request(stream, std::move(request));
+    return request;
+}
+
+// Launches a kernel: launch(stream, {grid, block, dynamic_shared_size}, kernel, arguments...).
+//   shape      blocks and GPU threads; bytes of dynamic shared memory a block
+//   kernel     a __global__ function named by PENSTOCK_KERNEL
+//   arguments  as for make_launch
+// Who calls, waits and errors: launch_request. What the kernel wrote is seen after
+// Stream::synchronize.
+template <class... Parameters, class... Arguments>
+Status launch(Stream& stream, const LaunchShape& shape, void (*kernel)(Parameters...),
+              Arguments&&... arguments) {
+    return launch_request(stream,
+                          make_launch(shape, kernel, std::forward<Arguments>(arguments)...));
 }
 
 }  // namespace penstock

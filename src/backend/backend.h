@@ -1,7 +1,9 @@
-// PORT to a GPU: memory, copies, streams with priority, launches. One folder for each kind: cpu/ and cuda/.
+// PORT to a GPU: memory, copies, streams with priority, launches. One folder for each kind: cpu/
+// and cuda/.
 //
-// The only room that may call a GPU driver. Every function may be called from any host thread. Knows nothing of
-// files: `Help` and `notify` are how the room that serves requests makes itself known.
+// The only room that may call a GPU driver. Every function may be called from any host thread.
+// Knows nothing of files: `Help` and `notify` are how the room that serves requests makes itself
+// known.
 #pragma once
 
 #include <chrono>
@@ -21,18 +23,18 @@ using StreamId = uint32_t;  // 0 is never a stream
 using Deadline = std::chrono::steady_clock::time_point;
 
 struct Properties {
-    std::string name;                    // "cpu:4", "cuda:0 NVIDIA H200"
-    bool host_addressable = false;       // the host may load and store device memory
-    bool simulated_link = false;         // copies are paced by the link model
-    uint32_t permit_count = 0;           // blocks that can be resident at once
+    std::string name;               // "cpu:4", "cuda:0 NVIDIA H200"
+    bool host_addressable = false;  // the host may load and store device memory
+    bool simulated_link = false;    // copies are paced by the link model
+    uint32_t permit_count = 0;      // blocks that can be resident at once
     uint32_t threads_per_block_max = 0;
-    size_t shared_size_max = 0;          // bytes of dynamic shared memory a block may ask for
-    size_t memory_size = 0;              // bytes of device memory
-    bool huge_pages = false;             // the kernel gave the arena huge pages
+    size_t shared_size_max = 0;  // bytes of dynamic shared memory a block may ask for
+    size_t memory_size = 0;      // bytes of device memory
+    bool huge_pages = false;     // the kernel gave the arena huge pages
 };
 
-// Called by a block that waits, on its OS thread's own stack (CPU backend only): does one piece of work for
-// waiting blocks; returns whether it did any. Must not block on another block.
+// Called by a block that waits, on its OS thread's own stack (CPU backend only): does one piece of
+// work for waiting blocks; returns whether it did any. Must not block on another block.
 struct Help {
     bool (*step)(void* context) = nullptr;
     void* context = nullptr;
@@ -46,47 +48,58 @@ public:
 
     [[nodiscard]] virtual const Properties& properties() const = 0;
 
-    // `size` bytes, zeroed, aligned to 2 MiB from 2 MiB on, else to 4 KiB. ENOMEM when the arena is full.
+    // `size` bytes, zeroed, aligned to 2 MiB from 2 MiB on, else to 4 KiB. ENOMEM when the arena is
+    // full.
     virtual Status allocate(size_t size, Memory memory, void** out) = 0;
     virtual void free(void* pointer) = 0;
     [[nodiscard]] virtual size_t free_memory() const = 0;
 
     // Streams: operations of one run in order; blocks of a stream of higher priority start first.
     virtual Status create_stream(int priority, StreamId* out) = 0;
-    virtual Status destroy_stream(StreamId stream) = 0;  // waits for what is in it, at most until its watchdog
+    virtual Status destroy_stream(StreamId stream) = 0;  // waits for what is in it, at most until
+                                                         // its watchdog
     virtual Status launch(StreamId stream, LaunchRequest request) = 0;
     virtual Status copy(StreamId stream, void* to, const void* from, size_t size) = 0;
     virtual Status fill(StreamId stream, void* to, uint8_t value, size_t size) = 0;
-    // Stores `value` behind all that is in `stream`, visible to GPU threads with what was copied before it.
+    // Stores `value` behind all that is in `stream`, visible to GPU threads with what was copied
+    // before it.
     virtual Status write_value(StreamId stream, uint64_t* address, uint64_t value) = 0;
-    // Waits until the stream is idle; the first error of its operations since the last call. ETIMEDOUT at `deadline`.
+    // Waits until the stream is idle; the first error of its operations since the last call.
+    // ETIMEDOUT at `deadline`.
     virtual Status synchronize(StreamId stream, Deadline deadline) = 0;
     virtual Status query(StreamId stream, bool* idle) = 0;
 
     // Whether any kernel is queued or running; workers park only when none is.
     [[nodiscard]] virtual bool kernels_in_flight() const = 0;
-    // Keeps the driver making progress while the host only spins (CUDA: a stream query); CPU: nothing.
+    // Keeps the driver making progress while the host only spins (CUDA: a stream query); CPU:
+    // nothing.
     virtual void poll() = 0;
 
-    // From now on waiting blocks help with `help` too (one for each file system of the device; kHelpsMax of them).
-    // remove_help returns when no block is inside that context's step any more. CUDA: both ignored.
+    // From now on waiting blocks help with `help` too (one for each file system of the device;
+    // kHelpsMax of them). remove_help returns when no block is inside that context's step any more.
+    // CUDA: both ignored.
     virtual Status add_help(Help help) = 0;
     virtual void remove_help(void* context) = 0;
-    // Wakes who sleeps on `address` (blocks in wait_step, or wait_changed below); CUDA: only host sleepers.
+    // Wakes who sleeps on `address` (blocks in wait_step, or wait_changed below); CUDA: only host
+    // sleepers.
     virtual void notify(const uint64_t* address) = 0;
     // A host thread sleeps until `*address != seen`, a notify, or `limit`.
-    virtual void wait_changed(const uint64_t* address, uint64_t seen, std::chrono::nanoseconds limit) = 0;
+    virtual void wait_changed(const uint64_t* address, uint64_t seen,
+                              std::chrono::nanoseconds limit) = 0;
 
-    // What the watchdog or a failed kernel said last: "kernel K, block (3,0,0): ... last barrier ...". Empty: nothing.
+    // What the watchdog or a failed kernel said last: "kernel K, block (3,0,0): ... last barrier
+    // ...". Empty: nothing.
     [[nodiscard]] virtual std::string diagnosis() const = 0;
-    // A library error, not the kernel's, ends everything on the device: blocks stop at their next wait or barrier.
+    // A library error, not the kernel's, ends everything on the device: blocks stop at their next
+    // wait or barrier.
     virtual void abort(Status cause) = 0;
 };
 
 struct CpuOptions {
-    unsigned permits = 0;               // 0: as many as CPUs
-    size_t memory_size = 0;             // 0: a quarter of RAM, at most 4 GiB
-    double watchdog_seconds = 60;       // a block with no barrier, wait or exit for so long stands still; 0: never
+    unsigned permits = 0;          // 0: as many as CPUs
+    size_t memory_size = 0;        // 0: a quarter of RAM, at most 4 GiB
+    double watchdog_seconds = 60;  // a block with no barrier, wait or exit for so long stands
+                                   // still; 0: never
     double link_latency_us = 0, link_bandwidth_gbs = 0;  // link model; both 0: off
 };
 Result<std::shared_ptr<Device>> open_cpu(const CpuOptions& options);

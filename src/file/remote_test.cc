@@ -1,7 +1,9 @@
 // Goal: files reach kernels byte for byte on a device whose memory the host cannot address, as a
 // GPU's: through staging, stream copies and stream-ordered stores, none of which may announce a
 // page before its bytes are there, nor after a copy that failed.
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -9,6 +11,7 @@
 
 #include "base/prng.h"
 #include "file/read_test.h"
+#include "penstock/abi/limits.h"
 #include "penstock/file_system.h"
 #include "testing/remote_device.h"
 
@@ -117,6 +120,35 @@ TEST_P(RemoteTest, ACopyThatFailsIsAnErrorNotBytes) {
         EXPECT_EQ(std::memcmp(out_, bytes_.data(), kFileSize), 0) << "copy " << n;
         EXPECT_TRUE(fs_.close(file.value()).ok());
     }
+}
+
+// Symptom: ENFILE after as many different files as there are slots, since the host could not drop the
+// pages of closed files.
+TEST_P(RemoteTest, MoreFilesThanThereAreSlots) {
+    create(16);
+    char folder[] = "/tmp/penstock-remote-XXXXXX";
+    ASSERT_NE(mkdtemp(folder), nullptr);
+    const std::string path = std::string(folder) + "/file";
+    for (uint32_t i = 0; i < limits::kFilesMax + 40; ++i) {
+        const int file = ::open(path.c_str(), O_CREAT | O_WRONLY | O_TRUNC, 0600);
+        ASSERT_EQ(write(file, &i, sizeof i), static_cast<ssize_t>(sizeof i));
+        ::close(file);
+        auto opened = fs_.open(path);
+        ASSERT_TRUE(opened.ok()) << i << ": " << opened.status().message();
+        if (i % 512 == 0) {
+            std::memset(result_, 0, 16);
+            ASSERT_TRUE(launch(stream_, {{1}, {32}, 0}, file_test::read_whole<device::Block>,
+                               fs_.device_handle(), opened.value(), uint64_t{4096}, out_, result_)
+                            .ok());
+            ASSERT_TRUE(stream_.synchronize(std::chrono::seconds(60)).ok());
+            uint32_t read = 0;
+            std::memcpy(&read, out_, sizeof read);
+            EXPECT_EQ(read, i);
+        }
+        ASSERT_TRUE(fs_.close(opened.value()).ok());
+        ASSERT_EQ(unlink(path.c_str()), 0);
+    }
+    rmdir(folder);
 }
 
 INSTANTIATE_TEST_SUITE_P(PageSizes, RemoteTest, ::testing::Values(4096u, 65536u));

@@ -12,31 +12,17 @@ bool drop_file(FileSystemState& system, uint32_t slot) {
     const FileState& file = system.files[slot];
     bool all = true;
     for (uint64_t i = 0; i < file.directory_count; ++i) {
-        const uint64_t word = DeviceWords::load(system.directory[file.directory_first + i],
-                                                site::kRelaxed);
-        if (word == 0) continue;
-        const uint64_t leaf = word - 1;
-        if (!device::try_lock_leaf(system, leaf)) {
-            all = false;
-            continue;
-        }
-        // The leaf may have gone to other pages before it was locked.
-        const bool still = DeviceWords::load(system.leaf_owners[leaf], site::kRelaxed) ==
-                           file.directory_first + i + 1;
-        if (still && device::retire_leaf(system, leaf, false)) {
-            device::release_leaf(system, leaf);
-        } else if (still) {
-            all = false;
-        }
-        device::unlock_leaf(system, leaf);
+        all = device::drop_leaf(system, file.directory_first + i) && all;
     }
     return all;
 }
 
 void drop_pins(FileSystemState& system) {
     const uint64_t entries = uint64_t{system.leaf_count} * limits::kLeafEntries;
-    for (uint64_t i = 0; i < entries; ++i)
-        DeviceWords::fetch_and(system.leaves[i], ~kPinMask, site::kUnpin);
+    for (uint64_t i = 0; i < entries; ++i) {
+        const uint64_t seen = DeviceWords::load(system.leaves[i], site::kRelaxed);
+        if (pins_of(seen) != 0) DeviceWords::fetch_and(system.leaves[i], ~kPinMask, site::kUnpin);
+    }
     DeviceWords::store(system.view_pins, 0, site::kRelaxed);
 }
 

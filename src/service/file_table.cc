@@ -10,9 +10,13 @@
 #include "page_cache/invalidation.h"
 #include "penstock/abi/limits.h"
 #include "penstock/device/atomic.cuh"
+#include "service/drop_pages.h"
 
 namespace penstock::service {
 namespace {
+
+// How long an open waits for the pages of another file to be dropped.
+constexpr std::chrono::seconds kDropLimit{5};
 
 using device::DeviceWords;
 using device::SystemWords;
@@ -31,14 +35,25 @@ bool recent(const storage::Identity& identity) {
 }  // namespace
 
 FileTable::FileTable(std::shared_ptr<storage::Storage> storage, backend::Device* device,
-                     backend::StreamId stream, FileSystemState* state, FileState* device_files)
+                     backend::StreamId stream, FileSystemState* state,
+                     FileSystemState* device_state, FileState* device_files)
     : storage_(std::move(storage)),
       device_(device),
       stream_(stream),
       state_(state),
+      device_state_(device_state),
       device_files_(device_files),
       slots_(limits::kFilesMax) {
     free_.emplace(0, state->directory_size);
+    if (device_->properties().host_addressable) return;
+    void* memory = nullptr;
+    if (device_->allocate(sizeof *kept_, backend::Memory::kDevice, &memory).ok()) {
+        kept_ = static_cast<unsigned long long*>(memory);
+    }
+}
+
+FileTable::~FileTable() {
+    if (kept_ != nullptr) device_->free(kept_);
 }
 
 Result<Descriptor> FileTable::open(const std::string& path, int flags, Opener opener) {
@@ -131,10 +146,7 @@ bool FileTable::forget_some() {
 // Drops a closed file's pages and its directory; its slot is empty then. False: a page of it is
 // held.
 bool FileTable::forget(uint32_t index) {
-    // Where the host cannot reach the page table, pages of a forgotten file stay until they are
-    // evicted, and so does its directory.
-    if (!device_->properties().host_addressable || !page_cache::drop_file(*state_, index))
-        return false;
+    if (!drop_pages(index)) return false;
     release_directory(index);
     Slot& slot = slots_[index];
     if (!slot.superseded) known_.erase(key_of(slot.identity));
@@ -142,6 +154,27 @@ bool FileTable::forget(uint32_t index) {
     slot.idle = idle_.end();
     empty_.push_back(index);
     return true;
+}
+
+// By the host where it can address the page table, else by a kernel; that waits its turn behind
+// kernels that fill the device, so not for ever.
+bool FileTable::drop_pages(uint32_t index) {
+    if (device_->properties().host_addressable) return page_cache::drop_file(*state_, index);
+    const KernelEntry* entry = find_kernel_by_key(kDropPagesKey);
+    if (entry == nullptr || kept_ == nullptr) return false;
+    const auto kernel = reinterpret_cast<decltype(&service::drop_pages)>(
+        const_cast<void*>(entry->function));
+    const FileState& file = state_->files[index];
+    unsigned long long kept = 1;
+    const bool
+        done = device_->fill(stream_, kept_, 0, sizeof kept).ok() &&
+               device_
+                   ->launch(stream_, make_launch({{1}, {kDropThreads}, 0}, kernel, device_state_,
+                                                 file.directory_first, file.directory_count, kept_))
+                   .ok() &&
+               device_->copy(stream_, &kept, kept_, sizeof kept).ok() &&
+               device_->synchronize(stream_, std::chrono::steady_clock::now() + kDropLimit).ok();
+    return done && kept == 0;
 }
 
 Status FileTable::reserve_directory(uint32_t index, uint64_t size) {

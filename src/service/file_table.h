@@ -27,10 +27,15 @@ enum class Opener : uint8_t { kHost, kKernel };
 
 class FileTable {
 public:
-    // `state` as GPU threads see it, `files` its file slots as the host writes them (the same
-    // memory where the host can address it, else a copy that is sent on).
+    // `state` as the host reaches it: the page table itself where it can address that, else a copy
+    // of which the file slots are kept and sent on to `device_state`, the address that GPU threads
+    // use.
     FileTable(std::shared_ptr<storage::Storage> storage, backend::Device* device,
-              backend::StreamId stream, FileSystemState* state, FileState* device_files);
+              backend::StreamId stream, FileSystemState* state, FileSystemState* device_state,
+              FileState* device_files);
+    ~FileTable();
+    FileTable(const FileTable&) = delete;
+    FileTable& operator=(const FileTable&) = delete;
 
     // errno of open(2); EFBIG: more pages than the page table has room for; ENFILE: every slot is
     // in use.
@@ -82,6 +87,7 @@ private:
     Result<uint32_t> empty_slot();
     void supersede(uint32_t slot);
     bool forget(uint32_t slot);
+    bool drop_pages(uint32_t slot);
     bool forget_some();
     Status reserve_directory(uint32_t slot, uint64_t size);
     void release_directory(uint32_t slot);
@@ -93,7 +99,9 @@ private:
     backend::Device* const device_;
     const backend::StreamId stream_;
     FileSystemState* const state_;
+    FileSystemState* const device_state_;
     FileState* const device_files_;
+    unsigned long long* kept_ = nullptr;  // device memory, for drop_pages; null where not needed
 
     mutable std::mutex mutex_;  // guards everything below, and the host's stores to state_->files
     std::vector<Slot> slots_;

@@ -106,7 +106,8 @@ Status Service::start(const Options& options) {
         state_->files = reinterpret_cast<FileState*>(static_cast<std::byte*>(tables_copy_) +
                                                      offset);
     }
-    files_ = std::make_unique<FileTable>(storage_, device_.get(), stream_, state_, device_files);
+    files_ = std::make_unique<FileTable>(storage_, device_.get(), stream_, state_, device_state_,
+                                         device_files);
     shared_.device = device_.get();
     shared_.state = state_;
     shared_.files = files_.get();

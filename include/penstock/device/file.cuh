@@ -45,8 +45,24 @@ PENSTOCK_DEVICE inline FileState* find_file(FileSystemState& system, Descriptor 
     return open ? &file : nullptr;
 }
 
+// Pins the batch's pages and asks for those that are not there (see pin_pages and fetch_pages). 0,
+// or -EBADF, with nothing held: the file was closed meanwhile, and its slot may serve another by
+// now. Once a page is pinned and the file seen open, its slot cannot change hands.
+template <class Team>
+PENSTOCK_DEVICE int hold_pages(const Team& team, FileSystemState& system, Descriptor descriptor,
+                               Batch<Team>& batch) {
+    const uint32_t slot = descriptor_slot(descriptor);
+    const bool valid = pin_pages(team, system, system.files[slot], batch);
+    if (team.any(find_file(system, descriptor) == nullptr)) {
+        unpin_pages(team, batch, 0);
+        return -kErrorBadDescriptor;
+    }
+    if (!valid) fetch_pages(team, system, slot, batch);
+    return 0;
+}
+
 struct ReadRequest {
-    uint32_t file_slot;
+    Descriptor descriptor;
     uint64_t offset;  // first byte in the file
     uint64_t end;     // one past the last
     std::byte* buffer;
@@ -103,7 +119,7 @@ PENSTOCK_DEVICE int copy_out(const Team& team, FileSystemState& system, const Re
 template <class Team>
 PENSTOCK_DEVICE int64_t read_part(const Team& team, unsigned index, unsigned teams,
                                   FileSystemState& system, const ReadRequest& request) {
-    const FileState& file = system.files[request.file_slot];
+    const FileState& file = system.files[descriptor_slot(request.descriptor)];
     const PageIndex last = (request.end - 1) >> system.page_shift;
     constexpr unsigned pages = Batch<Team>::kPages;  // the same for all teams, also where the last
                                                      // warp is short
@@ -116,19 +132,18 @@ PENSTOCK_DEVICE int64_t read_part(const Team& team, unsigned index, unsigned tea
         while (next < stop) {
             batch.first = next;
             batch.count = stop - next < most ? static_cast<unsigned>(stop - next) : most;
-            if (!pin_pages(team, system, file, batch))
-                fetch_pages(team, system, request.file_slot, batch);
+            int error = hold_pages(team, system, request.descriptor, batch);
+            if (error != 0) return error;
             if (batch.count == 0) {
                 // No frame or leaf just now: others hold them all and will let go; or this team
                 // did, with pages behind the first. So it goes on page by page.
                 most = 1;
-                int error = 0;
                 if (team.lane() == 0) error = wait_for_room(system, wait);
                 error = team.broadcast(error, 0);
                 if (error != 0) return error;
                 continue;
             }
-            const int error = copy_out(team, system, request, batch);
+            error = copy_out(team, system, request, batch);
             next += batch.count;
             unpin_pages(team, batch, 0);
             if (error != 0) return error;
@@ -143,9 +158,10 @@ PENSTOCK_DEVICE int64_t read_part(const Team& team, unsigned index, unsigned tea
 }
 
 // Pins one page for a view, in one lane.
-PENSTOCK_DEVICE inline View map_page(FileSystemState& system, FileState& file, uint32_t slot,
+PENSTOCK_DEVICE inline View map_page(FileSystemState& system, Descriptor descriptor,
                                      uint64_t offset, uint64_t size) {
     View view;
+    const FileState& file = system.files[descriptor_slot(descriptor)];
     const uint64_t file_size = DeviceWords::load(file.size, site::kRelaxed);
     if (offset >= file_size || size == 0) return view;
     if (DeviceWords::fetch_add(system.view_pins, 1, site::kRelaxed) >= system.views_max) {
@@ -160,8 +176,8 @@ PENSTOCK_DEVICE inline View map_page(FileSystemState& system, FileState& file, u
     do {
         batch.first = offset >> system.page_shift;
         batch.count = 1;
-        if (!pin_pages(team, system, file, batch)) fetch_pages(team, system, slot, batch);
-        if (batch.count == 0) error = wait_for_room(system, wait);
+        error = hold_pages(team, system, descriptor, batch);
+        if (error == 0 && batch.count == 0) error = wait_for_room(system, wait);
     } while (batch.count == 0 && error == 0);
     if (error == 0) error = wait_for_page(system, *batch.pages[0].entry, batch.pages[0].seen);
     if (error != 0) {
@@ -246,9 +262,8 @@ PENSTOCK_DEVICE int64_t gread(DeviceFileSystem fs, Descriptor descriptor, int64_
         const uint64_t first = static_cast<uint64_t>(offset);
         if (first >= file_size) return 0;
         const uint64_t end = size < file_size - first ? first + size : file_size;
-        return device::read_part(
-            team, index, teams, system,
-            {descriptor_slot(descriptor), first, end, static_cast<std::byte*>(buffer)});
+        return device::read_part(team, index, teams, system,
+                                 {descriptor, first, end, static_cast<std::byte*>(buffer)});
     });
 }
 
@@ -292,8 +307,7 @@ PENSTOCK_DEVICE View gmmap(DeviceFileSystem fs, Descriptor descriptor, int64_t o
             view.size = file == nullptr ? -device::kErrorBadDescriptor : -device::kErrorInvalid;
             return view;
         }
-        return device::map_page(*fs.state, *file, descriptor_slot(descriptor),
-                                static_cast<uint64_t>(offset), size);
+        return device::map_page(*fs.state, descriptor, static_cast<uint64_t>(offset), size);
     });
 }
 

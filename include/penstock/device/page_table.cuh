@@ -81,6 +81,7 @@ PENSTOCK_BOTH inline void release_leaf(FileSystemState& system, uint64_t leaf) {
     for (uint32_t i = 0; i < limits::kLeafEntries; ++i) restore<DeviceWords>(entries[i]);
 }
 
+// Tries to lock a leaf against being given to other pages.
 PENSTOCK_BOTH inline bool try_lock_leaf(FileSystemState& system, uint64_t leaf) {
     uint64_t unlocked = 0;
     return DeviceWords::compare_exchange(system.leaf_locks[leaf], unlocked, 1, site::kLockPort);
@@ -88,6 +89,20 @@ PENSTOCK_BOTH inline bool try_lock_leaf(FileSystemState& system, uint64_t leaf) 
 
 PENSTOCK_BOTH inline void unlock_leaf(FileSystemState& system, uint64_t leaf) {
     DeviceWords::store(system.leaf_locks[leaf], 0, site::kUnlockPort);
+}
+
+// Evicts the pages of one directory word and gives its leaf back. False: a page of it is held.
+PENSTOCK_BOTH inline bool drop_leaf(FileSystemState& system, uint64_t index) {
+    const uint64_t word = DeviceWords::load(system.directory[index], site::kRelaxed);
+    if (word == 0) return true;
+    const uint64_t leaf = word - 1;
+    if (!try_lock_leaf(system, leaf)) return false;
+    // The leaf may have gone to other pages before it was locked.
+    const bool still = DeviceWords::load(system.leaf_owners[leaf], site::kRelaxed) == index + 1;
+    const bool dropped = !still || retire_leaf(system, leaf, false);
+    if (still && dropped) release_leaf(system, leaf);
+    unlock_leaf(system, leaf);
+    return dropped;
 }
 
 // Gives directory word `index` a leaf: a fresh one while there are any, else one whose pages can be

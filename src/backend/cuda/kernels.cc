@@ -1,6 +1,7 @@
 #include "backend/cuda/kernels.h"
 
 #include <algorithm>
+#include <string_view>
 
 #include "backend/cuda/kernel_library.h"
 
@@ -26,8 +27,10 @@ Status Kernels::load_all() {
 
 Status Kernels::any_usable() {
     std::lock_guard lock(mutex_);
+    constexpr std::string_view kOwn = "penstock/";  // the library's kernels are not the program's
     Status first;
     for (const auto& [function, kernel] : kernels_) {
+        if (std::string_view(kernel->key).starts_with(kOwn)) continue;
         if (kernel->status.ok()) return {};
         if (first.ok()) first = kernel->status;
     }
