@@ -91,7 +91,8 @@ def build(preset: str, *options: str) -> Callable[[Stage], Counts]:
     def stage(log: Stage) -> Counts:
         configured = log.run(["cmake", "--preset", preset, "-DPENSTOCK_TESTS=ON", *options])
         # -k 0: what does not depend on a failure is built, so that its tests tell more.
-        command = ["cmake", "--build", BUILD / preset, "-j", str(JOBS), "--", "-k", "0"]
+        command: list[str | Path] = ["cmake", "--build", BUILD / preset]
+        command += ["-j", str(JOBS), "--", "-k", "0"]
         return one(configured and log.run(command))
 
     return stage
