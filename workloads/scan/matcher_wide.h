@@ -3,11 +3,10 @@
 //
 // A WideEngine is an Engine of matcher.cuh. It looks at a sample of the text and picks the filter
 // that should cost least there; what a filter lets through is verified, so the choice changes the
-// time and never the result.
-//   pair    one pattern: two of its rarest bytes at their distance, 64 positions at once
-//   run     only where `run_size` bytes that patterns use stand in a row (lists of numbers,
-//   addresses, hashes) scalar  as ScalarEngine: sampled grams, or pairs where a pattern is shorter
-//   than a gram
+// time and never the result. The filters:
+// - pair: one pattern; two of its rarest bytes at their distance, 64 positions at once
+// - run: only where `run_size` bytes that patterns use stand in a row (numbers, addresses, hashes)
+// - scalar: as ScalarEngine; sampled grams, or pairs where a pattern is shorter than a gram
 // Without AVX2 it is always scalar. Immutable after construction.
 #pragma once
 

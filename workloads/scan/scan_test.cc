@@ -351,8 +351,8 @@ TEST_P(ScanTest, APatternOfMegabytesTakesFewerBlocks) {
     std::mt19937_64 random(6);
     std::string giant;
     while (giant.size() < 1'000'000) giant += static_cast<char>('a' + random() % 26);
-        expect_as_grep({giant},
-                       folder_.write("text", "x" + giant + "\n" + giant.substr(1) + "\n" + giant));
+    expect_as_grep({giant},
+                   folder_.write("text", "x" + giant + "\n" + giant.substr(1) + "\n" + giant));
     EXPECT_EQ(report_.match_count, 2u);
 }
 
