@@ -38,8 +38,8 @@ struct Block {
 };
 
 // The running lane and its block; null outside a kernel.
-extern thread_local Lane* current_lane __attribute__((tls_model("initial-exec")));
-extern thread_local Block* current_block __attribute__((tls_model("initial-exec")));
+extern constinit thread_local Lane* current_lane __attribute__((tls_model("initial-exec")));
+extern constinit thread_local Block* current_block __attribute__((tls_model("initial-exec")));
 
 using Body = void (*)(void* argument);
 

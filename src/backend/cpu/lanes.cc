@@ -9,20 +9,13 @@
 
 namespace penstock::language {
 
-thread_local Lane* current_lane = nullptr;
-thread_local Block* current_block = nullptr;
+constinit thread_local Lane* current_lane = nullptr;
+constinit thread_local Block* current_block = nullptr;
 
 }  // namespace penstock::language
 
 namespace penstock::backend::cpu {
 namespace {
-
-// Goes on in `to`; returns when somebody goes on in `from`.
-PENSTOCK_UNINSTRUMENTED inline void jump(Fiber& from, Fiber& to) {
-    sanitizer::leave(from, to, false);
-    switch_stack(&from.context, to.context);
-    sanitizer::arrive(from);
-}
 
 [[noreturn]] PENSTOCK_UNINSTRUMENTED void jump_for_ever(Fiber& from, Fiber& to) {
     sanitizer::leave(from, to, true);
@@ -77,18 +70,6 @@ PENSTOCK_UNINSTRUMENTED LaneState* start_next(BlockState& block) {
     return lane;
 }
 
-// The lanes of a large block do not fit into the first-level cache: while one runs, the top of the
-// next one's stack and the state of the one after it are on their way (512 lanes: 20 ns a lane
-// without).
-PENSTOCK_UNINSTRUMENTED inline void fetch_ahead(const BlockState& block) {
-    constexpr size_t kLine = 64, kStackLines = 6;
-    const LaneState* next = block.ready.first;
-    if (next == nullptr) return;
-    const char* stack = static_cast<const char*>(next->context);
-    for (size_t i = 0; i < kStackLines; ++i) __builtin_prefetch(stack + i * kLine, 1);
-    if (next->next != nullptr) __builtin_prefetch(next->next, 1);
-}
-
 // Unstarted lanes come first: a lane that spins on another's word must not keep that other from
 // starting.
 PENSTOCK_UNINSTRUMENTED inline LaneState* pick_next(BlockState& block) {
@@ -139,14 +120,10 @@ PENSTOCK_UNINSTRUMENTED void first_frame() {
     jump_for_ever(*lane, block.own);
 }
 
-PENSTOCK_UNINSTRUMENTED void switch_away(BlockState& block, LaneState& lane) {
+PENSTOCK_UNINSTRUMENTED LaneState* next_or_stop(BlockState& block) {
     LaneState* next = pick_next(block);
-    if (next == &lane) return;
-    if (next == nullptr) [[unlikely]]
-        stop_mismatch(block);
-    fetch_ahead(block);
-    language::current_lane = next;
-    jump(lane, *next);
+    if (next == nullptr) stop_mismatch(block);
+    return next;
 }
 
 PENSTOCK_UNINSTRUMENTED void ask_thread(BlockState& block, LaneState& lane, Command command) {

@@ -18,6 +18,7 @@
 
 #include "backend/cpu/sanitizer_fibers.h"
 #include "backend/cpu/stacks.h"
+#include "backend/cpu/switch.h"
 #include "penstock/language/runtime.h"
 
 namespace penstock::backend::cpu {
@@ -138,9 +139,40 @@ PENSTOCK_UNINSTRUMENTED inline LaneState* this_lane() {
 PENSTOCK_UNINSTRUMENTED inline BlockState* this_block() {
     return static_cast<BlockState*>(language::current_block);
 }
+// Goes on in `to`; returns when somebody goes on in `from`.
+PENSTOCK_UNINSTRUMENTED inline void jump(Fiber& from, Fiber& to) {
+    sanitizer::leave(from, to, false);
+    switch_stack(&from.context, to.context);
+    sanitizer::arrive(from);
+}
+
+// The lanes of a large block do not fit into the first-level cache: while one runs, the top of the
+// next one's stack and the state of the one after it are on their way (512 lanes: 20 ns a lane
+// without).
+PENSTOCK_UNINSTRUMENTED inline void fetch_ahead(const BlockState& block) {
+    constexpr size_t kLine = 64, kStackLines = 6;
+    const LaneState* next = block.ready.first;
+    if (next == nullptr) return;
+    const char* stack = static_cast<const char*>(next->context);
+    for (size_t i = 0; i < kStackLines; ++i) __builtin_prefetch(stack + i * kLine, 1);
+    if (next->next != nullptr) __builtin_prefetch(next->next, 1);
+}
+
+// The lane that runs next: an unstarted one before any that is ready. Stops the block if there is
+// none.
+LaneState* next_or_stop(BlockState& block);
+
 // Switches to the next lane that can run; returns when someone has made `lane` ready and switched
-// back. The caller has put `lane` into a list before. Nobody can run: a mismatch.
-void switch_away(BlockState& block, LaneState& lane);
+// back. The caller has put `lane` into a list before. Nobody can run: a mismatch. Inline, as this
+// is where a block of many lanes spends its time.
+PENSTOCK_UNINSTRUMENTED inline void switch_away(BlockState& block, LaneState& lane) {
+    const bool simple = block.started_count == block.lane_count && block.ready.first != nullptr;
+    LaneState* next = simple ? block.ready.take_first() : next_or_stop(block);
+    if (next == &lane) return;
+    fetch_ahead(block);
+    language::current_lane = next;
+    jump(lane, *next);
+}
 // Whether a lane could run that is not in wait_step.
 PENSTOCK_UNINSTRUMENTED inline bool others_can_run(const BlockState& block) {
     return block.started_count < block.lane_count || block.ready.count > block.ready_waiter_count;

@@ -17,7 +17,7 @@ namespace penstock::backend::cpu {
 
 // Stores where the caller stops in `*from` and goes on where `to` stopped; returns when somebody
 // goes on there. Callers must not be instrumented (sanitizer_fibers.h).
-void switch_stack(void** from, void* to);
+__attribute__((visibility("hidden"))) void switch_stack(void** from, void* to);
 
 // What to switch to in order to run first_frame() on the stack [bottom, top).
 void* new_stack(char* bottom, char* top);
