@@ -56,8 +56,14 @@ public:
             return false;
         }
         if (!progress_.is_none()) {
-            progress_(progress.done_size, progress.known_size, progress.text_count,
-                      progress.seconds);
+            try {
+                progress_(progress.done_size, progress.known_size, progress.text_count,
+                          progress.seconds);
+            } catch (nb::python_error& error) {  // raised again by finish()
+                error.restore();
+                interrupted_ = true;
+                return false;
+            }
         }
         return open_;
     }

@@ -38,7 +38,7 @@ struct FileSystemStatistics {
 // What kernels left behind, put right by FileSystem::reclaim().
 struct Leftovers {
     uint64_t descriptors = 0;  // opened with gopen and never closed
-    uint64_t views = 0;        // mapped and never unmapped
+    uint64_t views = 0;        // mapped and never unmapped; CPU backend only, elsewhere they stay
 };
 
 class FileSystem {

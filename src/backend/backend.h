@@ -71,6 +71,9 @@ public:
 
     // Whether any kernel is queued or running; workers park only when none is.
     [[nodiscard]] virtual bool kernels_in_flight() const = 0;
+    // How many launches were ended by a failure of the kernel (a trap, a mismatch, the watchdog).
+    // Blocks of such a launch stop anywhere. On CUDA the context is lost with them.
+    [[nodiscard]] virtual uint64_t failed_launches() const { return 0; }
     // Keeps the driver making progress while the host only spins (CUDA: a stream query); CPU:
     // nothing.
     virtual void poll() = 0;

@@ -23,7 +23,7 @@ Result<std::shared_ptr<storage::Storage>> open_storage(const FileSystemOptions& 
     wanted.kind = options.storage == StorageKind::kUring   ? storage::Kind::kUring
                   : options.storage == StorageKind::kPosix ? storage::Kind::kPosix
                                                            : storage::Kind::kAuto;
-    if (options.throttle_latency_us > 0 || options.throttle_bandwidth_mbs > 0) {
+    if (options.throttle_latency_us != 0 || options.throttle_bandwidth_mbs != 0) {
         wanted.under = wanted.kind == storage::Kind::kAuto ? storage::Kind::kPosix : wanted.kind;
         wanted.kind = storage::Kind::kThrottle;
         wanted.throttle = {options.throttle_latency_us, options.throttle_bandwidth_mbs};
@@ -103,7 +103,7 @@ Result<Leftovers> FileSystem::reclaim() {
     if (service.device().properties().host_addressable) {
         FileSystemState& state = *service.host_state();
         result.views = state.view_pins;
-        if (result.views > 0) page_cache::drop_pins(state);
+        page_cache::drop_pins(state);
     }
     return result;
 }

@@ -10,13 +10,12 @@
 #include "page_cache/invalidation.h"
 #include "penstock/abi/limits.h"
 #include "penstock/device/atomic.cuh"
-#include "service/drop_pages.h"
 
 namespace penstock::service {
 namespace {
 
-// How long an open waits for the pages of another file to be dropped.
-constexpr std::chrono::seconds kDropLimit{5};
+// How long a copy to the device may take: it waits for no kernel.
+constexpr std::chrono::seconds kSendLimit{5};
 
 using device::DeviceWords;
 using device::SystemWords;
@@ -29,31 +28,25 @@ bool recent(const storage::Identity& identity) {
     clock_getres(CLOCK_REALTIME_COARSE, &tick);
     const int64_t now_ns = int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
     const int64_t tick_ns = int64_t{tick.tv_sec} * 1'000'000'000 + tick.tv_nsec;
-    return now_ns - std::max(identity.mtime_ns, identity.ctime_ns) < 2 * tick_ns;
+    const auto within = [&](int64_t time_ns) {  // a time in the future is none of ours
+        return now_ns - time_ns < 2 * tick_ns && time_ns - now_ns < 2 * tick_ns;
+    };
+    return within(identity.mtime_ns) || within(identity.ctime_ns);
 }
 
 }  // namespace
 
 FileTable::FileTable(std::shared_ptr<storage::Storage> storage, backend::Device* device,
-                     backend::StreamId stream, FileSystemState* state,
-                     FileSystemState* device_state, FileState* device_files)
+                     backend::StreamId stream, FileSystemState* state, FileState* device_files,
+                     std::unique_ptr<PageDropper> dropper)
     : storage_(std::move(storage)),
       device_(device),
       stream_(stream),
       state_(state),
-      device_state_(device_state),
       device_files_(device_files),
+      dropper_(std::move(dropper)),
       slots_(limits::kFilesMax) {
     free_.emplace(0, state->directory_size);
-    if (device_->properties().host_addressable) return;
-    void* memory = nullptr;
-    if (device_->allocate(sizeof *kept_, backend::Memory::kDevice, &memory).ok()) {
-        kept_ = static_cast<unsigned long long*>(memory);
-    }
-}
-
-FileTable::~FileTable() {
-    if (kept_ != nullptr) device_->free(kept_);
 }
 
 Result<Descriptor> FileTable::open(const std::string& path, int flags, Opener opener) {
@@ -72,7 +65,12 @@ Result<Descriptor> FileTable::open(const std::string& path, int flags, Opener op
         slot.file = opened.value();
         if (slot.idle != idle_.end()) idle_.erase(std::exchange(slot.idle, idle_.end()));
         DeviceWords::store(file.generation, file.generation + 1, site::kRelaxed);  // odd: open
-        send(index);
+        if (Status sent = send(index); !sent.ok()) {
+            DeviceWords::store(file.generation, file.generation + 1, site::kRelaxed);
+            slot.file.reset();
+            slot.idle = idle_.insert(idle_.end(), index);
+            return sent;
+        }
     }
     ++slot.references;
     ++open_count_;
@@ -136,9 +134,10 @@ Result<uint32_t> FileTable::empty_slot() {
 // Forgets one closed file. False: there is none whose pages can be dropped just now.
 bool FileTable::forget_some() {
     for (size_t tries = idle_.size(); tries > 0; --tries) {
+        if (dropper_ != nullptr && !dropper_->possible()) return false;
         if (forget(idle_.front())) return true;
-        idle_.splice(idle_.end(), idle_,
-                     idle_.begin());  // a view holds a page of it: look at others first
+        // A view holds a page of it: look at others first.
+        idle_.splice(idle_.end(), idle_, idle_.begin());
     }
     return false;
 }
@@ -156,25 +155,11 @@ bool FileTable::forget(uint32_t index) {
     return true;
 }
 
-// By the host where it can address the page table, else by a kernel; that waits its turn behind
-// kernels that fill the device, so not for ever.
+// By the host where it can address the page table, else by a kernel.
 bool FileTable::drop_pages(uint32_t index) {
-    if (device_->properties().host_addressable) return page_cache::drop_file(*state_, index);
-    const KernelEntry* entry = find_kernel_by_key(kDropPagesKey);
-    if (entry == nullptr || kept_ == nullptr) return false;
-    const auto kernel = reinterpret_cast<decltype(&service::drop_pages)>(
-        const_cast<void*>(entry->function));
+    if (dropper_ == nullptr) return page_cache::drop_file(*state_, index);
     const FileState& file = state_->files[index];
-    unsigned long long kept = 1;
-    const bool
-        done = device_->fill(stream_, kept_, 0, sizeof kept).ok() &&
-               device_
-                   ->launch(stream_, make_launch({{1}, {kDropThreads}, 0}, kernel, device_state_,
-                                                 file.directory_first, file.directory_count, kept_))
-                   .ok() &&
-               device_->copy(stream_, &kept, kept_, sizeof kept).ok() &&
-               device_->synchronize(stream_, std::chrono::steady_clock::now() + kDropLimit).ok();
-    return done && kept == 0;
+    return dropper_->drop(file.directory_first, file.directory_count);
 }
 
 Status FileTable::reserve_directory(uint32_t index, uint64_t size) {
@@ -219,26 +204,28 @@ void FileTable::release_directory(uint32_t index) {
 }
 
 // Brings a slot to the device where GPU threads do not share the host's copy.
-void FileTable::send(uint32_t index) {
-    if (device_files_ == state_->files) return;
+Status FileTable::send(uint32_t index) {
+    if (device_files_ == state_->files) return {};
     const size_t constant_part = offsetof(FileState, advice);
-    (void)device_->copy(stream_, &device_files_[index], &state_->files[index], constant_part);
-    (void)device_->synchronize(stream_, std::chrono::steady_clock::now() + std::chrono::seconds(5));
+    Status copied = device_->copy(stream_, &device_files_[index], &state_->files[index],
+                                  constant_part);
+    if (!copied.ok()) return copied;
+    return device_->synchronize(stream_, std::chrono::steady_clock::now() + kSendLimit);
 }
 
-void FileTable::announce(uint64_t& response, uint64_t value) {
-    bool stored = false;
-    if (device_files_ != state_->files) {
-        // The copy engine's bytes are announced by the stream; the CPU's store could overtake them.
-        // Waited for, as the host reads this word too, to see which calls it has answered.
-        stored = device_->write_value(stream_, &response, value).ok() &&
-                 device_
-                     ->synchronize(stream_,
-                                   std::chrono::steady_clock::now() + std::chrono::seconds(5))
-                     .ok();
+Status FileTable::announce(uint64_t& response, uint64_t value) {
+    if (device_files_ == state_->files) {
+        SystemWords::store(response, value, site::kRespond);
+        device_->notify(&response);
+        return {};
     }
-    if (!stored) SystemWords::store(response, value, site::kRespond);
+    // The copy engine's bytes are announced by the stream; the CPU's store could overtake them.
+    // Waited for, as the host reads this word too, to see which calls it has answered.
+    if (Status stored = device_->write_value(stream_, &response, value); !stored.ok())
+        return stored;
+    Status done = device_->synchronize(stream_, std::chrono::steady_clock::now() + kSendLimit);
     device_->notify(&response);
+    return done;
 }
 
 FileTable::Slot* FileTable::find_open(Descriptor descriptor) {
@@ -267,7 +254,7 @@ void FileTable::release(uint32_t index, Opener opener) {
     slot.idle = idle_.insert(slot.superseded ? idle_.begin() : idle_.end(), index);
     FileState& file = state_->files[index];
     DeviceWords::store(file.generation, file.generation + 1, site::kRelaxed);  // even: closed
-    send(index);
+    (void)send(index);  // at worst the device takes the descriptor for open: its reads get EBADF
 }
 
 std::shared_ptr<storage::File> FileTable::find(uint32_t slot) const {
@@ -287,12 +274,12 @@ uint64_t FileTable::size_of(uint32_t slot) const {
     return DeviceWords::load(state_->files[slot].size, site::kRelaxed);
 }
 
-void FileTable::shrink(uint32_t slot, uint64_t size) {
+Status FileTable::shrink(uint32_t slot, uint64_t size) {
     const std::lock_guard lock(mutex_);
-    if (size >= size_of(slot)) return;
+    if (size >= size_of(slot)) return {};
     DeviceWords::store(state_->files[slot].size, size, site::kRelaxed);
     slots_[slot].racy = true;  // whatever the times say, it is not the file that was opened
-    send(slot);
+    return send(slot);
 }
 
 uint64_t FileTable::open_count() const {

@@ -18,6 +18,7 @@
 #include "backend/backend.h"
 #include "penstock/abi/file_system.h"
 #include "penstock/status.h"
+#include "service/page_dropper.h"
 #include "storage/storage.h"
 
 namespace penstock::service {
@@ -27,13 +28,12 @@ enum class Opener : uint8_t { kHost, kKernel };
 
 class FileTable {
 public:
-    // `state` as the host reaches it: the page table itself where it can address that, else a copy
-    // of which the file slots are kept and sent on to `device_state`, the address that GPU threads
-    // use.
+    // `state` as the host reaches it: the page table itself where it can address that
+    // (`device_files` is then state->files and `dropper` null), else a copy whose file slots are
+    // sent on to `device_files`.
     FileTable(std::shared_ptr<storage::Storage> storage, backend::Device* device,
-              backend::StreamId stream, FileSystemState* state, FileSystemState* device_state,
-              FileState* device_files);
-    ~FileTable();
+              backend::StreamId stream, FileSystemState* state, FileState* device_files,
+              std::unique_ptr<PageDropper> dropper);
     FileTable(const FileTable&) = delete;
     FileTable& operator=(const FileTable&) = delete;
 
@@ -49,11 +49,11 @@ public:
 
     [[nodiscard]] uint64_t size_of(uint32_t slot) const;
     // A read found that the file ends at `size`: from now on that is where it ends.
-    void shrink(uint32_t slot, uint64_t size);
+    Status shrink(uint32_t slot, uint64_t size);
 
     // Stores the response word of a control call behind everything that was sent to the device for
     // it.
-    void announce(uint64_t& response, uint64_t value);
+    Status announce(uint64_t& response, uint64_t value);
 
     [[nodiscard]] uint64_t open_count() const;
     // Closes what kernels opened and did not close; how many.
@@ -92,16 +92,15 @@ private:
     Status reserve_directory(uint32_t slot, uint64_t size);
     void release_directory(uint32_t slot);
     Slot* find_open(Descriptor descriptor);
-    void send(uint32_t slot);
+    Status send(uint32_t slot);
     void release(uint32_t slot, Opener opener);
 
     const std::shared_ptr<storage::Storage> storage_;
     backend::Device* const device_;
     const backend::StreamId stream_;
     FileSystemState* const state_;
-    FileSystemState* const device_state_;
     FileState* const device_files_;
-    unsigned long long* kept_ = nullptr;  // device memory, for drop_pages; null where not needed
+    const std::unique_ptr<PageDropper> dropper_;
 
     mutable std::mutex mutex_;  // guards everything below, and the host's stores to state_->files
     std::vector<Slot> slots_;

@@ -20,6 +20,7 @@ using device::SystemWords;
 constexpr uint64_t kReadSizeMax = 1 << 20;
 // No worker takes less than this of what is ready: neighbours merge into one read.
 constexpr uint64_t kShareSizeMin = 256 << 10;
+constexpr std::chrono::seconds kCopyLimit{60};
 
 }  // namespace
 
@@ -41,6 +42,11 @@ Result<std::unique_ptr<Server>> Server::create(Shared& shared, storage::Storage&
         if (status = shared.device->create_stream(0, &server->stream_); !status.ok()) return status;
     }
     return server;
+}
+
+Server::~Server() {
+    if (stream_ != 0) (void)shared_.device->destroy_stream(stream_);
+    if (staging_ != nullptr) shared_.device->free(staging_);
 }
 
 std::byte* Server::destination(size_t index) {
@@ -65,15 +71,23 @@ bool Server::serve_requests(uint32_t ring_index) {
         return a.file_slot != b.file_slot ? a.file_slot < b.file_slot : a.page < b.page;
     });
     storage_ns_ = 0;
-    read_runs(divide_into_runs(count));
+    activity_.store(Activity::kStorage, std::memory_order_release);  // the file table may be busy
+    const size_t runs = divide_into_runs(count);
+    activity_.store(Activity::kServing, std::memory_order_release);
+    read_runs(runs);
     shared_.counters->requests.fetch_add(count, std::memory_order_relaxed);
     shared_.counters->storage_ns.fetch_add(storage_ns_, std::memory_order_relaxed);
     shared_.counters->serving_ns.fetch_add(base::monotonic_ns() - started - storage_ns_,
                                            std::memory_order_relaxed);
     if (staging_ != nullptr) {
         // Staging is used again by the next run: the copies out of it must be over.
-        (void)shared_.device->synchronize(
-            stream_, std::chrono::steady_clock::now() + std::chrono::seconds(60));
+        activity_.store(Activity::kStorage, std::memory_order_release);
+        const auto deadline = std::chrono::steady_clock::now() + kCopyLimit;
+        if (!shared_.device->synchronize(stream_, deadline).ok()) {
+            shared_.abort(EIO, "copies of pages to the device did not end");
+            stopped_.store(true, std::memory_order_relaxed);
+            return true;
+        }
     }
     activity_.store(Activity::kIdle, std::memory_order_release);
     beat();
@@ -160,8 +174,11 @@ void Server::complete(const Request& request, uint64_t bytes, int error) {
     const uint64_t begin = request.page * page_size_;
     const uint64_t size = shared_.files->size_of(request.file_slot);
     const uint64_t expected = size > begin ? std::min(page_size_, size - begin) : 0;
-    if (error == 0 && bytes < expected) shared_.files->shrink(request.file_slot, begin + bytes);
-    if (bytes >= expected) error = 0;
+    if (bytes >= expected) {
+        error = 0;
+    } else if (error == 0 && !shared_.files->shrink(request.file_slot, begin + bytes).ok()) {
+        error = EIO;  // GPU threads would take the missing bytes for zeros
+    }
     if (bytes < page_size_) std::memset(destination(index) + bytes, 0, page_size_ - bytes);
     if (error != 0) shared_.counters->failed_pages.fetch_add(1, std::memory_order_relaxed);
     const Completion word = make_completion(request.generation, static_cast<uint32_t>(error),
@@ -178,7 +195,9 @@ void Server::complete(const Request& request, uint64_t bytes, int error) {
     const Status copied = shared_.device->copy(stream_, frame, destination(index), page_size_);
     const Completion announcement = copied.ok() ? word
                                                 : make_completion(request.generation, EIO, 0);
-    (void)shared_.device->write_value(stream_, announced, announcement);
+    if (!shared_.device->write_value(stream_, announced, announcement).ok()) {
+        shared_.abort(EIO, "a page could not be announced to the device");
+    }
 }
 
 bool Server::serve_calls() {
@@ -194,10 +213,11 @@ bool Server::serve_calls() {
         // answered.
         word = SystemWords::load(shared_.state->port_requests[port], site::kServe);
         if (word >> 8 != SystemWords::load(shared_.state->port_responses[port], site::kRelaxed)) {
-            activity_.store(Activity::kStorage,
-                            std::memory_order_release);  // open(2) may take its time
+            activity_.store(Activity::kCall, std::memory_order_release);
             answer_call(port, static_cast<ControlCall>(word & 0xff));
-            shared_.files->announce(shared_.state->port_responses[port], word >> 8);
+            if (!shared_.files->announce(shared_.state->port_responses[port], word >> 8).ok()) {
+                shared_.abort(EIO, "the answer to a call could not be announced to the device");
+            }
             shared_.counters->calls.fetch_add(1, std::memory_order_relaxed);
             activity_.store(Activity::kIdle, std::memory_order_release);
             beat();

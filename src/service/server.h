@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -27,7 +28,8 @@ struct Counters {
 enum class Activity : uint32_t {
     kIdle,     // has nothing in hand
     kServing,  // holds requests; must come forward
-    kStorage,  // inside a storage call: counts as alive for as long as that takes
+    kStorage,  // inside a storage or driver call: counts as alive for as long as that takes
+    kCall,     // answers a control call, which may be inside open(2)
 };
 
 // What all servers of one file system share. Constant but for the counters and the heads.
@@ -37,6 +39,8 @@ struct Shared {
     FileTable* files = nullptr;
     Counters* counters = nullptr;
     unsigned workers = 1;  // that divide what is ready
+    // Ends every wait of every kernel: what is announced can no longer be trusted.
+    std::function<void(int error_number, const char* text)> abort;
     // Host ends of the rings: the next ticket to take.
     struct alignas(64) Head {
         uint64_t ticket = 0;
@@ -47,6 +51,9 @@ struct Shared {
 class Server {
 public:
     static Result<std::unique_ptr<Server>> create(Shared& shared, storage::Storage& storage);
+    ~Server();
+    Server(const Server&) = delete;
+    Server& operator=(const Server&) = delete;
 
     // Serves what is ready in ring `ring`; false: nothing was. May take as long as storage takes.
     bool serve_requests(uint32_t ring);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <system_error>
 
 #include "base/clock.h"
 #include "penstock/device/atomic.cuh"
@@ -106,12 +107,19 @@ Status Service::start(const Options& options) {
         state_->files = reinterpret_cast<FileState*>(static_cast<std::byte*>(tables_copy_) +
                                                      offset);
     }
-    files_ = std::make_unique<FileTable>(storage_, device_.get(), stream_, state_, device_state_,
-                                         device_files);
+    std::unique_ptr<PageDropper> dropper;
+    if (tables_copy_ != nullptr) {
+        auto made = PageDropper::create(device_.get(), device_state_);
+        if (!made.ok()) return made.status();
+        dropper = std::move(made.value());
+    }
+    files_ = std::make_unique<FileTable>(storage_, device_.get(), stream_, state_, device_files,
+                                         std::move(dropper));
     shared_.device = device_.get();
     shared_.state = state_;
     shared_.files = files_.get();
     shared_.counters = &counters_;
+    shared_.abort = [this](int error_number, const char* text) { abort(error_number, text); };
     const unsigned helpers = options.helping ? device_->properties().permit_count : 0;
     const unsigned workers = options.helping ? 0 : options.workers;
     for (unsigned i = 0; i < helpers + workers; ++i) {
@@ -119,8 +127,13 @@ Status Service::start(const Options& options) {
         if (!server.ok()) return server.status();
         (i < helpers ? helpers_ : workers_).push_back(std::move(server.value()));
     }
-    for (unsigned i = 0; i < workers; ++i) threads_.emplace_back([this, i] { work(i); });
-    monitor_ = std::thread([this] { monitor(); });
+    failed_launches_ = device_->failed_launches();
+    try {
+        for (unsigned i = 0; i < workers; ++i) threads_.emplace_back([this, i] { work(i); });
+        monitor_ = std::thread([this] { monitor(); });
+    } catch (const std::system_error&) {
+        return {EAGAIN, "file system", "no more threads are to be had"};
+    }
     if (options.helping) {
         return device_->add_help(
             {[](void* context) { return static_cast<Service*>(context)->help(); }, this});
@@ -226,6 +239,12 @@ void Service::monitor() {
                       "worker " + std::to_string(i) + " stopped while it held requests");
             }
         }
+        if (device_->failed_launches() != failed_launches_) {
+            // Blocks were stopped wherever they were: with pages pinned, ports locked, tickets
+            // taken.
+            abort(ECANCELED,
+                  "a kernel failed while it may have held pages: make a new file system");
+        }
         std::unique_lock lock(mutex_);
         const auto period = std::chrono::nanoseconds(limits::kHeartbeatPeriodNs);
         if (stop_changed_.wait_for(lock, period, [this] { return stopping_.load(); })) return;
@@ -234,9 +253,11 @@ void Service::monitor() {
 
 void Service::abort(int error_number, const std::string& text) {
     const std::lock_guard lock(mutex_);
-    if (!abort_cause_.empty()) return;
+    if (aborted_) return;
+    aborted_ = true;
     abort_cause_ = text;
-    SystemWords::store(host_words_->abort, static_cast<uint64_t>(error_number), site::kRelaxed);
+    const int error = error_number != 0 ? error_number : ECANCELED;
+    SystemWords::store(host_words_->abort, static_cast<uint64_t>(error), site::kRelaxed);
 }
 
 std::string Service::abort_cause() const {
@@ -251,8 +272,10 @@ QueueLoad Service::observe() const {
         const uint64_t tail = DeviceWords::load(state_->rings[i].tail, site::kRelaxed);
         if (tail > head) result.backlog += tail - head;
     }
-    for (const auto& worker : workers_)
-        result.busy_workers += worker->activity() != Activity::kIdle;
+    for (const auto& worker : workers_) {
+        const Activity activity = worker->activity();
+        result.busy_workers += activity == Activity::kServing || activity == Activity::kStorage;
+    }
     return result;
 }
 

@@ -89,9 +89,11 @@ private:
     std::vector<std::thread> threads_;
     std::thread monitor_;
     std::atomic<bool> stopping_{false};
+    uint64_t failed_launches_ = 0;  // of the device, when this began
 
     mutable std::mutex mutex_;  // guards what follows
     std::condition_variable stop_changed_;
+    bool aborted_ = false;
     std::string abort_cause_;
 };
 

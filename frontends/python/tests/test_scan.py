@@ -74,6 +74,7 @@ def test_json_has_the_counts_and_where_the_time_went(text: Path) -> None:
         (["TEXT"], 2, b"required"),
         (["TEXT", "--pattern", "x", "--device", "gpu"], 2, b"not auto, cpu"),
         (["-", "--patterns", "-"], 2, b"both"),
+        (["TEXT", "--patterns", "/dev/null"], 2, b"/dev/null: holds no patterns"),
     ],
 )
 def test_bad_input_is_one_line(text: Path, words: list[str], code: int, told: bytes) -> None:

@@ -89,7 +89,10 @@ PENSTOCK_DEVICE int copy_out(const Team& team, FileSystemState& system, const Re
             if (team.lane() == owner)
                 error = wait_for_page(system, *batch.pages[k].entry, batch.pages[k].seen);
             error = team.broadcast(error, owner);
-            if (error != 0) return error;
+            if (error != 0) {
+                settle_pages(team, system, batch, i + 1);
+                return error;
+            }
             seen = team.broadcast(batch.pages[k].seen, owner);
             team.sync();  // as above, for the lane that waited
         }

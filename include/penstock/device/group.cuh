@@ -136,6 +136,7 @@ public:
     PENSTOCK_DEVICE int64_t divide(Work work) const {
         __shared__ long long lowest;
         __syncthreads();
+        require_all();
         if (warp_ == 0 && lane_ == 0) lowest = INT64_MAX;
         __syncthreads();
         const long long mine = work(team(), warp_, warps_);
@@ -151,6 +152,7 @@ public:
         __shared__ __align__(16) unsigned char shared[kResultSizeMax];
         static_assert(sizeof(Result) <= kResultSizeMax);
         __syncthreads();
+        require_all();
         if (warp_ == 0 && lane_ == 0) {
             const Result result = work();
             __builtin_memcpy(shared, &result, sizeof(Result));
@@ -162,6 +164,19 @@ public:
     }
 
 private:
+    // A thread that has returned would be missing from its warp's shuffles: on a GPU anything may
+    // happen then, so the CPU backend says it. Each thread looks at its neighbour: where one is
+    // missing, somebody sees it.
+    PENSTOCK_DEVICE void require_all() const {
+#ifndef __CUDACC__
+        const unsigned rank = warp_ * kWarpSize + lane_;
+        const unsigned neighbour = rank + 1 < language::current_block->lane_count ? rank + 1 : 0;
+        if (!language::present(neighbour)) {
+            language::stop_block("a GPU thread returned before a call that its whole block makes");
+        }
+#endif
+    }
+
     unsigned warp_, warps_, lane_, lanes_;
 };
 

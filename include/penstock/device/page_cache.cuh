@@ -68,6 +68,44 @@ PENSTOCK_DEVICE bool pin_pages(const Team& team, FileSystemState& system, const 
     return !team.any(!valid);
 }
 
+// Waits until a pinned page is VALID (0) or FAILED (-errno). `seen` is the newest entry.
+PENSTOCK_DEVICE inline int wait_for_page(FileSystemState& system, PageEntry& entry,
+                                         uint64_t& seen) {
+    Wait wait(system);
+    for (;;) {
+        seen = DeviceWords::load(entry, site::kLook);
+        const FrameIndex frame = frame_of(seen);
+        uint64_t completion = 0;
+        if (state_of(seen) == PageState::kFetching || state_of(seen) == PageState::kFailed) {
+            completion = SystemWords::load(system.completions[frame], site::kCompletion);
+            seen = publish<DeviceWords>(entry, seen, completion);
+        }
+        if (state_of(seen) == PageState::kValid) return 0;
+        if (state_of(seen) == PageState::kFailed &&
+            generation_of(seen) == completion_generation(completion)) {
+            return -static_cast<int>(completion_error(completion));
+        }
+        if (const int error = wait.step(&system.completions[frame], completion); error != 0)
+            return error;
+    }
+}
+
+// Waits for the pages from `from` on that are being fetched, whatever becomes of them: a team takes
+// no more tickets while requests of its last ones are out.
+template <class Team>
+PENSTOCK_DEVICE void settle_pages(const Team& team, FileSystemState& system, Batch<Team>& batch,
+                                  unsigned from) {
+    for (unsigned k = 0; k < Team::kPagesPerLane; ++k) {
+        PinnedEntry& page = batch.pages[k];
+        const unsigned i = batch.index_of(team, k);
+        if (i < from || i >= batch.count || page.entry == nullptr) continue;
+        if (state_of(page.seen) == PageState::kFetching) {
+            (void)wait_for_page(system, *page.entry, page.seen);
+        }
+    }
+    team.sync();
+}
+
 // Takes the page of one pinned entry into FETCHING if it is for this team to fetch. `need_frame`
 // in: EMPTY was seen; out: no frame could be had. Returns whether the team now owes a request for
 // it.
@@ -123,7 +161,7 @@ PENSTOCK_DEVICE void submit_pages(const Team& team, FileSystemState& system, uin
 }
 
 // Asks for every page of the batch that nobody has asked for. Shortens the batch to the pages
-// before the first that has no frame just now; what it asked for beyond, others will publish.
+// before the first that has no frame just now; what it asked for beyond is waited for and let go.
 template <class Team>
 __noinline__ PENSTOCK_DEVICE void fetch_pages(const Team& team, FileSystemState& system,
                                               uint32_t file_slot, Batch<Team>& batch) {
@@ -153,35 +191,16 @@ __noinline__ PENSTOCK_DEVICE void fetch_pages(const Team& team, FileSystemState&
         ++hand;
     }
     submit_pages(team, system, file_slot, batch, owed);
-    if (team.any(missing < batch.count)) unpin_pages(team, batch, team.lowest(missing));
+    if (!team.any(missing < batch.count)) return;
+    missing = team.lowest(missing);
+    settle_pages(team, system, batch, missing);
+    unpin_pages(team, batch, missing);
 }
 
 // One step of waiting for a frame or a leaf, with nothing in hand: every miss of another team moves
 // the hand.
 PENSTOCK_DEVICE inline int wait_for_room(const FileSystemState& system, Wait& wait) {
     return wait.step(&system.clock_hand, DeviceWords::load(system.clock_hand, site::kRelaxed));
-}
-
-// Waits until a pinned page is VALID (0) or FAILED (-errno). `seen` is the newest entry.
-PENSTOCK_DEVICE inline int wait_for_page(FileSystemState& system, PageEntry& entry,
-                                         uint64_t& seen) {
-    Wait wait(system);
-    for (;;) {
-        seen = DeviceWords::load(entry, site::kLook);
-        const FrameIndex frame = frame_of(seen);
-        uint64_t completion = 0;
-        if (state_of(seen) == PageState::kFetching || state_of(seen) == PageState::kFailed) {
-            completion = SystemWords::load(system.completions[frame], site::kCompletion);
-            seen = publish<DeviceWords>(entry, seen, completion);
-        }
-        if (state_of(seen) == PageState::kValid) return 0;
-        if (state_of(seen) == PageState::kFailed &&
-            generation_of(seen) == completion_generation(completion)) {
-            return -static_cast<int>(completion_error(completion));
-        }
-        if (const int error = wait.step(&system.completions[frame], completion); error != 0)
-            return error;
-    }
 }
 
 }  // namespace penstock::device

@@ -66,7 +66,11 @@ private:
         if (turn_ == 0) return 0;
         const uint64_t beat = SystemWords::load(host_.heartbeat, site::kRelaxed);
         const uint64_t time = now_ns();
-        if (beat != beat_ || beat_time_ns_ == 0) {
+        // A gap between two looks means that this thread stood still, and the host perhaps with it
+        // (a debugger, a suspended machine): the host gets its time anew.
+        const bool gap = time - look_time_ns_ > kGapNs;
+        look_time_ns_ = time;
+        if (beat != beat_ || beat_time_ns_ == 0 || gap) {
             beat_ = beat;
             beat_time_ns_ = time;
             return 0;
@@ -77,7 +81,9 @@ private:
     static constexpr int kOwnerDead = 130;  // EOWNERDEAD on Linux, which is all we run on
 
     const HostWords& host_;
-    uint64_t beat_ = 0, beat_time_ns_ = 0;
+    static constexpr uint64_t kGapNs = 1'000'000'000;
+
+    uint64_t beat_ = 0, beat_time_ns_ = 0, look_time_ns_ = 0;
     uint32_t turn_ = 0;
 };
 

@@ -63,6 +63,7 @@ public:
     Status query(StreamId stream, bool* idle) override { return scheduler_->query(stream, idle); }
 
     bool kernels_in_flight() const override { return scheduler_->kernels_in_flight(); }
+    uint64_t failed_launches() const override { return scheduler_->failed_launches(); }
     void poll() override {}
     Status add_help(Help help) override { return scheduler_->add_help(help); }
     void remove_help(void* context) override { scheduler_->remove_help(context); }

@@ -327,6 +327,7 @@ void Scheduler::finish_block(Slot& slot) {
 void Scheduler::fail(Launch& launch, Status status, const std::string& text) {
     if (!launch.failure.ok()) return;
     launch.failure = status;
+    failed_launches_.fetch_add(1);
     diagnosis_ = text;
     launch.next_block = launch.block_count;
     ready_.remove_if([&](const auto& ready) { return ready.get() == &launch; });

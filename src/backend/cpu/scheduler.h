@@ -45,6 +45,7 @@ public:
     Status query(StreamId id, bool* idle);
 
     [[nodiscard]] bool kernels_in_flight() const;
+    [[nodiscard]] uint64_t failed_launches() const { return failed_launches_.load(); }
     // ENOSPC: kHelpsMax are there.
     Status add_help(Help help);
     // Not from within a step of help: waits until nobody is in that context's step.
@@ -119,6 +120,7 @@ private:
     std::string diagnosis_;
     bool closing_ = false;
     std::atomic<uint64_t> launches_in_flight_{0};
+    std::atomic<uint64_t> failed_launches_{0};
 
     HelpSlots help_slots_{};
     std::array<std::unique_ptr<Help>, kHelpsMax> helps_;  // what the slots point to

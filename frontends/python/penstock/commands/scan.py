@@ -38,7 +38,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     form.add_argument("--count", action="store_true", help="print the number of lines of each file")
     form.add_argument("--lines", action="store_true", help="print the lines, numbered (default)")
     parser.add_argument(
-        "--device", type=device_name, default="auto", metavar="D", help="auto, cpu, cpu:N or cuda:N"
+        "--device",
+        type=device_name,
+        default="",
+        metavar="D",
+        help="auto, cpu, cpu:N or cuda:N (what PENSTOCK_DEVICE says, else auto)",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object with all counts")
     parser.add_argument("--quiet", action="store_true", help="no progress and no summary")
@@ -94,6 +98,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.patterns == "-" and "-" in arguments.paths:
         raise UsageError("-", "standard input cannot be both the patterns and a text")
     pattern_list = None if arguments.patterns is None else _pattern_list(arguments.patterns)
+    if pattern_list == b"":
+        raise UsageError(arguments.patterns, "holds no patterns, so nothing can match")
     texts = [] if arguments.pattern is None else [os.fsencode(arguments.pattern)]
     several = len(arguments.paths) > 1 or any(Path(path).is_dir() for path in arguments.paths)
     terminal = sys.stderr.isatty() and not arguments.quiet and not arguments.json
