@@ -36,18 +36,26 @@ bool FaultPlan::wait_blocked(uint64_t count, uint64_t limit_ns) {
                              [&] { return blocked_ >= count; });
 }
 
-Fault FaultPlan::meet(Call call) {
+Fault FaultPlan::meet(Call call, uint64_t offset, uint64_t size) {
     constexpr Fault kNothing{.action = Action::kDelay};
     std::unique_lock lock(mutex_);
     const uint64_t number = ++calls_[static_cast<size_t>(call)];
     const auto fits = [&](const Fault& fault) {
-        return fault.call == call && number >= fault.first && number - fault.first < fault.count &&
-               (fault.action != Action::kShort || call == Call::kRead);
+        if (fault.call != call || number < fault.first || number - fault.first >= fault.count) {
+            return false;
+        }
+        if (fault.action == Action::kShort) return call == Call::kRead;
+        return fault.action != Action::kBad ||
+               (fault.offset >= offset && fault.offset - offset < size);
     };
     const auto found = std::find_if(faults_.begin(), faults_.end(), fits);
     if (found == faults_.end()) return kNothing;
-    const Fault fault = *found;
+    Fault fault = *found;
     switch (fault.action) {
+        case Action::kBad:
+            fault.action = Action::kShort;
+            fault.bytes = fault.offset - offset;
+            return fault;
         case Action::kFail:
         case Action::kShort:
             return fault;
@@ -137,7 +145,9 @@ private:
     };
 
     void start(storage::ReadOperation operation) {
-        const Fault fault = plan_->meet(Call::kRead);
+        uint64_t size = 0;
+        for (const iovec& piece : operation.pieces) size += piece.iov_len;
+        const Fault fault = plan_->meet(Call::kRead, operation.offset, size);
         if (fault.action == Action::kFail) {
             failed_.push({.cookie = operation.cookie, .bytes = 0, .error = fault.error});
             return;

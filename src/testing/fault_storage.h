@@ -25,6 +25,8 @@ enum class Action : uint8_t {
     kFail,   // with `error`, without touching the storage
     kShort,  // kRead: only the first `bytes` arrive, then `error`; 0: as if the file had been cut
              // off there
+    kBad,    // kRead: the byte of a file at `offset` cannot be read; what lies before it arrives,
+             // then `error`
     kDelay,  // the caller is held for `delay_ns`, then goes on
     kBlock,  // the caller is held until release(), then goes on
 };
@@ -36,6 +38,7 @@ struct Fault {
     uint64_t count = 1;  // how many calls from there on; UINT64_MAX: all
     int error = 0;       // errno
     uint64_t bytes = 0;
+    uint64_t offset = 0;
     uint64_t delay_ns = 0;
 };
 
@@ -43,8 +46,8 @@ struct Fault {
 // any thread.
 class FaultPlan {
 public:
-    void inject(const Fault& fault);  // the first that fits a call counts; kShort on another call
-                                      // than kRead: never
+    void inject(const Fault& fault);  // the first that fits a call counts; kShort and kBad on
+                                      // another call than kRead: never
     void clear();    // takes all faults away; what is blocked stays until release()
     void release();  // lets go what kBlock holds, and all it would hold from now on
 
@@ -52,9 +55,10 @@ public:
     // Whether `count` callers stand in kBlock, waiting up to `limit_ns` for it to come true.
     [[nodiscard]] bool wait_blocked(uint64_t count, uint64_t limit_ns);
 
-    // Counts a call and does what is due: holds the caller; returns the fault if it is kFail or
-    // kShort, else one with action kDelay that is already over.
-    Fault meet(Call call);
+    // Counts a call (of `size` bytes from `offset` on, if it is a kRead) and does what is due:
+    // holds the caller; returns the fault if it is kFail or kShort (which kBad becomes), else one
+    // with action kDelay that is already over.
+    Fault meet(Call call, uint64_t offset = 0, uint64_t size = 0);
 
 private:
     mutable std::mutex mutex_;  // guards all below

@@ -19,8 +19,8 @@ using storage::Completion;
 class FaultStorageTest : public ::testing::TestWithParam<storage::Kind> {
 protected:
     void SetUp() override {
-        Result<std::shared_ptr<storage::Storage>> under =
-            storage::make_storage({.kind = GetParam()});
+        Result<std::shared_ptr<storage::Storage>> under = storage::make_storage(
+            {.kind = GetParam()});
         if (!under.ok() && GetParam() == storage::Kind::kUring) {
             GTEST_SKIP() << under.status().message();
         }
@@ -83,6 +83,17 @@ TEST_P(FaultStorageTest, ShortReadsWithAndWithoutAnError) {
     }
     Bytes got(bytes_.size());
     EXPECT_EQ(read(&got).bytes, bytes_.size());
+}
+
+TEST_P(FaultStorageTest, ABadByteStopsTheReadsThatReachIt) {
+    storage_->plan().inject(
+        {.action = Action::kBad, .count = UINT64_MAX, .error = EIO, .offset = 5000});
+    for (const uint64_t offset : {0, 4999, 5000, 5001}) {
+        Bytes got(bytes_.size() - offset);
+        const Completion completion = storage::read_into(queue_.get(), file_.get(), offset, &got);
+        EXPECT_EQ(completion.error, offset <= 5000 ? EIO : 0) << offset;
+        EXPECT_EQ(completion.bytes, offset <= 5000 ? 5000 - offset : bytes_.size() - offset);
+    }
 }
 
 TEST_P(FaultStorageTest, FailedAndGoodOnesOfOneBatch) {

@@ -45,8 +45,8 @@ size_t ReferenceFile::mismatch(uint64_t offset, std::span<const std::byte> bytes
         const size_t piece = std::min<uint64_t>(bytes.size() - done, kChunkSize - within);
         const auto chunk = chunks_.find((offset + done) / kChunkSize);
         for (size_t i = done; i < done + piece; ++i) {
-            const std::byte wanted =
-                chunk == chunks_.end() ? std::byte{0} : chunk->second[within + (i - done)];
+            const std::byte wanted = chunk == chunks_.end() ? std::byte{0}
+                                                            : chunk->second[within + (i - done)];
             if (bytes[i] != wanted) return i;
         }
         done += piece;
@@ -79,8 +79,8 @@ bool ReferenceFiles::write(const std::string& name, uint64_t offset,
     if (ram_ != nullptr) return ram_->write(name, offset, bytes).ok();
     const int descriptor = open(path(name).c_str(), O_WRONLY | O_CLOEXEC);
     if (descriptor < 0) return false;
-    const ssize_t count =
-        pwrite(descriptor, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    const ssize_t count = pwrite(descriptor, bytes.data(), bytes.size(),
+                                 static_cast<off_t>(offset));
     close(descriptor);
     return count == static_cast<ssize_t>(bytes.size());
 }
