@@ -82,7 +82,7 @@ Result<uint32_t> FileTable::slot_for(const storage::Identity& identity, bool rac
     const auto found = known_.find(key_of(identity));
     if (found != known_.end()) {
         const uint32_t index = found->second;
-        if (slots_[index].identity == identity && !slots_[index].racy) return index;
+        if (slots_[index].identity == identity && is_fresh(index, racy)) return index;
         supersede(index);
     }
     auto empty = empty_slot();
@@ -107,6 +107,19 @@ Result<uint32_t> FileTable::slot_for(const storage::Identity& identity, bool rac
     DeviceWords::store(file.advice, 0, site::kRelaxed);
     DeviceWords::store(file.misses, 0, site::kRelaxed);
     return index;
+}
+
+// Whether the pages of a slot are those of the file as it is now, its times being the same. Where
+// the times may hide a change, its pages are dropped, so that all who open a file that has just
+// been written have one slot between them; not where a page is held or the file was found shorter.
+bool FileTable::is_fresh(uint32_t index, bool racy) {
+    Slot& slot = slots_[index];
+    if (!slot.racy) return true;
+    if (size_of(index) != slot.identity.size) return false;
+    if (dropper_ != nullptr && !dropper_->possible()) return false;
+    if (!drop_pages(index)) return false;
+    slot.racy = racy;
+    return true;
 }
 
 // The file of this slot has changed: it serves those who have it open, and goes first when they

@@ -85,6 +85,7 @@ private:
 
     Result<uint32_t> slot_for(const storage::Identity& identity, bool racy);
     Result<uint32_t> empty_slot();
+    bool is_fresh(uint32_t slot, bool racy);
     void supersede(uint32_t slot);
     bool forget(uint32_t slot);
     bool drop_pages(uint32_t slot);
