@@ -20,6 +20,7 @@ namespace penstock::python {
     raise_os_error(status.error_number(), status.message());
 }
 
+void bind_device(nanobind::module_& module);
 void bind_scan(nanobind::module_& module);
 
 }  // namespace penstock::python

@@ -127,6 +127,9 @@ nb::dict run_scan(const ScanRequest& request, nb::object progress) {
     }
     nb::dict out = describe(scanner.value().report());
     out["device"] = device.value().name();
+    if (!device.value().why_not_gpu().empty()) {
+        out["why_not_gpu"] = device.value().why_not_gpu().c_str();
+    }
     nb::list texts;
     for (const scan::TextResult& result : listener.results) {
         nb::dict text;

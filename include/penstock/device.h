@@ -33,7 +33,9 @@ public:
     [[nodiscard]] static Result<Device> open(const std::string& name = "",
                                              const DeviceOptions& options = {});
 
-    [[nodiscard]] std::string name() const;       // "cpu:4", "cuda:0 NVIDIA H200"
+    [[nodiscard]] std::string name() const;  // "cpu:4", "cuda:0 NVIDIA H200"
+    // Why "auto" took the CPU: "dlopen: ... no CUDA driver ..."; empty when it did not.
+    [[nodiscard]] const std::string& why_not_gpu() const { return why_not_gpu_; }
     [[nodiscard]] bool host_addressable() const;  // the host may load and store device memory
     [[nodiscard]] unsigned permits() const;       // blocks that can be resident at once
     [[nodiscard]] bool huge_pages() const;        // CPU backend: device memory lies on huge pages
@@ -64,6 +66,7 @@ public:
 
 private:
     std::shared_ptr<backend::Device> port_;
+    std::string why_not_gpu_;
 };
 
 // A queue of launches and copies that run in order. Move-only; the destructor waits for what is in

@@ -29,11 +29,14 @@ Result<std::shared_ptr<backend::Device>> open_cpu(const DeviceOptions& options, 
 }
 
 Result<std::shared_ptr<backend::Device>> open_port(std::string_view name,
-                                                   const DeviceOptions& options) {
+                                                   const DeviceOptions& options,
+                                                   std::string* why_not_gpu) {
     unsigned number = 0;
     if (name == "auto") {
         auto gpu = backend::open_cuda({.ordinal = 0, .need_kernels = true});
-        return gpu.ok() ? gpu : open_cpu(options, options.permits);
+        if (gpu.ok()) return gpu;
+        *why_not_gpu = gpu.status().message();
+        return open_cpu(options, options.permits);
     }
     if (name == "cpu") return open_cpu(options, options.permits);
     if (name.starts_with("cpu:") && parse_number(name.substr(4), number) && number > 0) {
@@ -58,9 +61,12 @@ Result<Device> Device::open(const std::string& name, const DeviceOptions& option
     const std::string chosen = !name.empty()                      ? name
                                : wish != nullptr && *wish != '\0' ? wish
                                                                   : "auto";
-    auto port = open_port(chosen, options);
+    std::string why_not_gpu;
+    auto port = open_port(chosen, options, &why_not_gpu);
     if (!port.ok()) return port.status();
-    return Device(std::move(port.value()));
+    Device device(std::move(port.value()));
+    device.why_not_gpu_ = std::move(why_not_gpu);
+    return device;
 }
 
 std::string Device::name() const { return port_->properties().name; }

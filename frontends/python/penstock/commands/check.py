@@ -52,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
         *storage.findings(arguments.path),
         *devices.findings(cuda),
     ]
-    device, why = devices.picked(cuda)
+    device, why = devices.picked()
     if arguments.json:
         answer = {
             "version": penstock.__version__,

@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--device",
         type=device_name,
-        default="",
+        default=None,
         metavar="D",
         help="auto, cpu, cpu:N or cuda:N (what PENSTOCK_DEVICE says, else auto)",
     )
@@ -107,7 +107,7 @@ def run(arguments: argparse.Namespace) -> int:
     sys.stdout.flush()
     try:
         result = _core.scan(
-            arguments.device,
+            arguments.device or "",
             pattern_list,
             texts,
             [os.fsencode(path) for path in arguments.paths],

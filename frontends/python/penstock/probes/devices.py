@@ -100,11 +100,12 @@ def findings(found: Cuda) -> Iterator[Finding]:
         )
 
 
-def picked(found: Cuda) -> tuple[str, str]:
-    """The device that `auto` picks, and why."""
+def picked() -> tuple[str, str]:
+    """The device that is picked when none is named, and why: by picking it."""
+    from penstock import _core
+
     asked = os.environ.get("PENSTOCK_DEVICE", "auto")
+    name, why_not_gpu = _core.pick_device("")
     if asked not in ("", "auto"):
-        return asked, f"PENSTOCK_DEVICE={asked} says so"
-    if found.devices:
-        return "cuda:0", f"a GPU is there: {found.devices[0]}"
-    return "cpu", found.why_none
+        return name, f"PENSTOCK_DEVICE={asked} says so"
+    return name, why_not_gpu or "it is there and runs the kernels of this program"

@@ -1,0 +1,24 @@
+// penstock._core.pick_device: which device a name stands for here.
+#include "penstock/device.h"
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+
+#include "core.h"
+
+namespace penstock::python {
+
+void bind_device(nanobind::module_& module) {
+    module.def(
+        "pick_device",
+        [](const std::string& name) {
+            auto device = Device::open(name);
+            if (!device.ok()) raise_status(device.status());
+            return std::pair(device.value().name(), device.value().why_not_gpu());
+        },
+        nanobind::arg("name") = "",
+        "The device that `name` stands for, and why `auto` took no GPU (empty: it did).");
+}
+
+}  // namespace penstock::python
