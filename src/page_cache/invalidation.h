@@ -15,7 +15,8 @@ namespace penstock::page_cache {
 // again later.
 bool drop_file(FileSystemState& system, uint32_t slot);
 
-// Drops every pin. Only while no kernel runs: all pins are then views that were never unmapped.
+// Drops every pin. Only while no kernel runs: pins are then views that were never unmapped, or of
+// blocks that were stopped inside a call.
 void drop_pins(FileSystemState& system);
 
 // What must hold whenever no kernel runs. Returns the number of the first broken invariant, or 0:

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/prng.h"
@@ -306,6 +307,7 @@ TEST_P(BadInputTest, BlocksThatAreStoppedInsideCallsLeaveNothing) {
     EXPECT_EQ(machine.stream().synchronize(std::chrono::seconds(30)).error_number(), EFAULT);
     machine.faults().release();
     machine.faults().clear();
+    while (machine.fs().statistics().control_calls == 0) std::this_thread::yield();
     const auto left = machine.fs().reclaim();
     ASSERT_TRUE(left.ok()) << left.status().message();
     // Reads of all of the file in a cache smaller than it, by as many blocks as there are permits.
