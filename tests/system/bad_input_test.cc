@@ -234,7 +234,7 @@ TEST_P(BadInputTest, AKernelLeavesFilesOpenAndViewsMapped) {
 }
 
 TEST_P(BadInputTest, ReclaimWaitsForNoKernel) {
-    auto* word = reinterpret_cast<uint64_t*>(room(8));
+    auto* word = machine_->scratch().array<uint64_t>(1);
     Blocks blocks = {{{.act = Act::kLoop, .out = reinterpret_cast<std::byte*>(word)}}};
     BlockSteps* written = machine_->write_down(blocks);
     ASSERT_TRUE(machine_->start(machine_->stream(), written, 1).ok());
@@ -294,7 +294,7 @@ TEST_P(BadInputTest, BlocksThatAreStoppedInsideCallsLeaveNothing) {
                              .first = 2,
                              .count = UINT64_MAX});
     const auto scratch = [&](size_t size) { return machine.scratch().array<std::byte>(size); };
-    auto* word = reinterpret_cast<uint64_t*>(scratch(8));
+    auto* word = machine.scratch().array<uint64_t>(1);
     Blocks blocks = {
         {set_step(0, file), read_step(0, 0, 8 * 4096, scratch(8 * 4096))},
         {set_step(0, file), map_step(0, 0, 8 * 4096, 100, scratch(100))},
