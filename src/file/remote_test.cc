@@ -122,8 +122,8 @@ TEST_P(RemoteTest, ACopyThatFailsIsAnErrorNotBytes) {
     }
 }
 
-// Symptom: ENFILE after as many different files as there are slots, since the host could not drop the
-// pages of closed files.
+// Symptom: ENFILE after as many different files as there are slots, since the host could not drop
+// the pages of closed files.
 TEST_P(RemoteTest, MoreFilesThanThereAreSlots) {
     create(16);
     char folder[] = "/tmp/penstock-remote-XXXXXX";

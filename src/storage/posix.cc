@@ -26,8 +26,8 @@ Completion read_all(const ReadOperation& operation) {
     const int descriptor = operation.file->descriptor();
     Scatter scatter(operation.pieces, size);
     while (!scatter.done()) {
-        const ssize_t got =
-            read_once(descriptor, scatter.next(), operation.offset + completion.bytes);
+        const ssize_t got = read_once(descriptor, scatter.next(),
+                                      operation.offset + completion.bytes);
         if (got == 0) break;  // end of file
         if (got < 0) {
             if (errno == EINTR) continue;

@@ -54,8 +54,8 @@ public:
         uint64_t count = 0;
         for (const iovec& piece : pieces) {
             if (offset + count >= identity_.size) break;
-            const uint64_t size =
-                std::min<uint64_t>(piece.iov_len, identity_.size - (offset + count));
+            const uint64_t size = std::min<uint64_t>(piece.iov_len,
+                                                     identity_.size - (offset + count));
             if (size > 0) std::memcpy(piece.iov_base, base_ + offset + count, size);
             count += size;
         }

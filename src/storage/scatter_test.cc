@@ -12,8 +12,8 @@ namespace {
 // Writes 0, 1, 2, ... into the first `size` bytes of what a call is to fill.
 void fill(const Scatter::Call& call, size_t size, uint8_t* next) {
     const iovec single{call.base, call.size};
-    const std::span<const iovec> pieces =
-        call.count == 0 ? std::span(&single, 1) : std::span(call.pieces, call.count);
+    const std::span<const iovec> pieces = call.count == 0 ? std::span(&single, 1)
+                                                          : std::span(call.pieces, call.count);
     for (const iovec& piece : pieces) {
         for (size_t i = 0; i < piece.iov_len && size > 0; ++i, --size) {
             static_cast<uint8_t*>(piece.iov_base)[i] = (*next)++;
@@ -28,8 +28,8 @@ TEST(Scatter, ShortCallsFillEveryByteOnceInOrder) {
         std::vector<uint8_t> memory(1 + prng.below(5000));
         std::vector<iovec> pieces;
         for (size_t at = 0; at < memory.size();) {
-            const size_t length =
-                std::min<size_t>(prng.below(1 + prng.below(30)), memory.size() - at);
+            const size_t length = std::min<size_t>(prng.below(1 + prng.below(30)),
+                                                   memory.size() - at);
             pieces.push_back({memory.data() + at, length});
             at += length;
         }

@@ -88,8 +88,8 @@ struct ReadOperation {
 
 struct Completion {
     uint64_t cookie = 0;
-    uint64_t bytes =
-        0;          // good bytes from the start; fewer than asked means end of file, or `error`
+    uint64_t bytes = 0;  // good bytes from the start; fewer than asked means end of file, or
+                         // `error`
     int error = 0;  // 0, or the errno that stopped the read after `bytes`: EIO, EINVAL, EFAULT ...
 };
 

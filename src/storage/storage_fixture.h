@@ -45,8 +45,8 @@ public:
     void write(const std::string& name, uint64_t offset, const Bytes& bytes) const {
         const int descriptor = ::open(path(name).c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
         ASSERT_GE(descriptor, 0);
-        const ssize_t written =
-            pwrite(descriptor, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+        const ssize_t written = pwrite(descriptor, bytes.data(), bytes.size(),
+                                       static_cast<off_t>(offset));
         EXPECT_EQ(written, static_cast<ssize_t>(bytes.size()));
         close(descriptor);
     }

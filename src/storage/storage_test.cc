@@ -109,8 +109,8 @@ std::vector<iovec> split(base::Prng* prng, std::byte* base, size_t size) {
     std::vector<iovec> pieces;
     size_t at = 0;
     while (at < size) {
-        const size_t length =
-            std::min<size_t>(prng->below(prng->below(4) == 0 ? 3 : 9000), size - at);
+        const size_t length = std::min<size_t>(prng->below(prng->below(4) == 0 ? 3 : 9000),
+                                               size - at);
         pieces.push_back({length == 0 ? nullptr : base + at, length});
         at += length;
     }

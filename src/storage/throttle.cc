@@ -26,8 +26,8 @@ public:
     uint64_t due_ns(uint64_t arrival_ns, uint64_t size) {
         const uint64_t ready_ns = arrival_ns + latency_ns_;
         if (ns_per_byte_ == 0) return ready_ns;
-        const auto transfer_ns =
-            static_cast<uint64_t>(std::llround(static_cast<double>(size) * ns_per_byte_));
+        const auto transfer_ns = static_cast<uint64_t>(
+            std::llround(static_cast<double>(size) * ns_per_byte_));
         // Relaxed: the word guards no other memory.
         uint64_t free_ns = link_free_ns_.load(std::memory_order_relaxed);
         uint64_t end_ns;

@@ -43,8 +43,8 @@ Status refuse(int error) {
 // Completions wake nobody by interrupt: the owner finds them when it next enters the kernel
 // (Linux 5.19). Older kernels refuse the flags with EINVAL and get none.
 Status make_ring(uint32_t entries, io_uring* ring) {
-    int result =
-        io_uring_queue_init(entries, ring, IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG);
+    int result = io_uring_queue_init(entries, ring,
+                                     IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG);
     if (result == -EINVAL) result = io_uring_queue_init(entries, ring, 0);
     if (result < 0) return refuse(-result);
     return {};

@@ -82,24 +82,24 @@ private:
 };
 
 size_t default_memory_size() {
-    size_t ram =
-        static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGESIZE));
+    size_t ram = static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) *
+                 static_cast<size_t>(sysconf(_SC_PAGESIZE));
     return std::min(ram / 4, kMemoryDefaultMax);
 }
 
 }  // namespace
 
 Result<std::shared_ptr<Device>> open_cpu(const CpuOptions& options) {
-    unsigned permits =
-        options.permits != 0 ? options.permits : std::max(1u, std::thread::hardware_concurrency());
+    unsigned permits = options.permits != 0 ? options.permits
+                                            : std::max(1u, std::thread::hardware_concurrency());
     if (permits > kPermitsMax) return Status(EINVAL, "open_cpu", "more than 1024 permits");
-    auto arena =
-        Arena::open(options.memory_size != 0 ? options.memory_size : default_memory_size());
+    auto arena = Arena::open(options.memory_size != 0 ? options.memory_size
+                                                      : default_memory_size());
     if (!arena.ok()) return arena.status();
     LinkModel link{options.link_latency_us, options.link_bandwidth_gbs};
     cpu::install_crash_report();
-    auto scheduler =
-        std::make_shared<Scheduler>(permits, options.watchdog_seconds, link, arena.value());
+    auto scheduler = std::make_shared<Scheduler>(permits, options.watchdog_seconds, link,
+                                                 arena.value());
     Properties properties;
     properties.name = "cpu:" + std::to_string(permits);
     properties.host_addressable = true;

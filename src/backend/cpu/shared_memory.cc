@@ -99,8 +99,9 @@ std::vector<SharedRange> read_ranges(const char* path) {
 
 const SharedLayout& shared_layout(const void* function) {
     static std::mutex mutex;
-    static auto* layouts =
-        new std::map<uintptr_t, std::unique_ptr<SharedLayout>>;  // by base; never destroyed
+    static auto* layouts = new std::map<uintptr_t, std::unique_ptr<SharedLayout>>;  // by base;
+                                                                                    // never
+                                                                                    // destroyed
     Module module;
     module.address = reinterpret_cast<uintptr_t>(function);
     dl_iterate_phdr(find_module, &module);

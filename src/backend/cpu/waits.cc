@@ -19,8 +19,8 @@ namespace {
 constexpr unsigned kCrowdedTurnsMax = 8;
 constexpr unsigned kPauseRounds = 4;  // rounds of a few pauses each
 constexpr unsigned kPausesPerRound = 16;
-constexpr unsigned kYieldRounds =
-    12;  // then rounds that offer the CPU to other threads; then sleep
+constexpr unsigned kYieldRounds = 12;  // then rounds that offer the CPU to other threads; then
+                                       // sleep
 constexpr std::chrono::milliseconds kSleepMax{5};
 // Several lanes that wait for different words: one sleeps for all, so it looks again soon.
 constexpr std::chrono::microseconds kSleepMaxShared{100};
