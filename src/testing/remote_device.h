@@ -36,6 +36,7 @@ public:
     Status synchronize(backend::StreamId stream, backend::Deadline deadline) override;
     Status query(backend::StreamId stream, bool* idle) override;
     [[nodiscard]] bool kernels_in_flight() const override;
+    [[nodiscard]] uint64_t failed_launches() const override { return inner_->failed_launches(); }
     void poll() override;
     Status add_help(backend::Help help) override;
     void remove_help(void* context) override;
