@@ -15,6 +15,7 @@ import os
 import re
 import resource
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -27,6 +28,8 @@ BUILD = ROOT / "build"
 LOGS = BUILD / "logs"
 JOBS = os.cpu_count() or 1
 SHOWN_LINES = 60  # of a failed stage's log
+SECONDS_MAX = 900  # of one command
+NIGHTLY_SECONDS_MAX = 4 * 3600
 
 Counts = tuple[int, int]  # passed, failed
 
@@ -46,15 +49,20 @@ class Stage:
         self.log.write(f"$ {' '.join(words)}\n")
         self.log.flush()
         everything = os.environ | environment
-        done = subprocess.run(
-            words,
-            cwd=ROOT,
-            env=everything,
-            check=False,
-            stdin=subprocess.DEVNULL,
-            stdout=self.log,
-            stderr=subprocess.STDOUT,
-        )
+        try:
+            done = subprocess.run(
+                words,
+                cwd=ROOT,
+                env=everything,
+                check=False,
+                stdin=subprocess.DEVNULL,
+                stdout=self.log,
+                stderr=subprocess.STDOUT,
+                timeout=NIGHTLY_SECONDS_MAX if self.nightly else SECONDS_MAX,
+            )
+        except subprocess.TimeoutExpired as error:
+            self.log.write(f"stopped: {error}\n")
+            return False
         return done.returncode == 0
 
     def text(self) -> str:
@@ -359,6 +367,8 @@ def main() -> int:
         left_out = GPU_ONLY if arguments.nightly else GPU_ONLY | NIGHTLY_ONLY
         chosen = [name for name in STAGES if name not in left_out]
     LOGS.mkdir(parents=True, exist_ok=True)
+    # A shell starts jobs in the background with SIGINT ignored, and tests send it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     started = time.monotonic()
     results = [perform(name, arguments.nightly) for name in chosen]
     passed, failed = sum(one[0] for one in results), sum(one[1] for one in results)
