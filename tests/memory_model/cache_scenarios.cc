@@ -222,7 +222,8 @@ std::vector<Program> cache_programs(bool nightly) {
     add({.name = "a leaf is reused, another team takes its page's frame",
          .leaf_reuse = true,
          .resident = {0},
-         .readers = {{0}, {2}, {3}}});
+         .readers = {{0}, {2}, {3}},
+         .deferrals = false});
     return programs;
 }
 

@@ -120,9 +120,10 @@ std::string name_of(const RingForm& form) {
         for (const int size : sizes) name += " " + std::to_string(size);
         name += " |";
     }
-    return name + " " + std::to_string(form.consumers) + " consumers take " +
-           std::to_string(form.drain_max) +
-           (form.share == 1 ? "" : ", share " + std::to_string(form.share));
+    name += " " + std::to_string(form.consumers) + " consumers take " +
+            std::to_string(form.drain_max);
+    if (form.share != 1) name += ", share " + std::to_string(form.share);
+    return name + (form.deferrals ? ", load buffering" : "");
 }
 
 }  // namespace
@@ -175,6 +176,11 @@ std::vector<Program> ring_programs(bool nightly) {
     add({1, {{2, 2}}, 2, 2, 2, false});
     add({2, {{2}, {2, 1}}, 1, 4, 1, false});
     if (!nightly) return programs;
+    add({1, {{1, 1}, {1, 1}}, 2, 1, 1, true});
+    add({1, {{1, 1, 1, 1, 1}}, 2, 1, 1, true});
+    add({1, {{2, 2}}, 2, 2, 2, true});
+    add({2, {{2}, {2, 1}}, 2, 2, 1, false});
+    add({2, {{2, 2}, {2, 1}}, 1, 4, 1, false});
     return programs;
 }
 
