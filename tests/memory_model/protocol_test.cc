@@ -44,9 +44,7 @@ TEST_P(Protocol, HoldsInEveryExecution) {
     expect_holds(GetParam(), options);
 }
 
-INSTANTIATE_TEST_SUITE_P(Scenarios, Protocol,
-                         testing::ValuesIn(all_programs(std::getenv("PENSTOCK_NIGHTLY") !=
-                                                        nullptr)),
+INSTANTIATE_TEST_SUITE_P(Scenarios, Protocol, testing::ValuesIn(all_programs(long_forms())),
                          [](const testing::TestParamInfo<Program>& program) {
                              std::string name;
                              for (const char c : program.param.name)
