@@ -288,15 +288,25 @@ def has_gpu(log: Stage) -> Counts:
 
 
 def compute_sanitizer(log: Stage) -> Counts:
-    """Run the tests that launch kernels under compute-sanitizer's memcheck."""
+    """Run the tests that launch kernels under compute-sanitizer's tools."""
     tool = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
     libraries = sorted((BUILD / "cuda").glob("lib*_test_cuda.so"))
     programs = [BUILD / "cuda" / path.name[len("lib") : -len("_cuda.so")] for path in libraries]
     found = [
-        log.run([tool, "--error-exitcode", "9", program], PENSTOCK_DEVICE="cuda:0")
+        log.run([tool, "--tool", check, "--error-exitcode", "9", program], PENSTOCK_DEVICE="cuda:0")
+        for check in ("memcheck", "synccheck", "racecheck")
         for program in programs
     ]
     return one(bool(found) and all(found))
+
+
+def cuda_figures(log: Stage) -> Counts:
+    """Run the benchmarks that have rows for a GPU; their JSON goes to bench/results."""
+    out = ROOT / "bench/results"
+    out.mkdir(exist_ok=True)
+    command: list[str | Path] = [python(), "-m", "penstock", "bench", "scan"]
+    command += ["--device", "cuda:0", "--json", out / "scan-cuda.json"]
+    return one(log.run(command, PYTHONPATH=str(BUILD / "cuda/python")))
 
 
 STAGES: dict[str, Callable[[Stage], Counts]] = {
@@ -318,9 +328,10 @@ STAGES: dict[str, Callable[[Stage], Counts]] = {
     "build-cuda": build_cuda,
     "test-cuda": ctest("cuda", PENSTOCK_DEVICE="cuda:0"),
     "sanitize-cuda": compute_sanitizer,
+    "figures-cuda": cuda_figures,
 }
 NIGHTLY_ONLY = {"wheel"}
-GPU_ONLY = {"has-gpu", "build-cuda", "test-cuda", "sanitize-cuda"}
+GPU_ONLY = {"has-gpu", "build-cuda", "test-cuda", "sanitize-cuda", "figures-cuda"}
 
 
 def cpu_seconds() -> float:
