@@ -104,7 +104,6 @@ Result<Leftovers> FileSystem::reclaim() {
         FileSystemState& state = *service.host_state();
         result.views = state.view_pins;
         page_cache::drop_pins(state);
-        service.unlock_ports();
     }
     return result;
 }

@@ -251,15 +251,6 @@ void Service::monitor() {
     }
 }
 
-void Service::unlock_ports() {
-    for (uint32_t port = 0; port < limits::kPortsMax; ++port) {
-        const uint64_t asked = SystemWords::load(state_->port_requests[port], site::kRelaxed) >> 8;
-        // Until then the host may still write into it.
-        if (SystemWords::load(state_->port_responses[port], site::kResponse) != asked) continue;
-        DeviceWords::store(state_->port_locks[port], 0, site::kUnlockPort);
-    }
-}
-
 void Service::abort(int error_number, const std::string& text) {
     const std::lock_guard lock(mutex_);
     if (aborted_) return;

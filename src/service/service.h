@@ -51,10 +51,6 @@ public:
     [[nodiscard]] unsigned worker_count() const { return static_cast<unsigned>(threads_.size()); }
     [[nodiscard]] QueueLoad observe() const;
 
-    // Unlocks the ports of blocks that were stopped inside a call that has been answered since.
-    // Only while no kernel runs, and on devices that the host can address.
-    void unlock_ports();
-
     // Every wait of every kernel ends with -cause.error_number(); `text` says why. The first cause
     // stays.
     void abort(int error_number, const std::string& text);

@@ -1,5 +1,6 @@
 #include "system/machine.h"
 
+#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <string_view>
@@ -59,11 +60,8 @@ Result<Device> open_device(const Shape& shape, size_t memory_size) {
 Machine::Machine(const Shape& shape, size_t scratch_size) : shape_(shape) { open(scratch_size); }
 
 std::shared_ptr<storage::Storage> Machine::make_storage() {
-    std::shared_ptr<storage::RamStorage> ram;
-    std::shared_ptr<storage::Storage> storage;
-    if (shape_.storage == storage::Kind::kRam) {
-        storage = ram = std::make_shared<storage::RamStorage>();
-    } else {
+    std::shared_ptr<storage::Storage> storage = ram_;
+    if (storage == nullptr) {
         auto made = storage::make_storage({.kind = shape_.storage, .throttle = {50, 0}});
         if (!made.ok() && shape_.storage == storage::Kind::kUring) {
             made = storage::make_storage({.kind = storage::Kind::kPosix});  // refused here
@@ -71,31 +69,36 @@ std::shared_ptr<storage::Storage> Machine::make_storage() {
         EXPECT_TRUE(made.ok()) << made.status().message();
         storage = made.value();
     }
-    files_ = std::make_unique<testing::ReferenceFiles>(
-        ram != nullptr ? std::string() : folder_.path("."), ram);
     if (shape_.faults) storage = faults_ = std::make_shared<testing::FaultStorage>(storage);
     return storage;
 }
 
 void Machine::open(size_t scratch_size) {
-    const uint64_t cache_size = shape_.frames * shape_.page_size;
-    // The tables are at most 64 MiB for the sizes of these tests.
-    auto device = open_device(shape_, cache_size + scratch_size + (64 << 20));
+    // The tables are at most 64 MiB for the sizes of these tests; room for a second file system.
+    const uint64_t cache_size = shape_.frames * shape_.page_size + (64 << 20);
+    auto device = open_device(shape_, 2 * cache_size + scratch_size);
     ASSERT_TRUE(device.ok()) << device.status().message();
     device_ = device.value();
+    if (shape_.storage == storage::Kind::kRam) ram_ = std::make_shared<storage::RamStorage>();
+    files_ = std::make_unique<testing::ReferenceFiles>(
+        ram_ != nullptr ? std::string() : folder_.path("."), ram_);
+    open_file_system();
+    auto stream = Stream::create(device_);
+    ASSERT_TRUE(stream.ok()) << stream.status().message();
+    stream_ = std::move(stream.value());
+    scratch_ = std::make_unique<Scratch>(device_, scratch_size);
+}
+
+void Machine::open_file_system() {
     FileSystemOptions options;
     options.page_size = shape_.page_size;
-    options.cache_size = cache_size;
+    options.cache_size = shape_.frames * shape_.page_size;
     options.helping = shape_.helping;
     options.workers = shape_.helping ? 0 : shape_.workers;
     options.map = shape_.static_map ? RequestMap::kStatic : RequestMap::kShared;
     auto fs = file::System::create(device_, make_storage(), options);
     ASSERT_TRUE(fs.ok()) << fs.status().message();
     fs_ = std::move(fs.value());
-    auto stream = Stream::create(device_);
-    ASSERT_TRUE(stream.ok()) << stream.status().message();
-    stream_ = std::move(stream.value());
-    scratch_ = std::make_unique<Scratch>(device_, scratch_size);
 }
 
 void Machine::create_file(const std::string& name, uint64_t size, uint64_t seed) {
@@ -124,6 +127,8 @@ Status Machine::run(std::vector<std::vector<Step>>* blocks, std::chrono::seconds
     BlockSteps* written = write_down(*blocks);
     if (Status status = start(stream_, written, blocks->size()); !status.ok()) return status;
     const Status status = stream_.synchronize(limit);
+    // A block that was given up may still run, and with it what it was given.
+    if (status.error_number() == ETIMEDOUT) return status;
     for (size_t b = 0; b < blocks->size(); ++b) {
         std::copy_n(written[b].steps, written[b].count, (*blocks)[b].begin());
     }

@@ -77,6 +77,8 @@ public:
     testing::ReferenceFiles& files() { return *files_; }
     Scratch& scratch() { return *scratch_; }
     Stream& stream() { return stream_; }
+    // Another file system on the same device, with the same files. Waits for nothing.
+    void renew() { open_file_system(); }
     [[nodiscard]] std::string scratch_path(const std::string& name) const {
         return folder_.path(name);
     }
@@ -96,12 +98,14 @@ public:
 
 private:
     void open(size_t scratch_size);
+    void open_file_system();
     std::shared_ptr<storage::Storage> make_storage();
 
     const Shape shape_;
     storage::ScratchFolder folder_;
     Device device_;
     std::shared_ptr<testing::FaultStorage> faults_;
+    std::shared_ptr<storage::RamStorage> ram_;
     std::unique_ptr<testing::ReferenceFiles> files_;
     std::unique_ptr<Scratch> scratch_;
     FileSystem fs_;
