@@ -75,6 +75,7 @@ public:
     service::Service& service() { return fs_.system()->service(); }
     testing::FaultPlan& faults() { return faults_->plan(); }
     testing::ReferenceFiles& files() { return *files_; }
+    storage::RamStorage& ram() { return *ram_; }  // of Kind::kRam
     Scratch& scratch() { return *scratch_; }
     Stream& stream() { return stream_; }
     // Another file system on the same device, with the same files. Waits for nothing.

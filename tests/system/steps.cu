@@ -33,6 +33,15 @@ PENSTOCK_DEVICE inline int64_t misbehave(const Step& step) {
     return 0;
 }
 
+// The word may change at any time: one thread looks for all.
+template <class Group>
+PENSTOCK_DEVICE int64_t load_word(const std::byte* out, Group group) {
+    return group.once([=]() -> int64_t {
+        const auto& word = *reinterpret_cast<const uint64_t*>(out);
+        return static_cast<int64_t>(device::SystemWords::load(word, site::kResponse));
+    });
+}
+
 template <class Group>
 PENSTOCK_DEVICE int64_t perform(DeviceFileSystem fs, const Step& step, Holdings& holdings,
                                 Group group) {
@@ -62,6 +71,16 @@ PENSTOCK_DEVICE int64_t perform(DeviceFileSystem fs, const Step& step, Holdings&
                            group);
         case Act::kSet:
             return file = step.offset;
+        case Act::kNote:
+            return load_word(step.out, group);
+        case Act::kShare:
+            return group.once([&]() -> int64_t {
+                auto& word = *reinterpret_cast<uint64_t*>(step.out);
+                device::SystemWords::store(word, static_cast<uint64_t>(file), site::kRespond);
+                return file;
+            });
+        case Act::kBorrow:
+            return file = load_word(step.out, group);
         default:
             return misbehave(step);
     }

@@ -30,6 +30,9 @@ enum class Act : uint32_t {
     kStat,    // gstat(files[file]); result: size, or the errno
     kAdvise,  // gadvise(files[file], offset, size, Advice(flags))
     kSet,     // files[file] = offset: a descriptor from elsewhere, or none at all
+    kNote,    // result: the 64-bit word at `out`
+    kShare,   // the 64-bit word at `out` = files[file]
+    kBorrow,  // files[file] = the 64-bit word at `out`: a descriptor that its opener may close
     kLeave,   // threads whose rank is in [offset, offset + size) return from the kernel
     kTrap,    // __trap()
     kLoop,    // spins until the 64-bit word at `out` is not 0
