@@ -56,6 +56,7 @@ struct Answer {
 // Runs a command with its output in `out`; the first line of that.
 Answer run_command(const std::vector<std::string>& words, const std::string& out) {
     std::vector<char*> arguments;
+    arguments.reserve(words.size() + 1);
     for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
     arguments.push_back(nullptr);
     posix_spawn_file_actions_t actions;

@@ -102,7 +102,7 @@ Result<Stream> Stream::create(const Device& device, int priority) {
 }
 
 Stream::Stream(Stream&& other) noexcept
-    : device_(other.device_), id_(std::exchange(other.id_, 0)) {}
+    : device_(std::move(other.device_)), id_(std::exchange(other.id_, 0)) {}
 
 Stream& Stream::operator=(Stream&& other) noexcept {
     if (this == &other) return *this;

@@ -85,16 +85,16 @@ private:
 
     Result<uint32_t> slot_for(const storage::Identity& identity, bool racy);
     Result<uint32_t> empty_slot();
-    bool is_fresh(uint32_t slot, bool racy);
-    void supersede(uint32_t slot);
-    bool forget(uint32_t slot);
-    bool drop_pages(uint32_t slot);
+    bool is_fresh(uint32_t index, bool racy);
+    void supersede(uint32_t index);
+    bool forget(uint32_t index);
+    bool drop_pages(uint32_t index);
     bool forget_some();
-    Status reserve_directory(uint32_t slot, uint64_t size);
-    void release_directory(uint32_t slot);
+    Status reserve_directory(uint32_t index, uint64_t size);
+    void release_directory(uint32_t index);
     Slot* find_open(Descriptor descriptor);
-    Status send(uint32_t slot);
-    void release(uint32_t slot, Opener opener);
+    Status send(uint32_t index);
+    void release(uint32_t index, Opener opener);
 
     const std::shared_ptr<storage::Storage> storage_;
     backend::Device* const device_;

@@ -86,7 +86,7 @@ private:
     void submit_runs(size_t runs);
     void finish(const Run& run, const storage::Completion& completion);
     void complete(const Request& request, uint64_t bytes, int error);
-    void answer_call(uint32_t port, ControlCall call);
+    void answer_call(uint32_t index, ControlCall call);
     [[nodiscard]] std::byte* destination(size_t index);
 
     Shared& shared_;

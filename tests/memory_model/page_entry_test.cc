@@ -180,7 +180,7 @@ struct World {
     std::array<bool, 2> taken{};               // the frame is in a team's hands
     std::array<std::array<int, 2>, 3> pins{};  // of each team on each entry: a team pins a page at
                                                // most once
-    auto operator<=>(const World&) const = default;
+    auto operator<=>(const World&) const = default;  // NOLINT(modernize-use-nullptr)
 };
 
 constexpr uint32_t kGenerationsExplored = 3;  // fills of a frame that are followed

@@ -30,7 +30,8 @@ Request make_request(int team, int batch, int index, int frame) {
     Request request;
     request.file_slot = static_cast<uint32_t>(team + 1);
     request.generation = static_cast<uint32_t>(batch + 1);
-    request.page = static_cast<PageIndex>(100 * (team + 1) + 10 * batch + index);
+    request.page = PageIndex{100} * static_cast<PageIndex>(team + 1) +
+                   static_cast<PageIndex>(10 * batch) + static_cast<PageIndex>(index);
     request.frame = static_cast<FrameIndex>(frame);
     request.team = static_cast<uint32_t>(team);
     request.block = static_cast<uint32_t>(batch << 16 | index << 8 | frame);

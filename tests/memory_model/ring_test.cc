@@ -16,7 +16,7 @@ Result explore_sequential(const RingForm& form) {
     options.sequential = true;
     options.states_max = 50'000'000;
     const Program program = ring_program(form);
-    const Result result = explore(program, options);
+    Result result = explore(program, options);
     std::printf("  %9" PRIu64 " states %9" PRIu64 " steps: %s\n", result.states, result.steps,
                 program.name.c_str());
     return result;
