@@ -10,10 +10,12 @@
 #include "penstock/kernel.h"
 
 namespace penstock {
+#ifndef __CUDACC__
 namespace device {
 class Block;
 class Warps;
 }  // namespace device
+#endif
 
 namespace system_test {
 
@@ -60,7 +62,7 @@ struct BlockSteps {
 };
 
 template <class Group>
-void run_steps(DeviceFileSystem fs, BlockSteps* blocks);
+PENSTOCK_GLOBAL void run_steps(DeviceFileSystem fs, BlockSteps* blocks);
 
 }  // namespace system_test
 }  // namespace penstock
