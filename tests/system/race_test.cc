@@ -31,7 +31,7 @@ protected:
 
     void SetUp() override {
         machine_ = std::make_unique<Machine>(Shape{.permits = 4,
-                                                   .frames = 40,
+                                                   .frames = 8,
                                                    .helping = GetParam(),
                                                    .workers = 3,
                                                    .warps = !GetParam(),
@@ -69,7 +69,7 @@ protected:
         };
         const auto read = [&](uint32_t index) {
             const uint64_t offset = prng.below(kSize / 8) * 8,
-                           size = 8 + prng.below(4 * kPage / 8) * 8;
+                           size = 8 + prng.below(12 * kPage / 8) * 8;
             auto* out = reinterpret_cast<std::byte*>(scratch.array<uint64_t>(size / 8));
             steps.push_back(read_step(index, static_cast<int64_t>(offset), size, out));
         };
@@ -99,9 +99,10 @@ protected:
 
     // What is wrong with the bytes of one call; empty: nothing.
     static std::string check(const Step& step, uint64_t note) {
+        if (step.result == 0) return {};  // opened when it was there again, but still empty
         const uint64_t wanted = std::min(step.size, kSize - static_cast<uint64_t>(step.offset));
         const auto count = static_cast<uint64_t>(step.result);
-        if (step.act == Act::kRead ? count != wanted : count > wanted || count == 0)
+        if (step.act == Act::kRead ? count != wanted : count > wanted)
             return "result " + std::to_string(step.result);
         const auto* words = reinterpret_cast<const uint64_t*>(step.out);
         for (uint64_t i = 0; i < count / 8; ++i) {
@@ -166,7 +167,7 @@ INSTANTIATE_TEST_SUITE_P(By, RaceTest, ::testing::Bool(), [](const auto& made) {
 });
 
 TEST_P(RaceTest, BytesAreOfTheFileThatWasOpened) {
-    const uint64_t launches = std::getenv("PENSTOCK_NIGHTLY") != nullptr ? 300 : 8;
+    const uint64_t launches = std::getenv("PENSTOCK_NIGHTLY") != nullptr ? 1000 : 30;
     base::Prng prng(3 + GetParam());
     std::atomic<bool> over{false};
     std::thread changer([&] {
