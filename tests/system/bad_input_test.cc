@@ -1,6 +1,7 @@
 // Goal: whatever a program hands in, it gets one errno or one clear line, and the file system goes
 // on working for the next.
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -165,6 +166,28 @@ TEST_P(BadInputTest, AFileThatMayNotBeRead) {
         ASSERT_EQ(seteuid(0), 0);
     }
     EXPECT_EQ(got[0], -EACCES);
+    expect_good();
+}
+
+TEST_P(BadInputTest, NoMoreFilesForThisProcess) {
+    rlimit limit{};
+    ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    const rlimit none{3, limit.rlim_max};
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+    const auto got = results({open_step(0, text(path_))});
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    EXPECT_EQ(got[0], -EMFILE);
+    expect_good();
+}
+
+// The page table has room for 2 TiB in pages of 4 KiB.
+TEST_P(BadInputTest, AFileTooLargeForThePageTable) {
+    const std::string path = machine_->scratch_path("huge");
+    machine_->create_file("huge", 10, 3);
+    if (truncate(path.c_str(), off_t{3} << 40) != 0)
+        GTEST_SKIP() << "no such sizes on this file system";
+    EXPECT_EQ(results({open_step(0, text(path))})[0], -EFBIG);
+    EXPECT_EQ(machine_->fs().open(path).status().error_number(), EFBIG);
     expect_good();
 }
 

@@ -232,6 +232,46 @@ INSTANTIATE_TEST_SUITE_P(Ways, DeadlockTest,
                                            Way{"warps_and_workers", false, false, true}),
                          [](const auto& made) { return std::string(made.param.name); });
 
+// Blocks of each wait for their own and help the other, on one permit and on two.
+TEST(DeadlockOfTwoFileSystemsTest, BothOfADeviceAreServed) {
+    for (const unsigned permits : {1u, 2u}) {
+        Machine machine({.permits = permits, .frames = 4, .lanes = 16});
+        ASSERT_TRUE(machine.ok());
+        machine.create_file("f", 200'000, 6);
+        auto other = file::System::create(machine.device(), file::open_storage({}).value(),
+                                          {.page_size = 8192, .cache_size = 8192 * 3});
+        ASSERT_TRUE(other.ok()) << other.status().message();
+        auto second = Stream::create(machine.device());
+        const char* path = machine.scratch().text(machine.files().path("f"));
+        Blocks blocks(20);
+        for (size_t b = 0; b < blocks.size(); ++b) {
+            const auto offset = static_cast<int64_t>(b * 7000);
+            blocks[b] = {open_step(0, path),
+                         read_step(0, offset, 60'000, machine.scratch().array<std::byte>(60'000)),
+                         close_step(0)};
+        }
+        BlockSteps* one = machine.write_down(blocks);
+        for (auto& steps : blocks) steps[1].out = machine.scratch().array<std::byte>(60'000);
+        BlockSteps* two = machine.write_down(blocks);
+        const LaunchShape shape{{static_cast<unsigned>(blocks.size())}, {16}};
+        ASSERT_TRUE(machine.start(machine.stream(), one, blocks.size()).ok());
+        ASSERT_TRUE(launch(second.value(), shape, run_steps<device::Block>,
+                           other.value().device_handle(), two)
+                        .ok());
+        ASSERT_TRUE(machine.stream().synchronize(std::chrono::seconds(60)).ok());
+        ASSERT_TRUE(second.value().synchronize(std::chrono::seconds(60)).ok());
+        const testing::ReferenceFile& file = machine.files().file("f");
+        for (const BlockSteps* written : {one, two}) {
+            for (size_t b = 0; b < blocks.size(); ++b) {
+                const Step& read = written[b].steps[1];
+                ASSERT_EQ(read.result, 60'000);
+                ASSERT_EQ(file.mismatch(static_cast<uint64_t>(read.offset), {read.out, 60'000}),
+                          60'000u);
+            }
+        }
+    }
+}
+
 // There are 64 ports for control calls, and 100 blocks that want one at the same time.
 TEST(DeadlockOfPortsTest, HundredsOfBlocksOpenAtOnce) {
     for (const bool helping : {true, false}) {
