@@ -111,6 +111,7 @@ TEST_P(DeadlockTest, AllFramesThatViewsMayPinArePinned) {
     constexpr uint32_t kFrames = 16, kPermits = 2, kViews = kFrames - kPermits;
     Machine machine(shape_of(kPermits, kFrames));
     ASSERT_TRUE(machine.ok());
+    if (machine.device().permits() != kPermits) GTEST_SKIP() << "counts the frames of two permits";
     machine.create_file("f", 200 * 4096, 4);
     const Descriptor file = machine.fs().open(machine.files().path("f")).value();
     const auto page = [&](uint32_t view, int64_t index) {

@@ -1,5 +1,6 @@
 #include "system/machine.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -43,15 +44,18 @@ char* Scratch::text(const std::string& value) {
     return copy;
 }
 
+bool on_gpu() {
+    const char* wish = std::getenv("PENSTOCK_DEVICE");
+    return wish != nullptr && std::string_view(wish).starts_with("cuda");
+}
+
 namespace {
 
-// The device of the shape, or the GPU that PENSTOCK_DEVICE names.
 Result<Device> open_device(const Shape& shape, size_t memory_size) {
+    if (on_gpu()) return Device::open();
     DeviceOptions options;
     options.memory_size = memory_size;
     options.watchdog_seconds = shape.watchdog_seconds;
-    const char* wish = std::getenv("PENSTOCK_DEVICE");
-    if (wish != nullptr && std::string_view(wish).starts_with("cuda")) return Device::open(wish);
     return Device::open("cpu:" + std::to_string(shape.permits), options);
 }
 
@@ -92,7 +96,8 @@ void Machine::open(size_t scratch_size) {
 void Machine::open_file_system() {
     FileSystemOptions options;
     options.page_size = shape_.page_size;
-    options.cache_size = shape_.frames * shape_.page_size;
+    // A GPU has many more permits than the shapes name, and each wants its frame.
+    options.cache_size = std::max<uint64_t>(shape_.frames, device_.permits()) * shape_.page_size;
     options.helping = shape_.helping;
     options.workers = shape_.helping ? 0 : shape_.workers;
     options.map = shape_.static_map ? RequestMap::kStatic : RequestMap::kShared;

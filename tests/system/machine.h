@@ -37,6 +37,9 @@ struct Shape {
 
 std::string describe(const Shape& shape);
 
+// Whether PENSTOCK_DEVICE names a GPU, which then stands in for the device of every shape.
+bool on_gpu();
+
 // Memory for steps, paths and outputs: one piece, handed out from the start.
 class Scratch {
 public:
