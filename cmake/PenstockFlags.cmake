@@ -21,6 +21,7 @@ add_library(penstock_flags INTERFACE)
 # -Wno-restrict: GCC 12 sees overlaps in operator+ of std::string that cannot be (its bug 105651).
 target_compile_options(penstock_flags INTERFACE -Wall -Wextra -Wshadow -Wno-restrict
                        -fno-omit-frame-pointer
+                       $<$<STREQUAL:${CMAKE_SYSTEM_PROCESSOR},x86_64>:-mno-red-zone>
                        $<$<BOOL:${PENSTOCK_WERROR}>:-Werror>)
 
 if(PENSTOCK_SANITIZE STREQUAL "address")

@@ -1,11 +1,13 @@
 // Going from one stack to another: a dozen instructions on x86-64, Boost.Context's fcontext
 // elsewhere.
 //
-// Ours leaves by `ret`, so that a switch looks like a call and a return to the processor, which
-// predicts returns; fcontext leaves by a jump, after which it predicts every `ret` of the lane
-// wrong. The floating-point control words are not switched: a kernel that changes them changes them
-// for its block.
+// Ours keeps calls and returns in pairs on every stack, so that the processor predicts returns;
+// fcontext is called and leaves by a jump, after which every `ret` of the lane is predicted wrong.
+// The floating-point control words are not switched: a kernel that changes them changes them for
+// its block.
 #pragma once
+
+#include "backend/cpu/sanitizer_fibers.h"
 
 #if !defined(__x86_64__)
 #define PENSTOCK_FCONTEXT 1
@@ -17,7 +19,31 @@ namespace penstock::backend::cpu {
 
 // Stores where the caller stops in `*from` and goes on where `to` stopped; returns when somebody
 // goes on there. Callers must not be instrumented (sanitizer_fibers.h).
-__attribute__((visibility("hidden"))) void switch_stack(void** from, void* to);
+#if PENSTOCK_FCONTEXT
+void switch_stack(void** from, void* to);
+#else
+// Inline, so that the compiler saves just the registers that its caller needs: fewer cache lines of
+// each lane's stack are touched. Pushes below the stack pointer: built with -mno-red-zone
+// (cmake/PenstockFlags.cmake). A new stack looks the same: new_stack().
+PENSTOCK_UNINSTRUMENTED __attribute__((always_inline)) inline void switch_stack(void** from,
+                                                                                void* to) {
+    asm volatile(
+        "pushq %%rbp\n\t"
+        "leaq 1f(%%rip), %%rax\n\t"
+        "pushq %%rax\n\t"
+        "movq %%rsp, (%%rdi)\n\t"
+        "movq %%rsi, %%rsp\n\t"
+        "popq %%rax\n\t"
+        "jmpq *%%rax\n\t"
+        "1:\n\t"
+        "popq %%rbp"
+        : "+D"(from), "+S"(to)
+        :
+        : "rax", "rbx", "rcx", "rdx", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15", "xmm0",
+          "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11",
+          "xmm12", "xmm13", "xmm14", "xmm15", "memory", "cc");
+}
+#endif
 
 // What to switch to in order to run first_frame() on the stack [bottom, top).
 void* new_stack(char* bottom, char* top);
