@@ -129,6 +129,7 @@ PENSTOCK_UNINSTRUMENTED LaneState* next_or_stop(BlockState& block) {
 PENSTOCK_UNINSTRUMENTED void ask_thread(BlockState& block, LaneState& lane, Command command) {
     block.command = command;
     block.asking = &lane;
+    sanitizer::release(&lane);  // partner: run_lanes, should the lane never run again
     jump(lane, block.own);
 }
 
