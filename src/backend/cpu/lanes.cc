@@ -189,6 +189,13 @@ PENSTOCK_UNINSTRUMENTED Command run_lanes(BlockState& block) {
     if (block.command != Command::kHelp) {
         sanitizer::acquire(&block.own);  // partners: run_lane, stop_lanes
     }
+    // Lanes of a stopped block end where they last switched away (partners: park, wait_step,
+    // ask_thread): what they wrote lies before what follows.
+    if (kThreadSanitizer && block.command == Command::kStopped) {
+        for (unsigned rank = 0; rank < block.started_count; ++rank) {
+            sanitizer::acquire(&block.lanes[rank]);
+        }
+    }
     if (kThreadSanitizer && block.command == Command::kDone) {
         for (unsigned rank = block.started_count; rank-- > 0;) give_back(block, block.lanes[rank]);
     }
