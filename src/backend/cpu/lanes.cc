@@ -129,7 +129,7 @@ PENSTOCK_UNINSTRUMENTED LaneState* next_or_stop(BlockState& block) {
 PENSTOCK_UNINSTRUMENTED void ask_thread(BlockState& block, LaneState& lane, Command command) {
     block.command = command;
     block.asking = &lane;
-    sanitizer::release(&lane);  // partner: run_lanes, should the lane never run again
+    sanitizer::release(&lane);  // partner: abandon_lanes
     jump(lane, block.own);
 }
 
@@ -189,13 +189,6 @@ PENSTOCK_UNINSTRUMENTED Command run_lanes(BlockState& block) {
     if (block.command != Command::kHelp) {
         sanitizer::acquire(&block.own);  // partners: run_lane, stop_lanes
     }
-    // Lanes of a stopped block end where they last switched away (partners: park, wait_step,
-    // ask_thread): what they wrote lies before what follows.
-    if (kThreadSanitizer && block.command == Command::kStopped) {
-        for (unsigned rank = 0; rank < block.started_count; ++rank) {
-            sanitizer::acquire(&block.lanes[rank]);
-        }
-    }
     if (kThreadSanitizer && block.command == Command::kDone) {
         for (unsigned rank = block.started_count; rank-- > 0;) give_back(block, block.lanes[rank]);
     }
@@ -206,7 +199,7 @@ PENSTOCK_UNINSTRUMENTED void abandon_lanes(BlockState& block) {
     for (unsigned rank = block.started_count; rank-- > 0;) {
         LaneState& lane = block.lanes[rank];
         if (lane.stack == nullptr) continue;
-        sanitizer::acquire(&lane);  // partners: park, wait_step
+        sanitizer::acquire(&lane);  // partners: park, wait_step, ask_thread
         sanitizer::end(lane);
         sanitizer::allow(lane.stack->low, static_cast<size_t>(lane.stack->top - lane.stack->low));
         give_back(block, lane);

@@ -56,7 +56,6 @@ PENSTOCK_UNINSTRUMENTED void wait_step(const uint64_t* address, uint64_t seen, u
         ++block.ready_waiter_count;
         block.ready.append(&lane);
         sanitizer::release(&lane);  // partner: abandon_lanes
-        sanitizer::release(&lane);  // partner: run_lanes, should the lane never run again
         switch_away(block, lane);
         --block.ready_waiter_count;
         return;
