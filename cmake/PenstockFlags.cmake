@@ -34,8 +34,8 @@ elseif(PENSTOCK_SANITIZE)
     message(FATAL_ERROR "PENSTOCK_SANITIZE is '${PENSTOCK_SANITIZE}'; address, thread or empty")
 endif()
 if(PENSTOCK_SANITIZE)
-    # Instrumented code makes GCC 12 see uninitialised words in <regex> and <functional>; the release
-    # build warns of real ones.
+    # Instrumented code makes GCC 12 see uninitialised words in <regex> and <functional>; the
+    # release build warns of real ones.
     add_compile_options(${flags} -Wno-maybe-uninitialized)
     add_link_options(${flags})
 endif()
