@@ -28,7 +28,7 @@ BUILD = ROOT / "build"
 LOGS = BUILD / "logs"
 JOBS = os.cpu_count() or 1
 SHOWN_LINES = 60  # of a failed stage's log
-SECONDS_MAX = 900  # of one command
+SECONDS_MAX = 1800  # of one command: a hang ends there
 NIGHTLY_SECONDS_MAX = 4 * 3600
 
 Counts = tuple[int, int]  # passed, failed
@@ -138,6 +138,9 @@ def ctest(preset: str, **environment: str) -> Callable[[Stage], Counts]:
             "-V",
             "--no-tests=error",
         ]
+        if preset == "tsan":
+            # One thread explores the memory model: nothing to find there, and four minutes.
+            command += ["-E", "memory_model_test"]
         if preset == "tsan" and log.run(["setarch", "-R", "true"]):
             command = ["setarch", "-R", *command]  # GCC's TSan knows fewer address layouts
         nightly = {"PENSTOCK_NIGHTLY": "1"} if log.nightly else {}
