@@ -182,7 +182,7 @@ TEST_F(GpuTest, kernels_that_wait_are_served_while_the_host_uses_the_device) {
     auto file = fs_.open(path_);
     ASSERT_TRUE(file.ok());
     Stream others = make_stream(), eager = make_stream(5);
-    auto* values = static_cast<unsigned*>(allocate(4096));
+    auto* values = static_cast<unsigned*>(allocate(8192));  // half for each stream
     std::atomic<bool> done{false};
     start_read(stream_, file.value(), 20'000, {{16}, {64}, 0});
     std::thread user([&] {
@@ -192,9 +192,10 @@ TEST_F(GpuTest, kernels_that_wait_are_served_while_the_host_uses_the_device) {
             const unsigned count = 64u << round % 8;
             const LaunchShape shape{
                 {1 + round % 4}, {32 + 32 * (round % 8)}, count * sizeof(unsigned)};
-            EXPECT_TRUE(launch(stream, shape, use_shared_and_stack, values, count).ok());
-            EXPECT_TRUE(stream.fill(values + 64, static_cast<uint8_t>(round), 1000 + round).ok());
-            EXPECT_TRUE(stream.copy(values + 512, values + 64, 1000).ok());
+            unsigned* own = values + 1024 * (round % 2);
+            EXPECT_TRUE(launch(stream, shape, use_shared_and_stack, own, count).ok());
+            EXPECT_TRUE(stream.fill(own + 64, static_cast<uint8_t>(round), 1000 + round).ok());
+            EXPECT_TRUE(stream.copy(own + 512, own + 64, 1000).ok());
         }
     });
     finish(stream_);
