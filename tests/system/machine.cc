@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <sstream>
 #include <string_view>
 #include <utility>
 
 #include "page_cache/invalidation.h"
+#include "penstock/device/atomic.cuh"
 
 namespace penstock::system_test {
 
@@ -133,11 +136,42 @@ Status Machine::run(std::vector<std::vector<Step>>* blocks, std::chrono::seconds
     if (Status status = start(stream_, written, blocks->size()); !status.ok()) return status;
     const Status status = stream_.synchronize(limit);
     // A block that was given up may still run, and with it what it was given.
-    if (status.error_number() == ETIMEDOUT) return status;
+    if (status.error_number() == ETIMEDOUT) {
+        std::fputs(picture().c_str(), stderr);
+        return status;
+    }
     for (size_t b = 0; b < blocks->size(); ++b) {
         std::copy_n(written[b].steps, written[b].count, (*blocks)[b].begin());
     }
     return status;
+}
+
+std::string Machine::picture() {
+    if (!device_.host_addressable()) return {};
+    using device::DeviceWords;
+    const auto load = [](uint64_t& word) { return DeviceWords::load(word, site::kLook); };
+    FileSystemState& state = *service().host_state();
+    std::ostringstream text;
+    text << "backlog " << service().observe().backlog << ", view pins " << load(state.view_pins)
+         << ", clock hand " << load(state.clock_hand) << ", leaf hand " << load(state.leaf_hand)
+         << "\n";
+    for (uint32_t port = 0; port < limits::kPortsMax; ++port) {
+        if (load(state.port_locks[port]) == 0) continue;
+        text << "port " << port << ": asked " << load(state.port_requests[port]) << ", answered "
+             << load(state.port_responses[port]) << "\n";
+    }
+    for (uint64_t i = 0; i < uint64_t{state.leaf_count} * limits::kLeafEntries; ++i) {
+        const uint64_t entry = load(state.leaves[i]);
+        if (entry == 0) continue;
+        const FrameIndex frame = frame_of(entry);
+        text << "directory word " << load(state.leaf_owners[i / limits::kLeafEntries]) << ", page "
+             << i % limits::kLeafEntries << ": state " << static_cast<int>(state_of(entry))
+             << ", pins " << pins_of(entry) << ", generation " << generation_of(entry) << ", frame "
+             << frame << " of " << std::hex << load(state.owners[frame]) << std::dec
+             << ", completion of " << completion_generation(load(state.completions[frame]))
+             << ", errno " << completion_error(load(state.completions[frame])) << "\n";
+    }
+    return text.str();
 }
 
 int Machine::broken_invariant() {

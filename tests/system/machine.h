@@ -97,6 +97,8 @@ public:
     Status run(std::vector<std::vector<Step>>* blocks,
                std::chrono::seconds limit = std::chrono::seconds(120));
 
+    // Every page in the cache, every call and request under way: for launches that do not end.
+    std::string picture();
     // Number of the first invariant of the page cache that is broken; 0: none, or not to be seen.
     int broken_invariant();
 
