@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -42,6 +43,12 @@ struct Help {
 
 inline constexpr unsigned kHelpsMax = 8;
 
+// A word that a stream stores, aligned to 8 bytes.
+struct WordWrite {
+    uint64_t* address = nullptr;
+    uint64_t value = 0;
+};
+
 class Device {
 public:
     virtual ~Device() = default;
@@ -64,6 +71,14 @@ public:
     // Stores `value` behind all that is in `stream`, visible to GPU threads with what was copied
     // before it.
     virtual Status write_value(StreamId stream, uint64_t* address, uint64_t value) = 0;
+    // The same for many words, in their order. After an error the first of them may be on their
+    // way, the rest are not. Here one by one, for backends to which a call costs next to nothing.
+    virtual Status write_values(StreamId stream, std::span<const WordWrite> writes) {
+        for (const WordWrite& write : writes) {
+            if (Status s = write_value(stream, write.address, write.value); !s.ok()) return s;
+        }
+        return {};
+    }
     // Waits until the stream is idle; the first error of its operations since the last call.
     // ETIMEDOUT at `deadline`.
     virtual Status synchronize(StreamId stream, Deadline deadline) = 0;

@@ -30,11 +30,10 @@ struct WarpWait;
 // What a switch touches lies in the first cache line.
 struct alignas(64) LaneState : language::Lane, Fiber {
     LaneState* next = nullptr;   // in at most one list at a time
-    const char* site = nullptr;  // where it is parked; null: not parked
+    const char* site = nullptr;  // where it parked last
     bool runs_body = false;      // an exit completed its rendezvous: it acts as the last to arrive
 
-    WarpWait* warp_wait = nullptr;  // the warp rendezvous it is parked at; null: the block's
-    Stack* stack = nullptr;         // null before start and after exit
+    Stack* stack = nullptr;  // null before start and after exit
     uint64_t deposited = 0, answered = 0;
 };
 

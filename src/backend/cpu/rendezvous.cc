@@ -9,16 +9,21 @@
 namespace penstock::backend::cpu {
 namespace {
 
-// Parks `lane` until the rendezvous is over. True: an exit completed it, so that this lane ends it.
+// Parks `lane` until the rendezvous is over. Whoever runs on after it asks this_lane() again: what
+// is kept over the switch is one more thing on each lane's stack. True: an exit completed it, so
+// that this lane ends it.
 PENSTOCK_UNINSTRUMENTED inline bool park(BlockState& block, LaneState& lane, Rendezvous& rendezvous,
                                          const char* site) {
     lane.site = site;
     rendezvous.parked.append(&lane);
     sanitizer::release(&lane);  // partners: finish, abandon_lanes
     switch_away(block, lane);
-    lane.site = nullptr;
-    sanitizer::acquire(&lane);  // partner: finish
-    return lane.runs_body;
+    LaneState& resumed = *this_lane();
+    sanitizer::acquire(&resumed);  // partner: finish
+    if (!resumed.runs_body) [[likely]]
+        return false;
+    resumed.runs_body = false;
+    return true;
 }
 
 // The last to arrive: runs the body while the others are parked, then makes them ready. `exits`
@@ -97,11 +102,19 @@ PENSTOCK_UNINSTRUMENTED void complete_without(BlockState& block, LaneState& exit
 PENSTOCK_UNINSTRUMENTED void stop_mismatch(BlockState& block) {
     const LaneState* first = nullptr;
     const LaneState* other = nullptr;  // parked elsewhere than `first`, if there is one
-    for (unsigned rank = 0; rank < block.started_count; ++rank) {
-        const LaneState& lane = block.lanes[rank];
-        if (lane.site == nullptr) continue;
-        if (first == nullptr) first = &lane;
-        if (other == nullptr && !same_site(lane.site, first->site)) other = &lane;
+    uint32_t first_mask = ~0u;
+    const auto look_at = [&](const Rendezvous& rendezvous, uint32_t mask) {
+        for (const LaneState* lane = rendezvous.parked.first; lane != nullptr; lane = lane->next) {
+            if (first == nullptr) {
+                first = lane;
+                first_mask = mask;
+            }
+            if (other == nullptr && !same_site(lane->site, first->site)) other = lane;
+        }
+    };
+    look_at(block.meeting, ~0u);
+    for (const WarpWait* waits : block.warp_waits) {
+        for (; waits != nullptr; waits = waits->next) look_at(waits->rendezvous, waits->mask);
     }
     char text[sizeof block.stop_text];
     if (first == nullptr) {
@@ -112,8 +125,7 @@ PENSTOCK_UNINSTRUMENTED void stop_mismatch(BlockState& block) {
     } else {
         std::snprintf(text, sizeof text,
                       "barrier mismatch: thread %u waits at %s (mask 0x%08x), which can never fill",
-                      first->rank, first->site,
-                      first->warp_wait == nullptr ? ~0u : first->warp_wait->mask);
+                      first->rank, first->site, first_mask);
     }
     stop_with_text(block, EDEADLK, text);
 }
@@ -124,22 +136,24 @@ namespace penstock::language {
 
 using namespace penstock::backend::cpu;
 
+// A block of 512 lanes spends half its time here: nothing but `body` and `argument` outlives the
+// switch, and the site is noted by the first to arrive only.
 PENSTOCK_UNINSTRUMENTED void block_rendezvous(Body body, void* argument, const char* site) {
     LaneState& lane = *this_lane();
     BlockState& block = *this_block();
     count_step(block);
-    block.last_site.store(site, std::memory_order_relaxed);
     Rendezvous& meeting = block.meeting;
     if (meeting.parked.count == 0) {
         meeting.site = site;
+        block.last_site.store(site, std::memory_order_relaxed);
     } else if (!same_site(meeting.site, site)) [[unlikely]] {
         stop_different(block, lane, site, *meeting.parked.first);
     }
-    if (meeting.parked.count + 1 < block.live_count) {
+    if (meeting.parked.count + 1 < block.live_count) [[likely]] {
         if (!park(block, lane, meeting, site)) return;
-        lane.runs_body = false;
     }
-    finish(block, meeting, &meeting, body, argument);
+    BlockState& now = *this_block();
+    finish(now, now.meeting, &now.meeting, body, argument);
 }
 
 PENSTOCK_UNINSTRUMENTED void warp_rendezvous(uint32_t mask, Body body, void* argument,
@@ -147,7 +161,6 @@ PENSTOCK_UNINSTRUMENTED void warp_rendezvous(uint32_t mask, Body body, void* arg
     LaneState& lane = *this_lane();
     BlockState& block = *this_block();
     count_step(block);
-    block.last_site.store(site, std::memory_order_relaxed);
     unsigned warp = lane.warp_index;
     if ((mask >> lane.lane_index & 1) == 0) [[unlikely]] {
         char text[160];
@@ -160,6 +173,7 @@ PENSTOCK_UNINSTRUMENTED void warp_rendezvous(uint32_t mask, Body body, void* arg
     unsigned expected = static_cast<unsigned>(__builtin_popcount(mask & block.warp_present[warp]));
     WarpWait own;
     if (wait == nullptr) {
+        block.last_site.store(site, std::memory_order_relaxed);
         if (expected == 1) {
             sanitizer::acquire(&block.warp_present[warp]);  // partner: complete_without
             if (body != nullptr) body(argument);
@@ -173,11 +187,7 @@ PENSTOCK_UNINSTRUMENTED void warp_rendezvous(uint32_t mask, Body body, void* arg
         stop_different(block, lane, site, *wait->rendezvous.parked.first);
     }
     if (wait->rendezvous.parked.count + 1 < expected) {
-        lane.warp_wait = wait;
-        bool last = park(block, lane, wait->rendezvous, site);
-        lane.warp_wait = nullptr;
-        if (!last) return;
-        lane.runs_body = false;
+        if (!park(block, lane, wait->rendezvous, site)) return;
     }
     unlink(block, warp, wait);
     finish(block, wait->rendezvous, &block.warp_present[warp], body, argument);
