@@ -20,12 +20,21 @@ using device::SystemWords;
 constexpr uint64_t kReadSizeMax = 1 << 20;
 // No worker takes less than this of what is ready: neighbours merge into one read.
 constexpr uint64_t kShareSizeMin = 256 << 10;
-constexpr std::chrono::seconds kCopyLimit{60};
+// One half of staging: as much as one merged read, some times over, and little enough to stay in
+// the CPU's cache between the read and the copy.
+constexpr uint64_t kHalfSize = 4 << 20;
+static_assert(kHalfSize >= limits::kPageSizeMax);
+constexpr uint64_t kCopyLimitNs = 60'000'000'000;
+constexpr uint64_t kLookNs = 3'000;  // between two looks at copies under way: a look is a driver
+                                     // call
 
 }  // namespace
 
 Server::Server(Shared& shared, std::unique_ptr<storage::Queue> queue)
-    : shared_(shared), queue_(std::move(queue)), page_size_(1ull << shared.state->page_shift) {}
+    : shared_(shared),
+      queue_(std::move(queue)),
+      page_size_(1ull << shared.state->page_shift),
+      direct_(shared.device->properties().host_addressable) {}
 
 Result<std::unique_ptr<Server>> Server::create(Shared& shared, storage::Storage& storage) {
     // A synchronous kind completes at submit: one operation at a time lets its waiters go early.
@@ -33,32 +42,70 @@ Result<std::unique_ptr<Server>> Server::create(Shared& shared, storage::Storage&
     auto queue = storage.make_queue(rings ? limits::kDrainMax : 1);
     if (!queue.ok()) return queue.status();
     std::unique_ptr<Server> server(new Server(shared, std::move(queue.value())));
-    if (!shared.device->properties().host_addressable) {
-        void* memory = nullptr;
-        Status status = shared.device->allocate(limits::kDrainMax * server->page_size_,
-                                                backend::Memory::kPinned, &memory);
-        if (!status.ok()) return status;
-        server->staging_ = static_cast<std::byte*>(memory);
-        if (status = shared.device->create_stream(0, &server->stream_); !status.ok()) return status;
+    if (!server->direct_) {
+        if (Status status = server->create_staging(); !status.ok()) return status;
     }
     return server;
 }
 
+Status Server::create_staging() {
+    drain_max_ = std::min<uint64_t>(limits::kDrainMax, kHalfSize / page_size_);
+    for (Half& half : halves_) {
+        void* memory = nullptr;
+        Status status = shared_.device->allocate(drain_max_ * page_size_, backend::Memory::kPinned,
+                                                 &memory);
+        if (!status.ok()) return status;
+        half.staging = static_cast<std::byte*>(memory);
+        if (status = shared_.device->create_stream(0, &half.stream); !status.ok()) return status;
+    }
+    return {};
+}
+
 Server::~Server() {
-    if (stream_ != 0) (void)shared_.device->destroy_stream(stream_);
-    if (staging_ != nullptr) shared_.device->free(staging_);
+    for (Half& half : halves_) {
+        if (half.stream != 0) (void)shared_.device->destroy_stream(half.stream);
+        if (half.staging != nullptr) shared_.device->free(half.staging);
+    }
 }
 
 std::byte* Server::destination(size_t index) {
-    if (staging_ != nullptr) return staging_ + index * page_size_;
+    if (!direct_) return half_->staging + index * page_size_;
     return shared_.state->frames + requests_[index].frame * page_size_;
 }
 
+// Looks after the copies under way, and chooses a half whose copies are over: false where there is
+// none just now. Copies that fail, or do not end, end every wait: their pages are never announced.
+bool Server::find_staging() {
+    const uint64_t now = base::monotonic_ns();
+    if (now >= look_ns_) {
+        for (Half& half : halves_) {
+            if (half.limit_ns == 0) continue;
+            bool idle = false;
+            activity_.store(Activity::kStorage, std::memory_order_release);
+            const Status status = shared_.device->query(half.stream, &idle);
+            activity_.store(Activity::kIdle, std::memory_order_release);
+            if (!status.ok() || (!idle && now > half.limit_ns)) {
+                shared_.abort(EIO, "copies of pages to the device failed or did not end");
+                stopped_.store(true, std::memory_order_relaxed);
+                return false;
+            }
+            if (idle) half.limit_ns = 0;
+        }
+        look_ns_ = base::monotonic_ns() + kLookNs;
+    }
+    for (Half& half : halves_) {
+        half_ = &half;
+        if (half.limit_ns == 0) return true;
+    }
+    return false;
+}
+
 bool Server::serve_requests(uint32_t ring_index) {
+    if (!direct_ && !find_staging()) return false;
     RingState& ring = shared_.state->rings[ring_index];
     const uint64_t started = base::monotonic_ns();
     const size_t count = request_queue::drain<SystemWords, DeviceWords>(
-        shared_.heads[ring_index].ticket, ring.slots, ring.shift, requests_, limits::kDrainMax,
+        shared_.heads[ring_index].ticket, ring.slots, ring.shift, requests_, drain_max_,
         shared_.workers, std::max<uint64_t>(1, kShareSizeMin >> shared_.state->page_shift));
     if (count == 0) return false;
     activity_.store(Activity::kServing, std::memory_order_release);
@@ -79,16 +126,7 @@ bool Server::serve_requests(uint32_t ring_index) {
     shared_.counters->storage_ns.fetch_add(storage_ns_, std::memory_order_relaxed);
     shared_.counters->serving_ns.fetch_add(base::monotonic_ns() - started - storage_ns_,
                                            std::memory_order_relaxed);
-    if (staging_ != nullptr) {
-        // Staging is used again by the next run: the copies out of it must be over.
-        activity_.store(Activity::kStorage, std::memory_order_release);
-        const auto deadline = std::chrono::steady_clock::now() + kCopyLimit;
-        if (!shared_.device->synchronize(stream_, deadline).ok()) {
-            shared_.abort(EIO, "copies of pages to the device did not end");
-            stopped_.store(true, std::memory_order_relaxed);
-            return true;
-        }
-    }
+    if (!direct_) half_->limit_ns = base::monotonic_ns() + kCopyLimitNs;
     activity_.store(Activity::kIdle, std::memory_order_release);
     beat();
     return true;
@@ -129,8 +167,8 @@ void Server::submit_runs(size_t runs) {
     for (size_t i = 0; i < runs; ++i) {
         const Request& first = requests_[runs_[i].first];
         if (runs_[i].file == nullptr) {  // closed by a kernel that still had requests for it
-            for (size_t k = 0; k < runs_[i].count; ++k)
-                complete(requests_[runs_[i].first + k], 0, EBADF);
+            for (size_t k = 0; k < runs_[i].count; ++k) complete(runs_[i].first + k, 0, EBADF);
+            send(runs_[i].first, runs_[i].count);
             continue;
         }
         operations_[pending++] = {runs_[i].file.get(),
@@ -157,20 +195,23 @@ void Server::finish(const Run& run, const storage::Completion& completion) {
     shared_.counters->reads.fetch_add(1, std::memory_order_relaxed);
     shared_.counters->bytes.fetch_add(completion.bytes, std::memory_order_relaxed);
     uint64_t left = completion.bytes;
-    for (size_t k = 0; k < run.count; ++k) {
+    size_t completed = 0;
+    while (completed < run.count) {
         const uint64_t bytes = std::min(left, page_size_);
         left -= bytes;
         const bool struck = completion.error != 0 && bytes < page_size_;
-        complete(requests_[run.first + k], bytes, struck ? completion.error : 0);
-        if (!struck) continue;
-        while (++k < run.count) retries_[retry_count_++] = run.first + k;
+        complete(run.first + completed++, bytes, struck ? completion.error : 0);
+        if (struck) break;
     }
+    send(run.first, completed);
+    while (completed < run.count) retries_[retry_count_++] = run.first + completed++;
 }
 
-// Brings one page to its frame and says so. `bytes` are good; the rest of the page lies beyond the
-// file's end, unless `error` says why they are missing.
-void Server::complete(const Request& request, uint64_t bytes, int error) {
-    const size_t index = static_cast<size_t>(&request - requests_);
+// Decides what becomes of one page and says so, or leaves it to send() where that must go by way
+// of the stream. `bytes` are good; the rest of the page lies beyond the file's end, unless `error`
+// says why they are missing.
+void Server::complete(size_t index, uint64_t bytes, int error) {
+    const Request& request = requests_[index];
     const uint64_t begin = request.page * page_size_;
     const uint64_t size = shared_.files->size_of(request.file_slot);
     const uint64_t expected = size > begin ? std::min(page_size_, size - begin) : 0;
@@ -184,20 +225,36 @@ void Server::complete(const Request& request, uint64_t bytes, int error) {
     const Completion word = make_completion(request.generation, static_cast<uint32_t>(error),
                                             static_cast<uint32_t>(bytes));
     uint64_t* announced = &shared_.state->completions[request.frame];
-    if (staging_ == nullptr) {
-        SystemWords::store(*announced, word, site::kComplete);
-        shared_.device->notify(announced);
+    if (!direct_) {
+        writes_[index] = {announced, word};
         return;
     }
-    // The copy engine's bytes are announced by the stream, behind the copy; a CPU store could
-    // overtake them.
-    std::byte* frame = shared_.state->frames + request.frame * page_size_;
-    const Status copied = shared_.device->copy(stream_, frame, destination(index), page_size_);
-    const Completion announcement = copied.ok() ? word
-                                                : make_completion(request.generation, EIO, 0);
-    if (!shared_.device->write_value(stream_, announced, announcement).ok()) {
-        shared_.abort(EIO, "a page could not be announced to the device");
+    SystemWords::store(*announced, word, site::kComplete);
+    shared_.device->notify(announced);
+}
+
+// Brings completed pages from staging to their frames, in one copy as far as these are adjacent
+// (staging is), and announces them. The copy engine's bytes are announced by the stream, behind
+// the copies; a CPU store could overtake them. A call of the driver costs some microseconds.
+void Server::send(size_t first, size_t count) {
+    if (direct_ || count == 0) return;
+    activity_.store(Activity::kStorage, std::memory_order_release);
+    const size_t end = first + count;
+    for (size_t begin = first, next = first + 1; begin < end; begin = next++) {
+        while (next < end && requests_[next].frame == requests_[next - 1].frame + 1) ++next;
+        std::byte* frames = shared_.state->frames + requests_[begin].frame * page_size_;
+        if (shared_.device
+                ->copy(half_->stream, frames, destination(begin), (next - begin) * page_size_)
+                .ok()) {
+            continue;
+        }
+        for (size_t i = begin; i < next; ++i)
+            writes_[i].value = make_completion(requests_[i].generation, EIO, 0);
     }
+    if (!shared_.device->write_values(half_->stream, {writes_ + first, count}).ok()) {
+        shared_.abort(EIO, "pages could not be announced to the device");
+    }
+    activity_.store(Activity::kServing, std::memory_order_release);
 }
 
 bool Server::serve_calls() {

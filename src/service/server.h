@@ -80,12 +80,23 @@ private:
         std::shared_ptr<storage::File> file;
     };
 
+    // Pinned memory that a drain is read into, and the stream that brings it to the device. There
+    // are two, so that the next drain is read while the last is still being copied.
+    struct Half {
+        std::byte* staging = nullptr;
+        backend::StreamId stream = 0;
+        uint64_t limit_ns = 0;  // copies are under way and must be over by then; 0: none are
+    };
+
     Server(Shared& shared, std::unique_ptr<storage::Queue> queue);
+    Status create_staging();
+    bool find_staging();
     size_t divide_into_runs(size_t count);
     void read_runs(size_t runs);
     void submit_runs(size_t runs);
     void finish(const Run& run, const storage::Completion& completion);
-    void complete(const Request& request, uint64_t bytes, int error);
+    void complete(size_t index, uint64_t bytes, int error);
+    void send(size_t first, size_t count);
     void answer_call(uint32_t index, ControlCall call);
     [[nodiscard]] std::byte* destination(size_t index);
 
@@ -94,10 +105,14 @@ private:
     const uint64_t page_size_;
     // Devices that the host cannot address: pages are read into staging and copied by the copy
     // engine.
-    std::byte* staging_ = nullptr;
-    backend::StreamId stream_ = 0;
+    const bool direct_;  // it can
+    Half halves_[2];
+    Half* half_ = nullptr;  // that the requests in hand are read into
+    uint64_t look_ns_ = 0;  // when to ask the driver again how far the copies are
+    size_t drain_max_ = limits::kDrainMax;
 
     Request requests_[limits::kDrainMax];
+    backend::WordWrite writes_[limits::kDrainMax];  // of the request with the same index
     iovec pieces_[limits::kDrainMax];
     storage::ReadOperation operations_[limits::kDrainMax];
     Run runs_[limits::kDrainMax];

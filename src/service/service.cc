@@ -23,6 +23,7 @@ constexpr uint32_t kSpinTurns = 2000, kDozeTurns = 20000;
 constexpr uint64_t kDozeNs = 20'000;
 constexpr uint64_t kCallsFirstEvery = 16;  // beats of a helper
 constexpr uint32_t kPollTurns = 256;       // idle turns between two looks at the driver
+constexpr std::chrono::seconds kLookLimit{1};
 
 std::atomic<uint32_t> systems_created{0};
 
@@ -75,6 +76,7 @@ Status Service::allocate(const Options& options) {
         return s;
     if (Status s = device_->create_stream(0, &stream_); !s.ok()) return s;
     if (!direct) {
+        if (Status s = device_->create_stream(0, &look_stream_); !s.ok()) return s;
         if (Status s = device_->allocate(layout_.tables_size, backend::Memory::kPinned,
                                          &tables_copy_);
             !s.ok())
@@ -162,7 +164,9 @@ Service::~Service() {
     workers_.clear();
     helpers_.clear();
     files_.reset();
-    if (stream_ != 0) (void)device_->destroy_stream(stream_);
+    for (const backend::StreamId stream : {stream_, look_stream_}) {
+        if (stream != 0) (void)device_->destroy_stream(stream);
+    }
     for (void* memory : {frames_, tables_, tables_copy_, shared_memory_}) {
         if (memory != nullptr) device_->free(memory);
     }
@@ -245,6 +249,14 @@ void Service::monitor() {
             abort(ECANCELED,
                   "a kernel failed while it may have held pages: make a new file system");
         }
+        if (tables_copy_ != nullptr) {
+            // An abort of such a device, or its loss, ends no wait in a kernel: the abort word
+            // does.
+            const Status lost = device_->synchronize(look_stream_,
+                                                     std::chrono::steady_clock::now());
+            if (!lost.ok() && lost.error_number() != ETIMEDOUT)
+                abort(lost.error_number(), lost.message());
+        }
         std::unique_lock lock(mutex_);
         const auto period = std::chrono::nanoseconds(limits::kHeartbeatPeriodNs);
         if (stop_changed_.wait_for(lock, period, [this] { return stopping_.load(); })) return;
@@ -265,11 +277,27 @@ std::string Service::abort_cause() const {
     return abort_cause_;
 }
 
+// The next ticket of a ring. Where the host cannot address that word, the copy of it in the host's
+// copy of the tables is made anew, by a stream that no kernel is ever in.
+uint64_t Service::see_tail(uint32_t ring) const {
+    uint64_t& seen = state_->rings[ring].tail;
+    if (tables_copy_ == nullptr) return DeviceWords::load(seen, site::kRelaxed);
+    const auto offset = reinterpret_cast<const std::byte*>(&seen) -
+                        static_cast<const std::byte*>(tables_copy_);
+    const std::lock_guard lock(look_mutex_);
+    if (device_->copy(look_stream_, &seen, static_cast<std::byte*>(tables_) + offset, sizeof seen)
+            .ok()) {
+        // Late or failed, what was seen last still stands there.
+        (void)device_->synchronize(look_stream_, std::chrono::steady_clock::now() + kLookLimit);
+    }
+    return DeviceWords::load(seen, site::kRelaxed);
+}
+
 QueueLoad Service::observe() const {
     QueueLoad result;
     for (uint32_t i = 0; i < layout_.ring_count; ++i) {
         const uint64_t head = DeviceWords::load(shared_.heads[i].ticket, site::kRelaxed);
-        const uint64_t tail = DeviceWords::load(state_->rings[i].tail, site::kRelaxed);
+        const uint64_t tail = see_tail(i);
         if (tail > head) result.backlog += tail - head;
     }
     for (const auto& worker : workers_) {

@@ -49,6 +49,8 @@ public:
     [[nodiscard]] FileSystemState* host_state() const { return state_; }
     [[nodiscard]] const Counters& counters() const { return counters_; }
     [[nodiscard]] unsigned worker_count() const { return static_cast<unsigned>(threads_.size()); }
+    // Waits for a copy of a few bytes, never for a kernel, on a device that the host cannot
+    // address; if that does not come in a second, the backlog is the last one seen.
     [[nodiscard]] QueueLoad observe() const;
 
     // Every wait of every kernel ends with -cause.error_number(); `text` says why. The first cause
@@ -68,6 +70,7 @@ private:
     void wait_for_work(uint32_t ring, uint64_t seen, uint32_t idle_turns);
     void monitor();
     bool help();
+    uint64_t see_tail(uint32_t ring) const;
 
     const std::shared_ptr<backend::Device> device_;
     const std::shared_ptr<storage::Storage> storage_;
@@ -80,6 +83,7 @@ private:
     FileSystemState* device_state_ = nullptr;
     HostWords* host_words_ = nullptr;
     backend::StreamId stream_ = 0;
+    backend::StreamId look_stream_ = 0;  // of see_tail: its errors are nobody else's
 
     Counters counters_;
     Shared shared_;
@@ -91,7 +95,8 @@ private:
     std::atomic<bool> stopping_{false};
     uint64_t failed_launches_ = 0;  // of the device, when this began
 
-    mutable std::mutex mutex_;  // guards what follows
+    mutable std::mutex look_mutex_;  // guards the rings' tails in `tables_copy_`
+    mutable std::mutex mutex_;       // guards what follows
     std::condition_variable stop_changed_;
     bool aborted_ = false;
     std::string abort_cause_;

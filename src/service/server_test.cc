@@ -1,0 +1,304 @@
+// Goal: on a device that the host cannot address, pages arrive by staging, in few calls of the
+// driver, and no page is announced before its bytes are there, nor after a copy that failed; a
+// drain is read while the last is being copied, and staging is used again only behind its copies.
+#include "service/server.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/prng.h"
+#include "page_cache/page_cache_fixture.h"
+#include "penstock/device/request_queue.cuh"
+#include "storage/ram.h"
+
+namespace penstock::service {
+namespace {
+
+using backend::StreamId;
+using device::SystemWords;
+
+constexpr uint64_t kPage = 4096;
+constexpr uint64_t kPages = 256;
+constexpr uint64_t kFileSize = kPages * kPage - 1000;  // the last page ends early
+
+// Streams that move only when the test says so. Its memory is the host's; that is hidden.
+class SlowDevice final : public backend::Device {
+public:
+    struct Operation {
+        std::byte* to;
+        const std::byte* from;  // null: a store of `value`
+        size_t size;
+        uint64_t value;
+    };
+
+    SlowDevice() { properties_.name = "slow"; }
+
+    const backend::Properties& properties() const override { return properties_; }
+    Status allocate(size_t size, backend::Memory, void** out) override {
+        *out = std::calloc(1, size);
+        return {};
+    }
+    void free(void* pointer) override { std::free(pointer); }
+    size_t free_memory() const override { return size_t{1} << 30; }
+    Status create_stream(int, StreamId* out) override {
+        *out = static_cast<StreamId>(streams.size() + 1);
+        streams[*out];
+        return {};
+    }
+    Status destroy_stream(StreamId stream) override {
+        while (step(stream)) {
+        }
+        return {};
+    }
+    Status launch(StreamId, LaunchRequest) override { return {ENOSYS, "launch", ""}; }
+    Status copy(StreamId stream, void* to, const void* from, size_t size) override {
+        copy_sizes.push_back(size);
+        if (copy_sizes.size() == fail_copy) return {EIO, "copy", "as the test asked"};
+        streams[stream].push_back(
+            {static_cast<std::byte*>(to), static_cast<const std::byte*>(from), size, 0});
+        return {};
+    }
+    Status fill(StreamId, void*, uint8_t, size_t) override { return {ENOSYS, "fill", ""}; }
+    Status write_value(StreamId stream, uint64_t* address, uint64_t value) override {
+        streams[stream].push_back({reinterpret_cast<std::byte*>(address), nullptr, 8, value});
+        return {};
+    }
+    Status write_values(StreamId stream, std::span<const backend::WordWrite> writes) override {
+        ++write_calls;
+        if (fail_writes) return {EIO, "write_values", "as the test asked"};
+        return Device::write_values(stream, writes);
+    }
+    Status synchronize(StreamId, backend::Deadline) override { return {ENOSYS, "wait", ""}; }
+    Status query(StreamId stream, bool* idle) override {
+        *idle = streams[stream].empty();
+        return fail_query ? Status{EIO, "query", "as the test asked"} : Status{};
+    }
+    bool kernels_in_flight() const override { return true; }
+    void poll() override {}
+    Status add_help(backend::Help) override { return {}; }
+    void remove_help(void*) override {}
+    void notify(const uint64_t*) override {}
+    void wait_changed(const uint64_t*, uint64_t, std::chrono::nanoseconds) override {}
+    std::string diagnosis() const override { return ""; }
+    void abort(Status) override {}
+
+    // Does the oldest operation of a stream; false: there is none.
+    bool step(StreamId stream) {
+        auto& operations = streams[stream];
+        if (operations.empty()) return false;
+        const Operation operation = operations.front();
+        operations.pop_front();
+        const void* from = operation.from != nullptr ? operation.from
+                                                     : static_cast<const void*>(&operation.value);
+        std::memcpy(operation.to, from, operation.size);
+        return true;
+    }
+
+    std::map<StreamId, std::deque<Operation>> streams;
+    std::vector<size_t> copy_sizes;  // of every copy asked for
+    size_t fail_copy = 0;            // the n-th copy fails; 0: none
+    int write_calls = 0;
+    bool fail_writes = false, fail_query = false;
+
+private:
+    backend::Properties properties_;
+};
+
+class ServerTest : public ::testing::Test {
+protected:
+    ServerTest() {
+        base::Prng prng(11);
+        for (std::byte& byte : bytes_) byte = static_cast<std::byte>(prng.next());
+        EXPECT_TRUE(storage_->create("file", kFileSize).ok());
+        EXPECT_TRUE(storage_->write("file", 0, {bytes_.data(), kFileSize}).ok());
+        std::fill(bytes_.begin() + kFileSize, bytes_.end(), std::byte{0});
+        shared_.device = &device_;
+        shared_.state = &memory_.state();
+        shared_.files = &files_;
+        shared_.counters = &counters_;
+        shared_.abort = [this](int error, const char*) { aborted_ = error; };
+        file_ = files_.open("file", 0, Opener::kHost).value();
+        server_ = std::move(Server::create(shared_, *storage_).value());
+        for (const auto& [stream, operations] : device_.streams) streams_.push_back(stream);
+    }
+
+    // Asks for `page` in `frame`, as a kernel would.
+    void ask(PageIndex page, FrameIndex frame) {
+        RingState& ring = memory_.state().rings[0];
+        Request request;
+        request.file_slot = descriptor_slot(file_);
+        request.page = page;
+        request.frame = frame;
+        request.generation = 1;
+        asked_[frame] = page;
+        device::submit<SystemWords>(ring.slots, ring.shift, ring.tail++, request);
+    }
+    void ask_many(PageIndex first, uint64_t count) {
+        for (uint64_t i = 0; i < count; ++i) ask(first + i, static_cast<FrameIndex>(first + i));
+    }
+    void finish_copies() {
+        for (const StreamId stream : streams_) {
+            while (device_.step(stream)) {
+            }
+        }
+    }
+
+    [[nodiscard]] Completion announced(FrameIndex frame) {
+        return memory_.state().completions[frame];
+    }
+    // Every page that is announced as good lies in its frame; returns how many are announced.
+    size_t check_announced() {
+        size_t count = 0;
+        for (const auto& [frame, page] : asked_) {
+            if (completion_generation(announced(frame)) != 1) continue;
+            ++count;
+            if (completion_error(announced(frame)) != 0) continue;
+            EXPECT_EQ(std::memcmp(memory_.state().frames + frame * kPage,
+                                  bytes_.data() + page * kPage, kPage),
+                      0)
+                << "page " << page << " in frame " << frame;
+            EXPECT_EQ(completion_bytes(announced(frame)),
+                      std::min(kPage, kFileSize - page * kPage));
+        }
+        return count;
+    }
+
+    std::vector<std::byte> bytes_ = std::vector<std::byte>(kPages * kPage);
+    page_cache::Memory memory_{{.frames = kPages, .teams = 64}};
+    SlowDevice device_;
+    std::shared_ptr<storage::RamStorage> storage_ = std::make_shared<storage::RamStorage>();
+    FileTable files_{storage_, &device_, 0, &memory_.state(), memory_.state().files, nullptr};
+    Counters counters_;
+    Shared shared_;
+    Descriptor file_ = -1;
+    int aborted_ = 0;
+    std::unique_ptr<Server> server_;
+    std::vector<StreamId> streams_;
+    std::map<FrameIndex, PageIndex> asked_;
+};
+
+TEST_F(ServerTest, ARunInAdjacentFramesIsOneCopyAndOneAnnouncement) {
+    for (uint64_t i = 0; i < 16; ++i) {  // in any order
+        const uint64_t page = i * 5 % 16;
+        ask(page, static_cast<FrameIndex>(100 + page));
+    }
+    EXPECT_TRUE(server_->serve_requests(0));
+    EXPECT_EQ(device_.copy_sizes, std::vector<size_t>{16 * kPage});
+    EXPECT_EQ(device_.write_calls, 1);
+    EXPECT_EQ(check_announced(), 0u) << "nothing has been copied";
+    finish_copies();
+    EXPECT_EQ(check_announced(), 16u);
+    EXPECT_EQ(counters_.reads, 1u);
+}
+
+TEST_F(ServerTest, FramesApartAreCopiedApart) {
+    const FrameIndex frames[] = {7, 8, 9, 20, 21, 5, 4, 3};
+    for (PageIndex page = 0; page < 8; ++page) ask(page, frames[page]);
+    EXPECT_TRUE(server_->serve_requests(0));
+    EXPECT_EQ(device_.copy_sizes, (std::vector<size_t>{3 * kPage, 2 * kPage, kPage, kPage, kPage}));
+    EXPECT_EQ(device_.write_calls, 1);
+    finish_copies();
+    EXPECT_EQ(check_announced(), 8u);
+}
+
+TEST_F(ServerTest, NoAnnouncementOvertakesItsBytes) {
+    for (uint64_t seed = 0; seed < 20; ++seed) {
+        SCOPED_TRACE(seed);
+        base::Prng prng(seed);
+        std::vector<FrameIndex> frames(kPages);
+        for (uint32_t i = 0; i < kPages; ++i) frames[i] = i;
+        for (size_t i = kPages; i > 1; --i) {
+            if (prng.next() % 4 == 0) std::swap(frames[i - 1], frames[prng.next() % i]);
+        }
+        asked_.clear();
+        std::fill_n(memory_.state().completions, kPages, 0);
+        std::memset(memory_.state().frames, 0xee, kPages * kPage);
+        for (PageIndex page = 0; page < kPages; ++page) ask(page, frames[page]);
+        size_t steps = 0;
+        while (check_announced() < kPages) {
+            ASSERT_LT(++steps, 100'000u);
+            (void)server_->serve_requests(0);
+            for (uint64_t n = prng.next() % 40; n > 0; --n)
+                (void)device_.step(streams_[prng.next() % 2]);
+        }
+    }
+    EXPECT_EQ(aborted_, 0);
+}
+
+TEST_F(ServerTest, ADrainIsReadWhileTheLastIsCopied) {
+    for (int i = 0; i < 3; ++i) ask_many(static_cast<PageIndex>(i) * 64, 64);
+    EXPECT_TRUE(server_->serve_requests(0));
+    EXPECT_TRUE(server_->serve_requests(0)) << "there are two halves";
+    EXPECT_EQ(counters_.requests, 128u);
+    for (int i = 0; i < 100; ++i) {
+        EXPECT_FALSE(server_->serve_requests(0)) << "both are being copied";
+        base::sleep_until_ns(base::monotonic_ns() + 1000);
+    }
+    EXPECT_EQ(shared_.heads[0].ticket, 128u) << "left to another worker";
+    EXPECT_EQ(server_->activity(), Activity::kIdle);
+    while (device_.step(streams_[0])) {
+    }
+    EXPECT_EQ(check_announced(), 64u);
+    while (!server_->serve_requests(0)) {
+    }
+    finish_copies();
+    EXPECT_EQ(check_announced(), 192u);
+}
+
+TEST_F(ServerTest, TheEndOfTheFileIsZeros) {
+    std::memset(memory_.state().frames, 0xee, kPages * kPage);
+    ask_many(kPages - 2, 2);
+    EXPECT_TRUE(server_->serve_requests(0));
+    finish_copies();
+    EXPECT_EQ(check_announced(), 2u);
+}
+
+TEST_F(ServerTest, ACopyThatFailsIsAnErrorOfItsPages) {
+    ask_many(0, 4);
+    ask_many(10, 4);
+    ask_many(20, 4);
+    device_.fail_copy = 2;
+    EXPECT_TRUE(server_->serve_requests(0));
+    finish_copies();
+    EXPECT_EQ(check_announced(), 12u);
+    for (const auto& [frame, page] : asked_) {
+        const bool struck = page >= 10 && page < 20;
+        EXPECT_EQ(completion_error(announced(frame)), struck ? EIO : 0u) << page;
+    }
+    EXPECT_EQ(aborted_, 0);
+}
+
+TEST_F(ServerTest, RequestsForAFileThatIsGoneAreRefused) {
+    ASSERT_TRUE(files_.close(file_, Opener::kHost).ok());
+    ask_many(0, 3);
+    EXPECT_TRUE(server_->serve_requests(0));
+    finish_copies();
+    for (const auto& [frame, page] : asked_)
+        EXPECT_EQ(completion_error(announced(frame)), static_cast<uint32_t>(EBADF)) << page;
+}
+
+TEST_F(ServerTest, PagesThatCannotBeAnnouncedEndEverything) {
+    ask_many(0, 4);
+    device_.fail_writes = true;
+    EXPECT_TRUE(server_->serve_requests(0));
+    EXPECT_EQ(aborted_, EIO);
+}
+
+TEST_F(ServerTest, CopiesThatAreLostEndEverything) {
+    ask_many(0, 4);
+    EXPECT_TRUE(server_->serve_requests(0));
+    device_.fail_query = true;
+    while (aborted_ == 0) EXPECT_FALSE(server_->serve_requests(0));
+    EXPECT_EQ(aborted_, EIO);
+    EXPECT_TRUE(server_->stopped());
+}
+
+}  // namespace
+}  // namespace penstock::service
