@@ -73,31 +73,38 @@ std::byte* Server::destination(size_t index) {
     return shared_.state->frames + requests_[index].frame * page_size_;
 }
 
-// Looks after the copies under way, and chooses a half whose copies are over: false where there is
-// none just now. Copies that fail, or do not end, end every wait: their pages are never announced.
+// Whether there is a half whose copies are over; it is chosen then.
 bool Server::find_staging() {
-    const uint64_t now = base::monotonic_ns();
-    if (now >= look_ns_) {
+    for (int turn = 0; turn < 2; ++turn) {
         for (Half& half : halves_) {
-            if (half.limit_ns == 0) continue;
-            bool idle = false;
-            activity_.store(Activity::kStorage, std::memory_order_release);
-            const Status status = shared_.device->query(half.stream, &idle);
-            activity_.store(Activity::kIdle, std::memory_order_release);
-            if (!status.ok() || (!idle && now > half.limit_ns)) {
-                shared_.abort(EIO, "copies of pages to the device failed or did not end");
-                stopped_.store(true, std::memory_order_relaxed);
-                return false;
-            }
-            if (idle) half.limit_ns = 0;
+            half_ = &half;
+            if (half.limit_ns == 0) return true;
         }
-        look_ns_ = base::monotonic_ns() + kLookNs;
-    }
-    for (Half& half : halves_) {
-        half_ = &half;
-        if (half.limit_ns == 0) return true;
+        look_after_copies();
+        if (stopped_.load(std::memory_order_relaxed)) return false;
     }
     return false;
+}
+
+// Asks how far the copies under way are. Those that fail, or do not end, end every wait: their
+// pages are never announced.
+void Server::look_after_copies() {
+    const uint64_t now = base::monotonic_ns();
+    if (now < look_ns_) return;
+    for (Half& half : halves_) {
+        if (half.limit_ns == 0) continue;
+        bool idle = false;
+        activity_.store(Activity::kStorage, std::memory_order_release);
+        const Status status = shared_.device->query(half.stream, &idle);
+        activity_.store(Activity::kIdle, std::memory_order_release);
+        if (!status.ok() || (!idle && now > half.limit_ns)) {
+            shared_.abort(EIO, "copies of pages to the device failed or did not end");
+            stopped_.store(true, std::memory_order_relaxed);
+            return;
+        }
+        if (idle) half.limit_ns = 0;
+    }
+    look_ns_ = base::monotonic_ns() + kLookNs;
 }
 
 bool Server::serve_requests(uint32_t ring_index) {
@@ -107,7 +114,10 @@ bool Server::serve_requests(uint32_t ring_index) {
     const size_t count = request_queue::drain<SystemWords, DeviceWords>(
         shared_.heads[ring_index].ticket, ring.slots, ring.shift, requests_, drain_max_,
         shared_.workers, std::max<uint64_t>(1, kShareSizeMin >> shared_.state->page_shift));
-    if (count == 0) return false;
+    if (count == 0) {
+        if (!direct_) look_after_copies();
+        return false;
+    }
     activity_.store(Activity::kServing, std::memory_order_release);
     beat();
     if (stop_.load(std::memory_order_relaxed)) {

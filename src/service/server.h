@@ -91,6 +91,7 @@ private:
     Server(Shared& shared, std::unique_ptr<storage::Queue> queue);
     Status create_staging();
     bool find_staging();
+    void look_after_copies();
     size_t divide_into_runs(size_t count);
     void read_runs(size_t runs);
     void submit_runs(size_t runs);
