@@ -7,18 +7,21 @@
 namespace penstock::bench {
 
 __global__ void read_stream(ReadJob job) {
-    unsigned char* buffer = job.buffers + blockIdx.x * job.request_size;
     unsigned long long wrong = 0, bytes = 0;
     for (unsigned round = 0; round < job.rounds; ++round) {
         for (uint64_t offset = blockIdx.x * job.request_size; offset < job.size;
              offset += gridDim.x * job.request_size) {
+            unsigned char* buffer = job.buffers +
+                                    (job.in_place ? offset : blockIdx.x * job.request_size);
             const int64_t count = gread(job.fs, job.file, static_cast<int64_t>(offset),
                                         job.request_size, buffer);
             if (threadIdx.x != 0) continue;
             if (count > 0) bytes += static_cast<unsigned long long>(count);
-            wrong += count == static_cast<int64_t>(job.request_size)
-                         ? count_wrong(buffer, offset, job.request_size)
-                         : 1;
+            if (count != static_cast<int64_t>(job.request_size)) {
+                ++wrong;
+            } else if (!job.in_place) {
+                wrong += count_wrong(buffer, offset, job.request_size);
+            }
         }
     }
     if (threadIdx.x != 0) return;
@@ -26,6 +29,17 @@ __global__ void read_stream(ReadJob job) {
     atomicAdd(&job.result[1], bytes);
 }
 
+__global__ void check_bytes(const unsigned char* bytes, uint64_t size, unsigned long long* wrong) {
+    const auto* words = reinterpret_cast<const uint64_t*>(bytes);
+    unsigned long long mine = 0;
+    for (uint64_t i = blockIdx.x * uint64_t{blockDim.x} + threadIdx.x; i < size / 8;
+         i += uint64_t{gridDim.x} * blockDim.x) {
+        mine += words[i] != stamp(i * 8);
+    }
+    if (mine != 0) atomicAdd(wrong, mine);
+}
+
 }  // namespace penstock::bench
 
 PENSTOCK_KERNEL(penstock::bench::read_stream)
+PENSTOCK_KERNEL(penstock::bench::check_bytes)
