@@ -25,8 +25,8 @@ constexpr uint64_t kShareSizeMin = 256 << 10;
 constexpr uint64_t kHalfSize = 4 << 20;
 static_assert(kHalfSize >= limits::kPageSizeMax);
 constexpr uint64_t kCopyLimitNs = 60'000'000'000;
-constexpr uint64_t kLookNs = 3'000;  // between two looks at copies under way: a look is a driver
-                                     // call
+constexpr uint64_t kLookNs = 10'000'000;  // between two looks at a stream with copies under way
+constexpr size_t kDoneSize = 4096;        // bytes of pinned memory that hold one word
 
 }  // namespace
 
@@ -50,22 +50,21 @@ Result<std::unique_ptr<Server>> Server::create(Shared& shared, storage::Storage&
 
 Status Server::create_staging() {
     drain_max_ = std::min<uint64_t>(limits::kDrainMax, kHalfSize / page_size_);
-    for (Half& half : halves_) {
-        void* memory = nullptr;
-        Status status = shared_.device->allocate(drain_max_ * page_size_, backend::Memory::kPinned,
-                                                 &memory);
-        if (!status.ok()) return status;
-        half.staging = static_cast<std::byte*>(memory);
-        if (status = shared_.device->create_stream(0, &half.stream); !status.ok()) return status;
-    }
-    return {};
+    const size_t half_size = drain_max_ * page_size_;
+    void* memory = nullptr;
+    Status status = shared_.device->allocate(2 * half_size + kDoneSize, backend::Memory::kPinned,
+                                             &memory);
+    if (!status.ok()) return status;
+    staging_ = static_cast<std::byte*>(memory);
+    halves_[0].staging = staging_;
+    halves_[1].staging = staging_ + half_size;
+    done_ = reinterpret_cast<uint64_t*>(staging_ + 2 * half_size);
+    return shared_.device->create_stream(0, &stream_);
 }
 
 Server::~Server() {
-    for (Half& half : halves_) {
-        if (half.stream != 0) (void)shared_.device->destroy_stream(half.stream);
-        if (half.staging != nullptr) shared_.device->free(half.staging);
-    }
+    if (stream_ != 0) (void)shared_.device->destroy_stream(stream_);
+    if (staging_ != nullptr) shared_.device->free(staging_);
 }
 
 std::byte* Server::destination(size_t index) {
@@ -75,49 +74,39 @@ std::byte* Server::destination(size_t index) {
 
 // Whether there is a half whose copies are over; it is chosen then.
 bool Server::find_staging() {
-    for (int turn = 0; turn < 2; ++turn) {
-        for (Half& half : halves_) {
-            half_ = &half;
-            if (half.limit_ns == 0) return true;
-        }
-        look_after_copies();
-        if (stopped_.load(std::memory_order_relaxed)) return false;
+    // Partner: the stream's store behind the copies, which have read all of the half by then.
+    const uint64_t done = SystemWords::load(*done_, site::kCompletion);
+    for (Half& half : halves_) {
+        half_ = &half;
+        if (done >= half.last) return true;
     }
     return false;
 }
 
-// Asks how far the copies under way are. Those that fail, or do not end, end every wait: their
+// False: copies under way have failed or do not end, and every wait has been ended, since their
 // pages are never announced.
-void Server::look_after_copies() {
+bool Server::look_after_copies() {
     const uint64_t now = base::monotonic_ns();
-    if (now < look_ns_) return;
-    for (Half& half : halves_) {
-        if (half.limit_ns == 0) continue;
-        bool idle = false;
-        activity_.store(Activity::kStorage, std::memory_order_release);
-        const Status status = shared_.device->query(half.stream, &idle);
-        activity_.store(Activity::kIdle, std::memory_order_release);
-        if (!status.ok() || (!idle && now > half.limit_ns)) {
-            shared_.abort(EIO, "copies of pages to the device failed or did not end");
-            stopped_.store(true, std::memory_order_relaxed);
-            return;
-        }
-        if (idle) half.limit_ns = 0;
-    }
-    look_ns_ = base::monotonic_ns() + kLookNs;
+    if (now < look_ns_ || SystemWords::load(*done_, site::kRelaxed) == sent_) return true;
+    look_ns_ = now + kLookNs;
+    bool idle = false;
+    activity_.store(Activity::kStorage, std::memory_order_release);
+    const Status status = shared_.device->query(stream_, &idle);
+    activity_.store(Activity::kIdle, std::memory_order_release);
+    if (status.ok() && now < std::max(halves_[0].limit_ns, halves_[1].limit_ns)) return true;
+    shared_.abort(EIO, "copies of pages to the device failed or did not end");
+    stopped_.store(true, std::memory_order_relaxed);
+    return false;
 }
 
 bool Server::serve_requests(uint32_t ring_index) {
-    if (!direct_ && !find_staging()) return false;
+    if (!direct_ && (!look_after_copies() || !find_staging())) return false;
     RingState& ring = shared_.state->rings[ring_index];
     const uint64_t started = base::monotonic_ns();
     const size_t count = request_queue::drain<SystemWords, DeviceWords>(
         shared_.heads[ring_index].ticket, ring.slots, ring.shift, requests_, drain_max_,
         shared_.workers, std::max<uint64_t>(1, kShareSizeMin >> shared_.state->page_shift));
-    if (count == 0) {
-        if (!direct_) look_after_copies();
-        return false;
-    }
+    if (count == 0) return false;
     activity_.store(Activity::kServing, std::memory_order_release);
     beat();
     if (stop_.load(std::memory_order_relaxed)) {
@@ -136,7 +125,8 @@ bool Server::serve_requests(uint32_t ring_index) {
     shared_.counters->storage_ns.fetch_add(storage_ns_, std::memory_order_relaxed);
     shared_.counters->serving_ns.fetch_add(base::monotonic_ns() - started - storage_ns_,
                                            std::memory_order_relaxed);
-    if (!direct_) half_->limit_ns = base::monotonic_ns() + kCopyLimitNs;
+    half_->last = sent_;
+    half_->limit_ns = base::monotonic_ns() + kCopyLimitNs;
     activity_.store(Activity::kIdle, std::memory_order_release);
     beat();
     return true;
@@ -253,15 +243,15 @@ void Server::send(size_t first, size_t count) {
     for (size_t begin = first, next = first + 1; begin < end; begin = next++) {
         while (next < end && requests_[next].frame == requests_[next - 1].frame + 1) ++next;
         std::byte* frames = shared_.state->frames + requests_[begin].frame * page_size_;
-        if (shared_.device
-                ->copy(half_->stream, frames, destination(begin), (next - begin) * page_size_)
+        if (shared_.device->copy(stream_, frames, destination(begin), (next - begin) * page_size_)
                 .ok()) {
             continue;
         }
         for (size_t i = begin; i < next; ++i)
             writes_[i].value = make_completion(requests_[i].generation, EIO, 0);
     }
-    if (!shared_.device->write_values(half_->stream, {writes_ + first, count}).ok()) {
+    writes_[end] = {done_, ++sent_};
+    if (!shared_.device->write_values(stream_, {writes_ + first, count + 1}).ok()) {
         shared_.abort(EIO, "pages could not be announced to the device");
     }
     activity_.store(Activity::kServing, std::memory_order_release);

@@ -80,18 +80,18 @@ private:
         std::shared_ptr<storage::File> file;
     };
 
-    // Pinned memory that a drain is read into, and the stream that brings it to the device. There
-    // are two, so that the next drain is read while the last is still being copied.
+    // Pinned memory that a drain is read into. There are two, so that the next drain is read while
+    // the last is still being copied.
     struct Half {
         std::byte* staging = nullptr;
-        backend::StreamId stream = 0;
-        uint64_t limit_ns = 0;  // copies are under way and must be over by then; 0: none are
+        uint64_t last = 0;      // the send() after which nothing of it is in use
+        uint64_t limit_ns = 0;  // when that must be over
     };
 
     Server(Shared& shared, std::unique_ptr<storage::Queue> queue);
     Status create_staging();
     bool find_staging();
-    void look_after_copies();
+    bool look_after_copies();
     size_t divide_into_runs(size_t count);
     void read_runs(size_t runs);
     void submit_runs(size_t runs);
@@ -107,13 +107,20 @@ private:
     // Devices that the host cannot address: pages are read into staging and copied by the copy
     // engine.
     const bool direct_;  // it can
+    std::byte* staging_ = nullptr;
+    // One for both halves: more streams than the driver has queues would wait for each other, and
+    // for the kernels of others.
+    backend::StreamId stream_ = 0;
     Half halves_[2];
-    Half* half_ = nullptr;  // that the requests in hand are read into
-    uint64_t look_ns_ = 0;  // when to ask the driver again how far the copies are
+    Half* half_ = halves_;      // that the requests in hand are read into
+    uint64_t* done_ = nullptr;  // pinned; the send() that the stream has come to the end of
+    uint64_t sent_ = 0;         // calls of send() so far
+    uint64_t look_ns_ = 0;      // when to ask the driver whether the stream is well
     size_t drain_max_ = limits::kDrainMax;
 
     Request requests_[limits::kDrainMax];
-    backend::WordWrite writes_[limits::kDrainMax];  // of the request with the same index
+    // Of the request with the same index; send() stores `done_` behind those of a run.
+    backend::WordWrite writes_[limits::kDrainMax + 1];
     iovec pieces_[limits::kDrainMax];
     storage::ReadOperation operations_[limits::kDrainMax];
     Run runs_[limits::kDrainMax];

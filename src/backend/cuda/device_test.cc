@@ -131,7 +131,7 @@ TEST_F(CudaDeviceTest, many_words_are_stored_behind_the_copies_in_few_calls) {
     EXPECT_TRUE(device_->copy(stream_, memory, word_, 8).ok());
     fake_->call_count = 0;
     EXPECT_TRUE(device_->write_values(stream_, writes).ok());
-    EXPECT_LE(fake_->call_count, 20);  // five, each with its context
+    EXPECT_LE(fake_->call_count, 20);  // four, each with its context
     EXPECT_TRUE(device_->write_values(stream_, {}).ok());
     writes.assign(
         {{word_, 1}, {reinterpret_cast<uint64_t*>(reinterpret_cast<char*>(word_) + 4), 1}});

@@ -96,8 +96,8 @@ inline constexpr unsigned kStreamNonBlocking = 1;
 inline constexpr unsigned kStreamWriteFenced = 0;  // CU_STREAM_WRITE_VALUE_DEFAULT: a fence, then
                                                    // the value
 
-// Of one cuStreamBatchMemOp, which takes 256: what a worker completes at once.
-inline constexpr size_t kBatchOperationsMax = 64;
+// Of one cuStreamBatchMemOp, which takes 256: more than a worker completes at once.
+inline constexpr size_t kBatchOperationsMax = 80;
 
 inline constexpr int kSuccess = 0;
 inline constexpr int kErrorOutOfMemory = 2;
