@@ -6,7 +6,7 @@
 namespace penstock {
 
 struct QueueLoad {
-    uint64_t backlog = 0;       // requests submitted and not yet taken; CPU backend only
+    uint64_t backlog = 0;       // requests submitted and not yet taken
     unsigned busy_workers = 0;  // workers with requests in hand
 };
 

@@ -76,7 +76,6 @@ Status Service::allocate(const Options& options) {
         return s;
     if (Status s = device_->create_stream(0, &stream_); !s.ok()) return s;
     if (!direct) {
-        if (Status s = device_->create_stream(0, &look_stream_); !s.ok()) return s;
         if (Status s = device_->allocate(layout_.tables_size, backend::Memory::kPinned,
                                          &tables_copy_);
             !s.ok())
@@ -164,9 +163,7 @@ Service::~Service() {
     workers_.clear();
     helpers_.clear();
     files_.reset();
-    for (const backend::StreamId stream : {stream_, look_stream_}) {
-        if (stream != 0) (void)device_->destroy_stream(stream);
-    }
+    if (stream_ != 0) (void)device_->destroy_stream(stream_);
     for (void* memory : {frames_, tables_, tables_copy_, shared_memory_}) {
         if (memory != nullptr) device_->free(memory);
     }
@@ -252,8 +249,7 @@ void Service::monitor() {
         if (tables_copy_ != nullptr) {
             // An abort of such a device, or its loss, ends no wait in a kernel: the abort word
             // does.
-            const Status lost = device_->synchronize(look_stream_,
-                                                     std::chrono::steady_clock::now());
+            const Status lost = device_->synchronize(stream_, std::chrono::steady_clock::now());
             if (!lost.ok() && lost.error_number() != ETIMEDOUT)
                 abort(lost.error_number(), lost.message());
         }
@@ -278,17 +274,17 @@ std::string Service::abort_cause() const {
 }
 
 // The next ticket of a ring. Where the host cannot address that word, the copy of it in the host's
-// copy of the tables is made anew, by a stream that no kernel is ever in.
+// copy of the tables is made anew, by the stream of the file table, which no kernel is ever in.
 uint64_t Service::see_tail(uint32_t ring) const {
     uint64_t& seen = state_->rings[ring].tail;
     if (tables_copy_ == nullptr) return DeviceWords::load(seen, site::kRelaxed);
     const auto offset = reinterpret_cast<const std::byte*>(&seen) -
                         static_cast<const std::byte*>(tables_copy_);
     const std::lock_guard lock(look_mutex_);
-    if (device_->copy(look_stream_, &seen, static_cast<std::byte*>(tables_) + offset, sizeof seen)
+    if (device_->copy(stream_, &seen, static_cast<std::byte*>(tables_) + offset, sizeof seen)
             .ok()) {
         // Late or failed, what was seen last still stands there.
-        (void)device_->synchronize(look_stream_, std::chrono::steady_clock::now() + kLookLimit);
+        (void)device_->synchronize(stream_, std::chrono::steady_clock::now() + kLookLimit);
     }
     return DeviceWords::load(seen, site::kRelaxed);
 }

@@ -83,7 +83,6 @@ private:
     FileSystemState* device_state_ = nullptr;
     HostWords* host_words_ = nullptr;
     backend::StreamId stream_ = 0;
-    backend::StreamId look_stream_ = 0;  // of see_tail: its errors are nobody else's
 
     Counters counters_;
     Shared shared_;
