@@ -101,7 +101,10 @@ public:
     // Wakes who sleeps on `address` (blocks in wait_step, or wait_changed below); CUDA: only host
     // sleepers.
     virtual void notify(const uint64_t* address) = 0;
-    // A host thread sleeps until `*address != seen`, a notify, or `limit`.
+    // The same for one of the host threads that sleep in wait_changed(address).
+    virtual void ring(const uint64_t* address) { notify(address); }
+    // A host thread sleeps until `*address != seen`, a notify, a ring, or `limit`. The word counts:
+    // whatever changes it changes its low half.
     virtual void wait_changed(const uint64_t* address, uint64_t seen,
                               std::chrono::nanoseconds limit) = 0;
 

@@ -43,4 +43,13 @@ size_t drain(typename HeadWords::Word& head, typename SlotWords::Word* slots, in
     }
 }
 
+// Whether the next ticket to take is ready: a hint, as it may be taken meanwhile.
+template <class SlotWords, class HeadWords>
+bool has_ready(const typename HeadWords::Word& head, const typename SlotWords::Word* slots,
+               int ring_shift) {
+    const uint64_t ticket = HeadWords::load(head, site::kRelaxed);
+    const typename SlotWords::Word* slot = slots + 4 * (ticket & ((1ull << ring_shift) - 1));
+    return (SlotWords::load(slot[0], site::kRelaxed) & 0xff) == lap_of(ticket, ring_shift);
+}
+
 }  // namespace penstock::request_queue

@@ -109,6 +109,11 @@ bool Server::serve_requests(uint32_t ring_index) {
     if (count == 0) return false;
     activity_.store(Activity::kServing, std::memory_order_release);
     beat();
+    // A bell wakes one worker; who leaves something for others wakes the next.
+    if (shared_.workers > 1 && request_queue::has_ready<SystemWords, DeviceWords>(
+                                   shared_.heads[ring_index].ticket, ring.slots, ring.shift)) {
+        shared_.device->ring(&ring.doorbell);
+    }
     if (stop_.load(std::memory_order_relaxed)) {
         stopped_.store(true, std::memory_order_relaxed);
         return false;

@@ -155,8 +155,7 @@ PENSTOCK_DEVICE void submit_pages(const Team& team, FileSystemState& system, uin
     team.sync();
     if (team.lane() == 0) {
         DeviceWords::fetch_add(system.files[file_slot].misses, total, site::kRelaxed);
-        DeviceWords::fetch_add(ring.doorbell, 1, site::kRelaxed);
-        notify(&ring.doorbell);
+        device::ring(ring.doorbell);
     }
 }
 

@@ -24,11 +24,11 @@ PENSTOCK_DEVICE inline uint64_t now_ns() {
 #endif
 }
 
-// Tells a sleeping host thread or block of the CPU backend that `word` has changed; on a GPU the
-// host polls.
-PENSTOCK_DEVICE inline void notify([[maybe_unused]] const uint64_t* word) {
+// Rings the bell of a ring: one sleeping worker of the CPU backend comes; on a GPU the host polls.
+PENSTOCK_DEVICE inline void ring([[maybe_unused]] uint64_t& doorbell) {
 #ifndef __CUDACC__
-    language::notify(word);
+    DeviceWords::fetch_add(doorbell, 1, site::kRelaxed);
+    language::ring(&doorbell);
 #endif
 }
 

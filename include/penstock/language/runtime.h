@@ -77,6 +77,9 @@ void wait_step(const uint64_t* address, uint64_t seen, uint32_t turn);
 // Tells whoever sleeps on `address` that it has changed. Cheap when nobody sleeps.
 void notify(const uint64_t* address);
 
+// Wakes one host thread that sleeps on the counter at `address`. Cheap when nobody sleeps.
+void ring(const uint64_t* address);
+
 // Nanoseconds on a monotonic clock.
 uint64_t clock_ns();
 

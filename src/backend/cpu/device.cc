@@ -68,9 +68,10 @@ public:
     Status add_help(Help help) override { return scheduler_->add_help(help); }
     void remove_help(void* context) override { scheduler_->remove_help(context); }
     void notify(const uint64_t* address) override { cpu::notify_address(address); }
+    void ring(const uint64_t* address) override { cpu::ring_address(address); }
     void wait_changed(const uint64_t* address, uint64_t seen,
                       std::chrono::nanoseconds limit) override {
-        cpu::sleep_while_same(address, seen, limit);
+        cpu::sleep_until_rung(address, seen, limit);
     }
     std::string diagnosis() const override { return scheduler_->diagnosis(); }
     void abort(Status cause) override { scheduler_->abort(cause); }

@@ -5,7 +5,9 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <bit>
 #include <climits>
+#include <cstddef>
 #include <ctime>
 
 #include "backend/cpu/sanitizer_fibers.h"
@@ -19,6 +21,9 @@ constexpr unsigned kBucketCountLog2 = 8;
 struct alignas(64) Bucket {
     std::atomic<uint32_t> sleeper_count{0};
     std::atomic<uint32_t> epoch{0};  // the futex word
+    // Those who sleep until a counter is rung; each counter's low half is its own futex word, so
+    // that one of its sleepers can be woken and no other's.
+    std::atomic<uint32_t> listener_count{0};
 };
 Bucket buckets[1 << kBucketCountLog2];
 
@@ -27,34 +32,71 @@ Bucket& bucket_of(const uint64_t* address) {
     return buckets[word * 0x9e3779b97f4a7c15u >> (64 - kBucketCountLog2)];
 }
 
+void futex_wait(const void* word, uint32_t seen, std::chrono::nanoseconds limit) {
+    const auto nanoseconds = limit.count() > 0 ? limit.count() : 0;
+    const timespec relative{static_cast<time_t>(nanoseconds / 1000000000),
+                            static_cast<long>(nanoseconds % 1000000000)};
+    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen, &relative, nullptr, 0);
+}
+
+void futex_wake(const void* word, int count) {
+    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, count, nullptr, nullptr, 0);
+}
+
+// What the caller stored before is seen by whoever counts itself in afterwards, or the count is
+// seen here: both sides store, fence, load.
+uint32_t count_behind_store(std::atomic<uint32_t>& count) {
+#if PENSTOCK_TSAN
+    // TSan does not model fences; a read-modify-write orders as much.
+    return count.fetch_add(0, std::memory_order_seq_cst);
+#else
+    std::atomic_thread_fence(std::memory_order_seq_cst);  // partners: both sleeps below
+    return count.load(std::memory_order_relaxed);
+#endif
+}
+
+const void* low_half(const uint64_t* address) {
+    constexpr bool kLittleEndian = std::endian::native == std::endian::little;
+    return reinterpret_cast<const std::byte*>(address) + (kLittleEndian ? 0 : 4);
+}
+
 }  // namespace
 
 void sleep_while_same(const uint64_t* address, uint64_t seen, std::chrono::nanoseconds limit) {
     Bucket& bucket = bucket_of(address);
-    // Either the notifier sees this count, or the load below sees the notifier's word: both sides
-    // store, fence, load (partner: the fence in notify_address).
+    // Partner: count_behind_store.
     bucket.sleeper_count.fetch_add(1, std::memory_order_seq_cst);
-    uint32_t epoch = bucket.epoch.load(std::memory_order_seq_cst);
+    const uint32_t epoch = bucket.epoch.load(std::memory_order_seq_cst);
     if (__atomic_load_n(address, __ATOMIC_SEQ_CST) == seen) {
-        auto nanoseconds = limit.count() > 0 ? limit.count() : 0;
-        timespec relative{static_cast<time_t>(nanoseconds / 1000000000),
-                          static_cast<long>(nanoseconds % 1000000000)};
-        syscall(SYS_futex, &bucket.epoch, FUTEX_WAIT_PRIVATE, epoch, &relative, nullptr, 0);
+        futex_wait(&bucket.epoch, epoch, limit);
     }
     bucket.sleeper_count.fetch_sub(1, std::memory_order_relaxed);
 }
 
+void sleep_until_rung(const uint64_t* address, uint64_t seen, std::chrono::nanoseconds limit) {
+    Bucket& bucket = bucket_of(address);
+    bucket.listener_count.fetch_add(1, std::memory_order_seq_cst);  // partner: count_behind_store
+    if (__atomic_load_n(address, __ATOMIC_SEQ_CST) == seen) {
+        futex_wait(low_half(address), static_cast<uint32_t>(seen), limit);
+    }
+    bucket.listener_count.fetch_sub(1, std::memory_order_relaxed);
+}
+
 void notify_address(const uint64_t* address) {
     Bucket& bucket = bucket_of(address);
-#if PENSTOCK_TSAN
-    // TSan does not model fences; a read-modify-write orders as much.
-    if (bucket.sleeper_count.fetch_add(0, std::memory_order_seq_cst) == 0) return;
-#else
-    std::atomic_thread_fence(std::memory_order_seq_cst);  // partner: sleep_while_same
-    if (bucket.sleeper_count.load(std::memory_order_relaxed) == 0) return;
-#endif
-    bucket.epoch.fetch_add(1, std::memory_order_seq_cst);
-    syscall(SYS_futex, &bucket.epoch, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+    if (count_behind_store(bucket.sleeper_count) != 0) {
+        bucket.epoch.fetch_add(1, std::memory_order_seq_cst);
+        futex_wake(&bucket.epoch, INT_MAX);
+    }
+    if (bucket.listener_count.load(std::memory_order_relaxed) != 0) {
+        futex_wake(low_half(address), INT_MAX);
+    }
+}
+
+void ring_address(const uint64_t* address) {
+    if (count_behind_store(bucket_of(address).listener_count) != 0) {
+        futex_wake(low_half(address), 1);
+    }
 }
 
 }  // namespace penstock::backend::cpu

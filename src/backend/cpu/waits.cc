@@ -77,6 +77,8 @@ PENSTOCK_UNINSTRUMENTED void wait_step(const uint64_t* address, uint64_t seen, u
 
 void notify(const uint64_t* address) { notify_address(address); }
 
+void ring(const uint64_t* address) { ring_address(address); }
+
 uint64_t clock_ns() {
     timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
