@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <thread>
@@ -20,7 +21,8 @@ TEST(ClosedWhileReading, AllLanesSeeTheSame) {
     auto device = Device::open();
     ASSERT_TRUE(device.ok()) << device.status().message();
     FileSystemOptions options;
-    options.cache_size = 16 << 20;
+    options.cache_size = std::max<size_t>(16 << 20,
+                                          size_t{device.value().permits()} * options.page_size);
     options.helping = false;
     auto fs = FileSystem::create(device.value(), options);
     ASSERT_TRUE(fs.ok()) << fs.status().message();
