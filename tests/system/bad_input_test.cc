@@ -26,6 +26,8 @@ namespace {
 using Blocks = std::vector<std::vector<Step>>;
 
 constexpr const char* kContextEnds = "on a GPU such a kernel ends the process's whole context";
+constexpr const char* kNothingEndsIt = "on a GPU nothing ends such a kernel";
+constexpr const char* kNotSeen = "on a GPU nothing sees that threads are missing";
 
 TEST(BadOptionsTest, AreRefusedWithTheReason) {
     const Device device = Device::open("cpu:4", {.memory_size = 64 << 20}).value();
@@ -108,7 +110,7 @@ protected:
     // A kernel has failed, perhaps with pages and ports in its hands: the file system ends, and
     // says why; the device and a new file system go on.
     void expect_ended(Machine& machine) {
-        while (machine.fs().abort_cause().empty()) std::this_thread::yield();
+        (void)Machine::wait_until([&] { return !machine.fs().abort_cause().empty(); });
         EXPECT_EQ(machine.fs().abort_cause(),
                   "a kernel failed while it may have held pages: make a new file system");
         Blocks blocks = {{open_step(0, machine.scratch().text(machine.files().path("f")))}};
@@ -222,9 +224,10 @@ TEST_P(BadInputTest, RangesAndBuffers) {
 
 TEST_P(BadInputTest, DescriptorsThatAreNone) {
     base::Prng prng(17);
-    auto other = file::System::create(machine_->device(), file::open_storage({}).value(),
-                                      {.page_size = 4096, .cache_size = 1 << 20});
-    ASSERT_TRUE(other.ok());
+    auto other = file::System::create(
+        machine_->device(), file::open_storage({}).value(),
+        {.page_size = 4096, .cache_size = machine_->frame_count() * 4096});
+    ASSERT_TRUE(other.ok()) << other.status().message();
     const Descriptor foreign = other.value().open(path_).value();
     const Descriptor closed = machine_->fs().open(path_).value();
     ASSERT_TRUE(machine_->fs().close(closed).ok());
@@ -295,7 +298,7 @@ TEST_P(BadInputTest, AKernelThatTraps) {
 }
 
 TEST_P(BadInputTest, AKernelThatLoops) {
-    if (on_gpu()) GTEST_SKIP() << kContextEnds;
+    if (on_gpu()) GTEST_SKIP() << kNothingEndsIt;
     static uint64_t words[2];  // a block that was given up outlives the test
     uint64_t* word = &words[GetParam()];
     std::string line;
@@ -360,7 +363,7 @@ TEST_P(BadInputTest, BlocksThatAreStoppedInsideCalls) {
 // Lanes that have returned do not count in a block's barriers. The warp form needs all of them:
 // that is reported.
 TEST_P(BadInputTest, ThreadsThatReturnBeforeACall) {
-    if (on_gpu()) GTEST_SKIP() << kContextEnds;
+    if (on_gpu()) GTEST_SKIP() << kNotSeen;
     for (const auto& [first, count] :
          std::vector<std::pair<int64_t, uint64_t>>{{0, 1}, {47, 1}, {0, 20}, {32, 16}, {1, 47}}) {
         machine_->scratch().clear();

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "system/machine.h"
@@ -19,11 +20,13 @@ using storage::Kind;
 
 constexpr uint64_t kPage = 4096;
 
-class ChangeTest : public ::testing::TestWithParam<Kind> {
+class ChangeTest : public ::testing::TestWithParam<std::tuple<Kind, bool>> {
 protected:
     void SetUp() override {
+        const auto [kind, remote] = GetParam();
+        if (on_gpu() && remote) GTEST_SKIP() << "a GPU always is";
         machine_ = std::make_unique<Machine>(
-            Shape{.permits = 2, .frames = 64, .lanes = 8, .storage = GetParam()});
+            Shape{.permits = 2, .frames = 64, .lanes = 8, .storage = kind, .remote = remote});
         ASSERT_TRUE(machine_->ok());
         path_ = machine_->files().path("f");
     }
@@ -67,8 +70,13 @@ protected:
     std::string path_;
 };
 
-INSTANTIATE_TEST_SUITE_P(Kinds, ChangeTest, ::testing::Values(Kind::kPosix, Kind::kRam),
-                         [](const auto& made) { return std::string(storage::name(made.param)); });
+INSTANTIATE_TEST_SUITE_P(Kinds, ChangeTest,
+                         ::testing::Combine(::testing::Values(Kind::kPosix, Kind::kRam),
+                                            ::testing::Bool()),
+                         [](const auto& made) {
+                             return std::string(storage::name(std::get<0>(made.param))) +
+                                    (std::get<1>(made.param) ? "_remote" : "");
+                         });
 
 // Many changes in a row are many to one tick of the file system's clock (4 ms).
 TEST_P(ChangeTest, EveryChangeIsSeenByTheNextOpen) {

@@ -2,7 +2,9 @@
 // its end with right bytes, or with the errno that says what was used up.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <initializer_list>
 #include <string>
 #include <vector>
 
@@ -16,12 +18,22 @@ using Blocks = std::vector<std::vector<Step>>;
 // Ways to serve and to call that every test here goes through.
 struct Way {
     const char* name;
-    bool helping, static_map, warps;
+    bool helping, static_map, warps, remote;
 };
 void PrintTo(const Way& way, std::ostream* out) { *out << way.name; }
 
+// How many permits a test goes through: those of a GPU are what they are.
+std::vector<unsigned> permits_of(std::initializer_list<unsigned> wanted) {
+    if (on_gpu()) return {1};
+    return wanted;
+}
+
 class DeadlockTest : public ::testing::TestWithParam<Way> {
 protected:
+    void SetUp() override {
+        if (on_gpu() && (GetParam().helping || GetParam().remote))
+            GTEST_SKIP() << "on a GPU every way is remote and with workers";
+    }
     Shape shape_of(unsigned permits, uint64_t frames) const {
         return {.permits = permits,
                 .frames = frames,
@@ -29,7 +41,8 @@ protected:
                 .workers = 2,
                 .static_map = GetParam().static_map,
                 .warps = GetParam().warps,
-                .lanes = GetParam().warps ? 64u : 32u};
+                .lanes = GetParam().warps ? 64u : 32u,
+                .remote = GetParam().remote};
     }
 
     // Runs, and compares what each kRead returned with the file `name`.
@@ -56,7 +69,7 @@ protected:
 };
 
 TEST_P(DeadlockTest, ManyBlocksOnOneColdPage) {
-    for (const unsigned permits : {1, 2}) {
+    for (const unsigned permits : permits_of({1, 2})) {
         Machine machine(shape_of(permits, 4));
         ASSERT_TRUE(machine.ok());
         machine.create_file("f", 10'000, 1);
@@ -72,16 +85,20 @@ TEST_P(DeadlockTest, ManyBlocksOnOneColdPage) {
 }
 
 TEST_P(DeadlockTest, EveryBlockMissesEverything) {
-    for (const unsigned permits : {1, 2, 4}) {
-        Machine machine(shape_of(permits, permits));  // a frame for each block that can be resident
+    for (const unsigned permits : permits_of({1, 2, 4})) {
+        // A frame for each block that can be resident. On a GPU that makes thousands, and the file
+        // and what is read of it are three times as large.
+        Machine machine(shape_of(permits, permits), on_gpu() ? 80 << 20 : 16 << 20);
         ASSERT_TRUE(machine.ok());
-        machine.create_file("f", 300 * 4096 + 77, 2);
+        const uint64_t pages = std::max<uint64_t>(300, 3 * machine.frame_count());
+        machine.create_file("f", pages * 4096 + 77, 2);
         const Descriptor file = machine.fs().open(machine.files().path("f")).value();
-        Blocks blocks(12);
+        Blocks blocks(on_gpu() ? pages / 48 : 12);
         for (size_t b = 0; b < blocks.size(); ++b) {
             blocks[b].push_back(set_step(0, file));
             for (int i = 0; i < 3; ++i) {
-                const auto offset = static_cast<int64_t>((b * 97 + i * 131) % 280 * 4096 + b);
+                const auto offset = static_cast<int64_t>((b * 97 + i * 131) % (pages - 20) * 4096 +
+                                                         b);
                 blocks[b].push_back(
                     read_step(0, offset, 70'000, machine.scratch().array<std::byte>(70'000)));
             }
@@ -91,7 +108,10 @@ TEST_P(DeadlockTest, EveryBlockMissesEverything) {
 }
 
 TEST_P(DeadlockTest, MoreBlocksThanPermits) {
-    Machine machine(shape_of(2, 16));
+    Shape wanted = shape_of(2, 16);
+    // Blocks of so many registers that a GPU has one on each multiprocessor: some 130 in all.
+    if (on_gpu()) wanted.lanes = 512;
+    Machine machine(wanted);
     ASSERT_TRUE(machine.ok());
     machine.create_file("f", 100'000, 3);
     const char* path = machine.scratch().text(machine.files().path("f"));
@@ -111,7 +131,6 @@ TEST_P(DeadlockTest, AllFramesThatViewsMayPinArePinned) {
     constexpr uint32_t kFrames = 16, kPermits = 2, kViews = kFrames - kPermits;
     Machine machine(shape_of(kPermits, kFrames));
     ASSERT_TRUE(machine.ok());
-    if (machine.device().permits() != kPermits) GTEST_SKIP() << "counts the frames of two permits";
     machine.create_file("f", 200 * 4096, 4);
     const Descriptor file = machine.fs().open(machine.files().path("f")).value();
     const auto page = [&](uint32_t view, int64_t index) {
@@ -162,14 +181,19 @@ TEST_P(DeadlockTest, TheLeafPoolIsUsedUp) {
             machine.files().write("f", leaf * kLeafSize + 100, storage::random_bytes(leaf, 9000)));
     }
     const Descriptor file = machine.fs().open(machine.files().path("f")).value();
-    Blocks blocks(6);
+    // There are more than two leaves for each team that can be resident: on a GPU, 20,000.
+    Blocks blocks(on_gpu() ? 128 : 6);
+    const uint64_t reads = std::max<uint64_t>(150, machine.leaf_count() * 5 / 4 / blocks.size());
+    const uint64_t stride = kSize / kLeafSize / (blocks.size() * reads);
+    const uint64_t size = on_gpu() ? 300 : 5000;  // for room
+    ASSERT_GT(blocks.size() * reads * 9 / 10, machine.leaf_count());
     for (size_t b = 0; b < blocks.size(); ++b) {
         blocks[b].push_back(set_step(0, file));
-        for (uint64_t i = 0; i < 150; ++i) {
-            const uint64_t leaf = i % 10 == 0 ? 300 : (b * 150 + i) * 580 % (kSize / kLeafSize);
+        for (uint64_t i = 0; i < reads; ++i) {
+            const uint64_t leaf = i % 10 == 0 ? 300 : (b * reads + i) * stride;
             const auto offset = static_cast<int64_t>(leaf * kLeafSize);
             blocks[b].push_back(
-                read_step(0, offset, 5000, machine.scratch().array<std::byte>(5000)));
+                read_step(0, offset, size, machine.scratch().array<std::byte>(size)));
         }
         // Across the border of two leaves.
         blocks[b].push_back(
@@ -216,6 +240,12 @@ TEST_P(DeadlockTest, EveryFileSlotIsInUse) {
             << index;
     }
     ASSERT_TRUE(machine.fs().close(opened[77]).ok());
+    if (!machine.drops_under_kernels()) {
+        // The slot changes hands before the kernel asks for it.
+        const auto early = machine.fs().open("f" + std::to_string(limits::kFilesMax));
+        ASSERT_TRUE(early.ok()) << early.status().message();
+        ASSERT_TRUE(machine.fs().close(early.value()).ok());
+    }
     Blocks again = {{open_step(0, last),
                      read_step(0, 0, 100, machine.scratch().array<std::byte>(100)), close_step(0)}};
     ASSERT_TRUE(machine.run(&again).ok());
@@ -226,21 +256,24 @@ TEST_P(DeadlockTest, EveryFileSlotIsInUse) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Ways, DeadlockTest,
-                         ::testing::Values(Way{"helping", true, false, false},
-                                           Way{"workers", false, false, false},
-                                           Way{"static_map", false, true, false},
-                                           Way{"warps", true, false, true},
-                                           Way{"warps_and_workers", false, false, true}),
+                         ::testing::Values(Way{"helping", true, false, false, false},
+                                           Way{"workers", false, false, false, false},
+                                           Way{"static_map", false, true, false, false},
+                                           Way{"warps", true, false, true, false},
+                                           Way{"warps_and_workers", false, false, true, false},
+                                           Way{"remote", false, false, false, true},
+                                           Way{"remote_warps", false, false, true, true}),
                          [](const auto& made) { return std::string(made.param.name); });
 
 // Blocks of each wait for their own and help the other, on one permit and on two.
 TEST(DeadlockOfTwoFileSystemsTest, BothOfADeviceAreServed) {
-    for (const unsigned permits : {1u, 2u}) {
+    for (const unsigned permits : permits_of({1, 2})) {
         Machine machine({.permits = permits, .frames = 4, .lanes = 16});
         ASSERT_TRUE(machine.ok());
         machine.create_file("f", 200'000, 6);
+        const size_t frames = std::max(3u, machine.device().permits());
         auto other = file::System::create(machine.device(), file::open_storage({}).value(),
-                                          {.page_size = 8192, .cache_size = 8192 * 3});
+                                          {.page_size = 8192, .cache_size = 8192 * frames});
         ASSERT_TRUE(other.ok()) << other.status().message();
         auto second = Stream::create(machine.device());
         const char* path = machine.scratch().text(machine.files().path("f"));

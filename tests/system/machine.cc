@@ -7,16 +7,19 @@
 #include <cstring>
 #include <sstream>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 
+#include "backend/backend.h"
 #include "page_cache/invalidation.h"
 #include "penstock/device/atomic.cuh"
+#include "testing/remote_device.h"
 
 namespace penstock::system_test {
 
 std::string describe(const Shape& shape) {
-    std::string text = "cpu:" + std::to_string(shape.permits) + ", " +
-                       std::to_string(shape.frames) + " frames of " +
+    std::string text = (shape.remote ? "remote cpu:" : "cpu:") + std::to_string(shape.permits) +
+                       ", " + std::to_string(shape.frames) + " frames of " +
                        std::to_string(shape.page_size) + ", " + storage::name(shape.storage) +
                        (shape.warps ? ", warps of " : ", blocks of ") + std::to_string(shape.lanes);
     if (shape.helping) return text + ", helping";
@@ -55,11 +58,19 @@ bool on_gpu() {
 namespace {
 
 Result<Device> open_device(const Shape& shape, size_t memory_size) {
-    if (on_gpu()) return Device::open();
-    DeviceOptions options;
+    if (on_gpu()) {
+        // One for all: to make a context and load its kernels takes longer than most tests.
+        static const Result<Device> shared = Device::open();
+        return shape.own_device ? Device::open() : shared;
+    }
+    backend::CpuOptions options;
+    options.permits = shape.permits;
     options.memory_size = memory_size;
     options.watchdog_seconds = shape.watchdog_seconds;
-    return Device::open("cpu:" + std::to_string(shape.permits), options);
+    auto port = backend::open_cpu(options);
+    if (!port.ok()) return port.status();
+    if (shape.remote) return Device(std::make_shared<testing::RemoteDevice>(port.value()));
+    return Device(port.value());
 }
 
 }  // namespace
@@ -99,10 +110,9 @@ void Machine::open(size_t scratch_size) {
 void Machine::open_file_system() {
     FileSystemOptions options;
     options.page_size = shape_.page_size;
-    // A GPU has many more permits than the shapes name, and each wants its frame.
-    options.cache_size = std::max<uint64_t>(shape_.frames, device_.permits()) * shape_.page_size;
+    options.cache_size = frame_count() * shape_.page_size;
     options.helping = shape_.helping;
-    options.workers = shape_.helping ? 0 : shape_.workers;
+    options.workers = shape_.workers;
     options.map = shape_.static_map ? RequestMap::kStatic : RequestMap::kShared;
     auto fs = file::System::create(device_, make_storage(), options);
     ASSERT_TRUE(fs.ok()) << fs.status().message();
@@ -137,7 +147,7 @@ Status Machine::run(std::vector<std::vector<Step>>* blocks, std::chrono::seconds
     const Status status = stream_.synchronize(limit);
     // A block that was given up may still run, and with it what it was given.
     if (status.error_number() == ETIMEDOUT) {
-        std::fputs(picture().c_str(), stderr);
+        end(status);
         return status;
     }
     for (size_t b = 0; b < blocks->size(); ++b) {
@@ -146,11 +156,52 @@ Status Machine::run(std::vector<std::vector<Step>>* blocks, std::chrono::seconds
     return status;
 }
 
+// Shows and ends a launch that has not come to its end.
+void Machine::end(const Status& status) {
+    std::fputs(picture().c_str(), stderr);
+    if (!on_gpu()) return;
+    fs_.abort(status);
+    if (stream_.synchronize(std::chrono::seconds(10)).error_number() != ETIMEDOUT) return;
+    std::fputs("a kernel does not end, and nothing ends it on a GPU: no further tests\n", stderr);
+    std::_Exit(1);
+}
+
+// The page cache's words for the host: the tables themselves; or a copy of them, made now, whose
+// pointers into the tables point into the copy. Null: it could not be made.
+FileSystemState* Machine::look() {
+    FileSystemState* state = service().host_state();
+    if (device_.host_addressable()) return state;
+    // The directory lies last in the tables, of which the state is the first.
+    const auto* there = reinterpret_cast<const std::byte*>(service().device_state());
+    const auto size = static_cast<size_t>(
+        reinterpret_cast<const std::byte*>(state->directory + state->directory_size) - there);
+    if (tables_ == nullptr) {
+        tables_ = std::make_unique_for_overwrite<std::byte[]>(size);
+        auto stream = Stream::create(device_);
+        if (!stream.ok()) return nullptr;
+        looks_ = std::move(stream.value());
+    }
+    if (!looks_.copy(tables_.get(), there, size).ok() ||
+        !looks_.synchronize(std::chrono::seconds(10)).ok()) {
+        return nullptr;
+    }
+    auto* copy = reinterpret_cast<FileSystemState*>(tables_.get());
+    const auto move = [&](auto*& pointer) {
+        const auto offset = reinterpret_cast<const std::byte*>(pointer) - there;
+        pointer = reinterpret_cast<std::remove_reference_t<decltype(pointer)>>(tables_.get() +
+                                                                               offset);
+    };
+    move(copy->files), move(copy->port_locks), move(copy->owners), move(copy->leaf_owners);
+    move(copy->leaf_locks), move(copy->leaves), move(copy->directory);
+    return copy;
+}
+
 std::string Machine::picture() {
-    if (!device_.host_addressable()) return {};
+    FileSystemState* seen = look();
+    if (seen == nullptr) return "the page table could not be copied from the device\n";
     using device::DeviceWords;
     const auto load = [](uint64_t& word) { return DeviceWords::load(word, site::kLook); };
-    FileSystemState& state = *service().host_state();
+    FileSystemState& state = *seen;
     std::ostringstream text;
     text << "backlog " << service().observe().backlog << ", view pins " << load(state.view_pins)
          << ", clock hand " << load(state.clock_hand) << ", leaf hand " << load(state.leaf_hand)
@@ -175,8 +226,9 @@ std::string Machine::picture() {
 }
 
 int Machine::broken_invariant() {
-    if (!device_.host_addressable()) return 0;
-    return page_cache::check_invariants(*service().host_state());
+    FileSystemState* state = look();
+    EXPECT_NE(state, nullptr) << "the page table could not be copied from the device";
+    return state == nullptr ? 0 : page_cache::check_invariants(*state);
 }
 
 }  // namespace penstock::system_test

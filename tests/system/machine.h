@@ -1,5 +1,10 @@
 // What the system tests share: a device, a file system over a storage of the test's choice, files
 // with known bytes, and launches of the interpreter (steps.h).
+//
+// The device of a shape is the CPU backend with as many permits as it names; or the same behind a
+// RemoteDevice, which makes the host serve it as it serves a GPU; or, where PENSTOCK_DEVICE names
+// one, a GPU for every shape. A GPU has thousands of permits: what a scenario is to use up must be
+// counted by frame_count() and leaf_count(), not by the shape.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -7,6 +12,7 @@
 #include <chrono>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "file/system.h"
@@ -26,12 +32,14 @@ struct Shape {
     uint32_t page_size = 4096;
     uint64_t frames = 64;
     bool helping = true;
-    unsigned workers = 2;  // without helping
+    unsigned workers = 2;  // without helping, or where blocks cannot help
     bool static_map = false;
     bool warps = false;
     unsigned lanes = 32;
     storage::Kind storage = storage::Kind::kPosix;  // kRam, kUring, kThrottle
     bool faults = false;                            // the storage is wrapped in a FaultStorage
+    bool remote = false;      // the host cannot address the device's memory; always so on a GPU
+    bool own_device = false;  // on a GPU, which tests share: the test makes its device unusable
     double watchdog_seconds = 60;
 };
 
@@ -73,6 +81,14 @@ public:
 
     [[nodiscard]] bool ok() const { return scratch_ != nullptr; }
     [[nodiscard]] const Shape& shape() const { return shape_; }
+    // As many frames more than permits as the shape has: what views may hold is the same anywhere.
+    [[nodiscard]] uint64_t frame_count() const {
+        return shape_.frames - shape_.permits + device_.permits();
+    }
+    [[nodiscard]] uint64_t leaf_count() { return service().host_state()->leaf_count; }
+    // Whether the file system can drop pages of a closed file, and so use its slot for another,
+    // while a kernel runs.
+    [[nodiscard]] bool drops_under_kernels() const { return device_.host_addressable(); }
     Device& device() { return device_; }
     FileSystem& fs() { return fs_; }
     service::Service& service() { return fs_.system()->service(); }
@@ -97,15 +113,28 @@ public:
     Status run(std::vector<std::vector<Step>>* blocks,
                std::chrono::seconds limit = std::chrono::seconds(120));
 
+    // Waits until `done()`, at most ten seconds: whether it came true.
+    template <class Done>
+    static bool wait_until(Done done) {
+        const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+        while (!done()) {
+            if (std::chrono::steady_clock::now() > end) return false;
+            std::this_thread::sleep_for(std::chrono::microseconds(100));
+        }
+        return true;
+    }
+
     // Every page in the cache, every call and request under way: for launches that do not end.
     std::string picture();
-    // Number of the first invariant of the page cache that is broken; 0: none, or not to be seen.
+    // Number of the first invariant of the page cache that is broken; 0: none.
     int broken_invariant();
 
 private:
     void open(size_t scratch_size);
     void open_file_system();
     std::shared_ptr<storage::Storage> make_storage();
+    FileSystemState* look();
+    void end(const Status& status);
 
     const Shape shape_;
     storage::ScratchFolder folder_;
@@ -115,6 +144,8 @@ private:
     std::unique_ptr<testing::ReferenceFiles> files_;
     std::unique_ptr<Scratch> scratch_;
     FileSystem fs_;
+    std::unique_ptr<std::byte[]> tables_;  // look()'s copy
+    Stream looks_;
     Stream stream_;  // goes first: it waits for what runs
 };
 

@@ -48,6 +48,10 @@ Shape random_shape(base::Prng& prng) {
     shape.static_map = !shape.helping && prng.below(3) == 0;
     shape.storage = one_of(
         prng, {Kind::kPosix, Kind::kPosix, Kind::kRam, Kind::kRam, Kind::kUring, Kind::kThrottle});
+    shape.remote = prng.below(4) == 0;
+    if (shape.remote) shape.helping = false;
+    // On a GPU larger pages than these make a cache that nothing here fills.
+    if (on_gpu() && shape.page_size > 8192 && prng.below(4) != 0) shape.page_size = 4096;
     return shape;
 }
 
@@ -119,6 +123,8 @@ RandomProgram::RandomProgram(Machine& machine, const std::vector<std::string>& n
                              const std::vector<Descriptor>& given,
                              const std::vector<std::string>& given_names, base::Prng& prng)
     : machine_(machine), prng_(prng), names_(names), given_(given), given_names_(given_names) {}
+
+uint64_t RandomProgram::views_max() const { return blocks_.size() * kViewsUsed; }
 
 uint64_t RandomProgram::step_count() const {
     uint64_t count = 0;
@@ -412,7 +418,7 @@ std::string RandomProgram::check_map(const Step& step, const File& file, View& v
     const auto offset = static_cast<uint64_t>(step.offset);
     const uint64_t page = machine_.shape().page_size;
     const uint64_t count = std::min(bytes->count(offset, step.size), page - offset % page);
-    const uint64_t views = 2 * blocks_.size() * kViewsUsed;  // of two programs at most
+    const uint64_t views = views_max() + views_of_others_;
     const bool crowded = machine_.shape().frames - machine_.shape().permits < views;
     if (count > 0 && crowded && step.result == -ENOMEM) return {};
     if (std::string wrong = equal(step.result, static_cast<int64_t>(count)); !wrong.empty())

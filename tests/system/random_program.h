@@ -36,6 +36,9 @@ public:
                   const std::vector<Descriptor>& given, const std::vector<std::string>& given_names,
                   base::Prng& prng);
 
+    // At most so many views do its blocks have at once; and how many others may have beside them.
+    [[nodiscard]] uint64_t views_max() const;
+    void views_of_others(uint64_t count) { views_of_others_ = count; }
     // Up to `step_count` steps over all blocks.
     void generate(uint64_t step_count);
     [[nodiscard]] uint64_t step_count() const;
@@ -94,6 +97,7 @@ private:
     const std::vector<std::string>& given_names_;
     std::vector<Block> blocks_;
     BlockSteps* written_ = nullptr;
+    uint64_t views_of_others_ = 0;
 };
 
 }  // namespace penstock::system_test
