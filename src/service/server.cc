@@ -172,7 +172,8 @@ void Server::submit_runs(size_t runs) {
     for (size_t i = 0; i < runs; ++i) {
         const Request& first = requests_[runs_[i].first];
         if (runs_[i].file == nullptr) {  // closed by a kernel that still had requests for it
-            for (size_t k = 0; k < runs_[i].count; ++k) complete(runs_[i].first + k, 0, EBADF);
+            for (size_t k = 0; k < runs_[i].count; ++k)
+                complete(runs_[i].first + k, 0, kErrorClosed);
             send(runs_[i].first, runs_[i].count);
             continue;
         }

@@ -281,7 +281,7 @@ TEST_F(ServerTest, RequestsForAFileThatIsGoneAreRefused) {
     EXPECT_TRUE(server_->serve_requests(0));
     finish_copies();
     for (const auto& [frame, page] : asked_)
-        EXPECT_EQ(completion_error(announced(frame)), static_cast<uint32_t>(EBADF)) << page;
+        EXPECT_EQ(completion_error(announced(frame)), static_cast<uint32_t>(kErrorClosed)) << page;
 }
 
 TEST_F(ServerTest, PagesThatCannotBeAnnouncedEndEverything) {

@@ -68,6 +68,10 @@ PENSTOCK_BOTH inline Request decode_request(const uint64_t words[4]) {
 // the file had; the rest of the frame is zero. It stays valid as long as the frame holds the page.
 using Completion = uint64_t;
 
+// In place of an errno: the file was closed before the request was served. Of concern to who asked
+// with that descriptor; whoever has the file open by another asks again.
+constexpr uint32_t kErrorClosed = 0x7fff;
+
 PENSTOCK_BOTH constexpr Completion make_completion(uint32_t generation, uint32_t error_number,
                                                    uint32_t bytes) {
     return uint64_t{generation} | (uint64_t{error_number} << 17) | (uint64_t{bytes} << 32);

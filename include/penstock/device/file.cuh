@@ -147,9 +147,15 @@ PENSTOCK_DEVICE int64_t read_part(const Team& team, unsigned index, unsigned tea
                 continue;
             }
             error = copy_out(team, system, request, batch);
-            next += batch.count;
+            const unsigned count = batch.count;
             unpin_pages(team, batch, 0);
+            if (error == -static_cast<int>(kErrorClosed)) {
+                // A page of somebody who asked by a descriptor that was closed since.
+                if (!team.any(find_file(system, request.descriptor) == nullptr)) continue;
+                error = -kErrorBadDescriptor;
+            }
             if (error != 0) return error;
+            next += count;
         }
         next += uint64_t{teams - 1} * pages;
     }
@@ -176,13 +182,20 @@ PENSTOCK_DEVICE inline View map_page(FileSystemState& system, Descriptor descrip
     Batch<LoneTeam<1>> batch;
     Wait wait(system);
     int error = 0;
-    do {
+    for (;;) {
         batch.first = offset >> system.page_shift;
         batch.count = 1;
         error = hold_pages(team, system, descriptor, batch);
-        if (error == 0 && batch.count == 0) error = wait_for_room(system, wait);
-    } while (batch.count == 0 && error == 0);
-    if (error == 0) error = wait_for_page(system, *batch.pages[0].entry, batch.pages[0].seen);
+        if (error != 0) break;
+        if (batch.count == 0) {
+            error = wait_for_room(system, wait);
+            if (error != 0) break;
+            continue;
+        }
+        error = wait_for_page(system, *batch.pages[0].entry, batch.pages[0].seen);
+        if (error != -static_cast<int>(kErrorClosed)) break;
+        unpin_pages(team, batch, 0);  // asked for by a descriptor that was closed since
+    }
     if (error != 0) {
         unpin_pages(team, batch, 0);
         DeviceWords::fetch_sub(system.view_pins, 1, site::kRelaxed);
