@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 #include "base/clock.h"
@@ -25,8 +26,8 @@ constexpr uint64_t kShareSizeMin = 256 << 10;
 constexpr uint64_t kHalfSize = 4 << 20;
 static_assert(kHalfSize >= limits::kPageSizeMax);
 constexpr uint64_t kCopyLimitNs = 60'000'000'000;
-constexpr uint64_t kLookNs = 10'000'000;  // between two looks at a stream with copies under way
-constexpr size_t kDoneSize = 4096;        // bytes of pinned memory that hold one word
+constexpr uint64_t kLookNs = 1'000'000;  // between two looks at a stream with copies under way
+constexpr size_t kDoneSize = 4096;       // bytes of pinned memory that hold one word
 
 }  // namespace
 
@@ -72,13 +73,11 @@ std::byte* Server::destination(size_t index) {
     return shared_.state->frames + requests_[index].frame * page_size_;
 }
 
-// Whether there is a half whose copies are over; it is chosen then.
+// Whether there is a half whose copies are over and whose pages are announced; it is chosen then.
 bool Server::find_staging() {
-    // Partner: the stream's store behind the copies, which have read all of the half by then.
-    const uint64_t done = SystemWords::load(*done_, site::kCompletion);
     for (Half& half : halves_) {
         half_ = &half;
-        if (done >= half.last) return true;
+        if (announced_ >= half.last) return true;
     }
     return false;
 }
@@ -86,6 +85,7 @@ bool Server::find_staging() {
 // False: copies under way have failed or do not end, and every wait has been ended, since their
 // pages are never announced.
 bool Server::look_after_copies() {
+    if (stopped_.load(std::memory_order_relaxed)) return false;
     const uint64_t now = base::monotonic_ns();
     if (now < look_ns_ || SystemWords::load(*done_, site::kRelaxed) == sent_) return true;
     look_ns_ = now + kLookNs;
@@ -99,14 +99,43 @@ bool Server::look_after_copies() {
     return false;
 }
 
+// Tells the waiting GPU threads of every page whose copies are over. Here the CPU's store cannot
+// overtake the copy engine's bytes: those are in device memory before the stream's store of `done_`
+// behind them, which has a fence, and this thread has seen that store.
+void Server::announce_finished() {
+    if (!copies_are_out()) return;
+    // Partner: the stream's store behind the copies, which have read their staging by then too.
+    const uint64_t done = SystemWords::load(*done_, site::kCompletion);
+    while (announced_ < done) {
+        const Sent& sent = out_[++announced_ % kSentMax];
+        for (size_t i = 0; i < sent.count; ++i) announce(sent.first[i]);
+    }
+}
+
+void Server::finish_copies() {
+    while (copies_are_out() && look_after_copies()) {
+        announce_finished();
+        std::this_thread::yield();
+    }
+}
+
+void Server::announce(const Announcement& announcement) {
+    SystemWords::store(*announcement.address, announcement.word, site::kComplete);
+    shared_.device->notify(announcement.address);
+}
+
 bool Server::serve_requests(uint32_t ring_index) {
-    if (!direct_ && (!look_after_copies() || !find_staging())) return false;
+    if (!direct_) {
+        if (!look_after_copies()) return false;
+        announce_finished();
+        if (!find_staging()) return true;
+    }
     RingState& ring = shared_.state->rings[ring_index];
     const uint64_t started = base::monotonic_ns();
     const size_t count = request_queue::drain<SystemWords, DeviceWords>(
         shared_.heads[ring_index].ticket, ring.slots, ring.shift, requests_, drain_max_,
         shared_.workers, std::max<uint64_t>(1, kShareSizeMin >> shared_.state->page_shift));
-    if (count == 0) return false;
+    if (count == 0) return copies_are_out();
     activity_.store(Activity::kServing, std::memory_order_release);
     beat();
     // A bell wakes one worker; who leaves something for others wakes the next.
@@ -187,11 +216,16 @@ void Server::submit_runs(size_t runs) {
         const uint64_t before = base::monotonic_ns();
         activity_.store(Activity::kStorage, std::memory_order_release);
         submitted += queue_->submit({operations_ + submitted, pending - submitted});
-        const size_t count = queue_->reap({completions_, limits::kDrainMax}, true);
+        // Pages whose copies end meanwhile are not kept waiting for the storage.
+        const size_t count = queue_->reap({completions_, limits::kDrainMax}, !copies_are_out());
         activity_.store(Activity::kServing, std::memory_order_release);
         beat();
         storage_ns_ += base::monotonic_ns() - before;
-        for (size_t i = 0; i < count; ++i) finish(runs_[completions_[i].cookie], completions_[i]);
+        for (size_t i = 0; i < count; ++i) {
+            finish(runs_[completions_[i].cookie], completions_[i]);
+            announce_finished();
+        }
+        if (count == 0) announce_finished();
         reaped += count;
     }
     for (size_t i = 0; i < runs; ++i) runs_[i].file.reset();
@@ -213,9 +247,9 @@ void Server::finish(const Run& run, const storage::Completion& completion) {
     while (completed < run.count) retries_[retry_count_++] = run.first + completed++;
 }
 
-// Decides what becomes of one page and says so, or leaves it to send() where that must go by way
-// of the stream. `bytes` are good; the rest of the page lies beyond the file's end, unless `error`
-// says why they are missing.
+// Decides what becomes of one page and says so, or, where the page must be copied yet, keeps it for
+// announce_finished(). `bytes` are good; the rest of the page lies beyond the file's end, unless
+// `error` says why they are missing.
 void Server::complete(size_t index, uint64_t bytes, int error) {
     const Request& request = requests_[index];
     const uint64_t begin = request.page * page_size_;
@@ -230,18 +264,18 @@ void Server::complete(size_t index, uint64_t bytes, int error) {
     if (error != 0) shared_.counters->failed_pages.fetch_add(1, std::memory_order_relaxed);
     const Completion word = make_completion(request.generation, static_cast<uint32_t>(error),
                                             static_cast<uint32_t>(bytes));
-    uint64_t* announced = &shared_.state->completions[request.frame];
-    if (!direct_) {
-        writes_[index] = {announced, word};
-        return;
+    const Announcement announcement{&shared_.state->completions[request.frame], word};
+    if (direct_) {
+        announce(announcement);
+    } else {
+        half_->announcements[index] = announcement;
     }
-    SystemWords::store(*announced, word, site::kComplete);
-    shared_.device->notify(announced);
 }
 
 // Brings completed pages from staging to their frames, in one copy as far as these are adjacent
-// (staging is), and announces them. The copy engine's bytes are announced by the stream, behind
-// the copies; a CPU store could overtake them. A call of the driver costs some microseconds.
+// (staging is), and lets the stream say in `done_` when all of it is over: then
+// announce_finished() tells of the pages. A call of the driver costs some microseconds, and a store
+// by the stream more than that (docs/design/0006-announcing-pages.md).
 void Server::send(size_t first, size_t count) {
     if (direct_ || count == 0) return;
     activity_.store(Activity::kStorage, std::memory_order_release);
@@ -254,11 +288,13 @@ void Server::send(size_t first, size_t count) {
             continue;
         }
         for (size_t i = begin; i < next; ++i)
-            writes_[i].value = make_completion(requests_[i].generation, EIO, 0);
+            half_->announcements[i].word = make_completion(requests_[i].generation, EIO, 0);
     }
-    writes_[end] = {done_, ++sent_};
-    if (!shared_.device->write_values(stream_, {writes_ + first, count + 1}).ok()) {
+    if (shared_.device->write_value(stream_, done_, sent_ + 1).ok()) {
+        out_[++sent_ % kSentMax] = {half_->announcements + first, count};
+    } else {
         shared_.abort(EIO, "pages could not be announced to the device");
+        stopped_.store(true, std::memory_order_relaxed);
     }
     activity_.store(Activity::kServing, std::memory_order_release);
 }
