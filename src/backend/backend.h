@@ -10,7 +10,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -43,12 +42,6 @@ struct Help {
 
 inline constexpr unsigned kHelpsMax = 8;
 
-// A word that a stream stores, aligned to 8 bytes.
-struct WordWrite {
-    uint64_t* address = nullptr;
-    uint64_t value = 0;
-};
-
 class Device {
 public:
     virtual ~Device() = default;
@@ -68,17 +61,9 @@ public:
     virtual Status launch(StreamId stream, LaunchRequest request) = 0;
     virtual Status copy(StreamId stream, void* to, const void* from, size_t size) = 0;
     virtual Status fill(StreamId stream, void* to, uint8_t value, size_t size) = 0;
-    // Stores `value` behind all that is in `stream`, visible to GPU threads with what was copied
-    // before it.
+    // Stores `value` behind all that is in `stream`, visible to GPU threads and to the host with
+    // what was copied before it. `address` is aligned to 8 bytes.
     virtual Status write_value(StreamId stream, uint64_t* address, uint64_t value) = 0;
-    // The same for many words, in their order. After an error the first of them may be on their
-    // way, the rest are not. Here one by one, for backends to which a call costs next to nothing.
-    virtual Status write_values(StreamId stream, std::span<const WordWrite> writes) {
-        for (const WordWrite& write : writes) {
-            if (Status s = write_value(stream, write.address, write.value); !s.ok()) return s;
-        }
-        return {};
-    }
     // Waits until the stream is idle; the first error of its operations since the last call.
     // ETIMEDOUT at `deadline`.
     virtual Status synchronize(StreamId stream, Deadline deadline) = 0;

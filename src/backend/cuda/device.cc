@@ -17,10 +17,6 @@ constexpr Status kNoStream(EINVAL, "stream", "no such stream");
 
 constexpr Status kUnaligned(EINVAL, "write_value", "the word is not aligned to 8 bytes");
 
-bool is_aligned(const uint64_t* address) {
-    return reinterpret_cast<uintptr_t>(address) % sizeof(uint64_t) == 0;
-}
-
 bool within(const Dimensions& shape, const unsigned limits[3]) {
     return shape.x >= 1 && shape.y >= 1 && shape.z >= 1 && shape.x <= limits[0] &&
            shape.y <= limits[1] && shape.z <= limits[2];
@@ -113,17 +109,9 @@ Status CudaDevice::fill(StreamId id, void* to, uint8_t value, size_t size) {
 }
 
 Status CudaDevice::write_value(StreamId id, uint64_t* address, uint64_t value) {
-    if (!is_aligned(address)) return kUnaligned;
+    if (reinterpret_cast<uintptr_t>(address) % sizeof(uint64_t) != 0) return kUnaligned;
     Stream* stream = streams_.find(id);
     return stream == nullptr ? kNoStream : stream->write_value(address, value);
-}
-
-Status CudaDevice::write_values(StreamId id, std::span<const WordWrite> writes) {
-    for (const WordWrite& write : writes) {
-        if (!is_aligned(write.address)) return kUnaligned;
-    }
-    Stream* stream = streams_.find(id);
-    return stream == nullptr ? kNoStream : stream->write_values(writes);
 }
 
 Status CudaDevice::synchronize(StreamId id, Deadline deadline) {

@@ -38,7 +38,6 @@ public:
     Status copy(StreamId id, void* to, const void* from, size_t size) override;
     Status fill(StreamId id, void* to, uint8_t value, size_t size) override;
     Status write_value(StreamId id, uint64_t* address, uint64_t value) override;
-    Status write_values(StreamId id, std::span<const WordWrite> writes) override;
     Status synchronize(StreamId id, Deadline deadline) override;
     Status query(StreamId id, bool* idle) override;
 

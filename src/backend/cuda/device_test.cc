@@ -120,31 +120,6 @@ TEST_F(CudaDeviceTest, a_stream_runs_in_order) {
               EINVAL);
 }
 
-TEST_F(CudaDeviceTest, many_words_are_stored_behind_the_copies_in_few_calls) {
-    constexpr size_t kCount = 300;  // more than one call of the driver takes
-    void* memory = nullptr;
-    ASSERT_TRUE(device_->allocate(4096, Memory::kDevice, &memory).ok());
-    std::vector<WordWrite> writes;
-    for (size_t i = 0; i < kCount; ++i) writes.push_back({word_ + 1 + i, i + 7});
-    word_[0] = 5;
-    fake_->hold = true;
-    EXPECT_TRUE(device_->copy(stream_, memory, word_, 8).ok());
-    fake_->call_count = 0;
-    EXPECT_TRUE(device_->write_values(stream_, writes).ok());
-    EXPECT_LE(fake_->call_count, 20);  // four, each with its context
-    EXPECT_TRUE(device_->write_values(stream_, {}).ok());
-    writes.assign(
-        {{word_, 1}, {reinterpret_cast<uint64_t*>(reinterpret_cast<char*>(word_) + 4), 1}});
-    EXPECT_EQ(device_->write_values(stream_, writes).error_number(), EINVAL);
-    EXPECT_EQ(device_->write_values(77, {}).error_number(), EINVAL);
-    EXPECT_EQ(word_[1], 0u);
-    fake_->hold = false;
-    EXPECT_TRUE(device_->synchronize(stream_, after(milliseconds(1000))).ok());
-    EXPECT_EQ(*static_cast<uint64_t*>(memory), 5u);
-    for (size_t i = 0; i < kCount; ++i) EXPECT_EQ(word_[1 + i], i + 7) << i;
-    EXPECT_EQ(word_[0], 5u) << "nothing of a call with a word that is not aligned";
-}
-
 TEST_F(CudaDeviceTest, streams_that_are_gone_are_refused_and_reused) {
     EXPECT_EQ(device_->launch(0, request(fake_add, word_, 1)).error_number(), EINVAL);
     EXPECT_EQ(device_->copy(77, word_, word_, 8).error_number(), EINVAL);

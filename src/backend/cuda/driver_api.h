@@ -24,51 +24,38 @@ struct Call {
     int operator()(Parameters... arguments) const { return function(arguments...); }
 };
 
-// CUstreamBatchMemOpParams, as far as a store of 64 bits goes: 48 bytes in all.
-struct BatchOperation {
-    int operation = 5;  // CU_STREAM_MEM_OP_WRITE_VALUE_64
-    DevicePointer address = 0;
-    uint64_t value = 0;
-    unsigned flags = 0;       // CU_STREAM_WRITE_VALUE_DEFAULT: a fence, then the value
-    DevicePointer alias = 0;  // the driver's own
-    uint64_t spare = 0;
-};
-static_assert(sizeof(BatchOperation) == 48, "as cuda.h has it: six words of 64 bits");
-static_assert(offsetof(BatchOperation, value) == 16 && offsetof(BatchOperation, flags) == 24);
-
 // X(member, symbol, parameter types...)
-#define PENSTOCK_CUDA_DRIVER_CALLS(X)                                                         \
-    X(init, cuInit, unsigned)                                                                 \
-    X(driver_version, cuDriverGetVersion, int*)                                               \
-    X(error_name, cuGetErrorName, int, const char**)                                          \
-    X(error_string, cuGetErrorString, int, const char**)                                      \
-    X(device_count, cuDeviceGetCount, int*)                                                   \
-    X(device_get, cuDeviceGet, DeviceHandle*, int)                                            \
-    X(device_name, cuDeviceGetName, char*, int, DeviceHandle)                                 \
-    X(device_memory, cuDeviceTotalMem_v2, size_t*, DeviceHandle)                              \
-    X(device_attribute, cuDeviceGetAttribute, int*, int, DeviceHandle)                        \
-    X(primary_retain, cuDevicePrimaryCtxRetain, ContextHandle*, DeviceHandle)                 \
-    X(primary_release, cuDevicePrimaryCtxRelease_v2, DeviceHandle)                            \
-    X(get_current, cuCtxGetCurrent, ContextHandle*)                                           \
-    X(set_current, cuCtxSetCurrent, ContextHandle)                                            \
-    X(get_limit, cuCtxGetLimit, size_t*, int)                                                 \
-    X(set_limit, cuCtxSetLimit, int, size_t)                                                  \
-    X(priority_range, cuCtxGetStreamPriorityRange, int*, int*)                                \
-    X(memory_info, cuMemGetInfo_v2, size_t*, size_t*)                                         \
-    X(memory_allocate, cuMemAlloc_v2, DevicePointer*, size_t)                                 \
-    X(memory_free, cuMemFree_v2, DevicePointer)                                               \
-    X(host_allocate, cuMemHostAlloc, void**, size_t, unsigned)                                \
-    X(host_free, cuMemFreeHost, void*)                                                        \
-    X(host_register, cuMemHostRegister_v2, void*, size_t, unsigned)                           \
-    X(host_unregister, cuMemHostUnregister, void*)                                            \
-    X(host_device_pointer, cuMemHostGetDevicePointer_v2, DevicePointer*, void*, unsigned)     \
-    X(copy_async, cuMemcpyAsync, DevicePointer, DevicePointer, size_t, StreamHandle)          \
-    X(fill_async, cuMemsetD8Async, DevicePointer, unsigned char, size_t, StreamHandle)        \
-    X(stream_create, cuStreamCreateWithPriority, StreamHandle*, unsigned, int)                \
-    X(stream_destroy, cuStreamDestroy_v2, StreamHandle)                                       \
-    X(stream_query, cuStreamQuery, StreamHandle)                                              \
-    X(stream_write, cuStreamWriteValue64_v2, StreamHandle, DevicePointer, uint64_t, unsigned) \
-    X(stream_batch, cuStreamBatchMemOp_v2, StreamHandle, unsigned, BatchOperation*, unsigned)
+#define PENSTOCK_CUDA_DRIVER_CALLS(X)                                                     \
+    X(init, cuInit, unsigned)                                                             \
+    X(driver_version, cuDriverGetVersion, int*)                                           \
+    X(error_name, cuGetErrorName, int, const char**)                                      \
+    X(error_string, cuGetErrorString, int, const char**)                                  \
+    X(device_count, cuDeviceGetCount, int*)                                               \
+    X(device_get, cuDeviceGet, DeviceHandle*, int)                                        \
+    X(device_name, cuDeviceGetName, char*, int, DeviceHandle)                             \
+    X(device_memory, cuDeviceTotalMem_v2, size_t*, DeviceHandle)                          \
+    X(device_attribute, cuDeviceGetAttribute, int*, int, DeviceHandle)                    \
+    X(primary_retain, cuDevicePrimaryCtxRetain, ContextHandle*, DeviceHandle)             \
+    X(primary_release, cuDevicePrimaryCtxRelease_v2, DeviceHandle)                        \
+    X(get_current, cuCtxGetCurrent, ContextHandle*)                                       \
+    X(set_current, cuCtxSetCurrent, ContextHandle)                                        \
+    X(get_limit, cuCtxGetLimit, size_t*, int)                                             \
+    X(set_limit, cuCtxSetLimit, int, size_t)                                              \
+    X(priority_range, cuCtxGetStreamPriorityRange, int*, int*)                            \
+    X(memory_info, cuMemGetInfo_v2, size_t*, size_t*)                                     \
+    X(memory_allocate, cuMemAlloc_v2, DevicePointer*, size_t)                             \
+    X(memory_free, cuMemFree_v2, DevicePointer)                                           \
+    X(host_allocate, cuMemHostAlloc, void**, size_t, unsigned)                            \
+    X(host_free, cuMemFreeHost, void*)                                                    \
+    X(host_register, cuMemHostRegister_v2, void*, size_t, unsigned)                       \
+    X(host_unregister, cuMemHostUnregister, void*)                                        \
+    X(host_device_pointer, cuMemHostGetDevicePointer_v2, DevicePointer*, void*, unsigned) \
+    X(copy_async, cuMemcpyAsync, DevicePointer, DevicePointer, size_t, StreamHandle)      \
+    X(fill_async, cuMemsetD8Async, DevicePointer, unsigned char, size_t, StreamHandle)    \
+    X(stream_create, cuStreamCreateWithPriority, StreamHandle*, unsigned, int)            \
+    X(stream_destroy, cuStreamDestroy_v2, StreamHandle)                                   \
+    X(stream_query, cuStreamQuery, StreamHandle)                                          \
+    X(stream_write, cuStreamWriteValue64_v2, StreamHandle, DevicePointer, uint64_t, unsigned)
 
 // Values of cuda.h's enums and flags.
 enum Attribute : int {
@@ -95,9 +82,6 @@ inline constexpr unsigned kHostDeviceMap = 2;  // GPU threads may address it
 inline constexpr unsigned kStreamNonBlocking = 1;
 inline constexpr unsigned kStreamWriteFenced = 0;  // CU_STREAM_WRITE_VALUE_DEFAULT: a fence, then
                                                    // the value
-
-// Of one cuStreamBatchMemOp, which takes 256: more than a worker completes at once.
-inline constexpr size_t kBatchOperationsMax = 80;
 
 inline constexpr int kSuccess = 0;
 inline constexpr int kErrorOutOfMemory = 2;

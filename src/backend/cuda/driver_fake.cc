@@ -16,7 +16,6 @@
 #include <set>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "backend/cuda/driver_api.h"
 #include "penstock/cuda_library.h"
@@ -262,22 +261,6 @@ FAKE cuStreamWriteValue64_v2(StreamHandle stream, DevicePointer to, uint64_t val
     if (const int code = counted_in_context(); code != 0) return code;
     return enqueue(stream, [=] {
         __atomic_store_n(static_cast<uint64_t*>(host(to)), value, __ATOMIC_RELEASE);
-        return true;
-    });
-}
-FAKE cuStreamBatchMemOp_v2(StreamHandle stream, unsigned count, cuda::BatchOperation* operations,
-                           unsigned flags) {
-    if (const int code = counted_in_context(); code != 0) return code;
-    if (count == 0 || count > cuda::kBatchOperationsMax || flags != 0) return 1;
-    std::vector<cuda::BatchOperation> kept(operations, operations + count);
-    for (const cuda::BatchOperation& operation : kept) {
-        if (operation.operation != 5 || operation.flags != cuda::kStreamWriteFenced) return 1;
-    }
-    return enqueue(stream, [kept = std::move(kept)] {
-        for (const cuda::BatchOperation& operation : kept) {
-            __atomic_store_n(static_cast<uint64_t*>(host(operation.address)), operation.value,
-                             __ATOMIC_RELEASE);
-        }
         return true;
     });
 }

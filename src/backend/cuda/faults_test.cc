@@ -35,15 +35,11 @@ protected:
         if (status.ok()) status = device->launch(stream, request(fake_add, there, 2));
         if (status.ok()) status = device->copy(stream, word + 1, there, 8);
         if (status.ok()) status = device->write_value(stream, word + 2, 3);
-        const WordWrite writes[] = {{word + 3, 4}, {word + 4, 5}};
-        if (status.ok()) status = device->write_values(stream, writes);
         device->poll();
         if (status.ok()) status = device->synchronize(stream, after(milliseconds(5000)));
         if (status.ok()) {
             EXPECT_EQ(word[1], 7u);
             EXPECT_EQ(word[2], 3u);
-            EXPECT_EQ(word[3], 4u);
-            EXPECT_EQ(word[4], 5u);
         }
         if (status.ok()) status = device->destroy_stream(stream);
         device->free(memory);

@@ -90,22 +90,6 @@ Status Stream::write_value(uint64_t* address, uint64_t value) {
                          kStreamWriteFenced);
 }
 
-Status Stream::write_values(std::span<const WordWrite> writes) {
-    BatchOperation operations[kBatchOperationsMax];
-    for (size_t done = 0; done < writes.size();) {
-        const size_t count = std::min(writes.size() - done, kBatchOperationsMax);
-        for (size_t i = 0; i < count; ++i) {
-            const WordWrite& write = writes[done + i];
-            operations[i] = {.address = device_pointer(write.address), .value = write.value};
-        }
-        Status status = context_.call(context_.driver().stream_batch, handle_,
-                                      static_cast<unsigned>(count), operations, 0u);
-        if (!status.ok()) return status;
-        done += count;
-    }
-    return {};
-}
-
 Status Stream::query(bool* idle) {
     // Read first: a launch that is enqueued after the look is not done.
     const uint64_t enqueued = enqueued_.load(std::memory_order_acquire);

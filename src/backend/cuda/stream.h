@@ -15,7 +15,6 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
-#include <span>
 #include <string>
 
 #include "backend/backend.h"
@@ -40,8 +39,6 @@ public:
     Status copy(void* to, const void* from, size_t size);
     Status fill(void* to, uint8_t value, size_t size);
     Status write_value(uint64_t* address, uint64_t value);
-    // In calls of at most kBatchOperationsMax.
-    Status write_values(std::span<const WordWrite> writes);
 
     // Looks once; keeps the driver making progress.
     Status query(bool* idle);
