@@ -3,7 +3,8 @@
 // Every wait of the device library is a loop round Wait::step. It ends with a negative errno when
 // the host has raised the abort word or when the host's heartbeat stands still (it died). On the
 // CPU backend a step lets the block's other lanes run, helps, or sleeps; on a GPU it is
-// __nanosleep.
+// __nanosleep, longer the longer the wait has lasted: most words waited for lie in host memory, and
+// thousands of warps that look at them again and again would leave the link to nobody else.
 #pragma once
 
 #include "penstock/abi/file_system.h"
@@ -39,11 +40,11 @@ public:
     // One step of waiting for `*word` to differ from `seen`. 0: look again. Negative errno: give
     // up; the value of the abort word, or EOWNERDEAD for a host that stopped serving.
     PENSTOCK_DEVICE int step(const uint64_t* word, uint64_t seen) {
-        if (turn_ % kTurnsPerCheck == 0) {
+        if ((turn_ + 1) % kTurnsPerCheck == 0) {
             if (const int error = check(); error != 0) return error;
         }
 #ifdef __CUDACC__
-        __nanosleep(turn_ < 16 ? 32u : turn_ < 64 ? 128u : 1024u);
+        sleep();
 #else
         language::wait_step(word, seen, turn_);
 #endif
@@ -53,11 +54,29 @@ public:
 
 private:
     // Both words lie in host memory: on a GPU a look costs a trip over the link, so not at every
-    // turn.
+    // turn, and not at all in a short wait. 32 turns take at most a millisecond, or as long as 32
+    // trips over a busy link.
 #ifdef __CUDACC__
     static constexpr uint32_t kTurnsPerCheck = 32;
 #else
     static constexpr uint32_t kTurnsPerCheck = 1;
+#endif
+
+#ifdef __CUDACC__
+    static constexpr uint64_t kSleepNsMin = 64, kSleepNsMax = 16'384;
+
+    // A quarter of the time waited so far, trips over the link included: the wait overshoots by so
+    // much at most (the GPU may sleep up to twice what it is told).
+    PENSTOCK_DEVICE void sleep() {
+        const uint64_t time = now_ns();
+        if (turn_ == 0) began_ns_ = time;
+        uint64_t pause = (time - began_ns_) / 4;
+        if (pause < kSleepNsMin) pause = kSleepNsMin;
+        if (pause > kSleepNsMax) pause = kSleepNsMax;
+        __nanosleep(static_cast<unsigned>(pause));
+    }
+
+    uint64_t began_ns_ = 0;
 #endif
 
     PENSTOCK_DEVICE int check() {
