@@ -64,9 +64,23 @@ PENSTOCK_DEVICE int hold_pages(const Team& team, FileSystemState& system, Descri
 struct ReadRequest {
     Descriptor descriptor;
     uint64_t offset;  // first byte in the file
-    uint64_t end;     // one past the last
+    uint64_t size;    // bytes as asked for, the same for all teams; may reach beyond the file
+    uint64_t end;     // one past the last byte to read: as one team saw the file, which may shrink
     std::byte* buffer;
 };
+
+// Pages that a team takes at a time: as many as it can, or fewer so that every team has a part. It
+// must be the same for all teams, or pages would be read twice or by nobody: so nothing counts here
+// that may change meanwhile.
+PENSTOCK_DEVICE inline unsigned pages_of_run(const ReadRequest& request, unsigned page_shift,
+                                             unsigned teams, unsigned most) {
+    const uint64_t many = uint64_t{teams} * most;
+    if (request.size >> page_shift >= many) return most;
+    const uint64_t page_size = 1ull << page_shift;
+    const uint64_t bytes = (request.offset & (page_size - 1)) + request.size;
+    const uint64_t count = (bytes + page_size - 1) >> page_shift;
+    return count >= many ? most : static_cast<unsigned>((count + teams - 1) / teams);
+}
 
 // Copies the batch's part of the request out of its frames, waiting for each page in turn. 0 or
 // -errno.
@@ -124,8 +138,8 @@ PENSTOCK_DEVICE int64_t read_part(const Team& team, unsigned index, unsigned tea
                                   FileSystemState& system, const ReadRequest& request) {
     const FileState& file = system.files[descriptor_slot(request.descriptor)];
     const PageIndex last = (request.end - 1) >> system.page_shift;
-    constexpr unsigned pages = Batch<Team>::kPages;  // the same for all teams, also where the last
-                                                     // warp is short
+    // kPages also where the last warp is short.
+    const unsigned pages = pages_of_run(request, system.page_shift, teams, Batch<Team>::kPages);
     PageIndex next = (request.offset >> system.page_shift) + uint64_t{index} * pages;
     Batch<Team> batch;
     while (next <= last) {
@@ -279,7 +293,7 @@ PENSTOCK_DEVICE int64_t gread(DeviceFileSystem fs, Descriptor descriptor, int64_
         if (first >= file_size) return 0;
         const uint64_t end = size < file_size - first ? first + size : file_size;
         return device::read_part(team, index, teams, system,
-                                 {descriptor, first, end, static_cast<std::byte*>(buffer)});
+                                 {descriptor, first, size, end, static_cast<std::byte*>(buffer)});
     });
 }
 
