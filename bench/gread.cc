@@ -6,14 +6,19 @@
 // to the same buffers; for misses as many threads as permits, pread into the frames in turn and
 // memcpy out. On a GPU: the same frames copied by the copy engine to the same buffer; for misses
 // the whole file copied there from pinned memory, with and without one CPU thread that reads it
-// into that first. Not measured: cold files, random access, readahead.
+// into that first; each run's rate goes to standard error as it ends, and a case so slow that one
+// run of the misses would take more than 2 s reads a smaller file, which its note says. Not
+// measured: cold files, random access, readahead.
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <barrier>
 #include <chrono>
+#include <cstdio>
 #include <cstring>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -301,6 +306,17 @@ struct GpuCase {
     bool sweep = false;  // only with --full
 };
 
+constexpr std::chrono::minutes kRunLimit{1};  // then the benchmark gives up
+constexpr double kRunSecondsMax = 2;          // of misses, by which the file's size is chosen
+constexpr uint64_t kTrialSize = 32 << 20;
+
+// Says how a run went, so that a slow device is seen at once; returns `seconds`.
+double tell(const char* name, uint64_t bytes, double seconds) {
+    std::fprintf(stderr, "  %-28s %10.3f ms %9.3f GB/s\n", name, seconds * 1e3,
+                 static_cast<double>(bytes) / seconds * 1e-9);
+    return seconds;
+}
+
 class GpuRig {
 public:
     GpuRig(const Device& device, const TestFile& file) : device_(device), file_(file) {
@@ -350,13 +366,12 @@ public:
                     chosen.request_size,
                     rounds,
                     buffer_,
-                    result_,
-                    true};
+                    result_};
         prepare();
         const double seconds = timed([&] {
-            need(launch(stream_, {{chosen.blocks}, {chosen.threads}}, read_stream, job), "launch");
+            need(launch(stream_, {{chosen.blocks}, {chosen.threads}}, read_in_place, job), "launch");
             if (hits) spin();
-            need(stream_.synchronize(std::chrono::minutes(5)), "kernel");
+            need(stream_.synchronize(kRunLimit), "kernel");
         });
         check(rounds * file_.size());
         return seconds;
@@ -456,20 +471,37 @@ void measure_gpu_hits(Report& report, const Arguments& arguments, const Device& 
     GpuRig rig(device, file);
     rig.open(chosen.page_size);
     // One warp, so that page i lies in frame i.
-    rig.read({"", chosen.page_size, uint64_t{chosen.page_size} * 32, 1, 32}, 1, false);
+    tell("one warp", file.size(),
+         rig.read({"", chosen.page_size, uint64_t{chosen.page_size} * 32, 1, 32}, 1, false));
     const uint64_t before = rig.requests();
     Row row;
     row.name = chosen.name;
     row.against = "device-copy";
-    row.pairs = take_pairs(
-        arguments.pairs, [&] { return rig.read(chosen, rounds, true); },
-        [&] { return rig.copy_frames(rounds); }, &row.cpu_seconds);
     row.bytes = rounds * file.size();
+    row.pairs = take_pairs(
+        arguments.pairs,
+        [&] { return tell(chosen.name, row.bytes, rig.read(chosen, rounds, true)); },
+        [&] { return tell("device-copy", row.bytes, rig.copy_frames(rounds)); }, &row.cpu_seconds);
     row.verified = rig.bytes_right() && rig.requests() == before;
     row.simulated = device.simulated();
     row.note = describe(chosen) +
                "; all resident, every byte of every run compared; cpu_seconds with the checks";
     report.add(std::move(row));
+}
+
+// As many bytes as a run reads in kRunSecondsMax, by what it does with the trial file: whole MiB,
+// from kTrialSize to `most`.
+uint64_t size_for(const Device& device, const GpuCase& chosen, const TestFile& trial,
+                  uint64_t most) {
+    GpuRig rig(device, trial);
+    trial.warm();
+    rig.open(chosen.page_size);
+    const double seconds = tell("trial", trial.size(), rig.read(chosen, 1, false));
+    if (!rig.bytes_right()) fail(std::string(chosen.name) + ": wrong bytes in the trial");
+    const double affordable = static_cast<double>(trial.size()) / seconds * kRunSecondsMax;
+    if (affordable >= static_cast<double>(most)) return most;
+    const uint64_t size = static_cast<uint64_t>(affordable) >> 20 << 20;
+    return std::clamp(size, kTrialSize, most);
 }
 
 void measure_gpu_misses(Report& report, const Arguments& arguments, const Device& device,
@@ -480,19 +512,24 @@ void measure_gpu_misses(Report& report, const Arguments& arguments, const Device
         Row row;
         row.name = chosen.name;
         row.against = pinned ? "pinned-h2d" : "cpu-read-then-copy";
+        row.bytes = file.size();
         row.pairs = take_pairs(
             arguments.pairs,
             [&] {
                 rig.open(chosen.page_size);
-                const double seconds = rig.read(chosen, 1, false);
+                const double seconds = tell(chosen.name, row.bytes, rig.read(chosen, 1, false));
                 rig.count_wrong_state(rig.requests() == file.size() / chosen.page_size);
                 return seconds;
             },
-            [&] { return pinned ? rig.copy_pinned() : rig.read_then_copy(); }, &row.cpu_seconds);
-        row.bytes = file.size();
+            [&] {
+                return tell(row.against.c_str(), row.bytes,
+                            pinned ? rig.copy_pinned() : rig.read_then_copy());
+            },
+            &row.cpu_seconds);
         row.verified = rig.bytes_right() && cached_share(file.path()) == 1.0;
         row.simulated = device.simulated();
-        row.note = describe(chosen) + "; " + std::to_string(GpuRig::workers()) +
+        row.note = describe(chosen) + ", a file of " + std::to_string(file.size() >> 20) +
+                   " MiB; " + std::to_string(GpuRig::workers()) +
                    " workers, the GPU's cache empty, the OS's hot, every byte of every run "
                    "compared; cpu_seconds with set-up and checks";
         report.add(std::move(row));
@@ -502,7 +539,7 @@ void measure_gpu_misses(Report& report, const Arguments& arguments, const Device
 void measure_gpu(Report& report, const Arguments& arguments, const Device& device) {
     const uint64_t size = arguments.smoke ? 32 << 20 : 1 << 30;
     report.describe("file", std::to_string(size >> 20) + " MiB");
-    const TestFile file(size);
+    const TestFile file(size), trial(kTrialSize);
     constexpr uint64_t kMiB = 1 << 20;
     for (const GpuCase& chosen : {GpuCase{"hits-4k-gpu", 4096, kMiB, 512, 256},
                                   GpuCase{"hits-4k-gpu-264-blocks", 4096, kMiB, 264, 512, true},
@@ -518,8 +555,16 @@ void measure_gpu(Report& report, const Arguments& arguments, const Device& devic
           GpuCase{"sequential-1m", 1 << 20, kMiB, 264, 256},
           GpuCase{"sequential-4k-64k-requests", 4096, kMiB / 16, 1056, 32, true},
           GpuCase{"sequential-64k-64k-requests", 65536, kMiB / 16, 1056, 32, true}}) {
-        if (wanted(arguments, chosen.name) && (!chosen.sweep || arguments.full))
-            measure_gpu_misses(report, arguments, device, file, chosen);
+        if (!wanted(arguments, chosen.name) || (chosen.sweep && !arguments.full)) continue;
+        uint64_t affordable = size;
+        if (!arguments.smoke) {
+            affordable = size_for(device, chosen, trial, size);
+            // Once more with all blocks at work, of which the trial has had few.
+            if (affordable == size) affordable = size_for(device, chosen, file, size);
+        }
+        std::optional<TestFile> smaller;
+        if (affordable < size) smaller.emplace(affordable);
+        measure_gpu_misses(report, arguments, device, smaller ? *smaller : file, chosen);
     }
 }
 
