@@ -188,20 +188,27 @@ class Block {
 public:
     template <class Work>
     int64_t divide(Work work) const {
-        return once([&] { return int64_t{work(Solo{}, 0u, 1u)}; });
+        return once([work] { return int64_t{work(Solo{}, 0u, 1u)}; });
     }
     template <class Work>
     auto once(Work work) const {
         using Result = decltype(work());
         static_assert(sizeof(Result) <= sizeof(language::Block::result));
-        const auto body = [](void* argument) {
-            const Result result = (*static_cast<Work*>(argument))();
-            __builtin_memcpy(language::current_block->result, &result, sizeof(Result));
-        };
-        language::block_rendezvous(body, &work, "penstock call");
+        if (language::block_gather("penstock call")) {
+            run(work);
+            language::block_release();
+        }
         Result result;
         __builtin_memcpy(&result, language::current_block->result, sizeof(Result));
         return result;
+    }
+
+private:
+    // Apart and by value, so that lanes that only wait put nothing of `work` on their stacks.
+    template <class Work>
+    __noinline__ static void run(Work work) {
+        const auto result = work();
+        __builtin_memcpy(language::current_block->result, &result, sizeof(result));
     }
 };
 #endif

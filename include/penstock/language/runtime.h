@@ -50,6 +50,11 @@ using Body = void (*)(void* argument);
 // fails with a message naming both sites. Lanes see what any lane wrote before the rendezvous, or
 // before it exited (and the sanitizers are told so).
 void block_rendezvous(Body body, void* argument, const char* site);
+// The same in two halves, where only the lane that runs the body should pay for it. True: this is
+// the last to arrive, the others are parked, and it owes a block_release. False: that has been
+// called. No lane may meet others in between.
+bool block_gather(const char* site);
+void block_release();
 
 // The same among the lanes of this lane's warp named in `mask` (bit = lane index; must contain the
 // caller; lanes that have exited do not count). Here sites may differ but for their last word, the

@@ -152,6 +152,7 @@ PENSTOCK_UNINSTRUMENTED void reset_block(BlockState& block) {
     block.live_count = block.lane_count;
     block.next_index = {};
     block.meeting = Rendezvous{};
+    block.gathered = LaneList{};
     for (unsigned warp = 0; warp < kLanesMax / kWarpSize; ++warp) {
         unsigned first = warp * kWarpSize;
         unsigned count = block.lane_count > first ? block.lane_count - first : 0;

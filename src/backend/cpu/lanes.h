@@ -100,6 +100,7 @@ struct BlockState : language::Block {
     unsigned live_count = 0;      // started or not, not exited
     language::Index3 next_index;  // of the next lane to start
     Rendezvous meeting;           // of the whole block
+    LaneList gathered;            // from block_gather to block_release
     WarpWait* warp_waits[kLanesMax / kWarpSize] = {};
     uint32_t warp_present[kLanesMax / kWarpSize] = {};  // lanes that exist and have not exited
 

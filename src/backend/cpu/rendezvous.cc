@@ -16,28 +16,31 @@ PENSTOCK_UNINSTRUMENTED inline bool park(BlockState& block, LaneState& lane, Ren
                                          const char* site) {
     lane.site = site;
     rendezvous.parked.append(&lane);
-    sanitizer::release(&lane);  // partners: finish, abandon_lanes
+    sanitizer::release(&lane);  // partners: take_parked, abandon_lanes
     switch_away(block, lane);
     LaneState& resumed = *this_lane();
-    sanitizer::acquire(&resumed);  // partner: finish
+    sanitizer::acquire(&resumed);  // partner: let_go
     if (!resumed.runs_body) [[likely]]
         return false;
     resumed.runs_body = false;
     return true;
 }
 
-// The last to arrive: runs the body while the others are parked, then makes them ready. `exits`
-// stands for the lanes that have exited instead of coming.
-PENSTOCK_UNINSTRUMENTED inline void finish(BlockState& block, Rendezvous& rendezvous, void* exits,
-                                           language::Body body, void* argument) {
-    LaneList others = rendezvous.parked;
+// The lanes that are parked at a rendezvous, which is over. `exits` stands for the lanes that have
+// exited instead of coming.
+PENSTOCK_UNINSTRUMENTED inline LaneList take_parked(Rendezvous& rendezvous, void* exits) {
+    const LaneList others = rendezvous.parked;
     rendezvous = Rendezvous{};
     sanitizer::acquire(exits);  // partner: complete_without
     if constexpr (kThreadSanitizer) {
         for (LaneState* lane = others.first; lane != nullptr; lane = lane->next)
             sanitizer::acquire(lane);
     }
-    if (body != nullptr) body(argument);
+    return others;
+}
+
+// They may go on.
+PENSTOCK_UNINSTRUMENTED inline void let_go(BlockState& block, LaneList& others) {
     if constexpr (kThreadSanitizer) {
         for (LaneState* lane = others.first; lane != nullptr; lane = lane->next)
             sanitizer::release(lane);
@@ -83,7 +86,7 @@ PENSTOCK_UNINSTRUMENTED void hand_over(BlockState& block, Rendezvous& rendezvous
 }  // namespace
 
 PENSTOCK_UNINSTRUMENTED void complete_without(BlockState& block, LaneState& exited) {
-    sanitizer::release(&block.meeting);  // partner: finish
+    sanitizer::release(&block.meeting);  // partner: take_parked
     sanitizer::release(&block.warp_present[exited.warp_index]);
     if (block.live_count > 0 && block.meeting.parked.count == block.live_count) {
         hand_over(block, block.meeting);
@@ -136,9 +139,9 @@ namespace penstock::language {
 
 using namespace penstock::backend::cpu;
 
-// A block of 512 lanes spends half its time here: nothing but `body` and `argument` outlives the
-// switch, and the site is noted by the first to arrive only.
-PENSTOCK_UNINSTRUMENTED void block_rendezvous(Body body, void* argument, const char* site) {
+// A block of 512 lanes spends half its time here: nothing outlives the switch, and the site is
+// noted by the first to arrive only.
+PENSTOCK_UNINSTRUMENTED bool block_gather(const char* site) {
     LaneState& lane = *this_lane();
     BlockState& block = *this_block();
     count_step(block);
@@ -150,10 +153,22 @@ PENSTOCK_UNINSTRUMENTED void block_rendezvous(Body body, void* argument, const c
         stop_different(block, lane, site, *meeting.parked.first);
     }
     if (meeting.parked.count + 1 < block.live_count) [[likely]] {
-        if (!park(block, lane, meeting, site)) return;
+        if (!park(block, lane, meeting, site)) return false;
     }
     BlockState& now = *this_block();
-    finish(now, now.meeting, &now.meeting, body, argument);
+    now.gathered = take_parked(now.meeting, &now.meeting);
+    return true;
+}
+
+PENSTOCK_UNINSTRUMENTED void block_release() {
+    BlockState& block = *this_block();
+    let_go(block, block.gathered);
+}
+
+PENSTOCK_UNINSTRUMENTED void block_rendezvous(Body body, void* argument, const char* site) {
+    if (!block_gather(site)) return;
+    if (body != nullptr) body(argument);
+    block_release();
 }
 
 PENSTOCK_UNINSTRUMENTED void warp_rendezvous(uint32_t mask, Body body, void* argument,
@@ -190,7 +205,9 @@ PENSTOCK_UNINSTRUMENTED void warp_rendezvous(uint32_t mask, Body body, void* arg
         if (!park(block, lane, wait->rendezvous, site)) return;
     }
     unlink(block, warp, wait);
-    finish(block, wait->rendezvous, &block.warp_present[warp], body, argument);
+    LaneList others = take_parked(wait->rendezvous, &block.warp_present[warp]);
+    if (body != nullptr) body(argument);
+    let_go(block, others);
 }
 
 PENSTOCK_UNINSTRUMENTED void deposit(uint64_t value) { this_lane()->deposited = value; }
