@@ -72,8 +72,8 @@ struct ReadRequest {
 // Pages that a team takes at a time: as many as it can, or fewer so that every team has a part. It
 // must be the same for all teams, or pages would be read twice or by nobody: so nothing counts here
 // that may change meanwhile.
-PENSTOCK_DEVICE inline unsigned pages_of_run(const ReadRequest& request, unsigned page_shift,
-                                             unsigned teams, unsigned most) {
+PENSTOCK_BOTH constexpr unsigned pages_of_run(const ReadRequest& request, unsigned page_shift,
+                                              unsigned teams, unsigned most) {
     const uint64_t many = uint64_t{teams} * most;
     if (request.size >> page_shift >= many) return most;
     const uint64_t page_size = 1ull << page_shift;
@@ -81,6 +81,10 @@ PENSTOCK_DEVICE inline unsigned pages_of_run(const ReadRequest& request, unsigne
     const uint64_t count = (bytes + page_size - 1) >> page_shift;
     return count >= many ? most : static_cast<unsigned>((count + teams - 1) / teams);
 }
+static_assert(pages_of_run({0, 0, 1 << 20, 1 << 20, nullptr}, 16, 8, 32) == 2);
+static_assert(pages_of_run({0, 1, 1 << 20, 1 << 20, nullptr}, 16, 8, 32) == 3);  // 17 pages
+static_assert(pages_of_run({0, 4095, 2, 4097, nullptr}, 12, 8, 32) == 1);
+static_assert(pages_of_run({0, 4095, ~0ull, 4097, nullptr}, 12, 8, 32) == 32);
 
 // Copies the batch's part of the request out of its frames, waiting for each page in turn. 0 or
 // -errno.
