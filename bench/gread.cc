@@ -369,7 +369,8 @@ public:
                     result_};
         prepare();
         const double seconds = timed([&] {
-            need(launch(stream_, {{chosen.blocks}, {chosen.threads}}, read_in_place, job), "launch");
+            need(launch(stream_, {{chosen.blocks}, {chosen.threads}}, read_in_place, job),
+                 "launch");
             if (hits) spin();
             need(stream_.synchronize(kRunLimit), "kernel");
         });
