@@ -17,11 +17,11 @@ struct ReadJob {
     unsigned rounds;
     unsigned char* buffers;  // request_size bytes for each block
     unsigned long long* result;
-    // `buffers` is as large as the file, every request goes to its own place there, and the bytes
-    // are left to check_bytes.
-    bool in_place = false;
 };
 PENSTOCK_GLOBAL void read_stream(ReadJob job);
+// `buffers` is as large as the file, every request goes to its own place there, and the bytes are
+// left to check_bytes.
+PENSTOCK_GLOBAL void read_in_place(ReadJob job);
 
 // Adds to *wrong how many of the `size` / 8 words from `bytes` on are not those of a TestFile.
 PENSTOCK_GLOBAL void check_bytes(const unsigned char* bytes, uint64_t size,
