@@ -23,6 +23,7 @@ inline constexpr size_t kGridMax = 3;                     // dimensions of a pro
 inline constexpr size_t kNodesMax = 64;                   // of a program
 inline constexpr size_t kListMax = 65536;                 // accesses of an explicit list
 inline constexpr size_t kPeriodMax = 32;                  // deltas of a delta unit
+inline constexpr size_t kFileBytesMax = 4096;             // of the name of a stream's file
 inline constexpr uint64_t kTripsMax = uint64_t{1} << 40;  // of one loop
 
 // One access: bytes [offset, offset + size) of the stream's file; both below 2^63.
@@ -98,7 +99,8 @@ struct Provenance {
 struct Program {
     StreamKey key;
     // Rank r stands at (r % grid[0], r / grid[0] % grid[1], r / grid[0] / grid[1] % grid[2]); none
-    // is 0. A line of ranks has the grid {rank_count, 1, 1}.
+    // is 0. A line of ranks has the grid {rank_count, 1, 1}; {1, 1, 1} says that nothing depends on
+    // the rank.
     std::array<uint64_t, kGridMax> grid{1, 1, 1};
     std::vector<Node> nodes;
     Provenance provenance;
