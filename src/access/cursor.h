@@ -12,7 +12,7 @@
 #include <span>
 #include <vector>
 
-#include "access/nest.h"
+#include "access/linear_form.h"
 #include "access/program.h"
 
 namespace penstock::access {

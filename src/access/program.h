@@ -21,7 +21,7 @@ namespace penstock::access {
 inline constexpr size_t kDepthMax = 4;                    // loops around an access
 inline constexpr size_t kGridMax = 3;                     // dimensions of a process grid
 inline constexpr size_t kNodesMax = 64;                   // of a program
-inline constexpr size_t kListMax = 65536;                 // accesses of an explicit list
+inline constexpr size_t kListMax = 65536;                 // accesses in a program's lists
 inline constexpr size_t kPeriodMax = 32;                  // deltas of a delta unit
 inline constexpr size_t kFileBytesMax = 4096;             // of the name of a stream's file
 inline constexpr uint64_t kTripsMax = uint64_t{1} << 40;  // of one loop
@@ -69,7 +69,7 @@ struct Node {
     Affine offset, size;  // kAccess, kDeltas (the first access), kList (what is added)
     Affine trips;         // kLoop, kDeltas, kRandom; negative values count as 0
     std::vector<Delta> deltas;  // kDeltas: 1 to kPeriodMax
-    std::vector<Access> list;   // kList: 1 to kListMax
+    std::vector<Access> list;   // kList: 1 to kListMax, those of other nodes included
     Timing think;  // kAccess, kDeltas, kList, kRandom: before each access; kLoop: before
                    // each turn, beyond what its body says
     friend bool operator==(const Node&, const Node&) = default;

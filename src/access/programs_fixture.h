@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "access/nest.h"
+#include "access/linear_form.h"
 #include "access/program.h"
 #include "base/prng.h"
 

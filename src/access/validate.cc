@@ -1,10 +1,10 @@
-// The checks of validate.h, by interval arithmetic over the variables of nest.h.
+// The checks of validate.h, by interval arithmetic over the variables of linear_form.h.
 #include "access/validate.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "access/nest.h"
+#include "access/linear_form.h"
 
 namespace penstock::access {
 namespace {
@@ -57,7 +57,6 @@ Status check_fields(const Node& node) {
     if (deltas && node.deltas.empty()) return invalid("a delta unit without deltas");
     if (list && node.list.empty()) return invalid("a list without accesses");
     if (node.deltas.size() > kPeriodMax) return invalid("a delta unit of more than 32 deltas");
-    if (node.list.size() > kListMax) return invalid("a list of more than 65536 accesses");
     if (!deltas && !node.deltas.empty()) return invalid("deltas in what is no delta unit");
     if (!list && !node.list.empty()) return invalid("a list in what is no list");
     if ((loop || random) && !(is_zero(node.offset) && is_zero(node.size))) {
@@ -260,6 +259,9 @@ private:
 
 Status validate(const Program& program) {
     if (program.nodes.size() > kNodesMax) return invalid("more than 64 nodes");
+    size_t listed = 0;
+    for (const Node& node : program.nodes) listed += node.list.size();
+    if (listed > kListMax) return invalid("more than 65536 accesses in lists");
     if (Status status = check_key(program); !status.ok()) return status;
     return Checker(program).check();
 }

@@ -1,5 +1,5 @@
-// Bounds of linear forms: see nest.h.
-#include "access/nest.h"
+// Bounds of linear forms: see linear_form.h.
+#include "access/linear_form.h"
 
 #include <algorithm>
 
