@@ -80,8 +80,8 @@ public:
     void reset();
 
 private:
-    struct Impl;
-    std::unique_ptr<Impl> impl_;
+    struct Parts;
+    std::unique_ptr<Parts> parts_;
 };
 
 // The same over a whole trace: the shortest program that tells all of `accesses` exactly (an

@@ -1,0 +1,175 @@
+// What may come next: the loop that explains most of the top of the stack.
+#include <algorithm>
+
+#include "access/nest.h"
+
+namespace penstock::access {
+namespace {
+
+constexpr size_t kLeadsMax = 40;       // entries from the top that are looked at
+constexpr uint32_t kWeightMax = 1024;  // evidence is not counted further
+
+// Whether two nodes differ in their bases only.
+bool alike(const Term& a, const Term& b) {
+    return a.kind == b.kind && a.span == b.span && a.offset.step == b.offset.step &&
+           a.size.step == b.size.step && a.trips.step == b.trips.step;
+}
+
+}  // namespace
+
+uint32_t NestRecogniser::weight_of(size_t entry, size_t end) const {
+    uint64_t sum = 0;
+    for (; entry < end; ++entry) sum += weight(term(entry));
+    return static_cast<uint32_t>(std::min<uint64_t>(sum, kWeightMax));
+}
+
+void NestRecogniser::collect_leads() {
+    leads_.clear();
+    loops_ = 0;
+    const size_t count = std::min(entries_.size(), kLeadsMax);
+    for (size_t i = 0; i < count; ++i) {
+        const Term* entry = term(entries_.size() - 1 - i);
+        const Term& leaf = first_leaf(entry);
+        leads_.push_back({{leaf.offset.base, leaf.size.base}, entry->shape});
+        if (entry->is_loop()) loops_ |= uint64_t{1} << i;
+    }
+}
+
+// The candidate that explains most of the stack's entries wins: what it says about the loops inside
+// (where they end) is more than what those say themselves.
+void NestRecogniser::find_guess() {
+    guessing_ = false;
+    collect_leads();
+    if (loops_ == 0) return;
+    const size_t count = leads_.size();
+    const size_t partial_max = limits_.guess_max + 5;
+    const size_t span_max = std::min(
+        count, std::max(limits_.body_max + 1, 2 * limits_.guess_max + partial_max));
+    for (size_t span = span_max; span > 0 && !guessing_; --span) {
+        if ((loops_ >> (span - 1) & 1) != 0 && guess_open_loop(entries_.size() - span)) return;
+        for (size_t body = std::min(limits_.guess_max, span / 2); body > 0; --body) {
+            const size_t partial = span - 2 * body;
+            if (partial <= partial_max && guess_of_two(body, partial)) return;
+        }
+        for (size_t body = std::min(limits_.guess_max, span - 1); body > 0; --body) {
+            const size_t partial = span - body;
+            if (partial <= partial_max && guess_of_one(body, partial)) return;
+        }
+    }
+}
+
+// A loop that three turns made, and the terms behind it begin the next.
+bool NestRecogniser::guess_open_loop(size_t entry) {
+    const Term* loop = term(entry);
+    Walker walker;
+    walker.start_at(loop, loop->trips.base);
+    if (!consume_from(walker, entry + 1) || walker.ended()) return false;
+    guess_.assign(loop, loop + loop->span);
+    guess_[0].trips.base = int64_t{kTripsMax};
+    const auto turn = static_cast<uint32_t>(std::min<int64_t>(loop->trips.base, kWeightMax));
+    const uint32_t each = std::max(1u, weight(loop) / std::max(1u, turn));
+    evidence_ = std::min(kWeightMax, (turn - 2) * each + weight_of(entry + 1, entries_.size()));
+    walker.move_to(guess_.data());
+    walker_ = walker;
+    guess_entry_ = entry;
+    return guessing_ = true;
+}
+
+// Two groups that are alike, a loop in them, and the terms behind them begin a third on their line.
+bool NestRecogniser::guess_of_two(size_t body, size_t partial) {
+    const uint64_t mask = ((uint64_t{1} << body) - 1) << (partial + body);
+    if ((loops_ & mask) == 0) return false;
+    const Lead &one = leads_[partial + 2 * body - 1], &two = leads_[partial + body - 1];
+    if (one.shape != two.shape) return false;
+    const size_t count = entries_.size();
+    if (partial > 0) {
+        const Access& next = leads_[partial - 1].first;
+        if (subtract(next.offset, two.first.offset) !=
+                subtract(two.first.offset, one.first.offset) ||
+            subtract(next.size, two.first.size) != subtract(two.first.size, one.first.size)) {
+            return false;
+        }
+    } else if (term(count - 1)->is_loop() &&
+               term(count - 1)->trips.base != term(count - 1 - body)->trips.base) {
+        // The loop at the very top may go on: nothing says that the second group is complete.
+        return false;
+    }
+    const size_t first = count - partial - 2 * body;
+    if (!build_guess(first, first + body, body)) return false;
+    Walker walker;
+    walker.start_at(guess_.data(), 2);
+    if (!consume_from(walker, count - partial) || walker.ended()) return false;
+    evidence_ = weight_of(first + body, count) - 1;
+    walker_ = walker;
+    guess_entry_ = first;
+    return guessing_ = true;
+}
+
+// One group with a loop in it, and the terms behind begin another like it elsewhere. Nothing is
+// said about what comes behind that.
+bool NestRecogniser::guess_of_one(size_t body, size_t partial) {
+    const uint64_t mask = ((uint64_t{1} << body) - 1) << partial;
+    if ((loops_ & mask) == 0 || (body > 1 && partial < 2)) return false;
+    const Lead &one = leads_[partial + body - 1], &two = leads_[partial - 1];
+    if (one.first.size != two.first.size) return false;
+    const size_t count = entries_.size();
+    const size_t first = count - partial - body;
+    if (weight_of(count - partial, count) < 2) return false;
+    const size_t begin = entries_[first], end = entries_[count - partial];
+    if (end - begin + 1 > limits_.nodes / 2) return false;
+    Term root;
+    root.kind = NodeKind::kLoop;
+    root.children = static_cast<uint16_t>(body);
+    root.span = static_cast<uint32_t>(1 + end - begin);
+    root.trips.base = 2;
+    guess_.assign(1, root);
+    guess_.insert(guess_.end(), terms_.begin() + static_cast<ptrdiff_t>(begin),
+                  terms_.begin() + static_cast<ptrdiff_t>(end));
+    const std::span<Term> inner{&guess_[1], end - begin};
+    wrap(inner);
+    const int64_t step = subtract(two.first.offset, one.first.offset);
+    for (Term& node : inner) {
+        if (node.depth >= kDepthMax) return false;
+        if (!node.is_loop()) node.offset.step[0] = step;
+        guess_[0].depth = std::max(guess_[0].depth, static_cast<uint8_t>(node.depth + 1));
+    }
+    Walker walker;
+    walker.start_at(guess_.data(), 1, 2);
+    if (!consume_from(walker, count - partial) || walker.ended()) return false;
+    evidence_ = weight_of(count - partial, count) - 2;
+    walker_ = walker;
+    guess_entry_ = first;
+    return guessing_ = true;
+}
+
+// Puts the loop with the two groups that begin at these entries as its first turns into guess_,
+// without an end. False: the groups are not alike, or it would be too deep or too large.
+bool NestRecogniser::build_guess(size_t first, size_t second, size_t body) {
+    const size_t a = entries_[first], b = entries_[second];
+    const size_t nodes = b - a;
+    if (start_of(second + body) - b != nodes || nodes + 1 > limits_.nodes / 2) return false;
+    for (size_t i = 0; i < nodes; ++i) {
+        if (terms_[a + i].depth >= kDepthMax || !alike(terms_[a + i], terms_[b + i])) return false;
+    }
+    Term root;
+    root.kind = NodeKind::kLoop;
+    root.children = static_cast<uint16_t>(body);
+    root.span = static_cast<uint32_t>(1 + nodes);
+    root.trips.base = int64_t{kTripsMax};
+    guess_.assign(1, root);
+    guess_.insert(guess_.end(), terms_.begin() + static_cast<ptrdiff_t>(a),
+                  terms_.begin() + static_cast<ptrdiff_t>(b));
+    wrap({&guess_[1], nodes});
+    for (size_t i = 0; i < nodes; ++i) {
+        Term& node = guess_[1 + i];
+        const Term &x = terms_[a + i], &y = terms_[b + i];
+        node.offset.step[0] = subtract(y.offset.base, x.offset.base);
+        node.size.step[0] = subtract(y.size.base, x.size.base);
+        node.trips.step[0] = subtract(y.trips.base, x.trips.base);
+        guess_[0].depth = std::max(guess_[0].depth, static_cast<uint8_t>(node.depth + 1));
+    }
+    set_shape(guess_);
+    return true;
+}
+
+}  // namespace penstock::access

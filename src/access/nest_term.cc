@@ -1,0 +1,266 @@
+#include "access/nest_term.h"
+
+#include <algorithm>
+
+namespace penstock::access {
+namespace {
+
+// A walk passes over so many empty turns in a row before it gives up: a loop whose body has no
+// accesses left (a triangular one behind its end) would turn for ever.
+constexpr unsigned kEmptyTurnsMax = 1024;
+constexpr uint32_t kWeightMax = 1u << 20;
+
+uint32_t mix(uint32_t hash, uint64_t value) {
+    const uint64_t mixed = (value ^ hash) * 0x9E3779B97F4A7C15u;
+    return static_cast<uint32_t>(mixed >> 32) ^ static_cast<uint32_t>(mixed);
+}
+
+uint32_t mix_steps(uint32_t hash, const Value& value) {
+    for (const int64_t step : value.step) hash = mix(hash, static_cast<uint64_t>(step));
+    return hash;
+}
+
+void shift_out(Value& value) {
+    for (size_t d = kDepthMax - 1; d > 0; --d) value.step[d] = value.step[d - 1];
+    value.step[0] = 0;
+}
+
+Value shift_in(const Value& value, const Steps& index, size_t depth) {
+    Value out;
+    out.base = value.at(index, depth);
+    for (size_t d = depth; d < kDepthMax; ++d) out.step[d - depth] = value.step[d];
+    return out;
+}
+
+// Whether `own`, of a term of its own, is `other` with the outer indices filled in.
+bool same(const Value& own, const Value& other, const Steps& index, size_t depth) {
+    // index[depth] counts too: it is the turn at which the term begins.
+    if (own.base != other.at(index, depth + 1)) return false;
+    for (size_t d = depth; d < kDepthMax; ++d) {
+        if (own.step[d - depth] != other.step[d]) return false;
+    }
+    return true;
+}
+
+}  // namespace
+
+Term plain(const Access& access) {
+    Term term;
+    term.offset.base = access.offset;
+    term.size.base = access.size;
+    return term;
+}
+
+void set_shape(std::span<Term> term) {
+    if (!term[0].is_loop()) {
+        term[0].shape = 0;
+        return;
+    }
+    uint32_t hash = 1;
+    for (const Term& node : term) {
+        hash = mix(hash, static_cast<uint64_t>(node.kind) << 32 | node.span);
+        hash = mix_steps(mix_steps(mix_steps(hash, node.offset), node.size), node.trips);
+    }
+    term[0].shape = hash | 1;
+}
+
+const Term& first_leaf(const Term* term) {
+    while (term->is_loop()) ++term;
+    return *term;
+}
+
+uint32_t weight(const Term* term) {
+    if (!term->is_loop()) return 1;
+    uint64_t sum = 0;
+    for (uint32_t at = 1; at < term->span; at += term[at].span) sum += weight(term + at);
+    const auto trips = static_cast<uint64_t>(
+        std::clamp<int64_t>(term->trips.base, 0, int64_t{kWeightMax}));
+    return static_cast<uint32_t>(std::min<uint64_t>(sum * trips, kWeightMax));
+}
+
+void wrap(std::span<Term> nodes) {
+    for (Term& node : nodes) {
+        shift_out(node.offset);
+        shift_out(node.size);
+        shift_out(node.trips);
+    }
+}
+
+Term filled_in(const Term& node, const Steps& index, size_t depth) {
+    Term out = node;
+    out.offset = shift_in(node.offset, index, depth);
+    out.size = shift_in(node.size, index, depth);
+    out.trips = shift_in(node.trips, index, depth);
+    return out;
+}
+
+void Walker::start(const Term* terms, uint32_t count, const Program* program) {
+    terms_ = terms;
+    program_ = program;
+    count_ = count;
+    at_ = 0;
+    depth_ = 0;
+    index_ = {};
+    settle();
+}
+
+void Walker::start_at(const Term* loop, int64_t turn, int64_t trips) {
+    terms_ = loop;
+    program_ = nullptr;
+    count_ = loop->span;
+    at_ = 1;
+    depth_ = 1;
+    index_ = {};
+    loop_[0] = 0;
+    index_[0] = turn;
+    trips_[0] = trips;
+    settle();
+}
+
+void Walker::settle() {
+    unsigned empty = 0;
+    for (;;) {
+        if (depth_ > 0 && at_ == loop_[depth_ - 1] + terms_[loop_[depth_ - 1]].span) {
+            if (++index_[depth_ - 1] < trips_[depth_ - 1] && ++empty < kEmptyTurnsMax) {
+                at_ = loop_[depth_ - 1] + 1;
+            } else {
+                // The index stays behind the last turn: who asks how often the root turned looks.
+                --depth_;
+            }
+            continue;
+        }
+        if (at_ >= count_) return;
+        const Term& node = terms_[at_];
+        if (!node.is_loop()) {
+            enter_leaf();
+            if (at_ >= count_ || inside_ < inside_end_) return;
+            ++at_;
+            continue;
+        }
+        const int64_t trips = node.trips.at(index_, depth_);
+        if (trips <= 0 || depth_ == kDepthMax) {
+            at_ += node.span;
+            continue;
+        }
+        loop_[depth_] = at_;
+        index_[depth_] = 0;
+        trips_[depth_] = trips;
+        ++depth_;
+        ++at_;
+    }
+}
+
+// Sets inside_ and inside_end_; a leaf without accesses has none, a random one ends the walk.
+void Walker::enter_leaf() {
+    const Term& node = terms_[at_];
+    inside_ = 0;
+    inside_end_ = 1;
+    if (node.kind == NodeKind::kAccess) return;
+    if (node.kind == NodeKind::kRandom || program_ == nullptr) {
+        at_ = count_;
+        depth_ = 0;
+        return;
+    }
+    const Node& source = program_->nodes[node.source];
+    if (node.kind == NodeKind::kList) {
+        inside_end_ = source.list.size();
+        return;
+    }
+    const int64_t trips = std::max<int64_t>(0, node.trips.at(index_, depth_));
+    inside_end_ = 1 + static_cast<uint64_t>(trips) * source.deltas.size();
+    running_ = {node.offset.at(index_, depth_), node.size.at(index_, depth_)};
+}
+
+Access Walker::current() const {
+    const Term& node = terms_[at_];
+    if (node.kind == NodeKind::kDeltas) return running_;
+    Access access{node.offset.at(index_, depth_), node.size.at(index_, depth_)};
+    if (node.kind == NodeKind::kList) {
+        const Access& listed = program_->nodes[node.source].list[inside_];
+        access = {add(access.offset, listed.offset), add(access.size, listed.size)};
+    }
+    return access;
+}
+
+void Walker::advance() {
+    const Term& node = terms_[at_];
+    if (++inside_ < inside_end_) {
+        if (node.kind == NodeKind::kDeltas) {
+            const std::vector<Delta>& deltas = program_->nodes[node.source].deltas;
+            const Delta& delta = deltas[(inside_ - 1) % deltas.size()];
+            running_ = {add(running_.offset, delta.offset), add(running_.size, delta.size)};
+        }
+        return;
+    }
+    ++at_;
+    settle();
+}
+
+void Walker::skip(uint64_t accesses) {
+    while (accesses > 0 && !ended()) {
+        // Whole turns of a loop that has accesses alone inside, all but its last, go in one step.
+        if (depth_ > 0 &&
+            terms_[loop_[depth_ - 1]].span == terms_[loop_[depth_ - 1]].children + 1u &&
+            terms_[loop_[depth_ - 1]].depth == 1) {
+            const uint64_t each = terms_[loop_[depth_ - 1]].children;
+            const auto left = static_cast<uint64_t>(trips_[depth_ - 1] - 1 - index_[depth_ - 1]);
+            const uint64_t turns = std::min(accesses / each, left);
+            index_[depth_ - 1] += static_cast<int64_t>(turns);
+            accesses -= turns * each;
+            if (accesses == 0) return;
+        }
+        advance();
+        --accesses;
+    }
+}
+
+void Walker::pass() {
+    if (depth_ > 1) {
+        depth_ = 1;
+        at_ = loop_[1] + terms_[loop_[1]].span;
+        settle();
+    } else {
+        advance();
+    }
+}
+
+bool Walker::fresh(size_t depth) const {
+    for (size_t d = depth + 1; d < depth_; ++d) {
+        if (index_[d] != 0 || loop_[d] != loop_[d - 1] + 1) return false;
+    }
+    return at_ == loop_[depth_ - 1] + 1;
+}
+
+bool Walker::matches_from(const Term* term, size_t depth) const {
+    const Term* loop = terms_ + loop_[depth];
+    if (term->span != loop->span || term->depth != loop->depth) return false;
+    for (uint32_t i = 1; i < term->span; ++i) {
+        if (term[i].kind != loop[i].kind || term[i].span != loop[i].span) return false;
+        if (!same(term[i].offset, loop[i].offset, index_, depth)) return false;
+        if (!same(term[i].size, loop[i].size, index_, depth)) return false;
+        if (term[i].is_loop() && !same(term[i].trips, loop[i].trips, index_, depth)) return false;
+    }
+    return true;
+}
+
+bool Walker::consume(const Term* term) {
+    if (ended()) return false;
+    if (!term->is_loop()) {
+        if (current() != Access{term->offset.base, term->size.base}) return false;
+        advance();
+        return true;
+    }
+    for (size_t d = 0; d < depth_; ++d) {
+        const int64_t turns = term->trips.base;
+        if (!fresh(d) || turns > trips_[d] - index_[d] || !matches_from(term, d)) continue;
+        depth_ = d + 1;
+        // settle() counts the last of the turns.
+        index_[d] += turns - 1;
+        at_ = loop_[d] + terms_[loop_[d]].span;
+        settle();
+        return true;
+    }
+    return false;
+}
+
+}  // namespace penstock::access

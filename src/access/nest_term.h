@@ -1,0 +1,110 @@
+// Terms: what the stack of the loop recogniser consists of, and the walk through them.
+//
+// A term is a flat preorder list of nodes, as in an access program, but of fixed size: nothing here
+// allocates. Values wrap around on overflow; who uses them checks. Pure; values of one thread.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "access/program.h"
+
+namespace penstock::access {
+
+[[nodiscard]] constexpr int64_t add(int64_t a, int64_t b) {
+    return static_cast<int64_t>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
+}
+[[nodiscard]] constexpr int64_t subtract(int64_t a, int64_t b) {
+    return static_cast<int64_t>(static_cast<uint64_t>(a) - static_cast<uint64_t>(b));
+}
+[[nodiscard]] constexpr int64_t multiply(int64_t a, int64_t b) {
+    return static_cast<int64_t>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b));
+}
+
+using Steps = std::array<int64_t, kDepthMax>;
+
+// base + sum of step[d] * index of the d-th loop around, counted from the term's own root.
+struct Value {
+    int64_t base = 0;
+    Steps step{};
+    [[nodiscard]] int64_t at(const Steps& index, size_t depth) const {
+        int64_t sum = base;
+        for (size_t d = 0; d < depth; ++d) sum = add(sum, multiply(step[d], index[d]));
+        return sum;
+    }
+    friend constexpr bool operator==(const Value&, const Value&) = default;
+};
+
+struct Term {
+    NodeKind kind = NodeKind::kAccess;
+    uint8_t depth = 0;      // loops inside, this one included
+    uint16_t children = 0;  // of a loop: terms directly inside
+    uint32_t span = 1;      // nodes of the term, this one included
+    uint32_t shape = 0;     // hash of everything that two terms of equal shape share
+    uint32_t source = 0;    // kDeltas, kList, kRandom: node of the program it came from
+    Value offset, size, trips;
+    [[nodiscard]] bool is_loop() const { return kind == NodeKind::kLoop; }
+};
+
+[[nodiscard]] Term plain(const Access& access);
+// Sets the root's shape; `term` is one whole term. Equal shapes have equal kinds and steps.
+void set_shape(std::span<Term> term);
+// The first access of a term.
+[[nodiscard]] const Term& first_leaf(const Term* term);
+// How many accesses a term has, as if no trip count depended on an index; at most 2^20.
+[[nodiscard]] uint32_t weight(const Term* term);
+
+// Moves everything into one more loop around: root values stay, steps go one place outwards.
+void wrap(std::span<Term> nodes);
+// Values of a node with the outer `depth` indices filled in; steps come that many places inwards.
+[[nodiscard]] Term filled_in(const Term& node, const Steps& index, size_t depth);
+
+// A walk through terms, access by access. It points to the terms and must not outlive them.
+class Walker {
+public:
+    // At the first access. `program` is needed for kDeltas and kList only.
+    void start(const Term* terms, uint32_t count, const Program* program = nullptr);
+    // The same for a single loop, at the beginning of turn `turn`, its end unknown unless `trips`
+    // tells.
+    void start_at(const Term* loop, int64_t turn, int64_t trips = int64_t{kTripsMax});
+    // The same walk on a copy of the terms.
+    void move_to(const Term* terms) { terms_ = terms; }
+
+    [[nodiscard]] bool ended() const { return at_ >= count_; }
+    // The access at which the walk stands; only before the end.
+    [[nodiscard]] Access current() const;
+    void advance();
+    void skip(uint64_t accesses);
+    // Passes over the rest of what is directly inside the root loop: a loop, or an access.
+    void pass();
+    // Passes over a term that equals what comes next, a part of a loop included. False: it does
+    // not, and the walk stands anywhere.
+    bool consume(const Term* term);
+
+    [[nodiscard]] size_t depth() const { return depth_; }
+    [[nodiscard]] uint32_t at() const { return at_; }
+    [[nodiscard]] uint32_t loop(size_t depth) const { return loop_[depth]; }
+    [[nodiscard]] const Steps& index() const { return index_; }
+    // Whether the walk stands at the beginning of a turn of the outermost loop.
+    [[nodiscard]] bool at_turn() const { return depth_ > 0 && fresh(0); }
+
+private:
+    void settle();
+    void enter_leaf();
+    [[nodiscard]] bool fresh(size_t depth) const;
+    [[nodiscard]] bool matches_from(const Term* term, size_t depth) const;
+
+    const Term* terms_ = nullptr;
+    const Program* program_ = nullptr;
+    uint32_t count_ = 0, at_ = 0;
+    size_t depth_ = 0;
+    std::array<uint32_t, kDepthMax> loop_{};
+    Steps index_{}, trips_{};
+    // kDeltas and kList: where in them, and kDeltas: the access there.
+    uint64_t inside_ = 0, inside_end_ = 0;
+    Access running_;
+};
+
+}  // namespace penstock::access
