@@ -1,0 +1,36 @@
+// The bytes lent to prefetches, and the pressure on demand.
+#include "readahead/budget.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace penstock::readahead {
+
+bool Budget::reserve(uint64_t size) {
+    if (size > limit_ - reserved_) return false;
+    reserved_ += size;
+    return true;
+}
+
+void Budget::release(uint64_t size) {
+    PENSTOCK_CHECK(size <= reserved_, "prefetched bytes are given back once");
+    reserved_ -= size;
+}
+
+void Budget::demand_waited(uint64_t delay_ns) {
+    const auto delay = static_cast<double>(std::max(delay_ns, kDelayFloorNs));
+    delay_ns_ = delay_ns_ < 0 ? delay : delay_ns_ + (delay - delay_ns_) / 8;
+    // A storage that got slower for good must not look pressed for ever.
+    idle_ns_ = idle_ns_ < 0 ? delay : std::min(delay_ns_, idle_ns_ * 1.0005);
+    if (++reports_ < kReports) return;
+    if (delay_ns_ > 1.5 * idle_ns_) {
+        halvings_ = std::min(halvings_ + 1, kHalvingsMax);
+        reports_ = 0;
+    } else if (halvings_ > 0) {
+        --halvings_;
+        reports_ = 0;
+    }
+}
+
+}  // namespace penstock::readahead

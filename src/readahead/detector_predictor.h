@@ -1,0 +1,30 @@
+// The online detector as a Predictor.
+//
+// In a file of its own, so that who brings another predictor need not link the detector.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "access/detector.h"
+#include "readahead/predictor.h"
+
+namespace penstock::readahead {
+
+// The online detector of one stream, which must outlive this.
+class DetectorPredictor : public Predictor {
+public:
+    explicit DetectorPredictor(access::Detector& detector) : detector_(detector) {}
+    void observe(const access::Access& access, uint64_t time_ns) override {
+        detector_.observe(access, time_ns);
+    }
+    size_t predict_from(size_t skip, std::span<access::Access> out) const override {
+        return detector_.predict_from(skip, out);
+    }
+
+private:
+    access::Detector& detector_;
+};
+
+}  // namespace penstock::readahead

@@ -1,0 +1,367 @@
+// One stream: follows the prediction, keeps account of what was fetched on its word, and cuts what
+// comes next into fetches.
+#include "readahead/readahead.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+namespace penstock::readahead {
+namespace {
+
+constexpr double kFreeShare = 0.02;  // of the bytes read may be lost to prefetches
+constexpr uint64_t kGapShare = 8;    // gaps are read through up to 1/8 of a run
+
+}  // namespace
+
+Readahead::Readahead(const Options& options, uint64_t file, uint64_t file_size, Shared shared,
+                     Predictor& predictor)
+    : options_(options),
+      file_(file),
+      file_size_(file_size),
+      shared_(shared),
+      predictor_(predictor) {
+    options_.granule = std::max<uint64_t>(options_.granule, 1);
+    pieces_.reserve(kPiecesMax);
+    victims_.reserve(kVictimsMax);
+}
+
+Readahead::~Readahead() { shared_.budget.release(unused_size_); }
+
+// The bytes of an access that are in the file.
+Extent Readahead::clamp(const access::Access& access) const {
+    if (access.offset < 0 || access.size <= 0) return {};
+    const auto offset = static_cast<uint64_t>(access.offset);
+    if (offset >= file_size_) return {};
+    return {offset, std::min(static_cast<uint64_t>(access.size), file_size_ - offset)};
+}
+
+// The granules that cover them.
+Extent Readahead::widen(const Extent& bytes) const {
+    const uint64_t offset = bytes.offset / options_.granule * options_.granule;
+    const uint64_t past = bytes.end() % options_.granule;
+    const uint64_t end = past == 0 ? bytes.end() : bytes.end() - past + options_.granule;
+    return {offset, std::min(end, file_size_) - offset};
+}
+
+void Readahead::demand(const access::Access& access, uint64_t now_ns) {
+    ++accesses_;
+    if (accesses_ > 1) {
+        const double think = now_ns > served_ns_ ? static_cast<double>(now_ns - served_ns_) : 0;
+        if (think_ns_ < 0) think_ns_ = think;
+        const double off = think - think_ns_;
+        think_ns_ += off / 16;
+        think_deviation_ns_ += (std::abs(off) - think_deviation_ns_) / 16;
+    }
+    const Extent bytes = clamp(access);
+    if (credit_ < 0) {
+        credit_ = static_cast<double>(std::max(options_.credit_size_first, 4 * bytes.size));
+    }
+    credit_ += kFreeShare * static_cast<double>(bytes.size);
+    counts_.demanded_size += bytes.size;
+    if (!bytes.empty()) use_pieces(bytes);
+
+    const bool as_expected = expects_ && access == expected_;
+    if (feedback_.suspended()) as_expected ? feedback_.confirmed() : feedback_.refuted();
+    predictor_.observe(access, now_ns);
+    follow(as_expected);
+    expects_ = predictor_.predict_from(0, {&expected_, 1}) == 1;
+
+    const auto credit_max = static_cast<double>(
+        std::max(options_.unused_size_max, 4 * std::max(bytes.size, options_.granule)));
+    credit_ = std::min(credit_, credit_max);
+}
+
+// Accounts for a demand of `bytes` on what was prefetched.
+void Readahead::use_pieces(const Extent& bytes) {
+    for (size_t i = pieces_.size(); i-- > 0;) {
+        Piece& piece = pieces_[i];
+        const uint64_t shared = intersect(piece.extent, bytes).size;
+        if (shared > 0) {
+            const uint64_t size = std::min(shared, piece.wanted_size - piece.used_size);
+            const bool late = piece.flight != 0;
+            piece.used_size += size;
+            release(piece, shared);
+            counts_.used_size += size;
+            ++counts_.uses;
+            counts_.late += late ? 1 : 0;
+            // Late for lack of room: a greater distance would not help.
+            feedback_.used(size, late && !starved_);
+            // Twice: the distance may double with every window that was of use.
+            credit_ += 2 * static_cast<double>(size);
+            if (piece.used_size == piece.wanted_size) {
+                remove_piece(i);
+                continue;
+            }
+        }
+        if (piece.stray_since != 0 && accesses_ - piece.stray_since >= kStrayAccesses) give_up(i);
+    }
+}
+
+// Where the stream stands on the prediction after an access.
+void Readahead::follow(bool as_expected) {
+    if (ahead_ == 0) return;
+    if (as_expected) {
+        --ahead_;
+        return;
+    }
+    // An outlier leaves the prediction where it was; an access that was let pass moves it on.
+    access::Access at;
+    for (const size_t index : {ahead_ - 1, ahead_ - 2}) {
+        if (index >= ahead_) break;
+        if (predictor_.predict_from(index, {&at, 1}) == 1 && at == frontier_) {
+            ahead_ = index + 1;
+            return;
+        }
+    }
+    drop_prediction();
+}
+
+// What was fetched stays and may still be used, but nothing rests on it any more.
+void Readahead::drop_prediction() {
+    ahead_ = 0;
+    for (Piece& piece : pieces_) {
+        if (piece.stray_since == 0) piece.stray_since = accesses_;
+    }
+}
+
+void Readahead::release(Piece& piece, uint64_t size) {
+    const uint64_t given = std::min(size, piece.reserved_size);
+    piece.reserved_size -= given;
+    unused_size_ -= given;
+    shared_.budget.release(given);
+}
+
+void Readahead::remove_piece(size_t index) {
+    release(pieces_[index], pieces_[index].reserved_size);
+    pieces_[index] = pieces_.back();
+    pieces_.pop_back();
+}
+
+void Readahead::give_up(size_t index) {
+    const uint64_t size = pieces_[index].wanted_size - pieces_[index].used_size;
+    counts_.wasted_size += size;
+    feedback_.wasted(size);
+    remove_piece(index);
+}
+
+size_t Readahead::distance() const {
+    // A quarter more than the quantile: what arrives just in time is late half of the time.
+    const double reach_ns = 1.25 * static_cast<double>(shared_.model.latency_p95_ns());
+    const double think_ns = std::max(think_ns_, 1.0);
+    // How many accesses fall into that time; where they come in bursts, two deviations more.
+    const double mean = reach_ns / think_ns;
+    const double spread = std::min(think_deviation_ns_ / think_ns, 1.0) * std::sqrt(mean);
+    const double count = std::ceil(feedback_.scale() * shared_.budget.scale() *
+                                   (mean + 2 * spread));
+    const auto most = static_cast<double>(std::max<size_t>(options_.ahead_max, 1));
+    return static_cast<size_t>(std::clamp(count, 1.0, most));
+}
+
+size_t Readahead::next(uint64_t now_ns, std::span<Target> out) {
+    if (feedback_.suspended() || !expects_) return 0;
+    // Half of what is fetched covers the distance; when less is left, the other half follows.
+    const size_t wanted = 2 * distance();
+    if (2 * ahead_ >= wanted) return 0;
+    access::Access at;
+    if (ahead_ > 0 && (predictor_.predict_from(ahead_ - 1, {&at, 1}) == 0 || at != frontier_)) {
+        drop_prediction();
+    }
+    const size_t from = ahead_, pieces = pieces_.size();
+    size_t count = 0;
+    starved_ = false;
+    Run run;
+    // The frontier once `run` is issued too: a run that finds no room is tried again the next time.
+    size_t seen = ahead_;
+    access::Access seen_last = frontier_;
+    const auto fetch_run = [&] {
+        starved_ = !issue(run, now_ns, out, count);
+        if (starved_) return false;
+        ahead_ = seen;
+        frontier_ = seen_last;
+        return true;
+    };
+    std::array<access::Access, kBatch> batch;
+    bool more = true;
+    while (more && seen < wanted) {
+        const size_t asked = std::min(kBatch, wanted - seen);
+        const size_t got = predictor_.predict_from(seen, {batch.data(), asked});
+        more = got == asked;
+        for (size_t i = 0; i < got; ++i) {
+            const Extent bytes = clamp(batch[i]);
+            const Extent pages = bytes.empty() ? bytes : fresh_part(widen(bytes), pieces);
+            const Run single{pages, intersect(bytes, pages).size, 0};
+            if (!pages.empty() && !join(run, single)) {
+                if (!fetch_run()) {
+                    credit_pieces(from, pieces);
+                    return count;
+                }
+                run = single;
+            }
+            ++seen;
+            seen_last = batch[i];
+        }
+    }
+    fetch_run();
+    credit_pieces(from, pieces);
+    return count;
+}
+
+// What is left of `pages` when the first `count` pieces are taken off its ends. A piece in the
+// middle is fetched again: rare, and cheaper than to cut.
+Extent Readahead::fresh_part(Extent pages, size_t count) const {
+    for (bool cut = true; cut && !pages.empty();) {
+        cut = false;
+        for (size_t i = 0; i < count && !pages.empty(); ++i) {
+            const Extent& have = pieces_[i].extent;
+            if (!overlap(have, pages)) continue;
+            const uint64_t end = pages.end();
+            if (have.contains(pages.offset)) {
+                const uint64_t offset = std::min(have.end(), end);
+                pages = {offset, end - offset};
+                cut = true;
+            } else if (have.contains(end - 1)) {
+                pages.size = have.offset - pages.offset;
+                cut = true;
+            }
+        }
+    }
+    return pages;
+}
+
+// Predictions [from, ahead_) also rest on the first `count` pieces, which were there before.
+void Readahead::credit_pieces(size_t from, size_t count) {
+    std::array<access::Access, kBatch> batch;
+    for (size_t index = from; count > 0 && index < ahead_;) {
+        const size_t asked = std::min(kBatch, ahead_ - index);
+        const size_t got = predictor_.predict_from(index, {batch.data(), asked});
+        for (size_t i = 0; i < got; ++i) {
+            const Extent bytes = clamp(batch[i]);
+            for (size_t k = 0; k < count; ++k) {
+                Piece& piece = pieces_[k];
+                const uint64_t shared = intersect(piece.extent, bytes).size;
+                if (shared == 0) continue;
+                piece.stray_since = 0;
+                piece.wanted_size = std::min(piece.wanted_size + shared, piece.extent.size);
+            }
+        }
+        if (got < asked) return;
+        index += got;
+    }
+}
+
+// Adds `next` to the run if the two are better fetched as one.
+bool Readahead::join(Run& run, const Run& next) const {
+    if (run.extent.empty()) {
+        run = next;
+        return true;
+    }
+    const Extent both = cover(run.extent, next.extent);
+    if (both.size > std::min(options_.request_size_max, room())) return false;
+    const uint64_t sum = run.extent.size + next.extent.size;
+    const uint64_t gap = both.size > sum ? both.size - sum : 0;
+    if (gap > shared_.model.gap_size()) return false;
+    if ((run.gap_size + gap) * kGapShare > both.size) return false;
+    run = {both, std::min(run.wanted_size + next.wanted_size, both.size), run.gap_size + gap};
+    return true;
+}
+
+// Bytes that may be fetched now.
+uint64_t Readahead::room() const {
+    const Budget& budget = shared_.budget;
+    const uint64_t most = std::max(options_.unused_size_max, unused_size_);
+    return std::min({static_cast<uint64_t>(std::max(credit_, 0.0)), most - unused_size_,
+                     budget.limit() - budget.reserved()});
+}
+
+// Makes fetches of a run; false: no room for all of it.
+bool Readahead::issue(const Run& run, uint64_t now_ns, std::span<Target> out, size_t& count) {
+    Extent rest = run.extent;
+    while (!rest.empty()) {
+        const Extent wanted{rest.offset, std::min(rest.size, options_.request_size_max)};
+        if (pieces_.size() == kPiecesMax || count == out.size()) return false;
+        if (room() < wanted.size || !shared_.budget.reserve(wanted.size)) return false;
+        const Claim claim = shared_.flights.claim(file_, wanted, Priority::kPrefetch, now_ns);
+        const bool taken = claim.outcome == Claim::Outcome::kTaken;
+        shared_.budget.release(taken ? wanted.size - claim.extent.size : wanted.size);
+        if (claim.outcome == Claim::Outcome::kFull) return false;
+        rest = {claim.extent.end(), rest.end() - claim.extent.end()};
+        if (!taken) continue;  // somebody else fetches it, and answers for it
+        const uint64_t size = claim.extent.size;
+        const double share = static_cast<double>(size) / static_cast<double>(run.extent.size);
+        const auto share_size = static_cast<uint64_t>(
+            std::ceil(share * static_cast<double>(run.wanted_size)));
+        const uint64_t expected = std::clamp<uint64_t>(share_size, 1, size);
+        pieces_.push_back({claim.extent, claim.flight, expected, 0, size, 0});
+        unused_size_ += size;
+        credit_ -= static_cast<double>(size);
+        counts_.fetched_size += size;
+        out[count++] = {claim.flight, claim.extent};
+    }
+    return true;
+}
+
+void Readahead::completed(FlightId flight, Outcome outcome) {
+    for (size_t i = 0; i < pieces_.size(); ++i) {
+        Piece& piece = pieces_[i];
+        if (piece.flight != flight) continue;
+        piece.flight = 0;
+        if (outcome == Outcome::kArrived) return;
+        counts_.fetched_size -= piece.extent.size;
+        counts_.failed += outcome == Outcome::kFailed ? 1 : 0;
+        if (outcome == Outcome::kPresent) credit_ += static_cast<double>(piece.extent.size);
+        remove_piece(i);
+        return;
+    }
+    // Used up while it was under way: accounted for.
+}
+
+void Readahead::evicted(const Extent& range) {
+    for (size_t i = pieces_.size(); i-- > 0;) {
+        Piece& piece = pieces_[i];
+        const uint64_t shared = intersect(piece.extent, range).size;
+        if (shared == 0 || piece.flight != 0) continue;
+        const uint64_t lost = std::min(shared, piece.wanted_size - piece.used_size);
+        piece.wanted_size -= lost;
+        counts_.wasted_size += lost;
+        feedback_.wasted(lost);
+        if (piece.used_size == piece.wanted_size) remove_piece(i);
+    }
+}
+
+void Readahead::displaced(const Extent& range) {
+    if (victims_.size() < kVictimsMax) {
+        victims_.push_back(range);
+        return;
+    }
+    victims_[victim_next_] = range;
+    victim_next_ = (victim_next_ + 1) % kVictimsMax;
+}
+
+void Readahead::missed(const Extent& range) {
+    for (Extent& victim : victims_) {
+        if (!overlap(victim, range)) continue;
+        victim = {};
+        ++counts_.polluted;
+        feedback_.polluted();
+        return;
+    }
+}
+
+Advice Readahead::advise(const Extent& range) const {
+    if (!expects_ || feedback_.suspended()) return Advice::kNone;
+    for (const Piece& piece : pieces_) {
+        if (piece.stray_since == 0 && overlap(piece.extent, range)) return Advice::kUsedSoon;
+    }
+    std::array<access::Access, kBatch> batch;
+    for (size_t index = 0; index < kHorizon; index += kBatch) {
+        const size_t got = predictor_.predict_from(index, batch);
+        for (size_t i = 0; i < got; ++i) {
+            if (overlap(clamp(batch[i]), range)) return Advice::kUsedSoon;
+        }
+        if (got < kBatch) break;
+    }
+    return Advice::kUsedOnce;
+}
+
+}  // namespace penstock::readahead

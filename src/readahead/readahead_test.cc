@@ -1,0 +1,381 @@
+// Goal: a stream's targets are in the file, disjoint, within every budget and ahead by the time the
+// storage needs; harm is bounded whatever the predictor says; every byte taken is given back.
+#include "readahead/readahead.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstdlib>
+#include <map>
+#include <new>
+
+#include "base/prng.h"
+#include "readahead/recordings_fixture.h"
+
+namespace {
+size_t allocations = 0;  // of this program
+}
+
+// Not inlined: the compiler would see malloc meet delete.
+[[gnu::noinline]] void* operator new(size_t size) {
+    ++allocations;
+    if (void* memory = std::malloc(size == 0 ? 1 : size)) return memory;
+    std::abort();
+}
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+
+namespace penstock::readahead {
+namespace {
+
+using access::Access;
+
+std::vector<Access> row(int64_t count, int64_t stride, int64_t size, int64_t first = 0) {
+    std::vector<Access> all;
+    for (int64_t i = 0; i < count; ++i) all.push_back({first + i * stride, size});
+    return all;
+}
+
+// A stream with a storage of 1 ms and 1 GB/s, and a cache of 64 MiB.
+struct Bench {
+    explicit Bench(std::vector<Access> script, uint64_t size, size_t learning = 0,
+                   Options with = {})
+        : file_size(size),
+          options(with),
+          predictor(std::move(script), learning),
+          readahead(options, 1, size, {model, budget, flights}, predictor) {}
+
+    // One access, `think_ns` after the last was served.
+    std::vector<Target> access(const Access& one, uint64_t think_ns = 100'000) {
+        now += think_ns;
+        readahead.demand(one, now);
+        std::array<Target, 64> out;
+        const size_t count = readahead.next(now, out);
+        readahead.served(now);
+        return {out.begin(), out.begin() + static_cast<std::ptrdiff_t>(count)};
+    }
+    void arrive(const Target& target, Outcome outcome = Outcome::kArrived) {
+        while (!flights.find(target.flight)->under_way) flights.start();
+        flights.finish(target.flight);
+        readahead.completed(target.flight, outcome);
+    }
+
+    uint64_t file_size;
+    Options options;
+    FetchModel model{1'000'000, 1e9};
+    Budget budget{64 << 20};
+    Flights flights{256};
+    ScriptedPredictor predictor;
+    uint64_t now = 0;
+    Readahead readahead;
+};
+
+TEST(Readahead, DistanceIsTheTimeOfAFetchInAccesses) {
+    for (const uint64_t think_ns : {1'000'000'000, 1'000'000, 100'000, 10'000}) {
+        Bench bench(row(1000, 1 << 16, 1 << 16), 1000 << 16, 1000);
+        for (int64_t i = 0; i < 100; ++i) bench.access({i << 16, 1 << 16}, think_ns);
+        const uint64_t exact = (1'250'000 + think_ns - 1) / think_ns;
+        EXPECT_EQ(bench.readahead.distance(), exact) << think_ns;
+    }
+}
+
+TEST(Readahead, BurstsNeedMoreThanTheMeanSays) {
+    Bench even(row(1000, 4096, 4096), 1000 * 4096, 1000);
+    Bench bursts(row(1000, 4096, 4096), 1000 * 4096, 1000);
+    for (int64_t i = 0; i < 200; ++i) {
+        even.access({i * 4096, 4096}, 1'000'000);
+        bursts.access({i * 4096, 4096}, i % 4 == 0 ? 3'970'000 : 10'000);
+    }
+    EXPECT_EQ(even.readahead.distance(), 2U);
+    EXPECT_GE(bursts.readahead.distance(), 3U);
+}
+
+TEST(Readahead, FetchesAgainWhenLessThanHalfIsLeft) {
+    Bench bench(row(4000, 1 << 18, 1 << 14), uint64_t{4000} << 18);
+    size_t fetches = 0;
+    for (int64_t i = 0; i < 2000; ++i) {
+        const size_t before = bench.readahead.ahead();
+        const auto targets = bench.access({i << 18, 1 << 14});
+        for (const Target& target : targets) bench.arrive(target);
+        if (i < 100) continue;  // the credit grows
+        if (!targets.empty()) {
+            ++fetches;
+            EXPECT_LE(before, bench.readahead.distance());
+            EXPECT_EQ(bench.readahead.ahead(), 2 * bench.readahead.distance());
+        }
+        EXPECT_GE(bench.readahead.ahead(), bench.readahead.distance());
+    }
+    EXPECT_NEAR(static_cast<double>(fetches), 1900.0 / 14, 14);
+    EXPECT_EQ(bench.readahead.counts().wasted_size, 0U);
+}
+
+TEST(Readahead, NeighboursAreOneFetchAndGapsAreBridgedWhileTheyAreSmall) {
+    const auto first_batch = [](int64_t stride, int64_t size) {
+        Bench bench(row(1000, stride, size), static_cast<uint64_t>(stride) * 1000);
+        for (int i = 0; i < 3; ++i) bench.access({0, size});  // only one of them is in the script
+        std::vector<Target> targets;
+        for (int64_t i = 1; i < 40; ++i) {
+            targets = bench.access({i * stride, size});
+            for (const Target& target : targets) bench.arrive(target);
+        }
+        for (int64_t i = 40; targets.empty() || i < 60; ++i) {
+            targets = bench.access({i * stride, size});
+            for (const Target& target : targets) bench.arrive(target);
+        }
+        return targets.size();
+    };
+    EXPECT_EQ(first_batch(16384, 16384), 1U);
+    EXPECT_EQ(first_batch(68 << 10, 64 << 10), 1U) << "1/17 of it are gaps";
+    EXPECT_GE(first_batch(1 << 20, 16384), 12U);
+}
+
+TEST(Readahead, SmallAccessesShareAGranuleAndItIsFetchedOnce) {
+    Bench bench(row(10'000, 100, 100), 1'000'000);
+    std::map<uint64_t, int> fetched;
+    for (int64_t i = 0; i < 10'000; ++i) {
+        for (const Target& target : bench.access({i * 100, 100}, 20'000)) {
+            EXPECT_EQ(target.extent.offset % 4096, 0U);
+            for (uint64_t at = target.extent.offset; at < target.extent.end(); at += 4096) {
+                EXPECT_EQ(++fetched[at], 1) << at;
+            }
+            bench.arrive(target);
+        }
+    }
+    EXPECT_GE(fetched.size(), 1'000'000U / 4096 - 2);
+    EXPECT_EQ(bench.readahead.counts().wasted_size, 0U);
+    EXPECT_EQ(bench.budget.reserved(), bench.readahead.unused_size());
+}
+
+TEST(Readahead, NothingIsFetchedBehindTheEndOrBeforeTheBeginning) {
+    for (const uint64_t size : {1U, 4095U, 4097U, 100'000U}) {
+        std::vector<Access> script = row(100, 7000, 9000);
+        script.insert(script.begin() + 2,
+                      {{-5000, 4096}, {INT64_MAX - 10, 4096}, {0, INT64_MAX}, {5, 0}, {5, -1}});
+        Bench bench(script, size);
+        for (size_t i = 0; i < script.size(); ++i) {
+            for (const Target& target : bench.access(script[i], 1000)) {
+                EXPECT_LE(target.extent.end(), size);
+                EXPECT_FALSE(target.extent.empty());
+                bench.arrive(target);
+            }
+        }
+    }
+}
+
+TEST(Readahead, AnOutlierLeavesWhatWasFetchedInPlace) {
+    Bench bench(row(1000, 1 << 16, 1 << 14), 1000 << 16);
+    for (int64_t i = 0; i < 200; ++i) {
+        for (const Target& target : bench.access({i << 16, 1 << 14})) bench.arrive(target);
+    }
+    const size_t ahead = bench.readahead.ahead();
+    bench.access({12345, 10});
+    EXPECT_GE(bench.readahead.ahead(), ahead);
+    const uint64_t fetched = bench.readahead.counts().fetched_size;
+    bench.access({200 << 16, 1 << 14});
+    EXPECT_LE(bench.readahead.counts().fetched_size - fetched, uint64_t{28} << 14);
+    EXPECT_EQ(bench.readahead.counts().wasted_size, 0U);
+}
+
+TEST(Readahead, AnotherFutureGivesUpWhatIsNotWantedAfter64Accesses) {
+    Bench bench(row(1000, 1 << 16, 1 << 14), 8000 << 16);
+    for (int64_t i = 0; i < 200; ++i) {
+        for (const Target& target : bench.access({i << 16, 1 << 14})) bench.arrive(target);
+    }
+    const uint64_t unused = bench.readahead.unused_size();
+    ASSERT_GT(unused, 0U);
+    const auto other = row(1000, 1 << 16, 1 << 14, int64_t{4000} << 16);
+    bench.predictor.rewrite(other);
+    for (size_t i = 0; i < 70; ++i) {
+        for (const Target& target : bench.access(other[i])) bench.arrive(target);
+    }
+    EXPECT_EQ(bench.readahead.counts().wasted_size, unused);
+    EXPECT_EQ(bench.budget.reserved(), bench.readahead.unused_size());
+}
+
+TEST(Readahead, ErrorsAreDroppedAndTheRangeIsLeftToDemand) {
+    Bench bench(row(1000, 1 << 16, 1 << 14), 1000 << 16);
+    uint64_t failed = 0;
+    for (int64_t i = 0; i < 100; ++i) {
+        for (const Target& target : bench.access({i << 16, 1 << 14})) {
+            bench.arrive(target, Outcome::kFailed);
+            ++failed;
+        }
+        EXPECT_EQ(bench.budget.reserved(), 0U);
+    }
+    EXPECT_GT(failed, 8U);
+    EXPECT_EQ(bench.readahead.counts().failed, failed);
+    EXPECT_EQ(bench.readahead.counts().fetched_size, 0U);
+}
+
+TEST(Readahead, WrongPredictionsLoseAFirstWindowAndTwoPercentWhateverIsRead) {
+    for (uint64_t seed = 1; seed <= 20; ++seed) {
+        SCOPED_TRACE(testing::Message() << "seed " << seed);
+        constexpr uint64_t kSize = uint64_t{1} << 40;
+        FetchModel model(1'000'000, 1e9);
+        Budget budget(1 << 30);
+        Flights flights(256);
+        GuessingPredictor predictor(seed, kSize);
+        Readahead readahead({}, 1, kSize, {model, budget, flights}, predictor);
+        base::Prng prng(seed);
+        uint64_t demanded = 0, fetched = 0;
+        for (uint64_t i = 0; i < 5000; ++i) {
+            const auto size = static_cast<int64_t>(1 + prng.below(1 << 17));
+            readahead.demand({static_cast<int64_t>(prng.below(kSize - (1 << 17))), size}, i * 1000);
+            demanded += static_cast<uint64_t>(size);
+            std::array<Target, 64> out;
+            const size_t count = readahead.next(i * 1000, out);
+            for (size_t k = 0; k < count; ++k) {
+                fetched += out[k].extent.size;
+                while (!flights.find(out[k].flight)->under_way) flights.start();
+                flights.finish(out[k].flight);
+                readahead.completed(out[k].flight, Outcome::kArrived);
+            }
+            ASSERT_LE(static_cast<double>(fetched),
+                      0.02 * static_cast<double>(demanded) + (4 << 17));
+        }
+    }
+}
+
+TEST(Readahead, ABadPredictorIsSuspendedAndAGoodOneReArms) {
+    Options generous;
+    generous.credit_size_first = 1 << 30;
+    generous.unused_size_max = 1 << 30;
+    constexpr uint64_t kSize = uint64_t{1} << 40;
+    Bench bench(row(100'000, 1 << 20, 4096), kSize, 0, generous);
+    base::Prng prng(3);
+    for (int i = 0; i < 2000 && !bench.readahead.feedback().suspended(); ++i) {
+        // Each access ends one future and begins another.
+        bench.predictor.rewrite(row(1000, 4096, 4096, static_cast<int64_t>(prng.below(kSize / 2))));
+        const auto where = static_cast<int64_t>(prng.below(kSize / 2));
+        for (const Target& target : bench.access({where, 4096})) bench.arrive(target);
+    }
+    ASSERT_TRUE(bench.readahead.feedback().suspended());
+    const auto good = row(1000, 1 << 20, 4096);
+    bench.predictor.rewrite(good);
+    EXPECT_TRUE(bench.access({7, 7}).empty());
+    EXPECT_TRUE(bench.access(good[0]).empty());
+    EXPECT_FALSE(bench.access(good[1]).empty()) << "two confirmations were enough";
+}
+
+TEST(Readahead, AdviceTellsSoonFromOnceAndKeepsQuietWithoutAPrediction) {
+    std::vector<Access> script = row(300, 1 << 16, 1 << 14);
+    for (int64_t i = 0; i < 10; ++i) script.push_back({i << 16, 1 << 14});  // back to the start
+    Bench bench(script, 400 << 16);
+    for (size_t i = 0; i < 20; ++i) {
+        for (const Target& target : bench.access(script[i])) bench.arrive(target);
+    }
+    EXPECT_EQ(bench.readahead.advise({uint64_t{21} << 16, 4096}), Advice::kUsedSoon);
+    EXPECT_EQ(bench.readahead.advise({uint64_t{200} << 16, 4096}), Advice::kUsedSoon);
+    EXPECT_EQ(bench.readahead.advise({uint64_t{5} << 16, 4096}), Advice::kUsedOnce)
+        << "it comes back, but beyond the horizon";
+    for (size_t i = 20; i < 100; ++i) {
+        for (const Target& target : bench.access(script[i])) bench.arrive(target);
+    }
+    EXPECT_EQ(bench.readahead.advise({uint64_t{5} << 16, 4096}), Advice::kUsedSoon);
+    bench.predictor.be_silent(true);
+    bench.access({3, 3});
+    EXPECT_EQ(bench.readahead.advise({uint64_t{5} << 16, 4096}), Advice::kNone);
+}
+
+TEST(Readahead, AMissOnWhatAPrefetchPushedOutIsPollutionOnce) {
+    Bench bench(row(10, 4096, 4096), 1 << 20);
+    bench.readahead.displaced({8192, 4096});
+    bench.readahead.missed({0, 8192});
+    EXPECT_EQ(bench.readahead.counts().polluted, 0U);
+    bench.readahead.missed({8192, 1});
+    bench.readahead.missed({8192, 1});
+    EXPECT_EQ(bench.readahead.counts().polluted, 1U);
+}
+
+// Streams on one cache, with everything that can happen to a fetch happening at random.
+void play_random(uint64_t seed) {
+    base::Prng prng(seed);
+    FetchModel model(1'000'000, 1e9);
+    Budget budget((1 + prng.below(16)) << 20);
+    Flights flights(8 + prng.below(64));
+    const uint64_t file_size = 1 + prng.below(64 << 20);
+    Options options;
+    options.granule = uint64_t{1} << prng.below(17);
+    options.request_size_max = uint64_t{4096} << prng.below(10);
+    std::vector<Access> script;
+    Access at{0, 1};
+    while (script.size() < 2000) {
+        const auto stride = static_cast<int64_t>(prng.below(1 << 18)) - (1 << 16);
+        const auto size = static_cast<int64_t>(prng.below(1 << 16));
+        const uint64_t trips = prng.below(200);
+        for (uint64_t i = 0; i < trips; ++i) {
+            script.push_back(at);
+            at = {at.offset + stride, size};
+        }
+        if (prng.below(2) == 0) at.offset = static_cast<int64_t>(prng.below(file_size));
+    }
+    {
+        ScriptedPredictor predictor(script, prng.below(10));
+        Readahead readahead(options, 1, file_size, {model, budget, flights}, predictor);
+        std::vector<Target> open;
+        uint64_t now = 0, issued_size = 0;
+        for (const Access& one : script) {
+            now += prng.below(1'000'000);
+            if (prng.below(100) == 0)
+                readahead.demand({static_cast<int64_t>(prng.below(file_size)), 99}, now);
+            readahead.demand(one, now);
+            std::array<Target, 16> out;
+            const size_t count = readahead.next(now, {out.data(), prng.below(17)});
+            for (size_t i = 0; i < count; ++i) {
+                ASSERT_FALSE(out[i].extent.empty());
+                ASSERT_LE(out[i].extent.end(), file_size);
+                ASSERT_LE(out[i].extent.size, options.request_size_max);
+                open.push_back(out[i]);
+                issued_size += out[i].extent.size;
+            }
+            ASSERT_TRUE(flights.check_invariants());
+            ASSERT_EQ(budget.reserved(), readahead.unused_size());
+            ASSERT_LE(readahead.unused_size(), options.unused_size_max);
+            while (flights.start()) {
+            }
+            for (size_t i = 0; i < open.size();) {
+                if (prng.below(3) == 0) {
+                    ++i;
+                    continue;
+                }
+                ASSERT_TRUE(flights.finish(open[i].flight));
+                readahead.completed(open[i].flight, static_cast<Outcome>(prng.below(3)));
+                if (prng.below(10) == 0) readahead.evicted(open[i].extent);
+                open[i] = open.back();
+                open.pop_back();
+            }
+            readahead.served(now += prng.below(100));
+            (void)readahead.advise({prng.below(file_size), 4096});
+        }
+        const Counts& counts = readahead.counts();
+        ASSERT_LE(counts.used_size + counts.wasted_size, counts.fetched_size + (uint64_t{1} << 40));
+    }
+    ASSERT_EQ(budget.reserved(), 0U);
+}
+
+TEST(Readahead, RandomStreamsKeepEveryAccount) {
+    for (uint64_t seed = 1; seed <= 200; ++seed) {
+        play_random(seed);
+        ASSERT_FALSE(HasFatalFailure()) << "seed " << seed;
+    }
+}
+
+TEST(Readahead, AnAccessAllocatesNothing) {
+    const auto script = row(5000, 1 << 16, 1 << 14);
+    Bench bench(script, uint64_t{5000} << 16);
+    std::array<Target, 64> out;
+    const size_t before = allocations;
+    for (const Access& one : script) {
+        bench.now += 50'000;
+        bench.readahead.demand(one, bench.now);
+        const size_t count = bench.readahead.next(bench.now, out);
+        for (size_t i = 0; i < count; ++i) bench.arrive(out[i]);
+        bench.readahead.served(bench.now);
+        (void)bench.readahead.advise({0, 4096});
+    }
+    EXPECT_EQ(allocations, before);
+    EXPECT_GT(bench.readahead.counts().used_size, uint64_t{4900} << 14);
+}
+
+}  // namespace
+}  // namespace penstock::readahead

@@ -1,0 +1,467 @@
+// The replay: an event loop over fetches, a page table, and the four policies round it.
+#include "readahead/simulation.h"
+
+#include <algorithm>
+#include <array>
+#include <list>
+#include <optional>
+#include <queue>
+#include <set>
+#include <unordered_map>
+
+#include "base/check.h"
+#include "base/prng.h"
+#include "readahead/linux_window.h"
+
+namespace penstock::readahead {
+namespace {
+
+constexpr uint64_t kPage = kSimulationPage;
+constexpr size_t kVictimsSeen = 8;  // of the oldest pages, when there is advice
+constexpr uint64_t kNoStream = UINT64_MAX;
+
+struct Page {
+    bool present = false;  // else on its way
+    bool prefetched = false;
+    bool used = false;
+    bool marked = false;          // Linux's readahead flag
+    uint64_t stream = kNoStream;  // who asked last
+    std::list<uint64_t>::iterator age;
+    uint64_t next_use = 0;  // for the oracle
+};
+
+struct Completion {
+    uint64_t time_ns;
+    uint64_t started_ns;
+    Flight flight;
+    bool operator>(const Completion& other) const { return time_ns > other.time_ns; }
+};
+
+Extent bytes_of(const Extent& pages) { return {pages.offset * kPage, pages.size * kPage}; }
+
+// A stream of our readahead.
+struct Stream {
+    std::unique_ptr<Predictor> predictor;
+    std::unique_ptr<Readahead> readahead;
+};
+
+class Replay : public LinuxPages {
+public:
+    Replay(const Recording& recording, Policy policy, const Setting& setting,
+           const PredictorSource& predictors);
+    Figures run();
+
+    [[nodiscard]] bool has(uint64_t page) const override { return pages_.contains(page); }
+    void submit(uint64_t page, uint64_t count, uint64_t mark) override;
+
+private:
+    void read(size_t index);
+    void read_linux(const Extent& pages);
+    void read_whole(uint64_t stream, const Extent& pages);
+    bool fetch_missing(uint64_t stream, const Extent& pages, Priority priority);
+    void prefetch_ours(Stream& stream, uint64_t key);
+    void prefetch_oracle(size_t index);
+    void start_fetches();
+    void complete_next();
+    void arrive(const Completion& completion);
+    void evict_one(uint64_t guilty);
+    uint64_t choose_victim();
+    void use(uint64_t stream, const Extent& pages);
+    void note_next_use(uint64_t index, Page& page);
+    void enter(const Extent& bytes, uint64_t stream, bool prefetched);
+    Stream& stream_of(uint64_t key);
+    [[nodiscard]] Extent pages_of(const access::Access& access) const;
+    uint64_t latency_ns();
+
+    const Recording& recording_;
+    Policy policy_;
+    const Setting& setting_;
+    const PredictorSource& predictors_;
+    base::Prng prng_;
+    Figures figures_;
+
+    uint64_t now_ns_ = 0;
+    uint64_t link_free_ns_ = 0;
+    size_t slots_used_ = 0;
+    std::priority_queue<Completion, std::vector<Completion>, std::greater<>> completions_;
+    FetchModel model_;
+    Budget budget_;
+    Flights flights_{512};
+
+    std::unordered_map<uint64_t, Page> pages_;
+    std::list<uint64_t> ages_;  // oldest first; present pages only
+    std::unordered_map<uint64_t, Stream> streams_;
+    std::unordered_map<FlightId, uint64_t> owners_;  // stream of a prefetch
+    LinuxWindow window_;
+    Extent linux_read_;  // what the reader asks for now, to tell demand from readahead
+    // The oracle: when each page is used, and how far it has fetched.
+    std::unordered_map<uint64_t, std::vector<uint32_t>> uses_;
+    std::set<std::pair<uint64_t, uint64_t>> next_uses_;  // of pages that are present
+    size_t oracle_next_ = 0;
+    uint64_t oracle_size_ = 0;  // of the accesses up to there
+    size_t position_ = 0;
+};
+
+Replay::Replay(const Recording& recording, Policy policy, const Setting& setting,
+               const PredictorSource& predictors)
+    : recording_(recording),
+      policy_(policy),
+      setting_(setting),
+      predictors_(predictors),
+      prng_(setting.seed),
+      model_(setting.storage.latency_ns, setting.storage.bandwidth / 4),
+      budget_(setting.cache_size),
+      window_((recording.file_size + kPage - 1) / kPage) {
+    if (policy != Policy::kOracle) return;
+    for (size_t i = 0; i < recording.accesses.size(); ++i) {
+        const Extent pages = pages_of(recording.accesses[i].access);
+        for (uint64_t page = pages.offset; page < pages.end(); ++page) {
+            uses_[page].push_back(static_cast<uint32_t>(i));
+        }
+    }
+}
+
+// As page indices.
+Extent Replay::pages_of(const access::Access& access) const {
+    const auto offset = static_cast<uint64_t>(access.offset);
+    const uint64_t end = std::min(offset + static_cast<uint64_t>(access.size),
+                                  recording_.file_size);
+    if (end <= offset) return {};
+    return {offset / kPage, (end + kPage - 1) / kPage - offset / kPage};
+}
+
+uint64_t Replay::latency_ns() {
+    const auto median = static_cast<double>(setting_.storage.latency_ns);
+    const double spread = prng_.below(20) == 0 ? 3 : 0.8 + 0.4 * prng_.fraction();
+    return static_cast<uint64_t>(median * spread);
+}
+
+Figures Replay::run() {
+    for (size_t i = 0; i < recording_.accesses.size(); ++i) {
+        const uint64_t until = now_ns_ + recording_.accesses[i].think_ns;
+        while (!completions_.empty() && completions_.top().time_ns <= until) complete_next();
+        now_ns_ = until;
+        position_ = i;
+        read(i);
+    }
+    figures_.time_ns = now_ns_;
+    figures_.promotions = flights_.promotions();
+    while (!completions_.empty()) complete_next();
+    PENSTOCK_CHECK(flights_.check_invariants() && flights_.count() == 0, "every fetch ends");
+    streams_.clear();
+    PENSTOCK_CHECK(budget_.reserved() == 0, "every prefetched byte is given back");
+    return figures_;
+}
+
+void Replay::read(size_t index) {
+    const RecordedAccess& one = recording_.accesses[index];
+    const Extent pages = pages_of(one.access);
+    const uint64_t began_ns = now_ns_;
+    figures_.demanded_size += pages.size * kPage;
+    if (policy_ == Policy::kLinux) {
+        read_linux(pages);
+    } else if (policy_ == Policy::kPenstock) {
+        Stream& stream = stream_of(one.stream);
+        stream.readahead->demand(one.access, now_ns_);
+        fetch_missing(one.stream, pages, Priority::kDemand);
+        prefetch_ours(stream, one.stream);
+        read_whole(one.stream, pages);
+        stream.readahead->served(now_ns_);
+    } else {
+        fetch_missing(kNoStream, pages, Priority::kDemand);
+        if (policy_ == Policy::kOracle) prefetch_oracle(index + 1);
+        read_whole(kNoStream, pages);
+    }
+    figures_.stall_ns += now_ns_ - began_ns;
+}
+
+void Replay::read_whole(uint64_t stream, const Extent& pages) {
+    PENSTOCK_CHECK(pages.size * kPage * 4 <= setting_.cache_size, "accesses fit the cache");
+    while (fetch_missing(stream, pages, Priority::kDemand)) {
+        start_fetches();
+        complete_next();
+    }
+    start_fetches();
+    use(stream, pages);
+}
+
+void Replay::read_linux(const Extent& pages) {
+    linux_read_ = pages;
+    for (uint64_t page = pages.offset; page < pages.end(); ++page) {
+        if (!has(page)) window_.miss(*this, page, pages.end() - page);
+        if (!has(page)) submit(page, 1, UINT64_MAX);  // the window went past it
+        Page& first = pages_[page];
+        if (first.marked) {
+            first.marked = false;
+            window_.reached_mark(*this, page, pages.end() - page);
+        }
+        start_fetches();
+        while (!pages_[page].present) complete_next();
+        use(kNoStream, {page, 1});
+    }
+    if (!pages.empty()) window_.read_ended(pages.end() - 1);
+}
+
+void Replay::submit(uint64_t page, uint64_t count, uint64_t mark) {
+    for (uint64_t at = page; at < page + count;) {
+        if (has(at)) {
+            ++at;
+            continue;
+        }
+        const uint64_t first = at;
+        while (at < page + count && !has(at)) {
+            enter(bytes_of({at, 1}), kNoStream, !linux_read_.contains(at));
+            pages_[at].marked = at == mark;
+            ++at;
+        }
+        // No priorities: readahead and demand are one request.
+        const Claim claim = flights_.claim(0, bytes_of({first, at - first}), Priority::kDemand,
+                                           now_ns_);
+        PENSTOCK_CHECK(claim.outcome == Claim::Outcome::kTaken, "the window fits the table");
+    }
+}
+
+// The pages of `bytes` that are not there are on their way from now on.
+void Replay::enter(const Extent& bytes, uint64_t stream, bool prefetched) {
+    for (uint64_t page = bytes.offset / kPage; page * kPage < bytes.end(); ++page) {
+        if (has(page)) continue;
+        (prefetched ? figures_.prefetched_size : figures_.missed_size) += kPage;
+        Page& fresh = pages_[page];
+        fresh.prefetched = prefetched;
+        fresh.stream = stream;
+    }
+}
+
+// Whether pages are missing still; asks for those that nobody has asked for.
+bool Replay::fetch_missing(uint64_t stream, const Extent& pages, Priority priority) {
+    bool missing = false;
+    for (uint64_t page = pages.offset; page < pages.end();) {
+        const auto found = pages_.find(page);
+        if (found != pages_.end() && found->second.present) {
+            // What is about to be read is not the oldest any more.
+            if (priority == Priority::kDemand) ages_.splice(ages_.end(), ages_, found->second.age);
+            ++page;
+            continue;
+        }
+        missing = true;
+        uint64_t end = page + 1;
+        const auto absent = [&](uint64_t at) {
+            const auto other = pages_.find(at);
+            return other == pages_.end() || !other->second.present;
+        };
+        while (end < pages.end() && absent(end)) ++end;
+        const Claim claim = flights_.claim(0, bytes_of({page, end - page}), priority, now_ns_);
+        if (claim.outcome == Claim::Outcome::kFull) return true;
+        if (claim.outcome == Claim::Outcome::kTaken) {
+            if (policy_ == Policy::kPenstock) stream_of(stream).readahead->missed(claim.extent);
+            enter(claim.extent, stream, priority == Priority::kPrefetch);
+        }
+        page = claim.extent.end() / kPage;
+    }
+    return missing;
+}
+
+Stream& Replay::stream_of(uint64_t key) {
+    Stream& stream = streams_[key];
+    if (!stream.readahead) {
+        stream.predictor = predictors_(key);
+        stream.readahead = std::make_unique<Readahead>(setting_.options, 0, recording_.file_size,
+                                                       Shared{model_, budget_, flights_},
+                                                       *stream.predictor);
+    }
+    return stream;
+}
+
+void Replay::prefetch_ours(Stream& stream, uint64_t key) {
+    std::array<Target, 32> targets;
+    const size_t count = stream.readahead->next(now_ns_, targets);
+    for (size_t i = 0; i < count; ++i) {
+        const Extent& bytes = targets[i].extent;
+        bool here = true;
+        for (uint64_t page = bytes.offset / kPage; page * kPage < bytes.end(); ++page) {
+            const auto found = pages_.find(page);
+            here = here && found != pages_.end();
+            // What will be used soon shall still be there then.
+            if (found != pages_.end() && found->second.present) {
+                ages_.splice(ages_.end(), ages_, found->second.age);
+            }
+        }
+        if (here && flights_.withdraw(targets[i].flight)) {
+            stream.readahead->completed(targets[i].flight, Outcome::kPresent);
+            continue;
+        }
+        enter(bytes, key, true);
+        owners_[targets[i].flight] = key;
+    }
+}
+
+// Fetches what the next accesses want, as far as a quarter of the cache holds them.
+void Replay::prefetch_oracle(size_t index) {
+    if (oracle_next_ < index) {
+        oracle_next_ = index;
+        oracle_size_ = 0;
+    } else {
+        oracle_size_ -= pages_of(recording_.accesses[index - 1].access).size * kPage;
+    }
+    Extent run;
+    for (; oracle_next_ < recording_.accesses.size(); ++oracle_next_) {
+        const Extent pages = pages_of(recording_.accesses[oracle_next_].access);
+        if (oracle_size_ + pages.size * kPage > setting_.cache_size / 4) break;
+        if (flights_.count() > flights_.capacity() / 2) break;
+        oracle_size_ += pages.size * kPage;
+        const Extent both = cover(run, pages);
+        if (both.size <= run.size + pages.size && both.size * kPage <= 1 << 20) {
+            run = both;
+            continue;
+        }
+        fetch_missing(kNoStream, run, Priority::kPrefetch);
+        run = pages;
+    }
+    fetch_missing(kNoStream, run, Priority::kPrefetch);
+}
+
+void Replay::start_fetches() {
+    const StorageModel& storage = setting_.storage;
+    while (slots_used_ < storage.slots) {
+        // A quarter of the slots is kept for demand.
+        const auto flight = flights_.start(storage.slots * 3 / 4);
+        if (!flight) return;
+        ++slots_used_;
+        ++figures_.requests;
+        figures_.read_size += flight->extent.size;
+        model_.started(now_ns_);
+        if (flight->priority == Priority::kDemand && !flight->promoted) {
+            budget_.demand_waited(now_ns_ - flight->claimed_ns);
+        }
+        const auto sending_ns = static_cast<uint64_t>(static_cast<double>(flight->extent.size) *
+                                                      1e9 / storage.bandwidth);
+        link_free_ns_ = std::max(now_ns_, link_free_ns_) + sending_ns;
+        const uint64_t end_ns = std::max(link_free_ns_, now_ns_ + latency_ns() + sending_ns);
+        completions_.push({end_ns, now_ns_, *flight});
+    }
+}
+
+void Replay::complete_next() {
+    PENSTOCK_CHECK(!completions_.empty(), "who waits has asked");
+    const Completion completion = completions_.top();
+    completions_.pop();
+    now_ns_ = std::max(now_ns_, completion.time_ns);
+    --slots_used_;
+    flights_.finish(completion.flight.id);
+    model_.finished(completion.time_ns, completion.started_ns, completion.flight.extent.size);
+    arrive(completion);
+    start_fetches();
+}
+
+void Replay::arrive(const Completion& completion) {
+    uint64_t guilty = kNoStream;
+    const auto owner = owners_.find(completion.flight.id);
+    if (owner != owners_.end()) {
+        guilty = owner->second;
+        stream_of(guilty).readahead->completed(completion.flight.id, Outcome::kArrived);
+        owners_.erase(owner);
+    }
+    const Extent& bytes = completion.flight.extent;
+    for (uint64_t page = bytes.offset / kPage; page * kPage < bytes.end(); ++page) {
+        // One that was here, to be bridged, and has been evicted since.
+        if (!has(page)) enter(bytes_of({page, 1}), guilty, true);
+        Page& arrived = pages_[page];
+        if (arrived.present) continue;  // fetched to bridge a gap
+        if (ages_.size() * kPage >= setting_.cache_size) evict_one(guilty);
+        arrived.present = true;
+        arrived.age = ages_.insert(ages_.end(), page);
+        note_next_use(page, arrived);
+    }
+}
+
+// The oldest page, or one of the oldest that is known to be of less use.
+uint64_t Replay::choose_victim() {
+    std::optional<uint64_t> spare;  // the oldest that nobody is known to want
+    if (policy_ == Policy::kOracle) return next_uses_.rbegin()->second;
+    size_t seen = 0;
+    for (auto at = ages_.begin(); at != ages_.end() && seen < kVictimsSeen; ++at, ++seen) {
+        const Page& page = pages_[*at];
+        if (policy_ == Policy::kPenstock) {
+            const Advice advice = stream_of(page.stream).readahead->advise(bytes_of({*at, 1}));
+            if (advice == Advice::kUsedOnce) return *at;
+            if (advice == Advice::kNone && !spare) spare = *at;
+        } else {
+            break;
+        }
+    }
+    return spare.value_or(ages_.front());
+}
+
+// Makes room for one page, which a prefetch of stream `guilty` brings, or a demand.
+void Replay::evict_one(uint64_t guilty) {
+    const uint64_t victim = choose_victim();
+    const Page page = pages_[victim];
+    if (page.prefetched && !page.used) {
+        if (policy_ == Policy::kPenstock) {
+            stream_of(page.stream).readahead->evicted(bytes_of({victim, 1}));
+        }
+    } else if (guilty != kNoStream) {
+        stream_of(guilty).readahead->displaced(bytes_of({victim, 1}));
+    }
+    next_uses_.erase({page.next_use, victim});
+    ages_.erase(page.age);
+    pages_.erase(victim);
+}
+
+void Replay::use(uint64_t stream, const Extent& pages) {
+    for (uint64_t at = pages.offset; at < pages.end(); ++at) {
+        Page& page = pages_[at];
+        if (page.prefetched && !page.used) {
+            figures_.used_size += kPage;
+        }
+        page.used = true;
+        page.stream = stream;
+        ages_.splice(ages_.end(), ages_, page.age);
+        note_next_use(at, page);
+    }
+}
+
+// When a page is used after the present access; at its arrival, this access counts too.
+void Replay::note_next_use(uint64_t index, Page& page) {
+    if (policy_ != Policy::kOracle) return;
+    next_uses_.erase({page.next_use, index});
+    const std::vector<uint32_t>& uses = uses_[index];
+    const auto next = std::lower_bound(uses.begin(), uses.end(), position_ + (page.used ? 1 : 0));
+    page.next_use = next == uses.end() ? UINT64_MAX : *next;
+    next_uses_.insert({page.next_use, index});
+}
+
+}  // namespace
+
+const char* name(Policy policy) {
+    switch (policy) {
+        case Policy::kNone:
+            return "none";
+        case Policy::kLinux:
+            return "linux";
+        case Policy::kPenstock:
+            return "penstock";
+        case Policy::kOracle:
+            return "oracle";
+    }
+    return "";
+}
+
+double Figures::accuracy() const {
+    if (prefetched_size == 0) return 1;
+    return static_cast<double>(used_size) / static_cast<double>(prefetched_size);
+}
+
+double Figures::coverage() const {
+    const uint64_t wanted = used_size + missed_size;
+    return wanted == 0 ? 0 : static_cast<double>(used_size) / static_cast<double>(wanted);
+}
+
+Figures simulate(const Recording& recording, Policy policy, const Setting& setting,
+                 const PredictorSource& predictors) {
+    PENSTOCK_CHECK(recording.file_size % kPage == 0, "recorded files end with a page");
+    Replay replay(recording, policy, setting, predictors);
+    return replay.run();
+}
+
+}  // namespace penstock::readahead
