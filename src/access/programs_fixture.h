@@ -132,7 +132,7 @@ private:
     }
 
     void body(std::vector<Node>* nodes, size_t level, size_t count) {
-        for (size_t i = 0; i < count && nodes->size() < 40; ++i) node(nodes, level);
+        for (size_t i = 0; i < count && (i == 0 || nodes->size() < 40); ++i) node(nodes, level);
     }
 
     void node(std::vector<Node>* nodes, size_t level) {

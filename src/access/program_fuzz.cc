@@ -1,0 +1,72 @@
+// Goal: no bytes whatever, read as JSON or in binary form, crash the readers, and what they take
+// for programs is sound: it comes back from both forms, and its cursor keeps within bounds.
+//
+// A libFuzzer target; `make nightly` builds and runs it (tests/run.py, stage fuzz). With
+// PENSTOCK_CANARY the binary reader lacks a check of a length, and the fuzzer must find that. The
+// first byte says which form; checksum and frame are put right, or nothing behind them were tried.
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "access/binary.h"
+#include "access/cursor.h"
+#include "access/json.h"
+#include "access/validate.h"
+#include "base/check.h"
+
+namespace penstock::access {
+namespace {
+
+void walk(const Program& program) {
+    Cursor cursor(program, program.key.first_rank);
+    const uint64_t count = cursor.count().value_or(UINT64_MAX);
+    for (const uint64_t position : {uint64_t{0}, count / 3, count - 1, count}) {
+        const bool there = cursor.seek(position);
+        PENSTOCK_CHECK(there == (position < count) || cursor.random(), "seek knows the end");
+        for (int i = 0; i < 20; ++i) {
+            const std::optional<Access> access = cursor.next();
+            if (!access) break;
+            PENSTOCK_CHECK(access->offset >= 0 && access->size >= 0, "accesses are in bounds");
+            const uint64_t last = static_cast<uint64_t>(access->offset) +
+                                  static_cast<uint64_t>(access->size) - 1;
+            PENSTOCK_CHECK(last < INT64_MAX || access->size == 0, "accesses end below 2^63");
+            PENSTOCK_CHECK(access->size == 0 || cursor.contains(last), "contains what it reads");
+        }
+    }
+}
+
+void expect_sound(const std::vector<Program>& programs) {
+    for (const Program& program : programs) {
+        PENSTOCK_CHECK(validate(program).ok(), "what was read is valid");
+        walk(program);
+    }
+    auto from_text = parse_json(write_json(programs));
+    PENSTOCK_CHECK(from_text.ok() && from_text.value() == programs, "JSON gives it back");
+    const std::vector<uint8_t> bytes = write_binary(programs);
+    auto from_bytes = parse_binary(bytes);
+    PENSTOCK_CHECK(from_bytes.ok() && from_bytes.value() == programs, "binary gives it back");
+}
+
+}  // namespace
+}  // namespace penstock::access
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+    using namespace penstock::access;
+    if (size == 0) return 0;
+    const std::span<const uint8_t> input(data + 1, size - 1);
+    if (data[0] % 2 == 0) {
+        auto read = parse_json({reinterpret_cast<const char*>(input.data()), input.size()});
+        if (read.ok()) expect_sound(read.value());
+        return 0;
+    }
+    std::vector<uint8_t> bytes = {'P', 'S', 'A', 'P', kBinaryVersion};
+    bytes.insert(bytes.end(), input.begin(), input.end());
+    const uint32_t sum = checksum(bytes);
+    for (int i = 0; i < 4; ++i) bytes.push_back(static_cast<uint8_t>(sum >> 8 * i));
+    auto read = parse_binary(bytes);
+    if (!read.ok()) return 0;
+    expect_sound(read.value());
+    PENSTOCK_CHECK(write_binary(read.value()) == bytes, "a program has one encoding");
+    return 0;
+}
