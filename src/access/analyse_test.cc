@@ -7,24 +7,12 @@
 #include <random>
 
 #include "access/detector.h"
-#include "access/nest_program.h"
 #include "access/patterns_fixture.h"
 
 namespace penstock::access {
 namespace {
 
-std::vector<Access> expand(const std::vector<Node>& nodes) {
-    Program program;
-    program.nodes = nodes;
-    const std::vector<Term> terms = terms_of(program, 0);
-    std::vector<Access> out;
-    Walker walker;
-    for (walker.start(terms.data(), static_cast<uint32_t>(terms.size()), &program); !walker.ended();
-         walker.advance()) {
-        out.push_back(walker.current());
-    }
-    return out;
-}
+using patterns::expand;
 
 std::string describe(const std::vector<Node>& nodes) {
     std::string text;

@@ -9,6 +9,8 @@ namespace {
 // loops that three groups make, twice the depth.
 constexpr unsigned kFoldsMax = 2 * kDepthMax;
 
+constexpr uint32_t kEvidenceMax = 1u << 30;
+
 bool in_line(int64_t a, int64_t b, int64_t c) { return subtract(b, a) == subtract(c, b); }
 
 // Whether three nodes differ in their bases only, and those lie on a line.
@@ -127,6 +129,7 @@ void NestRecogniser::append_started(size_t depth) {
 
 void NestRecogniser::advance() {
     walker_.advance();
+    if (evidence_ < kEvidenceMax) ++evidence_;
     if (!walker_.ended()) return;
     finish();
     find_guess();

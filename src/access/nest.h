@@ -50,7 +50,7 @@ public:
     [[nodiscard]] const Walker& ahead() const { return walker_; }
     // The loop that is guessed, root first; its trip count is kTripsMax where the end is not known.
     [[nodiscard]] const std::vector<Term>& guess() const { return guess_; }
-    // Accesses that spoke for the guess when it was made, beyond those that it was made from.
+    // Accesses that speak for the guess, beyond those that it was made from.
     [[nodiscard]] uint32_t evidence() const { return evidence_; }
     // The stack's terms, in order, without what the guess stands for.
     [[nodiscard]] const std::vector<Term>& terms() const { return terms_; }
@@ -91,6 +91,7 @@ private:
     bool guess_open_loop(size_t entry);
     bool guess_of_two(size_t body, size_t partial);
     bool guess_of_one(size_t body, size_t partial);
+    uint32_t take_steps(size_t entry);
     bool build_guess(size_t first, size_t second, size_t body);
     [[nodiscard]] uint32_t weight_of(size_t entry, size_t end) const;
 

@@ -125,21 +125,43 @@ bool NestRecogniser::guess_of_one(size_t body, size_t partial) {
     guess_.assign(1, root);
     guess_.insert(guess_.end(), terms_.begin() + static_cast<ptrdiff_t>(begin),
                   terms_.begin() + static_cast<ptrdiff_t>(end));
-    const std::span<Term> inner{&guess_[1], end - begin};
-    wrap(inner);
-    const int64_t step = subtract(two.first.offset, one.first.offset);
-    for (Term& node : inner) {
-        if (node.depth >= kDepthMax) return false;
-        if (!node.is_loop()) node.offset.step[0] = step;
-        guess_[0].depth = std::max(guess_[0].depth, static_cast<uint8_t>(node.depth + 1));
-    }
+    wrap({&guess_[1], end - begin});
+    const uint32_t known = take_steps(count - partial);
+    const uint32_t seen = weight_of(count - partial, count);
+    if (known == 0 || seen <= known) return false;
     Walker walker;
     walker.start_at(guess_.data(), 1, 2);
     if (!consume_from(walker, count - partial) || walker.ended()) return false;
-    evidence_ = weight_of(count - partial, count) - 2;
+    evidence_ = seen - known - 1;
     walker_ = walker;
     guess_entry_ = first;
     return guessing_ = true;
+}
+
+// Gives each child of guess_ the step that leads from it to the entry that stands for it, from
+// `entry` on, up to the first loop that is not complete; those behind get the first child's step.
+// Returns how many have steps of their own; 0: too deep.
+uint32_t NestRecogniser::take_steps(size_t entry) {
+    Term& root = guess_[0];
+    uint32_t known = 0;
+    bool complete = true;
+    int64_t step = 0, first_step = 0;
+    for (uint32_t at = 1; at < root.span; at += guess_[at].span) {
+        const Term& child = guess_[at];
+        if (child.depth >= kDepthMax) return 0;
+        root.depth = std::max(root.depth, static_cast<uint8_t>(child.depth + 1));
+        step = first_step;
+        if (complete && entry < entries_.size()) {
+            const Term* seen = term(entry++);
+            step = subtract(first_leaf(seen).offset.base, first_leaf(&child).offset.base);
+            if (known++ == 0) first_step = step;
+            complete = seen->is_loop() == child.is_loop() && seen->trips.base == child.trips.base;
+        }
+        for (uint32_t i = at; i < at + child.span; ++i) {
+            if (!guess_[i].is_loop()) guess_[i].offset.step[0] = step;
+        }
+    }
+    return known;
 }
 
 // Puts the loop with the two groups that begin at these entries as its first turns into guess_,

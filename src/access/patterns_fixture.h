@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "access/cursor.h"
 #include "access/program.h"
 
 namespace penstock::access::patterns {
@@ -113,6 +115,16 @@ inline std::vector<Pattern> golden() {
     put("delta-unit-sizes", {unit(64, 100, {{100, 20}, {300, -20}, {50, 0}}, along(12))});
     put("reread", {loop(along(50), 1), access(along(4096), along(4096))});
     return all;
+}
+
+// The accesses of a program, for rank 0.
+inline std::vector<Access> expand(const std::vector<Node>& nodes) {
+    Program program;
+    program.nodes = nodes;
+    Cursor cursor(program);
+    std::vector<Access> out;
+    while (const std::optional<Access> next = cursor.next()) out.push_back(*next);
+    return out;
 }
 
 // A random program of the classes that can be detected, each loop turning at least three times.

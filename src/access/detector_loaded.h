@@ -1,0 +1,47 @@
+// A program of an earlier run, held against the accesses of this one and adjusted to them, by the
+// table of seed 004. Allocates at construction only. Pure; one thread.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "access/detector.h"
+#include "access/nest_program.h"
+
+namespace penstock::access {
+
+class LoadedProgram {
+public:
+    LoadedProgram(const Program& program, uint64_t rank);
+    LoadedProgram(const LoadedProgram&) = delete;
+    LoadedProgram& operator=(const LoadedProgram&) = delete;
+
+    void observe(const Access& access);
+    // kLearning, kStable, or kSuspended where both stride and size differed.
+    [[nodiscard]] State state() const { return state_; }
+    // It is over, or was wrong so often in a row that it is another program's.
+    [[nodiscard]] bool spent() const;
+    size_t predict_from(size_t skip, std::span<Access> out) const;
+
+    [[nodiscard]] const Program& program() const { return program_; }
+
+private:
+    [[nodiscard]] Access told(const Walker& walker) const;
+    void take_stride(int64_t difference);
+
+    const Program program_;
+    std::vector<Term> terms_;
+    Walker walker_, before_;  // at the next access, and at the last that was taken
+    Access last_;             // the last access that was taken, as it was seen
+    bool begun_ = false;
+    int64_t offset_shift_ = 0, size_shift_ = 0;
+    unsigned wrong_ = 0;  // in a row
+    State state_ = State::kLearning;
+};
+
+// Writes what a walk has ahead, moved by the shifts, as long as it can be an access.
+size_t write_ahead(Walker walker, size_t skip, int64_t offset_shift, int64_t size_shift,
+                   std::span<Access> out);
+[[nodiscard]] bool possible(const Access& access);
+
+}  // namespace penstock::access
