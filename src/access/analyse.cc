@@ -92,11 +92,16 @@ std::vector<Node> as_list(std::span<const Access> accesses) {
     return {node};
 }
 
-// What a program takes to write down: its nodes, and every access that a list has to name.
+// What a program takes to write down: its nodes, and every access that a list has to name. A unit
+// of equal deltas is a stride, which is a loop in canonical form.
 uint64_t cost(const std::vector<Node>& nodes) {
     uint64_t sum = nodes.size();
     for (const Node& node : nodes) {
         sum += node.list.size();
+        if (node.kind == NodeKind::kDeltas &&
+            std::count(node.deltas.begin(), node.deltas.end(), node.deltas[0]) ==
+                static_cast<ptrdiff_t>(node.deltas.size()))
+            sum += 2;
         if (node.kind == NodeKind::kRandom) sum += uint64_t{1} << 40;
     }
     return sum;

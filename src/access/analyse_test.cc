@@ -8,6 +8,7 @@
 
 #include "access/detector.h"
 #include "access/patterns_fixture.h"
+#include "access/validate.h"
 
 namespace penstock::access {
 namespace {
@@ -44,6 +45,16 @@ TEST(Analyse, golden_patterns_come_back_exactly) {
             << pattern.name << "\n"
             << describe(found.nodes);
         EXPECT_EQ(found.provenance.confidence, 1.0);
+        EXPECT_TRUE(validate(found).ok()) << pattern.name << " " << validate(found).message();
+    }
+}
+
+TEST(Analyse, a_stride_is_a_loop_however_long) {
+    for (int64_t trips = 4; trips < 40; ++trips) {
+        const std::vector<Node> nodes = {
+            patterns::loop(patterns::along(trips), 1),
+            patterns::access(patterns::along(4096, {8192}), patterns::along(2048))};
+        EXPECT_EQ(analyse(expand(nodes), {}).nodes, nodes) << trips;
     }
 }
 
@@ -66,6 +77,8 @@ TEST(Analyse, random_programs_come_back_exactly) {
         const std::vector<Access> accesses = expand(nodes);
         const Program found = analyse(accesses, {});
         ASSERT_EQ(expand(found.nodes), accesses) << "PENSTOCK_SEED=" << seed;
+        ASSERT_TRUE(validate(found).ok())
+            << "PENSTOCK_SEED=" << seed << " " << validate(found).message();
         ASSERT_LE(length(found.nodes), length(nodes))
             << "PENSTOCK_SEED=" << seed << " replays this program alone\nmade from\n"
             << describe(nodes) << "found\n"

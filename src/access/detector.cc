@@ -21,6 +21,7 @@
 #include "access/detector_timing.h"
 #include "access/nest.h"
 #include "access/period.h"
+#include "access/validate.h"
 
 namespace penstock::access {
 namespace {
@@ -309,6 +310,19 @@ size_t Detector::predict_from(size_t skip, std::span<Access> out) const {
     return parts_->held_count > 0 ? 0 : parts_->ahead(skip, out);
 }
 
+namespace {
+
+// A loop without a known end turns as often as every access of it is one that a file can have.
+void end_loops(Program* program, int64_t turns) {
+    for (Node& node : program->nodes) {
+        if (node.kind != NodeKind::kLoop || node.trips.base != int64_t{kTripsMax}) continue;
+        while (node.trips.base > turns && !validate(*program).ok())
+            node.trips.base = std::max(turns, node.trips.base / 2);
+    }
+}
+
+}  // namespace
+
 Program Detector::program() const {
     const Statistics& seen = parts_->statistics;
     Program program;
@@ -320,6 +334,7 @@ Program Detector::program() const {
                                 nest.terms().begin() + static_cast<ptrdiff_t>(nest.guess_start()));
         if (nest.has_guess()) terms.insert(terms.end(), nest.guess().begin(), nest.guess().end());
         nodes_of(terms, &program.nodes);
+        if (nest.has_guess()) end_loops(&program, nest.ahead().index()[0] + 1);
     }
     program.provenance.origin = Origin::kOnline;
     program.provenance.support = seen.observed;

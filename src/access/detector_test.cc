@@ -9,6 +9,7 @@
 #include <random>
 
 #include "access/patterns_fixture.h"
+#include "access/validate.h"
 
 namespace {
 uint64_t allocations = 0;
@@ -293,11 +294,25 @@ TEST(Detector, its_program_is_what_it_saw_and_how_that_goes_on) {
     for (size_t i = 0; i < 145; ++i) detector.observe(accesses[i], 0);
     Program program = detector.program();
     ASSERT_EQ(program.nodes.size(), 3u);
-    EXPECT_EQ(program.nodes[0].trips.base, static_cast<int64_t>(kTripsMax));
+    EXPECT_TRUE(validate(program).ok()) << validate(program).message();
+    EXPECT_GT(program.nodes[0].trips.base, 1 << 20);
     Cursor cursor(program);
     for (const Access& access : accesses) ASSERT_EQ(cursor.next(), access);
     EXPECT_EQ(program.provenance.origin, Origin::kOnline);
     EXPECT_EQ(program.provenance.support, 145u);
+}
+
+TEST(Detector, its_program_is_valid_at_any_time) {
+    for (const patterns::Pattern& pattern : patterns::golden()) {
+        const std::vector<Access> accesses = expand(pattern.nodes);
+        Detector detector;
+        for (size_t i = 0; i < accesses.size() && i < 300; ++i) {
+            detector.observe(accesses[i], 0);
+            const Program program = detector.program();
+            ASSERT_TRUE(validate(program).ok())
+                << pattern.name << " " << i << " " << validate(program).message();
+        }
+    }
 }
 
 // The table of seed 004, row by row.

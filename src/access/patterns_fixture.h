@@ -74,8 +74,9 @@ inline std::vector<Pattern> golden() {
                        access(along(0, {10 * kKiB * kKiB, 128 * kKiB}), along(4096))});
     put("3d-strided", {loop(along(5), 3), loop(along(6), 2), loop(along(7), 1),
                        access(along(100, {1 << 24, 1 << 20, 1 << 12}), along(512))});
-    put("4d-strided", {loop(along(3), 4), loop(along(4), 3), loop(along(5), 2), loop(along(3), 1),
-                       access(along(7, {1 << 28, 1 << 24, -(1 << 20), 1 << 12}), along(512))});
+    put("4d-strided",
+        {loop(along(3), 4), loop(along(4), 3), loop(along(5), 2), loop(along(3), 1),
+         access(along(1 << 30, {1 << 28, 1 << 24, -(1 << 20), 1 << 12}), along(512))});
     put("negative-2d", {loop(along(20), 2), loop(along(8), 1),
                         access(along(1 << 30, {1 << 20, -8192}), along(8192))});
     put("contiguous-and-stride",
