@@ -1,0 +1,42 @@
+// One line of strace, taken apart: "123 1700000000.5 read(3</f>, "..."..., 100) = 100 <0.0001>".
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace penstock::access {
+
+// A file descriptor as `strace -y` shows it: 3</path>.
+struct CallDescriptor {
+    int64_t number = -1;
+    std::string path;  // decoded; empty: not shown
+    // Whether the path is that of a file, not pipe:[1], socket:[2] or anon_inode:x.
+    [[nodiscard]] bool file() const { return path.starts_with('/'); }
+};
+
+struct Call {
+    std::string_view name;
+    std::vector<std::string_view> arguments;
+    std::string_view result;  // "100", "-1", "?", "3</path>"
+    bool failed = false;      // -1 or ?
+};
+
+// What stands before the call.
+struct CallHead {
+    uint64_t process = 0;  // 0: not shown
+    uint64_t time_ns = 0;
+    std::string_view rest;
+};
+
+// None: the line has no time.
+std::optional<CallHead> call_head(std::string_view line);
+// A whole call; none if it is not well written, or cut off.
+std::optional<Call> parse_call(std::string_view text);
+// None: the text begins with no number.
+std::optional<CallDescriptor> call_descriptor(std::string_view text);
+
+}  // namespace penstock::access
