@@ -31,8 +31,8 @@ test:  ## Set up, build with and without sanitizers, run all tests and checks (2
 	@setup/install.sh test
 	@$(PYTHON) tests/run.py
 
-nightly:  ## The same with the long forms of the tests, and the wheel
-	@setup/install.sh test
+nightly:  ## The same with the long forms of the tests, the wheel, and an hour of fuzzing
+	@setup/install.sh nightly
 	@$(PYTHON) tests/run.py --nightly
 
 gpu:  ## Build for and run the tests on the CUDA device of this machine

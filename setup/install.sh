@@ -1,17 +1,19 @@
 #!/bin/sh
-# All set-up of a fresh Debian 12 or Ubuntu 24.04: setup/install.sh demo|test
+# All set-up of a fresh Debian 12 or Ubuntu 24.04: setup/install.sh demo|test|nightly
 #
 # demo: the apt packages of setup/packages and a virtual environment .venv with requirements-
 # demo.txt. test: that, the packages for tests, requirements-test.txt, and nvcc from PyPI where the
-# machine has none. Installs only what is missing; as root, with sudo, or, where the packages are
-# all there, as anybody. Under a second when nothing is missing. Safe to run again and again.
+# machine has none. nightly: that, and the packages for fuzzing. Installs only what is missing; as
+# root, with sudo, or, where the packages are all there, as anybody. Under a second when nothing is
+# missing. Safe to run again and again.
 set -eu
 cd "$(dirname "$0")/.."
 purpose=${1:-demo}
 case $purpose in
     demo) purposes="demo" ;;
     test) purposes="demo test" ;;
-    *) echo "usage: setup/install.sh demo|test" >&2; exit 2 ;;
+    nightly) purposes="demo test nightly" ;;
+    *) echo "usage: setup/install.sh demo|test|nightly" >&2; exit 2 ;;
 esac
 
 fail() {

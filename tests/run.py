@@ -30,6 +30,9 @@ JOBS = os.cpu_count() or 1
 SHOWN_LINES = 60  # of a failed stage's log
 SECONDS_MAX = 1800  # of one command: a hang ends there
 NIGHTLY_SECONDS_MAX = 4 * 3600
+FUZZ_SECONDS = 3600  # of each target, nightly; PENSTOCK_FUZZ_SECONDS names another time
+FUZZ_SECONDS_SHORT = 60  # with --only fuzz
+CANARY_SECONDS_MAX = 600  # in which the planted bug must be found
 
 Counts = tuple[int, int]  # passed, failed
 
@@ -286,6 +289,57 @@ def wheel(log: Stage) -> Counts:
     )
 
 
+def fuzz_target(source: Path, canary: bool, log: Stage) -> Path | None:
+    """Build the fuzz target with its room and `base`; nothing if that fails."""
+    folder = BUILD / "fuzz" / source.stem
+    folder.mkdir(parents=True, exist_ok=True)
+    program = folder / ("canary" if canary else "fuzz")
+    apart = ("_test", "_fuzz", "_bench", "_fake")
+    rooms = [ROOT / "src/base", source.parent]
+    found = [path for room in rooms for path in sorted(room.rglob("*.cc"))]
+    command: list[str | Path] = ["clang++", "-std=c++20", "-O1", "-g", "-Iinclude", "-Isrc"]
+    command += ["-fsanitize=fuzzer,address,undefined", "-fno-sanitize-recover=undefined"]
+    command += ["-DPENSTOCK_CANARY"] if canary else []
+    command += [source, *(path for path in found if not path.stem.endswith(apart))]
+    return program if log.run([*command, "-o", program]) else None
+
+
+def fuzz_one(source: Path, seconds: int, log: Stage) -> list[bool]:
+    """Find the canary of a fuzz target, see that it is the canary, then fuzz without it."""
+    canary, program = (fuzz_target(source, planted, log) for planted in (True, False))
+    if canary is None or program is None:
+        return [False]
+    seeds = source.with_name(f"{source.stem}_seeds")
+    flags = ["-max_len=4096", "-timeout=20", "-print_final_stats=1"]
+    crashes, corpus = program.parent / "canary-found", program.parent / "corpus"
+    shutil.rmtree(crashes, ignore_errors=True)
+    crashes.mkdir()
+    corpus.mkdir(exist_ok=True)  # it stays: the next night goes on from there
+    clean = log.run([canary, "-runs=0", *flags, seeds])
+    time_max = f"-max_total_time={CANARY_SECONDS_MAX}"
+    log.run([canary, time_max, f"-artifact_prefix={crashes}/", *flags, crashes, seeds])
+    found = sorted(crashes.glob("crash-*"))
+    only_canary = bool(found) and log.run([program, *flags, *found])
+    time_max = f"-max_total_time={seconds}"
+    prefix = f"-artifact_prefix={program.parent}/"
+    return [
+        clean,
+        bool(found),
+        only_canary,
+        log.run([program, time_max, prefix, *flags, corpus, seeds]),
+    ]
+
+
+def fuzz(log: Stage) -> Counts:
+    """Run every libFuzzer target src/ROOM/X_fuzz.cc (nightly)."""
+    usual = FUZZ_SECONDS if log.nightly else FUZZ_SECONDS_SHORT
+    seconds = int(os.environ.get("PENSTOCK_FUZZ_SECONDS", usual))
+    targets = sorted((ROOT / "src").rglob("*_fuzz.cc"))
+    results = [result for source in targets for result in fuzz_one(source, seconds, log)]
+    passed = sum(results)
+    return passed, max(len(results) - passed, 0 if targets else 1)
+
+
 def has_gpu(log: Stage) -> Counts:
     """See that there is a CUDA device: the rest of --gpu would mean nothing without."""
     code = "from penstock.probes import devices; import sys; found = devices.cuda(); "
@@ -330,13 +384,14 @@ STAGES: dict[str, Callable[[Stage], Counts]] = {
     "build-tsan": build("tsan"),
     "test-tsan": ctest("tsan"),
     "wheel": wheel,
+    "fuzz": fuzz,
     "has-gpu": has_gpu,
     "build-cuda": build_cuda,
     "test-cuda": ctest("cuda", PENSTOCK_DEVICE="cuda:0"),
     "sanitize-cuda": compute_sanitizer,
     "figures-cuda": cuda_figures,
 }
-NIGHTLY_ONLY = {"wheel"}
+NIGHTLY_ONLY = {"wheel", "fuzz"}
 GPU_ONLY = {"has-gpu", "build-cuda", "test-cuda", "sanitize-cuda", "figures-cuda"}
 
 
@@ -367,7 +422,7 @@ def perform(name: str, nightly: bool) -> Counts:
 def main() -> int:
     """Run the stages that the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--nightly", action="store_true", help="the long forms, and the wheel")
+    parser.add_argument("--nightly", action="store_true", help="the long forms, the wheel, fuzzing")
     parser.add_argument("--gpu", action="store_true", help="the tests on a CUDA device")
     parser.add_argument("--only", default="", help="stages to run, with commas between them")
     parser.add_argument("--list", action="store_true", help="name the stages")

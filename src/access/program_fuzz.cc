@@ -1,5 +1,6 @@
-// Goal: no bytes whatever, read as JSON or in binary form, crash the readers, and what they take
-// for programs is sound: it comes back from both forms, and its cursor keeps within bounds.
+// Goal: no bytes whatever, read as JSON, in binary form or as a signature, crash the readers, and
+// what they take for programs is sound: it comes back from both forms, its cursor keeps within
+// bounds, and its canonical form has the same accesses.
 //
 // A libFuzzer target; `make nightly` builds and runs it (tests/run.py, stage fuzz). With
 // PENSTOCK_CANARY the binary reader lacks a check of a length, and the fuzzer must find that. The
@@ -10,8 +11,10 @@
 #include <vector>
 
 #include "access/binary.h"
+#include "access/canonical.h"
 #include "access/cursor.h"
 #include "access/json.h"
+#include "access/signature_text.h"
 #include "access/validate.h"
 #include "base/check.h"
 
@@ -36,10 +39,47 @@ void walk(const Program& program) {
     }
 }
 
+void compare_canonical(const Program& program) {
+    const Program folded = canonical(program);
+    PENSTOCK_CHECK(validate(folded).ok(), "the canonical form is valid");
+    Cursor one(program, program.key.first_rank), other(folded, program.key.first_rank);
+    PENSTOCK_CHECK(one.count() == other.count(), "the canonical form has as many accesses");
+    const uint64_t count = one.count().value_or(1000);
+    for (const uint64_t position : {uint64_t{0}, count / 3, count - 1}) {
+        one.seek(position);
+        other.seek(position);
+        for (int i = 0; i < 20; ++i) {
+            const std::optional<Access> access = one.next();
+            PENSTOCK_CHECK(access == other.next(), "the canonical form has the same accesses");
+            if (!access) break;
+        }
+    }
+}
+
+void read_signature(std::string_view text) {
+    auto pattern = parse_pattern_signature(text);
+    if (pattern.ok()) {
+        auto again = parse_pattern_signature(write_pattern_signature(pattern.value()));
+        PENSTOCK_CHECK(again.ok() && again.value() == pattern.value(), "its text gives it back");
+    }
+    auto program = parse_trace_signature(text);
+    if (!program.ok()) return;
+    walk(program.value());
+    auto written = write_trace_signature(program.value());
+    PENSTOCK_CHECK(written.ok() || written.status().error_number() == ENOTSUP, "or says why not");
+    if (!written.ok()) return;
+    auto again = parse_trace_signature(written.value());
+    PENSTOCK_CHECK(again.ok(), "a signature that was written can be read");
+    PENSTOCK_CHECK(Cursor(again.value()).count() == Cursor(program.value()).count(),
+                   "with as many accesses");
+}
+
 void expect_sound(const std::vector<Program>& programs) {
     for (const Program& program : programs) {
         PENSTOCK_CHECK(validate(program).ok(), "what was read is valid");
         walk(program);
+        compare_canonical(program);
+        (void)pattern_of(program, program.key.first_rank);
     }
     auto from_text = parse_json(write_json(programs));
     PENSTOCK_CHECK(from_text.ok() && from_text.value() == programs, "JSON gives it back");
@@ -55,9 +95,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     using namespace penstock::access;
     if (size == 0) return 0;
     const std::span<const uint8_t> input(data + 1, size - 1);
-    if (data[0] % 2 == 0) {
-        auto read = parse_json({reinterpret_cast<const char*>(input.data()), input.size()});
+    const std::string_view text(reinterpret_cast<const char*>(input.data()), input.size());
+    if (data[0] % 4 == 0) {
+        auto read = parse_json(text);
         if (read.ok()) expect_sound(read.value());
+        return 0;
+    }
+    if (data[0] % 4 == 2) {
+        read_signature(text);
         return 0;
     }
     std::vector<uint8_t> bytes = {'P', 'S', 'A', 'P', kBinaryVersion};
