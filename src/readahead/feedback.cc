@@ -61,7 +61,6 @@ void Feedback::confirmed() {
     state_ = State::kRunning;
     scale_ = kScaleMin;
     needed_ = std::min(needed_ * 2, kConfirmationsMax);
-    confirmations_ = 0;
     forget();
 }
 

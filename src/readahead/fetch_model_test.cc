@@ -88,6 +88,15 @@ TEST(FetchModel, BandwidthIsThatOfBusyTime) {
     EXPECT_NEAR(model.bandwidth(), fast / 10, fast / 100);
 }
 
+TEST(FetchModel, ShortBurstsAreMeasuredWithoutTheIdleTimeBetween) {
+    FetchModel model(100'000, 1.0);
+    for (uint64_t now = 0; now < 20'000'000'000; now += 1'000'000'000) {
+        for (int i = 0; i < 10; ++i) model.started(now);
+        for (int i = 1; i <= 10; ++i) model.finished(now + i * 1'000'000, now, 1 << 20);
+    }
+    EXPECT_NEAR(model.bandwidth(), 10.0 * (1 << 20) / 0.010, 1e6);
+}
+
 TEST(FetchModel, TimeThatRunsBackwardsAndErrorsDoNoHarm) {
     FetchModel model(100'000, 1e9);
     model.failed(5);  // none was under way

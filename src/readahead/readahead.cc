@@ -176,14 +176,13 @@ size_t Readahead::next(uint64_t now_ns, std::span<Target> out) {
     access::Access seen_last = frontier_;
     const auto fetch_run = [&] {
         starved_ = !issue(run, now_ns, out, count);
-        if (starved_) return false;
+        if (starved_) return;
         ahead_ = seen;
         frontier_ = seen_last;
-        return true;
     };
     std::array<access::Access, kBatch> batch;
     bool more = true;
-    while (more && seen < wanted) {
+    while (more && !starved_ && seen < wanted) {
         const size_t asked = std::min(kBatch, wanted - seen);
         const size_t got = predictor_.predict_from(seen, {batch.data(), asked});
         more = got == asked;
@@ -192,17 +191,15 @@ size_t Readahead::next(uint64_t now_ns, std::span<Target> out) {
             const Extent pages = bytes.empty() ? bytes : fresh_part(widen(bytes), pieces);
             const Run single{pages, intersect(bytes, pages).size, 0};
             if (!pages.empty() && !join(run, single)) {
-                if (!fetch_run()) {
-                    credit_pieces(from, pieces);
-                    return count;
-                }
+                fetch_run();
+                if (starved_) break;
                 run = single;
             }
             ++seen;
             seen_last = batch[i];
         }
     }
-    fetch_run();
+    if (!starved_) fetch_run();
     credit_pieces(from, pieces);
     return count;
 }

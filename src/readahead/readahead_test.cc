@@ -168,11 +168,80 @@ TEST(Readahead, AnOutlierLeavesWhatWasFetchedInPlace) {
         for (const Target& target : bench.access({i << 16, 1 << 14})) bench.arrive(target);
     }
     const size_t ahead = bench.readahead.ahead();
-    bench.access({12345, 10});
-    EXPECT_GE(bench.readahead.ahead(), ahead);
+    bench.readahead.demand({12345, 10}, bench.now);
+    EXPECT_EQ(bench.readahead.ahead(), ahead);
     const uint64_t fetched = bench.readahead.counts().fetched_size;
     bench.access({200 << 16, 1 << 14});
     EXPECT_LE(bench.readahead.counts().fetched_size - fetched, uint64_t{28} << 14);
+    EXPECT_EQ(bench.readahead.counts().wasted_size, 0U);
+}
+
+TEST(Readahead, AnAccessThatThePredictorLetsPassMovesTheFrontierByOne) {
+    const auto script = row(1000, 1 << 16, 1 << 14);
+    Bench bench(script, 1000 << 16);
+    for (int64_t i = 0; i < 200; ++i) {
+        for (const Target& target : bench.access({i << 16, 1 << 14})) bench.arrive(target);
+    }
+    const size_t ahead = bench.readahead.ahead();
+    // It takes the next access for the one it told, though it was another.
+    bench.predictor.rewrite({script.begin() + 201, script.end()});
+    bench.readahead.demand({12345, 10}, bench.now);
+    EXPECT_EQ(bench.readahead.ahead(), ahead - 1);
+}
+
+TEST(Readahead, WhatWasFetchedIsTakenUpAgainWhenThePredictionComesBack) {
+    const auto script = row(4000, 1 << 16, 1 << 14);
+    Bench bench(script, uint64_t{4000} << 16);
+    uint64_t fetched = 0;
+    const auto access = [&](int64_t i) {
+        for (const Target& target : bench.access({i << 16, 1 << 14}, 10'000)) {
+            fetched += target.extent.size;
+            bench.arrive(target);
+        }
+    };
+    for (int64_t i = 0; i < 1000; ++i) access(i);
+    ASSERT_GT(bench.readahead.ahead(), 100U);
+    bench.predictor.be_silent(true);
+    access(1000);
+    access(1001);
+    EXPECT_EQ(bench.readahead.ahead(), 0U);
+    bench.predictor.be_silent(false);
+    for (int64_t i = 1002; i < 2000; ++i) access(i);
+    EXPECT_EQ(bench.readahead.counts().wasted_size, 0U);
+    EXPECT_LE(fetched, uint64_t{2000 + 256} << 14) << "nothing was fetched twice";
+}
+
+TEST(Readahead, LatenessForLackOfRoomDoesNotRaiseTheDistance) {
+    for (const uint64_t room : {uint64_t{64} << 10, uint64_t{16} << 20}) {
+        Options options;
+        options.unused_size_max = room;
+        Bench bench(row(4000, 1 << 16, 1 << 14), uint64_t{4000} << 16, 0, options);
+        std::vector<Target> open;
+        for (int64_t i = 0; i < 1000; ++i) {
+            for (const Target& target : bench.access({i << 16, 1 << 14})) open.push_back(target);
+            // Each arrives only after it was wanted.
+            std::erase_if(open, [&](const Target& target) {
+                const bool wanted = target.extent.offset <= static_cast<uint64_t>(i) << 16;
+                if (wanted) bench.arrive(target);
+                return wanted;
+            });
+        }
+        EXPECT_GT(bench.readahead.counts().late, 900U);
+        if (room == 64 << 10) {
+            EXPECT_EQ(bench.readahead.feedback().scale(), 1);
+        } else {
+            EXPECT_GT(bench.readahead.feedback().scale(), 1);
+        }
+    }
+}
+
+TEST(Readahead, AnAccessAcrossTheEndIsUsedUpAtTheEnd) {
+    Bench bench(row(20, 10'000, 10'000), 95'000);
+    for (int64_t i = 0; i < 20; ++i) {
+        for (const Target& target : bench.access({i * 10'000, 10'000})) bench.arrive(target);
+    }
+    EXPECT_EQ(bench.readahead.counts().demanded_size, 95'000U);
+    EXPECT_EQ(bench.readahead.unused_size(), 0U);
     EXPECT_EQ(bench.readahead.counts().wasted_size, 0U);
 }
 
