@@ -64,6 +64,17 @@ public:
     // Stores `value` behind all that is in `stream`, visible to GPU threads and to the host with
     // what was copied before it. `address` is aligned to 8 bytes.
     virtual Status write_value(StreamId stream, uint64_t* address, uint64_t value) = 0;
+    // Stores `count` adjacent words, each whole, where GPU threads look for them. `words` is pinned
+    // and stays as it is until the stream is past. CUDA: a copy; what the words announce must lie
+    // behind a write_value, whose fence keeps it ahead of them.
+    virtual Status store_words(StreamId stream, uint64_t* address, const uint64_t* words,
+                               size_t count) {
+        for (size_t i = 0; i < count; ++i) {
+            if (Status status = write_value(stream, address + i, words[i]); !status.ok())
+                return status;
+        }
+        return {};
+    }
     // Waits until the stream is idle; the first error of its operations since the last call.
     // ETIMEDOUT at `deadline`.
     virtual Status synchronize(StreamId stream, Deadline deadline) = 0;

@@ -47,6 +47,7 @@ uint64_t* lay_tables(const Layout& layout, Cursor& cursor, FileSystemState& stat
     state.port_locks = cursor.take<uint64_t>(limits::kPortsMax);
     uint64_t* owners = nullptr;
     state.owners = cursor.take<uint64_t>(layout.frame_count, &owners);
+    state.completions = cursor.take<uint64_t>(layout.frame_count);
     state.leaf_owners = cursor.take<uint64_t>(layout.leaf_count);
     state.leaf_locks = cursor.take<uint64_t>(layout.leaf_count);
     state.leaves = cursor.take<PageEntry>(size_t{layout.leaf_count} * limits::kLeafEntries);
@@ -59,7 +60,6 @@ void lay_shared(const Layout& layout, Cursor& cursor, FileSystemState& state) {
     state.port_requests = cursor.take<uint64_t>(limits::kPortsMax);
     state.port_responses = cursor.take<uint64_t>(limits::kPortsMax);
     state.ports = cursor.take<ControlPort>(limits::kPortsMax);
-    state.completions = cursor.take<uint64_t>(layout.frame_count);
     for (uint32_t i = 0; i < layout.ring_count; ++i) {
         state.rings[i].shift = layout.ring_shift;
         state.rings[i].slots = cursor.take<uint64_t>(size_t{4} << layout.ring_shift);

@@ -95,7 +95,7 @@ TEST(LayoutTest, PartsDoNotOverlap) {
         {state.port_requests, limits::kPortsMax * 8, true},
         {state.port_responses, limits::kPortsMax * 8, true},
         {state.ports, limits::kPortsMax * sizeof(ControlPort), true},
-        {state.completions, state.frame_count * size_t{8}, true},
+        {state.completions, state.frame_count * size_t{8}, false},
     };
     for (uint32_t i = 0; i < state.ring_count; ++i) {
         pieces.push_back({state.rings[i].slots, size_t{32} << state.rings[i].shift, true});

@@ -27,7 +27,9 @@ constexpr uint64_t kHalfSize = 4 << 20;
 static_assert(kHalfSize >= limits::kPageSizeMax);
 constexpr uint64_t kCopyLimitNs = 60'000'000'000;
 constexpr uint64_t kLookNs = 1'000'000;  // between two looks at a stream with copies under way
-constexpr size_t kDoneSize = 4096;       // bytes of pinned memory that hold one word
+// Pinned memory for the completion words of both halves, and one more word.
+constexpr size_t kWordsSize = 4096;
+static_assert((2 * limits::kDrainMax + 1) * sizeof(uint64_t) <= kWordsSize);
 
 }  // namespace
 
@@ -53,13 +55,16 @@ Status Server::create_staging() {
     drain_max_ = std::min<uint64_t>(limits::kDrainMax, kHalfSize / page_size_);
     const size_t half_size = drain_max_ * page_size_;
     void* memory = nullptr;
-    Status status = shared_.device->allocate(2 * half_size + kDoneSize, backend::Memory::kPinned,
+    Status status = shared_.device->allocate(2 * half_size + kWordsSize, backend::Memory::kPinned,
                                              &memory);
     if (!status.ok()) return status;
     staging_ = static_cast<std::byte*>(memory);
-    halves_[0].staging = staging_;
-    halves_[1].staging = staging_ + half_size;
-    done_ = reinterpret_cast<uint64_t*>(staging_ + 2 * half_size);
+    auto* words = reinterpret_cast<uint64_t*>(staging_ + 2 * half_size);
+    for (Half& half : halves_) {
+        half.staging = staging_ + (&half - halves_) * half_size;
+        half.words = words + (&half - halves_) * limits::kDrainMax;
+    }
+    done_ = words + 2 * limits::kDrainMax;
     return shared_.device->create_stream(0, &stream_);
 }
 
@@ -73,11 +78,13 @@ std::byte* Server::destination(size_t index) {
     return shared_.state->frames + requests_[index].frame * page_size_;
 }
 
-// Whether there is a half whose copies are over and whose pages are announced; it is chosen then.
+// Whether there is a half whose copies are over; it is chosen then.
 bool Server::find_staging() {
+    // Partner: the stream's store behind the copies, which have read all of the half by then.
+    const uint64_t done = SystemWords::load(*done_, site::kCompletion);
     for (Half& half : halves_) {
         half_ = &half;
-        if (announced_ >= half.last) return true;
+        if (done >= half.last) return true;
     }
     return false;
 }
@@ -99,43 +106,14 @@ bool Server::look_after_copies() {
     return false;
 }
 
-// Tells the waiting GPU threads of every page whose copies are over. Here the CPU's store cannot
-// overtake the copy engine's bytes: those are in device memory before the stream's store of `done_`
-// behind them, which has a fence, and this thread has seen that store.
-void Server::announce_finished() {
-    if (!copies_are_out()) return;
-    // Partner: the stream's store behind the copies, which have read their staging by then too.
-    const uint64_t done = SystemWords::load(*done_, site::kCompletion);
-    while (announced_ < done) {
-        const Sent& sent = out_[++announced_ % kSentMax];
-        for (size_t i = 0; i < sent.count; ++i) announce(sent.first[i]);
-    }
-}
-
-void Server::finish_copies() {
-    while (copies_are_out() && look_after_copies()) {
-        announce_finished();
-        std::this_thread::yield();
-    }
-}
-
-void Server::announce(const Announcement& announcement) {
-    SystemWords::store(*announcement.address, announcement.word, site::kComplete);
-    shared_.device->notify(announcement.address);
-}
-
 bool Server::serve_requests(uint32_t ring_index) {
-    if (!direct_) {
-        if (!look_after_copies()) return false;
-        announce_finished();
-        if (!find_staging()) return true;
-    }
+    if (!direct_ && (!look_after_copies() || !find_staging())) return false;
     RingState& ring = shared_.state->rings[ring_index];
     const uint64_t started = base::monotonic_ns();
     const size_t count = request_queue::drain<SystemWords, DeviceWords>(
         shared_.heads[ring_index].ticket, ring.slots, ring.shift, requests_, drain_max_,
         shared_.workers, std::max<uint64_t>(1, kShareSizeMin >> shared_.state->page_shift));
-    if (count == 0) return copies_are_out();
+    if (count == 0) return false;
     activity_.store(Activity::kServing, std::memory_order_release);
     beat();
     // A bell wakes one worker; who leaves something for others wakes the next.
@@ -216,16 +194,11 @@ void Server::submit_runs(size_t runs) {
         const uint64_t before = base::monotonic_ns();
         activity_.store(Activity::kStorage, std::memory_order_release);
         submitted += queue_->submit({operations_ + submitted, pending - submitted});
-        // Pages whose copies end meanwhile are not kept waiting for the storage.
-        const size_t count = queue_->reap({completions_, limits::kDrainMax}, !copies_are_out());
+        const size_t count = queue_->reap({completions_, limits::kDrainMax}, true);
         activity_.store(Activity::kServing, std::memory_order_release);
         beat();
         storage_ns_ += base::monotonic_ns() - before;
-        for (size_t i = 0; i < count; ++i) {
-            finish(runs_[completions_[i].cookie], completions_[i]);
-            announce_finished();
-        }
-        if (count == 0) announce_finished();
+        for (size_t i = 0; i < count; ++i) finish(runs_[completions_[i].cookie], completions_[i]);
         reaped += count;
     }
     for (size_t i = 0; i < runs; ++i) runs_[i].file.reset();
@@ -247,8 +220,8 @@ void Server::finish(const Run& run, const storage::Completion& completion) {
     while (completed < run.count) retries_[retry_count_++] = run.first + completed++;
 }
 
-// Decides what becomes of one page and says so, or, where the page must be copied yet, keeps it for
-// announce_finished(). `bytes` are good; the rest of the page lies beyond the file's end, unless
+// Decides what becomes of one page and says so, or leaves that to send() where the page must be
+// copied yet. `bytes` are good; the rest of the page lies beyond the file's end, unless
 // `error` says why they are missing.
 void Server::complete(size_t index, uint64_t bytes, int error) {
     const Request& request = requests_[index];
@@ -264,35 +237,44 @@ void Server::complete(size_t index, uint64_t bytes, int error) {
     if (error != 0) shared_.counters->failed_pages.fetch_add(1, std::memory_order_relaxed);
     const Completion word = make_completion(request.generation, static_cast<uint32_t>(error),
                                             static_cast<uint32_t>(bytes));
-    const Announcement announcement{&shared_.state->completions[request.frame], word};
-    if (direct_) {
-        announce(announcement);
-    } else {
-        half_->announcements[index] = announcement;
+    if (!direct_) {
+        half_->words[index] = word;
+        return;
     }
+    uint64_t* announced = &shared_.state->completions[request.frame];
+    SystemWords::store(*announced, word, site::kComplete);
+    shared_.device->notify(announced);
 }
 
-// Brings completed pages from staging to their frames, in one copy as far as these are adjacent
-// (staging is), and lets the stream say in `done_` when all of it is over: then
-// announce_finished() tells of the pages. A call of the driver costs some microseconds, and a store
-// by the stream more than that (docs/design/0006-announcing-pages.md).
+// Brings completed pages from staging to their frames and their completion words behind them, in
+// one copy each as far as the frames are adjacent (staging is). Between the two the stream stores
+// `done_`, which has a fence: no word overtakes its bytes. Behind both it stores `done_` again: the
+// half is free. A call of the driver costs some microseconds, and so does a store by the stream;
+// words that lay in host memory would be polled over the link
+// (docs/design/0006-announcing-pages.md).
 void Server::send(size_t first, size_t count) {
     if (direct_ || count == 0) return;
     activity_.store(Activity::kStorage, std::memory_order_release);
-    const size_t end = first + count;
-    for (size_t begin = first, next = first + 1; begin < end; begin = next++) {
-        while (next < end && requests_[next].frame == requests_[next - 1].frame + 1) ++next;
-        std::byte* frames = shared_.state->frames + requests_[begin].frame * page_size_;
-        if (shared_.device->copy(stream_, frames, destination(begin), (next - begin) * page_size_)
-                .ok()) {
-            continue;
+    backend::Device& device = *shared_.device;
+    const auto each_stretch = [&](auto act) {
+        for (size_t begin = first, next = first + 1; begin < first + count; begin = next++) {
+            while (next < first + count && requests_[next].frame == requests_[next - 1].frame + 1)
+                ++next;
+            act(begin, next - begin);
         }
-        for (size_t i = begin; i < next; ++i)
-            half_->announcements[i].word = make_completion(requests_[i].generation, EIO, 0);
-    }
-    if (shared_.device->write_value(stream_, done_, sent_ + 1).ok()) {
-        out_[++sent_ % kSentMax] = {half_->announcements + first, count};
-    } else {
+    };
+    each_stretch([&](size_t begin, size_t pages) {
+        std::byte* frames = shared_.state->frames + requests_[begin].frame * page_size_;
+        if (device.copy(stream_, frames, destination(begin), pages * page_size_).ok()) return;
+        for (size_t i = begin; i < begin + pages; ++i)
+            half_->words[i] = make_completion(requests_[i].generation, EIO, 0);
+    });
+    bool stored = device.write_value(stream_, done_, ++sent_).ok();
+    each_stretch([&](size_t begin, size_t pages) {
+        uint64_t* words = shared_.state->completions + requests_[begin].frame;
+        stored = stored && device.store_words(stream_, words, half_->words + begin, pages).ok();
+    });
+    if (!stored || !device.write_value(stream_, done_, ++sent_).ok()) {
         shared_.abort(EIO, "pages could not be announced to the device");
         stopped_.store(true, std::memory_order_relaxed);
     }

@@ -55,12 +55,8 @@ public:
     Server(const Server&) = delete;
     Server& operator=(const Server&) = delete;
 
-    // Serves what is ready in ring `ring`, and announces pages whose copies are over; false: there
-    // is nothing to do and nothing is under way. May take as long as storage takes.
+    // Serves what is ready in ring `ring`; false: nothing was. May take as long as storage takes.
     bool serve_requests(uint32_t ring);
-    // For who serves no more: waits for the copies that are under way and announces their pages.
-    // Ends by the limit of a copy (60 s), like every wait for one, with an abort.
-    void finish_copies();
     // Answers control calls; false: there were none.
     bool serve_calls();
 
@@ -84,42 +80,27 @@ private:
         std::shared_ptr<storage::File> file;
     };
 
-    // What becomes of one page, and the word that says so.
-    struct Announcement {
-        uint64_t* address = nullptr;
-        uint64_t word = 0;
-    };
     // Pinned memory that a drain is read into. There are two, so that the next drain is read while
     // the last is still being copied.
     struct Half {
         std::byte* staging = nullptr;
-        uint64_t last = 0;      // the send() after whose announcement nothing of it is in use
-        uint64_t limit_ns = 0;  // when its copies must be over
-        Announcement announcements[limits::kDrainMax];  // of the requests with the same index
+        uint64_t* words = nullptr;  // pinned; completion words of the requests with the same index
+        uint64_t last = 0;          // value of `done_` from which on nothing of it is in use
+        uint64_t limit_ns = 0;      // when that must be
     };
-    // What one send() has left to be announced.
-    struct Sent {
-        const Announcement* first = nullptr;
-        size_t count = 0;
-    };
-    // Every send() of a half has a page of its own at least.
-    static constexpr size_t kSentMax = 2 * limits::kDrainMax;
 
     Server(Shared& shared, std::unique_ptr<storage::Queue> queue);
     Status create_staging();
     bool find_staging();
     bool look_after_copies();
-    void announce_finished();
     size_t divide_into_runs(size_t count);
     void read_runs(size_t runs);
     void submit_runs(size_t runs);
     void finish(const Run& run, const storage::Completion& completion);
     void complete(size_t index, uint64_t bytes, int error);
     void send(size_t first, size_t count);
-    void announce(const Announcement& announcement);
     void answer_call(uint32_t index, ControlCall call);
     [[nodiscard]] std::byte* destination(size_t index);
-    [[nodiscard]] bool copies_are_out() const { return announced_ != sent_; }
 
     Shared& shared_;
     const std::unique_ptr<storage::Queue> queue_;
@@ -133,10 +114,8 @@ private:
     backend::StreamId stream_ = 0;
     Half halves_[2];
     Half* half_ = halves_;      // that the requests in hand are read into
-    uint64_t* done_ = nullptr;  // pinned; the send() that the stream has come to the end of
-    uint64_t sent_ = 0;         // calls of send() so far
-    uint64_t announced_ = 0;    // of them, in their order
-    Sent out_[kSentMax];        // send() number n: n % kSentMax; those behind announced_ count
+    uint64_t* done_ = nullptr;  // pinned; how far the stream is
+    uint64_t sent_ = 0;         // the last value that it was told to store there
     uint64_t look_ns_ = 0;      // when to ask the driver whether the stream is well
     size_t drain_max_ = limits::kDrainMax;
 

@@ -186,7 +186,6 @@ void Service::work(unsigned index) {
         server.beat();
         wait_for_work(ring, seen, idle_turns++);
     }
-    server.finish_copies();
 }
 
 // Idle policy. CPU backend: sleep until the bell rings. CUDA: spin, doze, and park only while no

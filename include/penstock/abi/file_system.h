@@ -71,6 +71,13 @@ struct alignas(64) HostWords {
     uint64_t heartbeat;  // counts up every kHeartbeatPeriodNs while the host serves
 };
 
+// What the host's words said when one of the GPU threads that wait looked last, for all the others;
+// device memory. Reads of one host word by many SMs are done one after another, a microsecond each.
+struct alignas(64) HostGlance {
+    uint64_t time_ns;  // when somebody looked
+    HostWords words;
+};
+
 // One demand ring. `slots` in mapped host memory (GPU writes, host reads); `tail` and `doorbell` in
 // device memory (GPU threads write; where it can, the host reads).
 struct alignas(64) RingState {
@@ -100,7 +107,7 @@ struct FileSystemState {
     uint32_t views_max;        // pins that views may hold; the rest of the frames is for gread
     uint64_t directory_size;   // words in `directory`
     std::byte* frames;         // frame_count << page_shift bytes, device memory, 2 MiB aligned
-    uint64_t* completions;     // one for each frame; host writes
+    uint64_t* completions;     // one for each frame, device memory; host writes
     uint64_t* owners;          // one for each frame, device memory
     PageEntry* leaves;         // leaf_count * kLeafEntries, device memory
     uint64_t* leaf_owners;     // directory index + 1, or 0, device memory
@@ -117,6 +124,7 @@ struct FileSystemState {
     alignas(64) uint64_t leaf_hand;   // leaves looked at for reuse
     alignas(64) uint64_t view_pins;   // pins held by views
     alignas(64) uint64_t port_hand;   // ports tried
+    HostGlance glance;                // not on the CPU backend
     RingState rings[limits::kRingsMax];
 };
 

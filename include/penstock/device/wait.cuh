@@ -35,17 +35,26 @@ PENSTOCK_DEVICE inline void ring([[maybe_unused]] uint64_t& doorbell) {
 
 class Wait {
 public:
-    PENSTOCK_DEVICE explicit Wait(const FileSystemState& system) : host_(*system.host) {}
+    PENSTOCK_DEVICE explicit Wait(FileSystemState& system) : system_(system) {}
 
     // One step of waiting for `*word` to differ from `seen`. 0: look again. Negative errno: give
     // up; the value of the abort word, or EOWNERDEAD for a host that stopped serving.
     PENSTOCK_DEVICE int step(const uint64_t* word, uint64_t seen) {
-        if ((turn_ + 1) % kTurnsPerCheck == 0) {
+#ifdef __CUDACC__
+        const uint64_t begin = now_ns();
+        if (turn_ == 0) began_ns_ = begin;
+        if (turn_ == 0 || begin - checked_ns_ > kCheckPeriodNs) {
+            checked_ns_ = begin;
             if (const int error = check(); error != 0) return error;
         }
-#ifdef __CUDACC__
-        sleep();
+        // Relaxed, and no other load in the loop: an acquire empties the SM's first-level cache.
+        uint64_t time = begin;
+        do {
+            sleep(time - began_ns_);
+            time = now_ns();
+        } while (SystemWords::load(*word, site::kRelaxed) == seen && time - begin < kCheckPeriodNs);
 #else
+        if (const int error = check(); error != 0) return error;
         language::wait_step(word, seen, turn_);
 #endif
         ++turn_;
@@ -53,44 +62,56 @@ public:
     }
 
 private:
-    // Both words lie in host memory: on a GPU a look costs a trip over the link, so not at every
-    // turn, and not at all in a short wait. 32 turns take at most a millisecond, or as long as 32
-    // trips over a busy link.
 #ifdef __CUDACC__
-    static constexpr uint32_t kTurnsPerCheck = 32;
-#else
-    static constexpr uint32_t kTurnsPerCheck = 1;
-#endif
+    static constexpr uint64_t kCheckPeriodNs = 1'000'000;
+    static constexpr uint64_t kSleepNsMin = 64, kSleepNsMax = 4096;
 
-#ifdef __CUDACC__
-    static constexpr uint64_t kSleepNsMin = 64, kSleepNsMax = 16'384;
-
-    // A quarter of the time waited so far, trips over the link included: the wait overshoots by so
-    // much at most (the GPU may sleep up to twice what it is told).
-    PENSTOCK_DEVICE void sleep() {
-        const uint64_t time = now_ns();
-        if (turn_ == 0) began_ns_ = time;
-        uint64_t pause = (time - began_ns_) / 4;
+    // A quarter of the time waited so far: the wait overshoots by so much at most (the GPU may
+    // sleep up to twice what it is told).
+    PENSTOCK_DEVICE static void sleep(uint64_t waited_ns) {
+        uint64_t pause = waited_ns / 4;
         if (pause < kSleepNsMin) pause = kSleepNsMin;
         if (pause > kSleepNsMax) pause = kSleepNsMax;
         __nanosleep(static_cast<unsigned>(pause));
     }
 
-    uint64_t began_ns_ = 0;
+    // One thread of the whole GPU looks at the host's words in each period, the others at what it
+    // saw: thousands that look themselves bring every transfer over the link to a standstill
+    // (docs/design/0006-announcing-pages.md).
+    PENSTOCK_DEVICE HostWords host_words(uint64_t time) {
+        HostGlance& glance = system_.glance;
+        uint64_t last = DeviceWords::load(glance.time_ns, site::kRelaxed);
+        if (time > last + kCheckPeriodNs &&
+            DeviceWords::compare_exchange(glance.time_ns, last, time, site::kRelaxed)) {
+            const HostWords& host = *system_.host;
+            DeviceWords::store(glance.words.abort, SystemWords::load(host.abort, site::kRelaxed),
+                               site::kRelaxed);
+            DeviceWords::store(glance.words.heartbeat,
+                               SystemWords::load(host.heartbeat, site::kRelaxed), site::kRelaxed);
+        }
+        return {DeviceWords::load(glance.words.abort, site::kRelaxed),
+                DeviceWords::load(glance.words.heartbeat, site::kRelaxed)};
+    }
+
+    uint64_t began_ns_ = 0, checked_ns_ = 0;
+#else
+    HostWords host_words(uint64_t) {
+        return {SystemWords::load(system_.host->abort, site::kRelaxed),
+                SystemWords::load(system_.host->heartbeat, site::kRelaxed)};
+    }
 #endif
 
     PENSTOCK_DEVICE int check() {
-        const uint64_t abort = SystemWords::load(host_.abort, site::kRelaxed);
-        if (abort != 0) return -static_cast<int>(abort & 0xffff);
-        if (turn_ == 0) return 0;
-        const uint64_t beat = SystemWords::load(host_.heartbeat, site::kRelaxed);
         const uint64_t time = now_ns();
+        const HostWords host = host_words(time);
+        if (host.abort != 0) return -static_cast<int>(host.abort & 0xffff);
+        if (turn_ == 0) return 0;
         // A gap between two looks means that this thread stood still, and the host perhaps with it
         // (a debugger, a suspended machine): the host gets its time anew.
         const bool gap = time - look_time_ns_ > kGapNs;
         look_time_ns_ = time;
-        if (beat != beat_ || beat_time_ns_ == 0 || gap) {
-            beat_ = beat;
+        if (host.heartbeat != beat_ || beat_time_ns_ == 0 || gap) {
+            beat_ = host.heartbeat;
             beat_time_ns_ = time;
             return 0;
         }
@@ -99,7 +120,7 @@ private:
 
     static constexpr int kOwnerDead = 130;  // EOWNERDEAD on Linux, which is all we run on
 
-    const HostWords& host_;
+    FileSystemState& system_;
     static constexpr uint64_t kGapNs = 1'000'000'000;
 
     uint64_t beat_ = 0, beat_time_ns_ = 0, look_time_ns_ = 0;
