@@ -13,10 +13,11 @@
 // `stream` is a rank, block or thread number. In `file`, bytes up to space, '%' and 0x7f are %XX.
 // Lines that begin with '#' and empty ones say nothing.
 //
-// strace: what `strace -f -ttt -T -y` prints, with or without process numbers in front. File
-// positions are followed per open file through openat, dup, fork and lseek; sizes are those that
-// the call returned. Darshan: what darshan-dxt-parser prints; accesses of MPI-IO are streams with
-// the context 1, those of POSIX (which may be the same bytes) have 0.
+// strace: what `strace -f -ttt -T -y -o FILE` writes, with or without process numbers in front.
+// File positions are followed per open file through openat, dup, fork and lseek; sizes are those
+// that the call returned; ranks count threads in the order in which they appear. Darshan: what
+// darshan-dxt-parser prints; accesses of MPI-IO are streams with the context 1, those of POSIX
+// (which may be the same bytes) have 0.
 //
 // Pure. Allocates. One thread at a time.
 #pragma once

@@ -166,7 +166,7 @@ std::optional<CallDescriptor> call_descriptor(std::string_view text) {
     if (open != std::string_view::npos) {
         std::string_view path = text.substr(open + 1);
         if (path.ends_with('>')) path.remove_suffix(1);
-        // "(deleted)" stands behind the path, within the brackets or, in newer ones, behind them.
+        // As strace shows a file that was unlinked.
         if (path.ends_with(">(deleted)")) path.remove_suffix(10);
         descriptor.path = decode(path);
     }

@@ -5,6 +5,7 @@
 // is taken for one of the first process.
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 
 #include "access/trace_call.h"
@@ -31,7 +32,7 @@ struct Task {
 };
 
 // Tasks alive times descriptors of one of them: what copies at fork may take.
-constexpr size_t kDescriptorsMax = 1 << 22;
+constexpr size_t kDescriptorsMax = 1 << 18;
 
 constexpr std::string_view kUnfinished = "<unfinished ...>";
 
@@ -58,6 +59,7 @@ public:
             if (!task.unfinished.empty()) builder.skip("a call that never ended");
             task.unfinished = rest;
             task.unfinished_ns = head->time_ns;
+            if (forks(rest)) forking_.insert(head->process);
             return {};
         }
         uint64_t time_ns = head->time_ns;
@@ -72,6 +74,7 @@ public:
             joined = task.unfinished + std::string(rest.substr(at + kResumed.size()));
             time_ns = task.unfinished_ns;
             task.unfinished.clear();
+            forking_.erase(head->process);
             rest = joined;
         }
         const auto call = parse_call(rest);
@@ -90,17 +93,18 @@ public:
     }
 
 private:
+    static bool forks(std::string_view call) {
+        return call.starts_with("clone") || call.starts_with("fork") || call.starts_with("vfork");
+    }
+
     // None: a limit is passed.
     Task* task_of(uint64_t process) {
         const auto known = tasks_.find(process);
         if (known != tasks_.end()) return &known->second;
         // A child may print before the clone() that made it has returned.
-        for (const auto& [other, parent] : tasks_) {
-            const std::string_view call = parent.unfinished;
-            if (call.starts_with("clone") || call.starts_with("fork") ||
-                call.starts_with("vfork")) {
-                return make_task(process, parent.descriptors, call);
-            }
+        if (!forking_.empty()) {
+            const Task& parent = tasks_.at(*forking_.begin());
+            return make_task(process, parent.descriptors, parent.unfinished);
         }
         if (!first_) first_ = std::make_shared<Descriptors>();
         return make_task(process, first_, "CLONE_FILES");
@@ -121,6 +125,7 @@ private:
         const auto task = tasks_.find(process);
         if (task == tasks_.end()) return;
         if (!task->second.unfinished.empty()) builder.skip("a call that never ended");
+        forking_.erase(process);
         tasks_.erase(task);
     }
 
@@ -151,7 +156,7 @@ private:
             const auto descriptor = argument(call, 0);
             const auto position = to_signed(call.result);
             if (descriptor && position) open_file(task, *descriptor).position = *position;
-        } else if (name.starts_with("clone") || name == "fork" || name == "vfork") {
+        } else if (forks(name)) {
             const auto child = to_unsigned(call.result);
             if (!child || tasks_.contains(*child)) return {};
             std::string flags;
@@ -277,6 +282,7 @@ private:
     }
 
     std::map<uint64_t, Task> tasks_;  // by process number; those that have not ended
+    std::set<uint64_t> forking_;      // of them, those with an unfinished clone() or fork()
     std::shared_ptr<Descriptors> first_;
     uint64_t ranks_ = 0;
 };

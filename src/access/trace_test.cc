@@ -216,6 +216,27 @@ TEST(Trace, HostileNumbersInStraceAreCountedAndNotBelieved) {
     EXPECT_EQ(count, 10U) << "all but lseek";
 }
 
+TEST(Trace, AStraceThatForksWithoutEndIsRefusedBeforeItFillsMemory) {
+    std::string text;
+    for (int i = 0; i < 1000; ++i) {
+        text += "1 1.1 openat(AT_FDCWD, \"f\", O_RDONLY) = " + std::to_string(i) + "</f>\n";
+    }
+    for (int i = 2; i < 1000; ++i) text += "1 1.1 fork() = " + std::to_string(i) + "\n";
+    EXPECT_EQ(error_of(TraceForm::kStrace, text),
+              "line 1261: there are more open files than can be followed");
+    // The same number of processes that end is none too many.
+    std::string ending = text.substr(0, text.find("1 1.1 fork"));
+    for (int i = 2; i < 3000; ++i) {
+        const std::string process = std::to_string(i);
+        ending += "1 1.1 fork() = " + process + "\n" + process + " 1.1 +++ exited with 0 +++\n";
+    }
+    EXPECT_EQ(error_of(TraceForm::kStrace, ending), "");
+    // Threads that were never seen to begin cost one table.
+    std::string threads;
+    for (int i = 0; i < 100'000; ++i) threads += std::to_string(i) + " 1.1 getpid() = 1\n";
+    EXPECT_EQ(error_of(TraceForm::kStrace, threads), "");
+}
+
 constexpr const char* kDarshan =
     "# darshan log version: 3.41\n"
     "# ***************************************************\n"
