@@ -22,7 +22,8 @@ std::vector<Node> recognise(std::span<const Access> accesses, size_t single_min)
     NestLimits limits;
     limits.entries = 1024;
     limits.nodes = 2048;
-    limits.body_max = 48;
+    limits.body_max = limits.mixed_max = 48;
+    limits.guess_max = 8;
     limits.single_min = single_min;
     std::vector<Term> terms;
     NestRecogniser recogniser(limits, &terms);
@@ -30,7 +31,7 @@ std::vector<Node> recognise(std::span<const Access> accesses, size_t single_min)
         if (recogniser.follows(access)) {
             recogniser.advance();
         } else {
-            recogniser.learn(access);
+            recogniser.learn({&access, 1});
         }
     }
     recogniser.finish();

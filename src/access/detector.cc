@@ -31,6 +31,7 @@ constexpr uint32_t kSupportMin = 16;  // accesses that told right before outlier
 constexpr unsigned kOutlierCost = 8;  // an outlier takes so many right accesses to be forgotten
 constexpr unsigned kOutlierLevelMax = 32;
 constexpr unsigned kBackoffMax = 6;   // 64 confirmations
+constexpr unsigned kTiredAt = 4;      // backoff from which guesses are looked for seldom
 constexpr unsigned kSoon = 8;         // wrong after fewer right ones: confirm twice as often
 constexpr unsigned kForgiven = 16;    // right ones in a row after which nothing is held against it
 constexpr unsigned kRandomMin = 64;   // accesses without any belief: random
@@ -43,7 +44,6 @@ struct Detector::Parts {
 
     void take(const Access& access);
     bool hold_back(const Access& access);
-    void learn(const Access& access);
     void track(const Access& access);
     void decide();
     void believe(Belief what, Algorithm as);
@@ -68,7 +68,7 @@ struct Detector::Parts {
     unsigned outlier_level = 0;
     unsigned joints = 0;  // accesses in a row that began where the last ended
 
-    std::array<Access, kHeldMax> held{};
+    std::array<Access, kHeldMax + 1> held{};
     size_t held_count = 0;
     Access last;    // that the trackers have seen
     Access anchor;  // of the majority: the last access on its stride
@@ -132,9 +132,12 @@ void Detector::Parts::take(const Access& access) {
         return;
     } else {
         if (stood && !right && (belief == Belief::kNest || belief == Belief::kPeriod)) fail();
-        for (size_t i = 0; i < held_count; ++i) learn(held[i]);
+        held[held_count++] = access;
+        // Where guesses have failed again and again the search for one is not worth its time.
+        const bool thorough = backoff < kTiredAt || statistics.observed % 8 == 0;
+        nest.learn({held.data(), held_count}, thorough);
+        for (size_t i = 0; i < held_count; ++i) track(held[i]);
         held_count = 0;
-        learn(access);
     }
     decide();
 }
@@ -163,15 +166,6 @@ bool Detector::Parts::hold_back(const Access& access) {
     held[held_count++] = access;
     outlier_level += kOutlierCost;
     return true;
-}
-
-void Detector::Parts::learn(const Access& access) {
-    if (nest.follows(access)) {
-        nest.advance();
-    } else {
-        nest.learn(access);
-    }
-    track(access);
 }
 
 void Detector::Parts::track(const Access& access) {

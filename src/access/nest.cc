@@ -9,9 +9,12 @@ namespace {
 // loops that three groups make, twice the depth.
 constexpr unsigned kFoldsMax = 2 * kDepthMax;
 
+// No access is there.
+constexpr Access kUnknown{INT64_MIN, INT64_MIN};
+
 constexpr uint32_t kEvidenceMax = 1u << 30;
 
-bool in_line(int64_t a, int64_t b, int64_t c) { return subtract(b, a) == subtract(c, b); }
+bool on_line(int64_t a, int64_t b, int64_t c) { return subtract(b, a) == subtract(c, b); }
 
 // Whether three nodes differ in their bases only, and those lie on a line.
 bool nodes_in_line(const Term& a, const Term& b, const Term& c) {
@@ -19,9 +22,9 @@ bool nodes_in_line(const Term& a, const Term& b, const Term& c) {
         return x.kind == y.kind && x.span == y.span && x.offset.step == y.offset.step &&
                x.size.step == y.size.step && x.trips.step == y.trips.step;
     };
-    return alike(a, b) && alike(b, c) && in_line(a.offset.base, b.offset.base, c.offset.base) &&
-           in_line(a.size.base, b.size.base, c.size.base) &&
-           in_line(a.trips.base, b.trips.base, c.trips.base);
+    return alike(a, b) && alike(b, c) && on_line(a.offset.base, b.offset.base, c.offset.base) &&
+           on_line(a.size.base, b.size.base, c.size.base) &&
+           on_line(a.trips.base, b.trips.base, c.trips.base);
 }
 
 }  // namespace
@@ -33,7 +36,6 @@ NestRecogniser::NestRecogniser(const NestLimits& limits, std::vector<Term>* spil
     rotated_.reserve(limits.nodes);
     guess_.reserve(limits.nodes);
     entries_.reserve(limits.entries);
-    leads_.reserve(64);
 }
 
 void NestRecogniser::reset() {
@@ -62,13 +64,43 @@ void NestRecogniser::make_room(size_t nodes) {
     if (spill_ != nullptr) spill_->insert(spill_->end(), terms_.begin(), middle);
     terms_.erase(terms_.begin(), middle);
     entries_.erase(entries_.begin(), entries_.begin() + static_cast<ptrdiff_t>(entry));
-    for (uint32_t& begin : entries_) begin -= static_cast<uint32_t>(start);
+    for (Entry& left : entries_) left.start -= static_cast<uint32_t>(start);
+}
+
+// The nodes from `start` on are a term.
+void NestRecogniser::append_entry(size_t start) {
+    const Term* added = &terms_[start];
+    const Term& leaf = first_leaf(added);
+    entries_.push_back(
+        {static_cast<uint32_t>(start), shape_of(added), {leaf.offset.base, leaf.size.base}});
+    set_next(entries_.size() - 1);
+}
+
+void NestRecogniser::set_next(size_t entry) {
+    if (entries_[entry].shape == 0) return;
+    const Term* loop = term(entry);
+    const Term& leaf = first_leaf(loop);
+    const int64_t turn = loop->trips.base;
+    // An inner loop in front that does not turn at all then would hide the access behind it.
+    const bool hidden = loop[1].is_loop() &&
+                        add(loop[1].trips.base, multiply(loop[1].trips.step[0], turn)) < 1;
+    entries_[entry].next = hidden
+                               ? kUnknown
+                               : Access{add(leaf.offset.base, multiply(leaf.offset.step[0], turn)),
+                                        add(leaf.size.base, multiply(leaf.size.step[0], turn))};
+}
+
+// Whether the entry behind this one may begin the next turn of its loop.
+bool NestRecogniser::may_turn(size_t entry) const {
+    const Entry& loop = entries_[entry];
+    return loop.shape != 0 && (loop.next == entries_[entry + 1].first || loop.next == kUnknown);
 }
 
 void NestRecogniser::append(const Term* term) {
     make_room(term->span);
-    entries_.push_back(static_cast<uint32_t>(terms_.size()));
+    const size_t start = terms_.size();
     terms_.insert(terms_.end(), term, term + term->span);
+    append_entry(start);
 }
 
 // Appends a term from inside the guess with the indices around filled in. A loop that turns once
@@ -88,37 +120,60 @@ void NestRecogniser::append_filled(const Term* term, const Steps& index, size_t 
     }
     make_room(term->span);
     const size_t start = terms_.size();
-    entries_.push_back(static_cast<uint32_t>(start));
-    for (uint32_t i = 0; i < term->span; ++i) terms_.push_back(filled_in(term[i], index, depth));
-    set_shape({&terms_[start], term->span});
+    terms_.insert(terms_.end(), term, term + term->span);
+    for (size_t i = start; i < terms_.size(); ++i) fill_in(&terms_[i], index, depth);
+    append_entry(start);
 }
 
-// Appends what the walk has done of the loop at `depth`: its whole turns, then the begun one.
-void NestRecogniser::append_started(size_t depth) {
-    const uint32_t at = walker_.loop(depth);
-    const Term* loop = &guess_[at];
-    const Steps& index = walker_.index();
-    const int64_t turns = index[depth];
-    if (turns >= 3) {
-        // Its own trips end where the walk stands.
-        Term ended = *loop;
-        ended.trips = {turns, {}};
-        scratch_.assign(guess_.begin() + at, guess_.begin() + at + loop->span);
-        scratch_[0] = ended;
-        append_filled(scratch_.data(), index, depth);
-        if (depth == 0) extend_backwards();
+// Puts the whole turns of the guess on the stack. Where it was made from what is there already,
+// that stays.
+void NestRecogniser::append_turns() {
+    const int64_t turns = walker_.index()[0];
+    if (guess_groups_ == 0) {
+        truncate(guess_entry_ + 1);
+        terms_[entries_[guess_entry_].start].trips.base = turns;
+        set_next(guess_entry_);
+    } else if (turns >= 3) {
+        truncate(guess_entry_);
+        guess_[0].trips.base = turns;
+        append(guess_.data());
+        extend_backwards();
     } else {
-        Steps done = index;
-        for (done[depth] = 0; done[depth] < turns; ++done[depth]) {
-            for (uint32_t i = 1; i < loop->span; i += loop[i].span) {
-                append_filled(loop + i, done, depth + 1);
-            }
+        truncate(guess_entry_ + guess_groups_ * guess_body_);
+        for (Steps done{static_cast<int64_t>(guess_groups_)}; done[0] < turns; ++done[0]) {
+            for (uint32_t i = 1; i < guess_[0].span; i += guess_[i].span)
+                append_filled(&guess_[i], done, 1);
         }
     }
-    if (walker_.ended()) return;
-    for (uint32_t i = at + 1; i < at + loop->span; i += guess_[i].span) {
+    if (!walker_.ended()) append_begun(0);
+}
+
+// Appends what the walk has done of a loop inside the guess: its whole turns, then the begun one.
+void NestRecogniser::append_started(size_t depth) {
+    Term& loop = guess_[walker_.loop(depth)];
+    const Steps& index = walker_.index();
+    if (index[depth] >= 3) {
+        // Its own trips end where the walk stands.
+        const Value trips = loop.trips;
+        loop.trips = {index[depth], {}};
+        append_filled(&loop, index, depth);
+        loop.trips = trips;
+    } else {
+        Steps done = index;
+        for (done[depth] = 0; done[depth] < index[depth]; ++done[depth]) {
+            for (uint32_t i = 1; i < loop.span; i += (&loop)[i].span)
+                append_filled(&loop + i, done, depth + 1);
+        }
+    }
+    append_begun(depth);
+}
+
+// Appends what the walk has done in the turn that the loop at `depth` has begun.
+void NestRecogniser::append_begun(size_t depth) {
+    const uint32_t at = walker_.loop(depth), end = at + guess_[at].span;
+    for (uint32_t i = at + 1; i < end; i += guess_[i].span) {
         if (i + guess_[i].span <= walker_.at()) {
-            append_filled(&guess_[i], index, depth + 1);
+            append_filled(&guess_[i], walker_.index(), depth + 1);
         } else {
             if (walker_.depth() > depth + 1 && walker_.loop(depth + 1) == i)
                 append_started(depth + 1);
@@ -132,22 +187,23 @@ void NestRecogniser::advance() {
     if (evidence_ < kEvidenceMax) ++evidence_;
     if (!walker_.ended()) return;
     finish();
-    find_guess();
+    find_guess(true);
 }
 
-void NestRecogniser::learn(const Access& access) {
+void NestRecogniser::learn(std::span<const Access> accesses, bool thorough) {
     finish();
-    const Term term = plain(access);
-    append(&term);
+    for (const Access& access : accesses) {
+        const Term term = plain(access);
+        append(&term);
+    }
     fold();
-    find_guess();
+    find_guess(thorough);
 }
 
 void NestRecogniser::finish() {
     if (!guessing_) return;
     guessing_ = false;
-    truncate(guess_entry_);
-    append_started(0);
+    append_turns();
     fold();
 }
 
@@ -168,15 +224,16 @@ bool NestRecogniser::consume_from(Walker& walker, size_t entry) const {
 // The terms behind a loop become its next turns, if they are.
 bool NestRecogniser::absorb() {
     const size_t count = entries_.size();
-    const size_t lowest = count > limits_.body_max + 1 ? count - limits_.body_max - 1 : 0;
+    const size_t lowest = count > limits_.mixed_max + 1 ? count - limits_.mixed_max - 1 : 0;
     for (size_t entry = count - (count > 0); entry-- > lowest;) {
-        Term* loop = &terms_[entries_[entry]];
-        if (!loop->is_loop()) continue;
+        if (!may_turn(entry)) continue;
+        Term* loop = &terms_[entries_[entry].start];
         Walker walker;
         walker.start_at(loop, loop->trips.base);
         if (!consume_from(walker, entry + 1) || walker.ended() || !walker.at_turn()) continue;
         loop->trips.base = walker.index()[0];
         truncate(entry + 1);
+        set_next(entry);
         return true;
     }
     return false;
@@ -184,7 +241,10 @@ bool NestRecogniser::absorb() {
 
 // Three groups on a line become a loop; the shortest body is tried first.
 bool NestRecogniser::create() {
-    const size_t longest = std::min(limits_.body_max, entries_.size() / 3);
+    size_t accesses = 0;  // at the top, without a loop among them
+    const size_t most = std::min(entries_.size(), 3 * limits_.body_max);
+    while (accesses < most && lead(accesses).shape == 0) ++accesses;
+    const size_t longest = std::max(std::min(limits_.mixed_max, entries_.size() / 3), accesses / 3);
     for (size_t body = 1; body <= longest; ++body) {
         if (!in_line(body)) continue;
         const bool single = body == 1 && !term(entries_.size() - 1)->is_loop();
@@ -193,8 +253,8 @@ bool NestRecogniser::create() {
             bool all = entries_.size() >= groups;
             for (size_t back = 1; all && back + 2 < groups; ++back) {
                 const Term* last = term(entries_.size() - 1 - back);
-                all = entries_[entries_.size() - 3 - back] + 2 ==
-                          entries_[entries_.size() - 1 - back] &&
+                all = start_of(entries_.size() - 3 - back) + 2 ==
+                          start_of(entries_.size() - 1 - back) &&
                       nodes_in_line(last[-2], last[-1], last[0]);
             }
             if (!all) continue;
@@ -209,10 +269,12 @@ bool NestRecogniser::create() {
 bool NestRecogniser::in_line(size_t body) const {
     const size_t count = entries_.size();
     // Most bodies are ruled out by their last terms.
-    const Term *c = term(count - 1), *b = term(count - 1 - body), *a = term(count - 1 - 2 * body);
-    if (a->shape != c->shape || b->shape != c->shape || !nodes_in_line(*a, *b, *c)) return false;
-    const size_t first = entries_[count - 3 * body], second = entries_[count - 2 * body],
-                 third = entries_[count - body];
+    const Entry &c = entries_[count - 1], &b = entries_[count - 1 - body],
+                &a = entries_[count - 1 - 2 * body];
+    if (!on_line(a.first.offset, b.first.offset, c.first.offset)) return false;
+    if (a.shape != c.shape || b.shape != c.shape) return false;
+    const size_t first = start_of(count - 3 * body), second = start_of(count - 2 * body),
+                 third = start_of(count - body);
     const size_t nodes = second - first;
     if (third - second != nodes || terms_.size() - third != nodes) return false;
     for (size_t i = 0; i < nodes; ++i) {
@@ -236,12 +298,14 @@ bool NestRecogniser::make_loop(size_t body, size_t groups) {
 // on (a node of the loop); the first of them, or the top itself if not.
 size_t NestRecogniser::turn_before(uint32_t child) const {
     const size_t top = entries_.size() - 1;
-    const size_t lowest = top > limits_.body_max ? top - limits_.body_max : 0;
+    const size_t lowest = top > limits_.mixed_max ? top - limits_.mixed_max : 0;
     Walker begin;
     begin.start_at(term(top), -1, 0);
     while (!begin.ended() && begin.at() < child) begin.pass();
     if (begin.ended()) return top;
+    const Access first = begin.current();
     for (size_t entry = top; entry-- > lowest;) {
+        if (entries_[entry].first != first) continue;
         Walker walker = begin;
         bool found = true;
         for (size_t i = entry; found && i < top; ++i)
@@ -284,7 +348,6 @@ void NestRecogniser::rotate(size_t entry, uint32_t child) {
     }
     turned.insert(turned.end(), loop + 1, loop + child);
     if (child == 1) ++turned[0].trips.base;
-    set_shape(turned);
     scratch_.assign(loop, loop + loop->span);
     truncate(entry);
     append(turned.data());

@@ -14,6 +14,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "access/nest_term.h"
@@ -23,8 +24,9 @@ namespace penstock::access {
 struct NestLimits {
     size_t entries = 128;   // terms on the stack; three times body_max, and more
     size_t nodes = 192;     // nodes of all of them; a guess has at most half as many
-    size_t body_max = 32;   // terms in the body of a loop, for loops that three groups make
-    size_t guess_max = 8;   // terms in a group of which one or two suggest a loop
+    size_t body_max = 32;   // terms in the body of a loop, if they are accesses
+    size_t mixed_max = 12;  // the same, if there are loops among them
+    size_t guess_max = 6;   // terms in a group of which one or two suggest a loop
     size_t single_min = 3;  // accesses in a line that make a loop of themselves
 };
 
@@ -40,8 +42,8 @@ public:
     }
     // The access that follows() has come.
     void advance();
-    // Any other access has come.
-    void learn(const Access& access);
+    // Any other accesses have come. `thorough`: every candidate is tried for the guess.
+    void learn(std::span<const Access> accesses, bool thorough = true);
     // Turns the guess into terms.
     void finish();
     void reset();
@@ -59,20 +61,28 @@ public:
     }
 
 private:
-    struct Lead {  // of the i-th entry from the top
+    // What most candidates are ruled out by, close together.
+    struct Entry {
+        uint32_t start = 0;  // in terms_
+        uint32_t shape = 0;  // 0: an access
         Access first;
-        uint32_t shape = 0;
+        Access next = {};  // of a loop: where its next turn would begin; kUnknown: the walk must
+                           // tell
     };
 
     [[nodiscard]] size_t start_of(size_t entry) const {
-        return entry < entries_.size() ? entries_[entry] : terms_.size();
+        return entry < entries_.size() ? entries_[entry].start : terms_.size();
     }
-    [[nodiscard]] const Term* term(size_t entry) const { return &terms_[entries_[entry]]; }
+    [[nodiscard]] const Term* term(size_t entry) const { return &terms_[entries_[entry].start]; }
     void truncate(size_t entry);
     void append(const Term* term);
     void append_filled(const Term* term, const Steps& index, size_t depth);
+    void append_turns();
     void append_started(size_t depth);
+    void append_begun(size_t depth);
     void make_room(size_t nodes);
+    void append_entry(size_t start);
+    void set_next(size_t entry);
 
     // nest.cc: folding.
     void fold();
@@ -83,11 +93,16 @@ private:
     void extend_backwards();
     [[nodiscard]] size_t turn_before(uint32_t child) const;
     void rotate(size_t entry, uint32_t child);
+    [[nodiscard]] bool may_turn(size_t entry) const;
     [[nodiscard]] bool consume_from(Walker& walker, size_t entry) const;
 
     // nest_guess.cc: what may come next.
-    void find_guess();
-    void collect_leads();
+    void find_guess(bool thorough);
+    static bool lie_in_line(const Entry* bottom, size_t body);
+    [[nodiscard]] const Entry& lead(size_t from_top) const {
+        return entries_[entries_.size() - 1 - from_top];
+    }
+    [[nodiscard]] bool may_begin(size_t first, size_t body, size_t entry) const;
     bool guess_open_loop(size_t entry);
     bool guess_of_two(size_t body, size_t partial);
     bool guess_of_one(size_t body, size_t partial);
@@ -98,12 +113,14 @@ private:
     const NestLimits limits_;
     std::vector<Term>* spill_;
     std::vector<Term> terms_, scratch_, rotated_, guess_;
-    std::vector<uint32_t> entries_;  // where each term begins in terms_
-    std::vector<Lead> leads_;
+    std::vector<Entry> entries_;
     uint64_t loops_ = 0;  // bit i: the i-th entry from the top is a loop
+    unsigned tries_ = 0;  // candidates that may still be built for the guess being looked for
 
     bool guessing_ = false;
     size_t guess_entry_ = 0;  // the stack's entries from here on are in the guess
+    // It was made from so many groups of entries; 0: from a loop of the stack.
+    size_t guess_groups_ = 0, guess_body_ = 0;
     uint32_t evidence_ = 0;
     Walker walker_;
 };

@@ -7,6 +7,8 @@ namespace penstock::access {
 namespace {
 
 constexpr size_t kLeadsMax = 40;       // entries from the top that are looked at
+constexpr size_t kPartialMore = 4;     // terms by which a begun turn may exceed a whole one
+constexpr unsigned kTriesMax = 4;      // candidates that are built: the bound on the work
 constexpr uint32_t kWeightMax = 1024;  // evidence is not counted further
 
 // Whether two nodes differ in their bases only.
@@ -23,44 +25,56 @@ uint32_t NestRecogniser::weight_of(size_t entry, size_t end) const {
     return static_cast<uint32_t>(std::min<uint64_t>(sum, kWeightMax));
 }
 
-void NestRecogniser::collect_leads() {
-    leads_.clear();
-    loops_ = 0;
+// The candidate that explains most of the stack's entries wins: what it says about the loops inside
+// (where they end) is more than what those say themselves. `thorough`: else only the loop at the
+// very top is a candidate.
+void NestRecogniser::find_guess(bool thorough) {
+    guessing_ = false;
+    if (entries_.empty()) return;
+    if (!thorough) {
+        if (entries_.back().shape != 0) guess_open_loop(entries_.size() - 1);
+        return;
+    }
+    const Entry* top = &entries_.back();
     const size_t count = std::min(entries_.size(), kLeadsMax);
-    for (size_t i = 0; i < count; ++i) {
-        const Term* entry = term(entries_.size() - 1 - i);
-        const Term& leaf = first_leaf(entry);
-        leads_.push_back({{leaf.offset.base, leaf.size.base}, entry->shape});
-        if (entry->is_loop()) loops_ |= uint64_t{1} << i;
+    loops_ = 0;
+    for (size_t i = 0; i < count; ++i) loops_ |= uint64_t{(top - i)->shape != 0} << i;
+    if (loops_ == 0) return;
+    tries_ = kTriesMax;
+    const size_t two_max = 3 * limits_.guess_max + kPartialMore;
+    const size_t span_max = std::min(count, std::max(limits_.body_max + 1, two_max));
+    for (size_t span = span_max; span > 0; --span) {
+        if ((loops_ >> (span - 1) & 1) != 0 && guess_open_loop(entries_.size() - span)) return;
+        if (span > two_max) continue;
+        const Entry* bottom = top - (span - 1);
+        for (size_t body = std::min(limits_.guess_max, span / 2); body > 0; --body) {
+            const size_t partial = span - 2 * body;
+            if (partial > body + kPartialMore) break;
+            if (bottom->shape == bottom[body].shape &&
+                (partial == 0 || lie_in_line(bottom, body)) && guess_of_two(body, partial)) {
+                return;
+            }
+        }
+        for (size_t body = std::min(limits_.guess_max / 2, span - 1); body > 0; --body) {
+            const size_t partial = span - body;
+            if (partial > body + kPartialMore) break;
+            if (bottom->first.size == bottom[body].first.size && guess_of_one(body, partial))
+                return;
+        }
     }
 }
 
-// The candidate that explains most of the stack's entries wins: what it says about the loops inside
-// (where they end) is more than what those say themselves.
-void NestRecogniser::find_guess() {
-    guessing_ = false;
-    collect_leads();
-    if (loops_ == 0) return;
-    const size_t count = leads_.size();
-    const size_t partial_max = limits_.guess_max + 5;
-    const size_t span_max = std::min(
-        count, std::max(limits_.body_max + 1, 2 * limits_.guess_max + partial_max));
-    for (size_t span = span_max; span > 0 && !guessing_; --span) {
-        if ((loops_ >> (span - 1) & 1) != 0 && guess_open_loop(entries_.size() - span)) return;
-        for (size_t body = std::min(limits_.guess_max, span / 2); body > 0; --body) {
-            const size_t partial = span - 2 * body;
-            if (partial <= partial_max && guess_of_two(body, partial)) return;
-        }
-        for (size_t body = std::min(limits_.guess_max, span - 1); body > 0; --body) {
-            const size_t partial = span - body;
-            if (partial <= partial_max && guess_of_one(body, partial)) return;
-        }
-    }
+// Whether the first accesses of three groups, the first at `bottom`, lie on a line.
+bool NestRecogniser::lie_in_line(const Entry* bottom, size_t body) {
+    const Access &one = bottom->first, &two = bottom[body].first, &three = bottom[2 * body].first;
+    return subtract(three.offset, two.offset) == subtract(two.offset, one.offset) &&
+           subtract(three.size, two.size) == subtract(two.size, one.size);
 }
 
 // A loop that three turns made, and the terms behind it begin the next.
 bool NestRecogniser::guess_open_loop(size_t entry) {
     const Term* loop = term(entry);
+    if (entry + 1 < entries_.size() && !may_turn(entry)) return false;
     Walker walker;
     walker.start_at(loop, loop->trips.base);
     if (!consume_from(walker, entry + 1) || walker.ended()) return false;
@@ -72,6 +86,7 @@ bool NestRecogniser::guess_open_loop(size_t entry) {
     walker.move_to(guess_.data());
     walker_ = walker;
     guess_entry_ = entry;
+    guess_groups_ = 0;
     return guessing_ = true;
 }
 
@@ -79,22 +94,18 @@ bool NestRecogniser::guess_open_loop(size_t entry) {
 bool NestRecogniser::guess_of_two(size_t body, size_t partial) {
     const uint64_t mask = ((uint64_t{1} << body) - 1) << (partial + body);
     if ((loops_ & mask) == 0) return false;
-    const Lead &one = leads_[partial + 2 * body - 1], &two = leads_[partial + body - 1];
-    if (one.shape != two.shape) return false;
     const size_t count = entries_.size();
-    if (partial > 0) {
-        const Access& next = leads_[partial - 1].first;
-        if (subtract(next.offset, two.first.offset) !=
-                subtract(two.first.offset, one.first.offset) ||
-            subtract(next.size, two.first.size) != subtract(two.first.size, one.first.size)) {
-            return false;
-        }
-    } else if (term(count - 1)->is_loop() &&
-               term(count - 1)->trips.base != term(count - 1 - body)->trips.base) {
-        // The loop at the very top may go on: nothing says that the second group is complete.
+    // The loop at the very top may go on: nothing says that the second group is complete.
+    if (partial == 0 && term(count - 1)->is_loop() &&
+        term(count - 1)->trips.base != term(count - 1 - body)->trips.base) {
         return false;
     }
     const size_t first = count - partial - 2 * body;
+    for (size_t i = 1; i < body; ++i) {
+        if (entries_[first + i].shape != entries_[first + body + i].shape) return false;
+    }
+    if (tries_ == 0) return false;
+    --tries_;
     if (!build_guess(first, first + body, body)) return false;
     Walker walker;
     walker.start_at(guess_.data(), 2);
@@ -102,20 +113,50 @@ bool NestRecogniser::guess_of_two(size_t body, size_t partial) {
     evidence_ = weight_of(first + body, count) - 1;
     walker_ = walker;
     guess_entry_ = first;
+    guess_groups_ = 2;
+    guess_body_ = body;
     return guessing_ = true;
+}
+
+// Whether the entries from `entry` on may be the beginning of the group at `first`, elsewhere: what
+// can be told without the walk.
+bool NestRecogniser::may_begin(size_t first, size_t body, size_t entry) const {
+    const size_t end = entries_.size();
+    for (size_t i = 0; i < body && entry < end; ++i, ++entry) {
+        const Entry &one = entries_[first + i], &two = entries_[entry];
+        if (one.first.size != two.first.size) return false;
+        if (one.shape == two.shape) {
+            if (one.shape == 0) continue;
+            const int64_t trips = term(first + i)->trips.base, begun = term(entry)->trips.base;
+            if (trips != begun) return begun < trips && entry + 1 == end;
+            continue;
+        }
+        if (one.shape == 0) return false;
+        // A loop that has begun: as accesses at first, or as turns of the loops inside it.
+        const Term& leaf = first_leaf(term(first + i));
+        const size_t depth = term(first + i)->depth;
+        if (two.shape != 0) return depth > 1;
+        if (entry + 1 == end) return i > 0;
+        const Entry& next = entries_[entry + 1];
+        return term(first + i)->span > depth + 1 ||
+               (subtract(next.first.offset, two.first.offset) == leaf.offset.step[depth - 1] &&
+                subtract(next.first.size, two.first.size) == leaf.size.step[depth - 1]);
+    }
+    return true;
 }
 
 // One group with a loop in it, and the terms behind begin another like it elsewhere. Nothing is
 // said about what comes behind that.
 bool NestRecogniser::guess_of_one(size_t body, size_t partial) {
     const uint64_t mask = ((uint64_t{1} << body) - 1) << partial;
-    if ((loops_ & mask) == 0 || (body > 1 && partial < 2)) return false;
-    const Lead &one = leads_[partial + body - 1], &two = leads_[partial - 1];
-    if (one.first.size != two.first.size) return false;
+    // Of loops alone every run of loops has some: two groups must speak for those.
+    if ((loops_ & mask) == 0 || (body > 1 && (partial < 2 || (loops_ & mask) == mask)))
+        return false;
     const size_t count = entries_.size();
     const size_t first = count - partial - body;
-    if (weight_of(count - partial, count) < 2) return false;
-    const size_t begin = entries_[first], end = entries_[count - partial];
+    if (!may_begin(first, body, count - partial) || tries_ == 0) return false;
+    --tries_;
+    const size_t begin = start_of(first), end = start_of(count - partial);
     if (end - begin + 1 > limits_.nodes / 2) return false;
     Term root;
     root.kind = NodeKind::kLoop;
@@ -135,6 +176,8 @@ bool NestRecogniser::guess_of_one(size_t body, size_t partial) {
     evidence_ = seen - known - 1;
     walker_ = walker;
     guess_entry_ = first;
+    guess_groups_ = 1;
+    guess_body_ = body;
     return guessing_ = true;
 }
 
@@ -167,7 +210,7 @@ uint32_t NestRecogniser::take_steps(size_t entry) {
 // Puts the loop with the two groups that begin at these entries as its first turns into guess_,
 // without an end. False: the groups are not alike, or it would be too deep or too large.
 bool NestRecogniser::build_guess(size_t first, size_t second, size_t body) {
-    const size_t a = entries_[first], b = entries_[second];
+    const size_t a = start_of(first), b = start_of(second);
     const size_t nodes = b - a;
     if (start_of(second + body) - b != nodes || nodes + 1 > limits_.nodes / 2) return false;
     for (size_t i = 0; i < nodes; ++i) {
@@ -190,7 +233,6 @@ bool NestRecogniser::build_guess(size_t first, size_t second, size_t body) {
         node.trips.step[0] = subtract(y.trips.base, x.trips.base);
         guess_[0].depth = std::max(guess_[0].depth, static_cast<uint8_t>(node.depth + 1));
     }
-    set_shape(guess_);
     return true;
 }
 

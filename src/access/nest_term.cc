@@ -10,14 +10,14 @@ namespace {
 constexpr unsigned kEmptyTurnsMax = 1024;
 constexpr uint32_t kWeightMax = 1u << 20;
 
-uint32_t mix(uint32_t hash, uint64_t value) {
-    const uint64_t mixed = (value ^ hash) * 0x9E3779B97F4A7C15u;
-    return static_cast<uint32_t>(mixed >> 32) ^ static_cast<uint32_t>(mixed);
-}
-
-uint32_t mix_steps(uint32_t hash, const Value& value) {
-    for (const int64_t step : value.step) hash = mix(hash, static_cast<uint64_t>(step));
-    return hash;
+// The steps' products are independent of each other, so that a node costs a few cycles.
+uint64_t mixed(const Steps& steps, uint64_t factor) {
+    uint64_t sum = 0;
+    for (const int64_t step : steps) {
+        sum += static_cast<uint64_t>(step) * factor;
+        factor += 0x9E3779B97F4A7C16u;
+    }
+    return sum ^ sum >> 29;
 }
 
 void shift_out(Value& value) {
@@ -26,6 +26,11 @@ void shift_out(Value& value) {
 }
 
 Value shift_in(const Value& value, const Steps& index, size_t depth) {
+    if (depth == 0) return value;
+    if (depth == 1) {
+        return {add(value.base, multiply(value.step[0], index[0])),
+                {value.step[1], value.step[2], value.step[3], 0}};
+    }
     Value out;
     out.base = value.at(index, depth);
     for (size_t d = depth; d < kDepthMax; ++d) out.step[d - depth] = value.step[d];
@@ -51,17 +56,21 @@ Term plain(const Access& access) {
     return term;
 }
 
-void set_shape(std::span<Term> term) {
-    if (!term[0].is_loop()) {
-        term[0].shape = 0;
-        return;
+uint32_t shape_of(const Term* term) {
+    if (!term->is_loop()) return 0;
+    uint64_t hash = 0;
+    for (uint32_t i = 0; i < term->span; ++i) {
+        hash = (hash << 5 | hash >> 59) ^
+               (static_cast<uint64_t>(term[i].kind) << 32 | term[i].span);
+        if (term[i].is_loop()) {
+            hash += mixed(term[i].trips.step, 0xC2B2AE3D27D4EB4Fu);
+        } else {
+            hash += mixed(term[i].offset.step, 0x9E3779B97F4A7C15u) ^
+                    mixed(term[i].size.step, 0x165667B19E3779F9u);
+        }
+        hash *= 0xD6E8FEB86659FD93u;
     }
-    uint32_t hash = 1;
-    for (const Term& node : term) {
-        hash = mix(hash, static_cast<uint64_t>(node.kind) << 32 | node.span);
-        hash = mix_steps(mix_steps(mix_steps(hash, node.offset), node.size), node.trips);
-    }
-    term[0].shape = hash | 1;
+    return static_cast<uint32_t>(hash >> 32) | 1;
 }
 
 const Term& first_leaf(const Term* term) {
@@ -86,12 +95,14 @@ void wrap(std::span<Term> nodes) {
     }
 }
 
-Term filled_in(const Term& node, const Steps& index, size_t depth) {
-    Term out = node;
-    out.offset = shift_in(node.offset, index, depth);
-    out.size = shift_in(node.size, index, depth);
-    out.trips = shift_in(node.trips, index, depth);
-    return out;
+void fill_in(Term* node, const Steps& index, size_t depth) {
+    // Loops have trips alone, accesses offset and size.
+    if (node->is_loop()) {
+        node->trips = shift_in(node->trips, index, depth);
+    } else {
+        node->offset = shift_in(node->offset, index, depth);
+        node->size = shift_in(node->size, index, depth);
+    }
 }
 
 void Walker::start(const Term* terms, uint32_t count, const Program* program) {

@@ -42,15 +42,14 @@ struct Term {
     uint8_t depth = 0;      // loops inside, this one included
     uint16_t children = 0;  // of a loop: terms directly inside
     uint32_t span = 1;      // nodes of the term, this one included
-    uint32_t shape = 0;     // hash of everything that two terms of equal shape share
     uint32_t source = 0;    // kDeltas, kList, kRandom: node of the program it came from
     Value offset, size, trips;
     [[nodiscard]] bool is_loop() const { return kind == NodeKind::kLoop; }
 };
 
 [[nodiscard]] Term plain(const Access& access);
-// Sets the root's shape; `term` is one whole term. Equal shapes have equal kinds and steps.
-void set_shape(std::span<Term> term);
+// A hash of all that is no base value: terms of equal kinds and steps have equal shapes.
+[[nodiscard]] uint32_t shape_of(const Term* term);
 // The first access of a term.
 [[nodiscard]] const Term& first_leaf(const Term* term);
 // How many accesses a term has, as if no trip count depended on an index; at most 2^20.
@@ -58,8 +57,8 @@ void set_shape(std::span<Term> term);
 
 // Moves everything into one more loop around: root values stay, steps go one place outwards.
 void wrap(std::span<Term> nodes);
-// Values of a node with the outer `depth` indices filled in; steps come that many places inwards.
-[[nodiscard]] Term filled_in(const Term& node, const Steps& index, size_t depth);
+// Fills in the outer `depth` indices of a node of a nest; steps come that many places inwards.
+void fill_in(Term* node, const Steps& index, size_t depth);
 
 // A walk through terms, access by access. It points to the terms and must not outlive them.
 class Walker {
