@@ -57,13 +57,19 @@ void Cursor::add_shapes(size_t begin, size_t end, size_t level) {
         shape.count_mask = shape.trips_mask;
         if (node.kind == NodeKind::kLoop) {
             add_shapes(n + 1, end_of(n), level + 1);
+            shape.even = true;
             for (size_t inner = n + 1; inner < end_of(n); inner = end_of(inner)) {
                 shape.count_mask |= shapes_[inner].count_mask;
                 shape.degree = std::max(shape.degree, shapes_[inner].degree);
+                shape.even &= shapes_[inner].count_mask == 0;
             }
+            if (shape.even) shape.turn_count = count_of_body(n, {});
         }
         shape.count_mask &= (1u << level) - 1;
         ++shape.degree;
+        if (shape.count_mask != 0) continue;
+        shape.count = count_of(n, {});
+        shape.counted = true;
     }
 }
 
@@ -131,9 +137,17 @@ Cursor::Counts Cursor::fit(size_t loop, uint64_t first, uint64_t turns, Indices 
 
 template <class Visit>
 void Cursor::for_each_piece(size_t loop, uint64_t trips, const Indices& at, Visit visit) const {
+    const Shape& shape = shapes_[loop];
+    if (shape.even) {
+        Counts counts;
+        counts.terms = shape.turn_count != 0 ? 1 : 0;
+        counts.differences[0] = shape.turn_count;
+        visit(counts, trips);
+        return;
+    }
     std::array<uint64_t, kNodesMax + 1> ends{};
     size_t count = 0;
-    const size_t level = shapes_[loop].level;
+    const size_t level = shape.level;
     for (size_t n = loop + 1; n < end_of(loop); ++n) {
         const Shape& inner = shapes_[n];
         if (inner.trips_mask != 1u << level) continue;

@@ -57,6 +57,9 @@ private:
         uint32_t count_mask = 0;               // what the count of its accesses depends on
         size_t degree = 0;                     // at most that of its count, as a polynomial
         bool endless = false;
+        // Counts that depend on no index are taken once.
+        bool counted = false, even = false;  // that of the node; of one turn of the loop
+        uint64_t count = 0, turn_count = 0;
     };
     struct Loop {
         size_t node = 0;

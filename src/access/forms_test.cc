@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <iterator>
+
 #include "access/binary.h"
 #include "access/cursor.h"
 #include "access/json.h"
@@ -183,6 +186,16 @@ TEST(Forms, JsonByHandNeedsOnlyTheNodes) {
     EXPECT_EQ(cursor.count(), 3u);
     ASSERT_TRUE(cursor.seek(2));
     EXPECT_TRUE(cursor.next() == (Access{16, 4}));
+}
+
+TEST(Forms, TheExampleOfTheDocumentationIsTheNestOfLu) {
+    std::ifstream file(PENSTOCK_SOURCE_DIR "/docs/access-program.md");
+    const std::string page{std::istreambuf_iterator<char>(file), {}};
+    const size_t begin = page.find("```json\n") + 8;
+    ASSERT_LT(begin, page.size());
+    auto read = parse_json(page.substr(begin, page.find("```", begin) - begin));
+    ASSERT_TRUE(read.ok()) << read.status().message();
+    EXPECT_EQ(Cursor(read.value()[0]).count(), 8125u);
 }
 
 TEST(Forms, JsonIsStrict) {
