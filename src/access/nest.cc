@@ -186,11 +186,22 @@ void NestRecogniser::advance() {
     walker_.advance();
     if (evidence_ < kEvidenceMax) ++evidence_;
     if (!walker_.ended()) return;
-    finish();
-    find_guess(true);
+    search();
+}
+
+void NestRecogniser::prepare() const {
+    constexpr size_t kLine = 64, kEntryBytes = 24 * sizeof(Entry), kTermBytes = 12 * sizeof(Term);
+    const auto bring = [](const void* end, size_t bytes) {
+        const char* last = static_cast<const char*>(end);
+        for (size_t back = kLine; back <= bytes; back += kLine) __builtin_prefetch(last - back);
+    };
+    bring(entries_.data() + entries_.size(),
+          std::min(entries_.size() * sizeof(Entry), kEntryBytes));
+    bring(terms_.data() + terms_.size(), std::min(terms_.size() * sizeof(Term), kTermBytes));
 }
 
 void NestRecogniser::learn(std::span<const Access> accesses, bool thorough) {
+    prepare();
     finish();
     for (const Access& access : accesses) {
         const Term term = plain(access);
@@ -198,6 +209,11 @@ void NestRecogniser::learn(std::span<const Access> accesses, bool thorough) {
     }
     fold();
     find_guess(thorough);
+}
+
+void NestRecogniser::search() {
+    finish();
+    find_guess(true);
 }
 
 void NestRecogniser::finish() {

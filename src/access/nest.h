@@ -27,6 +27,8 @@ struct NestLimits {
     size_t body_max = 32;   // terms in the body of a loop, if they are accesses
     size_t mixed_max = 12;  // the same, if there are loops among them
     size_t guess_max = 6;   // terms in a group of which one or two suggest a loop
+    size_t begun_max = 2;   // terms by which a begun turn may exceed a whole one
+    unsigned tries = 2;     // candidates for a guess that are built at once
     size_t single_min = 3;  // accesses in a line that make a loop of themselves
 };
 
@@ -44,6 +46,11 @@ public:
     void advance();
     // Any other accesses have come. `thorough`: every candidate is tried for the guess.
     void learn(std::span<const Access> accesses, bool thorough = true);
+    // Looks for the best guess anew.
+    void search();
+    // learn() may come soon: what it will look at is brought near. Where thousands of streams take
+    // turns their memory is cold, and its misses one after the other would cost more than the work.
+    void prepare() const;
     // Turns the guess into terms.
     void finish();
     void reset();

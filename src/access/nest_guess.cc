@@ -7,8 +7,6 @@ namespace penstock::access {
 namespace {
 
 constexpr size_t kLeadsMax = 40;       // entries from the top that are looked at
-constexpr size_t kPartialMore = 4;     // terms by which a begun turn may exceed a whole one
-constexpr unsigned kTriesMax = 4;      // candidates that are built: the bound on the work
 constexpr uint32_t kWeightMax = 1024;  // evidence is not counted further
 
 // Whether two nodes differ in their bases only.
@@ -40,8 +38,8 @@ void NestRecogniser::find_guess(bool thorough) {
     loops_ = 0;
     for (size_t i = 0; i < count; ++i) loops_ |= uint64_t{(top - i)->shape != 0} << i;
     if (loops_ == 0) return;
-    tries_ = kTriesMax;
-    const size_t two_max = 3 * limits_.guess_max + kPartialMore;
+    tries_ = limits_.tries;
+    const size_t two_max = 3 * limits_.guess_max + limits_.begun_max;
     const size_t span_max = std::min(count, std::max(limits_.body_max + 1, two_max));
     for (size_t span = span_max; span > 0; --span) {
         if ((loops_ >> (span - 1) & 1) != 0 && guess_open_loop(entries_.size() - span)) return;
@@ -49,7 +47,7 @@ void NestRecogniser::find_guess(bool thorough) {
         const Entry* bottom = top - (span - 1);
         for (size_t body = std::min(limits_.guess_max, span / 2); body > 0; --body) {
             const size_t partial = span - 2 * body;
-            if (partial > body + kPartialMore) break;
+            if (partial > body + limits_.begun_max) break;
             if (bottom->shape == bottom[body].shape &&
                 (partial == 0 || lie_in_line(bottom, body)) && guess_of_two(body, partial)) {
                 return;
@@ -57,7 +55,7 @@ void NestRecogniser::find_guess(bool thorough) {
         }
         for (size_t body = std::min(limits_.guess_max / 2, span - 1); body > 0; --body) {
             const size_t partial = span - body;
-            if (partial > body + kPartialMore) break;
+            if (partial > body + limits_.begun_max + (body == 1 ? 2 : 0)) break;
             if (bottom->first.size == bottom[body].first.size && guess_of_one(body, partial))
                 return;
         }
