@@ -25,8 +25,8 @@ struct NestLimits {
     size_t entries = 128;   // terms on the stack; three times body_max, and more
     size_t nodes = 192;     // nodes of all of them; a guess has at most half as many
     size_t body_max = 32;   // terms in the body of a loop, if they are accesses
-    size_t mixed_max = 12;  // the same, if there are loops among them
-    size_t guess_max = 6;   // terms in a group of which one or two suggest a loop
+    size_t mixed_max = 8;   // the same, if there are loops among them
+    size_t guess_max = 5;   // terms in a group of which one or two suggest a loop
     size_t begun_max = 2;   // terms by which a begun turn may exceed a whole one
     unsigned tries = 2;     // candidates for a guess that are built at once
     size_t single_min = 3;  // accesses in a line that make a loop of themselves
