@@ -15,7 +15,7 @@ namespace penstock::access {
 // Nodes for terms that hold accesses and loops only, shortest first: loops of evenly growing
 // accesses and the access that ends them are delta units, and runs of accesses are lists. Runs
 // beyond kListMax become random nodes. Where that would be more than kNodesMax, the smallest loops
-// are written out into lists; 0: it cannot be done, and `*out` holds a random node.
+// are written out into lists. False: that does not suffice, and `*out` holds a random node.
 bool nodes_of(std::span<const Term> terms, std::vector<Node>* out);
 
 }  // namespace penstock::access
