@@ -347,8 +347,8 @@ def has_gpu(log: Stage) -> Counts:
     return one(log.run([python(), "-c", code], PYTHONPATH="frontends/python"))
 
 
-# What runs under compute-sanitizer. It makes every launch wait for its kernel, so a test that serves
-# or ends a waiting kernel from the launching thread cannot end there; a fault is planted.
+# What runs under compute-sanitizer. It makes every launch wait for its kernel, so a test that
+# serves or ends a waiting kernel from the launching thread cannot end there; a fault is planted.
 SANITIZED = {
     "gpu_test": "-*kernels_that_wait*:*does_not_end*:*dead_workers*:*a_fault*",
     "two_compilers_test": "*",
