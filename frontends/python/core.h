@@ -22,5 +22,6 @@ namespace penstock::python {
 
 void bind_device(nanobind::module_& module);
 void bind_scan(nanobind::module_& module);
+void bind_signature(nanobind::module_& module);
 
 }  // namespace penstock::python

@@ -1,0 +1,384 @@
+"""Goal: `penstock signature` says of a trace what it is, exactly, and of bad input what is wrong.
+
+Patterns of known shape go in as traces; what comes out is held against texts written by hand, and
+the plot against one made here, access by access.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import struct
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+
+import pytest
+
+from penstock import _core, picture
+
+COMMAND = [sys.executable, "-m", "penstock", "signature"]
+HEAD = "penstock-trace 1\n"
+Accesses = list[tuple[int, int]]
+
+STRIDED = [(4096 + i * 8192, 2048) for i in range(300)]
+
+
+def lu(outer: int) -> Accesses:
+    """Reads of an out-of-core LU factorisation: each step reads a column more."""
+    out = []
+    for k in range(outer):
+        out.append((2 * 524544 + k * 524544, 524544))
+        out += [(524544 + j * 524544, 518272 - 4096 * j) for j in range(k + 1)]
+        out.append((0, 522368))
+    return out
+
+
+def scattered(count: int) -> Accesses:
+    chance = random.Random(4)
+    return [(chance.randrange(1 << 18) * 4096, 4096) for _ in range(count)]
+
+
+def own_trace(accesses: Accesses, name: str = "data") -> str:
+    lines = (f"{1000 * i} 0 r {name} {at} {size}\n" for i, (at, size) in enumerate(accesses))
+    return HEAD + "".join(lines)
+
+
+def strace_of(accesses: Accesses) -> str:
+    lines = [
+        '17.000001 openat(AT_FDCWD</tmp>, "/data/in", O_RDONLY) = 3</data/in> <0.00001>',
+        "17.000002 brk(NULL) = 0x55 <0.000001>",
+    ]
+    lines += [
+        f'17.{100 + i:06} pread64(3</data/in>, ""..., {size}, {at}) = {size} <0.00001>'
+        for i, (at, size) in enumerate(accesses)
+    ]
+    lines += ["17.9 pread64(3</data/in>, 0x5, 9, 0) = -1 EIO (Input/output error) <0.00001>"]
+    return "\n".join([*lines, "+++ exited with 0 +++", ""])
+
+
+def signature(*words: str, stdin: bytes = b"") -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        [*COMMAND, *words], input=stdin, capture_output=True, check=False, timeout=60
+    )
+    out, errors = done.stdout.decode(), done.stderr.decode()
+    return subprocess.CompletedProcess(done.args, done.returncode, out, errors)
+
+
+EXPLAINED = {
+    "strided": (
+        own_trace(STRIDED),
+        """\
+TRACE: penstock trace, 301 lines, 300 accesses
+1  read data, rank 0
+   class        fixed stride
+   confidence   0.990 of 300 accesses told ahead
+   not told     3: before a pattern was confirmed, or confirmed anew
+   pattern      {READ, <fixed strided, 1>, <single occurrence>, <fixed small>, <fixed>}
+   signature    {READ, 4096, 1, ([{8192}, {2048}, {300}]), 1}
+   program      2 nodes
+""",
+    ),
+    "lu": (
+        own_trace(lu(125), "a%20b%0A"),
+        """\
+TRACE: penstock trace, 8126 lines, 8125 accesses
+1  read a b\\n, rank 0
+   class        nest
+   confidence   0.997 of 8125 accesses told ahead
+   not told     17: before a pattern was confirmed, or confirmed anew
+   not told     2: where the pattern changed
+   pattern      {READ, <combination, 1>, <repeating>, <varying large>, <fixed>}
+   signature    none: the form has no place for a loop around several nodes
+   program      5 nodes
+""",
+    ),
+    "random": (
+        own_trace(scattered(1000)),
+        """\
+TRACE: penstock trace, 1001 lines, 1000 accesses
+1  read data, rank 0
+   class        random
+   confidence   0.000 of 1000 accesses told ahead
+   not told     1000: random: offsets without any pattern
+   pattern      {READ, <random strided, 1>, <single occurrence>, <fixed medium>, <fixed>}
+   signature    none: the form has no place for a list
+   program      1 node
+   not folded   1000: a list: no nest and no period is shorter
+""",
+    ),
+    "strace": (
+        strace_of([(i * 65536, 4096) for i in range(60)]),
+        """\
+TRACE: strace, 64 lines, 60 accesses
+  passed over 1, first in line 2: a call that is not followed
+  passed over 1, first in line 63: a call that failed
+  passed over 1, first in line 64: a line without a time (strace -ttt)
+1  read /data/in, rank 0
+   class        fixed stride
+   confidence   0.950 of 60 accesses told ahead
+   not told     3: before a pattern was confirmed, or confirmed anew
+   pattern      {READ, <fixed strided, 1>, <single occurrence>, <fixed medium>, <fixed>}
+   signature    {READ, 0, 1, ([{65536}, {4096}, {60}]), 1}
+   program      2 nodes
+""",
+    ),
+    "few": (
+        own_trace([(5, 7), (500, 7)]),
+        """\
+TRACE: penstock trace, 3 lines, 2 accesses
+1  read data, rank 0
+   class        none
+   confidence   0.000 of 2 accesses told ahead
+   not told     2: too few accesses to confirm a pattern
+   pattern      {READ, <random strided, 1>, <single occurrence>, <fixed small>, <fixed>}
+   signature    {READ, 5, 0, ([{0}, {7}, {1}]), 1}
+   signature    {READ, 500, 0, ([{0}, {7}, {1}]), 1}
+   program      2 nodes
+""",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", EXPLAINED)
+def test_explanations(name: str, tmp_path: Path) -> None:
+    text, expected = EXPLAINED[name]
+    trace = tmp_path / "trace"
+    trace.write_text(text)
+    done = signature("explain", str(trace))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == expected.replace("TRACE", str(trace))
+    # Through a pipe the chunks are others.
+    piped = signature("explain", "-", stdin=text.encode())
+    assert piped.stdout == expected.replace("TRACE", "-")
+
+
+def test_short_form_and_text() -> None:
+    trace = own_trace(STRIDED).encode()
+    line = "1  read data, rank 0: fixed stride, 0.990 of 300 accesses told ahead\n"
+    assert signature("-", stdin=trace).stdout == line
+    assert signature("-", "--text", stdin=trace).stdout == (
+        f"{line}   {{READ, <fixed strided, 1>, <single occurrence>, <fixed small>, <fixed>}}\n"
+        "   {READ, 4096, 1, ([{8192}, {2048}, {300}]), 1}\n"
+    )
+
+
+@pytest.mark.parametrize("name", ["program.json", "program.pnsk"])
+def test_a_written_program_is_exact_and_is_read_again(name: str, tmp_path: Path) -> None:
+    out, again = tmp_path / name, tmp_path / "again.json"
+    trace = own_trace(lu(125)).encode()
+    assert signature("-", "-o", str(out), stdin=trace).returncode == 0
+    assert out.read_bytes().startswith(b"PSAP" if name.endswith("pnsk") else b'{"format"')
+    assert signature(str(out), "-o", str(again)).returncode == 0
+    (program,) = json.loads(again.read_text())["programs"]
+    assert program["key"]["file"] == "data"
+    (loop,) = program["nodes"]
+    assert loop["trips"] == 125
+    assert [node["kind"] for node in loop["body"]] == ["access", "loop", "access"]
+    report = json.loads(signature(str(out), "--json").stdout)
+    assert report["accesses"] == 8125
+    assert report["streams"][0]["class"] == "nest"
+    assert report["streams"][0]["all"]
+
+
+def test_a_trace_signature_is_read() -> None:
+    text = "{READ, 4096, 2, ([{65536}, {512}, {100}], [{4096}, {512}, {8}]), 1}"
+    done = signature("explain", "-", stdin=text.encode())
+    assert f"signature    {text}\n" in done.stdout
+    assert "-: trace signature, 800 accesses\n" in done.stdout
+
+
+def test_ranks_are_joined_where_one_program_tells_them_all(tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    rows = [(rank, (4 * i + rank) * 4096) for i in range(50) for rank in range(4)]
+    text = HEAD + "".join(f"{i} {rank} r grid {at} 4096\n" for i, (rank, at) in enumerate(rows))
+    chance = scattered(200)
+    text += "".join(f"{1000 + i} {i % 2} r heap {at} 9\n" for i, (at, _) in enumerate(chance))
+    text += "".join(f"{2000 + i} {i % 2 * 5} w gap {i // 2 * 9} 9\n" for i in range(60))
+    streams = json.loads(signature("-", "--json", "-o", str(out), stdin=text.encode()).stdout)
+    found = [(s["file"], s["first_rank"], s["rank_count"]) for s in streams["streams"]]
+    # What is random is no rank's fault; and nothing is said of ranks 1 to 4, which were not seen.
+    assert found == [("grid", 0, 4), ("heap", 0, 1), ("heap", 1, 1), ("gap", 0, 1), ("gap", 5, 1)]
+    assert streams["streams"][0]["accesses"] == 200
+    joined = json.loads(out.read_text())["programs"][0]
+    access = joined["nodes"][0]["body"][0]
+    assert joined["nodes"][0]["trips"] == 50
+    assert access["offset"]["loops"] == [16384]
+    assert access["offset"]["ranks"] == [4096]
+
+
+def test_the_streams_with_most_accesses_come_first() -> None:
+    text = HEAD + "".join(f"{i} 0 r {'small' if i < 5 else 'large'} {i * 9} 9\n" for i in range(99))
+    streams = json.loads(signature("-", "--json", stdin=text.encode()).stdout)["streams"]
+    assert [(one["file"], one["accesses"]) for one in streams] == [("large", 94), ("small", 5)]
+
+
+def read_in_pieces(data: bytes, seed: int) -> _core.SignatureReader:
+    chance = random.Random(seed)
+    reader = _core.SignatureReader()
+    while data:
+        size = chance.choice([1, 7, 100, 5000, 70_000])
+        reader.read(data[:size])
+        data = data[size:]
+    reader.finish()
+    while reader.step():
+        pass
+    return reader
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_chunks_do_not_matter(seed: int) -> None:
+    data = strace_of(lu(20) + scattered(500)).encode()
+    whole, pieces = read_in_pieces(data, -1), read_in_pieces(data, seed)
+    assert pieces.streams == whole.streams
+    assert pieces.source == whole.source
+    assert pieces.programs(binary=True) == whole.programs(binary=True)
+
+
+@pytest.mark.parametrize("over_time", [False, True])
+@pytest.mark.parametrize("seed", range(3))
+def test_the_plot_has_every_access_and_nothing_else(seed: int, over_time: bool) -> None:
+    chance = random.Random(seed)
+    columns, rows = chance.randrange(1, 40), chance.randrange(1, 40)
+    time, text, seen = 0, HEAD, []
+    for i in range(chance.randrange(1, 60)):
+        time += chance.randrange(1000)
+        at, size = chance.randrange(5000, 90_000), chance.choice([0, 1, 100, 20_000])
+        seen.append((time if over_time else i, at, size))
+        text += f"{time} 0 r data {at} {size}\n"
+    made = read_in_pieces(text.encode(), seed).plot(columns, rows, over_time=over_time)
+
+    begin, end = min(at for _, at, _ in seen), max(at + size for _, at, size in seen)
+    first = seen[0][0]
+    width, height = seen[-1][0] - first + 1, end - begin
+    expected = bytearray(columns * rows)
+    for x, at, size in seen:
+        low = min((at - begin) * rows // max(height, 1), rows - 1)
+        high = min((at - begin + max(size, 1) - 1) * rows // max(height, 1), rows - 1)
+        for up in range(low, high + 1):
+            expected[(rows - 1 - up) * columns + (x - first) * columns // width] = 1
+    assert made["cells"] == bytes(expected), f"seed {seed}, {columns} x {rows}"
+    assert (made["offset_begin"], made["offset_end"]) == (begin, end)
+    assert made["x_end"] == (width - 1 if over_time else width)
+
+
+def pixels_of(png: bytes) -> tuple[int, int, bytes]:
+    """Width, height and palette indices of a PNG, each chunk checked."""
+    assert png.startswith(b"\x89PNG\r\n\x1a\n")
+    chunks, at = {}, 8
+    while at < len(png):
+        (size,) = struct.unpack_from(">I", png, at)
+        kind, data = png[at + 4 : at + 8], png[at + 8 : at + 8 + size]
+        assert struct.unpack_from(">I", png, at + 8 + size) == (zlib.crc32(kind + data),)
+        chunks[kind] = data
+        at += 12 + size
+    width, height, depth, colours = struct.unpack_from(">IIBB", chunks[b"IHDR"])
+    assert (depth, colours) == (8, 3)
+    rows = zlib.decompress(chunks[b"IDAT"])
+    assert len(rows) == (width + 1) * height
+    assert max(rows) < len(chunks[b"PLTE"]) // 3
+    assert list(chunks)[-1] == b"IEND"
+    kept = (rows[y * (width + 1) + 1 : (y + 1) * (width + 1)] for y in range(height))
+    return width, height, b"".join(kept)
+
+
+@pytest.mark.parametrize("over", ["accesses", "time"])
+def test_the_picture_rises_with_the_offsets(tmp_path: Path, over: str) -> None:
+    path = tmp_path / "p.png"
+    trace = own_trace([(i * 4096, 4096) for i in range(1000)]).encode()
+    done = signature("explain", "-", "--picture", str(path), "--over", over, stdin=trace)
+    assert (done.returncode, done.stderr) == (0, "")
+    width, height, pixels = pixels_of(path.read_bytes())
+    assert (width, height) == (picture.WIDTH, picture.HEIGHT)
+    bottom = picture.TOP + picture.ROWS * picture.CELL
+    highest = []
+    for x in range(picture.LEFT + 2, picture.LEFT + picture.COLUMNS * picture.CELL):
+        column = pixels[x : bottom * width : width]
+        highest.append(next(y for y, pixel in enumerate(column) if pixel == 3))
+    assert highest == sorted(highest, reverse=True)
+    assert highest[0] - highest[-1] > 0.95 * picture.ROWS * picture.CELL
+
+
+def test_ticks_are_round_and_few() -> None:
+    assert picture.byte_ticks(0, 4096 * 8)[:2] == [(0, "0 KIB"), (4096, "4 KIB")]
+    assert picture.byte_ticks(5, 5) == [(5, "5 B")]
+    assert picture.count_ticks(8125)[-1] == (8000, "8000")
+    assert picture.time_ticks(3_000_000)[1] == (500_000, "500 US")
+    chance = random.Random(1)
+    for _ in range(200):
+        begin, span = chance.randrange(1 << 62), chance.randrange(1 << chance.randrange(1, 62))
+        assert 1 <= len(picture.byte_ticks(begin, begin + span)) <= 10 or span < 8
+        assert 1 <= len(picture.count_ticks(span)) <= 10
+        assert 1 <= len(picture.time_ticks(span)) <= 10
+
+
+BAD = {
+    "empty": (b"", "it is empty"),
+    "blank": (b" \n\n", "it is empty"),
+    "rubbish": (bytes(range(256)) * 20, "binary data, neither a trace nor access programs"),
+    "text": (b"hello\nworld\n", "no access to a file in 2 lines (line 1: a line without a time"),
+    "only a head": (HEAD.encode(), "no access to a file in 1 line"),
+    "cut trace": (own_trace(STRIDED).encode()[:500], "line 20: the last line is cut off"),
+    "wrong line": (HEAD.encode() + b"1 0 r a -1 5\n", "line 2: the offset is no offset"),
+    "later trace": (b"penstock-trace 2\n", "line 1: a version of the form that is not known"),
+    "later JSON": (b'{"format": "penstock access programs", "version": 2, "x"', "later version"),
+    "cut JSON": (b'{"format": "penstock acc', "byte 24: the text ends within a string"),
+    "no program": (
+        b'{"format": "penstock access programs", "version": 1, "programs": []}',
+        "it holds no program",
+    ),
+    "cut binary": (b"PSAP\x01\x01", "it ends too early"),
+    "bad signature": (b"{READ, 5", ""),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_is_one_line(name: str, tmp_path: Path) -> None:
+    data, told = BAD[name]
+    path, out = tmp_path / "input", tmp_path / "out.json"
+    path.write_bytes(data)
+    done = signature(str(path), "-o", str(out))
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert done.stderr.startswith(f"penstock: {path}: ")
+    assert told in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (["/nowhere/trace"], 1, "/nowhere/trace: No such file or directory"),
+        (["/"], 1, "/: Is a directory"),
+        (["-", "-o", "/nowhere/out"], 1, "/nowhere/out: No such file or directory"),
+        (["explain", "-", "--picture", "/nowhere/p.png"], 1, "/nowhere/p.png: No such file"),
+        ([], 2, "required"),
+        (["one", "two"], 2, "two: one trace at a time"),
+        (["explain"], 2, "explain: which trace?"),
+        (["-", "--over", "time"], 2, "--over: belongs to --picture"),
+    ],
+)
+def test_what_cannot_be_done_is_one_line(words: list[str], code: int, told: str) -> None:
+    done = signature(*words, stdin=own_trace(STRIDED).encode())
+    assert done.returncode == code
+    assert done.stderr.startswith("penstock: ")
+    assert told in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_programs_have_no_times(tmp_path: Path) -> None:
+    words = ("explain", "-", "--picture", str(tmp_path / "p.png"), "--over", "time")
+    done = signature(*words, stdin=b"{READ, 0, 1, ([{8}, {4}, {9}]), 1}")
+    assert done.returncode == 2
+    assert done.stderr == "penstock: -: access programs have no times: --over accesses\n"
+
+
+def test_a_stream_that_no_program_may_hold_is_said_and_passed_over(tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    trace = own_trace(STRIDED) + "".join(f"9999999 0 r {'x' * 5000} {i} 1\n" for i in range(9))
+    done = signature("-", "-o", str(out), stdin=trace.encode())
+    assert done.returncode == 0
+    assert "   no program: " in done.stdout
+    assert len(json.loads(out.read_text())["programs"]) == 1

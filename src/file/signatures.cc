@@ -1,0 +1,384 @@
+// The public reader of traces and programs: which form it is, streams to programs, ranks joined.
+//
+// Every stream of a trace goes through both detectors: the offline one finds the program, the
+// online one is the evidence for class and confidence. A program goes through the online one with
+// its first accesses. The accesses are kept for plots.
+#include <algorithm>
+#include <cerrno>
+#include <functional>
+#include <map>
+#include <optional>
+#include <tuple>
+#include <utility>
+
+#include "access/binary.h"
+#include "access/cursor.h"
+#include "access/detector.h"
+#include "access/json.h"
+#include "access/names.h"
+#include "access/signature_text.h"
+#include "access/trace.h"
+#include "access/validate.h"
+#include "file/signature_evidence.h"
+#include "file/signature_plot.h"
+#include "penstock/access.h"
+
+namespace penstock {
+namespace {
+
+constexpr const char* kOrigin = "signature";
+constexpr size_t kHeadSize = 64 << 10;       // bytes by which the form is told
+constexpr size_t kWalkMax = 1 << 20;         // accesses of a program that are looked at
+constexpr size_t kWalksMax = 16 << 20;       // and of all together: 256 MiB
+constexpr uint64_t kJoinedRanksMax = 16384;  // beyond, trying all grids takes minutes
+constexpr size_t kSideMax = 8192;            // cells of a plot in one direction
+
+enum class Form : uint8_t { kUnknown, kTrace, kJson, kBinary, kTraceSignature };
+
+std::span<const uint8_t> bytes_of(std::string_view text) {
+    return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
+}
+
+// What was read of one stream, and what was found out.
+struct Found {
+    access::Program program;
+    Status invalid;               // why the program may not be used
+    std::vector<size_t> members;  // indices into what was read
+    file::SignatureEvidence evidence;
+    bool all = true;
+};
+
+struct Recorded {
+    std::vector<access::Access> accesses;
+    std::vector<uint64_t> times_ns;
+};
+
+// Accesses that the program names one by one, or cannot name.
+void describe_nodes(const access::Program& program, SignatureStream* out) {
+    uint64_t listed = 0, random = 0;
+    bool endless = false;
+    for (const access::Node& node : program.nodes) {
+        if (node.kind == access::NodeKind::kList) listed += node.list.size();
+        if (node.kind != access::NodeKind::kRandom) continue;
+        random += static_cast<uint64_t>(std::max<int64_t>(node.trips.base, 0));
+        endless = endless || node.trips == access::Affine{};
+    }
+    if (listed != 0)
+        out->unfolded.push_back({"a list: no nest and no period is shorter", listed, 0});
+    if (random != 0) out->unfolded.push_back({"random, and too many for a list", random, 0});
+    if (endless) out->unfolded.push_back({"random, without an end", 0, 0});
+}
+
+SignatureStream describe(const Found& found) {
+    SignatureStream out;
+    const access::Program& program = found.program;
+    out.file = program.key.file;
+    out.operation = access::name(program.key.operation);
+    out.context = program.key.context;
+    out.first_rank = program.key.first_rank;
+    out.rank_count = program.key.rank_count;
+    out.grid = program.grid;
+    out.all = found.all;
+    found.evidence.describe(&out);
+    if (!found.invalid.ok()) {
+        out.why_no_program = out.why_no_signature = found.invalid.text();
+        return out;
+    }
+    out.nodes = static_cast<uint32_t>(program.nodes.size());
+    describe_nodes(program, &out);
+    out.pattern_signature = access::write_pattern_signature(
+        access::pattern_of(program, out.first_rank));
+    auto text = access::write_trace_signature(program, out.first_rank);
+    if (text.ok()) {
+        out.trace_signature = std::move(text.value());
+    } else {
+        out.why_no_signature = text.status().text();
+    }
+    return out;
+}
+
+// One program for all of these streams, if there is one and if it tells of no rank that is not
+// among them.
+bool join(const std::vector<Found>& all, const std::vector<size_t>& group, Found* out) {
+    std::vector<access::Program> programs;
+    std::vector<uint64_t> ranks;
+    for (const size_t i : group) {
+        programs.push_back(all[i].program);
+        ranks.push_back(all[i].program.key.first_rank);
+    }
+    const auto [low, high] = std::minmax_element(ranks.begin(), ranks.end());
+    if (*high >= kJoinedRanksMax || *high - *low + 1 != ranks.size()) return false;
+    Found joined;
+    if (!access::fit_ranks(programs, ranks, &joined.program) ||
+        !access::validate(joined.program).ok()) {
+        return false;
+    }
+    for (const size_t i : group) {
+        joined.members.insert(joined.members.end(), all[i].members.begin(), all[i].members.end());
+        joined.evidence.add(all[i].evidence);
+    }
+    *out = std::move(joined);
+    return true;
+}
+
+// Streams that differ in the rank alone, and whose programs have the same nodes, become one.
+std::vector<Found> join_ranks(std::vector<Found> all) {
+    using Shape = std::vector<std::pair<access::NodeKind, uint32_t>>;
+    std::map<std::tuple<std::string, access::Operation, uint64_t, Shape>, std::vector<size_t>>
+        groups;
+    for (size_t i = 0; i < all.size(); ++i) {
+        const access::Program& program = all[i].program;
+        if (!all[i].invalid.ok() || program.key.rank_count != 1) continue;
+        Shape shape;
+        for (const access::Node& node : program.nodes) shape.emplace_back(node.kind, node.body);
+        groups[{program.key.file, program.key.operation, program.key.context, shape}].push_back(i);
+    }
+    std::vector<bool> gone(all.size(), false);
+    for (const auto& [key, group] : groups) {
+        Found joined;
+        if (group.size() < 2 || !join(all, group, &joined)) continue;
+        for (const size_t i : group) gone[i] = true;
+        all[group[0]] = std::move(joined);
+        gone[group[0]] = false;
+    }
+    std::vector<Found> left;
+    for (size_t i = 0; i < all.size(); ++i) {
+        if (!gone[i]) left.push_back(std::move(all[i]));
+    }
+    return left;
+}
+
+}  // namespace
+
+struct SignatureReader::Parts {
+    Status fail(Status why, std::string line);
+    Status feed(std::string_view chunk);
+    Status begin();
+    Status end_trace();
+    Status end_programs();
+    void step_trace(access::TraceStream& stream);
+    void step_program(const access::Program& program);
+
+    Form form = Form::kUnknown;
+    access::TraceForm trace_form = access::TraceForm::kStrace;
+    std::string kept;  // the head, then all of what is no trace
+    std::optional<access::TraceReader> reader;
+    Status status;
+    std::string message;
+
+    SignatureSource source;
+    std::vector<access::TraceStream> waiting;
+    std::vector<access::Program> programs;
+    size_t next = 0;
+    bool done = false;
+    std::vector<Recorded> recorded;
+    std::vector<Found> found;
+    std::vector<SignatureStream> streams;
+};
+
+Status SignatureReader::Parts::fail(Status why, std::string line) {
+    status = why;
+    message = std::move(line);
+    return status;
+}
+
+// By the first bytes.
+Status SignatureReader::Parts::begin() {
+    const std::string_view head = kept;
+    const size_t first = std::min(head.find_first_not_of(" \t\r\n"), head.size());
+    if (first == head.size()) return fail({EINVAL, kOrigin, "it is empty"}, "it is empty");
+    if (head.starts_with("PSAP")) {
+        form = Form::kBinary;
+        source.form = "access programs, binary";
+    } else if (head.find('\0') != std::string_view::npos) {
+        constexpr const char* kWhy = "binary data, neither a trace nor access programs";
+        return fail({EINVAL, kOrigin, kWhy}, kWhy);
+    } else if (head[first] == '{') {
+        const size_t second = head.find_first_not_of(" \t\r\n", first + 1);
+        const char after = second == std::string_view::npos ? '\0' : head[second];
+        const bool signature = after == 'R' || after == 'W';
+        form = signature ? Form::kTraceSignature : Form::kJson;
+        source.form = signature ? "trace signature" : "access programs, JSON";
+    } else {
+        form = Form::kTrace;
+        source.trace = true;
+        trace_form = access::trace_form(head);
+        source.form = trace_form == access::TraceForm::kPenstock  ? "penstock trace"
+                      : trace_form == access::TraceForm::kDarshan ? "Darshan DXT"
+                                                                  : "strace";
+        reader.emplace(trace_form);
+        const std::string begun = std::exchange(kept, {});
+        return feed(begun);
+    }
+    return {};
+}
+
+Status SignatureReader::Parts::feed(std::string_view chunk) {
+    if (form == Form::kTrace) {
+        const Status read = reader->read(chunk);
+        return read.ok() ? read : fail(read, reader->message());
+    }
+    if (kept.size() + chunk.size() > access::kJsonBytesMax) {
+        constexpr const char* kWhy = "it is larger than 256 MiB";
+        return fail({E2BIG, kOrigin, kWhy}, kWhy);
+    }
+    kept += chunk;
+    return form == Form::kUnknown && kept.size() >= kHeadSize ? begin() : Status();
+}
+
+Status SignatureReader::Parts::end_trace() {
+    const Status ended = reader->finish();
+    if (!ended.ok()) return fail(ended, reader->message());
+    access::Trace trace = reader->take();
+    reader.reset();
+    source.lines = trace.lines;
+    source.accesses = trace.accesses;
+    source.clock_jumps = trace.clock_jumps;
+    for (const access::TraceSkip& skip : trace.skips)
+        source.skips.push_back({skip.cause, skip.count, skip.first_line});
+    waiting = std::move(trace.streams);
+    if (trace.accesses != 0) return {};
+    std::string line = "no access to a file in " + std::to_string(trace.lines) +
+                       (trace.lines == 1 ? " line" : " lines");
+    if (!source.skips.empty())
+        line += " (line " + std::to_string(source.skips[0].first_line) + ": " +
+                source.skips[0].cause + ")";
+    return fail({EINVAL, kOrigin, "no access to a file"}, line);
+}
+
+Status SignatureReader::Parts::end_programs() {
+    if (form == Form::kTraceSignature) {
+        auto one = access::parse_trace_signature(kept);
+        if (!one.ok()) return fail(one.status(), one.status().text());
+        programs.push_back(std::move(one.value()));
+    } else {
+        size_t error_at = 0;
+        auto all = form == Form::kJson ? access::parse_json(kept, &error_at)
+                                       : access::parse_binary(bytes_of(kept));
+        if (!all.ok()) {
+            const std::string where = form == Form::kJson
+                                          ? "byte " + std::to_string(error_at) + ": "
+                                          : "";
+            return fail(all.status(), where + all.status().text());
+        }
+        programs = std::move(all.value());
+    }
+    kept.clear();
+    if (!programs.empty()) return {};
+    return fail({EINVAL, kOrigin, "it holds no program"}, "it holds no program");
+}
+
+void SignatureReader::Parts::step_trace(access::TraceStream& stream) {
+    Found one;
+    one.program = access::analyse(stream.accesses, stream.times_ns);
+    one.program.key = std::move(stream.key);
+    one.invalid = access::validate(one.program);
+    one.evidence.watch(stream.accesses, stream.times_ns);
+    one.members = {recorded.size()};
+    recorded.push_back({std::move(stream.accesses), std::move(stream.times_ns)});
+    found.push_back(std::move(one));
+}
+
+void SignatureReader::Parts::step_program(const access::Program& program) {
+    Found one;
+    one.program = program;
+    access::Cursor cursor(one.program, program.key.first_rank);
+    Recorded walk;
+    const size_t walk_max = std::min(kWalkMax, kWalksMax / programs.size());
+    while (walk.accesses.size() < walk_max) {
+        const auto access = cursor.next();
+        if (!access) break;
+        walk.accesses.push_back(*access);
+    }
+    one.all = cursor.count() == walk.accesses.size();
+    one.evidence.watch(walk.accesses, {});
+    one.members = {recorded.size()};
+    source.accesses += walk.accesses.size();
+    recorded.push_back(std::move(walk));
+    found.push_back(std::move(one));
+}
+
+SignatureReader::SignatureReader() : parts_(std::make_unique<Parts>()) {}
+SignatureReader::~SignatureReader() = default;
+SignatureReader::SignatureReader(SignatureReader&&) noexcept = default;
+SignatureReader& SignatureReader::operator=(SignatureReader&&) noexcept = default;
+
+Status SignatureReader::read(std::string_view chunk) {
+    return parts_->status.ok() ? parts_->feed(chunk) : parts_->status;
+}
+
+Status SignatureReader::finish() {
+    Parts& parts = *parts_;
+    if (parts.status.ok() && parts.form == Form::kUnknown) (void)parts.begin();
+    if (!parts.status.ok()) return parts.status;
+    return parts.form == Form::kTrace ? parts.end_trace() : parts.end_programs();
+}
+
+const std::string& SignatureReader::message() const { return parts_->message; }
+
+size_t SignatureReader::steps() const {
+    return parts_->source.trace ? parts_->waiting.size() : parts_->programs.size();
+}
+
+bool SignatureReader::step() {
+    Parts& parts = *parts_;
+    if (parts.done) return false;
+    if (parts.next < steps()) {
+        if (parts.source.trace) {
+            parts.step_trace(parts.waiting[parts.next]);
+        } else {
+            parts.step_program(parts.programs[parts.next]);
+        }
+        ++parts.next;
+        return true;
+    }
+    if (parts.source.trace) {
+        parts.found = join_ranks(std::move(parts.found));
+        // A program reads dozens of small files before it comes to its data.
+        std::ranges::stable_sort(parts.found, std::ranges::greater(),
+                                 [](const Found& one) { return one.evidence.accesses(); });
+    }
+    for (const Found& one : parts.found) parts.streams.push_back(describe(one));
+    parts.done = true;
+    return false;
+}
+
+const SignatureSource& SignatureReader::source() const { return parts_->source; }
+
+const std::vector<SignatureStream>& SignatureReader::streams() const { return parts_->streams; }
+
+Result<std::string> SignatureReader::programs(bool binary) const {
+    std::vector<access::Program> valid;
+    for (const Found& one : parts_->found) {
+        if (one.invalid.ok()) valid.push_back(one.program);
+    }
+    if (valid.size() > access::kProgramsMax)
+        return Status{E2BIG, kOrigin, "there are more programs than a file may hold"};
+    if (!binary) return access::write_json(valid);
+    const std::vector<uint8_t> bytes = access::write_binary(valid);
+    return std::string(bytes.begin(), bytes.end());
+}
+
+Result<SignaturePlot> SignatureReader::plot(size_t columns, size_t rows, bool over_time) const {
+    if (columns == 0 || rows == 0 || columns > kSideMax || rows > kSideMax)
+        return Status{EINVAL, kOrigin, "a plot has 1 to 8192 columns and rows"};
+    if (over_time && !parts_->source.trace)
+        return Status{ENOTSUP, kOrigin, "access programs have no times"};
+    file::SignaturePlotter plotter(columns, rows);
+    const auto each = [&](const auto& visit) {
+        for (size_t i = 0; i < parts_->found.size(); ++i) {
+            for (const size_t member : parts_->found[i].members) {
+                const Recorded& one = parts_->recorded[member];
+                if (one.accesses.empty()) continue;
+                visit(i, one.accesses,
+                      over_time ? std::span<const uint64_t>(one.times_ns)
+                                : std::span<const uint64_t>());
+            }
+        }
+    };
+    each([&](size_t, auto& accesses, auto times) { plotter.measure(accesses, times); });
+    each([&](size_t i, auto& accesses, auto times) { plotter.draw(i, accesses, times); });
+    return plotter.take();
+}
+
+}  // namespace penstock
