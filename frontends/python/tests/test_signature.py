@@ -21,6 +21,7 @@ from penstock import _core, picture
 COMMAND = [sys.executable, "-m", "penstock", "signature"]
 HEAD = "penstock-trace 1\n"
 Accesses = list[tuple[int, int]]
+Accesses3 = list[tuple[int, int, int]]  # a place on the x axis first
 
 STRIDED = [(4096 + i * 8192, 2048) for i in range(300)]
 
@@ -189,6 +190,25 @@ def test_a_trace_signature_is_read() -> None:
     assert "-: trace signature, 800 accesses\n" in done.stdout
 
 
+def sprinkled(count: int) -> Accesses:
+    """Contiguous, and now and then something else."""
+    chance = random.Random(7)
+    spots = set(chance.sample(range(100, count), count // 100))
+    return [(chance.randrange(1 << 30), 9) if i in spots else (i * 64, 64) for i in range(count)]
+
+
+@pytest.mark.parametrize("accesses", [lu(30), scattered(300), sprinkled(2000), STRIDED[:2]])
+def test_what_was_told_and_what_was_not_is_all(accesses: Accesses) -> None:
+    text = own_trace(accesses).encode()
+    (stream,) = json.loads(signature("-", "--json", stdin=text).stdout)["streams"]
+    untold = sum(loss["count"] for loss in stream["unpredicted"])
+    assert untold == len(accesses) - round(stream["confidence"] * len(accesses))
+    if len(accesses) == 2000:
+        causes = {loss["cause"]: loss["count"] for loss in stream["unpredicted"]}
+        assert stream["class"] == "contiguous"
+        assert causes["isolated, beside the pattern"] == 20
+
+
 def test_ranks_are_joined_where_one_program_tells_them_all(tmp_path: Path) -> None:
     out = tmp_path / "out.json"
     rows = [(rank, (4 * i + rank) * 4096) for i in range(50) for rank in range(4)]
@@ -237,27 +257,32 @@ def test_chunks_do_not_matter(seed: int) -> None:
 
 
 @pytest.mark.parametrize("over_time", [False, True])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(12))
 def test_the_plot_has_every_access_and_nothing_else(seed: int, over_time: bool) -> None:
     chance = random.Random(seed)
     columns, rows = chance.randrange(1, 40), chance.randrange(1, 40)
-    time, text, seen = 0, HEAD, []
-    for i in range(chance.randrange(1, 60)):
-        time += chance.randrange(1000)
+    time, gap, text = 10**15, chance.choice([2, 1000]), HEAD
+    seen: dict[str, Accesses3] = {"a": [], "b": [], "c": []}
+    for _ in range(chance.randrange(1, 90)):
+        name = chance.choice("aab")
         at, size = chance.randrange(5000, 90_000), chance.choice([0, 1, 100, 20_000])
-        seen.append((time if over_time else i, at, size))
-        text += f"{time} 0 r data {at} {size}\n"
-    made = read_in_pieces(text.encode(), seed).plot(columns, rows, over_time=over_time)
+        seen[name].append((time if over_time else len(seen[name]), at, size))
+        text += f"{time} 0 r {name} {at} {size}\n"
+        time += chance.randrange(gap)
+    reader = read_in_pieces(text.encode(), seed)
+    made = reader.plot(columns, rows, over_time=over_time)
 
-    begin, end = min(at for _, at, _ in seen), max(at + size for _, at, size in seen)
-    first = seen[0][0]
-    width, height = seen[-1][0] - first + 1, end - begin
+    everything = [one for stream in seen.values() for one in stream]
+    begin, end = min(at for _, at, _ in everything), max(at + size for _, at, size in everything)
+    first = min(x for x, _, _ in everything)
+    width, height = max(x for x, _, _ in everything) - first + 1, end - begin
     expected = bytearray(columns * rows)
-    for x, at, size in seen:
-        low = min((at - begin) * rows // max(height, 1), rows - 1)
-        high = min((at - begin + max(size, 1) - 1) * rows // max(height, 1), rows - 1)
-        for up in range(low, high + 1):
-            expected[(rows - 1 - up) * columns + (x - first) * columns // width] = 1
+    for number, stream in enumerate(reader.streams, 1):
+        for x, at, size in seen[stream["file"]]:
+            low = min((at - begin) * rows // max(height, 1), rows - 1)
+            high = min((at - begin + max(size, 1) - 1) * rows // max(height, 1), rows - 1)
+            for up in range(low, high + 1):
+                expected[(rows - 1 - up) * columns + (x - first) * columns // width] = number
     assert made["cells"] == bytes(expected), f"seed {seed}, {columns} x {rows}"
     assert (made["offset_begin"], made["offset_end"]) == (begin, end)
     assert made["x_end"] == (width - 1 if over_time else width)
