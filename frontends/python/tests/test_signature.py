@@ -59,6 +59,23 @@ def strace_of(accesses: Accesses) -> str:
     return "\n".join([*lines, "+++ exited with 0 +++", ""])
 
 
+def darshan_of(ranks: int, rows: int) -> str:
+    """Ranks that read a table by rows, each its own column, through MPI-IO."""
+    lines = ["# darshan log version: 3.41", "# DXT_MPIIO module data", ""]
+    for rank in range(ranks):
+        lines += [
+            "# DXT, file_id: 7, file_name: /scratch/table",
+            f"# DXT, rank: {rank}, hostname: node",
+            f"# DXT, write_count: 0, read_count: {rows}",
+        ]
+        lines += [
+            f" X_MPIIO {rank} read {i} {i * 65536 + rank * 512} 512 {i}.5000 {i}.6000"
+            for i in range(rows)
+        ]
+        lines += [" X_STDIO 0 read 0 10 20 1.0 1.5"] if rank == 1 else []
+    return "\n".join([*lines, ""])
+
+
 def signature(*words: str, stdin: bytes = b"") -> subprocess.CompletedProcess[str]:
     done = subprocess.run(
         [*COMMAND, *words], input=stdin, capture_output=True, check=False, timeout=60
@@ -122,6 +139,20 @@ TRACE: strace, 64 lines, 60 accesses
    not told     3: before a pattern was confirmed, or confirmed anew
    pattern      {READ, <fixed strided, 1>, <single occurrence>, <fixed medium>, <fixed>}
    signature    {READ, 0, 1, ([{65536}, {4096}, {60}]), 1}
+   program      2 nodes
+""",
+    ),
+    "darshan": (
+        darshan_of(3, 100),
+        """\
+TRACE: Darshan DXT, 313 lines, 300 accesses
+  passed over 1, first in line 210: not a segment of X_POSIX or X_MPIIO
+1  read /scratch/table, ranks 0-2, context 1
+   class        fixed stride
+   confidence   0.970 of 300 accesses told ahead
+   not told     9: before a pattern was confirmed, or confirmed anew
+   pattern      {READ, <fixed strided, 1>, <single occurrence>, <fixed small>, <fixed>}
+   of rank 0    {READ, 0, 1, ([{65536}, {512}, {100}]), 1}
    program      2 nodes
 """,
     ),

@@ -164,8 +164,9 @@ def _print_explanation(stream: dict[str, Any], number: int) -> None:
         row("not told", f"{loss['count']}: {loss['cause']}")
     lines = _signature_lines(stream)
     row("pattern", lines[0])
+    label = "signature" if stream["rank_count"] == 1 else f"of rank {stream['first_rank']}"
     for line in lines[1:]:
-        row("signature", line.replace("no trace signature", "none"))
+        row(label, line.replace("no trace signature", "none"))
     if not stream["why_no_program"]:
         row("program", f"{stream['nodes']} node{'s' if stream['nodes'] != 1 else ''}")
     for loss in stream["unfolded"]:
