@@ -110,6 +110,8 @@ public:
     // A library error, not the kernel's, ends everything on the device: blocks stop at their next
     // wait or barrier.
     virtual void abort(Status cause) = 0;
+    // The cause, on a device whose kernels go on after an abort (CUDA); asks no driver.
+    [[nodiscard]] virtual Status abort_cause() const { return {}; }
 };
 
 struct CpuOptions {

@@ -33,7 +33,7 @@ struct Layout {
 
     // Device memory.
     size_t frames_size = 0, tables_size = 0;
-    // Mapped host memory: rings, completions, ports, host words.
+    // Mapped host memory: rings, ports, host words.
     size_t shared_size = 0;
 };
 

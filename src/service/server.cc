@@ -167,9 +167,11 @@ void Server::read_runs(size_t runs) {
     retry_count_ = 0;
     submit_runs(runs);
     if (retry_count_ == 0) return;
+    activity_.store(Activity::kStorage, std::memory_order_release);  // the file table may be busy
     for (size_t i = 0; i < retry_count_; ++i) {
         runs_[i] = {retries_[i], 1, shared_.files->find(requests_[retries_[i]].file_slot)};
     }
+    activity_.store(Activity::kServing, std::memory_order_release);
     submit_runs(std::exchange(retry_count_, 0));
 }
 
@@ -230,11 +232,15 @@ void Server::complete(size_t index, uint64_t bytes, int error) {
     const uint64_t expected = size > begin ? std::min(page_size_, size - begin) : 0;
     if (bytes >= expected) {
         error = 0;
-    } else if (error == 0 && !shared_.files->shrink(request.file_slot, begin + bytes).ok()) {
-        error = EIO;  // GPU threads would take the missing bytes for zeros
+    } else if (error == 0) {
+        activity_.store(Activity::kStorage, std::memory_order_release);  // may wait for the device
+        // GPU threads would take the missing bytes for zeros.
+        if (!shared_.files->shrink(request.file_slot, begin + bytes).ok()) error = EIO;
+        activity_.store(Activity::kServing, std::memory_order_release);
     }
     if (bytes < page_size_) std::memset(destination(index) + bytes, 0, page_size_ - bytes);
-    if (error != 0) shared_.counters->failed_pages.fetch_add(1, std::memory_order_relaxed);
+    if (error != 0 && error != static_cast<int>(kErrorClosed))
+        shared_.counters->failed_pages.fetch_add(1, std::memory_order_relaxed);
     const Completion word = make_completion(request.generation, static_cast<uint32_t>(error),
                                             static_cast<uint32_t>(bytes));
     if (!direct_) {

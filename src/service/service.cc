@@ -246,13 +246,9 @@ void Service::monitor() {
             abort(ECANCELED,
                   "a kernel failed while it may have held pages: make a new file system");
         }
-        if (tables_copy_ != nullptr) {
-            // An abort of such a device, or its loss, ends no wait in a kernel: the abort word
-            // does.
-            const Status lost = device_->synchronize(stream_, std::chrono::steady_clock::now());
-            if (!lost.ok() && lost.error_number() != ETIMEDOUT)
-                abort(lost.error_number(), lost.message());
-        }
+        // Where an abort of the device ends no wait in a kernel, the abort word does.
+        if (const Status cause = device_->abort_cause(); !cause.ok())
+            abort(cause.error_number(), cause.message());
         std::unique_lock lock(mutex_);
         const auto period = std::chrono::nanoseconds(limits::kHeartbeatPeriodNs);
         if (stop_changed_.wait_for(lock, period, [this] { return stopping_.load(); })) return;

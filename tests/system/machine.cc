@@ -192,7 +192,7 @@ FileSystemState* Machine::look() {
                                                                                offset);
     };
     move(copy->files), move(copy->port_locks), move(copy->owners), move(copy->leaf_owners);
-    move(copy->leaf_locks), move(copy->leaves), move(copy->directory);
+    move(copy->leaf_locks), move(copy->leaves), move(copy->directory), move(copy->completions);
     return copy;
 }
 

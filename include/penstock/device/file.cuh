@@ -61,6 +61,10 @@ PENSTOCK_DEVICE int hold_pages(const Team& team, FileSystemState& system, Descri
     return 0;
 }
 
+// So often a page is asked for again because its file was closed before it was served. More: the
+// device was not told that this descriptor is closed.
+constexpr unsigned kClosedMax = 64;
+
 struct ReadRequest {
     Descriptor descriptor;
     uint64_t offset;  // first byte in the file
@@ -149,6 +153,7 @@ PENSTOCK_DEVICE int64_t read_part(const Team& team, unsigned index, unsigned tea
     while (next <= last) {
         const PageIndex stop = next + pages - 1 < last ? next + pages : last + 1;
         Wait wait(system);
+        unsigned closed = 0;
         unsigned most = team.lanes() * Team::kPagesPerLane;
         while (next < stop) {
             batch.first = next;
@@ -169,7 +174,8 @@ PENSTOCK_DEVICE int64_t read_part(const Team& team, unsigned index, unsigned tea
             unpin_pages(team, batch, 0);
             if (error == -static_cast<int>(kErrorClosed)) {
                 // A page of somebody who asked by a descriptor that was closed since.
-                if (!team.any(find_file(system, request.descriptor) == nullptr)) continue;
+                const bool open = !team.any(find_file(system, request.descriptor) == nullptr);
+                if (open && ++closed < kClosedMax) continue;
                 error = -kErrorBadDescriptor;
             }
             if (error != 0) return error;
@@ -199,6 +205,7 @@ PENSTOCK_DEVICE inline View map_page(FileSystemState& system, Descriptor descrip
     const LoneTeam<1> team;
     Batch<LoneTeam<1>> batch;
     Wait wait(system);
+    unsigned closed = 0;
     int error = 0;
     for (;;) {
         batch.first = offset >> system.page_shift;
@@ -213,6 +220,8 @@ PENSTOCK_DEVICE inline View map_page(FileSystemState& system, Descriptor descrip
         error = wait_for_page(system, *batch.pages[0].entry, batch.pages[0].seen);
         if (error != -static_cast<int>(kErrorClosed)) break;
         unpin_pages(team, batch, 0);  // asked for by a descriptor that was closed since
+        error = -kErrorBadDescriptor;
+        if (++closed == kClosedMax) break;
     }
     if (error != 0) {
         unpin_pages(team, batch, 0);

@@ -3,8 +3,7 @@
 // Every wait of the device library is a loop round Wait::step. It ends with a negative errno when
 // the host has raised the abort word or when the host's heartbeat stands still (it died). On the
 // CPU backend a step lets the block's other lanes run, helps, or sleeps; on a GPU it is
-// __nanosleep, longer the longer the wait has lasted: most words waited for lie in host memory, and
-// thousands of warps that look at them again and again would leave the link to nobody else.
+// __nanosleep, longer the longer the wait has lasted, and what many wait for lies in device memory.
 #pragma once
 
 #include "penstock/abi/file_system.h"
@@ -81,7 +80,8 @@ private:
     PENSTOCK_DEVICE HostWords host_words(uint64_t time) {
         HostGlance& glance = system_.glance;
         uint64_t last = DeviceWords::load(glance.time_ns, site::kRelaxed);
-        if (time > last + kCheckPeriodNs &&
+        // A glance far ahead is of a clock that was set back since.
+        if ((time > last + kCheckPeriodNs || last > time + kGapNs) &&
             DeviceWords::compare_exchange(glance.time_ns, last, time, site::kRelaxed)) {
             const HostWords& host = *system_.host;
             DeviceWords::store(glance.words.abort, SystemWords::load(host.abort, site::kRelaxed),

@@ -120,7 +120,7 @@ PENSTOCK_UNINSTRUMENTED void stop_mismatch(BlockState& block) {
         for (; waits != nullptr; waits = waits->next) look_at(waits->rendezvous, waits->mask);
     }
     char text[sizeof block.stop_text];
-    if (first == nullptr) {
+    if (first == nullptr || block.gathered.first != nullptr) {
         std::snprintf(text, sizeof text,
                       "no GPU thread of the block can run: a barrier inside a barrier's body");
     } else if (other != nullptr) {

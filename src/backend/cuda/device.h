@@ -57,6 +57,7 @@ public:
     // Kernels end by the abort word that their waits look at, which its owner sets; here nothing
     // new starts.
     void abort(Status cause) override { context_->abort(cause); }
+    Status abort_cause() const override { return context_->abort_cause(); }
 
 private:
     explicit CudaDevice(std::unique_ptr<Context> context) : context_(std::move(context)) {}
