@@ -21,6 +21,11 @@ __attribute__((noinline)) void* operator new(size_t size) {
     if (void* place = std::malloc(size)) return place;
     std::abort();
 }
+// AddressSanitizer has one of its own otherwise, whose memory free() would be told of.
+__attribute__((noinline)) void* operator new(size_t size, const std::nothrow_t&) noexcept {
+    ++allocations;
+    return std::malloc(size);
+}
 __attribute__((noinline)) void operator delete(void* place) noexcept { std::free(place); }
 __attribute__((noinline)) void operator delete(void* place, size_t) noexcept { std::free(place); }
 
