@@ -71,7 +71,7 @@ public:
     // Allocates; not for every access.
     [[nodiscard]] Program program() const;
 
-    // Takes a program of an earlier run: Learning until one access confirms it. While it is
+    // Takes a program of an earlier run: Learning until two accesses confirm it. While it is
     // loaded, a mismatch is dealt with as in the table of seed 004: stride and size as told:
     // Stable, and the position is taken from the access; one of the two differs: Learning, and the
     // value that differs is taken over; both differ: nothing is predicted.
