@@ -59,22 +59,15 @@ public:
     virtual Status destroy_stream(StreamId stream) = 0;  // waits for what is in it, at most until
                                                          // its watchdog
     virtual Status launch(StreamId stream, LaunchRequest request) = 0;
+    // Words of 8 bytes, aligned and up to kWholeSizeMax bytes in all, arrive whole: GPU threads may
+    // look at them meanwhile. On CUDA they announce only what lies behind a write_value, whose
+    // fence keeps it ahead of them.
+    static constexpr size_t kWholeSizeMax = 1024;
     virtual Status copy(StreamId stream, void* to, const void* from, size_t size) = 0;
     virtual Status fill(StreamId stream, void* to, uint8_t value, size_t size) = 0;
     // Stores `value` behind all that is in `stream`, visible to GPU threads and to the host with
     // what was copied before it. `address` is aligned to 8 bytes.
     virtual Status write_value(StreamId stream, uint64_t* address, uint64_t value) = 0;
-    // Stores `count` adjacent words, each whole, where GPU threads look for them. `words` is pinned
-    // and stays as it is until the stream is past. CUDA: a copy; what the words announce must lie
-    // behind a write_value, whose fence keeps it ahead of them.
-    virtual Status store_words(StreamId stream, uint64_t* address, const uint64_t* words,
-                               size_t count) {
-        for (size_t i = 0; i < count; ++i) {
-            if (Status status = write_value(stream, address + i, words[i]); !status.ok())
-                return status;
-        }
-        return {};
-    }
     // Waits until the stream is idle; the first error of its operations since the last call.
     // ETIMEDOUT at `deadline`.
     virtual Status synchronize(StreamId stream, Deadline deadline) = 0;

@@ -278,7 +278,8 @@ void Server::send(size_t first, size_t count) {
     bool stored = device.write_value(stream_, done_, ++sent_).ok();
     each_stretch([&](size_t begin, size_t pages) {
         uint64_t* words = shared_.state->completions + requests_[begin].frame;
-        stored = stored && device.store_words(stream_, words, half_->words + begin, pages).ok();
+        stored = stored &&
+                 device.copy(stream_, words, half_->words + begin, pages * sizeof *words).ok();
     });
     if (!stored || !device.write_value(stream_, done_, ++sent_).ok()) {
         shared_.abort(EIO, "pages could not be announced to the device");

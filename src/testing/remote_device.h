@@ -17,7 +17,7 @@ class RemoteDevice final : public backend::Device {
 public:
     explicit RemoteDevice(std::shared_ptr<backend::Device> inner);
 
-    // The n-th copy from now on (1 is the next) fails with EIO; 0: none.
+    // The n-th copy of more than words from now on (1 is the next) fails with EIO; 0: none.
     void fail_copy(int64_t n) { copies_until_failure_ = n; }
     [[nodiscard]] uint64_t copy_count() const { return copy_count_; }
     [[nodiscard]] uint64_t write_count() const { return write_count_; }

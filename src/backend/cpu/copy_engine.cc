@@ -6,27 +6,29 @@
 #include <cstring>
 #include <utility>
 
+#include "backend/backend.h"
 #include "backend/cpu/parking.h"
 
 namespace penstock::backend::cpu {
 namespace {
 
-// A few aligned words may be ones that lanes look at meanwhile (a slot of the file table): each
-// arrives whole, as a GPU's copy engine brings it.
-constexpr size_t kWordsSizeMax = 4096;
-
-bool aligned_words(const CopyJob& job) {
+bool is_words(const CopyJob& job) {
     const uintptr_t any = reinterpret_cast<uintptr_t>(job.to) |
                           reinterpret_cast<uintptr_t>(job.from) | job.size;
-    return job.size <= kWordsSizeMax && any % sizeof(uint64_t) == 0;
+    return job.size <= Device::kWholeSizeMax && any % sizeof(uint64_t) == 0;
+}
+
+// Partner: the acquire load of whoever waits for a word.
+void store_word(uint64_t* address, uint64_t value) {
+    __atomic_store_n(address, value, __ATOMIC_RELEASE);
+    notify_address(address);
 }
 
 void copy_words(const CopyJob& job) {
     auto* to = static_cast<uint64_t*>(job.to);
     const auto* from = static_cast<const uint64_t*>(job.from);
-    for (size_t i = 0; i < job.size / sizeof(uint64_t); ++i) {
-        __atomic_store_n(to + i, __atomic_load_n(from + i, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
-    }
+    for (size_t i = 0; i < job.size / sizeof(uint64_t); ++i)
+        store_word(to + i, __atomic_load_n(from + i, __ATOMIC_ACQUIRE));
 }
 
 }  // namespace
@@ -34,7 +36,7 @@ void copy_words(const CopyJob& job) {
 void do_copy_job(const CopyJob& job) {
     switch (job.kind) {
         case CopyJob::Kind::kCopy:
-            if (aligned_words(job)) {
+            if (is_words(job)) {
                 copy_words(job);
             } else {
                 std::memcpy(job.to, job.from, job.size);
@@ -43,13 +45,9 @@ void do_copy_job(const CopyJob& job) {
         case CopyJob::Kind::kFill:
             std::memset(job.to, static_cast<int>(job.value), job.size);
             break;
-        case CopyJob::Kind::kWriteValue: {
-            auto* address = static_cast<uint64_t*>(job.to);
-            // Partner: the acquire load of whoever waits for the value.
-            __atomic_store_n(address, job.value, __ATOMIC_RELEASE);
-            notify_address(address);
+        case CopyJob::Kind::kWriteValue:
+            store_word(static_cast<uint64_t*>(job.to), job.value);
             break;
-        }
     }
 }
 

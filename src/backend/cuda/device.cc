@@ -114,12 +114,6 @@ Status CudaDevice::write_value(StreamId id, uint64_t* address, uint64_t value) {
     return stream == nullptr ? kNoStream : stream->write_value(address, value);
 }
 
-Status CudaDevice::store_words(StreamId id, uint64_t* address, const uint64_t* words,
-                               size_t count) {
-    if (reinterpret_cast<uintptr_t>(address) % sizeof(uint64_t) != 0) return kUnaligned;
-    return copy(id, address, words, count * sizeof(uint64_t));
-}
-
 Status CudaDevice::synchronize(StreamId id, Deadline deadline) {
     Stream* stream = streams_.find(id);
     return stream == nullptr ? kNoStream : stream->synchronize(deadline);

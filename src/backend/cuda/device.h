@@ -38,8 +38,6 @@ public:
     Status copy(StreamId id, void* to, const void* from, size_t size) override;
     Status fill(StreamId id, void* to, uint8_t value, size_t size) override;
     Status write_value(StreamId id, uint64_t* address, uint64_t value) override;
-    Status store_words(StreamId id, uint64_t* address, const uint64_t* words,
-                       size_t count) override;
     Status synchronize(StreamId id, Deadline deadline) override;
     Status query(StreamId id, bool* idle) override;
 
