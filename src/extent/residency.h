@@ -3,42 +3,25 @@
 // Pure: a picture of one moment, taken by `storage`, read by `planner`.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 
 #include "extent/extent.h"
+#include "penstock/route.h"
 
 namespace penstock::extent {
 
-enum class Residency : uint8_t {
-    kMissing,  // not in the OS page cache
-    kCached,   // there, and the same as on storage
-    kDirty,    // there, with bytes that storage has not
-    kUnknown,  // nobody could tell
-};
-inline constexpr size_t kResidencyCount = 4;
+using penstock::Residency;
 
 struct ResidencyRun {
     Extent range;
     Residency state = Residency::kUnknown;
+    // Bytes of it that are in the OS page cache: 0 of kMissing and kUnknown, all of kCached.
+    uint64_t resident_size = 0;
     friend constexpr bool operator==(const ResidencyRun&, const ResidencyRun&) = default;
 };
-
-// "missing", "cached", "dirty", "unknown".
-[[nodiscard]] constexpr const char* name(Residency state) {
-    switch (state) {
-        case Residency::kMissing:
-            return "missing";
-        case Residency::kCached:
-            return "cached";
-        case Residency::kDirty:
-            return "dirty";
-        case Residency::kUnknown:
-            return "unknown";
-    }
-    return "";
-}
 
 // Whether `runs` cover `range` in order, without gap, overlap or empty run.
 [[nodiscard]] constexpr bool covers(std::span<const ResidencyRun> runs, const Extent& range) {
@@ -48,6 +31,21 @@ struct ResidencyRun {
         at = run.range.end();
     }
     return at == range.end();
+}
+
+// Puts `run`, which begins where the last of the first `*count` runs ends, behind them or into the
+// last one if that has its state. False: there is no room, and nothing was changed.
+[[nodiscard]] constexpr bool append_run(std::span<ResidencyRun> runs, size_t* count,
+                                        const ResidencyRun& run) {
+    if (run.range.empty()) return true;
+    if (*count > 0 && runs[*count - 1].state == run.state) {
+        runs[*count - 1].range.size += run.range.size;
+        runs[*count - 1].resident_size += run.resident_size;
+        return true;
+    }
+    if (*count == runs.size()) return false;
+    runs[(*count)++] = run;
+    return true;
 }
 
 }  // namespace penstock::extent
