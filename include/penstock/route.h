@@ -38,11 +38,12 @@ inline constexpr size_t kRouteReasonCount = 12;
 // What the OS page cache holds of a range.
 enum class Residency : uint8_t {
     kMissing,  // nothing
-    kCached,   // all of it, the same as on storage
-    kDirty,    // all of it, with bytes that storage has not
+    kCached,   // all of it, the same as on storage as far as could be told
+    kDirty,    // some of it, with bytes that storage has not or that are on their way there
+    kMixed,    // some of it; which, was not looked into
     kUnknown,  // nobody could tell
 };
-inline constexpr size_t kResidencyCount = 4;
+inline constexpr size_t kResidencyCount = 5;
 
 // "cached", "direct", "peer".
 [[nodiscard]] constexpr const char* name(Route route) {
@@ -58,9 +59,10 @@ inline constexpr size_t kResidencyCount = 4;
     return kNames[static_cast<size_t>(reason)];
 }
 
-// "missing", "cached", "dirty", "unknown".
+// "missing", "cached", "dirty", "mixed", "unknown".
 [[nodiscard]] constexpr const char* name(Residency state) {
-    constexpr const char* kNames[kResidencyCount] = {"missing", "cached", "dirty", "unknown"};
+    constexpr const char* kNames[kResidencyCount] = {"missing", "cached", "dirty", "mixed",
+                                                     "unknown"};
     return kNames[static_cast<size_t>(state)];
 }
 
