@@ -1,0 +1,94 @@
+// Decides for every page of a request whether it is copied out of the OS page cache or comes by a
+// direct transfer, which may swallow cached pages.
+//
+// A plan is made over cells: pages of max(page size, alignment of direct I/O), the head and the
+// tail that no aligned transfer covers, and in long runs of one state several pages at once. Three
+// algorithms: the exact one (linear time), the greedy rule of SPIN (USENIX ATC 2017, section
+// 4.3.1), and the overlapped one, which takes copies and direct reads to run at the same time.
+//
+// Pure. One thread at a time; every thread that plans has its own Planner. After the longest
+// request so far nothing is allocated.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+
+#include "base/units.h"
+#include "extent/residency.h"
+#include "penstock/status.h"
+#include "planner/cost_model.h"
+#include "planner/plan.h"
+
+namespace penstock::planner {
+
+// A longer read is planned piece by piece: its residency would be out of date by its end, and this
+// bounds a Planner's memory (about 40 bytes a page).
+inline constexpr uint64_t kRequestSizeMax = 256 * base::kMiB;
+
+enum class Algorithm : uint8_t {
+    kOverlapped,  // least time with copies and direct transfers at once; near the best, see
+                  // bound_ns
+    kExact,       // least sum of all times; the best there is
+    kGreedy,      // SPIN's rule over whole runs, for comparison
+};
+
+struct Options {
+    Algorithm algorithm = Algorithm::kOverlapped;
+    // What kUnknown is taken for: kMissing or kCached.
+    extent::Residency unknown_as = extent::Residency::kMissing;
+    uint64_t page_size = 4096;  // of the OS page cache; a power of two
+    // Cut long runs of one state into cells of several pages (at most an eighth of the cutoff).
+    // Plans are then best among those that change route at cells' ends.
+    bool coarse = true;
+};
+
+// How the storage reads past the OS page cache, if it does.
+struct DirectOffer {
+    extent::Route route = extent::Route::kDirect;  // or kPeer
+    // Powers of two; 0: not offered, and what is no power of two counts as 0.
+    uint32_t offset_alignment = 0;  // of offset and length
+    uint32_t memory_alignment = 0;  // of the address
+};
+
+struct Request {
+    // What is wanted: at most kRequestSizeMax bytes, cut at the end of the file by the caller.
+    extent::Extent range;
+    // By offset. What no run covers is kUnknown; bytes outside `range` do not matter.
+    std::span<const extent::ResidencyRun> residency;
+    DirectOffer direct;
+    // Address that range.offset goes to; only its remainder by memory_alignment counts. Where
+    // direct transfers go to staging first, give range.offset itself.
+    uint64_t memory = 0;
+    // Bytes before and behind the destination that a direct transfer may overwrite: without them,
+    // an unaligned head or tail is cached, also where the tail is the end of the file. Who carries
+    // such ends through a buffer of its own may give any number.
+    uint64_t room_before = 0;
+    uint64_t room_behind = 0;
+    // All of it through the page cache, for this reason: kSmall, kRefused, kAsked, kKeep ...
+    std::optional<extent::RouteReason> cached_because;
+    // All of it direct, as far as it can be: somebody asked. Dirty pages stay cached.
+    bool direct_asked = false;
+};
+
+class Planner {
+public:
+    explicit Planner(const Options& options = {});
+    ~Planner();
+    Planner(Planner&&) noexcept;
+    Planner& operator=(Planner&&) noexcept;
+
+    // EINVAL: the range is longer than kRequestSizeMax or ends beyond 2^63 - 1. An empty request
+    // has an empty plan. A few nanoseconds a cell and algorithm pass.
+    [[nodiscard]] Result<Plan> plan(const Request& request, const CostModel& model);
+
+    [[nodiscard]] const Options& options() const { return options_; }
+
+private:
+    struct Scratch;
+    Options options_;
+    std::unique_ptr<Scratch> scratch_;
+};
+
+}  // namespace penstock::planner
