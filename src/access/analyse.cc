@@ -125,12 +125,7 @@ void add_timing(std::span<const uint64_t> times_ns, Program* program) {
         const double gap = times_ns[i + 1] > times_ns[i]
                                ? static_cast<double>(times_ns[i + 1] - times_ns[i])
                                : 0.0;
-        size_t turned = 0;
-        while (turned < walker.depth() && turned < before.depth() &&
-               walker.loop(turned) == before.loop(turned) &&
-               walker.index()[turned] == before.index()[turned]) {
-            ++turned;
-        }
+        const size_t turned = walker.loops_kept(before);
         if (turned + 1 < walker.depth() && turned < before.depth()) {
             turns[walker.loop(turned)].add_gap(gap);
             leaf_of[walker.loop(turned)] = walker.at();

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 
+#include "access/linear_form.h"
+
 namespace penstock::access {
 namespace {
 
-// A walk passes over so many empty turns in a row before it gives up: a loop whose body has no
-// accesses left (a triangular one behind its end) would turn for ever.
+// A walk passes over so many empty turns in a row before it gives up: those that first_turn()
+// cannot leave out.
 constexpr unsigned kEmptyTurnsMax = 1024;
 constexpr uint32_t kWeightMax = 1u << 20;
 
@@ -132,8 +134,13 @@ void Walker::settle() {
     unsigned empty = 0;
     for (;;) {
         if (depth_ > 0 && at_ == loop_[depth_ - 1] + terms_[loop_[depth_ - 1]].span) {
-            if (++index_[depth_ - 1] < trips_[depth_ - 1] && ++empty < kEmptyTurnsMax) {
-                at_ = loop_[depth_ - 1] + 1;
+            const size_t d = depth_ - 1;
+            // The first turn that ends here had an access; where the second had none, more may not.
+            ++index_[d];
+            const int64_t next = empty > 0 ? first_turn(loop_[d], d) : index_[d];
+            if (next < trips_[d] && ++empty < kEmptyTurnsMax) {
+                index_[d] = next;
+                at_ = loop_[d] + 1;
             } else {
                 // The index stays behind the last turn: who asks how often the root turned looks.
                 --depth_;
@@ -159,6 +166,28 @@ void Walker::settle() {
         ++depth_;
         ++at_;
     }
+}
+
+// The first turn of the loop at `depth`, from the present one on, in which the node `at`, that loop
+// or one inside it, may have accesses: all before have none. kTripsMax: none has.
+int64_t Walker::first_turn(uint32_t at, size_t depth) const {
+    const Term& node = terms_[at];
+    const int64_t now = index_[depth];
+    if (!node.is_loop()) return now;
+    int64_t own = now;
+    const Steps& step = node.trips.step;
+    const bool alone = std::all_of(step.begin() + static_cast<ptrdiff_t>(depth) + 1, step.end(),
+                                   [](int64_t one) { return one == 0; });
+    const int64_t trips = node.trips.at(index_, depth + 1);
+    if (at != loop_[depth] && alone && trips < 1) {
+        if (step[depth] <= 0) return int64_t{kTripsMax};
+        const Wide turns = (Wide{step[depth]} - trips) / step[depth];
+        own = static_cast<int64_t>(std::min<Wide>(Wide{now} + turns, int64_t{kTripsMax}));
+    }
+    auto inside = int64_t{kTripsMax};
+    for (uint32_t child = at + 1; child < at + node.span; child += terms_[child].span)
+        inside = std::min(inside, first_turn(child, depth));
+    return std::max(own, inside);
 }
 
 // Sets inside_ and inside_end_; a leaf without accesses has none, a random one ends the walk.
@@ -233,6 +262,15 @@ void Walker::pass() {
     } else {
         advance();
     }
+}
+
+size_t Walker::loops_kept(const Walker& before) const {
+    size_t kept = 0;
+    while (kept < depth_ && kept < before.depth_ && loop_[kept] == before.loop_[kept] &&
+           index_[kept] == before.index_[kept]) {
+        ++kept;
+    }
+    return kept;
 }
 
 bool Walker::fresh(size_t depth) const {

@@ -86,11 +86,15 @@ public:
     [[nodiscard]] uint32_t at() const { return at_; }
     [[nodiscard]] uint32_t loop(size_t depth) const { return loop_[depth]; }
     [[nodiscard]] const Steps& index() const { return index_; }
+    // The loops around, outermost first, that have not turned or been left since the walk stood
+    // where `before` stands.
+    [[nodiscard]] size_t loops_kept(const Walker& before) const;
     // Whether the walk stands at the beginning of a turn of the outermost loop.
     [[nodiscard]] bool at_turn() const { return depth_ > 0 && fresh(0); }
 
 private:
     void settle();
+    [[nodiscard]] int64_t first_turn(uint32_t at, size_t depth) const;
     void enter_leaf();
     [[nodiscard]] bool fresh(size_t depth) const;
     [[nodiscard]] bool matches_from(const Term* term, size_t depth) const;
