@@ -120,7 +120,9 @@ void Detector::Parts::take(const Access& access) {
     statistics.right += right ? 1 : 0;
     if (right && ++right_run >= kForgiven) need = backoff = 0;
     if (loaded != nullptr) {
+        statistics.outliers -= loaded->outliers();
         loaded->observe(access);
+        statistics.outliers += loaded->outliers();
         if (loaded->spent()) loaded.reset();
     }
     if (nest.follows(access)) {

@@ -71,10 +71,12 @@ public:
     // Allocates; not for every access.
     [[nodiscard]] Program program() const;
 
-    // Takes a program of an earlier run: Learning until two accesses confirm it. While it is
-    // loaded, a mismatch is dealt with as in the table of seed 004: stride and size as told:
-    // Stable, and the position is taken from the access; one of the two differs: Learning, and the
-    // value that differs is taken over; both differ: nothing is predicted.
+    // Takes a program of an earlier run, which has passed validate(): Learning until an access
+    // confirms it. While it is loaded, a mismatch is dealt with as in the table of seed 004: stride
+    // and size as told: Stable, and the position is taken from the access; one of the two differs:
+    // Learning, and the value that differs is taken over; both differ: nothing is predicted. The
+    // first access has no stride: it says where the program is, and how large. What was taken over
+    // for a single access, or two, is given back where the stream then goes on as told.
     void load(const Program& program, uint64_t rank);
 
     void reset();

@@ -1,5 +1,6 @@
 #include "access/detector_loaded.h"
 
+#include <algorithm>
 #include <limits>
 
 namespace penstock::access {
@@ -7,6 +8,7 @@ namespace {
 
 // So many accesses in a row that differ from the program are another program.
 constexpr unsigned kWrongMax = 8;
+constexpr unsigned kOutliersMax = 2;  // in a row
 
 }  // namespace
 
@@ -30,64 +32,95 @@ size_t write_ahead(Walker walker, size_t skip, int64_t offset_shift, int64_t siz
 }
 
 LoadedProgram::LoadedProgram(const Program& program, uint64_t rank)
-    : program_(program), terms_(terms_of(program, rank)) {
-    walker_.start(terms_.data(), static_cast<uint32_t>(terms_.size()), &program_);
-    before_ = walker_;
+    : program_(program), terms_(terms_of(program, rank)), left_terms_(terms_) {
+    now_.walker.start(terms_.data(), static_cast<uint32_t>(terms_.size()), &program_);
+    now_.before = now_.walker;
 }
 
-bool LoadedProgram::spent() const { return walker_.ended() || wrong_ >= kWrongMax; }
+bool LoadedProgram::spent() const { return now_.walker.ended() || wrong_ >= kWrongMax; }
 
-Access LoadedProgram::told(const Walker& walker) const {
-    const Access access = walker.current();
-    return {add(access.offset, offset_shift_), add(access.size, size_shift_)};
+Access LoadedProgram::Course::told(const Walker& at) const {
+    const Access access = at.current();
+    return {add(access.offset, offset_shift), add(access.size, size_shift)};
+}
+
+// Keeps what was stable, before it is adjusted to an access that may be an outlier.
+void LoadedProgram::leave() {
+    std::copy(terms_.begin(), terms_.end(), left_terms_.begin());
+    left_ = now_;
+    since_left_ = 1;
+}
+
+// Whether the access is where the stream would be without the outliers: the one that they came
+// before, the one behind as many as came instead, or one more where one was left out.
+bool LoadedProgram::return_to(const Access& access) {
+    Walker walker = left_.walker;
+    walker.move_to(left_terms_.data());
+    for (unsigned passed = 0; passed <= since_left_ + 1; ++passed, walker.advance()) {
+        if (walker.ended()) break;
+        if (left_.told(walker) != access) continue;
+        std::copy(left_terms_.begin(), left_terms_.end(), terms_.begin());
+        now_ = left_;
+        now_.last = access;
+        now_.before = now_.walker = walker;
+        now_.before.move_to(terms_.data());
+        now_.walker.move_to(terms_.data());
+        now_.walker.advance();
+        outliers_ += since_left_;
+        since_left_ = wrong_ = 0;
+        state_ = State::kStable;
+        return true;
+    }
+    return false;
 }
 
 // The step of the loop that turned just before the next access becomes what was seen. An access
 // behind another of the same turn has no stride of its own: its position is taken over, no more.
 void LoadedProgram::take_stride(int64_t difference) {
-    size_t turned = 0;
-    while (turned < walker_.depth() && turned < before_.depth() &&
-           walker_.loop(turned) == before_.loop(turned) &&
-           walker_.index()[turned] == before_.index()[turned]) {
-        ++turned;
-    }
-    if (turned == walker_.depth() || turned >= before_.depth()) return;
-    int64_t& step = terms_[walker_.at()].offset.step[turned];
+    const size_t turned = now_.walker.loops_kept(now_.before);
+    if (turned == now_.walker.depth() || turned >= now_.before.depth()) return;
+    int64_t& step = terms_[now_.walker.at()].offset.step[turned];
     step = add(step, difference);
 }
 
 void LoadedProgram::observe(const Access& access) {
     if (spent()) return;
-    const Access expected = told(walker_);
-    // Before the first access there is no stride: the position stands for it.
-    const bool same_stride = begun_ ? subtract(access.offset, last_.offset) ==
-                                          subtract(expected.offset, told(before_).offset)
-                                    : access.offset == expected.offset;
+    const Access expected = now_.told(now_.walker);
     const bool same_size = access.size == expected.size;
-    if (!same_stride && !same_size) {
-        state_ = State::kSuspended;
-        ++wrong_;
-        return;
-    }
+    const bool same_stride = begun_ ? subtract(access.offset, now_.last.offset) ==
+                                          subtract(expected.offset, now_.told(now_.before).offset)
+                                    : access.offset == expected.offset;
     if (same_stride && same_size) {
         state_ = State::kStable;
-        wrong_ = 0;
+        since_left_ = wrong_ = 0;
     } else {
-        state_ = State::kLearning;
+        if (since_left_ > 0 && return_to(access)) return;
+        if (state_ == State::kStable) {
+            leave();
+        } else if (since_left_ > 0) {
+            since_left_ = since_left_ < kOutliersMax ? since_left_ + 1 : 0;
+        }
         ++wrong_;
-        if (!same_size) size_shift_ = add(size_shift_, subtract(access.size, expected.size));
+        // Before the first access there is no stride that could differ: it says where and how much.
+        if (!same_stride && !same_size && begun_) {
+            state_ = State::kSuspended;
+            return;
+        }
+        state_ = State::kLearning;
+        if (!same_size)
+            now_.size_shift = add(now_.size_shift, subtract(access.size, expected.size));
         if (!same_stride && begun_) take_stride(subtract(access.offset, expected.offset));
     }
-    offset_shift_ = subtract(access.offset, walker_.current().offset);
-    last_ = access;
+    now_.offset_shift = subtract(access.offset, now_.walker.current().offset);
+    now_.last = access;
     begun_ = true;
-    before_ = walker_;
-    walker_.advance();
+    now_.before = now_.walker;
+    now_.walker.advance();
 }
 
 size_t LoadedProgram::predict_from(size_t skip, std::span<Access> out) const {
     if (state_ != State::kStable) return 0;
-    return write_ahead(walker_, skip, offset_shift_, size_shift_, out);
+    return write_ahead(now_.walker, skip, now_.offset_shift, now_.size_shift, out);
 }
 
 }  // namespace penstock::access

@@ -1,5 +1,7 @@
 // A program of an earlier run, held against the accesses of this one and adjusted to them, by the
-// table of seed 004. Allocates at construction only. Pure; one thread.
+// table of seed 004. What was adjusted is taken back where the stream goes on as if nothing had
+// been: a single access beside the program, instead of one of it, or one left out, are no reason to
+// change it. Allocates at construction only. Pure; one thread.
 #pragma once
 
 #include <span>
@@ -19,6 +21,8 @@ public:
     void observe(const Access& access);
     // kLearning, kStable, or kSuspended where both stride and size differed.
     [[nodiscard]] State state() const { return state_; }
+    // Accesses beside the program that did not change it.
+    [[nodiscard]] uint64_t outliers() const { return outliers_; }
     // It is over, or was wrong so often in a row that it is another program's.
     [[nodiscard]] bool spent() const;
     size_t predict_from(size_t skip, std::span<Access> out) const;
@@ -26,15 +30,27 @@ public:
     [[nodiscard]] const Program& program() const { return program_; }
 
 private:
-    [[nodiscard]] Access told(const Walker& walker) const;
+    // Where the stream is in the program, which has been moved by the shifts.
+    struct Course {
+        Walker walker, before;  // at the next access, and at the last that was taken
+        Access last;            // the last access that was taken, as it was seen
+        int64_t offset_shift = 0, size_shift = 0;
+        [[nodiscard]] Access told(const Walker& at) const;
+    };
+
+    void leave();
+    bool return_to(const Access& access);
     void take_stride(int64_t difference);
 
     const Program program_;
-    std::vector<Term> terms_;
-    Walker walker_, before_;  // at the next access, and at the last that was taken
-    Access last_;             // the last access that was taken, as it was seen
+    std::vector<Term> terms_;  // the steps are adjusted
+    Course now_;
     bool begun_ = false;
-    int64_t offset_shift_ = 0, size_shift_ = 0;
+    // What was stable before it was adjusted, and how many accesses ago that was; 0: nothing.
+    std::vector<Term> left_terms_;
+    Course left_;
+    unsigned since_left_ = 0;
+    uint64_t outliers_ = 0;
     unsigned wrong_ = 0;  // in a row
     State state_ = State::kLearning;
 };
