@@ -83,18 +83,6 @@ bool tells(const Program& program, std::span<const Access> accesses) {
     return walker.ended();
 }
 
-std::vector<Node> as_list(std::span<const Access> accesses) {
-    Node node;
-    if (accesses.size() > kListMax) {
-        node.kind = NodeKind::kRandom;
-        node.trips.base = static_cast<int64_t>(accesses.size());
-    } else {
-        node.kind = NodeKind::kList;
-        node.list.assign(accesses.begin(), accesses.end());
-    }
-    return {node};
-}
-
 // What a program takes to write down: its nodes, and every access that a list has to name. A unit
 // of equal deltas is a stride, which is a loop in canonical form.
 uint64_t cost(const std::vector<Node>& nodes) {
@@ -148,7 +136,7 @@ Program analyse(std::span<const Access> accesses, std::span<const uint64_t> time
     program.provenance.origin = Origin::kOffline;
     program.provenance.support = accesses.size();
     if (accesses.empty()) return program;
-    program.nodes = as_list(accesses);
+    program.nodes = {node_of(accesses)};
     const auto attempt = [&](std::vector<Node> nodes) {
         Program other;
         other.nodes = std::move(nodes);

@@ -1,11 +1,12 @@
 // Goal: analyse() recovers exactly the accesses that it was given, in a program that is no longer
-// than the one that made them: for the patterns of the slides and papers, and for random programs
-// of the classes that can be detected.
+// than the one that made them and has the same canonical form: for the patterns of the slides and
+// papers, and for random programs of the classes that can be detected.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
 #include <random>
 
+#include "access/canonical.h"
 #include "access/detector.h"
 #include "access/patterns_fixture.h"
 #include "access/validate.h"
@@ -79,6 +80,12 @@ TEST(Analyse, random_programs_come_back_exactly) {
         ASSERT_EQ(expand(found.nodes), accesses) << "PENSTOCK_SEED=" << seed;
         ASSERT_TRUE(validate(found).ok())
             << "PENSTOCK_SEED=" << seed << " " << validate(found).message();
+        Program made;
+        made.nodes = nodes;
+        ASSERT_TRUE(canonical(found).nodes == canonical(made).nodes)
+            << "PENSTOCK_SEED=" << seed << "\n"
+            << describe(canonical(made).nodes) << "found\n"
+            << describe(canonical(found).nodes);
         ASSERT_LE(length(found.nodes), length(nodes))
             << "PENSTOCK_SEED=" << seed << " replays this program alone\nmade from\n"
             << describe(nodes) << "found\n"
@@ -110,6 +117,21 @@ TEST(Analyse, what_has_no_pattern_is_a_list_and_beyond_that_random) {
     ASSERT_EQ(found.nodes.size(), 1u);
     EXPECT_EQ(found.nodes[0].list, accesses);
     EXPECT_TRUE(analyse({}, {}).nodes.empty());
+}
+
+TEST(Analyse, lists_that_are_too_long_only_together_are_no_program) {
+    std::mt19937_64 random(7);
+    std::vector<Access> accesses;
+    const auto any = [&] {
+        for (size_t i = 0; i < kListMax / 2 + 1; ++i)
+            accesses.push_back({static_cast<int64_t>(random() >> 2), 4096});
+    };
+    any();
+    for (int64_t i = 0; i < 1000; ++i) accesses.push_back({i * 4096, 4096});
+    any();
+    const Program found = analyse(accesses, {});
+    EXPECT_TRUE(validate(found).ok()) << validate(found).message();
+    EXPECT_EQ(found.provenance.confidence, 0.0);
 }
 
 TEST(Analyse, times_go_to_leaves_and_turns) {

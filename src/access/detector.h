@@ -67,8 +67,9 @@ public:
     // The same from the `skip`-th access ahead on (0: the next one).
     size_t predict_from(size_t skip, std::span<Access> out) const;
 
-    // The program so far, in canonical form: what was seen folded into it, and how it goes on.
-    // Allocates; not for every access.
+    // The program so far: what was seen folded into it, but for outliers that are held back and
+    // what a stream without pattern has let fall off the stack, and how it goes on. Allocates; not
+    // for every access.
     [[nodiscard]] Program program() const;
 
     // Takes a program of an earlier run, which has passed validate(): Learning until an access
@@ -86,13 +87,15 @@ private:
     std::unique_ptr<Parts> parts_;
 };
 
-// The same over a whole trace: the shortest program that tells all of `accesses` exactly (an
-// explicit list in the worst case, random where even that is longer than kListMax).
+// The same over a whole trace: a program that tells all of `accesses` exactly, the shortest of a
+// few attempts (an explicit list in the worst case, random where even that is longer than
+// kListMax). Not in canonical form: canonical() makes it that.
 [[nodiscard]] Program analyse(std::span<const Access> accesses, std::span<const uint64_t> times_ns);
 
 // One program for several streams of the same shape, stream i being that of rank ranks[i]: values
-// that differ become linear in the rank or in coordinates of a process grid. False: no such
-// program tells all of them exactly; then `*out` is left alone.
+// that differ become linear in the rank or in coordinates of a process grid (of ranks from 2^20 on:
+// in the rank; from 2^62 on: not at all). False: no such program tells all of them exactly; then
+// `*out` is left alone.
 [[nodiscard]] bool fit_ranks(std::span<const Program> programs, std::span<const uint64_t> ranks,
                              Program* out);
 

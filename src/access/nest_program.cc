@@ -111,22 +111,24 @@ private:
             }
             return;
         }
-        Node node;
-        if (accesses.size() > kListMax) {
-            node.kind = NodeKind::kRandom;
-            node.trips.base = static_cast<int64_t>(accesses.size());
-        } else {
-            node.kind = NodeKind::kList;
+        std::vector<Access> list;
+        for (const Term& access : accesses) list.push_back({access.offset.base, access.size.base});
+        Node node = node_of(list);
+        if (node.kind == NodeKind::kList) {
             node.offset.per_loop = accesses[0].offset.step;
             node.size.per_loop = accesses[0].size.step;
-            for (const Term& access : accesses)
-                node.list.push_back({access.offset.base, access.size.base});
         }
         out_->push_back(std::move(node));
     }
 
     std::vector<Node>* out_;
 };
+
+bool may_be_program(std::span<const Node> nodes) {
+    size_t listed = 0;
+    for (const Node& node : nodes) listed += node.list.size();
+    return nodes.size() <= kNodesMax && listed <= kListMax;
+}
 
 // Writes out the loops that have at most so many accesses.
 std::vector<Term> without_small(std::span<const Term> terms, uint64_t weight_max) {
@@ -180,16 +182,28 @@ std::vector<Term> terms_of(const Program& program, uint64_t rank) {
     return terms;
 }
 
+Node node_of(std::span<const Access> accesses) {
+    Node node;
+    if (accesses.size() > kListMax) {
+        node.kind = NodeKind::kRandom;
+        node.trips.base = static_cast<int64_t>(accesses.size());
+    } else {
+        node.kind = NodeKind::kList;
+        node.list.assign(accesses.begin(), accesses.end());
+    }
+    return node;
+}
+
 bool nodes_of(std::span<const Term> terms, std::vector<Node>* out) {
     out->clear();
     Writer(out).write(terms, 0);
-    if (out->size() <= kNodesMax) return true;
+    if (may_be_program(*out)) return true;
     constexpr uint64_t kWeightMax = uint64_t{1} << 20;  // weight() tells no more
     for (uint64_t weight_max = 8; weight_max < kWeightMax; weight_max *= 4) {
         const std::vector<Term> rest = without_small(terms, weight_max);
         out->clear();
         Writer(out).write(rest, 0);
-        if (out->size() <= kNodesMax) return true;
+        if (may_be_program(*out)) return true;
     }
     Node random;
     random.kind = NodeKind::kRandom;

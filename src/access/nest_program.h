@@ -13,9 +13,12 @@ namespace penstock::access {
 [[nodiscard]] std::vector<Term> terms_of(const Program& program, uint64_t rank);
 
 // Nodes for terms that hold accesses and loops only, shortest first: loops of evenly growing
-// accesses and the access that ends them are delta units, and runs of accesses are lists. Runs
-// beyond kListMax become random nodes. Where that would be more than kNodesMax, the smallest loops
-// are written out into lists. False: that does not suffice, and `*out` holds a random node.
+// accesses and the access that ends them are delta units, and runs of accesses are what node_of()
+// says. Where that would be more than kNodesMax, the smallest loops are written out into lists.
+// False: that does not suffice, or the lists are too long together, and `*out` is a random node.
 bool nodes_of(std::span<const Term> terms, std::vector<Node>* out);
+
+// One list, or a random node where there are more than kListMax.
+[[nodiscard]] Node node_of(std::span<const Access> accesses);
 
 }  // namespace penstock::access
