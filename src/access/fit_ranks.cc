@@ -13,6 +13,9 @@ namespace {
 
 // Up to so many ranks every grid is tried; of more, those that the ranks fill.
 constexpr uint64_t kEveryGridMax = 256;
+// Up to so many ranks grids are tried at all: their widths are looked for one by one.
+constexpr uint64_t kGridRanksMax = uint64_t{1} << 20;
+constexpr uint64_t kRankMax = uint64_t{1} << 62;
 
 using Place = std::array<int64_t, kGridMax>;
 using Grid = std::array<uint64_t, kGridMax>;
@@ -32,7 +35,7 @@ struct Layout {
     std::array<std::optional<std::pair<size_t, size_t>>, kGridMax> neighbours;
 };
 
-// None: two ranks share a place, or some dimension has no such two although it has extent.
+// None: some dimension has no such two although it has extent.
 std::optional<Layout> layout_of(std::span<const uint64_t> ranks, const Grid& grid) {
     Layout layout;
     for (const uint64_t rank : ranks) layout.places.push_back(place_of(rank, grid));
@@ -133,6 +136,7 @@ bool fit_grid(const std::vector<std::vector<Node>>& streams, const Layout& layou
 // The grids to try, a line first, then planes, then spaces.
 std::vector<Grid> grids_for(uint64_t ranks) {
     std::vector<Grid> grids{{ranks, 1, 1}};
+    if (ranks > kGridRanksMax) return grids;
     const auto wanted = [&](uint64_t width, uint64_t of) {
         return ranks <= kEveryGridMax || of % width == 0;
     };
@@ -164,6 +168,7 @@ bool fit_ranks(std::span<const Program> programs, std::span<const uint64_t> rank
         }
     }
     const auto [low, high] = std::minmax_element(ranks.begin(), ranks.end());
+    if (*high >= kRankMax) return false;
     for (const Grid& grid : grids_for(*high + 1)) {
         const std::optional<Layout> layout = layout_of(ranks, grid);
         std::vector<Node> nodes;

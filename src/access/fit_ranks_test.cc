@@ -138,5 +138,27 @@ TEST(FitRanks, what_is_not_linear_is_refused) {
     EXPECT_EQ(program.key.file, "left alone");
 }
 
+TEST(FitRanks, ranks_beyond_any_grid_are_a_line_or_refused_at_once) {
+    std::vector<Program> programs(3);
+    const auto make = [&](uint64_t i, int64_t offset) {
+        programs[i].nodes = {loop(along(20), 1), access(along(offset, {65536}), along(512))};
+    };
+    constexpr uint64_t kFar = (uint64_t{1} << 40) - 3;
+    make(0, 0);
+    make(1, 1000);
+    make(2, static_cast<int64_t>(kFar) * 1000);
+    Program program;
+    const std::vector<uint64_t> ranks = {0, 1, kFar};
+    ASSERT_TRUE(fit_ranks(programs, ranks, &program));
+    EXPECT_EQ(program.nodes[1].offset.per_rank[0], 1000);
+    EXPECT_TRUE(validate(program).ok()) << validate(program).message();
+    make(2, 12345);
+    EXPECT_FALSE(fit_ranks(programs, ranks, &program));
+    for (const uint64_t rank : {uint64_t{1} << 62, uint64_t{1} << 63, UINT64_MAX}) {
+        const std::vector<uint64_t> far = {0, 1, rank};
+        EXPECT_FALSE(fit_ranks(programs, far, &program));
+    }
+}
+
 }  // namespace
 }  // namespace penstock::access
