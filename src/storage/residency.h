@@ -106,6 +106,8 @@ private:
     enum class Trust : uint8_t { kRight, kUnproven, kNever };
     class Answering;  // one call of ask()
 
+    void distrust(const char* reason);
+
     const int descriptor_;
     const uint64_t file_size_;  // as of the open
     const uint64_t page_size_;
