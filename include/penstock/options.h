@@ -20,7 +20,8 @@ struct DeviceOptions {
     double link_bandwidth_gbs = 0;  // 10^9 bytes a second
 };
 
-// What reads the bytes of files. kAuto takes posix; kUring is an error where the kernel refuses it.
+// What reads the bytes of files. kAuto reads what is cached by posix and the rest past the cache by
+// io_uring where the kernel lets it; kUring is an error where it does not.
 enum class StorageKind : uint8_t { kAuto, kPosix, kUring };
 // Which worker a request goes to: whoever is free, or the seed's fixed map of block id to worker
 // (seed 000, 3.3).

@@ -134,7 +134,21 @@ Result<std::shared_ptr<File>> DescriptorFile::open(const std::string& path, int 
     return std::shared_ptr<File>(new DescriptorFile(identity, alignment, descriptor.release()));
 }
 
-DescriptorFile::~DescriptorFile() { close(descriptor()); }
+DescriptorFile::~DescriptorFile() {
+    if (direct_descriptor_ >= 0) close(direct_descriptor_);
+    close(descriptor());
+}
+
+// By the descriptor and not by the name, which may be gone or stand for another file.
+int DescriptorFile::direct_descriptor() const {
+    std::call_once(direct_once_, [this] {
+        if (direct_alignment().offset == 0) return;
+        const std::string name = "/proc/self/fd/" + std::to_string(descriptor());
+        const int opened = open_retrying(name.c_str(), O_RDONLY | O_CLOEXEC | O_DIRECT);
+        direct_descriptor_ = opened >= 0 ? opened : -errno;
+    });
+    return direct_descriptor_;
+}
 
 Status DescriptorFile::stat(Identity* out) const {
     struct statx state {};

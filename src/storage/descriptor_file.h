@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "storage/storage.h"
@@ -14,10 +15,14 @@ public:
     ~DescriptorFile() override;
 
     Status stat(Identity* out) const override;
+    int direct_descriptor() const override;
 
 private:
     DescriptorFile(const Identity& identity, DirectAlignment alignment, int descriptor)
         : File(identity, alignment, descriptor) {}
+
+    mutable std::once_flag direct_once_;
+    mutable int direct_descriptor_ = -EOPNOTSUPP;  // or -errno
 };
 
 }  // namespace penstock::storage

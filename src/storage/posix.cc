@@ -6,37 +6,45 @@
 
 #include "base/bounded.h"
 #include "storage/descriptor_file.h"
+#include "storage/reach.h"
 #include "storage/scatter.h"
 
 namespace penstock::storage {
 
 namespace {
 
-ssize_t read_once(int descriptor, const Scatter::Call& call, uint64_t offset) {
+ssize_t read_once(const Reach& reach, const Scatter::Call& call, uint64_t offset) {
     const off_t position = static_cast<off_t>(offset);
-    if (call.count == 0) return pread(descriptor, call.base, call.size, position);
-    return preadv(descriptor, call.pieces, static_cast<int>(call.count), position);
+    if (reach.flags == 0) {
+        if (call.count == 0) return pread(reach.descriptor, call.base, call.size, position);
+        return preadv(reach.descriptor, call.pieces, static_cast<int>(call.count), position);
+    }
+    const iovec whole{call.base, call.size};
+    const bool one = call.count == 0;
+    return preadv2(reach.descriptor, one ? &whole : call.pieces,
+                   one ? 1 : static_cast<int>(call.count), position, reach.flags);
 }
 
 Completion read_all(const ReadOperation& operation) {
     Completion completion{.cookie = operation.cookie};
     uint64_t size = 0;
     completion.error = validate(operation, &size);
-    if (completion.error != 0) return completion;
-    const int descriptor = operation.file->descriptor();
+    if (completion.error != 0 || size == 0) return completion;
+    Reach reach(operation);
     Scatter scatter(operation.pieces, size);
-    while (!scatter.done()) {
-        const ssize_t got = read_once(descriptor, scatter.next(),
-                                      operation.offset + completion.bytes);
+    while (reach.error == 0 && !scatter.done()) {
+        const ssize_t got = read_once(reach, scatter.next(), operation.offset + completion.bytes);
         if (got == 0) break;  // end of file
         if (got < 0) {
-            if (errno == EINTR) continue;
+            if (errno == EINTR || reach.again_without_flags(errno)) continue;
             completion.error = errno;
-            break;
+            return completion;
         }
         completion.bytes += static_cast<uint64_t>(got);
         scatter.advance(static_cast<uint64_t>(got));
+        if (reach.at_end(completion.bytes)) break;
     }
+    completion.error = reach.error;
     return completion;
 }
 

@@ -1,6 +1,6 @@
 // Goal: what the kernel may do to a read but seldom does (interrupt it, cut it short, fail it
-// half-way) never costs a byte. pread and preadv of this program are the ones below, which do it on
-// demand; the default is to pass.
+// half-way, refuse a flag) never costs a byte. pread and its kin of this program are the ones
+// below, which do it on demand; the default is to pass.
 #include "storage/posix.h"
 
 #include <gtest/gtest.h>
@@ -22,6 +22,7 @@ struct Script {
     uint64_t seed = 0;
     int calls = 0;
     uint64_t fail_after = UINT64_MAX;  // bytes; from there on EIO
+    int flagged_calls = 0;             // preadv2, which is refused
 };
 Script script;
 
@@ -52,6 +53,16 @@ ssize_t scripted_preadv(int descriptor, const iovec* pieces, int count, off_t of
     if (!script.on) return syscall(SYS_preadv, descriptor, pieces, count, offset, 0);
     return scripted_pread(descriptor, pieces->iov_base, pieces->iov_len,
                           offset);  // shorter than asked
+}
+
+ssize_t scripted_preadv2(int descriptor, const iovec* pieces, int count, off_t offset,
+                         int flags) __asm__("preadv2");
+
+ssize_t scripted_preadv2(int descriptor, const iovec* pieces, int count, off_t offset, int flags) {
+    if (!script.on) return syscall(SYS_preadv2, descriptor, pieces, count, offset, 0, flags);
+    ++script.flagged_calls;
+    errno = EOPNOTSUPP;
+    return -1;
 }
 
 namespace penstock::storage {
@@ -129,6 +140,23 @@ TEST_F(PosixTest, AStormOfSignalsCostsNothing) {
     const itimerval calm{};
     setitimer(ITIMER_REAL, &calm, nullptr);
     sigaction(SIGALRM, &before, nullptr);
+}
+
+TEST_F(PosixTest, WhereDroppingIsRefusedTheFileRemembersAndTheBytesCome) {
+    script = {.on = true, .seed = 5};
+    for (int turn = 0; turn < 2; ++turn) {
+        Bytes got(bytes_.size(), std::byte{0xee});
+        const iovec piece{got.data(), got.size()};
+        ReadOperation operation{.file = file_.get(), .pieces = {&piece, 1}};
+        operation.drop = true;
+        ASSERT_EQ(queue_->submit({&operation, 1}), 1u);
+        Completion completion;
+        ASSERT_EQ(queue_->reap({&completion, 1}, true), 1u);
+        EXPECT_EQ(completion.error, 0);
+        EXPECT_EQ(completion.bytes, bytes_.size());
+        EXPECT_EQ(got, bytes_);
+        EXPECT_EQ(script.flagged_calls, 1);
+    }
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include "storage/posix.h"
 #include "storage/ram.h"
+#include "storage/routed.h"
 #include "storage/throttle.h"
 #include "storage/uring.h"
 
@@ -31,7 +32,8 @@ const char* name(Kind kind) {
 
 Result<std::shared_ptr<Storage>> make_storage(const Options& options) {
     switch (options.kind) {
-        case Kind::kAuto:  // posix is the faster one wherever the bytes are cached
+        case Kind::kAuto:
+            return open_routed();
         case Kind::kPosix:
             return open_posix();
         case Kind::kUring:

@@ -8,18 +8,21 @@
 
 #include <sys/uio.h>
 
+#include <atomic>
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
 
+#include "extent/route.h"
 #include "penstock/status.h"
 
 namespace penstock::storage {
 
 enum class Kind : uint8_t {
-    kAuto,      // the best one that works here; the Storage made says which it is
+    kAuto,      // cached reads as kPosix, direct ones as kUring where the kernel lets it
     kPosix,     // preadv on the thread that submits
     kUring,     // io_uring, one ring a queue
     kRam,       // named byte arrays held in memory, for tests and studies
@@ -62,6 +65,16 @@ public:
     [[nodiscard]] DirectAlignment direct_alignment() const { return direct_alignment_; }
     // -1 where there is none (kRam).
     [[nodiscard]] int descriptor() const { return descriptor_; }
+    // For reads that bypass the OS page cache: opened by the first call, shared by all. -errno:
+    // EOPNOTSUPP where there is none, else what open(2) says.
+    [[nodiscard]] virtual int direct_descriptor() const { return -EOPNOTSUPP; }
+
+    // The kernel takes no reads here that leave nothing behind (RWF_DONTCACHE); found out by
+    // trying.
+    [[nodiscard]] bool drop_refused() const {
+        return drop_refused_.load(std::memory_order_relaxed);
+    }
+    void refuse_drop() { drop_refused_.store(true, std::memory_order_relaxed); }
 
     // The open file as it is now, even when its name is gone or stands for another file.
     virtual Status stat(Identity* out) const = 0;
@@ -74,6 +87,7 @@ private:
     const Identity identity_;
     const DirectAlignment direct_alignment_;
     const int descriptor_;
+    std::atomic<bool> drop_refused_{false};
 };
 
 // Bytes [offset, offset + sum of lengths) of `file`, scattered over `pieces` in order. The file,
@@ -84,6 +98,10 @@ struct ReadOperation {
     uint64_t offset = 0;
     std::span<const iovec> pieces;  // any number, any alignment, lengths may be 0
     uint64_t cookie = 0;            // handed back
+    // kDirect: offset, lengths and addresses have direct_alignment(); lengths may reach beyond the
+    // end of the file. EINVAL, EOPNOTSUPP and the like in the completion: not to be had that way.
+    extent::Route route = extent::Route::kCached;
+    bool drop = false;  // kCached: what was not in the OS page cache need not stay there
 };
 
 struct Completion {

@@ -24,6 +24,7 @@ struct Case {
 };
 
 const Case kCases[] = {
+    {"auto", {.kind = Kind::kAuto}, false},
     {"posix", {.kind = Kind::kPosix}, false},
     {"uring", {.kind = Kind::kUring}, false},
     {"ram", {.kind = Kind::kRam}, true},
@@ -380,7 +381,8 @@ TEST_P(StorageTest, BadArguments) {
 
 TEST(StorageKinds, AreNamed) {
     EXPECT_STREQ(name(Kind::kUring), "uring");
-    EXPECT_EQ(make_storage({}).value()->description(), "posix");
+    EXPECT_EQ(make_storage({.kind = Kind::kPosix}).value()->description(), "posix");
+    EXPECT_TRUE(make_storage({}).value()->description().starts_with("posix")) << "auto";
     const Options slow{.kind = Kind::kThrottle, .throttle = {100, 2000}, .under = Kind::kRam};
     EXPECT_EQ(make_storage(slow).value()->description(), "throttle (100 us, 2000 MB/s) over ram");
 }

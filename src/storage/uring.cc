@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "storage/descriptor_file.h"
+#include "storage/reach.h"
 #include "storage/scatter.h"
 
 namespace penstock::storage {
@@ -93,7 +94,7 @@ public:
 
 private:
     struct Slot {
-        int descriptor = -1;
+        Reach reach;
         uint64_t offset = 0;
         Scatter scatter;
         Completion completion;
@@ -109,14 +110,19 @@ private:
 
     void start(const ReadOperation& operation) {
         uint64_t size = 0;
-        const int error = validate(operation, &size);
+        int error = validate(operation, &size);
+        Reach reach;
+        if (error == 0 && size > 0) {
+            reach = Reach(operation);
+            error = reach.error;
+        }
         if (error != 0 || size == 0) {
             finished_.push({.cookie = operation.cookie, .bytes = 0, .error = error});
             return;
         }
         Slot* slot = free_.back();
         free_.pop_back();
-        slot->descriptor = operation.file->descriptor();
+        slot->reach = reach;
         slot->offset = operation.offset;
         slot->scatter = Scatter(operation.pieces, size);
         slot->completion = {.cookie = operation.cookie};
@@ -130,11 +136,12 @@ private:
         const Scatter::Call call = slot->scatter.next();
         const uint64_t offset = slot->offset + slot->completion.bytes;
         if (call.count == 0) {
-            io_uring_prep_read(entry, slot->descriptor, call.base, static_cast<unsigned>(call.size),
-                               offset);
+            io_uring_prep_read(entry, slot->reach.descriptor, call.base,
+                               static_cast<unsigned>(call.size), offset);
         } else {
-            io_uring_prep_readv(entry, slot->descriptor, call.pieces, call.count, offset);
+            io_uring_prep_readv(entry, slot->reach.descriptor, call.pieces, call.count, offset);
         }
+        entry->rw_flags = slot->reach.flags;
         io_uring_sqe_set_data(entry, slot);
     }
 
@@ -171,8 +178,10 @@ private:
         if (result > 0) {
             slot->completion.bytes += static_cast<uint64_t>(result);
             slot->scatter.advance(static_cast<uint64_t>(result));
-            if (!slot->scatter.done()) return enqueue(slot);
-        } else if (result == -EINTR) {
+            if (!slot->scatter.done() && !slot->reach.at_end(slot->completion.bytes)) {
+                return enqueue(slot);
+            }
+        } else if (result == -EINTR || (result < 0 && slot->reach.again_without_flags(-result))) {
             return enqueue(slot);
         } else if (result < 0) {
             slot->completion.error = -result;

@@ -1,0 +1,92 @@
+// Two queues behind one. Threads as storage.h says.
+#include "storage/routed.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "storage/descriptor_file.h"
+#include "storage/posix.h"
+#include "storage/uring.h"
+
+namespace penstock::storage {
+
+namespace {
+
+class RoutedQueue final : public Queue {
+public:
+    RoutedQueue(std::unique_ptr<Queue> cached, std::unique_ptr<Queue> direct)
+        : Queue(cached->depth()), cached_(std::move(cached)), direct_(std::move(direct)) {}
+
+    // Direct reads of a stretch go to the kernel in one call; the caller puts them first, so that
+    // they move while the thread copies.
+    size_t submit(std::span<const ReadOperation> operations) override {
+        size_t taken = 0;
+        while (taken < operations.size() && outstanding() < depth()) {
+            const extent::Route route = operations[taken].route;
+            size_t end = taken + 1;
+            while (end < operations.size() && operations[end].route == route) ++end;
+            const size_t room = depth() - outstanding();
+            Queue& queue = route == extent::Route::kCached ? *cached_ : *direct_;
+            const size_t count = std::min(end - taken, room);
+            if (queue.submit(operations.subspan(taken, count)) < count) {
+                PENSTOCK_CHECK(false, "a queue takes as many operations as its depth");
+            }
+            taken += count;
+        }
+        return taken;
+    }
+
+    size_t reap(std::span<Completion> out, bool wait) override {
+        const size_t count = cached_->reap(out, false);
+        return count + direct_->reap(out.subspan(count), wait && count == 0);
+    }
+
+    [[nodiscard]] size_t outstanding() const override {
+        return cached_->outstanding() + direct_->outstanding();
+    }
+
+private:
+    const std::unique_ptr<Queue> cached_, direct_;
+};
+
+class RoutedStorage final : public Storage {
+public:
+    // `direct` is null where io_uring is refused, for the reason `why`.
+    RoutedStorage(std::shared_ptr<Storage> direct, Status why)
+        : cached_(open_posix()), direct_(std::move(direct)), why_(why) {}
+
+    [[nodiscard]] Kind kind() const override { return Kind::kAuto; }
+    [[nodiscard]] std::string description() const override {
+        return direct_ != nullptr ? "posix, direct reads by uring"
+                                  : "posix (" + why_.message() + ")";
+    }
+
+    Result<std::shared_ptr<File>> open(const std::string& path, int flags) override {
+        return DescriptorFile::open(path, flags);
+    }
+
+    // A ring that is not to be had (too many open files) costs speed and nothing else.
+    Result<std::unique_ptr<Queue>> make_queue(uint32_t depth) override {
+        auto cached = cached_->make_queue(depth);
+        if (!cached.ok() || direct_ == nullptr) return cached;
+        auto direct = direct_->make_queue(depth);
+        if (!direct.ok()) return cached;
+        return std::unique_ptr<Queue>(
+            std::make_unique<RoutedQueue>(std::move(cached.value()), std::move(direct.value())));
+    }
+
+private:
+    const std::shared_ptr<Storage> cached_, direct_;
+    const Status why_;
+};
+
+}  // namespace
+
+std::shared_ptr<Storage> open_routed() {
+    auto direct = open_uring();
+    if (!direct.ok()) return std::make_shared<RoutedStorage>(nullptr, direct.status());
+    return std::make_shared<RoutedStorage>(std::move(direct.value()), Status{});
+}
+
+}  // namespace penstock::storage

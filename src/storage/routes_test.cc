@@ -1,0 +1,144 @@
+// Goal: a read gives the same bytes by every route and every kind of storage; what cannot go its
+// route says so and harms nothing; direct and dropping reads leave the OS page cache as it was.
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <cstring>
+
+#include "base/prng.h"
+#include "storage/storage_fixture.h"
+
+namespace penstock::storage {
+namespace {
+
+constexpr uint64_t kPage = 4096;
+
+struct Case {
+    const char* label;
+    Kind kind;
+};
+
+class RoutesTest : public ::testing::TestWithParam<Case> {
+protected:
+    void SetUp() override {
+        Result<std::shared_ptr<Storage>> made = make_storage({.kind = GetParam().kind});
+        if (!made.ok()) GTEST_SKIP() << made.status().message();
+        storage_ = made.value();
+        bytes_ = random_bytes(7, 300'001);
+        folder_.write("f", 0, bytes_);
+        auto opened = storage_->open(folder_.path("f"), O_RDONLY);
+        ASSERT_TRUE(opened.ok()) << opened.status().message();
+        file_ = opened.value();
+        auto queue = storage_->make_queue(8);
+        ASSERT_TRUE(queue.ok());
+        queue_ = std::move(queue.value());
+        memory_ = static_cast<std::byte*>(
+            mmap(nullptr, kMemory, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+        ASSERT_NE(memory_, MAP_FAILED);
+    }
+    void TearDown() override {
+        if (memory_ != nullptr) munmap(memory_, kMemory);
+    }
+
+    Completion read(uint64_t offset, uint64_t size, extent::Route route, bool drop = false) {
+        const iovec piece{memory_, size};
+        ReadOperation operation{.file = file_.get(), .offset = offset, .pieces = {&piece, 1}};
+        operation.route = route;
+        operation.drop = drop;
+        EXPECT_EQ(queue_->submit({&operation, 1}), 1u);
+        Completion completion;
+        EXPECT_EQ(queue_->reap({&completion, 1}, true), 1u);
+        return completion;
+    }
+
+    // Writes dirty pages back and drops what may go; false: some of it stays all the same.
+    bool make_cold() {
+        for (int attempt = 0; attempt < 50; ++attempt) {
+            fsync(file_->descriptor());
+            posix_fadvise(file_->descriptor(), 0, 0, POSIX_FADV_DONTNEED);
+            if (cached_pages() == 0) return true;
+            usleep(2000);
+        }
+        return false;
+    }
+
+    // As its owner sees it by mincore.
+    uint64_t cached_pages() {
+        void* view = mmap(nullptr, bytes_.size(), PROT_READ, MAP_SHARED, file_->descriptor(), 0);
+        std::vector<unsigned char> pages((bytes_.size() + kPage - 1) / kPage);
+        EXPECT_EQ(mincore(view, bytes_.size(), pages.data()), 0);
+        munmap(view, bytes_.size());
+        uint64_t count = 0;
+        for (unsigned char page : pages) count += page & 1;
+        return count;
+    }
+
+    static constexpr size_t kMemory = 512 << 10;
+    ScratchFolder folder_;
+    Bytes bytes_;
+    std::shared_ptr<Storage> storage_;
+    std::shared_ptr<File> file_;
+    std::unique_ptr<Queue> queue_;
+    std::byte* memory_ = nullptr;
+};
+
+INSTANTIATE_TEST_SUITE_P(Kinds, RoutesTest,
+                         ::testing::Values(Case{"auto", Kind::kAuto}, Case{"posix", Kind::kPosix},
+                                           Case{"uring", Kind::kUring}),
+                         [](const auto& made) { return std::string(made.param.label); });
+
+TEST_P(RoutesTest, DirectReadsGiveTheBytesOfTheFileUpToItsEnd) {
+    const uint64_t alignment = file_->direct_alignment().offset;
+    if (alignment == 0) GTEST_SKIP() << "no direct I/O on this file system";
+    base::Prng prng(1);
+    for (int turn = 0; turn < 200; ++turn) {
+        const uint64_t offset = prng.below(bytes_.size() / alignment + 4) * alignment;
+        const uint64_t size = (1 + prng.below(100)) * alignment;
+        std::memset(memory_, 0xee, size);
+        const Completion completion = read(offset, size, extent::Route::kDirect);
+        const uint64_t there = offset < bytes_.size() ? bytes_.size() - offset : 0;
+        ASSERT_EQ(completion.error, 0) << offset << " + " << size;
+        ASSERT_EQ(completion.bytes, std::min(size, there)) << offset << " + " << size;
+        ASSERT_EQ(std::memcmp(memory_, bytes_.data() + (there > 0 ? offset : 0), completion.bytes),
+                  0);
+    }
+}
+
+TEST_P(RoutesTest, DirectReadOfAnUnalignedRangeIsRefusedInItsCompletion) {
+    if (file_->direct_alignment().offset == 0) GTEST_SKIP() << "no direct I/O on this file system";
+    EXPECT_EQ(read(13, kPage, extent::Route::kDirect).error, EINVAL);
+    EXPECT_EQ(read(0, kPage, extent::Route::kDirect).bytes, kPage);
+}
+
+TEST_P(RoutesTest, NoStorageHereReadsByPeer) {
+    const Completion completion = read(0, kPage, extent::Route::kPeer);
+    EXPECT_EQ(completion.error, EOPNOTSUPP);
+    EXPECT_EQ(completion.bytes, 0u);
+}
+
+TEST_P(RoutesTest, DirectReadsBringNothingIntoTheCache) {
+    if (file_->direct_alignment().offset == 0) GTEST_SKIP() << "no direct I/O on this file system";
+    if (!make_cold()) GTEST_SKIP() << "this file system keeps pages in its cache";
+    for (uint64_t offset = 0; offset < 256 << 10; offset += 64 << 10) {
+        ASSERT_EQ(read(offset, 64 << 10, extent::Route::kDirect).bytes, 64u << 10);
+    }
+    EXPECT_EQ(cached_pages(), 0u);
+}
+
+TEST_P(RoutesTest, DroppingReadsGiveTheBytesWhetherTheKernelDropsThemOrNot) {
+    const bool cold = make_cold();
+    const Completion completion = read(100, 200'000, extent::Route::kCached, true);
+    ASSERT_EQ(completion.error, 0);
+    ASSERT_EQ(completion.bytes, 200'000u);
+    EXPECT_EQ(std::memcmp(memory_, bytes_.data() + 100, 200'000), 0);
+    // Found out by the first read, remembered for the others.
+    const bool refused = file_->drop_refused();
+    ASSERT_EQ(read(0, kPage, extent::Route::kCached, true).bytes, kPage);
+    EXPECT_EQ(file_->drop_refused(), refused);
+    if (cold && !refused) {
+        EXPECT_LT(cached_pages(), 200'000 / kPage);
+    }
+}
+
+}  // namespace
+}  // namespace penstock::storage
