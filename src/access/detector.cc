@@ -7,6 +7,9 @@
 //                            |  (right for long) Suspended: confirmed 2, 4, 8 ... 64 times over,
 //                            +-- it is Stable <-- and twice as often after each that soon fails
 //
+// But a stream that has changed for good is to be followed: five confirmations are enough for a
+// stride, and a turn's accesses for what turns.
+//
 // LEARNING -> STABLE, SUSPENDED -> STABLE [decide]; STABLE -> SUSPENDED [fail]; STABLE -> LEARNING
 // [decide], where what was believed has come to its end.
 //
@@ -35,7 +38,12 @@ constexpr unsigned kTiredAt = 3;      // backoff from which guesses are looked f
 constexpr unsigned kSoon = 8;         // wrong after fewer right ones: confirm twice as often
 constexpr unsigned kForgiven = 16;    // right ones in a row after which nothing is held against it
 constexpr unsigned kRandomMin = 64;   // accesses without any belief: random
+constexpr unsigned kStrideNeed = 5;   // confirmations that are enough for a stride
 constexpr unsigned kSequenceMin = 3;  // joints of accesses of uneven sizes: a sequence
+
+// One in eight, with no period that a stream could have too: a search always at the same place of a
+// turn may never find what turns.
+bool is_eighth(uint64_t count) { return count * 0x9E3779B97F4A7C15u >> 61 == 0; }
 
 }  // namespace
 
@@ -48,6 +56,7 @@ struct Detector::Parts {
     void decide();
     void believe(Belief what, Algorithm as);
     void fail();
+    [[nodiscard]] bool confirmed() const;
     [[nodiscard]] Algorithm nest_algorithm() const;
     size_t ahead(size_t skip, std::span<Access> out) const;
 
@@ -141,7 +150,7 @@ void Detector::Parts::take(const Access& access) {
         // To take a guess apart and to look for another is too much for one access; and where
         // guesses have failed again and again the search is not worth its time.
         const bool thorough = !nest.has_guess();
-        const bool tired = backoff >= kTiredAt && statistics.observed % 8 != 0;
+        const bool tired = backoff >= kTiredAt && !is_eighth(statistics.observed);
         nest.learn({held.data(), held_count}, thorough && !tired);
         unsearched = !thorough && !tired;
         for (size_t i = 0; i < held_count; ++i) track(held[i]);
@@ -211,8 +220,8 @@ void Detector::Parts::decide() {
         state = loaded->state();
         return;
     }
-    period = deltas.period(need > 2 ? need : 0);
-    if (nest.has_guess() && nest.evidence() >= need) {
+    period = deltas.period(need);
+    if (nest.has_guess() && confirmed()) {
         // A run that is part of a longer period says less than the period.
         const bool part = nest.guess().size() == 2 && period > 1 &&
                           nest.ahead().index()[0] <= static_cast<int64_t>(period);
@@ -224,6 +233,16 @@ void Detector::Parts::decide() {
     belief = Belief::kNothing;
     algorithm = ++aimless >= kRandomMin ? Algorithm::kRandom : Algorithm::kNone;
     state = need > 0 ? State::kSuspended : State::kLearning;
+}
+
+// Whether enough speaks for the recogniser's guess.
+bool Detector::Parts::confirmed() const {
+    if (nest.evidence() >= need) return true;
+    if (nest.evidence() < kStrideNeed) return false;
+    uint32_t turn = 0;
+    const std::vector<Term>& guess = nest.guess();
+    for (uint32_t at = 1; at < guess[0].span; at += guess[at].span) turn += weight(&guess[at]);
+    return nest.evidence() + 1 >= std::max(kStrideNeed + 1, turn);
 }
 
 void Detector::Parts::fail() {

@@ -167,6 +167,47 @@ TEST(Detector, a_switch_is_followed_in_time) {
     }
 }
 
+// Whatever came before, and however often the detector was wrong about it.
+TEST(Detector, a_stride_is_followed_within_8_accesses_of_anything) {
+    for (uint64_t seed = 1; seed <= 600; ++seed) {
+        std::mt19937_64 random(seed);
+        std::vector<Access> before;
+        for (int part = 0; part < 3; ++part) {
+            const std::vector<Access> more = expand(patterns::Generator(random()).program());
+            const auto end = static_cast<ptrdiff_t>(1 + random() % more.size());
+            before.insert(before.end(), more.begin(), more.begin() + end);
+            for (uint64_t i = random() % 200; part == 1 && i > 0; --i)
+                before.push_back({static_cast<int64_t>(random() % 64 * 4096), 4096});
+        }
+        Detector detector;
+        feed(&detector, before);
+        const int64_t stride = seed % 3 == 0 ? 4096 : static_cast<int64_t>(random() % 99999) - 5e4;
+        std::vector<Access> accesses;
+        for (int64_t i = 0; i < 60; ++i) accesses.push_back({(1LL << 50) + i * stride, 4096});
+        const std::vector<Told> told = feed(&detector, accesses);
+        EXPECT_EQ(count(told, Told::kRight, 8), accesses.size() - 8) << "seed " << seed;
+    }
+}
+
+TEST(Detector, a_turn_of_eight_is_found_again_after_failures) {
+    // What is looked for at every eighth access alone was never found: a turn has eight.
+    const std::vector<Access> accesses = expand(
+        {patterns::loop(patterns::along(6), 5), patterns::loop(patterns::along(8), 4),
+         patterns::access(patterns::along(1LL << 40, {-81728, 56343}), patterns::along(904235)),
+         patterns::access(patterns::along(1LL << 41, {72214, -2727}), patterns::along(558699)),
+         patterns::loop(patterns::along(6), 1),
+         patterns::access(patterns::along(1LL << 42, {-1052711, 652098, -1014746}),
+                          patterns::along(464310, {490}))});
+    for (uint64_t skipped = 0; skipped < 8; ++skipped) {
+        Detector detector;
+        // Runs that end as soon as they are believed in.
+        for (uint64_t i = 0; i < 20 * 8 + skipped; ++i)
+            detector.observe({static_cast<int64_t>(i % 8 * 4096 + i / 8 % 2 * 77777 * i), 4096}, 0);
+        const std::vector<Told> told = feed(&detector, accesses);
+        EXPECT_GE(count(told, Told::kRight, 100), 100u + 150u) << skipped << " skipped";
+    }
+}
+
 TEST(Detector, random_is_off) {
     for (const uint64_t blocks : {uint64_t{1} << 40, uint64_t{1} << 20, uint64_t{1000}}) {
         for (uint64_t seed = 1; seed <= 5; ++seed) {

@@ -35,9 +35,9 @@ void DeltaTracker::vote(const Delta& delta, const Delta& gone) {
     agreeing_ = agree;
 }
 
-size_t DeltaTracker::period(uint32_t extra) const {
+size_t DeltaTracker::period(uint32_t count_min) const {
     for (size_t p = 1; p <= kPeriodMax; ++p) {
-        if (runs_[p - 1] >= std::max<size_t>(p, 2) + extra) return p;
+        if (runs_[p - 1] >= std::max<size_t>({p, 2, count_min})) return p;
     }
     return 0;
 }

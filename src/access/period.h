@@ -18,9 +18,9 @@ public:
     void observe(const Delta& delta);
     void reset() { *this = {}; }
 
-    // The shortest period with which the last deltas repeated once over, and `extra` deltas more;
-    // 0: none.
-    [[nodiscard]] size_t period(uint32_t extra) const;
+    // The shortest period with which the last deltas repeated once over, at least `count_min` of
+    // them; 0: none.
+    [[nodiscard]] size_t period(uint32_t count_min) const;
     // The delta `ahead` places from now (0: the next one) if the last `period` deltas repeat.
     [[nodiscard]] const Delta& ahead(size_t period, size_t ahead) const {
         return ring_[(count_ - period + ahead % period) % kPeriodMax];
