@@ -16,6 +16,9 @@
 
 namespace penstock::planner {
 
+// Nothing longer is moved by one transfer.
+inline constexpr uint64_t kTransferSizeMax = 256 * base::kMiB;
+
 // Times in nanoseconds. Two resources work at the same time: the thread that copies out of the OS
 // page cache and submits, and the storage that direct transfers come from.
 struct CostModel {

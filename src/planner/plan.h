@@ -37,8 +37,8 @@ struct Plan {
     double direct_ns = 0;     // from submission of the first direct transfer to the end of the last
     double predicted_ns = 0;  // the whole: of both at once, or of one behind the other where the
                               // algorithm assumes that
-    // Below this no plan can be, by the same model: predicted_ns / bound_ns - 1 is at least the
-    // gap to the best plan. Equal to predicted_ns where the plan is the best there is.
+    // Below this no plan over the same cells can be, by the same model; predicted_ns less this is
+    // the most that it may lack. 0: not known (the greedy rule, and what was asked for).
     double bound_ns = 0;
 };
 

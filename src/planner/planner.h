@@ -25,7 +25,7 @@ namespace penstock::planner {
 
 // A longer read is planned piece by piece: its residency would be out of date by its end, and this
 // bounds a Planner's memory (about 40 bytes a page).
-inline constexpr uint64_t kRequestSizeMax = 256 * base::kMiB;
+inline constexpr uint64_t kRequestSizeMax = kTransferSizeMax;
 
 enum class Algorithm : uint8_t {
     kOverlapped,  // least time with copies and direct transfers at once; near the best, see
