@@ -38,7 +38,7 @@ public:
     void reached_mark(LinuxPages& pages, uint64_t index, uint64_t count) {
         advance(pages, index, count, true);
     }
-    // A read has ended in this page.
+    // A read has ended; this page holds the byte behind it.
     void read_ended(uint64_t page) { previous_ = page; }
 
 private:

@@ -22,7 +22,7 @@ public:
             if (!has(page)) window_.miss(*this, page, left);
             if (marks_.erase(page) > 0) window_.reached_mark(*this, page, left);
         }
-        window_.read_ended(first + count - 1);
+        window_.read_ended(first + count);
     }
     [[nodiscard]] bool has(uint64_t page) const override { return there_.contains(page); }
     void submit(uint64_t page, uint64_t count, uint64_t mark) override {
@@ -67,6 +67,18 @@ TEST(LinuxWindow, AStreamThatStartsInTheMiddleIsFoundAtItsSecondRead) {
     EXPECT_EQ(pages.take(), (Requests{{5000, 1}}));
     pages.read(5001, 1);
     EXPECT_EQ(pages.take(), (Requests{{5001, 4}}));
+}
+
+TEST(LinuxWindow, AReadThatSkipsAPageIsTakenForASequentialOne) {
+    Pages pages(100'000);
+    pages.read(5000, 1);
+    pages.take();
+    pages.read(5002, 1);
+    EXPECT_EQ(pages.take(), (Requests{{5002, 4}}));
+    pages.read(9000, 1);
+    pages.take();
+    pages.read(9003, 1);
+    EXPECT_EQ(pages.take(), (Requests{{9003, 1}}));
 }
 
 TEST(LinuxWindow, NothingBehindTheEndIsAskedFor) {
