@@ -8,6 +8,7 @@
 NB_MODULE(_core, module) {
     module.doc() = "The compiled part of penstock; import penstock instead.";
     penstock::python::bind_device(module);
+    penstock::python::bind_residency(module);
     penstock::python::bind_scan(module);
     penstock::python::bind_signature(module);
 }

@@ -21,6 +21,7 @@ namespace penstock::python {
 }
 
 void bind_device(nanobind::module_& module);
+void bind_residency(nanobind::module_& module);
 void bind_scan(nanobind::module_& module);
 void bind_signature(nanobind::module_& module);
 

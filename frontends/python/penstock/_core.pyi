@@ -22,6 +22,14 @@ def write_access_log(
     hit_share: float = 0.01,
     seed: int = 1,
 ) -> str: ...
+def residency(
+    path: bytes,
+    *,
+    offset: int = 0,
+    size: int = ...,
+    runs_max: int = 65536,
+    progress: Callable[[int, int], None] | None = None,
+) -> dict[str, Any]: ...
 def pick_device(name: str = "") -> tuple[str, str]: ...
 
 class SignatureReader:

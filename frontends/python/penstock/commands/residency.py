@@ -1,0 +1,207 @@
+"""Show what the OS page cache holds of files: a bar for each, or its runs.
+
+Nothing is read and nothing is brought into the cache. The kernel tells only who owns a file or may
+write it; of the files of others nothing is known, and nothing is guessed. Where it can tell dirty
+bytes (those that storage has not) from others, they are shown; the method says so: cachestat can,
+mincore cannot. With `--runs` and `--json` pieces are told to the page, unless a file lies in the
+cache in more than `--runs-max` runs: then in larger grains, in which what is cached in part is
+"mixed".
+"""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import json
+import os
+import shutil
+import sys
+import time
+from typing import Any
+
+from penstock.errors import UsageError
+
+EXAMPLE = """\
+  $ penstock residency model.safetensors
+  model.safetensors
+    ████████████████████▓▓░░░░░░░░▒▒▒░░░░░░░░░░░░░░░░░░░░░░░░░░░░
+    3.0 GiB: 1.1 GiB cached, 96.0 MiB dirty, 1.8 GiB missing (by cachestat)
+  $ penstock residency model.safetensors --json
+"""
+
+_WIDTH_MAX = 120
+_SIZE_SUFFIXES = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+
+# A cell of the bar: what it is drawn with, what without Unicode, its colour, its name.
+_CELLS = {
+    "cached": ("█", "#", "32"),
+    "dirty": ("▓", "w", "33"),
+    "mixed": ("▒", "+", "32"),
+    "missing": ("░", ".", "90"),
+    "unknown": ("?", "?", "31"),
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `penstock residency`."""
+    parser.add_argument("paths", nargs="+", metavar="PATH", help="a regular file")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--runs", action="store_true", help="print the runs, one a line")
+    form.add_argument("--json", action="store_true", help="print one JSON object with all runs")
+    parser.add_argument(
+        "--runs-max",
+        type=int,
+        default=65536,
+        metavar="N",
+        help="tell larger grains where there are more runs (16 or more; default 65536)",
+    )
+
+
+class _Progress:
+    """One line on a terminal that says how far a large file is, rewritten as it goes."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.shown = False
+        self.last = time.monotonic()
+
+    def __call__(self, done: int, size: int) -> None:
+        now = time.monotonic()
+        if now - self.last < (0.1 if self.shown else 0.5):
+            return
+        self.last = now
+        self.shown = True
+        line = f"{self.path}: {100 * done // size} %"
+        print(f"\r\033[K{line}", end="", file=sys.stderr, flush=True)
+
+    def clear(self) -> None:
+        """Remove the line."""
+        if self.shown:
+            print("\r\033[K", end="", file=sys.stderr, flush=True)
+
+
+def _shown(path: str) -> str:
+    """`path` as it can be printed on one line, whatever bytes it has."""
+    text = os.fsencode(path).decode("utf-8", "backslashreplace")
+    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
+
+
+def _size(count: int) -> str:
+    value, power = float(count), 0
+    while value >= 1024 and power < len(_SIZE_SUFFIXES) - 1:
+        value /= 1024
+        power += 1
+    return f"{count} bytes" if power == 0 else f"{value:.1f} {_SIZE_SUFFIXES[power]}"
+
+
+def _cell_state(sizes: dict[str, int], resident: int) -> str:
+    """The state of a cell that holds `sizes` bytes of each state."""
+    if "dirty" in sizes or "unknown" in sizes:
+        return "dirty" if "dirty" in sizes else "unknown"
+    if resident == 0:
+        return "missing"
+    return "cached" if resident >= sum(sizes.values()) else "mixed"
+
+
+def cells(runs: list[dict[str, Any]], size: int, width: int) -> list[str]:
+    """Return the states of `width` equal pieces of a file of `size` bytes, fewer if it is short."""
+    width = max(1, min(width, size))
+    sizes: list[dict[str, int]] = [{} for _ in range(width)]
+    resident = [0] * width
+    for run in runs:
+        at, end, left = run["offset"], run["offset"] + run["size"], run["resident"]
+        while at < end:
+            cell = min(at * width // size, width - 1)
+            # The first byte of the next cell.
+            edge = min(-(-(cell + 1) * size // width), end) if cell + 1 < width else end
+            piece = edge - at
+            sizes[cell][run["state"]] = sizes[cell].get(run["state"], 0) + piece
+            taken = min(left, piece) if run["state"] == "cached" else left * piece // (end - at)
+            resident[cell] += taken
+            left -= taken
+            at = edge
+    return [_cell_state(one, here) for one, here in zip(sizes, resident, strict=True)]
+
+
+def _drawn(states: list[str], *, unicode: bool, colour: bool) -> str:
+    text, last = "", ""
+    for state in states:
+        glyph, plain, code = _CELLS[state]
+        if colour and state != last:
+            text += f"\033[{code}m"
+        text += glyph if unicode else plain
+        last = state
+    return text + ("\033[0m" if colour and text else "")
+
+
+def _speaks_unicode() -> bool:
+    try:
+        "█▓▒░".encode(sys.stdout.encoding or "ascii")
+    except (UnicodeError, LookupError):
+        return False
+    return True
+
+
+def _summary(told: dict[str, Any]) -> str:
+    parts = [f"{_size(count)} {state}" for state, count in told["bytes"].items() if count]
+    text = f"{_size(told['size'])}: " + (", ".join(parts) or "empty")
+    if told["bytes"]["mixed"]:
+        text += f" ({_size(told['resident'])} resident in all)"
+    if told["bytes"]["unknown"]:
+        return f"{text} ({told['reason']})"
+    if not told["runs"]:
+        return text
+    return f"{text} (by {told['method']}{': ' if told['reason'] else ''}{told['reason']})"
+
+
+def _print(told: dict[str, Any], arguments: argparse.Namespace) -> None:
+    if arguments.runs:
+        for run in told["runs"]:
+            prefix = f"{_shown(told['path'])}:" if len(arguments.paths) > 1 else ""
+            part = f" {run['resident']}" if run["state"] in ("mixed", "dirty") else ""
+            print(f"{prefix}{run['offset']} {run['size']} {run['state']}{part}")
+        return
+    terminal = sys.stdout.isatty()
+    width = min(shutil.get_terminal_size().columns, _WIDTH_MAX) - 4
+    print(_shown(told["path"]))
+    if told["runs"]:
+        states = cells(told["runs"], told["size"], max(width, 10))
+        colour = terminal and "NO_COLOR" not in os.environ
+        print("  " + _drawn(states, unicode=_speaks_unicode(), colour=colour))
+    print("  " + _summary(told))
+
+
+def _ask(path: str, arguments: argparse.Namespace) -> dict[str, Any]:
+    """What is told of `path`, or `error` and `reason`."""
+    from penstock import _core
+
+    progress = _Progress(_shown(path)) if sys.stderr.isatty() and not arguments.json else None
+    try:
+        told = _core.residency(os.fsencode(path), runs_max=arguments.runs_max, progress=progress)
+    except OSError as error:
+        irregular = error.errno in (errno.ESPIPE, errno.ENOTSUP)
+        cause = "not a regular file" if irregular else os.strerror(error.errno or 0)
+        return {"path": path, "error": cause}
+    finally:
+        if progress is not None:
+            progress.clear()
+    return {"path": path, **told}
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Ask and print."""
+    if arguments.runs_max < 16:
+        raise UsageError("--runs-max", "16 at least")
+    failed = False
+    files = []
+    for path in arguments.paths:
+        told = _ask(path, arguments)
+        if "error" in told:
+            failed = True
+            print(f"penstock: {_shown(path)}: {told['error']}", file=sys.stderr)
+        elif not arguments.json:
+            _print(told, arguments)
+        files.append(told if arguments.json else {})
+    if arguments.json:
+        print(json.dumps({"files": files}, indent=2))
+    return 1 if failed else 0
