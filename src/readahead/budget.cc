@@ -18,6 +18,17 @@ void Budget::release(uint64_t size) {
     reserved_ -= size;
 }
 
+uint64_t Budget::lend_trust(uint64_t size) {
+    const uint64_t lent = std::min(size, trust_);
+    trust_ -= lent;
+    return lent;
+}
+
+void Budget::return_trust(uint64_t size) {
+    PENSTOCK_CHECK(size <= limit_ / 4 - trust_, "trust is returned once");
+    trust_ += size;
+}
+
 void Budget::demand_waited(uint64_t delay_ns) {
     const auto delay = static_cast<double>(std::max(delay_ns, kDelayFloorNs));
     delay_ns_ = delay_ns_ < 0 ? delay : delay_ns_ + (delay - delay_ns_) / 8;

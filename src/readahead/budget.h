@@ -2,14 +2,17 @@
 // how hard they may press on the storage.
 //
 // Prefetched bytes take the place of bytes that are known to be useful, so at most a quarter of the
-// cache is lent to them; and demand comes first: when demand waits longer in the queue than it does
-// in an idle system, every stream halves its distance.
+// cache is lent to them. Of these a quarter is trust: what streams may lose before anything they
+// fetched was of use, all of them together, so that a thousand short streams whose predictions are
+// wrong lose no more than one. And demand comes first: when demand waits longer in the queue than
+// it does in an idle system, every stream halves its distance.
 //
-//      CALM --[delay > 1.5 x idle]--> PRESSED (scale halved, again every kReports while it lasts)
-//      PRESSED --[delay <= 1.5 x idle for kReports]--> scale doubled; CALM once it is 1
+//      CALM --[delay > 1.5 x idle]--> PRESSED (scale halved)
+//      PRESSED --[delay > 1.5 x idle]--> PRESSED (scale halved again)
+//      PRESSED --[delay <= 1.5 x idle]--> scale doubled; CALM once it is 1
 //
-// CALM is scale 1, PRESSED anything below. Shared by the streams of a cache: their owner lets one
-// of them in at a time. Pure.
+// CALM is scale 1, PRESSED anything below; kReports lie between two changes. Shared by the streams
+// of a cache: their owner lets one of them in at a time. Pure.
 #pragma once
 
 #include <cstdint>
@@ -25,12 +28,18 @@ public:
     // Delays below this are the noise of an idle queue.
     static constexpr uint64_t kDelayFloorNs = 20'000;
 
-    explicit Budget(uint64_t cache_size) : limit_(cache_size / 4) {}
+    explicit Budget(uint64_t cache_size) : limit_(cache_size / 4), trust_(limit_ / 4) {}
 
     // Takes bytes for a prefetch; false: there are not that many left.
     [[nodiscard]] bool reserve(uint64_t size);
     // Gives them back: used, evicted, or never arrived.
     void release(uint64_t size);
+
+    // Lends a stream what it may lose; less than asked where little is left.
+    [[nodiscard]] uint64_t lend_trust(uint64_t size);
+    // It was earned, or not needed.
+    void return_trust(uint64_t size);
+    [[nodiscard]] uint64_t trust() const { return trust_; }
 
     // A demand waited this long before the storage began with it.
     void demand_waited(uint64_t delay_ns);
@@ -43,6 +52,7 @@ public:
 private:
     uint64_t limit_;
     uint64_t reserved_ = 0;
+    uint64_t trust_;
     double delay_ns_ = -1;  // smoothed; negative: none yet
     double idle_ns_ = -1;   // the lowest of them, forgotten slowly
     uint32_t halvings_ = 0;

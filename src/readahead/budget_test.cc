@@ -31,6 +31,16 @@ TEST(Budget, LendsAQuarterOfTheCache) {
     EXPECT_FALSE(budget.reserve(UINT64_MAX));
 }
 
+TEST(Budget, TrustIsLentUntilItIsGoneAndComesBack) {
+    Budget budget(1 << 20);
+    EXPECT_EQ(budget.lend_trust(60'000), 60'000U);
+    EXPECT_EQ(budget.lend_trust(60'000), (1U << 16) - 60'000);
+    EXPECT_EQ(budget.lend_trust(1), 0U);
+    budget.return_trust(1000);
+    EXPECT_EQ(budget.trust(), 1000U);
+    EXPECT_EQ(budget.lend_trust(UINT64_MAX), 1000U);
+}
+
 void wait(Budget& budget, uint64_t delay_ns, uint32_t count) {
     for (uint32_t i = 0; i < count; ++i) budget.demand_waited(delay_ns);
 }

@@ -9,8 +9,14 @@
 namespace penstock::readahead {
 namespace {
 
-constexpr double kFreeShare = 0.02;  // of the bytes read may be lost to prefetches
-constexpr uint64_t kGapShare = 8;    // gaps are read through up to 1/8 of a run
+constexpr double kFreeShare = 0.02;           // of the bytes read may be lost to prefetches
+constexpr uint64_t kGapShare = 8;             // gaps are read through up to 1/8 of a run
+constexpr size_t kPassedMax = 3;              // predictions that one access may leave behind
+constexpr uint64_t kVictimSizeMax = 1 << 20;  // neighbours are joined up to this
+
+constexpr uint64_t round_up(uint64_t value, uint64_t unit) {
+    return (value + unit - 1) / unit * unit;
+}
 
 }  // namespace
 
@@ -22,11 +28,17 @@ Readahead::Readahead(const Options& options, uint64_t file, uint64_t file_size, 
       shared_(shared),
       predictor_(predictor) {
     options_.granule = std::max<uint64_t>(options_.granule, 1);
+    options_.request_size_max = std::max(
+        options_.request_size_max / options_.granule * options_.granule, options_.granule);
     pieces_.reserve(kPiecesMax);
     victims_.reserve(kVictimsMax);
 }
 
-Readahead::~Readahead() { shared_.budget.release(unused_size_); }
+Readahead::~Readahead() {
+    for (size_t i = pieces_.size(); i-- > 0;) withdraw_piece(i);
+    shared_.budget.release(unused_size_);
+    shared_.budget.return_trust(std::min(borrowed_, static_cast<uint64_t>(std::max(credit_, 0.0))));
+}
 
 // The bytes of an access that are in the file.
 Extent Readahead::clamp(const access::Access& access) const {
@@ -54,12 +66,11 @@ void Readahead::demand(const access::Access& access, uint64_t now_ns) {
         think_deviation_ns_ += (std::abs(off) - think_deviation_ns_) / 16;
     }
     const Extent bytes = clamp(access);
-    if (credit_ < 0) {
-        credit_ = static_cast<double>(std::max(options_.credit_size_first, 4 * bytes.size));
-    }
+    if (accesses_ == 1) to_borrow_ = std::max(options_.credit_size_first, 4 * bytes.size);
     credit_ += kFreeShare * static_cast<double>(bytes.size);
     counts_.demanded_size += bytes.size;
     if (!bytes.empty()) use_pieces(bytes);
+    give_up_stale();
 
     const bool as_expected = expects_ && access == expected_;
     if (feedback_.suspended()) as_expected ? feedback_.confirmed() : feedback_.refuted();
@@ -75,27 +86,73 @@ void Readahead::demand(const access::Access& access, uint64_t now_ns) {
 // Accounts for a demand of `bytes` on what was prefetched.
 void Readahead::use_pieces(const Extent& bytes) {
     for (size_t i = pieces_.size(); i-- > 0;) {
-        Piece& piece = pieces_[i];
+        const Piece& piece = pieces_[i];
         const uint64_t shared = intersect(piece.extent, bytes).size;
-        if (shared > 0) {
-            const uint64_t size = std::min(shared, piece.wanted_size - piece.used_size);
-            const bool late = piece.flight != 0;
-            piece.used_size += size;
-            release(piece, shared);
-            counts_.used_size += size;
-            ++counts_.uses;
-            counts_.late += late ? 1 : 0;
-            // Late for lack of room: a greater distance would not help.
-            feedback_.used(size, late && !starved_);
-            // Twice: the distance may double with every window that was of use.
-            credit_ += 2 * static_cast<double>(size);
-            if (piece.used_size == piece.wanted_size) {
-                remove_piece(i);
-                continue;
-            }
-        }
-        if (piece.stray_since != 0 && accesses_ - piece.stray_since >= kStrayAccesses) give_up(i);
+        if (shared == 0) continue;
+        const uint64_t size = std::min(shared, piece.wanted_size);
+        const bool late = piece.flight != 0;
+        counts_.used_size += size;
+        ++counts_.uses;
+        counts_.late += late ? 1 : 0;
+        // Late for lack of room: a greater distance would not help.
+        feedback_.used(size, late && !starved_);
+        // Twice: the distance may double with every window that was of use.
+        credit_ += 2 * static_cast<double>(size);
+        const uint64_t earned = std::min(size, borrowed_);
+        borrowed_ -= earned;
+        shared_.budget.return_trust(earned);
+        take(i, bytes, size);
     }
+}
+
+// Takes `range`, of which `size` bytes were wanted, away from a piece: used, or gone.
+void Readahead::take(size_t index, const Extent& range, uint64_t size) {
+    Piece& piece = pieces_[index];
+    piece.wanted_size -= size;
+    if (piece.wanted_size == 0) return remove_piece(index);
+    release(piece, intersect(piece.extent, range).size);
+    if (piece.flight == 0) trim(piece, range);
+}
+
+// Cuts `range` off an end of a piece, granules that are partly left over excepted; in the middle
+// it stays.
+void Readahead::trim(Piece& piece, const Extent& range) const {
+    const uint64_t granule = options_.granule, end = piece.extent.end();
+    if (range.contains(piece.extent.offset)) {
+        const uint64_t offset = std::max(piece.extent.offset, range.end() / granule * granule);
+        piece.extent = {offset, end - offset};
+    } else if (range.contains(end - 1)) {
+        const uint64_t last = std::min(end, round_up(range.offset, granule));
+        piece.extent.size = last - piece.extent.offset;
+    }
+}
+
+void Readahead::give_up_stale() {
+    for (size_t i = pieces_.size(); i-- > 0;) {
+        // What is under way takes room until it is here.
+        const bool stale = accesses_ >= pieces_[i].until;
+        if (stale && !withdraw_piece(i) && pieces_[i].flight == 0) give_up(i);
+    }
+}
+
+// Takes back a fetch that has not begun; false: it has.
+bool Readahead::withdraw_piece(size_t index) {
+    const FlightId flight = pieces_[index].flight;
+    if (flight == 0 || !shared_.flights.withdraw(flight)) return false;
+    counts_.fetched_size -= pieces_[index].extent.size;
+    credit_ += static_cast<double>(pieces_[index].extent.size);
+    remove_piece(index);
+    return true;
+}
+
+// Of the first window, what the credit lacks for a fetch of `size` bytes.
+void Readahead::borrow(uint64_t size) {
+    const auto lacking = static_cast<uint64_t>(
+        std::max(std::ceil(static_cast<double>(size) - credit_), 0.0));
+    const uint64_t lent = shared_.budget.lend_trust(std::min(lacking, to_borrow_));
+    to_borrow_ -= lent;
+    borrowed_ += lent;
+    credit_ += static_cast<double>(lent);
 }
 
 // Where the stream stands on the prediction after an access.
@@ -105,12 +162,11 @@ void Readahead::follow(bool as_expected) {
         --ahead_;
         return;
     }
-    // An outlier leaves the prediction where it was; an access that was let pass moves it on.
+    // An outlier leaves the prediction where it was; accesses that were let pass move it on.
     access::Access at;
-    for (const size_t index : {ahead_ - 1, ahead_ - 2}) {
-        if (index >= ahead_) break;
-        if (predictor_.predict_from(index, {&at, 1}) == 1 && at == frontier_) {
-            ahead_ = index + 1;
+    for (size_t passed = 0; passed <= kPassedMax && passed < ahead_; ++passed) {
+        if (predictor_.predict_from(ahead_ - 1 - passed, {&at, 1}) == 1 && at == frontier_) {
+            ahead_ -= passed;
             return;
         }
     }
@@ -120,9 +176,12 @@ void Readahead::follow(bool as_expected) {
 // What was fetched stays and may still be used, but nothing rests on it any more.
 void Readahead::drop_prediction() {
     ahead_ = 0;
-    for (Piece& piece : pieces_) {
-        if (piece.stray_since == 0) piece.stray_since = accesses_;
-    }
+    for (Piece& piece : pieces_) piece.until = std::min(piece.until, until(0));
+}
+
+// When to give up what the next `ahead` accesses want: outliers among them take their time.
+uint64_t Readahead::until(size_t ahead) const {
+    return accesses_ + ahead + ahead / 4 + kStrayAccesses;
 }
 
 void Readahead::release(Piece& piece, uint64_t size) {
@@ -139,7 +198,7 @@ void Readahead::remove_piece(size_t index) {
 }
 
 void Readahead::give_up(size_t index) {
-    const uint64_t size = pieces_[index].wanted_size - pieces_[index].used_size;
+    const uint64_t size = pieces_[index].wanted_size;
     counts_.wasted_size += size;
     feedback_.wasted(size);
     remove_piece(index);
@@ -149,9 +208,10 @@ size_t Readahead::distance() const {
     // A quarter more than the quantile: what arrives just in time is late half of the time.
     const double reach_ns = 1.25 * static_cast<double>(shared_.model.latency_p95_ns());
     const double think_ns = std::max(think_ns_, 1.0);
-    // How many accesses fall into that time; where they come in bursts, two deviations more.
+    // How many accesses fall into that time; where they come in bursts, two deviations
+    // (1.25 times the mean one, for what is kept is the mean) more.
     const double mean = reach_ns / think_ns;
-    const double spread = std::min(think_deviation_ns_ / think_ns, 1.0) * std::sqrt(mean);
+    const double spread = std::min(1.25 * think_deviation_ns_ / think_ns, 1.0) * std::sqrt(mean);
     const double count = std::ceil(feedback_.scale() * shared_.budget.scale() *
                                    (mean + 2 * spread));
     const auto most = static_cast<double>(std::max<size_t>(options_.ahead_max, 1));
@@ -159,6 +219,7 @@ size_t Readahead::distance() const {
 }
 
 size_t Readahead::next(uint64_t now_ns, std::span<Target> out) {
+    starved_ = false;
     if (feedback_.suspended() || !expects_) return 0;
     // Half of what is fetched covers the distance; when less is left, the other half follows.
     const size_t wanted = 2 * distance();
@@ -169,13 +230,12 @@ size_t Readahead::next(uint64_t now_ns, std::span<Target> out) {
     }
     const size_t from = ahead_, pieces = pieces_.size();
     size_t count = 0;
-    starved_ = false;
     Run run;
     // The frontier once `run` is issued too: a run that finds no room is tried again the next time.
     size_t seen = ahead_;
     access::Access seen_last = frontier_;
     const auto fetch_run = [&] {
-        starved_ = !issue(run, now_ns, out, count);
+        starved_ = !issue(run, seen, now_ns, out, count);
         if (starved_) return;
         ahead_ = seen;
         frontier_ = seen_last;
@@ -214,7 +274,8 @@ Extent Readahead::fresh_part(Extent pages, size_t count) const {
             if (!overlap(have, pages)) continue;
             const uint64_t end = pages.end();
             if (have.contains(pages.offset)) {
-                const uint64_t offset = std::min(have.end(), end);
+                // A granule that was the file's last one when it was fetched is not fetched again.
+                const uint64_t offset = std::min(round_up(have.end(), options_.granule), end);
                 pages = {offset, end - offset};
                 cut = true;
             } else if (have.contains(end - 1)) {
@@ -238,7 +299,7 @@ void Readahead::credit_pieces(size_t from, size_t count) {
                 Piece& piece = pieces_[k];
                 const uint64_t shared = intersect(piece.extent, bytes).size;
                 if (shared == 0) continue;
-                piece.stray_since = 0;
+                piece.until = std::max(piece.until, until(index + i + 1));
                 piece.wanted_size = std::min(piece.wanted_size + shared, piece.extent.size);
             }
         }
@@ -267,12 +328,14 @@ bool Readahead::join(Run& run, const Run& next) const {
 uint64_t Readahead::room() const {
     const Budget& budget = shared_.budget;
     const uint64_t most = std::max(options_.unused_size_max, unused_size_);
-    return std::min({static_cast<uint64_t>(std::max(credit_, 0.0)), most - unused_size_,
+    const auto credit = static_cast<uint64_t>(std::max(credit_, 0.0));
+    return std::min({credit + std::min(to_borrow_, budget.trust()), most - unused_size_,
                      budget.limit() - budget.reserved()});
 }
 
-// Makes fetches of a run; false: no room for all of it.
-bool Readahead::issue(const Run& run, uint64_t now_ns, std::span<Target> out, size_t& count) {
+// Makes fetches of a run that the next `ahead` accesses want; false: no room for all of it.
+bool Readahead::issue(const Run& run, size_t ahead, uint64_t now_ns, std::span<Target> out,
+                      size_t& count) {
     Extent rest = run.extent;
     while (!rest.empty()) {
         const Extent wanted{rest.offset, std::min(rest.size, options_.request_size_max)};
@@ -282,15 +345,17 @@ bool Readahead::issue(const Run& run, uint64_t now_ns, std::span<Target> out, si
         const bool taken = claim.outcome == Claim::Outcome::kTaken;
         shared_.budget.release(taken ? wanted.size - claim.extent.size : wanted.size);
         if (claim.outcome == Claim::Outcome::kFull) return false;
-        rest = {claim.extent.end(), rest.end() - claim.extent.end()};
+        const uint64_t end = std::min(round_up(claim.extent.end(), options_.granule), rest.end());
+        rest = {end, rest.end() - end};
         if (!taken) continue;  // somebody else fetches it, and answers for it
         const uint64_t size = claim.extent.size;
         const double share = static_cast<double>(size) / static_cast<double>(run.extent.size);
         const auto share_size = static_cast<uint64_t>(
             std::ceil(share * static_cast<double>(run.wanted_size)));
         const uint64_t expected = std::clamp<uint64_t>(share_size, 1, size);
-        pieces_.push_back({claim.extent, claim.flight, expected, 0, size, 0});
+        pieces_.push_back({claim.extent, claim.flight, expected, size, until(ahead)});
         unused_size_ += size;
+        borrow(size);
         credit_ -= static_cast<double>(size);
         counts_.fetched_size += size;
         out[count++] = {claim.flight, claim.extent};
@@ -303,7 +368,7 @@ void Readahead::completed(FlightId flight, Outcome outcome) {
         Piece& piece = pieces_[i];
         if (piece.flight != flight) continue;
         piece.flight = 0;
-        if (outcome == Outcome::kArrived) return;
+        if (outcome == Outcome::kArrived) return cut_at_end(i);
         counts_.fetched_size -= piece.extent.size;
         counts_.failed += outcome == Outcome::kFailed ? 1 : 0;
         if (outcome == Outcome::kPresent) credit_ += static_cast<double>(piece.extent.size);
@@ -315,18 +380,44 @@ void Readahead::completed(FlightId flight, Outcome outcome) {
 
 void Readahead::evicted(const Extent& range) {
     for (size_t i = pieces_.size(); i-- > 0;) {
-        Piece& piece = pieces_[i];
+        const Piece& piece = pieces_[i];
         const uint64_t shared = intersect(piece.extent, range).size;
         if (shared == 0 || piece.flight != 0) continue;
-        const uint64_t lost = std::min(shared, piece.wanted_size - piece.used_size);
-        piece.wanted_size -= lost;
+        const uint64_t lost = std::min(shared, piece.wanted_size);
         counts_.wasted_size += lost;
         feedback_.wasted(lost);
-        if (piece.used_size == piece.wanted_size) remove_piece(i);
+        take(i, range, lost);
     }
 }
 
+void Readahead::resize(uint64_t file_size) {
+    const bool grown = file_size > file_size_;
+    file_size_ = file_size;
+    // What lay behind the end counts as fetched up to here; now there is something to fetch.
+    if (grown && ahead_ > 0) drop_prediction();
+    for (size_t i = pieces_.size(); i-- > 0;) {
+        if (pieces_[i].extent.end() <= file_size) continue;
+        if (!withdraw_piece(i) && pieces_[i].flight == 0) cut_at_end(i);
+    }
+}
+
+// Bytes that the file lost are nobody's waste.
+void Readahead::cut_at_end(size_t index) {
+    const Extent& extent = pieces_[index].extent;
+    if (extent.end() <= file_size_) return;
+    const Extent gone = intersect(extent, {file_size_, extent.end() - file_size_});
+    if (gone.size == extent.size) return remove_piece(index);
+    take(index, gone, std::min(gone.size, pieces_[index].wanted_size));
+}
+
 void Readahead::displaced(const Extent& range) {
+    if (!victims_.empty()) {
+        Extent& last = victims_[(victim_next_ + victims_.size() - 1) % victims_.size()];
+        if (adjacent(last, range) && last.size + range.size <= kVictimSizeMax) {
+            last = cover(last, range);
+            return;
+        }
+    }
     if (victims_.size() < kVictimsMax) {
         victims_.push_back(range);
         return;
@@ -338,7 +429,9 @@ void Readahead::displaced(const Extent& range) {
 void Readahead::missed(const Extent& range) {
     for (Extent& victim : victims_) {
         if (!overlap(victim, range)) continue;
-        victim = {};
+        // What lies behind may be missed too.
+        const uint64_t offset = std::min(range.end(), victim.end());
+        victim = {offset, victim.end() - offset};
         ++counts_.polluted;
         feedback_.polluted();
         return;
@@ -348,17 +441,20 @@ void Readahead::missed(const Extent& range) {
 Advice Readahead::advise(const Extent& range) const {
     if (!expects_ || feedback_.suspended()) return Advice::kNone;
     for (const Piece& piece : pieces_) {
-        if (piece.stray_since == 0 && overlap(piece.extent, range)) return Advice::kUsedSoon;
+        if (piece.until > until(0) && overlap(piece.extent, range)) return Advice::kUsedSoon;
     }
     std::array<access::Access, kBatch> batch;
-    for (size_t index = 0; index < kHorizon; index += kBatch) {
-        const size_t got = predictor_.predict_from(index, batch);
+    size_t told = 0;
+    while (told % kBatch == 0 && told < kHorizon) {
+        const size_t got = predictor_.predict_from(told, batch);
         for (size_t i = 0; i < got; ++i) {
             if (overlap(clamp(batch[i]), range)) return Advice::kUsedSoon;
         }
-        if (got < kBatch) break;
+        if (got == 0) break;
+        told += got;
     }
-    return Advice::kUsedOnce;
+    // Who knows the next access and no more does not know what will not be used.
+    return told > 1 ? Advice::kUsedOnce : Advice::kNone;
 }
 
 }  // namespace penstock::readahead

@@ -3,7 +3,8 @@
 // The distance is a time: as many accesses ahead as happen while the storage answers. It is capped
 // by bytes (of the stream, and of the cache it shares with others), by a credit that only useful
 // prefetches earn, and by feedback. The credit is what bounds the harm: a stream whose prefetches
-// are never used loses a first window and then 2 % of what it reads.
+// are never used loses a first window, lent from the trust that all streams of a cache share, and
+// then 2 % of what it reads.
 //
 // Knows nothing of caches and storage: their owner tells it what happens, in this order for each
 // access: demand(), then the fetches of what is missing, next() and its fetches, served(). All
@@ -31,7 +32,7 @@ struct Options {
     uint64_t request_size_max = 1 << 20;     // of one fetch
     uint64_t unused_size_max = 16 << 20;     // fetched or under way, not used: this stream's
     uint64_t credit_size_first = 256 << 10;  // what may be lost before anything was of use
-    size_t ahead_max = 256;                  // accesses
+    size_t ahead_max = 256;                  // of distance(), in accesses
 };
 
 // What the streams of a cache share: the storage's figures, the bytes, the flights.
@@ -73,7 +74,7 @@ public:
     // `file` names the file in the flights. The references must outlive this.
     Readahead(const Options& options, uint64_t file, uint64_t file_size, Shared shared,
               Predictor& predictor);
-    // Gives its bytes back to the budget.
+    // Gives its bytes back to the budget, and withdraws what is queued still.
     ~Readahead();
     Readahead(const Readahead&) = delete;
     Readahead& operator=(const Readahead&) = delete;
@@ -82,18 +83,25 @@ public:
     void demand(const access::Access& access, uint64_t now_ns);
     // It has its bytes; what follows until the next demand is its own time.
     void served(uint64_t now_ns) { served_ns_ = now_ns; }
-    // Writes what to fetch now; 0: nothing. Each has to end in completed().
+    // Writes what to fetch now; 0: nothing. Each has to end in completed(), but those that this
+    // stream withdraws while they are queued (it is over, the file got shorter, nobody wants them
+    // any more): start() does not give them out.
     size_t next(uint64_t now_ns, std::span<Target> out);
     void completed(FlightId flight, Outcome outcome);
+    // Another stream has used this range, which this one prefetched.
+    void used_by_other(const Extent& range) { use_pieces(range); }
     // The cache has evicted this range, which was prefetched, and not used by anybody.
     void evicted(const Extent& range);
-    // Used bytes of the file were evicted to make room for a prefetch of this stream.
+    // Used bytes of the file were evicted to make room for a prefetch of this stream; in whatever
+    // pieces, neighbours are joined.
     void displaced(const Extent& range);
     // A demand of this stream found nothing here, neither in the cache nor under way.
     void missed(const Extent& range);
-    // O(256 predictions): for the moment of choosing a victim, not for every access.
+    // `range` is of what this stream alone fetched or used. O(256 predictions): for the moment of
+    // choosing a victim, not for every access.
     [[nodiscard]] Advice advise(const Extent& range) const;
-    void resize(uint64_t file_size) { file_size_ = file_size; }
+    // The file has another size. What is queued beyond a new end is withdrawn.
+    void resize(uint64_t file_size);
 
     // Accesses between the reader and the end of what is fetched: the least there should be, and as
     // it is. Up to twice the least is fetched.
@@ -104,21 +112,19 @@ public:
     [[nodiscard]] const Feedback& feedback() const { return feedback_; }
 
 private:
-    static constexpr size_t kPiecesMax = 256;  // prefetched ranges that are not used up
-    static constexpr size_t kVictimsMax = 64;  // remembered for pollution
-    static constexpr size_t kBatch = 32;       // predictions taken at a time
-    static constexpr uint64_t kStrayAccesses = 64;
-    static constexpr size_t kHorizon = 256;  // accesses that advice looks ahead
+    static constexpr size_t kPiecesMax = 256;       // prefetched ranges that are not used up
+    static constexpr size_t kVictimsMax = 64;       // remembered for pollution
+    static constexpr size_t kBatch = 32;            // predictions taken at a time
+    static constexpr uint64_t kStrayAccesses = 64;  // that an unused piece is kept beyond its time
+    static constexpr size_t kHorizon = 256;         // accesses that advice looks ahead
 
     // A prefetched range until it is used up or given up.
     struct Piece {
-        Extent extent;
-        FlightId flight = 0;       // 0: arrived
-        uint64_t wanted_size = 0;  // predicted bytes, above used_size; the rest are gaps and
-                                   // granules
-        uint64_t used_size = 0;
+        Extent extent;               // less what is used or gone at its ends, in whole granules
+        FlightId flight = 0;         // 0: arrived
+        uint64_t wanted_size = 0;    // predicted and not used yet; the rest are gaps and granules
         uint64_t reserved_size = 0;  // of the budget, still
-        uint64_t stray_since = 0;    // access at which the prediction dropped it; 0: it stands
+        uint64_t until = 0;          // the access at which it is given up
     };
     // Neighbouring predictions on the way to becoming one fetch.
     struct Run {
@@ -131,12 +137,19 @@ private:
     void follow(bool as_expected);
     void drop_prediction();
     void give_up(size_t index);
+    void cut_at_end(size_t index);
+    void give_up_stale();
+    void take(size_t index, const Extent& range, uint64_t size);
+    void trim(Piece& piece, const Extent& range) const;
     void release(Piece& piece, uint64_t size);
     void remove_piece(size_t index);
+    bool withdraw_piece(size_t index);
+    void borrow(uint64_t size);
+    [[nodiscard]] uint64_t until(size_t ahead) const;
     [[nodiscard]] Extent fresh_part(Extent pages, size_t count) const;
     void credit_pieces(size_t from, size_t count);
     bool join(Run& run, const Run& next) const;
-    bool issue(const Run& run, uint64_t now_ns, std::span<Target> out, size_t& count);
+    bool issue(const Run& run, size_t ahead, uint64_t now_ns, std::span<Target> out, size_t& count);
     [[nodiscard]] uint64_t room() const;
     [[nodiscard]] Extent clamp(const access::Access& access) const;
     [[nodiscard]] Extent widen(const Extent& bytes) const;
@@ -163,7 +176,9 @@ private:
     uint64_t served_ns_ = 0;
     double think_ns_ = -1;  // between served() and demand(), smoothed; negative: not known
     double think_deviation_ns_ = 0;
-    double credit_ = -1;  // bytes that may be fetched on trust; negative: not begun
+    double credit_ = 0;       // bytes that may be fetched on trust
+    uint64_t to_borrow_ = 0;  // of the first window, that was not lent yet
+    uint64_t borrowed_ = 0;   // and that was lent, and not earned since
     uint64_t unused_size_ = 0;
     bool starved_ = false;  // the last next() had more to fetch than it had room for
 };

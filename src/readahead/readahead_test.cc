@@ -316,6 +316,7 @@ TEST(Readahead, ABadPredictorIsSuspendedAndAGoodOneReArms) {
     generous.unused_size_max = 1 << 30;
     constexpr uint64_t kSize = uint64_t{1} << 40;
     Bench bench(row(100'000, 1 << 20, 4096), kSize, 0, generous);
+    bench.budget = Budget(uint64_t{1} << 40);
     base::Prng prng(3);
     for (int i = 0; i < 2000 && !bench.readahead.feedback().suspended(); ++i) {
         // Each access ends one future and begins another.
@@ -361,77 +362,116 @@ TEST(Readahead, AMissOnWhatAPrefetchPushedOutIsPollutionOnce) {
     EXPECT_EQ(bench.readahead.counts().polluted, 1U);
 }
 
-// Streams on one cache, with everything that can happen to a fetch happening at random.
-void play_random(uint64_t seed) {
-    base::Prng prng(seed);
-    FetchModel model(1'000'000, 1e9);
-    Budget budget((1 + prng.below(16)) << 20);
-    Flights flights(8 + prng.below(64));
-    const uint64_t file_size = 1 + prng.below(64 << 20);
-    Options options;
-    options.granule = uint64_t{1} << prng.below(17);
-    options.request_size_max = uint64_t{4096} << prng.below(10);
-    std::vector<Access> script;
-    Access at{0, 1};
-    while (script.size() < 2000) {
-        const auto stride = static_cast<int64_t>(prng.below(1 << 18)) - (1 << 16);
-        const auto size = static_cast<int64_t>(prng.below(1 << 16));
-        const uint64_t trips = prng.below(200);
-        for (uint64_t i = 0; i < trips; ++i) {
-            script.push_back(at);
-            at = {at.offset + stride, size};
-        }
-        if (prng.below(2) == 0) at.offset = static_cast<int64_t>(prng.below(file_size));
-    }
-    {
-        ScriptedPredictor predictor(script, prng.below(10));
-        Readahead readahead(options, 1, file_size, {model, budget, flights}, predictor);
-        std::vector<Target> open;
-        uint64_t now = 0, issued_size = 0;
-        for (const Access& one : script) {
-            now += prng.below(1'000'000);
-            if (prng.below(100) == 0)
-                readahead.demand({static_cast<int64_t>(prng.below(file_size)), 99}, now);
-            readahead.demand(one, now);
-            std::array<Target, 16> out;
-            const size_t count = readahead.next(now, {out.data(), prng.below(17)});
-            for (size_t i = 0; i < count; ++i) {
-                ASSERT_FALSE(out[i].extent.empty());
-                ASSERT_LE(out[i].extent.end(), file_size);
-                ASSERT_LE(out[i].extent.size, options.request_size_max);
-                open.push_back(out[i]);
-                issued_size += out[i].extent.size;
-            }
-            ASSERT_TRUE(flights.check_invariants());
-            ASSERT_EQ(budget.reserved(), readahead.unused_size());
-            ASSERT_LE(readahead.unused_size(), options.unused_size_max);
-            while (flights.start()) {
-            }
-            for (size_t i = 0; i < open.size();) {
-                if (prng.below(3) == 0) {
-                    ++i;
-                    continue;
-                }
-                ASSERT_TRUE(flights.finish(open[i].flight));
-                readahead.completed(open[i].flight, static_cast<Outcome>(prng.below(3)));
-                if (prng.below(10) == 0) readahead.evicted(open[i].extent);
-                open[i] = open.back();
-                open.pop_back();
-            }
-            readahead.served(now += prng.below(100));
-            (void)readahead.advise({prng.below(file_size), 4096});
-        }
-        const Counts& counts = readahead.counts();
-        ASSERT_LE(counts.used_size + counts.wasted_size, counts.fetched_size + (uint64_t{1} << 40));
-    }
-    ASSERT_EQ(budget.reserved(), 0U);
+TEST(Readahead, BytesThatAnotherStreamUsedAreHeldNoMore) {
+    Bench bench(row(100, 1 << 16, 1 << 16), 100 << 16);
+    for (const Target& target : bench.access({0, 1 << 16})) bench.arrive(target);
+    ASSERT_GT(bench.budget.reserved(), 0U);
+    bench.readahead.used_by_other({0, 100 << 16});
+    EXPECT_EQ(bench.budget.reserved(), 0U);
+    EXPECT_EQ(bench.readahead.counts().used_size, bench.readahead.counts().fetched_size);
+    EXPECT_EQ(bench.readahead.counts().late, 0U);
 }
 
-TEST(Readahead, RandomStreamsKeepEveryAccount) {
-    for (uint64_t seed = 1; seed <= 200; ++seed) {
-        play_random(seed);
-        ASSERT_FALSE(HasFatalFailure()) << "seed " << seed;
+// Goes on by one with every access, whatever it was.
+class PassingPredictor : public Predictor {
+public:
+    explicit PassingPredictor(int64_t most = INT64_MAX) : most_(most) {}
+    void observe(const Access& /*access*/, uint64_t /*time_ns*/) override { ++seen_; }
+    size_t predict_from(size_t skip, std::span<Access> out) const override {
+        size_t count = 0;
+        for (auto at = static_cast<int64_t>(skip); count < out.size() && at < most_; ++at) {
+            out[count++] = {(seen_ + at) << 20, 1 << 16};
+        }
+        return count;
     }
+
+private:
+    int64_t seen_ = 0;
+    int64_t most_;  // accesses told at a time
+};
+
+TEST(Readahead, AccessesThatNeverCameDoNotStopItInTheEnd) {
+    PassingPredictor predictor;
+    FetchModel model(1'000'000, 1e9);
+    Budget budget(1 << 30);
+    Flights flights(256);
+    Readahead readahead({}, 1, uint64_t{1} << 40, {model, budget, flights}, predictor);
+    uint64_t used = 0;
+    for (int64_t i = 0; i < 20'000; ++i) {
+        const auto now = static_cast<uint64_t>(i) * 100'000;
+        if (i == 15'000) used = readahead.counts().used_size;
+        readahead.demand(i % 20 == 0 ? Access{5, 5} : Access{i << 20, 1 << 16}, now);
+        std::array<Target, 64> out;
+        const size_t count = readahead.next(now, out);
+        while (flights.start()) continue;
+        for (size_t k = 0; k < count; ++k) {
+            flights.finish(out[k].flight);
+            readahead.completed(out[k].flight, Outcome::kArrived);
+        }
+        readahead.served(now);
+    }
+    EXPECT_GE(readahead.counts().used_size - used, uint64_t{4700} << 16);
+    EXPECT_LE(readahead.unused_size(), uint64_t{64} << 16);
+}
+
+TEST(Readahead, WhoKnowsTheNextAccessOnlyDoesNotCallTheRestUsedOnce) {
+    for (const int64_t most : {1, 2}) {
+        PassingPredictor predictor(most);
+        FetchModel model(1'000'000, 1e9);
+        Budget budget(1 << 30);
+        Flights flights(256);
+        Readahead readahead({}, 1, uint64_t{1} << 40, {model, budget, flights}, predictor);
+        readahead.demand({0, 1 << 16}, 0);
+        EXPECT_EQ(readahead.advise({1 << 20, 4096}), Advice::kUsedSoon);
+        EXPECT_EQ(readahead.advise({0, 4096}), most == 1 ? Advice::kNone : Advice::kUsedOnce);
+    }
+}
+
+TEST(Readahead, WhatIsUsedOfAFetchIsNotSparedForTheRestOfIt) {
+    Bench bench(row(1000, 1 << 14, 1 << 14), 1000 << 14);
+    for (int64_t i = 0; i < 100; ++i) {
+        for (const Target& target : bench.access({i << 14, 1 << 14})) bench.arrive(target);
+        EXPECT_EQ(bench.readahead.advise({static_cast<uint64_t>(i) << 14, 1 << 14}),
+                  Advice::kUsedOnce)
+            << i;
+    }
+}
+
+TEST(Readahead, WhatIsQueuedBeyondANewEndIsNotFetched) {
+    Bench bench(row(100, 1 << 16, 1 << 14), 100 << 16);
+    std::vector<Target> open = bench.access({0, 1 << 14});
+    ASSERT_GE(open.size(), 3U);
+    bench.flights.start();
+    bench.readahead.resize(1 << 16);
+    EXPECT_FALSE(bench.flights.start()) << "one was under way, the others are withdrawn";
+    bench.flights.finish(open[0].flight);
+    bench.readahead.completed(open[0].flight, Outcome::kArrived);
+    EXPECT_EQ(bench.budget.reserved(), 0U);
+    EXPECT_EQ(bench.readahead.counts().wasted_size, 0U);
+    EXPECT_TRUE(bench.access({1 << 16, 1 << 14}).empty());
+}
+
+TEST(Readahead, AFileThatGrowsIsReadAheadInWholeGranules) {
+    Bench bench(row(100, 10'000, 10'000), 30'000);
+    for (const Target& target : bench.access({0, 10'000})) bench.arrive(target);
+    const size_t ahead = bench.readahead.ahead();
+    ASSERT_GT(ahead, 3U) << "it counts as fetched up to the end";
+    bench.readahead.resize(1 << 20);
+    const std::vector<Target> targets = bench.access({10'000, 10'000});
+    ASSERT_FALSE(targets.empty());
+    for (const Target& target : targets) {
+        EXPECT_EQ(target.extent.offset % 4096, 0U);
+        EXPECT_GE(target.extent.offset, 30'000U);
+        bench.arrive(target);
+    }
+    EXPECT_EQ(bench.readahead.counts().wasted_size, 0U);
+}
+
+TEST(Readahead, PagesPushedOutOneByOneAreAllRemembered) {
+    Bench bench(row(10, 4096, 4096), 1 << 24);
+    for (uint64_t page = 0; page < 1000; ++page) bench.readahead.displaced({page * 4096, 4096});
+    for (uint64_t page = 0; page < 1000; page += 10) bench.readahead.missed({page * 4096, 4096});
+    EXPECT_EQ(bench.readahead.counts().polluted, 100U);
 }
 
 TEST(Readahead, AnAccessAllocatesNothing) {

@@ -24,6 +24,7 @@ struct Page {
     bool present = false;  // else on its way
     bool prefetched = false;
     bool used = false;
+    bool shared = false;          // by several streams
     bool marked = false;          // Linux's readahead flag
     uint64_t stream = kNoStream;  // who asked last
     std::list<uint64_t>::iterator age;
@@ -56,7 +57,7 @@ public:
 
 private:
     void read(size_t index);
-    void read_linux(const Extent& pages);
+    void read_linux(const access::Access& access);
     void read_whole(uint64_t stream, const Extent& pages);
     bool fetch_missing(uint64_t stream, const Extent& pages, Priority priority);
     void prefetch_ours(Stream& stream, uint64_t key);
@@ -70,6 +71,7 @@ private:
     void note_next_use(uint64_t index, Page& page);
     void enter(const Extent& bytes, uint64_t stream, bool prefetched);
     Stream& stream_of(uint64_t key);
+    [[nodiscard]] Readahead* readahead_of(uint64_t key) const;
     [[nodiscard]] Extent pages_of(const access::Access& access) const;
     uint64_t latency_ns();
 
@@ -91,7 +93,8 @@ private:
     std::unordered_map<uint64_t, Page> pages_;
     std::list<uint64_t> ages_;  // oldest first; present pages only
     std::unordered_map<uint64_t, Stream> streams_;
-    std::unordered_map<FlightId, uint64_t> owners_;  // stream of a prefetch
+    std::unordered_map<uint64_t, size_t> last_accesses_;  // of each stream
+    std::unordered_map<FlightId, uint64_t> owners_;       // stream of a prefetch
     LinuxWindow window_;
     Extent linux_read_;  // what the reader asks for now, to tell demand from readahead
     // The oracle: when each page is used, and how far it has fetched.
@@ -112,6 +115,9 @@ Replay::Replay(const Recording& recording, Policy policy, const Setting& setting
       model_(setting.storage.latency_ns, setting.storage.bandwidth / 4),
       budget_(setting.cache_size),
       window_((recording.file_size + kPage - 1) / kPage) {
+    for (size_t i = 0; i < recording.accesses.size(); ++i) {
+        last_accesses_[recording.accesses[i].stream] = i;
+    }
     if (policy != Policy::kOracle) return;
     for (size_t i = 0; i < recording.accesses.size(); ++i) {
         const Extent pages = pages_of(recording.accesses[i].access);
@@ -147,8 +153,8 @@ Figures Replay::run() {
     figures_.time_ns = now_ns_;
     figures_.promotions = flights_.promotions();
     while (!completions_.empty()) complete_next();
-    PENSTOCK_CHECK(flights_.check_invariants() && flights_.count() == 0, "every fetch ends");
     streams_.clear();
+    PENSTOCK_CHECK(flights_.count() == 0, "every fetch ends");
     PENSTOCK_CHECK(budget_.reserved() == 0, "every prefetched byte is given back");
     return figures_;
 }
@@ -159,7 +165,7 @@ void Replay::read(size_t index) {
     const uint64_t began_ns = now_ns_;
     figures_.demanded_size += pages.size * kPage;
     if (policy_ == Policy::kLinux) {
-        read_linux(pages);
+        read_linux(one.access);
     } else if (policy_ == Policy::kPenstock) {
         Stream& stream = stream_of(one.stream);
         stream.readahead->demand(one.access, now_ns_);
@@ -167,6 +173,7 @@ void Replay::read(size_t index) {
         prefetch_ours(stream, one.stream);
         read_whole(one.stream, pages);
         stream.readahead->served(now_ns_);
+        if (last_accesses_.at(one.stream) == index) streams_.erase(one.stream);
     } else {
         fetch_missing(kNoStream, pages, Priority::kDemand);
         if (policy_ == Policy::kOracle) prefetch_oracle(index + 1);
@@ -185,7 +192,8 @@ void Replay::read_whole(uint64_t stream, const Extent& pages) {
     use(stream, pages);
 }
 
-void Replay::read_linux(const Extent& pages) {
+void Replay::read_linux(const access::Access& access) {
+    const Extent pages = pages_of(access);
     linux_read_ = pages;
     for (uint64_t page = pages.offset; page < pages.end(); ++page) {
         if (!has(page)) window_.miss(*this, page, pages.end() - page);
@@ -199,7 +207,8 @@ void Replay::read_linux(const Extent& pages) {
         while (!pages_[page].present) complete_next();
         use(kNoStream, {page, 1});
     }
-    if (!pages.empty()) window_.read_ended(pages.end() - 1);
+    const auto end = static_cast<uint64_t>(access.offset + access.size);
+    if (!pages.empty()) window_.read_ended(std::min(end, recording_.file_size) / kPage);
 }
 
 void Replay::submit(uint64_t page, uint64_t count, uint64_t mark) {
@@ -224,7 +233,12 @@ void Replay::submit(uint64_t page, uint64_t count, uint64_t mark) {
 // The pages of `bytes` that are not there are on their way from now on.
 void Replay::enter(const Extent& bytes, uint64_t stream, bool prefetched) {
     for (uint64_t page = bytes.offset / kPage; page * kPage < bytes.end(); ++page) {
-        if (has(page)) continue;
+        const auto found = pages_.find(page);
+        if (found != pages_.end()) {
+            if (found->second.present) continue;
+            // It was on its way, and withdrawn.
+            (found->second.prefetched ? figures_.prefetched_size : figures_.missed_size) -= kPage;
+        }
         (prefetched ? figures_.prefetched_size : figures_.missed_size) += kPage;
         Page& fresh = pages_[page];
         fresh.prefetched = prefetched;
@@ -272,6 +286,12 @@ Stream& Replay::stream_of(uint64_t key) {
     return stream;
 }
 
+// Null: the stream is over.
+Readahead* Replay::readahead_of(uint64_t key) const {
+    const auto found = streams_.find(key);
+    return found == streams_.end() ? nullptr : found->second.readahead.get();
+}
+
 void Replay::prefetch_ours(Stream& stream, uint64_t key) {
     std::array<Target, 32> targets;
     const size_t count = stream.readahead->next(now_ns_, targets);
@@ -280,11 +300,10 @@ void Replay::prefetch_ours(Stream& stream, uint64_t key) {
         bool here = true;
         for (uint64_t page = bytes.offset / kPage; page * kPage < bytes.end(); ++page) {
             const auto found = pages_.find(page);
-            here = here && found != pages_.end();
             // What will be used soon shall still be there then.
-            if (found != pages_.end() && found->second.present) {
-                ages_.splice(ages_.end(), ages_, found->second.age);
-            }
+            const bool present = found != pages_.end() && found->second.present;
+            if (present) ages_.splice(ages_.end(), ages_, found->second.age);
+            here = here && present;
         }
         if (here && flights_.withdraw(targets[i].flight)) {
             stream.readahead->completed(targets[i].flight, Outcome::kPresent);
@@ -330,7 +349,7 @@ void Replay::start_fetches() {
         ++figures_.requests;
         figures_.read_size += flight->extent.size;
         model_.started(now_ns_);
-        if (flight->priority == Priority::kDemand && !flight->promoted) {
+        if (flight->priority == Priority::kDemand) {
             budget_.demand_waited(now_ns_ - flight->claimed_ns);
         }
         const auto sending_ns = static_cast<uint64_t>(static_cast<double>(flight->extent.size) *
@@ -358,7 +377,9 @@ void Replay::arrive(const Completion& completion) {
     const auto owner = owners_.find(completion.flight.id);
     if (owner != owners_.end()) {
         guilty = owner->second;
-        stream_of(guilty).readahead->completed(completion.flight.id, Outcome::kArrived);
+        if (Readahead* stream = readahead_of(guilty)) {
+            stream->completed(completion.flight.id, Outcome::kArrived);
+        }
         owners_.erase(owner);
     }
     const Extent& bytes = completion.flight.extent;
@@ -382,7 +403,11 @@ uint64_t Replay::choose_victim() {
     for (auto at = ages_.begin(); at != ages_.end() && seen < kVictimsSeen; ++at, ++seen) {
         const Page& page = pages_[*at];
         if (policy_ == Policy::kPenstock) {
-            const Advice advice = stream_of(page.stream).readahead->advise(bytes_of({*at, 1}));
+            const Readahead* stream = readahead_of(page.stream);
+            Advice advice = Advice::kNone;
+            if (!page.shared) {
+                advice = stream == nullptr ? Advice::kUsedOnce : stream->advise(bytes_of({*at, 1}));
+            }
             if (advice == Advice::kUsedOnce) return *at;
             if (advice == Advice::kNone && !spare) spare = *at;
         } else {
@@ -397,11 +422,9 @@ void Replay::evict_one(uint64_t guilty) {
     const uint64_t victim = choose_victim();
     const Page page = pages_[victim];
     if (page.prefetched && !page.used) {
-        if (policy_ == Policy::kPenstock) {
-            stream_of(page.stream).readahead->evicted(bytes_of({victim, 1}));
-        }
-    } else if (guilty != kNoStream) {
-        stream_of(guilty).readahead->displaced(bytes_of({victim, 1}));
+        if (Readahead* stream = readahead_of(page.stream)) stream->evicted(bytes_of({victim, 1}));
+    } else if (Readahead* stream = readahead_of(guilty)) {
+        stream->displaced(bytes_of({victim, 1}));
     }
     next_uses_.erase({page.next_use, victim});
     ages_.erase(page.age);
@@ -411,9 +434,12 @@ void Replay::evict_one(uint64_t guilty) {
 void Replay::use(uint64_t stream, const Extent& pages) {
     for (uint64_t at = pages.offset; at < pages.end(); ++at) {
         Page& page = pages_[at];
+        Readahead* other = page.stream == stream ? nullptr : readahead_of(page.stream);
         if (page.prefetched && !page.used) {
             figures_.used_size += kPage;
+            if (other != nullptr) other->used_by_other(bytes_of({at, 1}));
         }
+        page.shared = page.shared || (page.used && page.stream != stream);
         page.used = true;
         page.stream = stream;
         ages_.splice(ages_.end(), ages_, page.age);

@@ -138,10 +138,11 @@ TEST(Simulation, BlocksOfAKernelInAnyOrderAreStreamsOfTheirOwn) {
     for (uint64_t seed = 1; seed <= 3; ++seed) {
         SCOPED_TRACE(testing::Message() << "seed " << seed);
         const Recording recording = gpu_blocks(seed);
-        // Each block for itself: it loses the first accesses, which Linux's window does not.
+        // Each block for itself: it loses its first three accesses.
         const Compared alone = compare(recording, {}, detect);
-        EXPECT_GE(alone.ours.coverage(), 0.85);
-        EXPECT_EQ(alone.ours.wasted_size(), 0U);
+        EXPECT_GE(alone.ours.coverage(), 28.9 / 32);
+        EXPECT_LE(alone.ours.wasted_size(), alone.ours.demanded_size / 1000);
+        EXPECT_LT(alone.ours.time_ns, alone.linux_window.time_ns);
         EXPECT_LT(4 * alone.ours.time_ns, alone.none.time_ns);
         // With the program of blocks that came before, two accesses of a block are enough: the
         // second confirms the stride.
@@ -158,7 +159,7 @@ TEST(Simulation, BlocksOfAKernelInAnyOrderAreStreamsOfTheirOwn) {
         // If one access were enough.
         const Figures told = simulate(recording, Policy::kPenstock, {}, scripts_of(recording, 1));
         print(recording.name + ", told", Policy::kPenstock, told);
-        EXPECT_GE(told.coverage(), 31.0 / 32);
+        EXPECT_GE(told.coverage(), 30.9 / 32) << "at the start there is not trust for all";
         EXPECT_LT(3 * told.time_ns, 2 * known.linux_window.time_ns);
     }
 }
