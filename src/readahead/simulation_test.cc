@@ -1,9 +1,9 @@
 // Goal: over recorded streams, our readahead is near an oracle where the stream can be told, costs
 // nothing where it cannot, and is compared with Linux's window honestly. Prints the table.
 //
-// The rows "penstock" are the online detector and readahead together. Where readahead alone is in
-// question, streams are told by scripts after a few accesses ("told"), and random ones meet a
-// predictor that is always sure and always wrong ("misled").
+// The rows "penstock" are the online detector, what siblings teach each other, and readahead
+// together. Where readahead alone is in question, streams are told by scripts after a few accesses
+// ("told"), and random ones meet a predictor that is always sure and always wrong ("misled").
 #include "readahead/simulation.h"
 
 #include <gtest/gtest.h>
@@ -14,13 +14,14 @@
 
 #include "readahead/detector_predictor.h"
 #include "readahead/recordings_fixture.h"
+#include "readahead/siblings.h"
 
 namespace penstock::readahead {
 namespace {
 
 constexpr size_t kLearning = 4;  // accesses before a script is told
 
-// A detector of its own for each stream.
+// A detector of its own.
 class OwnDetector : public Predictor {
 public:
     void observe(const access::Access& access, uint64_t time_ns) override {
@@ -29,14 +30,22 @@ public:
     size_t predict_from(size_t skip, std::span<access::Access> out) const override {
         return predictor_.predict_from(skip, out);
     }
-    void load(const access::Program& program, uint64_t rank) { detector_.load(program, rank); }
 
 private:
     access::Detector detector_;
     DetectorPredictor predictor_{detector_};
 };
 
-std::unique_ptr<Predictor> detect(uint64_t /*stream*/) { return std::make_unique<OwnDetector>(); }
+// Streams of one recording are siblings; those of another are not.
+PredictorSource siblings(std::shared_ptr<Siblings> all) {
+    return [all = std::move(all)](uint64_t stream) { return all->begin(stream); };
+}
+PredictorSource detect() { return siblings(std::make_shared<Siblings>()); }
+
+// Each stream for itself.
+PredictorSource detect_alone() {
+    return [](uint64_t /*stream*/) { return std::make_unique<OwnDetector>(); };
+}
 
 struct Compared {
     Figures none, linux_window, ours, oracle;
@@ -76,7 +85,7 @@ TEST(Simulation, StreamsThatCanBeToldAreNearTheOracle) {
         SCOPED_TRACE(recording.name);
         Setting setting;
         if (recording.name == "LU") setting.cache_size = 6 << 20;  // less than the matrix
-        const Compared all = compare(recording, setting, detect);
+        const Compared all = compare(recording, setting, detect());
         // It stands still while it learns, which the oracle need not.
         EXPECT_LE(all.ours.time_ns, all.oracle.time_ns + all.oracle.time_ns / 5);
         EXPECT_LE(all.ours.time_ns, all.linux_window.time_ns);
@@ -103,7 +112,7 @@ TEST(Simulation, WhatCannotBeToldLosesAtMostTwoPercent) {
             const PredictorSource wrong = [&](uint64_t) {
                 return std::make_unique<GuessingPredictor>(seed, recording.file_size);
             };
-            const Compared all = compare(recording, setting, detect);
+            const Compared all = compare(recording, setting, detect());
             const Figures misled = simulate(recording, Policy::kPenstock, setting, wrong);
             print(recording.name + ", misled", Policy::kPenstock, misled);
             const auto none = static_cast<double>(all.none.time_ns);
@@ -117,46 +126,31 @@ TEST(Simulation, WhatCannotBeToldLosesAtMostTwoPercent) {
     }
 }
 
-// What the first blocks of a kernel did, as one program for all of them.
-access::Program learned_from(const Recording& recording, uint64_t blocks) {
-    std::vector<std::vector<access::Access>> accesses(blocks);
-    for (const RecordedAccess& one : recording.accesses) {
-        if (one.stream < blocks) accesses[one.stream].push_back(one.access);
-    }
-    std::vector<access::Program> programs;
-    std::vector<uint64_t> ranks;
-    for (uint64_t block = 0; block < blocks; ++block) {
-        programs.push_back(access::analyse(accesses[block], {}));
-        ranks.push_back(block);
-    }
-    access::Program program;
-    EXPECT_TRUE(access::fit_ranks(programs, ranks, &program));
-    return program;
-}
-
 TEST(Simulation, BlocksOfAKernelInAnyOrderAreStreamsOfTheirOwn) {
     for (uint64_t seed = 1; seed <= 3; ++seed) {
         SCOPED_TRACE(testing::Message() << "seed " << seed);
         const Recording recording = gpu_blocks(seed);
         // Each block for itself: it loses its first three accesses.
-        const Compared alone = compare(recording, {}, detect);
+        const Compared alone = compare(recording, {}, detect_alone(), recording.name + ", alone");
         EXPECT_GE(alone.ours.coverage(), 28.9 / 32);
         EXPECT_LE(alone.ours.wasted_size(), alone.ours.demanded_size / 1000);
         EXPECT_LT(alone.ours.time_ns, alone.linux_window.time_ns);
         EXPECT_LT(4 * alone.ours.time_ns, alone.none.time_ns);
-        // With the program of blocks that came before, two accesses of a block are enough: the
-        // second confirms the stride.
-        const access::Program program = learned_from(recording, 8);
-        const auto load = [&program](uint64_t block) {
-            auto predictor = std::make_unique<OwnDetector>();
-            predictor->load(program, block);
-            return predictor;
-        };
-        const Compared known = compare(recording, {}, load, recording.name + ", learned");
-        EXPECT_GE(known.ours.coverage(), 30.0 / 32);
+        // The first blocks that end teach the others.
+        const auto family = std::make_shared<Siblings>();
+        const Compared all = compare(recording, {}, siblings(family));
+        EXPECT_GE(all.ours.coverage(), 30.5 / 32);
+        EXPECT_LE(all.ours.wasted_size(), all.ours.demanded_size / 1000);
+        EXPECT_LT(5 * all.ours.time_ns, 3 * all.linux_window.time_ns);
+        // And those of the next launch: one access of a block is enough.
+        ASSERT_TRUE(family->program());
+        const Compared known = compare(recording, {},
+                                       siblings(std::make_shared<Siblings>(*family->program())),
+                                       recording.name + ", learned");
+        EXPECT_GE(known.ours.coverage(), 30.9 / 32);
         EXPECT_EQ(known.ours.wasted_size(), 0U);
-        EXPECT_LT(5 * known.ours.time_ns, 4 * known.linux_window.time_ns);
-        // If one access were enough.
+        EXPECT_LT(2 * known.ours.time_ns, known.linux_window.time_ns);
+        // By a script.
         const Figures told = simulate(recording, Policy::kPenstock, {}, scripts_of(recording, 1));
         print(recording.name + ", told", Policy::kPenstock, told);
         EXPECT_GE(told.coverage(), 30.9 / 32) << "at the start there is not trust for all";
@@ -170,7 +164,7 @@ TEST(Simulation, TheDistanceFollowsTheLatencyOfTheStorage) {
         Setting setting;
         setting.storage.latency_ns = latency_us * 1000;
         const Recording recording = strided();
-        const Compared all = compare(recording, setting, detect,
+        const Compared all = compare(recording, setting, detect(),
                                      "strided, " + std::to_string(latency_us) + " us");
         // Learning, and doubling the first window until it spans the latency.
         const uint64_t start_ns = (2 * kLearning + 10) * setting.storage.latency_ns;
