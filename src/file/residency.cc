@@ -18,8 +18,9 @@ using extent::Extent;
 using extent::ResidencyRun;
 
 constexpr const char* kOrigin = "residency";
-// Asked about at once: progress and cancelling wait for no more than this.
-constexpr uint64_t kWindow = 64 * base::kMiB;
+// Asked about at once. Where it is in pieces, each halving looks at half of it again; where it is
+// not, half a microsecond tells all.
+constexpr uint64_t kWindow = 8 * base::kMiB;
 constexpr uint64_t kRangesMin = 16;
 
 // What one grain holds, put together from pieces of runs.

@@ -67,6 +67,21 @@ constexpr uint64_t kMapPages = 4096;
 // the end of a file can be part of (512 MiB, with pages of 64 KiB).
 constexpr uint64_t kBeyond = base::kGiB;
 
+// mincore takes as long for this many pages as a call of cachestat does, and as long as so many
+// calls before it tells any.
+constexpr uint64_t kPagesPerProbe = 16;
+constexpr uint64_t kProbesMin = 32;
+
+// A piece as small as this that is still mixed says that there may be more of them: the limit is
+// reached earlier by so many calls.
+constexpr uint64_t kSplinterPages = 16;
+constexpr uint32_t kSplinterPrice = 8;
+
+uint32_t probes_worthwhile(const Extent& range, uint64_t page) {
+    const uint64_t probes = kProbesMin + range.size / page / kPagesPerProbe;
+    return static_cast<uint32_t>(std::min<uint64_t>(probes, UINT32_MAX));
+}
+
 bool dirty(const CacheCounts& counts) { return counts.dirty != 0 || counts.writeback != 0; }
 
 // Pages that touch `range`, not empty.
@@ -109,7 +124,8 @@ public:
           runs_(runs),
           page_(probe.page_size_),
           grain_(std::max(question.grain, page_)),
-          counts_left_(std::max(question.probes_max, 1u)) {}
+          counts_left_(question.probes_max != 0 ? question.probes_max
+                                                : probes_worthwhile(question.range, page_)) {}
 
     ResidencyAnswer answer() {
         if (!range_.empty() && !by_cachestat()) by_mincore_alone();
@@ -133,15 +149,16 @@ private:
         --counts_left_;
         return probe_.calls_.cachestat(probe_.descriptor_, piece->range, &piece->counts);
     }
-    // Whether a look at the halves of the piece can tell more.
-    [[nodiscard]] bool splits(const Piece& piece) const;
+    // Whether its halves could tell no more than it does.
+    [[nodiscard]] bool uniform(const Piece& piece) const;
     [[nodiscard]] bool one_grain(const Extent& range) const {
         return range.offset / grain_ == (range.end() - 1) / grain_;
     }
 
-    bool by_cachestat();  // false: nothing was told
+    bool by_cachestat();                                        // false: nothing was told
+    bool halve(const Piece& piece, Piece* front, Piece* back);  // false: no more calls
     void bisect(Piece piece);
-    bool settle(const Piece& piece);  // one that is not split further
+    bool settle(const Piece& piece);  // one that is not halved
 
     void by_mincore_alone();
     bool mincore_is_honest();
@@ -190,30 +207,52 @@ bool ResidencyProbe::Answering::by_cachestat() {
     return true;
 }
 
-bool ResidencyProbe::Answering::splits(const Piece& piece) const {
+bool ResidencyProbe::Answering::uniform(const Piece& piece) const {
     const CacheCounts& counts = piece.counts;
-    if (counts.cached == 0 || counts_left_ == 0 || one_grain(piece.range)) return false;
+    if (counts.cached == 0 || one_grain(piece.range)) return true;
     const uint64_t pages = pages_of(piece.range, page_);
-    return counts.cached < pages ||
-           (dirty(counts) && counts.dirty < pages && counts.writeback < pages);
+    return counts.cached >= pages &&
+           (!dirty(counts) || counts.dirty >= pages || counts.writeback >= pages);
+}
+
+bool ResidencyProbe::Answering::halve(const Piece& piece, Piece* front, Piece* back) {
+    if (counts_left_ == 0) return false;
+    const uint64_t cut = middle(piece.range);
+    *front = {{piece.range.offset, cut - piece.range.offset}, {}};
+    const uint64_t pages = pages_of(piece.range, page_);
+    if (count(front) != 0) {  // it worked a moment ago: tell what is known
+        counts_left_ = 0;
+        return false;
+    }
+    if (pages <= kSplinterPages && pages > kSplinterPages / 2) {
+        counts_left_ -= std::min(counts_left_, kSplinterPrice);
+    }
+    *back = {{cut, piece.range.end() - cut}, without(piece.counts, front->counts)};
+    return true;
 }
 
 // From front to back. Only the front half is asked about; what the back half holds is the rest.
 void ResidencyProbe::Answering::bisect(Piece piece) {
-    // Each split clears a bit in which the ends of the piece differ: no more than 64 pieces wait.
+    // Each halving clears a bit in which the ends of the piece differ: no more than 64 wait.
     std::array<Piece, 64> waiting;
     size_t count_waiting = 0;
     for (;;) {
-        if (splits(piece)) {
-            const uint64_t cut = middle(piece.range);
-            Piece front{{piece.range.offset, cut - piece.range.offset}, {}};
-            if (count(&front) == 0) {
-                waiting[count_waiting++] = {{cut, piece.range.end() - cut},
-                                            without(piece.counts, front.counts)};
+        if (!uniform(piece)) {
+            Piece front, back;
+            if (halve(piece, &front, &back)) {
+                waiting[count_waiting++] = back;
                 piece = front;
                 continue;
             }
-            counts_left_ = 0;  // it worked a moment ago: tell what is known
+            if (piece.counts.cached < pages_of(piece.range, page_) && mincore_is_honest()) {
+                // The whole rest in one: a call costs as much as 64 pages of its map.
+                bool may_be_dirty = dirty(piece.counts);
+                for (size_t i = 0; i < count_waiting; ++i) may_be_dirty |= dirty(waiting[i].counts);
+                answer_.method = ResidencyMethod::kBoth;
+                const uint64_t begin = piece.range.offset;
+                (void)by_mincore({begin, range_.end() - begin}, may_be_dirty);
+                return;
+            }
         }
         if (!settle(piece) || count_waiting == 0) return;
         piece = waiting[--count_waiting];
@@ -224,16 +263,9 @@ bool ResidencyProbe::Answering::settle(const Piece& piece) {
     const uint64_t pages = pages_of(piece.range, page_);
     const uint64_t cached = std::min(piece.counts.cached, pages);
     if (cached == 0) return emit(piece.range, Residency::kMissing, 0);
-    const uint64_t size = resident_size_of(piece.range, cached, pages, page_);
-    if (cached == pages) {
-        return emit(piece.range, dirty(piece.counts) ? Residency::kDirty : Residency::kCached,
-                    size);
-    }
-    if (!one_grain(piece.range) && mincore_is_honest()) {
-        answer_.method = ResidencyMethod::kBoth;
-        return by_mincore(piece.range, dirty(piece.counts));
-    }
-    return emit(piece.range, dirty(piece.counts) ? Residency::kDirty : Residency::kMixed, size);
+    Residency state = cached == pages ? Residency::kCached : Residency::kMixed;
+    if (dirty(piece.counts)) state = Residency::kDirty;
+    return emit(piece.range, state, resident_size_of(piece.range, cached, pages, page_));
 }
 
 void ResidencyProbe::Answering::by_mincore_alone() {

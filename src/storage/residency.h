@@ -13,8 +13,10 @@
 // direct read of such a range is right all the same, because the kernel writes the dirty pages of
 // its range back before it reads; it waits for that.
 //
-// A probe costs from half a microsecond up and pays from ranges of about 256 KiB on; below, the
-// caller asks nothing.
+// What it costs (two cores of a virtual machine, Linux 6.18): 0.4 us where all is cold, or cached
+// in large folios; in folios of 4 KiB 7 us a MiB, and twice to four times that where pieces of 64
+// KiB are cached and others not; by mincore 10 us and 13 to 30 us a MiB. It pays from ranges of
+// about 256 KiB on; below, the caller asks nothing.
 #pragma once
 
 #include <sys/types.h>
@@ -33,13 +35,12 @@ enum class ResidencyMethod : uint8_t {
     kNone,       // nothing could be told
     kCachestat,  // tells dirty pages too
     kMincore,    // does not
-    kBoth,       // cachestat, and mincore for clean pieces that would have taken too many calls
+    kBoth,       // cachestat, and mincore for what would have taken it too many calls: what is
+                 // cached there is kDirty if any of it is
 };
 
 // "unknown", "cachestat", "mincore", "cachestat, mincore".
 [[nodiscard]] const char* name(ResidencyMethod method);
-
-inline constexpr uint32_t kResidencyProbesMax = 64;
 
 struct ResidencyQuestion {
     // Should end at the file's end or before: what lies behind counts as missing.
@@ -48,15 +49,15 @@ struct ResidencyQuestion {
     // cached in part is kMixed, one with a dirty page kDirty. 0: pages; else a power of two, raised
     // to the page size. What it costs to find out more than this is the caller's to know.
     uint64_t grain = 0;
-    // Calls of cachestat, after which larger pieces stay kMixed or kDirty where mincore cannot
-    // help.
-    uint32_t probes_max = kResidencyProbesMax;
+    // Calls of cachestat, after which mincore tells the rest; where it cannot, large pieces stay
+    // kMixed or kDirty. 0: as many as take about as long as mincore would.
+    uint32_t probes_max = 0;
 };
 
 struct ResidencyAnswer {
-    size_t runs = 0;   // how many, at the front; no neighbours of one state
-    uint64_t end = 0;  // they cover the question's range up to here: to its end unless they are
-                       // full
+    size_t runs = 0;  // how many, at the front; no neighbours of one state
+    // They cover the question's range up to here: to its end, unless there was no room for more.
+    uint64_t end = 0;
     ResidencyMethod method = ResidencyMethod::kNone;
     const char* reason = "";  // why not cachestat, or why nothing; a literal, empty: no reason
     uint32_t probes = 0;      // questions that the kernel was asked

@@ -224,11 +224,11 @@ TEST(Residency, WithFewProbesTheAnswerIsCoarserAndStillTrue) {
         fill(&probed.calls.pages(), &prng, round % 3 == 0 ? 0.3 : 0);
         if (round % 2 == 0) probed.calls.mincore_error = ENOSYS;
         const Extent range = random_range(&prng, probed.calls.pages().size() * kPage);
-        const auto probes_max = static_cast<uint32_t>(prng.next() % 10);
+        const auto probes_max = static_cast<uint32_t>(prng.next() % 10);  // 0: as it sees fit
         ResidencyProbe probe = probed.probe();
         const Told told = ask(probe, {.range = range, .probes_max = probes_max});
         EXPECT_EQ(told.answer.end, range.end());
-        EXPECT_LE(probed.calls.cachestat_calls, std::max(probes_max, 1u));
+        EXPECT_LE(probed.calls.cachestat_calls, probes_max != 0 ? probes_max : 32 + 300 / 16);
         expect_true(told.runs, probed.calls.pages(), told.answer);
         if (HasFailure()) return;
     }
