@@ -35,8 +35,9 @@ BANNED_TYPES = re.compile(r"\b(?:class|struct)\s+\w*(?:Manager|Handler|Helper|Im
 THROW = re.compile(r"\bthrow\b(?!\s*\()")
 
 # Calls that only a port may make. A call stands behind an operator, a bracket or `::` at a line's
-# start; a member of that name (`file.pread(`) and a declaration (`Status pread(`) do not match.
-CALL = r"(?:^|[=(;{{!&|?,<>]|\breturn\b)\s*(?:::)?({})\s*\("
+# start; a member of that name (`file.pread(`) and a declaration (`Status pread(`,
+# `Result<T> pread(`) do not match.
+CALL = r"(?:^|[=(;{{!&|?,<]|[^\w-]>|\breturn\b)\s*(?:::)?({})\s*\("
 PORTS = (
     ("src/backend/cuda", re.compile(CALL.format(r"cu[A-Z]\w*|cuda[A-Z]\w*")), "the CUDA driver"),
     (

@@ -1,10 +1,13 @@
-// What can be chosen about devices and file systems. Plain values; 0 means "choose for me" where it
-// says so.
+// What can be chosen about devices, file systems and host reads. Plain values; 0 means "choose for
+// me" where it says so.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
+
+#include "penstock/route.h"
 
 namespace penstock {
 
@@ -40,6 +43,32 @@ struct FileSystemOptions {
     unsigned workers = 0;  // threads that serve requests, 1 to 16; 0: 4. None where blocks help
     bool helping = true;   // CPU backend: a block that waits serves requests itself
     RequestMap map = RequestMap::kShared;
+};
+
+// What a read does to the OS page cache.
+enum class CachePolicy : uint8_t {
+    kAuto,    // what is cached is used and stays; what is not takes the cheapest route
+    kKeep,    // everything goes through the cache and stays there, as far as the kernel lets it
+    kDrop,    // nothing is left in the cache that was not there before
+    kBypass,  // direct wherever direct I/O can, also for what is cached and clean
+};
+
+struct ReadOptions {
+    CachePolicy cache = CachePolicy::kAuto;
+    std::optional<Route> route;  // take this one wherever it can be taken; else what `cache` says
+    bool strict = false;         // a range that cannot take `route` is an error, EOPNOTSUPP, not a
+                                 // fallback
+};
+
+struct FileOptions {
+    // Parameters that affect behaviour.
+    ReadOptions reading;                       // of reads that do not bring their own
+    StorageKind storage = StorageKind::kAuto;  // kAuto: io_uring, and posix where it is refused
+    double throttle_latency_us = 0;            // for studies; as in FileSystemOptions
+    double throttle_bandwidth_mbs = 0;
+    // Parameters that affect performance.
+    unsigned threads = 0;  // that read, beside the caller; 0: PENSTOCK_THREADS, else as many as
+                           // CPUs
 };
 
 }  // namespace penstock

@@ -53,6 +53,8 @@ public:
     virtual Status allocate(size_t size, Memory memory, void** out) = 0;
     virtual void free(void* pointer) = 0;
     [[nodiscard]] virtual size_t free_memory() const = 0;
+    // Whether the host may load and store at `address`: any memory, not only this device's.
+    [[nodiscard]] virtual bool host_can_address(const void* /*address*/) const { return true; }
 
     // Streams: operations of one run in order; blocks of a stream of higher priority start first.
     virtual Status create_stream(int priority, StreamId* out) = 0;

@@ -11,9 +11,28 @@ RemoteDevice::RemoteDevice(std::shared_ptr<backend::Device> inner)
 }
 
 Status RemoteDevice::allocate(size_t size, backend::Memory memory, void** out) {
-    return inner_->allocate(size, memory, out);
+    Status status = inner_->allocate(size, memory, out);
+    if (status.ok() && memory == backend::Memory::kDevice) {
+        const std::lock_guard lock(mutex_);
+        device_pieces_[static_cast<const std::byte*>(*out)] = size;
+    }
+    return status;
 }
-void RemoteDevice::free(void* pointer) { inner_->free(pointer); }
+void RemoteDevice::free(void* pointer) {
+    {
+        const std::lock_guard lock(mutex_);
+        device_pieces_.erase(static_cast<const std::byte*>(pointer));
+    }
+    inner_->free(pointer);
+}
+bool RemoteDevice::host_can_address(const void* address) const {
+    const auto* byte = static_cast<const std::byte*>(address);
+    const std::lock_guard lock(mutex_);
+    const auto behind = device_pieces_.upper_bound(byte);
+    if (behind == device_pieces_.begin()) return true;
+    const auto& [base, size] = *std::prev(behind);
+    return byte >= base + size;
+}
 size_t RemoteDevice::free_memory() const { return inner_->free_memory(); }
 Status RemoteDevice::create_stream(int priority, StreamId* out) {
     return inner_->create_stream(priority, out);

@@ -7,7 +7,10 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
+#include <map>
 #include <memory>
+#include <mutex>
 
 #include "backend/backend.h"
 
@@ -27,6 +30,7 @@ public:
     Status allocate(size_t size, backend::Memory memory, void** out) override;
     void free(void* pointer) override;
     [[nodiscard]] size_t free_memory() const override;
+    [[nodiscard]] bool host_can_address(const void* address) const override;
     Status create_stream(int priority, backend::StreamId* out) override;
     Status destroy_stream(backend::StreamId stream) override;
     Status launch(backend::StreamId stream, LaunchRequest request) override;
@@ -49,6 +53,8 @@ public:
 private:
     const std::shared_ptr<backend::Device> inner_;
     backend::Properties properties_;
+    mutable std::mutex mutex_;
+    std::map<const std::byte*, size_t> device_pieces_;  // sizes
     std::atomic<int64_t> copies_until_failure_{0};
     std::atomic<uint64_t> copy_count_{0}, write_count_{0}, poll_count_{0};
 };

@@ -98,6 +98,15 @@ Status CudaDevice::launch(StreamId id, LaunchRequest request) {
     return status;
 }
 
+// The driver knows device memory, of this context and others, and what is pinned; of all else it
+// knows nothing, and that is the host's.
+bool CudaDevice::host_can_address(const void* address) const {
+    unsigned type = 0;
+    const int code = context_->raw(context_->driver().pointer_attribute, &type,
+                                   kMemoryTypeOfPointer, reinterpret_cast<DevicePointer>(address));
+    return code != kSuccess || type != kMemoryTypeDevice;
+}
+
 Status CudaDevice::copy(StreamId id, void* to, const void* from, size_t size) {
     Stream* stream = streams_.find(id);
     return stream == nullptr ? kNoStream : stream->copy(to, from, size);

@@ -31,6 +31,7 @@ public:
     Status allocate(size_t size, Memory memory, void** out) override;
     void free(void* pointer) override;
     [[nodiscard]] size_t free_memory() const override;
+    [[nodiscard]] bool host_can_address(const void* address) const override;
 
     Status create_stream(int priority, StreamId* out) override;
     Status destroy_stream(StreamId id) override;

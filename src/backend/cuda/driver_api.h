@@ -50,6 +50,7 @@ struct Call {
     X(host_register, cuMemHostRegister_v2, void*, size_t, unsigned)                       \
     X(host_unregister, cuMemHostUnregister, void*)                                        \
     X(host_device_pointer, cuMemHostGetDevicePointer_v2, DevicePointer*, void*, unsigned) \
+    X(pointer_attribute, cuPointerGetAttribute, void*, int, DevicePointer)                \
     X(copy_async, cuMemcpyAsync, DevicePointer, DevicePointer, size_t, StreamHandle)      \
     X(fill_async, cuMemsetD8Async, DevicePointer, unsigned char, size_t, StreamHandle)    \
     X(stream_create, cuStreamCreateWithPriority, StreamHandle*, unsigned, int)            \
@@ -58,6 +59,8 @@ struct Call {
     X(stream_write, cuStreamWriteValue64_v2, StreamHandle, DevicePointer, uint64_t, unsigned)
 
 // Values of cuda.h's enums and flags.
+inline constexpr int kMemoryTypeOfPointer = 2;  // an unsigned comes back
+inline constexpr unsigned kMemoryTypeDevice = 2;
 enum Attribute : int {
     kThreadsPerBlockMax = 1,
     kBlockDimensionXMax = 2,

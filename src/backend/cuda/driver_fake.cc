@@ -40,6 +40,7 @@ FakeCuda fake;
 std::recursive_mutex mutex;  // over streams and pieces; kernels of the fake run under it
 std::set<FakeStream*> streams;
 std::map<DevicePointer, void*> device_pieces;  // what was given -> what was taken
+std::map<DevicePointer, size_t> device_sizes;
 std::set<void*> pinned_pieces;
 thread_local ContextHandle current = nullptr;
 char context_tag;
@@ -197,6 +198,7 @@ FAKE cuMemAlloc_v2(DevicePointer* out, size_t size) {
     *out = reinterpret_cast<DevicePointer>(taken) + skew;
     std::lock_guard lock(mutex);
     device_pieces[*out] = taken;
+    device_sizes[*out] = size;
     fake.device_pieces.fetch_add(1);
     return 0;
 }
@@ -207,7 +209,20 @@ FAKE cuMemFree_v2(DevicePointer pointer) {
     if (found == device_pieces.end()) return 1;
     std::free(found->second);
     device_pieces.erase(found);
+    device_sizes.erase(pointer);
     fake.device_pieces.fetch_sub(1);
+    return 0;
+}
+// As a real one: what is neither device memory nor pinned is an invalid value.
+FAKE cuPointerGetAttribute(void* out, int attribute, DevicePointer pointer) {
+    if (const int code = counted_in_context(); code != 0) return code;
+    if (attribute != cuda::kMemoryTypeOfPointer) return 1;
+    std::lock_guard lock(mutex);
+    const auto behind = device_sizes.upper_bound(pointer);
+    if (behind == device_sizes.begin()) return 1;
+    const auto& [base, size] = *std::prev(behind);
+    if (pointer - base >= size) return 1;
+    *static_cast<unsigned*>(out) = cuda::kMemoryTypeDevice;
     return 0;
 }
 FAKE cuMemHostAlloc(void** out, size_t size, unsigned) {

@@ -1,0 +1,116 @@
+// Host reads: bytes of files into host or device memory, each range by its cheapest route, and a
+// report that says which.
+//
+// A File may be used by any thread, also by several at once. Source: seed 003 (SPIN), in user
+// space.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "penstock/device.h"
+#include "penstock/options.h"
+#include "penstock/report.h"
+#include "penstock/status.h"
+
+namespace penstock {
+
+namespace file {
+class OpenFile;
+}
+namespace transfer {
+class Job;
+}
+
+// One piece of a vectored read.
+struct ReadPiece {
+    void* to = nullptr;
+    uint64_t size = 0;
+    uint64_t offset = 0;
+};
+
+// A read under way. A handle: copies stand for the same read. Any thread. The memory and whatever
+// owns it must stay until done() or a cancel() that returned true; the File may be closed earlier.
+class Future {
+public:
+    Future() = default;
+
+    [[nodiscard]] bool done() const;
+    // Waits at most `limit`. ETIMEDOUT: not done yet; the read goes on.
+    [[nodiscard]] Status wait(std::chrono::nanoseconds limit = std::chrono::hours(24)) const;
+    // Bytes that arrived from the start, fewer at the end of the file; waits at most `limit`.
+    // Errors: ETIMEDOUT; ECANCELED; else what storage said of the first extent that failed: the
+    // others have arrived, and report() names it.
+    [[nodiscard]] Result<uint64_t> result(
+        std::chrono::nanoseconds limit = std::chrono::hours(24)) const;
+    // True: nothing of it had begun and nothing ever will. False: it runs, or it is done.
+    bool cancel() const;
+    // What has not begun of it never will; it is done, with ECANCELED, when the rest is over.
+    void stop() const;
+    // Calls `callback` once when the read is done, on the thread that ends it, or here and now
+    // when it is; of several in the order given. It must not block, and may start other reads.
+    void on_done(std::function<void()> callback) const;
+    // Only when done(); stays valid as long as a handle does.
+    [[nodiscard]] const Report& report() const;
+
+    explicit Future(std::shared_ptr<transfer::Job> job) : job_(std::move(job)) {}
+
+private:
+    std::shared_ptr<transfer::Job> job_;
+};
+
+class File {
+public:
+    // Opens a regular file for reading.
+    //   path     as open(2)
+    //   device   into whose memory it may be read too; none: host memory only
+    //   options  defaults of its reads, and what serves them
+    // Any thread. Errors: those of open(2); EISDIR, ESPIPE, ENOTSUP for what is no regular file;
+    // ENOSYS, EPERM: the storage asked for is not to be had here. Cost: an open, a stat; the first
+    // of a device and options starts threads and takes their memory.
+    [[nodiscard]] static Result<File> open(const std::string& path, const Device& device = {},
+                                           const FileOptions& options = {});
+    File() = default;
+
+    // Reads `size` bytes from `offset` on.
+    //   to      host or device memory of any alignment; page-aligned memory on huge pages is
+    //           fastest
+    //   report  null, or gets what became of it
+    // Blocks; the calling thread does its part, so that small reads cost a system call and little
+    // else. Returns bytes, fewer only at the end of the file. Errors: EBADF closed; EINVAL a range
+    // that ends beyond 2^63; EFAULT no such memory; EOPNOTSUPP strict; what storage said.
+    [[nodiscard]] Result<uint64_t> read(void* to, uint64_t size, uint64_t offset,
+                                        Report* report = nullptr) const;
+    [[nodiscard]] Result<uint64_t> read(void* to, uint64_t size, uint64_t offset,
+                                        const ReadOptions& options, Report* report = nullptr) const;
+    // The same without waiting: EBADF, EINVAL, EFAULT at once, else by the Future.
+    [[nodiscard]] Result<Future> pread(void* to, uint64_t size, uint64_t offset) const;
+    [[nodiscard]] Result<Future> pread(void* to, uint64_t size, uint64_t offset,
+                                       const ReadOptions& options) const;
+    // Many pieces, one future; `pieces` is copied. Its result is the sum over the pieces of what
+    // arrived.
+    [[nodiscard]] Result<Future> preadv(std::span<const ReadPiece> pieces,
+                                        const ReadOptions& options) const;
+    [[nodiscard]] Result<uint64_t> readv(std::span<const ReadPiece> pieces,
+                                         const ReadOptions& options,
+                                         Report* report = nullptr) const;
+
+    // Bytes, now. EBADF.
+    [[nodiscard]] Result<uint64_t> size() const;
+    [[nodiscard]] const std::string& path() const;
+    [[nodiscard]] bool closed() const { return open_ == nullptr; }
+    // Reads under way go on; later ones get EBADF.
+    void close() { open_.reset(); }
+    [[nodiscard]] const FileOptions& options() const;
+
+private:
+    explicit File(std::shared_ptr<file::OpenFile> open) : open_(std::move(open)) {}
+    std::shared_ptr<file::OpenFile> open_;
+};
+
+}  // namespace penstock

@@ -1,0 +1,407 @@
+// Goal: a host read gives the bytes of the file, whatever the range, the memory, the cache's state,
+// the policy, the route and the device; its report adds up; errors name their extent and cost
+// nobody else his bytes; many reads at once, cancelled, stopped or left behind, end.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <thread>
+#include <vector>
+
+#include "base/prng.h"
+#include "file/open_file.h"
+#include "penstock/file.h"
+#include "testing/fault_storage.h"
+#include "testing/remote_device.h"
+
+namespace penstock {
+namespace {
+
+constexpr size_t kFileSize = (20 << 20) + 12'345;
+
+class HostReadTest : public ::testing::Test {
+protected:
+    void SetUp() override {
+        path_ = ::testing::TempDir() + "/penstock-host-read-XXXXXX";
+        descriptor_ = mkstemp(path_.data());
+        ASSERT_GE(descriptor_, 0);
+        base::Prng prng(9);
+        bytes_.resize(kFileSize);
+        for (size_t i = 0; i + 8 <= kFileSize; i += 8) {
+            const uint64_t word = prng.next();
+            std::memcpy(bytes_.data() + i, &word, 8);
+        }
+        ASSERT_EQ(write(descriptor_, bytes_.data(), kFileSize), static_cast<ssize_t>(kFileSize));
+        memory_ = static_cast<std::byte*>(
+            mmap(nullptr, kMemory, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    }
+    void TearDown() override {
+        munmap(memory_, kMemory);
+        close(descriptor_);
+        unlink(path_.c_str());
+    }
+
+    // Random parts of the file in the OS cache, others not, a few pages dirty.
+    void mix_cache(base::Prng* prng) {
+        fsync(descriptor_);
+        for (int i = 0; i < 6; ++i) {
+            const uint64_t offset = prng->below(kFileSize) & ~4095ull;
+            const uint64_t size = prng->below(8 << 20);
+            posix_fadvise(descriptor_, static_cast<off_t>(offset), static_cast<off_t>(size),
+                          prng->below(3) == 0 ? POSIX_FADV_WILLNEED : POSIX_FADV_DONTNEED);
+        }
+        const uint64_t at = prng->below(kFileSize - 4096);
+        ASSERT_EQ(pwrite(descriptor_, bytes_.data() + at, 4096, static_cast<off_t>(at)), 4096);
+    }
+
+    static void expect_sums(const Report& report) {
+        const auto sum = [](const auto& all) {
+            return std::accumulate(all.begin(), all.end(), uint64_t{0});
+        };
+        EXPECT_EQ(sum(report.route_bytes), report.bytes);
+        EXPECT_EQ(sum(report.reason_bytes), report.bytes);
+        EXPECT_GE(sum(report.residency_bytes), report.bytes);
+        EXPECT_LE(sum(report.residency_bytes), report.bytes_asked);
+    }
+
+    static ReadOptions random_options(base::Prng* prng) {
+        ReadOptions options;
+        options.cache = static_cast<CachePolicy>(prng->below(4));
+        if (prng->below(4) == 0)
+            options.route = prng->below(2) == 0 ? Route::kCached : Route::kDirect;
+        return options;
+    }
+
+    // One read against the flat bytes.
+    void check_read(const File& file, std::byte* to, base::Prng* prng) {
+        const uint64_t offset = prng->below(kFileSize + 10'000) &
+                                (prng->below(2) == 0 ? ~uint64_t{0} : ~uint64_t{4095});
+        const uint64_t size = prng->below(prng->below(3) == 0 ? kMemory - 4096 : 300'000);
+        to += prng->below(2) == 0 ? 0 : prng->below(4096);
+        const ReadOptions options = random_options(prng);
+        std::memset(to, 0xee, size);
+        Report report;
+        const auto got = file.read(to, size, offset, options, &report);
+        ASSERT_TRUE(got.ok()) << got.status().message();
+        const uint64_t there = offset < kFileSize ? kFileSize - offset : 0;
+        const uint64_t expected = std::min(size, there);
+        ASSERT_EQ(got.value(), expected) << offset << " + " << size;
+        ASSERT_EQ(report.bytes_asked, size);
+        ASSERT_EQ(report.bytes, expected);
+        expect_sums(report);
+        if (expected > 0) {
+            ASSERT_EQ(std::memcmp(to, bytes_.data() + offset, expected), 0)
+                << offset << " + " << size << " to " << to;
+        }
+        for (uint64_t i = expected; i < size; i += 61) ASSERT_EQ(to[i], std::byte{0xee});
+    }
+
+    std::string path_;
+    int descriptor_ = -1;
+    std::vector<std::byte> bytes_;
+    static constexpr size_t kMemory = 20 << 20;
+    std::byte* memory_ = nullptr;
+};
+
+TEST_F(HostReadTest, RandomReadsEqualTheFileByEveryPolicyAndRoute) {
+    const auto file = File::open(path_);
+    ASSERT_TRUE(file.ok()) << file.status().message();
+    for (uint64_t seed = 1; seed <= 150; ++seed) {
+        SCOPED_TRACE(::testing::Message() << "seed " << seed);
+        base::Prng prng(seed);
+        if (seed % 4 == 1) mix_cache(&prng);
+        check_read(file.value(), memory_, &prng);
+        if (HasFatalFailure()) return;
+    }
+}
+
+TEST_F(HostReadTest, RandomReadsReachMemoryThatTheHostCannotAddress) {
+    auto cpu = backend::open_cpu({.permits = 2, .memory_size = 96 << 20});
+    ASSERT_TRUE(cpu.ok()) << cpu.status().message();
+    const Device device(std::make_shared<testing::RemoteDevice>(cpu.value()));
+    auto* memory = static_cast<std::byte*>(device.allocate(kMemory).value());
+    const auto file = File::open(path_, device);
+    ASSERT_TRUE(file.ok()) << file.status().message();
+    for (uint64_t seed = 1; seed <= 60; ++seed) {
+        SCOPED_TRACE(::testing::Message() << "seed " << seed);
+        base::Prng prng(seed);
+        if (seed % 4 == 1) mix_cache(&prng);
+        check_read(file.value(), seed % 8 == 0 ? memory_ : memory, &prng);
+        if (HasFatalFailure()) return;
+    }
+    device.free(memory);
+}
+
+TEST_F(HostReadTest, AFailedCopyToTheDeviceIsAnErrorAndNotWrongBytes) {
+    auto cpu = backend::open_cpu({.permits = 2, .memory_size = 96 << 20});
+    ASSERT_TRUE(cpu.ok());
+    for (int n = 1; n <= 4; ++n) {
+        auto remote = std::make_shared<testing::RemoteDevice>(cpu.value());
+        const Device device(remote);
+        auto* memory = static_cast<std::byte*>(device.allocate(8 << 20).value());
+        const auto file = File::open(path_, device);
+        ASSERT_TRUE(file.ok());
+        remote->fail_copy(n);
+        const auto got = file.value().read(memory, 8 << 20, 0);
+        ASSERT_FALSE(got.ok());
+        EXPECT_EQ(got.status().error_number(), EIO);
+        device.free(memory);
+    }
+}
+
+TEST_F(HostReadTest, VectoredReadsFillEveryPieceAndTellTheSum) {
+    const auto file = File::open(path_);
+    ASSERT_TRUE(file.ok());
+    for (uint64_t seed = 1; seed <= 30; ++seed) {
+        SCOPED_TRACE(::testing::Message() << "seed " << seed);
+        base::Prng prng(seed);
+        std::vector<ReadPiece> pieces;
+        uint64_t at = 0, expected = 0;
+        const size_t count = prng.below(400);
+        const uint64_t size_max = prng.below(2) == 0 ? 5000 : 400'000;
+        for (size_t i = 0; i < count; ++i) {
+            const uint64_t size = prng.below(size_max);
+            if (at + size > kMemory) break;
+            const uint64_t offset = prng.below(kFileSize + 5000);
+            pieces.push_back({memory_ + at, size, offset});
+            at += size;
+            expected += std::min(size, offset < kFileSize ? kFileSize - offset : 0);
+        }
+        std::memset(memory_, 0xee, at);
+        Report report;
+        const bool wait = prng.below(2) == 0;
+        Result<uint64_t> got = uint64_t{0};
+        if (wait) {
+            got = file.value().readv(pieces, random_options(&prng), &report);
+        } else {
+            const auto future = file.value().preadv(pieces, random_options(&prng));
+            ASSERT_TRUE(future.ok());
+            got = future.value().result();
+            report = future.value().report();
+        }
+        ASSERT_TRUE(got.ok()) << got.status().message();
+        ASSERT_EQ(got.value(), expected);
+        ASSERT_EQ(report.bytes, expected);
+        expect_sums(report);
+        for (const ReadPiece& piece : pieces) {
+            if (piece.offset >= kFileSize) continue;
+            ASSERT_EQ(std::memcmp(piece.to, bytes_.data() + piece.offset,
+                                  std::min(piece.size, kFileSize - piece.offset)),
+                      0);
+        }
+    }
+}
+
+TEST_F(HostReadTest, ManyThreadsManyFutures) {
+    const auto file = File::open(path_);
+    ASSERT_TRUE(file.ok());
+    std::vector<std::thread> threads;
+    std::atomic<int> callbacks{0}, wrong{0};
+    for (unsigned t = 0; t < 4; ++t) {
+        threads.emplace_back([&, t] {
+            base::Prng prng(t);
+            std::vector<std::vector<std::byte>> places(50);
+            std::vector<Future> futures;
+            std::vector<uint64_t> offsets;
+            for (auto& place : places) {
+                place.resize(1 + prng.below(2 << 20));
+                offsets.push_back(prng.below(kFileSize - place.size()));
+                auto future = file.value().pread(place.data(), place.size(), offsets.back());
+                future.value().on_done([&] { ++callbacks; });
+                futures.push_back(future.value());
+            }
+            for (size_t i = 0; i < futures.size(); ++i) {
+                const auto got = futures[i].result();
+                wrong += !got.ok() || got.value() != places[i].size() ||
+                         std::memcmp(places[i].data(), bytes_.data() + offsets[i],
+                                     places[i].size()) != 0;
+            }
+        });
+    }
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(wrong, 0);
+    for (int i = 0; i < 1000 && callbacks < 200; ++i) usleep(1000);
+    EXPECT_EQ(callbacks, 200);
+}
+
+TEST_F(HostReadTest, TheFileMayBeClosedAndForgottenWhileItsReadsGoOn) {
+    Future future;
+    {
+        auto file = File::open(path_);
+        ASSERT_TRUE(file.ok());
+        future = file.value().pread(memory_, 16 << 20, 0).value();
+        file.value().close();
+        EXPECT_EQ(file.value().read(memory_, 1, 0).status().error_number(), EBADF);
+    }
+    const auto got = future.result();
+    ASSERT_TRUE(got.ok());
+    EXPECT_EQ(std::memcmp(memory_, bytes_.data(), 16 << 20), 0);
+}
+
+// With a storage of its own, whose faults the test chooses.
+class FaultyReadTest : public HostReadTest {
+protected:
+    void open(unsigned threads = 2) {
+        auto under = storage::make_storage({});
+        ASSERT_TRUE(under.ok());
+        faulty_ = std::make_shared<testing::FaultStorage>(under.value());
+        FileOptions options;
+        options.threads = threads;
+        auto opened = file::OpenFile::open(path_, {}, options, faulty_);
+        ASSERT_TRUE(opened.ok()) << opened.status().message();
+        file_ = opened.value();
+    }
+    testing::FaultPlan& plan() { return faulty_->plan(); }
+
+    std::shared_ptr<testing::FaultStorage> faulty_;
+    std::shared_ptr<file::OpenFile> file_;
+};
+
+TEST_F(FaultyReadTest, OneBadByteCostsItsExtentAndIsNamed) {
+    for (const CachePolicy policy :
+         {CachePolicy::kAuto, CachePolicy::kKeep, CachePolicy::kBypass}) {
+        open();
+        constexpr uint64_t kBad = 5'000'000;
+        plan().inject(
+            {.action = testing::Action::kBad, .count = UINT64_MAX, .error = EIO, .offset = kBad});
+        std::memset(memory_, 0xee, 16 << 20);
+        Report report;
+        ReadOptions options;
+        options.cache = policy;
+        const auto got = file_->read(memory_, 16 << 20, 0, options, &report);
+        ASSERT_FALSE(got.ok());
+        EXPECT_EQ(got.status().error_number(), EIO);
+        EXPECT_EQ(report.error_number, EIO);
+        EXPECT_LE(report.error_offset, kBad);
+        EXPECT_GT(report.error_offset + (2 << 20), kBad);
+        expect_sums(report);
+        // All that does not lie in the bad transfer, at most a megabyte and its ends.
+        EXPECT_EQ(std::memcmp(memory_, bytes_.data(), report.error_offset), 0);
+        constexpr uint64_t kBehind = kBad + (1 << 20) + 4096;
+        EXPECT_EQ(std::memcmp(memory_ + kBehind, bytes_.data() + kBehind, (16 << 20) - kBehind), 0);
+    }
+}
+
+TEST_F(FaultyReadTest, TheNthReadFails) {
+    for (uint64_t n = 1; n <= 40; ++n) {
+        SCOPED_TRACE(::testing::Message() << "read " << n);
+        open();
+        plan().inject({.first = n, .error = EIO});
+        Report report;
+        const auto got = file_->read(memory_, 16 << 20, 77, {}, &report);
+        expect_sums(report);
+        if (plan().calls(testing::Call::kRead) < n) {
+            ASSERT_TRUE(got.ok());
+            EXPECT_EQ(std::memcmp(memory_, bytes_.data() + 77, 16 << 20), 0);
+            return;
+        }
+        ASSERT_EQ(got.status().error_number(), EIO);
+        ASSERT_EQ(report.error_number, EIO);
+        ASSERT_EQ(std::memcmp(memory_, bytes_.data() + 77, report.error_offset - 77), 0);
+    }
+    FAIL() << "the scenario never passed";
+}
+
+TEST_F(FaultyReadTest, DirectReadsThatAreRefusedFallBackAndSaySoAndStrictRaises) {
+    open();
+    ReadOptions direct;
+    direct.route = Route::kDirect;
+    fsync(descriptor_);  // dirty pages are not read past the cache
+    plan().inject({.count = 1, .error = EINVAL});
+    std::memset(memory_, 0, 8 << 20);
+    Report report;
+    const auto got = file_->read(memory_, 8 << 20, 0, direct, &report);
+    ASSERT_TRUE(got.ok()) << got.status().message();
+    EXPECT_EQ(std::memcmp(memory_, bytes_.data(), 8 << 20), 0);
+    EXPECT_GT(report.bytes_by(RouteReason::kRefused), 0u);
+    expect_sums(report);
+    // The file remembers.
+    ASSERT_TRUE(file_->read(memory_, 8 << 20, 0, direct, &report).ok());
+    EXPECT_EQ(report.bytes_by(RouteReason::kRefused), 8u << 20);
+    direct.strict = true;
+    const auto refused = file_->read(memory_, 8 << 20, 0, direct, &report);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.status().error_number(), EOPNOTSUPP);
+    EXPECT_EQ(report.error_number, EOPNOTSUPP);
+}
+
+TEST_F(FaultyReadTest, StoppedAndCancelledReadsEnd) {
+    open(1);
+    plan().inject({.action = testing::Action::kBlock, .count = UINT64_MAX});
+    std::vector<ReadPiece> pieces;  // more than are begun at once
+    for (uint64_t i = 0; i < 40; ++i) pieces.push_back({memory_ + i * 400'000, 400'000, i});
+    auto first = file_->start(pieces, {});
+    ASSERT_TRUE(first.ok());
+    ASSERT_TRUE(plan().wait_blocked(1, 10'000'000'000));
+    auto second = file_->start(pieces, {});
+    ASSERT_TRUE(second.ok());
+    EXPECT_FALSE(first.value()->cancel());
+    EXPECT_TRUE(second.value()->cancel());
+    EXPECT_TRUE(second.value()->done());
+    EXPECT_EQ(second.value()->result().status().error_number(), ECANCELED);
+    EXPECT_FALSE(first.value()->wait(std::chrono::milliseconds(10)));
+    first.value()->stop();
+    plan().release();
+    ASSERT_TRUE(first.value()->wait(std::chrono::seconds(30)));
+    EXPECT_EQ(first.value()->result().status().error_number(), ECANCELED);
+}
+
+TEST_F(HostReadTest, BadArgumentsAreRefused) {
+    const auto file = File::open(path_);
+    ASSERT_TRUE(file.ok());
+    const auto error = [&](void* to, uint64_t size, uint64_t offset) {
+        return file.value().read(to, size, offset).status().error_number();
+    };
+    EXPECT_EQ(error(nullptr, 1, 0), EFAULT);
+    EXPECT_EQ(error(nullptr, 1 << 20, 0), EFAULT);
+    EXPECT_EQ(error(memory_, 1, UINT64_MAX), EINVAL);
+    EXPECT_EQ(error(memory_, UINT64_MAX, 1), EINVAL);
+    EXPECT_EQ(file.value().read(nullptr, 0, 0).value(), 0u);
+    EXPECT_EQ(file.value().read(memory_, 10, kFileSize).value(), 0u);
+    EXPECT_EQ(File::open("/nonexistent").status().error_number(), ENOENT);
+    EXPECT_EQ(File::open("/tmp").status().error_number(), EISDIR);
+    FileOptions many;
+    many.threads = 1000;
+    EXPECT_EQ(File::open(path_, {}, many).status().error_number(), EINVAL);
+}
+
+TEST_F(HostReadTest, AFileThatShrinksGivesWhatIsLeft) {
+    const auto file = File::open(path_);
+    ASSERT_TRUE(file.ok());
+    ASSERT_EQ(ftruncate(descriptor_, 1'000'001), 0);
+    for (const CachePolicy policy : {CachePolicy::kAuto, CachePolicy::kBypass}) {
+        ReadOptions options;
+        options.cache = policy;
+        const auto got = file.value().read(memory_, 8 << 20, 0, options);
+        ASSERT_TRUE(got.ok()) << got.status().message();
+        EXPECT_EQ(got.value(), 1'000'001u);
+        EXPECT_EQ(std::memcmp(memory_, bytes_.data(), 1'000'001), 0);
+    }
+}
+
+TEST_F(HostReadTest, AChildOfAForkIsToldToOpenAgainAndCan) {
+    const auto file = File::open(path_);
+    ASSERT_TRUE(file.ok());
+    ASSERT_TRUE(file.value().read(memory_, 8 << 20, 0).ok());
+    const pid_t child = fork();
+    if (child == 0) {
+        const bool refused = file.value().read(memory_, 8 << 20, 0).status().error_number() ==
+                             ECHILD;
+        const auto again = File::open(path_);
+        const bool read = again.ok() && again.value().read(memory_, 8 << 20, 1).ok() &&
+                          std::memcmp(memory_, bytes_.data() + 1, 8 << 20) == 0;
+        _exit(refused && read ? 0 : 1);
+    }
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+    EXPECT_TRUE(file.value().read(memory_, 8 << 20, 0).ok());
+}
+
+}  // namespace
+}  // namespace penstock

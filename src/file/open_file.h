@@ -1,0 +1,62 @@
+// What a File is made of: an open file, and the engine that its reads share with others. Any
+// thread.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "file/system.h"
+#include "penstock/file.h"
+#include "storage/storage.h"
+#include "transfer/engine.h"
+
+namespace penstock::file {
+
+class OpenFile : public std::enable_shared_from_this<OpenFile> {
+public:
+    // With the engine of this device and these options, made if there is none.
+    static Result<std::shared_ptr<OpenFile>> open(const std::string& path, const Device& device,
+                                                  const FileOptions& options);
+    // The same with a storage of the caller's own; its engine is this file's alone.
+    static Result<std::shared_ptr<OpenFile>> open(const std::string& path, const Device& device,
+                                                  const FileOptions& options,
+                                                  std::shared_ptr<storage::Storage> storage);
+
+    [[nodiscard]] const std::string& path() const { return path_; }
+    [[nodiscard]] const FileOptions& options() const { return options_; }
+    [[nodiscard]] Result<uint64_t> size() const;
+
+    Result<uint64_t> read(void* to, uint64_t size, uint64_t offset, const ReadOptions& options,
+                          Report* report);
+    Result<uint64_t> readv(std::span<const ReadPiece> pieces, const ReadOptions& options,
+                           Report* report);
+    Result<std::shared_ptr<transfer::Job>> start(std::span<const ReadPiece> pieces,
+                                                 const ReadOptions& options);
+
+private:
+    // Threads that several files share.
+    struct Service {
+        std::shared_ptr<storage::Storage> storage;
+        std::unique_ptr<transfer::Engine> engine;
+    };
+    static Result<std::shared_ptr<Service>> make_service(const Device& device,
+                                                         const FileOptions& options,
+                                                         std::shared_ptr<storage::Storage> storage);
+    static Result<std::shared_ptr<Service>> shared_service(const Device& device,
+                                                           const FileOptions& options);
+
+    OpenFile(std::string path, const Device& device, const FileOptions& options,
+             std::shared_ptr<Service> service, std::shared_ptr<storage::File> file);
+    [[nodiscard]] Status check(std::span<const ReadPiece> pieces) const;
+    Result<std::shared_ptr<transfer::Job>> make_job(std::span<const ReadPiece> pieces,
+                                                    const ReadOptions& options);
+
+    const std::string path_;
+    const Device device_;
+    const FileOptions options_;
+    const std::shared_ptr<Service> service_;
+    const std::shared_ptr<transfer::Source> source_;
+    const uint64_t process_;  // how often this process had been forked off when it was opened
+};
+
+}  // namespace penstock::file

@@ -1,0 +1,122 @@
+// Plans requests and executes the plans: residency, planner, storage, staging, completion.
+//
+// The one caller of Queue::submit. One thread at a time; every thread that transfers has its own.
+// Memory is taken at construction, but for lists that grow to the longest request so far.
+//
+// A request is cut into transfers. Direct ones go to storage first and move by themselves; cached
+// ones follow one at a time, each a copy on this thread. What storage cannot write to its place
+// passes through staging.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/bounded.h"
+#include "penstock/options.h"
+#include "penstock/report.h"
+#include "planner/planner.h"
+#include "storage/storage.h"
+#include "transfer/source.h"
+#include "transfer/staging.h"
+
+namespace penstock::transfer {
+
+// Below this a request goes through the page cache without a look at it: a probe costs from half
+// a microsecond up, a read of so little a few tens.
+inline constexpr uint64_t kPlanSizeMin = 256 << 10;
+// The most that one request may ask for; longer reads are cut into windows (job.h).
+inline constexpr uint64_t kRequestSizeMax = 8 << 20;
+
+// Bytes [offset, offset + size) of a file, over `pieces` in order.
+struct Request {
+    Source* source = nullptr;
+    uint64_t offset = 0;
+    uint64_t size = 0;
+    std::span<const iovec> pieces;  // as long as `size`; must stay until the outcome
+    // One piece, in memory that the host cannot address.
+    bool device_memory = false;
+    ReadOptions options;
+    Report* report = nullptr;  // null, or is added to; the executor's thread only
+    uint64_t cookie = 0;
+};
+
+// `bytes` arrived from the start without a gap. Fewer than asked: the end of the file, or `error`,
+// an errno, struck at `offset + bytes`; what lies behind may have arrived all the same.
+struct Outcome {
+    uint64_t cookie = 0;
+    uint64_t bytes = 0;
+    int error = 0;
+};
+
+class Executor {
+public:
+    struct Limits {
+        uint32_t depth = 16;    // storage operations at a time
+        uint32_t requests = 4;  // at a time
+    };
+
+    // `device`: of requests in device memory that the host cannot address; null: there are none.
+    static Result<std::unique_ptr<Executor>> create(storage::Storage& storage,
+                                                    std::shared_ptr<backend::Device> device,
+                                                    const Limits& limits);
+    // Everything taken must have been reaped.
+    ~Executor();
+    Executor(const Executor&) = delete;
+    Executor& operator=(const Executor&) = delete;
+
+    // Takes a request, plans it, and starts what moves by itself. False: no room; reap first.
+    [[nodiscard]] bool submit(const Request& request);
+    // Works on, and stores at most out.size() outcomes; returns how many. With `wait` and
+    // something outstanding it blocks until there is at least one.
+    [[nodiscard]] size_t reap(std::span<Outcome> out, bool wait);
+    [[nodiscard]] size_t outstanding() const { return in_work_ + finished_.size(); }
+    [[nodiscard]] bool has_room() const { return outstanding() < limits_.requests; }
+
+    // One cached read into host memory with nothing else outstanding, at the least cost.
+    [[nodiscard]] storage::Completion read_small(Source& source, uint64_t offset,
+                                                 std::span<const iovec> pieces, bool drop);
+
+private:
+    struct Slot;
+    struct Operation;
+
+    Executor(std::unique_ptr<storage::Queue> queue, std::unique_ptr<Staging> staging,
+             const Limits& limits);
+
+    void plan(Slot& slot);
+    Result<planner::Plan> make_plan(Slot& slot);
+    void look_at_residency(Slot& slot);
+    void cut(Slot& slot, std::span<const planner::Transfer> transfers);
+    static void stop_at(Slot& slot, uint64_t offset, int error, Route route);
+    bool pump();
+    bool prepare(Slot& slot, bool direct);
+    bool enlist(Slot& slot, size_t first, size_t count);
+    void settle(const storage::Completion& completion);
+    void send(Operation& operation, size_t from);
+    void arrive(Operation& operation);
+    void end_operation(Operation& operation);
+    void collect_copies(bool wait);
+    void finish_if_done(Slot& slot);
+
+    const Limits limits_;
+    const std::unique_ptr<storage::Queue> queue_;
+    const std::unique_ptr<Staging> staging_;
+    planner::Planner planner_;
+    std::vector<Slot> slots_;
+    std::vector<Operation> operations_;
+    std::vector<uint32_t> free_operations_;
+    std::vector<storage::ReadOperation> batch_;
+    std::vector<storage::Completion> completions_;
+    std::vector<extent::ResidencyRun> runs_;
+    size_t run_count_ = 0;
+    std::vector<int32_t> copied_;
+    std::vector<Operation*> copying_;  // by slot of staging
+    size_t in_work_ = 0;
+    base::BoundedQueue<Outcome> finished_;
+    Status broken_;  // copies to the device failed: nothing more can be done
+};
+
+}  // namespace penstock::transfer

@@ -1,0 +1,166 @@
+#include "transfer/job.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "base/clock.h"
+
+namespace penstock::transfer {
+
+Job::Job(std::shared_ptr<Source> source, std::vector<Piece> pieces, bool device_memory,
+         const ReadOptions& options, uint64_t window_size, std::shared_ptr<void> keep)
+    : source_(std::move(source)),
+      pieces_(std::move(pieces)),
+      device_memory_(device_memory),
+      options_(options),
+      window_size_(std::min(window_size, kRequestSizeMax)),
+      created_ns_(base::monotonic_ns()),
+      keep_(std::move(keep)) {
+    for (const Piece& piece : pieces_) {
+        left_ += piece.size;
+        window_count_ += (piece.size + window_size_ - 1) / window_size_;
+        window_size_max_ = std::max(window_size_max_, std::min(piece.size, window_size_));
+    }
+    report_.bytes_asked = left_;
+    if (left_ == 0) end(std::unique_lock(mutex_));
+}
+
+size_t Job::take(std::span<Window> out) {
+    const std::lock_guard lock(mutex_);
+    if (cancelled_) return 0;
+    size_t count = 0;
+    while (count < out.size() && next_piece_ < pieces_.size()) {
+        const Piece& piece = pieces_[next_piece_];
+        // Windows end where the file's own multiples of their size do, so that direct transfers
+        // of neighbours meet at aligned offsets.
+        const uint64_t at = piece.offset + next_begin_;
+        const uint64_t room = window_size_ - at % window_size_;
+        const uint64_t size = std::min(piece.size - next_begin_, room);
+        if (size > 0) out[count++] = {next_piece_, next_begin_, size};
+        next_begin_ += size;
+        if (next_begin_ == piece.size) {
+            ++next_piece_;
+            next_begin_ = 0;
+        }
+    }
+    if (count > 0 && taken_ns_ == 0) taken_ns_ = base::monotonic_ns();
+    return count;
+}
+
+void Job::finish(std::span<const Window> windows, std::span<const Outcome> outcomes,
+                 const Report& part) {
+    std::unique_lock lock(mutex_);
+    add(part);
+    for (size_t i = 0; i < windows.size(); ++i) {
+        left_ -= windows[i].size;
+        if (outcomes[i].bytes < windows[i].size) {
+            gaps_.push_back(
+                {windows[i].piece, windows[i].begin + outcomes[i].bytes, outcomes[i].error});
+        }
+    }
+    if (left_ == 0) end(std::move(lock));
+}
+
+void Job::add(const Report& part) {
+    const auto add_all = [](auto& to, const auto& from) {
+        for (size_t i = 0; i < to.size(); ++i) to[i] += from[i];
+    };
+    report_.bytes += part.bytes;
+    add_all(report_.route_bytes, part.route_bytes);
+    add_all(report_.reason_bytes, part.reason_bytes);
+    add_all(report_.residency_bytes, part.residency_bytes);
+    report_.plan_ns += part.plan_ns;
+    report_.transfers += part.transfers;
+    report_.copy_ns = part.copy_ns;  // the last that ends decides
+    if (part.error_number == 0) return;
+    if (report_.error_number != 0 && report_.error_offset <= part.error_offset) return;
+    report_.error_number = part.error_number;
+    report_.error_offset = part.error_offset;
+    report_.error_route = part.error_route;
+}
+
+// Under the lock, which it gives up before it calls anybody.
+void Job::end(std::unique_lock<std::mutex> lock) {
+    const uint64_t now = base::monotonic_ns();
+    if (taken_ns_ != 0) {
+        report_.queue_ns = taken_ns_ - created_ns_;
+        report_.copy_ns = std::min(report_.copy_ns, now - taken_ns_);
+        report_.read_ns = now - taken_ns_ - report_.copy_ns;
+    }
+    // Nobody could tell what was not looked at.
+    uint64_t known = 0;
+    for (const uint64_t bytes : report_.residency_bytes) known += bytes;
+    if (known < report_.bytes) {
+        report_.residency_bytes[static_cast<size_t>(Residency::kUnknown)] += report_.bytes - known;
+    }
+    std::sort(gaps_.begin(), gaps_.end(), [](const Gap& a, const Gap& b) {
+        return a.piece != b.piece ? a.piece < b.piece : a.at < b.at;
+    });
+    std::vector<std::function<void()>> callbacks;
+    callbacks.swap(callbacks_);
+    std::shared_ptr<void> keep;
+    keep.swap(keep_);
+    done_.store(true, std::memory_order_release);  // partner: done()
+    changed_.notify_all();
+    lock.unlock();
+    for (const auto& callback : callbacks) callback();
+}
+
+bool Job::wait(std::chrono::nanoseconds limit) const {
+    if (done()) return true;
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, limit, [this] { return done(); });
+}
+
+bool Job::cancel() {
+    std::unique_lock lock(mutex_);
+    if (cancelled_) return true;
+    if (taken_ns_ != 0 || done()) return false;
+    cancelled_ = true;
+    end(std::move(lock));
+    return true;
+}
+
+void Job::stop() {
+    std::unique_lock lock(mutex_);
+    if (cancelled_ || done()) return;
+    uint64_t untaken = 0;
+    for (size_t i = next_piece_; i < pieces_.size(); ++i) untaken += pieces_[i].size;
+    untaken -= next_begin_;
+    if (untaken == 0) return;
+    cancelled_ = true;
+    left_ -= untaken;
+    if (left_ == 0) end(std::move(lock));
+}
+
+void Job::on_done(std::function<void()> callback) {
+    {
+        const std::lock_guard lock(mutex_);
+        if (!done()) {
+            callbacks_.push_back(std::move(callback));
+            return;
+        }
+    }
+    callback();
+}
+
+Result<uint64_t> Job::result() const {
+    if (cancelled_) return Status{ECANCELED, "pread", "the read was cancelled"};
+    uint64_t bytes = report_.bytes_asked;
+    Status failure;
+    for (size_t i = 0; i < gaps_.size(); ++i) {
+        const Gap& gap = gaps_[i];
+        if (gap.error != 0 && failure.ok()) {
+            failure = gap.error == EOPNOTSUPP
+                          ? Status{EOPNOTSUPP, "pread", "the route asked for cannot be taken"}
+                          : Status{gap.error, "pread", "an extent could not be read"};
+        }
+        if (i > 0 && gaps_[i - 1].piece == gap.piece) continue;
+        bytes -= pieces_[gap.piece].size - gap.at;
+    }
+    if (!failure.ok()) return failure;
+    return bytes;
+}
+
+}  // namespace penstock::transfer

@@ -1,0 +1,103 @@
+// One read of the host: pieces of a file that several threads work on window by window, and how
+// its caller learns that it is done. Any thread.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "penstock/options.h"
+#include "penstock/report.h"
+#include "penstock/status.h"
+#include "transfer/executor.h"
+#include "transfer/source.h"
+
+namespace penstock::transfer {
+
+// Bytes [offset, offset + size) of the file go to `to`.
+struct Piece {
+    void* to = nullptr;
+    uint64_t size = 0;
+    uint64_t offset = 0;
+};
+
+// A part of a piece, small enough for one request of an executor.
+struct Window {
+    size_t piece = 0;
+    uint64_t begin = 0;  // from the start of the piece
+    uint64_t size = 0;
+};
+
+class Job {
+public:
+    // `window_size`: at most kRequestSizeMax. `keep` lives until the job is done: what owns the
+    // file and the threads.
+    Job(std::shared_ptr<Source> source, std::vector<Piece> pieces, bool device_memory,
+        const ReadOptions& options, uint64_t window_size, std::shared_ptr<void> keep);
+
+    [[nodiscard]] Source& source() const { return *source_; }
+    [[nodiscard]] const Piece& piece(size_t index) const { return pieces_[index]; }
+    [[nodiscard]] bool device_memory() const { return device_memory_; }
+    [[nodiscard]] const ReadOptions& options() const { return options_; }
+    [[nodiscard]] uint64_t window_count() const { return window_count_; }
+    [[nodiscard]] uint64_t window_size_max() const { return window_size_max_; }
+
+    // For those who work on it. Takes the next windows, at most out.size() of them; 0: none left.
+    size_t take(std::span<Window> out);
+    // `count` windows are over: their outcomes, and what happened on the way.
+    void finish(std::span<const Window> windows, std::span<const Outcome> outcomes,
+                const Report& part);
+
+    // For its caller.
+    [[nodiscard]] bool done() const { return done_.load(std::memory_order_acquire); }
+    [[nodiscard]] bool wait(std::chrono::nanoseconds limit) const;
+    // True: nothing had begun, and nothing ever will.
+    bool cancel();
+    // What has not begun never will; the job is done when the rest is over.
+    void stop();
+    void on_done(std::function<void()> callback);
+    // Only when done. ECANCELED, or the error of the first extent that failed.
+    [[nodiscard]] Result<uint64_t> result() const;
+    [[nodiscard]] const Report& report() const { return report_; }
+
+private:
+    // Where the bytes of a piece stop.
+    struct Gap {
+        size_t piece = 0;
+        uint64_t at = 0;  // from the start of the piece
+        int error = 0;    // 0: the file ends
+    };
+
+    void add(const Report& part);
+    void end(std::unique_lock<std::mutex> lock);
+
+    const std::shared_ptr<Source> source_;
+    const std::vector<Piece> pieces_;
+    const bool device_memory_;
+    const ReadOptions options_;
+    const uint64_t window_size_;
+    const uint64_t created_ns_;
+    uint64_t window_count_ = 0;     // at most, since pieces need not start where windows do
+    uint64_t window_size_max_ = 0;  // of them all
+
+    mutable std::mutex mutex_;
+    mutable std::condition_variable changed_;
+    std::shared_ptr<void> keep_;
+    size_t next_piece_ = 0;    // the first byte that nobody has taken
+    uint64_t next_begin_ = 0;  // within it
+    uint64_t taken_ns_ = 0;    // when the first was; 0: none yet
+    uint64_t left_ = 0;        // bytes that are not over
+    std::vector<Gap> gaps_;
+    bool cancelled_ = false;
+    std::vector<std::function<void()>> callbacks_;
+    Report report_;
+    std::atomic<bool> done_{false};
+};
+
+}  // namespace penstock::transfer

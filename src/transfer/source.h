@@ -1,0 +1,47 @@
+// An open file as transfers see it: its storage, what the OS page cache holds of it, what moving
+// its bytes costs, and what was found out on the way. Any thread.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+#include "planner/cost_model.h"
+#include "storage/residency.h"
+#include "storage/storage.h"
+
+namespace penstock::transfer {
+
+// What the files of one file system and one device memory cost, as known now.
+class Costs {
+public:
+    explicit Costs(const planner::CostModel& calibrated = {}) : live_(calibrated) {}
+
+    [[nodiscard]] planner::CostModel model() const {
+        const std::lock_guard lock(mutex_);
+        return live_.model();
+    }
+    void refine(const planner::Observation& observation) {
+        const std::lock_guard lock(mutex_);
+        live_.refine(observation);
+    }
+
+private:
+    mutable std::mutex mutex_;
+    planner::LiveModel live_;
+};
+
+struct Source {
+    explicit Source(std::shared_ptr<storage::File> opened,
+                    std::shared_ptr<Costs> known = std::make_shared<Costs>())
+        : file(std::move(opened)), probe(*file), costs(std::move(known)) {}
+
+    const std::shared_ptr<storage::File> file;
+    storage::ResidencyProbe probe;
+    const std::shared_ptr<Costs> costs;
+    // Direct I/O was tried and refused though the file system offers it.
+    std::atomic<bool> direct_refused{false};
+};
+
+}  // namespace penstock::transfer

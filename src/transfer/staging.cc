@@ -1,0 +1,112 @@
+// Slots, and lots of copies that the device's stream announces in order.
+#include "transfer/staging.h"
+
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <new>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/units.h"
+#include "penstock/device/atomic.cuh"
+
+namespace penstock::transfer {
+namespace {
+
+// A copy of a megabyte that takes so long has failed, whatever the driver says.
+constexpr uint64_t kCopyLimitNs = 60'000'000'000;
+constexpr uint64_t kDozeNs = 20'000;
+
+}  // namespace
+
+Staging::Staging(std::shared_ptr<backend::Device> device, uint32_t slots)
+    : device_(std::move(device)), slot_count_(slots) {
+    for (uint32_t i = 0; i < slots; ++i) free_.push_back(static_cast<int32_t>(slots - 1 - i));
+    open_.reserve(slots);
+    lots_.reserve(slots);
+}
+
+Result<std::unique_ptr<Staging>> Staging::create(std::shared_ptr<backend::Device> device,
+                                                 uint32_t slots) {
+    std::unique_ptr<Staging> staging(new Staging(std::move(device), slots));
+    const size_t size = slots * stride() + 4096;
+    backend::Device* port = staging->device_.get();
+    if (port != nullptr && !port->properties().host_addressable) {
+        void* memory = nullptr;
+        if (Status s = port->allocate(size, backend::Memory::kPinned, &memory); !s.ok()) return s;
+        staging->base_ = static_cast<std::byte*>(memory);
+        staging->done_ = reinterpret_cast<uint64_t*>(staging->base_ + slots * stride());
+        if (Status s = port->create_stream(0, &staging->stream_); !s.ok()) return s;
+        return staging;
+    }
+    // Untouched pages cost nothing: most programs read into aligned memory and never come here.
+    const size_t rounded = base::align_up(size, 2 * base::kMiB);
+    void* memory = mmap(nullptr, rounded, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+                        0);
+    if (memory == MAP_FAILED) return Status{ENOMEM, "mmap", "no memory for staging"};
+    (void)madvise(memory, rounded, MADV_HUGEPAGE);
+    staging->base_ = static_cast<std::byte*>(memory);
+    staging->mapped_size_ = rounded;
+    return staging;
+}
+
+Staging::~Staging() {
+    if (stream_ != 0) (void)device_->destroy_stream(stream_);
+    if (mapped_size_ != 0) {
+        munmap(base_, mapped_size_);
+    } else if (base_ != nullptr) {
+        device_->free(base_);
+    }
+}
+
+int32_t Staging::take() {
+    if (free_.empty()) return -1;
+    const int32_t slot = free_.back();
+    free_.pop_back();
+    return slot;
+}
+
+Status Staging::copy_out(int32_t slot, void* to, size_t from, size_t size) {
+    Status status = device_->copy(stream_, to, memory(slot) + from, size);
+    if (status.ok()) open_.push_back(slot);
+    return status;
+}
+
+Status Staging::close_lot() {
+    if (open_.empty()) return {};
+    Lot lot{++sent_, base::monotonic_ns() + kCopyLimitNs, {}};
+    lot.slots.swap(open_);
+    open_.reserve(slot_count_);
+    lots_.push_back(std::move(lot));
+    return device_->write_value(stream_, done_, sent_);
+}
+
+Status Staging::finished(std::vector<int32_t>* slots, bool wait) {
+    if (lots_.empty()) return {};
+    // Partner: the stream's store behind the copies, which have read the slots by then.
+    uint64_t done = device::SystemWords::load(*done_, site::kCompletion);
+    if (done < lots_.front().number && wait) {
+        device_->poll();
+        base::sleep_until_ns(base::monotonic_ns() + kDozeNs);
+        done = device::SystemWords::load(*done_, site::kCompletion);
+    }
+    Status failure;
+    if (done < lots_.front().number) {
+        bool idle = false;
+        failure = device_->query(stream_, &idle);
+        if (failure.ok() && base::monotonic_ns() > lots_.front().limit_ns)
+            failure = {EIO, "copy", "a copy to the device does not end"};
+        if (failure.ok()) return {};
+        done = sent_;  // nothing of it will be told any more
+    }
+    size_t over = 0;
+    while (over < lots_.size() && lots_[over].number <= done) {
+        for (const int32_t slot : lots_[over].slots) slots->push_back(slot);
+        ++over;
+    }
+    lots_.erase(lots_.begin(), lots_.begin() + static_cast<std::ptrdiff_t>(over));
+    return failure;
+}
+
+}  // namespace penstock::transfer

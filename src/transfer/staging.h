@@ -1,0 +1,68 @@
+// Memory that transfers pass through on their way: where storage cannot write to the destination,
+// because it is not aligned alike, or because the host cannot address it.
+//
+// One thread at a time; each Executor has its own. All memory is taken at the start.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "backend/backend.h"
+#include "penstock/status.h"
+
+namespace penstock::transfer {
+
+class Staging {
+public:
+    static constexpr size_t kSlotSize = 1 << 20;
+    // Room before and behind a slot's bytes for the ends of aligned transfers.
+    static constexpr size_t kMarginSize = 4096;
+
+    // `device` is null where everything is host memory. ENOMEM.
+    static Result<std::unique_ptr<Staging>> create(std::shared_ptr<backend::Device> device,
+                                                   uint32_t slots);
+    ~Staging();
+    Staging(const Staging&) = delete;
+    Staging& operator=(const Staging&) = delete;
+
+    // The start of a slot's memory, kSlotSize + 2 * kMarginSize bytes aligned to 4 KiB; -1: all
+    // are in use.
+    int32_t take();
+    [[nodiscard]] std::byte* memory(int32_t slot) const { return base_ + slot * stride(); }
+    void give_back(int32_t slot) { free_.push_back(slot); }
+
+    // Puts a copy to device memory behind the others; if that succeeds the slot is the copy's
+    // until finished() returns it.
+    Status copy_out(int32_t slot, void* to, size_t from, size_t size);
+    // Tells that everything given to copy_out so far is one lot. Copies are announced lot by lot.
+    Status close_lot();
+    // The slots of copies that are over, and why they failed if they did. With `wait` and no
+    // copy over it sleeps for some microseconds.
+    Status finished(std::vector<int32_t>* slots, bool wait);
+    [[nodiscard]] bool copying() const { return !lots_.empty() || !open_.empty(); }
+
+private:
+    struct Lot {
+        uint64_t number = 0;
+        uint64_t limit_ns = 0;
+        std::vector<int32_t> slots;
+    };
+
+    static constexpr size_t stride() { return kSlotSize + 2 * kMarginSize; }
+    Staging(std::shared_ptr<backend::Device> device, uint32_t slots);
+
+    const std::shared_ptr<backend::Device> device_;
+    const uint32_t slot_count_;
+    std::byte* base_ = nullptr;
+    size_t mapped_size_ = 0;  // of memory that no device gave
+    std::vector<int32_t> free_;
+    backend::StreamId stream_ = 0;
+    uint64_t* done_ = nullptr;  // pinned: the last lot that is over
+    uint64_t sent_ = 0;
+    std::vector<int32_t> open_;  // of the lot that is being made
+    std::vector<Lot> lots_;      // under way, oldest first
+};
+
+}  // namespace penstock::transfer
