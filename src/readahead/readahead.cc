@@ -248,7 +248,10 @@ size_t Readahead::next(uint64_t now_ns, std::span<Target> out) {
         more = got == asked;
         for (size_t i = 0; i < got; ++i) {
             const Extent bytes = clamp(batch[i]);
-            const Extent pages = bytes.empty() ? bytes : fresh_part(widen(bytes), pieces);
+            Extent pages = bytes.empty() ? bytes : fresh_part(widen(bytes), pieces);
+            if (shared_.presence != nullptr && !pages.empty()) {
+                pages = shared_.presence->missing(file_, pages);
+            }
             const Run single{pages, intersect(bytes, pages).size, 0};
             if (!pages.empty() && !join(run, single)) {
                 fetch_run();
@@ -370,8 +373,7 @@ void Readahead::completed(FlightId flight, Outcome outcome) {
         piece.flight = 0;
         if (outcome == Outcome::kArrived) return cut_at_end(i);
         counts_.fetched_size -= piece.extent.size;
-        counts_.failed += outcome == Outcome::kFailed ? 1 : 0;
-        if (outcome == Outcome::kPresent) credit_ += static_cast<double>(piece.extent.size);
+        ++counts_.failed;
         remove_piece(i);
         return;
     }

@@ -35,11 +35,21 @@ struct Options {
     size_t ahead_max = 256;                  // of distance(), in accesses
 };
 
+// What the cache has.
+class Presence {
+public:
+    virtual ~Presence() = default;
+    // The smallest part of `range` with all its bytes that the cache lacks; bytes under way count
+    // as lacking. What is there is wanted soon: the cache keeps it for now.
+    virtual Extent missing(uint64_t file, const Extent& range) = 0;
+};
+
 // What the streams of a cache share: the storage's figures, the bytes, the flights.
 struct Shared {
     FetchModel& model;
     Budget& budget;
     Flights& flights;
+    Presence* presence = nullptr;  // null: nothing is there
 };
 
 // A range to fetch: already in the flights, as a prefetch.
@@ -50,8 +60,7 @@ struct Target {
 
 enum class Outcome : uint8_t {
     kArrived,
-    kPresent,  // the cache had it already and will keep it for now: nothing was fetched
-    kFailed,   // dropped: the demand will meet the error itself
+    kFailed,  // dropped: the demand will meet the error itself
 };
 
 // What a cache should do with a range, as far as this stream knows.

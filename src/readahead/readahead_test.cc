@@ -362,6 +362,34 @@ TEST(Readahead, AMissOnWhatAPrefetchPushedOutIsPollutionOnce) {
     EXPECT_EQ(bench.readahead.counts().polluted, 1U);
 }
 
+// Has the bytes in [from, to).
+struct Part : Presence {
+    Extent missing(uint64_t /*file*/, const Extent& range) override {
+        if (!overlap(have, range)) return range;
+        if (have.contains(range.offset)) {
+            const uint64_t offset = std::min(have.end(), range.end());
+            return {offset, range.end() - offset};
+        }
+        return {range.offset, have.offset - range.offset};
+    }
+    Extent have;
+};
+
+TEST(Readahead, WhatTheCacheHasIsNotFetchedAgain) {
+    Part part;
+    part.have = {20'480, 40'960};
+    FetchModel model(1'000'000, 1e9);
+    Budget budget(64 << 20);
+    Flights flights(64);
+    ScriptedPredictor predictor(row(10, 16'384, 16'384), 0);
+    Readahead readahead({}, 1, 10 * 16'384, {model, budget, flights, &part}, predictor);
+    readahead.demand({0, 16'384}, 0);
+    std::array<Target, 8> out;
+    ASSERT_EQ(readahead.next(0, out), 2U);
+    EXPECT_EQ(out[0].extent, (Extent{16'384, 4096}));
+    EXPECT_EQ(out[1].extent, (Extent{61'440, 10 * 16'384 - 61'440}));
+}
+
 TEST(Readahead, BytesThatAnotherStreamUsedAreHeldNoMore) {
     Bench bench(row(100, 1 << 16, 1 << 16), 100 << 16);
     for (const Target& target : bench.access({0, 1 << 16})) bench.arrive(target);
@@ -370,61 +398,6 @@ TEST(Readahead, BytesThatAnotherStreamUsedAreHeldNoMore) {
     EXPECT_EQ(bench.budget.reserved(), 0U);
     EXPECT_EQ(bench.readahead.counts().used_size, bench.readahead.counts().fetched_size);
     EXPECT_EQ(bench.readahead.counts().late, 0U);
-}
-
-// Goes on by one with every access, whatever it was.
-class PassingPredictor : public Predictor {
-public:
-    explicit PassingPredictor(int64_t most = INT64_MAX) : most_(most) {}
-    void observe(const Access& /*access*/, uint64_t /*time_ns*/) override { ++seen_; }
-    size_t predict_from(size_t skip, std::span<Access> out) const override {
-        size_t count = 0;
-        for (auto at = static_cast<int64_t>(skip); count < out.size() && at < most_; ++at) {
-            out[count++] = {(seen_ + at) << 20, 1 << 16};
-        }
-        return count;
-    }
-
-private:
-    int64_t seen_ = 0;
-    int64_t most_;  // accesses told at a time
-};
-
-TEST(Readahead, AccessesThatNeverCameDoNotStopItInTheEnd) {
-    PassingPredictor predictor;
-    FetchModel model(1'000'000, 1e9);
-    Budget budget(1 << 30);
-    Flights flights(256);
-    Readahead readahead({}, 1, uint64_t{1} << 40, {model, budget, flights}, predictor);
-    uint64_t used = 0;
-    for (int64_t i = 0; i < 20'000; ++i) {
-        const auto now = static_cast<uint64_t>(i) * 100'000;
-        if (i == 15'000) used = readahead.counts().used_size;
-        readahead.demand(i % 20 == 0 ? Access{5, 5} : Access{i << 20, 1 << 16}, now);
-        std::array<Target, 64> out;
-        const size_t count = readahead.next(now, out);
-        while (flights.start()) continue;
-        for (size_t k = 0; k < count; ++k) {
-            flights.finish(out[k].flight);
-            readahead.completed(out[k].flight, Outcome::kArrived);
-        }
-        readahead.served(now);
-    }
-    EXPECT_GE(readahead.counts().used_size - used, uint64_t{4700} << 16);
-    EXPECT_LE(readahead.unused_size(), uint64_t{64} << 16);
-}
-
-TEST(Readahead, WhoKnowsTheNextAccessOnlyDoesNotCallTheRestUsedOnce) {
-    for (const int64_t most : {1, 2}) {
-        PassingPredictor predictor(most);
-        FetchModel model(1'000'000, 1e9);
-        Budget budget(1 << 30);
-        Flights flights(256);
-        Readahead readahead({}, 1, uint64_t{1} << 40, {model, budget, flights}, predictor);
-        readahead.demand({0, 1 << 16}, 0);
-        EXPECT_EQ(readahead.advise({1 << 20, 4096}), Advice::kUsedSoon);
-        EXPECT_EQ(readahead.advise({0, 4096}), most == 1 ? Advice::kNone : Advice::kUsedOnce);
-    }
 }
 
 TEST(Readahead, WhatIsUsedOfAFetchIsNotSparedForTheRestOfIt) {

@@ -1,9 +1,10 @@
-// The recordings that simulations replay, and predictors that need no detector.
+// The recordings that simulations replay, predictors that need no detector, and the table.
 #pragma once
 
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdio>
 #include <map>
 #include <memory>
 #include <numeric>
@@ -197,6 +198,29 @@ inline PredictorSource scripts_of(const Recording& recording, size_t learning) {
     return [scripts, learning](uint64_t stream) {
         return std::make_unique<ScriptedPredictor>(scripts.at(stream), learning);
     };
+}
+
+// A line of the table, without its end.
+inline std::string figures_heading() {
+    return "stream                 policy      time ms  stall ms  accuracy  coverage  wasted MB"
+           "  requests";
+}
+inline std::string figures_line(const std::string& stream, Policy policy, const Figures& figures) {
+    std::array<char, 160> text;
+    std::snprintf(text.data(), text.size(), "%-22s %-9s %9.1f %9.1f %9.3f %9.3f %10.2f %9llu",
+                  stream.c_str(), name(policy), static_cast<double>(figures.time_ns) * 1e-6,
+                  static_cast<double>(figures.stall_ns) * 1e-6, figures.accuracy(),
+                  figures.coverage(), static_cast<double>(figures.wasted_size()) * 1e-6,
+                  static_cast<unsigned long long>(figures.requests));
+    return text.data();
+}
+// The same for a note.
+inline std::string figures_note(const Figures& figures) {
+    std::array<char, 160> text;
+    std::snprintf(text.data(), text.size(), "%.1f ms, accuracy %.3f, coverage %.3f, %.2f MB wasted",
+                  static_cast<double>(figures.time_ns) * 1e-6, figures.accuracy(),
+                  figures.coverage(), static_cast<double>(figures.wasted_size()) * 1e-6);
+    return text.data();
 }
 
 }  // namespace penstock::readahead

@@ -46,7 +46,7 @@ struct Stream {
     std::unique_ptr<Readahead> readahead;
 };
 
-class Replay : public LinuxPages {
+class Replay : public LinuxPages, public Presence {
 public:
     Replay(const Recording& recording, Policy policy, const Setting& setting,
            const PredictorSource& predictors);
@@ -54,6 +54,7 @@ public:
 
     [[nodiscard]] bool has(uint64_t page) const override { return pages_.contains(page); }
     void submit(uint64_t page, uint64_t count, uint64_t mark) override;
+    Extent missing(uint64_t file, const Extent& range) override;
 
 private:
     void read(size_t index);
@@ -280,7 +281,7 @@ Stream& Replay::stream_of(uint64_t key) {
     if (!stream.readahead) {
         stream.predictor = predictors_(key);
         stream.readahead = std::make_unique<Readahead>(setting_.options, 0, recording_.file_size,
-                                                       Shared{model_, budget_, flights_},
+                                                       Shared{model_, budget_, flights_, this},
                                                        *stream.predictor);
     }
     return stream;
@@ -292,23 +293,24 @@ Readahead* Replay::readahead_of(uint64_t key) const {
     return found == streams_.end() ? nullptr : found->second.readahead.get();
 }
 
+Extent Replay::missing(uint64_t /*file*/, const Extent& range) {
+    Extent lacking;
+    for (uint64_t page = range.offset / kPage; page * kPage < range.end(); ++page) {
+        const auto found = pages_.find(page);
+        if (found == pages_.end() || !found->second.present) {
+            lacking = cover(lacking, intersect(bytes_of({page, 1}), range));
+        } else {
+            ages_.splice(ages_.end(), ages_, found->second.age);
+        }
+    }
+    return lacking;
+}
+
 void Replay::prefetch_ours(Stream& stream, uint64_t key) {
     std::array<Target, 32> targets;
     const size_t count = stream.readahead->next(now_ns_, targets);
     for (size_t i = 0; i < count; ++i) {
         const Extent& bytes = targets[i].extent;
-        bool here = true;
-        for (uint64_t page = bytes.offset / kPage; page * kPage < bytes.end(); ++page) {
-            const auto found = pages_.find(page);
-            // What will be used soon shall still be there then.
-            const bool present = found != pages_.end() && found->second.present;
-            if (present) ages_.splice(ages_.end(), ages_, found->second.age);
-            here = here && present;
-        }
-        if (here && flights_.withdraw(targets[i].flight)) {
-            stream.readahead->completed(targets[i].flight, Outcome::kPresent);
-            continue;
-        }
         enter(bytes, key, true);
         owners_[targets[i].flight] = key;
     }
@@ -474,8 +476,8 @@ const char* name(Policy policy) {
 }
 
 double Figures::accuracy() const {
-    if (prefetched_size == 0) return 1;
-    return static_cast<double>(used_size) / static_cast<double>(prefetched_size);
+    if (read_size == missed_size) return 1;
+    return static_cast<double>(used_size) / static_cast<double>(read_size - missed_size);
 }
 
 double Figures::coverage() const {

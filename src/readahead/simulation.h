@@ -67,8 +67,9 @@ struct Figures {
     uint64_t missed_size = 0;      // fetched by demand
     uint64_t promotions = 0;
 
-    [[nodiscard]] uint64_t wasted_size() const { return prefetched_size - used_size; }
-    // Share of what was prefetched that was used; 1 if nothing was.
+    // Read ahead and not used, or read though it was there.
+    [[nodiscard]] uint64_t wasted_size() const { return read_size - missed_size - used_size; }
+    // Share of what was read ahead that was used; 1 if nothing was.
     [[nodiscard]] double accuracy() const;
     // Share of what was not in the cache that prefetches brought.
     [[nodiscard]] double coverage() const;
