@@ -190,7 +190,8 @@ void NestRecogniser::advance() {
 }
 
 void NestRecogniser::prepare() const {
-    constexpr size_t kLine = 64, kEntryBytes = 24 * sizeof(Entry), kTermBytes = 12 * sizeof(Term);
+    constexpr size_t kLine = 64, kEntryBytes = 24 * sizeof(Entry), kTermBytes = 12 * sizeof(Term),
+                     kGuessBytes = 6 * sizeof(Term);
     const auto bring = [](const void* end, size_t bytes) {
         const char* last = static_cast<const char*>(end);
         for (size_t back = kLine; back <= bytes; back += kLine) __builtin_prefetch(last - back);
@@ -198,6 +199,8 @@ void NestRecogniser::prepare() const {
     bring(entries_.data() + entries_.size(),
           std::min(entries_.size() * sizeof(Entry), kEntryBytes));
     bring(terms_.data() + terms_.size(), std::min(terms_.size() * sizeof(Term), kTermBytes));
+    // The next guess is written there.
+    bring(reinterpret_cast<const char*>(guess_.data()) + kGuessBytes, kGuessBytes);
 }
 
 void NestRecogniser::learn(std::span<const Access> accesses, bool thorough) {
