@@ -27,8 +27,8 @@ constexpr const char* kQuestion =
     "what is readahead worth on recorded streams, next to Linux's window and an oracle?";
 
 std::vector<Recording> recordings(uint64_t seed) {
-    return {sequential(), small_sequential(), strided(),  backward(),      nested(),
-            lu(),         shuffled(seed),     zipf(seed), gpu_blocks(seed)};
+    return {sequential(), small_sequential(), strided(),      backward(), nested(),
+            lu(),         runs(seed),         shuffled(seed), zipf(seed), gpu_blocks(seed)};
 }
 
 std::string case_of(const Recording& recording) {

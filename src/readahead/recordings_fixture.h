@@ -107,6 +107,19 @@ inline Recording zipf(uint64_t seed) {
     return recording_of("Zipf", all, 50'000);
 }
 
+// Runs of 1 to 40 pieces of 4 KiB at random places: where one ends cannot be told.
+inline Recording runs(uint64_t seed) {
+    base::Prng prng(seed);
+    std::vector<access::Access> all;
+    while (all.size() < 20000) {
+        auto offset = static_cast<int64_t>(prng.below(1 << 20)) * 4096;
+        for (uint64_t left = 1 + prng.below(40); left > 0; --left, offset += 4096) {
+            all.push_back({offset, 4096});
+        }
+    }
+    return recording_of("runs", all, 50'000);
+}
+
 // 512 blocks of a kernel, 32 of them resident, each reading 1 MiB of its own in pieces of 32 KiB;
 // whichever block is ready goes next.
 inline Recording gpu_blocks(uint64_t seed) {
