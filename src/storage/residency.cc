@@ -314,7 +314,6 @@ bool ResidencyProbe::Answering::by_mincore(const Extent& range, bool may_be_dirt
         if (const int error = probe_.calls_.mincore(probe_.descriptor_, left.offset, told);
             error != 0) {
             answer_.reason = explain_mincore(error);
-            grain_pages_ = grain_resident_ = 0;
             const uint64_t begin = told_end();
             return emit({begin, range.end() - begin}, Residency::kUnknown, 0);
         }
