@@ -5,9 +5,9 @@
 #include <fcntl.h>
 
 #include <algorithm>
-#include <utility>
 
 #include "base/units.h"
+#include "file/residency_picture.h"
 #include "storage/residency.h"
 #include "storage/storage.h"
 
@@ -16,81 +16,13 @@ namespace {
 
 using extent::Extent;
 using extent::ResidencyRun;
+using file::ResidencyPicture;
 
 constexpr const char* kOrigin = "residency";
 // Asked about at once. Where it is in pieces, each halving looks at half of it again; where it is
 // not, half a microsecond tells all.
 constexpr uint64_t kWindow = 8 * base::kMiB;
 constexpr uint64_t kRangesMin = 16;
-
-// What one grain holds, put together from pieces of runs.
-class Grain {
-public:
-    void add(Residency state, uint64_t size, uint64_t resident_size) {
-        if (size_ == 0) state_ = state;
-        if (state != state_) state_ = joined(state);
-        size_ += size;
-        resident_size_ += resident_size;
-    }
-    [[nodiscard]] ResidencyRun run(uint64_t offset) const {
-        const uint64_t resident = state_ == Residency::kUnknown ? 0 : resident_size_;
-        return {{offset, size_}, state_, resident};
-    }
-
-private:
-    [[nodiscard]] Residency joined(Residency state) const {
-        for (const Residency wins : {Residency::kDirty, Residency::kUnknown}) {
-            if (state_ == wins || state == wins) return wins;
-        }
-        return Residency::kMixed;
-    }
-
-    Residency state_ = Residency::kUnknown;
-    uint64_t size_ = 0, resident_size_ = 0;
-};
-
-// Runs that can be told again in larger grains.
-class Picture {
-public:
-    explicit Picture(uint64_t grain) : grain_(grain) {}
-
-    [[nodiscard]] uint64_t grain() const { return grain_; }
-    [[nodiscard]] const std::vector<ResidencyRun>& runs() const { return runs_; }
-
-    // `run` begins where the last one ends, and is told in grains of grain().
-    void add(const ResidencyRun& run) {
-        size_t count = runs_.size();
-        if (!extent::append_run(runs_, &count, run)) runs_.push_back(run);
-    }
-
-    // A run keeps its sum, wherever it is cut: of mixed and dirty ones nobody knows which bytes
-    // are resident, and their pieces stay neighbours of one state.
-    void coarsen(uint64_t grain) {
-        Picture coarse(grain);
-        for (size_t i = 0; i < runs_.size();) {
-            const uint64_t begin = runs_[i].range.offset;
-            uint64_t end = base::align_down(begin, grain) + grain;
-            // Whole grains of one run go at once.
-            end = std::max(end, base::align_down(runs_[i].range.end(), grain));
-            Grain told;
-            while (i < runs_.size() && runs_[i].range.offset < end) {
-                ResidencyRun& run = runs_[i];
-                const uint64_t size = std::min(run.range.size, end - run.range.offset);
-                const uint64_t resident = std::min(run.resident_size, size);
-                told.add(run.state, size, resident);
-                run.range = {run.range.offset + size, run.range.size - size};
-                run.resident_size -= resident;
-                if (run.range.empty()) ++i;
-            }
-            coarse.add(told.run(begin));
-        }
-        *this = std::move(coarse);
-    }
-
-private:
-    uint64_t grain_;
-    std::vector<ResidencyRun> runs_;
-};
 
 storage::ResidencyMethod joined(storage::ResidencyMethod a, storage::ResidencyMethod b) {
     if (a == storage::ResidencyMethod::kNone || a == b) return b;
@@ -103,7 +35,7 @@ Extent asked(const ResidencyOptions& options, uint64_t size) {
     return {offset, std::min(options.size, size - offset)};
 }
 
-void fill(const Picture& picture, ResidencyReport* report) {
+void fill(const ResidencyPicture& picture, ResidencyReport* report) {
     report->grain = picture.grain();
     report->ranges.reserve(picture.runs().size());
     for (const ResidencyRun& run : picture.runs()) {
@@ -128,7 +60,7 @@ Result<ResidencyReport> residency(const std::string& path, const ResidencyOption
     ResidencyReport report;
     report.size = file.value()->size();
     report.page_size = probe.page_size();
-    Picture picture(report.page_size);
+    ResidencyPicture picture(report.page_size);
     auto method = storage::ResidencyMethod::kNone;
     std::vector<ResidencyRun> runs(4096);  // more of one window are asked for again
     const Extent range = asked(options, report.size);

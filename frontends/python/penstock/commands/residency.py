@@ -3,7 +3,8 @@
 Nothing is read and nothing is brought into the cache. The kernel tells only who owns a file or may
 write it; of the files of others nothing is known, and nothing is guessed. Where it can tell dirty
 bytes (those that storage has not) from others, they are shown; the method says so: cachestat can,
-mincore cannot. With `--runs` and `--json` pieces are told to the page, unless a file lies in the
+mincore cannot. Most FUSE file systems drop what is cached of a file when anybody opens it, this
+command too. With `--runs` and `--json` pieces are told to the page, unless a file lies in the
 cache in more than `--runs-max` runs: then in larger grains, in which what is cached in part is
 "mixed".
 """
