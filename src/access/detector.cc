@@ -273,44 +273,6 @@ Algorithm Detector::Parts::nest_algorithm() const {
     return alike ? Algorithm::kPeriod : Algorithm::kNest;
 }
 
-const char* name(State state) {
-    switch (state) {
-        case State::kInitial:
-            return "initial";
-        case State::kLearning:
-            return "learning";
-        case State::kStable:
-            return "stable";
-        case State::kSuspended:
-            break;
-    }
-    return "suspended";
-}
-
-const char* name(Algorithm algorithm) {
-    switch (algorithm) {
-        case Algorithm::kNone:
-            return "none";
-        case Algorithm::kContiguous:
-            return "contiguous";
-        case Algorithm::kFixedStride:
-            return "fixed stride";
-        case Algorithm::kNest:
-            return "nest";
-        case Algorithm::kPeriod:
-            return "period";
-        case Algorithm::kInterleaved:
-            return "interleaved";
-        case Algorithm::kMajority:
-            return "majority";
-        case Algorithm::kLoaded:
-            return "loaded";
-        case Algorithm::kRandom:
-            break;
-    }
-    return "random";
-}
-
 Detector::Detector() : parts_(std::make_unique<Parts>()) {}
 Detector::~Detector() = default;
 Detector::Detector(Detector&&) noexcept = default;

@@ -36,9 +36,6 @@ enum class Algorithm : uint8_t {
     kRandom,       // confirmed: off
 };
 
-[[nodiscard]] const char* name(State state);
-[[nodiscard]] const char* name(Algorithm algorithm);
-
 struct Statistics {
     uint64_t observed = 0;   // accesses
     uint64_t predicted = 0;  // of them, those for which a prediction stood while Stable

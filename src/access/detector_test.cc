@@ -8,6 +8,7 @@
 #include <new>
 #include <random>
 
+#include "access/names.h"
 #include "access/patterns_fixture.h"
 #include "access/validate.h"
 

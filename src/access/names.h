@@ -1,10 +1,11 @@
-// Names of kinds, operations and origins, as they are in texts.
+// Names of kinds, operations, origins, states and algorithms, as they are in texts.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <string_view>
 
+#include "access/detector.h"
 #include "access/program.h"
 
 namespace penstock::access {
@@ -14,10 +15,17 @@ inline constexpr std::array<const char*, 5> kKindNames = {"access", "loop", "del
                                                           "random"};
 inline constexpr std::array<const char*, 3> kOperationNames = {"read", "write", "read/write"};
 inline constexpr std::array<const char*, 3> kOriginNames = {"declared", "online", "offline"};
+inline constexpr std::array<const char*, 4> kStateNames = {"initial", "learning", "stable",
+                                                           "suspended"};
+inline constexpr std::array<const char*, 9> kAlgorithmNames = {
+    "none",        "contiguous", "fixed stride", "nest",  "period",
+    "interleaved", "majority",   "loaded",       "random"};
 
 constexpr const char* name(NodeKind kind) { return kKindNames[static_cast<size_t>(kind)]; }
 constexpr const char* name(Operation one) { return kOperationNames[static_cast<size_t>(one)]; }
 constexpr const char* name(Origin origin) { return kOriginNames[static_cast<size_t>(origin)]; }
+constexpr const char* name(State state) { return kStateNames[static_cast<size_t>(state)]; }
+constexpr const char* name(Algorithm one) { return kAlgorithmNames[static_cast<size_t>(one)]; }
 
 template <class Name, size_t kCount>
 constexpr bool parse_name(std::string_view text, const std::array<const char*, kCount>& names,

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "access/names.h"
+
 namespace penstock::file {
 namespace {
 
