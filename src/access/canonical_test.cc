@@ -134,27 +134,6 @@ TEST(Canonical, LoopsWrittenInAnotherWayBecomeEqual) {
     EXPECT_GT(compared, 4000u);
 }
 
-Node access(int64_t offset, int64_t size, std::array<int64_t, kDepthMax> strides = {}) {
-    Node node;
-    node.offset = {offset, strides, {}};
-    node.size.base = size;
-    return node;
-}
-
-Node loop(uint32_t body, int64_t trips) {
-    Node node;
-    node.kind = NodeKind::kLoop;
-    node.body = body;
-    node.trips.base = trips;
-    return node;
-}
-
-Program program_of(std::vector<Node> nodes) {
-    Program program;
-    program.nodes = std::move(nodes);
-    return program;
-}
-
 TEST(Canonical, EqualWaysToWriteTheSameAccesses) {
     Node unit = access(100, 8);
     unit.kind = NodeKind::kDeltas;

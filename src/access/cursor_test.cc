@@ -14,27 +14,6 @@ namespace {
 
 constexpr size_t kAccessesMax = 3000;
 
-Node access(int64_t offset, int64_t size, std::array<int64_t, kDepthMax> strides = {}) {
-    Node node;
-    node.offset = {offset, strides, {}};
-    node.size.base = size;
-    return node;
-}
-
-Node loop(uint32_t body, int64_t trips, std::array<int64_t, kDepthMax> per_loop = {}) {
-    Node node;
-    node.kind = NodeKind::kLoop;
-    node.body = body;
-    node.trips = {trips, per_loop, {}};
-    return node;
-}
-
-Program program_of(std::vector<Node> nodes) {
-    Program program;
-    program.nodes = std::move(nodes);
-    return program;
-}
-
 // From wherever the cursor is: as expected up to the first access of a random node.
 void expect_rest(Cursor* cursor, const Expansion& expected, size_t from, size_t count_max) {
     for (size_t i = from; i < expected.accesses.size() && i < from + count_max; ++i) {

@@ -1,9 +1,11 @@
-// For tests: random programs, and their accesses by plain expansion, which is the reference that
-// cursor, bounds and forms are held against.
+// For tests: programs in few words, random ones, and their accesses by plain expansion, which is
+// the reference that cursor, bounds and forms are held against.
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "access/linear_form.h"
@@ -11,6 +13,28 @@
 #include "base/prng.h"
 
 namespace penstock::access {
+
+// Nodes and programs in few words.
+inline Node access(int64_t offset, int64_t size, std::array<int64_t, kDepthMax> strides = {}) {
+    Node node;
+    node.offset = {offset, strides, {}};
+    node.size.base = size;
+    return node;
+}
+
+inline Node loop(uint32_t body, int64_t trips, std::array<int64_t, kDepthMax> per_loop = {}) {
+    Node node;
+    node.kind = NodeKind::kLoop;
+    node.body = body;
+    node.trips = {trips, per_loop, {}};
+    return node;
+}
+
+inline Program program_of(std::vector<Node> nodes) {
+    Program program;
+    program.nodes = std::move(nodes);
+    return program;
+}
 
 // In an expansion: an access of a random node.
 inline constexpr Access kUnknown{-1, -1};

@@ -14,27 +14,6 @@ namespace {
 
 using ::testing::HasSubstr;
 
-Node access(int64_t offset, int64_t size, std::array<int64_t, kDepthMax> strides = {}) {
-    Node node;
-    node.offset = {offset, strides, {}};
-    node.size.base = size;
-    return node;
-}
-
-Node loop(uint32_t body, int64_t trips, std::array<int64_t, kDepthMax> per_loop = {}) {
-    Node node;
-    node.kind = NodeKind::kLoop;
-    node.body = body;
-    node.trips = {trips, per_loop, {}};
-    return node;
-}
-
-Program program_of(std::vector<Node> nodes) {
-    Program program;
-    program.nodes = std::move(nodes);
-    return program;
-}
-
 Program unit_of_two() {
     Node unit = access(5, 1);
     unit.kind = NodeKind::kDeltas;
