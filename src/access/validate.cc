@@ -18,7 +18,8 @@ Status invalid(const char* text) { return {EINVAL, "access program", text}; }
 bool is_zero(const Affine& affine) { return affine == Affine{}; }
 
 bool is_sane(const Timing& timing) {
-    const auto sane = [](double value) { return std::isfinite(value) && value >= 0; };
+    // Nor -0.0, which would be a second way to write 0.
+    const auto sane = [](double value) { return std::isfinite(value) && !std::signbit(value); };
     return sane(timing.mean_ns) && sane(timing.deviation_ns);
 }
 
@@ -30,7 +31,7 @@ Status check_key(const Program& program) {
         return invalid("the file's name holds a zero byte");
     if (key.operation > Operation::kReadWrite) return invalid("no such operation");
     if (from.origin > Origin::kOffline) return invalid("no such origin");
-    if (!(from.confidence >= 0 && from.confidence <= 1)) {
+    if (!(from.confidence >= 0 && from.confidence <= 1) || std::signbit(from.confidence)) {
         return invalid("a confidence is a number from 0 to 1");
     }
     Wide places = 1;

@@ -207,5 +207,17 @@ TEST(Validate, HostileValuesAreRefusedOrHarmless) {
     EXPECT_GT(passed, 1000u);
 }
 
+TEST(Validate, ThereIsOneZero) {
+    // With two, equal programs would have different binary forms.
+    Program program;
+    program.nodes.emplace_back().think = {5, 0.0, 3};
+    ASSERT_TRUE(validate(program).ok());
+    program.nodes[0].think.deviation_ns = -0.0;
+    EXPECT_FALSE(validate(program).ok());
+    program.nodes[0].think.deviation_ns = 0;
+    program.provenance.confidence = -0.0;
+    EXPECT_FALSE(validate(program).ok());
+}
+
 }  // namespace
 }  // namespace penstock::access
