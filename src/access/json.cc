@@ -3,7 +3,7 @@
 
 #include <array>
 #include <charconv>
-#include <limits>
+#include <initializer_list>
 
 #include "access/json_reader.h"
 #include "access/names.h"
@@ -202,96 +202,56 @@ private:
 
     bool read_program(Program* program) {
         uint32_t seen = 0;
+        const bool read = read_members({"nodes", "key", "grid", "provenance"}, &seen,
+                                       [&](size_t key) {
+                                           if (key == 0) return read_nodes(&program->nodes, 0);
+                                           if (key == 1) return read_key(&program->key);
+                                           if (key == 2)
+                                               return read_numbers(&program->grid, kGridMax);
+                                           return read_provenance(&program->provenance);
+                                       });
+        return read && ((seen & 1) != 0 || missing("a program without nodes"));
+    }
+
+    // The members of an object, in any order: take(i) reads the value of names[i].
+    template <class Take>
+    bool read_members(std::initializer_list<std::string_view> names, uint32_t* seen, Take take) {
         size_t key = 0;
         if (!json_.open('{')) return false;
-        for (bool first = true;
-             json_.member(&first, {"nodes", "key", "grid", "provenance"}, &seen, &key);) {
-            switch (key) {
-                case 0:
-                    read_nodes(&program->nodes, 0);
-                    break;
-                case 1:
-                    read_key(&program->key);
-                    break;
-                case 2:
-                    read_numbers(&program->grid, kGridMax);
-                    break;
-                default:
-                    read_provenance(&program->provenance);
-                    break;
-            }
-        }
-        return json_.ok() && ((seen & 1) != 0 || missing("a program without nodes"));
+        for (bool first = true; json_.member(&first, names, seen, &key);) take(key);
+        return json_.ok();
     }
 
     bool read_key(StreamKey* value) {
         uint32_t seen = 0;
-        size_t key = 0;
-        if (!json_.open('{')) return false;
-        for (bool first = true;
-             json_.member(&first, {"file", "operation", "context", "first_rank", "rank_count"},
-                          &seen, &key);) {
-            switch (key) {
-                case 0:
-                    json_.string(&value->file);
-                    break;
-                case 1:
-                    read_name(&value->operation, "no such operation");
-                    break;
-                case 2:
-                    json_.natural(&value->context);
-                    break;
-                case 3:
-                    json_.natural(&value->first_rank);
-                    break;
-                default:
-                    json_.natural(&value->rank_count);
-                    break;
-            }
-        }
-        return json_.ok();
+        return read_members({"file", "operation", "context", "first_rank", "rank_count"}, &seen,
+                            [&](size_t key) {
+                                if (key == 0) return json_.string(&value->file);
+                                if (key == 1)
+                                    return read_name(&value->operation, "no such operation");
+                                return json_.natural(key == 2   ? &value->context
+                                                     : key == 3 ? &value->first_rank
+                                                                : &value->rank_count);
+                            });
     }
 
     bool read_provenance(Provenance* value) {
         uint32_t seen = 0;
-        size_t key = 0;
-        if (!json_.open('{')) return false;
-        for (bool first = true;
-             json_.member(&first, {"origin", "support", "confidence"}, &seen, &key);) {
-            switch (key) {
-                case 0:
-                    read_name(&value->origin, "no such origin");
-                    break;
-                case 1:
-                    json_.natural(&value->support);
-                    break;
-                default:
-                    json_.number(&value->confidence);
-                    break;
-            }
-        }
-        return json_.ok();
+        return read_members({"origin", "support", "confidence"}, &seen, [&](size_t key) {
+            if (key == 0) return read_name(&value->origin, "no such origin");
+            if (key == 1) return json_.natural(&value->support);
+            return json_.number(&value->confidence);
+        });
     }
 
     bool read_timing(Timing* value) {
         uint32_t seen = 0;
-        size_t key = 0;
-        if (!json_.open('{')) return false;
-        for (bool first = true;
-             json_.member(&first, {"mean_ns", "deviation_ns", "count"}, &seen, &key);) {
-            switch (key) {
-                case 0:
-                    json_.number(&value->mean_ns);
-                    break;
-                case 1:
-                    json_.number(&value->deviation_ns);
-                    break;
-                default:
-                    json_.natural(&value->count);
-                    break;
-            }
-        }
-        return json_.ok() && (seen == 7 || missing("a think time needs mean, deviation and count"));
+        const bool read = read_members(
+            {"mean_ns", "deviation_ns", "count"}, &seen, [&](size_t key) {
+                if (key == 2) return json_.natural(&value->count);
+                return json_.number(key == 0 ? &value->mean_ns : &value->deviation_ns);
+            });
+        return read && (seen == 7 || missing("a think time needs mean, deviation and count"));
     }
 
     template <class Name>
@@ -318,22 +278,11 @@ private:
     bool read_affine(Affine* value) {
         if (json_.peek() != '{') return json_.integer(&value->base);
         uint32_t seen = 0;
-        size_t key = 0;
-        json_.open('{');
-        for (bool first = true; json_.member(&first, {"base", "loops", "ranks"}, &seen, &key);) {
-            switch (key) {
-                case 0:
-                    json_.integer(&value->base);
-                    break;
-                case 1:
-                    read_numbers(&value->per_loop, kDepthMax);
-                    break;
-                default:
-                    read_numbers(&value->per_rank, kGridMax);
-                    break;
-            }
-        }
-        return json_.ok();
+        return read_members({"base", "loops", "ranks"}, &seen, [&](size_t key) {
+            if (key == 0) return json_.integer(&value->base);
+            if (key == 1) return read_numbers(&value->per_loop, kDepthMax);
+            return read_numbers(&value->per_rank, kGridMax);
+        });
     }
 
     template <class Pair>
