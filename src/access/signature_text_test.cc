@@ -170,6 +170,15 @@ TEST(PatternSignature, NamesTheClassesOfTheSlides) {
         {program_of({random}),
          "{READ, <random strided, 1>, <single occurrence>, <unknown>, <unknown>}"},
         {unit_of_two(), "{READ, <combination, 1>, <repeating>, <fixed small>, <unknown>}"},
+        // A combination of contiguous and non-contiguous ones, and one of each in a loop.
+        {program_of(
+             {loop(1, 40), access(0, 4096, {4096}), loop(1, 30), access(1 << 24, 4096, {65536})}),
+         "{READ, <combination, 1>, <single occurrence>, <fixed medium>, <unknown>}"},
+        {program_of({loop(3, 9), loop(1, 8), access(0, 4096, {1 << 20, 4096}),
+                     access(1 << 30, 100, {-4096})}),
+         "{READ, <combination, 2>, <repeating>, <varying medium>, <unknown>}"},
+        {program_of({loop(2, 9), loop(1, 8), access(1 << 20, 512, {65536, -4096})}),
+         "{READ, <negative strided, 2>, <repeating>, <fixed small>, <unknown>}"},
         {program_of({loop(1, 5), access(0, 65536)}),
          "{READ, <contiguous, 0>, <repeating>, <fixed large>, <unknown>}"},
     };
