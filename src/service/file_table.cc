@@ -62,12 +62,12 @@ Result<Descriptor> FileTable::open(const std::string& path, int flags, Opener op
     Slot& slot = slots_[index];
     FileState& file = state_->files[index];
     if (slot.references == 0) {
-        slot.file = opened.value();
+        slot.source = std::make_shared<transfer::Source>(opened.value(), costs_);
         if (slot.idle != idle_.end()) idle_.erase(std::exchange(slot.idle, idle_.end()));
         DeviceWords::store(file.generation, file.generation + 1, site::kRelaxed);  // odd: open
         if (Status sent = send(index); !sent.ok()) {
             DeviceWords::store(file.generation, file.generation + 1, site::kRelaxed);
-            slot.file.reset();
+            slot.source.reset();
             slot.idle = idle_.insert(idle_.end(), index);
             return sent;
         }
@@ -263,16 +263,16 @@ void FileTable::release(uint32_t index, Opener opener) {
     slot.kernel_references = std::min(slot.kernel_references, --slot.references);
     --open_count_;
     if (slot.references > 0) return;
-    slot.file.reset();
+    slot.source.reset();
     slot.idle = idle_.insert(slot.superseded ? idle_.begin() : idle_.end(), index);
     FileState& file = state_->files[index];
     DeviceWords::store(file.generation, file.generation + 1, site::kRelaxed);  // even: closed
     (void)send(index);  // at worst the device takes the descriptor for open: its reads get EBADF
 }
 
-std::shared_ptr<storage::File> FileTable::find(uint32_t slot) const {
+std::shared_ptr<transfer::Source> FileTable::find(uint32_t slot) const {
     const std::lock_guard lock(mutex_);
-    return slot < used_ ? slots_[slot].file : nullptr;
+    return slot < used_ ? slots_[slot].source : nullptr;
 }
 
 Result<uint64_t> FileTable::size(Descriptor descriptor) const {

@@ -20,6 +20,7 @@
 #include "penstock/status.h"
 #include "service/page_dropper.h"
 #include "storage/storage.h"
+#include "transfer/source.h"
 
 namespace penstock::service {
 
@@ -43,7 +44,7 @@ public:
     // EBADF.
     Status close(Descriptor descriptor, Opener opener);
     // The open file of a request; null when it has been closed meanwhile.
-    std::shared_ptr<storage::File> find(uint32_t slot) const;
+    std::shared_ptr<transfer::Source> find(uint32_t slot) const;
     // EBADF.
     Result<uint64_t> size(Descriptor descriptor) const;
 
@@ -61,7 +62,7 @@ public:
 
 private:
     struct Slot {
-        std::shared_ptr<storage::File> file;  // null when closed
+        std::shared_ptr<transfer::Source> source;  // null when closed
         storage::Identity identity;
         bool superseded = false;  // the file has changed: no further opens
         bool racy = false;  // its times were so recent that a later change may not show in them
@@ -97,6 +98,7 @@ private:
     void release(uint32_t index, Opener opener);
 
     const std::shared_ptr<storage::Storage> storage_;
+    const std::shared_ptr<transfer::Costs> costs_ = std::make_shared<transfer::Costs>();
     backend::Device* const device_;
     const backend::StreamId stream_;
     FileSystemState* const state_;

@@ -6,6 +6,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/check.h"
 #include "base/clock.h"
 #include "penstock/device/atomic.cuh"
 #include "request_queue/ring.h"
@@ -25,6 +26,9 @@ constexpr uint64_t kShareSizeMin = 256 << 10;
 // the CPU's cache between the read and the copy.
 constexpr uint64_t kHalfSize = 4 << 20;
 static_assert(kHalfSize >= limits::kPageSizeMax);
+static_assert(kReadSizeMax + limits::kPageSizeMax <= transfer::kRequestSizeMax);
+// Storage operations of one server at a time: enough for direct reads to keep a disk busy.
+constexpr uint32_t kOperationsMax = 16;
 constexpr uint64_t kCopyLimitNs = 60'000'000'000;
 constexpr uint64_t kLookNs = 1'000'000;  // between two looks at a stream with copies under way
 // Pinned memory for the completion words of both halves, and one more word.
@@ -33,18 +37,19 @@ static_assert((2 * limits::kDrainMax + 1) * sizeof(uint64_t) <= kWordsSize);
 
 }  // namespace
 
-Server::Server(Shared& shared, std::unique_ptr<storage::Queue> queue)
+Server::Server(Shared& shared, std::unique_ptr<transfer::Executor> executor)
     : shared_(shared),
-      queue_(std::move(queue)),
+      executor_(std::move(executor)),
       page_size_(1ull << shared.state->page_shift),
       direct_(shared.device->properties().host_addressable) {}
 
 Result<std::unique_ptr<Server>> Server::create(Shared& shared, storage::Storage& storage) {
-    // A synchronous kind completes at submit: one operation at a time lets its waiters go early.
-    const bool rings = storage.kind() == storage::Kind::kUring;
-    auto queue = storage.make_queue(rings ? limits::kDrainMax : 1);
-    if (!queue.ok()) return queue.status();
-    std::unique_ptr<Server> server(new Server(shared, std::move(queue.value())));
+    // Pages that the device must be sent lie in staging of the server's own: to the executor all is
+    // host memory.
+    auto executor = transfer::Executor::create(
+        storage, nullptr, {.depth = kOperationsMax, .requests = limits::kDrainMax});
+    if (!executor.ok()) return executor.status();
+    std::unique_ptr<Server> server(new Server(shared, std::move(executor.value())));
     if (!server->direct_) {
         if (Status status = server->create_staging(); !status.ok()) return status;
     }
@@ -165,57 +170,61 @@ size_t Server::divide_into_runs(size_t count) {
 // error reaches only who reads the page it struck.
 void Server::read_runs(size_t runs) {
     retry_count_ = 0;
-    submit_runs(runs);
+    execute_runs(runs);
     if (retry_count_ == 0) return;
     activity_.store(Activity::kStorage, std::memory_order_release);  // the file table may be busy
     for (size_t i = 0; i < retry_count_; ++i) {
         runs_[i] = {retries_[i], 1, shared_.files->find(requests_[retries_[i]].file_slot)};
     }
     activity_.store(Activity::kServing, std::memory_order_release);
-    submit_runs(std::exchange(retry_count_, 0));
+    execute_runs(std::exchange(retry_count_, 0));
 }
 
-// The one caller of storage: submits every run and completes each as it comes back.
-void Server::submit_runs(size_t runs) {
+// Plans every run, and completes each as it comes back.
+void Server::execute_runs(size_t runs) {
     size_t pending = 0;
     for (size_t i = 0; i < runs; ++i) {
-        const Request& first = requests_[runs_[i].first];
-        if (runs_[i].file == nullptr) {  // closed by a kernel that still had requests for it
-            for (size_t k = 0; k < runs_[i].count; ++k)
-                complete(runs_[i].first + k, 0, kErrorClosed);
-            send(runs_[i].first, runs_[i].count);
+        const Run& run = runs_[i];
+        const Request& first = requests_[run.first];
+        if (run.source == nullptr) {  // closed by a kernel that still had requests for it
+            for (size_t k = 0; k < run.count; ++k) complete(run.first + k, 0, kErrorClosed);
+            send(run.first, run.count);
             continue;
         }
-        operations_[pending++] = {runs_[i].file.get(),
-                                  first.page * page_size_,
-                                  {pieces_ + runs_[i].first, runs_[i].count},
-                                  i};
+        transfer::Request request;
+        request.source = run.source.get();
+        request.offset = first.page * page_size_;
+        request.size = run.count * page_size_;
+        request.pieces = {pieces_ + run.first, run.count};
+        request.cookie = i;
+        PENSTOCK_CHECK(executor_->submit(request), "an executor has room for a drain");
+        ++pending;
     }
-    size_t submitted = 0, reaped = 0;
-    while (reaped < pending) {
-        const uint64_t before = base::monotonic_ns();
-        activity_.store(Activity::kStorage, std::memory_order_release);
-        submitted += queue_->submit({operations_ + submitted, pending - submitted});
-        const size_t count = queue_->reap({completions_, limits::kDrainMax}, true);
-        activity_.store(Activity::kServing, std::memory_order_release);
-        beat();
-        storage_ns_ += base::monotonic_ns() - before;
-        for (size_t i = 0; i < count; ++i) finish(runs_[completions_[i].cookie], completions_[i]);
-        reaped += count;
-    }
-    for (size_t i = 0; i < runs; ++i) runs_[i].file.reset();
+    while (pending > 0) pending -= reap_runs();
+    for (size_t i = 0; i < runs; ++i) runs_[i].source.reset();
 }
 
-void Server::finish(const Run& run, const storage::Completion& completion) {
-    shared_.counters->reads.fetch_add(1, std::memory_order_relaxed);
-    shared_.counters->bytes.fetch_add(completion.bytes, std::memory_order_relaxed);
-    uint64_t left = completion.bytes;
+size_t Server::reap_runs() {
+    const uint64_t before = base::monotonic_ns();
+    activity_.store(Activity::kStorage, std::memory_order_release);
+    const size_t count = executor_->reap(outcomes_, true);
+    activity_.store(Activity::kServing, std::memory_order_release);
+    beat();
+    storage_ns_ += base::monotonic_ns() - before;
+    for (size_t i = 0; i < count; ++i) finish(runs_[outcomes_[i].cookie], outcomes_[i]);
+    return count;
+}
+
+void Server::finish(const Run& run, const transfer::Outcome& outcome) {
+    shared_.counters->reads.fetch_add(outcome.operations, std::memory_order_relaxed);
+    shared_.counters->bytes.fetch_add(outcome.bytes, std::memory_order_relaxed);
+    uint64_t left = outcome.bytes;
     size_t completed = 0;
     while (completed < run.count) {
         const uint64_t bytes = std::min(left, page_size_);
         left -= bytes;
-        const bool struck = completion.error != 0 && bytes < page_size_;
-        complete(run.first + completed++, bytes, struck ? completion.error : 0);
+        const bool struck = outcome.error != 0 && bytes < page_size_;
+        complete(run.first + completed++, bytes, struck ? outcome.error : 0);
         if (struck) break;
     }
     send(run.first, completed);

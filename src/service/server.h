@@ -15,6 +15,7 @@
 #include "penstock/abi/limits.h"
 #include "service/file_table.h"
 #include "storage/storage.h"
+#include "transfer/executor.h"
 
 namespace penstock::service {
 
@@ -74,10 +75,10 @@ public:
     [[nodiscard]] bool stopped() const { return stopped_.load(std::memory_order_relaxed); }
 
 private:
-    // Adjacent pages of one file, read by one storage operation.
+    // Adjacent pages of one file, read by one request to the executor.
     struct Run {
         size_t first = 0, count = 0;  // of requests_
-        std::shared_ptr<storage::File> file;
+        std::shared_ptr<transfer::Source> source;
     };
 
     // Pinned memory that a drain is read into. There are two, so that the next drain is read while
@@ -89,21 +90,22 @@ private:
         uint64_t limit_ns = 0;      // when that must be
     };
 
-    Server(Shared& shared, std::unique_ptr<storage::Queue> queue);
+    Server(Shared& shared, std::unique_ptr<transfer::Executor> executor);
     Status create_staging();
     bool find_staging();
     bool look_after_copies();
     size_t divide_into_runs(size_t count);
     void read_runs(size_t runs);
-    void submit_runs(size_t runs);
-    void finish(const Run& run, const storage::Completion& completion);
+    void execute_runs(size_t runs);
+    size_t reap_runs();
+    void finish(const Run& run, const transfer::Outcome& outcome);
     void complete(size_t index, uint64_t bytes, int error);
     void send(size_t first, size_t count);
     void answer_call(uint32_t index, ControlCall call);
     [[nodiscard]] std::byte* destination(size_t index);
 
     Shared& shared_;
-    const std::unique_ptr<storage::Queue> queue_;
+    const std::unique_ptr<transfer::Executor> executor_;
     const uint64_t page_size_;
     // Devices that the host cannot address: pages are read into staging and copied by the copy
     // engine.
@@ -121,9 +123,8 @@ private:
 
     Request requests_[limits::kDrainMax];
     iovec pieces_[limits::kDrainMax];
-    storage::ReadOperation operations_[limits::kDrainMax];
     Run runs_[limits::kDrainMax];
-    storage::Completion completions_[limits::kDrainMax];
+    transfer::Outcome outcomes_[limits::kDrainMax];
     size_t retries_[limits::kDrainMax];
     size_t retry_count_ = 0;
     uint64_t storage_ns_ = 0;  // in storage calls, of the requests in hand

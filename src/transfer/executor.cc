@@ -27,6 +27,13 @@ bool refuses_direct(int error) {
            error == EACCES || error == EPERM;
 }
 
+// Too little to be planned, and nobody asked for more.
+bool is_plain(const Request& request) {
+    const ReadOptions& options = request.options;
+    return request.size < kPlanSizeMin && request.size > 0 && !options.route.has_value() &&
+           (options.cache == CachePolicy::kAuto || options.cache == CachePolicy::kDrop);
+}
+
 }  // namespace
 
 // A request in work.
@@ -38,6 +45,7 @@ struct Executor::Slot {
     size_t started = 0;                       // how many have been
     std::vector<size_t> again;  // transfers that were refused and go through the page cache
     size_t running = 0;
+    uint32_t operations = 0;
     uint64_t stop = kNowhere;  // the first byte that did not arrive
     int error = 0;             // why; 0: the file ends there
 
@@ -110,6 +118,7 @@ bool Executor::submit(const Request& request) {
     slot.transfers.clear();
     slot.again.clear();
     slot.next_direct = slot.next_cached = slot.started = slot.running = 0;
+    slot.operations = 0;
     slot.stop = kNowhere;
     slot.error = 0;
     ++in_work_;
@@ -163,8 +172,6 @@ Result<planner::Plan> Executor::make_plan(Slot& slot) {
         if (request.size >= kPlanSizeMin) look_at_residency(slot);
     } else if (request.options.cache == CachePolicy::kKeep) {
         wanted.cached_because = RouteReason::kKeep;
-    } else if (request.size < kPlanSizeMin) {
-        wanted.cached_because = RouteReason::kSmall;
     } else {
         look_at_residency(slot);
         if (request.options.cache == CachePolicy::kDrop && source.file->drop_refused()) {
@@ -178,6 +185,11 @@ Result<planner::Plan> Executor::make_plan(Slot& slot) {
 
 void Executor::plan(Slot& slot) {
     const Request& request = slot.request;
+    if (is_plain(request)) {  // what every plan of it would be
+        const Extent all{request.offset, request.size};
+        slot.transfers.assign(1, {all, all, Route::kCached, RouteReason::kSmall, 0});
+        return;
+    }
     const uint64_t started = request.report != nullptr ? base::monotonic_ns() : 0;
     const auto plan = make_plan(slot);
     if (!plan.ok()) {
@@ -322,6 +334,7 @@ bool Executor::enlist(Slot& slot, size_t first, size_t count) {
     }
     free_operations_.pop_back();
     ++slot.running;
+    ++slot.operations;
     storage::ReadOperation read{request.source->file.get(), operation.moved.offset,
                                 operation.pieces, index};
     read.route = front.route;
@@ -451,7 +464,7 @@ void Executor::end_operation(Operation& operation) {
 void Executor::finish_if_done(Slot& slot) {
     if (!slot.busy || slot.running > 0 || !slot.all_started()) return;
     const Request& request = slot.request;
-    Outcome outcome{request.cookie, request.size, 0};
+    Outcome outcome{request.cookie, request.size, 0, slot.operations};
     if (slot.stop != kNowhere) {
         outcome.bytes = slot.stop - request.offset;
         outcome.error = slot.error;

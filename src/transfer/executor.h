@@ -49,6 +49,7 @@ struct Outcome {
     uint64_t cookie = 0;
     uint64_t bytes = 0;
     int error = 0;
+    uint32_t operations = 0;  // of storage
 };
 
 class Executor {
