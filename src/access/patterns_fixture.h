@@ -118,6 +118,14 @@ inline std::vector<Pattern> golden() {
     return all;
 }
 
+// One of them; empty: there is none of that name.
+inline std::vector<Node> named(const std::string& name) {
+    for (const Pattern& pattern : golden()) {
+        if (pattern.name == name) return pattern.nodes;
+    }
+    return {};
+}
+
 // The accesses of a program, for rank 0.
 inline std::vector<Access> expand(const std::vector<Node>& nodes) {
     Program program;
