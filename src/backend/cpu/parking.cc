@@ -1,6 +1,7 @@
 #include "backend/cpu/parking.h"
 
 #include <linux/futex.h>
+#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -32,15 +33,24 @@ Bucket& bucket_of(const uint64_t* address) {
     return buckets[word * 0x9e3779b97f4a7c15u >> (64 - kBucketCountLog2)];
 }
 
-void futex_wait(const void* word, uint32_t seen, std::chrono::nanoseconds limit) {
-    const auto nanoseconds = limit.count() > 0 ? limit.count() : 0;
-    const timespec relative{static_cast<time_t>(nanoseconds / 1000000000),
-                            static_cast<long>(nanoseconds % 1000000000)};
-    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen, &relative, nullptr, 0);
+constexpr uint32_t kAnyCpu = FUTEX_BITSET_MATCH_ANY;
+
+// Which of 32 sets of CPUs this thread runs on, as a futex bit set.
+uint32_t this_cpu() { return 1u << (static_cast<unsigned>(sched_getcpu()) % 32); }
+
+// `cpus`: whose wakes it hears.
+void futex_wait(const void* word, uint32_t seen, std::chrono::nanoseconds limit, uint32_t cpus) {
+    timespec now;  // a bit set wants an absolute time
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    const auto nanoseconds = now.tv_nsec + (limit.count() > 0 ? limit.count() : 0);
+    const timespec until{now.tv_sec + static_cast<time_t>(nanoseconds / 1000000000),
+                         static_cast<long>(nanoseconds % 1000000000)};
+    syscall(SYS_futex, word, FUTEX_WAIT_BITSET_PRIVATE, seen, &until, nullptr, cpus);
 }
 
-void futex_wake(const void* word, int count) {
-    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, count, nullptr, nullptr, 0);
+// Returns how many woke.
+long futex_wake(const void* word, int count, uint32_t cpus) {
+    return syscall(SYS_futex, word, FUTEX_WAKE_BITSET_PRIVATE, count, nullptr, nullptr, cpus);
 }
 
 // What the caller stored before is seen by whoever counts itself in afterwards, or the count is
@@ -68,7 +78,7 @@ void sleep_while_same(const uint64_t* address, uint64_t seen, std::chrono::nanos
     bucket.sleeper_count.fetch_add(1, std::memory_order_seq_cst);
     const uint32_t epoch = bucket.epoch.load(std::memory_order_seq_cst);
     if (__atomic_load_n(address, __ATOMIC_SEQ_CST) == seen) {
-        futex_wait(&bucket.epoch, epoch, limit);
+        futex_wait(&bucket.epoch, epoch, limit, kAnyCpu);
     }
     bucket.sleeper_count.fetch_sub(1, std::memory_order_relaxed);
 }
@@ -77,7 +87,7 @@ void sleep_until_rung(const uint64_t* address, uint64_t seen, std::chrono::nanos
     Bucket& bucket = bucket_of(address);
     bucket.listener_count.fetch_add(1, std::memory_order_seq_cst);  // partner: count_behind_store
     if (__atomic_load_n(address, __ATOMIC_SEQ_CST) == seen) {
-        futex_wait(low_half(address), static_cast<uint32_t>(seen), limit);
+        futex_wait(low_half(address), static_cast<uint32_t>(seen), limit, this_cpu());
     }
     bucket.listener_count.fetch_sub(1, std::memory_order_relaxed);
 }
@@ -86,17 +96,19 @@ void notify_address(const uint64_t* address) {
     Bucket& bucket = bucket_of(address);
     if (count_behind_store(bucket.sleeper_count) != 0) {
         bucket.epoch.fetch_add(1, std::memory_order_seq_cst);
-        futex_wake(&bucket.epoch, INT_MAX);
+        futex_wake(&bucket.epoch, INT_MAX, kAnyCpu);
     }
     if (bucket.listener_count.load(std::memory_order_relaxed) != 0) {
-        futex_wake(low_half(address), INT_MAX);
+        futex_wake(low_half(address), INT_MAX, kAnyCpu);
     }
 }
 
 void ring_address(const uint64_t* address) {
-    if (count_behind_store(bucket_of(address).listener_count) != 0) {
-        futex_wake(low_half(address), 1);
-    }
+    if (count_behind_store(bucket_of(address).listener_count) == 0) return;
+    // Who rings is often about to wait for what he rang for. A listener that went to sleep on his
+    // CPU takes it over at once, with the bytes in its cache; another CPU must first be woken.
+    if (futex_wake(low_half(address), 1, this_cpu()) > 0) return;
+    futex_wake(low_half(address), 1, kAnyCpu);
 }
 
 }  // namespace penstock::backend::cpu
