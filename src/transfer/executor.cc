@@ -38,7 +38,6 @@ bool is_plain(const Request& request) {
 
 // A request in work.
 struct Executor::Slot {
-    bool busy = false;
     Request request;
     std::vector<Transfer> transfers;          // none longer than an operation; by offset
     size_t next_direct = 0, next_cached = 0;  // where to look for the next of a kind
@@ -91,6 +90,8 @@ Executor::Executor(std::unique_ptr<storage::Queue> queue, std::unique_ptr<Stagin
       runs_(kRequestSizeMax / kPageSize + 2),
       finished_(limits.requests) {
     for (uint32_t i = 0; i < limits.depth; ++i) free_operations_.push_back(i);
+    for (Slot& slot : slots_) free_slots_.push_back(&slot);
+    unstarted_.reserve(limits.requests);
     batch_.reserve(limits.depth);
     copied_.reserve(limits.depth);
     copying_.resize(limits.depth);
@@ -112,8 +113,8 @@ storage::Completion Executor::read_small(Source& source, uint64_t offset,
 bool Executor::submit(const Request& request) {
     PENSTOCK_CHECK(request.size <= kRequestSizeMax, "a request is at most a window");
     if (!has_room()) return false;
-    Slot& slot = *std::find_if(slots_.begin(), slots_.end(), [](Slot& s) { return !s.busy; });
-    slot.busy = true;
+    Slot& slot = *free_slots_.back();
+    free_slots_.pop_back();
     slot.request = request;
     slot.transfers.clear();
     slot.again.clear();
@@ -123,7 +124,11 @@ bool Executor::submit(const Request& request) {
     slot.error = 0;
     ++in_work_;
     plan(slot);
-    finish_if_done(slot);  // empty, or refused
+    if (slot.all_started()) {
+        finish_if_done(slot);  // empty, or refused
+    } else {
+        unstarted_.push_back(&slot);
+    }
     return true;
 }
 
@@ -245,14 +250,14 @@ void Executor::stop_at(Slot& slot, uint64_t offset, int error, Route route) {
 // and submits it. False: nothing could start.
 bool Executor::pump() {
     batch_.clear();
-    for (Slot& slot : slots_) {
-        if (!slot.busy) continue;
-        while (prepare(slot, true)) {
+    for (Slot* slot : unstarted_) {
+        while (prepare(*slot, true)) {
         }
     }
-    for (Slot& slot : slots_) {
-        if (slot.busy && prepare(slot, false)) break;
+    for (Slot* slot : unstarted_) {
+        if (prepare(*slot, false)) break;
     }
+    std::erase_if(unstarted_, [](const Slot* slot) { return slot->all_started(); });
     if (batch_.empty()) return false;
     const size_t taken = queue_->submit(batch_);
     PENSTOCK_CHECK(taken == batch_.size(), "a queue takes as many operations as its depth");
@@ -373,6 +378,7 @@ void Executor::settle(const storage::Completion& completion) {
             front.reason = RouteReason::kRefused;
             front.moved = front.range;
             front.swallowed_size = 0;
+            if (slot.all_started()) unstarted_.push_back(&slot);
             slot.again.push_back(operation.first);
             end_operation(operation);
             return;
@@ -462,7 +468,7 @@ void Executor::end_operation(Operation& operation) {
 }
 
 void Executor::finish_if_done(Slot& slot) {
-    if (!slot.busy || slot.running > 0 || !slot.all_started()) return;
+    if (slot.running > 0 || !slot.all_started()) return;
     const Request& request = slot.request;
     Outcome outcome{request.cookie, request.size, 0, slot.operations};
     if (slot.stop != kNowhere) {
@@ -470,7 +476,7 @@ void Executor::finish_if_done(Slot& slot) {
         outcome.error = slot.error;
     }
     finished_.push(outcome);
-    slot.busy = false;
+    free_slots_.push_back(&slot);
     --in_work_;
 }
 

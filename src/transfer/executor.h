@@ -107,6 +107,8 @@ private:
     const std::unique_ptr<Staging> staging_;
     planner::Planner planner_;
     std::vector<Slot> slots_;
+    std::vector<Slot*> free_slots_;
+    std::vector<Slot*> unstarted_;  // in work, with transfers that have not started; oldest first
     std::vector<Operation> operations_;
     std::vector<uint32_t> free_operations_;
     std::vector<storage::ReadOperation> batch_;
