@@ -107,17 +107,18 @@ TEST(Detector, one_in_a_hundred_at_random_demotes_nothing) {
     for (const patterns::Pattern& pattern : patterns::golden()) {
         std::vector<Access> accesses = expand(pattern.nodes);
         if (accesses.size() < 200) continue;
-        for (uint64_t seed = 1; seed <= 5; ++seed) {
+        for (uint64_t seed = 1; seed <= 20; ++seed) {
             std::mt19937_64 random(seed);
             Detector detector;
             uint64_t suspensions = 0;
-            const size_t calm = accesses.size() * 7 / 10;
+            const size_t calm = accesses.size() / 2;
             for (size_t i = 0; i < accesses.size(); ++i) {
                 if (i == calm) suspensions = detector.statistics().suspensions;
-                // Half of them come besides an access, half instead of it. Single ones: two in a
-                // row would be two in ten thousand.
-                const bool noise = i > calm && i % 100 == 50;
-                if (noise) detector.observe({static_cast<int64_t>(random() >> 3), 4096}, 0);
+                // Half of them come besides an access, half instead of it; now and then two in a
+                // row.
+                const bool noise = i > calm && random() % 100 == 0;
+                if (noise)
+                    detector.observe({static_cast<int64_t>(random() >> 3), accesses[i].size}, 0);
                 if (!noise || random() % 2 == 0) detector.observe(accesses[i], 0);
                 if (i > calm) {
                     ASSERT_EQ(detector.state(), State::kStable)
