@@ -1,10 +1,12 @@
-// Goal: no bytes whatever, read as JSON, in binary form or as a signature, crash the readers, and
-// what they take for programs is sound: it comes back from both forms, its cursor keeps within
-// bounds, and its canonical form has the same accesses.
+// Goal: no bytes whatever, read as JSON, in binary form, as a signature or as a trace, crash the
+// readers, and what they take for programs is sound: it comes back from both forms, its cursor
+// keeps within bounds, and its canonical form has the same accesses. What is read of a trace comes
+// back from our own form.
 //
 // A libFuzzer target; `make nightly` builds and runs it (tests/run.py, stage fuzz). With
 // PENSTOCK_CANARY the binary reader lacks a check of a length, and the fuzzer must find that. The
 // first byte says which form; checksum and frame are put right, or nothing behind them were tried.
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -13,8 +15,10 @@
 #include "access/binary.h"
 #include "access/canonical.h"
 #include "access/cursor.h"
+#include "access/detector.h"
 #include "access/json.h"
 #include "access/signature_text.h"
+#include "access/trace.h"
 #include "access/validate.h"
 #include "base/check.h"
 
@@ -88,6 +92,36 @@ void expect_sound(const std::vector<Program>& programs) {
     PENSTOCK_CHECK(from_bytes.ok() && from_bytes.value() == programs, "binary gives it back");
 }
 
+// The same in two chunks, cut anywhere, as in one.
+void read_as_trace(std::string_view text) {
+    const TraceForm form = trace_form(text);
+    TraceReader reader(form);
+    const size_t cut = text.empty() ? 0 : text.size() * static_cast<uint8_t>(text.back()) / 256;
+    (void)reader.read(text.substr(0, cut));
+    (void)reader.read(text.substr(cut));
+    const bool ok = reader.finish().ok();
+    const Trace trace = reader.take();
+    PENSTOCK_CHECK(ok == read_trace(form, text).ok(), "chunks make no difference");
+    uint64_t accesses = 0;
+    for (const TraceStream& stream : trace.streams) {
+        accesses += stream.accesses.size();
+        PENSTOCK_CHECK(stream.times_ns.size() == stream.accesses.size(), "each has its time");
+        PENSTOCK_CHECK(std::is_sorted(stream.times_ns.begin(), stream.times_ns.end()),
+                       "time never falls");
+        for (const Access& access : stream.accesses) {
+            PENSTOCK_CHECK(
+                access.offset >= 0 && access.size >= 0 && access.size <= INT64_MAX - access.offset,
+                "accesses are in bounds");
+        }
+        const Program found = analyse(stream.accesses, stream.times_ns);
+        PENSTOCK_CHECK(!validate(found).ok() || Cursor(found).count() == stream.accesses.size(),
+                       "all are told");
+    }
+    PENSTOCK_CHECK(accesses == trace.accesses, "all are counted");
+    auto again = read_trace(TraceForm::kPenstock, write_trace(trace.streams));
+    PENSTOCK_CHECK(again.ok() && again.value().accesses == accesses, "our own form gives it back");
+}
+
 }  // namespace
 }  // namespace penstock::access
 
@@ -103,6 +137,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     }
     if (data[0] % 4 == 2) {
         read_signature(text);
+        return 0;
+    }
+    if (data[0] % 4 == 3) {
+        read_as_trace(text);
         return 0;
     }
     std::vector<uint8_t> bytes = {'P', 'S', 'A', 'P', kBinaryVersion};
