@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -16,69 +15,36 @@
 #include <vector>
 
 #include "base/prng.h"
-#include "base/units.h"
 #include "storage/mounts_fixture.h"
 #include "storage/posix.h"
-#include "storage/residency.h"
+#include "storage/residency_fixture.h"
 #include "storage/storage_fixture.h"
 
 namespace penstock::storage {
 namespace {
 
-using extent::Extent;
-using extent::Residency;
-using extent::ResidencyRun;
-
-constexpr uint64_t kPage = 4096;
 constexpr uint64_t kPages = 2048;
 constexpr uint64_t kSize = kPages * kPage - 100;  // the last page is not full
 constexpr uid_t kNobody = 65534;
 
-std::vector<unsigned char> mincore_map(int descriptor) {
+std::vector<PageState> look_at_pages(int descriptor) {
     std::vector<unsigned char> map(kPages);
     const int error = kernel_residency_calls().mincore(descriptor, 0, map);
     EXPECT_TRUE(error == 0 || error == ENODEV) << std::strerror(error);  // FUSE with direct_io
-    for (unsigned char& page : map) page &= 1;
-    return map;
+    std::vector<PageState> pages(kPages);
+    for (size_t i = 0; i < kPages; ++i) pages[i].cached = (map[i] & 1) != 0;
+    return pages;
 }
 
 size_t resident_pages(int descriptor) {
-    const auto map = mincore_map(descriptor);
-    return static_cast<size_t>(std::count(map.begin(), map.end(), 1));
-}
-
-// What a look at every page gives, grain by grain.
-std::vector<ResidencyRun> runs_of(const std::vector<unsigned char>& map, const Extent& range,
-                                  uint64_t grain) {
-    std::vector<ResidencyRun> runs(range.size / grain + 2);
     size_t count = 0;
-    for (uint64_t at = range.offset; at < range.end();) {
-        const uint64_t end = std::min((at / grain + 1) * grain, range.end());
-        uint64_t total = 0, cached = 0;
-        for (uint64_t i = at / kPage; i <= (end - 1) / kPage; ++i, ++total) cached += map[i];
-        ResidencyRun run{{at, end - at}, Residency::kMixed, std::min(cached * kPage, end - at - 1)};
-        if (cached == total) run = {run.range, Residency::kCached, run.range.size};
-        if (cached == 0) run = {run.range, Residency::kMissing, 0};
-        EXPECT_TRUE(append_run(runs, &count, run));
-        at = end;
-    }
-    runs.resize(count);
-    return runs;
+    for (const PageState& page : look_at_pages(descriptor)) count += page.cached;
+    return count;
 }
 
-struct Told {
-    ResidencyAnswer answer;
-    std::vector<ResidencyRun> runs;
-};
-
-Told ask(ResidencyProbe& probe, const Extent& range, uint64_t grain,
-         uint32_t probes_max = UINT32_MAX) {
-    Told told;
-    told.runs.resize(range.size / grain + 2);
-    told.answer = probe.ask({.range = range, .grain = grain, .probes_max = probes_max}, told.runs);
-    told.runs.resize(told.answer.runs);
-    EXPECT_EQ(told.answer.end, range.end());
-    return told;
+Told ask_to(ResidencyProbe& probe, const Extent& range, uint64_t grain,
+            uint32_t probes_max = UINT32_MAX) {
+    return ask(probe, {.range = range, .grain = grain, .probes_max = probes_max}, kPages + 2);
 }
 
 // A file of kSize bytes in `folder`, on storage and not cached, as far as the file system lets go.
@@ -172,9 +138,10 @@ TEST_P(ResidencyMounts, RunsAreWhatMincoreTellsTheOwner) {
         for (const uint64_t grain : {kPage, 16 * kPage, 256 * kPage}) {
             for (const Extent& range : {Extent{0, kSize}, Extent{5 * kPage + 13, 700 * kPage}}) {
                 for (const uint32_t probes_max : {UINT32_MAX, 8u}) {
-                    const auto map = mincore_map(cold.descriptor());
-                    const Told told = ask(probe, range, grain, probes_max);
-                    EXPECT_EQ(told.runs, runs_of(map, range, grain)) << grain;
+                    const auto pages = look_at_pages(cold.descriptor());
+                    const Told told = ask_to(probe, range, grain, probes_max);
+                    EXPECT_EQ(told.runs, reference(pages, range, grain, Dirtiness::kNotTold))
+                        << grain;
                     EXPECT_NE(told.answer.method, ResidencyMethod::kNone) << told.answer.reason;
                     if (is("overlay")) {
                         EXPECT_EQ(told.answer.method, ResidencyMethod::kMincore);
@@ -191,7 +158,7 @@ TEST_P(ResidencyMounts, AskingBringsNothingIn) {
     const auto file = cold.open();
     ResidencyProbe probe(*file);
     for (int i = 0; i < 3; ++i) {
-        const Told told = ask(probe, {0, kSize}, kPage);
+        const Told told = ask_to(probe, {0, kSize}, kPage);
         EXPECT_EQ(told.runs, (std::vector<ResidencyRun>{{{0, kSize}, Residency::kMissing, 0}}))
             << name(told.answer.method) << ", " << told.answer.reason;
     }
@@ -205,7 +172,7 @@ TEST_P(ResidencyMounts, DirtyPagesAreToldWhereTheKernelCountsThem) {
     cold.warm(100, 300);
     cold.soil(200, 50);
     cold.soil(1000, 1);
-    const Told told = ask(probe, {0, kSize}, kPage);
+    const Told told = ask_to(probe, {0, kSize}, kPage);
     uint64_t dirty = 0;
     for (const ResidencyRun& run : told.runs) {
         if (run.state != Residency::kDirty) continue;
@@ -218,7 +185,7 @@ TEST_P(ResidencyMounts, DirtyPagesAreToldWhereTheKernelCountsThem) {
     const bool counts = is("ext4") || is("xfs") || is("btrfs");
     EXPECT_EQ(dirty, counts ? 51 * kPage : 0);
     fsync(cold.descriptor());
-    for (const ResidencyRun& run : ask(probe, {0, kSize}, kPage).runs) {
+    for (const ResidencyRun& run : ask_to(probe, {0, kSize}, kPage).runs) {
         EXPECT_NE(run.state, Residency::kDirty);
     }
 }
@@ -229,7 +196,7 @@ TEST_P(ResidencyMounts, DirtyPagesAreToldWhereTheKernelCountsThem) {
 int expect_unknown(const File& file) {
     ResidencyProbe probe(file);
     for (int i = 0; i < 2; ++i) {
-        const Told told = ask(probe, {0, kSize}, kPage);
+        const Told told = ask_to(probe, {0, kSize}, kPage);
         if (told.runs != std::vector<ResidencyRun>{{{0, kSize}, Residency::kUnknown, 0}}) return 2;
         if (told.answer.method != ResidencyMethod::kNone || *told.answer.reason == '\0') return 3;
     }
@@ -239,7 +206,7 @@ int expect_unknown(const File& file) {
 // 0: pages 100 to 149 are cached, no others.
 int expect_fifty_pages(const File& file) {
     ResidencyProbe probe(file);
-    const Told told = ask(probe, {0, kSize}, kPage);
+    const Told told = ask_to(probe, {0, kSize}, kPage);
     const std::vector<ResidencyRun> right = {
         {{0, 100 * kPage}, Residency::kMissing, 0},
         {{100 * kPage, 50 * kPage}, Residency::kCached, 50 * kPage},
