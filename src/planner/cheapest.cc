@@ -8,102 +8,166 @@ namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
-// A word of from_, for the end p of a cell: where the direct transfer that ends there begins, and
-// two bits for the way back from there.
+// A word of from_: where the direct transfer begins that ends there, and two bits for the way back.
 constexpr uint32_t kCopiedBefore = uint32_t{1}
                                    << 31;          // if this cell is copied, so is the one before
-constexpr uint32_t kCopyWins = uint32_t{1} << 30;  // the cheaper way to p copies this cell
+constexpr uint32_t kCopyWins = uint32_t{1} << 30;  // copying this cell is the cheaper way here
 constexpr uint32_t kStart = kCopyWins - 1;
 
-static_assert(kRequestSizeMax / 512 < kStart, "every end has a number in from_");
+static_assert(kRequestSizeMax / 512 < kStart, "every end has a number");
 
 }  // namespace
 
-double CheapestWay::find(const Cells& cells, const CostModel& model, const Weights& weights,
-                         std::vector<Step>* steps) {
-    const size_t count = cells.count();
-    steps->resize(count);
-    if (cost_.size() < count + 1) {
-        cost_.resize(count + 1);
-        from_.resize(count + 1);
-        queue_.resize(count + 1);
+// The least key among starts that leave at the front and come in at the back. Behind `split_` the
+// least so far is kept; before it, for each start, the least from there up to `split_`. When the
+// front passes `split_`, that is found anew for all there are: each start takes part once.
+class CheapestWay::Window {
+public:
+    Window(const double* keys, uint32_t* least) : keys_(keys), least_(least) {}
+
+    [[nodiscard]] uint32_t front() const { return front_; }
+    [[nodiscard]] uint32_t back() const { return back_; }
+    [[nodiscard]] bool empty() const { return front_ == back_; }
+
+    void push() {
+        const double key = keys_[back_];
+        behind_ = key <= behind_key_ ? back_ : behind_;
+        behind_key_ = std::min(key, behind_key_);
+        ++back_;
     }
-    const uint32_t* const ends = cells.ends.data();
-    const double per_byte = model.direct_ns_per_byte * weights.direct;
-    const double flat = model.direct_ns * weights.direct + model.direct_submit_ns * weights.copy;
-    const auto at = [&](size_t p) { return static_cast<double>(ends[p]); };
+    void pop() {
+        if (++front_ > split_) refill();
+    }
+    void restart(uint32_t start) {
+        front_ = back_ = split_ = start;
+        behind_key_ = kNever;
+    }
+    // Not when empty.
+    [[nodiscard]] uint32_t least() const {
+        if (front_ == split_) return behind_;
+        const uint32_t before = least_[front_];
+        return behind_key_ <= keys_[before] ? behind_ : before;
+    }
+
+private:
+    void refill() {
+        uint32_t best = back_;
+        double least = kNever;
+        for (uint32_t x = back_; x-- > front_;) {
+            const double key = keys_[x];
+            best = key < least ? x : best;
+            least = std::min(key, least);
+            least_[x] = best;
+        }
+        split_ = back_;
+        behind_key_ = kNever;
+    }
+
+    const double* keys_;
+    uint32_t* least_;
+    uint32_t front_ = 0, split_ = 0, back_ = 0;
+    uint32_t behind_ = 0;  // of [split_, back_)
+    double behind_key_ = kNever;
+};
+
+double CheapestWay::find(const Cells& cells, const CostModel& model, const Weights& weights,
+                         Way* way) {
+    const auto count = static_cast<uint32_t>(cells.count);
+    if (costs_.size() < count + 1) {
+        costs_.resize(count + 1);
+        keys_.resize(count + 1);
+        from_.resize(count + 1);
+        least_.resize(count + 1);
+    }
+    double* const costs = costs_.data();
+    double* const keys = keys_.data();
+    uint32_t* const from = from_.data();
+    const CellEnd* const ends = cells.ends.data();
+    const uint8_t* const flags = cells.flags.data();
     const uint64_t longest = cells.transfer_size_max;
     const uint64_t free = std::min(model.cutoff_size, longest);
+    const double per_byte = model.direct_ns_per_byte * weights.direct;
+    const double flat = model.direct_ns * weights.direct + model.direct_submit_ns * weights.copy;
     const double sloped = flat - per_byte * static_cast<double>(model.cutoff_size);
-    const double call = model.cached_ns * weights.copy;
     const double wait = model.buffered_ns * weights.copy + model.direct_ns * weights.shared;
-    const double copy_rates[2] = {
-        model.cached_ns_per_byte * weights.copy,
-        model.buffered_ns_per_byte * weights.copy + model.direct_ns_per_byte * weights.shared};
+    const double resident_rate = model.cached_ns_per_byte * weights.copy;
+    const double missing_rate = model.buffered_ns_per_byte * weights.copy +
+                                model.direct_ns_per_byte * weights.shared;
+    const double call = model.cached_ns * weights.copy;
+    const double enter[2] = {call, call + wait};
+    // What copying all cells before an end costs.
+    const auto copying = [&](const CellEnd& end) {
+        const auto missing = static_cast<int32_t>(end.missing);
+        const auto resident = static_cast<int32_t>(end.wanted - end.missing);
+        return missing * missing_rate + resident * resident_rate +
+               static_cast<int32_t>(end.waits) * wait;
+    };
 
-    // Least costs of the cells so far, with the last of them copied, and with it direct.
+    // Least costs of the cells so far, with the last of them copied, and with it direct. The former
+    // less what copying all of them costs is kept, since it changes only where a copied leg begins.
     double copied = kNever, direct = 0;
-    bool was_missing = false;
-    size_t near = 0;            // the first start within the cutoff
-    size_t head = 0, tail = 0;  // of queue_
-    cost_[0] = 0;
-    for (size_t cell = 0; cell < count; ++cell) {
-        const size_t p = cell + 1;
-        const uint8_t flags = cells.flags[cell];
-        const bool missing = (flags & CellFlags::kMissing) != 0;
+    double spent = kNever, all_copied = 0;
+    Window window(keys, least_.data());  // starts further away than the cutoff
+    // Ends up to here have the first start behind the window within the cutoff, and the first in
+    // it within the longest transfer. An end is within reach of itself, so no start is passed.
+    uint64_t near_until = free, far_until = longest;
+    costs[0] = keys[0] = 0;
+    for (uint32_t p = 1; p <= count; ++p) {
+        const uint8_t bits = flags[p - 1];
+        const CellEnd to = ends[p];
+        const double offset = static_cast<int32_t>(to.offset);
 
-        const double go_on = copied + (missing && !was_missing ? wait : 0);
-        const double enter = direct + call + (missing ? wait : 0);
-        const double bytes = static_cast<double>(cells.wanted_size(cell)) * copy_rates[missing];
-        uint32_t from = go_on <= enter ? kCopiedBefore : 0;
-        copied = std::min(go_on, enter) + bytes;
-        was_missing = missing;
+        const double entered = direct - all_copied + enter[(bits & CellFlags::kContinues) != 0];
+        uint32_t start = spent <= entered ? kCopiedBefore : 0;
+        spent = std::min(spent, entered);
+        all_copied = copying(to);
+        copied = spent + all_copied;
 
-        if ((flags & CellFlags::kFixed) != 0) {
+        if ((bits & CellFlags::kFixed) != 0) [[unlikely]] {
             direct = kNever;
-            near = p;
-            head = tail = 0;
+            window.restart(p);
+            near_until = to.offset + free;
+            far_until = to.offset + longest;
         } else {
-            for (; near < p && ends[p] - ends[near] > free; ++near) {
-                const double key = cost_[near] - per_byte * at(near);
-                while (tail > head &&
-                       cost_[queue_[tail - 1]] - per_byte * at(queue_[tail - 1]) >= key)
-                    --tail;
-                queue_[tail++] = static_cast<uint32_t>(near);
+            for (; to.offset > near_until; near_until = ends[window.back()].offset + free)
+                window.push();
+            for (; to.offset > far_until; far_until = ends[window.front()].offset + longest)
+                window.pop();
+            uint32_t x = window.back();
+            direct = x < p ? costs[x] + flat : kNever;
+            if (!window.empty()) {
+                const uint32_t least = window.least();
+                const double beyond = keys[least] + sloped + per_byte * offset;
+                x = beyond < direct ? least : x;
+                direct = std::min(direct, beyond);
             }
-            while (head < tail && ends[p] - ends[queue_[head]] > longest) ++head;
-            direct = near < p ? cost_[near] + flat : kNever;
-            size_t start = near;
-            if (head < tail) {
-                const size_t x = queue_[head];
-                const double beyond = cost_[x] + sloped + per_byte * (at(p) - at(x));
-                if (beyond < direct) {
-                    direct = beyond;
-                    start = x;
-                }
-            }
-            from |= static_cast<uint32_t>(start);
+            start |= x;
         }
-        cost_[p] = std::min(copied, direct);
-        from_[p] = from | (copied <= direct ? kCopyWins : 0);
+        const double cost = std::min(copied, direct);
+        costs[p] = cost;
+        keys[p] = cost - per_byte * offset;
+        from[p] = start | (copied <= direct ? kCopyWins : 0);
     }
-    trace_back(copied <= direct, steps);
-    return cost_[count];
+    trace_back(count, copied <= direct, way);
+    return costs[count];
 }
 
-void CheapestWay::trace_back(bool copied, std::vector<Step>* steps) const {
-    for (size_t p = steps->size(); p > 0;) {
-        const uint32_t from = from_[p];
+void CheapestWay::trace_back(size_t count, bool copied, Way* way) const {
+    way->clear();
+    auto end = static_cast<uint32_t>(count);
+    while (end > 0) {
+        uint32_t begin = end;
         if (copied) {
-            (*steps)[--p] = Step::kCopy;
-            copied = (from & kCopiedBefore) != 0;
-            continue;
+            while (begin > 0 && copied) copied = (from_[begin--] & kCopiedBefore) != 0;
+            way->push_back({begin, end, true});
+        } else {
+            begin = from_[end] & kStart;
+            way->push_back({begin, end, false});
+            copied = begin > 0 && (from_[begin] & kCopyWins) != 0;
         }
-        const size_t start = from & kStart;
-        while (p > start + 1) (*steps)[--p] = Step::kGoOn;
-        (*steps)[--p] = Step::kBegin;
-        copied = p > 0 && (from_[p] & kCopyWins) != 0;
+        end = begin;
     }
+    std::reverse(way->begin(), way->end());
 }
 
 }  // namespace penstock::planner

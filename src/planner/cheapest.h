@@ -4,13 +4,12 @@
 // With G(p) the least cost of the cells before p, a direct transfer that ends at p costs
 // min over x of G(x) + T(p - x). T is flat up to the cutoff and linear beyond, and G never
 // decreases. So among starts within the cutoff the first is best; among those beyond it the least
-// of G(x) - x/BW counts, a minimum over a window that slides (a monotone queue).
+// of G(x) - x/BW counts, a minimum over a window that slides.
 //
 // Inside the room. Pure; one thread.
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include "planner/cells.h"
@@ -26,17 +25,19 @@ struct Weights {
 
 class CheapestWay {
 public:
-    // Fills `steps`, one for each cell, and returns the weighted cost, which counts no
-    // direct_start_ns. `model` is sane().
-    double find(const Cells& cells, const CostModel& model, const Weights& weights,
-                std::vector<Step>* steps);
+    // Fills `way` and returns the weighted cost, which counts no direct_start_ns. `model` is
+    // sane().
+    double find(const Cells& cells, const CostModel& model, const Weights& weights, Way* way);
 
 private:
-    void trace_back(bool copied, std::vector<Step>* steps) const;
+    class Window;
+    void trace_back(size_t count, bool copied, Way* way) const;
 
-    std::vector<double> cost_;     // G of each end
-    std::vector<uint32_t> from_;   // of each end: how it was reached; see cheapest.cc
-    std::vector<uint32_t> queue_;  // starts beyond the cutoff, G(x) - x/BW increasing
+    // Of each end.
+    std::vector<double> costs_;    // G
+    std::vector<double> keys_;     // G(x) - x/BW
+    std::vector<uint32_t> from_;   // how it was reached
+    std::vector<uint32_t> least_;  // of the window
 };
 
 }  // namespace penstock::planner

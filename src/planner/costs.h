@@ -5,89 +5,61 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <span>
 
 #include "planner/cells.h"
 
 namespace penstock::planner {
 
 struct Costs {
-    double copy_ns = 0;    // the thread that copies, waits for missing pages, and submits
-    double direct_ns = 0;  // storage, for direct transfers; without direct_start_ns
-    double shared_ns = 0;  // storage, for missing pages while that thread waits for them
-    size_t transfers = 0;  // direct ones
+    double copy_ns = 0;      // the thread that copies, waits for missing pages, and submits
+    double direct_ns = 0;    // storage, for direct transfers; without direct_start_ns
+    double shared_ns = 0;    // storage, for missing pages while that thread waits for them
+    uint32_t transfers = 0;  // direct ones
 
+    Costs& operator+=(const Costs& other) {
+        copy_ns += other.copy_ns;
+        direct_ns += other.direct_ns;
+        shared_ns += other.shared_ns;
+        transfers += other.transfers;
+        return *this;
+    }
+
+    [[nodiscard]] double start_ns(const CostModel& model) const {
+        return transfers > 0 ? model.direct_start_ns : 0;
+    }
+    [[nodiscard]] double storage_ns(const CostModel& model) const {
+        return direct_ns + shared_ns + start_ns(model);
+    }
     // One after the other.
     [[nodiscard]] double serial_ns(const CostModel& model) const {
         return copy_ns + direct_ns + start_ns(model);
     }
     // Both at once.
     [[nodiscard]] double overlapped_ns(const CostModel& model) const {
-        return std::max(copy_ns, direct_ns + shared_ns + start_ns(model));
-    }
-    [[nodiscard]] double start_ns(const CostModel& model) const {
-        return transfers > 0 ? model.direct_start_ns : 0;
+        return std::max(copy_ns, storage_ns(model));
     }
 };
 
-// Adds up cells in order, forwards or backwards; at each end it tells what the cells so far cost,
-// a transfer that goes on counted as if it ended there.
-class CostsSoFar {
-public:
-    CostsSoFar(const Cells& cells, const CostModel& model) : cells_(cells), model_(model) {}
-
-    // `begins`: a direct transfer has its first cell (in the order of adding) here.
-    void add(size_t cell, bool copied, bool begins) {
-        if (copied) {
-            add_copy(cell);
-            return;
-        }
-        if (begins) {
-            before_ns_ = costs_.direct_ns;
-            size_ = 0;
-            ++costs_.transfers;
-            costs_.copy_ns += model_.direct_submit_ns;
-        }
-        size_ += cells_.width(cell);
-        costs_.direct_ns = before_ns_ + model_.direct_time(size_);
-        in_copy_ = in_wait_ = false;
+// Of a leg alone: one that is copied enters the page cache anew.
+[[nodiscard]] inline Costs costs_of(const Cells& cells, const CostModel& model, const Leg& leg) {
+    if (leg.first == leg.last) return {};
+    if (!leg.copied) {
+        return {model.direct_submit_ns, model.direct_time(cells.size(leg.first, leg.last)), 0, 1};
     }
-    [[nodiscard]] const Costs& costs() const { return costs_; }
+    const CellEnd &from = cells.ends[leg.first], &to = cells.ends[leg.last];
+    const bool continues = (cells.flags[leg.first] & CellFlags::kContinues) != 0;
+    const double waits = to.waits - from.waits + (continues ? 1 : 0);
+    const double missing = to.missing - from.missing;
+    const double resident = (to.wanted - from.wanted) - (to.missing - from.missing);
+    return {model.cached_ns + waits * model.buffered_ns + missing * model.buffered_ns_per_byte +
+                resident * model.cached_ns_per_byte,
+            0, waits * model.direct_ns + missing * model.direct_ns_per_byte, 0};
+}
 
-private:
-    void add_copy(size_t cell) {
-        const bool missing = (cells_.flags[cell] & CellFlags::kMissing) != 0;
-        const auto size = static_cast<double>(cells_.wanted_size(cell));
-        if (!in_copy_) costs_.copy_ns += model_.cached_ns;
-        if (missing) {
-            if (!in_wait_) {
-                costs_.copy_ns += model_.buffered_ns;
-                costs_.shared_ns += model_.direct_ns;
-            }
-            costs_.copy_ns += size * model_.buffered_ns_per_byte;
-            costs_.shared_ns += size * model_.direct_ns_per_byte;
-        } else {
-            costs_.copy_ns += size * model_.cached_ns_per_byte;
-        }
-        in_copy_ = true;
-        in_wait_ = missing;
-    }
-
-    const Cells& cells_;
-    const CostModel& model_;
-    Costs costs_;
-    bool in_copy_ = false;  // the cell before is copied
-    bool in_wait_ = false;  // and missing
-    double before_ns_ = 0;  // direct_ns in front of the transfer that goes on
-    uint64_t size_ = 0;     // of it
-};
-
-[[nodiscard]] inline Costs costs_of(const Cells& cells, const CostModel& model,
-                                    std::span<const Step> steps) {
-    CostsSoFar sum(cells, model);
-    for (size_t i = 0; i < steps.size(); ++i)
-        sum.add(i, steps[i] == Step::kCopy, steps[i] == Step::kBegin);
-    return sum.costs();
+[[nodiscard]] inline Costs costs_of(const Cells& cells, const CostModel& model, const Way& way) {
+    Costs sum;
+    for (const Leg& leg : way) sum += costs_of(cells, model, leg);
+    return sum;
 }
 
 }  // namespace penstock::planner

@@ -8,12 +8,10 @@
 // Inside the room. Pure; one thread.
 #pragma once
 
-#include <vector>
-
 #include "planner/cells.h"
 
 namespace penstock::planner {
 
-void greedy_way(const Cells& cells, const CostModel& model, std::vector<Step>* steps);
+void greedy_way(const Cells& cells, const CostModel& model, Way* way);
 
 }  // namespace penstock::planner

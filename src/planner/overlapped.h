@@ -19,29 +19,33 @@ namespace penstock::planner {
 
 class OverlappedWay {
 public:
-    // Fills `steps`; `*bound_ns` is no more than the time of the best plan over these cells.
-    void find(const Cells& cells, const CostModel& model, CheapestWay& way,
-              std::vector<Step>* steps, double* bound_ns);
+    // Fills `way`; `*bound_ns` is no more than the time of the best way through these cells.
+    void find(const Cells& cells, const CostModel& model, CheapestWay& cheapest, Way* way,
+              double* bound_ns);
 
 private:
-    struct Way {
-        std::vector<Step> steps;
+    struct Tried {
+        Way way;
         Costs costs;
     };
 
     // Finds the best way for weights that add up to 1 and raises the bound by it.
-    void try_weights(const Cells& cells, const CostModel& model, CheapestWay& way, double copy);
-    void close_in(const Cells& cells, const CostModel& model, CheapestWay& way);
-    void cross(const Cells& cells, const CostModel& model, const Way& first, const Way& last);
-    void keep_if_better(const CostModel& model, const Way& way);
+    void try_weights(const Cells& cells, const CostModel& model, CheapestWay& cheapest,
+                     double copy);
+    // Whether another pass could gain more than it takes.
+    [[nodiscard]] bool is_worth_more(const Cells& cells, const CostModel& model) const;
+    void close_in(const Cells& cells, const CostModel& model, CheapestWay& cheapest);
+    void cross(const Cells& cells, const CostModel& model, const Tried& first, const Tried& last);
+    void keep_if_better(const CostModel& model, const Tried& tried);
 
-    Way light_;  // on the hull: copies take no longer than the storage
-    Way heavy_;  // its other side
-    Way tried_;
-    Way best_;
-    Costs copies_;  // of the plan that only copies
+    Tried light_;  // on the hull: copies take no longer than the storage
+    Tried heavy_;  // its other side
+    Tried tried_;
+    Tried best_;
+    Costs copies_;  // of the way that only copies
     double bound_ns_ = 0;
-    std::vector<Costs> prefix_;  // of the way that a crossed plan begins with
+    // Of the two ways that are crossed: costs of the legs before each.
+    std::vector<Costs> before_first_, before_last_;
 };
 
 }  // namespace penstock::planner

@@ -16,45 +16,27 @@ using extent::Extent;
 using extent::Route;
 using extent::RouteReason;
 
-void emit_copies(const Cells& cells, size_t first, size_t last, std::vector<Transfer>* out) {
-    for (size_t i = first; i < last;) {
+void emit_copies(const Cells& cells, const Leg& leg, std::vector<Transfer>* out) {
+    for (size_t i = leg.first; i < leg.last;) {
         const RouteReason reason = cells.cached_reason(i);
-        const size_t from = i;
-        while (i < last && cells.cached_reason(i) == reason) ++i;
-        const Extent range = cells.wanted(from, i);
+        const size_t first = i++;
+        while (i < leg.last && cells.cached_reason(i) == reason) ++i;
+        const Extent range = cells.wanted(first, i);
         out->push_back({range, range, Route::kCached, reason, 0});
     }
 }
 
-void emit_direct(const Cells& cells, size_t first, size_t last, const Request& request,
-                 std::vector<Transfer>* out) {
+Transfer direct_transfer(const Cells& cells, const Leg& leg, const Request& request) {
+    const CellEnd &from = cells.ends[leg.first], &to = cells.ends[leg.last];
     Transfer transfer;
-    transfer.range = cells.wanted(first, last);
-    transfer.moved = {cells.start + cells.ends[first],
-                      uint64_t{cells.ends[last]} - cells.ends[first]};
+    transfer.range = cells.wanted(leg.first, leg.last);
+    transfer.moved = {cells.start + from.offset, cells.size(leg.first, leg.last)};
     transfer.route = request.direct.route;
-    for (size_t i = first; i < last; ++i) {
-        if ((cells.flags[i] & CellFlags::kMissing) == 0)
-            transfer.swallowed_size += cells.wanted_size(i);
-    }
+    transfer.swallowed_size = transfer.range.size - (to.missing - from.missing);
     transfer.reason = request.direct_asked                             ? RouteReason::kAsked
                       : transfer.swallowed_size == transfer.range.size ? RouteReason::kSwallowed
                                                                        : RouteReason::kMissing;
-    out->push_back(transfer);
-}
-
-void emit(const Cells& cells, std::span<const Step> steps, const Request& request,
-          std::vector<Transfer>* out) {
-    for (size_t i = 0; i < steps.size();) {
-        const size_t first = i++;
-        if (steps[first] == Step::kCopy) {
-            while (i < steps.size() && steps[i] == Step::kCopy) ++i;
-            emit_copies(cells, first, i, out);
-        } else {
-            while (i < steps.size() && steps[i] == Step::kGoOn) ++i;
-            emit_direct(cells, first, i, request, out);
-        }
-    }
+    return transfer;
 }
 
 }  // namespace
@@ -63,35 +45,37 @@ struct Planner::Scratch {
     Cells cells;
     CheapestWay cheapest;
     OverlappedWay overlapped;
-    std::vector<Step> steps;
-    std::vector<Step> copies;
+    Way way;
     std::vector<Transfer> transfers;
 
-    // Fills `steps`; returns what no plan over these cells can be below, 0 where that is not known.
+    // Fills `way`; returns what no way through these cells can be below, 0 where that is not known.
     double find(Algorithm algorithm, const CostModel& model);
     double find_exact(const CostModel& model);
 };
 
 double Planner::Scratch::find_exact(const CostModel& model) {
-    cheapest.find(cells, model, {}, &steps);
-    const double mixed = costs_of(cells, model, steps).serial_ns(model);
-    // The cheapest way counts no direct_start_ns, which only the plan without direct transfers is
+    cheapest.find(cells, model, {}, &way);
+    const double mixed = costs_of(cells, model, way).serial_ns(model);
+    // The cheapest way counts no direct_start_ns, which only the one without direct transfers is
     // spared.
-    copy_all(cells, &copies);
-    const double copied = costs_of(cells, model, copies).serial_ns(model);
-    if (copied <= mixed) steps.swap(copies);
+    const Leg all{0, static_cast<uint32_t>(cells.count), true};
+    const double copied = costs_of(cells, model, all).serial_ns(model);
+    if (copied <= mixed) copy_all(cells, &way);
     return std::min(mixed, copied);
 }
 
 double Planner::Scratch::find(Algorithm algorithm, const CostModel& model) {
     if (algorithm == Algorithm::kGreedy) {
-        greedy_way(cells, model, &steps);
+        greedy_way(cells, model, &way);
         return 0;
     }
-    // With all of it in the cache, nobody's disk is asked to share the copier's work.
-    if (algorithm == Algorithm::kExact || cells.missing == 0) return find_exact(model);
+    // With all of it in the cache, no disk is asked to share the copier's work.
+    if (algorithm == Algorithm::kExact || !cells.any_missing()) {
+        const double serial_ns = find_exact(model);
+        return algorithm == Algorithm::kExact ? serial_ns : 0;
+    }
     double bound_ns = 0;
-    overlapped.find(cells, model, cheapest, &steps, &bound_ns);
+    overlapped.find(cells, model, cheapest, &way, &bound_ns);
     return bound_ns;
 }
 
@@ -119,13 +103,13 @@ Result<Plan> Planner::plan(const Request& request, const CostModel& given) {
     Plan plan;
     const bool no_choice = never.has_value() || scratch.cells.directable == 0;
     if (no_choice) {
-        copy_all(scratch.cells, &scratch.steps);
+        copy_all(scratch.cells, &scratch.way);
     } else if (request.direct_asked) {
-        direct_all(scratch.cells, &scratch.steps);
+        direct_all(scratch.cells, &scratch.way);
     } else {
         plan.bound_ns = scratch.find(options_.algorithm, model);
     }
-    const Costs costs = costs_of(scratch.cells, model, scratch.steps);
+    const Costs costs = costs_of(scratch.cells, model, scratch.way);
     plan.copy_ns = costs.copy_ns;
     plan.direct_ns = costs.direct_ns + costs.start_ns(model);
     plan.predicted_ns = options_.algorithm == Algorithm::kOverlapped ? costs.overlapped_ns(model)
@@ -135,7 +119,13 @@ Result<Plan> Planner::plan(const Request& request, const CostModel& given) {
     if (never.has_value()) {
         scratch.transfers.push_back({range, range, Route::kCached, *never, 0});
     } else {
-        emit(scratch.cells, scratch.steps, request, &scratch.transfers);
+        for (const Leg& leg : scratch.way) {
+            if (leg.copied) {
+                emit_copies(scratch.cells, leg, &scratch.transfers);
+            } else {
+                scratch.transfers.push_back(direct_transfer(scratch.cells, leg, request));
+            }
+        }
     }
     plan.transfers = scratch.transfers;
     return plan;

@@ -1,0 +1,270 @@
+// Cutting a request into cells (cells.h): where alignment allows direct transfers to begin and end,
+// and what residency says of what lies between.
+#include <algorithm>
+#include <bit>
+
+#include "planner/cells.h"
+
+namespace penstock::planner {
+namespace {
+
+using extent::Extent;
+using extent::Residency;
+using extent::ResidencyRun;
+using extent::RouteReason;
+
+// A coarse cell is this part of what a transfer may grow to for nothing. Runs shorter than half of
+// a cell share cells.
+constexpr uint64_t kCellsInCutoff = 8;
+// Alignments above make cells that no plan can use.
+constexpr uint64_t kAlignmentMax = kRequestSizeMax;
+
+bool usable(uint32_t alignment) {
+    return base::is_power_of_two(alignment) && alignment <= kAlignmentMax;
+}
+
+// Of an offer that can be used.
+uint64_t alignment_of(const DirectOffer& direct) {
+    return std::max(direct.offset_alignment, direct.memory_alignment);
+}
+
+// Where direct transfers begin and end, and the cells before and behind that.
+struct Bounds {
+    uint64_t start = 0, body = 0, body_end = 0, end = 0;  // increasing
+};
+
+Bounds bounds_of(const Request& request, uint64_t alignment) {
+    const uint64_t first = request.range.offset, last = request.range.end();
+    Bounds bounds{first, first, last, last};
+    const uint64_t before = first - base::align_down(first, alignment);
+    const uint64_t behind = base::align_up(last, alignment) - last;
+    if (before <= request.room_before) {
+        bounds.start = bounds.body = first - before;
+    } else {
+        bounds.body = std::min(base::align_up(first, alignment), last);
+    }
+    if (behind <= request.room_behind) {
+        bounds.end = bounds.body_end = last + behind;
+    } else {
+        bounds.body_end = base::align_down(last, alignment);
+    }
+    // Inside one block, of which an end sticks out for which there is no room.
+    if (bounds.body >= last || bounds.body_end <= first) {
+        bounds = {first, last, last, last};
+    }
+    return bounds;
+}
+
+// Pieces of one state, asked for in order.
+class States {
+public:
+    States(std::span<const ResidencyRun> runs, Residency unknown_as)
+        : runs_(runs), unknown_as_(unknown_as) {}
+
+    struct Piece {
+        uint64_t end = 0;
+        Residency state = Residency::kUnknown;
+    };
+    // From `at` on, which is never less than before; the state of what no run covers is unknown.
+    Piece from(uint64_t at) {
+        if (at >= now_.end) advance(at);
+        return now_;
+    }
+    // The worst state in `range`: dirty, missing, cached.
+    Residency worst(const Extent& range) {
+        Residency worst = Residency::kCached;
+        for (uint64_t at = range.offset; at < range.end();) {
+            const Piece piece = from(at);
+            if (worst == Residency::kCached || piece.state == Residency::kDirty)
+                worst = piece.state;
+            at = piece.end;
+        }
+        return worst;
+    }
+
+private:
+    void advance(uint64_t at) {
+        for (; next_ < runs_.size(); ++next_) {
+            const ResidencyRun& run = runs_[next_];
+            if (run.range.offset > at) {
+                now_ = {run.range.offset, unknown_as_};
+                return;
+            }
+            if (at - run.range.offset < run.range.size) {
+                const uint64_t most = UINT64_MAX - run.range.offset;
+                now_ = {run.range.offset + std::min(run.range.size, most),
+                        run.state == Residency::kUnknown ? unknown_as_ : run.state};
+                ++next_;
+                return;
+            }
+        }
+        now_ = {UINT64_MAX, unknown_as_};
+    }
+
+    std::span<const ResidencyRun> runs_;
+    Residency unknown_as_;
+    size_t next_ = 0;  // the first that lies behind now_
+    Piece now_;
+};
+
+// Appends cells; their number was made room for.
+class Writer {
+public:
+    Writer(Cells* cells, uint64_t cells_max) : cells_(*cells) {
+        if (cells_.ends.size() <= cells_max) {
+            cells_.ends.resize(cells_max + 1);
+            cells_.flags.resize(cells_max);
+        }
+        cells_.count = cells_.directable = 0;
+        cells_.ends[0] = {};
+        wanted_from_ = static_cast<uint32_t>(cells_.range.offset - cells_.start);
+        wanted_to_ = static_cast<uint32_t>(cells_.range.end() - cells_.start);
+    }
+
+    // Bytes up to offset `end` of one state, in the cell that finish() ends.
+    void add(uint64_t end, Residency state) {
+        const uint32_t missing = state == Residency::kMissing ? 1 : 0;
+        const uint32_t continues = missing & was_missing_;
+        sum_.offset = static_cast<uint32_t>(end - cells_.start);
+        const uint32_t wanted = std::min(sum_.offset, wanted_to_) - wanted_from_;
+        sum_.missing += missing * (wanted - sum_.wanted);
+        sum_.wanted = wanted;
+        sum_.waits += missing - continues;
+        if (fresh_) flags_ = static_cast<uint8_t>(continues * CellFlags::kContinues);
+        if (state == Residency::kDirty) flags_ |= CellFlags::kDirty | CellFlags::kFixed;
+        fresh_ = false;
+        was_missing_ = missing;
+    }
+    void finish(uint8_t flags) {
+        flags |= flags_;
+        cells_.flags[cells_.count++] = flags;
+        cells_.ends[cells_.count] = sum_;
+        cells_.directable += 1 - (flags & CellFlags::kFixed);
+        fresh_ = true;
+    }
+
+private:
+    Cells& cells_;
+    CellEnd sum_;
+    uint32_t wanted_from_ = 0, wanted_to_ = 0;  // from the start of the cells
+    uint32_t was_missing_ = 0;                  // the bytes before
+    uint8_t flags_ = 0;
+    bool fresh_ = true;  // the cell has no bytes yet
+};
+static_assert(CellFlags::kFixed == 1);
+
+class Cutter {
+public:
+    Cutter(const Request& request, const Options& options, uint64_t page, uint64_t stride,
+           uint8_t fixed, Writer& writer)
+        : states_(request.residency, options.unknown_as),
+          range_(request.range),
+          page_(page),
+          stride_(stride),
+          short_(stride > page ? stride / 2 : 0),
+          fixed_(fixed),
+          writer_(writer) {}
+
+    // One cell that is never direct.
+    void cut_off(uint64_t from, uint64_t to) {
+        if (from == to) return;
+        writer_.add(to, states_.worst(extent::intersect({from, to - from}, range_)));
+        writer_.finish(CellFlags::kFixed);
+    }
+
+    void cut_body(uint64_t at, uint64_t end) {
+        while (at < end) {
+            const States::Piece piece = states_.from(std::max(at, range_.offset));
+            const uint64_t until = piece.end >= range_.end() ? end
+                                                             : base::align_down(piece.end, page_);
+            if (until <= at) {
+                at = cut_page(at, end);
+            } else if (until - at < short_ && at % page_ == 0 && piece.state != Residency::kDirty) {
+                at = cut_shared(at, end);
+            } else {
+                at = cut_run(at, until, piece.state);
+            }
+        }
+    }
+
+private:
+    [[nodiscard]] uint64_t end_of_page(uint64_t at, uint64_t end) const {
+        return std::min(base::align_down(at, page_) + page_, end);
+    }
+    // States mix in it.
+    uint64_t cut_page(uint64_t at, uint64_t end) {
+        const uint64_t next = end_of_page(at, end);
+        writer_.add(next, states_.worst(extent::intersect({at, next - at}, range_)));
+        writer_.finish(fixed_);
+        return next;
+    }
+    // The first cell ends with its page, so that all others begin with one.
+    uint64_t cut_run(uint64_t at, uint64_t until, Residency state) {
+        uint64_t next = at % page_ == 0 ? at + stride_ : end_of_page(at, until);
+        for (; at < until; next += stride_) {
+            at = std::min(next, until);
+            writer_.add(at, state);
+            writer_.finish(fixed_);
+        }
+        return until;
+    }
+    // Short runs share a cell, as long as it is not longer than others.
+    uint64_t cut_shared(uint64_t at, uint64_t end) {
+        const uint64_t longest = std::min(at + stride_, end);
+        const uint64_t first = at;
+        while (at < longest) {
+            const States::Piece piece = states_.from(std::max(at, range_.offset));
+            uint64_t until = piece.end >= range_.end() ? end : base::align_down(piece.end, page_);
+            const bool is_long = until <= at || until - at >= short_;
+            if (piece.state == Residency::kDirty || (is_long && at > first)) break;
+            until = std::min(until, longest);
+            writer_.add(until, piece.state);
+            at = until;
+        }
+        writer_.finish(fixed_);
+        return at;
+    }
+
+    States states_;
+    const Extent range_;
+    const uint64_t page_, stride_, short_;
+    const uint8_t fixed_;
+    Writer& writer_;
+};
+
+}  // namespace
+
+std::optional<RouteReason> never_direct(const Request& request) {
+    if (request.cached_because.has_value()) return request.cached_because;
+    const DirectOffer& direct = request.direct;
+    if (!usable(direct.offset_alignment) || !usable(direct.memory_alignment) ||
+        direct.route == extent::Route::kCached)
+        return RouteReason::kNotOffered;
+    if ((request.memory - request.range.offset) % direct.memory_alignment != 0)
+        return RouteReason::kBufferMisaligned;
+    const Bounds bounds = bounds_of(request, alignment_of(direct));
+    if (bounds.body == bounds.body_end) return RouteReason::kUnaligned;
+    return std::nullopt;
+}
+
+void cut(const Request& request, const Options& options, const CostModel& model, bool direct,
+         Cells* cells) {
+    const uint64_t alignment = direct ? alignment_of(request.direct) : 1;
+    const Bounds bounds = bounds_of(request, alignment);
+    const uint64_t page = std::max(options.page_size, alignment);
+    cells->start = bounds.start;
+    cells->range = request.range;
+    cells->transfer_size_max = std::max(base::align_down(model.transfer_size_max, page), page);
+
+    const uint64_t free = std::min(model.cutoff_size, cells->transfer_size_max);
+    const uint64_t coarse = std::bit_floor(std::max(free / kCellsInCutoff, uint64_t{1}));
+    const uint64_t stride = options.coarse ? std::max(coarse, page) : page;
+    // Every cell ends with a page, or is one of the four at the two ends.
+    Writer writer(cells, (bounds.end - bounds.start) / page + 4);
+    Cutter cutter(request, options, page, stride, direct ? 0 : CellFlags::kFixed, writer);
+    cutter.cut_off(bounds.start, bounds.body);
+    cutter.cut_body(bounds.body, bounds.body_end);
+    cutter.cut_off(bounds.body_end, bounds.end);
+}
+
+}  // namespace penstock::planner
