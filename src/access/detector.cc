@@ -7,8 +7,8 @@
 //                            |  (right for long) Suspended: confirmed 2, 4, 8 ... 64 times over,
 //                            +-- it is Stable <-- and twice as often after each that soon fails
 //
-// But a stream that has changed for good is to be followed: five confirmations are enough for a
-// stride, and a turn's accesses for what turns.
+// But a stream that has changed for good is to be followed: six confirmations are enough for a
+// stride, and a turn's accesses for what turns, until that has failed.
 //
 // LEARNING -> STABLE, SUSPENDED -> STABLE [decide]; STABLE -> SUSPENDED [fail]; STABLE -> LEARNING
 // [decide], where what was believed has come to its end.
@@ -38,7 +38,7 @@ constexpr unsigned kTiredAt = 3;      // backoff from which guesses are looked f
 constexpr unsigned kSoon = 8;         // wrong after fewer right ones: confirm twice as often
 constexpr unsigned kForgiven = 16;    // right ones in a row after which nothing is held against it
 constexpr unsigned kRandomMin = 64;   // accesses without any belief: random
-constexpr unsigned kStrideNeed = 5;   // confirmations that are enough for a stride
+constexpr unsigned kStrideNeed = 6;   // confirmations that are enough for a stride
 constexpr unsigned kSequenceMin = 3;  // joints of accesses of uneven sizes: a sequence
 
 // One in eight, with no period that a stream could have too: a search always at the same place of a
@@ -73,6 +73,7 @@ struct Detector::Parts {
     uint32_t need = 0;        // confirmations that a belief takes
     unsigned backoff = 0;     // need is 2^backoff, or 0
     unsigned right_run = 0;   // right since it became stable
+    bool hasty = false;       // what was confirmed early has failed
     unsigned aimless = 0;     // accesses since anything was believed
     bool unsearched = false;  // the recogniser has a guess, but has not looked for the best
     unsigned outlier_level = 0;
@@ -127,7 +128,10 @@ void Detector::Parts::take(const Access& access) {
     const bool right = stood && next == access;
     statistics.predicted += stood ? 1 : 0;
     statistics.right += right ? 1 : 0;
-    if (right && ++right_run >= kForgiven) need = backoff = 0;
+    if (right && ++right_run >= kForgiven) {
+        need = backoff = 0;
+        hasty = false;
+    }
     if (loaded != nullptr) {
         statistics.outliers -= loaded->outliers();
         loaded->observe(access);
@@ -238,7 +242,7 @@ void Detector::Parts::decide() {
 // Whether enough speaks for the recogniser's guess.
 bool Detector::Parts::confirmed() const {
     if (nest.evidence() >= need) return true;
-    if (nest.evidence() < kStrideNeed) return false;
+    if (nest.evidence() < kStrideNeed || hasty) return false;
     uint32_t turn = 0;
     const std::vector<Term>& guess = nest.guess();
     for (uint32_t at = 1; at < guess[0].span; at += guess[at].span) turn += weight(&guess[at]);
@@ -247,6 +251,7 @@ bool Detector::Parts::confirmed() const {
 
 void Detector::Parts::fail() {
     ++statistics.suspensions;
+    hasty = belief == Belief::kNest && need > kStrideNeed;
     backoff = right_run >= kSoon ? 1 : std::min(backoff + 1, kBackoffMax);
     need = 1u << backoff;
     right_run = 0;
