@@ -277,14 +277,16 @@ TEST_P(ResidencyMounts, SandboxesThatRefuseCallsAreSeen) {
     }
 }
 
+std::string word_of(const ::testing::TestParamInfo<const char*>& kind) {
+    std::string name = kind.param;
+    std::replace(name.begin(), name.end(), ' ', '_');
+    return name;
+}
+
 INSTANTIATE_TEST_SUITE_P(All, ResidencyMounts,
                          ::testing::Values("ext4", "xfs", "btrfs", "tmpfs", "overlay", "fuse",
                                            "fuse direct"),
-                         [](const auto& info) {
-                             std::string name = info.param;
-                             std::replace(name.begin(), name.end(), ' ', '_');
-                             return name;
-                         });
+                         word_of);
 
 }  // namespace
 }  // namespace penstock::storage
