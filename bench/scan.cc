@@ -4,10 +4,6 @@
 // addresses: 100 and 10,000 of them (30 % of the lines hit with 10,000) and one string. Baseline:
 // GNU grep, LC_ALL=C grep -a -F -c. Every run's count is compared with the other's. Not measured:
 // cold files, many small files, output of lines.
-#include <fcntl.h>
-#include <spawn.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -16,11 +12,10 @@
 #include <string>
 #include <vector>
 
+#include "bench/harness/command.h"
 #include "bench/harness/report.h"
 #include "bench/harness/test_file.h"
 #include "scan/access_log.h"
-
-extern char** environ;
 
 namespace penstock::bench {
 namespace {
@@ -37,7 +32,7 @@ public:
         if (mkdtemp(path_.data()) == nullptr) fail(path_ + ": cannot be created");
     }
     ~Folder() {
-        for (const char* name : {"log", "list", "out"}) unlink(file(name).c_str());
+        for (const char* name : {"log", "list"}) unlink(file(name).c_str());
         rmdir(path_.c_str());
     }
     Folder(const Folder&) = delete;
@@ -48,37 +43,6 @@ private:
     std::string path_;
 };
 
-struct Answer {
-    double seconds = 0;
-    std::string count;
-};
-
-// Runs a command with its output in `out`; the first line of that.
-Answer run_command(const std::vector<std::string>& words, const std::string& out) {
-    std::vector<char*> arguments;
-    arguments.reserve(words.size() + 1);
-    for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
-    arguments.push_back(nullptr);
-    posix_spawn_file_actions_t actions;
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, out.c_str(),
-                                     O_WRONLY | O_CREAT | O_TRUNC, 0600);
-    Answer answer;
-    int status = 0;
-    answer.seconds = timed([&] {
-        pid_t child = 0;
-        if (posix_spawnp(&child, arguments[0], &actions, nullptr, arguments.data(), environ) != 0) {
-            fail(words[0] + ": cannot be started");
-        }
-        waitpid(child, &status, 0);
-    });
-    posix_spawn_file_actions_destroy(&actions);
-    if (!WIFEXITED(status) || WEXITSTATUS(status) > 1) fail(words[0] + ": failed");
-    std::ifstream lines(out);
-    std::getline(lines, answer.count);
-    return answer;
-}
-
 struct Case {
     const char* name;
     unsigned patterns;
@@ -87,8 +51,7 @@ struct Case {
 
 void measure(Report& report, const Arguments& arguments, const Case& chosen) {
     const Folder folder;
-    const std::string log = folder.file("log"), list = folder.file("list"),
-                      out = folder.file("out");
+    const std::string log = folder.file("log"), list = folder.file("list");
     const uint64_t size = arguments.smoke ? 8 << 20 : 1ull << 30;
     scan::AccessLogOptions options;
     options.suspicious_count = chosen.patterns;
@@ -103,9 +66,12 @@ void measure(Report& report, const Arguments& arguments, const Case& chosen) {
     row.against = "grep-F";
     row.verified = true;
     std::string expected;
-    const auto check = [&](const Answer& answer) {
-        if (expected.empty()) expected = answer.count;
-        row.verified = row.verified && !answer.count.empty() && answer.count == expected &&
+    // grep's exit code is 1 where no line is hit.
+    const auto run = [&](const std::vector<std::string>& words) {
+        const CommandResult answer = run_command(words);
+        if (answer.exit_code > 1) fail(words[0] + ": failed");
+        if (expected.empty()) expected = answer.first_line;
+        row.verified = row.verified && !expected.empty() && answer.first_line == expected &&
                        cached_share(log) == 1.0;
         return answer.seconds;
     };
@@ -113,12 +79,11 @@ void measure(Report& report, const Arguments& arguments, const Case& chosen) {
     row.pairs = take_pairs(
         arguments.pairs,
         [&] {
-            return check(run_command({penstock, "scan", log, "--patterns", list, "--count",
-                                      "--quiet", "--device", arguments.device},
-                                     out));
+            return run({penstock, "scan", log, "--patterns", list, "--count", "--quiet", "--device",
+                        arguments.device});
         },
         [&] {
-            return check(run_command({"grep", "-a", "-F", "-c", "-f", list, log}, out));
+            return run({"grep", "-a", "-F", "-c", "-f", list, log});
         },
         &row.cpu_seconds);
     row.bytes = size;

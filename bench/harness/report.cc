@@ -39,20 +39,6 @@ std::string number(double value) {
     return text;
 }
 
-// Of this process and of the commands it has waited for.
-double cpu_time() {
-    const auto seconds = [](const timeval& t) {
-        return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6;
-    };
-    double sum = 0;
-    for (const auto who : {RUSAGE_SELF, RUSAGE_CHILDREN}) {
-        rusage usage{};
-        getrusage(who, &usage);
-        sum += seconds(usage.ru_utime) + seconds(usage.ru_stime);
-    }
-    return sum;
-}
-
 std::string first_line_of(const char* path, const char* key) {
     std::ifstream file(path);
     for (std::string line; std::getline(file, line);) {
@@ -104,6 +90,19 @@ Arguments parse_arguments(int argc, char** argv, const char* question) {
     }
     if (arguments.smoke) arguments.pairs = 1;
     return arguments;
+}
+
+double cpu_time() {
+    const auto seconds = [](const timeval& t) {
+        return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6;
+    };
+    double sum = 0;
+    for (const auto who : {RUSAGE_SELF, RUSAGE_CHILDREN}) {
+        rusage usage{};
+        getrusage(who, &usage);
+        sum += seconds(usage.ru_utime) + seconds(usage.ru_stime);
+    }
+    return sum;
 }
 
 double timed(const std::function<void()>& work) {

@@ -53,6 +53,9 @@ std::vector<std::pair<double, double>> take_pairs(unsigned count,
                                                   const std::function<double()>& baseline,
                                                   double* cpu_seconds = nullptr);
 
+// CPU seconds so far of this process and of the commands it has waited for.
+double cpu_time();
+
 // Seconds that `work` takes.
 double timed(const std::function<void()>& work);
 

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <cstring>
 #include <vector>
 
 #include "bench/harness/report.h"
@@ -17,9 +18,14 @@ constexpr uint64_t kPiece = 1 << 20;
 
 }  // namespace
 
-TestFile::TestFile(uint64_t size) : size_(size) {
+std::string temporary_folder() {
     const char* folder = std::getenv("TMPDIR");
-    path_ = std::string(folder != nullptr ? folder : "/var/tmp") + "/penstock-bench-XXXXXX";
+    return folder != nullptr ? folder : "/var/tmp";
+}
+
+TestFile::TestFile(uint64_t size, const std::string& folder)
+    : path_((folder.empty() ? temporary_folder() : folder) + "/penstock-bench-XXXXXX"),
+      size_(size) {
     descriptor_ = mkstemp(path_.data());
     if (descriptor_ < 0) fail(path_ + ": cannot be created");
     std::vector<uint64_t> words(kPiece / 8);
@@ -44,6 +50,19 @@ void TestFile::warm() const {
         if (pread(descriptor_, buffer.data(), kPiece, static_cast<off_t>(offset)) < 0)
             fail(path_ + ": cannot be read");
     }
+}
+
+uint64_t count_wrong_and_wipe(unsigned char* bytes, uint64_t offset, uint64_t size) {
+    uint64_t wrong = 0;
+    for (uint64_t page = offset & ~uint64_t{4095}; page < offset + size; page += 4096) {
+        const uint64_t at = page + checked_word(page);
+        if (at < offset || at + 8 > offset + size) continue;
+        uint64_t word = 0;
+        std::memcpy(&word, bytes + (at - offset), sizeof word);
+        wrong += word != stamp(at);
+        std::memset(bytes + (at - offset), 0, sizeof word);
+    }
+    return wrong;
 }
 
 double cached_share(const std::string& path) {

@@ -34,13 +34,20 @@ PENSTOCK_BOTH inline uint64_t count_wrong(const unsigned char* bytes, uint64_t o
     return wrong;
 }
 
+// The same of any offset and size; wipes the words it looks at, so that bytes that an earlier read
+// left do not pass for those of the next.
+uint64_t count_wrong_and_wipe(unsigned char* bytes, uint64_t offset, uint64_t size);
+
 // Share of a file's pages that the OS has cached, as mincore says to the owner; -1: cannot be told.
 double cached_share(const std::string& path);
 
+// $TMPDIR, or /var/tmp: on a disk where there is one.
+std::string temporary_folder();
+
 class TestFile {
 public:
-    // `size` a multiple of 1 MiB; lies in $TMPDIR or /var/tmp: on a disk where there is one.
-    explicit TestFile(uint64_t size);
+    // `size` a multiple of 1 MiB; lies in `folder`, else in the temporary folder.
+    explicit TestFile(uint64_t size, const std::string& folder = {});
     ~TestFile();
     TestFile(const TestFile&) = delete;
     TestFile& operator=(const TestFile&) = delete;
