@@ -1,0 +1,204 @@
+#include "bench/route/measure.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace penstock::bench {
+namespace {
+
+constexpr unsigned kUringDepth = 16;
+constexpr uint64_t kUringPiece = base::kMiB;
+constexpr unsigned kDirectThreads = 4;  // they wait more than they work
+constexpr uint64_t kDirectPiece = base::kMiB;
+constexpr unsigned kHotPairsMin = 31;
+
+double median(std::vector<double> values) {
+    std::sort(values.begin(), values.end());
+    return values.empty() ? 0 : values[values.size() / 2];
+}
+
+bool adds_up(const penstock::Report& report, uint64_t size) {
+    const auto sum = [](const auto& parts) {
+        return std::accumulate(parts.begin(), parts.end(), uint64_t{0});
+    };
+    return report.bytes == size && report.bytes_asked == size && report.error_number == 0 &&
+           sum(report.route_bytes) == size && sum(report.reason_bytes) == size &&
+           sum(report.residency_bytes) == size;
+}
+
+std::string percents(const std::array<uint64_t, kRouteReasonCount>& reason_bytes, uint64_t bytes) {
+    std::string text;
+    for (size_t i = 0; i < reason_bytes.size(); ++i) {
+        const uint64_t percent = (100 * reason_bytes[i] + bytes / 2) / bytes;
+        if (percent == 0) continue;
+        text += (text.empty() ? "" : ", ") + std::to_string(percent) + " % " +
+                name(static_cast<RouteReason>(i));
+    }
+    return text;
+}
+
+}  // namespace
+
+double median_gain(const Pairs& pairs) {
+    std::vector<double> gains;
+    gains.reserve(pairs.size());
+    for (const auto& [first, second] : pairs) gains.push_back(second / first);
+    return median(std::move(gains));
+}
+
+struct RouteMeasurement::Run {
+    const Cell& cell;
+    std::vector<ReadRequest> requests;
+    std::vector<PlainReads*> modes;
+    CellResult& result;
+};
+
+RouteMeasurement::RouteMeasurement(const std::string& folder, unsigned threads, bool all_modes)
+    : file_(kRouteFileSize + kRouteFileTail, folder),
+      state_(file_),
+      library_(need(File::open(file_.path()), "open")),
+      destination_(kRouteFileSize),
+      laid_{0, 1},  // no pattern
+      wanted_(state_.pages(), 0) {
+    modes_.push_back(
+        {"cached", std::make_unique<CachedReads>(file_.path(), threads, 0), 0, UINT64_MAX});
+    const bool uring = UringReads::offered();
+    if (uring) {
+        modes_.push_back({"direct",
+                          std::make_unique<UringReads>(file_.path(), kUringDepth, kUringPiece),
+                          all_modes ? 0 : kUringPiece, UINT64_MAX});
+    }
+    modes_.push_back({"direct-pread",
+                      std::make_unique<DirectReads>(file_.path(), kDirectThreads, kDirectPiece), 0,
+                      all_modes || !uring ? UINT64_MAX : kDirectPiece});
+}
+
+void RouteMeasurement::lay(const Pattern& pattern) {
+    if (laid_ == pattern) return;
+    wanted_ = cached_pages(pattern);
+    state_.lay(wanted_);
+    laid_ = pattern;
+}
+
+// Sets the state, wipes what earlier runs left, reads, checks.
+template <class Read>
+double RouteMeasurement::timed_run(Run& run, Read read) {
+    CellResult& result = run.result;
+    result.verified = state_.set(wanted_) && result.verified;
+    const double seconds = timed([&] {
+        for (unsigned pass = passes(run.cell); pass > 0; --pass) {
+            for (const ReadRequest& request : run.requests) read(request);
+        }
+    });
+    uint64_t wrong = 0;
+    for (const ReadRequest& request : run.requests) {
+        wrong += count_wrong_and_wipe(destination_.data() + request.place, request.offset,
+                                      run.cell.request_size);
+    }
+    result.verified = result.verified && wrong == 0;
+    return seconds;
+}
+
+double RouteMeasurement::run_auto(Run& run) {
+    const double before = cpu_time();
+    const double seconds = timed_run(run, [&](const ReadRequest& request) {
+        const Result<uint64_t> got = library_.read(destination_.data() + request.place,
+                                                   run.cell.request_size, request.offset);
+        if (!got.ok()) need(got.status(), "read");
+    });
+    run.result.cpu_seconds += cpu_time() - before;
+    return seconds;
+}
+
+double RouteMeasurement::run_mode(Run& run, PlainReads& reads) {
+    return timed_run(run, [&](const ReadRequest& request) {
+        reads.read(destination_.data() + request.place, run.cell.request_size, request.offset);
+    });
+}
+
+// The warm-up of auto, with reports: each must add up, and together they say what was done.
+void RouteMeasurement::watch_routes(Run& run) {
+    std::array<uint64_t, kRouteReasonCount> reason_bytes{};
+    uint64_t bytes = 0;
+    timed_run(run, [&](const ReadRequest& request) {
+        penstock::Report report;
+        need(library_.read(destination_.data() + request.place, run.cell.request_size,
+                           request.offset, &report),
+             "read");
+        run.result.verified = run.result.verified && adds_up(report, run.cell.request_size);
+        for (size_t i = 0; i < reason_bytes.size(); ++i) reason_bytes[i] += report.reason_bytes[i];
+        bytes += report.bytes;
+    });
+    run.result.routes = percents(reason_bytes, std::max<uint64_t>(bytes, 1));
+}
+
+// Seconds of one run of each of `sides`: one call of `run_side` each, from a different one on in
+// each round, so that none always follows the same other.
+template <class RunSide>
+void take_round(unsigned round, const std::vector<size_t>& sides, std::vector<double>* seconds,
+                RunSide run_side) {
+    for (size_t i = 0; i < sides.size(); ++i) {
+        const size_t side = sides[(i + round) % sides.size()];
+        (*seconds)[side] = run_side(side);
+    }
+}
+
+// All modes; the one whose median is least is the best.
+void RouteMeasurement::choose_best(Run& run, unsigned pairs) {
+    CellResult& result = run.result;
+    const size_t mode_count = run.modes.size();
+    std::vector<size_t> sides(mode_count + 1);
+    std::iota(sides.begin(), sides.end(), size_t{0});
+    std::vector<double> seconds(sides.size());
+    std::vector<std::vector<double>> of_mode(mode_count);
+    result.first_half.resize(mode_count);
+    for (unsigned i = 0; i < pairs; ++i) {
+        take_round(i, sides, &seconds, [&](size_t side) {
+            return side == mode_count ? run_auto(run) : run_mode(run, *run.modes[side]);
+        });
+        for (size_t mode = 0; mode < mode_count; ++mode) {
+            result.first_half[mode].emplace_back(seconds.back(), seconds[mode]);
+            of_mode[mode].push_back(seconds[mode]);
+        }
+    }
+    for (size_t mode = 1; mode < mode_count; ++mode)
+        if (median(of_mode[mode]) < median(of_mode[result.best])) result.best = mode;
+}
+
+void RouteMeasurement::judge(Run& run, unsigned pairs) {
+    CellResult& result = run.result;
+    const size_t mode_count = run.modes.size();
+    const bool hot = result.cell.pattern.hot();
+    std::vector<size_t> sides = {result.best, mode_count};
+    if (hot && result.best != 0) sides.push_back(0);
+    if (hot) result.against_cached = result.first_half[0];
+    if (hot && pairs > 1) pairs = std::max(pairs, kHotPairsMin - std::min(pairs, kHotPairsMin));
+    std::vector<double> seconds(mode_count + 1);
+    for (unsigned i = 0; i < pairs; ++i) {
+        take_round(i, sides, &seconds, [&](size_t side) {
+            return side == mode_count ? run_auto(run) : run_mode(run, *run.modes[side]);
+        });
+        result.judged.emplace_back(seconds.back(), seconds[result.best]);
+        if (hot) result.against_cached.emplace_back(seconds.back(), seconds[0]);
+    }
+}
+
+CellResult RouteMeasurement::measure(const Cell& cell, unsigned pairs) {
+    CellResult result;
+    result.cell = cell;
+    lay(cell.pattern);
+    Run run{cell, pass_requests(cell), {}, result};
+    for (const Mode& mode : modes_) {
+        if (cell.request_size < mode.request_min || cell.request_size > mode.request_max) continue;
+        run.modes.push_back(mode.reads.get());
+        result.modes.push_back(mode.name);
+    }
+    result.bytes = passes(cell) * run.requests.size() * cell.request_size;
+    watch_routes(run);
+    for (PlainReads* mode : run.modes) run_mode(run, *mode);
+    choose_best(run, pairs);
+    judge(run, pairs);
+    return result;
+}
+
+}  // namespace penstock::bench
