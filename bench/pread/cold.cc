@@ -1,0 +1,132 @@
+#include "bench/pread/cold.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <optional>
+
+#include "base/units.h"
+#include "bench/harness/cache_state.h"
+#include "bench/harness/fio.h"
+#include "bench/harness/huge_buffer.h"
+#include "penstock/file.h"
+
+namespace penstock::bench {
+namespace {
+
+constexpr uint64_t kRequest = 64 * base::kMiB;
+constexpr size_t kFinalists = 4;
+constexpr int kFinalRuns = 5;
+
+// A file that the OS has nothing of at the start of each run.
+class ColdFile {
+public:
+    explicit ColdFile(uint64_t size)
+        : file_(size), state_(file_), cold_(state_.pages(), 0), buffer_(kRequest) {
+        library_ = need(File::open(file_.path()), "open");
+    }
+
+    // Bytes a second of requests of 64 MiB, one after another; what is checked in between does not
+    // count.
+    double run_library() {
+        verified_ = state_.set(cold_) && verified_;
+        double seconds = 0;
+        for (uint64_t offset = 0; offset < file_.size(); offset += kRequest) {
+            seconds += timed([&] {
+                const uint64_t got = need(library_.read(buffer_.data(), kRequest, offset), "read");
+                verified_ = verified_ && got == kRequest;
+            });
+            verified_ = count_wrong_and_wipe(buffer_.data(), offset, kRequest) == 0 && verified_;
+        }
+        return static_cast<double>(file_.size()) / seconds;
+    }
+
+    std::optional<double> run(const FioJob& job) {
+        verified_ = state_.set(cold_) && verified_;
+        return run_fio(job, file_.path(), file_.size());
+    }
+
+    [[nodiscard]] bool verified() const { return verified_; }
+    [[nodiscard]] uint64_t size() const { return file_.size(); }
+    [[nodiscard]] double huge_share() const { return buffer_.huge_share(); }
+
+private:
+    TestFile file_;
+    CacheState state_;
+    PageMap cold_;
+    HugeBuffer buffer_;
+    File library_;
+    bool verified_ = true;
+};
+
+struct Tried {
+    FioJob job;
+    std::vector<double> rates;
+    [[nodiscard]] double median() const {
+        std::vector<double> sorted = rates;
+        std::sort(sorted.begin(), sorted.end());
+        return sorted[sorted.size() / 2];
+    }
+};
+
+// All once, after one to warm up; the best few again, in turn. These runs are not judged.
+std::optional<FioJob> best_job(ColdFile& file, bool huge_pages, bool smoke) {
+    std::vector<Tried> tried;
+    const std::vector<FioJob> jobs = fio_sweep(huge_pages, smoke);
+    (void)file.run(jobs[0]);
+    for (const FioJob& job : jobs) {
+        if (const std::optional<double> rate = file.run(job)) tried.push_back({job, {*rate}});
+    }
+    const auto faster = [](const Tried& a, const Tried& b) { return a.median() > b.median(); };
+    std::sort(tried.begin(), tried.end(), faster);
+    if (tried.size() > kFinalists) tried.resize(kFinalists);
+    for (int i = smoke ? kFinalRuns : 0; i < kFinalRuns; ++i) {
+        for (Tried& one : tried)
+            if (const std::optional<double> rate = file.run(one.job)) one.rates.push_back(*rate);
+    }
+    std::sort(tried.begin(), tried.end(), faster);
+    if (tried.empty()) return std::nullopt;
+    return tried[0].job;
+}
+
+}  // namespace
+
+void measure_cold(Report& report, const Arguments& arguments) {
+    if (const std::string reason = why_no_fio(); !reason.empty()) {
+        report.describe("cold-64m", "left out: " + reason);
+        std::fprintf(stderr, "cold-64m left out: %s\n", reason.c_str());
+        return;
+    }
+    ColdFile file(arguments.smoke ? 2 * kRequest : base::kGiB);
+    report.describe("buffer of the cold reads",
+                    std::to_string(static_cast<int>(100 * file.huge_share())) + " % on huge pages");
+    for (const bool huge_pages : {false, true}) {
+        const std::optional<FioJob> job = best_job(file, huge_pages, arguments.smoke);
+        if (!job) {
+            report.describe("cold-64m", "left out: fio could do no job of the sweep");
+            return;
+        }
+        Row row;
+        row.name = "cold-64m";
+        row.against = huge_pages ? "fio-best-huge-pages" : "fio-best";
+        row.unit = "B/s";
+        bool all_ran = true;
+        row.pairs = take_pairs(
+            arguments.pairs, [&] { return file.run_library(); },
+            [&] {
+                const std::optional<double> rate = file.run(*job);
+                all_ran = all_ran && rate.has_value();
+                return rate.value_or(0);
+            },
+            &row.cpu_seconds);
+        row.bytes = file.size();
+        row.verified = all_ran && file.verified();
+        row.note = "fio: " + describe(*job) +
+                   (huge_pages ? ", buffers by glibc.malloc.hugetlb=1" : ", its default buffers") +
+                   "; best of a sweep of " +
+                   std::to_string(fio_sweep(huge_pages, arguments.smoke).size()) +
+                   "; file cold before each run";
+        report.add(std::move(row));
+    }
+}
+
+}  // namespace penstock::bench
