@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "backend/backend.h"
+#include "file/read_service.h"
 
 namespace penstock {
 namespace {
@@ -64,7 +65,7 @@ Result<Device> Device::open(const std::string& name, const DeviceOptions& option
     std::string why_not_gpu;
     auto port = open_port(chosen, options, &why_not_gpu);
     if (!port.ok()) return port.status();
-    Device device(std::move(port.value()));
+    Device device(file::with_services(std::move(port.value())));
     device.why_not_gpu_ = std::move(why_not_gpu);
     return device;
 }

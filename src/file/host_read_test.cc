@@ -137,6 +137,38 @@ TEST_F(HostReadTest, RandomReadsReachMemoryThatTheHostCannotAddress) {
     device.free(memory);
 }
 
+// On the device that PENSTOCK_DEVICE names: a GPU where there is one.
+TEST_F(HostReadTest, RandomReadsReachTheMemoryOfADevice) {
+    const auto device = Device::open();
+    ASSERT_TRUE(device.ok()) << device.status().message();
+    auto stream = Stream::create(device.value());
+    ASSERT_TRUE(stream.ok());
+    auto* memory = static_cast<std::byte*>(device.value().allocate(kMemory).value());
+    const auto file = File::open(path_, device.value());
+    ASSERT_TRUE(file.ok()) << file.status().message();
+    for (uint64_t seed = 1; seed <= 60; ++seed) {
+        SCOPED_TRACE(::testing::Message() << "seed " << seed);
+        base::Prng prng(seed);
+        if (seed % 4 == 1) mix_cache(&prng);
+        const uint64_t offset = prng.below(kFileSize);
+        const uint64_t size = prng.below(prng.below(3) == 0 ? kMemory - 4096 : 300'000);
+        std::byte* to = memory + (prng.below(2) == 0 ? 0 : prng.below(4096));
+        ASSERT_TRUE(stream.value().fill(to, 0xee, size).ok());
+        ASSERT_TRUE(stream.value().synchronize().ok());
+        Report report;
+        const auto got = file.value().read(to, size, offset, random_options(&prng), &report);
+        ASSERT_TRUE(got.ok()) << got.status().message();
+        const uint64_t expected = std::min(size, kFileSize - offset);
+        ASSERT_EQ(got.value(), expected);
+        expect_sums(report);
+        ASSERT_TRUE(stream.value().copy(memory_, to, size).ok());
+        ASSERT_TRUE(stream.value().synchronize().ok());
+        ASSERT_EQ(std::memcmp(memory_, bytes_.data() + offset, expected), 0);
+        for (uint64_t i = expected; i < size; i += 61) ASSERT_EQ(memory_[i], std::byte{0xee});
+    }
+    device.value().free(memory);
+}
+
 TEST_F(HostReadTest, AFailedCopyToTheDeviceIsAnErrorAndNotWrongBytes) {
     auto cpu = backend::open_cpu({.permits = 2, .memory_size = 96 << 20});
     ASSERT_TRUE(cpu.ok());

@@ -1,18 +1,8 @@
 #include "file/open_file.h"
 
 #include <fcntl.h>
-#include <pthread.h>
 
-#include <algorithm>
-#include <atomic>
 #include <cerrno>
-#include <charconv>
-#include <cstdlib>
-#include <map>
-#include <mutex>
-#include <string_view>
-#include <thread>
-#include <tuple>
 #include <utility>
 
 #include "backend/backend.h"
@@ -23,20 +13,6 @@ namespace {
 constexpr uint64_t kOffsetMax = INT64_MAX;
 constexpr Status kForked{ECHILD, "read",
                          "the file was opened before a fork: open it again in this process"};
-
-// Counts up in every child of a fork: threads and rings of the parent do not serve it.
-std::atomic<uint64_t> forks{0};
-
-unsigned thread_count(const FileOptions& options) {
-    if (options.threads != 0) return options.threads;
-    if (const char* wish = std::getenv("PENSTOCK_THREADS"); wish != nullptr) {
-        unsigned count = 0;
-        const std::string_view text(wish);
-        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
-        if (error == std::errc() && end == text.data() + text.size() && count > 0) return count;
-    }
-    return std::clamp(std::thread::hardware_concurrency(), 1u, 16u);
-}
 
 bool wants_direct(const ReadOptions& options) {
     return options.route.has_value() ? options.route != Route::kCached
@@ -64,57 +40,9 @@ Report report_small(uint64_t asked, uint64_t offset, const storage::Completion& 
 
 }  // namespace
 
-Result<std::shared_ptr<OpenFile::Service>> OpenFile::make_service(
-    const Device& device, const FileOptions& options, std::shared_ptr<storage::Storage> storage) {
-    transfer::Engine::Options wanted;
-    wanted.threads = thread_count(options);
-    auto engine = transfer::Engine::create(storage, device.port(), wanted);
-    if (!engine.ok()) return engine.status();
-    auto service = std::make_shared<Service>();
-    service->storage = std::move(storage);
-    service->engine = std::move(engine.value());
-    return service;
-}
-
-// One for each device and set of options that files are open with.
-Result<std::shared_ptr<OpenFile::Service>> OpenFile::shared_service(const Device& device,
-                                                                    const FileOptions& options) {
-    using Key = std::tuple<const backend::Device*, StorageKind, double, double, unsigned>;
-    struct Registry {
-        std::mutex mutex;
-        std::map<Key, std::weak_ptr<Service>> services;
-    };
-    // Never destroyed: files may be open when the program ends. A child of a fork begins anew,
-    // since another thread may have held the lock.
-    static std::atomic<Registry*> registry{nullptr};
-    static const bool watched = [] {
-        registry.store(new Registry);
-        pthread_atfork(nullptr, nullptr, [] {
-            forks.fetch_add(1, std::memory_order_relaxed);
-            registry.store(new Registry);
-        });
-        return true;
-    }();
-    (void)watched;
-    Registry& all = *registry.load();
-    const Key key{device.port().get(), options.storage, options.throttle_latency_us,
-                  options.throttle_bandwidth_mbs, thread_count(options)};
-    const std::lock_guard lock(all.mutex);
-    if (auto service = all.services[key].lock(); service != nullptr) return service;
-    FileSystemOptions named;
-    named.storage = options.storage;
-    named.throttle_latency_us = options.throttle_latency_us;
-    named.throttle_bandwidth_mbs = options.throttle_bandwidth_mbs;
-    auto storage = open_storage(named);
-    if (!storage.ok()) return storage.status();
-    auto service = make_service(device, options, std::move(storage.value()));
-    if (service.ok()) all.services[key] = service.value();
-    return service;
-}
-
 Result<std::shared_ptr<OpenFile>> OpenFile::open(const std::string& path, const Device& device,
                                                  const FileOptions& options) {
-    auto service = shared_service(device, options);
+    auto service = ReadService::shared(device, options);
     if (!service.ok()) return service.status();
     auto file = service.value()->storage->open(path, O_RDONLY);
     if (!file.ok()) return file.status();
@@ -127,20 +55,20 @@ Result<std::shared_ptr<OpenFile>> OpenFile::open(const std::string& path, const 
                                                  std::shared_ptr<storage::Storage> storage) {
     auto file = storage->open(path, O_RDONLY);
     if (!file.ok()) return file.status();
-    auto service = make_service(device, options, std::move(storage));
+    auto service = ReadService::make(device, options, std::move(storage));
     if (!service.ok()) return service.status();
     return std::shared_ptr<OpenFile>(
         new OpenFile(path, device, options, std::move(service.value()), std::move(file.value())));
 }
 
 OpenFile::OpenFile(std::string path, const Device& device, const FileOptions& options,
-                   std::shared_ptr<Service> service, std::shared_ptr<storage::File> file)
+                   std::shared_ptr<ReadService> service, std::shared_ptr<storage::File> file)
     : path_(std::move(path)),
       device_(device),
       options_(options),
       service_(std::move(service)),
       source_(std::make_shared<transfer::Source>(std::move(file))),
-      process_(forks.load(std::memory_order_relaxed)) {}
+      process_(process_number()) {}
 
 Result<uint64_t> OpenFile::size() const {
     storage::Identity now;
@@ -149,7 +77,7 @@ Result<uint64_t> OpenFile::size() const {
 }
 
 Status OpenFile::check(std::span<const ReadPiece> pieces) const {
-    if (process_ != forks.load(std::memory_order_relaxed)) return kForked;
+    if (process_ != process_number()) return kForked;
     uint64_t sum = 0;
     for (const ReadPiece& piece : pieces) {
         if (piece.offset > kOffsetMax || piece.size > kOffsetMax - piece.offset ||

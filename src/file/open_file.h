@@ -5,10 +5,11 @@
 #include <memory>
 #include <string>
 
-#include "file/system.h"
+#include "file/read_service.h"
 #include "penstock/file.h"
 #include "storage/storage.h"
-#include "transfer/engine.h"
+#include "transfer/job.h"
+#include "transfer/source.h"
 
 namespace penstock::file {
 
@@ -34,19 +35,8 @@ public:
                                                  const ReadOptions& options);
 
 private:
-    // Threads that several files share.
-    struct Service {
-        std::shared_ptr<storage::Storage> storage;
-        std::unique_ptr<transfer::Engine> engine;
-    };
-    static Result<std::shared_ptr<Service>> make_service(const Device& device,
-                                                         const FileOptions& options,
-                                                         std::shared_ptr<storage::Storage> storage);
-    static Result<std::shared_ptr<Service>> shared_service(const Device& device,
-                                                           const FileOptions& options);
-
     OpenFile(std::string path, const Device& device, const FileOptions& options,
-             std::shared_ptr<Service> service, std::shared_ptr<storage::File> file);
+             std::shared_ptr<ReadService> service, std::shared_ptr<storage::File> file);
     [[nodiscard]] Status check(std::span<const ReadPiece> pieces) const;
     Result<std::shared_ptr<transfer::Job>> make_job(std::span<const ReadPiece> pieces,
                                                     const ReadOptions& options);
@@ -54,9 +44,9 @@ private:
     const std::string path_;
     const Device device_;
     const FileOptions options_;
-    const std::shared_ptr<Service> service_;
+    const std::shared_ptr<ReadService> service_;
     const std::shared_ptr<transfer::Source> source_;
-    const uint64_t process_;  // how often this process had been forked off when it was opened
+    const uint64_t process_;  // process_number() when it was opened
 };
 
 }  // namespace penstock::file

@@ -134,8 +134,7 @@ private:
 class Engine::Core {
 public:
     // Executors for callers too: as many as may do their part at once.
-    Status create(storage::Storage& storage, const std::shared_ptr<backend::Device>& device,
-                  const Options& options) {
+    Status create(storage::Storage& storage, backend::Device* device, const Options& options) {
         for (unsigned i = 0; i < 2 * options.threads; ++i) {
             auto executor = Executor::create(storage, device, options.limits);
             if (!executor.ok()) return executor.status();
@@ -217,8 +216,7 @@ private:
 };
 
 Result<std::unique_ptr<Engine>> Engine::create(const std::shared_ptr<storage::Storage>& storage,
-                                               const std::shared_ptr<backend::Device>& device,
-                                               const Options& options) {
+                                               backend::Device* device, const Options& options) {
     if (options.threads < 1 || options.threads > kThreadsMax) {
         return Status{EINVAL, "threads", "must be from 1 to 64"};
     }

@@ -22,10 +22,10 @@ public:
     static constexpr unsigned kThreadsMax = 64;
 
     // `device`: of jobs in device memory that the host cannot address; null: there are none.
-    // EINVAL; EAGAIN: no more threads are to be had; what storage and device say.
+    // It must outlive the engine. EINVAL; EAGAIN: no more threads are to be had; what storage and
+    // device say.
     static Result<std::unique_ptr<Engine>> create(const std::shared_ptr<storage::Storage>& storage,
-                                                  const std::shared_ptr<backend::Device>& device,
-                                                  const Options& options);
+                                                  backend::Device* device, const Options& options);
     // No job is left: each keeps what owns its engine. May be called by an engine's own thread.
     ~Engine();
     Engine(const Engine&) = delete;

@@ -69,11 +69,10 @@ struct Executor::Operation {
 };
 
 Result<std::unique_ptr<Executor>> Executor::create(storage::Storage& storage,
-                                                   std::shared_ptr<backend::Device> device,
-                                                   const Limits& limits) {
+                                                   backend::Device* device, const Limits& limits) {
     auto queue = storage.make_queue(limits.depth);
     if (!queue.ok()) return queue.status();
-    auto staging = Staging::create(std::move(device), limits.depth);
+    auto staging = Staging::create(device, limits.depth);
     if (!staging.ok()) return staging.status();
     return std::unique_ptr<Executor>(
         new Executor(std::move(queue.value()), std::move(staging.value()), limits));

@@ -60,9 +60,9 @@ public:
     };
 
     // `device`: of requests in device memory that the host cannot address; null: there are none.
+    // Both must outlive it.
     static Result<std::unique_ptr<Executor>> create(storage::Storage& storage,
-                                                    std::shared_ptr<backend::Device> device,
-                                                    const Limits& limits);
+                                                    backend::Device* device, const Limits& limits);
     // Everything taken must have been reaped.
     ~Executor();
     Executor(const Executor&) = delete;

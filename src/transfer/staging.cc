@@ -20,24 +20,21 @@ constexpr uint64_t kDozeNs = 20'000;
 
 }  // namespace
 
-Staging::Staging(std::shared_ptr<backend::Device> device, uint32_t slots)
-    : device_(std::move(device)), slot_count_(slots) {
+Staging::Staging(backend::Device* device, uint32_t slots) : device_(device), slot_count_(slots) {
     for (uint32_t i = 0; i < slots; ++i) free_.push_back(static_cast<int32_t>(slots - 1 - i));
     open_.reserve(slots);
     lots_.reserve(slots);
 }
 
-Result<std::unique_ptr<Staging>> Staging::create(std::shared_ptr<backend::Device> device,
-                                                 uint32_t slots) {
-    std::unique_ptr<Staging> staging(new Staging(std::move(device), slots));
+Result<std::unique_ptr<Staging>> Staging::create(backend::Device* device, uint32_t slots) {
+    std::unique_ptr<Staging> staging(new Staging(device, slots));
     const size_t size = slots * stride() + 4096;
-    backend::Device* port = staging->device_.get();
-    if (port != nullptr && !port->properties().host_addressable) {
+    if (device != nullptr && !device->properties().host_addressable) {
         void* memory = nullptr;
-        if (Status s = port->allocate(size, backend::Memory::kPinned, &memory); !s.ok()) return s;
+        if (Status s = device->allocate(size, backend::Memory::kPinned, &memory); !s.ok()) return s;
         staging->base_ = static_cast<std::byte*>(memory);
         staging->done_ = reinterpret_cast<uint64_t*>(staging->base_ + slots * stride());
-        if (Status s = port->create_stream(0, &staging->stream_); !s.ok()) return s;
+        if (Status s = device->create_stream(0, &staging->stream_); !s.ok()) return s;
         return staging;
     }
     // Untouched pages cost nothing: most programs read into aligned memory and never come here.

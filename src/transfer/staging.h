@@ -21,8 +21,8 @@ public:
     static constexpr size_t kMarginSize = 4096;
 
     // `device` is null where everything is host memory. ENOMEM.
-    static Result<std::unique_ptr<Staging>> create(std::shared_ptr<backend::Device> device,
-                                                   uint32_t slots);
+    // It must outlive the object.
+    static Result<std::unique_ptr<Staging>> create(backend::Device* device, uint32_t slots);
     ~Staging();
     Staging(const Staging&) = delete;
     Staging& operator=(const Staging&) = delete;
@@ -51,9 +51,9 @@ private:
     };
 
     static constexpr size_t stride() { return kSlotSize + 2 * kMarginSize; }
-    Staging(std::shared_ptr<backend::Device> device, uint32_t slots);
+    Staging(backend::Device* device, uint32_t slots);
 
-    const std::shared_ptr<backend::Device> device_;
+    backend::Device* const device_;
     const uint32_t slot_count_;
     std::byte* base_ = nullptr;
     size_t mapped_size_ = 0;  // of memory that no device gave

@@ -1,0 +1,132 @@
+#include "file/read_service.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <atomic>
+#include <charconv>
+#include <cstdlib>
+#include <map>
+#include <mutex>
+#include <set>
+#include <string_view>
+#include <thread>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "backend/backend.h"
+#include "file/system.h"
+
+namespace penstock::file {
+namespace {
+
+using Key = std::tuple<const backend::Device*, StorageKind, double, double, unsigned>;
+
+struct Registry {
+    std::mutex mutex;
+    std::map<Key, std::shared_ptr<ReadService>> kept;
+    // Of devices that nobody tells of when they go.
+    std::map<Key, std::weak_ptr<ReadService>> others;
+    std::set<const backend::Device*> watched{nullptr};
+};
+
+std::atomic<uint64_t> forks{0};
+
+// Never destroyed: files may be open when the program ends. The child of a fork begins anew, since
+// another thread may have held the lock, and leaves the parent's services as they are.
+Registry& registry() {
+    static std::atomic<Registry*> current{nullptr};
+    static const int watching = [] {
+        current.store(new Registry);
+        return pthread_atfork(nullptr, nullptr, [] {
+            forks.fetch_add(1, std::memory_order_relaxed);
+            auto* fresh = new Registry;
+            fresh->watched = current.load()->watched;
+            current.store(fresh);
+        });
+    }();
+    (void)watching;
+    return *current.load();
+}
+
+unsigned thread_count(const FileOptions& options) {
+    if (options.threads != 0) return options.threads;
+    if (const char* wish = std::getenv("PENSTOCK_THREADS"); wish != nullptr) {
+        unsigned count = 0;
+        const std::string_view text(wish);
+        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
+        if (error == std::errc() && end == text.data() + text.size() && count > 0) return count;
+    }
+    return std::clamp(std::thread::hardware_concurrency(), 1u, 16u);
+}
+
+void forget(const backend::Device* device) {
+    const auto is_its = [device](const auto& entry) { return std::get<0>(entry.first) == device; };
+    std::vector<std::shared_ptr<ReadService>> gone;  // their threads end without the lock
+    Registry& all = registry();
+    const std::lock_guard lock(all.mutex);
+    all.watched.erase(device);
+    std::erase_if(all.others, is_its);
+    for (const auto& entry : all.kept) {
+        if (is_its(entry)) gone.push_back(entry.second);
+    }
+    std::erase_if(all.kept, is_its);
+}
+
+}  // namespace
+
+uint64_t process_number() { return forks.load(std::memory_order_relaxed); }
+
+Result<std::shared_ptr<ReadService>> ReadService::make(const Device& device,
+                                                       const FileOptions& options,
+                                                       std::shared_ptr<storage::Storage> storage) {
+    transfer::Engine::Options wanted;
+    wanted.threads = thread_count(options);
+    auto engine = transfer::Engine::create(storage, device.port().get(), wanted);
+    if (!engine.ok()) return engine.status();
+    auto service = std::make_shared<ReadService>();
+    service->storage = std::move(storage);
+    service->engine = std::move(engine.value());
+    return service;
+}
+
+Result<std::shared_ptr<ReadService>> ReadService::shared(const Device& device,
+                                                         const FileOptions& options) {
+    Registry& all = registry();
+    const backend::Device* port = device.port().get();
+    const Key key{port, options.storage, options.throttle_latency_us,
+                  options.throttle_bandwidth_mbs, thread_count(options)};
+    const std::lock_guard lock(all.mutex);
+    if (const auto found = all.kept.find(key); found != all.kept.end()) return found->second;
+    if (auto service = all.others[key].lock(); service != nullptr) return service;
+    FileSystemOptions named;
+    named.storage = options.storage;
+    named.throttle_latency_us = options.throttle_latency_us;
+    named.throttle_bandwidth_mbs = options.throttle_bandwidth_mbs;
+    auto storage = open_storage(named);
+    if (!storage.ok()) return storage.status();
+    auto service = make(device, options, std::move(storage.value()));
+    if (!service.ok()) return service;
+    if (all.watched.count(port) != 0) {
+        all.kept[key] = service.value();
+    } else {
+        all.others[key] = service.value();
+    }
+    return service;
+}
+
+std::shared_ptr<backend::Device> with_services(std::shared_ptr<backend::Device> device) {
+    Registry& all = registry();
+    backend::Device* port = device.get();
+    {
+        const std::lock_guard lock(all.mutex);
+        all.watched.insert(port);
+    }
+    return {port, [held = std::move(device)](backend::Device* going) mutable {
+                forget(going);
+                held.reset();
+            }};
+}
+
+}  // namespace penstock::file
