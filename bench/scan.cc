@@ -6,6 +6,7 @@
 // cold files, many small files, output of lines.
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -66,13 +67,17 @@ void measure(Report& report, const Arguments& arguments, const Case& chosen) {
     row.against = "grep-F";
     row.verified = true;
     std::string expected;
-    // grep's exit code is 1 where no line is hit.
+    double least_share = 1;
+    // grep's exit code is 1 where no line is hit. A kernel that reclaims idle pages ahead of need
+    // takes some even of a file that is read all the time, so each run is warmed, and hot means all
+    // but a thousandth.
     const auto run = [&](const std::vector<std::string>& words) {
+        warm_file(log);
         const CommandResult answer = run_command(words);
         if (answer.exit_code > 1) fail(words[0] + ": failed");
         if (expected.empty()) expected = answer.first_line;
-        row.verified = row.verified && !expected.empty() && answer.first_line == expected &&
-                       cached_share(log) == 1.0;
+        row.verified = row.verified && !expected.empty() && answer.first_line == expected;
+        least_share = std::min(least_share, cached_share(log));
         return answer.seconds;
     };
     setenv("LC_ALL", "C", 1);
@@ -87,8 +92,10 @@ void measure(Report& report, const Arguments& arguments, const Case& chosen) {
         },
         &row.cpu_seconds);
     row.bytes = size;
+    row.verified = row.verified && least_share > 0.999;
     row.note = expected + " lines hit of " + std::to_string(size >> 20) +
-               " MiB, whole commands, hot";
+               " MiB, whole commands, at least " + std::to_string(least_share) +
+               " of it in the OS cache behind each";
     report.add(std::move(row));
 }
 

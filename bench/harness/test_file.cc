@@ -44,12 +44,17 @@ TestFile::~TestFile() {
     unlink(path_.c_str());
 }
 
-void TestFile::warm() const {
+void TestFile::warm() const { warm_file(path_); }
+
+void warm_file(const std::string& path) {
+    const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (descriptor < 0) fail(path + ": cannot be read");
     std::vector<char> buffer(kPiece);
-    for (uint64_t offset = 0; offset < size_; offset += kPiece) {
-        if (pread(descriptor_, buffer.data(), kPiece, static_cast<off_t>(offset)) < 0)
-            fail(path_ + ": cannot be read");
-    }
+    ssize_t count = 0;
+    for (off_t offset = 0; (count = pread(descriptor, buffer.data(), kPiece, offset)) > 0;)
+        offset += count;
+    close(descriptor);
+    if (count < 0) fail(path + ": cannot be read");
 }
 
 uint64_t count_wrong_and_wipe(unsigned char* bytes, uint64_t offset, uint64_t size) {

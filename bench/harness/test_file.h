@@ -38,6 +38,9 @@ PENSTOCK_BOTH inline uint64_t count_wrong(const unsigned char* bytes, uint64_t o
 // left do not pass for those of the next.
 uint64_t count_wrong_and_wipe(unsigned char* bytes, uint64_t offset, uint64_t size);
 
+// Reads all of a file through the OS page cache.
+void warm_file(const std::string& path);
+
 // Share of a file's pages that the OS has cached, as mincore says to the owner; -1: cannot be told.
 double cached_share(const std::string& path);
 
