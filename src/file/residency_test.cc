@@ -103,7 +103,7 @@ protected:
 
     // Everything of it is cached, and for the most part dirty.
     std::string written(uint64_t size) const {
-        const std::string path = folder_ + "/file";
+        std::string path = folder_ + "/file";
         const int descriptor = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
         const std::vector<char> bytes(size, 'x');
         EXPECT_EQ(write(descriptor, bytes.data(), size), static_cast<ssize_t>(size));
