@@ -75,6 +75,11 @@ inline std::vector<Page> pages_of(const Request& request, const Options& options
     return pages;
 }
 
+inline bool nothing_missing(const Request& request, const Options& options) {
+    const std::vector<Page> pages = pages_of(request, options);
+    return std::none_of(pages.begin(), pages.end(), [](const Page& one) { return one.missing; });
+}
+
 struct Best {
     double serial_ns = std::numeric_limits<double>::infinity();
     double overlapped_ns = std::numeric_limits<double>::infinity();

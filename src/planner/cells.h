@@ -61,8 +61,10 @@ struct Cells {
 // Why no byte of the request can be direct, if that is so.
 [[nodiscard]] std::optional<extent::RouteReason> never_direct(const Request& request);
 
-// Where `direct` is false every cell is fixed. Memory is taken when there are more cells than ever
-// before.
+// More cells than a request of `size` bytes ever has.
+[[nodiscard]] size_t cells_max(uint64_t size, const Options& options);
+
+// Where `direct` is false every cell is fixed.
 void cut(const Request& request, const Options& options, const CostModel& model, bool direct,
          Cells* cells);
 

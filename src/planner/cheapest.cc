@@ -70,15 +70,16 @@ private:
     double behind_key_ = kNever;
 };
 
+void CheapestWay::reserve(size_t cells) {
+    costs_.resize(cells + 1);
+    keys_.resize(cells + 1);
+    from_.resize(cells + 1);
+    least_.resize(cells + 1);
+}
+
 double CheapestWay::find(const Cells& cells, const CostModel& model, const Weights& weights,
                          Way* way) {
     const auto count = static_cast<uint32_t>(cells.count);
-    if (costs_.size() < count + 1) {
-        costs_.resize(count + 1);
-        keys_.resize(count + 1);
-        from_.resize(count + 1);
-        least_.resize(count + 1);
-    }
     double* const costs = costs_.data();
     double* const keys = keys_.data();
     uint32_t* const from = from_.data();

@@ -28,6 +28,8 @@ public:
     // Fills `way` and returns the weighted cost, which counts no direct_start_ns. `model` is
     // sane().
     double find(const Cells& cells, const CostModel& model, const Weights& weights, Way* way);
+    // Takes the memory for so many cells; find() does not.
+    void reserve(size_t cells);
 
 private:
     class Window;

@@ -110,10 +110,10 @@ private:
 // Appends cells; their number was made room for.
 class Writer {
 public:
-    Writer(Cells* cells, uint64_t cells_max) : cells_(*cells) {
-        if (cells_.ends.size() <= cells_max) {
-            cells_.ends.resize(cells_max + 1);
-            cells_.flags.resize(cells_max);
+    Writer(Cells* cells, size_t most) : cells_(*cells) {
+        if (cells_.ends.size() <= most) {
+            cells_.ends.resize(most + 1);
+            cells_.flags.resize(most);
         }
         cells_.count = cells_.directable = 0;
         cells_.ends[0] = {};
@@ -247,6 +247,10 @@ std::optional<RouteReason> never_direct(const Request& request) {
     return std::nullopt;
 }
 
+// Every cell but two ends with a page of at least that size, or with the body. Alignment adds at
+// most a page at either end.
+size_t cells_max(uint64_t size, const Options& options) { return size / options.page_size + 5; }
+
 void cut(const Request& request, const Options& options, const CostModel& model, bool direct,
          Cells* cells) {
     const uint64_t alignment = direct ? alignment_of(request.direct) : 1;
@@ -259,8 +263,7 @@ void cut(const Request& request, const Options& options, const CostModel& model,
     const uint64_t free = std::min(model.cutoff_size, cells->transfer_size_max);
     const uint64_t coarse = std::bit_floor(std::max(free / kCellsInCutoff, uint64_t{1}));
     const uint64_t stride = options.coarse ? std::max(coarse, page) : page;
-    // Every cell ends with a page, or is one of the four at the two ends.
-    Writer writer(cells, (bounds.end - bounds.start) / page + 4);
+    Writer writer(cells, cells_max(request.range.size, options));
     Cutter cutter(request, options, page, stride, direct ? 0 : CellFlags::kFixed, writer);
     cutter.cut_off(bounds.start, bounds.body);
     cutter.cut_body(bounds.body, bounds.body_end);

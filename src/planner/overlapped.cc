@@ -78,6 +78,12 @@ void OverlappedWay::keep_if_better(const CostModel& model, const Tried& tried) {
     if (tried.costs.overlapped_ns(model) < best_.costs.overlapped_ns(model)) best_ = tried;
 }
 
+void OverlappedWay::reserve(size_t cells) {
+    for (Tried* tried : {&light_, &heavy_, &tried_, &best_}) tried->way.reserve(cells);
+    before_first_.reserve(cells + 1);
+    before_last_.reserve(cells + 1);
+}
+
 void OverlappedWay::find(const Cells& cells, const CostModel& model, CheapestWay& cheapest,
                          Way* way, double* bound_ns) {
     direct_all(cells, &light_.way);

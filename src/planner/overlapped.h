@@ -22,6 +22,8 @@ public:
     // Fills `way`; `*bound_ns` is no more than the time of the best way through these cells.
     void find(const Cells& cells, const CostModel& model, CheapestWay& cheapest, Way* way,
               double* bound_ns);
+    // Takes the memory for so many cells.
+    void reserve(size_t cells);
 
 private:
     struct Tried {

@@ -90,11 +90,23 @@ Planner::~Planner() = default;
 Planner::Planner(Planner&&) noexcept = default;
 Planner& Planner::operator=(Planner&&) noexcept = default;
 
+void Planner::reserve(uint64_t size) {
+    reserved_size_ = std::max(reserved_size_, std::min(size, kRequestSizeMax));
+    const size_t cells = cells_max(reserved_size_, options_);
+    scratch_->cells.ends.reserve(cells + 1);
+    scratch_->cells.flags.reserve(cells);
+    scratch_->cheapest.reserve(cells);
+    scratch_->overlapped.reserve(cells);
+    scratch_->way.reserve(cells);
+    scratch_->transfers.reserve(cells);
+}
+
 Result<Plan> Planner::plan(const Request& request, const CostModel& given) {
     const Extent& range = request.range;
     if (range.size > kRequestSizeMax || range.offset > INT64_MAX - range.size)
         return Status(EINVAL, "plan", "the range is too long or ends beyond the largest file");
     if (range.empty()) return Plan{};
+    if (range.size > reserved_size_) reserve(range.size);
     Scratch& scratch = *scratch_;
     const CostModel model = sane(given);
     const std::optional<RouteReason> never = never_direct(request);

@@ -6,8 +6,8 @@
 // algorithms: the exact one (linear time), the greedy rule of SPIN (USENIX ATC 2017, section
 // 4.3.1), and the overlapped one, which takes copies and direct reads to run at the same time.
 //
-// Pure. One thread at a time; every thread that plans has its own Planner. After the longest
-// request so far nothing is allocated.
+// Pure. One thread at a time; every thread that plans has its own Planner. Nothing is allocated for
+// a request that is no longer than another before it, or than reserve() was told.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@
 namespace penstock::planner {
 
 // A longer read is planned piece by piece: its residency would be out of date by its end, and this
-// bounds a Planner's memory (about 40 bytes a page).
+// bounds a Planner's memory (about 250 bytes a page of the longest request).
 inline constexpr uint64_t kRequestSizeMax = kTransferSizeMax;
 
 enum class Algorithm : uint8_t {
@@ -79,8 +79,12 @@ public:
     Planner(Planner&&) noexcept;
     Planner& operator=(Planner&&) noexcept;
 
+    // Takes the memory for requests of up to `size` bytes.
+    void reserve(uint64_t size);
+
     // EINVAL: the range is longer than kRequestSizeMax or ends beyond 2^63 - 1. An empty request
-    // has an empty plan. A few nanoseconds a cell and algorithm pass.
+    // has an empty plan. Some nanoseconds a cell and pass over them; the overlapped algorithm makes
+    // as many passes as can gain more than they take.
     [[nodiscard]] Result<Plan> plan(const Request& request, const CostModel& model);
 
     [[nodiscard]] const Options& options() const { return options_; }
@@ -89,6 +93,7 @@ private:
     struct Scratch;
     Options options_;
     std::unique_ptr<Scratch> scratch_;
+    uint64_t reserved_size_ = 0;
 };
 
 }  // namespace penstock::planner
