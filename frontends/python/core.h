@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "penstock/report.h"
 #include "penstock/status.h"
 
 namespace penstock::python {
@@ -20,7 +21,18 @@ namespace penstock::python {
     raise_os_error(status.error_number(), status.message());
 }
 
+// Throws the penstock.Error for `status`.
+//   subject  what `filename` is to be: str, int or None
+//   report   null, or tells the offset and the route
+[[noreturn]] void raise_error(const Status& status, nanobind::handle subject,
+                              const Report* report = nullptr);
+
 void bind_device(nanobind::module_& module);
+void bind_device_memory(nanobind::module_& module);
+void bind_file(nanobind::module_& module);
+void bind_future(nanobind::module_& module);
+void bind_interpreter(nanobind::module_& module);
+void bind_observer(nanobind::module_& module);
 void bind_residency(nanobind::module_& module);
 void bind_scan(nanobind::module_& module);
 void bind_signature(nanobind::module_& module);

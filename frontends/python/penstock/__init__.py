@@ -1,8 +1,76 @@
 """Files for GPU kernels: a page cache in GPU memory, readahead, one source for CPU and CUDA.
 
-Importing this loads nothing but this file; each name is loaded when it is first used.
+`penstock.open(path).pread(buffer)` reads a file into host or device memory, each byte range by the
+cheapest route, and its future's `report` says which. Importing this loads nothing but this file;
+each name is loaded when it is first used.
 """
 
 from __future__ import annotations
 
 __version__ = "0.1.0"
+
+TYPE_CHECKING = False  # typing's; loading that takes longer than all of this
+if TYPE_CHECKING:
+    from penstock._core import DeviceMemory, File, Future, empty
+    from penstock._core import File as CuFile
+    from penstock.errors import ClosedError, Error, FallbackError
+    from penstock.file import open  # noqa: A004 (as gzip.open)
+    from penstock.futures import as_completed, wait
+    from penstock.report import Report
+    from penstock.tracing import Transfer, on_transfer, trace
+
+# Where each public name lives.
+_HOMES = {
+    "ClosedError": "errors",
+    "CuFile": "file",
+    "DeviceMemory": "_core",
+    "Error": "errors",
+    "FallbackError": "errors",
+    "File": "_core",
+    "Future": "_core",
+    "Report": "report",
+    "Transfer": "tracing",
+    "as_completed": "futures",
+    "empty": "_core",
+    "on_transfer": "tracing",
+    "open": "file",
+    "trace": "tracing",
+    "wait": "futures",
+}
+
+_MODULES = {"safetensors"}
+
+__all__ = [
+    "ClosedError",
+    "CuFile",
+    "DeviceMemory",
+    "Error",
+    "FallbackError",
+    "File",
+    "Future",
+    "Report",
+    "Transfer",
+    "as_completed",
+    "empty",
+    "on_transfer",
+    "open",
+    "trace",
+    "wait",
+]
+
+
+def __getattr__(name: str) -> object:
+    home = _HOMES.get(name)
+    if home is None and name not in _MODULES:
+        raise AttributeError(f"module 'penstock' has no attribute {name!r}")
+    from importlib import import_module
+
+    if home is None:
+        return import_module(f"penstock.{name}")
+    value: object = getattr(import_module(f"penstock.{home}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES, *_MODULES})

@@ -1,8 +1,166 @@
 """The compiled part of the package: frontends/python/*.cc."""
 
-from collections.abc import Callable
-from typing import Any
+import os
+from collections.abc import Callable, Generator, Iterable
+from types import TracebackType
+from typing import Any, Literal, Protocol, TypeAlias
 
+from typing_extensions import Buffer
+
+from penstock.report import Report
+
+class SupportsDLPack(Protocol):
+    def __dlpack__(self) -> Any: ...
+    def __dlpack_device__(self) -> tuple[int, int]: ...
+
+class SupportsCudaArrayInterface(Protocol):
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]: ...
+
+class HasFileno(Protocol):
+    def fileno(self) -> int: ...
+
+Writable: TypeAlias = DeviceMemory | Buffer | SupportsDLPack | SupportsCudaArrayInterface
+FileName: TypeAlias = str | bytes | os.PathLike[str] | os.PathLike[bytes] | int | HasFileno
+Cache: TypeAlias = Literal["auto", "keep", "drop", "bypass"]
+Route: TypeAlias = Literal["auto", "cached", "direct", "peer"]
+Storage: TypeAlias = Literal["auto", "posix", "uring"]
+Piece: TypeAlias = tuple[Writable, int] | tuple[Writable, int, int | None]
+
+class DeviceMemory:
+    def __len__(self) -> int: ...
+    def __getitem__(self, part: slice) -> DeviceMemory: ...
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+    def __dlpack__(self, **arguments: Any) -> Any: ...
+    def __dlpack_device__(self) -> tuple[int, int]: ...
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]: ...
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def address(self) -> int: ...
+    @property
+    def device(self) -> str: ...
+    def tobytes(self) -> bytes: ...
+    def free(self) -> None: ...
+    def __enter__(self) -> DeviceMemory: ...
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        where: TracebackType | None,
+        /,
+    ) -> None: ...
+
+def empty(size: int, device: str | None = None) -> DeviceMemory: ...
+def tensor_view(
+    owner: object,
+    address: int,
+    shape: list[int],
+    type_code: int,
+    bits: int,
+    device_type: int,
+    device_index: int,
+) -> Any: ...
+
+class Future:
+    def result(self, timeout: float | None = None) -> int: ...
+    def get(self, timeout: float | None = None) -> int: ...
+    def exception(self, timeout: float | None = None) -> BaseException | None: ...
+    def done(self) -> bool: ...
+    def running(self) -> bool: ...
+    def cancel(self) -> bool: ...
+    def stop(self) -> None: ...
+    def cancelled(self) -> bool: ...
+    def add_done_callback(self, fn: Callable[[Future], object]) -> None: ...
+    @property
+    def report(self) -> Report: ...
+    def __await__(self) -> Generator[Any, None, int]: ...
+
+class File:
+    def __init__(
+        self,
+        file: FileName,
+        mode: Literal["r", "rb"] = "r",
+        device: str | None = None,
+        cache: Cache = "auto",
+        route: Route | None = None,
+        strict: bool | None = None,
+        threads: int | None = None,
+        *,
+        storage: Storage = "auto",
+        throttle_latency_us: float = 0.0,
+        throttle_bandwidth_mbs: float = 0.0,
+    ) -> None: ...
+    def pread(
+        self,
+        buf: Writable,
+        size: int | None = None,
+        file_offset: int = 0,
+        task_size: int | None = None,
+        *,
+        cache: Cache | None = None,
+        route: Route | None = None,
+        strict: bool | None = None,
+    ) -> Future: ...
+    def read(
+        self,
+        buf: Writable,
+        size: int | None = None,
+        file_offset: int = 0,
+        task_size: int | None = None,
+        *,
+        cache: Cache | None = None,
+        route: Route | None = None,
+        strict: bool | None = None,
+    ) -> int: ...
+    def preadv(
+        self,
+        pieces: Iterable[Piece],
+        *,
+        cache: Cache | None = None,
+        route: Route | None = None,
+        strict: bool | None = None,
+    ) -> Future: ...
+    def readv(
+        self,
+        pieces: Iterable[Piece],
+        *,
+        cache: Cache | None = None,
+        route: Route | None = None,
+        strict: bool | None = None,
+    ) -> int: ...
+    def close(self) -> None: ...
+    @property
+    def closed(self) -> bool: ...
+    @property
+    def name(self) -> str | bytes | int: ...
+    @property
+    def mode(self) -> str: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def device(self) -> str: ...
+    @property
+    def cache(self) -> Cache: ...
+    @property
+    def route(self) -> Route | None: ...
+    @property
+    def strict(self) -> bool: ...
+    def __enter__(self) -> File: ...
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        where: TracebackType | None,
+        /,
+    ) -> None: ...
+
+class Observer(Protocol):
+    def begun(self, operation: str, name: str | bytes | int, size: int, offset: int) -> Any: ...
+    def ended(self, token: Any, report: Report) -> None: ...
+
+def observe(observer: Observer | None) -> None: ...
 def scan(
     device: str,
     pattern_list: bytes | None,

@@ -1,4 +1,4 @@
-"""What command lines share: the form of a device's name."""
+"""What command lines share: the forms of devices and sizes."""
 
 from __future__ import annotations
 
@@ -11,3 +11,15 @@ def device_name(text: str) -> str:
     if not re.fullmatch(r"auto|cpu(:[1-9]\d*)?|cuda(:\d+)?", text):
         raise argparse.ArgumentTypeError(f"{text!r} is not auto, cpu, cpu:N (N from 1) or cuda:N")
     return text
+
+
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+
+def byte_size(text: str) -> int:
+    """Return the bytes that `text` stands for: 4096, 4K, 16M, 2G, 1T (powers of 1024)."""
+    match = re.fullmatch(r"(\d{1,19})([KMGT]?)(iB)?", text)
+    size = int(match[1]) * _UNITS[match[2]] if match else 1 << 63
+    if size >= 1 << 63:
+        raise argparse.ArgumentTypeError(f"{text!r} is no size in bytes (4096, 4K, 16M, 2G)")
+    return size

@@ -21,6 +21,7 @@ from penstock.errors import CommandError
 VERBS = {
     "check": "what this machine offers, which backend is picked, and what is missing",
     "scan": "find the lines of files that contain any of a set of strings",
+    "read": "read a file into device memory, and say how fast and by which routes",
     "residency": "what the OS page cache holds of files, as a bar or as runs",
     "signature": "what a recorded trace of accesses is, as access programs, text and picture",
     "bench": "run a benchmark and write its raw pairs as JSON",

@@ -1,6 +1,97 @@
-"""Errors that end a command with one line: `penstock: FILE: cause`."""
+"""Errors of the package, and those that end a command with one line: `penstock: FILE: cause`.
+
+What a read can fail with is a `penstock.Error`: an OSError that also names offset and route. Where
+Python has a class of its own for an errno, the error is of that class too.
+"""
 
 from __future__ import annotations
+
+import errno
+import os
+
+
+class Error(OSError):
+    """A file could not be opened or read.
+
+    Attributes
+    ----------
+    errno, strerror, filename
+        As of any OSError.
+    offset : int or None
+        Where in the file the first extent that failed begins.
+    route : str or None
+        The route that it took: cached, direct or peer.
+    """
+
+    offset: int | None = None
+    route: str | None = None
+
+    def __str__(self) -> str:
+        text = super().__str__()
+        if self.offset is not None:
+            text += f" at offset {self.offset}"
+        return text if self.route is None else f"{text} (route {self.route})"
+
+
+class ClosedError(Error, ValueError):
+    """The file was closed; a ValueError too, as from Python's own files."""
+
+
+class FallbackError(Error):
+    """A range cannot take the route that was asked for, and `strict` forbids another."""
+
+
+class MissingFileError(Error, FileNotFoundError):
+    """There is no such file."""
+
+
+class ForbiddenError(Error, PermissionError):
+    """The file, or what was asked of the kernel, is not permitted."""
+
+
+class DirectoryError(Error, IsADirectoryError):
+    """It is a directory."""
+
+
+class NoDirectoryError(Error, NotADirectoryError):
+    """What the path leads through is no directory."""
+
+
+class TimedOutError(Error, TimeoutError):
+    """The storage or the device took too long."""
+
+
+_BY_ERRNO: dict[int, type[Error]] = {
+    errno.EBADF: ClosedError,
+    errno.EOPNOTSUPP: FallbackError,
+    errno.ENOENT: MissingFileError,
+    errno.EACCES: ForbiddenError,
+    errno.EPERM: ForbiddenError,
+    errno.EISDIR: DirectoryError,
+    errno.ENOTDIR: NoDirectoryError,
+    errno.ETIMEDOUT: TimedOutError,
+}
+
+# Of these the system's own words say all.
+_SAID_BY_ERRNO = {errno.ENOENT, errno.EACCES, errno.EISDIR, errno.ENOTDIR}
+
+
+def error_of(
+    error_number: int,
+    text: str,
+    filename: str | bytes | int | None,
+    offset: int | None = None,
+    route: str | None = None,
+) -> Error:
+    """Return the error for an errno; `text` says what it means to the caller, or is empty."""
+    cause = os.strerror(error_number)
+    if text and error_number not in _SAID_BY_ERRNO:
+        cause += f": {text}"
+    named = () if filename is None else (filename,)
+    kind = _BY_ERRNO.get(error_number, Error)
+    made = kind(error_number, cause, *named)
+    made.offset, made.route = offset, route
+    return made
 
 
 class CommandError(Exception):

@@ -1,0 +1,315 @@
+// penstock.File: host reads for Python, with KvikIO's names and argument order.
+//
+// Small reads take the short way: buffer, system call, count. Others are begun as futures and
+// waited for, so that Ctrl-C is seen.
+#include "penstock/file.h"
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+
+#include <utility>
+#include <vector>
+
+#include "core.h"
+#include "future.h"
+#include "observer.h"
+#include "python_file.h"
+
+namespace penstock::python {
+namespace {
+
+namespace nb = nanobind;
+
+// A blocking read of at most so much is not interrupted by signals: milliseconds.
+constexpr uint64_t kUninterruptedSize = 1 << 20;
+// How long Ctrl-C waits for what of a blocking read cannot be dropped any more.
+constexpr auto kInterruptLimit = std::chrono::seconds(5);
+
+uint64_t natural(nb::handle value, const char* what) {
+    const nb::object whole = nb::steal(PyNumber_Index(value.ptr()));
+    if (!whole.is_valid()) throw nb::python_error();
+    int overflow = 0;
+    const long long number = PyLong_AsLongLongAndOverflow(whole.ptr(), &overflow);
+    if (number < 0 || overflow < 0) {
+        if (overflow == 0 && PyErr_Occurred() != nullptr) throw nb::python_error();
+        if (overflow <= 0) throw nb::value_error((std::string(what) + " is negative").c_str());
+    }
+    if (overflow > 0) throw nb::value_error((std::string(what) + " is beyond 2^63").c_str());
+    return static_cast<uint64_t>(number);
+}
+
+// `size` bytes of `target`, or all of them.
+uint64_t size_within(const Target& target, nb::handle size) {
+    if (size.is_none()) return target.size;
+    const uint64_t asked = natural(size, "size");
+    if (asked > target.size)
+        throw nb::value_error(("size " + std::to_string(asked) + " is beyond the buffer's " +
+                               std::to_string(target.size) + " bytes")
+                                  .c_str());
+    return asked;
+}
+
+struct Policy {
+    nb::handle cache, route, strict;
+
+    [[nodiscard]] bool given() const {
+        return !cache.is_none() || !route.is_none() || !strict.is_none();
+    }
+};
+
+ReadOptions options_of(const PythonFile& file, const Policy& policy) {
+    ReadOptions options = file.options().reading;
+    if (!policy.cache.is_none())
+        options.cache = cache_policy_of(nb::cast<std::string>(policy.cache));
+    if (!policy.route.is_none())
+        options.route = route_of(nb::cast<std::string>(policy.route), "route");
+    if (!policy.strict.is_none()) options.strict = nb::cast<bool>(policy.strict);
+    return options;
+}
+
+// Tells the observer that a read has ended.
+class Observed final : public Completion {
+public:
+    Observed(const char* operation, const PythonFile& file, uint64_t size, uint64_t offset)
+        : observer_(nb::borrow(observer())),
+          token_(observer_.attr("begun")(operation, file.source()->name, size, offset)) {}
+    void follow(Future future) { future_ = std::move(future); }
+    void complete() noexcept override { end(future_.report()); }
+    void end(const Report& report) noexcept {
+        try {
+            observer_.attr("ended")(token_, python_report(report));
+        } catch (nb::python_error& error) {
+            error.discard_as_unraisable(observer_);
+        }
+    }
+
+private:
+    nb::object observer_, token_;
+    Future future_;
+};
+
+// The parts of a vectored read.
+struct Pieces {
+    std::vector<Target> targets;
+    std::vector<ReadPiece> pieces;
+    uint64_t size = 0;
+    int cuda = Target::kHost;
+
+    void add(nb::handle buffer, nb::handle size_asked, uint64_t offset) {
+        Target target = target_of(buffer);
+        const uint64_t size_here = size_within(target, size_asked);
+        if (target.cuda != Target::kHost) {
+            if (cuda != Target::kHost && cuda != target.cuda)
+                throw nb::value_error("the buffers lie on several devices");
+            cuda = target.cuda;
+        }
+        pieces.push_back({target.data, size_here, offset});
+        targets.push_back(std::move(target));
+        size += size_here;
+    }
+    void add_tuple(nb::handle item) {
+        const auto parts = nb::steal<nb::tuple>(PySequence_Tuple(item.ptr()));
+        if (!parts.is_valid()) throw nb::python_error();
+        if (parts.size() < 2 || parts.size() > 3)
+            throw nb::value_error(
+                "a piece is (buffer, file_offset) or (buffer, file_offset, size)");
+        const nb::object size_asked = parts.size() == 3 ? nb::object(parts[2]) : nb::none();
+        add(parts[0], size_asked, natural(parts[1], "file_offset"));
+    }
+};
+
+struct Begun {
+    PythonFuture future;
+    std::unique_ptr<Observed> observed;  // to be told of its end; null: nobody is
+};
+
+Begun begin(PythonFile& self, const char* operation, Pieces& pieces, const Policy& policy,
+            bool vectored) {
+    refuse_at_exit();
+    const ReadOptions options = options_of(self, policy);
+    const File file = self.file_for(pieces.cuda);
+    std::unique_ptr<Observed> observed;
+    const uint64_t offset = pieces.pieces.empty() ? 0 : pieces.pieces[0].offset;
+    if (observer().is_valid())
+        observed = std::make_unique<Observed>(operation, self, pieces.size, offset);
+    Result<Future> future = [&] {
+        const Unlocked others;
+        if (vectored) return file.preadv(pieces.pieces, options);
+        const ReadPiece& only = pieces.pieces[0];
+        return file.pread(only.to, only.size, only.offset, options);
+    }();
+    if (!future.ok()) {
+        if (observed != nullptr) {
+            Report report;
+            report.bytes_asked = pieces.size;
+            report.error_number = future.status().error_number();
+            observed->end(report);
+        }
+        raise_error(future.status(), self.source()->name);
+    }
+    if (observed != nullptr) observed->follow(future.value());
+    return {{std::move(future.value()), std::move(pieces.targets), self.source()},
+            std::move(observed)};
+}
+
+PythonFuture leave(Begun begun) {
+    if (begun.observed != nullptr) when_done(begun.future.future(), std::move(begun.observed));
+    return std::move(begun.future);
+}
+
+// Waits for a read that nobody else knows of.
+uint64_t finish(Begun begun) {
+    PythonFuture& future = begun.future;
+    try {
+        future.wait(std::chrono::hours(24 * 365));
+    } catch (const nb::python_error&) {
+        // The caller may use the buffer for something else: nothing more is to arrive there.
+        future.stop();
+        try {
+            (void)wait_for_signals_too(future.future(), kInterruptLimit);
+        } catch (const nb::python_error&) {  // a second Ctrl-C does not wait; the buffer is kept
+        }
+        (void)leave(std::move(begun));
+        throw;
+    }
+    if (begun.observed != nullptr) begun.observed->complete();
+    const Result<uint64_t> size = future.future().result(std::chrono::nanoseconds(0));
+    if (!size.ok()) raise_error(size.status(), future.source().name, &future.future().report());
+    return size.value();
+}
+
+PythonFuture pread(PythonFile& self, nb::handle buffer, nb::handle size, nb::handle file_offset,
+                   nb::handle /*task_size*/, nb::handle cache, nb::handle route,
+                   nb::handle strict) {
+    Pieces pieces;
+    pieces.add(buffer, size, natural(file_offset, "file_offset"));
+    return leave(begin(self, "pread", pieces, {cache, route, strict}, /*vectored=*/false));
+}
+
+uint64_t read(PythonFile& self, nb::handle buffer, nb::handle size, nb::handle file_offset,
+              nb::handle /*task_size*/, nb::handle cache, nb::handle route, nb::handle strict) {
+    const uint64_t offset = natural(file_offset, "file_offset");
+    const Policy policy{cache, route, strict};
+    Target target = target_of(buffer);
+    const uint64_t asked = size_within(target, size);
+    if (asked > kUninterruptedSize) {
+        Pieces pieces;
+        pieces.cuda = target.cuda;
+        pieces.size = asked;
+        pieces.pieces.push_back({target.data, asked, offset});
+        pieces.targets.push_back(std::move(target));
+        return finish(begin(self, "read", pieces, policy, /*vectored=*/false));
+    }
+    refuse_at_exit();
+    const File file = self.file_for(target.cuda);
+    const ReadOptions options = policy.given() ? options_of(self, policy) : self.options().reading;
+    std::unique_ptr<Observed> observed;
+    if (observer().is_valid()) observed = std::make_unique<Observed>("read", self, asked, offset);
+    Report report;
+    const Result<uint64_t> done = [&] {
+        const Unlocked others;
+        return file.read(target.data, asked, offset, options, &report);
+    }();
+    if (observed != nullptr) {
+        report.bytes_asked = asked;
+        if (!done.ok()) report.error_number = done.status().error_number();
+        observed->end(report);
+    }
+    if (!done.ok()) raise_error(done.status(), self.source()->name, &report);
+    return done.value();
+}
+
+PythonFuture preadv(PythonFile& self, nb::handle buffers, nb::handle cache, nb::handle route,
+                    nb::handle strict) {
+    Pieces pieces;
+    for (const nb::handle item : nb::iter(buffers)) pieces.add_tuple(item);
+    return leave(begin(self, "preadv", pieces, {cache, route, strict}, /*vectored=*/true));
+}
+
+uint64_t readv(PythonFile& self, nb::handle buffers, nb::handle cache, nb::handle route,
+               nb::handle strict) {
+    Pieces pieces;
+    for (const nb::handle item : nb::iter(buffers)) pieces.add_tuple(item);
+    return finish(begin(self, "readv", pieces, {cache, route, strict}, /*vectored=*/true));
+}
+
+uint64_t file_size(PythonFile& self) {
+    const Result<uint64_t> size = self.file_for(Target::kHost).size();
+    if (!size.ok()) raise_error(size.status(), self.source()->name);
+    return size.value();
+}
+
+constexpr const char* kReadText =
+    "\n\nParameters\n----------\n"
+    "buf : buffer\n    Writable, contiguous host or device memory: DeviceMemory, the buffer\n"
+    "    protocol, DLPack or __cuda_array_interface__. No kernel may use it meanwhile.\n"
+    "size : int, optional\n    Bytes; all of `buf`.\n"
+    "file_offset : int\n    Where in the file, from its start.\n"
+    "task_size : int, optional\n    Ignored: for programs written for KvikIO.\n"
+    "cache, route, strict : optional\n    As in penstock.open, for this read.\n";
+
+void bind_reads(nb::class_<PythonFile>& file) {
+    const auto none = [](const char* name) { return nb::arg(name).none() = nb::none(); };
+    const std::string
+        pread_text = std::string("Begin to read into `buf`; a Future of the bytes that arrive.") +
+                     kReadText;
+    const std::string
+        read_text = std::string(
+                        "Read into `buf`; bytes that arrived, fewer only at the end of the file.") +
+                    kReadText;
+    file.def("pread", pread, nb::arg("buf").none(), none("size"), nb::arg("file_offset") = 0,
+             none("task_size"), nb::kw_only(), none("cache"), none("route"), none("strict"),
+             pread_text.c_str())
+        .def("read", read, nb::arg("buf").none(), none("size"), nb::arg("file_offset") = 0,
+             none("task_size"), nb::kw_only(), none("cache"), none("route"), none("strict"),
+             read_text.c_str())
+        .def("preadv", preadv, nb::arg("pieces"), nb::kw_only(), none("cache"), none("route"),
+             none("strict"),
+             "Begin to read (buf, file_offset[, size]) pieces; one Future of the sum of bytes.")
+        .def("readv", readv, nb::arg("pieces"), nb::kw_only(), none("cache"), none("route"),
+             none("strict"), "Read (buf, file_offset[, size]) pieces; the sum of bytes.");
+}
+
+nb::object told(const std::optional<Route>& route) {
+    return route.has_value() ? nb::cast(name(*route)) : nb::none();
+}
+
+}  // namespace
+
+void bind_file(nb::module_& module) {
+    const auto none = [](const char* name) { return nb::arg(name).none() = nb::none(); };
+    nb::class_<PythonFile> file(module, "File", nb::is_weak_referenceable(),
+                                "A file open for reading; penstock.open makes it. Any thread.");
+    file.def(
+        "__init__",
+        [](PythonFile* self, nb::object file_, const std::string& mode, nb::object device,
+           const std::string& cache, nb::object route, nb::object strict, nb::object threads,
+           const std::string& storage, double latency_us, double bandwidth_mbs) {
+            new (self) PythonFile(std::move(file_), mode,
+                                  {std::move(device), cache, std::move(route), std::move(strict),
+                                   std::move(threads), storage, latency_us, bandwidth_mbs});
+        },
+        nb::arg("file"), nb::arg("mode") = "r", none("device"), nb::arg("cache") = "auto",
+        none("route"), none("strict"), none("threads"), nb::kw_only(), nb::arg("storage") = "auto",
+        nb::arg("throttle_latency_us") = 0.0, nb::arg("throttle_bandwidth_mbs") = 0.0,
+        "As penstock.open.");
+    bind_reads(file);
+    file.def("close", &PythonFile::close, "Close it; reads under way go on.")
+        .def("__enter__", [](nb::handle self) { return nb::borrow(self); })
+        .def("__exit__", [](PythonFile& self, const nb::args&) { self.close(); })
+        .def("__repr__",
+             [](PythonFile& self) {
+                 return "<penstock.File " + std::string(nb::repr(self.source()->name).c_str()) +
+                        (self.closed() ? ", closed>" : ">");
+             })
+        .def_prop_ro("closed", &PythonFile::closed)
+        .def_prop_ro("name", [](PythonFile& self) { return self.source()->name; })
+        .def_prop_ro("mode", [](PythonFile&) { return "r"; })
+        .def_prop_ro("size", file_size, "Bytes, now.")
+        .def_prop_ro("device", [](PythonFile& self) { return self.device_name(); })
+        .def_prop_ro("cache", [](PythonFile& self) { return word(self.options().reading.cache); })
+        .def_prop_ro("route", [](PythonFile& self) { return told(self.options().reading.route); })
+        .def_prop_ro("strict", [](PythonFile& self) { return self.options().reading.strict; });
+}
+
+}  // namespace penstock::python

@@ -1,0 +1,239 @@
+"""Read a file, or a part of it, into device memory, and say how fast and by which routes.
+
+Each byte range takes the cheapest route: out of the OS page cache, or round it. The device is a GPU
+where there is one, else the CPU backend's memory. `-o` writes the bytes to a file, `-o -` to
+standard output; without it they are only read. `--check` compares them with plain reads.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import contextlib
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from penstock.arguments import byte_size, device_name
+from penstock.errors import CommandError
+
+if TYPE_CHECKING:
+    from penstock import DeviceMemory, File, Future, Report
+
+EXAMPLE = """\
+  $ penstock read model.safetensors
+  model.safetensors: 1073.7 MB in 0.311 s (3.45 GB/s) into cpu:4
+    routes     cached 536.9 MB, direct 536.9 MB
+    reasons    resident 536.9 MB, missing 536.9 MB
+  $ penstock read disk.img --offset 1G --size 64M --route direct --check
+"""
+
+_PIECE_SIZE = 64 << 20
+_PIECES_IN_FLIGHT = 3
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `penstock read`."""
+    parser.add_argument("path", metavar="PATH", help="the file")
+    parser.add_argument(
+        "--offset", type=byte_size, default=0, metavar="N", help="where to begin (4096, 4K, 1G)"
+    )
+    parser.add_argument(
+        "--size", type=byte_size, default=None, metavar="N", help="how much (to the end)"
+    )
+    parser.add_argument("--route", choices=["auto", "cached", "direct", "peer"], default=None)
+    parser.add_argument("--cache", choices=["auto", "keep", "drop", "bypass"], default="auto")
+    parser.add_argument("--strict", action="store_true", help="fail rather than take another route")
+    parser.add_argument(
+        "--device",
+        type=device_name,
+        default=None,
+        metavar="D",
+        help="auto, cpu, cpu:N or cuda:N (what PENSTOCK_DEVICE says, else auto)",
+    )
+    parser.add_argument("--threads", type=int, default=None, metavar="N", help="that read")
+    parser.add_argument("-o", dest="output", metavar="FILE", help="write the bytes here; - stdout")
+    parser.add_argument("--check", action="store_true", help="compare with plain reads")
+    parser.add_argument(
+        "--explain", action="store_true", help="tell every piece, residency and times"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--quiet", action="store_true", help="no progress and no summary")
+
+
+class _Progress:
+    """One line on a terminal that says how far it is, rewritten as it goes."""
+
+    def __init__(self, wanted: bool, size: int) -> None:
+        self.wanted, self.size = wanted, size
+        self.begin = self.last = time.monotonic()
+        self.shown = False
+
+    def show(self, done: int) -> None:
+        now = time.monotonic()
+        if not self.wanted or now - self.last < (0.1 if self.shown else 0.5):
+            return
+        self.last, self.shown = now, True
+        share = 100 * done // max(self.size, 1)
+        rate = done / (now - self.begin) / 1e9
+        line = f"{done / 1e9:.2f} GB of {self.size / 1e9:.2f} GB {share:3d} %, {rate:.2f} GB/s"
+        print(f"\r\033[K{line}", end="", file=sys.stderr, flush=True)
+
+    def clear(self) -> None:
+        if self.shown:
+            print("\r\033[K", end="", file=sys.stderr, flush=True)
+
+
+class _Sum:
+    """Reports of pieces, added up."""
+
+    def __init__(self) -> None:
+        self.bytes = self.transfers = 0
+        self.times = dict.fromkeys(("queue_ns", "plan_ns", "read_ns", "copy_ns"), 0)
+        self.groups: dict[str, collections.Counter[str]] = {
+            "routes": collections.Counter(),
+            "reasons": collections.Counter(),
+            "residency": collections.Counter(),
+        }
+
+    def add(self, report: Report) -> None:
+        self.bytes += report.bytes
+        self.transfers += report.transfers
+        for name in self.times:
+            self.times[name] += report[name]
+        for name, counter in self.groups.items():
+            counter.update(report[name])
+
+
+def _bytes_of(memory: DeviceMemory, size: int) -> memoryview | bytes:
+    part = memory[:size]
+    try:
+        return memoryview(part)
+    except BufferError:  # only the device can address it
+        return part.tobytes()
+
+
+def _write(output: IO[bytes], data: memoryview | bytes) -> None:
+    """Write all of it: standard output may be unbuffered, and take less at a time."""
+    left = memoryview(data)
+    while left:
+        left = left[output.write(left) or 0 :]
+
+
+def _check(path: str, plain: IO[bytes], offset: int, data: memoryview | bytes) -> None:
+    plain.seek(offset)
+    if plain.read(len(data)) != bytes(data):
+        raise CommandError(path, f"bytes from {offset} on differ from those of a plain read")
+
+
+@contextlib.contextmanager
+def _output(path: str | None) -> Iterator[IO[bytes] | None]:
+    if path is None:
+        yield None
+    elif path == "-":
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+    else:
+        with Path(path).open("wb") as file:
+            yield file
+
+
+def _pieces(
+    file: File, memory: DeviceMemory, offset: int, size: int
+) -> Iterator[tuple[int, DeviceMemory, Future]]:
+    """Read [offset, offset + size) piece by piece, with several of them under way."""
+    slots = [memory[at : at + _PIECE_SIZE] for at in range(0, len(memory), _PIECE_SIZE)]
+    flights: collections.deque[tuple[int, DeviceMemory, Future]] = collections.deque()
+    for number, at in enumerate(range(0, size, _PIECE_SIZE)):
+        if len(flights) == len(slots):
+            yield flights.popleft()  # used up by the caller before this goes on
+        slot = slots[number % len(slots)][: size - at]
+        flights.append((offset + at, slot, file.pread(slot, None, offset + at)))
+    yield from flights
+
+
+def _read(file: File, memory: DeviceMemory, size: int, arguments: argparse.Namespace) -> _Sum:
+    total = _Sum()
+    progress = _Progress(sys.stderr.isatty() and not arguments.json and not arguments.quiet, size)
+    with contextlib.ExitStack() as stack:
+        stack.callback(progress.clear)
+        output = stack.enter_context(_output(arguments.output))
+        plain = stack.enter_context(Path(arguments.path).open("rb")) if arguments.check else None
+        for at, slot, future in _pieces(file, memory, arguments.offset, size):
+            count = future.result()
+            total.add(future.report)
+            if arguments.explain and not arguments.json:
+                progress.clear()
+                print(f"{at}: {future.report.explain()}", file=_channel(arguments))
+            if plain is not None:
+                _check(arguments.path, plain, at, _bytes_of(slot, count))
+            if output is not None:
+                _write(output, _bytes_of(slot, count))
+            progress.show(total.bytes)
+    return total
+
+
+def _channel(arguments: argparse.Namespace) -> IO[str]:
+    """Where text goes: not among the bytes."""
+    return sys.stderr if arguments.output == "-" else sys.stdout
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:.1f} MB" if size >= 1e6 else f"{size} bytes"
+
+
+def _print_text(total: _Sum, seconds: float, device: str, arguments: argparse.Namespace) -> None:
+    out = _channel(arguments)
+    rate = total.bytes / seconds / 1e9 if seconds > 0 else 0.0
+    checked = ", equal to plain reads" if arguments.check else ""
+    print(
+        f"{arguments.path}: {_megabytes(total.bytes)} in {seconds:.3f} s ({rate:.2f} GB/s)"
+        f" into {device}{checked}",
+        file=out,
+    )
+    rows = ("routes", "reasons", "residency") if arguments.explain else ("routes", "reasons")
+    for label in rows:
+        told = ", ".join(f"{name} {_megabytes(n)}" for name, n in total.groups[label].most_common())
+        if told:
+            print(f"  {label:<10} {told}", file=out)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Read and print."""
+    import penstock
+
+    with penstock.open(
+        arguments.path,
+        "r",
+        arguments.device or os.environ.get("PENSTOCK_DEVICE") or "auto",
+        arguments.cache,
+        arguments.route,
+        arguments.strict or None,
+        arguments.threads,
+    ) as file:
+        left = max(file.size - arguments.offset, 0)
+        size = left if arguments.size is None else min(arguments.size, left)
+        memory = penstock.empty(min(size, _PIECES_IN_FLIGHT * _PIECE_SIZE), arguments.device)
+        begin = time.perf_counter()
+        total = _read(file, memory, size, arguments)
+        seconds = time.perf_counter() - begin
+    if arguments.json:
+        answer: dict[str, Any] = {
+            "path": arguments.path,
+            "offset": arguments.offset,
+            "bytes": total.bytes,
+            "seconds": seconds,
+            "device": memory.device,
+            "checked": arguments.check,
+            **total.groups,
+            "transfers": total.transfers,
+            **total.times,
+        }
+        print(json.dumps(answer, indent=2), file=_channel(arguments))
+    elif not arguments.quiet:
+        _print_text(total, seconds, memory.device, arguments)
+    return 0

@@ -1,0 +1,77 @@
+"""Opening files for host reads: `penstock.open`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from penstock._core import File
+
+if TYPE_CHECKING:
+    from penstock._core import Cache, FileName, Route, Storage
+
+CuFile = File  # KvikIO's name
+
+
+def open(  # noqa: A001, PLR0913, PLR0917 (as gzip.open; each has its paragraph below)
+    file: FileName,
+    mode: Literal["r", "rb"] = "r",
+    device: str | None = None,
+    cache: Cache = "auto",
+    route: Route | None = None,
+    strict: bool | None = None,
+    threads: int | None = None,
+    *,
+    storage: Storage = "auto",
+    throttle_latency_us: float = 0.0,
+    throttle_bandwidth_mbs: float = 0.0,
+) -> File:
+    """Open a regular file for reading into host or device memory.
+
+    Parameters
+    ----------
+    file : path, int, or object with fileno()
+        A descriptor's file is opened again; its position is not touched and it may be closed.
+    mode : str
+        r or rb.
+    device : str, optional
+        auto, cpu, cpu:N or cuda:N, into whose memory it is read. None: host memory, and the CUDA
+        device of each buffer that lies on one.
+    cache : str
+        What reads do to the OS page cache. auto: what is cached is used and stays, what is not
+        takes the cheapest route; keep: everything goes through the cache and stays; drop: nothing
+        is left there that was not before; bypass: direct wherever that can be.
+    route : str, optional
+        cached, direct or peer: take this route wherever it can be taken. None: what PENSTOCK_ROUTE
+        says. auto: the cheapest, whatever it says.
+    strict : bool, optional
+        Raise FallbackError where `route` cannot be taken. None: what PENSTOCK_STRICT says.
+    threads : int, optional
+        That read, beside the caller. None: what PENSTOCK_THREADS says, else as many as CPUs.
+    storage : str
+        What reads the bytes: uring (io_uring), posix, or auto, which takes uring where it is there.
+    throttle_latency_us, throttle_bandwidth_mbs : float
+        For studies: every storage operation takes at least so long, all together move at most so
+        many 10^6 bytes a second. 0: not slowed.
+
+    Returns
+    -------
+    File
+        A context manager; any thread may use it.
+
+    Raises
+    ------
+    Error
+        As the OSError of open(2), and of the same class; also for directories, pipes and devices.
+    """
+    return File(
+        file,
+        mode,
+        device,
+        cache,
+        route,
+        strict,
+        threads,
+        storage=storage,
+        throttle_latency_us=throttle_latency_us,
+        throttle_bandwidth_mbs=throttle_bandwidth_mbs,
+    )

@@ -1,0 +1,122 @@
+"""What `penstock.Future` does that is not hot: awaiting, errors, and waiting for many.
+
+`wait` and `as_completed` are those of `concurrent.futures`, which take only futures of their own.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import queue
+import sys
+import time
+from collections.abc import Generator, Iterable, Iterator
+from concurrent.futures import ALL_COMPLETED, FIRST_COMPLETED, FIRST_EXCEPTION
+from typing import Any
+
+from penstock._core import Future
+
+if sys.version_info >= (3, 11):
+    _TimeoutError = TimeoutError
+else:
+
+    class _TimeoutError(concurrent.futures.TimeoutError, TimeoutError):
+        """Before Python 3.11 these were two classes; users may expect either."""
+
+
+def cancelled_error(subject: object) -> BaseException:
+    """Return what result() of a cancelled read raises."""
+    return concurrent.futures.CancelledError(f"the read of {subject!r} was cancelled")
+
+
+def timeout_error(subject: object) -> BaseException:
+    """Return what result() raises when the read takes longer than its timeout."""
+    return _TimeoutError(f"the read of {subject!r} is still under way")
+
+
+def not_done_error(subject: object) -> BaseException:
+    """Return what a report raises that is asked for too early."""
+    return concurrent.futures.InvalidStateError(f"the read of {subject!r} is still under way")
+
+
+def wait_in_loop(future: Future) -> Generator[Any, None, int]:
+    """Await `future` in the running asyncio loop; a cancelled task stops the read."""
+    import asyncio
+
+    if not future.done():
+        loop = asyncio.get_running_loop()
+        waiter = loop.create_future()
+
+        def wake() -> None:
+            if not waiter.done():
+                waiter.set_result(None)
+
+        def ended(_: Future) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits
+                loop.call_soon_threadsafe(wake)
+
+        future.add_done_callback(ended)
+        try:
+            yield from waiter
+        except asyncio.CancelledError:
+            future.stop()
+            raise
+    return future.result()
+
+
+def _remaining(end: float | None) -> float | None:
+    return None if end is None else max(0.0, end - time.monotonic())
+
+
+def as_completed(futures: Iterable[Future], timeout: float | None = None) -> Iterator[Future]:
+    """Yield futures as they end; those that are done come first.
+
+    Raises TimeoutError when `timeout` seconds after the call one is still under way.
+    """
+    end = None if timeout is None else time.monotonic() + timeout
+    given = list(dict.fromkeys(futures))
+    ended: queue.SimpleQueue[Future] = queue.SimpleQueue()
+    for future in given:
+        future.add_done_callback(ended.put)
+    for left in range(len(given), 0, -1):
+        try:
+            yield ended.get(timeout=_remaining(end))
+        except queue.Empty:
+            raise _TimeoutError(f"{left} of {len(given)} reads are still under way") from None
+
+
+def wait(
+    futures: Iterable[Future], timeout: float | None = None, return_when: str = ALL_COMPLETED
+) -> tuple[set[Future], set[Future]]:
+    """Wait until futures end; the set of those that did, and the set of those that did not.
+
+    Parameters
+    ----------
+    futures : iterable of Future
+    timeout : float, optional
+        Seconds.
+    return_when : str
+        ALL_COMPLETED, FIRST_COMPLETED or FIRST_EXCEPTION of `concurrent.futures`.
+    """
+    if return_when not in (ALL_COMPLETED, FIRST_COMPLETED, FIRST_EXCEPTION):
+        raise ValueError(f"return_when: {return_when!r}")
+    pending = set(futures)
+    done: set[Future] = set()
+
+    def enough(future: Future) -> bool:
+        if return_when == FIRST_COMPLETED:
+            return True
+        if return_when == FIRST_EXCEPTION:
+            return not future.cancelled() and future.exception() is not None
+        return False
+
+    with contextlib.suppress(TimeoutError):
+        for future in as_completed(set(pending), timeout):
+            done.add(future)
+            pending.remove(future)
+            if enough(future):
+                break
+    for future in [one for one in pending if one.done()]:
+        done.add(future)
+        pending.remove(future)
+    return done, pending

@@ -1,0 +1,241 @@
+"""Who is told of reads: hooks at their begin and end, a Chrome trace, PENSTOCK_EXPLAIN.
+
+While there is no hook, `_core` has no observer and a read spends one comparison on this. Hooks are
+called on the thread that reads, or on the one that calls done callbacks; several may run at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import IO, Any
+
+from penstock import _core
+from penstock.report import Report
+
+_numbers = itertools.count()
+
+
+@dataclasses.dataclass(frozen=True)
+class Transfer:
+    """A read that somebody is told of.
+
+    Attributes
+    ----------
+    number : int
+        Counts those that were observed.
+    operation : str
+        read, pread, readv or preadv.
+    name : str, bytes or int
+        The file, as it was given to open.
+    size, offset : int
+        Bytes asked for, and where; of several pieces their sum, and the first one's offset.
+    begin_ns : int
+        When it began, by `time.perf_counter_ns`.
+    thread : int
+        The thread that asked, by `threading.get_native_id`.
+    """
+
+    number: int
+    operation: str
+    name: str | bytes | int
+    size: int
+    offset: int
+    begin_ns: int
+    thread: int
+
+
+Begun = Callable[[Transfer], None]
+Ended = Callable[[Transfer, Report], None]
+
+
+class _Observer:
+    """What `_core` tells; it tells the hooks."""
+
+    def __init__(self) -> None:
+        self.hooks: tuple[Hook, ...] = ()
+        self.lock = threading.Lock()
+
+    def begun(self, operation: str, name: str | bytes | int, size: int, offset: int) -> Transfer:
+        transfer = Transfer(
+            next(_numbers),
+            operation,
+            name,
+            size,
+            offset,
+            time.perf_counter_ns(),
+            threading.get_native_id(),
+        )
+        for hook in self.hooks:
+            if hook.begun is not None:
+                hook.begun(transfer)
+        return transfer
+
+    def ended(self, transfer: Transfer, report: Report) -> None:
+        for hook in self.hooks:
+            if hook.ended is not None:
+                hook.ended(transfer, report)
+
+    def add(self, hook: Hook) -> None:
+        with self.lock:
+            self.hooks = (*self.hooks, hook)
+            _core.observe(self)
+
+    def remove(self, hook: Hook) -> None:
+        with self.lock:
+            self.hooks = tuple(one for one in self.hooks if one is not hook)
+            if not self.hooks:
+                _core.observe(None)
+
+
+_observer = _Observer()
+
+
+class Hook:
+    """Functions that are called until `remove`; a context manager that removes them."""
+
+    def __init__(self, begun: Begun | None, ended: Ended | None) -> None:
+        self.begun, self.ended = begun, ended
+
+    def remove(self) -> None:
+        """Call them no more. Reads under way may still end in them."""
+        _observer.remove(self)
+
+    def __enter__(self) -> Hook:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.remove()
+
+
+def on_transfer(begun: Begun | None = None, ended: Ended | None = None) -> Hook:
+    """Have functions called when reads of this process begin and end.
+
+    Parameters
+    ----------
+    begun : callable, optional
+        Called with the Transfer, by the thread that reads; what it raises, the read raises.
+    ended : callable, optional
+        Called with the Transfer and its Report.
+
+    Returns
+    -------
+    Hook
+        Its `remove()` ends that; or use it in a `with` statement.
+    """
+    hook = Hook(begun, ended)
+    _observer.add(hook)
+    return hook
+
+
+def _shown(name: str | bytes | int) -> str:
+    text = f"descriptor {name}" if isinstance(name, int) else os.fsdecode(name)
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _explain(transfer: Transfer, report: Report) -> None:
+    line = f"penstock: {_shown(transfer.name)}: {transfer.operation} {transfer.size} bytes at"
+    line += f" {transfer.offset}: {report.explain()}\n"
+    with contextlib.suppress(OSError, ValueError):  # nobody reads it any more
+        sys.stderr.write(line)
+
+
+def explain() -> Hook:
+    """Print a line to standard error for every read that ends; what PENSTOCK_EXPLAIN=1 does."""
+    return on_transfer(ended=_explain)
+
+
+class trace:  # noqa: N801 (used as a function)
+    """Write what reads do while this is open as a Chrome trace (chrome://tracing, Perfetto).
+
+    Parameters
+    ----------
+    path : path
+        Of the JSON file, written at the end. Each read is a bar with its phases queue, read and
+        copy in it, and its report at hand.
+
+    Examples
+    --------
+    >>> with penstock.trace("reads.json"):
+    ...     file.pread(buffer).result()
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = os.fspath(path)
+        self._events: list[dict[str, Any]] = []
+        self._under_way = 0
+        self._changed = threading.Condition()
+        self._hook: Hook | None = None
+        self._file: IO[str] | None = None
+
+    def __enter__(self) -> trace:
+        self._file = open(self.path, "w", encoding="utf-8")  # fails now rather than then
+        self._hook = on_transfer(self._begun, self._ended)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        where: TracebackType | None,
+    ) -> None:
+        assert self._hook is not None
+        assert self._file is not None
+        with self._changed:
+            self._changed.wait_for(lambda: self._under_way == 0, timeout=60)
+        self._hook.remove()
+        process = {"name": "process_name", "ph": "M", "pid": os.getpid()}
+        process["args"] = {"name": "penstock"}
+        with self._file as file:
+            json.dump({"displayTimeUnit": "ms", "traceEvents": [process, *self._events]}, file)
+
+    def _begun(self, _: Transfer) -> None:
+        with self._changed:
+            self._under_way += 1
+
+    def _ended(self, transfer: Transfer, report: Report) -> None:
+        title = f"{transfer.operation} {transfer.size} bytes of {_shown(transfer.name)}"
+        about = {"offset": transfer.offset, **report.as_dict()}
+        at = transfer.begin_ns
+        phases = [("queue", report.queue_ns), ("read", report.read_ns), ("copy", report.copy_ns)]
+        end = at + sum(duration for _, duration in phases)
+        events = [self._event("b", title, at, transfer, about)]
+        for name, duration in phases:
+            if duration > 0:
+                events.append(self._event("b", name, at, transfer))
+                at += duration
+                events.append(self._event("e", name, at, transfer))
+        events.append(self._event("e", title, end, transfer))
+        with self._changed:
+            self._events += events
+            self._under_way -= 1
+            self._changed.notify_all()
+
+    @staticmethod
+    def _event(
+        phase: str,
+        name: str,
+        at_ns: int,
+        transfer: Transfer,
+        about: dict[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        event: dict[str, Any] = {
+            "name": name,
+            "cat": "penstock",
+            "ph": phase,
+            "id": transfer.number,
+            "ts": at_ns / 1000,
+            "pid": os.getpid(),
+            "tid": transfer.thread,
+        }
+        if about is not None:
+            event["args"] = about
+        return event

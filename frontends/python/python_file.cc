@@ -1,0 +1,206 @@
+// Opening files for Python.
+#include "python_file.h"
+
+#include <nanobind/stl/string.h>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <utility>
+
+#include "core.h"
+#include "observer.h"
+
+namespace penstock::python {
+namespace {
+
+namespace nb = nanobind;
+
+constexpr std::pair<const char*, CachePolicy> kCachePolicies[] = {{"auto", CachePolicy::kAuto},
+                                                                  {"keep", CachePolicy::kKeep},
+                                                                  {"drop", CachePolicy::kDrop},
+                                                                  {"bypass", CachePolicy::kBypass}};
+
+template <class Value, size_t N>
+Value word_of(const std::string& word, const char* what,
+              const std::pair<const char*, Value> (&words)[N]) {
+    std::string allowed;
+    for (const auto& [name, value] : words) {
+        if (word == name) return value;
+        allowed += (allowed.empty() ? "" : ", ") + std::string(name);
+    }
+    throw nb::value_error(
+        (std::string(what) + ": '" + word + "' is not one of " + allowed).c_str());
+}
+
+StorageKind storage_kind(const std::string& word) {
+    return word_of<StorageKind>(word, "storage",
+                                {{"auto", StorageKind::kAuto},
+                                 {"posix", StorageKind::kPosix},
+                                 {"uring", StorageKind::kUring}});
+}
+
+const char* environment(const char* name) {
+    const char* const value = std::getenv(name);
+    return value == nullptr ? "" : value;
+}
+
+bool is_on(const char* variable) {
+    std::string value = environment(variable);
+    std::ranges::transform(value, value.begin(), [](unsigned char c) { return std::tolower(c); });
+    if (value == "1" || value == "true" || value == "on" || value == "yes") return true;
+    if (value.empty() || value == "0" || value == "false" || value == "off" || value == "no")
+        return false;
+    throw nb::value_error((std::string(variable) + ": '" + value + "' is neither 1 nor 0").c_str());
+}
+
+FileOptions options_of(const OpenArguments& arguments) {
+    FileOptions options;
+    options.reading.cache = cache_policy_of(arguments.cache);
+    if (!arguments.route.is_none()) {
+        options.reading.route = route_of(nb::cast<std::string>(arguments.route), "route");
+    } else if (const std::string route = environment("PENSTOCK_ROUTE"); !route.empty()) {
+        options.reading.route = route_of(route, "PENSTOCK_ROUTE");
+    }
+    options.reading.strict = arguments.strict.is_none() ? is_on("PENSTOCK_STRICT")
+                                                        : nb::cast<bool>(arguments.strict);
+    options.storage = storage_kind(arguments.storage);
+    if (!(arguments.throttle_latency_us >= 0) || !(arguments.throttle_bandwidth_mbs >= 0))
+        throw nb::value_error("a throttle is not negative");
+    options.throttle_latency_us = arguments.throttle_latency_us;
+    options.throttle_bandwidth_mbs = arguments.throttle_bandwidth_mbs;
+    if (!arguments.threads.is_none()) {
+        const auto threads = nb::cast<int64_t>(arguments.threads);
+        if (threads < 1 || threads > 1024) throw nb::value_error("threads is 1 to 1024");
+        options.threads = static_cast<unsigned>(threads);
+    }
+    return options;
+}
+
+void explain_if_asked() {
+    static bool explaining = false;
+    if (explaining || !is_on("PENSTOCK_EXPLAIN")) return;
+    nb::module_::import_("penstock.tracing").attr("explain")();
+    explaining = true;
+}
+
+}  // namespace
+
+CachePolicy cache_policy_of(const std::string& word) {
+    return word_of(word, "cache", kCachePolicies);
+}
+
+const char* word(CachePolicy policy) {
+    for (const auto& [name, value] : kCachePolicies)
+        if (value == policy) return name;
+    return "";
+}
+
+std::optional<Route> route_of(const std::string& word, const char* what) {
+    return word_of<std::optional<Route>>(word, what,
+                                         {{"auto", std::nullopt},
+                                          {"cached", Route::kCached},
+                                          {"direct", Route::kDirect},
+                                          {"peer", Route::kPeer}});
+}
+
+PythonFile::PythonFile(nb::object file, const std::string& mode, const OpenArguments& arguments)
+    : options_(options_of(arguments)), process_(process_number()) {
+    if (mode != "r" && mode != "rb")
+        throw nb::value_error(("mode '" + mode + "': files are opened for reading, 'r'").c_str());
+    refuse_at_exit();
+    explain_if_asked();
+    if (!arguments.device.is_none()) {
+        device_name_ = nb::cast<std::string>(arguments.device);
+        if (device_name_.empty()) device_name_ = "auto";
+    }
+    take_name(std::move(file));
+    files_[Target::kHost] = open_for(device_name_);
+}
+
+// Sets source_ and path_. A descriptor is kept as a copy, so that its file can be opened again.
+void PythonFile::take_name(nb::object file) {
+    int descriptor = -1;
+    bool has_descriptor = true;
+    if (PyLong_Check(file.ptr())) {
+        descriptor = nb::cast<int>(file);
+    } else if (nb::hasattr(file, "fileno") && !nb::hasattr(file, "__fspath__")) {
+        descriptor = nb::cast<int>(file.attr("fileno")());
+        if (nb::hasattr(file, "name")) file = file.attr("name");
+    } else {
+        has_descriptor = false;
+    }
+    if (!has_descriptor) {
+        const nb::object path = nb::steal(PyOS_FSPath(file.ptr()));
+        if (!path.is_valid()) throw nb::python_error();
+        source_ = std::make_shared<const Source>(Source{path});
+        PyObject* encoded = nullptr;
+        if (PyUnicode_FSConverter(path.ptr(), static_cast<void*>(&encoded)) == 0)
+            throw nb::python_error();
+        const auto bytes = nb::steal<nb::bytes>(encoded);
+        path_ = std::filesystem::absolute(std::string(bytes.c_str(), bytes.size())).string();
+        return;
+    }
+    source_ = std::make_shared<const Source>(Source{file});
+    descriptor_ = ::fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
+    if (descriptor_ < 0) raise_error(Status(errno, "fcntl", ""), file);
+    path_ = "/proc/self/fd/" + std::to_string(descriptor_);
+}
+
+PythonFile::~PythonFile() {
+    close();
+    if (process_ != process_number()) new std::map<int, File>(std::move(files_));
+}
+
+File PythonFile::open_for(const std::string& device) {
+    const Device on = device.empty() ? Device() : open_device(device);
+    struct stat now {};
+    Result<File> opened = [&] {
+        const Unlocked others;
+        Result<File> file = File::open(path_, on, options_);
+        if (file.ok() && ::stat(path_.c_str(), &now) != 0)
+            return Result<File>(Status(errno, "stat", ""));
+        return file;
+    }();
+    if (!opened.ok()) raise_error(opened.status(), source_->name);
+    const std::pair identity(now.st_dev, now.st_ino);
+    if (identity_.value_or(identity) != identity)
+        raise_error(Status(ESTALE, "open", "another file has this name now"), source_->name);
+    identity_ = identity;
+    return opened.value();
+}
+
+File PythonFile::file_for(int cuda) {
+    if (closed_) raise_error(Status(EBADF, "read", "the file is closed"), source_->name);
+    if (process_ != process_number()) {
+        new std::map<int, File>(std::move(files_));  // the parent's: not destroyed here
+        files_.clear();
+        process_ = process_number();
+    }
+    auto host = files_.find(Target::kHost);
+    if (host == files_.end()) host = files_.emplace(Target::kHost, open_for(device_name_)).first;
+    if (cuda == Target::kHost) return host->second;
+    const int own = device_name_.empty() ? -1 : cuda_index(open_device(device_name_));
+    if (cuda == Target::kSomeCuda) cuda = std::max(own, 0);
+    if (cuda == own) return host->second;
+    auto found = files_.find(cuda);
+    if (found == files_.end())
+        found = files_.emplace(cuda, open_for("cuda:" + std::to_string(cuda))).first;
+    return found->second;
+}
+
+void PythonFile::close() {
+    closed_ = true;
+    if (process_ == process_number()) {
+        std::map<int, File> gone = std::exchange(files_, {});
+        const Unlocked others;  // the last file of an engine waits for its threads
+        gone.clear();
+    }
+    if (descriptor_ >= 0) ::close(std::exchange(descriptor_, -1));
+}
+
+}  // namespace penstock::python

@@ -1,0 +1,68 @@
+// An open file as Python holds it: how it was opened, and opened again where that is needed.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <sys/types.h>
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "future.h"
+#include "penstock/file.h"
+
+namespace penstock::python {
+
+// What penstock.open takes beside the file and the mode.
+struct OpenArguments {
+    nanobind::object device;  // str; None: host memory, and CUDA devices when buffers are theirs
+    std::string cache;
+    nanobind::object route, strict;  // None: what PENSTOCK_ROUTE and PENSTOCK_STRICT say
+    nanobind::object threads;
+    std::string storage;
+    double throttle_latency_us, throttle_bandwidth_mbs;
+};
+
+// Words of the Python interface. Throw ValueError; `what` is named there.
+CachePolicy cache_policy_of(const std::string& word);
+const char* word(CachePolicy policy);
+std::optional<Route> route_of(const std::string& word, const char* what);
+
+// Wants the interpreter held; it is let go while files are opened.
+class PythonFile {
+public:
+    // `file` is a path, a descriptor, or has fileno(). Throws ValueError, TypeError,
+    // penstock.Error.
+    PythonFile(nanobind::object file, const std::string& mode, const OpenArguments& arguments);
+    // What the parent of a fork opened is not destroyed in the child.
+    ~PythonFile();
+    PythonFile(const PythonFile&) = delete;
+    PythonFile& operator=(const PythonFile&) = delete;
+
+    // For reads into memory of CUDA device `cuda`, or Target::kHost, Target::kSomeCuda. Opens the
+    // file again for a device that is new to it, and after a fork. Throws penstock.Error.
+    File file_for(int cuda);
+    void close();
+    [[nodiscard]] bool closed() const { return closed_; }
+    [[nodiscard]] const std::shared_ptr<const Source>& source() const { return source_; }
+    [[nodiscard]] const FileOptions& options() const { return options_; }
+    [[nodiscard]] std::string device_name() const { return device_name_; }
+
+private:
+    File open_for(const std::string& device);
+    void take_name(nanobind::object file);
+
+    std::shared_ptr<const Source> source_;
+    std::string path_;     // absolute
+    int descriptor_ = -1;  // a copy of the one that was given: path_ leads through it
+    std::string device_name_;
+    FileOptions options_;
+    std::optional<std::pair<dev_t, ino_t>> identity_;
+    unsigned process_;
+    bool closed_ = false;
+    std::map<int, File> files_;  // by CUDA device; kHost: as it was opened
+};
+
+}  // namespace penstock::python

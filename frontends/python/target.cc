@@ -1,0 +1,117 @@
+// Buffers that are read into. What was refused is explained by penstock/buffers.py.
+#include "target.h"
+
+#include <nanobind/stl/string.h>
+
+#include <limits>
+#include <optional>
+
+namespace penstock::python {
+namespace {
+
+namespace nb = nanobind;
+
+[[noreturn]] void refuse(nb::handle object) {
+    nb::module_::import_("penstock.buffers").attr("refuse")(object);
+    throw nb::type_error("the buffer was refused");  // refuse() raises something better
+}
+
+std::optional<Target> by_buffer_protocol(nb::handle object) {
+    auto view = std::make_unique<Py_buffer>();
+    if (PyObject_GetBuffer(object.ptr(), view.get(), PyBUF_WRITABLE | PyBUF_ANY_CONTIGUOUS) != 0) {
+        PyErr_Clear();
+        return std::nullopt;
+    }
+    Target target;
+    target.data = static_cast<std::byte*>(view->buf);
+    target.size = static_cast<uint64_t>(view->len);
+    target.holder = BufferView(view.release());
+    return target;
+}
+
+std::optional<Target> by_dlpack(nb::handle object) {
+    nb::ndarray<nb::any_contig> array;
+    if (!nb::try_cast(object, array, /*convert=*/false)) return std::nullopt;
+    Target target;
+    switch (array.device_type()) {
+        case nb::device::cpu::value:
+        case nb::device::cuda_host::value:
+        case nb::device::cuda_managed::value:
+            break;
+        case nb::device::cuda::value:
+            target.cuda = array.device_id();
+            break;
+        default:
+            return std::nullopt;
+    }
+    target.data = reinterpret_cast<std::byte*>(array.data());
+    target.size = array.nbytes();
+    target.holder = nb::ndarray<>(array);
+    return target;
+}
+
+// Bytes of an element: the digits at the end of "<f4". 0: not told.
+uint64_t element_size(const std::string& type) {
+    uint64_t size = 0;
+    for (const char one : type)
+        size = one >= '0' && one <= '9' ? size * 10 + static_cast<uint64_t>(one - '0') : 0;
+    return size;
+}
+
+// https://nvidia.github.io/numba-cuda/user/cuda_array_interface.html, version 3. Not checked: what
+// is queued on its stream.
+std::optional<Target> by_cuda_array_interface(nb::handle object) {
+    const nb::object told = nb::getattr(object, "__cuda_array_interface__", nb::none());
+    if (!nb::isinstance<nb::dict>(told)) return std::nullopt;
+    const auto description = nb::cast<nb::dict>(told);
+    const auto data = nb::cast<nb::tuple>(description["data"]);
+    if (nb::cast<bool>(data[1])) return std::nullopt;
+    uint64_t size = element_size(nb::cast<std::string>(description["typestr"]));
+    if (size == 0) return std::nullopt;
+    const auto shape = nb::cast<nb::tuple>(description["shape"]);
+    const nb::object strides = description.contains("strides") ? nb::object(description["strides"])
+                                                               : nb::none();
+    for (size_t i = shape.size(); i-- > 0;) {
+        const auto extent = nb::cast<int64_t>(shape[i]);
+        if (extent < 0) return std::nullopt;
+        if (!strides.is_none() && extent != 1 &&
+            nb::cast<int64_t>(strides[i]) != static_cast<int64_t>(size))
+            return std::nullopt;
+        if (extent != 0 && size > std::numeric_limits<uint64_t>::max() / 2 / uint64_t(extent))
+            return std::nullopt;
+        size *= static_cast<uint64_t>(extent);
+    }
+    Target target;
+    target.data = reinterpret_cast<std::byte*>(nb::cast<uintptr_t>(data[0]));
+    target.size = size;
+    target.cuda = Target::kSomeCuda;
+    target.holder = nb::borrow(object);
+    return target;
+}
+
+Target by_device_memory(const DeviceMemory& memory) {
+    if (memory.block == nullptr) throw nb::value_error("this device memory was freed");
+    Target target;
+    target.data = memory.data();
+    target.size = memory.size;
+    target.cuda = cuda_index(memory.block->device());
+    target.holder = memory.block;
+    return target;
+}
+
+}  // namespace
+
+Target target_of(nb::handle object) {
+    if (nb::isinstance<DeviceMemory>(object))
+        return by_device_memory(*nb::inst_ptr<DeviceMemory>(object));
+    if (PyObject_CheckBuffer(object.ptr()) != 0) {
+        if (auto target = by_buffer_protocol(object)) return std::move(*target);
+    } else if (auto shared = by_dlpack(object)) {
+        return std::move(*shared);
+    } else if (auto cuda = by_cuda_array_interface(object)) {
+        return std::move(*cuda);
+    }
+    refuse(object);
+}
+
+}  // namespace penstock::python

@@ -1,0 +1,43 @@
+// What a read writes to: memory that a Python object gives, held for as long as the read needs it.
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <variant>
+
+#include "device_memory.h"
+
+namespace penstock::python {
+
+struct BufferRelease {
+    void operator()(Py_buffer* view) const {
+        PyBuffer_Release(view);
+        delete view;
+    }
+};
+using BufferView = std::unique_ptr<Py_buffer, BufferRelease>;
+
+// Move-only. Wants the interpreter held, also to be destroyed.
+struct Target {
+    static constexpr int kHost = -1;      // memory that the host addresses
+    static constexpr int kSomeCuda = -2;  // of a CUDA device that was not named
+
+    std::byte* data = nullptr;
+    uint64_t size = 0;
+    int cuda = kHost;  // or the number of the device
+    std::variant<std::monostate, BufferView, nanobind::ndarray<>, std::shared_ptr<Block>,
+                 nanobind::object>
+        holder;
+};
+
+// The memory that `object` gives by the first of: being penstock.DeviceMemory, the buffer protocol,
+// DLPack, __cuda_array_interface__. An object with several gives the same memory by each; the
+// buffer protocol costs least. Throws TypeError for what gives none, BufferError for memory that is
+// read-only or not contiguous.
+Target target_of(nanobind::handle object);
+
+}  // namespace penstock::python
