@@ -1,0 +1,110 @@
+"""Goal: `penstock read` writes the bytes of any part of a file and tells the truth about them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+COMMAND = [sys.executable, "-m", "penstock", "read"]
+SIZE = (3 << 20) + 13
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "file"
+    path.write_bytes(os.urandom(SIZE))
+    return path
+
+
+def run(*words: object) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [*COMMAND, *map(str, words)], capture_output=True, check=False, timeout=120
+    )
+
+
+def text(done: subprocess.CompletedProcess[bytes]) -> str:
+    return done.stdout.decode()
+
+
+@pytest.mark.parametrize(
+    ("words", "begin", "end"),
+    [
+        ([], 0, SIZE),
+        (["--offset", "13"], 13, SIZE),
+        (["--size", "1M"], 0, 1 << 20),
+        (["--offset", "4K", "--size", "1MiB", "--route", "direct"], 4096, 4096 + (1 << 20)),
+        (["--offset", "1G"], SIZE, SIZE),
+        (["--cache", "drop", "--threads", "1"], 0, SIZE),
+    ],
+)
+def test_bytes_and_report(
+    words: list[str], begin: int, end: int, file: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    done = run(file, *words, "-o", out, "--check", "--json", "--device", "cpu")
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert out.read_bytes() == file.read_bytes()[begin:end]
+    told = json.loads(done.stdout)
+    assert told["bytes"] == end - begin
+    for group in ("routes", "reasons", "residency"):
+        assert sum(told[group].values()) == end - begin
+    assert told["device"].startswith("cpu:")
+    assert told["checked"] is True
+    assert run(file, *words, "-o", "-", "--quiet", "--device", "cpu").stdout == out.read_bytes()
+
+
+def test_pieces_come_in_order(file: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from penstock import cli
+    from penstock.commands import read
+
+    monkeypatch.setattr(read, "_PIECE_SIZE", 70_000)
+    out = tmp_path / "out"
+    assert cli.main(["read", str(file), "-o", str(out), "--device", "cpu"]) == 0
+    assert out.read_bytes() == file.read_bytes()
+
+
+def test_text(file: Path) -> None:
+    lines = text(run(file, "--device", "cpu", "--route", "cached")).splitlines()
+    assert lines[0].startswith(f"{file}: 3.1 MB in ")
+    assert " GB/s) into cpu:" in lines[0]
+    assert lines[1:] == ["  routes     cached 3.1 MB", "  reasons    asked 3.1 MB"]
+    explained = text(run(file, "--device", "cpu", "--explain", "--check")).splitlines()
+    assert explained[0].startswith(f"0: {SIZE} of {SIZE} bytes: ")
+    assert explained[1].endswith("equal to plain reads")
+    assert explained[-1].startswith("  residency  ")
+    bytes_apart = run(file, "--device", "cpu", "-o", "-")
+    assert bytes_apart.stdout == file.read_bytes()
+    assert b" GB/s) into cpu:" in bytes_apart.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (["/no/such/file"], 1, "penstock: /no/such/file: No such file or directory\n"),
+        (["/"], 1, "penstock: /: Is a directory"),
+        (["FILE", "--size", "many"], 2, "'many' is no size in bytes"),
+        (["FILE", "--offset", "-1"], 2, "--offset"),
+        (["FILE", "--route", "fast"], 2, "--route"),
+        (["FILE", "--device", "gpu"], 2, "gpu"),
+        (["FILE", "-o", "/no/such/folder/out"], 1, "penstock: /no/such/folder/out: No such file"),
+        (
+            ["FILE", "--offset", "1", "--size", "1M", "--route", "direct", "--strict"],
+            1,
+            "penstock: ",
+        ),
+    ],
+)
+def test_what_cannot_be_done_is_one_line(
+    words: list[str], code: int, told: str, file: Path
+) -> None:
+    done = run(*[file if word == "FILE" else word for word in words])
+    assert done.returncode == code
+    errors = done.stderr.decode()
+    assert errors.startswith("penstock: ")
+    assert told in errors
+    assert errors.count("\n") == 1
