@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
-
 from penstock._core import File
 
+TYPE_CHECKING = False  # typing's; loading that takes longer than all of this
 if TYPE_CHECKING:
+    from typing import Literal
+
     from penstock._core import Cache, FileName, Route, Storage
 
 CuFile = File  # KvikIO's name
