@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 #include <utility>
 
@@ -14,9 +15,13 @@ namespace {
 using extent::Extent;
 using planner::Transfer;
 
-// Of one cached read: small enough that direct transfers are looked after in between.
-constexpr uint64_t kCallSizeMax = 1 << 20;
+// Of one cached read: small enough that direct transfers are looked after in between, or that a
+// slot of staging holds it; where there is neither, long calls are cheaper.
+constexpr uint64_t kCallSizeMax = 1 << 20, kLoneCallSizeMax = 4 << 20;
 static_assert(kCallSizeMax <= Staging::kSlotSize);
+// What is told of residency, and so what a plan can go round: a cached piece within missing ones
+// that is shorter than this costs less to pass over than to find.
+constexpr uint64_t kGrainSize = 64 << 10;
 static_assert(kRequestSizeMax <= planner::kRequestSizeMax);
 constexpr uint64_t kPageSize = 4096;  // the least that the OS page cache may hold
 constexpr uint64_t kNowhere = UINT64_MAX;
@@ -42,6 +47,7 @@ struct Executor::Slot {
     std::vector<Transfer> transfers;          // none longer than an operation; by offset
     size_t next_direct = 0, next_cached = 0;  // where to look for the next of a kind
     size_t started = 0;                       // how many have been
+    uint64_t call_size_max = kCallSizeMax;    // of a cached read
     std::vector<size_t> again;  // transfers that were refused and go through the page cache
     size_t running = 0;
     uint32_t operations = 0;
@@ -131,18 +137,29 @@ bool Executor::submit(const Request& request) {
     return true;
 }
 
-void Executor::look_at_residency(Slot& slot) {
+void Executor::look_at_residency(Slot& slot, const planner::CostModel& model) {
     const Request& request = slot.request;
     const uint64_t file_size = request.source->file->size();
     run_count_ = 0;
     if (request.offset >= file_size || request.source->probe.in_memory()) return;
     storage::ResidencyQuestion question;
     question.range = {request.offset, std::min(request.size, file_size - request.offset)};
+    question.grain = kGrainSize;
+    question.probes_max = static_cast<uint32_t>(2 * (request.size / kGrainSize + 2));
     run_count_ = request.source->probe.ask(question, runs_).runs;
-    if (request.report == nullptr) return;
-    for (size_t i = 0; i < run_count_; ++i) {
-        const Extent seen = intersect(runs_[i].range, question.range);
-        request.report->residency_bytes[static_cast<size_t>(runs_[i].state)] += seen.size;
+    for (extent::ResidencyRun& run : std::span(runs_).first(run_count_)) {
+        if (request.report != nullptr) {
+            request.report->residency_bytes[static_cast<size_t>(run.state)] += run.range.size;
+        }
+        if (run.state != Residency::kMixed) continue;
+        // Plans know pages that are there and pages that are not. The missing ones of a mixed run
+        // come by small reads, one a grain at least, or all of it by a direct one.
+        const double grains = std::ceil(static_cast<double>(run.range.size) / kGrainSize);
+        const double missing = static_cast<double>(run.range.size - run.resident_size);
+        const double direct_ns = static_cast<double>(run.range.size) * model.direct_ns_per_byte;
+        const double buffered_ns = missing * model.buffered_ns_per_byte +
+                                   grains * model.buffered_ns;
+        run.state = direct_ns < buffered_ns ? Residency::kMissing : Residency::kCached;
     }
 }
 
@@ -173,11 +190,11 @@ Result<planner::Plan> Executor::make_plan(Slot& slot) {
         wanted.cached_because = RouteReason::kRefused;
     } else if (direct_asked) {
         wanted.direct_asked = true;
-        if (request.size >= kPlanSizeMin) look_at_residency(slot);
+        if (request.size >= kPlanSizeMin) look_at_residency(slot, model);
     } else if (request.options.cache == CachePolicy::kKeep) {
         wanted.cached_because = RouteReason::kKeep;
     } else {
-        look_at_residency(slot);
+        look_at_residency(slot, model);
         if (request.options.cache == CachePolicy::kDrop && source.file->drop_refused()) {
             // Only direct reads leave nothing behind.
             model.buffered_ns = model.buffered_ns_per_byte = 1e9;
@@ -207,17 +224,21 @@ void Executor::plan(Slot& slot) {
 // Long cached transfers become several; with `strict` what cannot take its route is an error.
 void Executor::cut(Slot& slot, std::span<const Transfer> transfers) {
     const ReadOptions& options = slot.request.options;
+    const bool lone = !slot.request.device_memory &&
+                      std::none_of(transfers.begin(), transfers.end(),
+                                   [](const Transfer& t) { return t.route != Route::kCached; });
+    slot.call_size_max = lone ? kLoneCallSizeMax : kCallSizeMax;
     for (Transfer transfer : transfers) {
         if (options.strict && options.route.has_value() && transfer.route != *options.route) {
             stop_at(slot, transfer.range.offset, EOPNOTSUPP, *options.route);
             continue;
         }
-        while (transfer.route == Route::kCached && transfer.range.size > kCallSizeMax) {
+        while (transfer.route == Route::kCached && transfer.range.size > slot.call_size_max) {
             Transfer head = transfer;
-            head.range.size = kCallSizeMax;
+            head.range.size = slot.call_size_max;
             head.moved = head.range;
             slot.transfers.push_back(head);
-            transfer.range = {head.range.end(), transfer.range.size - kCallSizeMax};
+            transfer.range = {head.range.end(), transfer.range.size - slot.call_size_max};
             transfer.moved = transfer.range;
         }
         slot.transfers.push_back(transfer);
@@ -282,7 +303,7 @@ bool Executor::prepare(Slot& slot, bool direct) {
         while (next + count < transfers.size()) {
             const Transfer& more = transfers[next + count];
             if (more.route != Route::kCached || slot.drops(more) != slot.drops(transfers[next]) ||
-                more.range.end() - first.offset > kCallSizeMax ||
+                more.range.end() - first.offset > slot.call_size_max ||
                 more.range.offset != transfers[next + count - 1].range.end())
                 break;
             ++count;

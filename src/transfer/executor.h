@@ -89,7 +89,7 @@ private:
 
     void plan(Slot& slot);
     Result<planner::Plan> make_plan(Slot& slot);
-    void look_at_residency(Slot& slot);
+    void look_at_residency(Slot& slot, const planner::CostModel& model);
     void cut(Slot& slot, std::span<const planner::Transfer> transfers);
     static void stop_at(Slot& slot, uint64_t offset, int error, Route route);
     bool pump();

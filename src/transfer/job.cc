@@ -26,17 +26,21 @@ Job::Job(std::shared_ptr<Source> source, std::vector<Piece> pieces, bool device_
     if (left_ == 0) end(std::unique_lock(mutex_));
 }
 
+// Under the lock. Windows of a longer piece end where the file's own multiples of their size do, so
+// that direct transfers of neighbours meet at aligned offsets.
+uint64_t Job::next_window(const Piece& piece) const {
+    const uint64_t left = piece.size - next_begin_;
+    if (left <= window_size_) return left;
+    return window_size_ - (piece.offset + next_begin_) % window_size_;
+}
+
 size_t Job::take(std::span<Window> out) {
     const std::lock_guard lock(mutex_);
     if (cancelled_) return 0;
     size_t count = 0;
     while (count < out.size() && next_piece_ < pieces_.size()) {
         const Piece& piece = pieces_[next_piece_];
-        // Windows end where the file's own multiples of their size do, so that direct transfers
-        // of neighbours meet at aligned offsets.
-        const uint64_t at = piece.offset + next_begin_;
-        const uint64_t room = window_size_ - at % window_size_;
-        const uint64_t size = std::min(piece.size - next_begin_, room);
+        const uint64_t size = next_window(piece);
         if (size > 0) out[count++] = {next_piece_, next_begin_, size};
         next_begin_ += size;
         if (next_begin_ == piece.size) {

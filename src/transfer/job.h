@@ -74,6 +74,7 @@ private:
         int error = 0;    // 0: the file ends
     };
 
+    [[nodiscard]] uint64_t next_window(const Piece& piece) const;
     void add(const Report& part);
     void end(std::unique_lock<std::mutex> lock);
 
