@@ -36,5 +36,6 @@ void bind_observer(nanobind::module_& module);
 void bind_residency(nanobind::module_& module);
 void bind_scan(nanobind::module_& module);
 void bind_signature(nanobind::module_& module);
+void bind_tensor(nanobind::module_& module);
 
 }  // namespace penstock::python

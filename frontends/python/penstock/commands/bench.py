@@ -1,14 +1,15 @@
 """Run a benchmark: one question, raw pairs of figures, a baseline that you would pick instead.
 
-Each benchmark is a program of its own, installed with penstock. It prints a line per case to
-standard error while it runs and one JSON object with every raw pair: case and baseline run in turn,
-the first pair is thrown away. With no NAME, or --list, it says which benchmarks there are.
+Each benchmark is a program of its own, installed with penstock, or a module of it. It prints a line
+per case to standard error while it runs and one JSON object with every raw pair: case and baseline
+run in turn, the first pair is thrown away. With no NAME, or --list, it says which there are.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import pkgutil
 import shutil
 import subprocess
 import sys
@@ -38,14 +39,20 @@ def _folders() -> list[Path]:
     return places
 
 
-def find_programs() -> dict[str, Path]:
-    """Return the benchmark programs by name."""
-    found: dict[str, Path] = {}
+def find_programs() -> dict[str, list[str]]:
+    """Return the command of each benchmark by name: modules of penstock.benchmarks, programs."""
+    from penstock import benchmarks
+
+    found = {
+        module.name: [sys.executable, "-m", f"{benchmarks.__name__}.{module.name}"]
+        for module in pkgutil.iter_modules(benchmarks.__path__)
+        if not module.ispkg
+    }
     for folder in _folders():
         for program in sorted(folder.glob(PREFIX + "*")):
             name = program.name.removeprefix(PREFIX)
             if os.access(program, os.X_OK) and program.is_file():
-                found.setdefault(name, program)
+                found.setdefault(name, [str(program)])
     return found
 
 
@@ -74,7 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(arguments.name, f"no such benchmark ({known})")
     if arguments.pairs < 1:
         raise UsageError("--pairs", "must be at least 1")
-    command = [str(programs[arguments.name]), "--pairs", str(arguments.pairs)]
+    command = [*programs[arguments.name], "--pairs", str(arguments.pairs)]
     command += ["--device", arguments.device]
     for flag in ("smoke", "full"):
         command += [f"--{flag}"] if getattr(arguments, flag) else []

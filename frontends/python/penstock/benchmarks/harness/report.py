@@ -1,0 +1,133 @@
+"""Arguments of a benchmark, runs taken in turn, and the report as JSON.
+
+The same options and the same JSON as bench/harness/report.h; CONTRIBUTING.md says what the fields
+mean. Nothing is summarised away: whoever reads the JSON computes ratios from raw pairs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import resource
+import statistics
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+PAIRS_MAX = 1000
+
+Run = Callable[[], float]  # returns its figure
+
+
+@dataclass
+class Row:
+    """One case against one baseline."""
+
+    case: str
+    against: str
+    unit: str = "s"
+    pairs: list[tuple[float, float]] = field(default_factory=list)  # in the order they ran
+    bytes: int = 0  # that one run of the case moved
+    verified: bool = False  # bytes and cache state were checked in these very runs
+    simulated: bool = False
+    cpu_seconds: float = 0.0  # of all runs of the case
+    note: str = ""
+
+
+def parse_arguments(question: str) -> argparse.Namespace:
+    """Return the options that every benchmark has."""
+    parser = argparse.ArgumentParser(description=question)
+    parser.add_argument("--smoke", action="store_true", help="smallest sizes, one pair")
+    parser.add_argument("--full", action="store_true", help="the whole sweep, however long")
+    parser.add_argument("--pairs", type=int, default=15, metavar="N", help="pairs kept (15)")
+    parser.add_argument("--only", default="", metavar="TEXT", help="only cases named so")
+    parser.add_argument("--device", default="cpu", metavar="D", help="cpu, cpu:N or cuda:N (cpu)")
+    parser.add_argument("--json", metavar="FILE", help="where the JSON goes (standard output)")
+    arguments = parser.parse_args()
+    if not 1 <= arguments.pairs <= PAIRS_MAX:
+        parser.error(f"--pairs: must be 1 to {PAIRS_MAX}")
+    if arguments.smoke:
+        arguments.pairs = 1
+    return arguments
+
+
+def wanted(only: str, name: str) -> bool:
+    """Return whether a case was asked for."""
+    return name == only[1:] if only.startswith("=") else only in name
+
+
+def cpu_seconds() -> float:
+    """CPU time so far of this process and of the commands it has waited for."""
+    parts = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(part.ru_utime + part.ru_stime for part in parts)
+
+
+def take_pairs(count: int, run: Run, baseline: Run) -> tuple[list[tuple[float, float]], float]:
+    """Run both in turn, one pair to warm up and `count` that are kept.
+
+    Returns the pairs, and the CPU seconds of `run`.
+    """
+    pairs = []
+    spent = 0.0
+    for i in range(count + 1):
+        before = cpu_seconds()
+        first = run()
+        if i > 0:
+            spent += cpu_seconds() - before
+        second = baseline()
+        if i > 0:
+            pairs.append((first, second))
+    return pairs, spent
+
+
+def _first_line_of(path: str, key: str) -> str:
+    try:
+        with Path(path).open() as lines:
+            return next(line.split(":", 1)[1].strip() for line in lines if line.startswith(key))
+    except (OSError, StopIteration):
+        return "unknown"
+
+
+class Report:
+    """What a benchmark found; write() ends it."""
+
+    def __init__(self, bench: str, question: str, arguments: argparse.Namespace) -> None:
+        self._arguments = arguments
+        self._rows: list[Row] = []
+        self._head = {"bench": bench, "question": question}
+        self.environment = {
+            "kernel": platform.release(),
+            "cpu": _first_line_of("/proc/cpuinfo", "model name"),
+            "cpus": str(os.cpu_count()),
+            "memory": _first_line_of("/proc/meminfo", "MemTotal"),
+            "pairs": str(arguments.pairs),
+            "smoke": "yes" if arguments.smoke else "no",
+            "python": platform.python_version(),
+        }
+
+    def add(self, row: Row) -> None:
+        """Keep a row, and print its median ratio for who watches."""
+        larger = row.unit == "share" or row.unit.endswith("/s")
+        ratios = [a / b if larger else b / a for a, b in row.pairs]
+        print(
+            f"{row.case:<28} against {row.against:<24} {statistics.median(ratios):6.3f} of "
+            f"{len(ratios)} pairs{'' if row.verified else ' NOT VERIFIED'}  {row.note}",
+            file=sys.stderr,
+            flush=True,
+        )
+        self._rows.append(row)
+
+    def write(self) -> None:
+        """Write the JSON where it was asked for."""
+        whole = self._head | {
+            "environment": self.environment,
+            "rows": list(map(asdict, self._rows)),
+        }
+        text = json.dumps(whole, indent=1) + "\n"
+        if self._arguments.json is None:
+            sys.stdout.write(text)
+        else:
+            Path(self._arguments.json).write_text(text)

@@ -1,0 +1,310 @@
+"""Question: how fast do the tensors of a safetensors file come into device memory.
+
+Workload: a file as of a language model, half-precision floats in 300 tensors, 2 GiB or a quarter of
+the memory; in the page cache as a program left it that read it from start to end (hot), or not at
+all (cold). Each run opens the file and ends when every byte of every tensor lies in memory of the
+device that was taken and touched before, the same for all; then all of them are compared with what
+was written, and the memory is wiped. Tensors begin at multiples of 64 bytes, in the file they do
+not, as in most files.
+
+Baselines: `safetensors`, the reference implementation, in whichever of its forms was fastest on
+this machine in a trial before (a note says which), and a copy of each array into device memory;
+`mmap-copy`, a map of the file copied into place; `readinto`, one read of the whole file, after
+which tensors lie as they lie in the file. Not measured: files on other file systems, several files.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import random
+import struct
+import sys
+import tempfile
+from argparse import Namespace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from penstock.benchmarks.harness import page_cache
+from penstock.benchmarks.harness.report import Report, Row, parse_arguments, take_pairs, wanted
+
+QUESTION = "how fast do the tensors of a safetensors file come into device memory?"
+SIZE_MAX = 2 << 30
+SMOKE_SIZE = 24 << 20
+LAYERS = 33  # of 9 tensors each, and 3 more
+RING_BYTES = 67_108_859  # a prime: bytes that land at a wrong place do not look right there
+ALIGNMENT = 64
+TRIALS = 3  # of each form of the reference
+
+Places = dict[str, int]  # of each tensor in the device's memory
+Loader = Callable[[], Places]  # opens the file; returns when all bytes are in place
+
+
+def shapes_of(size: int) -> dict[str, tuple[int, ...]]:
+    """Return the tensors of a language model that has about `size` bytes."""
+    # A layer has 12 h^2 numbers, the embeddings 2 * 4 h^2 here, of two bytes each.
+    hidden = max(64, int((size / 2 / (12 * LAYERS + 8)) ** 0.5) // 64 * 64)
+    out: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (4 * hidden, hidden)}
+    for i in range(LAYERS):
+        layer = f"model.layers.{i}"
+        out |= {f"{layer}.self_attn.{n}_proj.weight": (hidden, hidden) for n in "qkvo"}
+        out |= {f"{layer}.mlp.{n}_proj.weight": (8 * hidden // 3, hidden) for n in ("gate", "up")}
+        out[f"{layer}.mlp.down_proj.weight"] = (hidden, 8 * hidden // 3)
+        out |= {f"{layer}.{n}_layernorm.weight": (hidden,) for n in ("input", "post_attention")}
+    return out | {"model.norm.weight": (hidden,), "lm_head.weight": (4 * hidden, hidden)}
+
+
+class ModelFile:
+    """A safetensors file of known bytes. Goes when `written` ends."""
+
+    def __init__(self, path: Path, size: int) -> None:
+        self.path = path
+        self.spans: dict[str, tuple[int, int]] = {}  # place behind the header, size
+        header: dict[str, Any] = {}
+        end = 0
+        for name, shape in shapes_of(size).items():
+            count = 2
+            for extent in shape:
+                count *= extent
+            self.spans[name] = (end, count)
+            header[name] = {"dtype": "F16", "shape": shape, "data_offsets": [end, end + count]}
+            end += count
+        self.size = end
+        self._ring = random.Random(1).randbytes(RING_BYTES)
+        raw = json.dumps(header, separators=(",", ":")).encode()
+        raw += b" " * (-len(raw) % 8)  # as the reference pads it
+        if len(raw) % ALIGNMENT == ALIGNMENT - 8:
+            raw += b" " * 8  # one file in eight lies well: measured are the other seven
+        self.data_offset = 8 + len(raw)
+        with path.open("wb") as file:
+            file.write(struct.pack("<Q", len(raw)) + raw)
+            whole, rest = divmod(end, RING_BYTES)
+            for _ in range(whole):
+                file.write(self._ring)
+            file.write(self._ring[:rest])
+
+    def is_at(self, name: str, address: int) -> bool:
+        """Return whether every byte of a tensor lies at an address."""
+        begin, size = self.spans[name]
+        done = 0
+        while done < size:
+            at = (begin + done) % RING_BYTES
+            step = min(size - done, RING_BYTES - at)
+            ring = ctypes.cast(ctypes.c_char_p(self._ring), ctypes.c_void_p).value or 0
+            if _memcmp(address + done, ring + at, step) != 0:
+                return False
+            done += step
+        return True
+
+
+_memcmp = ctypes.CDLL(None).memcmp
+_memcmp.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
+
+
+@contextmanager
+def written(size: int) -> Iterator[ModelFile]:
+    """Write a file; it goes at the end."""
+    folder = os.environ.get("TMPDIR", "/var/tmp")
+    with tempfile.TemporaryDirectory(prefix="penstock-bench-", dir=folder) as place:
+        yield ModelFile(Path(place) / "model.safetensors", size)
+
+
+class Arena:
+    """Memory of the device that all loaders fill, taken and touched once."""
+
+    def __init__(self, size: int, device: str) -> None:
+        import numpy as np
+
+        import penstock
+
+        self.memory = penstock.empty(size, device)
+        self.bytes = np.frombuffer(memoryview(self.memory), np.uint8)
+        self.wipe()
+
+    def wipe(self) -> None:
+        """Overwrite all of it, so that nobody finds what an earlier run left."""
+        ctypes.memset(self.memory.address, 0xA5, self.memory.nbytes)
+
+
+class Loaders:
+    """The ways of one file into one arena."""
+
+    def __init__(self, file: ModelFile, arena: Arena, device: str) -> None:
+        self._path = file.path
+        self._file = file
+        self._arena = arena
+        self._device = device
+        self._packed: Places = {}
+        end = 0
+        for name, (_, size) in file.spans.items():
+            self._packed[name] = end
+            end += -(-size // ALIGNMENT) * ALIGNMENT
+
+    def penstock(self) -> Places:
+        """Load with penstock."""
+        from penstock.safetensors import load_file
+
+        loaded = load_file(self._path, self._device, memory=self._arena.memory)
+        return {
+            name: tensor.address - self._arena.memory.address for name, tensor in loaded.items()
+        }
+
+    def _put(self, name: str, array: Any) -> None:
+        import numpy as np
+
+        flat = array.reshape(-1).view(np.uint8)
+        self._arena.bytes[self._packed[name] : self._packed[name] + flat.size] = flat
+
+    def reference_whole(self, backend: str) -> Places:
+        """Load all with the reference, then copy all."""
+        from safetensors.numpy import load_file
+
+        for name, array in load_file(self._path, backend=backend).items():
+            self._put(name, array)
+        return self._packed
+
+    def reference_each(self, backend: str) -> Places:
+        """Load and copy one tensor after the other with the reference."""
+        from safetensors import safe_open
+
+        with safe_open(self._path, framework="np", backend=backend) as opened:
+            for name in opened.offset_keys():
+                self._put(name, opened.get_tensor(name))
+        return self._packed
+
+    def references(self) -> dict[str, Loader]:
+        """Return the forms in which the reference can be used."""
+        return {
+            f"{form} by {backend}": partial(method, backend)
+            for form, method in (
+                ("load_file", self.reference_whole),
+                ("get_tensor", self.reference_each),
+            )
+            for backend in ("mmap", "pread")
+        }
+
+    def mmap_copy(self) -> Places:
+        """Copy out of a map of the file."""
+        import numpy as np
+
+        mapped = np.memmap(self._path, np.uint8, "r", offset=0)[self._file.data_offset :]
+        for name, (begin, size) in self._file.spans.items():
+            self._put(name, mapped[begin : begin + size])
+        return self._packed
+
+    def readinto(self) -> Places:
+        """Read the file as it is."""
+        view = memoryview(self._arena.memory)
+        at = 0
+        with self._path.open("rb", buffering=0) as opened:
+            while count := opened.readinto(view[at:]):
+                at += count
+        start = self._file.data_offset
+        return {name: start + begin for name, (begin, _) in self._file.spans.items()}
+
+
+class Bench:
+    """Runs loaders from a state of the page cache, and checks what they did."""
+
+    def __init__(self, file: ModelFile, arena: Arena, loaders: Loaders) -> None:
+        self._file = file
+        self._arena = arena
+        self.loaders = loaders
+        self.verified = True
+
+    def run(self, state: str, loader: Loader) -> float:
+        """Return the seconds that a loader takes."""
+        prepare = page_cache.warm if state == "hot" else page_cache.evict
+        self.verified = prepare(self._file.path) and self.verified
+        start = perf_counter()
+        places = loader()
+        seconds = perf_counter() - start
+        base = self._arena.memory.address
+        arrived = all(self._file.is_at(n, base + places[n]) for n in self._file.spans)
+        self.verified = self.verified and arrived
+        self._arena.wipe()
+        return seconds
+
+    def fastest_reference(self, state: str) -> tuple[str, Loader]:
+        """Return the form of the reference that is fastest here."""
+        forms = self.loaders.references()
+        seconds = {
+            form: sorted(self.run(state, loader) for _ in range(TRIALS))[TRIALS // 2]
+            for form, loader in forms.items()
+        }
+        form = min(seconds, key=lambda form: seconds[form])
+        return form, forms[form]
+
+    def measure(self, case: str, against: str, pairs: int, baseline: Loader) -> Row:
+        """Take the pairs of a row; the case's name is the state of the page cache."""
+        row = Row(case, against, bytes=self._file.size)
+        self.verified = True
+        row.pairs, row.cpu_seconds = take_pairs(
+            pairs,
+            lambda: self.run(case, self.loaders.penstock),
+            lambda: self.run(case, baseline),
+        )
+        row.verified = self.verified
+        return row
+
+
+def describe_rivals(report: Report) -> None:
+    """Say of each rival which one ran, or why it did not."""
+    for name, needs in (("safetensors", ()), ("fastsafetensors", ("torch",))):
+        missing = [module for module in (name, *needs) if find_spec(module) is None]
+        if missing:
+            report.environment[f"rival {name}"] = f"not run: no module {', '.join(missing)}"
+        elif name == "safetensors":
+            report.environment[f"rival {name}"] = metadata.version(name)
+
+
+def measure_all(arguments: Namespace, report: Report) -> None:
+    """Measure every row that was asked for."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    size = SMOKE_SIZE if arguments.smoke else min(SIZE_MAX, memory // 4)
+    with written(size) as file:
+        arena = Arena(file.data_offset + file.size + (16 << 20), arguments.device)
+        bench = Bench(file, arena, Loaders(file, arena, arguments.device))
+        report.environment |= {
+            "file": f"{file.size} bytes in {len(file.spans)} tensors, which begin at "
+            f"{file.data_offset % ALIGNMENT} modulo {ALIGNMENT}",
+            "device": arena.memory.device,
+        }
+        for state in ("hot", "cold"):
+            if not wanted(arguments.only, state):
+                continue
+            page_cache.evict(file.path)  # so that warm() brings it in as a reader would
+            if find_spec("safetensors") is not None:
+                form, reference = bench.fastest_reference(state)
+                row = bench.measure(state, "safetensors", arguments.pairs, reference)
+                row.note = form
+                report.add(row)
+            for against, baseline in (
+                ("mmap-copy", bench.loaders.mmap_copy),
+                ("readinto", bench.loaders.readinto),
+            ):
+                report.add(bench.measure(state, against, arguments.pairs, baseline))
+
+
+def main() -> int:
+    """Run the benchmark."""
+    arguments = parse_arguments(QUESTION)
+    if find_spec("numpy") is None:
+        print("penstock-bench: NumPy is missing: pip install 'penstock[bench]'", file=sys.stderr)
+        return 1
+    report = Report("safetensors", QUESTION, arguments)
+    describe_rivals(report)
+    measure_all(arguments, report)
+    report.write()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,320 @@
+"""Opens safetensors files and brings their tensors into memory.
+
+Reads go through penstock.File: each range of the file by the cheapest route, all of a file in a few
+large reads that are under way at once.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+from collections import deque
+from collections.abc import Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from penstock import _core
+from penstock.errors import error_of
+from penstock.safetensors import layout, slicing
+from penstock.safetensors.dtypes import DTYPES
+from penstock.safetensors.header import FormatError, TensorInfo, read_header, shown
+from penstock.safetensors.memory import Memory, allocate, host_addressable
+from penstock.safetensors.tensor import Tensor, as_array, host_bytes, required_dtype
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from penstock.report import Report
+
+STEPS_AT_ONCE = 8  # of a layout that are under way: enough for any disk
+FRAMEWORKS = {"numpy": "numpy", "np": "numpy", "dlpack": "dlpack"}
+DIMENSIONS_MAX = 64  # NumPy's limit; DLPack's consumers have none that is higher
+
+
+class SafetensorsFile:
+    """An open safetensors file: its header is checked, its tensors are read when asked for.
+
+    `safe_open` makes it. Any thread. What was returned stays when the file is closed.
+
+    Attributes
+    ----------
+    path : str
+    reports : list of penstock.Report
+        What became of the reads of the last call that returned tensors.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        framework: str | None,
+        device: str | None,
+        **reading: Any,
+    ) -> None:
+        self.path = os.fspath(path)
+        self._framework = _framework(framework, device)
+        self._device = device
+        self.reports: list[Report] = []
+        self._file = _core.File(self.path, "r", **reading)
+        try:
+            self._size = self._file.size
+            self._header = read_header(self._read, self._size, self.path)
+        except BaseException:
+            self._file.close()
+            raise
+
+    def _read(self, offset: int, size: int) -> bytes:
+        out = bytearray(size)
+        return bytes(out[: self._file.read(out, size, offset)])
+
+    def __enter__(self) -> SafetensorsFile:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file; tensors that were returned stay."""
+        self._file.close()
+
+    def keys(self) -> list[str]:
+        """Return the names of the tensors, sorted."""
+        return sorted(self._header.tensors)
+
+    def offset_keys(self) -> list[str]:
+        """Return the names of the tensors in the order of their bytes."""
+        return list(self._header.tensors)
+
+    def metadata(self) -> dict[str, str] | None:
+        """Return what the header says beside tensors; None: nothing."""
+        return None if self._header.metadata is None else dict(self._header.metadata)
+
+    def info(self, name: str) -> TensorInfo:
+        """Return dtype, shape, and place in the file of a tensor. Raises KeyError."""
+        try:
+            return self._header.tensors[name]
+        except KeyError:
+            raise KeyError(f"{self.path}: no tensor {shown(name)}") from None
+
+    def get_tensor(self, name: str) -> Any:
+        """Read a tensor. Raises KeyError, penstock.Error; TypeError: NumPy has no such type."""
+        info = self.info(name)
+        self._check(name, info)
+        plan = self._plan([info])
+        memory = allocate(plan.size, self._device)
+        self._carry_out(plan.steps, memory)
+        return self._made(memory, plan.places[0], info.dtype, info.shape)
+
+    def get_tensors(self, memory: Memory | None = None) -> dict[str, Any]:
+        """Read all tensors.
+
+        They share one piece of memory, which is given back when none of them is left.
+
+        Parameters
+        ----------
+        memory : penstock.DeviceMemory, optional
+            To read into, instead of new memory; `memory_size()` says how much it takes.
+        """
+        tensors = self._header.tensors
+        for name, info in tensors.items():
+            self._check(name, info)
+        plan = self._plan(list(tensors.values()))
+        memory = allocate(plan.size, self._device) if memory is None else self._own(memory, plan)
+        self._carry_out(plan.steps, memory)
+        made: dict[str, Any] = {}
+        held = host_bytes(memory) if self._framework == "numpy" else None
+        for (name, info), place in zip(tensors.items(), plan.places, strict=True):
+            if held is None:
+                made[name] = Tensor(memory, place, info.dtype, info.shape)
+            else:
+                dtype = required_dtype(info.dtype)
+                made[name] = as_array(held, place, info.size, dtype, info.shape)
+        return made
+
+    def memory_size(self) -> int:
+        """Return how many bytes of memory get_tensors() takes: little more than the tensors."""
+        return self._plan(list(self._header.tensors.values())).size
+
+    def get_slice(self, name: str) -> TensorSlice:
+        """Return a view of a tensor: what is indexed of it is read. Raises KeyError."""
+        return TensorSlice(self, name, self.info(name))
+
+    def read_slice(self, name: str, key: Any) -> Any:
+        """Read the part `key` of a tensor: what get_slice(name)[key] does."""
+        info = self.info(name)
+        self._check(name, info)
+        if DTYPES[info.dtype].bits % 8 != 0:
+            raise TypeError(f"{self.path}: tensor {shown(name)}: {info.dtype} has no whole bytes")
+        gather = self._slides()
+        part = slicing.cut(info.shape, DTYPES[info.dtype].bits // 8, key, gather=gather)
+        spans = [layout.Span(info.offset + at, size) for at, size in part.ranges]
+        if len(spans) <= 1:
+            plan = layout.plan(spans or [layout.Span(0, 0)], self._size, slide=gather)
+            steps, place, size = plan.steps, plan.places[0], plan.size
+        else:
+            each = spans[0].size
+            pieces = [layout.Piece(i * each, each, span.offset) for i, span in enumerate(spans)]
+            steps, place, size = [layout.Step(pieces, [])], 0, each * len(spans)
+        memory = allocate(size, self._device if part.dense else None)
+        self._carry_out(steps, memory)
+        if not part.dense:
+            memory, place = self._gathered(memory, place, info.dtype, part), 0
+        return self._made(memory, place, info.dtype, part.shape)
+
+    def _slides(self) -> bool:
+        """Return whether the host can address what is read into."""
+        return self._device is None or host_addressable(_core.empty(0, self._device))
+
+    def _plan(self, infos: Sequence[TensorInfo]) -> layout.Layout:
+        spans = [layout.Span(info.offset, info.size) for info in infos]
+        return layout.plan(spans, self._size, slide=self._slides())
+
+    def _own(self, memory: Memory, plan: layout.Layout) -> Memory:
+        """Return a handle of our own on memory of the user, who may free his."""
+        if not isinstance(memory, _core.DeviceMemory):
+            raise TypeError(f"memory must be penstock.DeviceMemory, not {type(memory).__name__}")
+        if memory.nbytes < plan.size:
+            raise ValueError(f"{self.path} takes {plan.size} bytes, memory has {memory.nbytes}")
+        if memory.address % layout.ALIGNMENT != 0:
+            raise ValueError(f"memory must begin at a multiple of {layout.ALIGNMENT}")
+        if host_addressable(memory) != self._slides():
+            raise ValueError(f"memory is of {memory.device}, the file was opened for another")
+        return memory[:]
+
+    def _carry_out(self, steps: Sequence[layout.Step], memory: Memory) -> None:
+        """Read and slide; on the way out nothing is under way any more."""
+        reports: list[Report] = []
+        under_way: deque[tuple[layout.Step, _core.Future]] = deque()
+        try:
+            for step in steps:
+                pieces = [(memory[to : to + n], offset, n) for to, n, offset in step.pieces]
+                under_way.append((step, self._file.preadv(pieces)))
+                if len(under_way) >= STEPS_AT_ONCE:
+                    reports.append(self._finish(*under_way.popleft(), memory))
+            while under_way:
+                reports.append(self._finish(*under_way.popleft(), memory))
+        finally:
+            for _, future in under_way:
+                future.stop()
+            for _, future in under_way:
+                future.exception()
+        self.reports = reports
+
+    def _finish(self, step: layout.Step, future: _core.Future, memory: Memory) -> Report:
+        arrived = future.result()
+        if arrived != sum(piece.size for piece in step.pieces):
+            raise error_of(errno.EIO, "the file became shorter while it was read", self.path)
+        for to, source, size in step.slides:
+            ctypes.memmove(memory.address + to, memory.address + source, size)
+        return future.report
+
+    def _check(self, name: str, info: TensorInfo) -> None:
+        """Refuse before it is read what cannot be returned."""
+        if len(info.shape) > DIMENSIONS_MAX:
+            raise FormatError(f"{self.path}: tensor {shown(name)} has {len(info.shape)} dimensions")
+        if self._framework == "numpy":
+            try:
+                required_dtype(info.dtype)
+            except TypeError as error:
+                raise TypeError(f"{self.path}: tensor {shown(name)}: {error}") from None
+
+    def _made(
+        self, memory: Memory, place: int, dtype: str, shape: tuple[int, ...]
+    ) -> Tensor | np.ndarray[Any, Any]:
+        tensor = Tensor(memory, place, dtype, shape)
+        return tensor.numpy() if self._framework == "numpy" else tensor
+
+    def _gathered(self, ranges: Memory, place: int, dtype: str, part: slicing.Cut) -> Memory:
+        """Pick the elements of a slice out of the ranges that hold them."""
+        import numpy as np
+
+        size = DTYPES[dtype].bits // 8
+        element = np.dtype((np.void, size))
+        picked = np.ndarray(part.picked, element, host_bytes(ranges), place, part.strides)
+        out = allocate(picked.size * size, self._device)
+        as_array(host_bytes(out), 0, out.nbytes, element, part.picked)[...] = picked
+        return out
+
+
+class TensorSlice:
+    """A tensor of a file of which only what is indexed is read."""
+
+    def __init__(self, file: SafetensorsFile, name: str, info: TensorInfo) -> None:
+        self._file = file
+        self._name = name
+        self._info = info
+
+    def get_shape(self) -> list[int]:
+        """Return the shape of the whole tensor."""
+        return list(self._info.shape)
+
+    def get_dtype(self) -> str:
+        """Return the type as safetensors calls it: "F32"."""
+        return self._info.dtype
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._file.read_slice(self._name, key)
+
+
+def _framework(name: str | None, device: str | None) -> str:
+    if name is None:
+        return "numpy" if device is None else "dlpack"
+    if name not in FRAMEWORKS:
+        raise ValueError(f"framework: {name!r} is not one of {', '.join(FRAMEWORKS)}")
+    return FRAMEWORKS[name]
+
+
+def safe_open(
+    path: str | os.PathLike[str],
+    framework: str | None = None,
+    device: str | None = None,
+    **reading: Any,
+) -> SafetensorsFile:
+    """Open a safetensors file to read single tensors, or parts of them.
+
+    Parameters
+    ----------
+    path : path
+    framework : str, optional
+        "numpy": arrays; "dlpack": penstock.safetensors.Tensor, which `torch.from_dlpack` and its
+        like take. Without a device arrays, else tensors.
+    device : str, optional
+        In whose memory tensors shall lie: auto, cpu, cpu:N or cuda:N. None: in plain host memory.
+    **reading
+        As in penstock.open: cache, route, strict, threads.
+
+    Raises
+    ------
+    FormatError
+        The file is no safetensors file, or not a whole one: a ValueError.
+    penstock.Error
+        It cannot be opened or read: an OSError.
+    """
+    return SafetensorsFile(path, framework, device, **reading)
+
+
+def load_file(
+    path: str | os.PathLike[str],
+    device: str | None = None,
+    *,
+    framework: str | None = None,
+    memory: Memory | None = None,
+    **reading: Any,
+) -> dict[str, Any]:
+    """Read all tensors of a safetensors file.
+
+    They lie in one piece of memory, each at a multiple of 64 bytes; it is given back when none of
+    them is left. Parameters and errors are those of `safe_open` and `get_tensors`.
+
+    Returns
+    -------
+    dict
+        Of numpy.ndarray, or of Tensor, by name, in the order of the file.
+    """
+    with safe_open(path, framework, device, **reading) as opened:
+        return opened.get_tensors(memory)

@@ -1,0 +1,73 @@
+"""Memory that tensors are read into: a device's, or plain memory of the host."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import mmap
+from typing import Any, Protocol
+
+from penstock import _core
+
+HOST, CUDA = 1, 2  # of DLPack's device types: the host addresses it, a CUDA device does
+HUGE_PAGE = 2 << 20
+
+
+class Memory(Protocol):
+    """Bytes with an address: penstock.DeviceMemory, or HostMemory."""
+
+    @property
+    def address(self) -> int:
+        """Where it begins."""
+        ...
+
+    @property
+    def nbytes(self) -> int:
+        """How much it is."""
+        ...
+
+    @property
+    def device(self) -> str:
+        """Whose it is; "host": no device's."""
+        ...
+
+    def __getitem__(self, part: slice, /) -> Any: ...
+    def __dlpack_device__(self) -> tuple[int, int]: ...
+
+
+class HostMemory:
+    """Zeroed memory of the host that begins at a page, and lies on huge pages where it is large.
+
+    Reading straight into huge pages is 2.5 times faster than into small ones, and NumPy's own
+    arrays begin 16 bytes behind a page, where the kernel copies at half the speed.
+    """
+
+    device = "host"
+
+    def __init__(self, size: int) -> None:
+        self.nbytes = size
+        large = size >= HUGE_PAGE
+        self._map = mmap.mmap(-1, max(size, 1) + (HUGE_PAGE if large else 0))
+        begin = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
+        self._start = -begin % HUGE_PAGE if large else 0
+        self.address = begin + self._start
+        if large and hasattr(mmap, "MADV_HUGEPAGE"):
+            with contextlib.suppress(OSError):  # a kernel without them
+                self._map.madvise(mmap.MADV_HUGEPAGE)
+
+    def __getitem__(self, part: slice) -> memoryview:
+        start, stop, _ = part.indices(self.nbytes)
+        return memoryview(self._map)[self._start + start : self._start + stop]
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return HOST, 0
+
+
+def allocate(size: int, device: str | None) -> Memory:
+    """Return memory of a device; None: of the host. Raises penstock.Error."""
+    return HostMemory(size) if device is None else _core.empty(size, device)
+
+
+def host_addressable(memory: Memory) -> bool:
+    """Return whether the host may load and store there."""
+    return memory.__dlpack_device__()[0] == HOST

@@ -1,0 +1,117 @@
+"""A tensor in memory that penstock filled, for whoever speaks DLPack."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from penstock import _core
+from penstock.safetensors.dtypes import DTYPES, numpy_dtype
+from penstock.safetensors.memory import CUDA, Memory, host_addressable
+
+if TYPE_CHECKING:
+    import numpy as np
+
+_CUDA_KINDS = {0: "i", 1: "u", 2: "f", 5: "c", 6: "b"}  # DLPack's type codes as NumPy spells them
+
+
+class Tensor:
+    """A tensor in C order; `torch.from_dlpack(tensor)` and its like share its memory.
+
+    Keeps the memory it lies in, which it may share with all other tensors of its file. Of types
+    that DLPack cannot name (F4, F6_E2M3, F6_E3M2: several elements share a byte) DLPack gets the
+    packed bytes, as a flat array of uint8.
+    """
+
+    def __init__(self, memory: Memory, place: int, dtype: str, shape: tuple[int, ...]) -> None:
+        self._memory = memory
+        self.address = memory.address + place
+        self.dtype = dtype  # as safetensors calls it: "BF16"
+        self.shape = shape
+        bits = DTYPES[dtype].bits
+        for size in shape:
+            bits *= size
+        self.nbytes = bits // 8
+        self._packed = DTYPES[dtype].bits % 8 != 0
+
+    def __repr__(self) -> str:
+        return f"Tensor({self.dtype}, {list(self.shape)}, device={self.device!r})"
+
+    @property
+    def device(self) -> str:
+        """The device whose memory it lies in; "host": none's."""
+        return self._memory.device
+
+    def _view(self) -> Any:
+        code, bits = (1, 8) if self._packed else (DTYPES[self.dtype].code, DTYPES[self.dtype].bits)
+        shape = [self.nbytes] if self._packed else list(self.shape)
+        device_type, device_index = self.__dlpack_device__()
+        return _core.tensor_view(
+            self._memory, self.address, shape, code, bits, device_type, device_index
+        )
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._memory.__dlpack_device__()
+
+    def __dlpack__(self, **wishes: Any) -> Any:
+        # All bytes are there: no stream has to be waited for.
+        wishes.pop("stream", None)
+        return self._view().__dlpack__(**wishes)
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        if self.__dlpack_device__()[0] != CUDA:
+            raise AttributeError("the tensor is not in memory of a CUDA device")
+        dtype = DTYPES[self.dtype]
+        kind = "u" if self._packed else _CUDA_KINDS.get(dtype.code)
+        if kind is None:
+            raise AttributeError(f"the CUDA array interface cannot name {self.dtype}")
+        size = 1 if self._packed else dtype.bits // 8
+        return {
+            "shape": (self.nbytes,) if self._packed else self.shape,
+            "typestr": f"{'|' if size == 1 else '<'}{kind}{size}",
+            "data": (self.address, False),
+            "version": 3,
+            "strides": None,
+        }
+
+    def numpy(self) -> np.ndarray[Any, Any]:
+        """Return a NumPy array that shares the memory.
+
+        Raises TypeError where NumPy has no such type, also with ml_dtypes; BufferError where the
+        host cannot address the memory.
+        """
+        dtype = required_dtype(self.dtype)
+        place = self.address - self._memory.address
+        return as_array(host_bytes(self._memory), place, self.nbytes, dtype, self.shape)
+
+
+def host_bytes(memory: Memory) -> np.ndarray[Any, Any]:
+    """Return memory that the host can address as bytes; they keep it."""
+    import numpy as np
+
+    if not host_addressable(memory):
+        raise BufferError(f"the memory of {memory.device} cannot be addressed by the host")
+    if memory.nbytes == 0:
+        return np.empty(0, np.uint8)
+    return np.frombuffer(memoryview(memory[0 : memory.nbytes]), np.uint8)
+
+
+def as_array(
+    held: np.ndarray[Any, Any],
+    place: int,
+    size: int,
+    dtype: np.dtype[Any],
+    shape: tuple[int, ...],
+) -> np.ndarray[Any, Any]:
+    """Return `size` of the bytes `held` as an array of some type and shape."""
+    array: np.ndarray[Any, Any] = held[place : place + size].view(dtype).reshape(shape)
+    return array
+
+
+def required_dtype(name: str) -> np.dtype[Any]:
+    """Return NumPy's type for one of safetensors. Raises TypeError where it has none."""
+    dtype = numpy_dtype(name)
+    if dtype is None:
+        how = "the package ml_dtypes adds it" if DTYPES[name].numpy else "read it as DLPack tensor"
+        raise TypeError(f"NumPy has no {name}: {how}")
+    return dtype
