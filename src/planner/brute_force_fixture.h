@@ -29,17 +29,22 @@ inline std::vector<Page> pages_of(const Request& request, const Options& options
     using extent::Residency;
     const uint64_t alignment = std::max(request.direct.offset_alignment,
                                         request.direct.memory_alignment);
-    const uint64_t page = std::max(options.page_size, alignment);
+    uint64_t page = std::max(options.page_size, alignment);
     const uint64_t first = request.range.offset, last = request.range.end();
     uint64_t start = first / alignment * alignment;
     uint64_t end = (last + alignment - 1) / alignment * alignment;
     const bool over_before = first - start <= request.room_before;
     const bool over_behind = end - last <= request.room_behind;
-    const uint64_t body = over_before ? start : std::min(start + alignment, last);
-    const uint64_t body_end = over_behind ? end : last / alignment * alignment;
+    uint64_t body = over_before ? start : std::min(start + alignment, last);
+    uint64_t body_end = over_behind ? end : last / alignment * alignment;
     if (!over_before) start = first;
     if (!over_behind) end = last;
-    if (body >= last || body_end <= first) start = first, end = last;
+    if (body >= body_end || body >= last || body_end <= first) {
+        // Nothing of it can be direct, so only the pages of the OS count.
+        start = first;
+        end = body = body_end = last;
+        page = options.page_size;
+    }
     std::vector<uint64_t> ends = {start, body, body_end, end};
     for (uint64_t at = start / page * page; at < end; at += page) ends.push_back(at);
     std::sort(ends.begin(), ends.end());
@@ -48,9 +53,7 @@ inline std::vector<Page> pages_of(const Request& request, const Options& options
     std::vector<Page> pages;
     for (size_t i = 0; i + 1 < ends.size(); ++i) {
         const bool outside = ends[i] < body || ends[i] >= body_end;
-        // The head and the tail are one piece each, whatever pages they lie in.
         if (ends[i] < start || ends[i] >= end) continue;
-        if (outside && !pages.empty() && pages.back().fixed && ends[i] < body) continue;
         Page one{ends[i], ends[i + 1] - ends[i], 0, false, outside};
         const uint64_t from = std::max(ends[i], first), to = std::min(ends[i + 1], last);
         one.wanted = to > from ? to - from : 0;

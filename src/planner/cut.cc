@@ -13,9 +13,12 @@ using extent::Residency;
 using extent::ResidencyRun;
 using extent::RouteReason;
 
-// A coarse cell is this part of what a transfer may grow to for nothing. Runs shorter than half of
-// a cell share cells.
-constexpr uint64_t kCellsInCutoff = 8;
+// Coarse cells are this part of the bytes that the storage moves in the time that one more transfer
+// costs, or of the request, but at most that part of the largest transfer. Runs shorter than half
+// of the first share cells.
+constexpr double kCellsInTransfer = 8;
+constexpr uint64_t kCellsInRequest = 512;
+constexpr uint64_t kCellsInLargest = 8;
 // Alignments above make cells that no plan can use.
 constexpr uint64_t kAlignmentMax = kRequestSizeMax;
 
@@ -153,15 +156,33 @@ private:
 };
 static_assert(CellFlags::kFixed == 1);
 
+// Sizes of cells, in whole pages.
+struct Strides {
+    uint64_t of_long_runs = 0;   // inside them
+    uint64_t of_short_runs = 0;  // which share cells
+};
+
+Strides coarse_strides(const CostModel& model, uint64_t page, const Cells& cells) {
+    const double one_more = model.direct_ns + model.direct_submit_ns + model.cached_ns;
+    const double part = one_more / model.direct_ns_per_byte / kCellsInTransfer;
+    const uint64_t most = std::max(cells.transfer_size_max / kCellsInLargest, page);
+    const auto rounded = [&](uint64_t size) {
+        return std::bit_floor(std::clamp(size, page, most));
+    };
+    const auto shared = static_cast<uint64_t>(std::min(part, static_cast<double>(most)));
+    return {rounded(std::max(shared, cells.range.size / kCellsInRequest)), rounded(shared)};
+}
+
 class Cutter {
 public:
-    Cutter(const Request& request, const Options& options, uint64_t page, uint64_t stride,
+    Cutter(const Request& request, const Options& options, uint64_t page, const Strides& strides,
            uint8_t fixed, Writer& writer)
         : states_(request.residency, options.unknown_as),
           range_(request.range),
           page_(page),
-          stride_(stride),
-          short_(stride > page ? stride / 2 : 0),
+          stride_(strides.of_long_runs),
+          shared_(strides.of_short_runs),
+          short_(shared_ > page ? shared_ / 2 : 0),
           fixed_(fixed),
           writer_(writer) {}
 
@@ -210,7 +231,7 @@ private:
     }
     // Short runs share a cell, as long as it is not longer than others.
     uint64_t cut_shared(uint64_t at, uint64_t end) {
-        const uint64_t longest = std::min(at + stride_, end);
+        const uint64_t longest = std::min(at + shared_, end);
         const uint64_t first = at;
         while (at < longest) {
             const States::Piece piece = states_.from(std::max(at, range_.offset));
@@ -227,7 +248,7 @@ private:
 
     States states_;
     const Extent range_;
-    const uint64_t page_, stride_, short_;
+    const uint64_t page_, stride_, shared_, short_;
     const uint8_t fixed_;
     Writer& writer_;
 };
@@ -260,11 +281,10 @@ void cut(const Request& request, const Options& options, const CostModel& model,
     cells->range = request.range;
     cells->transfer_size_max = std::max(base::align_down(model.transfer_size_max, page), page);
 
-    const uint64_t free = std::min(model.cutoff_size, cells->transfer_size_max);
-    const uint64_t coarse = std::bit_floor(std::max(free / kCellsInCutoff, uint64_t{1}));
-    const uint64_t stride = options.coarse ? std::max(coarse, page) : page;
+    Strides strides{page, page};
+    if (options.coarse) strides = coarse_strides(model, page, *cells);
     Writer writer(cells, cells_max(request.range.size, options));
-    Cutter cutter(request, options, page, stride, direct ? 0 : CellFlags::kFixed, writer);
+    Cutter cutter(request, options, page, strides, direct ? 0 : CellFlags::kFixed, writer);
     cutter.cut_off(bounds.start, bounds.body);
     cutter.cut_body(bounds.body, bounds.body_end);
     cutter.cut_off(bounds.body_end, bounds.end);

@@ -164,7 +164,7 @@ TEST(Planner, GreedyAndOverlappedStayNearTheBest) {
     }
     EXPECT_GT(greedy / count, 0.9);
     EXPECT_LT(overlapped / count, 0.005);
-    EXPECT_LT(overlapped_worst, 0.25);
+    EXPECT_LT(overlapped_worst, 0.05);
     RecordProperty("greedy_mean", std::to_string(greedy / count));
     RecordProperty("overlapped_gap_mean", std::to_string(overlapped / count));
     RecordProperty("overlapped_gap_worst", std::to_string(overlapped_worst));
