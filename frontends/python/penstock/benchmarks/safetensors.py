@@ -34,6 +34,8 @@ from typing import Any
 
 from penstock.benchmarks.harness import page_cache
 from penstock.benchmarks.harness.report import Report, Row, parse_arguments, take_pairs, wanted
+from penstock.errors import CommandError
+from penstock.safetensors.memory import HOST
 
 QUESTION = "how fast do the tensors of a safetensors file come into device memory?"
 SIZE_MAX = 2 << 30
@@ -125,6 +127,8 @@ class Arena:
         import penstock
 
         self.memory = penstock.empty(size, device)
+        if self.memory.__dlpack_device__()[0] != HOST:
+            raise CommandError(device, "what is compared here loads into memory of the host")
         self.bytes = np.frombuffer(memoryview(self.memory), np.uint8)
         self.wipe()
 
@@ -301,7 +305,11 @@ def main() -> int:
         return 1
     report = Report("safetensors", QUESTION, arguments)
     describe_rivals(report)
-    measure_all(arguments, report)
+    try:
+        measure_all(arguments, report)
+    except (CommandError, OSError) as error:
+        print(f"penstock-bench: {error}", file=sys.stderr)
+        return 1
     report.write()
     return 0
 

@@ -11,6 +11,7 @@ import errno
 import os
 from collections import deque
 from collections.abc import Sequence
+from importlib.util import find_spec
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -54,6 +55,7 @@ class SafetensorsFile:
         self.path = os.fspath(path)
         self._framework = _framework(framework, device)
         self._device = device
+        self._addressable = device is None or host_addressable(_core.empty(0, device))
         self.reports: list[Report] = []
         self._file = _core.File(self.path, "r", **reading)
         try:
@@ -65,7 +67,8 @@ class SafetensorsFile:
 
     def _read(self, offset: int, size: int) -> bytes:
         out = bytearray(size)
-        return bytes(out[: self._file.read(out, size, offset)])
+        arrived = self._file.read(out, size, offset)
+        return bytes(memoryview(out)[:arrived])
 
     def __enter__(self) -> SafetensorsFile:
         return self
@@ -106,7 +109,7 @@ class SafetensorsFile:
         info = self.info(name)
         self._check(name, info)
         plan = self._plan([info])
-        memory = allocate(plan.size, self._device)
+        memory = self._allocate(plan.size, self._device)
         self._carry_out(plan.steps, memory)
         return self._made(memory, plan.places[0], info.dtype, info.shape)
 
@@ -124,7 +127,10 @@ class SafetensorsFile:
         for name, info in tensors.items():
             self._check(name, info)
         plan = self._plan(list(tensors.values()))
-        memory = allocate(plan.size, self._device) if memory is None else self._own(memory, plan)
+        if memory is None:
+            memory = self._allocate(plan.size, self._device)
+        else:
+            memory = self._own(memory, plan)
         self._carry_out(plan.steps, memory)
         made: dict[str, Any] = {}
         held = host_bytes(memory) if self._framework == "numpy" else None
@@ -150,29 +156,33 @@ class SafetensorsFile:
         self._check(name, info)
         if DTYPES[info.dtype].bits % 8 != 0:
             raise TypeError(f"{self.path}: tensor {shown(name)}: {info.dtype} has no whole bytes")
-        gather = self._slides()
+        gather = self._addressable and find_spec("numpy") is not None
         part = slicing.cut(info.shape, DTYPES[info.dtype].bits // 8, key, gather=gather)
         spans = [layout.Span(info.offset + at, size) for at, size in part.ranges]
         if len(spans) <= 1:
-            plan = layout.plan(spans or [layout.Span(0, 0)], self._size, slide=gather)
+            plan = layout.plan(spans or [layout.Span(0, 0)], self._size, slide=self._addressable)
             steps, place, size = plan.steps, plan.places[0], plan.size
         else:
             each = spans[0].size
             pieces = [layout.Piece(i * each, each, span.offset) for i, span in enumerate(spans)]
             steps, place, size = [layout.Step(pieces, [])], 0, each * len(spans)
-        memory = allocate(size, self._device if part.dense else None)
+        memory = self._allocate(size, self._device if part.dense else None)
         self._carry_out(steps, memory)
         if not part.dense:
             memory, place = self._gathered(memory, place, info.dtype, part), 0
         return self._made(memory, place, info.dtype, part.shape)
 
-    def _slides(self) -> bool:
-        """Return whether the host can address what is read into."""
-        return self._device is None or host_addressable(_core.empty(0, self._device))
+    def _allocate(self, size: int, device: str | None) -> Memory:
+        try:
+            return allocate(size, device)
+        except OSError as error:
+            where = "the host" if device is None else f"device {device}"
+            what = f"{size} bytes of {where} for its tensors"
+            raise error_of(error.errno or errno.ENOMEM, what, self.path) from None
 
     def _plan(self, infos: Sequence[TensorInfo]) -> layout.Layout:
         spans = [layout.Span(info.offset, info.size) for info in infos]
-        return layout.plan(spans, self._size, slide=self._slides())
+        return layout.plan(spans, self._size, slide=self._addressable)
 
     def _own(self, memory: Memory, plan: layout.Layout) -> Memory:
         """Return a handle of our own on memory of the user, who may free his."""
@@ -182,7 +192,7 @@ class SafetensorsFile:
             raise ValueError(f"{self.path} takes {plan.size} bytes, memory has {memory.nbytes}")
         if memory.address % layout.ALIGNMENT != 0:
             raise ValueError(f"memory must begin at a multiple of {layout.ALIGNMENT}")
-        if host_addressable(memory) != self._slides():
+        if host_addressable(memory) != self._addressable:
             raise ValueError(f"memory is of {memory.device}, the file was opened for another")
         return memory[:]
 
@@ -195,9 +205,9 @@ class SafetensorsFile:
                 pieces = [(memory[to : to + n], offset, n) for to, n, offset in step.pieces]
                 under_way.append((step, self._file.preadv(pieces)))
                 if len(under_way) >= STEPS_AT_ONCE:
-                    reports.append(self._finish(*under_way.popleft(), memory))
+                    reports.append(self._finish_first(under_way, memory))
             while under_way:
-                reports.append(self._finish(*under_way.popleft(), memory))
+                reports.append(self._finish_first(under_way, memory))
         finally:
             for _, future in under_way:
                 future.stop()
@@ -205,12 +215,16 @@ class SafetensorsFile:
                 future.exception()
         self.reports = reports
 
-    def _finish(self, step: layout.Step, future: _core.Future, memory: Memory) -> Report:
+    def _finish_first(
+        self, under_way: deque[tuple[layout.Step, _core.Future]], memory: Memory
+    ) -> Report:
+        step, future = under_way[0]
         arrived = future.result()
         if arrived != sum(piece.size for piece in step.pieces):
             raise error_of(errno.EIO, "the file became shorter while it was read", self.path)
         for to, source, size in step.slides:
             ctypes.memmove(memory.address + to, memory.address + source, size)
+        under_way.popleft()
         return future.report
 
     def _check(self, name: str, info: TensorInfo) -> None:
@@ -236,7 +250,7 @@ class SafetensorsFile:
         size = DTYPES[dtype].bits // 8
         element = np.dtype((np.void, size))
         picked = np.ndarray(part.picked, element, host_bytes(ranges), place, part.strides)
-        out = allocate(picked.size * size, self._device)
+        out = self._allocate(picked.size * size, self._device)
         as_array(host_bytes(out), 0, out.nbytes, element, part.picked)[...] = picked
         return out
 

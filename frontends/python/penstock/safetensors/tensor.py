@@ -11,6 +11,8 @@ from penstock.safetensors.memory import CUDA, Memory, host_addressable
 if TYPE_CHECKING:
     import numpy as np
 
+    from penstock._core import DeviceMemory
+
 _CUDA_KINDS = {0: "i", 1: "u", 2: "f", 5: "c", 6: "b"}  # DLPack's type codes as NumPy spells them
 
 
@@ -73,6 +75,12 @@ class Tensor:
             "version": 3,
             "strides": None,
         }
+
+    def tobytes(self) -> bytes:
+        """Copy its bytes to the host."""
+        place = self.address - self._memory.address
+        held: memoryview | DeviceMemory = self._memory[place : place + self.nbytes]
+        return held.tobytes()
 
     def numpy(self) -> np.ndarray[Any, Any]:
         """Return a NumPy array that shares the memory.
