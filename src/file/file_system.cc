@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "file/cost_book.h"
 #include "file/system.h"
 #include "page_cache/invalidation.h"
 #include "penstock/device/atomic.cuh"
@@ -39,6 +40,8 @@ Result<FileSystem> System::create(const Device& device, std::shared_ptr<storage:
     wanted.helping = options.helping && device.host_addressable();
     wanted.workers = options.workers != 0 ? options.workers : kWorkersDefault;
     wanted.static_map = options.map == RequestMap::kStatic;
+    auto book = std::make_shared<CostBook>(device.port().get(), *storage);
+    wanted.costs_of = [book](const storage::File& file) { return book->of(file); };
     auto service = service::Service::create(device.port(), std::move(storage), wanted);
     if (!service.ok()) return service.status();
     return FileSystem(std::shared_ptr<System>(new System(std::move(service.value()))));

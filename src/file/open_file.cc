@@ -67,7 +67,7 @@ OpenFile::OpenFile(std::string path, const Device& device, const FileOptions& op
       device_(device),
       options_(options),
       service_(std::move(service)),
-      source_(std::make_shared<transfer::Source>(std::move(file))),
+      source_(std::make_shared<transfer::Source>(file, service_->costs->of(*file))),
       process_(process_number()) {}
 
 Result<uint64_t> OpenFile::size() const {

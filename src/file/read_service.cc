@@ -50,17 +50,6 @@ Registry& registry() {
     return *current.load();
 }
 
-unsigned thread_count(const FileOptions& options) {
-    if (options.threads != 0) return options.threads;
-    if (const char* wish = std::getenv("PENSTOCK_THREADS"); wish != nullptr) {
-        unsigned count = 0;
-        const std::string_view text(wish);
-        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
-        if (error == std::errc() && end == text.data() + text.size() && count > 0) return count;
-    }
-    return std::clamp(std::thread::hardware_concurrency(), 1u, 16u);
-}
-
 void forget(const backend::Device* device) {
     const auto is_its = [device](const auto& entry) { return std::get<0>(entry.first) == device; };
     std::vector<std::shared_ptr<ReadService>> gone;  // their threads end without the lock
@@ -76,6 +65,17 @@ void forget(const backend::Device* device) {
 
 }  // namespace
 
+unsigned thread_count(const FileOptions& options) {
+    if (options.threads != 0) return options.threads;
+    if (const char* wish = std::getenv("PENSTOCK_THREADS"); wish != nullptr) {
+        unsigned count = 0;
+        const std::string_view text(wish);
+        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
+        if (error == std::errc() && end == text.data() + text.size() && count > 0) return count;
+    }
+    return std::clamp(std::thread::hardware_concurrency(), 1u, 16u);
+}
+
 uint64_t process_number() { return forks.load(std::memory_order_relaxed); }
 
 Result<std::shared_ptr<ReadService>> ReadService::make(const Device& device,
@@ -86,6 +86,7 @@ Result<std::shared_ptr<ReadService>> ReadService::make(const Device& device,
     auto engine = transfer::Engine::create(storage, device.port().get(), wanted);
     if (!engine.ok()) return engine.status();
     auto service = std::make_shared<ReadService>();
+    service->costs = std::make_unique<CostBook>(device.port().get(), *storage);
     service->storage = std::move(storage);
     service->engine = std::move(engine.value());
     return service;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "file/cost_book.h"
 #include "penstock/device.h"
 #include "penstock/options.h"
 #include "penstock/status.h"
@@ -16,8 +17,12 @@ namespace penstock::file {
 // a parent do not serve its child. A relaxed load.
 [[nodiscard]] uint64_t process_number();
 
+// That read, by these options.
+[[nodiscard]] unsigned thread_count(const FileOptions& options);
+
 struct ReadService {
     std::shared_ptr<storage::Storage> storage;
+    std::unique_ptr<CostBook> costs;
     std::unique_ptr<transfer::Engine> engine;
 
     // With a storage of the caller's own; nobody shares it.

@@ -38,8 +38,11 @@ bool recent(const storage::Identity& identity) {
 
 FileTable::FileTable(std::shared_ptr<storage::Storage> storage, backend::Device* device,
                      backend::StreamId stream, FileSystemState* state, FileState* device_files,
-                     std::unique_ptr<PageDropper> dropper)
+                     std::unique_ptr<PageDropper> dropper, transfer::CostsOf costs_of)
     : storage_(std::move(storage)),
+      costs_of_(costs_of ? std::move(costs_of)
+                         : [known = std::make_shared<transfer::Costs>()](
+                               const storage::File&) { return known; }),
       device_(device),
       stream_(stream),
       state_(state),
@@ -54,6 +57,7 @@ Result<Descriptor> FileTable::open(const std::string& path, int flags, Opener op
     auto opened = storage_->open(path, O_RDONLY);
     if (!opened.ok()) return opened.status();
     const storage::Identity& identity = opened.value()->identity();
+    auto costs = costs_of_(*opened.value());
 
     const std::lock_guard lock(mutex_);
     auto found = slot_for(identity, recent(identity));
@@ -62,7 +66,7 @@ Result<Descriptor> FileTable::open(const std::string& path, int flags, Opener op
     Slot& slot = slots_[index];
     FileState& file = state_->files[index];
     if (slot.references == 0) {
-        slot.source = std::make_shared<transfer::Source>(opened.value(), costs_);
+        slot.source = std::make_shared<transfer::Source>(opened.value(), std::move(costs));
         if (slot.idle != idle_.end()) idle_.erase(std::exchange(slot.idle, idle_.end()));
         DeviceWords::store(file.generation, file.generation + 1, site::kRelaxed);  // odd: open
         if (Status sent = send(index); !sent.ok()) {

@@ -31,10 +31,11 @@ class FileTable {
 public:
     // `state` as the host reaches it: the page table itself where it can address that
     // (`device_files` is then state->files and `dropper` null), else a copy whose file slots are
-    // sent on to `device_files`.
+    // sent on to `device_files`. `costs_of`: empty, and all files share one that starts with
+    // defaults.
     FileTable(std::shared_ptr<storage::Storage> storage, backend::Device* device,
               backend::StreamId stream, FileSystemState* state, FileState* device_files,
-              std::unique_ptr<PageDropper> dropper);
+              std::unique_ptr<PageDropper> dropper, transfer::CostsOf costs_of = {});
     FileTable(const FileTable&) = delete;
     FileTable& operator=(const FileTable&) = delete;
 
@@ -98,7 +99,7 @@ private:
     void release(uint32_t index, Opener opener);
 
     const std::shared_ptr<storage::Storage> storage_;
-    const std::shared_ptr<transfer::Costs> costs_ = std::make_shared<transfer::Costs>();
+    const transfer::CostsOf costs_of_;
     backend::Device* const device_;
     const backend::StreamId stream_;
     FileSystemState* const state_;

@@ -115,7 +115,7 @@ Status Service::start(const Options& options) {
         dropper = std::move(made.value());
     }
     files_ = std::make_unique<FileTable>(storage_, device_.get(), stream_, state_, device_files,
-                                         std::move(dropper));
+                                         std::move(dropper), options.costs_of);
     shared_.device = device_.get();
     shared_.state = state_;
     shared_.files = files_.get();

@@ -30,6 +30,8 @@ struct Options {
     unsigned workers = 4;     // threads; with helping none are started
     bool helping = false;     // blocks that wait serve requests themselves
     bool static_map = false;  // a ring for each worker, block id decides (seed 000, section 3.3)
+    // What reads of a file cost; empty: one for all files, which starts with defaults.
+    transfer::CostsOf costs_of;
 };
 
 class Service {

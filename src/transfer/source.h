@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -31,6 +32,9 @@ private:
     mutable std::mutex mutex_;
     planner::LiveModel live_;
 };
+
+// The costs of a file's file system, shared by all its files.
+using CostsOf = std::function<std::shared_ptr<Costs>(const storage::File&)>;
 
 struct Source {
     explicit Source(std::shared_ptr<storage::File> opened,

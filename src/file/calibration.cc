@@ -1,0 +1,370 @@
+#include "file/calibration.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <charconv>
+#include <cstdio>
+#include <cstdlib>
+#include <utility>
+
+#include "access/json_reader.h"
+
+namespace penstock::file {
+namespace {
+
+constexpr const char* kOrigin = "calibration";
+constexpr std::string_view kFormat = "penstock calibration";
+constexpr uint64_t kVersion = 1;
+constexpr size_t kStringBytesMax = 256;
+
+std::atomic<uint64_t> stores{0};
+
+// As a key can be written and compared anywhere.
+std::string plain(std::string text) {
+    for (char& one : text) {
+        if (one < ' ' || one > '~' || one == '"' || one == '\\') one = '?';
+    }
+    if (text.size() > kStringBytesMax) text.resize(kStringBytesMax);
+    return text;
+}
+
+std::string hexadecimal(uint64_t number) {
+    char text[17];
+    std::snprintf(text, sizeof text, "%llx", static_cast<unsigned long long>(number));
+    return text;
+}
+
+std::string kind_of_file_system(uint64_t magic) {
+    static constexpr std::pair<uint64_t, const char*> kKnown[] = {
+        {0xef53, "ext4"},       {0x58465342, "xfs"},     {0x9123683e, "btrfs"},
+        {0x01021994, "tmpfs"},  {0x794c7630, "overlay"}, {0x6969, "nfs"},
+        {0x65735546, "fuse"},   {0xf2f52010, "f2fs"},    {0x2fc12fc1, "zfs"},
+        {0x0bd00bd0, "lustre"}, {0x00c36400, "ceph"},    {0x01021997, "9p"},
+        {0xff534d42, "cifs"},
+    };
+    for (const auto& [known, name] : kKnown) {
+        if (known == magic) return name;
+    }
+    return "0x" + hexadecimal(magic);
+}
+
+void put(std::string* out, const char* name, double value) {
+    char text[32];
+    const auto [end, error] = std::to_chars(text, text + sizeof text, value);
+    *out += std::string("\"") + name + "\": " + std::string(text, end);
+}
+
+void put(std::string* out, const char* name, uint64_t value) {
+    *out += std::string("\"") + name + "\": " + std::to_string(value);
+}
+
+void put(std::string* out, const char* name, const std::string& value) {
+    *out += std::string("\"") + name + "\": \"" + value + "\"";
+}
+
+void put_line(std::string* out, const char* name, double ns, double ns_per_byte) {
+    *out += std::string(",\n     \"") + name + "\": {";
+    put(out, "ns", ns);
+    *out += ", ";
+    put(out, "ns_per_byte", ns_per_byte);
+}
+
+void put(std::string* out, const CalibrationEntry& entry) {
+    const planner::CostModel& model = entry.model;
+    *out += "    {";
+    put(out, "memory", entry.key.memory);
+    *out += ", ";
+    put(out, "file_system", entry.key.file_system);
+    *out += ", ";
+    put(out, "storage", entry.key.storage);
+    *out += ",\n     ";
+    put(out, "measured_at", entry.measured_at);
+    *out += ", ";
+    put(out, "threads", entry.threads);
+    *out += ", ";
+    put(out, "depth", entry.depth);
+    if (entry.direct) {
+        put_line(out, "direct", model.direct_ns, model.direct_ns_per_byte);
+        *out += ", ";
+        put(out, "cutoff_size", model.cutoff_size);
+        *out += ", ";
+        put(out, "start_ns", model.direct_start_ns);
+        *out += ", ";
+        put(out, "submit_ns", model.direct_submit_ns);
+        *out += "}";
+    }
+    if (entry.cached) {
+        put_line(out, "cached", model.cached_ns, model.cached_ns_per_byte);
+        *out += "}";
+    }
+    if (entry.buffered) {
+        put_line(out, "buffered", model.buffered_ns, model.buffered_ns_per_byte);
+        *out += "}";
+    }
+    *out += "}";
+}
+
+using access::JsonReader;
+
+bool all_there(JsonReader* reader, uint32_t seen, uint32_t wanted) {
+    return reader->ok() && ((seen & wanted) == wanted || reader->fail("a key is missing"));
+}
+
+// {"ns": ..., "ns_per_byte": ...}
+bool read_line(JsonReader* reader, double* ns, double* ns_per_byte) {
+    bool first = true;
+    uint32_t seen = 0;
+    size_t index = 0;
+    if (!reader->open('{')) return false;
+    while (reader->member(&first, {"ns", "ns_per_byte"}, &seen, &index))
+        (void)reader->number(index == 0 ? ns : ns_per_byte);
+    return all_there(reader, seen, 0x3);
+}
+
+bool read_direct(JsonReader* reader, planner::CostModel* model) {
+    bool first = true;
+    uint32_t seen = 0;
+    size_t index = 0;
+    if (!reader->open('{')) return false;
+    while (reader->member(&first, {"ns", "ns_per_byte", "cutoff_size", "start_ns", "submit_ns"},
+                          &seen, &index)) {
+        double* const numbers[] = {&model->direct_ns, &model->direct_ns_per_byte, nullptr,
+                                   &model->direct_start_ns, &model->direct_submit_ns};
+        (void)(index == 2 ? reader->natural(&model->cutoff_size) : reader->number(numbers[index]));
+    }
+    return all_there(reader, seen, 0x1f);
+}
+
+bool read_entry(JsonReader* reader, CalibrationEntry* entry) {
+    bool first = true;
+    uint32_t seen = 0;
+    size_t index = 0;
+    if (!reader->open('{')) return false;
+    planner::CostModel& model = entry->model;
+    while (reader->member(&first,
+                          {"memory", "file_system", "storage", "measured_at", "threads", "depth",
+                           "direct", "cached", "buffered"},
+                          &seen, &index)) {
+        std::string* const texts[] = {&entry->key.memory, &entry->key.file_system,
+                                      &entry->key.storage};
+        uint64_t* const numbers[] = {&entry->measured_at, &entry->threads, &entry->depth};
+        if (index < 3) {
+            (void)reader->string(texts[index]);
+        } else if (index < 6) {
+            (void)reader->natural(numbers[index - 3]);
+        } else if (index == 6) {
+            entry->direct = read_direct(reader, &model);
+        } else if (index == 7) {
+            entry->cached = read_line(reader, &model.cached_ns, &model.cached_ns_per_byte);
+        } else {
+            entry->buffered = read_line(reader, &model.buffered_ns, &model.buffered_ns_per_byte);
+        }
+    }
+    if (!all_there(reader, seen, 0x3f)) return false;
+    if (entry->key.memory != plain(entry->key.memory) ||
+        entry->key.file_system != plain(entry->key.file_system) ||
+        entry->key.storage != plain(entry->key.storage)) {
+        return reader->fail("a name that is not plain text");
+    }
+    return sane(model) == model || reader->fail("figures that no machine has");
+}
+
+// The entries behind the format and the version.
+bool read_entries(JsonReader* reader, std::vector<CalibrationEntry>* entries) {
+    bool first = true;
+    if (!reader->open('[')) return false;
+    while (reader->element(&first)) {
+        CalibrationEntry& entry = entries->emplace_back();
+        if (!read_entry(reader, &entry)) return false;
+        const auto same = std::find_if(
+            entries->begin(), entries->end(),
+            [&entry](const CalibrationEntry& other) { return other.key == entry.key; });
+        if (&*same != &entry) return reader->fail("two entries for the same");
+        if (entries->size() > kCalibrationsMax) return reader->fail("too many entries");
+    }
+    return reader->ok();
+}
+
+// Closes the descriptor, and with it gives its lock back.
+struct Descriptor {
+    int number = -1;
+    explicit Descriptor(int opened) : number(opened) {}
+    Descriptor(const Descriptor&) = delete;
+    Descriptor& operator=(const Descriptor&) = delete;
+    ~Descriptor() {
+        if (number >= 0) close(number);
+    }
+};
+
+Status write_all(int descriptor, std::string_view text) {
+    while (!text.empty()) {
+        const ssize_t count = write(descriptor, text.data(), text.size());
+        if (count < 0 && errno == EINTR) continue;
+        if (count < 0) return {errno, kOrigin, "the file cannot be written"};
+        text.remove_prefix(static_cast<size_t>(count));
+    }
+    return {};
+}
+
+// Makes the folder and those above it: for this user alone, as the XDG base directories want it.
+Status make_folder(const std::string& path) {
+    for (size_t at = path.find('/', 1);; at = path.find('/', at + 1)) {
+        const std::string part = path.substr(0, at);
+        if (mkdir(part.c_str(), 0700) != 0 && errno != EEXIST) {
+            struct stat found {};
+            const int error = errno;
+            if (stat(part.c_str(), &found) != 0) return {error, kOrigin, "no folder to keep it in"};
+        }
+        if (at == std::string::npos) return {};
+    }
+}
+
+Status replace_file(const std::string& path, std::string_view text) {
+    std::string name = path + ".XXXXXX";
+    Status status;
+    {
+        const Descriptor file(mkostemp(name.data(), O_CLOEXEC));
+        if (file.number < 0) return {errno, kOrigin, "no file can be made there"};
+        status = write_all(file.number, text);
+        if (status.ok() && fsync(file.number) != 0)
+            status = {errno, kOrigin, "the file cannot be written"};
+    }
+    if (status.ok() && rename(name.c_str(), path.c_str()) != 0)
+        status = {errno, kOrigin, "the file cannot be put in its place"};
+    if (!status.ok()) unlink(name.c_str());
+    return status;
+}
+
+}  // namespace
+
+CalibrationKey calibration_key(const backend::Device* device, const storage::Storage& storage,
+                               const storage::File& file) {
+    CalibrationKey key;
+    const bool here = device == nullptr || device->properties().host_addressable;
+    key.memory = here ? "host" : plain(device->properties().name);
+    key.storage = plain(storage.kind() == storage::Kind::kThrottle ? storage.description()
+                                                                   : name(storage.kind()));
+    struct statfs told {};
+    if (file.descriptor() < 0 || fstatfs(file.descriptor(), &told) != 0) return key;
+    uint64_t number = static_cast<uint32_t>(told.f_fsid.__val[0]);
+    number = number << 32 | static_cast<uint32_t>(told.f_fsid.__val[1]);
+    // Some tell none; the number of the device may be another after a restart, and is better than
+    // to take one for the other.
+    if (number == 0) number = file.identity().device;
+    key.file_system = kind_of_file_system(static_cast<uint32_t>(told.f_type)) + " " +
+                      hexadecimal(number);
+    return key;
+}
+
+std::string write_calibrations(const std::vector<CalibrationEntry>& entries) {
+    std::string out = "{\"format\": \"" + std::string(kFormat) +
+                      "\", \"version\": " + std::to_string(kVersion) + ", \"entries\": [\n";
+    for (size_t i = 0; i < entries.size(); ++i) {
+        put(&out, entries[i]);
+        out += i + 1 < entries.size() ? ",\n" : "\n";
+    }
+    return out + "]}\n";
+}
+
+Result<std::vector<CalibrationEntry>> parse_calibrations(std::string_view text, size_t* error_at) {
+    JsonReader reader(text, kStringBytesMax);
+    std::vector<CalibrationEntry> entries;
+    bool first = true;
+    uint32_t seen = 0;
+    size_t index = 0;
+    std::string format;
+    uint64_t version = 0;
+    // Format and version come first, so that another version is refused as that and nothing else.
+    bool good = reader.open('{') && reader.member(&first, {"format"}, &seen, &index) &&
+                reader.string(&format);
+    if (good && format != kFormat) good = reader.fail("not a calibration");
+    seen = 0;
+    good = good && reader.member(&first, {"version"}, &seen, &index) && reader.natural(&version);
+    if (good && version != kVersion) {
+        *error_at = reader.at();
+        return Status{ENOTSUP, kOrigin, "of another version of penstock"};
+    }
+    seen = 0;
+    good = good && reader.member(&first, {"entries"}, &seen, &index) &&
+           read_entries(&reader, &entries) && reader.close() && reader.end();
+    *error_at = reader.at();
+    if (good) return entries;
+    return Status{EINVAL, kOrigin, reader.ok() ? "a key is missing" : reader.status().text()};
+}
+
+std::string calibration_path() {
+    const char* const config = std::getenv("XDG_CONFIG_HOME");
+    if (config != nullptr && *config == '/')
+        return std::string(config) + "/penstock/calibration.json";
+    const char* const home = std::getenv("HOME");
+    if (home == nullptr || *home != '/') return "";
+    return std::string(home) + "/.config/penstock/calibration.json";
+}
+
+Calibrations load_calibrations(const std::string& path) {
+    Calibrations loaded;
+    if (path.empty()) return loaded;
+    const auto complain = [&](const std::string& why) {
+        loaded.entries.clear();
+        loaded.complaint = path + ": " + why +
+                           "; defaults are used until penstock calibrate writes it anew";
+        return loaded;
+    };
+    const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+    if (file.number < 0) {
+        const bool none = errno == ENOENT || errno == ENOTDIR;
+        return none ? loaded : complain(std::strerror(errno));
+    }
+    std::string text;
+    for (;;) {
+        char piece[4096];
+        const ssize_t count = ::read(file.number, piece, sizeof piece);
+        if (count < 0 && errno == EINTR) continue;
+        if (count < 0) return complain(std::strerror(errno));
+        if (count == 0) break;
+        text.append(piece, static_cast<size_t>(count));
+        if (text.size() > kCalibrationBytesMax) return complain("too long");
+    }
+    size_t at = 0;
+    auto entries = parse_calibrations(text, &at);
+    if (!entries.ok())
+        return complain("byte " + std::to_string(at) + ": " + entries.status().text());
+    loaded.entries = std::move(entries.value());
+    return loaded;
+}
+
+Status store_calibration(const std::string& path, const CalibrationEntry& entry) {
+    if (path.empty()) return {ENOENT, kOrigin, "neither XDG_CONFIG_HOME nor HOME names a folder"};
+    const std::string folder = path.substr(0, path.rfind('/'));
+    if (Status status = make_folder(folder); !status.ok()) return status;
+    const Descriptor held(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (held.number < 0) return {errno, kOrigin, "no folder to keep it in"};
+    // Where no locks are to be had, the last to store wins.
+    while (flock(held.number, LOCK_EX) != 0 && errno == EINTR) {
+    }
+    std::vector<CalibrationEntry> entries = load_calibrations(path).entries;
+    std::erase_if(entries, [&](const CalibrationEntry& old) { return old.key == entry.key; });
+    if (entries.size() >= kCalibrationsMax) {
+        entries.erase(std::min_element(entries.begin(), entries.end(),
+                                       [](const CalibrationEntry& a, const CalibrationEntry& b) {
+                                           return a.measured_at < b.measured_at;
+                                       }));
+    }
+    entries.push_back(entry);
+    if (Status status = replace_file(path, write_calibrations(entries)); !status.ok())
+        return status;
+    (void)fsync(held.number);  // at worst a crash brings the old one back
+    stores.fetch_add(1, std::memory_order_release);
+    return {};
+}
+
+uint64_t calibrations_stored() { return stores.load(std::memory_order_acquire); }
+
+}  // namespace penstock::file

@@ -1,0 +1,44 @@
+#include "file/cost_book.h"
+
+#include <atomic>
+#include <cstdio>
+
+#include "file/calibration.h"
+
+namespace penstock::file {
+namespace {
+
+// File systems come and go; those beyond are forgotten and read anew.
+constexpr size_t kFileSystemsMax = 256;
+
+planner::CostModel calibrated(const CalibrationKey& key) {
+    static std::atomic<bool> complained{false};
+    const Calibrations known = load_calibrations(calibration_path());
+    if (!known.complaint.empty() && !complained.exchange(true))
+        std::fprintf(stderr, "penstock: %s\n", known.complaint.c_str());
+    for (const CalibrationEntry& entry : known.entries) {
+        if (entry.key == key) return entry.model;
+    }
+    return {};
+}
+
+}  // namespace
+
+std::shared_ptr<transfer::Costs> CostBook::of(const storage::File& file) {
+    const uint64_t number = file.identity().device;
+    const std::lock_guard lock(mutex_);
+    if (const uint64_t stored = calibrations_stored();
+        stored != stored_ || known_.size() >= kFileSystemsMax) {
+        known_.clear();
+        stored_ = stored;
+    }
+    std::shared_ptr<transfer::Costs>& costs = known_[number];
+    if (costs == nullptr) {
+        const CalibrationKey key = calibration_key(device_, storage_, file);
+        costs = std::make_shared<transfer::Costs>(key.file_system.empty() ? planner::CostModel{}
+                                                                          : calibrated(key));
+    }
+    return costs;
+}
+
+}  // namespace penstock::file
