@@ -102,7 +102,7 @@ int run_all(const Arguments& arguments) {
     } else {
         report.describe("capped disk", "ext4 on a loop device, blkio: at most " +
                                            std::to_string(static_cast<int>(kCapMbs)) +
-                                           " MB/s read");
+                                           " MB/s read, counted by the tenth of a second");
         measure_cells(report, arguments, capped_cells, capped->folder(), watch, &results);
     }
     report.describe("cells", std::to_string(results.size()) + " of " +

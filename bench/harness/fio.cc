@@ -13,6 +13,8 @@ namespace {
 // Of the terse output, version 3: semicolons between them.
 enum TerseField : size_t { kError = 4, kReadKib = 5, kReadKibPerSecond = 6, kTerseFields };
 
+constexpr uint64_t kBlockSizes[] = {256 << 10, 1 << 20, 4 << 20};
+
 std::vector<std::string> split(const std::string& line) {
     std::vector<std::string> fields;
     std::istringstream in(line);
@@ -33,18 +35,27 @@ std::string describe(const FioJob& job) {
 std::vector<FioJob> fio_sweep(bool huge_pages, bool smoke) {
     if (smoke) return {{"io_uring", 16, 1 << 20, 1, true, huge_pages}};
     std::vector<FioJob> jobs;
-    for (const uint64_t block_size : {256u << 10, 1u << 20, 4u << 20}) {
+    for (const uint64_t block_size : kBlockSizes) {
         for (const char* engine : {"io_uring", "libaio"}) {
-            for (const unsigned depth : {4u, 16u, 32u}) {
+            for (const unsigned depth : {4u, 16u, 32u})
                 jobs.push_back({engine, depth, block_size, 1, true, huge_pages});
-            }
         }
-        const unsigned cpus = std::max(1u, std::thread::hardware_concurrency());
-        for (const unsigned threads : {1u, cpus, 2 * cpus}) {
-            jobs.push_back({"psync", 1, block_size, threads, true, huge_pages});
+        jobs.push_back({"psync", 1, block_size, 1, true, huge_pages});
+    }
+    return jobs;
+}
+
+std::vector<FioJob> fio_other_jobs(bool smoke) {
+    if (smoke) return {{"psync", 1, 1 << 20, 1, false, false}};
+    const unsigned cpus = std::max(1u, std::thread::hardware_concurrency());
+    std::vector<FioJob> jobs;
+    for (const uint64_t block_size : kBlockSizes) {
+        jobs.push_back({"psync", 1, block_size, 1, false, false});
+        for (const unsigned threads : {cpus, 2 * cpus}) {
+            if (threads == 1) continue;
+            for (const bool direct : {false, true})
+                jobs.push_back({"psync", 1, block_size, threads, direct, false});
         }
-        jobs.push_back({"psync", 1, block_size, 1, false, huge_pages});
-        jobs.push_back({"psync", 1, block_size, cpus, false, huge_pages});
     }
     return jobs;
 }

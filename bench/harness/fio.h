@@ -20,9 +20,10 @@ struct FioJob {
 
 // "io_uring, depth 16, 1024 KiB, direct".
 [[nodiscard]] std::string describe(const FioJob& job);
-// What is tried: every engine with every depth and block size; psync with several threads; and
-// buffered.
+// Direct reads of one thread: every engine with every depth and block size.
 [[nodiscard]] std::vector<FioJob> fio_sweep(bool huge_pages, bool smoke);
+// What that leaves out: buffered, and several threads that wait; with fio's own buffers.
+[[nodiscard]] std::vector<FioJob> fio_other_jobs(bool smoke);
 // Empty: it runs here; else why not.
 [[nodiscard]] std::string why_no_fio();
 // Bytes a second of reading `size` bytes of `path` once, in order, as fio says, without its start

@@ -69,9 +69,8 @@ struct Tried {
 };
 
 // All once, after one to warm up; the best few again, in turn. These runs are not judged.
-std::optional<FioJob> best_job(ColdFile& file, bool huge_pages, bool smoke) {
+std::optional<FioJob> best_job(ColdFile& file, const std::vector<FioJob>& jobs, bool smoke) {
     std::vector<Tried> tried;
-    const std::vector<FioJob> jobs = fio_sweep(huge_pages, smoke);
     (void)file.run(jobs[0]);
     for (const FioJob& job : jobs) {
         if (const std::optional<double> rate = file.run(job)) tried.push_back({job, {*rate}});
@@ -88,6 +87,39 @@ std::optional<FioJob> best_job(ColdFile& file, bool huge_pages, bool smoke) {
     return tried[0].job;
 }
 
+struct Baseline {
+    const char* name;
+    std::vector<FioJob> jobs;
+};
+
+void measure_against(Report& report, const Arguments& arguments, ColdFile& file,
+                     const Baseline& baseline) {
+    const std::optional<FioJob> job = best_job(file, baseline.jobs, arguments.smoke);
+    if (!job) {
+        report.describe(baseline.name, "left out: this fio could do no job of the sweep");
+        return;
+    }
+    Row row;
+    row.name = "cold-64m";
+    row.against = baseline.name;
+    row.unit = "B/s";
+    bool all_ran = true;
+    row.pairs = take_pairs(
+        arguments.pairs, [&] { return file.run_library(); },
+        [&] {
+            const std::optional<double> rate = file.run(*job);
+            all_ran = all_ran && rate.has_value();
+            return rate.value_or(0);
+        },
+        &row.cpu_seconds);
+    row.bytes = file.size();
+    row.verified = all_ran && file.verified();
+    row.note = "fio: " + describe(*job) +
+               (job->huge_pages ? ", buffers by glibc.malloc.hugetlb=1" : ", its own buffers") +
+               "; best of " + std::to_string(baseline.jobs.size()) + "; file cold before each run";
+    report.add(std::move(row));
+}
+
 }  // namespace
 
 void measure_cold(Report& report, const Arguments& arguments) {
@@ -99,33 +131,12 @@ void measure_cold(Report& report, const Arguments& arguments) {
     ColdFile file(arguments.smoke ? 2 * kRequest : base::kGiB);
     report.describe("buffer of the cold reads",
                     std::to_string(static_cast<int>(100 * file.huge_share())) + " % on huge pages");
-    for (const bool huge_pages : {false, true}) {
-        const std::optional<FioJob> job = best_job(file, huge_pages, arguments.smoke);
-        if (!job) {
-            report.describe("cold-64m", "left out: fio could do no job of the sweep");
-            return;
-        }
-        Row row;
-        row.name = "cold-64m";
-        row.against = huge_pages ? "fio-best-huge-pages" : "fio-best";
-        row.unit = "B/s";
-        bool all_ran = true;
-        row.pairs = take_pairs(
-            arguments.pairs, [&] { return file.run_library(); },
-            [&] {
-                const std::optional<double> rate = file.run(*job);
-                all_ran = all_ran && rate.has_value();
-                return rate.value_or(0);
-            },
-            &row.cpu_seconds);
-        row.bytes = file.size();
-        row.verified = all_ran && file.verified();
-        row.note = "fio: " + describe(*job) +
-                   (huge_pages ? ", buffers by glibc.malloc.hugetlb=1" : ", its default buffers") +
-                   "; best of a sweep of " +
-                   std::to_string(fio_sweep(huge_pages, arguments.smoke).size()) +
-                   "; file cold before each run";
-        report.add(std::move(row));
+    const bool smoke = arguments.smoke;
+    for (const Baseline& baseline :
+         {Baseline{"fio-best", fio_sweep(false, smoke)},
+          Baseline{"fio-best-huge-pages", fio_sweep(true, smoke)},
+          Baseline{"fio-best-buffered-or-threads", fio_other_jobs(smoke)}}) {
+        measure_against(report, arguments, file, baseline);
     }
 }
 
