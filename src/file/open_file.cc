@@ -3,6 +3,7 @@
 #include <fcntl.h>
 
 #include <cerrno>
+#include <thread>
 #include <utility>
 
 #include "backend/backend.h"
@@ -46,7 +47,7 @@ Result<std::shared_ptr<OpenFile>> OpenFile::open(const std::string& path, const 
     if (!service.ok()) return service.status();
     auto file = service.value()->storage->open(path, O_RDONLY);
     if (!file.ok()) return file.status();
-    return std::shared_ptr<OpenFile>(
+    return share(
         new OpenFile(path, device, options, std::move(service.value()), std::move(file.value())));
 }
 
@@ -57,8 +58,20 @@ Result<std::shared_ptr<OpenFile>> OpenFile::open(const std::string& path, const 
     if (!file.ok()) return file.status();
     auto service = ReadService::make(device, options, std::move(storage));
     if (!service.ok()) return service.status();
-    return std::shared_ptr<OpenFile>(
+    return share(
         new OpenFile(path, device, options, std::move(service.value()), std::move(file.value())));
+}
+
+// The last reference may be that of a read that ends, on a thread of the engine that goes with the
+// file.
+std::shared_ptr<OpenFile> OpenFile::share(OpenFile* made) {
+    return {made, [](OpenFile* file) {
+                if (!transfer::Engine::on_own_thread()) {
+                    delete file;
+                    return;
+                }
+                std::thread([file] { delete file; }).detach();
+            }};
 }
 
 OpenFile::OpenFile(std::string path, const Device& device, const FileOptions& options,
@@ -107,7 +120,8 @@ Result<std::shared_ptr<transfer::Job>> OpenFile::make_job(std::span<const ReadPi
         sum += piece.size;
     }
     return std::make_shared<transfer::Job>(source_, std::move(wanted), device_memory, options,
-                                           service_->engine->window_size(sum), shared_from_this());
+                                           service_->engine->window_size(sum, source_->hot.load()),
+                                           shared_from_this());
 }
 
 Result<uint64_t> OpenFile::read(void* to, uint64_t size, uint64_t offset,

@@ -35,6 +35,7 @@ public:
                                                  const ReadOptions& options);
 
 private:
+    static std::shared_ptr<OpenFile> share(OpenFile* made);
     OpenFile(std::string path, const Device& device, const FileOptions& options,
              std::shared_ptr<ReadService> service, std::shared_ptr<storage::File> file);
     [[nodiscard]] Status check(std::span<const ReadPiece> pieces) const;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <condition_variable>
 #include <deque>
@@ -9,13 +10,36 @@
 #include <system_error>
 #include <utility>
 
+#include "base/check.h"
+#include "base/clock.h"
 #include "base/units.h"
 
 namespace penstock::transfer {
 namespace {
 
-constexpr uint64_t kWindowSizeMin = 1 << 20;
+// Below it direct transfers get too short; copies may be shared out in smaller parts.
+constexpr uint64_t kWindowSizeMin = 1 << 20, kHotWindowSizeMin = 512 << 10;
 constexpr size_t kSmallBatch = 32;  // small windows that are taken at once
+// A thread that has just worked looks out for more so long before it sleeps: waking one up takes
+// about as long, and reads often come one behind another.
+constexpr uint64_t kLookoutNs = 60'000;
+
+thread_local bool own_thread = false;  // of some engine
+
+// Until `ready` or the time is over; whether it is ready.
+template <class Ready>
+bool look_out(const Ready& ready) {
+    const uint64_t end = base::monotonic_ns() + kLookoutNs;
+    do {
+        for (int i = 0; i < 32; ++i) {
+            if (ready()) return true;
+#if defined(__x86_64__)
+            __builtin_ia32_pause();
+#endif
+        }
+    } while (base::monotonic_ns() < end);
+    return false;
+}
 
 // Whether every window of `job` is one read through the page cache and nothing else.
 bool is_small(const Job& job) {
@@ -55,7 +79,8 @@ public:
     }
 
     [[nodiscard]] bool idle() const { return executor_->outstanding() == 0; }
-    [[nodiscard]] bool has_room() const { return executor_->has_room(); }
+    [[nodiscard]] bool hungry() const { return executor_->has_room() && !executor_->has_copies(); }
+    [[nodiscard]] bool has_copies() const { return executor_->has_copies(); }
     Executor& executor() { return *executor_; }
 
     // Takes windows of `job`; false: it has none left.
@@ -84,9 +109,10 @@ public:
         return true;
     }
 
-    // Works on what has been taken until some of it is over.
-    void work() {
-        const size_t count = executor_->reap(outcomes_, true);
+    // Works on what has been taken until some of it is over; without `wait` only as long as there
+    // is something to do.
+    void work(bool wait) {
+        const size_t count = executor_->reap(outcomes_, wait);
         for (size_t i = 0; i < count; ++i) {
             Held& held = held_[outcomes_[i].cookie];
             const std::shared_ptr<Job> job = std::move(held.job);
@@ -149,11 +175,21 @@ public:
     [[nodiscard]] unsigned thread_count() const { return thread_count_; }
 
     void work(unsigned index) {
+        own_thread = true;
         Hands& hands = *hands_[index];
+        bool worked = false;
         for (;;) {
-            while (hands.has_room()) {
+            if (worked && hands.idle()) {
+                lookouts_.fetch_add(1, std::memory_order_relaxed);
+                (void)look_out([this] { return waiting_.load(std::memory_order_relaxed) != 0; });
+                lookouts_.fetch_sub(1, std::memory_order_relaxed);
+            }
+            worked = true;
+            bool more = true;
+            while (hands.hungry()) {
                 const std::shared_ptr<Job> job = next(hands.idle());
-                if (job == nullptr) break;
+                more = job != nullptr;
+                if (!more) break;
                 if (!hands.take(job)) retire(job);
             }
             if (hands.idle()) {
@@ -161,7 +197,7 @@ public:
                 if (stopping_ && jobs_.empty()) return;
                 continue;
             }
-            hands.work();
+            hands.work(!more || !hands.has_copies());
         }
     }
 
@@ -169,8 +205,11 @@ public:
         {
             const std::lock_guard lock(mutex_);
             jobs_.push_back(job);
+            waiting_.store(jobs_.size(), std::memory_order_relaxed);
         }
-        for (unsigned i = 0; i < std::min(threads, thread_count_); ++i) changed_.notify_one();
+        // Those who look out need not be woken.
+        const unsigned awake = lookouts_.load(std::memory_order_relaxed);
+        for (unsigned i = awake; i < std::min(threads, thread_count_); ++i) changed_.notify_one();
     }
 
     // Null: all are borrowed.
@@ -204,11 +243,14 @@ private:
         const std::lock_guard lock(mutex_);
         const auto at = std::find(jobs_.begin(), jobs_.end(), job);
         if (at != jobs_.end()) jobs_.erase(at);
+        waiting_.store(jobs_.size(), std::memory_order_relaxed);
     }
 
     std::mutex mutex_;
     std::condition_variable changed_;
     std::deque<std::shared_ptr<Job>> jobs_;  // with windows that nobody has taken, oldest first
+    std::atomic<unsigned> lookouts_{0};
+    std::atomic<size_t> waiting_{0};  // how many; for threads that look out
     bool stopping_ = false;
     unsigned thread_count_ = 0;
     std::vector<std::unique_ptr<Hands>> hands_;  // the threads', then the callers'
@@ -235,14 +277,11 @@ Result<std::unique_ptr<Engine>> Engine::create(const std::shared_ptr<storage::St
 
 Engine::~Engine() {
     core_->stop();
-    for (std::thread& thread : threads_) {
-        if (thread.get_id() == std::this_thread::get_id()) {
-            thread.detach();  // it holds what it still needs
-        } else {
-            thread.join();
-        }
-    }
+    PENSTOCK_CHECK(!on_own_thread(), "an engine's thread cannot wait for itself");
+    for (std::thread& thread : threads_) thread.join();
 }
+
+bool Engine::on_own_thread() { return own_thread; }
 
 void Engine::start(const std::shared_ptr<Job>& job) {
     if (!job->done()) core_->publish(job, static_cast<unsigned>(job->window_count()));
@@ -261,13 +300,14 @@ void Engine::run(const std::shared_ptr<Job>& job) {
     }
     if (hands != nullptr) {
         for (;;) {
-            while (hands->has_room() && hands->take(job)) {
-            }
+            bool more = true;
+            while (more && hands->hungry()) more = hands->take(job);
             if (hands->idle()) break;
-            hands->work();
+            hands->work(!more || !hands->has_copies());
         }
         core_->give_back(index);
     }
+    if (look_out([&job] { return job->done(); })) return;
     while (!job->wait(std::chrono::hours(1))) {
     }
 }
@@ -282,9 +322,10 @@ bool Engine::read_small(Source& source, uint64_t offset, std::span<const iovec> 
     return true;
 }
 
-uint64_t Engine::window_size(uint64_t size) const {
+uint64_t Engine::window_size(uint64_t size, bool hot) const {
     const uint64_t share = size / (2 * core_->thread_count());
-    return std::clamp(base::align_up(share, kWindowSizeMin), kWindowSizeMin, kRequestSizeMax);
+    const uint64_t least = hot ? kHotWindowSizeMin : kWindowSizeMin;
+    return std::clamp(base::align_up(share, least), least, kRequestSizeMax);
 }
 
 }  // namespace penstock::transfer

@@ -26,8 +26,10 @@ public:
     // device say.
     static Result<std::unique_ptr<Engine>> create(const std::shared_ptr<storage::Storage>& storage,
                                                   backend::Device* device, const Options& options);
-    // No job is left: each keeps what owns its engine. May be called by an engine's own thread.
+    // No job is left: each keeps what owns its engine. Not on a thread of an engine, which cannot
+    // wait for itself.
     ~Engine();
+    [[nodiscard]] static bool on_own_thread();
     Engine(const Engine&) = delete;
     Engine& operator=(const Engine&) = delete;
 
@@ -38,14 +40,15 @@ public:
     // One cached read into host memory on this thread; false: everything is busy, make a job of it.
     bool read_small(Source& source, uint64_t offset, std::span<const iovec> pieces, bool drop,
                     storage::Completion* out);
-    // How long the windows of a job of `size` bytes are, so that all threads have work.
-    [[nodiscard]] uint64_t window_size(uint64_t size) const;
+    // How long the windows of a job of `size` bytes are, so that all threads have work. `hot`: it
+    // is most likely copies and nothing else.
+    [[nodiscard]] uint64_t window_size(uint64_t size, bool hot) const;
 
 private:
     class Core;
 
     explicit Engine(std::shared_ptr<Core> core) : core_(std::move(core)) {}
-    const std::shared_ptr<Core> core_;  // the threads' too, so that one of them may be the last
+    const std::shared_ptr<Core> core_;
     std::vector<std::thread> threads_;
 };
 

@@ -133,6 +133,7 @@ bool Executor::submit(const Request& request) {
         finish_if_done(slot);  // empty, or refused
     } else {
         unstarted_.push_back(&slot);
+        (void)pump(false);
     }
     return true;
 }
@@ -147,6 +148,8 @@ void Executor::look_at_residency(Slot& slot, const planner::CostModel& model) {
     question.grain = kGrainSize;
     question.probes_max = static_cast<uint32_t>(2 * (request.size / kGrainSize + 2));
     run_count_ = request.source->probe.ask(question, runs_).runs;
+    request.source->hot.store(run_count_ == 1 && runs_[0].state == Residency::kCached,
+                              std::memory_order_relaxed);
     for (extent::ResidencyRun& run : std::span(runs_).first(run_count_)) {
         if (request.report != nullptr) {
             request.report->residency_bytes[static_cast<size_t>(run.state)] += run.range.size;
@@ -266,16 +269,16 @@ void Executor::stop_at(Slot& slot, uint64_t offset, int error, Route route) {
     report->error_route = route;
 }
 
-// Fills batch_ with what can start now, direct transfers of all requests before one cached one,
-// and submits it. False: nothing could start.
-bool Executor::pump() {
+// Fills batch_ with what can start now, direct transfers of all requests and, with `copies`, behind
+// them one cached one, and submits it. False: nothing could start.
+bool Executor::pump(bool copies) {
     batch_.clear();
     for (Slot* slot : unstarted_) {
         while (prepare(*slot, true)) {
         }
     }
     for (Slot* slot : unstarted_) {
-        if (prepare(*slot, false)) break;
+        if (!copies || prepare(*slot, false)) break;
     }
     std::erase_if(unstarted_, [](const Slot* slot) { return slot->all_started(); });
     if (batch_.empty()) return false;
@@ -371,7 +374,7 @@ bool Executor::enlist(Slot& slot, size_t first, size_t count) {
 
 size_t Executor::reap(std::span<Outcome> out, bool wait) {
     for (;;) {
-        const bool started = pump();
+        const bool started = pump(true);
         const bool idle = !started && finished_.empty();
         const size_t count = queue_->reap(completions_,
                                           wait && idle && in_work_ > 0 && !staging_->copying());

@@ -75,6 +75,9 @@ public:
     [[nodiscard]] size_t reap(std::span<Outcome> out, bool wait);
     [[nodiscard]] size_t outstanding() const { return in_work_ + finished_.size(); }
     [[nodiscard]] bool has_room() const { return outstanding() < limits_.requests; }
+    // Copies of what has been taken wait for this thread: who shares work with others takes no
+    // more until they are done.
+    [[nodiscard]] bool has_copies() const { return !unstarted_.empty(); }
 
     // One cached read into host memory with nothing else outstanding, at the least cost.
     [[nodiscard]] storage::Completion read_small(Source& source, uint64_t offset,
@@ -92,7 +95,7 @@ private:
     void look_at_residency(Slot& slot, const planner::CostModel& model);
     void cut(Slot& slot, std::span<const planner::Transfer> transfers);
     static void stop_at(Slot& slot, uint64_t offset, int error, Route route);
-    bool pump();
+    bool pump(bool copies);
     bool prepare(Slot& slot, bool direct);
     bool enlist(Slot& slot, size_t first, size_t count);
     void settle(const storage::Completion& completion);

@@ -44,6 +44,8 @@ struct Source {
     const std::shared_ptr<storage::File> file;
     storage::ResidencyProbe probe;
     const std::shared_ptr<Costs> costs;
+    // All that was last looked at was in the OS page cache.
+    std::atomic<bool> hot{false};
     // Direct I/O was tried and refused though the file system offers it.
     std::atomic<bool> direct_refused{false};
 };
