@@ -20,25 +20,6 @@ bool wants_direct(const ReadOptions& options) {
                                      : options.cache == CachePolicy::kBypass;
 }
 
-RouteReason small_reason(const ReadOptions& options) {
-    if (options.route.has_value()) return RouteReason::kAsked;
-    return options.cache == CachePolicy::kKeep ? RouteReason::kKeep : RouteReason::kSmall;
-}
-
-Report report_small(uint64_t asked, uint64_t offset, const storage::Completion& completion,
-                    const ReadOptions& options) {
-    Report report;
-    report.bytes_asked = asked;
-    report.bytes = completion.bytes;
-    report.transfers = 1;
-    report.route_bytes[static_cast<size_t>(Route::kCached)] = completion.bytes;
-    report.reason_bytes[static_cast<size_t>(small_reason(options))] = completion.bytes;
-    report.residency_bytes[static_cast<size_t>(Residency::kUnknown)] = completion.bytes;
-    report.error_number = completion.error;
-    if (completion.error != 0) report.error_offset = offset + completion.bytes;
-    return report;
-}
-
 }  // namespace
 
 Result<std::shared_ptr<OpenFile>> OpenFile::open(const std::string& path, const Device& device,
@@ -131,13 +112,15 @@ Result<uint64_t> OpenFile::read(void* to, uint64_t size, uint64_t offset,
                        (device_.port() == nullptr || device_.port()->host_can_address(to));
     if (plain && size > 0) {
         if (Status status = check({&piece, 1}); !status.ok()) return status;
-        const iovec place{to, size};
-        storage::Completion completion;
-        if (service_->engine->read_small(*source_, offset, {&place, 1},
-                                         options.cache == CachePolicy::kDrop, &completion)) {
-            if (report != nullptr) *report = report_small(size, offset, completion, options);
-            if (completion.error == 0) return completion.bytes;
-            return Status{completion.error, "read", "the bytes could not be read"};
+        transfer::SmallOutcome outcome;
+        if (service_->engine->read_small(*source_, offset, {to, size}, options, &outcome)) {
+            if (report != nullptr) {
+                *report = {};
+                report->bytes_asked = size;
+                add_to(report, offset, outcome);
+            }
+            if (outcome.completion.error == 0) return outcome.completion.bytes;
+            return Status{outcome.completion.error, "read", "the bytes could not be read"};
         }
     }
     return readv({&piece, 1}, options, report);

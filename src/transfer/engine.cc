@@ -49,24 +49,6 @@ bool is_small(const Job& job) {
     return job.window_size_max() < kPlanSizeMin && !direct && !job.device_memory();
 }
 
-// Why it took that route, in words of the report.
-RouteReason small_reason(const ReadOptions& options) {
-    if (options.route.has_value()) return RouteReason::kAsked;
-    return options.cache == CachePolicy::kKeep ? RouteReason::kKeep : RouteReason::kSmall;
-}
-
-void tally_small(const ReadOptions& options, uint64_t offset, const storage::Completion& completion,
-                 Report* report) {
-    report->bytes += completion.bytes;
-    report->route_bytes[static_cast<size_t>(Route::kCached)] += completion.bytes;
-    report->reason_bytes[static_cast<size_t>(small_reason(options))] += completion.bytes;
-    ++report->transfers;
-    if (completion.error == 0 || report->error_number != 0) return;
-    report->error_number = completion.error;
-    report->error_offset = offset + completion.bytes;
-    report->error_route = Route::kCached;
-}
-
 }  // namespace
 
 // An executor and the windows that it works on. One thread at a time.
@@ -142,10 +124,10 @@ private:
             const Piece& piece = job.piece(windows[i].piece);
             const iovec to{static_cast<std::byte*>(piece.to) + windows[i].begin, windows[i].size};
             const uint64_t offset = piece.offset + windows[i].begin;
-            const storage::Completion completion = executor_->read_small(
-                job.source(), offset, {&to, 1}, job.options().cache == CachePolicy::kDrop);
-            tally_small(job.options(), offset, completion, &report);
-            outcomes[i] = {0, completion.bytes, completion.error};
+            const SmallOutcome outcome = executor_->read_small(job.source(), offset, to,
+                                                               job.options());
+            add_to(&report, offset, outcome);
+            outcomes[i] = {0, outcome.completion.bytes, outcome.completion.error};
         }
         job.finish({windows.data(), count}, {outcomes.data(), count}, report);
         return true;
@@ -312,12 +294,12 @@ void Engine::run(const std::shared_ptr<Job>& job) {
     }
 }
 
-bool Engine::read_small(Source& source, uint64_t offset, std::span<const iovec> pieces, bool drop,
-                        storage::Completion* out) {
+bool Engine::read_small(Source& source, uint64_t offset, const iovec& to,
+                        const ReadOptions& options, SmallOutcome* out) {
     unsigned index = 0;
     Hands* hands = core_->borrow(&index);
     if (hands == nullptr) return false;
-    *out = hands->executor().read_small(source, offset, pieces, drop);
+    *out = hands->executor().read_small(source, offset, to, options);
     core_->give_back(index);
     return true;
 }

@@ -37,9 +37,9 @@ public:
     void start(const std::shared_ptr<Job>& job);
     // Does `job` on this thread with the threads' help; returns when it is done.
     void run(const std::shared_ptr<Job>& job);
-    // One cached read into host memory on this thread; false: everything is busy, make a job of it.
-    bool read_small(Source& source, uint64_t offset, std::span<const iovec> pieces, bool drop,
-                    storage::Completion* out);
+    // Executor::read_small on this thread; false: everything is busy, make a job of it.
+    bool read_small(Source& source, uint64_t offset, const iovec& to, const ReadOptions& options,
+                    SmallOutcome* out);
     // How long the windows of a job of `size` bytes are, so that all threads have work. `hot`: it
     // is most likely copies and nothing else.
     [[nodiscard]] uint64_t window_size(uint64_t size, bool hot) const;

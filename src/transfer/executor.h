@@ -52,6 +52,15 @@ struct Outcome {
     uint32_t operations = 0;  // of storage
 };
 
+// How a small read went: all of it one way.
+struct SmallOutcome {
+    storage::Completion completion;
+    Route route = Route::kCached;
+    RouteReason reason = RouteReason::kSmall;
+    Residency residency = Residency::kUnknown;
+};
+void add_to(Report* report, uint64_t offset, const SmallOutcome& outcome);
+
 class Executor {
 public:
     struct Limits {
@@ -79,9 +88,10 @@ public:
     // more until they are done.
     [[nodiscard]] bool has_copies() const { return !unstarted_.empty(); }
 
-    // One cached read into host memory with nothing else outstanding, at the least cost.
-    [[nodiscard]] storage::Completion read_small(Source& source, uint64_t offset,
-                                                 std::span<const iovec> pieces, bool drop);
+    // One read of less than kPlanSizeMin into host memory that nobody wants direct, with nothing
+    // else outstanding, at the least cost.
+    [[nodiscard]] SmallOutcome read_small(Source& source, uint64_t offset, const iovec& to,
+                                          const ReadOptions& options);
 
 private:
     struct Slot;
@@ -90,6 +100,9 @@ private:
     Executor(std::unique_ptr<storage::Queue> queue, std::unique_ptr<Staging> staging,
              const Limits& limits);
 
+    storage::Completion read_now(const storage::ReadOperation& operation);
+    storage::Completion read_direct(storage::ReadOperation operation);
+    SmallOutcome read_doubtful(Source& source, storage::ReadOperation operation, uint64_t size);
     void plan(Slot& slot);
     Result<planner::Plan> make_plan(Slot& slot);
     void look_at_residency(Slot& slot, const planner::CostModel& model);

@@ -11,6 +11,7 @@
 #include "planner/cost_model.h"
 #include "storage/residency.h"
 #include "storage/storage.h"
+#include "transfer/small_reads.h"
 
 namespace penstock::transfer {
 
@@ -44,6 +45,7 @@ struct Source {
     const std::shared_ptr<storage::File> file;
     storage::ResidencyProbe probe;
     const std::shared_ptr<Costs> costs;
+    SmallReads small;
     // All that was last looked at was in the OS page cache.
     std::atomic<bool> hot{false};
     // Direct I/O was tried and refused though the file system offers it.

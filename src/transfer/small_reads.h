@@ -1,0 +1,110 @@
+// How small reads of one file go: straight through the OS page cache as long as that is quick, and
+// when it is not, by whichever way has lately been quicker.
+//
+// A look at residency costs a tenth of a hot 64 KiB read, so the time of the reads themselves is
+// the first probe. Once one was slow, the next are looked at; those that miss go through the cache,
+// where the kernel reads ahead, or past it. What is better depends on the order of the reads, which
+// nobody told, so both are timed: past the cache miss by miss; through it in stretches that begin
+// at a miss, with the hits that follow, since it may have brought them. The way that lost is tried
+// again after longer and longer.
+//
+// Any thread. Time is an argument.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+
+#include "penstock/route.h"
+
+namespace penstock::transfer {
+
+class SmallReads {
+public:
+    // Below it a direct read cannot pay.
+    static constexpr uint64_t kSizeMin = 32 << 10;
+
+    // Whether the next read is to be looked at before it is made. A relaxed load.
+    [[nodiscard]] bool doubtful() const { return doubt_.load(std::memory_order_relaxed) > 0; }
+    // A read through the cache that nobody looked at took `ns`.
+    void saw(uint64_t size, uint64_t ns) {
+        if (!quick(size, ns)) doubt_.store(kSuspicion, std::memory_order_relaxed);
+    }
+    // The way of a read that misses.
+    [[nodiscard]] Route way() {
+        const std::lock_guard lock(mutex_);
+        return kWays[current_];
+    }
+    // A read that was looked at took `ns`; `hit`: all of it was in the cache.
+    void tally(uint64_t size, uint64_t ns, bool hit) {
+        const std::lock_guard lock(mutex_);
+        if (hit && quick(size, ns)) {
+            doubt_.fetch_sub(1, std::memory_order_relaxed);
+        } else if (!hit) {
+            doubt_.store(kDoubt, std::memory_order_relaxed);
+        }
+        Trial& trial = trials_[current_];
+        if (kWays[current_] == Route::kDirect) {
+            if (hit) return;
+            if (skipped_ < kSkipped) {  // what was read ahead before is still on its way
+                ++skipped_;
+                return;
+            }
+        } else if (trial.reads == 0 && hit) {
+            return;
+        }
+        trial.bytes += static_cast<double>(size);
+        trial.ns += static_cast<double>(ns);
+        if (++trial.reads == kStretch) judge();
+    }
+
+private:
+    // Hits in a row that dispel it: after a slow read, which may have been other work's doing, and
+    // after a miss.
+    static constexpr int kSuspicion = 12, kDoubt = 128;
+    static constexpr uint64_t kQuickNs = 4000;       // a hot read takes less than this and
+    static constexpr uint64_t kQuickBytesPerNs = 3;  // a byte at this rate
+    static constexpr unsigned kStretch = 12;         // reads
+    static constexpr unsigned kSkipped = 2;
+    static constexpr unsigned kTrialsApartMax = 256;  // stretches
+    static constexpr std::array<Route, 2> kWays{Route::kDirect, Route::kCached};
+
+    struct Trial {
+        double bytes = 0, ns = 0;
+        unsigned reads = 0;
+        double ns_per_byte = 0;  // lately; 0: never tried
+    };
+
+    static bool quick(uint64_t size, uint64_t ns) {
+        return ns <= kQuickNs + size / kQuickBytesPerNs;
+    }
+
+    // Under the lock, at the end of a stretch: by which way the next goes.
+    void judge() {
+        Trial& trial = trials_[current_];
+        const double now = trial.ns / trial.bytes;
+        trial.ns_per_byte = trial.ns_per_byte == 0 ? now : (trial.ns_per_byte + now) / 2;
+        trial.bytes = trial.ns = 0;
+        trial.reads = skipped_ = 0;
+        const size_t other = 1 - current_;
+        const bool untried = trials_[other].ns_per_byte == 0;
+        if (untried || ++stretches_ >= trials_apart_) {
+            if (!untried) trials_apart_ = std::min(2 * trials_apart_, kTrialsApartMax);
+            stretches_ = 0;
+            current_ = other;
+            return;
+        }
+        if (trials_[other].ns_per_byte < trial.ns_per_byte) current_ = other;
+    }
+
+    std::atomic<int> doubt_{0};
+    std::mutex mutex_;
+    size_t current_ = 0;  // of kWays
+    std::array<Trial, 2> trials_;
+    unsigned skipped_ = 0, stretches_ = 0, trials_apart_ = 8;
+};
+
+}  // namespace penstock::transfer
