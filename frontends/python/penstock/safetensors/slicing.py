@@ -71,11 +71,7 @@ def cut(
     if 0 in counts:
         return Cut(result, [], counts, (0,) * len(counts), dense=True)
     strides = [itemsize * math.prod(shape[i + 1 :]) for i in range(len(shape))]
-    # A dimension with one index has no step.
-    pitches = [
-        part.step * stride if len(part) > 1 else stride
-        for part, stride in zip(ranges, strides, strict=True)
-    ]
+    pitches = [part.step * stride for part, stride in zip(ranges, strides, strict=True)]
     begin = sum(part.start * stride for part, stride in zip(ranges, strides, strict=True))
     # From the last dimension outwards: what is one range already grows by a dimension as long as
     # no gap, or a small one, lies between its repetitions.
