@@ -27,19 +27,6 @@ static_assert(kRequestSizeMax <= planner::kRequestSizeMax);
 constexpr uint64_t kPageSize = 4096;  // the least that the OS page cache may hold
 constexpr uint64_t kNowhere = UINT64_MAX;
 
-// What direct I/O answers where it is not to be had, though the file system said it was.
-bool refuses_direct(int error) {
-    return error == EINVAL || error == EOPNOTSUPP || error == ENOTSUP || error == EREMOTEIO ||
-           error == EACCES || error == EPERM;
-}
-
-// Whether a small read could go past the page cache.
-bool could_be_direct(const Source& source, uint64_t offset, const iovec& to) {
-    return to.iov_len >= SmallReads::kSizeMin && source.file->direct_alignment().offset != 0 &&
-           offset + to.iov_len <= source.file->size() &&
-           !source.direct_refused.load(std::memory_order_relaxed);
-}
-
 // Too little to be planned, and nobody asked for more.
 bool is_plain(const Request& request) {
     const ReadOptions& options = request.options;
@@ -111,106 +98,6 @@ Executor::Executor(std::unique_ptr<storage::Queue> queue, std::unique_ptr<Stagin
 }
 
 Executor::~Executor() { PENSTOCK_CHECK(in_work_ == 0, "an executor goes with reads under way"); }
-
-void add_to(Report* report, uint64_t offset, const SmallOutcome& outcome) {
-    const storage::Completion& completion = outcome.completion;
-    report->bytes += completion.bytes;
-    report->route_bytes[static_cast<size_t>(outcome.route)] += completion.bytes;
-    report->reason_bytes[static_cast<size_t>(outcome.reason)] += completion.bytes;
-    report->residency_bytes[static_cast<size_t>(outcome.residency)] += completion.bytes;
-    ++report->transfers;
-    const uint64_t end = offset + completion.bytes;
-    if (completion.error == 0) return;
-    if (report->error_number != 0 && report->error_offset <= end) return;
-    report->error_number = completion.error;
-    report->error_offset = end;
-    report->error_route = outcome.route;
-}
-
-storage::Completion Executor::read_now(const storage::ReadOperation& operation) {
-    storage::Completion completion;
-    if (queue_->submit({&operation, 1}) != 1 || queue_->reap({&completion, 1}, true) != 1) {
-        PENSTOCK_CHECK(false, "an idle queue takes an operation and completes it");
-    }
-    return completion;
-}
-
-SmallOutcome Executor::read_small(Source& source, uint64_t offset, const iovec& to,
-                                  const ReadOptions& options) {
-    storage::ReadOperation operation{source.file.get(), offset, {&to, 1}};
-    operation.drop = options.cache == CachePolicy::kDrop;
-    SmallOutcome outcome;
-    if (options.route.has_value()) {
-        outcome.reason = RouteReason::kAsked;
-    } else if (options.cache == CachePolicy::kKeep) {
-        outcome.reason = RouteReason::kKeep;
-    } else if (options.cache == CachePolicy::kAuto && could_be_direct(source, offset, to)) {
-        if (source.small.doubtful()) return read_doubtful(source, operation, to.iov_len);
-        const uint64_t started = base::monotonic_ns();
-        outcome.completion = read_now(operation);
-        source.small.saw(to.iov_len, base::monotonic_ns() - started);
-        return outcome;
-    }
-    outcome.completion = read_now(operation);
-    return outcome;
-}
-
-// Straight to its place, or by staging where that is not aligned.
-storage::Completion Executor::read_direct(storage::ReadOperation operation) {
-    operation.route = Route::kDirect;
-    const storage::DirectAlignment alignment = operation.file->direct_alignment();
-    const iovec to = operation.pieces.front();
-    const uint64_t begin = base::align_down(operation.offset, alignment.offset);
-    const uint64_t end = base::align_up(operation.offset + to.iov_len, alignment.offset);
-    if (end - begin == to.iov_len &&
-        reinterpret_cast<uintptr_t>(to.iov_base) % alignment.memory == 0)
-        return read_now(operation);
-    const int32_t slot = staging_->take();
-    PENSTOCK_CHECK(slot >= 0, "an idle executor has staging");
-    const iovec piece{staging_->memory(slot), end - begin};
-    const uint64_t skipped = operation.offset - begin;
-    operation.offset = begin;
-    operation.pieces = {&piece, 1};
-    storage::Completion completion = read_now(operation);
-    completion.bytes = std::min<uint64_t>(completion.bytes - std::min(completion.bytes, skipped),
-                                          to.iov_len);
-    std::memcpy(to.iov_base, staging_->memory(slot) + skipped, completion.bytes);
-    if (completion.bytes == to.iov_len) completion.error = 0;
-    staging_->give_back(slot);
-    return completion;
-}
-
-// A read like it was slow lately.
-SmallOutcome Executor::read_doubtful(Source& source, storage::ReadOperation operation,
-                                     uint64_t size) {
-    const uint64_t started = base::monotonic_ns();
-    storage::ResidencyQuestion question;
-    question.range = {operation.offset, size};
-    const storage::ResidencyAnswer answer = source.probe.ask(question, runs_);
-    bool missing = false, dirty = false;
-    for (const extent::ResidencyRun& run : std::span(runs_).first(answer.runs)) {
-        missing = missing || run.state == Residency::kMissing || run.state == Residency::kMixed;
-        dirty = dirty || run.state == Residency::kDirty;
-    }
-    SmallOutcome outcome;
-    outcome.residency = answer.runs == 1 ? runs_[0].state : Residency::kMixed;
-    outcome.reason = dirty     ? RouteReason::kDirty
-                     : missing ? RouteReason::kCheaperBuffered
-                               : RouteReason::kResident;
-    if (missing && !dirty && source.small.way() == Route::kDirect) {
-        outcome.route = Route::kDirect;
-        outcome.reason = RouteReason::kMissing;
-        outcome.completion = read_direct(operation);
-        if (refuses_direct(outcome.completion.error)) {
-            source.direct_refused.store(true, std::memory_order_relaxed);
-            outcome.route = Route::kCached;
-            outcome.reason = RouteReason::kRefused;
-        }
-    }
-    if (outcome.route == Route::kCached) outcome.completion = read_now(operation);
-    source.small.tally(size, base::monotonic_ns() - started, !missing);
-    return outcome;
-}
 
 bool Executor::submit(const Request& request) {
     PENSTOCK_CHECK(request.size <= kRequestSizeMax, "a request is at most a window");

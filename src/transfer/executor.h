@@ -8,6 +8,7 @@
 // passes through staging.
 #pragma once
 
+#include <cerrno>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -60,6 +61,12 @@ struct SmallOutcome {
     Residency residency = Residency::kUnknown;
 };
 void add_to(Report* report, uint64_t offset, const SmallOutcome& outcome);
+
+// What direct I/O answers where it is not to be had, though the file system said it was.
+[[nodiscard]] inline bool refuses_direct(int error) {
+    return error == EINVAL || error == EOPNOTSUPP || error == ENOTSUP || error == EREMOTEIO ||
+           error == EACCES || error == EPERM;
+}
 
 class Executor {
 public:
