@@ -2,10 +2,10 @@
 //
 // Workload and baselines. hot-64m: requests of 64 MiB of a file that the OS has cached, against
 // pread into the same memory in the number of threads and with the call size that are fastest here.
-// cold-64m: the same of a file that it has nothing of, against fio reading directly on one thread
-// at its fastest engine, depth and block size, with the buffers it takes by itself (fio-best) and
-// with buffers on huge pages; and against the fastest of what that leaves out, buffered reads and
-// several threads, with its own buffers. random-4k-vectored: 1024 pieces of 4 KiB at random places
+// cold-64m: the same of a file that it has nothing of, against fio at its fastest engine, depth,
+// block size and number of threads, direct or buffered, with the buffers it takes by itself
+// (fio-best); and against direct reads on one thread with buffers on huge pages, and with its own.
+// random-4k-vectored: 1024 pieces of 4 KiB at random places
 // of a hot file in one call, against a loop of pread. small-512: single reads of 512 bytes one
 // after another, hot, against pread. All memory but fio's is page-aligned and on huge pages.
 // Settings are chosen in runs that are not judged. Not measured: device memory, several readers,
