@@ -33,9 +33,10 @@ public:
         const PageMap none(cache_.pages(), 0);
         for (unsigned round = 0; round <= rounds; ++round) {
             // The first is thrown away.
-            if (round == 1) samples_.clear(), alone_ns_.clear();
+            if (round == 1) samples_.clear(), alone_ns_.clear(), submits_ns_.clear();
             cache_.set(none);
             for (uint64_t size = kSizeMin; size <= kSizeMax; size *= 2) direct(size);
+            submit_ns_ = median(submits_ns_);
             for (uint64_t size = kSizeMin; size <= kSizeMax; size *= 2) buffered(size, none);
             for (uint64_t size = kSizeMin; size <= kSizeMax; size *= 2) cached(size);
         }
@@ -45,28 +46,28 @@ public:
         std::vector<double> starts;
         for (const auto& [size, ns] : alone_ns_) starts.push_back(ns - fit.model.direct_time(size));
         fit.model.direct_start_ns = std::max(0.0, median(starts));
-        fit.model.direct_submit_ns = median(submits_ns_);
+        fit.model.direct_submit_ns = submit_ns_;
         fit.model = planner::sane(fit.model);
         return fit;
     }
 
 private:
-    [[nodiscard]] uint64_t random_place(uint64_t size) {
-        return prng_.below(file_.size() / size) * size;
+    void add(const extent::Extent& range, extent::Route route) {
+        const auto reason = route == extent::Route::kDirect ? extent::RouteReason::kMissing
+                                                            : extent::RouteReason::kResident;
+        transfers_.push_back({range, range, route, reason, 0});
     }
-
-    // A plan of `count` direct transfers next to each other.
-    MixedReads::Times read_direct(uint64_t size, unsigned count) {
-        const uint64_t at = random_place(kVectorSize);
-        transfers_.clear();
-        for (unsigned i = 0; i < count; ++i) {
-            const extent::Extent range{at + i * size, size};
-            transfers_.push_back(
-                {range, range, extent::Route::kDirect, extent::RouteReason::kMissing, 0});
-        }
+    MixedReads::Times read(uint64_t offset) {
         planner::Plan plan;
         plan.transfers = transfers_;
-        return reads_.execute(plan, buffer_.data(), at);
+        return reads_.execute(plan, buffer_.data(), offset);
+    }
+    // `count` direct transfers next to each other.
+    MixedReads::Times read_direct(uint64_t size, unsigned count) {
+        const uint64_t at = prng_.below(file_.size() / kVectorSize) * kVectorSize;
+        transfers_.clear();
+        for (unsigned i = 0; i < count; ++i) add({at + i * size, size}, extent::Route::kDirect);
+        return read(at);
     }
 
     // Many of one size, for what each adds, and one alone, for what a plan waits besides.
@@ -80,19 +81,25 @@ private:
         submits_ns_.push_back(many.copy_ns / std::min(count, kDepth));
     }
 
-    // Every other piece of the size over the whole file: each is filled by itself, as in the
-    // vectors, and together they are more than the processor's caches hold.
+    // Every other piece of the size in the first half of each 8 MiB, each filled by itself as in
+    // the vectors, copied while direct transfers of the second half are under way: that is when the
+    // overlapped model has copies made.
     void cached(uint64_t size) {
         const uint64_t pages = size / kPageSize;
         PageMap wanted(cache_.pages(), 0);
-        for (uint64_t page = 0; page < wanted.size(); ++page) wanted[page] = page / pages % 2;
+        for (uint64_t page = 0; page < wanted.size(); ++page)
+            wanted[page] = page % kVectorPages < kVectorPages / 2 ? page / pages % 2 : 0;
         cache_.set(wanted);
-        const uint64_t count = file_.size() / size / 2;
-        const double ns = time_of([&] {
-            for (uint64_t i = 0; i < count; ++i)
-                reads_.copy(buffer_.data() + i * size % kVectorSize, size, (2 * i + 1) * size);
-        });
-        samples_.push_back({Sample::Kind::kCached, size, ns / static_cast<double>(count)});
+        for (uint64_t at = 0; at < file_.size(); at += kVectorSize) {
+            transfers_.clear();
+            for (uint64_t piece = size; piece < kVectorSize / 2; piece += 2 * size)
+                add({at + piece, size}, extent::Route::kCached);
+            const auto count = static_cast<double>(transfers_.size());
+            for (uint64_t piece = kVectorSize / 2; piece < kVectorSize; piece += kSizeMax)
+                add({at + piece, kSizeMax}, extent::Route::kDirect);
+            const double ns = read(at).copy_ns - submit_ns_ * kVectorSize / 2 / kSizeMax;
+            samples_.push_back({Sample::Kind::kCached, size, ns / count});
+        }
     }
 
     void buffered(uint64_t size, const PageMap& none) {
@@ -112,6 +119,7 @@ private:
     std::vector<Sample> samples_;
     std::vector<std::pair<uint64_t, double>> alone_ns_;
     std::vector<double> submits_ns_;
+    double submit_ns_ = 0;  // their median so far
     std::vector<planner::Transfer> transfers_;
 };
 

@@ -15,7 +15,8 @@ namespace penstock::bench {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr uint64_t kCallSizeMax = base::kMiB;  // of a cached read: then completions are looked at
+// Of a cached read: then completions are looked at, so that the storage does not run dry.
+constexpr uint64_t kCallSizeMax = 128 * base::kKiB;
 
 double since(Clock::time_point start) {
     return std::chrono::duration<double, std::nano>(Clock::now() - start).count();

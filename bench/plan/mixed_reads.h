@@ -15,7 +15,7 @@
 
 namespace penstock::bench {
 
-inline constexpr unsigned kDepth = 16;  // direct transfers in flight
+inline constexpr unsigned kDepth = 32;  // direct transfers in flight
 
 class MixedReads {
 public:
