@@ -38,7 +38,7 @@ DeviceMemory& held(DeviceMemory& memory) {
 }
 
 DeviceMemory allocate(size_t size, const nb::object& name) {
-    const Device& device = open_device(name.is_none() ? "" : nb::cast<std::string>(name));
+    const Device device = open_device(name.is_none() ? "" : nb::cast<std::string>(name));
     if (size == 0) return {std::make_shared<Block>(device, nullptr, 0), 0, 0};
     Result<void*> data = [&] {
         const Unlocked others;
