@@ -24,6 +24,7 @@ void raise_error(const Status& status, nanobind::handle subject, const Report* r
 NB_MODULE(_core, module) {
     module.doc() = "The compiled part of penstock; import penstock instead.";
     nanobind::set_leak_warnings(false);  // what reads under way hold at the end is meant to stay
+    penstock::python::bind_calibrate(module);
     penstock::python::bind_device(module);
     penstock::python::bind_device_memory(module);
     penstock::python::bind_file(module);

@@ -27,6 +27,7 @@ namespace penstock::python {
 [[noreturn]] void raise_error(const Status& status, nanobind::handle subject,
                               const Report* report = nullptr);
 
+void bind_calibrate(nanobind::module_& module);
 void bind_device(nanobind::module_& module);
 void bind_device_memory(nanobind::module_& module);
 void bind_file(nanobind::module_& module);

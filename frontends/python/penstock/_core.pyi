@@ -180,6 +180,15 @@ def write_access_log(
     hit_share: float = 0.01,
     seed: int = 1,
 ) -> str: ...
+def calibrate(
+    path: bytes,
+    *,
+    device: str = "",
+    threads: int = 0,
+    store: bool = True,
+    seconds: float = 10.0,
+    progress: Callable[[str, float], None] | None = None,
+) -> dict[str, Any]: ...
 def residency(
     path: bytes,
     *,

@@ -23,6 +23,7 @@ VERBS = {
     "scan": "find the lines of files that contain any of a set of strings",
     "read": "read a file into device memory, and say how fast and by which routes",
     "residency": "what the OS page cache holds of files, as a bar or as runs",
+    "calibrate": "measure what reads of a file system cost, for choosing their routes",
     "signature": "what a recorded trace of accesses is, as access programs, text and picture",
     "bench": "run a benchmark and write its raw pairs as JSON",
 }

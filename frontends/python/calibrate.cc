@@ -1,0 +1,109 @@
+// penstock._core.calibrate: measuring what reads cost, for Python.
+//
+// The interpreter is let go while it is measured; it is taken for progress, so that signals are
+// seen.
+#include "penstock/calibrate.h"
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+
+#include <string>
+#include <utility>
+
+#include "core.h"
+
+namespace penstock::python {
+namespace {
+
+namespace nb = nanobind;
+
+nb::dict describe(const CalibratedRoute& route) {
+    nb::dict out;
+    out["measured"] = route.measured;
+    out["reason"] = route.reason;
+    if (!route.measured) return out;
+    out["ns"] = route.ns_once;
+    out["ns_per_byte"] = route.ns_per_byte;
+    out["r_squared"] = route.r_squared;
+    out["error_mean"] = route.error_mean;
+    nb::list points;
+    for (const CalibrationPoint& point : route.points) {
+        nb::dict one;
+        one["size"] = point.size;
+        one["ns"] = point.ns;
+        points.append(one);
+    }
+    out["points"] = points;
+    return out;
+}
+
+nb::dict describe(const Calibration& calibration) {
+    nb::dict out;
+    out["memory"] = calibration.memory;
+    out["file_system"] = calibration.file_system;
+    out["storage"] = calibration.storage;
+    out["threads"] = calibration.threads;
+    out["depth"] = calibration.depth;
+    out["scratch_size"] = calibration.scratch_size;
+    out["seconds"] = calibration.seconds;
+    nb::dict direct = describe(calibration.direct);
+    if (calibration.direct.measured) {
+        direct["cutoff_size"] = calibration.direct_cutoff;
+        direct["start_ns"] = calibration.direct_start_ns;
+        direct["submit_ns"] = calibration.direct_submit_ns;
+    }
+    out["direct"] = direct;
+    out["cached"] = describe(calibration.cached);
+    out["buffered"] = describe(calibration.buffered);
+    // Paths as the file system has them, whatever bytes those are.
+    const auto text = [](const std::string& bytes) {
+        return nb::steal(
+            PyUnicode_DecodeFSDefaultAndSize(bytes.data(), static_cast<Py_ssize_t>(bytes.size())));
+    };
+    out["stored_in"] = text(calibration.stored_in);
+    out["complaint"] = text(calibration.complaint);
+    return out;
+}
+
+nb::dict measure(const nb::bytes& path, const std::string& device_name, unsigned threads,
+                 bool store, double seconds, const nb::object& progress) {
+    bool raised = false;
+    CalibrateOptions options;
+    options.threads = threads;
+    options.store = store;
+    options.seconds_max = seconds;
+    options.on_progress = [&](const char* what, double share) {
+        const nb::gil_scoped_acquire python;
+        raised = PyErr_CheckSignals() != 0;
+        if (raised || progress.is_none()) return !raised;
+        try {
+            progress(what, share);
+        } catch (nb::python_error& error) {
+            error.restore();
+            raised = true;
+        }
+        return !raised;
+    };
+    const std::string name(path.c_str(), path.size());
+    Result<Calibration> result = Status{};
+    {
+        const nb::gil_scoped_release others;
+        auto device = Device::open(device_name);
+        result = device.ok() ? calibrate(name, device.value(), options)
+                             : Result<Calibration>(device.status());
+    }
+    if (raised) throw nb::python_error();
+    if (!result.ok()) raise_status(result.status());
+    return describe(result.value());
+}
+
+}  // namespace
+
+void bind_calibrate(nb::module_& module) {
+    module.def("calibrate", &measure, nb::arg("path"), nb::kw_only(), nb::arg("device") = "",
+               nb::arg("threads") = 0, nb::arg("store") = true, nb::arg("seconds") = 10.0,
+               nb::arg("progress").none() = nb::none(),
+               "Measure what reads cost; see penstock/commands/calibrate.py.");
+}
+
+}  // namespace penstock::python
