@@ -89,6 +89,22 @@ std::optional<Target> by_cuda_array_interface(nb::handle object) {
     return target;
 }
 
+// Whether the buffer protocol says all: for what cannot lie on a device, such as NumPy's arrays, it
+// costs a microsecond less than DLPack. CuPy's arrays have both, and the protocol only where the
+// host may load.
+bool is_host_buffer(nb::handle object) {
+    static PyTypeObject* last = nullptr;  // of such an object; a reference is held
+    PyTypeObject* const type = Py_TYPE(object.ptr());
+    if (type == last) return true;
+    if (PyObject_CheckBuffer(object.ptr()) == 0 ||
+        nb::hasattr(nb::handle(reinterpret_cast<PyObject*>(type)), "__cuda_array_interface__"))
+        return false;
+    Py_INCREF(type);
+    Py_XDECREF(last);
+    last = type;
+    return true;
+}
+
 Target by_device_memory(const DeviceMemory& memory) {
     if (memory.block == nullptr) throw nb::value_error("this device memory was freed");
     Target target;
@@ -104,13 +120,14 @@ Target by_device_memory(const DeviceMemory& memory) {
 Target target_of(nb::handle object) {
     if (nb::isinstance<DeviceMemory>(object))
         return by_device_memory(*nb::inst_ptr<DeviceMemory>(object));
-    if (PyObject_CheckBuffer(object.ptr()) != 0) {
-        if (auto target = by_buffer_protocol(object)) return std::move(*target);
-    } else if (auto shared = by_dlpack(object)) {
-        return std::move(*shared);
-    } else if (auto cuda = by_cuda_array_interface(object)) {
-        return std::move(*cuda);
+    if (is_host_buffer(object)) {
+        if (auto plain = by_buffer_protocol(object)) return std::move(*plain);
+        refuse(object);
     }
+    if (auto shared = by_dlpack(object)) return std::move(*shared);
+    if (auto cuda = by_cuda_array_interface(object)) return std::move(*cuda);
+    if (PyObject_CheckBuffer(object.ptr()) != 0)
+        if (auto plain = by_buffer_protocol(object)) return std::move(*plain);
     refuse(object);
 }
 

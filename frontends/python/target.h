@@ -34,10 +34,10 @@ struct Target {
         holder;
 };
 
-// The memory that `object` gives by the first of: being penstock.DeviceMemory, the buffer protocol,
-// DLPack, __cuda_array_interface__. An object with several gives the same memory by each; the
-// buffer protocol costs least. Throws TypeError for what gives none, BufferError for memory that is
-// read-only or not contiguous.
+// The memory that `object` gives by the first of: being penstock.DeviceMemory, DLPack,
+// __cuda_array_interface__, the buffer protocol. What can only lie in host memory is asked by the
+// buffer protocol alone: that gives the same memory and costs least. Throws TypeError for what
+// gives none, BufferError for memory that is read-only or not contiguous.
 Target target_of(nanobind::handle object);
 
 }  // namespace penstock::python

@@ -35,7 +35,8 @@ def file(tmp_path: Path) -> Path:
 
 def child(code: str, *words: object, **variables: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", code, *map(str, words)],
+        [sys.executable, "-W", "ignore:This process:DeprecationWarning", "-c", code]
+        + [str(word) for word in words],
         capture_output=True,
         text=True,
         check=False,
