@@ -16,6 +16,31 @@ constexpr uint32_t kStart = kCopyWins - 1;
 
 static_assert(kRequestSizeMax / 512 < kStart, "every end has a number");
 
+// The model's numbers, weighted.
+struct Prices {
+    Prices(const CostModel& model, const Weights& weights)
+        : per_byte(model.direct_ns_per_byte * weights.direct),
+          flat(model.direct_ns * weights.direct + model.direct_submit_ns * weights.copy),
+          sloped(flat - per_byte * static_cast<double>(model.cutoff_size)),
+          resident(model.cached_ns_per_byte * weights.copy),
+          missing(model.buffered_ns_per_byte * weights.copy +
+                  model.direct_ns_per_byte * weights.shared),
+          wait(model.buffered_ns * weights.copy + model.direct_ns * weights.shared),
+          enter{model.cached_ns * weights.copy, model.cached_ns * weights.copy + wait} {}
+
+    // What copying all cells before an end costs, but for entering the page cache.
+    [[nodiscard]] double copying(const CellEnd& end) const {
+        const auto missing_size = static_cast<int32_t>(end.missing);
+        const auto resident_size = static_cast<int32_t>(end.wanted - end.missing);
+        return missing_size * missing + resident_size * resident +
+               static_cast<int32_t>(end.waits) * wait;
+    }
+
+    double per_byte, flat, sloped;   // of direct transfers; sloped: at size 0, if it were linear
+    double resident, missing, wait;  // of copies: a byte, a byte, a missing run
+    double enter[2];                 // of a copied leg; [1]: inside a missing run
+};
+
 }  // namespace
 
 // The least key among starts that leave at the front and come in at the back. Behind `split_` the
@@ -87,22 +112,7 @@ double CheapestWay::find(const Cells& cells, const CostModel& model, const Weigh
     const uint8_t* const flags = cells.flags.data();
     const uint64_t longest = cells.transfer_size_max;
     const uint64_t free = std::min(model.cutoff_size, longest);
-    const double per_byte = model.direct_ns_per_byte * weights.direct;
-    const double flat = model.direct_ns * weights.direct + model.direct_submit_ns * weights.copy;
-    const double sloped = flat - per_byte * static_cast<double>(model.cutoff_size);
-    const double wait = model.buffered_ns * weights.copy + model.direct_ns * weights.shared;
-    const double resident_rate = model.cached_ns_per_byte * weights.copy;
-    const double missing_rate = model.buffered_ns_per_byte * weights.copy +
-                                model.direct_ns_per_byte * weights.shared;
-    const double call = model.cached_ns * weights.copy;
-    const double enter[2] = {call, call + wait};
-    // What copying all cells before an end costs.
-    const auto copying = [&](const CellEnd& end) {
-        const auto missing = static_cast<int32_t>(end.missing);
-        const auto resident = static_cast<int32_t>(end.wanted - end.missing);
-        return missing * missing_rate + resident * resident_rate +
-               static_cast<int32_t>(end.waits) * wait;
-    };
+    const Prices prices(model, weights);
 
     // Least costs of the cells so far, with the last of them copied, and with it direct. The former
     // less what copying all of them costs is kept, since it changes only where a copied leg begins.
@@ -118,10 +128,11 @@ double CheapestWay::find(const Cells& cells, const CostModel& model, const Weigh
         const CellEnd to = ends[p];
         const double offset = static_cast<int32_t>(to.offset);
 
-        const double entered = direct - all_copied + enter[(bits & CellFlags::kContinues) != 0];
+        const double entered = direct - all_copied +
+                               prices.enter[(bits & CellFlags::kContinues) != 0];
         uint32_t start = spent <= entered ? kCopiedBefore : 0;
         spent = std::min(spent, entered);
-        all_copied = copying(to);
+        all_copied = prices.copying(to);
         copied = spent + all_copied;
 
         if ((bits & CellFlags::kFixed) != 0) [[unlikely]] {
@@ -135,10 +146,10 @@ double CheapestWay::find(const Cells& cells, const CostModel& model, const Weigh
             for (; to.offset > far_until; far_until = ends[window.front()].offset + longest)
                 window.pop();
             uint32_t x = window.back();
-            direct = x < p ? costs[x] + flat : kNever;
+            direct = x < p ? costs[x] + prices.flat : kNever;
             if (!window.empty()) {
                 const uint32_t least = window.least();
-                const double beyond = keys[least] + sloped + per_byte * offset;
+                const double beyond = keys[least] + prices.sloped + prices.per_byte * offset;
                 x = beyond < direct ? least : x;
                 direct = std::min(direct, beyond);
             }
@@ -146,7 +157,7 @@ double CheapestWay::find(const Cells& cells, const CostModel& model, const Weigh
         }
         const double cost = std::min(copied, direct);
         costs[p] = cost;
-        keys[p] = cost - per_byte * offset;
+        keys[p] = cost - prices.per_byte * offset;
         from[p] = start | (copied <= direct ? kCopyWins : 0);
     }
     trace_back(count, copied <= direct, way);

@@ -50,8 +50,8 @@ private:
     [[nodiscard]] double direct_ns(uint64_t size) const {
         const uint64_t longest = cells_.transfer_size_max;
         const double one = model_.direct_submit_ns + model_.direct_time(longest);
-        const uint64_t rest = size % longest;
-        return static_cast<double>(size / longest) * one +
+        const uint64_t full = size / longest, rest = size % longest;
+        return static_cast<double>(full) * one +
                (rest == 0 ? 0 : model_.direct_submit_ns + model_.direct_time(rest));
     }
     [[nodiscard]] bool swallows(const Run& cached, const Run& front, const Run& behind) const {

@@ -101,16 +101,16 @@ void Planner::reserve(uint64_t size) {
     scratch_->transfers.reserve(cells);
 }
 
-Result<Plan> Planner::plan(const Request& request, const CostModel& given) {
+Result<Plan> Planner::plan(const Request& request, const CostModel& model) {
     const Extent& range = request.range;
     if (range.size > kRequestSizeMax || range.offset > INT64_MAX - range.size)
         return Status(EINVAL, "plan", "the range is too long or ends beyond the largest file");
     if (range.empty()) return Plan{};
     if (range.size > reserved_size_) reserve(range.size);
     Scratch& scratch = *scratch_;
-    const CostModel model = sane(given);
+    const CostModel sound = sane(model);
     const std::optional<RouteReason> never = never_direct(request);
-    cut(request, options_, model, !never.has_value(), &scratch.cells);
+    cut(request, options_, sound, !never.has_value(), &scratch.cells);
 
     Plan plan;
     const bool no_choice = never.has_value() || scratch.cells.directable == 0;
@@ -119,13 +119,13 @@ Result<Plan> Planner::plan(const Request& request, const CostModel& given) {
     } else if (request.direct_asked) {
         direct_all(scratch.cells, &scratch.way);
     } else {
-        plan.bound_ns = scratch.find(options_.algorithm, model);
+        plan.bound_ns = scratch.find(options_.algorithm, sound);
     }
-    const Costs costs = costs_of(scratch.cells, model, scratch.way);
+    const Costs costs = costs_of(scratch.cells, sound, scratch.way);
     plan.copy_ns = costs.copy_ns;
-    plan.direct_ns = costs.direct_ns + costs.start_ns(model);
-    plan.predicted_ns = options_.algorithm == Algorithm::kOverlapped ? costs.overlapped_ns(model)
-                                                                     : costs.serial_ns(model);
+    plan.direct_ns = costs.direct_ns + costs.start_ns(sound);
+    plan.predicted_ns = options_.algorithm == Algorithm::kOverlapped ? costs.overlapped_ns(sound)
+                                                                     : costs.serial_ns(sound);
     if (no_choice) plan.bound_ns = plan.predicted_ns;
     scratch.transfers.clear();
     if (never.has_value()) {

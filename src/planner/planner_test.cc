@@ -118,6 +118,10 @@ struct RealisticCase {
     explicit RealisticCase(base::Prng& prng) : one(prng, 20) {
         CostModel& model = one.model;
         model = CostModel{};
+        if (prng.below(2) == 0) {  // a disk that likes long transfers
+            model.cutoff_size = 256 * base::kKiB;
+            model.direct_ns = 200e3;
+        }
         for (double* number : {&model.direct_ns, &model.direct_ns_per_byte, &model.direct_start_ns,
                                &model.direct_submit_ns, &model.cached_ns, &model.cached_ns_per_byte,
                                &model.buffered_ns, &model.buffered_ns_per_byte})
@@ -303,6 +307,8 @@ TEST(Planner, ShortTransferSwallowsWhatIsFree) {
     request.direct = {Route::kDirect, 4096, 512};
     Planner planner({Algorithm::kExact, Residency::kMissing, 4096, false});
     CostModel model;
+    model.cutoff_size = 256 * base::kKiB;
+    model.direct_ns = 90e3;
     model.buffered_ns = 1e9;
     const Plan plan = planner.plan(request, model).value();
     ASSERT_EQ(plan.transfers.size(), 2U);
