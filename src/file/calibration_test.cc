@@ -330,5 +330,53 @@ TEST_F(CalibrationTest, ABadFileDoesNotStopAnOpen) {
     EXPECT_EQ(got.value(), 10u);
 }
 
+// Long reads of a file that is all missing, or all cached.
+TEST_F(CalibrationTest, ReadsRefineWhatIsKnown) {
+    constexpr size_t kSize = 4 << 20;
+    const std::string path = folder_ + "/a";
+    std::vector<char> bytes(kSize, 'x');
+    std::ofstream(path).write(bytes.data(), kSize);
+    const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    ASSERT_GE(descriptor, 0);
+    fsync(descriptor);
+    FileOptions options;
+    options.threads = 1;
+    options.storage = StorageKind::kPosix;
+    const auto service = ReadService::shared({}, options);
+    ASSERT_TRUE(service.ok());
+    const auto file = service.value()->storage->open(path, O_RDONLY);
+    ASSERT_TRUE(file.ok());
+    const auto model = [&] { return service.value()->costs->of(*file.value())->model(); };
+
+    const planner::CostModel before = model();
+    Report report;
+    for (int i = 0; i < 20; ++i) {
+        auto reader = File::open(path, {}, options);
+        ASSERT_TRUE(reader.ok());
+        EXPECT_TRUE(reader.value().read(bytes.data(), kSize, 0, &report).ok());
+    }
+    if (report.bytes_by(RouteReason::kResident) == kSize) {
+        EXPECT_NE(model().cached_ns_per_byte, before.cached_ns_per_byte);
+    }
+    EXPECT_EQ(model().direct_ns_per_byte, before.direct_ns_per_byte) << "none was direct";
+
+    // So slow that it cannot but look dear.
+    options.throttle_bandwidth_mbs = 100;
+    options.reading.route = Route::kDirect;
+    const auto slow = ReadService::shared({}, options);
+    ASSERT_TRUE(slow.ok());
+    const auto costs = slow.value()->costs->of(*file.value());
+    for (int i = 0; i < 5; ++i) {
+        auto reader = File::open(path, {}, options);
+        ASSERT_TRUE(reader.ok());
+        EXPECT_TRUE(reader.value().read(bytes.data(), kSize, 0, &report).ok());
+    }
+    close(descriptor);
+    if (report.bytes_by(Route::kDirect) == kSize) {
+        EXPECT_GT(costs->model().direct_ns_per_byte, before.direct_ns_per_byte);
+    }
+    EXPECT_EQ(costs->model().cached_ns_per_byte, before.cached_ns_per_byte) << "none was cached";
+}
+
 }  // namespace
 }  // namespace penstock::file

@@ -46,8 +46,10 @@ struct Executor::Slot {
     std::vector<size_t> again;  // transfers that were refused and go through the page cache
     size_t running = 0;
     uint32_t operations = 0;
-    uint64_t stop = kNowhere;  // the first byte that did not arrive
-    int error = 0;             // why; 0: the file ends there
+    uint64_t direct_begin_ns = 0;  // when its first direct transfer started; 0: none has
+    uint64_t cached_calls = 0;     // of the executor, by then
+    uint64_t stop = kNowhere;      // the first byte that did not arrive
+    int error = 0;                 // why; 0: the file ends there
 
     [[nodiscard]] bool drops(const Transfer& transfer) const {
         return request.options.cache == CachePolicy::kDrop &&
@@ -67,6 +69,10 @@ struct Executor::Operation {
     std::vector<iovec> pieces;
 
     [[nodiscard]] Transfer& front() const { return slot->transfers[first]; }
+    // Long enough for what it takes to be worth two looks at the clock.
+    [[nodiscard]] bool is_resident_call() const {
+        return count == 1 && front().reason == RouteReason::kResident && range.size >= kGrainSize;
+    }
 };
 
 Result<std::unique_ptr<Executor>> Executor::create(storage::Storage& storage,
@@ -109,6 +115,7 @@ bool Executor::submit(const Request& request) {
     slot.again.clear();
     slot.next_direct = slot.next_cached = slot.started = slot.running = 0;
     slot.operations = 0;
+    slot.direct_begin_ns = 0;
     slot.stop = kNowhere;
     slot.error = 0;
     ++in_work_;
@@ -265,8 +272,15 @@ bool Executor::pump(bool copies) {
         if (!copies || prepare(*slot, false)) break;
     }
     std::erase_if(unstarted_, [](const Slot* slot) { return slot->all_started(); });
+    call_ns_ = 0;
     if (batch_.empty()) return false;
+    const bool timed = batch_.size() == 1 && operations_[batch_[0].cookie].is_resident_call();
+    const uint64_t begin_ns = timed ? base::monotonic_ns() : 0;
     const size_t taken = queue_->submit(batch_);
+    if (timed) {
+        call_ns_ = base::monotonic_ns() - begin_ns;
+        call_index_ = batch_[0].cookie;
+    }
     PENSTOCK_CHECK(taken == batch_.size(), "a queue takes as many operations as its depth");
     return true;
 }
@@ -353,6 +367,12 @@ bool Executor::enlist(Slot& slot, size_t first, size_t count) {
     read.drop = slot.drops(front);
     batch_.push_back(read);
     if (request.report != nullptr) ++request.report->transfers;
+    if (front.route == Route::kCached) {
+        ++cached_calls_;
+    } else if (slot.direct_begin_ns == 0) {
+        slot.direct_begin_ns = base::monotonic_ns();
+        slot.cached_calls = cached_calls_;
+    }
     return true;
 }
 
@@ -376,6 +396,8 @@ void Executor::settle(const storage::Completion& completion) {
     Operation& operation = operations_[completion.cookie];
     Slot& slot = *operation.slot;
     Transfer& front = operation.front();
+    if (call_ns_ != 0 && completion.cookie == call_index_)
+        observe_cached(operation, completion.bytes);
     if (completion.error != 0 && front.route != Route::kCached &&
         refuses_direct(completion.error)) {
         slot.request.source->direct_refused.store(true, std::memory_order_relaxed);
@@ -476,6 +498,7 @@ void Executor::end_operation(Operation& operation) {
 
 void Executor::finish_if_done(Slot& slot) {
     if (slot.running > 0 || !slot.all_started()) return;
+    if (slot.direct_begin_ns != 0) observe_direct(slot);
     const Request& request = slot.request;
     Outcome outcome{request.cookie, request.size, 0, slot.operations};
     if (slot.stop != kNowhere) {
@@ -485,6 +508,34 @@ void Executor::finish_if_done(Slot& slot) {
     finished_.push(outcome);
     free_slots_.push_back(&slot);
     --in_work_;
+}
+
+// What direct transfers took, from the first to the last, without what those of an earlier request
+// took before. Not where a cached call kept this thread from seeing them complete.
+void Executor::observe_direct(const Slot& slot) {
+    const uint64_t now_ns = base::monotonic_ns();
+    const bool queued = slot.direct_begin_ns < direct_end_ns_;
+    const uint64_t begin_ns = queued ? direct_end_ns_ : slot.direct_begin_ns;
+    direct_end_ns_ = now_ns;
+    if (slot.stop != kNowhere || slot.cached_calls != cached_calls_) return;
+    planner::Observation seen{planner::Sample::Kind::kDirect, 0, 0,
+                              static_cast<double>(now_ns - begin_ns)};
+    for (const Transfer& transfer : slot.transfers) {
+        if (transfer.route == Route::kCached) continue;
+        ++seen.count;
+        seen.size += transfer.moved.size;
+    }
+    Costs& costs = *slot.request.source->costs;
+    if (queued) seen.ns += costs.model().direct_start_ns;  // hidden by the request before
+    costs.refine(seen);
+}
+
+// The completion came with the call: what submitting took is what the call took.
+void Executor::observe_cached(const Operation& operation, uint64_t bytes) {
+    if (bytes != operation.moved.size) return;
+    operation.slot->request.source->costs->refine(
+        {planner::Sample::Kind::kCached, 1, bytes, static_cast<double>(call_ns_)});
+    call_ns_ = 0;
 }
 
 }  // namespace penstock::transfer

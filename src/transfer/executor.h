@@ -124,6 +124,8 @@ private:
     void end_operation(Operation& operation);
     void collect_copies(bool wait);
     void finish_if_done(Slot& slot);
+    void observe_direct(const Slot& slot);
+    void observe_cached(const Operation& operation, uint64_t bytes);
 
     const Limits limits_;
     const std::unique_ptr<storage::Queue> queue_;
@@ -141,6 +143,11 @@ private:
     std::vector<int32_t> copied_;
     std::vector<Operation*> copying_;  // by slot of staging
     size_t in_work_ = 0;
+    // For the live model.
+    uint64_t direct_end_ns_ = 0;  // when a request with direct transfers was done last
+    uint64_t cached_calls_ = 0;
+    uint64_t call_ns_ = 0;     // what submitting the last batch took, if it was one cached call; 0:
+    uint64_t call_index_ = 0;  // it was not, or was not timed
     base::BoundedQueue<Outcome> finished_;
     Status broken_;  // copies to the device failed: nothing more can be done
 };
