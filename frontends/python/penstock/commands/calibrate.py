@@ -120,9 +120,10 @@ def _measure(arguments: argparse.Namespace) -> dict[str, Any]:
             progress=progress,
         )
     except OSError as error:
-        if error.errno == errno.ENODEV:
-            raise CommandError(arguments.device or "device", error.strerror) from None
-        raise CommandError(arguments.path, error.strerror) from None
+        subject = arguments.path
+        if error.errno == errno.ENODEV and arguments.device:
+            subject = arguments.device
+        raise CommandError(subject, error.strerror or str(error)) from None
     finally:
         if progress is not None:
             progress.clear()
