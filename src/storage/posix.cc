@@ -4,6 +4,9 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstring>
+
 #include "base/bounded.h"
 #include "storage/descriptor_file.h"
 #include "storage/reach.h"
@@ -13,8 +16,38 @@ namespace penstock::storage {
 
 namespace {
 
-ssize_t read_once(const Reach& reach, const Scatter::Call& call, uint64_t offset) {
+// The processor copies out of the page cache at a third of its speed to where addresses disagree
+// with the file modulo 32 (x86: 3 instead of 12.5 GiB/s to places at 8 modulo 32). Such bytes are
+// read a little further up, where they agree, and slide down while the cache still holds them
+// (11). The last ones, which would lie behind the end, make a detour.
+constexpr uint64_t kUnit = 32;
+constexpr uint64_t kSlideSizeMin = 4096;
+constexpr uint64_t kSlideSizeMax = 1 << 20;  // so much a core's cache holds
+
+ssize_t read_and_slide(const Reach& reach, char* to, uint64_t size, off_t position, uint64_t up) {
+    char tail[kUnit];
+    const uint64_t body = size - up;
+    const iovec pieces[] = {{to + up, body}, {tail, up}};
+    const ssize_t got = reach.flags == 0
+                            ? preadv(reach.descriptor, pieces, 2, position)
+                            : preadv2(reach.descriptor, pieces, 2, position, reach.flags);
+    if (got <= 0) return got;
+    const uint64_t arrived = static_cast<uint64_t>(got);
+    std::memmove(to, to + up, std::min(arrived, body));
+    if (arrived > body) std::memcpy(to + body, tail, arrived - body);
+    return got;
+}
+
+ssize_t read_once(const Reach& reach, const Scatter::Call& call, uint64_t offset,
+                  uint64_t file_size) {
     const off_t position = static_cast<off_t>(offset);
+    const uint64_t size = std::min(call.size, kSlideSizeMax);
+    // Not over the end of the file: memory behind what arrives stays as it is.
+    if (call.count == 0 && size >= kSlideSizeMin && offset + size <= file_size) {
+        char* const to = static_cast<char*>(call.base);
+        const uint64_t up = (offset - reinterpret_cast<uintptr_t>(to)) % kUnit;
+        if (up != 0) return read_and_slide(reach, to, size, position, up);
+    }
     if (reach.flags == 0) {
         if (call.count == 0) return pread(reach.descriptor, call.base, call.size, position);
         return preadv(reach.descriptor, call.pieces, static_cast<int>(call.count), position);
@@ -33,7 +66,8 @@ Completion read_all(const ReadOperation& operation) {
     Reach reach(operation);
     Scatter scatter(operation.pieces, size);
     while (reach.error == 0 && !scatter.done()) {
-        const ssize_t got = read_once(reach, scatter.next(), operation.offset + completion.bytes);
+        const ssize_t got = read_once(reach, scatter.next(), operation.offset + completion.bytes,
+                                      operation.file->size());
         if (got == 0) break;  // end of file
         if (got < 0) {
             if (errno == EINTR || reach.again_without_flags(errno)) continue;
