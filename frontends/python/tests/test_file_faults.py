@@ -182,7 +182,7 @@ with penstock.open(sys.argv[1], storage="posix", cache=sys.argv[2]) as file:
     error = future.exception()
     assert isinstance(error, penstock.Error), error
     assert error.errno == 5 and error.filename == sys.argv[1]
-    assert BAD - (1 << 20) < error.offset <= BAD, error.offset
+    assert BAD - (4 << 20) < error.offset <= BAD, error.offset
     assert error.route in ("cached", "direct"), error.route
     assert str(error.offset) in str(error) and error.route in str(error)
     assert repr(future).endswith(", failed>")
@@ -192,7 +192,8 @@ with penstock.open(sys.argv[1], storage="posix", cache=sys.argv[2]) as file:
     got = memory.tobytes()
     assert got[: error.offset] == plain[: error.offset]
     lost = sum(got[at : at + 4096] != plain[at : at + 4096] for at in range(0, SIZE, 4096))
-    assert lost * 4096 <= 1 << 20, f"{lost} pages did not arrive"
+    # What fails is one storage operation, of at most 4 MiB.
+    assert lost * 4096 <= 4 << 20, f"{lost} pages did not arrive"
     try:
         file.read(bytearray(100), None, BAD + 7)
     except penstock.Error as small:
