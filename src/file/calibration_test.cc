@@ -348,6 +348,13 @@ TEST_F(CalibrationTest, ReadsRefineWhatIsKnown) {
     ASSERT_TRUE(file.ok());
     const auto model = [&] { return service.value()->costs->of(*file.value())->model(); };
 
+    // Defaults stay as they are, what was measured does not.
+    EXPECT_EQ(model(), planner::CostModel{});
+    EXPECT_TRUE(File::open(path, {}, options).value().read(bytes.data(), kSize, 0).ok());
+    EXPECT_EQ(model(), planner::CostModel{});
+    CalibrationEntry entry;
+    entry.key = calibration_key(nullptr, *service.value()->storage, *file.value());
+    ASSERT_TRUE(store_calibration(path_, entry).ok());
     const planner::CostModel before = model();
     Report report;
     for (int i = 0; i < 20; ++i) {
@@ -365,6 +372,8 @@ TEST_F(CalibrationTest, ReadsRefineWhatIsKnown) {
     options.reading.route = Route::kDirect;
     const auto slow = ReadService::shared({}, options);
     ASSERT_TRUE(slow.ok());
+    entry.key = calibration_key(nullptr, *slow.value()->storage, *file.value());
+    ASSERT_TRUE(store_calibration(path_, entry).ok());
     const auto costs = slow.value()->costs->of(*file.value());
     for (int i = 0; i < 5; ++i) {
         auto reader = File::open(path, {}, options);

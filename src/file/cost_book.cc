@@ -11,15 +11,16 @@ namespace {
 // File systems come and go; those beyond are forgotten and read anew.
 constexpr size_t kFileSystemsMax = 256;
 
-planner::CostModel calibrated(const CalibrationKey& key) {
+std::shared_ptr<transfer::Costs> costs_for(const CalibrationKey& key) {
+    if (key.file_system.empty()) return std::make_shared<transfer::Costs>();
     static std::atomic<bool> complained{false};
     const Calibrations known = load_calibrations(calibration_path());
     if (!known.complaint.empty() && !complained.exchange(true))
         std::fprintf(stderr, "penstock: %s\n", known.complaint.c_str());
     for (const CalibrationEntry& entry : known.entries) {
-        if (entry.key == key) return entry.model;
+        if (entry.key == key) return std::make_shared<transfer::Costs>(entry.model);
     }
-    return {};
+    return std::make_shared<transfer::Costs>();
 }
 
 }  // namespace
@@ -33,11 +34,7 @@ std::shared_ptr<transfer::Costs> CostBook::of(const storage::File& file) {
         stored_ = stored;
     }
     std::shared_ptr<transfer::Costs>& costs = known_[number];
-    if (costs == nullptr) {
-        const CalibrationKey key = calibration_key(device_, storage_, file);
-        costs = std::make_shared<transfer::Costs>(key.file_system.empty() ? planner::CostModel{}
-                                                                          : calibrated(key));
-    }
+    if (costs == nullptr) costs = costs_for(calibration_key(device_, storage_, file));
     return costs;
 }
 
