@@ -26,6 +26,7 @@ using file::ScratchFile;
 using file::ScratchState;
 using planner::Sample;
 
+constexpr int kWarmingsMax = 3;
 constexpr const char* kOrigin = "calibrate";
 constexpr uint64_t kSizes[] = {4 * kKiB,   8 * kKiB,   16 * kKiB,  32 * kKiB, 64 * kKiB,
                                128 * kKiB, 256 * kKiB, 512 * kKiB, kMiB};
@@ -246,8 +247,12 @@ Status Calibrating::measure_cached() {
     std::vector<uint64_t> offsets;
     for (uint64_t at = 0; at < scratch_.size(); at += kMiB) offsets.push_back(at);
     const uint64_t count = (offsets.size() + timing_.threads() - 1) / timing_.threads();
-    auto warmed = timing_.run(scratch_.source(), {kind.route, kMiB, 1, count, offsets});
-    if (!warmed.ok()) return warmed.status();
+    // Somebody may drop the caches of the whole machine just then.
+    for (int attempt = 0; attempt < kWarmingsMax && scratch_.state() != ScratchState::kHot;
+         ++attempt) {
+        auto warmed = timing_.run(scratch_.source(), {kind.route, kMiB, 1, count, offsets});
+        if (!warmed.ok()) return warmed.status();
+    }
     Status status;
     if (scratch_.state() == ScratchState::kHot) status = measure(kind);
     if (scratch_.state() != ScratchState::kHot)
