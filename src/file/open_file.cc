@@ -28,8 +28,7 @@ Result<std::shared_ptr<OpenFile>> OpenFile::open(const std::string& path, const 
     if (!service.ok()) return service.status();
     auto file = service.value()->storage->open(path, O_RDONLY);
     if (!file.ok()) return file.status();
-    return share(
-        new OpenFile(path, device, options, std::move(service.value()), std::move(file.value())));
+    return share(new OpenFile(path, device, options, std::move(service.value()), file.value()));
 }
 
 Result<std::shared_ptr<OpenFile>> OpenFile::open(const std::string& path, const Device& device,
@@ -39,8 +38,7 @@ Result<std::shared_ptr<OpenFile>> OpenFile::open(const std::string& path, const 
     if (!file.ok()) return file.status();
     auto service = ReadService::make(device, options, std::move(storage));
     if (!service.ok()) return service.status();
-    return share(
-        new OpenFile(path, device, options, std::move(service.value()), std::move(file.value())));
+    return share(new OpenFile(path, device, options, std::move(service.value()), file.value()));
 }
 
 // The last reference may be that of a read that ends, on a thread of the engine that goes with the
@@ -56,7 +54,7 @@ std::shared_ptr<OpenFile> OpenFile::share(OpenFile* made) {
 }
 
 OpenFile::OpenFile(std::string path, const Device& device, const FileOptions& options,
-                   std::shared_ptr<ReadService> service, std::shared_ptr<storage::File> file)
+                   std::shared_ptr<ReadService> service, const std::shared_ptr<storage::File>& file)
     : path_(std::move(path)),
       device_(device),
       options_(options),

@@ -37,7 +37,7 @@ public:
 private:
     static std::shared_ptr<OpenFile> share(OpenFile* made);
     OpenFile(std::string path, const Device& device, const FileOptions& options,
-             std::shared_ptr<ReadService> service, std::shared_ptr<storage::File> file);
+             std::shared_ptr<ReadService> service, const std::shared_ptr<storage::File>& file);
     [[nodiscard]] Status check(std::span<const ReadPiece> pieces) const;
     Result<std::shared_ptr<transfer::Job>> make_job(std::span<const ReadPiece> pieces,
                                                     const ReadOptions& options);

@@ -19,7 +19,7 @@ namespace penstock::readahead {
 
 inline constexpr int64_t kKiB = 1024, kMiB = 1024 * kKiB;
 
-inline Recording recording_of(const char* name, std::vector<access::Access> accesses,
+inline Recording recording_of(const char* name, const std::vector<access::Access>& accesses,
                               uint64_t think_ns) {
     Recording recording{name, 0, {}};
     for (const access::Access& one : accesses) {

@@ -19,11 +19,12 @@ bool resolve(void* library, const char* symbol, Call<Parameters...>* out) {
 
 // The first symbol that is missing, or null.
 const char* resolve_all(void* library, Driver* out) {
+    const char* last = nullptr;
 #define PENSTOCK_CUDA_RESOLVE(member, symbol, ...) \
-    if (!resolve(library, #symbol, &out->member)) return #symbol;
-    PENSTOCK_CUDA_DRIVER_CALLS(PENSTOCK_CUDA_RESOLVE)
+    &&(last = #symbol, resolve(library, #symbol, &out->member))
+    const bool all = true PENSTOCK_CUDA_DRIVER_CALLS(PENSTOCK_CUDA_RESOLVE);
 #undef PENSTOCK_CUDA_RESOLVE
-    return nullptr;
+    return all ? nullptr : last;
 }
 
 }  // namespace
