@@ -1,18 +1,18 @@
 """Where the tensors of a file go in memory, and the reads that bring them. Pure: moves no byte.
 
 Tensors lie back to back in the file, from wherever its header ends: mostly at odd multiples of 8.
-In memory each shall begin at a multiple of ALIGNMENT. Both at once costs: a destination that
-disagrees with its place in the file modulo the sector cannot be read into directly, and one that
-disagrees modulo 32 is copied out of the page cache at a third of the speed. So, in memory that the
-host can address, bytes land where they agree with the file modulo the page, in large reads, and
-slide down by a few bytes while they are still in the processor's cache:
+In memory each shall begin at a multiple of ALIGNMENT, so memory and file seldom agree modulo the
+sector. Then direct reads cannot go to where tensors shall be. In memory that the host can address
+they land where they agree modulo the page, in large reads, and slide down by a few bytes while
+others are under way:
 
     landing    . . . . [header's end|tensor 0      |tensor 1   |tensor 2 ...        ]
     tensors    [tensor 0      |..|tensor 1   |...|tensor 2 ...
 
 Each tensor slides down or stays, and the first ones slide first, so nothing is overwritten that is
-still to move. A file whose tensors happen to lie at multiples of ALIGNMENT needs no slide. In other
-memory each stretch of tensors is read to where it shall be; the transfer stages it anyway.
+still to move. A file whose tensors happen to lie at multiples of ALIGNMENT needs no slide. Copies
+out of the OS page cache, and those into memory of other devices, go to any place: then each stretch
+of tensors is read to where it shall be.
 """
 
 from __future__ import annotations
@@ -80,7 +80,8 @@ def _packed(spans: Iterable[Span]) -> tuple[list[int], int]:
 def plan(spans: Sequence[Span], file_size: int, *, slide: bool) -> Layout:
     """Plan to load tensors that lie back to back in a file, in its order.
 
-    `slide`: the host can address the memory, which begins at a page, and moves bytes in it.
+    `slide`: bytes land where direct reads can put them; the host can address the memory, which
+    begins at a page. Else they are read to where they shall be.
     """
     places, end = _packed(spans)
     first = next((span.offset for span in spans if span.size > 0), None)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from penstock.report import Report
 
 STEPS_AT_ONCE = 8  # of a layout that are under way: enough for any disk
+PROBED_BYTES_MIN = 1 << 20  # less goes through the page cache
 FRAMEWORKS = {"numpy": "numpy", "np": "numpy", "dlpack": "dlpack"}
 DIMENSIONS_MAX = 64  # NumPy's limit; DLPack's consumers have none that is higher
 
@@ -144,7 +145,7 @@ class SafetensorsFile:
 
     def memory_size(self) -> int:
         """Return how many bytes of memory get_tensors() takes: little more than the tensors."""
-        return self._plan(list(self._header.tensors.values())).size
+        return max(plan.size for plan in self._plans(list(self._header.tensors.values())))
 
     def get_slice(self, name: str) -> TensorSlice:
         """Return a view of a tensor: what is indexed of it is read. Raises KeyError."""
@@ -180,9 +181,31 @@ class SafetensorsFile:
             what = f"{size} bytes of {where} for its tensors"
             raise error_of(error.errno or errno.ENOMEM, what, self.path) from None
 
-    def _plan(self, infos: Sequence[TensorInfo]) -> layout.Layout:
+    def _plans(self, infos: Sequence[TensorInfo]) -> list[layout.Layout]:
+        """Return the plans that may be carried out; the first suits files that are not cached."""
         spans = [layout.Span(info.offset, info.size) for info in infos]
-        return layout.plan(spans, self._size, slide=self._addressable)
+        straight = layout.plan(spans, self._size, slide=False)
+        if not self._addressable:
+            return [straight]
+        sliding = layout.plan(spans, self._size, slide=True)
+        return [sliding, straight] if any(step.slides for step in sliding.steps) else [sliding]
+
+    def _plan(self, infos: Sequence[TensorInfo]) -> layout.Layout:
+        plans = self._plans(infos)
+        return plans[-1] if len(plans) > 1 and self._is_cached(infos) else plans[0]
+
+    def _is_cached(self, infos: Sequence[TensorInfo]) -> bool:
+        """Return whether tensors will mostly be copied out of the OS page cache."""
+        begin, last = infos[0].offset, infos[-1]
+        size = last.offset + last.size - begin
+        if size < PROBED_BYTES_MIN:
+            return True
+        try:
+            path = os.fsencode(self.path)
+            seen = _core.residency(path, offset=begin, size=size, runs_max=16)
+        except OSError:
+            return False
+        return bool(2 * seen["resident"] >= size)
 
     def _own(self, memory: Memory, plan: layout.Layout) -> Memory:
         """Return a handle of our own on memory of the user, who may free his."""

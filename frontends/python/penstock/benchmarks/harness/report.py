@@ -65,22 +65,9 @@ def cpu_seconds() -> float:
     return sum(part.ru_utime + part.ru_stime for part in parts)
 
 
-def take_pairs(count: int, run: Run, baseline: Run) -> tuple[list[tuple[float, float]], float]:
-    """Run both in turn, one pair to warm up and `count` that are kept.
-
-    Returns the pairs, and the CPU seconds of `run`.
-    """
-    pairs = []
-    spent = 0.0
-    for i in range(count + 1):
-        before = cpu_seconds()
-        first = run()
-        if i > 0:
-            spent += cpu_seconds() - before
-        second = baseline()
-        if i > 0:
-            pairs.append((first, second))
-    return pairs, spent
+def take_pairs(count: int, run: Run, baseline: Run) -> list[tuple[float, float]]:
+    """Run both in turn, one pair to warm up, which is thrown away, and `count` that are kept."""
+    return [(run(), baseline()) for _ in range(count + 1)][1:]
 
 
 def _first_line_of(path: str, key: str) -> str:
