@@ -51,7 +51,8 @@ class Stage:
         words = [str(word) for word in command]
         self.log.write(f"$ {' '.join(words)}\n")
         self.log.flush()
-        everything = os.environ | environment
+        # What the user has calibrated is not to decide what tests see.
+        everything = os.environ | {"XDG_CONFIG_HOME": str(BUILD / "config")} | environment
         try:
             done = subprocess.run(
                 words,
