@@ -357,15 +357,17 @@ TEST_F(CalibrationTest, ReadsRefineWhatIsKnown) {
     ASSERT_TRUE(store_calibration(path_, entry).ok());
     const planner::CostModel before = model();
     Report report;
+    uint64_t direct = 0;  // some may be, where the kernel reclaims pages ahead of need
     for (int i = 0; i < 20; ++i) {
         auto reader = File::open(path, {}, options);
         ASSERT_TRUE(reader.ok());
         EXPECT_TRUE(reader.value().read(bytes.data(), kSize, 0, &report).ok());
+        direct += report.bytes_by(Route::kDirect);
     }
-    if (report.bytes_by(RouteReason::kResident) == kSize) {
+    if (direct == 0) {
         EXPECT_NE(model().cached_ns_per_byte, before.cached_ns_per_byte);
+        EXPECT_EQ(model().direct_ns_per_byte, before.direct_ns_per_byte);
     }
-    EXPECT_EQ(model().direct_ns_per_byte, before.direct_ns_per_byte) << "none was direct";
 
     // So slow that it cannot but look dear.
     options.throttle_bandwidth_mbs = 100;
