@@ -298,7 +298,7 @@ def test_memory_of_the_user_is_read_into(tmp_path: Path):
             loaded = opened.get_tensors(memory)
             assert memory.address <= loaded["a"].address < memory.address + size
             assert loaded["a"].numpy().tobytes() == content["a"]
-        with pytest.raises(ValueError, match="takes 40.* bytes, memory has 64"):
+        with pytest.raises(ValueError, match=r"takes 40.* bytes, memory has 64"):
             opened.get_tensors(memory[:64])
         with pytest.raises(ValueError, match="multiple of 64"):
             opened.get_tensors(penstock.empty(size + 8, "cpu")[8:])
