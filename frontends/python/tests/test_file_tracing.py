@@ -79,7 +79,7 @@ def test_hooks_are_told_of_failures(file: Path) -> None:
         for read in (
             lambda: opened.read(bytearray(100), None, (1 << 63) - 2),
             lambda: opened.pread(bytearray(100), None, (1 << 63) - 2),
-            lambda: opened.read(memory[1:], route="direct", strict=True),
+            lambda: opened.read(memory[1:], route="peer", strict=True),
         ):
             with pytest.raises(penstock.Error):
                 read()

@@ -93,7 +93,7 @@ def test_text(file: Path) -> None:
         (["FILE", "--device", "gpu"], 2, "gpu"),
         (["FILE", "-o", "/no/such/folder/out"], 1, "penstock: /no/such/folder/out: No such file"),
         (
-            ["FILE", "--offset", "1", "--size", "1M", "--route", "direct", "--strict"],
+            ["FILE", "--route", "peer", "--strict"],
             1,
             "penstock: ",
         ),
