@@ -20,7 +20,7 @@ Recording uniform(uint64_t seed, uint64_t blocks, size_t count) {
     std::vector<access::Access> all;
     for (size_t i = 0; i < count; ++i)
         all.push_back({static_cast<int64_t>(prng.below(blocks)) * 4096, 4096});
-    return recording_of(("uniform over " + std::to_string(blocks)).c_str(), std::move(all), 50'000);
+    return recording_of(("uniform over " + std::to_string(blocks)).c_str(), all, 50'000);
 }
 
 Figures replay(const Recording& recording, Policy policy, uint64_t seed) {
