@@ -40,7 +40,7 @@ planner::Request request_for(const Runs& runs) {
     planner::Request request;
     request.range = {runs.front().range.offset, kVectorSize};
     request.residency = runs;
-    request.direct = {extent::Route::kDirect, kPageSize, 512};
+    request.direct = {Route::kDirect, kPageSize, 512};
     request.memory = request.range.offset;
     return request;
 }
@@ -235,11 +235,11 @@ private:
         planner::Observation cached{planner::Sample::Kind::kCached, 0, 0, times.copy_ns};
         bool waited = false;
         for (const planner::Transfer& transfer : plan.transfers) {
-            const bool copied = transfer.route == extent::Route::kCached;
+            const bool copied = transfer.route == Route::kCached;
             planner::Observation& seen = copied ? cached : direct;
             ++seen.count;
             seen.size += transfer.range.size;
-            waited = waited || transfer.reason == extent::RouteReason::kCheaperBuffered;
+            waited = waited || transfer.reason == RouteReason::kCheaperBuffered;
         }
         direct_bytes_ += direct.size;
         cached.ns -= live_.model().direct_submit_ns * direct.count;

@@ -52,9 +52,9 @@ public:
     }
 
 private:
-    void add(const extent::Extent& range, extent::Route route) {
-        const auto reason = route == extent::Route::kDirect ? extent::RouteReason::kMissing
-                                                            : extent::RouteReason::kResident;
+    void add(const extent::Extent& range, Route route) {
+        const auto reason = route == Route::kDirect ? RouteReason::kMissing
+                                                    : RouteReason::kResident;
         transfers_.push_back({range, range, route, reason, 0});
     }
     MixedReads::Times read(uint64_t offset) {
@@ -66,7 +66,7 @@ private:
     MixedReads::Times read_direct(uint64_t size, unsigned count) {
         const uint64_t at = prng_.below(file_.size() / kVectorSize) * kVectorSize;
         transfers_.clear();
-        for (unsigned i = 0; i < count; ++i) add({at + i * size, size}, extent::Route::kDirect);
+        for (unsigned i = 0; i < count; ++i) add({at + i * size, size}, Route::kDirect);
         return read(at);
     }
 
@@ -93,10 +93,10 @@ private:
         for (uint64_t at = 0; at < file_.size(); at += kVectorSize) {
             transfers_.clear();
             for (uint64_t piece = size; piece < kVectorSize / 2; piece += 2 * size)
-                add({at + piece, size}, extent::Route::kCached);
+                add({at + piece, size}, Route::kCached);
             const auto count = static_cast<double>(transfers_.size());
             for (uint64_t piece = kVectorSize / 2; piece < kVectorSize; piece += kSizeMax)
-                add({at + piece, kSizeMax}, extent::Route::kDirect);
+                add({at + piece, kSizeMax}, Route::kDirect);
             const double ns = read(at).copy_ns - submit_ns_ * kVectorSize / 2 / kSizeMax;
             samples_.push_back({Sample::Kind::kCached, size, ns / count});
         }

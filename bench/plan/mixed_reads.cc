@@ -95,7 +95,7 @@ MixedReads::Times MixedReads::execute(const planner::Plan& plan, unsigned char* 
     next_ = 0;
     direct_transfers_.clear();
     for (const planner::Transfer& transfer : plan.transfers)
-        if (transfer.route != extent::Route::kCached) direct_transfers_.push_back(transfer);
+        if (transfer.route != Route::kCached) direct_transfers_.push_back(transfer);
     Times times;
     const auto look = [&](bool wait) {
         if (in_flight_ == 0) return;
@@ -105,13 +105,13 @@ MixedReads::Times MixedReads::execute(const planner::Plan& plan, unsigned char* 
     };
     submit_direct();
     for (size_t i = 0; i < plan.transfers.size();) {
-        if (plan.transfers[i].route != extent::Route::kCached) {
+        if (plan.transfers[i].route != Route::kCached) {
             ++i;
             continue;
         }
         // Neighbours differ in their reasons only.
         uint64_t at = plan.transfers[i].range.offset, end = at;
-        for (; i < plan.transfers.size() && plan.transfers[i].route == extent::Route::kCached; ++i)
+        for (; i < plan.transfers.size() && plan.transfers[i].route == Route::kCached; ++i)
             end = plan.transfers[i].range.end();
         while (at < end) {
             const uint64_t size = std::min(end - at, kCallSizeMax);

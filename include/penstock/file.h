@@ -38,7 +38,7 @@ struct ReadPiece {
 // owns it must stay until done() or a cancel() that returned true; the File may be closed earlier.
 class Future {
 public:
-    Future() = default;
+    Future() = default;  // no read: only assign to it
 
     [[nodiscard]] bool done() const;
     // Waits at most `limit`. ETIMEDOUT: not done yet; the read goes on.

@@ -49,7 +49,7 @@ struct FileSystemOptions {
 enum class CachePolicy : uint8_t {
     kAuto,    // what is cached is used and stays; what is not takes the cheapest route
     kKeep,    // everything goes through the cache and stays there, as far as the kernel lets it
-    kDrop,    // nothing is left in the cache that was not there before
+    kDrop,    // what was not in the cache is not left there, as far as the kernel lets it
     kBypass,  // direct wherever direct I/O can, also for what is cached and clean
 };
 
@@ -63,7 +63,7 @@ struct ReadOptions {
 struct FileOptions {
     // Parameters that affect behaviour.
     ReadOptions reading;                       // of reads that do not bring their own
-    StorageKind storage = StorageKind::kAuto;  // kAuto: io_uring, and posix where it is refused
+    StorageKind storage = StorageKind::kAuto;  // kAuto: see StorageKind
     double throttle_latency_us = 0;            // for studies; as in FileSystemOptions
     double throttle_bandwidth_mbs = 0;
     // Parameters that affect performance.

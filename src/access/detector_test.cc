@@ -11,24 +11,7 @@
 #include "access/names.h"
 #include "access/patterns_fixture.h"
 #include "access/validate.h"
-
-namespace {
-uint64_t allocations = 0;
-}  // namespace
-
-// Not inlined: the compiler would see malloc() on one side and a delete on the other.
-__attribute__((noinline)) void* operator new(size_t size) {
-    ++allocations;
-    if (void* place = std::malloc(size)) return place;
-    std::abort();
-}
-// AddressSanitizer has one of its own otherwise, whose memory free() would be told of.
-__attribute__((noinline)) void* operator new(size_t size, const std::nothrow_t&) noexcept {
-    ++allocations;
-    return std::malloc(size);
-}
-__attribute__((noinline)) void operator delete(void* place) noexcept { std::free(place); }
-__attribute__((noinline)) void operator delete(void* place, size_t) noexcept { std::free(place); }
+#include "base/counted_allocations_fixture.h"
 
 namespace penstock::access {
 namespace {
@@ -317,12 +300,12 @@ TEST(Detector, allocates_nothing_for_an_access) {
         accesses.push_back({static_cast<int64_t>(random() % 4000 * 4096), 4096});
     Detector detector;
     std::array<Access, 16> ahead;
-    const uint64_t before = allocations;
+    const uint64_t before = base::allocations;
     for (const Access& access : accesses) {
         detector.observe(access, 1);
         static_cast<void>(detector.predict(ahead));
     }
-    EXPECT_EQ(allocations, before);
+    EXPECT_EQ(base::allocations, before);
 }
 
 TEST(Detector, tells_the_time_between_accesses) {

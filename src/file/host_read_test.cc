@@ -402,6 +402,25 @@ TEST_F(HostReadTest, BadArgumentsAreRefused) {
     EXPECT_EQ(File::open(path_, {}, many).status().error_number(), EINVAL);
 }
 
+// The kernel has no such way here: bytes come all the same, and no report calls it what was asked.
+TEST_F(HostReadTest, ARouteThatIsNotToBeHadShowsInTheReport) {
+    const auto file = File::open(path_);
+    ASSERT_TRUE(file.ok());
+    for (const uint64_t size : {uint64_t{5000}, uint64_t{4} << 20}) {
+        ReadOptions peer;
+        peer.route = Route::kPeer;
+        Report report;
+        const auto got = file.value().read(memory_, size, 0, peer, &report);
+        ASSERT_TRUE(got.ok()) << got.status().message();
+        EXPECT_EQ(std::memcmp(memory_, bytes_.data(), size), 0);
+        EXPECT_EQ(report.bytes_by(Route::kPeer), 0u);
+        EXPECT_EQ(report.bytes_by(RouteReason::kAsked), 0u);
+        expect_sums(report);
+        peer.strict = true;
+        EXPECT_EQ(file.value().read(memory_, size, 0, peer).status().error_number(), EOPNOTSUPP);
+    }
+}
+
 TEST_F(HostReadTest, AFileThatShrinksGivesWhatIsLeft) {
     const auto file = File::open(path_);
     ASSERT_TRUE(file.ok());

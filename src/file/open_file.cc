@@ -15,11 +15,6 @@ constexpr uint64_t kOffsetMax = INT64_MAX;
 constexpr Status kForked{ECHILD, "read",
                          "the file was opened before a fork: open it again in this process"};
 
-bool wants_direct(const ReadOptions& options) {
-    return options.route.has_value() ? options.route != Route::kCached
-                                     : options.cache == CachePolicy::kBypass;
-}
-
 }  // namespace
 
 Result<std::shared_ptr<OpenFile>> OpenFile::open(const std::string& path, const Device& device,
@@ -106,9 +101,9 @@ Result<std::shared_ptr<transfer::Job>> OpenFile::make_job(std::span<const ReadPi
 Result<uint64_t> OpenFile::read(void* to, uint64_t size, uint64_t offset,
                                 const ReadOptions& options, Report* report) {
     const ReadPiece piece{to, size, offset};
-    const bool plain = size < transfer::kPlanSizeMin && !wants_direct(options) &&
+    const bool small = transfer::is_small(size, options) &&
                        (device_.port() == nullptr || device_.port()->host_can_address(to));
-    if (plain && size > 0) {
+    if (small && size > 0) {
         if (Status status = check({&piece, 1}); !status.ok()) return status;
         transfer::SmallOutcome outcome;
         if (service_->engine->read_small(*source_, offset, {to, size}, options, &outcome)) {

@@ -2,8 +2,6 @@
 
 namespace penstock::planner {
 
-using extent::RouteReason;
-
 RouteReason Cells::cached_reason(size_t cell) const {
     if ((flags[cell] & CellFlags::kDirty) != 0) return RouteReason::kDirty;
     if (is_fixed(cell)) return RouteReason::kUnaligned;

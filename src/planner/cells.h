@@ -9,7 +9,7 @@
 #include <optional>
 #include <vector>
 
-#include "extent/route.h"
+#include "penstock/route.h"
 #include "planner/planner.h"
 
 namespace penstock::planner {
@@ -55,11 +55,11 @@ struct Cells {
     [[nodiscard]] extent::Extent wanted(size_t first, size_t last) const {
         return extent::intersect({start + ends[first].offset, size(first, last)}, range);
     }
-    [[nodiscard]] extent::RouteReason cached_reason(size_t cell) const;
+    [[nodiscard]] RouteReason cached_reason(size_t cell) const;
 };
 
 // Why no byte of the request can be direct, if that is so.
-[[nodiscard]] std::optional<extent::RouteReason> never_direct(const Request& request);
+[[nodiscard]] std::optional<RouteReason> never_direct(const Request& request);
 
 // More cells than a request of `size` bytes ever has.
 [[nodiscard]] size_t cells_max(uint64_t size, const Options& options);

@@ -11,7 +11,6 @@ namespace {
 using extent::Extent;
 using extent::Residency;
 using extent::ResidencyRun;
-using extent::RouteReason;
 
 // Coarse cells are this part of the bytes that the storage moves in the time that one more transfer
 // costs, or of the request, but at most that part of the largest transfer. Runs shorter than half
@@ -259,7 +258,7 @@ std::optional<RouteReason> never_direct(const Request& request) {
     if (request.cached_because.has_value()) return request.cached_because;
     const DirectOffer& direct = request.direct;
     if (!usable(direct.offset_alignment) || !usable(direct.memory_alignment) ||
-        direct.route == extent::Route::kCached)
+        direct.route == Route::kCached)
         return RouteReason::kNotOffered;
     if ((request.memory - request.range.offset) % direct.memory_alignment != 0)
         return RouteReason::kBufferMisaligned;

@@ -7,7 +7,7 @@
 #include <span>
 
 #include "extent/extent.h"
-#include "extent/route.h"
+#include "penstock/route.h"
 
 namespace penstock::planner {
 
@@ -20,8 +20,8 @@ struct Transfer {
     // it, up to the next boundary of alignment. They land beside the destination, where the request
     // said there is room. Behind the end of the file fewer bytes arrive.
     extent::Extent moved;
-    extent::Route route = extent::Route::kCached;
-    extent::RouteReason reason = extent::RouteReason::kResident;
+    Route route = Route::kCached;
+    RouteReason reason = RouteReason::kResident;
     // Bytes of `range` that are in the OS page cache although the transfer is direct. The reason
     // of a direct transfer is kSwallowed only where this is all of it.
     uint64_t swallowed_size = 0;

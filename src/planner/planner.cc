@@ -13,8 +13,6 @@ namespace penstock::planner {
 namespace {
 
 using extent::Extent;
-using extent::Route;
-using extent::RouteReason;
 
 void emit_copies(const Cells& cells, const Leg& leg, std::vector<Transfer>* out) {
     for (size_t i = leg.first; i < leg.last;) {

@@ -46,7 +46,7 @@ struct Options {
 
 // How the storage reads past the OS page cache, if it does.
 struct DirectOffer {
-    extent::Route route = extent::Route::kDirect;  // or kPeer
+    Route route = Route::kDirect;  // or kPeer
     // Powers of two; 0: not offered, and what is no power of two counts as 0.
     uint32_t offset_alignment = 0;  // of offset and length
     uint32_t memory_alignment = 0;  // of the address
@@ -67,7 +67,7 @@ struct Request {
     uint64_t room_before = 0;
     uint64_t room_behind = 0;
     // All of it through the page cache, for this reason: kSmall, kRefused, kAsked, kKeep ...
-    std::optional<extent::RouteReason> cached_because;
+    std::optional<RouteReason> cached_because;
     // All of it direct, as far as it can be: somebody asked. Dirty pages stay cached.
     bool direct_asked = false;
 };

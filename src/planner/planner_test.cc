@@ -10,25 +10,8 @@
 #include <new>
 #include <vector>
 
+#include "base/counted_allocations_fixture.h"
 #include "planner/brute_force_fixture.h"
-
-namespace {
-size_t allocations = 0;  // of this program
-}
-
-// Not inlined: the compiler would see malloc meet delete.
-[[gnu::noinline]] void* operator new(size_t size) {
-    ++allocations;
-    if (void* memory = std::malloc(size == 0 ? 1 : size)) return memory;
-    std::abort();
-}
-// AddressSanitizer has one of its own otherwise, whose memory free() would be told of.
-[[gnu::noinline]] void* operator new(size_t size, const std::nothrow_t&) noexcept {
-    ++allocations;
-    return std::malloc(size == 0 ? 1 : size);
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
 namespace penstock::planner {
 namespace {
@@ -36,8 +19,6 @@ namespace {
 using brute_force::Case;
 using extent::Extent;
 using extent::Residency;
-using extent::Route;
-using extent::RouteReason;
 
 // Everything that holds for every plan.
 void expect_valid(const Plan& plan, const Request& request, const CostModel& model) {
@@ -391,9 +372,9 @@ TEST(Planner, TakesNoMemoryOnceItHasSeenTheLongestRequest) {
         for (uint64_t seed = 1; seed <= 300; ++seed) {
             base::Prng prng(seed);
             const Case one(prng, 200);
-            const size_t before = allocations;
+            const size_t before = base::allocations;
             const Result<Plan> plan = planner.plan(one.request, one.model);
-            EXPECT_EQ(allocations, before) << "seed " << seed;
+            EXPECT_EQ(base::allocations, before) << "seed " << seed;
             EXPECT_TRUE(plan.ok());
         }
     }

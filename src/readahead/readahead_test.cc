@@ -9,26 +9,9 @@
 #include <map>
 #include <new>
 
+#include "base/counted_allocations_fixture.h"
 #include "base/prng.h"
 #include "readahead/recordings_fixture.h"
-
-namespace {
-size_t allocations = 0;  // of this program
-}
-
-// Not inlined: the compiler would see malloc meet delete.
-[[gnu::noinline]] void* operator new(size_t size) {
-    ++allocations;
-    if (void* memory = std::malloc(size == 0 ? 1 : size)) return memory;
-    std::abort();
-}
-// AddressSanitizer has one of its own otherwise, whose memory free() would be told of.
-[[gnu::noinline]] void* operator new(size_t size, const std::nothrow_t&) noexcept {
-    ++allocations;
-    return std::malloc(size == 0 ? 1 : size);
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
 namespace penstock::readahead {
 namespace {
@@ -451,7 +434,7 @@ TEST(Readahead, AnAccessAllocatesNothing) {
     const auto script = row(5000, 1 << 16, 1 << 14);
     Bench bench(script, uint64_t{5000} << 16);
     std::array<Target, 64> out;
-    const size_t before = allocations;
+    const size_t before = base::allocations;
     for (const Access& one : script) {
         bench.now += 50'000;
         bench.readahead.demand(one, bench.now);
@@ -460,7 +443,7 @@ TEST(Readahead, AnAccessAllocatesNothing) {
         bench.readahead.served(bench.now);
         (void)bench.readahead.advise({0, 4096});
     }
-    EXPECT_EQ(allocations, before);
+    EXPECT_EQ(base::allocations, before);
     EXPECT_GT(bench.readahead.counts().used_size, uint64_t{4900} << 14);
 }
 

@@ -25,11 +25,11 @@ struct Reach {
 
     Reach() = default;
     explicit Reach(const ReadOperation& operation) : file(operation.file) {
-        if (operation.route == extent::Route::kDirect) {
+        if (operation.route == Route::kDirect) {
             descriptor = file->direct_descriptor();
             if (descriptor < 0) error = -descriptor;
             alignment = file->direct_alignment().offset;
-        } else if (operation.route != extent::Route::kCached) {
+        } else if (operation.route != Route::kCached) {
             error = EOPNOTSUPP;
         } else {
             descriptor = file->descriptor();

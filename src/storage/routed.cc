@@ -23,11 +23,11 @@ public:
     size_t submit(std::span<const ReadOperation> operations) override {
         size_t taken = 0;
         while (taken < operations.size() && outstanding() < depth()) {
-            const extent::Route route = operations[taken].route;
+            const Route route = operations[taken].route;
             size_t end = taken + 1;
             while (end < operations.size() && operations[end].route == route) ++end;
             const size_t room = depth() - outstanding();
-            Queue& queue = route == extent::Route::kCached ? *cached_ : *direct_;
+            Queue& queue = route == Route::kCached ? *cached_ : *direct_;
             const size_t count = std::min(end - taken, room);
             if (queue.submit(operations.subspan(taken, count)) < count) {
                 PENSTOCK_CHECK(false, "a queue takes as many operations as its depth");

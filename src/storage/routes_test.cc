@@ -40,7 +40,7 @@ protected:
         if (memory_ != nullptr) munmap(memory_, kMemory);
     }
 
-    Completion read(uint64_t offset, uint64_t size, extent::Route route, bool drop = false) {
+    Completion read(uint64_t offset, uint64_t size, Route route, bool drop = false) {
         const iovec piece{memory_, size};
         ReadOperation operation{.file = file_.get(), .offset = offset, .pieces = {&piece, 1}};
         operation.route = route;
@@ -95,7 +95,7 @@ TEST_P(RoutesTest, DirectReadsGiveTheBytesOfTheFileUpToItsEnd) {
         const uint64_t offset = prng.below(bytes_.size() / alignment + 4) * alignment;
         const uint64_t size = (1 + prng.below(100)) * alignment;
         std::memset(memory_, 0xee, size);
-        const Completion completion = read(offset, size, extent::Route::kDirect);
+        const Completion completion = read(offset, size, Route::kDirect);
         const uint64_t there = offset < bytes_.size() ? bytes_.size() - offset : 0;
         ASSERT_EQ(completion.error, 0) << offset << " + " << size;
         ASSERT_EQ(completion.bytes, std::min(size, there)) << offset << " + " << size;
@@ -106,12 +106,12 @@ TEST_P(RoutesTest, DirectReadsGiveTheBytesOfTheFileUpToItsEnd) {
 
 TEST_P(RoutesTest, DirectReadOfAnUnalignedRangeIsRefusedInItsCompletion) {
     if (file_->direct_alignment().offset == 0) GTEST_SKIP() << "no direct I/O on this file system";
-    EXPECT_EQ(read(13, kPage, extent::Route::kDirect).error, EINVAL);
-    EXPECT_EQ(read(0, kPage, extent::Route::kDirect).bytes, kPage);
+    EXPECT_EQ(read(13, kPage, Route::kDirect).error, EINVAL);
+    EXPECT_EQ(read(0, kPage, Route::kDirect).bytes, kPage);
 }
 
 TEST_P(RoutesTest, NoStorageHereReadsByPeer) {
-    const Completion completion = read(0, kPage, extent::Route::kPeer);
+    const Completion completion = read(0, kPage, Route::kPeer);
     EXPECT_EQ(completion.error, EOPNOTSUPP);
     EXPECT_EQ(completion.bytes, 0u);
 }
@@ -120,20 +120,20 @@ TEST_P(RoutesTest, DirectReadsBringNothingIntoTheCache) {
     if (file_->direct_alignment().offset == 0) GTEST_SKIP() << "no direct I/O on this file system";
     if (!make_cold()) GTEST_SKIP() << "this file system keeps pages in its cache";
     for (uint64_t offset = 0; offset < 256 << 10; offset += 64 << 10) {
-        ASSERT_EQ(read(offset, 64 << 10, extent::Route::kDirect).bytes, 64u << 10);
+        ASSERT_EQ(read(offset, 64 << 10, Route::kDirect).bytes, 64u << 10);
     }
     EXPECT_EQ(cached_pages(), 0u);
 }
 
 TEST_P(RoutesTest, DroppingReadsGiveTheBytesWhetherTheKernelDropsThemOrNot) {
     const bool cold = make_cold();
-    const Completion completion = read(100, 200'000, extent::Route::kCached, true);
+    const Completion completion = read(100, 200'000, Route::kCached, true);
     ASSERT_EQ(completion.error, 0);
     ASSERT_EQ(completion.bytes, 200'000u);
     EXPECT_EQ(std::memcmp(memory_, bytes_.data() + 100, 200'000), 0);
     // Found out by the first read, remembered for the others.
     const bool refused = file_->drop_refused();
-    ASSERT_EQ(read(0, kPage, extent::Route::kCached, true).bytes, kPage);
+    ASSERT_EQ(read(0, kPage, Route::kCached, true).bytes, kPage);
     EXPECT_EQ(file_->drop_refused(), refused);
     if (cold && !refused) {
         EXPECT_LT(cached_pages(), 200'000 / kPage);

@@ -16,7 +16,7 @@
 #include <span>
 #include <string>
 
-#include "extent/route.h"
+#include "penstock/route.h"
 #include "penstock/status.h"
 
 namespace penstock::storage {
@@ -100,7 +100,7 @@ struct ReadOperation {
     uint64_t cookie = 0;            // handed back
     // kDirect: offset, lengths and addresses have direct_alignment(); lengths may reach beyond the
     // end of the file. EINVAL, EOPNOTSUPP and the like in the completion: not to be had that way.
-    extent::Route route = extent::Route::kCached;
+    Route route = Route::kCached;
     bool drop = false;  // kCached: what was not in the OS page cache need not stay there
 };
 

@@ -41,14 +41,6 @@ bool look_out(const Ready& ready) {
     return false;
 }
 
-// Whether every window of `job` is one read through the page cache and nothing else.
-bool is_small(const Job& job) {
-    const ReadOptions& options = job.options();
-    const bool direct = options.route.has_value() ? options.route != Route::kCached
-                                                  : options.cache == CachePolicy::kBypass;
-    return job.window_size_max() < kPlanSizeMin && !direct && !job.device_memory();
-}
-
 }  // namespace
 
 // An executor and the windows that it works on. One thread at a time.
@@ -68,7 +60,9 @@ public:
     // Takes windows of `job`; false: it has none left.
     bool take(const std::shared_ptr<Job>& job) {
         Window window;
-        if (idle() && is_small(*job)) return take_small(*job);
+        const bool small = is_small(job->window_size_max(), job->options()) &&
+                           !job->device_memory();
+        if (idle() && small) return take_small(*job);
         if (job->take({&window, 1}) == 0) return false;
         const uint32_t index = free_.back();
         free_.pop_back();

@@ -2,78 +2,17 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cmath>
 #include <cstring>
 #include <utility>
 
 #include "base/check.h"
 #include "base/clock.h"
-#include "base/units.h"
+#include "transfer/executor_slot.h"
 
 namespace penstock::transfer {
-namespace {
 
 using extent::Extent;
 using planner::Transfer;
-
-// Of one cached read: small enough that direct transfers are looked after in between, or that a
-// slot of staging holds it; where there is neither, long calls are cheaper.
-constexpr uint64_t kCallSizeMax = 1 << 20, kLoneCallSizeMax = 4 << 20;
-static_assert(kCallSizeMax <= Staging::kSlotSize);
-// What is told of residency, and so what a plan can go round: a cached piece within missing ones
-// that is shorter than this costs less to pass over than to find.
-constexpr uint64_t kGrainSize = 64 << 10;
-static_assert(kRequestSizeMax <= planner::kRequestSizeMax);
-constexpr uint64_t kPageSize = 4096;  // the least that the OS page cache may hold
-constexpr uint64_t kNowhere = UINT64_MAX;
-
-// Too little to be planned, and nobody asked for more.
-bool is_plain(const Request& request) {
-    const ReadOptions& options = request.options;
-    return request.size < kPlanSizeMin && request.size > 0 && !options.route.has_value() &&
-           (options.cache == CachePolicy::kAuto || options.cache == CachePolicy::kDrop);
-}
-
-}  // namespace
-
-// A request in work.
-struct Executor::Slot {
-    Request request;
-    std::vector<Transfer> transfers;          // none longer than an operation; by offset
-    size_t next_direct = 0, next_cached = 0;  // where to look for the next of a kind
-    size_t started = 0;                       // how many have been
-    uint64_t call_size_max = kCallSizeMax;    // of a cached read
-    std::vector<size_t> again;  // transfers that were refused and go through the page cache
-    size_t running = 0;
-    uint32_t operations = 0;
-    uint64_t direct_begin_ns = 0;  // when its first direct transfer started; 0: none has
-    uint64_t cached_calls = 0;     // of the executor, by then
-    uint64_t stop = kNowhere;      // the first byte that did not arrive
-    int error = 0;                 // why; 0: the file ends there
-
-    [[nodiscard]] bool drops(const Transfer& transfer) const {
-        return request.options.cache == CachePolicy::kDrop &&
-               transfer.reason != RouteReason::kResident && transfer.reason != RouteReason::kDirty;
-    }
-    [[nodiscard]] bool all_started() const { return started == transfers.size() && again.empty(); }
-};
-
-// A storage operation: one direct transfer, or neighbouring cached ones.
-struct Executor::Operation {
-    Slot* slot = nullptr;
-    size_t first = 0, count = 0;  // of slot->transfers
-    Extent range, moved;
-    int32_t staging = -1;  // its slot; -1: straight to its place
-    uint64_t good = 0;     // bytes of `range` that arrived, and
-    int error = 0;         // why not all; 0: the end of the file
-    std::vector<iovec> pieces;
-
-    [[nodiscard]] Transfer& front() const { return slot->transfers[first]; }
-    // Long enough for what it takes to be worth two looks at the clock.
-    [[nodiscard]] bool is_resident_call() const {
-        return count == 1 && front().reason == RouteReason::kResident && range.size >= kGrainSize;
-    }
-};
 
 Result<std::unique_ptr<Executor>> Executor::create(storage::Storage& storage,
                                                    backend::Device* device, const Limits& limits) {
@@ -127,122 +66,6 @@ bool Executor::submit(const Request& request) {
         (void)pump(false);
     }
     return true;
-}
-
-void Executor::look_at_residency(Slot& slot, const planner::CostModel& model) {
-    const Request& request = slot.request;
-    const uint64_t file_size = request.source->file->size();
-    run_count_ = 0;
-    if (request.offset >= file_size || request.source->probe.in_memory()) return;
-    storage::ResidencyQuestion question;
-    question.range = {request.offset, std::min(request.size, file_size - request.offset)};
-    question.grain = kGrainSize;
-    question.probes_max = static_cast<uint32_t>(2 * (request.size / kGrainSize + 2));
-    run_count_ = request.source->probe.ask(question, runs_).runs;
-    request.source->hot.store(run_count_ == 1 && runs_[0].state == Residency::kCached,
-                              std::memory_order_relaxed);
-    for (extent::ResidencyRun& run : std::span(runs_).first(run_count_)) {
-        if (request.report != nullptr) {
-            request.report->residency_bytes[static_cast<size_t>(run.state)] += run.range.size;
-        }
-        if (run.state != Residency::kMixed) continue;
-        // Plans know pages that are there and pages that are not. The missing ones of a mixed run
-        // come by small reads, one a grain at least, or all of it by a direct one.
-        const double grains = std::ceil(static_cast<double>(run.range.size) / kGrainSize);
-        const double missing = static_cast<double>(run.range.size - run.resident_size);
-        const double direct_ns = static_cast<double>(run.range.size) * model.direct_ns_per_byte;
-        const double buffered_ns = missing * model.buffered_ns_per_byte +
-                                   grains * model.buffered_ns;
-        run.state = direct_ns < buffered_ns ? Residency::kMissing : Residency::kCached;
-    }
-}
-
-Result<planner::Plan> Executor::make_plan(Slot& slot) {
-    const Request& request = slot.request;
-    Source& source = *request.source;
-    const storage::DirectAlignment alignment = source.file->direct_alignment();
-    planner::CostModel model = source.costs->model();
-    model.transfer_size_max = std::min<uint64_t>(model.transfer_size_max, Staging::kSlotSize);
-    planner::Request wanted;
-    // What lies behind the end is left to cut(): a direct transfer over it would write zeros there.
-    const uint64_t file_size = std::max(source.file->size(), request.offset);
-    wanted.range = {request.offset, std::min(request.size, file_size - request.offset)};
-    wanted.direct.offset_alignment = alignment.offset;
-    wanted.direct.memory_alignment = alignment.memory;
-    // What does not fit where it is to go passes through staging.
-    wanted.memory = request.offset;
-    wanted.room_before = wanted.room_behind = Staging::kMarginSize;
-    const bool direct_asked = request.options.route.has_value()
-                                  ? request.options.route != Route::kCached
-                                  : request.options.cache == CachePolicy::kBypass;
-    run_count_ = 0;
-    if (request.options.route == Route::kCached) {
-        wanted.cached_because = RouteReason::kAsked;
-    } else if (alignment.offset == 0) {
-        // The planner says so.
-    } else if (source.direct_refused.load(std::memory_order_relaxed)) {
-        wanted.cached_because = RouteReason::kRefused;
-    } else if (direct_asked) {
-        wanted.direct_asked = true;
-        if (request.size >= kPlanSizeMin) look_at_residency(slot, model);
-    } else if (request.options.cache == CachePolicy::kKeep) {
-        wanted.cached_because = RouteReason::kKeep;
-    } else {
-        look_at_residency(slot, model);
-        if (request.options.cache == CachePolicy::kDrop && source.file->drop_refused()) {
-            // Only direct reads leave nothing behind.
-            model.buffered_ns = model.buffered_ns_per_byte = 1e9;
-        }
-    }
-    wanted.residency = {runs_.data(), run_count_};
-    return planner_.plan(wanted, model);
-}
-
-void Executor::plan(Slot& slot) {
-    const Request& request = slot.request;
-    if (is_plain(request)) {  // what every plan of it would be
-        const Extent all{request.offset, request.size};
-        slot.transfers.assign(1, {all, all, Route::kCached, RouteReason::kSmall, 0});
-        return;
-    }
-    const uint64_t started = request.report != nullptr ? base::monotonic_ns() : 0;
-    const auto plan = make_plan(slot);
-    if (!plan.ok()) {
-        stop_at(slot, request.offset, plan.status().error_number(), Route::kCached);
-    } else {
-        cut(slot, plan.value().transfers);
-    }
-    if (request.report != nullptr) request.report->plan_ns += base::monotonic_ns() - started;
-}
-
-// Long cached transfers become several; with `strict` what cannot take its route is an error.
-void Executor::cut(Slot& slot, std::span<const Transfer> transfers) {
-    const ReadOptions& options = slot.request.options;
-    const bool lone = !slot.request.device_memory &&
-                      std::none_of(transfers.begin(), transfers.end(),
-                                   [](const Transfer& t) { return t.route != Route::kCached; });
-    slot.call_size_max = lone ? kLoneCallSizeMax : kCallSizeMax;
-    for (Transfer transfer : transfers) {
-        if (options.strict && options.route.has_value() && transfer.route != *options.route) {
-            stop_at(slot, transfer.range.offset, EOPNOTSUPP, *options.route);
-            continue;
-        }
-        while (transfer.route == Route::kCached && transfer.range.size > slot.call_size_max) {
-            Transfer head = transfer;
-            head.range.size = slot.call_size_max;
-            head.moved = head.range;
-            slot.transfers.push_back(head);
-            transfer.range = {head.range.end(), transfer.range.size - slot.call_size_max};
-            transfer.moved = transfer.range;
-        }
-        slot.transfers.push_back(transfer);
-    }
-    // Seldom any bytes: those by which the file has grown since it was opened.
-    const uint64_t planned = transfers.empty() ? slot.request.offset : transfers.back().range.end();
-    const uint64_t end = slot.request.offset + slot.request.size;
-    if (planned == end) return;
-    const Extent rest{planned, end - planned};
-    slot.transfers.push_back({rest, rest, Route::kCached, RouteReason::kSmall, 0});
 }
 
 // The bytes from `offset` on did not arrive, because of `error`, or, 0, because the file ends.

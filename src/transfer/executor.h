@@ -31,6 +31,24 @@ inline constexpr uint64_t kPlanSizeMin = 256 << 10;
 // The most that one request may ask for; longer reads are cut into windows (job.h).
 inline constexpr uint64_t kRequestSizeMax = 8 << 20;
 
+// Whether reads are to bypass the page cache whatever that costs. Nothing here reads by kPeer yet:
+// who asks for it without `strict` gets what `cache` says.
+[[nodiscard]] inline bool asks_direct(const ReadOptions& options) {
+    if (options.route == Route::kCached || options.route == Route::kDirect)
+        return options.route == Route::kDirect;
+    return options.cache == CachePolicy::kBypass;
+}
+// Why all of a read is to go through the page cache; none: nobody asked for that.
+[[nodiscard]] inline std::optional<RouteReason> asks_cached(const ReadOptions& options) {
+    if (options.route == Route::kCached) return RouteReason::kAsked;
+    if (!asks_direct(options) && options.cache == CachePolicy::kKeep) return RouteReason::kKeep;
+    return std::nullopt;
+}
+// Whether a read of host memory is one for Executor::read_small.
+[[nodiscard]] inline bool is_small(uint64_t size, const ReadOptions& options) {
+    return size < kPlanSizeMin && !asks_direct(options) && options.route != Route::kPeer;
+}
+
 // Bytes [offset, offset + size) of a file, over `pieces` in order.
 struct Request {
     Source* source = nullptr;
@@ -95,8 +113,7 @@ public:
     // more until they are done.
     [[nodiscard]] bool has_copies() const { return !unstarted_.empty(); }
 
-    // One read of less than kPlanSizeMin into host memory that nobody wants direct, with nothing
-    // else outstanding, at the least cost.
+    // One read that is_small(), with nothing else outstanding, at the least cost.
     [[nodiscard]] SmallOutcome read_small(Source& source, uint64_t offset, const iovec& to,
                                           const ReadOptions& options);
 

@@ -47,10 +47,8 @@ SmallOutcome Executor::read_small(Source& source, uint64_t offset, const iovec& 
     storage::ReadOperation operation{source.file.get(), offset, {&to, 1}};
     operation.drop = options.cache == CachePolicy::kDrop;
     SmallOutcome outcome;
-    if (options.route.has_value()) {
-        outcome.reason = RouteReason::kAsked;
-    } else if (options.cache == CachePolicy::kKeep) {
-        outcome.reason = RouteReason::kKeep;
+    if (const auto why = asks_cached(options); why.has_value()) {
+        outcome.reason = *why;
     } else if (options.cache == CachePolicy::kAuto && could_be_direct(source, offset, to)) {
         if (source.small.doubtful()) return read_doubtful(source, operation, to.iov_len);
         const uint64_t started = base::monotonic_ns();
@@ -94,17 +92,21 @@ SmallOutcome Executor::read_doubtful(Source& source, storage::ReadOperation oper
     storage::ResidencyQuestion question;
     question.range = {operation.offset, size};
     const storage::ResidencyAnswer answer = source.probe.ask(question, runs_);
-    bool missing = false, dirty = false;
+    bool missing = false, dirty = false, unknown = answer.runs == 0;
     for (const extent::ResidencyRun& run : std::span(runs_).first(answer.runs)) {
+        unknown = unknown || run.state == Residency::kUnknown;
         missing = missing || run.state == Residency::kMissing || run.state == Residency::kMixed;
         dirty = dirty || run.state == Residency::kDirty;
     }
     SmallOutcome outcome;
-    outcome.residency = answer.runs == 1 ? runs_[0].state : Residency::kMixed;
-    outcome.reason = dirty     ? RouteReason::kDirty
+    outcome.residency = unknown            ? Residency::kUnknown
+                        : answer.runs == 1 ? runs_[0].state
+                                           : Residency::kMixed;
+    outcome.reason = unknown   ? RouteReason::kSmall
+                     : dirty   ? RouteReason::kDirty
                      : missing ? RouteReason::kCheaperBuffered
                                : RouteReason::kResident;
-    if (missing && !dirty && source.small.way() == Route::kDirect) {
+    if (missing && !dirty && !unknown && source.small.way() == Route::kDirect) {
         outcome.route = Route::kDirect;
         outcome.reason = RouteReason::kMissing;
         outcome.completion = read_direct(operation);

@@ -20,6 +20,7 @@ from typing import Any
 
 from penstock.arguments import device_name
 from penstock.errors import CommandError, UsageError
+from penstock.progress import ProgressLine
 
 EXAMPLE = """\
   $ penstock calibrate ~/models
@@ -50,24 +51,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--dry-run", action="store_true", help="measure, and store nothing")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-
-
-class _Progress:
-    """One line on a terminal that says what is measured, rewritten as it goes."""
-
-    def __init__(self) -> None:
-        self.last = ""
-
-    def __call__(self, what: str, share: float) -> None:
-        line = f"{what}: {100 * share:.0f} %"
-        if line != self.last:
-            print(f"\r\033[K{line}", end="", file=sys.stderr, flush=True)
-            self.last = line
-
-    def clear(self) -> None:
-        """Remove the line."""
-        if self.last:
-            print("\r\033[K", end="", file=sys.stderr, flush=True)
 
 
 def _time(ns: float) -> str:
@@ -109,25 +92,21 @@ def _print(told: dict[str, Any]) -> None:
 def _measure(arguments: argparse.Namespace) -> dict[str, Any]:
     from penstock import _core
 
-    progress = _Progress() if sys.stderr.isatty() else None
     try:
-        told = _core.calibrate(
-            os.fsencode(arguments.path),
-            device=arguments.device or "",
-            threads=arguments.threads,
-            store=not arguments.dry_run,
-            seconds=arguments.seconds,
-            progress=progress,
-        )
+        with ProgressLine() as line:
+            return _core.calibrate(
+                os.fsencode(arguments.path),
+                device=arguments.device or "",
+                threads=arguments.threads,
+                store=not arguments.dry_run,
+                seconds=arguments.seconds,
+                progress=lambda what, share: line.show(f"{what}: {100 * share:.0f} %"),
+            )
     except OSError as error:
         subject = arguments.path
         if error.errno == errno.ENODEV and arguments.device:
             subject = arguments.device
         raise CommandError(subject, error.strerror or str(error)) from None
-    finally:
-        if progress is not None:
-            progress.clear()
-    return told
 
 
 def run(arguments: argparse.Namespace) -> int:

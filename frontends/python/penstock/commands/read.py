@@ -20,6 +20,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from penstock.arguments import byte_size, device_name
 from penstock.errors import CommandError
+from penstock.progress import ProgressLine
 
 if TYPE_CHECKING:
     from penstock import DeviceMemory, File, Future, Report
@@ -63,29 +64,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--quiet", action="store_true", help="no progress and no summary")
-
-
-class _Progress:
-    """One line on a terminal that says how far it is, rewritten as it goes."""
-
-    def __init__(self, wanted: bool, size: int) -> None:
-        self.wanted, self.size = wanted, size
-        self.begin = self.last = time.monotonic()
-        self.shown = False
-
-    def show(self, done: int) -> None:
-        now = time.monotonic()
-        if not self.wanted or now - self.last < (0.1 if self.shown else 0.5):
-            return
-        self.last, self.shown = now, True
-        share = 100 * done // max(self.size, 1)
-        rate = done / (now - self.begin) / 1e9
-        line = f"{done / 1e9:.2f} GB of {self.size / 1e9:.2f} GB {share:3d} %, {rate:.2f} GB/s"
-        print(f"\r\033[K{line}", end="", file=sys.stderr, flush=True)
-
-    def clear(self) -> None:
-        if self.shown:
-            print("\r\033[K", end="", file=sys.stderr, flush=True)
 
 
 class _Sum:
@@ -158,22 +136,25 @@ def _pieces(
 
 def _read(file: File, memory: DeviceMemory, size: int, arguments: argparse.Namespace) -> _Sum:
     total = _Sum()
-    progress = _Progress(sys.stderr.isatty() and not arguments.json and not arguments.quiet, size)
     with contextlib.ExitStack() as stack:
-        stack.callback(progress.clear)
+        line = stack.enter_context(ProgressLine(not arguments.json and not arguments.quiet))
         output = stack.enter_context(_output(arguments.output))
         plain = stack.enter_context(Path(arguments.path).open("rb")) if arguments.check else None
         for at, slot, future in _pieces(file, memory, arguments.offset, size):
             count = future.result()
             total.add(future.report)
             if arguments.explain and not arguments.json:
-                progress.clear()
+                line.clear()
                 print(f"{at}: {future.report.explain()}", file=_channel(arguments))
             if plain is not None:
                 _check(arguments.path, plain, at, _bytes_of(slot, count))
             if output is not None:
                 _write(output, _bytes_of(slot, count))
-            progress.show(total.bytes)
+            rate = total.bytes / max(time.monotonic() - line.begin, 1e-9) / 1e9
+            share = 100 * total.bytes // max(size, 1)
+            line.show(
+                f"{total.bytes / 1e9:.2f} GB of {size / 1e9:.2f} GB {share:3d} %, {rate:.2f} GB/s"
+            )
     return total
 
 

@@ -17,10 +17,10 @@ import json
 import os
 import shutil
 import sys
-import time
 from typing import Any
 
 from penstock.errors import UsageError
+from penstock.progress import ProgressLine
 
 EXAMPLE = """\
   $ penstock residency model.safetensors
@@ -56,29 +56,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="tell larger grains where there are more runs (16 or more; default 65536)",
     )
-
-
-class _Progress:
-    """One line on a terminal that says how far a large file is, rewritten as it goes."""
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-        self.shown = False
-        self.last = time.monotonic()
-
-    def __call__(self, done: int, size: int) -> None:
-        now = time.monotonic()
-        if now - self.last < (0.1 if self.shown else 0.5):
-            return
-        self.last = now
-        self.shown = True
-        line = f"{self.path}: {100 * done // size} %"
-        print(f"\r\033[K{line}", end="", file=sys.stderr, flush=True)
-
-    def clear(self) -> None:
-        """Remove the line."""
-        if self.shown:
-            print("\r\033[K", end="", file=sys.stderr, flush=True)
 
 
 def _shown(path: str) -> str:
@@ -176,16 +153,17 @@ def _ask(path: str, arguments: argparse.Namespace) -> dict[str, Any]:
     """What is told of `path`, or `error` and `reason`."""
     from penstock import _core
 
-    progress = _Progress(_shown(path)) if sys.stderr.isatty() and not arguments.json else None
     try:
-        told = _core.residency(os.fsencode(path), runs_max=arguments.runs_max, progress=progress)
+        with ProgressLine(not arguments.json) as line:
+            told = _core.residency(
+                os.fsencode(path),
+                runs_max=arguments.runs_max,
+                progress=lambda done, size: line.show(f"{_shown(path)}: {100 * done // size} %"),
+            )
     except OSError as error:
         irregular = error.errno in (errno.ESPIPE, errno.ENOTSUP)
         cause = "not a regular file" if irregular else os.strerror(error.errno or 0)
         return {"path": path, "error": cause}
-    finally:
-        if progress is not None:
-            progress.clear()
     return {"path": path, **told}
 
 

@@ -13,12 +13,12 @@ import argparse
 import json
 import os
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 from penstock.arguments import device_name
 from penstock.errors import CommandError, UsageError
+from penstock.progress import ProgressLine
 
 EXAMPLE = """\
   $ penstock scan /var/log --patterns suspicious.txt --count
@@ -48,28 +48,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quiet", action="store_true", help="no progress and no summary")
 
 
-class _Progress:
-    """One line on a terminal that says how far the scan is, rewritten as it goes."""
-
-    def __init__(self) -> None:
-        self.shown = False
-        self.last = 0.0
-
-    def __call__(self, done: int, known: int, texts: int, seconds: float) -> None:
-        now = time.monotonic()
-        if seconds < 0.5 or now - self.last < 0.1:
-            return
-        self.last = now
-        rate = done / seconds / 1e9
-        share = f" {100 * done / known:3.0f} %" if known else ""
-        line = f"{done / 1e9:.2f} GB of {known / 1e9:.2f} GB{share}, {texts} files, {rate:.2f} GB/s"
-        print(f"\r\033[K{line}", end="", file=sys.stderr, flush=True)
-        self.shown = True
-
-    def clear(self) -> None:
-        """Remove the line."""
-        if self.shown:
-            print("\r\033[K", end="", file=sys.stderr, flush=True)
+def _how_far(done: int, known: int, texts: int, seconds: float) -> str:
+    share = f" {100 * done / known:3.0f} %" if known else ""
+    rate = done / max(seconds, 1e-9) / 1e9
+    return f"{done / 1e9:.2f} GB of {known / 1e9:.2f} GB{share}, {texts} files, {rate:.2f} GB/s"
 
 
 def _pattern_list(path: str) -> bytes:
@@ -102,10 +84,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(arguments.patterns, "holds no patterns, so nothing can match")
     texts = [] if arguments.pattern is None else [os.fsencode(arguments.pattern)]
     several = len(arguments.paths) > 1 or any(Path(path).is_dir() for path in arguments.paths)
-    terminal = sys.stderr.isatty() and not arguments.quiet and not arguments.json
-    progress = _Progress() if terminal else None
     sys.stdout.flush()
-    try:
+    with ProgressLine(not arguments.quiet and not arguments.json) as line:
         result = _core.scan(
             arguments.device or "",
             pattern_list,
@@ -114,17 +94,14 @@ def run(arguments: argparse.Namespace) -> int:
             lines=not arguments.count,
             with_path=several,
             output=-1 if arguments.json else sys.stdout.fileno(),
-            progress=progress,
+            progress=(lambda *far: line.show(_how_far(*far))) if line.wanted else None,
         )
-    finally:
-        if progress is not None:
-            progress.clear()
     for text in result["files"]:
         if "error" in text:
             reason = f" ({text['reason']})" if text["reason"] else ""
             print(f"penstock: {text['path']}: {text['error']}{reason}", file=sys.stderr)
     if arguments.json:
         print(json.dumps(result, indent=2))
-    elif terminal:
+    elif line.wanted:
         print(_report(result), file=sys.stderr)
     return 1 if result["failed"] else 0

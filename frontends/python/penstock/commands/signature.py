@@ -15,11 +15,11 @@ import json
 import math
 import os
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import CommandError, UsageError
+from penstock.progress import ProgressLine
 
 if TYPE_CHECKING:
     from penstock import _core
@@ -64,30 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object with all of it")
 
 
-class _Progress:
-    """One line on a terminal that says how far it is, rewritten as it goes."""
-
-    def __init__(self, wanted: bool) -> None:
-        self.wanted = wanted
-        self.shown = False
-        self.last = time.monotonic()
-
-    def show(self, text: str) -> None:
-        """Say `text`, unless something was said just now."""
-        now = time.monotonic()
-        if not self.wanted or now - self.last < (0.1 if self.shown else 0.5):
-            return
-        self.last = now
-        self.shown = True
-        print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
-
-    def clear(self) -> None:
-        """Remove the line."""
-        if self.shown:
-            print("\r\033[K", end="", file=sys.stderr, flush=True)
-
-
-def _analyse(path: str, progress: _Progress) -> _core.SignatureReader:
+def _analyse(path: str, progress: ProgressLine) -> _core.SignatureReader:
     from penstock import _core
 
     reader = _core.SignatureReader()
@@ -208,7 +185,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.over == "time" and not arguments.picture:
         raise UsageError("--over", "belongs to --picture")
     path = words[-1]
-    reader = _analyse(path, _Progress(sys.stderr.isatty() and not arguments.json))
+    reader = _analyse(path, ProgressLine(not arguments.json))
     source, streams = reader.source, reader.streams
     if arguments.over == "time" and not source["trace"]:
         raise UsageError(path, "access programs have no times: --over accesses")

@@ -1,0 +1,61 @@
+// What an executor keeps of a request in work and of a storage operation. Only executor*.cc include
+// it. One thread.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "transfer/executor.h"
+
+namespace penstock::transfer {
+
+// Of one cached read: small enough that direct transfers are looked after in between, or that a
+// slot of staging holds it; where there is neither, long calls are cheaper.
+inline constexpr uint64_t kCallSizeMax = 1 << 20, kLoneCallSizeMax = 4 << 20;
+static_assert(kCallSizeMax <= Staging::kSlotSize);
+// What is told of residency, and so what a plan can go round: a cached piece within missing ones
+// that is shorter than this costs less to pass over than to find.
+inline constexpr uint64_t kGrainSize = 64 << 10;
+inline constexpr uint64_t kPageSize = 4096;  // the least that the OS page cache may hold
+inline constexpr uint64_t kNowhere = UINT64_MAX;
+
+// A request in work.
+struct Executor::Slot {
+    Request request;
+    std::vector<planner::Transfer> transfers;  // none longer than an operation; by offset
+    size_t next_direct = 0, next_cached = 0;   // where to look for the next of a kind
+    size_t started = 0;                        // how many have been
+    uint64_t call_size_max = kCallSizeMax;     // of a cached read
+    std::vector<size_t> again;  // transfers that were refused and go through the page cache
+    size_t running = 0;
+    uint32_t operations = 0;
+    uint64_t direct_begin_ns = 0;  // when its first direct transfer started; 0: none has
+    uint64_t cached_calls = 0;     // of the executor, by then
+    uint64_t stop = kNowhere;      // the first byte that did not arrive
+    int error = 0;                 // why; 0: the file ends there
+
+    [[nodiscard]] bool drops(const planner::Transfer& transfer) const {
+        return request.options.cache == CachePolicy::kDrop &&
+               transfer.reason != RouteReason::kResident && transfer.reason != RouteReason::kDirty;
+    }
+    [[nodiscard]] bool all_started() const { return started == transfers.size() && again.empty(); }
+};
+
+// A storage operation: one direct transfer, or neighbouring cached ones.
+struct Executor::Operation {
+    Slot* slot = nullptr;
+    size_t first = 0, count = 0;  // of slot->transfers
+    extent::Extent range, moved;
+    int32_t staging = -1;  // its slot; -1: straight to its place
+    uint64_t good = 0;     // bytes of `range` that arrived, and
+    int error = 0;         // why not all; 0: the end of the file
+    std::vector<iovec> pieces;
+
+    [[nodiscard]] planner::Transfer& front() const { return slot->transfers[first]; }
+    // Long enough for what it takes to be worth two looks at the clock.
+    [[nodiscard]] bool is_resident_call() const {
+        return count == 1 && front().reason == RouteReason::kResident && range.size >= kGrainSize;
+    }
+};
+
+}  // namespace penstock::transfer
