@@ -84,6 +84,18 @@ function(penstock_library)
     endforeach()
 endfunction()
 
+# GoogleTest's headers, compiled once for all test programs of a sanitizer build. The release build
+# goes without, so that a file that forgets an include is found.
+function(penstock_test_headers name)
+    get_property(owner GLOBAL PROPERTY PENSTOCK_TEST_HEADERS)
+    if(owner)
+        target_precompile_headers(${name} REUSE_FROM ${owner})
+    else()
+        target_precompile_headers(${name} PRIVATE <gmock/gmock.h> <gtest/gtest.h>)
+        set_property(GLOBAL PROPERTY PENSTOCK_TEST_HEADERS ${name})
+    endif()
+endfunction()
+
 # A GoogleTest program.
 function(penstock_test name)
     find_package(GTest REQUIRED)
@@ -95,6 +107,9 @@ function(penstock_test name)
     target_compile_definitions(${name} PRIVATE PENSTOCK_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
     # The macros of GoogleTest have parameters with everyday names, which lambdas then shadow.
     target_compile_options(${name} PRIVATE -Wno-shadow)
+    if(PENSTOCK_SANITIZE)
+        penstock_test_headers(${name})
+    endif()
     add_test(NAME ${name} COMMAND ${name})
     set_tests_properties(${name} PROPERTIES TIMEOUT 600)
 endfunction()

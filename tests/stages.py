@@ -1,0 +1,376 @@
+"""What the stages of `make test` do; tests/run.py runs them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+BUILD = ROOT / "build"
+LOGS = BUILD / "logs"
+JOBS = os.cpu_count() or 1
+SECONDS_MAX = 1800  # of one command: a hang ends there
+NIGHTLY_SECONDS_MAX = 4 * 3600
+FUZZ_SECONDS = 3600  # of each target, nightly; PENSTOCK_FUZZ_SECONDS names another time
+FUZZ_SECONDS_SHORT = 60  # with --only fuzz
+CANARY_SECONDS_MAX = 600  # in which the planted bug must be found
+
+Counts = tuple[int, int]  # passed, failed
+
+
+class Stage:
+    """What a stage is given: a log to write to."""
+
+    def __init__(self, name: str, nightly: bool, background: bool) -> None:
+        self.name = name
+        self.nightly = nightly
+        self.priority = ["nice", "-n", "10"] if background else []
+        self.path = LOGS / f"{name}.log"
+        self.log = self.path.open("w")
+
+    def words(self, command: Sequence[str | Path]) -> list[str]:
+        """Return a command at the priority of its lane."""
+        return [*self.priority, *(str(word) for word in command)]
+
+    def run(self, command: Sequence[str | Path], **environment: str) -> bool:
+        """Run a command with its output in the log; whether it succeeded."""
+        words = self.words(command)
+        self.log.write(f"$ {' '.join(words)}\n")
+        self.log.flush()
+        # What the user has calibrated is not to decide what tests see.
+        everything = os.environ | {"XDG_CONFIG_HOME": str(BUILD / "config")} | environment
+        try:
+            done = subprocess.run(
+                words,
+                cwd=ROOT,
+                env=everything,
+                check=False,
+                stdin=subprocess.DEVNULL,
+                stdout=self.log,
+                stderr=subprocess.STDOUT,
+                timeout=NIGHTLY_SECONDS_MAX if self.nightly else SECONDS_MAX,
+            )
+        except subprocess.TimeoutExpired as error:
+            self.log.write(f"stopped: {error}\n")
+            return False
+        return done.returncode == 0
+
+    def text(self) -> str:
+        """What the log holds so far."""
+        self.log.flush()
+        return self.path.read_text(errors="replace")
+
+
+def one(succeeded: bool) -> Counts:
+    """The counts of a stage that is one check."""
+    return (1, 0) if succeeded else (0, 1)
+
+
+def python() -> Path:
+    """Where the project's Python is."""
+    return ROOT / ".venv/bin/python"
+
+
+def nvcc() -> str:
+    """The nvcc that kernels are compiled with; empty when there is none."""
+    for place in (
+        shutil.which("nvcc"),
+        "/usr/local/cuda/bin/nvcc",
+        str(ROOT / ".venv/cuda/bin/nvcc"),
+    ):
+        if place and os.access(place, os.X_OK):
+            return place
+    return ""
+
+
+def build(preset: str, *options: str) -> Callable[[Stage], Counts]:
+    """Return a stage that configures and builds a preset with its tests."""
+
+    def stage(log: Stage) -> Counts:
+        configured = log.run(["cmake", "--preset", preset, "-DPENSTOCK_TESTS=ON", *options])
+        # -k 0: what does not depend on a failure is built, so that its tests tell more.
+        command: list[str | Path] = ["cmake", "--build", BUILD / preset]
+        command += ["-j", str(JOBS), "--", "-k", "0"]
+        return one(configured and log.run(command))
+
+    return stage
+
+
+def build_with_cuda(preset: str, log: Stage) -> Counts:
+    """Build what users get, all CUDA code included: without an nvcc this fails."""
+    return build(
+        preset,
+        "-DPENSTOCK_PYTHON=ON",
+        f"-DPython_EXECUTABLE={python()}",
+        "-DPENSTOCK_CUDA=ON",
+        f"-DPENSTOCK_NVCC={nvcc() or 'PENSTOCK_NVCC-NOTFOUND'}",
+        # Code for 8.0 runs on 8.6 and 8.9 too: two fifths of nvcc's time; all five nightly.
+        *([] if log.nightly else ["-DPENSTOCK_CUDA_ARCHITECTURES=75;80;90"]),
+    )(log)
+
+
+def build_release(log: Stage) -> Counts:
+    """Build the release preset with all CUDA code."""
+    return build_with_cuda("release", log)
+
+
+def build_cuda(log: Stage) -> Counts:
+    """Build the cuda preset."""
+    return build_with_cuda("cuda", log)
+
+
+def ctest(preset: str, **environment: str) -> Callable[[Stage], Counts]:
+    """Return a stage that runs the GoogleTest programs of a preset and counts their cases."""
+
+    def stage(log: Stage) -> Counts:
+        command: list[str | Path] = [
+            "ctest",
+            "--test-dir",
+            BUILD / preset,
+            "-V",
+            "--no-tests=error",
+        ]
+        if preset == "tsan":
+            # Programs of one thread: nothing to find there, and six minutes.
+            command += ["-E", "memory_model_test|access_test|readahead_test"]
+        if preset in ("asan", "tsan"):
+            command += ["-j", "2"]  # programs wait for faults and limits half of the time
+        if preset == "tsan" and log.run(["setarch", "-R", "true"]):
+            command = ["setarch", "-R", *command]  # GCC's TSan knows fewer address layouts
+        nightly = {"PENSTOCK_NIGHTLY": "1"} if log.nightly else {}
+        succeeded = log.run(
+            command,
+            GTEST_COLOR="no",
+            ASAN_OPTIONS="detect_stack_use_after_return=0",
+            UBSAN_OPTIONS="print_stacktrace=1",
+            TSAN_OPTIONS="second_deadlock_stack=1",
+            **environment,
+            **nightly,
+        )
+        text = log.text()
+        passed = len(re.findall(r"\[       OK \] ", text))
+        failed = len(re.findall(r"\[  FAILED  \] .* ms\)$", text, re.MULTILINE))
+        return passed, failed if succeeded else max(failed, 1)
+
+    return stage
+
+
+def tidy(log: Stage) -> Counts:
+    """Layers, doors, ports, length, words; and that each kind of violation would be found."""
+    kinds = log.run([python(), "tests/tidy.py", "--self-test"])
+    return one(log.run([python(), "tests/tidy.py"]) and kinds)
+
+
+def python_lint(log: Stage) -> Counts:
+    """Run ruff and mypy."""
+    bin_folder = ROOT / ".venv/bin"
+    checked = log.run([bin_folder / "ruff", "check", "."])
+    formatted = log.run([bin_folder / "ruff", "format", "--check", "."])
+    return one(log.run([bin_folder / "mypy"]) and checked and formatted)
+
+
+def sources(*suffixes: str) -> list[Path]:
+    """Return the project's C++ and CUDA files with these suffixes."""
+    folders = ("include", "src", "workloads", "bench", "tests", "frontends", "examples", "cmake")
+    found = [path for folder in folders for path in sorted((ROOT / folder).rglob("*"))]
+    return [path for path in found if path.suffix in suffixes]
+
+
+def cxx_format(log: Stage) -> Counts:
+    """Check that clang-format would change nothing."""
+    files = sources(".h", ".cuh", ".cc", ".cu")
+    return one(log.run([ROOT / ".venv/bin/clang-format", "--dry-run", "-Werror", *files]))
+
+
+def in_parallel(log: Stage, commands: Sequence[Sequence[str | Path]]) -> bool:
+    """Run commands on all CPUs; the output of each is put in the log in one piece."""
+
+    def call(command: Sequence[str | Path]) -> tuple[bool, str]:
+        words = log.words(command)
+        done = subprocess.run(
+            words, cwd=ROOT, check=False, capture_output=True, text=True, stdin=subprocess.DEVNULL
+        )
+        shown = "" if done.returncode == 0 else f"$ {' '.join(words)}\n{done.stdout}{done.stderr}"
+        return done.returncode == 0, shown
+
+    with ThreadPoolExecutor(JOBS) as pool:
+        results = list(pool.map(call, commands))
+    log.log.writelines(shown for _, shown in results)
+    return all(succeeded for succeeded, _ in results)
+
+
+def cxx_lint(log: Stage) -> Counts:
+    """Run clang-tidy over what the release build compiles, kernels excepted; tests only nightly."""
+    entries = json.loads((BUILD / "release/compile_commands.json").read_text())
+    folders = ("src", "workloads", "bench", *(["tests"] if log.nightly else []))
+    mine = tuple(f"{ROOT}/{folder}/" for folder in folders)
+    files = sorted({entry["file"] for entry in entries if entry["file"].startswith(mine)})
+    files = [file for file in files if file.endswith(".cc")]
+    if not log.nightly:
+        files = [file for file in files if not file.endswith("_test.cc")]
+    # GCC knows warnings by names that Clang does not.
+    flags = ["--quiet", "--extra-arg=-Wno-unknown-warning-option"]
+    commands = [["clang-tidy", *flags, "-p", BUILD / "release", file] for file in files]
+    return one(bool(files) and in_parallel(log, commands))
+
+
+def headers(log: Stage) -> Counts:
+    """Compile each public header alone, with g++ and with nvcc."""
+    folder = BUILD / "headers"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    commands: list[list[str | Path]] = []
+    compiler = nvcc()
+    include = ROOT / "include"
+    for header in sorted(path for path in include.rglob("*") if path.suffix in (".h", ".cuh")):
+        name = str(header.relative_to(include))
+        unit = folder / (name.replace("/", "-") + ".cu")
+        unit.write_text(f'#include "{name}"\n')
+        flags: list[str | Path] = ["-std=c++20", f"-I{include}"]
+        strict = ["-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-x", "c++"]
+        commands.append(["g++", *flags, *strict, unit])
+        commands.append(
+            [compiler, *flags, "-arch=compute_90", "-cuda", unit, "-o", unit.with_suffix(".ii")]
+        )
+    return one(bool(compiler) and in_parallel(log, commands))
+
+
+def out_of_tree(log: Stage) -> Counts:
+    """Install the library, and build and run the example against what was installed."""
+    prefix, build_folder = BUILD / "installed", BUILD / "out-of-tree"
+    shutil.rmtree(prefix, ignore_errors=True)
+    shutil.rmtree(build_folder, ignore_errors=True)
+    configure: list[str | Path] = ["cmake", "-G", "Ninja", "-S", "examples/out-of-tree"]
+    configure += ["-B", build_folder, f"-DCMAKE_PREFIX_PATH={prefix}"]
+    configure += [f"-DPENSTOCK_NVCC={nvcc()}", "-DPENSTOCK_CUDA_ARCHITECTURES=90"]
+    return one(
+        log.run(["cmake", "--install", BUILD / "release", "--prefix", prefix])
+        and log.run(configure)
+        and log.run(["cmake", "--build", build_folder])
+        and log.run([build_folder / "out-of-tree", "LICENSE"], PENSTOCK_DEVICE="cpu")
+    )
+
+
+def pytest(log: Stage) -> Counts:
+    """Run the tests of the Python package and of the command."""
+    linked = log.run(["setup/link-python.sh", BUILD / "release"])
+    nightly = {"PENSTOCK_NIGHTLY": "1"} if log.nightly else {}
+    succeeded = log.run([python(), "-m", "pytest", "-ra", "--color=no"], **nightly) and linked
+    tail = log.text()[-2000:]
+    numbers = {word: int(count) for count, word in re.findall(r"(\d+) (passed|failed|error)", tail)}
+    failed = numbers.get("failed", 0) + numbers.get("error", 0)
+    return numbers.get("passed", 0), failed if succeeded else max(failed, 1)
+
+
+def wheel(log: Stage) -> Counts:
+    """Build a wheel, install it alone, and run the command from it (nightly)."""
+    folder = BUILD / "wheel"
+    shutil.rmtree(folder, ignore_errors=True)
+    alone = folder / "venv"
+    built = log.run([python(), "-m", "pip", "wheel", "-q", "--no-deps", "-w", folder, "."])
+    wheels = list(folder.glob("penstock-*.whl"))
+    return one(
+        built
+        and len(wheels) == 1
+        and wheels[0].stat().st_size < 10 << 20
+        and log.run([python(), "-m", "venv", alone])
+        and log.run([alone / "bin/pip", "install", "-q", "--no-deps", wheels[0]])
+        and log.run([alone / "bin/penstock", "check", "--json"])
+        and log.run([alone / "bin/python", "-c", "import penstock._core"])
+    )
+
+
+def fuzz_target(source: Path, canary: bool, log: Stage) -> Path | None:
+    """Build the fuzz target with its room and `base`; nothing if that fails."""
+    folder = BUILD / "fuzz" / source.stem
+    folder.mkdir(parents=True, exist_ok=True)
+    program = folder / ("canary" if canary else "fuzz")
+    apart = ("_test", "_fuzz", "_bench", "_fake")
+    rooms = [ROOT / "src/base", source.parent]
+    found = [path for room in rooms for path in sorted(room.rglob("*.cc"))]
+    command: list[str | Path] = ["clang++", "-std=c++20", "-O1", "-g", "-Iinclude", "-Isrc"]
+    command += ["-fsanitize=fuzzer,address,undefined", "-fno-sanitize-recover=undefined"]
+    command += ["-DPENSTOCK_CANARY"] if canary else []
+    command += [source, *(path for path in found if not path.stem.endswith(apart))]
+    return program if log.run([*command, "-o", program]) else None
+
+
+def fuzz_one(source: Path, seconds: int, log: Stage) -> list[bool]:
+    """Find the canary of a fuzz target, see that it is the canary, then fuzz without it."""
+    canary, program = (fuzz_target(source, planted, log) for planted in (True, False))
+    if canary is None or program is None:
+        return [False]
+    seeds = source.with_name(f"{source.stem}_seeds")
+    flags = ["-max_len=4096", "-timeout=20", "-print_final_stats=1"]
+    crashes, corpus = program.parent / "canary-found", program.parent / "corpus"
+    shutil.rmtree(crashes, ignore_errors=True)
+    crashes.mkdir()
+    corpus.mkdir(exist_ok=True)  # it stays: the next night goes on from there
+    clean = log.run([canary, "-runs=0", *flags, seeds])
+    time_max = f"-max_total_time={CANARY_SECONDS_MAX}"
+    log.run([canary, time_max, f"-artifact_prefix={crashes}/", *flags, crashes, seeds])
+    found = sorted(crashes.glob("crash-*"))
+    only_canary = bool(found) and log.run([program, *flags, *found])
+    time_max = f"-max_total_time={seconds}"
+    prefix = f"-artifact_prefix={program.parent}/"
+    return [
+        clean,
+        bool(found),
+        only_canary,
+        log.run([program, time_max, prefix, *flags, corpus, seeds]),
+    ]
+
+
+def fuzz(log: Stage) -> Counts:
+    """Run every libFuzzer target src/ROOM/X_fuzz.cc (nightly)."""
+    usual = FUZZ_SECONDS if log.nightly else FUZZ_SECONDS_SHORT
+    seconds = int(os.environ.get("PENSTOCK_FUZZ_SECONDS", usual))
+    targets = sorted((ROOT / "src").rglob("*_fuzz.cc"))
+    results = [result for source in targets for result in fuzz_one(source, seconds, log)]
+    passed = sum(results)
+    return passed, max(len(results) - passed, 0 if targets else 1)
+
+
+def has_gpu(log: Stage) -> Counts:
+    """See that there is a CUDA device: the rest of --gpu would mean nothing without."""
+    code = "from penstock.probes import devices; import sys; found = devices.cuda(); "
+    code += "print(found); sys.exit(not found.devices)"
+    return one(log.run([python(), "-c", code], PYTHONPATH="frontends/python"))
+
+
+# What runs under compute-sanitizer. It makes every launch wait for its kernel, so a test that
+# serves or ends a waiting kernel from the launching thread cannot end there; a fault is planted.
+SANITIZED = {
+    "gpu_test": "-*kernels_that_wait*:*does_not_end*:*dead_workers*:*a_fault*",
+    "two_compilers_test": "*",
+}
+
+
+def compute_sanitizer(log: Stage) -> Counts:
+    """Run tests that launch kernels under compute-sanitizer's tools."""
+    tool = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
+    found = []
+    for check in ("memcheck", "synccheck", "racecheck"):
+        for program, wanted in SANITIZED.items():
+            command: list[str | Path] = [tool, "--tool", check, "--error-exitcode", "9"]
+            command += [BUILD / "cuda" / program, f"--gtest_filter={wanted}"]
+            found.append(log.run(command, PENSTOCK_DEVICE="cuda:0"))
+    return found.count(True), found.count(False)
+
+
+def cuda_figures(log: Stage) -> Counts:
+    """Run the benchmarks that have rows for a GPU; their JSON goes to bench/results."""
+    out = ROOT / "bench/results"
+    out.mkdir(exist_ok=True)
+    succeeded = True
+    for bench in ("gread", "scan"):
+        command: list[str | Path] = [python(), "-m", "penstock", "bench", bench]
+        command += ["--device", "cuda:0", "--json", out / f"{bench}-cuda.json"]
+        succeeded = log.run(command, PYTHONPATH=str(BUILD / "cuda/python")) and succeeded
+    return one(succeeded)
