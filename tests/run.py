@@ -28,6 +28,7 @@ from stages import (
     build_cuda,
     build_release,
     compute_sanitizer,
+    container,
     ctest,
     cuda_figures,
     cxx_format,
@@ -48,8 +49,8 @@ SHOWN_LINES = 60  # of a failed stage's log
 COMPILE: dict[str, Callable[[Stage], Counts]] = {
     "build-release": build_release,
     "build-cuda": build_cuda,
-    "build-asan": build("asan"),
     "build-tsan": build("tsan"),
+    "build-asan": build("asan"),
     "headers": headers,
     "cxx-lint": cxx_lint,
     "wheel": wheel,
@@ -62,8 +63,9 @@ RUN: dict[str, Callable[[Stage], Counts]] = {
     "test-release": ctest("release"),
     "pytest": pytest,
     "out-of-tree": out_of_tree,
-    "test-asan": ctest("asan"),
+    "container": container,
     "test-tsan": ctest("tsan"),
+    "test-asan": ctest("asan"),
     "has-gpu": has_gpu,
     "test-cuda": ctest("cuda", PENSTOCK_DEVICE="cuda:0"),
     "sanitize-cuda": compute_sanitizer,
@@ -75,6 +77,7 @@ AFTER = {
     "test-release": "build-release",
     "pytest": "build-release",
     "out-of-tree": "build-release",
+    "container": "build-release",
     "test-asan": "build-asan",
     "test-tsan": "build-tsan",
     "has-gpu": "build-cuda",
@@ -82,7 +85,7 @@ AFTER = {
     "sanitize-cuda": "build-cuda",
     "figures-cuda": "build-cuda",
 }
-NIGHTLY_ONLY = {"wheel", "fuzz"}
+NIGHTLY_ONLY = {"wheel", "fuzz", "container"}
 GPU_ONLY = {"has-gpu", "build-cuda", "test-cuda", "sanitize-cuda", "figures-cuda"}
 
 
@@ -122,7 +125,7 @@ class Run:
         seconds = time.monotonic() - started
         with self.printing:
             print(f"{name:<14} {passed:>5} passed {failed:>4} failed {seconds:>8.1f} s", flush=True)
-            if failed:
+            if failed or not passed:
                 lines = stage.text().splitlines()
                 print("\n".join(f"    {line}" for line in lines[-SHOWN_LINES:]))
                 print(f"    (all of it: {stage.path.relative_to(ROOT)})", flush=True)

@@ -19,7 +19,10 @@ SECONDS_MAX = 1800  # of one command: a hang ends there
 NIGHTLY_SECONDS_MAX = 4 * 3600
 FUZZ_SECONDS = 3600  # of each target, nightly; PENSTOCK_FUZZ_SECONDS names another time
 FUZZ_SECONDS_SHORT = 60  # with --only fuzz
+LINT_BATCH = 8  # files that clang-tidy reads at once
 CANARY_SECONDS_MAX = 600  # in which the planted bug must be found
+# Programs of one thread that ask the system for nothing, and take minutes.
+PURE_TESTS = "memory_model_test|access_test|readahead_test"
 
 Counts = tuple[int, int]  # passed, failed
 
@@ -137,8 +140,7 @@ def ctest(preset: str, **environment: str) -> Callable[[Stage], Counts]:
             "--no-tests=error",
         ]
         if preset == "tsan":
-            # Programs of one thread: nothing to find there, and six minutes.
-            command += ["-E", "memory_model_test|access_test|readahead_test"]
+            command += ["-E", PURE_TESTS]  # nothing to find there
         if preset in ("asan", "tsan"):
             command += ["-j", "2"]  # programs wait for faults and limits half of the time
         if preset == "tsan" and log.run(["setarch", "-R", "true"]):
@@ -153,12 +155,16 @@ def ctest(preset: str, **environment: str) -> Callable[[Stage], Counts]:
             **environment,
             **nightly,
         )
-        text = log.text()
-        passed = len(re.findall(r"\[       OK \] ", text))
-        failed = len(re.findall(r"\[  FAILED  \] .* ms\)$", text, re.MULTILINE))
-        return passed, failed if succeeded else max(failed, 1)
+        return gtest_counts(log.text(), succeeded)
 
     return stage
+
+
+def gtest_counts(text: str, succeeded: bool) -> Counts:
+    """Count what GoogleTest programs say in their output."""
+    passed = len(re.findall(r"\[       OK \] ", text))
+    failed = len(re.findall(r"\[  FAILED  \] .* ms\)$", text, re.MULTILINE))
+    return passed, failed if succeeded else max(failed, 1)
 
 
 def tidy(log: Stage) -> Counts:
@@ -188,36 +194,82 @@ def cxx_format(log: Stage) -> Counts:
     return one(log.run([ROOT / ".venv/bin/clang-format", "--dry-run", "-Werror", *files]))
 
 
-def in_parallel(log: Stage, commands: Sequence[Sequence[str | Path]]) -> bool:
-    """Run commands on all CPUs; the output of each is put in the log in one piece."""
+def in_parallel(
+    log: Stage, commands: Sequence[Sequence[str | Path]], shown: bool = True
+) -> list[str | Path]:
+    """Run commands on all CPUs; return the last words of those that succeed.
+
+    The output of each that does not is put in the log in one piece, if `shown`.
+    """
 
     def call(command: Sequence[str | Path]) -> tuple[bool, str]:
         words = log.words(command)
         done = subprocess.run(
             words, cwd=ROOT, check=False, capture_output=True, text=True, stdin=subprocess.DEVNULL
         )
-        shown = "" if done.returncode == 0 else f"$ {' '.join(words)}\n{done.stdout}{done.stderr}"
-        return done.returncode == 0, shown
+        output = "" if done.returncode == 0 else f"$ {' '.join(words)}\n{done.stdout}{done.stderr}"
+        return done.returncode == 0, output
 
     with ThreadPoolExecutor(JOBS) as pool:
         results = list(pool.map(call, commands))
-    log.log.writelines(shown for _, shown in results)
-    return all(succeeded for succeeded, _ in results)
+    if shown:
+        log.log.writelines(output for _, output in results)
+    return [
+        command[-1] for command, (succeeded, _) in zip(commands, results, strict=True) if succeeded
+    ]
+
+
+def lint_batches(files: Sequence[str], commands: dict[str, str]) -> dict[Path, list[str]]:
+    """Write sources that include up to LINT_BATCH files of one folder each; return what each holds.
+
+    Most of clang-tidy's time goes into the headers of the system, once a file.
+    """
+    folder = BUILD / "lint"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    groups: dict[str, list[str]] = {}
+    for file in files:
+        # Programs have a main() each.
+        program = Path(file).parent == ROOT / "bench"
+        groups.setdefault(file if program else str(Path(file).parent), []).append(file)
+    found: dict[Path, list[str]] = {}
+    for group in groups.values():
+        count = -(-len(group) // LINT_BATCH)
+        for part in (group[i::count] for i in range(count)):
+            unit = folder / f"{len(found)}.cc"
+            lines = [f'#include "{file}"  // NOLINT(bugprone-suspicious-include)' for file in part]
+            unit.write_text("\n".join(lines) + "\n")
+            found[unit] = part
+    entries = [
+        {
+            "directory": str(BUILD / "release"),
+            "file": str(unit),
+            "command": commands[part[0]].replace(part[0], str(unit)),
+        }
+        for unit, part in found.items()
+    ]
+    (folder / "compile_commands.json").write_text(json.dumps(entries))
+    return found
 
 
 def cxx_lint(log: Stage) -> Counts:
     """Run clang-tidy over what the release build compiles, kernels excepted; tests only nightly."""
     entries = json.loads((BUILD / "release/compile_commands.json").read_text())
+    commands = {entry["file"]: entry["command"] for entry in entries}
     folders = ("src", "workloads", "bench", *(["tests"] if log.nightly else []))
     mine = tuple(f"{ROOT}/{folder}/" for folder in folders)
-    files = sorted({entry["file"] for entry in entries if entry["file"].startswith(mine)})
-    files = [file for file in files if file.endswith(".cc")]
+    files = sorted(file for file in commands if file.startswith(mine) and file.endswith(".cc"))
     if not log.nightly:
         files = [file for file in files if not file.endswith("_test.cc")]
     # GCC knows warnings by names that Clang does not.
-    flags = ["--quiet", "--extra-arg=-Wno-unknown-warning-option"]
-    commands = [["clang-tidy", *flags, "-p", BUILD / "release", file] for file in files]
-    return one(bool(files) and in_parallel(log, commands))
+    tool = ["clang-tidy", "--quiet", "--extra-arg=-Wno-unknown-warning-option", "-p"]
+    batches = lint_batches(files, commands)
+    clean = in_parallel(log, [[*tool, BUILD / "lint", unit] for unit in batches], shown=False)
+    # A batch that fails does so by a finding, or because two of its files use a name for two
+    # things: the files alone say which.
+    doubtful = [file for unit, part in batches.items() if unit not in clean for file in part]
+    alone = in_parallel(log, [[*tool, BUILD / "release", file] for file in doubtful])
+    return one(bool(files) and len(alone) == len(doubtful))
 
 
 def headers(log: Stage) -> Counts:
@@ -238,7 +290,7 @@ def headers(log: Stage) -> Counts:
         commands.append(
             [compiler, *flags, "-arch=compute_90", "-cuda", unit, "-o", unit.with_suffix(".ii")]
         )
-    return one(bool(compiler) and in_parallel(log, commands))
+    return one(bool(compiler) and len(in_parallel(log, commands)) == len(commands))
 
 
 def out_of_tree(log: Stage) -> Counts:
@@ -262,10 +314,34 @@ def pytest(log: Stage) -> Counts:
     linked = log.run(["setup/link-python.sh", BUILD / "release"])
     nightly = {"PENSTOCK_NIGHTLY": "1"} if log.nightly else {}
     succeeded = log.run([python(), "-m", "pytest", "-ra", "--color=no"], **nightly) and linked
-    tail = log.text()[-2000:]
-    numbers = {word: int(count) for count, word in re.findall(r"(\d+) (passed|failed|error)", tail)}
+    return pytest_counts(log.text(), succeeded)
+
+
+def pytest_counts(text: str, succeeded: bool) -> Counts:
+    """Count what pytest says at the end of its output."""
+    found = re.findall(r"(\d+) (passed|failed|error)", text[-2000:])
+    numbers = {word: int(count) for count, word in found}
     failed = numbers.get("failed", 0) + numbers.get("error", 0)
     return numbers.get("passed", 0), failed if succeeded else max(failed, 1)
+
+
+def container(log: Stage) -> Counts:
+    """Run the tests as in a container with Docker's defaults: no io_uring, little /dev/shm."""
+    inside: list[str | Path] = [python(), "tests/container.py"]
+    if not log.run([*inside, "true"]):
+        log.log.write("skipped: there can be no such container here\n")
+        return 0, 0
+    code = "from importlib.util import find_spec; import sys; from penstock.probes import devices; "
+    code += "found = [*filter(find_spec, ('torch', 'cupy')), *devices.cuda().devices]; "
+    code += "print('GPU, torch, CuPy:', found); sys.exit(bool(found))"
+    bare = log.run([*inside, python(), "-c", code])
+    command = [*inside, "ctest", "--test-dir", BUILD / "release", "-V", "--no-tests=error"]
+    tested = log.run([*command, "-E", PURE_TESTS], GTEST_COLOR="no")
+    passed, failed = gtest_counts(log.text(), tested)
+    command = [*inside, python(), "-m", "pytest", "-ra", "--color=no", "-p", "no:cacheprovider"]
+    tested = log.run(command)
+    more_passed, more_failed = pytest_counts(log.text(), tested)
+    return passed + more_passed, failed + more_failed + (not bare)
 
 
 def wheel(log: Stage) -> Counts:
