@@ -34,9 +34,7 @@ LOCKED_MEMORY_MAX = 8 << 20  # what systemd gives dockerd, and that its containe
 # linux/sched.h, linux/mount.h, sys/mount.h, linux/prctl.h
 CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC = 0x00020000, 0x04000000, 0x08000000
 CLONE_NEWUSER, CLONE_NEWPID = 0x10000000, 0x20000000
-# cgroup, uts, ipc, user, pid and network namespaces too, for what clone refuses.
-CLONE_REFUSED = (CLONE_NEWNS, 0x02000000, CLONE_NEWUTS, CLONE_NEWIPC, CLONE_NEWUSER, CLONE_NEWPID)
-CLONE_REFUSED += (0x40000000,)
+CLONE_NEWCGROUP, CLONE_NEWNET = 0x02000000, 0x40000000
 MS_NOSUID, MS_NOEXEC, MS_BIND, MS_MOVE, MS_REC, MS_PRIVATE = 2, 8, 0x1000, 0x2000, 0x4000, 0x40000
 AT_FDCWD, AT_RECURSIVE, MOUNT_ATTR_RDONLY = -100, 0x8000, 1
 SYS_MOUNT_SETATTR, SYS_IO_URING_SETUP = 442, 425  # the same on every architecture
@@ -178,7 +176,10 @@ def refuse_calls() -> None:
 
     for call in REFUSED:
         refuse(call, errno.EPERM)
-    for flag in CLONE_REFUSED:
+    for flag in (
+        CLONE_NEWNS, CLONE_NEWCGROUP, CLONE_NEWUTS, CLONE_NEWIPC, CLONE_NEWUSER, CLONE_NEWPID,
+        CLONE_NEWNET,
+    ):  # fmt: skip
         refuse("clone", errno.EPERM, Comparison(0, MASKED_EQUAL, flag, flag))
     refuse("clone3", errno.ENOSYS)  # its flags cannot be looked at: programs then use clone
     seccomp.seccomp_attr_set(rules, NO_NEW_PRIVS, 0)  # Docker does not set it
