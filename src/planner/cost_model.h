@@ -95,19 +95,38 @@ struct Observation {
 
 // A model that follows what executions see: exponentially, at most a few per cent an observation
 // however far off it is, and never further than a factor of kDriftMax from what was calibrated.
+//
+// Missing pages come from the same storage by either route: where it gives them to direct transfers
+// no faster than they were thought to come through the page cache, those wait as long.
 class LiveModel {
 public:
     static constexpr double kDriftMax = 8;
+    // Of storage that nobody has measured: a network disk against the NVMe disk of the defaults.
+    static constexpr double kUnmeasuredDriftMax = 64;
 
     explicit LiveModel(const CostModel& calibrated)
-        : calibrated_(sane(calibrated)), model_(calibrated_) {}
+        : calibrated_(sane(calibrated)), learned_(calibrated_), model_(calibrated_) {}
+
+    // Starts from the defaults, and learns one thing from direct transfers: how much slower than
+    // they say storage is, within a few observations. No more: what is seen of one kind would set
+    // it apart from the others, which nobody has measured.
+    [[nodiscard]] static LiveModel unmeasured() {
+        LiveModel live{CostModel{}};
+        live.measured_ = false;
+        return live;
+    }
 
     [[nodiscard]] const CostModel& model() const { return model_; }
     void refine(const Observation& observation);
 
 private:
+    // Multiplies `value` by exp(step), in reach of what was calibrated.
+    void scale(double* value, double step, double calibrated) const;
+
     CostModel calibrated_;
-    CostModel model_;
+    CostModel learned_;
+    CostModel model_;  // that, with what one kind says of another
+    bool measured_ = true;
 };
 
 }  // namespace penstock::planner

@@ -194,6 +194,24 @@ TEST(LiveModel, AnOutlierMovesItLittleAndManyOnlySoFar) {
               calibrated.cached_ns_per_byte / LiveModel::kDriftMax * 0.999);
 }
 
+TEST(LiveModel, StorageThatIsSlowerThanDefaultsIsSeenWithinAFewTransfers) {
+    // A capped disk of 300 MB/s: the other kinds keep their defaults, but missing pages come no
+    // faster through the page cache.
+    LiveModel live = LiveModel::unmeasured();
+    for (int i = 0; i < 12; ++i) {
+        live.refine({Kind::kCached, 1, 1 << 20, 1e9});
+        live.refine({Kind::kBuffered, 1, 1 << 20, 1e9});
+        live.refine({Kind::kDirect, 1, 1 << 20, (1 << 20) * 3.33});
+    }
+    EXPECT_NEAR(live.model().direct_time(1 << 20) / ((1 << 20) * 3.33), 1, 0.15);
+    EXPECT_GE(live.model().buffered_ns_per_byte, live.model().direct_ns_per_byte);
+    EXPECT_EQ(live.model().cached_ns_per_byte, CostModel{}.cached_ns_per_byte);
+    EXPECT_EQ(live.model().buffered_ns, CostModel{}.buffered_ns);
+    // And when the cap goes, all is as before; faster than the defaults it never gets.
+    for (int i = 0; i < 1000; ++i) live.refine({Kind::kDirect, 1, 1 << 20, 1e3});
+    EXPECT_EQ(live.model(), CostModel{});
+}
+
 TEST(LiveModel, WhatSaysNothingChangesNothing) {
     LiveModel live(CostModel{});
     for (const double ns : {0.0, -1.0, HUGE_VAL, std::nan("")})

@@ -13,18 +13,21 @@ namespace {
 // is followed by half within about 20 observations.
 constexpr double kGain = 0.05;
 constexpr double kErrorMax = 0.5;
-
-// Multiplies `value` by exp(step), within a factor of kDriftMax of what was calibrated.
-void scale(double* value, double step, double calibrated) {
-    *value = std::clamp(*value * std::exp(step), calibrated / LiveModel::kDriftMax,
-                        calibrated * LiveModel::kDriftMax);
-}
+// Unmeasured, there is more to learn: a factor of ten within about 12 observations.
+constexpr double kUnmeasuredGain = 0.3, kUnmeasuredErrorMax = 1.5;
 
 }  // namespace
+
+void LiveModel::scale(double* value, double step, double calibrated) const {
+    const double least = measured_ ? calibrated / kDriftMax : calibrated;
+    const double most = calibrated * (measured_ ? kDriftMax : kUnmeasuredDriftMax);
+    *value = std::clamp(*value * std::exp(step), least, most);
+}
 
 void LiveModel::refine(const Observation& observation) {
     if (observation.count == 0 || observation.size == 0) return;
     if (!std::isfinite(observation.ns) || observation.ns <= 0) return;
+    if (!measured_ && observation.kind != Sample::Kind::kDirect) return;
     const auto count = static_cast<double>(observation.count);
     const auto size = static_cast<double>(observation.size);
     double *once = nullptr, *rate = nullptr;
@@ -32,38 +35,46 @@ void LiveModel::refine(const Observation& observation) {
     switch (observation.kind) {
         case Sample::Kind::kDirect: {
             // As if all were of one size: what lies beyond the cutoff is then at least this.
-            const double beyond = size - count * static_cast<double>(model_.cutoff_size);
-            once = &model_.direct_ns, once_calibrated = calibrated_.direct_ns;
-            rate = &model_.direct_ns_per_byte, rate_calibrated = calibrated_.direct_ns_per_byte;
+            const double beyond = size - count * static_cast<double>(learned_.cutoff_size);
+            once = &learned_.direct_ns, once_calibrated = calibrated_.direct_ns;
+            rate = &learned_.direct_ns_per_byte, rate_calibrated = calibrated_.direct_ns_per_byte;
             once_ns = count * *once;
             rate_ns = std::max(0.0, beyond) * *rate;
-            other_ns = model_.direct_start_ns;
+            other_ns = learned_.direct_start_ns;
             break;
         }
         case Sample::Kind::kCached:
-            once = &model_.cached_ns, once_calibrated = calibrated_.cached_ns;
-            rate = &model_.cached_ns_per_byte, rate_calibrated = calibrated_.cached_ns_per_byte;
+            once = &learned_.cached_ns, once_calibrated = calibrated_.cached_ns;
+            rate = &learned_.cached_ns_per_byte, rate_calibrated = calibrated_.cached_ns_per_byte;
             once_ns = count * *once;
             rate_ns = size * *rate;
             break;
         case Sample::Kind::kBuffered:
-            once = &model_.buffered_ns, once_calibrated = calibrated_.buffered_ns;
-            rate = &model_.buffered_ns_per_byte;
+            once = &learned_.buffered_ns, once_calibrated = calibrated_.buffered_ns;
+            rate = &learned_.buffered_ns_per_byte;
             rate_calibrated = calibrated_.buffered_ns_per_byte;
             once_ns = count * *once;
             rate_ns = size * *rate;
-            other_ns = count * model_.cached_ns;
+            other_ns = count * learned_.cached_ns;
             break;
     }
     const double expected = once_ns + rate_ns + other_ns;
     if (!(expected > 0)) return;
-    const double error = std::clamp(std::log(observation.ns / expected), -kErrorMax, kErrorMax);
+    const double gain = measured_ ? kGain : kUnmeasuredGain;
+    const double error_max = measured_ ? kErrorMax : kUnmeasuredErrorMax;
+    const double step = gain *
+                        std::clamp(std::log(observation.ns / expected), -error_max, error_max);
     // Each moves by its share in the time, so that short transfers teach the constant and long
     // ones the bandwidth.
-    scale(once, kGain * error * once_ns / expected, once_calibrated);
-    scale(rate, kGain * error * rate_ns / expected, rate_calibrated);
+    scale(once, step * once_ns / expected, once_calibrated);
+    scale(rate, step * rate_ns / expected, rate_calibrated);
     // The cutoff stays, so the constant may have to give way.
-    model_ = sane(model_);
+    learned_ = sane(learned_);
+    model_ = learned_;
+    if (calibrated_.buffered_ns_per_byte >= calibrated_.direct_ns_per_byte) {
+        model_.buffered_ns_per_byte = std::max(learned_.buffered_ns_per_byte,
+                                               learned_.direct_ns_per_byte);
+    }
 }
 
 }  // namespace penstock::planner

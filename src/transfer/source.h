@@ -15,21 +15,19 @@
 
 namespace penstock::transfer {
 
-// What the files of one file system and one device memory cost, as known now.
+// What the files of one file system and one device memory cost, as known now; reads refine it.
 class Costs {
 public:
-    // Defaults, which stay: what reads see of one kind would set it apart from the others, which
-    // nobody has measured here.
-    Costs() : live_(planner::CostModel{}), measured_(false) {}
-    // As measured here; reads refine it.
-    explicit Costs(const planner::CostModel& calibrated) : live_(calibrated), measured_(true) {}
+    // Of storage that nobody has measured.
+    Costs() : live_(planner::LiveModel::unmeasured()) {}
+    // As measured here.
+    explicit Costs(const planner::CostModel& calibrated) : live_(calibrated) {}
 
     [[nodiscard]] planner::CostModel model() const {
         const std::lock_guard lock(mutex_);
         return live_.model();
     }
     void refine(const planner::Observation& observation) {
-        if (!measured_) return;
         const std::lock_guard lock(mutex_);
         live_.refine(observation);
     }
@@ -37,7 +35,6 @@ public:
 private:
     mutable std::mutex mutex_;
     planner::LiveModel live_;
-    const bool measured_;
 };
 
 // The costs of a file's file system, shared by all its files.
