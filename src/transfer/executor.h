@@ -126,7 +126,11 @@ private:
 
     storage::Completion read_now(const storage::ReadOperation& operation);
     storage::Completion read_direct(storage::ReadOperation operation);
-    SmallOutcome read_doubtful(Source& source, storage::ReadOperation operation, uint64_t size);
+    SmallOutcome look_at_small(Source& source, uint64_t offset, uint64_t size);
+    SmallOutcome read_missing(Source& source, const storage::ReadOperation& operation,
+                              SmallOutcome outcome);
+    SmallOutcome read_doubtful(Source& source, const storage::ReadOperation& operation,
+                               uint64_t size);
     void plan(Slot& slot);
     Result<planner::Plan> make_plan(Slot& slot);
     void look_at_residency(Slot& slot, const planner::CostModel& model);

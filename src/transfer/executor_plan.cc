@@ -14,6 +14,10 @@ using planner::Transfer;
 
 static_assert(kRequestSizeMax <= planner::kRequestSizeMax);
 
+// How many times as fast as direct reads the page cache must bring in what it has not, to be asked
+// for more than the gaps in what it has.
+constexpr double kBufferedGainMin = 1.25;
+
 void Executor::look_at_residency(Slot& slot, const planner::CostModel& model) {
     const Request& request = slot.request;
     const uint64_t file_size = request.source->file->size();
@@ -32,13 +36,14 @@ void Executor::look_at_residency(Slot& slot, const planner::CostModel& model) {
         }
         if (run.state != Residency::kMixed) continue;
         // Plans know pages that are there and pages that are not. The missing ones of a mixed run
-        // come by small reads, one a grain at least, or all of it by a direct one.
+        // come by small reads, one a grain at least, and stay, or all of it by a direct one.
         const double grains = std::ceil(static_cast<double>(run.range.size) / kGrainSize);
         const double missing = static_cast<double>(run.range.size - run.resident_size);
         const double direct_ns = static_cast<double>(run.range.size) * model.direct_ns_per_byte;
         const double buffered_ns = missing * model.buffered_ns_per_byte +
                                    grains * model.buffered_ns;
-        run.state = direct_ns < buffered_ns ? Residency::kMissing : Residency::kCached;
+        const bool direct = request.options.cache == CachePolicy::kDrop || direct_ns < buffered_ns;
+        run.state = direct ? Residency::kMissing : Residency::kCached;
     }
 }
 
@@ -69,8 +74,10 @@ Result<planner::Plan> Executor::make_plan(Slot& slot) {
         if (request.size >= kPlanSizeMin) look_at_residency(slot, model);
     } else {
         look_at_residency(slot, model);
-        if (request.options.cache == CachePolicy::kDrop && source.file->drop_refused()) {
-            // Only direct reads leave nothing behind.
+        // What comes through the cache stays there, with what the kernel reads ahead of it, and
+        // pushes out what others had: not for the sake of some constants.
+        if (request.options.cache == CachePolicy::kDrop ||
+            model.direct_ns_per_byte < kBufferedGainMin * model.buffered_ns_per_byte) {
             model.buffered_ns = model.buffered_ns_per_byte = 1e9;
         }
     }

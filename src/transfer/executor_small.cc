@@ -49,6 +49,13 @@ SmallOutcome Executor::read_small(Source& source, uint64_t offset, const iovec& 
     SmallOutcome outcome;
     if (const auto why = asks_cached(options); why.has_value()) {
         outcome.reason = *why;
+    } else if (operation.drop && could_be_direct(source, offset, to)) {
+        // Not all kernels take reads through the cache that leave nothing there, and those that do
+        // read ahead.
+        outcome = look_at_small(source, offset, to.iov_len);
+        const bool cached = outcome.reason == RouteReason::kResident ||
+                            outcome.reason == RouteReason::kDirty;
+        if (!cached) return read_missing(source, operation, outcome);
     } else if (options.cache == CachePolicy::kAuto && could_be_direct(source, offset, to)) {
         if (source.small.doubtful()) return read_doubtful(source, operation, to.iov_len);
         const uint64_t started = base::monotonic_ns();
@@ -85,12 +92,10 @@ storage::Completion Executor::read_direct(storage::ReadOperation operation) {
     return completion;
 }
 
-// A read like it was slow lately.
-SmallOutcome Executor::read_doubtful(Source& source, storage::ReadOperation operation,
-                                     uint64_t size) {
-    const uint64_t started = base::monotonic_ns();
+// What the cache holds of a small read, and why it would go through it.
+SmallOutcome Executor::look_at_small(Source& source, uint64_t offset, uint64_t size) {
     storage::ResidencyQuestion question;
-    question.range = {operation.offset, size};
+    question.range = {offset, size};
     const storage::ResidencyAnswer answer = source.probe.ask(question, runs_);
     bool missing = false, dirty = false, unknown = answer.runs == 0;
     for (const extent::ResidencyRun& run : std::span(runs_).first(answer.runs)) {
@@ -106,17 +111,35 @@ SmallOutcome Executor::read_doubtful(Source& source, storage::ReadOperation oper
                      : dirty   ? RouteReason::kDirty
                      : missing ? RouteReason::kCheaperBuffered
                                : RouteReason::kResident;
-    if (missing && !dirty && !unknown && source.small.way() == Route::kDirect) {
-        outcome.route = Route::kDirect;
-        outcome.reason = RouteReason::kMissing;
-        outcome.completion = read_direct(operation);
-        if (refuses_direct(outcome.completion.error)) {
-            source.direct_refused.store(true, std::memory_order_relaxed);
-            outcome.route = Route::kCached;
-            outcome.reason = RouteReason::kRefused;
-        }
+    return outcome;
+}
+
+// Past the cache, or through it where that is refused.
+SmallOutcome Executor::read_missing(Source& source, const storage::ReadOperation& operation,
+                                    SmallOutcome outcome) {
+    outcome.route = Route::kDirect;
+    outcome.reason = RouteReason::kMissing;
+    outcome.completion = read_direct(operation);
+    if (refuses_direct(outcome.completion.error)) {
+        source.direct_refused.store(true, std::memory_order_relaxed);
+        outcome.route = Route::kCached;
+        outcome.reason = RouteReason::kRefused;
+        outcome.completion = read_now(operation);
     }
-    if (outcome.route == Route::kCached) outcome.completion = read_now(operation);
+    return outcome;
+}
+
+// A read like it was slow lately.
+SmallOutcome Executor::read_doubtful(Source& source, const storage::ReadOperation& operation,
+                                     uint64_t size) {
+    const uint64_t started = base::monotonic_ns();
+    SmallOutcome outcome = look_at_small(source, operation.offset, size);
+    const bool missing = outcome.reason == RouteReason::kCheaperBuffered;
+    if (missing && source.small.way() == Route::kDirect) {
+        outcome = read_missing(source, operation, outcome);
+    } else {
+        outcome.completion = read_now(operation);
+    }
     source.small.tally(size, base::monotonic_ns() - started, !missing);
     return outcome;
 }

@@ -5,8 +5,14 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/units.h"
 
 namespace penstock::transfer {
+namespace {
+
+constexpr uint64_t kCutSize = 64 << 10;  // windows that end within the file's own ones end at these
+
+}  // namespace
 
 Job::Job(std::shared_ptr<Source> source, std::vector<Piece> pieces, bool device_memory,
          const ReadOptions& options, uint64_t window_size, std::shared_ptr<void> keep)
@@ -31,7 +37,13 @@ Job::Job(std::shared_ptr<Source> source, std::vector<Piece> pieces, bool device_
 uint64_t Job::next_window(const Piece& piece) const {
     const uint64_t left = piece.size - next_begin_;
     if (left <= window_size_) return left;
-    return window_size_ - (piece.offset + next_begin_) % window_size_;
+    const uint64_t begin = piece.offset + next_begin_;
+    uint64_t size = window_size_ - begin % window_size_;
+    // What is less than kPlanSizeMin would go through the page cache and stay there.
+    if (size < kPlanSizeMin) size += window_size_ / 2;
+    if (size < left && left - size < kPlanSizeMin)
+        size = base::align_down(begin + left / 2, kCutSize) - begin;
+    return size;
 }
 
 size_t Job::take(std::span<Window> out) {
