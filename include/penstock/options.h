@@ -56,8 +56,8 @@ enum class CachePolicy : uint8_t {
 struct ReadOptions {
     CachePolicy cache = CachePolicy::kAuto;
     std::optional<Route> route;  // take this one wherever it can be taken; else what `cache` says
-    bool strict = false;         // a range that cannot take `route` is an error, EOPNOTSUPP, not a
-                                 // fallback
+    bool strict = false;         // a range that cannot take `route`, or with kBypass cannot go past
+                                 // the cache, is an error, EOPNOTSUPP, not a fallback
 };
 
 struct FileOptions {

@@ -32,8 +32,10 @@ enum class RouteReason : uint8_t {
     kRefused,           // cached: direct I/O was tried and refused; the file remembers
     kAsked,             // the caller or PENSTOCK_ROUTE named the route
     kKeep,              // cached: the caller wants the bytes to stay in the OS page cache
+    kTimed,             // cached: nobody may ask what is cached of this file, but its reads were
+                        // lately as fast as copies; or one is, to find out
 };
-inline constexpr size_t kRouteReasonCount = 12;
+inline constexpr size_t kRouteReasonCount = 13;
 
 // What the OS page cache holds of a range.
 enum class Residency : uint8_t {
@@ -55,7 +57,8 @@ inline constexpr size_t kResidencyCount = 5;
 [[nodiscard]] constexpr const char* name(RouteReason reason) {
     constexpr const char* kNames[kRouteReasonCount] = {
         "resident",  "missing",           "swallowed",   "cheaper-buffered", "small", "dirty",
-        "unaligned", "buffer-misaligned", "not-offered", "refused",          "asked", "keep"};
+        "unaligned", "buffer-misaligned", "not-offered", "refused",          "asked", "keep",
+        "timed"};
     return kNames[static_cast<size_t>(reason)];
 }
 

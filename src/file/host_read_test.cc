@@ -1,112 +1,18 @@
 // Goal: a host read gives the bytes of the file, whatever the range, the memory, the cache's state,
 // the policy, the route and the device; its report adds up; errors name their extent and cost
 // nobody else his bytes; many reads at once, cancelled, stopped or left behind, end.
-#include <fcntl.h>
-#include <gtest/gtest.h>
-#include <sys/mman.h>
+#include "file/host_read_fixture.h"
+
 #include <sys/wait.h>
-#include <unistd.h>
 
-#include <algorithm>
-#include <cstring>
-#include <numeric>
 #include <thread>
-#include <vector>
 
-#include "base/prng.h"
 #include "file/open_file.h"
-#include "penstock/file.h"
 #include "testing/fault_storage.h"
 #include "testing/remote_device.h"
 
 namespace penstock {
 namespace {
-
-constexpr size_t kFileSize = (20 << 20) + 12'345;
-
-class HostReadTest : public ::testing::Test {
-protected:
-    void SetUp() override {
-        path_ = ::testing::TempDir() + "/penstock-host-read-XXXXXX";
-        descriptor_ = mkstemp(path_.data());
-        ASSERT_GE(descriptor_, 0);
-        base::Prng prng(9);
-        bytes_.resize(kFileSize);
-        for (size_t i = 0; i + 8 <= kFileSize; i += 8) {
-            const uint64_t word = prng.next();
-            std::memcpy(bytes_.data() + i, &word, 8);
-        }
-        ASSERT_EQ(write(descriptor_, bytes_.data(), kFileSize), static_cast<ssize_t>(kFileSize));
-        memory_ = static_cast<std::byte*>(
-            mmap(nullptr, kMemory, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
-    }
-    void TearDown() override {
-        munmap(memory_, kMemory);
-        close(descriptor_);
-        unlink(path_.c_str());
-    }
-
-    // Random parts of the file in the OS cache, others not, a few pages dirty.
-    void mix_cache(base::Prng* prng) {
-        fsync(descriptor_);
-        for (int i = 0; i < 6; ++i) {
-            const uint64_t offset = prng->below(kFileSize) & ~4095ull;
-            const uint64_t size = prng->below(8 << 20);
-            posix_fadvise(descriptor_, static_cast<off_t>(offset), static_cast<off_t>(size),
-                          prng->below(3) == 0 ? POSIX_FADV_WILLNEED : POSIX_FADV_DONTNEED);
-        }
-        const uint64_t at = prng->below(kFileSize - 4096);
-        ASSERT_EQ(pwrite(descriptor_, bytes_.data() + at, 4096, static_cast<off_t>(at)), 4096);
-    }
-
-    static void expect_sums(const Report& report) {
-        const auto sum = [](const auto& all) {
-            return std::accumulate(all.begin(), all.end(), uint64_t{0});
-        };
-        EXPECT_EQ(sum(report.route_bytes), report.bytes);
-        EXPECT_EQ(sum(report.reason_bytes), report.bytes);
-        EXPECT_GE(sum(report.residency_bytes), report.bytes);
-        EXPECT_LE(sum(report.residency_bytes), report.bytes_asked);
-    }
-
-    static ReadOptions random_options(base::Prng* prng) {
-        ReadOptions options;
-        options.cache = static_cast<CachePolicy>(prng->below(4));
-        if (prng->below(4) == 0)
-            options.route = prng->below(2) == 0 ? Route::kCached : Route::kDirect;
-        return options;
-    }
-
-    // One read against the flat bytes.
-    void check_read(const File& file, std::byte* to, base::Prng* prng) {
-        const uint64_t offset = prng->below(kFileSize + 10'000) &
-                                (prng->below(2) == 0 ? ~uint64_t{0} : ~uint64_t{4095});
-        const uint64_t size = prng->below(prng->below(3) == 0 ? kMemory - 4096 : 300'000);
-        to += prng->below(2) == 0 ? 0 : prng->below(4096);
-        const ReadOptions options = random_options(prng);
-        std::memset(to, 0xee, size);
-        Report report;
-        const auto got = file.read(to, size, offset, options, &report);
-        ASSERT_TRUE(got.ok()) << got.status().message();
-        const uint64_t there = offset < kFileSize ? kFileSize - offset : 0;
-        const uint64_t expected = std::min(size, there);
-        ASSERT_EQ(got.value(), expected) << offset << " + " << size;
-        ASSERT_EQ(report.bytes_asked, size);
-        ASSERT_EQ(report.bytes, expected);
-        expect_sums(report);
-        if (expected > 0) {
-            ASSERT_EQ(std::memcmp(to, bytes_.data() + offset, expected), 0)
-                << offset << " + " << size << " to " << to;
-        }
-        for (uint64_t i = expected; i < size; i += 61) ASSERT_EQ(to[i], std::byte{0xee});
-    }
-
-    std::string path_;
-    int descriptor_ = -1;
-    std::vector<std::byte> bytes_;
-    static constexpr size_t kMemory = 20 << 20;
-    std::byte* memory_ = nullptr;
-};
 
 TEST_F(HostReadTest, RandomReadsEqualTheFileByEveryPolicyAndRoute) {
     const auto file = File::open(path_);
@@ -182,8 +88,39 @@ TEST_F(HostReadTest, AFailedCopyToTheDeviceIsAnErrorAndNotWrongBytes) {
         const auto got = file.value().read(memory, 8 << 20, 0);
         ASSERT_FALSE(got.ok());
         EXPECT_EQ(got.status().error_number(), EIO);
+        // It costs no other read its bytes, nor those that follow.
+        Report report;
+        const auto again = file.value().read(memory, 8 << 20, 0, {}, &report);
+        ASSERT_TRUE(again.ok()) << again.status().message();
+        EXPECT_EQ(std::memcmp(memory, bytes_.data(), 8 << 20), 0);
+        EXPECT_GT(report.copy_ns, 0u);
+        expect_sums(report);
         device.free(memory);
     }
+}
+
+TEST_F(HostReadTest, AStreamThatFailsIsAnErrorAndAnotherTakesItsPlace) {
+    auto cpu = backend::open_cpu({.permits = 2, .memory_size = 96 << 20});
+    ASSERT_TRUE(cpu.ok());
+    auto remote = std::make_shared<testing::RemoteDevice>(cpu.value());
+    const Device device(remote);
+    auto* memory = static_cast<std::byte*>(device.allocate(8 << 20).value());
+    const auto file = File::open(path_, device);
+    ASSERT_TRUE(file.ok());
+    int failures = 0;
+    for (int n = 1; n <= 4; ++n) {
+        remote->fail_write(n);
+        const auto got = file.value().read(memory, 8 << 20, 0);
+        remote->fail_write(0);
+        if (got.ok()) continue;  // fewer lots than n
+        ++failures;
+        EXPECT_EQ(got.status().error_number(), EIO);
+    }
+    EXPECT_GE(failures, 1);
+    std::memset(memory, 0, 8 << 20);
+    ASSERT_TRUE(file.value().read(memory, 8 << 20, 0).ok());
+    EXPECT_EQ(std::memcmp(memory, bytes_.data(), 8 << 20), 0);
+    device.free(memory);
 }
 
 TEST_F(HostReadTest, VectoredReadsFillEveryPieceAndTellTheSum) {
@@ -428,9 +365,11 @@ TEST_F(HostReadTest, AFileThatShrinksGivesWhatIsLeft) {
     for (const CachePolicy policy : {CachePolicy::kAuto, CachePolicy::kBypass}) {
         ReadOptions options;
         options.cache = policy;
-        const auto got = file.value().read(memory_, 8 << 20, 0, options);
+        Report report;
+        const auto got = file.value().read(memory_, 8 << 20, 0, options, &report);
         ASSERT_TRUE(got.ok()) << got.status().message();
         EXPECT_EQ(got.value(), 1'000'001u);
+        expect_sums(report);
         EXPECT_EQ(std::memcmp(memory_, bytes_.data(), 1'000'001), 0);
     }
 }

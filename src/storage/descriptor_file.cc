@@ -141,13 +141,16 @@ DescriptorFile::~DescriptorFile() {
 
 // By the descriptor and not by the name, which may be gone or stand for another file.
 int DescriptorFile::direct_descriptor() const {
-    std::call_once(direct_once_, [this] {
-        if (direct_alignment().offset == 0) return;
-        const std::string name = "/proc/self/fd/" + std::to_string(descriptor());
-        const int opened = open_retrying(name.c_str(), O_RDONLY | O_CLOEXEC | O_DIRECT);
-        direct_descriptor_ = opened >= 0 ? opened : -errno;
-    });
-    return direct_descriptor_;
+    const int known = direct_descriptor_.load(std::memory_order_acquire);
+    if (known >= 0 || direct_alignment().offset == 0) return known;
+    const std::lock_guard lock(direct_mutex_);
+    const int meanwhile = direct_descriptor_.load(std::memory_order_relaxed);
+    if (meanwhile >= 0) return meanwhile;
+    const std::string name = "/proc/self/fd/" + std::to_string(descriptor());
+    const int opened = open_retrying(name.c_str(), O_RDONLY | O_CLOEXEC | O_DIRECT);
+    if (opened < 0) return -errno;  // another time there may be a descriptor left
+    direct_descriptor_.store(opened, std::memory_order_release);
+    return opened;
 }
 
 Status DescriptorFile::stat(Identity* out) const {

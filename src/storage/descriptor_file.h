@@ -21,8 +21,8 @@ private:
     DescriptorFile(const Identity& identity, DirectAlignment alignment, int descriptor)
         : File(identity, alignment, descriptor) {}
 
-    mutable std::once_flag direct_once_;
-    mutable int direct_descriptor_ = -EOPNOTSUPP;  // or -errno
+    mutable std::mutex direct_mutex_;  // of who opens it
+    mutable std::atomic<int> direct_descriptor_{-EOPNOTSUPP};
 };
 
 }  // namespace penstock::storage

@@ -65,8 +65,8 @@ public:
     [[nodiscard]] DirectAlignment direct_alignment() const { return direct_alignment_; }
     // -1 where there is none (kRam).
     [[nodiscard]] int descriptor() const { return descriptor_; }
-    // For reads that bypass the OS page cache: opened by the first call, shared by all. -errno:
-    // EOPNOTSUPP where there is none, else what open(2) says.
+    // For reads that bypass the OS page cache: opened by the first call that can, shared by all.
+    // -errno: EOPNOTSUPP where there is none, else what open(2) says.
     [[nodiscard]] virtual int direct_descriptor() const { return -EOPNOTSUPP; }
 
     // The kernel takes no reads here that leave nothing behind (RWF_DONTCACHE); found out by

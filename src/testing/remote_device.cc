@@ -55,6 +55,9 @@ Status RemoteDevice::fill(StreamId stream, void* to, uint8_t value, size_t size)
 }
 Status RemoteDevice::write_value(StreamId stream, uint64_t* address, uint64_t value) {
     write_count_.fetch_add(1);
+    if (writes_until_failure_.load() > 0 && writes_until_failure_.fetch_sub(1) == 1) {
+        return {EIO, "write", "as the test asked"};
+    }
     return inner_->write_value(stream, address, value);
 }
 Status RemoteDevice::synchronize(StreamId stream, backend::Deadline deadline) {

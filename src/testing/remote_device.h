@@ -22,6 +22,8 @@ public:
 
     // The n-th copy of more than words from now on (1 is the next) fails with EIO; 0: none.
     void fail_copy(int64_t n) { copies_until_failure_ = n; }
+    // The same for values that streams write.
+    void fail_write(int64_t n) { writes_until_failure_ = n; }
     [[nodiscard]] uint64_t copy_count() const { return copy_count_; }
     [[nodiscard]] uint64_t write_count() const { return write_count_; }
     [[nodiscard]] uint64_t poll_count() const { return poll_count_; }
@@ -55,7 +57,7 @@ private:
     backend::Properties properties_;
     mutable std::mutex mutex_;
     std::map<const std::byte*, size_t> device_pieces_;  // sizes
-    std::atomic<int64_t> copies_until_failure_{0};
+    std::atomic<int64_t> copies_until_failure_{0}, writes_until_failure_{0};
     std::atomic<uint64_t> copy_count_{0}, write_count_{0}, poll_count_{0};
 };
 

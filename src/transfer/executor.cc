@@ -52,9 +52,10 @@ bool Executor::submit(const Request& request) {
     slot.request = request;
     slot.transfers.clear();
     slot.again.clear();
+    slot.runs.clear();
     slot.next_direct = slot.next_cached = slot.started = slot.running = 0;
     slot.operations = 0;
-    slot.direct_begin_ns = 0;
+    slot.direct_begin_ns = slot.sent_ns = 0;
     slot.stop = kNowhere;
     slot.error = 0;
     ++in_work_;
@@ -97,7 +98,7 @@ bool Executor::pump(bool copies) {
     std::erase_if(unstarted_, [](const Slot* slot) { return slot->all_started(); });
     call_ns_ = 0;
     if (batch_.empty()) return false;
-    const bool timed = batch_.size() == 1 && operations_[batch_[0].cookie].is_resident_call();
+    const bool timed = batch_.size() == 1 && operations_[batch_[0].cookie].is_timed_call();
     const uint64_t begin_ns = timed ? base::monotonic_ns() : 0;
     const size_t taken = queue_->submit(batch_);
     if (timed) {
@@ -223,9 +224,9 @@ void Executor::settle(const storage::Completion& completion) {
         observe_cached(operation, completion.bytes);
     if (completion.error != 0 && front.route != Route::kCached &&
         refuses_direct(completion.error)) {
-        slot.request.source->direct_refused.store(true, std::memory_order_relaxed);
-        const ReadOptions& options = slot.request.options;
-        if (!options.strict || !options.route.has_value()) {
+        if (!lacks_direct(completion.error))
+            slot.request.source->direct_refused.store(true, std::memory_order_relaxed);
+        if (!slot.request.options.strict) {
             front.route = Route::kCached;
             front.reason = RouteReason::kRefused;
             front.moved = front.range;
@@ -265,8 +266,8 @@ void Executor::send(Operation& operation, size_t from) {
     const Request& request = operation.slot->request;
     auto* to = static_cast<std::byte*>(request.pieces.front().iov_base) +
                (operation.range.offset - request.offset);
-    if (broken_.ok()) broken_ = staging_->copy_out(operation.staging, to, from, operation.good);
-    if (broken_.ok()) {
+    if (request.report != nullptr) operation.slot->sent_ns = base::monotonic_ns();
+    if (staging_->copy_out(operation.staging, to, from, operation.good).ok()) {
         copying_[static_cast<size_t>(operation.staging)] = &operation;
         return;
     }
@@ -277,12 +278,13 @@ void Executor::send(Operation& operation, size_t from) {
 
 void Executor::collect_copies(bool wait) {
     if (!staging_->copying()) return;
-    if (Status status = staging_->close_lot(); !status.ok()) broken_ = status;
     copied_.clear();
-    if (Status status = staging_->finished(&copied_, wait); !status.ok()) broken_ = status;
+    Status status = staging_->close_lot();
+    if (status.ok()) status = staging_->finished(&copied_, wait);
+    if (!status.ok()) staging_->abandon(&copied_);
     for (const int32_t slot : copied_) {
         Operation& operation = *copying_[static_cast<size_t>(slot)];
-        if (!broken_.ok()) {
+        if (!status.ok()) {
             operation.good = 0;
             operation.error = EIO;
         }
@@ -307,6 +309,7 @@ void Executor::arrive(Operation& operation) {
             report->route_bytes[static_cast<size_t>(transfer.route)] += bytes;
             report->reason_bytes[static_cast<size_t>(transfer.reason)] += bytes;
         }
+        slot.count_residency({operation.range.offset, operation.good});
     }
     end_operation(operation);
 }
@@ -323,6 +326,7 @@ void Executor::finish_if_done(Slot& slot) {
     if (slot.running > 0 || !slot.all_started()) return;
     if (slot.direct_begin_ns != 0) observe_direct(slot);
     const Request& request = slot.request;
+    if (slot.sent_ns != 0) request.report->copy_ns = base::monotonic_ns() - slot.sent_ns;
     Outcome outcome{request.cookie, request.size, 0, slot.operations};
     if (slot.stop != kNowhere) {
         outcome.bytes = slot.stop - request.offset;
@@ -356,9 +360,15 @@ void Executor::observe_direct(const Slot& slot) {
 // The completion came with the call: what submitting took is what the call took.
 void Executor::observe_cached(const Operation& operation, uint64_t bytes) {
     if (bytes != operation.moved.size) return;
-    operation.slot->request.source->costs->refine(
-        {planner::Sample::Kind::kCached, 1, bytes, static_cast<double>(call_ns_)});
-    call_ns_ = 0;
+    Source& source = *operation.slot->request.source;
+    const auto ns = static_cast<double>(std::exchange(call_ns_, 0));
+    if (operation.front().reason == RouteReason::kTimed) {
+        const planner::CostModel model = source.costs->model();
+        source.unknown.saw(ns,
+                           model.cached_ns + static_cast<double>(bytes) * model.cached_ns_per_byte);
+    } else {
+        source.costs->refine({planner::Sample::Kind::kCached, 1, bytes, ns});
+    }
 }
 
 }  // namespace penstock::transfer

@@ -44,6 +44,11 @@ inline constexpr uint64_t kRequestSizeMax = 8 << 20;
     if (!asks_direct(options) && options.cache == CachePolicy::kKeep) return RouteReason::kKeep;
     return std::nullopt;
 }
+// The route that `strict` insists on; none: there is nothing to insist on.
+[[nodiscard]] inline std::optional<Route> asked_route(const ReadOptions& options) {
+    if (options.route.has_value() || options.cache != CachePolicy::kBypass) return options.route;
+    return Route::kDirect;
+}
 // Whether a read of host memory is one for Executor::read_small.
 [[nodiscard]] inline bool is_small(uint64_t size, const ReadOptions& options) {
     return size < kPlanSizeMin && !asks_direct(options) && options.route != Route::kPeer;
@@ -80,10 +85,14 @@ struct SmallOutcome {
 };
 void add_to(Report* report, uint64_t offset, const SmallOutcome& outcome);
 
+// That no descriptor was left to open the file with once more: refused for now.
+[[nodiscard]] inline bool lacks_direct(int error) {
+    return error == EMFILE || error == ENFILE || error == ENOMEM;
+}
 // What direct I/O answers where it is not to be had, though the file system said it was.
 [[nodiscard]] inline bool refuses_direct(int error) {
     return error == EINVAL || error == EOPNOTSUPP || error == ENOTSUP || error == EREMOTEIO ||
-           error == EACCES || error == EPERM;
+           error == EACCES || error == EPERM || error == ENOENT || lacks_direct(error);
 }
 
 class Executor {
@@ -170,7 +179,6 @@ private:
     uint64_t call_ns_ = 0;     // what submitting the last batch took, if it was one cached call; 0:
     uint64_t call_index_ = 0;  // it was not, or was not timed
     base::BoundedQueue<Outcome> finished_;
-    Status broken_;  // copies to the device failed: nothing more can be done
 };
 
 }  // namespace penstock::transfer

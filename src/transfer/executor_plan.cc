@@ -20,7 +20,7 @@ constexpr double kBufferedGainMin = 1.25;
 
 void Executor::look_at_residency(Slot& slot, const planner::CostModel& model) {
     const Request& request = slot.request;
-    const uint64_t file_size = request.source->file->size();
+    const uint64_t file_size = request.source->size(request.offset + request.size);
     run_count_ = 0;
     if (request.offset >= file_size || request.source->probe.in_memory()) return;
     storage::ResidencyQuestion question;
@@ -30,10 +30,8 @@ void Executor::look_at_residency(Slot& slot, const planner::CostModel& model) {
     run_count_ = request.source->probe.ask(question, runs_).runs;
     request.source->hot.store(run_count_ == 1 && runs_[0].state == Residency::kCached,
                               std::memory_order_relaxed);
+    if (request.report != nullptr) slot.runs.assign(runs_.begin(), runs_.begin() + run_count_);
     for (extent::ResidencyRun& run : std::span(runs_).first(run_count_)) {
-        if (request.report != nullptr) {
-            request.report->residency_bytes[static_cast<size_t>(run.state)] += run.range.size;
-        }
         if (run.state != Residency::kMixed) continue;
         // Plans know pages that are there and pages that are not. The missing ones of a mixed run
         // come by small reads, one a grain at least, and stay, or all of it by a direct one.
@@ -55,7 +53,7 @@ Result<planner::Plan> Executor::make_plan(Slot& slot) {
     model.transfer_size_max = std::min<uint64_t>(model.transfer_size_max, Staging::kSlotSize);
     planner::Request wanted;
     // What lies behind the end is left to cut(): a direct transfer over it would write zeros there.
-    const uint64_t file_size = std::max(source.file->size(), request.offset);
+    const uint64_t file_size = std::max(source.size(request.offset + request.size), request.offset);
     wanted.range = {request.offset, std::min(request.size, file_size - request.offset)};
     wanted.direct.offset_alignment = alignment.offset;
     wanted.direct.memory_alignment = alignment.memory;
@@ -74,6 +72,9 @@ Result<planner::Plan> Executor::make_plan(Slot& slot) {
         if (request.size >= kPlanSizeMin) look_at_residency(slot, model);
     } else {
         look_at_residency(slot, model);
+        const bool unknown = run_count_ > 0 && runs_[0].state == Residency::kUnknown;
+        if (unknown && request.options.cache == CachePolicy::kAuto && source.unknown.tries_cached())
+            wanted.cached_because = RouteReason::kTimed;
         // What comes through the cache stays there, with what the kernel reads ahead of it, and
         // pushes out what others had: not for the sake of some constants.
         if (request.options.cache == CachePolicy::kDrop ||
@@ -106,14 +107,15 @@ void Executor::plan(Slot& slot) {
 // Long cached transfers become several; with `strict` what cannot take its route is an error.
 void Executor::cut(Slot& slot, std::span<const Transfer> transfers) {
     const ReadOptions& options = slot.request.options;
+    const std::optional<Route> only = options.strict ? asked_route(options) : std::nullopt;
     const bool lone = !slot.request.device_memory &&
                       std::none_of(transfers.begin(), transfers.end(),
                                    [](const Transfer& t) { return t.route != Route::kCached; });
     slot.call_size_max = lone ? kLoneCallSizeMax : kCallSizeMax;
-    for (Transfer transfer : transfers) {
-        if (options.strict && options.route.has_value() && transfer.route != *options.route) {
-            stop_at(slot, transfer.range.offset, EOPNOTSUPP, *options.route);
-            continue;
+    const auto add = [&](Transfer transfer) {
+        if (only.has_value() && transfer.route != *only) {
+            stop_at(slot, transfer.range.offset, EOPNOTSUPP, *only);
+            return;
         }
         while (transfer.route == Route::kCached && transfer.range.size > slot.call_size_max) {
             Transfer head = transfer;
@@ -124,13 +126,19 @@ void Executor::cut(Slot& slot, std::span<const Transfer> transfers) {
             transfer.moved = transfer.range;
         }
         slot.transfers.push_back(transfer);
-    }
-    // Seldom any bytes: those by which the file has grown since it was opened.
+    };
+    for (const Transfer& transfer : transfers) add(transfer);
+    // Behind the end of the file: who reads there is told so. It may have grown by a few bytes in
+    // this moment.
     const uint64_t planned = transfers.empty() ? slot.request.offset : transfers.back().range.end();
     const uint64_t end = slot.request.offset + slot.request.size;
     if (planned == end) return;
     const Extent rest{planned, end - planned};
-    slot.transfers.push_back({rest, rest, Route::kCached, RouteReason::kSmall, 0});
+    if (only.has_value() && *only != Route::kCached) {
+        stop_at(slot, planned, 0, *only);
+    } else {
+        add({rest, rest, Route::kCached, RouteReason::kSmall, 0});
+    }
 }
 
 }  // namespace penstock::transfer

@@ -27,13 +27,22 @@ struct Executor::Slot {
     size_t started = 0;                        // how many have been
     uint64_t call_size_max = kCallSizeMax;     // of a cached read
     std::vector<size_t> again;  // transfers that were refused and go through the page cache
+    std::vector<extent::ResidencyRun> runs;  // for the report: what the page cache held
     size_t running = 0;
     uint32_t operations = 0;
     uint64_t direct_begin_ns = 0;  // when its first direct transfer started; 0: none has
     uint64_t cached_calls = 0;     // of the executor, by then
     uint64_t stop = kNowhere;      // the first byte that did not arrive
     int error = 0;                 // why; 0: the file ends there
+    uint64_t sent_ns = 0;          // for the report: when bytes last left for the device
 
+    // For the report: these bytes arrived.
+    void count_residency(const extent::Extent& arrived) const {
+        for (const extent::ResidencyRun& run : runs) {
+            request.report->residency_bytes[static_cast<size_t>(
+                run.state)] += extent::intersect(run.range, arrived).size;
+        }
+    }
     [[nodiscard]] bool drops(const planner::Transfer& transfer) const {
         return request.options.cache == CachePolicy::kDrop &&
                transfer.reason != RouteReason::kResident && transfer.reason != RouteReason::kDirty;
@@ -53,8 +62,10 @@ struct Executor::Operation {
 
     [[nodiscard]] planner::Transfer& front() const { return slot->transfers[first]; }
     // Long enough for what it takes to be worth two looks at the clock.
-    [[nodiscard]] bool is_resident_call() const {
-        return count == 1 && front().reason == RouteReason::kResident && range.size >= kGrainSize;
+    [[nodiscard]] bool is_timed_call() const {
+        const bool telling = front().reason == RouteReason::kResident ||
+                             front().reason == RouteReason::kTimed;
+        return count == 1 && telling && range.size >= kGrainSize;
     }
 };
 

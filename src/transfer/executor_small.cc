@@ -13,7 +13,7 @@ namespace {
 // Whether a small read could go past the page cache.
 bool could_be_direct(const Source& source, uint64_t offset, const iovec& to) {
     return to.iov_len >= SmallReads::kSizeMin && source.file->direct_alignment().offset != 0 &&
-           offset + to.iov_len <= source.file->size() &&
+           offset + to.iov_len <= source.known_size() &&
            !source.direct_refused.load(std::memory_order_relaxed);
 }
 
@@ -121,7 +121,8 @@ SmallOutcome Executor::read_missing(Source& source, const storage::ReadOperation
     outcome.reason = RouteReason::kMissing;
     outcome.completion = read_direct(operation);
     if (refuses_direct(outcome.completion.error)) {
-        source.direct_refused.store(true, std::memory_order_relaxed);
+        if (!lacks_direct(outcome.completion.error))
+            source.direct_refused.store(true, std::memory_order_relaxed);
         outcome.route = Route::kCached;
         outcome.reason = RouteReason::kRefused;
         outcome.completion = read_now(operation);

@@ -12,6 +12,7 @@
 #include "storage/residency.h"
 #include "storage/storage.h"
 #include "transfer/small_reads.h"
+#include "transfer/unknown_reads.h"
 
 namespace penstock::transfer {
 
@@ -43,16 +44,33 @@ using CostsOf = std::function<std::shared_ptr<Costs>(const storage::File&)>;
 struct Source {
     explicit Source(std::shared_ptr<storage::File> opened,
                     std::shared_ptr<Costs> known = std::make_shared<Costs>())
-        : file(std::move(opened)), probe(*file), costs(std::move(known)) {}
+        : file(std::move(opened)), probe(*file), costs(std::move(known)), size_(file->size()) {}
+
+    // How long the file is, as last seen; looked at again for a read that ends at `end`, behind
+    // that: it may have grown.
+    [[nodiscard]] uint64_t size(uint64_t end) {
+        const uint64_t known = known_size();
+        if (end <= known) return known;
+        storage::Identity now;
+        if (!file->stat(&now).ok() || now.size <= known) return known;
+        size_.store(now.size, std::memory_order_relaxed);
+        return now.size;
+    }
 
     const std::shared_ptr<storage::File> file;
     storage::ResidencyProbe probe;
     const std::shared_ptr<Costs> costs;
     SmallReads small;
+    UnknownReads unknown;
     // All that was last looked at was in the OS page cache.
     std::atomic<bool> hot{false};
     // Direct I/O was tried and refused though the file system offers it.
     std::atomic<bool> direct_refused{false};
+
+    [[nodiscard]] uint64_t known_size() const { return size_.load(std::memory_order_relaxed); }
+
+private:
+    std::atomic<uint64_t> size_;
 };
 
 }  // namespace penstock::transfer

@@ -17,6 +17,7 @@ namespace {
 // A copy of a megabyte that takes so long has failed, whatever the driver says.
 constexpr uint64_t kCopyLimitNs = 60'000'000'000;
 constexpr uint64_t kDozeNs = 20'000;
+constexpr uint64_t kAbandonLimitNs = 5'000'000'000;
 
 }  // namespace
 
@@ -65,6 +66,9 @@ int32_t Staging::take() {
 }
 
 Status Staging::copy_out(int32_t slot, void* to, size_t from, size_t size) {
+    if (stream_ == 0) {
+        if (Status status = device_->create_stream(0, &stream_); !status.ok()) return status;
+    }
     Status status = device_->copy(stream_, to, memory(slot) + from, size);
     if (status.ok()) open_.push_back(slot);
     return status;
@@ -88,14 +92,12 @@ Status Staging::finished(std::vector<int32_t>* slots, bool wait) {
         base::sleep_until_ns(base::monotonic_ns() + kDozeNs);
         done = device::SystemWords::load(*done_, site::kCompletion);
     }
-    Status failure;
     if (done < lots_.front().number) {
         bool idle = false;
-        failure = device_->query(stream_, &idle);
-        if (failure.ok() && base::monotonic_ns() > lots_.front().limit_ns)
-            failure = {EIO, "copy", "a copy to the device does not end"};
-        if (failure.ok()) return {};
-        done = sent_;  // nothing of it will be told any more
+        if (Status failure = device_->query(stream_, &idle); !failure.ok()) return failure;
+        if (base::monotonic_ns() > lots_.front().limit_ns)
+            return {EIO, "copy", "a copy to the device does not end"};
+        return {};
     }
     size_t over = 0;
     while (over < lots_.size() && lots_[over].number <= done) {
@@ -103,7 +105,22 @@ Status Staging::finished(std::vector<int32_t>* slots, bool wait) {
         ++over;
     }
     lots_.erase(lots_.begin(), lots_.begin() + static_cast<std::ptrdiff_t>(over));
-    return failure;
+    return {};
+}
+
+void Staging::abandon(std::vector<int32_t>* slots) {
+    // A copy that is late would read what another transfer has put into its slot since.
+    const uint64_t limit_ns = base::monotonic_ns() + kAbandonLimitNs;
+    bool idle = false;
+    while (device_->query(stream_, &idle).ok() && !idle && base::monotonic_ns() < limit_ns) {
+        device_->poll();
+        base::sleep_until_ns(base::monotonic_ns() + kDozeNs);
+    }
+    for (const Lot& lot : lots_) slots->insert(slots->end(), lot.slots.begin(), lot.slots.end());
+    slots->insert(slots->end(), open_.begin(), open_.end());
+    lots_.clear();
+    open_.clear();
+    (void)device_->destroy_stream(std::exchange(stream_, 0));
 }
 
 }  // namespace penstock::transfer

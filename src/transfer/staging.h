@@ -34,13 +34,16 @@ public:
     void give_back(int32_t slot) { free_.push_back(slot); }
 
     // Puts a copy to device memory behind the others; if that succeeds the slot is the copy's
-    // until finished() returns it.
+    // until finished() or abandon() returns it. An error is this copy's alone.
     Status copy_out(int32_t slot, void* to, size_t from, size_t size);
     // Tells that everything given to copy_out so far is one lot. Copies are announced lot by lot.
     Status close_lot();
-    // The slots of copies that are over, and why they failed if they did. With `wait` and no
-    // copy over it sleeps for some microseconds.
+    // The slots of copies that are over. With `wait` and no copy over it sleeps for some
+    // microseconds. An error: nothing more will be told of those under way; abandon() them.
     Status finished(std::vector<int32_t>* slots, bool wait);
+    // After an error of close_lot() or finished(): waits, within limits, until the device reads
+    // staging no more. The slots of all copies under way; the next copy begins afresh.
+    void abandon(std::vector<int32_t>* slots);
     [[nodiscard]] bool copying() const { return !lots_.empty() || !open_.empty(); }
 
 private:
