@@ -152,56 +152,56 @@ protected:
         struct statvfs told {};
         if (statvfs(::testing::TempDir().c_str(), &told) != 0 ||
             told.f_bavail * told.f_frsize < size + 2048 * kMiB) {
-            skips_ = "too little room for the file in the temporary folder";
+            why_skipped = "too little room for the file in the temporary folder";
             return;
         }
         if (nightly() && MemoryLimit::available() < size + 3072 * kMiB) {
-            skips_ = "too little memory to read the file into";
+            why_skipped = "too little memory to read the file into";
             return;
         }
-        big_ = std::make_unique<CachedFile>(size + 1234);
-        others_ = std::make_unique<CachedFile>(nightly() ? 512 * kMiB : 64 * kMiB);
-        elsewhere_ = std::make_unique<CachedFile>(nightly() ? 256 * kMiB : 64 * kMiB);
-        const int direct = open(big_->path().c_str(), O_RDONLY | O_DIRECT | O_CLOEXEC);
+        big_file = std::make_unique<CachedFile>(size + 1234);
+        other_file = std::make_unique<CachedFile>(nightly() ? 512 * kMiB : 64 * kMiB);
+        elsewhere_file = std::make_unique<CachedFile>(nightly() ? 256 * kMiB : 64 * kMiB);
+        const int direct = open(big_file->path().c_str(), O_RDONLY | O_DIRECT | O_CLOEXEC);
         if (direct < 0) {
-            skips_ = "the temporary folder's file system has no direct I/O";
+            why_skipped = "the temporary folder's file system has no direct I/O";
             return;
         }
         close(direct);
-        if (!big_->write() || !others_->write() || !elsewhere_->write()) {
-            skips_ = "the files cannot be written";
+        if (!big_file->write() || !other_file->write() || !elsewhere_file->write()) {
+            why_skipped = "the files cannot be written";
             return;
         }
         // Taken before any cgroup is entered, so that it counts elsewhere.
-        void* memory = mmap(nullptr, big_->size(), PROT_READ | PROT_WRITE,
-                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-        if (memory == MAP_FAILED) {
-            skips_ = "no memory to read the file into";
+        void* taken = mmap(nullptr, big_file->size(), PROT_READ | PROT_WRITE,
+                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+        if (taken == MAP_FAILED) {
+            why_skipped = "no memory to read the file into";
             return;
         }
-        memory_ = static_cast<std::byte*>(memory);
+        memory = static_cast<std::byte*>(taken);
     }
     static void TearDownTestSuite() {
-        if (memory_ != nullptr) munmap(memory_, big_->size());
-        memory_ = nullptr;
-        big_.reset();
-        others_.reset();
-        elsewhere_.reset();
+        if (memory != nullptr) munmap(memory, big_file->size());
+        memory = nullptr;
+        big_file.reset();
+        other_file.reset();
+        elsewhere_file.reset();
     }
     void SetUp() override {
-        if (!skips_.empty()) GTEST_SKIP() << skips_;
+        if (!why_skipped.empty()) GTEST_SKIP() << why_skipped;
     }
 
     static void read_all(const Case& how, Report* report) {
         FileOptions options;
         options.throttle_bandwidth_mbs = how.mbs_max;
-        const auto file = File::open(big_->path(), {}, options);
+        const auto file = File::open(big_file->path(), {}, options);
         ASSERT_TRUE(file.ok()) << file.status().message();
-        const uint64_t call_size = how.call_size == 0 ? big_->size() : how.call_size;
-        for (uint64_t at = how.offset; at < big_->size(); at += call_size) {
-            const uint64_t wanted = std::min(call_size, big_->size() - at);
+        const uint64_t call_size = how.call_size == 0 ? big_file->size() : how.call_size;
+        for (uint64_t at = how.offset; at < big_file->size(); at += call_size) {
+            const uint64_t wanted = std::min(call_size, big_file->size() - at);
             Report part;
-            const auto got = file.value().read(memory_ + at, wanted, at, how.options, &part);
+            const auto got = file.value().read(memory + at, wanted, at, how.options, &part);
             ASSERT_TRUE(got.ok()) << got.status().message();
             ASSERT_EQ(got.value(), wanted);
             for (size_t i = 0; i < part.route_bytes.size(); ++i)
@@ -211,47 +211,48 @@ protected:
 
     // The first word of every page that was read whole.
     static void check_bytes(uint64_t offset) {
-        for (uint64_t page = (offset + kPage - 1) / kPage; page < big_->pages(); ++page) {
+        for (uint64_t page = (offset + kPage - 1) / kPage; page < big_file->pages(); ++page) {
             uint64_t word = 0;
-            std::memcpy(&word, memory_ + page * kPage, sizeof word);
+            std::memcpy(&word, memory + page * kPage, sizeof word);
             ASSERT_EQ(word, CachedFile::stamp(page)) << "page " << page;
         }
     }
 
     static void perform(const Case& how, Figures* figures) {
-        for (const auto& file : {big_.get(), others_.get()}) file->make_cold();
-        elsewhere_->make_hot();
+        for (const auto& file : {big_file.get(), other_file.get()}) file->make_cold();
+        elsewhere_file->make_hot();
         std::optional<MemoryLimit> limit;
         if (nightly()) {
             limit.emplace(1024 * kMiB);
             if (!limit->skips().empty()) GTEST_SKIP() << limit->skips();
         }
-        if (how.before == Before::kRuns) big_->warm(4 * kMiB, 64 * kMiB);
-        if (how.before == Before::kPages) big_->warm(kPage, 23 * kPage);
-        if (how.before == Before::kHoles) big_->warm(22 * kPage, 23 * kPage, 256 * kMiB);
-        others_->make_hot();
-        const auto before = big_->cached(), others = others_->cached(),
-                   elsewhere = elsewhere_->cached();
+        if (how.before == Before::kRuns) big_file->warm(4 * kMiB, 64 * kMiB);
+        if (how.before == Before::kPages) big_file->warm(kPage, 23 * kPage);
+        if (how.before == Before::kHoles) big_file->warm(22 * kPage, 23 * kPage, 256 * kMiB);
+        other_file->make_hot();
+        const auto before = big_file->cached(), others = other_file->cached(),
+                   elsewhere = elsewhere_file->cached();
         const auto share = [](uint64_t lost, const std::vector<unsigned char>& map) {
             const auto had = std::count(map.begin(), map.end(), 1);
             return static_cast<double>(lost) / static_cast<double>(std::max<ptrdiff_t>(had, 1));
         };
-        ASSERT_GT(std::count(others.begin(), others.end(), 1) * 100, 90 * others_->pages());
-        for (uint64_t page = 0; page < big_->pages(); ++page) memory_[page * kPage] = {};
+        ASSERT_GT(std::count(others.begin(), others.end(), 1) * 100, 90 * other_file->pages());
+        for (uint64_t page = 0; page < big_file->pages(); ++page) memory[page * kPage] = {};
         Report report;
         const auto started = std::chrono::steady_clock::now();
         read_all(how, &report);
         if (HasFatalFailure()) return;
         const std::chrono::duration<double> took = std::chrono::steady_clock::now() - started;
-        figures->added = big_->since(before).added;
-        figures->others_lost = share(others_->since(others).lost, others);
-        figures->elsewhere_lost = share(elsewhere_->since(elsewhere).lost, elsewhere);
+        figures->added = big_file->since(before).added;
+        figures->others_lost = share(other_file->since(others).lost, others);
+        figures->elsewhere_lost = share(elsewhere_file->since(elsewhere).lost, elsewhere);
         std::printf(
             "%-28s had %6.1f MiB, read %.0f MiB in %.2f s (%.1f direct); leaves %.2f MiB; "
             "other files lose %.2f %%, elsewhere %.2f %%\n",
-            how.name, in_mib(std::count(before.begin(), before.end(), 1)), in_mib(big_->pages()),
-            took.count(), static_cast<double>(report.bytes_by(Route::kDirect)) / kMiB,
-            in_mib(figures->added), 100 * figures->others_lost, 100 * figures->elsewhere_lost);
+            how.name, in_mib(std::count(before.begin(), before.end(), 1)),
+            in_mib(big_file->pages()), took.count(),
+            static_cast<double>(report.bytes_by(Route::kDirect)) / kMiB, in_mib(figures->added),
+            100 * figures->others_lost, 100 * figures->elsewhere_lost);
         check_bytes(how.offset);
     }
 
@@ -268,9 +269,9 @@ protected:
         FAIL() << "other files lose their pages to " << how.name;
     }
 
-    static inline std::string skips_;
-    static inline std::unique_ptr<CachedFile> big_, others_, elsewhere_;
-    static inline std::byte* memory_ = nullptr;
+    static inline std::string why_skipped;
+    static inline std::unique_ptr<CachedFile> big_file, other_file, elsewhere_file;
+    static inline std::byte* memory = nullptr;
 };
 
 ReadOptions by(CachePolicy policy) {
