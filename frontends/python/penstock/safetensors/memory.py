@@ -47,7 +47,13 @@ class HostMemory:
     def __init__(self, size: int) -> None:
         self.nbytes = size
         large = size >= HUGE_PAGE
-        self._map = mmap.mmap(-1, max(size, 1) + (HUGE_PAGE if large else 0))
+        # Shared memory, Python's default, would be that of a forked child too, and gets no huge
+        # pages.
+        self._map = mmap.mmap(
+            -1,
+            max(size, 1) + (HUGE_PAGE if large else 0),
+            flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS,
+        )
         begin = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
         self._start = -begin % HUGE_PAGE if large else 0
         self.address = begin + self._start
