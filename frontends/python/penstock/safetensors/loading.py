@@ -231,11 +231,9 @@ class SafetensorsFile:
                     reports.append(self._finish_first(under_way, memory))
             while under_way:
                 reports.append(self._finish_first(under_way, memory))
-        finally:
-            for _, future in under_way:
-                future.stop()
-            for _, future in under_way:
-                future.exception()
+        except BaseException:
+            _end([future for _, future in under_way])
+            raise
         self.reports = reports
 
     def _finish_first(
@@ -296,6 +294,18 @@ class TensorSlice:
 
     def __getitem__(self, key: Any) -> Any:
         return self._file.read_slice(self._name, key)
+
+
+def _end(futures: Sequence[_core.Future]) -> None:
+    """Drop of reads what has not begun, and wait for the rest, whatever becomes of it.
+
+    A second Ctrl-C does not wait; the reads keep their memory.
+    """
+    from penstock.futures import wait
+
+    for future in futures:
+        future.stop()
+    wait(futures)
 
 
 def _framework(name: str | None, device: str | None) -> str:
