@@ -27,6 +27,7 @@ NB_MODULE(_core, module) {
     penstock::python::bind_calibrate(module);
     penstock::python::bind_device(module);
     penstock::python::bind_device_memory(module);
+    penstock::python::bind_endings(module);
     penstock::python::bind_file(module);
     penstock::python::bind_future(module);
     penstock::python::bind_interpreter(module);

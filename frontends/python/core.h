@@ -30,6 +30,7 @@ namespace penstock::python {
 void bind_calibrate(nanobind::module_& module);
 void bind_device(nanobind::module_& module);
 void bind_device_memory(nanobind::module_& module);
+void bind_endings(nanobind::module_& module);
 void bind_file(nanobind::module_& module);
 void bind_future(nanobind::module_& module);
 void bind_interpreter(nanobind::module_& module);

@@ -44,16 +44,6 @@ private:
     nb::object future_, callback_;
 };
 
-nanoseconds limit_of(nb::handle timeout) {
-    if (timeout.is_none()) return kForever;
-    const double seconds = PyFloat_AsDouble(timeout.ptr());
-    if (PyErr_Occurred() != nullptr) throw nb::python_error();
-    if (std::isnan(seconds)) throw nb::value_error("timeout is not a number");
-    if (seconds <= 0) return nanoseconds(0);
-    const double most = std::chrono::duration<double>(kForever).count();
-    return seconds >= most ? kForever : nanoseconds(static_cast<int64_t>(seconds * 1e9));
-}
-
 [[noreturn]] void raise_from_futures(const char* name, nb::handle subject) {
     const nb::object error = nb::module_::import_("penstock.futures").attr(name)(subject);
     PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())), error.ptr());
@@ -139,11 +129,15 @@ bool PythonFuture::done() {
     return true;
 }
 
-void PythonFuture::wait(nanoseconds limit) {
-    if (done()) return;
+void PythonFuture::refuse_of_parent() const {
     if (read_->flight.is_of_parent())
         raise_error(Status(ECHILD, "penstock", "begun before a fork: the parent reads it"),
                     source().name);
+}
+
+void PythonFuture::wait(nanoseconds limit) {
+    if (done()) return;
+    refuse_of_parent();
     const bool in_time = wait_for_signals_too(future(), limit);
     if (!in_time) raise_from_futures("timeout_error", source().name);
     done();
@@ -162,6 +156,16 @@ void PythonFuture::stop() {
 
 bool PythonFuture::cancelled() {
     return done() && future().result(nanoseconds(0)).status().error_number() == ECANCELED;
+}
+
+nanoseconds limit_of(nb::handle timeout) {
+    if (timeout.is_none()) return kForever;
+    const double seconds = PyFloat_AsDouble(timeout.ptr());
+    if (PyErr_Occurred() != nullptr) throw nb::python_error();
+    if (std::isnan(seconds)) throw nb::value_error("timeout is not a number");
+    if (seconds <= 0) return nanoseconds(0);
+    const double most = std::chrono::duration<double>(kForever).count();
+    return seconds >= most ? kForever : nanoseconds(static_cast<int64_t>(seconds * 1e9));
 }
 
 nb::object python_report(const Report& report) {
@@ -184,6 +188,8 @@ nb::object python_report(const Report& report) {
 }
 
 void bind_future(nb::module_& module) {
+    module.def("is_completing", is_completing,
+               "Whether the caller is the thread that calls callbacks of reads.");
     nb::class_<PythonFuture>(module, "Future", nb::is_weak_referenceable(),
                              "A read under way: what File.pread and File.preadv return.\n\n"
                              "It behaves as a concurrent.futures.Future, can be awaited, and "

@@ -3,6 +3,7 @@
 
 #include <nanobind/nanobind.h>
 
+#include <chrono>
 #include <memory>
 #include <string>
 #include <vector>
@@ -41,6 +42,8 @@ public:
     [[nodiscard]] const Source& source() const { return *read_->source; }
     // Whether it is done; then its memory is let go.
     bool done();
+    // Throws penstock.Error when another process, the parent of a fork, reads it.
+    void refuse_of_parent() const;
     // Waits at most `limit`, and sees to signals. Throws TimeoutError, CancelledError when it was
     // cancelled, what a signal handler raised, and penstock.Error after a fork.
     void wait(std::chrono::nanoseconds limit);
@@ -53,6 +56,9 @@ public:
 private:
     std::unique_ptr<Read> read_;
 };
+
+// A timeout in seconds as Python gives it; None: longer than anybody waits. Throws ValueError.
+std::chrono::nanoseconds limit_of(nanobind::handle timeout);
 
 // A report as penstock.Report.
 nanobind::object python_report(const Report& report);

@@ -16,6 +16,8 @@ namespace {
 namespace nb = nanobind;
 using Clock = std::chrono::steady_clock;
 
+thread_local bool completing = false;  // whether this thread calls completions
+
 constexpr auto kSignalSlice = std::chrono::milliseconds(50);
 constexpr auto kExitLimit = std::chrono::seconds(5);
 
@@ -48,6 +50,7 @@ public:
 private:
     // Unwinds nowhere: it is left only when stop() waits for it, or never.
     void run() {
+        completing = true;
         const PyGILState_STATE state = PyGILState_Ensure();
         std::vector<Completion*> batch;
         while (wait(&batch)) {
@@ -137,19 +140,25 @@ void refuse_at_exit() {
     if (interpreter().exiting) throw std::runtime_error("cannot read: the interpreter is ending");
 }
 
-bool wait_for_signals_too(const Future& future, std::chrono::nanoseconds limit) {
+bool wait_with_signals(std::chrono::nanoseconds limit,
+                       const std::function<bool(std::chrono::nanoseconds)>& wait) {
     const auto begin = Clock::now();
-    while (!future.done()) {
-        const auto gone = Clock::now() - begin;
-        if (gone >= limit) return false;
+    std::chrono::nanoseconds left = limit;
+    while (true) {
         {
             const Unlocked others;
-            // Not done yet is no error here.
-            (void)future.wait(std::min<std::chrono::nanoseconds>(limit - gone, kSignalSlice));
+            if (wait(std::min<std::chrono::nanoseconds>(left, kSignalSlice))) return true;
         }
         if (PyErr_CheckSignals() != 0) throw nb::python_error();
+        left = limit - (Clock::now() - begin);
+        if (left.count() <= 0) return false;
     }
-    return true;
+}
+
+bool wait_for_signals_too(const Future& future, std::chrono::nanoseconds limit) {
+    return future.done() || wait_with_signals(limit, [&future](std::chrono::nanoseconds slice) {
+               return future.wait(slice).ok() || future.done();
+           });
 }
 
 void when_done(const Future& future, std::unique_ptr<Completion> completion) {
@@ -157,6 +166,8 @@ void when_done(const Future& future, std::unique_ptr<Completion> completion) {
     completer->start();
     future.on_done([completer, one = completion.release()] { completer->add(one); });
 }
+
+bool is_completing() { return completing; }
 
 Flight::Flight(Future future) : future_(std::move(future)), process_(process_number()) {
     if (future_.done()) return;

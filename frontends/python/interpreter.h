@@ -7,6 +7,7 @@
 #include <nanobind/nanobind.h>
 
 #include <chrono>
+#include <functional>
 #include <memory>
 
 #include "penstock/file.h"
@@ -34,8 +35,13 @@ unsigned process_number();
 // Throws RuntimeError once the interpreter has begun to end.
 void refuse_at_exit();
 
-// Waits until `future` is done, at most `limit`; sees to signals every 50 ms. Returns whether it is
-// done. Throws what a signal handler raised.
+// Calls `wait`, without the interpreter, with how long it may wait, until it returns true or
+// `limit` is over; sees to signals every 50 ms. Returns what it returned. Throws what a signal
+// handler raised.
+bool wait_with_signals(std::chrono::nanoseconds limit,
+                       const std::function<bool(std::chrono::nanoseconds)>& wait);
+
+// Waits until `future` is done, at most `limit`, in this way. Returns whether it is done.
 bool wait_for_signals_too(const Future& future, std::chrono::nanoseconds limit);
 
 // What is to be done, with the interpreter held, when a read is done.
@@ -51,6 +57,8 @@ public:
 // Has `completion` completed and destroyed on a thread for that, once `future` is done; also when
 // it is done already. At the end of the interpreter what is left is neither.
 void when_done(const Future& future, std::unique_ptr<Completion> completion);
+// Whether the caller is that thread: what waits here for another completion waits for ever.
+bool is_completing();
 
 // A read that Python began. Those that are under way are known, so that the end of the interpreter
 // can wait for them.

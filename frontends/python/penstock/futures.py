@@ -7,14 +7,19 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
-import queue
 import sys
 import time
 from collections.abc import Generator, Iterable, Iterator
 from concurrent.futures import ALL_COMPLETED, FIRST_COMPLETED, FIRST_EXCEPTION
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from penstock._core import Future
+from penstock._core import Endings, Future, is_completing
+
+if TYPE_CHECKING:
+    import asyncio
+
+# How long a cancelled task waits for what of its read cannot be dropped any more.
+STOP_LIMIT_SECONDS = 5.0
 
 if sys.version_info >= (3, 11):
     _TimeoutError = TimeoutError
@@ -41,27 +46,49 @@ def not_done_error(subject: object) -> BaseException:
 
 def wait_in_loop(future: Future) -> Generator[Any, None, int]:
     """Await `future` in the running asyncio loop; a cancelled task stops the read."""
+    return _result_in_loop(future).__await__()
+
+
+async def _result_in_loop(future: Future) -> int:
     import asyncio
 
     if not future.done():
-        loop = asyncio.get_running_loop()
-        waiter = loop.create_future()
-
-        def wake() -> None:
-            if not waiter.done():
-                waiter.set_result(None)
-
-        def ended(_: Future) -> None:
-            with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits
-                loop.call_soon_threadsafe(wake)
-
-        future.add_done_callback(ended)
+        if is_completing():
+            raise RuntimeError("a callback of a read cannot await another one: use result()")
+        ended = _end_in_loop(future, asyncio.get_running_loop())
         try:
-            yield from waiter
+            await asyncio.shield(ended)
         except asyncio.CancelledError:
+            # The caller may use the buffer for something else: nothing more is to arrive there.
             future.stop()
+            await _wait_until(ended, time.monotonic() + STOP_LIMIT_SECONDS)
             raise
     return future.result()
+
+
+def _end_in_loop(future: Future, loop: asyncio.AbstractEventLoop) -> asyncio.Future[None]:
+    """Return a future of a loop that is done when a read is."""
+    waiter = loop.create_future()
+
+    def wake() -> None:
+        if not waiter.done():
+            waiter.set_result(None)
+
+    def ended(_: Future) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits
+            loop.call_soon_threadsafe(wake)
+
+    future.add_done_callback(ended)
+    return waiter
+
+
+async def _wait_until(ended: asyncio.Future[None], end: float) -> None:
+    """Wait for the end of a read, also when the task is cancelled again, as at the loop's end."""
+    import asyncio
+
+    while not ended.done() and (left := end - time.monotonic()) > 0:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.wait([ended], timeout=left)
 
 
 def _remaining(end: float | None) -> float | None:
@@ -75,14 +102,12 @@ def as_completed(futures: Iterable[Future], timeout: float | None = None) -> Ite
     """
     end = None if timeout is None else time.monotonic() + timeout
     given = list(dict.fromkeys(futures))
-    ended: queue.SimpleQueue[Future] = queue.SimpleQueue()
-    for future in given:
-        future.add_done_callback(ended.put)
+    endings = Endings(given)
     for left in range(len(given), 0, -1):
-        try:
-            yield ended.get(timeout=_remaining(end))
-        except queue.Empty:
-            raise _TimeoutError(f"{left} of {len(given)} reads are still under way") from None
+        number = endings.next(_remaining(end))
+        if number is None:
+            raise _TimeoutError(f"{left} of {len(given)} reads are still under way")
+        yield given[number]
 
 
 def wait(

@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import gc
+import os
+import signal
 import threading
 import time
 import weakref
@@ -213,6 +215,63 @@ def test_a_callback_may_read(slow: penstock.File) -> None:
     assert buffer == DATA[1000:1100]
 
 
+def in_callback(slow: penstock.File, ask: Callable[[], object]) -> object:
+    """Return what `ask` returns or raises as the callback of a read."""
+    told: list[object] = []
+    called = threading.Event()
+
+    def callback(_: penstock.Future) -> None:
+        try:
+            told.append(ask())
+        except RuntimeError as error:
+            told.append(error)
+        called.set()
+
+    slow.pread(bytearray(100)).add_done_callback(callback)
+    assert called.wait(60), "the callback did not return"
+    return told[0]
+
+
+def test_a_callback_may_wait_for_other_reads(slow: penstock.File) -> None:
+    def ask() -> object:
+        reads = [slow.pread(bytearray(10), None, i) for i in range(3)]
+        in_order = list(penstock.as_completed(reads))
+        more = slow.pread(bytearray(10))
+        first = penstock.wait([more, *reads], return_when="FIRST_COMPLETED")
+        return (
+            set(in_order) == set(reads),
+            first == (set(reads), {more}) or more.done(),
+            penstock.wait([more], 0.0)[0] == {more} or not more.done(),
+            penstock.wait([more]) == ({more}, set()),
+            more.result(),
+        )
+
+    assert in_callback(slow, ask) == (True, True, True, True, 10)
+
+
+def test_a_callback_that_awaits_is_told_what_to_do_instead(slow: penstock.File) -> None:
+    async def await_read() -> int:
+        return await slow.pread(bytearray(10))
+
+    told = in_callback(slow, lambda: asyncio.run(await_read()))
+    assert isinstance(told, RuntimeError)
+    assert "use result()" in str(told)
+
+
+def test_ctrl_c_ends_waiting_for_many(path: Path) -> None:
+    with penstock.open(path, threads=1, throttle_latency_us=LATENCIES_US[2]) as slow:
+        reads = [slow.pread(bytearray(10), None, i) for i in range(5)]
+        interrupt = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
+        interrupt.start()
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                penstock.wait(reads)
+        finally:
+            interrupt.cancel()
+        for read in reads:
+            read.stop()
+
+
 def test_awaiting(slow: penstock.File, path: Path) -> None:
     async def reads() -> list[int]:
         one = await slow.pread(bytearray(100))
@@ -249,6 +308,56 @@ def test_a_cancelled_task_stops_its_read(path: Path) -> None:
     with penstock.open(path, threads=1, throttle_bandwidth_mbs=20) as slow:
         future = asyncio.run(cancelled(slow))
         assert penstock.wait([future]) == ({future}, set())
+
+
+@pytest.mark.parametrize("cancellations", [1, 3])
+def test_nothing_is_written_when_a_cancelled_await_has_ended(
+    path: Path, cancellations: int
+) -> None:
+    buffer = bytearray(4 * MIB)
+
+    async def cancelled(slow: penstock.File) -> bytes:
+        future = slow.pread(buffer, cache="bypass")
+
+        async def waiter() -> None:
+            await future
+
+        task = asyncio.create_task(waiter())
+        await asyncio.sleep(0.05)
+        for _ in range(cancellations):
+            task.cancel()
+            await asyncio.sleep(0.001)
+        ticks = 0
+        while not task.done():
+            await asyncio.sleep(0.005)
+            ticks += 1
+        assert task.cancelled()
+        assert future.done()
+        assert ticks > 3, "the loop stood still while it waited"
+        return bytes(buffer)
+
+    with penstock.open(path, threads=1, throttle_bandwidth_mbs=10) as slow:
+        left = asyncio.run(cancelled(slow))
+        time.sleep(0.5)
+        assert buffer == left
+
+
+def test_a_cancelled_await_does_not_wait_for_ever(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.futures.STOP_LIMIT_SECONDS", 0.05)
+
+    async def cancelled(slow: penstock.File) -> penstock.Future:
+        future = slow.pread(bytearray(100))
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(future, 0.05)
+        return future
+
+    with penstock.open(path, threads=1, throttle_latency_us=LATENCIES_US[1]) as slow:
+        begin = time.monotonic()
+        future = asyncio.run(cancelled(slow))
+        if time.monotonic() - begin < 0.9:
+            assert not future.done()
 
 
 def test_a_loop_that_is_closed_harms_nobody(slow: penstock.File) -> None:
