@@ -16,6 +16,32 @@ namespace nb = nanobind;
     throw nb::type_error("the buffer was refused");  // refuse() raises something better
 }
 
+// Whether a format of PEP 3118 tells of references to Python objects, outside ":names:".
+bool tells_objects(const char* format) {
+    bool in_name = false;
+    for (const char* one = format; one != nullptr && *one != '\0'; ++one) {
+        if (*one == ':') in_name = !in_name;
+        if (*one == 'O' && !in_name) return true;
+    }
+    return false;
+}
+
+// Whether elements hold references to Python objects, which must not be overwritten. Only elements
+// in which one has room are asked for their format: of the others it would cost time and be
+// refused, as that of ml_dtypes' bfloat16 is.
+bool holds_objects(nb::handle object, const Py_buffer& view) {
+    if (view.itemsize < static_cast<Py_ssize_t>(sizeof(PyObject*))) return false;
+    Py_buffer told;
+    if (PyObject_GetBuffer(object.ptr(), &told, PyBUF_ANY_CONTIGUOUS | PyBUF_FORMAT) == 0) {
+        const bool objects = tells_objects(told.format);
+        PyBuffer_Release(&told);
+        return objects;
+    }
+    PyErr_Clear();  // a type of NumPy's that formats cannot name
+    const nb::object dtype = nb::getattr(object, "dtype", nb::none());
+    return nb::cast<bool>(nb::bool_(nb::getattr(dtype, "hasobject", nb::bool_(false))));
+}
+
 std::optional<Target> by_buffer_protocol(nb::handle object) {
     auto view = std::make_unique<Py_buffer>();
     if (PyObject_GetBuffer(object.ptr(), view.get(), PyBUF_WRITABLE | PyBUF_ANY_CONTIGUOUS) != 0) {
@@ -25,7 +51,9 @@ std::optional<Target> by_buffer_protocol(nb::handle object) {
     Target target;
     target.data = static_cast<std::byte*>(view->buf);
     target.size = static_cast<uint64_t>(view->len);
-    target.holder = BufferView(view.release());
+    BufferView held(view.release());
+    if (holds_objects(object, *held)) return std::nullopt;
+    target.holder = std::move(held);
     return target;
 }
 
@@ -50,8 +78,9 @@ std::optional<Target> by_dlpack(nb::handle object) {
     return target;
 }
 
-// Bytes of an element: the digits at the end of "<f4". 0: not told.
+// Bytes of an element: the digits at the end of "<f4". 0: not told, or Python objects ("|O8").
 uint64_t element_size(const std::string& type) {
+    if (type.size() > 1 && type[1] == 'O') return 0;
     uint64_t size = 0;
     for (const char one : type)
         size = one >= '0' && one <= '9' ? size * 10 + static_cast<uint64_t>(one - '0') : 0;

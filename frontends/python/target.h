@@ -37,7 +37,8 @@ struct Target {
 // The memory that `object` gives by the first of: being penstock.DeviceMemory, DLPack,
 // __cuda_array_interface__, the buffer protocol. What can only lie in host memory is asked by the
 // buffer protocol alone: that gives the same memory and costs least. Throws TypeError for what
-// gives none, BufferError for memory that is read-only or not contiguous.
+// gives none and for what holds Python objects, BufferError for memory that is read-only or not
+// contiguous.
 Target target_of(nanobind::handle object);
 
 }  // namespace penstock::python

@@ -7,9 +7,15 @@ from typing import Any, NoReturn
 _SUPPORTED = {1, 2, 3, 13}  # DLPack's numbers: host, CUDA, pinned host and managed memory
 
 
+def _refuse_objects(name: str) -> NoReturn:
+    raise TypeError(f"{name} holds references to Python objects: bytes cannot take their place")
+
+
 def _refuse_view(view: memoryview, name: str) -> NoReturn:
     if view.readonly:
         raise BufferError(f"{name} is read-only: nothing can be read into it")
+    if view.contiguous:
+        _refuse_objects(name)
     raise BufferError(f"{name} is not contiguous: read into a contiguous array and copy")
 
 
@@ -25,6 +31,8 @@ def _refuse_tensor(tensor: Any, name: str) -> NoReturn:
 
 
 def _refuse_interface(interface: Any, name: str) -> NoReturn:
+    if interface.get("typestr", "")[1:2] == "O":
+        _refuse_objects(name)
     if interface.get("data", (0, False))[1]:
         raise BufferError(f"{name} is read-only: nothing can be read into it")
     raise BufferError(f"{name} is not contiguous: read into a contiguous array and copy")
@@ -33,6 +41,8 @@ def _refuse_interface(interface: Any, name: str) -> NoReturn:
 def refuse(buffer: object) -> NoReturn:
     """Raise the TypeError or BufferError that says why `buffer` cannot be read into."""
     name = f"{type(buffer).__qualname__} object"
+    if getattr(getattr(buffer, "dtype", None), "hasobject", False):
+        _refuse_objects(name)
     try:
         view = memoryview(buffer)  # type: ignore[arg-type]
     except TypeError:

@@ -156,6 +156,59 @@ def test_what_is_not_contiguous_is_refused(file: penstock.File) -> None:
         file.preadv([(memoryview(bytearray(100))[::-1], 0)])
 
 
+class Pair(ctypes.Structure):
+    """A number and a reference to a Python object."""
+
+    _fields_ = (("O", ctypes.c_int), ("held", ctypes.py_object))
+
+
+class Numbers(ctypes.Structure):
+    """Two numbers; a name is no type."""
+
+    _fields_ = (("O", ctypes.c_int), ("OO", ctypes.c_double))
+
+
+def test_what_holds_python_objects_is_refused(file: penstock.File) -> None:
+    kinds: list[Any] = [(ctypes.py_object * 8)(), (Pair * 2)(), memoryview((Pair * 2)())]
+    kinds.append(
+        Wrapped(
+            __cuda_array_interface__={
+                "shape": (4,),
+                "typestr": "|O8",
+                "data": (4096, False),
+                "version": 3,
+            }
+        )
+    )
+    for buffer in kinds:
+        for read in (file.read, file.pread, lambda one: file.readv([(one, 0)])):
+            with pytest.raises(TypeError, match="holds references to Python objects"):
+                read(buffer)
+    assert file.read((Numbers * 2)()) == 32
+
+
+def test_numpy_arrays_that_hold_python_objects_are_refused(file: penstock.File) -> None:
+    numpy = pytest.importorskip("numpy")
+    types: list[Any] = [
+        object,
+        [("a", "i4"), ("b", object)],
+        [("a", "i1"), ("b", [("c", "f4"), ("d", object, (2, 3))])],
+        [("when", "M8[s]"), ("what", object)],  # formats of buffers cannot name all of it
+    ]
+    if hasattr(numpy.dtypes, "StringDType"):
+        types.append(numpy.dtypes.StringDType())
+    for dtype in types:
+        array = numpy.zeros(4, dtype)
+        before = repr(array)
+        with pytest.raises(TypeError, match="ndarray object holds references to Python objects"):
+            file.read(array)
+        assert repr(array) == before
+    for plain in ("M8[s]", "c16", "U3", "V9", [("O", "f8"), ("b", "M8[s]")]):
+        array = numpy.zeros(4, plain)
+        assert file.read(array) == array.nbytes
+        assert array.tobytes() == DATA[: array.nbytes]
+
+
 def test_what_gives_no_memory_is_refused(file: penstock.File) -> None:
     for buffer in (None, 5, "text", [1], object()):
         with pytest.raises(TypeError, match="gives no memory"):
