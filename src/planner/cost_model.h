@@ -108,25 +108,22 @@ public:
         : calibrated_(sane(calibrated)), learned_(calibrated_), model_(calibrated_) {}
 
     // Starts from the defaults, and learns one thing from direct transfers: how much slower than
-    // they say storage is, within a few observations. No more: what is seen of one kind would set
-    // it apart from the others, which nobody has measured.
-    [[nodiscard]] static LiveModel unmeasured() {
-        LiveModel live{CostModel{}};
-        live.measured_ = false;
-        return live;
-    }
+    // they say storage is, by all of the last tenths of a second. No more: what is seen of one kind
+    // would set it apart from the others, which nobody has measured.
+    [[nodiscard]] static LiveModel unmeasured();
 
     [[nodiscard]] const CostModel& model() const { return model_; }
     void refine(const Observation& observation);
 
 private:
-    // Multiplies `value` by exp(step), in reach of what was calibrated.
-    void scale(double* value, double step, double calibrated) const;
+    void refine_kind(const Observation& observation);
+    void refine_slowness(const Observation& observation);
 
     CostModel calibrated_;
     CostModel learned_;
     CostModel model_;  // that, with what one kind says of another
-    bool measured_ = true;
+    // Of unmeasured storage: what direct transfers took and should have, forgotten slowly.
+    double seen_ns_ = 0, expected_ns_ = 0;  // 0: it is measured
 };
 
 }  // namespace penstock::planner

@@ -194,22 +194,29 @@ TEST(LiveModel, AnOutlierMovesItLittleAndManyOnlySoFar) {
               calibrated.cached_ns_per_byte / LiveModel::kDriftMax * 0.999);
 }
 
-TEST(LiveModel, StorageThatIsSlowerThanDefaultsIsSeenWithinAFewTransfers) {
-    // A capped disk of 300 MB/s: the other kinds keep their defaults, but missing pages come no
-    // faster through the page cache.
+TEST(LiveModel, StorageThatIsSlowerThanDefaultsIsSeenWithinATenthOfASecondsTransfers) {
+    // A disk that is capped to 300 MB/s by the tenth of a second: 28 transfers at full speed, then
+    // one that waits. The other kinds keep their defaults, but missing pages come no faster through
+    // the page cache.
+    constexpr uint64_t kSize = 1 << 20;
+    const double fast_ns = CostModel{}.direct_start_ns + CostModel{}.direct_time(kSize);
     LiveModel live = LiveModel::unmeasured();
-    for (int i = 0; i < 12; ++i) {
-        live.refine({Kind::kCached, 1, 1 << 20, 1e9});
-        live.refine({Kind::kBuffered, 1, 1 << 20, 1e9});
-        live.refine({Kind::kDirect, 1, 1 << 20, (1 << 20) * 3.33});
+    for (int i = 1; i <= 4 * 29; ++i) {
+        live.refine({Kind::kCached, 1, kSize, 1e9});
+        live.refine({Kind::kBuffered, 1, kSize, 1e9});
+        live.refine({Kind::kDirect, 1, kSize, i % 29 == 0 ? 1e8 - 28 * fast_ns : fast_ns});
     }
-    EXPECT_NEAR(live.model().direct_time(1 << 20) / ((1 << 20) * 3.33), 1, 0.15);
+    EXPECT_NEAR(live.model().direct_time(kSize) / (1e8 / 29), 1, 0.3);
     EXPECT_GE(live.model().buffered_ns_per_byte, live.model().direct_ns_per_byte);
     EXPECT_EQ(live.model().cached_ns_per_byte, CostModel{}.cached_ns_per_byte);
     EXPECT_EQ(live.model().buffered_ns, CostModel{}.buffered_ns);
     // And when the cap goes, all is as before; faster than the defaults it never gets.
-    for (int i = 0; i < 1000; ++i) live.refine({Kind::kDirect, 1, 1 << 20, 1e3});
+    for (int i = 0; i < 1000; ++i) live.refine({Kind::kDirect, 1, kSize, 1e3});
     EXPECT_EQ(live.model(), CostModel{});
+    // A machine that slept for an hour is soon forgotten.
+    live.refine({Kind::kDirect, 1, kSize, 3.6e12});
+    for (int i = 0; i < 500; ++i) live.refine({Kind::kDirect, 1, kSize, fast_ns});
+    EXPECT_LT(live.model().direct_time(kSize), 1.5 * CostModel{}.direct_time(kSize));
 }
 
 TEST(LiveModel, WhatSaysNothingChangesNothing) {

@@ -13,33 +13,75 @@ namespace {
 // is followed by half within about 20 observations.
 constexpr double kGain = 0.05;
 constexpr double kErrorMax = 0.5;
-// Unmeasured, there is more to learn: a factor of ten within about 12 observations.
-constexpr double kUnmeasuredGain = 0.3, kUnmeasuredErrorMax = 1.5;
+// Of unmeasured storage: over so much of direct transfers as the defaults expect them, and what is
+// believed of the defaults at the start.
+constexpr double kHorizonNs = 30e6, kPriorNs = 0.5e6;
+constexpr double kSeenMax = 1e9;  // of one observation: the machine may have slept
+
+// As if all were of one size: what lies beyond the cutoff is then at least this.
+double beyond_cutoff(const Observation& observation, const CostModel& model) {
+    const double cut = static_cast<double>(observation.count) *
+                       static_cast<double>(model.cutoff_size);
+    return std::max(0.0, static_cast<double>(observation.size) - cut);
+}
+
+// Multiplies `value` by exp(step), in reach of what was calibrated.
+void scale(double* value, double step, double calibrated) {
+    *value = std::clamp(*value * std::exp(step), calibrated / LiveModel::kDriftMax,
+                        calibrated * LiveModel::kDriftMax);
+}
 
 }  // namespace
 
-void LiveModel::scale(double* value, double step, double calibrated) const {
-    const double least = measured_ ? calibrated / kDriftMax : calibrated;
-    const double most = calibrated * (measured_ ? kDriftMax : kUnmeasuredDriftMax);
-    *value = std::clamp(*value * std::exp(step), least, most);
+LiveModel LiveModel::unmeasured() {
+    LiveModel live{CostModel{}};
+    live.expected_ns_ = live.seen_ns_ = kPriorNs;
+    return live;
+}
+
+// By sums, not logarithms: a disk that is capped lets a tenth of a second's bytes through at once
+// and then none, so that nearly every transfer is as fast as on any other.
+void LiveModel::refine_slowness(const Observation& observation) {
+    const double expected = calibrated_.direct_start_ns +
+                            static_cast<double>(observation.count) * calibrated_.direct_ns +
+                            beyond_cutoff(observation, calibrated_) *
+                                calibrated_.direct_ns_per_byte;
+    const double kept = std::exp(-expected / kHorizonNs);
+    expected_ns_ = expected_ns_ * kept + expected;
+    seen_ns_ = seen_ns_ * kept + std::min(observation.ns, kSeenMax);
+    const double slowness = std::clamp(seen_ns_ / expected_ns_, 1.0, kUnmeasuredDriftMax);
+    learned_.direct_ns = calibrated_.direct_ns * slowness;
+    learned_.direct_ns_per_byte = calibrated_.direct_ns_per_byte * slowness;
 }
 
 void LiveModel::refine(const Observation& observation) {
     if (observation.count == 0 || observation.size == 0) return;
     if (!std::isfinite(observation.ns) || observation.ns <= 0) return;
-    if (!measured_ && observation.kind != Sample::Kind::kDirect) return;
+    if (expected_ns_ == 0) {
+        refine_kind(observation);
+    } else if (observation.kind == Sample::Kind::kDirect) {
+        refine_slowness(observation);
+    }
+    // The cutoff stays, so the constant may have to give way.
+    learned_ = sane(learned_);
+    model_ = learned_;
+    if (calibrated_.buffered_ns_per_byte >= calibrated_.direct_ns_per_byte) {
+        model_.buffered_ns_per_byte = std::max(learned_.buffered_ns_per_byte,
+                                               learned_.direct_ns_per_byte);
+    }
+}
+
+void LiveModel::refine_kind(const Observation& observation) {
     const auto count = static_cast<double>(observation.count);
     const auto size = static_cast<double>(observation.size);
     double *once = nullptr, *rate = nullptr;
     double once_calibrated = 0, rate_calibrated = 0, once_ns = 0, rate_ns = 0, other_ns = 0;
     switch (observation.kind) {
         case Sample::Kind::kDirect: {
-            // As if all were of one size: what lies beyond the cutoff is then at least this.
-            const double beyond = size - count * static_cast<double>(learned_.cutoff_size);
             once = &learned_.direct_ns, once_calibrated = calibrated_.direct_ns;
             rate = &learned_.direct_ns_per_byte, rate_calibrated = calibrated_.direct_ns_per_byte;
             once_ns = count * *once;
-            rate_ns = std::max(0.0, beyond) * *rate;
+            rate_ns = beyond_cutoff(observation, learned_) * *rate;
             other_ns = learned_.direct_start_ns;
             break;
         }
@@ -60,21 +102,11 @@ void LiveModel::refine(const Observation& observation) {
     }
     const double expected = once_ns + rate_ns + other_ns;
     if (!(expected > 0)) return;
-    const double gain = measured_ ? kGain : kUnmeasuredGain;
-    const double error_max = measured_ ? kErrorMax : kUnmeasuredErrorMax;
-    const double step = gain *
-                        std::clamp(std::log(observation.ns / expected), -error_max, error_max);
+    const double error = std::clamp(std::log(observation.ns / expected), -kErrorMax, kErrorMax);
     // Each moves by its share in the time, so that short transfers teach the constant and long
     // ones the bandwidth.
-    scale(once, step * once_ns / expected, once_calibrated);
-    scale(rate, step * rate_ns / expected, rate_calibrated);
-    // The cutoff stays, so the constant may have to give way.
-    learned_ = sane(learned_);
-    model_ = learned_;
-    if (calibrated_.buffered_ns_per_byte >= calibrated_.direct_ns_per_byte) {
-        model_.buffered_ns_per_byte = std::max(learned_.buffered_ns_per_byte,
-                                               learned_.direct_ns_per_byte);
-    }
+    scale(once, kGain * error * once_ns / expected, once_calibrated);
+    scale(rate, kGain * error * rate_ns / expected, rate_calibrated);
 }
 
 }  // namespace penstock::planner
