@@ -130,6 +130,8 @@ Result<std::shared_ptr<File>> DescriptorFile::open(const std::string& path, int 
     DirectAlignment alignment;
     if ((state.stx_mask & STATX_DIOALIGN) != 0) {
         alignment = {state.stx_dio_offset_align, state.stx_dio_mem_align};
+        if (alignment.offset > kOffsetAlignmentMax || alignment.memory > kMemoryAlignmentMax)
+            alignment = {};
     }
     return std::shared_ptr<File>(new DescriptorFile(identity, alignment, descriptor.release()));
 }

@@ -46,7 +46,9 @@ struct Identity {
     }
 };
 
-// What direct I/O asks of offset and length, and of the address in memory. Both 0: not offered.
+// What direct I/O asks of offset and length, and of the address in memory. Both 0: not offered; more
+// than these is taken for that: staging has no room for it.
+inline constexpr uint32_t kOffsetAlignmentMax = 64 << 10, kMemoryAlignmentMax = 4096;
 struct DirectAlignment {
     uint32_t offset = 0;
     uint32_t memory = 0;
