@@ -46,8 +46,8 @@ struct Identity {
     }
 };
 
-// What direct I/O asks of offset and length, and of the address in memory. Both 0: not offered; more
-// than these is taken for that: staging has no room for it.
+// What direct I/O asks of offset and length, and of the address in memory. Both 0: not offered;
+// more than these is taken for that: staging has no room for it.
 inline constexpr uint32_t kOffsetAlignmentMax = 64 << 10, kMemoryAlignmentMax = 4096;
 struct DirectAlignment {
     uint32_t offset = 0;
