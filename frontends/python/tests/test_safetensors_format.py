@@ -10,7 +10,8 @@ import json
 import random
 import re
 import struct
-from collections.abc import Sequence
+import tracemalloc
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ import pytest
 
 from penstock.safetensors import FormatError
 from penstock.safetensors.dtypes import DTYPES
-from penstock.safetensors.header import HEADER_BYTES_MAX, Header, read_header
+from penstock.safetensors.header import HEADER_BYTES_MAX, METADATA_MAX, Header, read_header
 
 MUTATIONS = 20_000
 DIFFERENTIAL = 4_000
@@ -75,6 +76,7 @@ def one(entry: object) -> bytes:
     return file_of({"x": entry}, bytes(8))
 
 
+EMPTY = b'{"dtype":"U8","shape":[0],"data_offsets":[0,0]}'
 DEEP = b'{"x":' + b"[" * 200_000 + b"]" * 200_000 + b"}"
 BAD = {
     "empty file": (b"", "too few"),
@@ -93,11 +95,19 @@ BAD = {
     "NaN": (file_of(b'{"x":NaN}'), "no JSON: NaN"),
     "something behind the JSON": (file_of(b"{}{}"), "no JSON"),
     "NUL behind the JSON": (file_of(b"{}\0"), "no JSON"),
-    "number of 5000 digits": (file_of(b'{"x":' + b"9" * 5000 + b"}"), "no JSON"),
+    "number of 5000 digits": (file_of(b'{"x":{"dtype":' + b"9" * 5000 + b"}}"), "no JSON"),
     "nested 200,000 deep": (file_of(DEEP), "nested too deeply"),
     "metadata is a list": (file_of({"__metadata__": []}), "object of strings"),
     "metadata of numbers": (file_of({"__metadata__": {"a": 1}}), "object of strings"),
-    "name twice": (file_of(b'{"x":1,"y":2,"x":3}'), "'x' twice"),
+    "name twice": (file_of(b'{"x":%b,"y":%b,"x":%b}' % (EMPTY, EMPTY, EMPTY)), "'x' twice"),
+    "metadata twice": (file_of(b'{"__metadata__":{},"__metadata__":{}}'), "'__metadata__' twice"),
+    "text twice": (file_of(b'{"__metadata__":{"a":"","a":""}}'), "'a' twice"),
+    "comma at the end": (file_of(b'{"x":%b,}' % EMPTY), "no JSON: a name is missing"),
+    "no colon": (file_of(b'{"x" %b}' % EMPTY), "no JSON: : is missing"),
+    "no comma": (file_of(b'{"x":%b "y":%b}' % (EMPTY, EMPTY)), "no JSON: } is missing"),
+    "no end": (file_of(b'{"x":%b' % EMPTY), "no JSON: } is missing"),
+    "name without end": (file_of(b'{"x":%b,"y' % EMPTY), "no JSON: Unterminated string"),
+    "name is a number": (file_of(b'{"x":%b,1:2}' % EMPTY), "no JSON: a name is missing"),
     "key twice": (file_of(b'{"x":{"dtype":"U8","dtype":"U8"}}'), "'dtype' twice"),
     "tensor is a number": (one(3), "'x' is no object"),
     "tensor is a list": (one(["U8", [8], [0, 8]]), "'x' is no object"),
@@ -136,7 +146,12 @@ BAD = {
     "bytes left over": (one(tensor("U8", [7], 0, 7)), "1 bytes lie behind"),
     "bytes and no tensor": (file_of({}, b"x"), "1 bytes lie behind"),
     "name of a megabyte": (file_of({"\n" * 1_000_000: 1}), "is no object"),
-    "shape of a million": (one(tensor("U8", [1] * 1_000_000, 0, 8)), "has 1 bytes"),
+    "shape of ten thousand": (one(tensor("U8", [1] * 10_000, 0, 8)), "has 1 bytes"),
+    "shape of a million": (one(tensor("U8", [1] * 1_000_000, 0, 8)), "at most 65536 characters"),
+    "too much metadata": (
+        file_of({"__metadata__": {f"{i}": "" for i in range(METADATA_MAX + 1)}}),
+        "__metadata__ has more than 65536 texts",
+    ),
 }
 
 
@@ -155,6 +170,49 @@ def test_header_that_shrinks_while_it_is_read():
     content = file_of(GOOD, bytes(40))
     with pytest.raises(FormatError, match="became shorter"):
         read_header(lambda offset, size: content[offset : offset + size][:20], len(content), "m.st")
+
+
+BOMB_BYTES = 4_000_000
+
+
+def repeated(before: bytes, part: bytes, after: bytes) -> bytes:
+    """Return a text of BOMB_BYTES of equal parts."""
+    return before + b",".join([part] * (BOMB_BYTES // (len(part) + 1))) + after
+
+
+def numbered(before: bytes, make: Callable[[int], bytes], after: bytes) -> bytes:
+    """Return a text of BOMB_BYTES of parts that are made."""
+    return before + b",".join(map(make, range(BOMB_BYTES // (len(make(99_999)) + 1)))) + after
+
+
+BOMBS: dict[str, Callable[[], bytes]] = {
+    "lists": lambda: repeated(b'{"a":[', b"[]", b"]}"),
+    "objects": lambda: repeated(b'{"a":[', b"{}", b"]}"),
+    "lists in a tensor": lambda: repeated(b'{"a":{"b":[', b"[]", b"]}}"),
+    "names in a tensor": lambda: numbered(b'{"a":{', lambda i: b'"%x":1' % i, b"}}"),
+    "lists in place of tensors": lambda: numbered(b"{", lambda i: b'"%x":[]' % i, b"}"),
+    "metadata": lambda: numbered(b'{"__metadata__":{', lambda i: b'"%x":"%x"' % (i, i), b"}}"),
+    "empty tensors": lambda: numbered(b"{", lambda i: b'"%x":%b' % (i, EMPTY), b"}"),
+    "dimensions, four bytes a character": lambda: numbered(
+        b'{"\xf0\x9f\x98\x80":%b,' % EMPTY,
+        lambda i: b'"%x":%b' % (i, EMPTY.replace(b"[0]", b"[0" + b",999" * 10_000 + b"]")),
+        b"}",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", BOMBS)
+def test_header_takes_no_more_memory_than_is_said(what: str):
+    content = file_of(BOMBS[what]())
+    tracemalloc.start()
+    try:
+        parsed(content)
+    except FormatError:
+        pass
+    finally:
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert peak < 16 * len(content) + (16 << 20)
 
 
 def random_good_file(chance: random.Random) -> bytes:

@@ -7,7 +7,8 @@ part of one. Files are checked before a byte of a tensor is read.
 
 from __future__ import annotations
 
-from penstock.safetensors.header import FormatError, TensorInfo
+from penstock.safetensors.entries import FormatError
+from penstock.safetensors.header import TensorInfo
 from penstock.safetensors.loading import SafetensorsFile, TensorSlice, load_file, safe_open
 from penstock.safetensors.tensor import Tensor
 

@@ -9,22 +9,20 @@ forbids but its parser lets through: names that occur twice, blanks before the f
 
 from __future__ import annotations
 
-import json
-import reprlib
+import sys
 from collections.abc import Callable
-from typing import Any, NamedTuple, NoReturn
+from typing import NamedTuple
 
 from penstock.safetensors.dtypes import DTYPES
+from penstock.safetensors.entries import Entries, FormatError, refuse, shown
 
 LENGTH_BYTES = 8
+METADATA = "__metadata__"
 HEADER_BYTES_MAX = 100_000_000  # the reference's limit: who sends more wants our memory
 WORD_MAX = (1 << 64) - 1  # the reference counts in 64 bits
+METADATA_MAX = 1 << 16  # texts beside tensors: files have a dozen
 
-ReadRange = Callable[[int, int], bytes]  # offset, size
-
-
-class FormatError(ValueError):
-    """A file that is no safetensors file, or not a whole one: `FILE: what is wrong`."""
+ReadRange = Callable[[int, int], bytes | bytearray]  # offset, size
 
 
 class TensorInfo(NamedTuple):
@@ -44,150 +42,129 @@ class Header(NamedTuple):
     data_offset: int  # where the first tensor begins
 
 
-_short = reprlib.Repr()
-_short.maxstring = 80
-_short.maxlist = 8
-
-
-def shown(value: object) -> str:
-    """Return `value` as an error shows it: on one line, and not all of it if it is long."""
-    return _short.repr(value)
-
-
 def read_header(read: ReadRange, file_size: int, path: str) -> Header:
     """Read and check the header of a file of `file_size` bytes.
 
     `read` returns the bytes of a range, fewer at the end of the file. Raises FormatError, and what
-    `read` raises. Takes no more memory than a few times the header, which may have 100 MB.
+    `read` raises. Takes at most 16 times the size of the header, which may have 100 MB, and 16 MiB:
+    that is one of tiny tensors with many dimensions, as they are it takes five times.
     """
     if file_size < LENGTH_BYTES:
         raise FormatError(f"{path}: {file_size} bytes are too few for a safetensors file")
     length = int.from_bytes(read(0, LENGTH_BYTES), "little")
     if length > HEADER_BYTES_MAX:
-        _refuse(path, f"its header would have {length} bytes, the limit is {HEADER_BYTES_MAX}")
+        refuse(path, f"its header would have {length} bytes, the limit is {HEADER_BYTES_MAX}")
     if length > file_size - LENGTH_BYTES:
-        _refuse(path, f"its header would have {length} bytes, the whole file has {file_size}")
+        refuse(path, f"its header would have {length} bytes, the whole file has {file_size}")
     raw = read(LENGTH_BYTES, length)
     if len(raw) != length:
-        _refuse(path, "it became shorter while its header was read")
+        refuse(path, "it became shorter while its header was read")
     return parse_header(raw, file_size, path)
 
 
-def parse_header(raw: bytes, file_size: int, path: str) -> Header:
+def parse_header(raw: bytes | bytearray, file_size: int, path: str) -> Header:
     """Check the bytes of a header against the size of its file. Raises FormatError."""
-    entries = _parse_json(raw, path)
-    metadata = _checked_metadata(entries.pop("__metadata__", None), path)
     data_offset = LENGTH_BYTES + len(raw)
-    tensors = {name: _checked_info(name, entry, path) for name, entry in entries.items()}
-    # By place; names may come in any order. Empty tensors lie before the one they touch.
-    ordered = dict(sorted(tensors.items(), key=lambda item: (item[1].offset, item[1].size)))
-    end = 0
-    for name, info in ordered.items():
+    tensors, metadata = _read_entries(_text(raw, path), data_offset, path)
+    end = data_offset
+    for name, info in tensors.items():
         if info.offset != end:
             what = "overlaps the one before it" if info.offset < end else "lies behind a hole"
-            _refuse(path, f"tensor {shown(name)} {what}: it begins at {info.offset}, not at {end}")
+            begins = f"it begins at {info.offset - data_offset}, not at {end - data_offset}"
+            refuse(path, f"tensor {shown(name)} {what}: {begins}")
         end += info.size
-    held = file_size - data_offset
-    if end > held:
-        _refuse(path, f"cut short: its tensors have {end} bytes, it holds {held} of them")
-    if end < held:
-        _refuse(path, f"{held - end} bytes lie behind its last tensor")
-    # From here on places are places in the file.
-    placed = {n: info._replace(offset=info.offset + data_offset) for n, info in ordered.items()}
-    return Header(placed, metadata, data_offset)
+    if end > file_size:
+        has, held = end - data_offset, file_size - data_offset
+        refuse(path, f"cut short: its tensors have {has} bytes, it holds {held} of them")
+    if end < file_size:
+        refuse(path, f"{file_size - end} bytes lie behind its last tensor")
+    return Header(tensors, metadata, data_offset)
 
 
-def _refuse(path: str, cause: str) -> NoReturn:
-    raise FormatError(f"{path}: {cause}") from None
-
-
-def _parse_json(raw: bytes, path: str) -> dict[str, Any]:
-    """Return the header's outer object; strict where Python's parser is not."""
-
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        out = dict(pairs)
-        if len(out) != len(pairs):
-            left = set(out)
-            for name, _ in pairs:
-                if name not in left:
-                    _refuse(path, f"its header names {shown(name)} twice")
-                left.remove(name)
-        return out
-
-    def unsigned(digits: str) -> int:
-        if digits.startswith("-"):
-            _refuse(path, f"its header holds a negative number, {shown(digits)}")
-        return int(digits)
-
-    def no_constant(text: str) -> NoReturn:
-        _refuse(path, f"its header is no JSON: {text}")
-
+def _text(raw: bytes | bytearray, path: str) -> str:
     try:
         text = raw.decode("utf-8")
-        if not text.startswith("{"):
-            _refuse(path, "its header does not begin with a brace")
-        out: dict[str, Any] = json.loads(
-            text,
-            object_pairs_hook=unique,
-            parse_constant=no_constant,
-            # -0 would pass for 0; the check is paid for only where one may stand.
-            parse_int=unsigned if "-0" in text else None,
-        )
-        # An escape may spell half of a character, which no UTF-8 has.
-        "".join(out).encode("utf-8")
-    except FormatError:
-        raise
     except UnicodeDecodeError as error:
-        _refuse(path, f"its header is no UTF-8: byte {error.start}")
-    except UnicodeEncodeError:
-        _refuse(path, "a name in its header is no Unicode")
-    except RecursionError:
-        _refuse(path, "its header is nested too deeply")
-    except ValueError as error:  # JSONDecodeError; a number with thousands of digits
-        _refuse(path, f"its header is no JSON: {error}")
+        refuse(path, f"its header is no UTF-8: byte {error.start}")
+    if not text.startswith("{"):
+        refuse(path, "its header does not begin with a brace")
+    return text
+
+
+def _read_entries(
+    text: str, data_offset: int, path: str
+) -> tuple[dict[str, TensorInfo], dict[str, str] | None]:
+    """Return the tensors in the order of their bytes, and the metadata."""
+    entries = Entries(text, path)
+    tensors: dict[str, TensorInfo] = {}
+    metadata: dict[str, str] | None = None
+    has_metadata, in_order = False, True
+    end = 0
+    for name in entries.names():
+        if name in tensors or (name == METADATA and has_metadata):
+            refuse(path, f"its header names {shown(name)} twice")
+        if name == METADATA:
+            has_metadata = True
+            metadata = _read_metadata(entries)
+            continue
+        info = _checked_info(name, entries.value(), data_offset, path)
+        # Names may come in any order. Empty tensors lie before the one they touch.
+        in_order = in_order and info.offset >= end
+        end = info.offset + info.size
+        tensors[name] = info
+    entries.finish()
+    if not in_order:
+        places = sorted(tensors, key=lambda name: (tensors[name].offset, tensors[name].size))
+        tensors = {name: tensors[name] for name in places}
+    return tensors, metadata
+
+
+def _read_metadata(entries: Entries) -> dict[str, str] | None:
+    if not entries.begins_object():
+        if entries.value() is None:
+            return None
+        entries.refuse(f"{METADATA} must be an object of strings")
+    out: dict[str, str] = {}
+    for name in entries.names():
+        if name in out:
+            entries.refuse(f"its header names {shown(name)} twice")
+        if len(out) == METADATA_MAX:
+            entries.refuse(f"{METADATA} has more than {METADATA_MAX} texts")
+        text = entries.string()
+        if text is None:
+            entries.refuse(f"{METADATA} must be an object of strings")
+        out[name] = text
     return out
-
-
-def _checked_metadata(entry: object, path: str) -> dict[str, str] | None:
-    if entry is None:
-        return None
-    if not isinstance(entry, dict) or not all(isinstance(v, str) for v in entry.values()):
-        _refuse(path, "__metadata__ must be an object of strings")
-    try:
-        "".join([*entry, *entry.values()]).encode("utf-8")
-    except UnicodeEncodeError:
-        _refuse(path, "__metadata__ holds what is no Unicode")
-    return entry
 
 
 def _is_word(value: object) -> bool:
     return type(value) is int and 0 <= value <= WORD_MAX
 
 
-def _checked_info(name: str, entry: object, path: str) -> TensorInfo:
-    """Return a tensor as the header states it, its offset still counted behind the header."""
+def _checked_info(name: str, entry: object, data_offset: int, path: str) -> TensorInfo:
+    """Return a tensor as the header states it."""
     if not isinstance(entry, dict):
-        _refuse(path, f"tensor {shown(name)} is no object")
+        refuse(path, f"tensor {shown(name)} is no object")
     dtype, shape, place = (entry.get(key) for key in ("dtype", "shape", "data_offsets"))
     if not isinstance(dtype, str) or dtype not in DTYPES:
-        _refuse(path, f"tensor {shown(name)}: unknown dtype {shown(dtype)}")
+        refuse(path, f"tensor {shown(name)}: unknown dtype {shown(dtype)}")
     if not isinstance(shape, list) or not all(map(_is_word, shape)):
-        _refuse(path, f"tensor {shown(name)}: shape {shown(shape)} is no list of sizes")
+        refuse(path, f"tensor {shown(name)}: shape {shown(shape)} is no list of sizes")
     if not isinstance(place, list) or len(place) != 2 or not all(map(_is_word, place)):
-        _refuse(path, f"tensor {shown(name)}: data_offsets {shown(place)} are no two offsets")
+        refuse(path, f"tensor {shown(name)}: data_offsets {shown(place)} are no two offsets")
     bits = _bits(dtype, shape)
     if bits is None:
-        _refuse(path, f"tensor {shown(name)}: shape {shown(shape)} overflows")
+        refuse(path, f"tensor {shown(name)}: shape {shown(shape)} overflows")
     if bits % 8 != 0:
-        _refuse(path, f"tensor {shown(name)}: {bits} bits of {dtype} do not fill bytes")
+        refuse(path, f"tensor {shown(name)}: {bits} bits of {dtype} do not fill bytes")
     begin, end = place
     if end - begin != bits // 8:
-        _refuse(
+        refuse(
             path,
             f"tensor {shown(name)}: {dtype} {shown(shape)} has {bits // 8} bytes, "
             f"data_offsets {begin} to {end} hold {end - begin}",
         )
-    return TensorInfo(dtype, tuple(shape), begin, end - begin)
+    return TensorInfo(sys.intern(dtype), tuple(shape), data_offset + begin, end - begin)
 
 
 def _bits(dtype: str, shape: list[int]) -> int | None:

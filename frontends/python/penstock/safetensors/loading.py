@@ -19,7 +19,8 @@ from penstock import _core
 from penstock.errors import error_of
 from penstock.safetensors import layout, slicing
 from penstock.safetensors.dtypes import DTYPES
-from penstock.safetensors.header import FormatError, TensorInfo, read_header, shown
+from penstock.safetensors.entries import FormatError, shown
+from penstock.safetensors.header import TensorInfo, read_header
 from penstock.safetensors.memory import Memory, allocate, host_addressable
 from penstock.safetensors.tensor import Tensor, as_array, host_bytes, required_dtype
 
@@ -66,10 +67,11 @@ class SafetensorsFile:
             self._file.close()
             raise
 
-    def _read(self, offset: int, size: int) -> bytes:
+    def _read(self, offset: int, size: int) -> bytearray:
         out = bytearray(size)
         arrived = self._file.read(out, size, offset)
-        return bytes(memoryview(out)[:arrived])
+        del out[arrived:]
+        return out
 
     def __enter__(self) -> SafetensorsFile:
         return self
