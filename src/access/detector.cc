@@ -7,8 +7,10 @@
 //                            |  (right for long) Suspended: confirmed 2, 4, 8 ... 64 times over,
 //                            +-- it is Stable <-- and twice as often after each that soon fails
 //
-// But a stream that has changed for good is to be followed: six confirmations are enough for a
-// stride, and a turn's accesses for what turns, until that has failed.
+// But a stream that has changed for good is to be followed, whatever failed before: six
+// confirmations are always enough for a stride, as many as it is long for a period, and for a nest
+// two turns and the first access of a third where that must be. What that costs is known: streams
+// of random places and deltas come so far by chance only where there are few of them.
 //
 // LEARNING -> STABLE, SUSPENDED -> STABLE [decide]; STABLE -> SUSPENDED [fail]; STABLE -> LEARNING
 // [decide], where what was believed has come to its end.
@@ -33,12 +35,14 @@ constexpr size_t kHeldMax = 2;        // outliers in a row
 constexpr uint32_t kSupportMin = 16;  // accesses that told right before outliers are held back
 constexpr unsigned kOutlierCost = 8;  // an outlier takes so many right accesses to be forgotten
 constexpr unsigned kOutlierLevelMax = 32;
-constexpr unsigned kBackoffMax = 6;   // 64 confirmations
-constexpr unsigned kTiredAt = 3;      // backoff from which guesses are looked for seldom
-constexpr unsigned kSoon = 8;         // wrong after fewer right ones: confirm twice as often
-constexpr unsigned kForgiven = 16;    // right ones in a row after which nothing is held against it
-constexpr unsigned kRandomMin = 64;   // accesses without any belief: random
-constexpr unsigned kStrideNeed = 6;   // confirmations that are enough for a stride
+constexpr unsigned kBackoffMax = 6;  // 64 confirmations
+constexpr unsigned kTiredAt = 3;     // backoff from which guesses are looked for seldom
+constexpr unsigned kSoon = 8;        // wrong after fewer right ones: confirm twice as often
+constexpr unsigned kForgiven = 16;   // right ones in a row after which nothing is held against it
+constexpr unsigned kRandomMin = 64;  // accesses without any belief: random
+// Confirmations that are always enough for a stride: one fewer than 8 accesses have, for the first
+// may lie on a line with what came before.
+constexpr unsigned kStrideNeed = 5;
 constexpr unsigned kSequenceMin = 3;  // joints of accesses of uneven sizes: a sequence
 
 // One in eight, with no period that a stream could have too: a search always at the same place of a
@@ -73,7 +77,6 @@ struct Detector::Parts {
     uint32_t need = 0;        // confirmations that a belief takes
     unsigned backoff = 0;     // need is 2^backoff, or 0
     unsigned right_run = 0;   // right since it became stable
-    bool hasty = false;       // what was confirmed early has failed
     unsigned aimless = 0;     // accesses since anything was believed
     bool unsearched = false;  // the recogniser has a guess, but has not looked for the best
     unsigned outlier_level = 0;
@@ -128,10 +131,7 @@ void Detector::Parts::take(const Access& access) {
     const bool right = stood && next == access;
     statistics.predicted += stood ? 1 : 0;
     statistics.right += right ? 1 : 0;
-    if (right && ++right_run >= kForgiven) {
-        need = backoff = 0;
-        hasty = false;
-    }
+    if (right && ++right_run >= kForgiven) need = backoff = 0;
     if (loaded != nullptr) {
         statistics.outliers -= loaded->outliers();
         loaded->observe(access);
@@ -156,7 +156,7 @@ void Detector::Parts::take(const Access& access) {
         const bool thorough = !nest.has_guess();
         const bool tired = backoff >= kTiredAt && !is_eighth(statistics.observed);
         nest.learn({held.data(), held_count}, thorough && !tired);
-        unsearched = !thorough && !tired;
+        unsearched = !thorough && !tired && !nest.in_third_turn();
         for (size_t i = 0; i < held_count; ++i) track(held[i]);
         held_count = 0;
     }
@@ -164,11 +164,14 @@ void Detector::Parts::take(const Access& access) {
 }
 
 // Whether the access is kept aside: a well supported guess that it does not follow may go on behind
-// it, at the access that it came before or at the one behind that which it came instead of.
+// it, at the access that it came before or at the one behind that which it came instead of. Not
+// where the guess was blind, or where it is the access that shows what else there is; nor where
+// nothing can follow the guess.
 bool Detector::Parts::hold_back(const Access& access) {
     if (belief != Belief::kNest || state != State::kStable) return false;
     if (nest.evidence() < kSupportMin || outlier_level > kOutlierLevelMax) return false;
     Walker walker = nest.ahead();
+    if (held_count == 0 && !possible(walker.current())) return false;
     for (size_t passed = 1; passed <= held_count; ++passed) {
         walker.advance();
         if (walker.ended()) break;
@@ -180,12 +183,14 @@ bool Detector::Parts::hold_back(const Access& access) {
         decide();
         return true;
     }
-    if (held_count == kHeldMax) {
+    held[held_count] = access;
+    if (held_count == kHeldMax || nest.is_blind() ||
+        nest.may_begin_third({held.data(), held_count + 1})) {
         fail();
         return false;
     }
     nest.prepare();
-    held[held_count++] = access;
+    ++held_count;
     outlier_level += kOutlierCost;
     return true;
 }
@@ -241,8 +246,10 @@ void Detector::Parts::decide() {
 
 // Whether enough speaks for the recogniser's guess.
 bool Detector::Parts::confirmed() const {
-    if (nest.evidence() >= need) return true;
-    if (nest.evidence() < kStrideNeed || hasty) return false;
+    if (nest.evidence() >= need || nest.in_third_turn()) return true;
+    // Two accesses have a stride, and each behind them confirms it.
+    if (nest.run() >= kStrideNeed + 2) return true;
+    if (nest.evidence() < kStrideNeed) return false;
     uint32_t turn = 0;
     const std::vector<Term>& guess = nest.guess();
     for (uint32_t at = 1; at < guess[0].span; at += guess[at].span) turn += weight(&guess[at]);
@@ -251,7 +258,6 @@ bool Detector::Parts::confirmed() const {
 
 void Detector::Parts::fail() {
     ++statistics.suspensions;
-    hasty = belief == Belief::kNest && need > kStrideNeed;
     backoff = right_run >= kSoon ? 1 : std::min(backoff + 1, kBackoffMax);
     need = 1u << backoff;
     right_run = 0;

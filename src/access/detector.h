@@ -6,6 +6,13 @@
 // pattern is being confirmed), Stable (predictions may be acted upon), Suspended (it was wrong; it
 // must be confirmed anew, 2, 4, 8 ... times).
 //
+// Whatever came before, a stride is followed from the ninth access on, and after two of its periods
+// and one access a delta period, or a nest of which no turn has more than 5 parts (accesses,
+// loops). Three things cannot be told apart in that time: a row as long as one before it that goes
+// on, from a nest (expected; wrong once); a period of fewer than 6 deltas that the stream had among
+// its last 32, from chance, once it has failed (six accesses of it are waited for); parts of more
+// than 5, from those around them (three turns).
+//
 // observe() and predict() allocate nothing and together take below a microsecond at the 99th
 // percentile where a stream has 64 accesses and more before another's turn comes. Where thousands
 // of streams take turns of a few accesses, all of a stream's memory is cold: 2 to 3 us (bench
@@ -51,13 +58,14 @@ public:
     Detector(Detector&&) noexcept;
     Detector& operator=(Detector&&) noexcept;
 
-    // The stream's next access, at `time_ns` on any clock; jumps backwards count as no time.
+    // The stream's next access, at `time_ns` on any clock. Jumps backwards count as no time; those
+    // far ahead not as they are.
     void observe(const Access& access, uint64_t time_ns);
 
     [[nodiscard]] State state() const;
     [[nodiscard]] Algorithm algorithm() const;
     [[nodiscard]] const Statistics& statistics() const;
-    // Time between accesses, as far as it was seen.
+    // Time between accesses, as far as it was seen and can be believed.
     [[nodiscard]] Timing timing() const;
 
     // Writes what comes next, in order, while the detector is Stable; returns how many, 0 where

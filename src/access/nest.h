@@ -44,7 +44,8 @@ public:
     }
     // The access that follows() has come.
     void advance();
-    // Any other accesses have come. `thorough`: every candidate is tried for the guess.
+    // Any other accesses have come. `thorough`: every candidate is tried for the guess; else those
+    // that cost little.
     void learn(std::span<const Access> accesses, bool thorough = true);
     // Looks for the best guess anew.
     void search();
@@ -61,6 +62,23 @@ public:
     [[nodiscard]] const std::vector<Term>& guess() const { return guess_; }
     // Accesses that speak for the guess, beyond those that it was made from.
     [[nodiscard]] uint32_t evidence() const { return evidence_; }
+    // Whether the guess is more than a stride, and has turned twice and begun to turn once more: by
+    // chance three groups do not lie on a line.
+    [[nodiscard]] bool in_third_turn() const {
+        if (!guessing_ || guess_.size() == 2) return false;
+        return guess_groups_ == 2 ? evidence_ > two_turns_ : walker_.index()[0] > 2;
+    }
+    // Accesses just before the next one that are with it in one loop of nothing else.
+    [[nodiscard]] int64_t run() const {
+        const size_t depth = walker_.depth();
+        return guess_[walker_.loop(depth - 1)].span == 2 ? walker_.index()[depth - 1] : 0;
+    }
+    // Of a guess: whether nothing has shown that what it says next is at that place: the third turn
+    // of what has turned twice, or what the second turn has not come to yet.
+    [[nodiscard]] bool is_blind() const;
+    // Whether the last of these accesses, none of which follows the guess, may begin the third turn
+    // of groups whose second the guess is in.
+    [[nodiscard]] bool may_begin_third(std::span<const Access> behind) const;
     // The stack's terms, in order, without what the guess stands for.
     [[nodiscard]] const std::vector<Term>& terms() const { return terms_; }
     [[nodiscard]] size_t guess_start() const {
@@ -105,6 +123,11 @@ private:
 
     // nest_guess.cc: what may come next.
     void find_guess(bool thorough);
+    void find_widest();
+    void find_third();
+    bool note_loops();
+    [[nodiscard]] size_t third_in_line(size_t end, std::span<const Access> behind,
+                                       size_t most) const;
     static bool lie_in_line(const Entry* bottom, size_t body);
     [[nodiscard]] const Entry& lead(size_t from_top) const {
         return entries_[entries_.size() - 1 - from_top];
@@ -129,6 +152,7 @@ private:
     // It was made from so many groups of entries; 0: from a loop of the stack.
     size_t guess_groups_ = 0, guess_body_ = 0;
     uint32_t evidence_ = 0;
+    uint32_t two_turns_ = 0;  // evidence of a guess of two groups at the end of the second
     Walker walker_;
 };
 

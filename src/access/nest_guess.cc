@@ -23,21 +23,34 @@ uint32_t NestRecogniser::weight_of(size_t entry, size_t end) const {
     return static_cast<uint32_t>(std::min<uint64_t>(sum, kWeightMax));
 }
 
-// The candidate that explains most of the stack's entries wins: what it says about the loops inside
-// (where they end) is more than what those say themselves. `thorough`: else only the loop at the
-// very top is a candidate.
+// `thorough`: else the loop at the very top is the only candidate, and two groups with which the
+// access there lies on a line: as much as is worth its time for every access.
 void NestRecogniser::find_guess(bool thorough) {
     guessing_ = false;
     if (entries_.empty()) return;
-    if (!thorough) {
-        if (entries_.back().shape != 0) guess_open_loop(entries_.size() - 1);
-        return;
+    if (thorough) {
+        find_widest();
+    } else if (entries_.back().shape != 0) {
+        guess_open_loop(entries_.size() - 1);
     }
+    if (!guessing_) find_third();
+}
+
+// Which of the entries at the top are loops; false: none.
+bool NestRecogniser::note_loops() {
     const Entry* top = &entries_.back();
     const size_t count = std::min(entries_.size(), kLeadsMax);
     loops_ = 0;
     for (size_t i = 0; i < count; ++i) loops_ |= uint64_t{(top - i)->shape != 0} << i;
-    if (loops_ == 0) return;
+    return loops_ != 0;
+}
+
+// The candidate that explains most of the stack's entries wins: what it says about the loops inside
+// (where they end) is more than what those say themselves.
+void NestRecogniser::find_widest() {
+    if (!note_loops()) return;
+    const Entry* top = &entries_.back();
+    const size_t count = std::min(entries_.size(), kLeadsMax);
     tries_ = limits_.tries;
     const size_t two_max = 3 * limits_.guess_max + limits_.begun_max;
     const size_t span_max = std::min(count, std::max(limits_.body_max + 1, two_max));
@@ -60,6 +73,47 @@ void NestRecogniser::find_guess(bool thorough) {
                 return;
         }
     }
+}
+
+// The third turn of what has turned twice, where the access at the top begins it. Tried by itself,
+// for the candidates before it may have used up the tries: a point that lies on a line with two
+// others is more than they have.
+void NestRecogniser::find_third() {
+    const size_t below = entries_.size() - 1;
+    size_t body = limits_.guess_max + 1;
+    while ((body = third_in_line(below, {&entries_.back().first, 1}, body - 1)) > 0) {
+        if (lead(body).shape != lead(2 * body).shape || !note_loops()) continue;
+        tries_ = 1;
+        if (guess_of_two(body, 1)) return;
+    }
+}
+
+// How many entries the groups have, at most `most`, of which the last two begin on a line with the
+// last access of `behind`, all of which come behind the first `end` entries; the longest. 0: none.
+size_t NestRecogniser::third_in_line(size_t end, std::span<const Access> behind,
+                                     size_t most) const {
+    const size_t third = end + behind.size() - 1;
+    const auto first_of = [&](size_t at) -> const Access& {
+        return at < end ? entries_[at].first : behind[at - end];
+    };
+    for (size_t body = std::min(most, third / 2); body > 0; --body) {
+        const Access &one = first_of(third - 2 * body), &two = first_of(third - body);
+        if (subtract(behind.back().offset, two.offset) == subtract(two.offset, one.offset) &&
+            subtract(behind.back().size, two.size) == subtract(two.size, one.size)) {
+            return body;
+        }
+    }
+    return 0;
+}
+
+bool NestRecogniser::may_begin_third(std::span<const Access> behind) const {
+    return guessing_ && third_in_line(guess_entry_ + 1, behind, limits_.guess_max) > 0;
+}
+
+bool NestRecogniser::is_blind() const {
+    if (guess_groups_ == 2) return evidence_ == two_turns_;
+    const size_t depth = walker_.depth();
+    return guess_groups_ == 1 && (depth == 1 || walker_.index()[depth - 1] == 0);
 }
 
 // Whether the first accesses of three groups, the first at `bottom`, lie on a line.
@@ -108,6 +162,7 @@ bool NestRecogniser::guess_of_two(size_t body, size_t partial) {
     Walker walker;
     walker.start_at(guess_.data(), 2);
     if (!consume_from(walker, count - partial) || walker.ended()) return false;
+    two_turns_ = weight_of(first + body, count - partial) - 1;
     evidence_ = weight_of(first + body, count) - 1;
     walker_ = walker;
     guess_entry_ = first;

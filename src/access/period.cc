@@ -35,9 +35,22 @@ void DeltaTracker::vote(const Delta& delta, const Delta& gone) {
     agreeing_ = agree;
 }
 
+// Whether none of the last `period` deltas is among those that came before they first did: a stream
+// that chooses from a few deltas repeats some by chance, but those.
+bool DeltaTracker::is_novel(size_t period) const {
+    for (size_t old = runs_[period - 1] + period; old < kPeriodMax; ++old) {
+        for (size_t p = 0; p < period; ++p) {
+            if (hashes_[old] == hashes_[p]) return false;
+        }
+    }
+    return true;
+}
+
 size_t DeltaTracker::period(uint32_t count_min) const {
     for (size_t p = 1; p <= kPeriodMax; ++p) {
-        if (runs_[p - 1] >= std::max<size_t>({p, 2, count_min})) return p;
+        const size_t run = runs_[p - 1];
+        if (run < std::max<size_t>(p, 2)) continue;
+        if (run >= std::min(count_min, kEnough) || is_novel(p)) return p;
     }
     return 0;
 }

@@ -18,8 +18,11 @@ public:
     void observe(const Delta& delta);
     void reset() { *this = {}; }
 
+    static constexpr uint32_t kEnough = 6;
+
     // The shortest period with which the last deltas repeated once over, at least `count_min` of
-    // them; 0: none.
+    // them, or kEnough; fewer are enough for deltas that were not among the last 32 before. 0:
+    // none.
     [[nodiscard]] size_t period(uint32_t count_min) const;
     // The delta `ahead` places from now (0: the next one) if the last `period` deltas repeat.
     [[nodiscard]] const Delta& ahead(size_t period, size_t ahead) const {
@@ -31,6 +34,7 @@ public:
     }
 
 private:
+    [[nodiscard]] bool is_novel(size_t period) const;
     void vote(const Delta& delta, const Delta& gone);
 
     std::array<uint32_t, kPeriodMax> hashes_{};  // the last first
