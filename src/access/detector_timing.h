@@ -1,6 +1,9 @@
-// Mean and deviation of the gaps between accesses, after Welford. Pure; one thread.
+// Mean and deviation of the gaps between accesses, after Welford, with what a clock may do: a jump
+// backwards is no time, one of an hour ahead is not counted, and of what is left the longest gap
+// and those far beyond the others count as far as they are believed. Pure; one thread.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 
@@ -10,27 +13,48 @@ namespace penstock::access {
 
 class GapMeter {
 public:
+    static constexpr double kJumpNs = 3600e9;  // what comes so late is in time anyway
+
     void add_gap(double ns) {
+        if (ns >= kJumpNs) return;
+        ++seen_;
+        // The longest waits until a longer one has come: it may be a jump that is shorter.
+        if (seen_ > 1) add(std::min(ns, longest_));
+        longest_ = std::max(ns, longest_);
+    }
+    // The time of an access.
+    void add_time(uint64_t ns) {
+        if (begun_) add_gap(ns > last_ ? static_cast<double>(ns - last_) : 0.0);
+        begun_ = true;
+        last_ = ns;
+    }
+    [[nodiscard]] Timing timing() const {
+        if (seen_ == 0) return {};
+        GapMeter all = *this;
+        all.add(longest_);
+        return {all.mean_, std::sqrt(all.squares_ / static_cast<double>(all.count_)), seen_};
+    }
+
+private:
+    // So many times the mean and four deviations are believed. Gaps of which one in a thousand is
+    // long widen the deviation, so that they soon count in full.
+    static constexpr double kBelieved = 8;
+    static constexpr double kBelievedNs = 1000;  // always; else nothing would be, after zeros
+
+    void add(double ns) {
+        if (count_ > 0 && ns > std::max(kBelieved * mean_, kBelievedNs)) {
+            const double deviation = std::sqrt(squares_ / static_cast<double>(count_));
+            ns = std::min(ns, std::max(kBelieved * (mean_ + 4 * deviation), kBelievedNs));
+        }
         ++count_;
         const double before = ns - mean_;
         mean_ += before / static_cast<double>(count_);
         squares_ += before * (ns - mean_);
     }
-    // The time of an access; a jump backwards is no time.
-    void add_time(uint64_t ns) {
-        if (seen_) add_gap(ns > last_ ? static_cast<double>(ns - last_) : 0.0);
-        seen_ = true;
-        last_ = ns;
-    }
-    [[nodiscard]] Timing timing() const {
-        if (count_ == 0) return {};
-        return {mean_, std::sqrt(squares_ / static_cast<double>(count_)), count_};
-    }
 
-private:
-    double mean_ = 0, squares_ = 0;
-    uint64_t count_ = 0, last_ = 0;
-    bool seen_ = false;
+    double mean_ = 0, squares_ = 0, longest_ = 0;
+    uint64_t count_ = 0, seen_ = 0, last_ = 0;
+    bool begun_ = false;
 };
 
 }  // namespace penstock::access
