@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <fstream>
 #include <iterator>
 
@@ -169,6 +170,20 @@ TEST(Forms, ALaterVersionIsRefusedAsThat) {
         R"({"format": "penstock access programs", "version": 2, "streams": {"new": [1e9]}})");
     EXPECT_EQ(text.status().error_number(), ENOTSUP);
     EXPECT_THAT(text.status().message(), HasSubstr("later version"));
+    for (const char* version : {"18446744073709551615", "18446744073709551616",
+                                "340282366920938463463374607431768211456"}) {
+        size_t at = 0;
+        const std::string heading = R"({"format": "penstock access programs", "version": )";
+        const auto read = parse_json(heading + version + ", \"x\": 1}", &at);
+        EXPECT_EQ(read.status().error_number(), ENOTSUP) << version;
+        EXPECT_THAT(read.status().message(), HasSubstr("later version")) << version;
+        EXPECT_EQ(at, heading.size() + std::strlen(version));
+        // What is no version is none.
+        for (const std::string& no : {std::string("-") + version, version + std::string(".5"),
+                                      std::string("0") + version, std::string("0")}) {
+            EXPECT_EQ(parse_json(heading + no + "}").status().error_number(), EINVAL) << no;
+        }
+    }
     const std::vector<uint8_t> bytes = {'P', 'S', 'A', 'P', 2, 9, 9};
     EXPECT_EQ(parse_binary(bytes).status().error_number(), ENOTSUP);
     EXPECT_THAT(parse_binary(bytes).status().message(), HasSubstr("later version"));
@@ -216,6 +231,15 @@ TEST(Forms, JsonIsStrict) {
         {R"({"nodes": [{"kind": "access", "offset": +1, "size": 1}]})", "a whole number"},
         {R"({"nodes": [{"kind": "access", "offset": 9223372036854775808, "size": 1}]})",
          "beyond 64 bits"},
+        {R"({"nodes": [{"kind": "access", "offset": -9223372036854775809, "size": 1}]})",
+         "beyond 64 bits"},
+        {R"({"nodes": [{"kind": "access", "offset": --1, "size": 1}]})", "a whole number"},
+        {R"({"nodes": [{"kind": "access", "offset": 0x10, "size": 1}]})", "a comma"},
+        {R"({"nodes": [{"kind": "loop", "trips": 99999999999999999999, "body": []}]})",
+         "beyond 64 bits"},
+        {R"({"nodes": [], "key": {"context": 18446744073709551616}})", "beyond 64 bits"},
+        {R"({"nodes": [], "key": {"rank_count": -0}})", "below 0"},
+        {R"({"nodes": [], "provenance": {"support": -18446744073709551616}})", "below 0"},
         {R"({"nodes": [{"kind": "list", "offset": 0, "size": 0, "list": [[1]]}]})", "a pair"},
         {R"({"nodes": [{"kind": "list", "offset": 0, "size": 0, "list": [[1, 2, 3]]}]})", "a pair"},
         {R"({"nodes": [{"kind": "list", "offset": 0, "size": 0, "list": []}]})",
@@ -223,6 +247,8 @@ TEST(Forms, JsonIsStrict) {
         {R"({"nodes": [], "grid": [1, 1, 1, 1]})", "a list that is too long"},
         {R"({"nodes": [], "grid": [-1]})", "below 0"},
         {R"({"nodes": [], "provenance": {"confidence": 1e999}})", "too large"},
+        {R"({"nodes": [], "provenance": {"confidence": 1e-999}})", "too small"},
+        {R"({"nodes": [], "provenance": {"confidence": 1e}})", "a number was expected"},
         {R"({"nodes": [], "provenance": {"confidence": NaN}})", "a number was expected"},
         {R"({"nodes": [], "key": {"file": "\ud800"}})", "half of a surrogate pair"},
         {R"({"nodes": [], "key": {"file": "\udc00"}})", "half of a surrogate pair"},

@@ -185,7 +185,7 @@ private:
         if (!json_.string(&format)) return false;
         if (format != kFormat) return json_.fail("the format is not \"penstock access programs\"");
         if (!json_.member(&first, {"format", "version"}, &seen, &key)) return missing("no version");
-        if (!json_.natural(&version)) return false;
+        if (!json_.version(&version)) return false;
         if (version > kJsonVersion) {
             *later = {ENOTSUP, "access program in JSON",
                       "the text is of a later version than this program reads (1)"};

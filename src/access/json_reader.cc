@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <limits>
+#include <type_traits>
 #include <utility>
 
 namespace penstock::access {
@@ -175,20 +177,21 @@ std::string_view JsonReader::digits() {
 
 namespace {
 
-// A whole number as JSON has it: no plus, no leading zeros, nothing behind the digits.
+constexpr const char* kBeyond = "a whole number beyond 64 bits";
+
+// A whole number as JSON has it: no plus, no leading zeros, nothing behind the digits. Null, or
+// what is wrong; kBeyond: nothing else.
 template <class Number>
 const char* parse_whole(std::string_view text, Number* value) {
-    const std::string_view unsigned_part = text.substr(!text.empty() && text[0] == '-' ? 1 : 0);
-    if (unsigned_part.empty() ||
-        !std::all_of(unsigned_part.begin(), unsigned_part.end(), is_digit) ||
-        (unsigned_part.size() > 1 && unsigned_part[0] == '0')) {
+    const bool negative = !text.empty() && text[0] == '-';
+    const std::string_view bare = text.substr(negative ? 1 : 0);
+    if (bare.empty() || !std::all_of(bare.begin(), bare.end(), is_digit) ||
+        (bare.size() > 1 && bare[0] == '0')) {
         return "a whole number was expected";
     }
+    if (negative && std::is_unsigned_v<Number>) return "a number below 0 where it may not be";
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *value);
-    if (error != std::errc() || end != text.data() + text.size()) {
-        return "a whole number beyond 64 bits, or below 0 where it may not be";
-    }
-    return nullptr;
+    return error == std::errc() ? nullptr : kBeyond;
 }
 
 }  // namespace
@@ -205,6 +208,13 @@ bool JsonReader::natural(uint64_t* value) {
     return error == nullptr || fail(error);
 }
 
+bool JsonReader::version(uint64_t* value) {
+    if (!ok()) return false;
+    const char* const error = parse_whole(digits(), value);
+    if (error == kBeyond) *value = std::numeric_limits<uint64_t>::max();
+    return error == nullptr || error == kBeyond || fail(error);
+}
+
 bool JsonReader::number(double* value) {
     if (!ok()) return false;
     const std::string_view text = digits();
@@ -217,7 +227,8 @@ bool JsonReader::number(double* value) {
     if (!shaped) return fail("a number was expected");
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *value);
     if (end != text.data() + text.size()) return fail("a number was expected");
-    if (error != std::errc() || !std::isfinite(*value)) return fail("a number that is too large");
+    if (error != std::errc() || !std::isfinite(*value))
+        return fail("a number too large or too small to be held");
     return true;
 }
 

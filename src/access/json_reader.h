@@ -40,6 +40,8 @@ public:
     bool string(std::string* value);
     bool integer(int64_t* value);
     bool natural(uint64_t* value);
+    // A natural number; one beyond 64 bits, which would be an error elsewhere, is the greatest.
+    bool version(uint64_t* value);
     bool number(double* value);
     // The character that comes next, spaces passed over; 0 at the end.
     char peek();
