@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstdlib>
 #include <filesystem>
 #include <utility>
@@ -19,6 +20,8 @@ namespace penstock::python {
 namespace {
 
 namespace nb = nanobind;
+
+constexpr unsigned kThreadsMax = 64;  // the engine's limit; it would say EINVAL
 
 constexpr std::pair<const char*, CachePolicy> kCachePolicies[] = {{"auto", CachePolicy::kAuto},
                                                                   {"keep", CachePolicy::kKeep},
@@ -58,6 +61,20 @@ bool is_on(const char* variable) {
     throw nb::value_error((std::string(variable) + ": '" + value + "' is neither 1 nor 0").c_str());
 }
 
+// 0: PENSTOCK_THREADS says nothing.
+unsigned threads_of_environment() {
+    const std::string value = environment("PENSTOCK_THREADS");
+    if (value.empty()) return 0;
+    unsigned threads = 0;
+    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), threads);
+    if (error == std::errc() && end == value.data() + value.size() && threads >= 1 &&
+        threads <= kThreadsMax)
+        return threads;
+    throw nb::value_error(
+        ("PENSTOCK_THREADS: '" + value + "' is no number from 1 to " + std::to_string(kThreadsMax))
+            .c_str());
+}
+
 FileOptions options_of(const OpenArguments& arguments) {
     FileOptions options;
     options.reading.cache = cache_policy_of(arguments.cache);
@@ -75,8 +92,11 @@ FileOptions options_of(const OpenArguments& arguments) {
     options.throttle_bandwidth_mbs = arguments.throttle_bandwidth_mbs;
     if (!arguments.threads.is_none()) {
         const auto threads = nb::cast<int64_t>(arguments.threads);
-        if (threads < 1 || threads > 1024) throw nb::value_error("threads is 1 to 1024");
+        if (threads < 1 || threads > kThreadsMax)
+            throw nb::value_error(("threads is 1 to " + std::to_string(kThreadsMax)).c_str());
         options.threads = static_cast<unsigned>(threads);
+    } else {
+        options.threads = threads_of_environment();
     }
     return options;
 }

@@ -1,9 +1,12 @@
-"""What command lines share: the forms of devices and sizes."""
+"""What command lines share: the forms of devices, sizes and counts of threads."""
 
 from __future__ import annotations
 
 import argparse
+import os
 import re
+
+from penstock.errors import UsageError
 
 
 def device_name(text: str) -> str:
@@ -11,6 +14,28 @@ def device_name(text: str) -> str:
     if not re.fullmatch(r"auto|cpu(:[1-9]\d*)?|cuda(:\d+)?", text):
         raise argparse.ArgumentTypeError(f"{text!r} is not auto, cpu, cpu:N (N from 1) or cuda:N")
     return text
+
+
+def chosen_device(option: str | None) -> str:
+    """Return the device that an option names, else PENSTOCK_DEVICE; empty: neither does."""
+    if option:
+        return option
+    named = os.environ.get("PENSTOCK_DEVICE", "")
+    try:
+        return named and device_name(named)
+    except argparse.ArgumentTypeError as error:
+        raise UsageError("PENSTOCK_DEVICE", str(error)) from None
+
+
+_THREADS_MAX = 64  # of penstock.open
+
+
+def thread_count(text: str) -> int:
+    """Return the number of threads that `text` stands for."""
+    count = int(text) if re.fullmatch(r"\d{1,9}", text) else 0
+    if not 1 <= count <= _THREADS_MAX:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 to {_THREADS_MAX}")
+    return count
 
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}

@@ -47,7 +47,8 @@ def open(  # noqa: A001, PLR0913, PLR0917 (as gzip.open; each has its paragraph 
     strict : bool, optional
         Raise FallbackError where `route` cannot be taken. None: what PENSTOCK_STRICT says.
     threads : int, optional
-        That read, beside the caller. None: what PENSTOCK_THREADS says, else as many as CPUs.
+        That read, beside the caller, 1 to 64. None: what PENSTOCK_THREADS says, else as many as
+        CPUs, at most 16.
     storage : str
         What reads the bytes: uring (io_uring), posix, or auto, which takes uring where it is there.
     throttle_latency_us, throttle_bandwidth_mbs : float

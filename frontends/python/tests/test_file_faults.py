@@ -101,6 +101,7 @@ def test_arguments_of_open_that_make_no_sense(file: Path) -> None:
         {"route": "fast"},
         {"storage": "tape"},
         {"threads": 0},
+        {"threads": 65},
         {"throttle_latency_us": -1},
     ):
         with pytest.raises(ValueError, match=r"mode|not one of|threads|throttle"):

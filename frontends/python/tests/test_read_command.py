@@ -21,9 +21,13 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def run(*words: object) -> subprocess.CompletedProcess[bytes]:
+def run(*words: object, **variables: str) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(
-        [*COMMAND, *map(str, words)], capture_output=True, check=False, timeout=120
+        [*COMMAND, *map(str, words)],
+        capture_output=True,
+        check=False,
+        timeout=120,
+        env={**os.environ, **variables},
     )
 
 
@@ -91,6 +95,10 @@ def test_text(file: Path) -> None:
         (["FILE", "--offset", "-1"], 2, "--offset"),
         (["FILE", "--route", "fast"], 2, "--route"),
         (["FILE", "--device", "gpu"], 2, "gpu"),
+        (["FILE", "--threads", "0"], 2, "--threads: '0' is no number from 1 to 64"),
+        (["FILE", "--threads", "-1"], 2, "--threads: '-1' is no number"),
+        (["FILE", "--threads", "65"], 2, "--threads: '65' is no number"),
+        (["FILE", "--threads", "two"], 2, "--threads: 'two' is no number"),
         (["FILE", "-o", "/no/such/folder/out"], 1, "penstock: /no/such/folder/out: No such file"),
         (
             ["FILE", "--route", "peer", "--strict"],
@@ -108,3 +116,39 @@ def test_what_cannot_be_done_is_one_line(
     assert errors.startswith("penstock: ")
     assert told in errors
     assert errors.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "told"),
+    [
+        ("PENSTOCK_ROUTE", "fast", "'fast' is not one of auto, cached, direct, peer"),
+        ("PENSTOCK_STRICT", "maybe", "'maybe' is neither 1 nor 0"),
+        ("PENSTOCK_EXPLAIN", "perhaps", "'perhaps' is neither 1 nor 0"),
+        ("PENSTOCK_THREADS", "two", "'two' is no number from 1 to 64"),
+        ("PENSTOCK_THREADS", "65", "'65' is no number from 1 to 64"),
+    ],
+)
+def test_a_variable_that_makes_no_sense_is_named(
+    variable: str, value: str, told: str, file: Path
+) -> None:
+    done = run(file, "--device", "cpu", **{variable: value})
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert done.stderr.decode() == f"penstock: {variable}: {told}\n"
+
+
+@pytest.mark.parametrize("words", [["read", "FILE"], ["scan", "--pattern", "a", "FILE"], ["check"]])
+def test_a_device_that_is_none_is_told_with_its_variable(words: list[str], file: Path) -> None:
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "penstock",
+            *[str(file) if word == "FILE" else word for word in words],
+        ],
+        capture_output=True,
+        check=False,
+        env={**os.environ, "PENSTOCK_DEVICE": "gpu"},
+    )
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert done.stderr.decode().startswith("penstock: PENSTOCK_DEVICE: 'gpu' is not auto, cpu,")
+    assert done.stderr.count(b"\n") == 1

@@ -18,7 +18,7 @@ import os
 import sys
 from typing import Any
 
-from penstock.arguments import device_name
+from penstock.arguments import chosen_device, device_name
 from penstock.errors import CommandError, UsageError
 from penstock.progress import ProgressLine
 
@@ -96,7 +96,7 @@ def _measure(arguments: argparse.Namespace) -> dict[str, Any]:
         with ProgressLine() as line:
             return _core.calibrate(
                 os.fsencode(arguments.path),
-                device=arguments.device or "",
+                device=chosen_device(arguments.device),
                 threads=arguments.threads,
                 store=not arguments.dry_run,
                 seconds=arguments.seconds,

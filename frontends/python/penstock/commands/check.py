@@ -12,6 +12,7 @@ import argparse
 import json
 
 import penstock
+from penstock.arguments import chosen_device
 from penstock.probes import devices, storage, system
 from penstock.probes.finding import OK, Finding
 
@@ -46,6 +47,7 @@ def _print_text(found: list[Finding], device: str, why: str) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the findings."""
+    chosen_device(None)  # a name that is none is told before all else
     cuda = devices.cuda()
     found = [
         *system.findings(),

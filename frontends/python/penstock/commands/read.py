@@ -11,15 +11,14 @@ import argparse
 import collections
 import contextlib
 import json
-import os
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from penstock.arguments import byte_size, device_name
-from penstock.errors import CommandError
+from penstock.arguments import byte_size, chosen_device, device_name, thread_count
+from penstock.errors import CommandError, Error, UsageError
 from penstock.progress import ProgressLine
 
 if TYPE_CHECKING:
@@ -56,7 +55,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="D",
         help="auto, cpu, cpu:N or cuda:N (what PENSTOCK_DEVICE says, else auto)",
     )
-    parser.add_argument("--threads", type=int, default=None, metavar="N", help="that read")
+    parser.add_argument(
+        "--threads", type=thread_count, default=None, metavar="N", help="that read (1 to 64)"
+    )
     parser.add_argument("-o", dest="output", metavar="FILE", help="write the bytes here; - stdout")
     parser.add_argument("--check", action="store_true", help="compare with plain reads")
     parser.add_argument(
@@ -183,19 +184,30 @@ def _print_text(total: _Sum, seconds: float, device: str, arguments: argparse.Na
             print(f"  {label:<10} {told}", file=out)
 
 
+def _open(arguments: argparse.Namespace) -> File:
+    import penstock
+
+    try:
+        return penstock.open(
+            arguments.path,
+            "r",
+            chosen_device(arguments.device) or "auto",
+            arguments.cache,
+            arguments.route,
+            arguments.strict or None,
+            arguments.threads,
+        )
+    except Error:
+        raise
+    except ValueError as error:  # of a variable, which it names: options were checked
+        raise UsageError("", str(error)) from None
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Read and print."""
     import penstock
 
-    with penstock.open(
-        arguments.path,
-        "r",
-        arguments.device or os.environ.get("PENSTOCK_DEVICE") or "auto",
-        arguments.cache,
-        arguments.route,
-        arguments.strict or None,
-        arguments.threads,
-    ) as file:
+    with _open(arguments) as file:
         left = max(file.size - arguments.offset, 0)
         size = left if arguments.size is None else min(arguments.size, left)
         memory = penstock.empty(min(size, _PIECES_IN_FLIGHT * _PIECE_SIZE), arguments.device)

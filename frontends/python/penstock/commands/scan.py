@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from penstock.arguments import device_name
+from penstock.arguments import chosen_device, device_name
 from penstock.errors import CommandError, UsageError
 from penstock.progress import ProgressLine
 
@@ -87,7 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
     sys.stdout.flush()
     with ProgressLine(not arguments.quiet and not arguments.json) as line:
         result = _core.scan(
-            arguments.device or "",
+            chosen_device(arguments.device),
             pattern_list,
             texts,
             [os.fsencode(path) for path in arguments.paths],
