@@ -7,7 +7,7 @@
 //                            |  (right for long) Suspended: confirmed 2, 4, 8 ... 64 times over,
 //                            +-- it is Stable <-- and twice as often after each that soon fails
 //
-// But a stream that has changed for good is to be followed, whatever failed before: six
+// But a stream that has changed for good is to be followed, whatever failed before: five
 // confirmations are always enough for a stride, as many as it is long for a period, and for a nest
 // two turns and the first access of a third where that must be. What that costs is known: streams
 // of random places and deltas come so far by chance only where there are few of them.

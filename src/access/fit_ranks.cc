@@ -60,7 +60,9 @@ bool fit(const std::vector<int64_t>& values, const Layout& layout, Affine* out) 
     for (size_t g = 0; g < kGridMax; ++g) {
         out->per_rank[g] = 0;
         if (!layout.neighbours[g]) continue;
-        const auto [i, j] = *layout.neighbours[g];
+        auto [i, j] = *layout.neighbours[g];
+        // A run of -1 would have a quotient beyond 64 bits.
+        if (layout.places[j][g] < layout.places[i][g]) std::swap(i, j);
         int64_t rise = 0;
         const int64_t run = layout.places[j][g] - layout.places[i][g];
         if (__builtin_sub_overflow(values[j], values[i], &rise) || rise % run != 0) return false;
