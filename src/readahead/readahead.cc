@@ -11,8 +11,13 @@ namespace {
 
 constexpr double kFreeShare = 0.02;           // of the bytes read may be lost to prefetches
 constexpr uint64_t kGapShare = 8;             // gaps are read through up to 1/8 of a run
+constexpr double kThinkReaches = 4;           // more than so many reaches is no more
 constexpr size_t kPassedMax = 3;              // predictions that one access may leave behind
+constexpr uint64_t kFileSizeMax = INT64_MAX;  // files end below 2^63, whatever one is told
 constexpr uint64_t kVictimSizeMax = 1 << 20;  // neighbours are joined up to this
+
+// As far as a file goes.
+constexpr uint64_t four_times(uint64_t size) { return 4 * std::min(size, kFileSizeMax / 4); }
 
 constexpr uint64_t round_up(uint64_t value, uint64_t unit) {
     return (value + unit - 1) / unit * unit;
@@ -24,12 +29,13 @@ Readahead::Readahead(const Options& options, uint64_t file, uint64_t file_size, 
                      Predictor& predictor)
     : options_(options),
       file_(file),
-      file_size_(file_size),
+      file_size_(std::min(file_size, kFileSizeMax)),
       shared_(shared),
       predictor_(predictor) {
     options_.granule = std::max<uint64_t>(options_.granule, 1);
     options_.request_size_max = std::max(
         options_.request_size_max / options_.granule * options_.granule, options_.granule);
+    options_.unused_size_max = std::min(options_.unused_size_max, kFileSizeMax);
     pieces_.reserve(kPiecesMax);
     victims_.reserve(kVictimsMax);
 }
@@ -59,14 +65,16 @@ Extent Readahead::widen(const Extent& bytes) const {
 void Readahead::demand(const access::Access& access, uint64_t now_ns) {
     ++accesses_;
     if (accesses_ > 1) {
-        const double think = now_ns > served_ns_ ? static_cast<double>(now_ns - served_ns_) : 0;
+        const double gap = now_ns > served_ns_ ? static_cast<double>(now_ns - served_ns_) : 0;
+        // What is longer asks for the same distance, but would be remembered for long.
+        const double think = std::min(gap, kThinkReaches * reach_ns());
         if (think_ns_ < 0) think_ns_ = think;
         const double off = think - think_ns_;
         think_ns_ += off / 16;
         think_deviation_ns_ += (std::abs(off) - think_deviation_ns_) / 16;
     }
     const Extent bytes = clamp(access);
-    if (accesses_ == 1) to_borrow_ = std::max(options_.credit_size_first, 4 * bytes.size);
+    if (accesses_ == 1) to_borrow_ = std::max(options_.credit_size_first, four_times(bytes.size));
     credit_ += kFreeShare * static_cast<double>(bytes.size);
     counts_.demanded_size += bytes.size;
     if (!bytes.empty()) use_pieces(bytes);
@@ -79,7 +87,7 @@ void Readahead::demand(const access::Access& access, uint64_t now_ns) {
     expects_ = predictor_.predict_from(0, {&expected_, 1}) == 1;
 
     const auto credit_max = static_cast<double>(
-        std::max(options_.unused_size_max, 4 * std::max(bytes.size, options_.granule)));
+        std::max(options_.unused_size_max, four_times(std::max(bytes.size, options_.granule))));
     credit_ = std::min(credit_, credit_max);
 }
 
@@ -204,13 +212,16 @@ void Readahead::give_up(size_t index) {
     remove_piece(index);
 }
 
+// A quarter more than the quantile: what arrives just in time is late half of the time.
+double Readahead::reach_ns() const {
+    return 1.25 * static_cast<double>(shared_.model.latency_p95_ns());
+}
+
 size_t Readahead::distance() const {
-    // A quarter more than the quantile: what arrives just in time is late half of the time.
-    const double reach_ns = 1.25 * static_cast<double>(shared_.model.latency_p95_ns());
     const double think_ns = std::max(think_ns_, 1.0);
     // How many accesses fall into that time; where they come in bursts, two deviations
     // (1.25 times the mean one, for what is kept is the mean) more.
-    const double mean = reach_ns / think_ns;
+    const double mean = reach_ns() / think_ns;
     const double spread = std::min(1.25 * think_deviation_ns_ / think_ns, 1.0) * std::sqrt(mean);
     const double count = std::ceil(feedback_.scale() * shared_.budget.scale() *
                                    (mean + 2 * spread));
@@ -392,7 +403,8 @@ void Readahead::evicted(const Extent& range) {
     }
 }
 
-void Readahead::resize(uint64_t file_size) {
+void Readahead::resize(uint64_t size) {
+    const uint64_t file_size = std::min(size, kFileSizeMax);
     const bool grown = file_size > file_size_;
     file_size_ = file_size;
     // What lay behind the end counts as fetched up to here; now there is something to fetch.

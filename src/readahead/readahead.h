@@ -110,7 +110,7 @@ public:
     // choosing a victim, not for every access.
     [[nodiscard]] Advice advise(const Extent& range) const;
     // The file has another size. What is queued beyond a new end is withdrawn.
-    void resize(uint64_t file_size);
+    void resize(uint64_t size);
 
     // Accesses between the reader and the end of what is fetched: the least there should be, and as
     // it is. Up to twice the least is fetched.
@@ -160,6 +160,7 @@ private:
     bool join(Run& run, const Run& next) const;
     bool issue(const Run& run, size_t ahead, uint64_t now_ns, std::span<Target> out, size_t& count);
     [[nodiscard]] uint64_t room() const;
+    [[nodiscard]] double reach_ns() const;
     [[nodiscard]] Extent clamp(const access::Access& access) const;
     [[nodiscard]] Extent widen(const Extent& bytes) const;
 

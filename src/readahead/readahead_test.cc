@@ -67,6 +67,19 @@ TEST(Readahead, DistanceIsTheTimeOfAFetchInAccesses) {
     }
 }
 
+TEST(Readahead, AJumpOfTheClockIsForgottenSoon) {
+    constexpr uint64_t kDay = 86'400'000'000'000;
+    for (const int64_t at : {1, 50}) {
+        Bench bench(row(1000, 1 << 16, 1 << 16), 1000 << 16, 1000);
+        for (int64_t i = 0; i < 200; ++i) bench.access({i << 16, 1 << 16}, i == at ? kDay : 10'000);
+        EXPECT_GE(bench.readahead.distance(), 100U) << at;  // 125 without
+        bench.now = 1000;                                   // and back
+        for (int64_t i = 200; i < 260; ++i) bench.access({i << 16, 1 << 16}, 10'000);
+        EXPECT_GE(bench.readahead.distance(), 100U) << at;
+        EXPECT_LE(bench.readahead.distance(), 160U) << at;
+    }
+}
+
 TEST(Readahead, BurstsNeedMoreThanTheMeanSays) {
     Bench even(row(1000, 4096, 4096), 1000 * 4096, 1000);
     Bench bursts(row(1000, 4096, 4096), 1000 * 4096, 1000);
