@@ -7,12 +7,14 @@ import os
 import random
 import subprocess
 import sys
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
 
-from penstock.benchmarks.harness import page_cache
-from penstock.benchmarks.harness.report import take_pairs, wanted
+from penstock.benchmarks import safetensors
+from penstock.benchmarks.harness import page_cache, rivals
+from penstock.benchmarks.harness.report import Report, take_pairs, wanted
 from penstock.commands.bench import find_programs
 
 KEYS = ["case", "against", "unit", "pairs", "bytes", "verified", "simulated", "cpu_seconds", "note"]
@@ -32,12 +34,67 @@ def test_smoke_run_writes_rows(tmp_path: Path):
     assert whole["environment"]["smoke"] == "yes"
     rows = {(row["case"], row["against"]): row for row in whole["rows"]}
     assert {("hot", "safetensors"), ("cold", "safetensors")} <= rows.keys()
+    for name in (
+        "safetensors",
+        "fastsafetensors",
+        "runai-model-streamer",
+        "instanttensor",
+        "flashpack",
+    ):
+        told = whole["environment"][f"rival {name}"]
+        ran = ("hot", name) in rows
+        assert told[0].isdigit() if ran else told.startswith("not run: "), told
     for name, row in rows.items():
         assert list(row) == KEYS
         assert len(row["pairs"]) == 1
         # A file system without a page cache of its own, as tmpfs, cannot be cold.
         assert row["verified"] or name[0] == "cold", done.stderr
     assert list(tmp_path.iterdir()) == [out]
+
+
+def test_a_rival_that_cannot_run_is_told_with_the_reason(monkeypatch: pytest.MonkeyPatch):
+    installed: set[str] = set()
+    monkeypatch.setattr(rivals, "find_spec", lambda name: name if name in installed else None)
+    told = {rival.package: rivals.why_not(rival) for rival in rivals.RIVALS}
+    assert told["fastsafetensors"] == "no module fastsafetensors, torch"
+    assert told["runai-model-streamer"] == "no module runai_model_streamer, torch"
+    assert told["instanttensor"].startswith("no module instanttensor, torch; needs a GPU")
+    installed |= {"fastsafetensors", "instanttensor", "flashpack", "accelerate"}
+    told = {rival.package: rivals.why_not(rival) for rival in rivals.RIVALS}
+    assert told["fastsafetensors"] == "no module torch"
+    installed |= {"torch", "runai_model_streamer"}
+    told = {rival.package: rivals.why_not(rival) for rival in rivals.RIVALS}
+    assert told["fastsafetensors"] == told["runai-model-streamer"] == ""
+    assert told["instanttensor"].startswith("needs a GPU")
+    assert "own format" in told["flashpack"]
+
+
+def test_a_rival_that_fails_is_told_with_what_it_raised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    numpy = pytest.importorskip("numpy")
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+
+    def broken(path: Path, put: rivals.Put) -> None:
+        raise RuntimeError("it is Friday\nand late")
+
+    def whole(path: Path, put: rivals.Put) -> None:
+        content = path.read_bytes()
+        start = 8 + int.from_bytes(content[:8], "little")
+        for name, info in json.loads(content[8:start]).items():
+            begin, end = (start + at for at in info["data_offsets"])
+            put(name, numpy.frombuffer(content[begin:end], numpy.uint8))
+
+    table = (rivals.Rival("json", "json", (), broken), rivals.Rival("os", "os", (), whole))
+    monkeypatch.setattr(rivals, "RIVALS", table)
+    arguments = Namespace(pairs=1, smoke=True, only="hot", device="cpu", json=None)
+    report = Report("safetensors", "?", arguments)
+    safetensors.measure_all(arguments, report)
+    assert report.environment["rival json"] == "not run: it raised RuntimeError: it is Friday"
+    assert report.environment["rival os"] == "of unknown version"
+    rows = {row.against: row for row in report._rows}
+    assert rows["os"].verified
+    assert "json" not in rows
 
 
 def test_modules_are_found_as_programs_are():

@@ -11,7 +11,9 @@ Baselines: `safetensors`, the reference implementation with its default backend,
 was faster on this machine in a trial before (a note says which: all tensors, then their copies, or
 one after the other), and a copy of each array into device memory; `safetensors-pread`, the same
 with its other backend; `mmap-copy`, a map of the file copied into place; `readinto`, one read of
-the whole file, after which tensors lie as they lie in the file. Not measured: files on other file
+the whole file, after which tensors lie as they lie in the file; and, where they are installed,
+`fastsafetensors` and `runai-model-streamer` at their defaults, and a copy of each tensor. The
+report says which version of each rival ran, or why it did not. Not measured: files on other file
 systems, several files, memory that nobody has touched.
 """
 
@@ -28,13 +30,12 @@ from argparse import Namespace
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from penstock.benchmarks.harness import page_cache
+from penstock.benchmarks.harness import page_cache, rivals
 from penstock.benchmarks.harness.report import (
     Report,
     Row,
@@ -208,6 +209,11 @@ class Loaders:
             self._put(name, mapped[begin : begin + size])
         return self._packed
 
+    def rival(self, load: rivals.Load) -> Places:
+        """Load with another library, and copy each tensor."""
+        load(self._path, self._put)
+        return self._packed
+
     def readinto(self) -> Places:
         """Read the file as it is."""
         view = memoryview(self._arena.memory)
@@ -270,14 +276,28 @@ class Bench:
         return row
 
 
-def describe_rivals(report: Report) -> None:
-    """Say of each rival which one ran, or why it did not."""
-    for name, needs in (("safetensors", ()), ("fastsafetensors", ("torch",))):
-        missing = [module for module in (name, *needs) if find_spec(module) is None]
-        if missing:
-            report.environment[f"rival {name}"] = f"not run: no module {', '.join(missing)}"
-        elif name == "safetensors":
-            report.environment[f"rival {name}"] = metadata.version(name)
+def usable_rivals(bench: Bench, report: Report) -> dict[str, Loader]:
+    """Try each rival; say in the report which one runs, or why it does not."""
+    has_reference = find_spec("safetensors") is not None
+    report.environment["rival safetensors"] = (
+        rivals.version_of("safetensors") if has_reference else "not run: no module safetensors"
+    )
+    usable: dict[str, Loader] = {}
+    for rival in rivals.RIVALS:
+        cause = rivals.why_not(rival)
+        if not cause and rival.load is not None:
+            loader = partial(bench.loaders.rival, rival.load)
+            try:
+                bench.run("hot", loader)
+                usable[rival.package] = loader
+            except Exception as error:  # whatever somebody else's library may raise
+                cause = f"it raised {type(error).__name__}: {error}".splitlines()[0]
+        told = f"not run: {cause}" if cause else rivals.version_of(rival.package)
+        report.environment[f"rival {rival.package}"] = told
+    for name, told in report.environment.items():
+        if name.startswith("rival "):
+            print(f"{name}: {told}", file=sys.stderr, flush=True)
+    return usable
 
 
 def measure_all(arguments: Namespace, report: Report) -> None:
@@ -292,6 +312,7 @@ def measure_all(arguments: Namespace, report: Report) -> None:
             f"{file.data_offset % ALIGNMENT} modulo {ALIGNMENT}",
             "device": arena.memory.device,
         }
+        others = usable_rivals(bench, report)
         for state in ("hot", "cold"):
             if not wanted(arguments.only, state):
                 continue
@@ -305,6 +326,7 @@ def measure_all(arguments: Namespace, report: Report) -> None:
             for against, baseline in (
                 ("mmap-copy", bench.loaders.mmap_copy),
                 ("readinto", bench.loaders.readinto),
+                *others.items(),
             ):
                 report.add(bench.measure(state, against, arguments.pairs, baseline))
 
@@ -315,8 +337,9 @@ def main() -> int:
     if find_spec("numpy") is None:
         print("penstock-bench: NumPy is missing: pip install 'penstock[bench]'", file=sys.stderr)
         return 1
+    for variable in ("PENSTOCK_ROUTE", "PENSTOCK_STRICT"):
+        os.environ.pop(variable, None)
     report = Report("safetensors", QUESTION, arguments)
-    describe_rivals(report)
     try:
         measure_all(arguments, report)
     except (CommandError, OSError) as error:
