@@ -36,6 +36,7 @@ Readahead::Readahead(const Options& options, uint64_t file, uint64_t file_size, 
     options_.request_size_max = std::max(
         options_.request_size_max / options_.granule * options_.granule, options_.granule);
     options_.unused_size_max = std::min(options_.unused_size_max, kFileSizeMax);
+    options_.ahead_max = std::clamp<size_t>(options_.ahead_max, 1, kAheadMax);
     pieces_.reserve(kPiecesMax);
     victims_.reserve(kVictimsMax);
 }
@@ -225,7 +226,7 @@ size_t Readahead::distance() const {
     const double spread = std::min(1.25 * think_deviation_ns_ / think_ns, 1.0) * std::sqrt(mean);
     const double count = std::ceil(feedback_.scale() * shared_.budget.scale() *
                                    (mean + 2 * spread));
-    const auto most = static_cast<double>(std::max<size_t>(options_.ahead_max, 1));
+    const auto most = static_cast<double>(options_.ahead_max);
     return static_cast<size_t>(std::clamp(count, 1.0, most));
 }
 

@@ -32,7 +32,7 @@ struct Options {
     uint64_t request_size_max = 1 << 20;     // of one fetch
     uint64_t unused_size_max = 16 << 20;     // fetched or under way, not used: this stream's
     uint64_t credit_size_first = 256 << 10;  // what may be lost before anything was of use
-    size_t ahead_max = 256;                  // of distance(), in accesses
+    size_t ahead_max = 256;                  // of distance(), in accesses; up to 4096
 };
 
 // What the cache has.
@@ -121,6 +121,7 @@ public:
     [[nodiscard]] const Feedback& feedback() const { return feedback_; }
 
 private:
+    static constexpr size_t kAheadMax = 4096;       // next() looks at twice as many predictions
     static constexpr size_t kPiecesMax = 256;       // prefetched ranges that are not used up
     static constexpr size_t kVictimsMax = 64;       // remembered for pollution
     static constexpr size_t kBatch = 32;            // predictions taken at a time
