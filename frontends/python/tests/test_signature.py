@@ -105,7 +105,7 @@ TRACE: penstock trace, 8126 lines, 8125 accesses
 1  read a b\\n, rank 0
    class        nest
    confidence   0.997 of 8125 accesses told ahead
-   not told     17: before a pattern was confirmed, or confirmed anew
+   not told     16: before a pattern was confirmed, or confirmed anew
    not told     2: where the pattern changed
    pattern      {READ, <combination, 1>, <repeating>, <varying large>, <fixed>}
    signature    none: the form has no place for a loop around several nodes
