@@ -1,10 +1,12 @@
 // Host reads: bytes of files into host or device memory, each range by its cheapest route, and a
 // report that says which.
 //
-// A File may be used by any thread, also by several at once. Source: seed 003 (SPIN), in user
-// space.
+// A File may be used by any thread, also by several at once, and closed by any: calls that are
+// under way end as if it were open. Only its destruction, and assigning to it or moving from it,
+// must not meet another call. Source: seed 003 (SPIN), in user space.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -75,7 +77,12 @@ public:
     // of a device and options starts threads and takes their memory.
     [[nodiscard]] static Result<File> open(const std::string& path, const Device& device = {},
                                            const FileOptions& options = {});
-    File() = default;
+    File() = default;  // closed
+    // The copy is a File of its own, of the same open file: closing one does not close the other.
+    File(const File& other);
+    File(File&& other) noexcept;
+    File& operator=(File other) noexcept;
+    ~File() = default;
 
     // Reads `size` bytes from `offset` on.
     //   to      host or device memory of any alignment; page-aligned memory on huge pages is
@@ -102,15 +109,24 @@ public:
 
     // Bytes, now. EBADF.
     [[nodiscard]] Result<uint64_t> size() const;
-    [[nodiscard]] const std::string& path() const;
-    [[nodiscard]] bool closed() const { return open_ == nullptr; }
+    [[nodiscard]] std::string path() const;  // empty when closed
+    [[nodiscard]] bool closed() const {
+        return (uses_.load(std::memory_order_relaxed) & kClosed) != 0;
+    }
     // Reads under way go on; later ones get EBADF.
-    void close() { open_.reset(); }
-    [[nodiscard]] const FileOptions& options() const;
+    void close();
+    [[nodiscard]] FileOptions options() const;
 
 private:
-    explicit File(std::shared_ptr<file::OpenFile> open) : open_(std::move(open)) {}
-    std::shared_ptr<file::OpenFile> open_;
+    class Use;  // one call
+    explicit File(std::shared_ptr<file::OpenFile> open);
+    void release() const;
+
+    static constexpr uint64_t kClosed = 1, kReleased = 2, kUse = 4;
+    // kUse for each call that uses `open_`, and whether it is closed: the last of both takes
+    // `open_` away.
+    mutable std::atomic<uint64_t> uses_{kClosed | kReleased};
+    mutable std::shared_ptr<file::OpenFile> open_;
 };
 
 }  // namespace penstock

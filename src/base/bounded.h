@@ -20,19 +20,24 @@ public:
     // The caller has seen that there is room: whoever feeds the queue bounds what can be in it.
     void push(const T& value) {
         PENSTOCK_CHECK(count_ < slots_.size(), "a bounded queue was fed more than its bound");
-        slots_[(first_ + count_) % slots_.size()] = value;
+        slots_[wrap(first_ + count_)] = value;
         ++count_;
     }
 
     T pop() {
         PENSTOCK_CHECK(count_ > 0, "a bounded queue was popped when empty");
         T value = slots_[first_];
-        first_ = (first_ + 1) % slots_.size();
+        first_ = wrap(first_ + 1);
         --count_;
         return value;
     }
 
 private:
+    // A division would be felt in small reads.
+    [[nodiscard]] size_t wrap(size_t at) const {
+        return at < slots_.size() ? at : at - slots_.size();
+    }
+
     std::vector<T> slots_;
     size_t first_ = 0;  // the oldest
     size_t count_ = 0;

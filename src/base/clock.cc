@@ -9,14 +9,19 @@
 namespace penstock::base {
 
 namespace {
-constexpr uint64_t kSecond = 1'000'000'000;
-}
 
-uint64_t monotonic_ns() {
+constexpr uint64_t kSecond = 1'000'000'000;
+
+uint64_t read_clock(clockid_t clock) {
     timespec now{};
-    clock_gettime(CLOCK_MONOTONIC, &now);
+    clock_gettime(clock, &now);
     return static_cast<uint64_t>(now.tv_sec) * kSecond + static_cast<uint64_t>(now.tv_nsec);
 }
+
+}  // namespace
+
+uint64_t monotonic_ns() { return read_clock(CLOCK_MONOTONIC); }
+uint64_t coarse_ns() { return read_clock(CLOCK_MONOTONIC_COARSE); }
 
 void sleep_until_ns(uint64_t deadline_ns) {
     if (monotonic_ns() >= deadline_ns) return;

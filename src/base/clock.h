@@ -9,6 +9,8 @@ namespace penstock::base {
 
 // Since an arbitrary start; never goes back.
 [[nodiscard]] uint64_t monotonic_ns();
+// The same as of the kernel's last tick, up to 10 ms ago, at a fifth of the cost (5 ns).
+[[nodiscard]] uint64_t coarse_ns();
 
 // Returns at `deadline_ns` of monotonic_ns() or at most some microseconds later (the thread's timer
 // slack is 50 us by default: more than a fast disk's whole latency). Signals do not end it early.

@@ -10,9 +10,63 @@
 namespace penstock {
 namespace {
 
-constexpr Status kClosed{EBADF, "read", "the file is closed"};
+constexpr Status kNotOpen{EBADF, "read", "the file is closed"};
 
 }  // namespace
+
+// Holds on to what is open from its construction to its destruction.
+class File::Use {
+public:
+    // Partners: close() and the end of another use, of whom the last one releases.
+    explicit Use(const File& file)
+        : file_(file), was_(file.uses_.fetch_add(kUse, std::memory_order_acquire)) {}
+    ~Use() {
+        const uint64_t was = file_.uses_.fetch_sub(kUse, std::memory_order_acq_rel);
+        if ((was & kClosed) != 0 && was / kUse == 1) [[unlikely]]
+            file_.release();
+    }
+    Use(const Use&) = delete;
+    Use& operator=(const Use&) = delete;
+
+    explicit operator bool() const { return (was_ & kClosed) == 0; }
+    file::OpenFile* operator->() const { return file_.open_.get(); }
+    [[nodiscard]] std::shared_ptr<file::OpenFile> share() const { return file_.open_; }
+
+private:
+    const File& file_;
+    const uint64_t was_;
+};
+
+File::File(std::shared_ptr<file::OpenFile> open)
+    : uses_(open != nullptr ? 0 : kClosed | kReleased), open_(std::move(open)) {}
+
+File::File(const File& other) {
+    const Use use(other);
+    if (!use) return;
+    open_ = use.share();
+    uses_.store(0, std::memory_order_relaxed);
+}
+
+// No call is under way at `other`.
+File::File(File&& other) noexcept
+    : uses_(other.uses_.exchange(kClosed | kReleased, std::memory_order_relaxed)),
+      open_(std::move(other.open_)) {}
+
+File& File::operator=(File other) noexcept {
+    open_ = std::move(other.open_);
+    uses_.store(other.uses_.exchange(kClosed | kReleased, std::memory_order_relaxed),
+                std::memory_order_relaxed);
+    return *this;
+}
+
+void File::close() {
+    if (uses_.fetch_or(kClosed, std::memory_order_acq_rel) / kUse == 0) release();
+}
+
+// When it is closed and nobody uses it; late comers, who saw that it is closed, may come here too.
+void File::release() const {
+    if ((uses_.fetch_or(kReleased, std::memory_order_acq_rel) & kReleased) == 0) open_.reset();
+}
 
 Result<File> File::open(const std::string& path, const Device& device, const FileOptions& options) {
     auto opened = file::OpenFile::open(path, device, options);
@@ -21,25 +75,29 @@ Result<File> File::open(const std::string& path, const Device& device, const Fil
 }
 
 Result<uint64_t> File::read(void* to, uint64_t size, uint64_t offset, Report* report) const {
-    if (open_ == nullptr) return kClosed;
-    return open_->read(to, size, offset, open_->options().reading, report);
+    const Use use(*this);
+    if (!use) return kNotOpen;
+    return use->read(to, size, offset, use->options().reading, report);
 }
 
 Result<uint64_t> File::read(void* to, uint64_t size, uint64_t offset, const ReadOptions& options,
                             Report* report) const {
-    if (open_ == nullptr) return kClosed;
-    return open_->read(to, size, offset, options, report);
+    const Use use(*this);
+    if (!use) return kNotOpen;
+    return use->read(to, size, offset, options, report);
 }
 
 Result<uint64_t> File::readv(std::span<const ReadPiece> pieces, const ReadOptions& options,
                              Report* report) const {
-    if (open_ == nullptr) return kClosed;
-    return open_->readv(pieces, options, report);
+    const Use use(*this);
+    if (!use) return kNotOpen;
+    return use->readv(pieces, options, report);
 }
 
 Result<Future> File::pread(void* to, uint64_t size, uint64_t offset) const {
-    if (open_ == nullptr) return kClosed;
-    return this->pread(to, size, offset, open_->options().reading);
+    const Use use(*this);
+    if (!use) return kNotOpen;
+    return this->pread(to, size, offset, use->options().reading);
 }
 
 Result<Future> File::pread(void* to, uint64_t size, uint64_t offset,
@@ -49,25 +107,27 @@ Result<Future> File::pread(void* to, uint64_t size, uint64_t offset,
 }
 
 Result<Future> File::preadv(std::span<const ReadPiece> pieces, const ReadOptions& options) const {
-    if (open_ == nullptr) return kClosed;
-    auto job = open_->start(pieces, options);
+    const Use use(*this);
+    if (!use) return kNotOpen;
+    auto job = use->start(pieces, options);
     if (!job.ok()) return job.status();
     return Future(std::move(job.value()));
 }
 
 Result<uint64_t> File::size() const {
-    if (open_ == nullptr) return kClosed;
-    return open_->size();
+    const Use use(*this);
+    if (!use) return kNotOpen;
+    return use->size();
 }
 
-const std::string& File::path() const {
-    static const std::string none;
-    return open_ == nullptr ? none : open_->path();
+std::string File::path() const {
+    const Use use(*this);
+    return use ? use->path() : std::string();
 }
 
-const FileOptions& File::options() const {
-    static const FileOptions none;
-    return open_ == nullptr ? none : open_->options();
+FileOptions File::options() const {
+    const Use use(*this);
+    return use ? use->options() : FileOptions();
 }
 
 bool Future::done() const { return job_->done(); }

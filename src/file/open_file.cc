@@ -3,7 +3,6 @@
 #include <fcntl.h>
 
 #include <cerrno>
-#include <thread>
 #include <utility>
 
 #include "backend/backend.h"
@@ -23,7 +22,7 @@ Result<std::shared_ptr<OpenFile>> OpenFile::open(const std::string& path, const 
     if (!service.ok()) return service.status();
     auto file = service.value()->storage->open(path, O_RDONLY);
     if (!file.ok()) return file.status();
-    return share(new OpenFile(path, device, options, std::move(service.value()), file.value()));
+    return share(path, device, options, std::move(service.value()), file.value());
 }
 
 Result<std::shared_ptr<OpenFile>> OpenFile::open(const std::string& path, const Device& device,
@@ -33,19 +32,27 @@ Result<std::shared_ptr<OpenFile>> OpenFile::open(const std::string& path, const 
     if (!file.ok()) return file.status();
     auto service = ReadService::make(device, options, std::move(storage));
     if (!service.ok()) return service.status();
-    return share(new OpenFile(path, device, options, std::move(service.value()), file.value()));
+    return share(path, device, options, std::move(service.value()), file.value());
 }
 
-// The last reference may be that of a read that ends, on a thread of the engine that goes with the
-// file.
-std::shared_ptr<OpenFile> OpenFile::share(OpenFile* made) {
-    return {made, [](OpenFile* file) {
-                if (!transfer::Engine::on_own_thread()) {
-                    delete file;
-                    return;
-                }
-                std::thread([file] { delete file; }).detach();
-            }};
+// The last reference may be that of a read that ends, on a thread of an engine that goes with the
+// file, or with a device that goes with it.
+Result<std::shared_ptr<OpenFile>> OpenFile::share(const std::string& path, const Device& device,
+                                                  const FileOptions& options,
+                                                  std::shared_ptr<ReadService> service,
+                                                  const std::shared_ptr<storage::File>& file) {
+    Reaper* reaper = nullptr;
+    if (!service->lasting) {
+        const auto running = Reaper::of_process();
+        if (!running.ok()) return running.status();
+        reaper = running.value();
+    }
+    return std::shared_ptr<OpenFile>(new OpenFile(path, device, options, std::move(service), file),
+                                     [reaper](OpenFile* last) {
+                                         std::unique_ptr<OpenFile> owned(last);
+                                         if (reaper != nullptr && transfer::Engine::on_own_thread())
+                                             reaper->drop(std::move(owned));
+                                     });
 }
 
 OpenFile::OpenFile(std::string path, const Device& device, const FileOptions& options,

@@ -35,7 +35,10 @@ public:
                                                  const ReadOptions& options);
 
 private:
-    static std::shared_ptr<OpenFile> share(OpenFile* made);
+    static Result<std::shared_ptr<OpenFile>> share(const std::string& path, const Device& device,
+                                                   const FileOptions& options,
+                                                   std::shared_ptr<ReadService> service,
+                                                   const std::shared_ptr<storage::File>& file);
     OpenFile(std::string path, const Device& device, const FileOptions& options,
              std::shared_ptr<ReadService> service, const std::shared_ptr<storage::File>& file);
     [[nodiscard]] Status check(std::span<const ReadPiece> pieces) const;

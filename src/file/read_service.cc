@@ -4,16 +4,16 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <charconv>
 #include <cstdlib>
 #include <map>
-#include <mutex>
 #include <set>
 #include <string_view>
+#include <system_error>
 #include <thread>
 #include <tuple>
 #include <utility>
-#include <vector>
 
 #include "backend/backend.h"
 #include "file/system.h"
@@ -29,6 +29,7 @@ struct Registry {
     // Of devices that nobody tells of when they go.
     std::map<Key, std::weak_ptr<ReadService>> others;
     std::set<const backend::Device*> watched{nullptr};
+    Reaper* reaper = nullptr;
 };
 
 std::atomic<uint64_t> forks{0};
@@ -109,12 +110,45 @@ Result<std::shared_ptr<ReadService>> ReadService::shared(const Device& device,
     if (!storage.ok()) return storage.status();
     auto service = make(device, options, std::move(storage.value()));
     if (!service.ok()) return service;
+    service.value()->lasting = port == nullptr;
     if (all.watched.count(port) != 0) {
         all.kept[key] = service.value();
     } else {
         all.others[key] = service.value();
     }
     return service;
+}
+
+Result<Reaper*> Reaper::of_process() {
+    Registry& all = registry();
+    const std::lock_guard lock(all.mutex);
+    if (all.reaper != nullptr) return all.reaper;
+    auto made = std::make_unique<Reaper>();
+    try {
+        std::thread([reaper = made.get()] { reaper->work(); }).detach();
+    } catch (const std::system_error&) {
+        return Status{EAGAIN, "threads", "no more threads are to be had"};
+    }
+    all.reaper = made.release();  // as long as its thread
+    return all.reaper;
+}
+
+void Reaper::drop(std::shared_ptr<void> last) {
+    const std::lock_guard lock(mutex_);
+    dropped_.push_back(std::move(last));
+    changed_.notify_one();
+}
+
+void Reaper::work() {
+    std::vector<std::shared_ptr<void>> now;
+    std::unique_lock lock(mutex_);
+    for (;;) {
+        changed_.wait(lock, [this] { return !dropped_.empty(); });
+        now.swap(dropped_);
+        lock.unlock();
+        now.clear();
+        lock.lock();
+    }
 }
 
 std::shared_ptr<backend::Device> with_services(std::shared_ptr<backend::Device> device) {

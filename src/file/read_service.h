@@ -1,8 +1,11 @@
 // The threads and storage that files with the same device and options share. Any thread.
 #pragma once
 
+#include <condition_variable>
 #include <cstdint>
 #include <memory>
+#include <mutex>
+#include <vector>
 
 #include "file/cost_book.h"
 #include "penstock/device.h"
@@ -24,6 +27,7 @@ struct ReadService {
     std::shared_ptr<storage::Storage> storage;
     std::unique_ptr<CostBook> costs;
     std::unique_ptr<transfer::Engine> engine;
+    bool lasting = false;  // until the program ends
 
     // With a storage of the caller's own; nobody shares it.
     static Result<std::shared_ptr<ReadService>> make(const Device& device,
@@ -33,6 +37,22 @@ struct ReadService {
     // device goes; without a device until the program ends.
     static Result<std::shared_ptr<ReadService>> shared(const Device& device,
                                                        const FileOptions& options);
+};
+
+// A thread of this process that drops what must not be dropped on a thread of an engine, which
+// cannot wait for itself. It never ends. Any thread.
+class Reaper {
+public:
+    // Made by the first call. EAGAIN: no thread is to be had.
+    static Result<Reaper*> of_process();
+    void drop(std::shared_ptr<void> last);
+
+private:
+    void work();
+
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    std::vector<std::shared_ptr<void>> dropped_;
 };
 
 // The same device; the services made for it go with its last handle.

@@ -155,6 +155,11 @@ int DescriptorFile::direct_descriptor() const {
     return opened;
 }
 
+void DescriptorFile::announce(uint64_t offset, uint64_t size) const {
+    (void)posix_fadvise(descriptor(), static_cast<off_t>(offset), static_cast<off_t>(size),
+                        POSIX_FADV_WILLNEED);
+}
+
 Status DescriptorFile::stat(Identity* out) const {
     struct statx state {};
     if (statx(descriptor(), "", AT_EMPTY_PATH, STATX_BASIC_STATS, &state) != 0) {

@@ -16,6 +16,7 @@ public:
 
     Status stat(Identity* out) const override;
     int direct_descriptor() const override;
+    void announce(uint64_t offset, uint64_t size) const override;
 
 private:
     DescriptorFile(const Identity& identity, DirectAlignment alignment, int descriptor)

@@ -39,6 +39,7 @@ public:
 
     size_t reap(std::span<Completion> out, bool wait) override {
         const size_t count = cached_->reap(out, false);
+        if (count == out.size()) return count;
         return count + direct_->reap(out.subspan(count), wait && count == 0);
     }
 

@@ -78,6 +78,10 @@ public:
     }
     void refuse_drop() { drop_refused_.store(true, std::memory_order_relaxed); }
 
+    // A hint: these bytes are about to be read through the OS page cache, which may begin to fetch
+    // what it has not got. Waits for none of them.
+    virtual void announce(uint64_t /*offset*/, uint64_t /*size*/) const {}
+
     // The open file as it is now, even when its name is gone or stands for another file.
     virtual Status stat(Identity* out) const = 0;
 

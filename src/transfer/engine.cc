@@ -1,11 +1,10 @@
 #include "transfer/engine.h"
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <condition_variable>
-#include <deque>
 #include <mutex>
 #include <system_error>
 #include <utility>
@@ -13,13 +12,16 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/units.h"
+#include "transfer/engine_hands.h"
+#include "transfer/engine_turns.h"
 
 namespace penstock::transfer {
 namespace {
 
 // Below it direct transfers get too short; copies may be shared out in smaller parts.
 constexpr uint64_t kWindowSizeMin = 1 << 20, kHotWindowSizeMin = 512 << 10;
-constexpr size_t kSmallBatch = 32;  // small windows that are taken at once
+// Callers that read into device memory with their own executor: its staging is pinned memory.
+constexpr unsigned kDeviceCallersMax = 2;
 // A thread that has just worked looks out for more so long before it sleeps: waking one up takes
 // about as long, and reads often come one behind another.
 constexpr uint64_t kLookoutNs = 60'000;
@@ -43,116 +45,37 @@ bool look_out(const Ready& ready) {
 
 }  // namespace
 
-// An executor and the windows that it works on. One thread at a time.
-class Hands {
-public:
-    explicit Hands(std::unique_ptr<Executor> executor, uint32_t requests)
-        : executor_(std::move(executor)), held_(requests) {
-        for (uint32_t i = 0; i < requests; ++i) free_.push_back(i);
-        outcomes_.resize(requests);
-    }
-
-    [[nodiscard]] bool idle() const { return executor_->outstanding() == 0; }
-    [[nodiscard]] bool hungry() const { return executor_->has_room() && !executor_->has_copies(); }
-    [[nodiscard]] bool has_copies() const { return executor_->has_copies(); }
-    Executor& executor() { return *executor_; }
-
-    // Takes windows of `job`; false: it has none left.
-    bool take(const std::shared_ptr<Job>& job) {
-        Window window;
-        const bool small = is_small(job->window_size_max(), job->options()) &&
-                           !job->device_memory();
-        if (idle() && small) return take_small(*job);
-        if (job->take({&window, 1}) == 0) return false;
-        const uint32_t index = free_.back();
-        free_.pop_back();
-        Held& held = held_[index];
-        const Piece& piece = job->piece(window.piece);
-        held.job = job;
-        held.window = window;
-        held.report = {};
-        held.piece = {static_cast<std::byte*>(piece.to) + window.begin, window.size};
-        Request request;
-        request.source = &job->source();
-        request.offset = piece.offset + window.begin;
-        request.size = window.size;
-        request.pieces = {&held.piece, 1};
-        request.device_memory = job->device_memory();
-        request.options = job->options();
-        request.report = &held.report;
-        request.cookie = index;
-        (void)executor_->submit(request);  // there is room: take() is called only then
-        return true;
-    }
-
-    // Works on what has been taken until some of it is over; without `wait` only as long as there
-    // is something to do.
-    void work(bool wait) {
-        const size_t count = executor_->reap(outcomes_, wait);
-        for (size_t i = 0; i < count; ++i) {
-            Held& held = held_[outcomes_[i].cookie];
-            const std::shared_ptr<Job> job = std::move(held.job);
-            const Window window = held.window;
-            const Report report = held.report;
-            free_.push_back(static_cast<uint32_t>(outcomes_[i].cookie));
-            job->finish({&window, 1}, {&outcomes_[i], 1}, report);
-        }
-    }
-
-private:
-    struct Held {
-        std::shared_ptr<Job> job;
-        Window window;
-        iovec piece{};
-        Report report;
-    };
-
-    // Small pieces, many at once: a lock for each would cost as much as some of the reads.
-    bool take_small(Job& job) {
-        std::array<Window, kSmallBatch> windows;
-        std::array<Outcome, kSmallBatch> outcomes;
-        const size_t count = job.take(windows);
-        if (count == 0) return false;
-        Report report;
-        for (size_t i = 0; i < count; ++i) {
-            const Piece& piece = job.piece(windows[i].piece);
-            const iovec to{static_cast<std::byte*>(piece.to) + windows[i].begin, windows[i].size};
-            const uint64_t offset = piece.offset + windows[i].begin;
-            const SmallOutcome outcome = executor_->read_small(job.source(), offset, to,
-                                                               job.options());
-            add_to(&report, offset, outcome);
-            outcomes[i] = {0, outcome.completion.bytes, outcome.completion.error};
-        }
-        job.finish({windows.data(), count}, {outcomes.data(), count}, report);
-        return true;
-    }
-
-    const std::unique_ptr<Executor> executor_;
-    std::vector<Held> held_;
-    std::vector<uint32_t> free_;
-    std::vector<Outcome> outcomes_;
-};
-
 class Engine::Core {
 public:
-    // Executors for callers too: as many as may do their part at once.
-    Status create(storage::Storage& storage, backend::Device* device, const Options& options) {
-        for (unsigned i = 0; i < 2 * options.threads; ++i) {
-            auto executor = Executor::create(storage, device, options.limits);
-            if (!executor.ok()) return executor.status();
-            hands_.push_back(
-                std::make_unique<Hands>(std::move(executor.value()), options.limits.requests));
-        }
-        thread_count_ = options.threads;
-        borrowed_ = std::make_unique<std::atomic_flag[]>(options.threads);
+    Core(std::shared_ptr<storage::Storage> storage, backend::Device* device, const Options& options)
+        : storage_(std::move(storage)),
+          device_(device),
+          options_(options),
+          turns_(options.threads),
+          hands_(options.threads),
+          to_host_(*storage_, nullptr, options.limits, options.threads),
+          to_device_(*storage_, device, options.limits,
+                     std::min(options.threads, kDeviceCallersMax)) {
+        unmade_.asleep = options.threads - 1;
+    }
+
+    [[nodiscard]] unsigned thread_count() const { return options_.threads; }
+    HandsPool& pool(bool device_memory) { return device_memory ? to_device_ : to_host_; }
+
+    // The executor of a thread. The first thread's is made at once, lest there be an engine that
+    // can do nothing; the others', with the pinned memory of each, when they are needed.
+    Status make(unsigned index) {
+        auto made = Hands::make(*storage_, device_, options_.limits);
+        if (!made.ok()) return made.status();
+        hands_[index] = std::move(made.value());
         return {};
     }
 
-    [[nodiscard]] unsigned thread_count() const { return thread_count_; }
-
     void work(unsigned index) {
         own_thread = true;
+        if (index != 0 && !make_when_needed(index)) return;
         Hands& hands = *hands_[index];
+        std::vector<const Source*> over;
         bool worked = false;
         for (;;) {
             if (worked && hands.idle()) {
@@ -162,75 +85,140 @@ public:
             }
             worked = true;
             bool more = true;
+            uint64_t spent_ns = 0;  // on what is held
             while (hands.hungry()) {
-                const std::shared_ptr<Job> job = next(hands.idle());
+                const std::shared_ptr<Job> job = begin_turn(index, hands.idle());
                 more = job != nullptr;
                 if (!more) break;
-                if (!hands.take(job)) retire(job);
+                spent_ns += take_turn(index, job);
             }
             if (hands.idle()) {
                 const std::lock_guard lock(mutex_);
-                if (stopping_ && jobs_.empty()) return;
+                if (stopping_ && turns_.waiting() == 0) return;
                 continue;
             }
-            hands.work(!more || !hands.has_copies());
+            const uint64_t begin_ns = base::coarse_ns();
+            over.clear();
+            hands.work(!more || !hands.has_copies(), &over);
+            end_turns(index, over, begin_ns - spent_ns);
         }
     }
 
     void publish(const std::shared_ptr<Job>& job, unsigned threads) {
-        {
-            const std::lock_guard lock(mutex_);
-            jobs_.push_back(job);
-            waiting_.store(jobs_.size(), std::memory_order_relaxed);
-        }
-        // Those who look out need not be woken.
-        const unsigned awake = lookouts_.load(std::memory_order_relaxed);
-        for (unsigned i = awake; i < std::min(threads, thread_count_); ++i) changed_.notify_one();
+        std::unique_lock lock(mutex_);
+        turns_.add(job, base::coarse_ns());
+        wake(threads, std::move(lock));
     }
-
-    // Null: all are borrowed.
-    Hands* borrow(unsigned* index) {
-        for (unsigned i = 0; i < thread_count_; ++i) {
-            if (borrowed_[i].test_and_set(std::memory_order_acquire)) continue;
-            *index = i;
-            return hands_[thread_count_ + i].get();
-        }
-        return nullptr;
+    // `job` has got windows back, maybe behind the back of those who saw none left.
+    void restore(const std::shared_ptr<Job>& job) {
+        std::unique_lock lock(mutex_);
+        turns_.restore(job);
+        wake(1, std::move(lock));
     }
-    void give_back(unsigned index) { borrowed_[index].clear(std::memory_order_release); }
 
     void stop() {
         {
             const std::lock_guard lock(mutex_);
             stopping_ = true;
         }
-        changed_.notify_all();
+        made_.bell.notify_all();
+        unmade_.bell.notify_all();
     }
 
 private:
-    // The oldest job; null: there is none. `wait`: only when told to stop.
-    std::shared_ptr<Job> next(bool wait) {
-        std::unique_lock lock(mutex_);
-        if (wait) changed_.wait(lock, [this] { return stopping_ || !jobs_.empty(); });
-        return jobs_.empty() ? nullptr : jobs_.front();
-    }
-    // Nothing of `job` is left to take.
-    void retire(const std::shared_ptr<Job>& job) {
-        const std::lock_guard lock(mutex_);
-        const auto at = std::find(jobs_.begin(), jobs_.end(), job);
-        if (at != jobs_.end()) jobs_.erase(at);
-        waiting_.store(jobs_.size(), std::memory_order_relaxed);
+    // Threads that sleep until they are needed.
+    struct Bench {
+        std::condition_variable bell;
+        unsigned asleep = 0;  // and not yet
+        unsigned woken = 0;
+
+        unsigned wake(unsigned count) {
+            count = std::min(count, asleep);
+            asleep -= count;
+            woken += count;
+            return count;
+        }
+    };
+
+    // Tells `count` threads that there is work: those that look out, those that sleep, and, when
+    // they are not enough, those that have no executor yet.
+    void wake(unsigned count, std::unique_lock<std::mutex> lock) {
+        waiting_.store(turns_.waiting(), std::memory_order_relaxed);
+        count = std::min(count, options_.threads);
+        count -= std::min(count, lookouts_.load(std::memory_order_relaxed));
+        const unsigned made = made_.wake(count), unmade = unmade_.wake(count - made);
+        lock.unlock();
+        for (unsigned i = 0; i < made; ++i) made_.bell.notify_one();
+        for (unsigned i = 0; i < unmade; ++i) unmade_.bell.notify_one();
     }
 
-    std::mutex mutex_;
-    std::condition_variable changed_;
-    std::deque<std::shared_ptr<Job>> jobs_;  // with windows that nobody has taken, oldest first
-    std::atomic<unsigned> lookouts_{0};
-    std::atomic<size_t> waiting_{0};  // how many; for threads that look out
+    // False: told to stop.
+    bool make_when_needed(unsigned index) {
+        std::unique_lock lock(mutex_);
+        for (;;) {
+            unmade_.bell.wait(lock, [this] { return stopping_ || unmade_.woken > 0; });
+            if (stopping_) return false;
+            --unmade_.woken;
+            lock.unlock();
+            if (make(index).ok()) return true;
+            lock.lock();
+            ++unmade_.asleep;  // what it was woken for is left to those who have one
+            if (made_.wake(1) != 0) made_.bell.notify_one();
+        }
+    }
+
+    // Null: there is no job for this thread; with `wait` only when told to stop.
+    std::shared_ptr<Job> begin_turn(unsigned index, bool wait) {
+        std::unique_lock lock(mutex_);
+        for (;;) {
+            std::shared_ptr<Job> job = turns_.begin(index, base::coarse_ns());
+            if (job != nullptr || !wait || stopping_) return job;
+            ++made_.asleep;
+            const auto called = [this] { return stopping_ || made_.woken > 0; };
+            if (turns_.waiting() == 0) {
+                made_.bell.wait(lock, called);
+            } else {  // left to other threads, as long as this one is kept for other sources
+                made_.bell.wait_for(lock, std::chrono::nanoseconds(Turns::kSharedForNs), called);
+            }
+            --(made_.woken > 0 ? made_.woken : made_.asleep);
+        }
+    }
+
+    // How long that took, if the turn lasts until Hands::work() says that it is over.
+    uint64_t take_turn(unsigned index, const std::shared_ptr<Job>& job) {
+        const uint64_t begin_ns = base::coarse_ns();
+        const Hands::Taken taken = hands_[index]->take(job);
+        const uint64_t now_ns = base::coarse_ns();
+        if (taken == Hands::Taken::kHeld) return now_ns - begin_ns;
+        std::unique_lock lock(mutex_);
+        if (taken == Hands::Taken::kPutBack) turns_.restore(job);
+        if (taken == Hands::Taken::kNothing && !job->has_windows()) turns_.retire(job);
+        turns_.end(index, &job->source(), now_ns - begin_ns, now_ns);
+        wake(taken == Hands::Taken::kPutBack ? 1 : 0, std::move(lock));
+        return 0;
+    }
+
+    void end_turns(unsigned index, const std::vector<const Source*>& over, uint64_t begin_ns) {
+        if (over.empty()) return;
+        const uint64_t now_ns = base::coarse_ns();
+        const std::lock_guard lock(mutex_);
+        for (const Source* source : over) turns_.end(index, source, now_ns - begin_ns, now_ns);
+    }
+
+    const std::shared_ptr<storage::Storage> storage_;
+    backend::Device* const device_;
+    const Options options_;
+
+    std::mutex mutex_;  // guards these four
+    Turns turns_;
+    Bench made_, unmade_;  // threads with an executor, and without
     bool stopping_ = false;
-    unsigned thread_count_ = 0;
-    std::vector<std::unique_ptr<Hands>> hands_;  // the threads', then the callers'
-    std::unique_ptr<std::atomic_flag[]> borrowed_;
+
+    std::atomic<unsigned> lookouts_{0};
+    std::atomic<size_t> waiting_{0};             // jobs; for threads that look out
+    std::vector<std::unique_ptr<Hands>> hands_;  // of the threads, each its own
+    HandsPool to_host_, to_device_;              // for callers; what is read to the host needs no
+                                                 // staging of the device's
 };
 
 Result<std::unique_ptr<Engine>> Engine::create(const std::shared_ptr<storage::Storage>& storage,
@@ -238,12 +226,12 @@ Result<std::unique_ptr<Engine>> Engine::create(const std::shared_ptr<storage::St
     if (options.threads < 1 || options.threads > kThreadsMax) {
         return Status{EINVAL, "threads", "must be from 1 to 64"};
     }
-    auto core = std::make_shared<Core>();
-    if (Status status = core->create(*storage, device, options); !status.ok()) return status;
+    auto core = std::make_shared<Core>(storage, device, options);
+    if (Status status = core->make(0); !status.ok()) return status;
     std::unique_ptr<Engine> engine(new Engine(core));
     try {
         for (unsigned i = 0; i < options.threads; ++i) {
-            engine->threads_.emplace_back([core, storage, i] { core->work(i); });
+            engine->threads_.emplace_back([core, i] { core->work(i); });
         }
     } catch (const std::system_error&) {
         return Status{EAGAIN, "threads", "no more threads are to be had"};
@@ -265,23 +253,27 @@ void Engine::start(const std::shared_ptr<Job>& job) {
 
 void Engine::run(const std::shared_ptr<Job>& job) {
     if (job->done()) return;
-    unsigned index = 0;
-    Hands* hands = core_->borrow(&index);
+    HandsPool::Place* place = core_->pool(job->device_memory()).borrow();
     const uint64_t windows = job->window_count();
-    if (hands == nullptr || windows > 1) {
-        const uint64_t others = windows - (hands != nullptr ? 1 : 0);
+    if (place == nullptr || windows > 1) {
+        const uint64_t others = windows - (place != nullptr ? 1 : 0);
         // With the caller as many threads as CPUs: one more would only take turns with it.
-        const unsigned help = std::max(1u, core_->thread_count() - (hands != nullptr ? 1 : 0));
+        const unsigned help = std::max(1u, core_->thread_count() - (place != nullptr ? 1 : 0));
         core_->publish(job, static_cast<unsigned>(std::min<uint64_t>(others, help)));
     }
-    if (hands != nullptr) {
+    if (place != nullptr) {
+        Hands& hands = *place->hands;
         for (;;) {
             bool more = true;
-            while (more && hands->hungry()) more = hands->take(job);
-            if (hands->idle()) break;
-            hands->work(!more || !hands->has_copies());
+            while (more && hands.hungry()) {
+                const Hands::Taken taken = hands.take(job);
+                if (taken == Hands::Taken::kPutBack) core_->restore(job);
+                more = taken != Hands::Taken::kNothing;
+            }
+            if (hands.idle()) break;
+            hands.work(!more || !hands.has_copies(), nullptr);
         }
-        core_->give_back(index);
+        HandsPool::give_back(place);
     }
     if (look_out([&job] { return job->done(); })) return;
     while (!job->wait(std::chrono::hours(1))) {
@@ -290,11 +282,10 @@ void Engine::run(const std::shared_ptr<Job>& job) {
 
 bool Engine::read_small(Source& source, uint64_t offset, const iovec& to,
                         const ReadOptions& options, SmallOutcome* out) {
-    unsigned index = 0;
-    Hands* hands = core_->borrow(&index);
-    if (hands == nullptr) return false;
-    *out = hands->executor().read_small(source, offset, to, options);
-    core_->give_back(index);
+    HandsPool::Place* place = core_->pool(false).borrow();
+    if (place == nullptr) return false;
+    *out = place->hands->executor().read_small(source, offset, to, options);
+    HandsPool::give_back(place);
     return true;
 }
 

@@ -50,6 +50,8 @@ size_t Job::take(std::span<Window> out) {
     const std::lock_guard lock(mutex_);
     if (cancelled_) return 0;
     size_t count = 0;
+    for (; count < out.size() && !put_back_.empty(); put_back_.pop_back())
+        out[count++] = put_back_.back();
     while (count < out.size() && next_piece_ < pieces_.size()) {
         const Piece& piece = pieces_[next_piece_];
         const uint64_t size = next_window(piece);
@@ -62,6 +64,21 @@ size_t Job::take(std::span<Window> out) {
     }
     if (count > 0 && taken_ns_ == 0) taken_ns_ = base::monotonic_ns();
     return count;
+}
+
+bool Job::has_windows() const {
+    const std::lock_guard lock(mutex_);
+    return !cancelled_ && (next_piece_ < pieces_.size() || !put_back_.empty());
+}
+
+void Job::put_back(std::span<const Window> windows) {
+    std::unique_lock lock(mutex_);
+    if (!cancelled_) {
+        put_back_.insert(put_back_.end(), windows.rbegin(), windows.rend());
+        return;
+    }
+    for (const Window& window : windows) left_ -= window.size;
+    if (left_ == 0) end(std::move(lock));
 }
 
 void Job::finish(std::span<const Window> windows, std::span<const Outcome> outcomes,
@@ -144,6 +161,7 @@ void Job::stop() {
     uint64_t untaken = 0;
     for (size_t i = next_piece_; i < pieces_.size(); ++i) untaken += pieces_[i].size;
     untaken -= next_begin_;
+    for (const Window& window : put_back_) untaken += window.size;
     if (untaken == 0) return;
     cancelled_ = true;
     left_ -= untaken;

@@ -50,6 +50,9 @@ public:
 
     // For those who work on it. Takes the next windows, at most out.size() of them; 0: none left.
     size_t take(std::span<Window> out);
+    [[nodiscard]] bool has_windows() const;
+    // Windows that were taken and that nobody has begun: others may take them.
+    void put_back(std::span<const Window> windows);
     // `count` windows are over: their outcomes, and what happened on the way.
     void finish(std::span<const Window> windows, std::span<const Outcome> outcomes,
                 const Report& part);
@@ -90,10 +93,11 @@ private:
     mutable std::mutex mutex_;
     mutable std::condition_variable changed_;
     std::shared_ptr<void> keep_;
-    size_t next_piece_ = 0;    // the first byte that nobody has taken
-    uint64_t next_begin_ = 0;  // within it
-    uint64_t taken_ns_ = 0;    // when the first was; 0: none yet
-    uint64_t left_ = 0;        // bytes that are not over
+    size_t next_piece_ = 0;         // the first byte that nobody has taken
+    uint64_t next_begin_ = 0;       // within it
+    std::vector<Window> put_back_;  // the first of them last
+    uint64_t taken_ns_ = 0;         // when the first was; 0: none yet
+    uint64_t left_ = 0;             // bytes that are not over
     std::vector<Gap> gaps_;
     bool cancelled_ = false;
     std::vector<std::function<void()>> callbacks_;

@@ -8,6 +8,9 @@
 // at a miss, with the hits that follow, since it may have brought them. The way that lost is tried
 // again after longer and longer.
 //
+// Reads that come many at once, and that are too small to go direct, are announced to the kernel
+// before they are made, as long as such batches are slow.
+//
 // Any thread. Time is an argument.
 #pragma once
 
@@ -61,6 +64,16 @@ public:
         if (++trial.reads == kStretch) judge();
     }
 
+    // A batch of `count` reads through the cache, `size` bytes in all, took `ns`.
+    void saw_batch(size_t count, uint64_t size, uint64_t ns) {
+        const bool slow = !quick(size / count, ns / count);
+        if (slow != slow_batches()) slow_batches_.store(slow, std::memory_order_relaxed);
+    }
+    // Whether the last one was slow.
+    [[nodiscard]] bool slow_batches() const {
+        return slow_batches_.load(std::memory_order_relaxed);
+    }
+
 private:
     // Hits in a row that dispel it: after a slow read, which may have been other work's doing, and
     // after a miss.
@@ -101,6 +114,7 @@ private:
     }
 
     std::atomic<int> doubt_{0};
+    std::atomic<bool> slow_batches_{false};
     std::mutex mutex_;
     size_t current_ = 0;  // of kWays
     std::array<Trial, 2> trials_;

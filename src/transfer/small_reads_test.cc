@@ -58,6 +58,19 @@ TEST(SmallReads, AChangeIsFollowed) {
     EXPECT_GT(share_direct(&reads, 4000, 150'000, 70'000), 0.8);
 }
 
+TEST(SmallReads, ABatchIsSlowByItsMean) {
+    SmallReads reads;
+    reads.saw_batch(32, 32 * 4096, 32 * 700);
+    EXPECT_FALSE(reads.slow_batches());
+    reads.saw_batch(32, 32 * 4096, 32 * 70'000);
+    EXPECT_TRUE(reads.slow_batches());
+    EXPECT_FALSE(reads.doubtful()) << "reads one by one are told by their own time";
+    reads.saw_batch(32, 32 * 4096, 31 * 1200 + 70'000);
+    EXPECT_FALSE(reads.slow_batches()) << "one miss among them";
+    reads.saw_batch(1, 0, 100);
+    EXPECT_FALSE(reads.slow_batches()) << "the end of the file";
+}
+
 // What was in the cache before must not speak for the cached way: only the hits that follow a miss
 // count.
 TEST(SmallReads, HitsBeforeAMissCountForNobody) {

@@ -1,0 +1,137 @@
+#include "transfer/engine_hands.h"
+
+#include <array>
+#include <span>
+#include <utility>
+
+#include "base/clock.h"
+
+namespace penstock::transfer {
+namespace {
+
+constexpr size_t kSmallBatch = 32;  // small windows that are taken at once
+// Whoever has a batch goes on for so long, as coarsely as the clock goes, and until the operation
+// under way is over: others wait.
+constexpr uint64_t kBatchNs = 5'000'000;
+
+// Whatever becomes of them, all its small windows are read into the OS page cache, and may stay.
+bool goes_through_cache(const Job& job) {
+    if (asks_cached(job.options())) return job.options().cache != CachePolicy::kDrop;
+    return job.options().cache == CachePolicy::kAuto &&
+           job.window_size_max() < SmallReads::kSizeMin;
+}
+
+// Tells the kernel of all windows before one is read: what is not cached comes at the depth of a
+// batch, not one by one. Where they are one stretch it reads ahead by itself.
+void announce(const Job& job, std::span<const Window> windows) {
+    const auto offset_of = [&job](const Window& window) {
+        return job.piece(window.piece).offset + window.begin;
+    };
+    for (size_t i = 0, next; i < windows.size(); i = next) {
+        const uint64_t begin = offset_of(windows[i]);
+        uint64_t end = begin + windows[i].size;
+        for (next = i + 1; next < windows.size() && offset_of(windows[next]) == end; ++next)
+            end += windows[next].size;
+        if (next - i == windows.size()) return;
+        job.source().file->announce(begin, end - begin);
+    }
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Hands>> Hands::make(storage::Storage& storage, backend::Device* device,
+                                           const Executor::Limits& limits) {
+    auto executor = Executor::create(storage, device, limits);
+    if (!executor.ok()) return executor.status();
+    return std::unique_ptr<Hands>(new Hands(std::move(executor.value()), limits.requests));
+}
+
+Hands::Hands(std::unique_ptr<Executor> executor, uint32_t requests)
+    : executor_(std::move(executor)), held_(requests) {
+    for (uint32_t i = 0; i < requests; ++i) free_.push_back(i);
+    outcomes_.resize(requests);
+}
+
+Hands::Taken Hands::take(const std::shared_ptr<Job>& job) {
+    Window window;
+    const bool small = is_small(job->window_size_max(), job->options()) && !job->device_memory();
+    if (idle() && small) return take_small(*job);
+    if (job->take({&window, 1}) == 0) return Taken::kNothing;
+    const uint32_t index = free_.back();
+    free_.pop_back();
+    Held& held = held_[index];
+    const Piece& piece = job->piece(window.piece);
+    held.job = job;
+    held.window = window;
+    held.report = {};
+    held.piece = {static_cast<std::byte*>(piece.to) + window.begin, window.size};
+    Request request;
+    request.source = &job->source();
+    request.offset = piece.offset + window.begin;
+    request.size = window.size;
+    request.pieces = {&held.piece, 1};
+    request.device_memory = job->device_memory();
+    request.options = job->options();
+    request.report = &held.report;
+    request.cookie = index;
+    (void)executor_->submit(request);  // there is room: take() is called only then
+    return Taken::kHeld;
+}
+
+void Hands::work(bool wait, std::vector<const Source*>* over) {
+    const size_t count = executor_->reap(outcomes_, wait);
+    for (size_t i = 0; i < count; ++i) {
+        Held& held = held_[outcomes_[i].cookie];
+        const std::shared_ptr<Job> job = std::move(held.job);
+        const Window window = held.window;
+        const Report report = held.report;
+        free_.push_back(static_cast<uint32_t>(outcomes_[i].cookie));
+        if (over != nullptr) over->push_back(&job->source());
+        job->finish({&window, 1}, {&outcomes_[i], 1}, report);
+    }
+}
+
+// Small pieces, many at once: a lock for each would cost as much as some of the reads.
+Hands::Taken Hands::take_small(Job& job) {
+    std::array<Window, kSmallBatch> windows;
+    std::array<Outcome, kSmallBatch> outcomes;
+    const size_t count = job.take(windows);
+    if (count == 0) return Taken::kNothing;
+    const std::span<const Window> all(windows.data(), count);
+    Source& source = job.source();
+    if (source.small.slow_batches() && goes_through_cache(job)) announce(job, all);
+    const uint64_t begin_ns = base::monotonic_ns();
+    const uint64_t limit_ns = base::coarse_ns() + kBatchNs;
+    Report report;
+    size_t over = 0;
+    do {
+        const Window& window = windows[over];
+        const Piece& piece = job.piece(window.piece);
+        const iovec to{static_cast<std::byte*>(piece.to) + window.begin, window.size};
+        const uint64_t offset = piece.offset + window.begin;
+        const SmallOutcome outcome = executor_->read_small(source, offset, to, job.options());
+        add_to(&report, offset, outcome);
+        outcomes[over++] = {0, outcome.completion.bytes, outcome.completion.error};
+    } while (over < count && base::coarse_ns() < limit_ns);
+    source.small.saw_batch(over, report.bytes, base::monotonic_ns() - begin_ns);
+    if (over < count) job.put_back(all.subspan(over));
+    job.finish(all.first(over), {outcomes.data(), over}, report);
+    return over < count ? Taken::kPutBack : Taken::kOver;
+}
+
+HandsPool::Place* HandsPool::borrow() {
+    for (Place& place : places_) {
+        if (place.borrowed.test_and_set(std::memory_order_acquire)) continue;
+        if (place.hands != nullptr) return &place;
+        auto made = Hands::make(storage_, device_, limits_);
+        if (made.ok()) {
+            place.hands = std::move(made.value());
+            return &place;
+        }
+        give_back(&place);
+        return nullptr;
+    }
+    return nullptr;
+}
+
+}  // namespace penstock::transfer

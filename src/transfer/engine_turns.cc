@@ -1,0 +1,91 @@
+#include "transfer/engine_turns.h"
+
+#include <algorithm>
+
+namespace penstock::transfer {
+
+Turns::Line& Turns::line_of(const Job& job) {
+    const Source* source = &job.source();
+    Line& line = lines_[source];
+    if (!line.jobs.empty()) return line;
+    // Who was alone has just had his turn.
+    const bool first = order_.size() == 1 && order_.front() == served_;
+    order_.insert(first ? order_.begin() : order_.end(), source);
+    return line;
+}
+
+void Turns::add(const std::shared_ptr<Job>& job, uint64_t now_ns) {
+    line_of(*job).jobs.push_back(job);
+    ++waiting_;
+    const Source* source = &job->source();
+    if (order_.size() > 1 || (last_ != nullptr && last_ != source))
+        shared_until_ns_ = now_ns + kSharedForNs;
+    last_ = source;
+}
+
+void Turns::restore(const std::shared_ptr<Job>& job) {
+    Line& line = line_of(*job);
+    if (std::find(line.jobs.begin(), line.jobs.end(), job) != line.jobs.end()) return;
+    line.jobs.push_front(job);
+    ++waiting_;
+}
+
+// Whether a thread is left to the others when this one takes something of `line`.
+bool Turns::may_take(unsigned thread, const Line& line, uint64_t now_ns) const {
+    if (now_ns >= line.slow_until_ns || held_.size() == 1) return true;
+    if (order_.size() == 1 && now_ns >= shared_until_ns_) return true;
+    const auto is_slow = [&](const Source* source) {
+        return now_ns < lines_.at(source).slow_until_ns;
+    };
+    unsigned free = 0;
+    for (unsigned i = 0; i < held_.size(); ++i) {
+        const bool slow = std::any_of(held_[i].begin(), held_[i].end(), is_slow);
+        if (i == thread && slow) return true;
+        free += slow ? 0 : 1;
+    }
+    return free > 1;
+}
+
+std::shared_ptr<Job> Turns::begin(unsigned thread, uint64_t now_ns) {
+    for (auto at = order_.begin(); at != order_.end(); ++at) {
+        const Source* source = *at;
+        Line& line = lines_.at(source);
+        if (!may_take(thread, line, now_ns)) continue;
+        if (order_.size() > 1) {
+            order_.erase(at);
+            order_.push_back(source);
+        }
+        served_ = source;
+        ++line.turns;
+        held_[thread].push_back(source);
+        return line.jobs.front();
+    }
+    return nullptr;
+}
+
+void Turns::end(unsigned thread, const Source* source, uint64_t ns, uint64_t now_ns) {
+    const auto at = lines_.find(source);
+    if (ns >= kSlowNs) at->second.slow_until_ns = now_ns + kSlowForNs;
+    --at->second.turns;
+    std::vector<const Source*>& held = held_[thread];
+    held.erase(std::find(held.begin(), held.end(), source));
+    forget_if_over(at);
+}
+
+void Turns::retire(const std::shared_ptr<Job>& job) {
+    const auto at = lines_.find(&job->source());
+    if (at == lines_.end()) return;
+    std::deque<std::shared_ptr<Job>>& jobs = at->second.jobs;
+    const auto found = std::find(jobs.begin(), jobs.end(), job);
+    if (found == jobs.end()) return;
+    jobs.erase(found);
+    --waiting_;
+    if (jobs.empty()) order_.erase(std::find(order_.begin(), order_.end(), at->first));
+    forget_if_over(at);
+}
+
+void Turns::forget_if_over(std::unordered_map<const Source*, Line>::iterator at) {
+    if (at->second.turns == 0 && at->second.jobs.empty()) lines_.erase(at);
+}
+
+}  // namespace penstock::transfer
