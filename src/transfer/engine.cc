@@ -76,14 +76,12 @@ public:
         if (index != 0 && !make_when_needed(index)) return;
         Hands& hands = *hands_[index];
         std::vector<const Source*> over;
-        bool worked = false;
+        bool looks_out = false;
         for (;;) {
-            if (worked && hands.idle()) {
-                lookouts_.fetch_add(1, std::memory_order_relaxed);
+            if (std::exchange(looks_out, false)) {
                 (void)look_out([this] { return waiting_.load(std::memory_order_relaxed) != 0; });
                 lookouts_.fetch_sub(1, std::memory_order_relaxed);
             }
-            worked = true;
             bool more = true;
             uint64_t spent_ns = 0;  // on what is held
             while (hands.hungry()) {
@@ -101,6 +99,14 @@ public:
             over.clear();
             hands.work(!more || !hands.has_copies(), &over);
             end_turns(index, over, begin_ns - spent_ns);
+            // Before anybody is told: who waited publishes the next job at once, and need not wake
+            // another thread for it. A CPU is left to him.
+            if (hands.idle()) {
+                const unsigned others = lookouts_.fetch_add(1, std::memory_order_relaxed);
+                looks_out = others + 1 < std::max(2u, options_.threads);
+                if (!looks_out) lookouts_.fetch_sub(1, std::memory_order_relaxed);
+            }
+            hands.finish();
         }
     }
 
@@ -114,6 +120,15 @@ public:
         std::unique_lock lock(mutex_);
         turns_.restore(job);
         wake(1, std::move(lock));
+    }
+
+    // When nothing of `job` is left to take: who looks out for work would otherwise find it, and
+    // sleep when it has nothing.
+    void retire_if_taken(const std::shared_ptr<Job>& job) {
+        const std::lock_guard lock(mutex_);
+        if (job->has_windows()) return;
+        turns_.retire(job);
+        waiting_.store(turns_.waiting(), std::memory_order_relaxed);
     }
 
     void stop() {
@@ -189,7 +204,10 @@ private:
         const uint64_t begin_ns = base::coarse_ns();
         const Hands::Taken taken = hands_[index]->take(job);
         const uint64_t now_ns = base::coarse_ns();
-        if (taken == Hands::Taken::kHeld) return now_ns - begin_ns;
+        if (taken == Hands::Taken::kHeld) {
+            retire_if_taken(job);
+            return now_ns - begin_ns;
+        }
         std::unique_lock lock(mutex_);
         if (taken == Hands::Taken::kPutBack) turns_.restore(job);
         if (taken == Hands::Taken::kNothing && !job->has_windows()) turns_.retire(job);
@@ -272,8 +290,10 @@ void Engine::run(const std::shared_ptr<Job>& job) {
             }
             if (hands.idle()) break;
             hands.work(!more || !hands.has_copies(), nullptr);
+            hands.finish();
         }
         HandsPool::give_back(place);
+        if (windows > 1) core_->retire_if_taken(job);
     }
     if (look_out([&job] { return job->done(); })) return;
     while (!job->wait(std::chrono::hours(1))) {

@@ -79,16 +79,21 @@ Hands::Taken Hands::take(const std::shared_ptr<Job>& job) {
 }
 
 void Hands::work(bool wait, std::vector<const Source*>* over) {
-    const size_t count = executor_->reap(outcomes_, wait);
-    for (size_t i = 0; i < count; ++i) {
+    over_ = executor_->reap(outcomes_, wait);
+    if (over == nullptr) return;
+    for (size_t i = 0; i < over_; ++i) over->push_back(&held_[outcomes_[i].cookie].job->source());
+}
+
+void Hands::finish() {
+    for (size_t i = 0; i < over_; ++i) {
         Held& held = held_[outcomes_[i].cookie];
         const std::shared_ptr<Job> job = std::move(held.job);
         const Window window = held.window;
         const Report report = held.report;
         free_.push_back(static_cast<uint32_t>(outcomes_[i].cookie));
-        if (over != nullptr) over->push_back(&job->source());
         job->finish({&window, 1}, {&outcomes_[i], 1}, report);
     }
+    over_ = 0;
 }
 
 // Small pieces, many at once: a lock for each would cost as much as some of the reads.

@@ -18,7 +18,7 @@ class Hands {
 public:
     enum class Taken : uint8_t {
         kNothing,  // nothing of the job is left
-        kHeld,     // a window: work() tells when it is over
+        kHeld,     // a window: work() and finish() tell when it is over
         kOver,     // small windows, and they are over
         kPutBack,  // the same; they took long, and the job got the rest of them back
     };
@@ -34,9 +34,10 @@ public:
 
     Taken take(const std::shared_ptr<Job>& job);
     // Works on what is held until some of it is over; without `wait` only as long as there is
-    // something to do. Unless it is null `over` gets the sources of windows that are over; they may
-    // be gone by then.
+    // something to do. Unless it is null `over` gets the sources of windows that are over.
     void work(bool wait, std::vector<const Source*>* over);
+    // Behind every work(): tells the jobs what is over. Whoever waits for one may go on at once.
+    void finish();
 
 private:
     struct Held {
@@ -53,6 +54,7 @@ private:
     std::vector<Held> held_;
     std::vector<uint32_t> free_;
     std::vector<Outcome> outcomes_;
+    size_t over_ = 0;  // outcomes that their jobs have not been told
 };
 
 // Hands for callers' own threads, made when so many are first needed at once. Any thread.

@@ -41,9 +41,8 @@ uint64_t Job::next_window(const Piece& piece) const {
     uint64_t size = window_size_ - begin % window_size_;
     // What is less than kPlanSizeMin would go through the page cache and stay there.
     if (size < kPlanSizeMin) size += window_size_ / 2;
-    if (size < left && left - size < kPlanSizeMin)
-        size = base::align_down(begin + left / 2, kCutSize) - begin;
-    return size;
+    if (left - size >= kPlanSizeMin) return size;
+    return left <= kRequestSizeMax ? left : base::align_down(begin + left / 2, kCutSize) - begin;
 }
 
 size_t Job::take(std::span<Window> out) {
