@@ -126,8 +126,7 @@ public:
     // sleep when it has nothing.
     void retire_if_taken(const std::shared_ptr<Job>& job) {
         const std::lock_guard lock(mutex_);
-        if (job->has_windows()) return;
-        turns_.retire(job);
+        if (!job->has_windows()) turns_.retire(job);
         waiting_.store(turns_.waiting(), std::memory_order_relaxed);
     }
 
@@ -135,6 +134,7 @@ public:
         {
             const std::lock_guard lock(mutex_);
             stopping_ = true;
+            turns_.share_all();
         }
         made_.bell.notify_all();
         unmade_.bell.notify_all();
@@ -142,7 +142,7 @@ public:
 
 private:
     // Threads that sleep until they are needed.
-    struct Bench {
+    struct Sleepers {
         std::condition_variable bell;
         unsigned asleep = 0;  // and not yet
         unsigned woken = 0;
@@ -204,13 +204,10 @@ private:
         const uint64_t begin_ns = base::coarse_ns();
         const Hands::Taken taken = hands_[index]->take(job);
         const uint64_t now_ns = base::coarse_ns();
-        if (taken == Hands::Taken::kHeld) {
-            retire_if_taken(job);
-            return now_ns - begin_ns;
-        }
+        retire_if_taken(job);
+        if (taken == Hands::Taken::kHeld) return now_ns - begin_ns;
         std::unique_lock lock(mutex_);
         if (taken == Hands::Taken::kPutBack) turns_.restore(job);
-        if (taken == Hands::Taken::kNothing && !job->has_windows()) turns_.retire(job);
         turns_.end(index, &job->source(), now_ns - begin_ns, now_ns);
         wake(taken == Hands::Taken::kPutBack ? 1 : 0, std::move(lock));
         return 0;
@@ -229,7 +226,7 @@ private:
 
     std::mutex mutex_;  // guards these four
     Turns turns_;
-    Bench made_, unmade_;  // threads with an executor, and without
+    Sleepers made_, unmade_;  // threads with an executor, and without
     bool stopping_ = false;
 
     std::atomic<unsigned> lookouts_{0};

@@ -32,7 +32,7 @@ void Turns::restore(const std::shared_ptr<Job>& job) {
 
 // Whether a thread is left to the others when this one takes something of `line`.
 bool Turns::may_take(unsigned thread, const Line& line, uint64_t now_ns) const {
-    if (now_ns >= line.slow_until_ns || held_.size() == 1) return true;
+    if (!keeps_one_ || now_ns >= line.slow_until_ns || held_.size() == 1) return true;
     if (order_.size() == 1 && now_ns >= shared_until_ns_) return true;
     const auto is_slow = [&](const Source* source) {
         return now_ns < lines_.at(source).slow_until_ns;

@@ -33,6 +33,8 @@ public:
     std::shared_ptr<Job> begin(unsigned thread, uint64_t now_ns);
     // One of its turns at `source` is over and took `ns`.
     void end(unsigned thread, const Source* source, uint64_t ns, uint64_t now_ns);
+    // No more jobs will come: no thread is left to others any longer.
+    void share_all() { keeps_one_ = false; }
     // Nothing of `job` is left to take.
     void retire(const std::shared_ptr<Job>& job);
 
@@ -52,6 +54,7 @@ private:
     std::deque<const Source*> order_;  // those with jobs; whose turn is next comes first
     std::vector<std::vector<const Source*>> held_;  // by thread: of its turns that last
     size_t waiting_ = 0;
+    bool keeps_one_ = true;           // a thread, from slow sources
     const Source* last_ = nullptr;    // whose job was added last
     const Source* served_ = nullptr;  // whose turn began last
     uint64_t shared_until_ns_ = 0;

@@ -223,9 +223,7 @@ void Executor::settle(const storage::Completion& completion) {
     if (call_ns_ != 0 && completion.cookie == call_index_)
         observe_cached(operation, completion.bytes);
     if (completion.error != 0 && front.route != Route::kCached &&
-        refuses_direct(completion.error)) {
-        if (!lacks_direct(completion.error))
-            slot.request.source->direct_refused.store(true, std::memory_order_relaxed);
+        slot.request.source->refuses_direct(completion.error)) {
         if (!slot.request.options.strict) {
             front.route = Route::kCached;
             front.reason = RouteReason::kRefused;

@@ -8,7 +8,6 @@
 // passes through staging.
 #pragma once
 
-#include <cerrno>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -84,16 +83,6 @@ struct SmallOutcome {
     Residency residency = Residency::kUnknown;
 };
 void add_to(Report* report, uint64_t offset, const SmallOutcome& outcome);
-
-// That no descriptor was left to open the file with once more: refused for now.
-[[nodiscard]] inline bool lacks_direct(int error) {
-    return error == EMFILE || error == ENFILE || error == ENOMEM;
-}
-// What direct I/O answers where it is not to be had, though the file system said it was.
-[[nodiscard]] inline bool refuses_direct(int error) {
-    return error == EINVAL || error == EOPNOTSUPP || error == ENOTSUP || error == EREMOTEIO ||
-           error == EACCES || error == EPERM || error == ENOENT || lacks_direct(error);
-}
 
 class Executor {
 public:

@@ -120,9 +120,7 @@ SmallOutcome Executor::read_missing(Source& source, const storage::ReadOperation
     outcome.route = Route::kDirect;
     outcome.reason = RouteReason::kMissing;
     outcome.completion = read_direct(operation);
-    if (refuses_direct(outcome.completion.error)) {
-        if (!lacks_direct(outcome.completion.error))
-            source.direct_refused.store(true, std::memory_order_relaxed);
+    if (source.refuses_direct(outcome.completion.error)) {
         outcome.route = Route::kCached;
         outcome.reason = RouteReason::kRefused;
         outcome.completion = read_now(operation);

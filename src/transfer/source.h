@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <cerrno>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -66,6 +67,17 @@ struct Source {
     std::atomic<bool> hot{false};
     // Direct I/O was tried and refused though the file system offers it.
     std::atomic<bool> direct_refused{false};
+
+    // Whether direct I/O answered `error` because it is not to be had, though the file system said
+    // it was; remembered, but for want of a descriptor to open the file with once more.
+    [[nodiscard]] bool refuses_direct(int error) {
+        const bool for_now = error == EMFILE || error == ENFILE || error == ENOMEM;
+        const bool for_good = error == EINVAL || error == EOPNOTSUPP || error == ENOTSUP ||
+                              error == EREMOTEIO || error == EACCES || error == EPERM ||
+                              error == ENOENT;
+        if (for_good) direct_refused.store(true, std::memory_order_relaxed);
+        return for_now || for_good;
+    }
 
     [[nodiscard]] uint64_t known_size() const { return size_.load(std::memory_order_relaxed); }
 
