@@ -36,7 +36,7 @@ nightly:  ## The same with the long forms of the tests, the wheel, and an hour o
 	@$(PYTHON) tests/run.py --nightly
 
 gpu:  ## Build for and run the tests on the CUDA device of this machine
-	@setup/install.sh test
+	@setup/install.sh gpu
 	@$(PYTHON) tests/run.py --gpu
 
 format:  ## Format all sources in place

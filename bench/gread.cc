@@ -6,8 +6,10 @@
 // to the same buffers; for misses as many threads as permits, pread into the frames in turn and
 // memcpy out. On a GPU: the same frames copied by the copy engine to the same buffer; for misses
 // the whole file copied there from pinned memory, with and without one CPU thread that reads it
-// into that first (bench/gread/gpu.cc); each run's rate goes to standard error as it ends. Not
-// measured: cold files, random access, readahead.
+// into that first (bench/gread/gpu.cc); with readahead, the original's way of reading and a cache
+// that holds the file too; random pages against host threads that read them and send them in
+// batches (bench/gread/gpu_readahead.cc). Each run's rate goes to standard error as it ends. Not
+// measured: cold files, and on the CPU backend random access and readahead (bench readahead).
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -80,10 +82,19 @@ public:
     [[nodiscard]] unsigned char* buffers() const { return buffers_; }
     [[nodiscard]] const FileSystem& fs() const { return fs_; }
     [[nodiscard]] const Device& device() const { return device_; }
-    // The file is read through once by one block, so that page i lies in frame i.
+    // Of all of the file.
+    void advise(Advice advice) {
+        need(launch(stream_, {{1}, {32}}, advise_file, fs_.device_handle(), descriptor_, advice),
+             "launch");
+        need(stream_.synchronize(), "advice");
+    }
+    // The file is read through once by one block and without windows, so that page i lies in
+    // frame i.
     void load_in_order() {
         const unsigned blocks = std::exchange(blocks_, 1);
+        advise(Advice::kRandom);
         run(1);
+        advise(Advice::kNormal);
         blocks_ = blocks;
     }
     void count_wrong_bytes(uint64_t wrong) { wrong_ += wrong; }
@@ -138,19 +149,20 @@ double copy_frames(Setup& setup, unsigned threads, uint64_t size, uint64_t reque
 }
 
 // pread into the frames, cycling over the whole cache, then memcpy to the buffer: no system that
-// keeps what it read in a cache can do with less.
+// keeps what it read in a cache can do with less. Each thread has its own frames among them, so
+// that none laps another.
 double two_copies(Setup& setup, const TestFile& file, unsigned threads, uint64_t request_size,
                   unsigned rounds) {
-    std::atomic<uint64_t> wrong{0}, next_frame{0};
-    const uint64_t places = setup.cache_size() / request_size;
+    std::atomic<uint64_t> wrong{0};
+    const uint64_t places = setup.cache_size() / request_size / threads * threads;
     const double seconds = in_threads(threads, [&](unsigned thread) {
         unsigned char* buffer = setup.buffers() + thread * request_size;
         uint64_t mine = 0;
         for (unsigned round = 0; round < rounds; ++round) {
             for (uint64_t offset = thread * request_size; offset < file.size();
                  offset += threads * request_size) {
-                unsigned char* frame = setup.frames() +
-                                       next_frame.fetch_add(1) % places * request_size;
+                const uint64_t place = offset / request_size % places;
+                unsigned char* frame = setup.frames() + place * request_size;
                 if (pread(file.descriptor(), frame, request_size, static_cast<off_t>(offset)) !=
                     static_cast<ssize_t>(request_size)) {
                     ++mine;
@@ -219,6 +231,7 @@ void measure_misses(Report& report, const Arguments& arguments, const TestFile& 
     options.page_size = chosen.page_size;
     options.cache_size = file.size() / 2;
     options.helping = chosen.helping;
+    options.readahead = Readahead::kOff;
     Setup setup(arguments.device, file, options, permits, chosen.threads, chosen.request_size);
     file.warm();
     const uint64_t before = setup.requests();
@@ -226,12 +239,15 @@ void measure_misses(Report& report, const Arguments& arguments, const TestFile& 
     row.name = chosen.name;
     row.against = chosen.against;
     row.pairs = take_pairs(
-        arguments.pairs, [&] { return setup.run(1); },
+        arguments.pairs,
+        [&] {
+            setup.advise(Advice::kDontNeed);
+            return setup.run(1);
+        },
         [&] { return two_copies(setup, file, permits, chosen.request_size, 1); }, &row.cpu_seconds);
     row.bytes = file.size();
     const uint64_t expected = (arguments.pairs + 1) * (file.size() / chosen.page_size);
-    // The baseline writes over the frames, so every page of every run must have been asked for
-    // again.
+    // The baseline writes over the frames: every page of every run must have been asked for again.
     row.verified = setup.bytes_right() && setup.requests() - before == expected &&
                    cached_share(file.path()) == 1.0;
     row.note = std::string(chosen.helping ? "helping on" : "helping off, 4 workers") +
@@ -252,6 +268,7 @@ double busy_share(const Arguments& arguments, const TestFile& file, unsigned blo
     options.helping = false;
     options.workers = kWorkers;
     options.map = map;
+    options.readahead = Readahead::kOff;
     // The seed's disk: an NVMe drive of 2.8 GB/s.
     options.throttle_latency_us = 100;
     options.throttle_bandwidth_mbs = 2800;

@@ -40,6 +40,53 @@ __global__ void read_stream(ReadJob job) { read_all<false>(job); }
 
 __global__ void read_in_place(ReadJob job) { read_all<true>(job); }
 
+__global__ void read_parts(ReadJob job) {
+    const uint64_t requests = job.size / job.request_size;
+    const uint64_t end = requests * (blockIdx.x + 1) / gridDim.x;
+    unsigned long long wrong = 0, bytes = 0;
+    for (uint64_t i = requests * blockIdx.x / gridDim.x; i < end; ++i) {
+        const uint64_t offset = i * job.request_size;
+        const int64_t count = gread(job.fs, job.file, static_cast<int64_t>(offset),
+                                    job.request_size, job.buffers + offset);
+        if (threadIdx.x != 0) continue;
+        if (count > 0) bytes += static_cast<unsigned long long>(count);
+        wrong += count != static_cast<int64_t>(job.request_size);
+    }
+    if (threadIdx.x != 0) return;
+    atomicAdd(&job.result[0], wrong);
+    atomicAdd(&job.result[1], bytes);
+}
+
+__global__ void read_random(RandomJob job) {
+    unsigned long long wrong = 0, bytes = 0;
+    for (uint64_t i = blockIdx.x; i < job.count; i += gridDim.x) {
+        const uint64_t offset = random_page(job.seed, i, job.pages) * 4096;
+        const int64_t count = gread(job.fs, job.file, static_cast<int64_t>(offset), 4096,
+                                    job.buffers + i * 4096);
+        if (threadIdx.x != 0) continue;
+        if (count > 0) bytes += static_cast<unsigned long long>(count);
+        wrong += count != 4096;
+    }
+    if (threadIdx.x != 0) return;
+    atomicAdd(&job.result[0], wrong);
+    atomicAdd(&job.result[1], bytes);
+}
+
+__global__ void check_random(RandomJob job) {
+    unsigned long long mine = 0;
+    for (uint64_t i = blockIdx.x; i < job.count; i += gridDim.x) {
+        const uint64_t offset = random_page(job.seed, i, job.pages) * 4096;
+        const auto* words = reinterpret_cast<const uint64_t*>(job.buffers + i * 4096);
+        for (unsigned k = threadIdx.x; k < 512; k += blockDim.x)
+            mine += words[k] != stamp(offset + k * 8);
+    }
+    if (mine != 0) atomicAdd(&job.result[0], mine);
+}
+
+__global__ void advise_file(DeviceFileSystem fs, Descriptor file, Advice advice) {
+    (void)gadvise(fs, file, 0, 0, advice);
+}
+
 __global__ void check_bytes(const unsigned char* bytes, uint64_t size, unsigned long long* wrong) {
     const auto* words = reinterpret_cast<const uint64_t*>(bytes);
     unsigned long long mine = 0;
@@ -54,4 +101,8 @@ __global__ void check_bytes(const unsigned char* bytes, uint64_t size, unsigned 
 
 PENSTOCK_KERNEL(penstock::bench::read_stream)
 PENSTOCK_KERNEL(penstock::bench::read_in_place)
+PENSTOCK_KERNEL(penstock::bench::read_parts)
+PENSTOCK_KERNEL(penstock::bench::read_random)
+PENSTOCK_KERNEL(penstock::bench::check_random)
+PENSTOCK_KERNEL(penstock::bench::advise_file)
 PENSTOCK_KERNEL(penstock::bench::check_bytes)

@@ -1,6 +1,7 @@
 // Kernels of the gread benchmark, as the program launches them.
 #pragma once
 
+#include "bench/harness/test_file.h"
 #include "penstock/abi/file_system.h"
 #include "penstock/device/handle.h"
 #include "penstock/kernel.h"
@@ -22,6 +23,27 @@ PENSTOCK_GLOBAL void read_stream(ReadJob job);
 // `buffers` is as large as the file, every request goes to its own place there, and the bytes are
 // left to check_bytes.
 PENSTOCK_GLOBAL void read_in_place(ReadJob job);
+// The same with each block in its own part of the file, from start to end.
+PENSTOCK_GLOBAL void read_parts(ReadJob job);
+
+// Read i, of page random_page(seed, i, pages), goes to `buffers` + i pages of 4 KiB; blocks take
+// reads in turn.
+struct RandomJob {
+    DeviceFileSystem fs;
+    Descriptor file;
+    uint64_t pages, count, seed;
+    unsigned char* buffers;
+    unsigned long long* result;  // += wrong reads, += bytes
+};
+PENSTOCK_BOTH constexpr uint64_t random_page(uint64_t seed, uint64_t index, uint64_t pages) {
+    return stamp(seed + index) % pages;
+}
+PENSTOCK_GLOBAL void read_random(RandomJob job);
+// Adds to job.result[0] how many words of the reads' places are wrong.
+PENSTOCK_GLOBAL void check_random(RandomJob job);
+
+// Says how all of a file will be used.
+PENSTOCK_GLOBAL void advise_file(DeviceFileSystem fs, Descriptor file, Advice advice);
 
 // Adds to *wrong how many of the `size` / 8 words from `bytes` on are not those of a TestFile.
 PENSTOCK_GLOBAL void check_bytes(const unsigned char* bytes, uint64_t size,

@@ -4,12 +4,13 @@
 // transfer, planned and searched by brute force; share where the costs agree. Time: plans for
 // random residency of 8 MiB with costs calibrated here. Quality: SPIN's greedy rule against exact
 // (over pages), the overlapped plan against its lower bound. Predicted: the same vectors made real
-// (8 requests lie side by side in a file, the cache state checked before each round), planned by
-// the default algorithm and executed by plain preads and io_uring; each request against the median
-// of 3 runs, 1 - mean relative error. The model is fitted to this file before, and follows what was
-// seen, as in the library: each prediction is made before its request is run. Without io_uring or
-// direct I/O there is no such row, and the others take the model's defaults. Not measured:
-// residency probes, devices, more than one thread that copies.
+// (8 requests lie side by side in a file, the cache state checked before each round) and read by
+// penstock::File on one thread, as calibrated here by penstock::calibrate(); what the report says
+// its plan expected against the time that it says reading took, less that of looking and planning:
+// each request against the median of 3 runs, 1 - mean relative error. Each prediction is made
+// before its request is run, by a model that follows what the reads before it took. Without
+// io_uring or direct I/O there is no such row, and the others take the model's defaults. Not
+// measured: devices, more than one thread that copies.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -17,9 +18,12 @@
 #include <string>
 #include <vector>
 
+#include "bench/harness/cache_state.h"
+#include "bench/harness/huge_buffer.h"
 #include "bench/harness/report.h"
 #include "bench/plan/calibration.h"
 #include "bench/plan/vectors.h"
+#include "penstock/file.h"
 #include "planner/brute_force_fixture.h"
 
 namespace penstock::bench {
@@ -159,16 +163,15 @@ void measure_quality(Report& report, const Arguments& arguments, const CostModel
 // Requests on a real file.
 class Prediction {
 public:
-    explicit Prediction(const TestFile& file)
-        : file_(file), cache_(file), reads_(file.path()), buffer_(kVectorSize) {}
+    Prediction(const TestFile& file, const FileOptions& options)
+        : cache_(file),
+          file_(need(File::open(file.path(), {}, options), "open")),
+          buffer_(kVectorSize) {}
 
-    planner::Fit calibrate(unsigned rounds) {
-        return bench::calibrate(file_, cache_, reads_, buffer_, rounds);
-    }
-
-    void measure(Report& report, const Arguments& arguments, const CostModel& model) {
+    void measure(Report& report, const Arguments& arguments) {
         const uint64_t rounds = arguments.smoke ? 1 : 5000 / kRequestsInFile;
-        live_ = planner::LiveModel(model);
+        // Pages just written lie in folios that let go of none but all of theirs.
+        cache_.set(PageMap(cache_.pages(), 0));
         for (uint64_t round = 0; round < rounds; ++round) run_round();
         Row row;
         row.name = "predicted-time";
@@ -197,11 +200,9 @@ public:
 
 private:
     void run_round() {
-        std::array<Runs, kRequestsInFile> vectors;
         PageMap wanted(cache_.pages(), 0);
         for (uint64_t i = 0; i < kRequestsInFile; ++i) {
-            vectors[i] = random_vector(prng_, i * kVectorSize);
-            for (const extent::ResidencyRun& run : vectors[i]) {
+            for (const extent::ResidencyRun& run : random_vector(prng_, i * kVectorSize)) {
                 if (run.state != extent::Residency::kCached) continue;
                 const uint64_t first = run.range.offset / kPageSize;
                 std::fill_n(wanted.begin() + static_cast<ptrdiff_t>(first),
@@ -210,19 +211,16 @@ private:
         }
         std::array<std::array<double, kRuns>, kRequestsInFile> measured{};
         std::array<double, kRequestsInFile> predicted{};
-        for (int run = 0; run < kRuns; ++run) {
+        for (size_t run = 0; run < kRuns; ++run) {
             wrong_states_ += cache_.set(wanted) ? 0 : 1;
-            for (uint64_t i = 0; i < kRequestsInFile; ++i) {
-                const Plan plan = planner_.plan(request_for(vectors[i]), live_.model()).value();
-                if (run == 0) predicted[i] = plan.predicted_ns;
-                const MixedReads::Times times = reads_.execute(plan, buffer_.data(),
-                                                               i * kVectorSize);
-                measured[i][static_cast<size_t>(run)] = times.total_ns;
-                wrong_words_ += count_wrong(buffer_.data(), i * kVectorSize, kVectorSize);
-                learn(plan, times);
+            for (size_t i = 0; i < kRequestsInFile; ++i) {
+                const penstock::Report told = read(i * kVectorSize);
+                if (run == 0) predicted[i] = static_cast<double>(told.predicted_ns);
+                measured[i][run] = static_cast<double>(told.read_ns - told.plan_ns);
+                direct_bytes_ += told.bytes_by(Route::kDirect);
             }
         }
-        for (uint64_t i = 0; i < kRequestsInFile; ++i) {
+        for (size_t i = 0; i < kRequestsInFile; ++i) {
             std::sort(measured[i].begin(), measured[i].end());
             const double truth = measured[i][kRuns / 2];
             errors_.push_back(std::abs(predicted[i] - truth) / truth);
@@ -230,53 +228,40 @@ private:
         }
     }
 
-    void learn(const Plan& plan, const MixedReads::Times& times) {
-        planner::Observation direct{planner::Sample::Kind::kDirect, 0, 0, times.direct_ns};
-        planner::Observation cached{planner::Sample::Kind::kCached, 0, 0, times.copy_ns};
-        bool waited = false;
-        for (const planner::Transfer& transfer : plan.transfers) {
-            const bool copied = transfer.route == Route::kCached;
-            planner::Observation& seen = copied ? cached : direct;
-            ++seen.count;
-            seen.size += transfer.range.size;
-            waited = waited || transfer.reason == RouteReason::kCheaperBuffered;
-        }
-        direct_bytes_ += direct.size;
-        cached.ns -= live_.model().direct_submit_ns * direct.count;
-        live_.refine(direct);
-        if (!waited) live_.refine(cached);
+    // By the file's one thread: a caller that waits for read() would be another.
+    penstock::Report read(uint64_t offset) {
+        const Future future = need(file_.pread(buffer_.data(), kVectorSize, offset), "read");
+        if (need(future.result(), "read") != kVectorSize) fail("a read was short");
+        wrong_words_ += count_wrong_and_wipe(buffer_.data(), offset, kVectorSize);
+        return future.report();
     }
 
-    const TestFile& file_;
     CacheState cache_;
-    MixedReads reads_;
+    File file_;
     HugeBuffer buffer_;
     base::Prng prng_{4};
-    Planner planner_;
-    planner::LiveModel live_{CostModel{}};
     std::vector<double> errors_;  // relative
     double bias_ = 0;             // sum of them with their signs
     uint64_t wrong_words_ = 0, wrong_states_ = 0, direct_bytes_ = 0;
 };
 
-void describe(Report& report, const planner::Fit& fit) {
-    const CostModel& model = fit.model;
-    const auto quality = [](const planner::Fit::Quality& one) {
+void describe(Report& report, const Calibration& costs) {
+    const auto quality = [](const CalibratedRoute& one) {
+        if (!one.measured) return "not measured: " + one.reason;
         return "R2 " + std::to_string(one.r_squared) + ", mean relative error " +
                std::to_string(one.error_mean);
     };
-    report.describe("direct", std::to_string(model.direct_ns) + " ns up to " +
-                                  std::to_string(model.cutoff_size) + " B, then " +
-                                  std::to_string(model.direct_ns_per_byte) + " ns/B; once " +
-                                  std::to_string(model.direct_start_ns) + " ns, to submit " +
-                                  std::to_string(model.direct_submit_ns) + " ns; " +
-                                  quality(fit.direct));
-    report.describe("cached", std::to_string(model.cached_ns) + " ns + " +
-                                  std::to_string(model.cached_ns_per_byte) + " ns/B; " +
-                                  quality(fit.cached));
-    report.describe("buffered", std::to_string(model.buffered_ns) + " ns + " +
-                                    std::to_string(model.buffered_ns_per_byte) + " ns/B; " +
-                                    quality(fit.buffered));
+    const auto line = [](const CalibratedRoute& one) {
+        return std::to_string(one.ns_once) + " ns + " + std::to_string(one.ns_per_byte) + " ns/B; ";
+    };
+    report.describe("direct", std::to_string(costs.direct.ns_once) + " ns up to " +
+                                  std::to_string(costs.direct_cutoff) + " B, then " +
+                                  std::to_string(costs.direct.ns_per_byte) + " ns/B; once " +
+                                  std::to_string(costs.direct_start_ns) + " ns, to submit " +
+                                  std::to_string(costs.direct_submit_ns) + " ns; " +
+                                  quality(costs.direct));
+    report.describe("cached", line(costs.cached) + quality(costs.cached));
+    report.describe("buffered", line(costs.buffered) + quality(costs.buffered));
 }
 
 }  // namespace
@@ -285,19 +270,19 @@ int run_all(const Arguments& arguments) {
     Report report("plan", kQuestion, arguments);
     if (wanted(arguments, "exact")) measure_exact(report, arguments);
     CostModel model;
-    std::optional<TestFile> file;
-    std::optional<Prediction> prediction;
-    if (arguments.only != "=exact") file.emplace(kRequestsInFile * kVectorSize);
-    if (file.has_value() && MixedReads::offered(file->path())) {
-        prediction.emplace(*file);
-        const planner::Fit fit = prediction->calibrate(arguments.smoke ? 1 : 9);
-        describe(report, fit);
-        model = fit.model;
+    std::optional<OwnCalibration> calibrated;
+    if (arguments.only != "=exact") calibrated.emplace(arguments.smoke ? 0.5 : 10);
+    if (calibrated.has_value()) {
+        describe(report, calibrated->costs());
+        model = calibrated->model();
     }
     measure_time(report, arguments, model);
     measure_quality(report, arguments, model);
-    if (prediction.has_value() && wanted(arguments, "predicted-time"))
-        prediction->measure(report, arguments, model);
+    if (wanted(arguments, "predicted-time") && calibrated.has_value() &&
+        calibrated->costs().direct.measured && calibrated->offers_uring()) {
+        const TestFile file(kRequestsInFile * kVectorSize);
+        Prediction(file, calibrated->options()).measure(report, arguments);
+    }
     report.write();
     return 0;
 }

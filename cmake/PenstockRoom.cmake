@@ -99,11 +99,14 @@ endfunction()
 # A GoogleTest program.
 function(penstock_test name)
     find_package(GTest REQUIRED)
-    add_executable(${name} ${ARGN})
+    if(NOT TARGET penstock_test_main)
+        add_library(penstock_test_main OBJECT "${PROJECT_SOURCE_DIR}/tests/main.cc")
+        target_link_libraries(penstock_test_main PRIVATE penstock_flags GTest::gmock GTest::gtest)
+    endif()
+    add_executable(${name} ${ARGN} $<TARGET_OBJECTS:penstock_test_main>)
     target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}/include"
                                                "${PROJECT_SOURCE_DIR}/src")
-    target_link_libraries(${name} PRIVATE penstock_flags GTest::gmock GTest::gtest
-                                          GTest::gtest_main)
+    target_link_libraries(${name} PRIVATE penstock_flags GTest::gmock GTest::gtest)
     target_compile_definitions(${name} PRIVATE PENSTOCK_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
     # The macros of GoogleTest have parameters with everyday names, which lambdas then shadow.
     target_compile_options(${name} PRIVATE -Wno-shadow)

@@ -1,11 +1,12 @@
 #!/bin/sh
-# All set-up of a fresh Debian 12 or Ubuntu 24.04: setup/install.sh demo|test|nightly
+# All set-up of a fresh Debian 12 or Ubuntu 24.04: setup/install.sh demo|test|nightly|gpu
 #
 # demo: the apt packages of setup/packages and a virtual environment .venv with requirements-
 # demo.txt. test: that, the packages for tests, requirements-test.txt, and nvcc from PyPI where the
-# machine has none. nightly: that, and the packages for fuzzing. Installs only what is missing; as
-# root, with sudo, or, where the packages are all there, as anybody. Under a second when nothing is
-# missing. Safe to run again and again.
+# machine has none. nightly: that, and the packages for fuzzing. gpu: what test does, and where
+# there is an NVIDIA device what benchmarks compare with there, as far as it can be had. Installs
+# only what is missing; as root, with sudo, or, where the packages are all there, as anybody. Under
+# a second when nothing is missing. Safe to run again and again.
 set -eu
 cd "$(dirname "$0")/.."
 purpose=${1:-demo}
@@ -13,7 +14,8 @@ case $purpose in
     demo) purposes="demo" ;;
     test) purposes="demo test" ;;
     nightly) purposes="demo test nightly" ;;
-    *) echo "usage: setup/install.sh demo|test|nightly" >&2; exit 2 ;;
+    gpu) purposes="demo test" ;;
+    *) echo "usage: setup/install.sh demo|test|nightly|gpu" >&2; exit 2 ;;
 esac
 
 fail() {
@@ -116,6 +118,25 @@ install_python() {
     case $purposes in *test*) install_requirements test setup/requirements-test.txt ;; esac
 }
 
+# Each by itself: what cannot be installed is left out, and benchmarks say so.
+install_rivals() {
+    [ -e /dev/nvidiactl ] || return 0
+    stamp=.venv/penstock-gpu.stamp
+    sum=$(cksum <setup/requirements-gpu.txt)
+    [ "$(cat "$stamp" 2>/dev/null || true)" = "$sum" ] && return 0
+    missing=""
+    for one in $(sed 's/#.*//' setup/requirements-gpu.txt); do
+        echo "setup: Python package $one into .venv"
+        .venv/bin/python -m pip install -q --disable-pip-version-check --retries 1 "$one" ||
+            missing="$missing $one"
+    done
+    if [ -n "$missing" ]; then
+        echo "setup: benchmarks do without:$missing" >&2
+    else
+        echo "$sum" >"$stamp"
+    fi
+}
+
 # --- CUDA -----------------------------------------------------------------------------------------
 
 # nvcc from PyPI into .venv, only to compile: a GPU is not needed and no driver is installed.
@@ -134,3 +155,4 @@ install_cuda() {
 install_packages
 install_python
 case $purposes in *test*) install_cuda ;; esac
+if [ "$purpose" = gpu ]; then install_rivals; fi

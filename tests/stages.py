@@ -47,7 +47,7 @@ class Stage:
         self.log.write(f"$ {' '.join(words)}\n")
         self.log.flush()
         # What the user has calibrated is not to decide what tests see.
-        everything = os.environ | {"XDG_CONFIG_HOME": str(BUILD / "config")} | environment
+        everything = os.environ | {"XDG_CONFIG_HOME": "/dev/null"} | environment
         try:
             done = subprocess.run(
                 words,
@@ -445,7 +445,7 @@ def cuda_figures(log: Stage) -> Counts:
     out = ROOT / "bench/results"
     out.mkdir(exist_ok=True)
     succeeded = True
-    for bench in ("gread", "scan"):
+    for bench in ("gread", "scan", "pread", "safetensors"):
         command: list[str | Path] = [python(), "-m", "penstock", "bench", bench]
         command += ["--device", "cuda:0", "--json", out / f"{bench}-cuda.json"]
         succeeded = log.run(command, PYTHONPATH=str(BUILD / "cuda/python")) and succeeded

@@ -50,10 +50,13 @@ std::string first_line_of(const char* path, const char* key) {
 }
 
 [[noreturn]] void usage(const char* program, const char* question, int code) {
+    const std::string whole = program, prefix = "penstock-bench-";
+    const size_t at = whole.rfind(prefix);
+    const std::string name = at == std::string::npos ? whole : whole.substr(at + prefix.size());
     std::fprintf(code == 0 ? stdout : stderr,
                  "%s: %s\nusage: %s [--smoke] [--full] [--only TEXT] [--pairs N] [--device D] "
-                 "[--json FILE]\n",
-                 program, question, program);
+                 "[--json FILE]\nexample: penstock bench %s --smoke --json %s.json\n",
+                 program, question, program, name.c_str(), name.c_str());
     std::exit(code);
 }
 

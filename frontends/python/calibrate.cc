@@ -88,7 +88,9 @@ nb::dict measure(const nb::bytes& path, const std::string& device_name, unsigned
     Result<Calibration> result = Status{};
     {
         const nb::gil_scoped_release others;
-        auto device = Device::open(device_name);
+        DeviceOptions reading;
+        reading.runs_kernels = false;
+        auto device = Device::open(device_name, reading);
         result = device.ok() ? calibrate(name, device.value(), options)
                              : Result<Calibration>(device.status());
     }

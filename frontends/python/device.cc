@@ -12,13 +12,16 @@ namespace penstock::python {
 void bind_device(nanobind::module_& module) {
     module.def(
         "pick_device",
-        [](const std::string& name) {
-            auto device = Device::open(name);
+        [](const std::string& name, bool runs_kernels) {
+            DeviceOptions options;
+            options.runs_kernels = runs_kernels;
+            auto device = Device::open(name, options);
             if (!device.ok()) raise_status(device.status());
             return std::pair(device.value().name(), device.value().why_not_gpu());
         },
-        nanobind::arg("name") = "",
-        "The device that `name` stands for, and why `auto` took no GPU (empty: it did).");
+        nanobind::arg("name") = "", nanobind::arg("runs_kernels") = true,
+        "The device that `name` stands for, to kernels or to host reads, and why `auto` took no "
+        "GPU (empty: it did).");
 }
 
 }  // namespace penstock::python

@@ -149,14 +149,15 @@ const Device& open_device(const std::string& name) {
     if (const auto found = opened.find(key); found != opened.end()) return found->second;
     Result<Device> device = [&] {
         const Unlocked others;
-        return Device::open(key);
+        DeviceOptions options;
+        options.runs_kernels = false;
+        return Device::open(key, options);
     }();
     if (!device.ok()) raise_error(device.status(), nb::none());
-    // "auto" and "cpu" are often the same one, and each would take an arena.
-    for (const char* const alias : {"auto", "cpu"}) {
-        const auto found = opened.find(alias);
-        if (found != opened.end() && found->second.name() == device.value().name())
-            return opened.emplace(key, found->second).first->second;
+    // "auto" is often the same as another, and each would take an arena or a context.
+    for (const auto& entry : opened) {
+        if (entry.second.name() == device.value().name())
+            return opened.emplace(key, Device(entry.second)).first->second;
     }
     return opened.emplace(key, device.value()).first->second;
 }
@@ -207,7 +208,8 @@ void bind_device_memory(nb::module_& module) {
     module.def("empty", allocate, nb::arg("size"), nb::arg("device").none() = nb::none(),
                "Allocate device memory.\n\n"
                "Parameters\n----------\nsize : int\n    Bytes.\ndevice : str, optional\n"
-               "    auto, cpu, cpu:N or cuda:N; what PENSTOCK_DEVICE says, else auto.");
+               "    auto (a CUDA device where there is one, else cpu), cpu, cpu:N or cuda:N; what\n"
+               "    PENSTOCK_DEVICE says, else auto.");
 }
 
 }  // namespace penstock::python

@@ -13,7 +13,8 @@
 
 namespace penstock::python {
 
-// The device that `name` stands for, opened once for each process. Throws penstock.Error.
+// The device that `name` stands for to host reads, opened once for each process. Throws
+// penstock.Error.
 const Device& open_device(const std::string& name);
 // N of "cuda:N ..."; -1: no CUDA device.
 int cuda_index(const Device& device);

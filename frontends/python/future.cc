@@ -176,6 +176,8 @@ nb::object python_report(const Report& report) {
     values["reasons"] = by_name<RouteReason>(report.reason_bytes);
     values["residency"] = by_name<Residency>(report.residency_bytes);
     values["transfers"] = report.transfers;
+    values["direct_depth"] = report.direct_depth;
+    values["predicted_ns"] = report.predicted_ns;
     values["queue_ns"] = report.queue_ns;
     values["plan_ns"] = report.plan_ns;
     values["read_ns"] = report.read_ns;

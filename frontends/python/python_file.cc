@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <utility>
@@ -86,8 +87,10 @@ FileOptions options_of(const OpenArguments& arguments) {
     options.reading.strict = arguments.strict.is_none() ? is_on("PENSTOCK_STRICT")
                                                         : nb::cast<bool>(arguments.strict);
     options.storage = storage_kind(arguments.storage);
-    if (!(arguments.throttle_latency_us >= 0) || !(arguments.throttle_bandwidth_mbs >= 0))
-        throw nb::value_error("a throttle is not negative");
+    for (const double figure : {arguments.throttle_latency_us, arguments.throttle_bandwidth_mbs}) {
+        if (!(figure >= 0 && std::isfinite(figure)))
+            throw nb::value_error("a throttle is a number from 0 up");
+    }
     options.throttle_latency_us = arguments.throttle_latency_us;
     options.throttle_bandwidth_mbs = arguments.throttle_bandwidth_mbs;
     if (!arguments.threads.is_none()) {

@@ -14,6 +14,7 @@
 #include <cstring>
 
 #include "core.h"
+#include "observer.h"
 #include "scan/access_log.h"
 #include "scan/line_writer.h"
 #include "scan/patterns.h"
@@ -29,6 +30,7 @@ struct ScanRequest {
     std::vector<std::string> paths;
     bool lines = false;
     bool with_path = false;
+    bool explain = false;
     int output = -1;  // -1: nothing is written; results are only returned
 };
 
@@ -84,6 +86,57 @@ private:
     bool open_ = true, interrupted_ = false;
 };
 
+// Events of a scan that a trace has room for: 16 MiB.
+constexpr uint32_t kLogEvents = 1 << 18;
+
+nb::object path_of(const std::string& path) {
+    return nb::steal<nb::object>(
+        PyUnicode_DecodeFSDefaultAndSize(path.data(), static_cast<Py_ssize_t>(path.size())));
+}
+
+nb::dict describe(const FileStatistics& pages) {
+    nb::dict out;
+    out["pages"] = pages.pages;
+    out["hits"] = pages.hits;
+    out["misses"] = pages.misses;
+    out["window_hits"] = pages.window_hits;
+    out["window_late"] = pages.window_late;
+    out["prefetched"] = pages.prefetched;
+    out["wasted"] = pages.wasted;
+    out["advised"] = pages.advised;
+    out["learned"] = pages.learned;
+    out["stalled_seconds"] = static_cast<double>(pages.stalled_ns) * 1e-9;
+    return out;
+}
+
+// For tracing.py.
+nb::dict describe(const ServiceLog& log) {
+    nb::list events, samples;
+    for (const ServiceEvent& event : log.events) {
+        nb::dict out;
+        out["kind"] = name(event.kind);
+        out["file"] = path_of(log.files.at(event.file));
+        out["page"] = event.page;
+        out["pages"] = event.page_count;
+        out["block"] = event.block;
+        out["thread"] = event.thread;
+        out["taken_ns"] = event.taken_ns;
+        out["arrived_ns"] = event.arrived_ns;
+        out["error_number"] = event.error_number;
+        events.append(out);
+    }
+    for (const ServiceSample& sample : log.samples) {
+        nb::dict out = describe(sample.pages);
+        out["at_ns"] = sample.at_ns;
+        samples.append(out);
+    }
+    nb::dict out;
+    out["events"] = events;
+    out["samples"] = samples;
+    out["lost"] = log.lost;
+    return out;
+}
+
 nb::dict describe(const scan::ScanReport& report) {
     nb::dict out;
     out["texts"] = report.text_count;
@@ -102,6 +155,7 @@ nb::dict describe(const scan::ScanReport& report) {
     out["reads"] = report.files.reads;
     out["bytes_read"] = report.files.bytes_read;
     out["storage_seconds"] = static_cast<double>(report.files.storage_time_ns) * 1e-9;
+    out["page_cache"] = describe(report.files.pages);
     return out;
 }
 
@@ -111,6 +165,10 @@ nb::dict run_scan(const ScanRequest& request, nb::object progress) {
     scan::ScanOptions options;
     options.lines = request.lines;
     options.output = request.output;
+    options.explain = request.explain;
+    const nb::object told = nb::borrow(observer());
+    const bool logs = told.is_valid() && nb::cast<bool>(told.attr("wants_served"));
+    if (logs) options.file_system.log_events = kLogEvents;
     auto scanner = scan::Scanner::create(device.value(), request.patterns, options);
     if (!scanner.ok()) raise_status(scanner.status());
     Listener listener(request, std::move(progress));
@@ -119,6 +177,7 @@ nb::dict run_scan(const ScanRequest& request, nb::object progress) {
         const nb::gil_scoped_release others;
         status = scanner.value().scan(request.paths, listener);
     }
+    if (logs) told.attr("served")(describe(scanner.value().take_log()));
     listener.finish();
     if (!status.ok()) {
         const std::string why = device.value().diagnosis();
@@ -133,10 +192,10 @@ nb::dict run_scan(const ScanRequest& request, nb::object progress) {
     nb::list texts;
     for (const scan::TextResult& result : listener.results) {
         nb::dict text;
-        text["path"] = nb::steal<nb::object>(PyUnicode_DecodeFSDefaultAndSize(
-            result.path.data(), static_cast<Py_ssize_t>(result.path.size())));
+        text["path"] = path_of(result.path);
         text["bytes"] = result.size;
         text["matches"] = result.match_count;
+        if (request.explain) text["page_cache"] = describe(result.pages);
         if (!result.status.ok()) {
             text["error"] = std::strerror(result.status.error_number());
             text["reason"] = result.status.text();
@@ -162,7 +221,7 @@ void bind_scan(nb::module_& module) {
     module.def(
         "scan",
         [](const std::string& device, nb::object list, nb::list texts, nb::list paths, bool lines,
-           bool with_path, int output, nb::object progress) {
+           bool with_path, int output, nb::object progress, bool explain) {
             ScanRequest request;
             request.device = device;
             if (!list.is_none()) {
@@ -175,11 +234,12 @@ void bind_scan(nb::module_& module) {
             request.lines = lines;
             request.with_path = with_path;
             request.output = output;
+            request.explain = explain;
             return run_scan(request, std::move(progress));
         },
         nb::arg("device"), nb::arg("pattern_list").none(), nb::arg("pattern_texts"),
         nb::arg("paths"), nb::kw_only(), nb::arg("lines") = false, nb::arg("with_path") = false,
-        nb::arg("output") = -1, nb::arg("progress").none() = nb::none(),
+        nb::arg("output") = -1, nb::arg("progress").none() = nb::none(), nb::arg("explain") = false,
         "Scan files for fixed strings; see penstock/commands/scan.py.");
     module.def(
         "write_access_log",

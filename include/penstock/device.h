@@ -25,9 +25,10 @@ public:
     Device() = default;  // no device: only assign to it
 
     // Opens a device.
-    //   name     "auto" (a CUDA device where there is one, else the CPU), "cpu", "cpu:N" (N blocks
-    //            resident at once), "cuda:N"; empty: what PENSTOCK_DEVICE says, else "auto"
-    //   options  of the CPU backend; see options.h
+    //   name     "auto" (a CUDA device where there is one that options.runs_kernels allows, else
+    //            the CPU), "cpu", "cpu:N" (N blocks resident at once), "cuda:N"; empty: what
+    //            PENSTOCK_DEVICE says, else "auto"
+    //   options  see options.h
     // Any thread; blocks: a CUDA device loads every kernel of the program here, so that no launch
     // does. EINVAL: no such form; ENODEV: no such device, with the reason; ENOMEM.
     [[nodiscard]] static Result<Device> open(const std::string& name = "",

@@ -73,7 +73,8 @@ public:
     //   device   into whose memory it may be read too; none: host memory only
     //   options  defaults of its reads, and what serves them
     // Any thread. Errors: those of open(2); EISDIR, ESPIPE, ENOTSUP for what is no regular file;
-    // ENOSYS, EPERM: the storage asked for is not to be had here. Cost: an open, a stat; the first
+    // ENOSYS, EPERM: the storage asked for is not to be had here; EINVAL: options, or
+    // PENSTOCK_THREADS, that make no sense. Cost: an open, a stat; the first
     // of a device and options starts threads and takes their memory.
     [[nodiscard]] static Result<File> open(const std::string& path, const Device& device = {},
                                            const FileOptions& options = {});

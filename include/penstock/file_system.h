@@ -11,8 +11,10 @@
 #include "penstock/abi/file_system.h"
 #include "penstock/device.h"
 #include "penstock/device/handle.h"
+#include "penstock/file_statistics.h"
 #include "penstock/options.h"
 #include "penstock/queue_load.h"
+#include "penstock/service_log.h"
 #include "penstock/status.h"
 
 namespace penstock {
@@ -24,12 +26,14 @@ class System;
 // What the file system has done since it was created. Counted relaxed: a moment's picture.
 struct FileSystemStatistics {
     uint64_t requests = 0;         // pages asked of the host
+    uint64_t demanded_pages = 0;   // of those: by reads, or ahead of launches; the rest by windows
     uint64_t reads = 0;            // storage operations they became
     uint64_t bytes_read = 0;       // from storage
     uint64_t control_calls = 0;    // gopen and gclose
     uint64_t storage_time_ns = 0;  // time in storage calls, over all threads
     uint64_t serving_time_ns = 0;  // the rest of the time that workers or helpers spent on requests
     uint64_t failed_pages = 0;     // pages that could not be read
+    FileStatistics pages;          // over all files
     uint64_t open_descriptors = 0;
     uint64_t views = 0;    // mapped now; 0 where the host cannot address device memory
     unsigned workers = 0;  // worker threads; 0: blocks help themselves
@@ -39,6 +43,7 @@ struct FileSystemStatistics {
 struct Leftovers {
     uint64_t descriptors = 0;  // opened with gopen and never closed
     uint64_t views = 0;        // mapped and never unmapped; CPU backend only, elsewhere they stay
+    uint64_t reads = 0;        // begun with gread_async and never waited for; likewise
 };
 
 class FileSystem {
@@ -47,8 +52,11 @@ public:
     //   device   where the page cache lies
     //   options  page size, cache size, storage, who serves; see options.h
     // Any thread. EINVAL: a page size that is no power of two from 4 KiB to 4 MiB, a cache with
-    // fewer frames than the device has permits, more workers than 16, the static map with helping;
-    // ENOMEM: the cache does not fit; ENOSYS, EPERM: the storage asked for is not to be had here.
+    // fewer frames than the device has permits, more workers than 16, the static map with helping,
+    // a log of more than 2^22 events,
+    // a prefetch size (Readahead::kStatic) that is no multiple of the page, 0, or more than 64
+    // pages, 1 MiB or a quarter of the cache; ENOMEM: the cache does not fit; ENOSYS, EPERM: the
+    // storage asked for is not to be had here.
     [[nodiscard]] static Result<FileSystem> create(const Device& device,
                                                    const FileSystemOptions& options = {});
 
@@ -71,12 +79,19 @@ public:
     // What kernels are given, by value. Valid as long as this object.
     [[nodiscard]] DeviceFileSystem device_handle() const;
     [[nodiscard]] FileSystemStatistics statistics() const;
+    // Of an open file. Any thread; on a GPU waits for a copy from the device. EBADF.
+    [[nodiscard]] Result<FileStatistics> file_statistics(Descriptor descriptor) const;
     [[nodiscard]] QueueLoad queue_load() const;
+    // What was served since the file system was created, or since the last call; empty unless
+    // FileSystemOptions::log_events asked for it. Any thread; on a GPU waits for a copy from the
+    // device.
+    [[nodiscard]] ServiceLog take_log();
     // The storage that serves it: "posix", "uring", "throttle (100 us, 2000 MB/s) over posix".
     [[nodiscard]] std::string storage() const;
 
-    // Closes what kernels left open and drops the views they left mapped; says how many. EBUSY
-    // while a kernel runs on the device.
+    // Closes what kernels left open, drops the views they left mapped and the reads they left
+    // begun; says how many. Waits for the requests of those. EBUSY while a kernel runs on the
+    // device, or if the requests are not served within 10 s.
     [[nodiscard]] Result<Leftovers> reclaim();
 
     // Why waits end with an error since then ("worker 2 stopped while it held requests"); empty:

@@ -11,9 +11,11 @@
 
 namespace penstock {
 
-// Only the CPU backend has choices; a CUDA device ignores them.
+// All but the first are choices of the CPU backend; a CUDA device ignores them.
 struct DeviceOptions {
     // Parameters that affect behaviour.
+    bool runs_kernels = true;      // "auto" takes a CUDA device only if it can run this program's
+                                   // kernels; false: any, for host reads need but its memory
     double watchdog_seconds = 60;  // a block without barrier, wait or exit for so long; 0: never
     // Parameters that affect performance.
     unsigned permits = 0;    // blocks resident at once; 0: as many as CPUs
@@ -30,6 +32,20 @@ enum class StorageKind : uint8_t { kAuto, kPosix, kUring };
 // (seed 000, 3.3).
 enum class RequestMap : uint8_t { kShared, kStatic };
 
+// What kernels' reads ask for beyond what they want.
+enum class Readahead : uint8_t {
+    kAuto,    // windows for streams of reads, which grow and shrink by their use
+    kOff,     // nothing
+    kStatic,  // prefetch_size bytes behind every miss (seed 000, section 4.1)
+    kSeed,    // nothing, and a read asks for page after page, none of them merged: the original
+};
+// Who gives up a frame when none is free.
+enum class Replacement : uint8_t {
+    kRings,      // each resident block its own oldest, second chance for what others use
+    kGlobalLra,  // the oldest of all, used or not: the original
+    kClock,      // the oldest of all that was not used since
+};
+
 struct FileSystemOptions {
     // Parameters that affect behaviour.
     StorageKind storage = StorageKind::kAuto;
@@ -40,9 +56,16 @@ struct FileSystemOptions {
     // Parameters that affect performance.
     uint32_t page_size = 64 << 10;  // bytes, a power of two from 4 KiB to 4 MiB
     size_t cache_size = 0;          // bytes of frames; 0: half of the device memory that is free
-    unsigned workers = 0;  // threads that serve requests, 1 to 16; 0: 4. None where blocks help
+    unsigned workers = 0;  // threads that serve requests, 1 to 16; 0: 4, on a GPU up to 8, half the
+                           // CPUs. None where blocks help
     bool helping = true;   // CPU backend: a block that waits serves requests itself
     RequestMap map = RequestMap::kShared;
+    Readahead readahead = Readahead::kAuto;
+    uint64_t prefetch_size = 60 << 10;  // bytes; kStatic only: a multiple of the page, at most 64
+                                        // of them, 1 MiB and a quarter of the cache
+    Replacement replacement = Replacement::kRings;
+    uint32_t log_events = 0;  // what is served is kept for FileSystem::take_log(), up to so many
+                              // events of 64 bytes; 0: none, else at most 2^22
 };
 
 // What a read does to the OS page cache.

@@ -27,6 +27,11 @@ struct Report {
     uint64_t read_ns = 0;   // from the first byte asked for to the last that arrived in host memory
     uint64_t copy_ns = 0;   // from then until the last was in device memory; 0: no copy
     uint64_t transfers = 0;  // storage operations
+    // Direct operations that the device had in flight, over all reads of it: the most when one of
+    // these was started. 0: none was.
+    uint64_t direct_depth = 0;
+    // What the plans of its parts expected them to take, one behind the other; 0: not planned.
+    uint64_t predicted_ns = 0;
 
     // The first extent in file order that failed; error_number 0: none did.
     int error_number = 0;

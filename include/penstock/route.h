@@ -34,8 +34,9 @@ enum class RouteReason : uint8_t {
     kKeep,              // cached: the caller wants the bytes to stay in the OS page cache
     kTimed,             // cached: nobody may ask what is cached of this file, but its reads were
                         // lately as fast as copies; or one is, to find out
+    kNoPeer,            // cached or direct, as costs say: `peer` was asked for and is not to be had
 };
-inline constexpr size_t kRouteReasonCount = 13;
+inline constexpr size_t kRouteReasonCount = 14;
 
 // What the OS page cache holds of a range.
 enum class Residency : uint8_t {
@@ -56,9 +57,10 @@ inline constexpr size_t kResidencyCount = 5;
 // "resident", "missing", "swallowed" ...
 [[nodiscard]] constexpr const char* name(RouteReason reason) {
     constexpr const char* kNames[kRouteReasonCount] = {
-        "resident",  "missing",           "swallowed",   "cheaper-buffered", "small", "dirty",
-        "unaligned", "buffer-misaligned", "not-offered", "refused",          "asked", "keep",
-        "timed"};
+        "resident",    "missing", "swallowed", "cheaper-buffered",
+        "small",       "dirty",   "unaligned", "buffer-misaligned",
+        "not-offered", "refused", "asked",     "keep",
+        "timed",       "no-peer"};
     return kNames[static_cast<size_t>(reason)];
 }
 

@@ -1,6 +1,7 @@
 // What the binary form of access programs holds: see binary.h.
 #include "access/binary.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <string_view>
@@ -157,6 +158,22 @@ public:
         return 0;
     }
 
+    // A natural of any length; what is beyond 64 bits is the largest there is.
+    uint64_t version() {
+        uint64_t value = 0;
+        for (unsigned shift = 0;; shift = std::min(shift + 7, 64u)) {
+            const uint64_t byte = fixed(1), digits = byte & 0x7f;
+            if (digits > (shift < 64 ? UINT64_MAX >> shift : 0)) {
+                value = UINT64_MAX;
+            } else if (digits > 0) {
+                value |= digits << shift;
+            }
+            if (byte >= 0x80) continue;
+            if (byte == 0 && shift > 0) fail("a number that is not in its shortest form");
+            return ok() ? value : 0;
+        }
+    }
+
     int64_t integer() { return unzigzag(natural()); }
     double real() { return std::bit_cast<double>(fixed(8)); }
 
@@ -243,7 +260,7 @@ Status parse(std::span<const uint8_t> bytes, std::vector<Program>* programs) {
         if (reader.fixed(1) != static_cast<uint8_t>(letter))
             reader.fail("it does not begin with PSAP");
     }
-    const uint64_t version = reader.natural();
+    const uint64_t version = reader.version();
     if (reader.ok() && version > kBinaryVersion) {
         return {ENOTSUP, "access program in binary form",
                 "it is of a later version than this program reads (1)"};

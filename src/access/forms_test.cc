@@ -189,6 +189,27 @@ TEST(Forms, ALaterVersionIsRefusedAsThat) {
     EXPECT_THAT(parse_binary(bytes).status().message(), HasSubstr("later version"));
 }
 
+// Digits of 7 bits; from 10 on, or 9 and a last one above 1, they are beyond 64 bits.
+TEST(Forms, ALaterVersionIsRefusedAsThatWhateverItsLength) {
+    for (size_t length = 1; length <= 40; ++length) {
+        for (const uint8_t last : {1, 2, 0x7f}) {
+            for (const uint8_t before : {0x80, 0x81, 0xff}) {
+                std::vector<uint8_t> bytes = {'P', 'S', 'A', 'P'};
+                bytes.resize(bytes.size() + length - 1, before);
+                const auto error = [&bytes] { return parse_binary(bytes).status().error_number(); };
+                EXPECT_EQ(error(), EINVAL) << length << " digits less one";
+                bytes.push_back(last);
+                if (length > 1 || last > 1) {
+                    EXPECT_EQ(error(), ENOTSUP) << length << " digits";
+                }
+                bytes.back() |= 0x80;
+                bytes.push_back(0);
+                EXPECT_EQ(error(), EINVAL) << "not in its shortest form";
+            }
+        }
+    }
+}
+
 std::string around(const std::string& program) {
     return R"({"format": "penstock access programs", "version": 1, "programs": [)" + program + "]}";
 }

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -42,6 +43,12 @@ struct Help {
 
 inline constexpr unsigned kHelpsMax = 8;
 
+struct CopyPart {
+    void* to = nullptr;
+    const void* from = nullptr;
+    size_t size = 0;
+};
+
 class Device {
 public:
     virtual ~Device() = default;
@@ -66,6 +73,15 @@ public:
     // fence keeps it ahead of them.
     static constexpr size_t kWholeSizeMax = 1024;
     virtual Status copy(StreamId stream, void* to, const void* from, size_t size) = 0;
+    // Many at once, in any order among themselves; in one call of the driver where it has one.
+    // After an error any of them may have been made.
+    virtual Status copy_all(StreamId stream, std::span<const CopyPart> parts) {
+        for (const CopyPart& part : parts) {
+            if (Status status = copy(stream, part.to, part.from, part.size); !status.ok())
+                return status;
+        }
+        return {};
+    }
     virtual Status fill(StreamId stream, void* to, uint8_t value, size_t size) = 0;
     // Stores `value` behind all that is in `stream`, visible to GPU threads and to the host with
     // what was copied before it. `address` is aligned to 8 bytes.
@@ -89,9 +105,10 @@ public:
     // CUDA: both ignored.
     virtual Status add_help(Help help) = 0;
     virtual void remove_help(void* context) = 0;
-    // Wakes who sleeps on `address` (blocks in wait_step, or wait_changed below); CUDA: only host
-    // sleepers.
-    virtual void notify(const uint64_t* address) = 0;
+    // Wakes who sleeps on one of `count` words from `address` on (blocks in wait_step, or
+    // wait_changed below); CUDA: only host sleepers.
+    virtual void notify(const uint64_t* address, size_t count) = 0;
+    void notify(const uint64_t* address) { notify(address, 1); }
     // The same for one of the host threads that sleep in wait_changed(address).
     virtual void ring(const uint64_t* address) { notify(address); }
     // A host thread sleeps until `*address != seen`, a notify, a ring, or `limit`. The word counts:

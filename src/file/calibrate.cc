@@ -313,8 +313,6 @@ void Calibrating::fit(Calibration* result, file::CalibrationEntry* entry) const 
 
 Status check(const CalibrateOptions& options) {
     if (!(options.seconds_max >= 0)) return {EINVAL, kOrigin, "a time below 0"};
-    if (options.threads > transfer::Engine::kThreadsMax)
-        return {EINVAL, "threads", "must be from 1 to 64"};
     return {};
 }
 
@@ -343,15 +341,17 @@ Result<Calibration> calibrate(const std::string& path, const Device& device,
 
     FileOptions reading;
     reading.threads = options.threads;
-    unsigned threads = std::min(file::thread_count(reading), transfer::Engine::kThreadsMax);
+    const auto wanted_threads = file::thread_count(reading);
+    if (!wanted_threads.ok()) return wanted_threads.status();
     const auto room = ScratchFile::room(path);
     if (!room.ok()) return room.status();
     const uint64_t wanted = std::min(kScratchMax,
-                                     std::max(kScratch, uint64_t{threads} * kScratchOfThread));
+                                     std::max(kScratch, wanted_threads.value() * kScratchOfThread));
     const uint64_t size = std::min(wanted, base::align_down(room.value() / kShareOfFree, kMiB));
     if (size < kScratchMin)
         return Status{ENOSPC, kOrigin, "less than 128 MiB are free, of which it takes an eighth"};
-    threads = std::min(threads, static_cast<unsigned>(size / kScratchOfThread));
+    const unsigned threads = std::min(wanted_threads.value(),
+                                      static_cast<unsigned>(size / kScratchOfThread));
 
     auto scratch = ScratchFile::create(path, size, *storage.value());
     if (!scratch.ok()) return scratch.status();

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "backend/backend.h"
+#include "file/launches.h"
 #include "file/read_service.h"
 
 namespace penstock {
@@ -34,7 +35,7 @@ Result<std::shared_ptr<backend::Device>> open_port(std::string_view name,
                                                    std::string* why_not_gpu) {
     unsigned number = 0;
     if (name == "auto") {
-        auto gpu = backend::open_cuda({.ordinal = 0, .need_kernels = true});
+        auto gpu = backend::open_cuda({.ordinal = 0, .need_kernels = options.runs_kernels});
         if (gpu.ok()) return gpu;
         *why_not_gpu = gpu.status().message();
         return open_cpu(options, options.permits);
@@ -64,6 +65,8 @@ Result<Device> Device::open(const std::string& name, const DeviceOptions& option
                                                                   : "auto";
     std::string why_not_gpu;
     auto port = open_port(chosen, options, &why_not_gpu);
+    if (!port.ok() && port.status().error_number() == EINVAL && name.empty())
+        return Status{EINVAL, "PENSTOCK_DEVICE", port.status().text()};
     if (!port.ok()) return port.status();
     Device device(file::with_services(std::move(port.value())));
     device.why_not_gpu_ = std::move(why_not_gpu);
@@ -135,7 +138,9 @@ Result<bool> Stream::idle() {
 }
 
 Status launch_request(Stream& stream, LaunchRequest request) {
-    return stream.device().port()->launch(stream.id(), std::move(request));
+    backend::Device& device = *stream.device().port();
+    file::tell_launch(device, stream.id(), request);
+    return device.launch(stream.id(), std::move(request));
 }
 
 std::vector<std::string> list_devices(std::string* why_no_gpu) {

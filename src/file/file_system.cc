@@ -5,8 +5,11 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
+#include <thread>
 
 #include "file/cost_book.h"
+#include "file/launches.h"
 #include "file/system.h"
 #include "page_cache/invalidation.h"
 #include "penstock/device/atomic.cuh"
@@ -15,7 +18,14 @@ namespace penstock {
 namespace file {
 namespace {
 
-constexpr unsigned kWorkersDefault = 4;
+// As many as keep a disk busy. A GPU's also copy from the page cache into staging, each as fast as
+// a thread copies: half the CPUs of the machine, within reason.
+constexpr unsigned kWorkersDefault = 4, kWorkersOfGpuMax = 8;
+
+unsigned default_workers(const Device& device) {
+    if (device.host_addressable()) return kWorkersDefault;
+    return std::clamp(std::thread::hardware_concurrency() / 2, kWorkersDefault, kWorkersOfGpuMax);
+}
 
 }  // namespace
 
@@ -25,7 +35,7 @@ Result<std::shared_ptr<storage::Storage>> open_storage(const FileSystemOptions& 
                   : options.storage == StorageKind::kPosix ? storage::Kind::kPosix
                                                            : storage::Kind::kAuto;
     if (options.throttle_latency_us != 0 || options.throttle_bandwidth_mbs != 0) {
-        wanted.under = wanted.kind == storage::Kind::kAuto ? storage::Kind::kPosix : wanted.kind;
+        wanted.under = wanted.kind;
         wanted.kind = storage::Kind::kThrottle;
         wanted.throttle = {options.throttle_latency_us, options.throttle_bandwidth_mbs};
     }
@@ -38,8 +48,21 @@ Result<FileSystem> System::create(const Device& device, std::shared_ptr<storage:
     wanted.page_size = options.page_size;
     wanted.cache_size = options.cache_size != 0 ? options.cache_size : device.free_memory() / 2;
     wanted.helping = options.helping && device.host_addressable();
-    wanted.workers = options.workers != 0 ? options.workers : kWorkersDefault;
+    wanted.workers = options.workers != 0 ? options.workers : default_workers(device);
     wanted.static_map = options.map == RequestMap::kStatic;
+    wanted.policy = options.replacement == Replacement::kRings       ? ReplacementPolicy::kRings
+                    : options.replacement == Replacement::kGlobalLra ? ReplacementPolicy::kGlobalLra
+                                                                     : ReplacementPolicy::kClock;
+    wanted.readahead = options.readahead == Readahead::kAuto ||
+                       options.readahead == Readahead::kStatic;
+    wanted.one_by_one = options.readahead == Readahead::kSeed;
+    wanted.learning = options.readahead == Readahead::kAuto;
+    wanted.log_events = options.log_events;
+    if (options.readahead == Readahead::kStatic) {
+        if (options.prefetch_size == 0)
+            return Status{EINVAL, "prefetch size", "must not be 0: Readahead::kOff reads no more"};
+        wanted.prefetch_size = options.prefetch_size;
+    }
     auto book = std::make_shared<CostBook>(device.port().get(), *storage);
     wanted.costs_of = [book](const storage::File& file) { return book->of(file); };
     auto service = service::Service::create(device.port(), std::move(storage), wanted);
@@ -47,7 +70,37 @@ Result<FileSystem> System::create(const Device& device, std::shared_ptr<storage:
     return FileSystem(std::shared_ptr<System>(new System(std::move(service.value()))));
 }
 
+System::System(std::unique_ptr<service::Service> service) : service_(std::move(service)) {
+    hear_launches(*service_);
+}
+
+System::~System() { stop_hearing(*service_); }
+
 }  // namespace file
+
+namespace {
+
+constexpr std::chrono::seconds kReclaimLimit{10};
+
+FileStatistics describe(const FileTotals& totals) {
+    const FileCounts& counts = totals.counts;
+    // Counted one after the other while kernels run: no difference may become negative.
+    const auto less = [](uint64_t all, uint64_t part) { return all > part ? all - part : 0; };
+    FileStatistics result;
+    result.pages = counts.pages;
+    result.misses = less(counts.misses, totals.learned);
+    result.hits = less(counts.pages, result.misses + counts.used);
+    result.window_late = counts.late;
+    result.window_hits = less(counts.used, counts.late);
+    result.prefetched = counts.prefetched;
+    result.wasted = counts.wasted;
+    result.advised = totals.advised;
+    result.learned = totals.learned;
+    result.stalled_ns = counts.stalled_ns;
+    return result;
+}
+
+}  // namespace
 
 FileSystem::FileSystem(std::shared_ptr<file::System> system) : system_(std::move(system)) {}
 FileSystem::~FileSystem() = default;
@@ -83,17 +136,38 @@ FileSystemStatistics FileSystem::statistics() const {
     const service::Counters& counters = service.counters();
     FileSystemStatistics result;
     result.requests = counters.requests.load();
+    result.demanded_pages = counters.demanded.load();
     result.reads = counters.reads.load();
     result.bytes_read = counters.bytes.load();
     result.control_calls = counters.calls.load();
     result.storage_time_ns = counters.storage_ns.load();
     result.serving_time_ns = counters.serving_ns.load();
     result.failed_pages = counters.failed_pages.load();
+    const FileTotals totals = service.counts();
+    result.pages = describe(totals);
     result.open_descriptors = service.files().open_count();
     if (service.device().properties().host_addressable) {
-        result.views = device::DeviceWords::load(service.host_state()->view_pins, site::kRelaxed);
+        result.views = views_held(
+            device::DeviceWords::load(service.host_state()->held_pins, site::kRelaxed));
     }
     result.workers = service.worker_count();
+    return result;
+}
+
+Result<FileStatistics> FileSystem::file_statistics(Descriptor descriptor) const {
+    service::Service& service = system_->service();
+    if (auto size = service.files().size(descriptor); !size.ok()) return size.status();
+    return describe(service.counts_of(descriptor_slot(descriptor)));
+}
+
+ServiceLog FileSystem::take_log() {
+    service::Log::Contents taken = system_->service().take_log();
+    ServiceLog result;
+    result.events = std::move(taken.events);
+    result.files = std::move(taken.files);
+    result.lost = taken.lost;
+    for (const service::Log::Sample& sample : taken.samples)
+        result.samples.push_back({sample.at_ns, describe(sample.totals)});
     return result;
 }
 
@@ -101,11 +175,18 @@ Result<Leftovers> FileSystem::reclaim() {
     service::Service& service = system_->service();
     if (service.device().kernels_in_flight())
         return Status{EBUSY, "reclaim", "a kernel is running"};
+    const bool addressable = service.device().properties().host_addressable;
+    // Requests of reads that nobody waits for are served first, or the ring would be short of room
+    // for those of the next ones.
+    if (addressable) {
+        if (Status status = service.serve_all(kReclaimLimit); !status.ok()) return status;
+    }
     Leftovers result;
     result.descriptors = service.files().close_kernel_files();
-    if (service.device().properties().host_addressable) {
+    if (addressable) {
         FileSystemState& state = *service.host_state();
-        result.views = state.view_pins;
+        result.views = views_held(state.held_pins);
+        result.reads = page_cache::drop_async_reads(state);
         page_cache::drop_pins(state);
     }
     return result;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "backend/backend.h"
+#include "base/clock.h"
 
 namespace penstock::file {
 namespace {
@@ -85,7 +86,8 @@ Status OpenFile::check(std::span<const ReadPiece> pieces) const {
 }
 
 Result<std::shared_ptr<transfer::Job>> OpenFile::make_job(std::span<const ReadPiece> pieces,
-                                                          const ReadOptions& options) {
+                                                          const ReadOptions& options,
+                                                          bool with_caller) {
     if (Status status = check(pieces); !status.ok()) return status;
     std::vector<transfer::Piece> wanted;
     wanted.reserve(pieces.size());
@@ -100,9 +102,10 @@ Result<std::shared_ptr<transfer::Job>> OpenFile::make_job(std::span<const ReadPi
         wanted.push_back({piece.to, piece.size, piece.offset});
         sum += piece.size;
     }
+    const uint64_t window_size = service_->engine->window_size(sum, source_->hot(), with_caller,
+                                                               device_memory);
     return std::make_shared<transfer::Job>(source_, std::move(wanted), device_memory, options,
-                                           service_->engine->window_size(sum, source_->hot.load()),
-                                           shared_from_this());
+                                           window_size, shared_from_this());
 }
 
 Result<uint64_t> OpenFile::read(void* to, uint64_t size, uint64_t offset,
@@ -112,11 +115,17 @@ Result<uint64_t> OpenFile::read(void* to, uint64_t size, uint64_t offset,
                        (device_.port() == nullptr || device_.port()->host_can_address(to));
     if (small && size > 0) {
         if (Status status = check({&piece, 1}); !status.ok()) return status;
+        // The clock is read only for who asks: small reads are counted in nanoseconds.
+        uint64_t called_ns = 0, begun_ns = 0;
+        if (report != nullptr) called_ns = base::monotonic_ns();
         transfer::SmallOutcome outcome;
-        if (service_->engine->read_small(*source_, offset, {to, size}, options, &outcome)) {
+        if (service_->engine->read_small(*source_, offset, {to, size}, options, &outcome,
+                                         report != nullptr ? &begun_ns : nullptr)) {
             if (report != nullptr) {
                 *report = {};
                 report->bytes_asked = size;
+                report->queue_ns = begun_ns - called_ns;
+                report->read_ns = base::monotonic_ns() - begun_ns;
                 add_to(report, offset, outcome);
             }
             if (outcome.completion.error == 0) return outcome.completion.bytes;
@@ -128,7 +137,7 @@ Result<uint64_t> OpenFile::read(void* to, uint64_t size, uint64_t offset,
 
 Result<uint64_t> OpenFile::readv(std::span<const ReadPiece> pieces, const ReadOptions& options,
                                  Report* report) {
-    auto job = make_job(pieces, options);
+    auto job = make_job(pieces, options, true);
     if (!job.ok()) return job.status();
     service_->engine->run(job.value());
     if (report != nullptr) *report = job.value()->report();
@@ -137,7 +146,7 @@ Result<uint64_t> OpenFile::readv(std::span<const ReadPiece> pieces, const ReadOp
 
 Result<std::shared_ptr<transfer::Job>> OpenFile::start(std::span<const ReadPiece> pieces,
                                                        const ReadOptions& options) {
-    auto job = make_job(pieces, options);
+    auto job = make_job(pieces, options, false);
     if (job.ok()) service_->engine->start(job.value());
     return job;
 }

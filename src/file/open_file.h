@@ -43,7 +43,7 @@ private:
              std::shared_ptr<ReadService> service, const std::shared_ptr<storage::File>& file);
     [[nodiscard]] Status check(std::span<const ReadPiece> pieces) const;
     Result<std::shared_ptr<transfer::Job>> make_job(std::span<const ReadPiece> pieces,
-                                                    const ReadOptions& options);
+                                                    const ReadOptions& options, bool with_caller);
 
     const std::string path_;
     const Device device_;

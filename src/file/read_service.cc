@@ -66,15 +66,19 @@ void forget(const backend::Device* device) {
 
 }  // namespace
 
-unsigned thread_count(const FileOptions& options) {
+Result<unsigned> thread_count(const FileOptions& options) {
+    constexpr unsigned kMax = transfer::Engine::kThreadsMax;
+    static_assert(kMax == 64);
+    if (options.threads > kMax) return Status{EINVAL, "threads", "must be from 1 to 64"};
     if (options.threads != 0) return options.threads;
-    if (const char* wish = std::getenv("PENSTOCK_THREADS"); wish != nullptr) {
-        unsigned count = 0;
-        const std::string_view text(wish);
-        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
-        if (error == std::errc() && end == text.data() + text.size() && count > 0) return count;
-    }
-    return std::clamp(std::thread::hardware_concurrency(), 1u, 16u);
+    const char* const wish = std::getenv("PENSTOCK_THREADS");
+    const std::string_view text = wish == nullptr ? "" : wish;
+    if (text.empty()) return std::clamp(std::thread::hardware_concurrency(), 1u, 16u);
+    unsigned count = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
+    if (error == std::errc() && end == text.data() + text.size() && count >= 1 && count <= kMax)
+        return count;
+    return Status{EINVAL, "PENSTOCK_THREADS", "must be a number from 1 to 64"};
 }
 
 uint64_t process_number() { return forks.load(std::memory_order_relaxed); }
@@ -82,8 +86,10 @@ uint64_t process_number() { return forks.load(std::memory_order_relaxed); }
 Result<std::shared_ptr<ReadService>> ReadService::make(const Device& device,
                                                        const FileOptions& options,
                                                        std::shared_ptr<storage::Storage> storage) {
+    const auto threads = thread_count(options);
+    if (!threads.ok()) return threads.status();
     transfer::Engine::Options wanted;
-    wanted.threads = thread_count(options);
+    wanted.threads = threads.value();
     auto engine = transfer::Engine::create(storage, device.port().get(), wanted);
     if (!engine.ok()) return engine.status();
     auto service = std::make_shared<ReadService>();
@@ -95,10 +101,17 @@ Result<std::shared_ptr<ReadService>> ReadService::make(const Device& device,
 
 Result<std::shared_ptr<ReadService>> ReadService::shared(const Device& device,
                                                          const FileOptions& options) {
+    const auto threads = thread_count(options);
+    if (!threads.ok()) return threads.status();
+    // Before they are a key: what is no number equals every other.
+    if (Status status = storage::check(
+            {options.throttle_latency_us, options.throttle_bandwidth_mbs});
+        !status.ok())
+        return status;
     Registry& all = registry();
     const backend::Device* port = device.port().get();
     const Key key{port, options.storage, options.throttle_latency_us,
-                  options.throttle_bandwidth_mbs, thread_count(options)};
+                  options.throttle_bandwidth_mbs, threads.value()};
     const std::lock_guard lock(all.mutex);
     if (const auto found = all.kept.find(key); found != all.kept.end()) return found->second;
     if (auto service = all.others[key].lock(); service != nullptr) return service;

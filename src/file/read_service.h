@@ -20,8 +20,9 @@ namespace penstock::file {
 // a parent do not serve its child. A relaxed load.
 [[nodiscard]] uint64_t process_number();
 
-// That read, by these options.
-[[nodiscard]] unsigned thread_count(const FileOptions& options);
+// That read, by these options and the environment. EINVAL: too many, or PENSTOCK_THREADS makes no
+// sense.
+[[nodiscard]] Result<unsigned> thread_count(const FileOptions& options);
 
 struct ReadService {
     std::shared_ptr<storage::Storage> storage;

@@ -82,6 +82,8 @@ RouteTiming::~RouteTiming() {
 }
 
 Result<RouteTiming::Timing> RouteTiming::run(transfer::Source& source, const Wish& wish) {
+    // As many at a time as reads have that begin: what is measured is not what is tried out.
+    source.costs->traffic().hold_at(planner::Concurrency::kStart);
     std::barrier start(static_cast<std::ptrdiff_t>(hands_.size()));
     const auto one = [&](size_t index) {
         start.arrive_and_wait();

@@ -16,10 +16,14 @@ public:
                                      std::shared_ptr<storage::Storage> storage,
                                      const FileSystemOptions& options);
 
+    ~System();
+    System(const System&) = delete;
+    System& operator=(const System&) = delete;
+
     [[nodiscard]] service::Service& service() const { return *service_; }
 
 private:
-    explicit System(std::unique_ptr<service::Service> service) : service_(std::move(service)) {}
+    explicit System(std::unique_ptr<service::Service> service);
     std::unique_ptr<service::Service> service_;
 };
 

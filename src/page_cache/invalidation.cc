@@ -1,5 +1,6 @@
 #include "page_cache/invalidation.h"
 
+#include <bit>
 #include <vector>
 
 #include "penstock/device/page_table.cuh"
@@ -23,8 +24,78 @@ void drop_pins(FileSystemState& system) {
         const uint64_t seen = DeviceWords::load(system.leaves[i], site::kRelaxed);
         if (pins_of(seen) != 0) DeviceWords::fetch_and(system.leaves[i], ~kPinMask, site::kUnpin);
     }
-    DeviceWords::store(system.view_pins, 0, site::kRelaxed);
+    DeviceWords::store(system.held_pins, 0, site::kRelaxed);
 }
+
+uint64_t drop_async_reads(FileSystemState& system) {
+    uint64_t count = 0;
+    for (uint32_t i = 0; i < system.async_count; ++i) {
+        uint64_t& state = system.async_reads[i].state;
+        const uint64_t seen = DeviceWords::load(state, site::kRelaxed);
+        if ((seen & 1) == 0) continue;
+        DeviceWords::store(state, seen + 1, site::kUnlockPort);
+        ++count;
+    }
+    return count;
+}
+
+namespace {
+
+// Invariants 5 and 6. `named`: frames of entries.
+int check_windows(const FileSystemState& system, const std::vector<bool>& named) {
+    uint64_t places = 0;
+    std::vector<bool> taken(system.frame_count);
+    for (uint32_t i = 0; i < system.place_count; ++i) {
+        for (const ReadStream& stream : system.places[i].streams) {
+            uint64_t windows = 0;
+            for (const Window& window : stream.windows) {
+                windows += window.count != 0;
+                places += window.count;
+                if (window.count > limits::kWindowPagesMax) return 6;
+                if (window.count < 64 && window.left >> window.count != 0) return 6;
+                for (uint64_t left = window.left; left != 0; left &= left - 1) {
+                    const uint64_t frame = window.frame +
+                                           static_cast<uint64_t>(std::countr_zero(left));
+                    if (frame >= system.frame_count || taken[frame] || named[frame]) return 5;
+                    taken[frame] = true;
+                }
+            }
+            if (windows != stream.window_count) return 6;
+        }
+    }
+    for (uint32_t frame = 0; frame < system.frame_count; ++frame) {
+        const uint64_t owner = system.owners[frame];
+        if (taken[frame] != (owner == kFrameTaken)) return 5;
+        if (named[frame] != (owner != kFrameTaken && owner != kFrameFree)) return 5;
+    }
+    return places == system.window_frames ? 0 : 6;
+}
+
+// Invariants 7 and 8.
+int check_rings(const FileSystemState& system) {
+    std::vector<bool> seen(system.chunk_count);
+    uint64_t rings = 0;
+    for (uint32_t i = 0; i < system.place_count; ++i) {
+        const ReadaheadPlace& place = system.places[i];
+        if (place.busy != 0 || place.ring_busy != 0) return 8;
+        rings += place.chunk_count != 0;
+        uint64_t chunk = place.oldest;
+        for (uint64_t k = 0; k < place.chunk_count; ++k) {
+            if (chunk >= system.chunk_count || seen[chunk]) return 7;
+            seen[chunk] = true;
+            if (system.chunk_owners[chunk] != i + 1) return 7;
+            if (k + 1 == place.chunk_count && chunk != place.newest) return 7;
+            chunk = system.chunk_next[chunk];
+        }
+    }
+    for (uint32_t chunk = 0; chunk < system.chunk_count; ++chunk) {
+        if (seen[chunk] != (system.chunk_owners[chunk] != 0)) return 7;
+        if (seen[chunk] && chunk >= system.fresh_hand) return 7;
+    }
+    return rings == system.rings_in_use ? 0 : 7;
+}
+
+}  // namespace
 
 int check_invariants(FileSystemState& system) {
     std::vector<bool> named(system.frame_count);
@@ -44,7 +115,9 @@ int check_invariants(FileSystemState& system) {
             named[frame] = true;
         }
     }
-    return pins == system.view_pins ? 0 : 4;
+    if (pins != pages_held(system.held_pins)) return 4;
+    if (const int broken = check_windows(system, named); broken != 0) return broken;
+    return check_rings(system);
 }
 
 }  // namespace penstock::page_cache

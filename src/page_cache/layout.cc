@@ -52,6 +52,11 @@ uint64_t* lay_tables(const Layout& layout, Cursor& cursor, FileSystemState& stat
     state.leaf_locks = cursor.take<uint64_t>(layout.leaf_count);
     state.leaves = cursor.take<PageEntry>(size_t{layout.leaf_count} * limits::kLeafEntries);
     state.directory = cursor.take<uint64_t>(layout.directory_size);
+    state.async_reads = cursor.take<AsyncRead>(layout.async_count);
+    state.totals = cursor.take<FileTotals>(limits::kFilesMax);
+    state.places = cursor.take<ReadaheadPlace>(layout.place_count);
+    state.chunk_next = cursor.take<uint64_t>(layout.chunk_count);
+    state.chunk_owners = cursor.take<uint64_t>(layout.chunk_count);
     return owners;
 }
 
@@ -62,8 +67,63 @@ void lay_shared(const Layout& layout, Cursor& cursor, FileSystemState& state) {
     state.ports = cursor.take<ControlPort>(limits::kPortsMax);
     for (uint32_t i = 0; i < layout.ring_count; ++i) {
         state.rings[i].shift = layout.ring_shift;
+        state.rings[i].bells = layout.bells ? 1 : 0;
         state.rings[i].slots = cursor.take<uint64_t>(size_t{4} << layout.ring_shift);
     }
+    state.background.shift = layout.background_shift;
+    state.background.slots = cursor.take<uint64_t>(size_t{4} << layout.background_shift);
+}
+
+// Bytes of a stream's first window.
+constexpr uint64_t kFirstWindowSize = 32 << 10;
+// A ring has so many chunks at least where every block has one: a share that is given up in few
+// pieces is half empty most of the time.
+constexpr uint64_t kChunksOfRing = 4;
+// So many chunks do even where more blocks could be resident. A GPU could have thousands and seldom
+// has: chunks of a few frames would make windows of a few pages.
+constexpr uint64_t kChunksMax = 1024;
+
+// Windows and rings, for a layout with its frames.
+Status plan_readahead(const LayoutRequest& request, Layout& layout) {
+    const uint64_t page = request.page_size;
+    ReadaheadSettings& settings = layout.readahead;
+    settings.window_pages_max = std::clamp<uint64_t>(limits::kWindowSizeMax / page, 1,
+                                                     limits::kWindowPagesMax);
+    if (request.prefetch_size % page != 0 ||
+        request.prefetch_size >= (settings.window_pages_max + 1) * page) {
+        return {EINVAL, "prefetch size",
+                "must be a multiple of the page size, at most 64 pages and 1 MiB"};
+    }
+    settings.frames_max = std::min(layout.frame_count / 4, limits::kWindowFramesMax);
+    if (request.prefetch_size / page > std::max<uint64_t>(settings.frames_max, 1)) {
+        return {EINVAL, "prefetch size",
+                "must be at most a quarter of the cache, which is all that windows may hold"};
+    }
+    settings.enabled = request.readahead && settings.frames_max > 0 ? 1 : 0;
+    settings.window_pages_max = std::clamp<uint64_t>(settings.frames_max, 1,
+                                                     settings.window_pages_max);
+    settings.prefetch_pages = request.prefetch_size / page;
+    settings.window_pages_min = std::clamp<uint64_t>(kFirstWindowSize / page, 1,
+                                                     settings.window_pages_max);
+    settings.ahead_pages_max = std::clamp<uint64_t>(
+        request.ahead_size_max / page, settings.window_pages_max,
+        settings.window_pages_max * limits::kWindowsMax);
+    layout.policy = request.policy;
+    layout.bells = request.bells;
+    layout.one_by_one = request.one_by_one;
+    layout.place_count = std::max(request.team_count, 1u);
+    const uint64_t share = layout.frame_count /
+                           (std::max(request.permit_count, 1u) * kChunksOfRing);
+    const uint64_t wanted = std::max({share, layout.frame_count / kChunksMax, uint64_t{1}});
+    layout.chunk_frames = static_cast<uint32_t>(
+        std::min<uint64_t>(std::bit_floor(wanted), limits::kChunkFramesMax));
+    layout.chunk_count = (layout.frame_count + layout.chunk_frames - 1) / layout.chunk_frames;
+    const uint64_t advised = uint64_t{layout.place_count} * limits::kAdvisedMax;
+    // A window whose pages were all taken is gone; those that an asynchronous read holds may be on
+    // their way still.
+    const uint64_t outstanding = settings.frames_max + advised + layout.async_pages_max;
+    layout.background_shift = std::countr_zero(std::bit_ceil(std::max<uint64_t>(outstanding, 1)));
+    return {};
 }
 
 }  // namespace
@@ -87,18 +147,24 @@ Status plan_layout(const LayoutRequest& request, Layout* layout) {
     Layout result;
     result.page_shift = std::countr_zero(request.page_size);
     result.frame_count = static_cast<uint32_t>(frames);
-    result.views_max = std::min(limits::kViewsMax, result.frame_count - request.permit_count);
-    // A batch of pages touches two leaves and a view one: with so many there is always a leaf in
-    // which nobody holds a page. Beyond that, one for every 64 frames keeps scattered pages from
-    // evicting each other's leaves.
-    result.leaf_count = std::max<uint32_t>(request.team_count * 2 + result.views_max + 16,
-                                           result.frame_count / 64);
+    const uint32_t teams = std::max(request.team_count, 1u);
+    result.held_max = result.frame_count - request.permit_count;
+    result.views_max = std::min(limits::kViewsMax, result.held_max);
+    result.async_pages_max = std::min(
+        {limits::kAsyncFramesMax, result.frame_count / 4, result.held_max});
+    result.async_count = std::min(limits::kAsyncTableMax, teams * limits::kAsyncReadsMax);
+    // A batch of pages and an asynchronous read touch two leaves and a view one: with so many there
+    // is always a leaf in which nobody holds a page. Beyond that, one for every 64 frames keeps
+    // scattered pages from evicting each other's leaves.
+    result.leaf_count = std::max<uint32_t>(
+        request.team_count * 2 + result.async_count * 2 + result.views_max + 16,
+        result.frame_count / 64);
     result.ring_count = request.ring_count;
-    const uint64_t outstanding = uint64_t{std::max(request.team_count, 1u)} *
-                                 limits::kBatchPagesMax;
+    const uint64_t outstanding = uint64_t{teams} * limits::kBatchPagesMax + result.async_pages_max;
     result.ring_shift = std::countr_zero(std::bit_ceil(outstanding));
     result.directory_size = kDirectoryWords;
     result.frames_size = request.page_size * frames;
+    if (Status status = plan_readahead(request, result); !status.ok()) return status;
     FileSystemState measured{};
     Cursor tables(nullptr, nullptr), shared(nullptr, nullptr);
     lay_tables(result, tables, measured, nullptr);
@@ -117,8 +183,17 @@ FileSystemState* initialise(const Layout& layout, const Parts& parts, uint32_t s
     state.leaf_count = layout.leaf_count;
     state.ring_count = layout.ring_count;
     state.views_max = layout.views_max;
+    state.held_max = layout.held_max;
+    state.async_pages_max = layout.async_pages_max;
+    state.async_count = layout.async_count;
     state.directory_size = layout.directory_size;
     state.frames = parts.frames;
+    state.policy = layout.policy;
+    state.one_by_one = layout.one_by_one ? 1 : 0;
+    state.place_count = layout.place_count;
+    state.chunk_frames = layout.chunk_frames;
+    state.chunk_count = layout.chunk_count;
+    state.readahead = layout.readahead;
     Cursor tables(parts.tables, parts.tables_address), shared(parts.shared, parts.shared);
     FileSystemState* home = nullptr;
     uint64_t* owners = lay_tables(layout, tables, state, &home);

@@ -19,6 +19,12 @@ struct LayoutRequest {
     uint32_t permit_count = 0;  // blocks resident at once
     uint32_t team_count = 0;    // teams resident at once (at least permit_count)
     uint32_t ring_count = 1;
+    bool bells = true;  // threads sleep until a ring's bell is rung
+    ReplacementPolicy policy = ReplacementPolicy::kRings;
+    bool readahead = true;
+    bool one_by_one = false;     // a read asks for page after page (seed 000's original)
+    uint64_t prefetch_size = 0;  // bytes behind every miss; 0: windows grow and shrink
+    uint64_t ahead_size_max = limits::kWindowSizeMax;  // bytes that lie ahead of a reader
 };
 
 // Counts; sizes in bytes of the parts in device memory and in mapped host memory.
@@ -29,7 +35,17 @@ struct Layout {
     uint32_t ring_count = 0;
     int ring_shift = 0;
     uint32_t views_max = 0;
-    uint64_t directory_size = 0;  // words
+    uint32_t held_max = 0;         // pages that views and asynchronous reads hold together
+    uint32_t async_pages_max = 0;  // of those, asynchronous reads
+    uint32_t async_count = 0;      // asynchronous reads at once
+    uint64_t directory_size = 0;   // words
+    ReplacementPolicy policy = ReplacementPolicy::kRings;
+    bool one_by_one = false;
+    uint32_t place_count = 0;
+    uint32_t chunk_frames = 1, chunk_count = 0;
+    ReadaheadSettings readahead{};
+    int background_shift = 0;
+    bool bells = true;
 
     // Device memory.
     size_t frames_size = 0, tables_size = 0;
@@ -38,7 +54,8 @@ struct Layout {
 };
 
 // EINVAL: page size no power of two in range; fewer frames than permits; more frames than an entry
-// can name.
+// can name; a prefetch size that is no multiple of the page, larger than a window may be, or than a
+// quarter of the cache.
 Status plan_layout(const LayoutRequest& request, Layout* layout);
 
 // Divides the three allocations, fills in `state` and sets every owner to free. `tables`, `shared`

@@ -40,6 +40,16 @@ TEST(LayoutTest, RefusesWhatItCannotServe) {
     LayoutRequest rings = request_of(4096, 100, 4, 4);
     rings.ring_count = limits::kRingsMax + 1;
     EXPECT_EQ(refusal(rings), EINVAL);
+    for (const uint64_t size : {1u, 4095u, 6000u, 65 * 4096u, 2u << 20}) {
+        LayoutRequest windows = request_of(4096, 4000, 4, 4);
+        windows.prefetch_size = size;
+        EXPECT_EQ(refusal(windows), EINVAL) << size;
+    }
+    LayoutRequest windows = request_of(4096, 40, 4, 4);
+    windows.prefetch_size = 10 * 4096;
+    EXPECT_EQ(refusal(windows), 0);
+    windows.prefetch_size = 11 * 4096;
+    EXPECT_EQ(refusal(windows), EINVAL) << "beyond a quarter of the cache";
     EXPECT_EQ(refusal(request_of(4096, 4, 4, 4)), 0);
     EXPECT_EQ(
         refusal(request_of(4096, (uint64_t{1} << limits::kFrameBits) - 1, 4, limits::kTeamsMax)),
@@ -62,7 +72,10 @@ TEST(LayoutTest, SufficesForAllThatCanBeOutstanding) {
                     EXPECT_EQ(layout.frame_count, frames);
                     EXPECT_EQ(layout.frames_size, frames * page_size);
                     EXPECT_GE(uint64_t{1} << layout.ring_shift,
-                              uint64_t{request.team_count} * limits::kBatchPagesMax);
+                              uint64_t{request.team_count} * limits::kBatchPagesMax +
+                                  layout.async_pages_max);
+                    EXPECT_LE(layout.held_max + permits, frames);
+                    EXPECT_LE(layout.async_pages_max, layout.held_max);
                     EXPECT_LE(layout.views_max + permits, frames)
                         << "views leave a frame for each permit";
                     EXPECT_LE(layout.views_max, limits::kViewsMax);

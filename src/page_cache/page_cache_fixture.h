@@ -20,7 +20,10 @@ struct Sizes {
     uint64_t frames = 8;
     uint32_t teams = 1;
     uint32_t rings = 1;
-    uint32_t leaves = 0;  // 0: as the layout plans
+    uint32_t leaves = 0;  // at most; 0: as the layout plans
+    uint32_t permits = 1;
+    ReplacementPolicy policy = ReplacementPolicy::kRings;
+    uint64_t prefetch_size = 0;  // bytes; 0: windows grow and shrink
 };
 
 class Memory {
@@ -28,11 +31,15 @@ public:
     explicit Memory(const Sizes& sizes) {
         const LayoutRequest request{.page_size = 4096,
                                     .cache_size = 4096 * sizes.frames,
-                                    .permit_count = 1,
+                                    .permit_count = sizes.permits,
                                     .team_count = sizes.teams,
-                                    .ring_count = sizes.rings};
+                                    .ring_count = sizes.rings,
+                                    .bells = false,
+                                    .policy = sizes.policy,
+                                    .prefetch_size = sizes.prefetch_size};
         EXPECT_TRUE(plan_layout(request, &layout_).ok());
-        if (sizes.leaves != 0) layout_.leaf_count = sizes.leaves;  // fewer: the rest is not used
+        // Fewer: the rest is not used.
+        if (sizes.leaves != 0) layout_.leaf_count = std::min(layout_.leaf_count, sizes.leaves);
         frames_ = allocate(layout_.frames_size);
         tables_ = allocate(layout_.tables_size);
         shared_ = allocate(layout_.shared_size);

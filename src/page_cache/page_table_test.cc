@@ -115,11 +115,11 @@ TEST(InvalidationTest, DropsAFileButForHeldPages) {
         ASSERT_NE(memory.fill_page(1, page * 700), nullptr);
     }
     device::PinnedEntry view = device::pin_page(state, memory.file(0), 1400);
-    state.view_pins = 1;
+    state.held_pins = 1;
     EXPECT_FALSE(drop_file(state, 0));
     EXPECT_EQ(check_invariants(state), 0);
     drop_pins(state);
-    EXPECT_EQ(state.view_pins, 0u);
+    EXPECT_EQ(state.held_pins, 0u);
     EXPECT_EQ(pins_of(*view.entry), 0u);
     EXPECT_TRUE(drop_file(state, 0));
     EXPECT_EQ(check_invariants(state), 0);
@@ -152,7 +152,45 @@ TEST(InvalidationTest, EachBrokenInvariantIsFound) {
                   *entry = static_cast<uint64_t>(PageState::kRetired);
               }),
               3);
-    EXPECT_EQ(broken([](State& state, PageEntry*) { ++state.view_pins; }), 4);
+    EXPECT_EQ(broken([](State& state, PageEntry*) { ++state.held_pins; }), 4);
+    EXPECT_EQ(broken([](State& state, PageEntry*) { state.owners[7] = kFrameTaken; }), 5)
+        << "a frame that no window has";
+    EXPECT_EQ(broken([](State& state, PageEntry*) { state.owners[7] = make_owner(0, 9); }), 5);
+    const auto window = [](State& state, uint64_t frame) {
+        ReadStream& stream = state.places[0].streams[1];
+        Window& made = stream.windows[stream.window_count++];
+        made = {.first = 5,
+                .step = 1,
+                .run = 1,
+                .count = 2,
+                .frame = frame,
+                .generation = 1,
+                .epoch = 0,
+                .left = 3};
+        state.owners[frame] = state.owners[frame + 1] = kFrameTaken;
+        state.window_frames += 2;
+    };
+    EXPECT_EQ(broken([&](State& state, PageEntry*) { window(state, 5); }), 0);
+    EXPECT_EQ(broken([&](State& state, PageEntry*) { window(state, 5), window(state, 6); }), 5)
+        << "a frame in two windows";
+    EXPECT_EQ(broken([&](State& state, PageEntry*) {
+                  window(state, 5);
+                  state.owners[6] = kFrameFree;
+              }),
+              5);
+    EXPECT_EQ(broken([&](State& state, PageEntry*) {
+                  window(state, 5);
+                  --state.window_frames;
+              }),
+              6);
+    EXPECT_EQ(broken([&](State& state, PageEntry*) {
+                  window(state, 5);
+                  state.places[0].streams[1].windows[0].left |= 4;
+              }),
+              6);
+    EXPECT_EQ(broken([](State& state, PageEntry*) { state.chunk_owners[1] = 1; }), 7);
+    EXPECT_EQ(broken([](State& state, PageEntry*) { state.rings_in_use = 1; }), 7);
+    EXPECT_EQ(broken([](State& state, PageEntry*) { state.places[0].busy = 1; }), 8);
 }
 
 // Readers pin and look while the table gives their leaves and frames to others. Whoever saw VALID

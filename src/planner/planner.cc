@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "planner/buffered.h"
 #include "planner/cells.h"
 #include "planner/cheapest.h"
 #include "planner/costs.h"
@@ -117,7 +118,7 @@ Result<Plan> Planner::plan(const Request& request, const CostModel& model) {
     } else if (request.direct_asked) {
         direct_all(scratch.cells, &scratch.way);
     } else {
-        plan.bound_ns = scratch.find(options_.algorithm, sound);
+        plan.bound_ns = scratch.find(options_.algorithm, searched_model(sound, request.buffered));
     }
     const Costs costs = costs_of(scratch.cells, sound, scratch.way);
     plan.copy_ns = costs.copy_ns;
@@ -125,6 +126,9 @@ Result<Plan> Planner::plan(const Request& request, const CostModel& model) {
     plan.predicted_ns = options_.algorithm == Algorithm::kOverlapped ? costs.overlapped_ns(sound)
                                                                      : costs.serial_ns(sound);
     if (no_choice) plan.bound_ns = plan.predicted_ns;
+    // What a search was kept from cost more there than it takes.
+    if (request.buffered != Buffered::kCheaper)
+        plan.bound_ns = std::min(plan.bound_ns, plan.predicted_ns);
     scratch.transfers.clear();
     if (never.has_value()) {
         scratch.transfers.push_back({range, range, Route::kCached, *never, 0});

@@ -52,6 +52,16 @@ struct DirectOffer {
     uint32_t memory_alignment = 0;  // of the address
 };
 
+// Whether what is not in the OS page cache may be brought through it.
+enum class Buffered : uint8_t {
+    kCheaper,  // wherever a plan is cheaper for it
+    // Only at kBufferedGainMin times the speed of direct transfers: it stays there, with what the
+    // kernel reads ahead of it, and pushes out what others had.
+    kGaining,
+    kNever,  // but for what no direct transfer can bring
+};
+inline constexpr double kBufferedGainMin = 1.25;
+
 struct Request {
     // What is wanted: at most kRequestSizeMax bytes, cut at the end of the file by the caller.
     extent::Extent range;
@@ -70,7 +80,15 @@ struct Request {
     std::optional<RouteReason> cached_because;
     // All of it direct, as far as it can be: somebody asked. Dirty pages stay cached.
     bool direct_asked = false;
+    Buffered buffered = Buffered::kCheaper;
 };
+
+// Plans know bytes that are cached and bytes that are not: decides which of them each kMixed run is
+// to be. Its missing bytes come through the cache by small reads, at least one for each `grain`
+// bytes, which residency was asked by, or all of it comes by a direct transfer, whichever costs
+// less.
+void settle_mixed(std::span<extent::ResidencyRun> runs, uint64_t grain, const CostModel& model,
+                  Buffered buffered);
 
 class Planner {
 public:

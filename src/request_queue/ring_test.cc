@@ -118,7 +118,8 @@ TEST(RingTest, StopsAtATicketThatIsNotWrittenYet) {
     EXPECT_EQ(rest[1].page, 3u);
 }
 
-// `share` workers divide what is ready; none takes fewer than `least`, if there are as many, or
+// `share` workers divide what is ready, about, also where one may take no more than a part of its
+// share; none takes fewer than `least`, if there are as many, or
 // more than `max`.
 TEST(RingTest, WorkersTakeTheirShare) {
     struct Case {
@@ -127,7 +128,8 @@ TEST(RingTest, WorkersTakeTheirShare) {
     };
     for (const Case& one : {Case{40, 64, 4, 1, 10}, Case{41, 64, 4, 1, 11}, Case{40, 64, 4, 16, 16},
                             Case{3, 64, 4, 8, 3}, Case{40, 8, 4, 16, 8}, Case{64, 64, 1, 1, 64},
-                            Case{1, 64, 16, 1, 1}, Case{5, 64, 2, 0, 3}, Case{60, 16, 4, 1, 4}}) {
+                            Case{1, 64, 16, 1, 1}, Case{5, 64, 2, 0, 3}, Case{60, 16, 4, 1, 12},
+                            Case{64, 16, 4, 1, 16}, Case{64, 8, 4, 1, 8}}) {
         Ring ring(6);
         ring.submit_pages(one.ready);
         EXPECT_EQ(ring.drain(one.max, one.share, one.least).size(), one.taken)

@@ -2,9 +2,11 @@
 
 #include <fcntl.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <utility>
 
 #include "page_cache/invalidation.h"
@@ -32,6 +34,14 @@ bool recent(const storage::Identity& identity) {
         return now_ns - time_ns < 2 * tick_ns && time_ns - now_ns < 2 * tick_ns;
     };
     return within(identity.mtime_ns) || within(identity.ctime_ns);
+}
+
+// For people: a file that is named by a descriptor goes by what it is called.
+std::string called(const std::string& path) {
+    if (!path.starts_with("/proc/self/fd/")) return path;
+    char name[PATH_MAX];
+    const ssize_t size = readlink(path.c_str(), name, sizeof name);
+    return size > 0 ? std::string(name, static_cast<size_t>(size)) : path;
 }
 
 }  // namespace
@@ -67,6 +77,7 @@ Result<Descriptor> FileTable::open(const std::string& path, int flags, Opener op
     FileState& file = state_->files[index];
     if (slot.references == 0) {
         slot.source = std::make_shared<transfer::Source>(opened.value(), std::move(costs));
+        slot.path = called(path);
         if (slot.idle != idle_.end()) idle_.erase(std::exchange(slot.idle, idle_.end()));
         DeviceWords::store(file.generation, file.generation + 1, site::kRelaxed);  // odd: open
         if (Status sent = send(index); !sent.ok()) {
@@ -97,10 +108,12 @@ Result<uint32_t> FileTable::slot_for(const storage::Identity& identity, bool rac
         return status;
     }
     Slot& slot = slots_[index];
+    if (slot.number != 0 && reused_) reused_(index);
     slot = Slot{};
     slot.identity = identity;
     slot.racy = racy;
     slot.idle = idle_.end();
+    slot.number = ++file_count_ << 16 | index;
     known_[key_of(identity)] = index;
     FileState& file = state_->files[index];
     DeviceWords::store(file.size, identity.size, site::kRelaxed);
@@ -109,7 +122,6 @@ Result<uint32_t> FileTable::slot_for(const storage::Identity& identity, bool rac
     file.modified_ns = identity.mtime_ns;
     file.mode = S_IFREG;
     DeviceWords::store(file.advice, 0, site::kRelaxed);
-    DeviceWords::store(file.misses, 0, site::kRelaxed);
     return index;
 }
 
@@ -172,8 +184,13 @@ bool FileTable::forget(uint32_t index) {
     return true;
 }
 
-// By the host where it can address the page table, else by a kernel.
+// By the host where it can address the page table, else by a kernel. Windows of the file are not
+// taken from any more, whatever becomes of its pages.
 bool FileTable::drop_pages(uint32_t index) {
+    uint64_t& epoch = state_->files[index].epoch;
+    // A read-modify-write: before the page table is looked at, everybody can see it.
+    DeviceWords::fetch_add(epoch, 1, site::kPublish);
+    if (!send(index).ok()) return false;
     if (dropper_ == nullptr) return page_cache::drop_file(*state_, index);
     const FileState& file = state_->files[index];
     return dropper_->drop(file.directory_first, file.directory_count);
@@ -223,9 +240,11 @@ void FileTable::release_directory(uint32_t index) {
 // Brings a slot to the device where GPU threads do not share the host's copy.
 Status FileTable::send(uint32_t index) {
     if (device_files_ == state_->files) return {};
-    const size_t constant_part = offsetof(FileState, advice);
-    Status copied = device_->copy(stream_, &device_files_[index], &state_->files[index],
-                                  constant_part);
+    FileState &to = device_files_[index], &from = state_->files[index];
+    constexpr size_t kIdentity = sizeof from.device + sizeof from.inode;
+    static_assert(offsetof(FileState, inode) == offsetof(FileState, device) + sizeof from.device);
+    Status copied = device_->copy(stream_, &to, &from, offsetof(FileState, advice));
+    if (copied.ok()) copied = device_->copy(stream_, &to.device, &from.device, kIdentity);
     if (!copied.ok()) return copied;
     return device_->synchronize(stream_, std::chrono::steady_clock::now() + kSendLimit);
 }
@@ -274,9 +293,34 @@ void FileTable::release(uint32_t index, Opener opener) {
     (void)send(index);  // at worst the device takes the descriptor for open: its reads get EBADF
 }
 
-std::shared_ptr<transfer::Source> FileTable::find(uint32_t slot) const {
+// Whether the slot still serves the file that was asked for.
+bool FileTable::is_for_slot(const Request& request) const {
+    return request.kind != RequestKind::kReadWindow ||
+           request.opened == (state_->files[request.file_slot].generation & 0xffff);
+}
+
+std::shared_ptr<transfer::Source> FileTable::find(const Request& request) const {
     const std::lock_guard lock(mutex_);
-    return slot < used_ ? slots_[slot].source : nullptr;
+    if (request.file_slot >= used_ || !is_for_slot(request)) return nullptr;
+    return slots_[request.file_slot].source;
+}
+
+uint64_t FileTable::number_of(uint32_t slot) const {
+    const std::lock_guard lock(mutex_);
+    return slot < used_ ? slots_[slot].number : 0;
+}
+
+Descriptor FileTable::descriptor_of(uint64_t number) const {
+    const std::lock_guard lock(mutex_);
+    const auto index = static_cast<uint32_t>(number & 0xffff);
+    if (index >= used_ || slots_[index].number != number || slots_[index].references == 0)
+        return -EBADF;
+    return make_descriptor(state_->system, index, state_->files[index].generation);
+}
+
+std::string FileTable::path_of(uint32_t slot) const {
+    const std::lock_guard lock(mutex_);
+    return slot < used_ ? slots_[slot].path : std::string();
 }
 
 Result<uint64_t> FileTable::size(Descriptor descriptor) const {
@@ -291,8 +335,10 @@ uint64_t FileTable::size_of(uint32_t slot) const {
     return DeviceWords::load(state_->files[slot].size, site::kRelaxed);
 }
 
-Status FileTable::shrink(uint32_t slot, uint64_t size) {
+Status FileTable::shrink(const Request& request, uint64_t size) {
     const std::lock_guard lock(mutex_);
+    const uint32_t slot = request.file_slot;
+    if (!is_for_slot(request)) return {ESTALE, "read ahead", "the file was closed"};
     if (size >= size_of(slot)) return {};
     DeviceWords::store(state_->files[slot].size, size, site::kRelaxed);
     slots_[slot].racy = true;  // whatever the times say, it is not the file that was opened

@@ -44,18 +44,31 @@ public:
     Result<Descriptor> open(const std::string& path, int flags, Opener opener);
     // EBADF.
     Status close(Descriptor descriptor, Opener opener);
-    // The open file of a request; null when it has been closed meanwhile.
-    std::shared_ptr<transfer::Source> find(uint32_t slot) const;
+    // The open file of a request; null when it has been closed meanwhile. Nobody holds the pages of
+    // a kReadWindow: its slot may serve another file by now, which is null too.
+    std::shared_ptr<transfer::Source> find(const Request& request) const;
     // EBADF.
     Result<uint64_t> size(Descriptor descriptor) const;
 
+    // A number that the file in this slot has as long as its pages may be cached, and no other file
+    // ever; the file's descriptor, with no reference counted, or -EBADF where it is not open now.
+    [[nodiscard]] uint64_t number_of(uint32_t slot) const;
+    [[nodiscard]] Descriptor descriptor_of(uint64_t number) const;
+    // What it was called when it was opened last and nobody had it open; empty where there is none.
+    [[nodiscard]] std::string path_of(uint32_t slot) const;
+
     [[nodiscard]] uint64_t size_of(uint32_t slot) const;
-    // A read found that the file ends at `size`: from now on that is where it ends.
-    Status shrink(uint32_t slot, uint64_t size);
+    // A read found that the file of `request` ends at `size`: from now on that is where it ends.
+    // ESTALE: its slot serves another file by now.
+    Status shrink(const Request& request, uint64_t size);
 
     // Stores the response word of a control call behind everything that was sent to the device for
     // it.
     Status announce(uint64_t& response, uint64_t value);
+
+    // `reused(slot)` is called when a slot is given to another file, before that can be read. Once,
+    // before any file is opened.
+    void on_reuse(std::function<void(uint32_t)> reused) { reused_ = std::move(reused); }
 
     [[nodiscard]] uint64_t open_count() const;
     // Closes what kernels opened and did not close; how many.
@@ -64,10 +77,12 @@ public:
 private:
     struct Slot {
         std::shared_ptr<transfer::Source> source;  // null when closed
+        std::string path;                          // that it was opened by
         storage::Identity identity;
         bool superseded = false;  // the file has changed: no further opens
         bool racy = false;  // its times were so recent that a later change may not show in them
         uint32_t references = 0, kernel_references = 0;
+        uint64_t number = 0;                 // of the file: how many came before it << 16 | slot
         std::list<uint32_t>::iterator idle;  // its place in idle_, while it is closed and known
     };
     // A file whatever became of its bytes.
@@ -95,6 +110,7 @@ private:
     Status reserve_directory(uint32_t index, uint64_t size);
     void release_directory(uint32_t index);
     Slot* find_open(Descriptor descriptor);
+    [[nodiscard]] bool is_for_slot(const Request& request) const;
     Status send(uint32_t index);
     void release(uint32_t index, Opener opener);
 
@@ -105,6 +121,7 @@ private:
     FileSystemState* const state_;
     FileState* const device_files_;
     const std::unique_ptr<PageDropper> dropper_;
+    std::function<void(uint32_t)> reused_;
 
     mutable std::mutex mutex_;  // guards everything below, and the host's stores to state_->files
     std::vector<Slot> slots_;
@@ -115,6 +132,7 @@ private:
     std::list<uint32_t> idle_;  // closed slots with pages: superseded first, then closed longest
                                 // ago
     uint64_t open_count_ = 0;   // references of all slots
+    uint64_t file_count_ = 0;   // files that ever had a slot
     std::map<uint64_t, uint64_t> free_;  // free words of the directory: first -> count
 };
 

@@ -80,6 +80,12 @@ protected:
         EXPECT_TRUE(table_->close(descriptor, Opener::kHost).ok());
     }
     static uint32_t slot(Descriptor descriptor) { return descriptor_slot(descriptor); }
+    // A request for its first page, by who holds that.
+    static Request page_of(Descriptor descriptor) {
+        Request request;
+        request.file_slot = slot(descriptor);
+        return request;
+    }
 
     std::shared_ptr<StatStorage> storage_ = std::make_shared<StatStorage>();
     page_cache::Memory memory_{{.frames = 64, .teams = 4}};
@@ -100,7 +106,7 @@ TEST_F(FileTableTest, OpensAreCountedAndClosedOnesAreNoMore) {
     close(a);
     EXPECT_EQ(table_->close(a, Opener::kHost).error_number(), EBADF);
     EXPECT_EQ(table_->size(a).status().error_number(), EBADF);
-    EXPECT_EQ(table_->find(slot(a)), nullptr);
+    EXPECT_EQ(table_->find(page_of(a)), nullptr);
     const Descriptor later = open("a");
     EXPECT_EQ(slot(later), slot(a)) << "its pages are still there";
     EXPECT_NE(later, a) << "but the old descriptor does not name it";
@@ -256,8 +262,8 @@ TEST_F(FileTableTest, PagesOfAnOldFileAreKept) {
 TEST_F(FileTableTest, AFileFoundShorterIsNotServedAgain) {
     make("f", 1, 10'000);
     const Descriptor first = open("f");
-    EXPECT_TRUE(table_->shrink(slot(first), 4000).ok());
-    EXPECT_TRUE(table_->shrink(slot(first), 6000).ok()) << "it never grows";
+    EXPECT_TRUE(table_->shrink(page_of(first), 4000).ok());
+    EXPECT_TRUE(table_->shrink(page_of(first), 6000).ok()) << "it never grows";
     EXPECT_EQ(table_->size(first).value(), 4000u);
     const Descriptor second = open("f");
     EXPECT_NE(slot(second), slot(first));

@@ -1,5 +1,7 @@
 #include "service/server.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -22,18 +24,9 @@ using device::SystemWords;
 constexpr uint64_t kReadSizeMax = 1 << 20;
 // No worker takes less than this of what is ready: neighbours merge into one read.
 constexpr uint64_t kShareSizeMin = 256 << 10;
-// One half of staging: as much as one merged read, some times over, and little enough to stay in
-// the CPU's cache between the read and the copy.
-constexpr uint64_t kHalfSize = 4 << 20;
-static_assert(kHalfSize >= limits::kPageSizeMax);
 static_assert(kReadSizeMax + limits::kPageSizeMax <= transfer::kRequestSizeMax);
 // Storage operations of one server at a time: enough for direct reads to keep a disk busy.
 constexpr uint32_t kOperationsMax = 16;
-constexpr uint64_t kCopyLimitNs = 60'000'000'000;
-constexpr uint64_t kLookNs = 1'000'000;  // between two looks at a stream with copies under way
-// Pinned memory for the completion words of both halves, and one more word.
-constexpr size_t kWordsSize = 4096;
-static_assert((2 * limits::kDrainMax + 1) * sizeof(uint64_t) <= kWordsSize);
 
 }  // namespace
 
@@ -41,7 +34,9 @@ Server::Server(Shared& shared, std::unique_ptr<transfer::Executor> executor)
     : shared_(shared),
       executor_(std::move(executor)),
       page_size_(1ull << shared.state->page_shift),
-      direct_(shared.device->properties().host_addressable) {}
+      direct_(shared.device->properties().host_addressable) {
+    retries_.reserve(limits::kDrainMax * size_t{limits::kWindowPagesMax});
+}
 
 Result<std::unique_ptr<Server>> Server::create(Shared& shared, storage::Storage& storage) {
     // Pages that the device must be sent lie in staging of the server's own: to the executor all is
@@ -51,85 +46,73 @@ Result<std::unique_ptr<Server>> Server::create(Shared& shared, storage::Storage&
     if (!executor.ok()) return executor.status();
     std::unique_ptr<Server> server(new Server(shared, std::move(executor.value())));
     if (!server->direct_) {
-        if (Status status = server->create_staging(); !status.ok()) return status;
+        auto sender = PageSender::create(*shared.device, *shared.state);
+        if (!sender.ok()) return sender.status();
+        server->sender_ = std::move(sender.value());
+        server->pages_max_ = server->sender_->pages_max();
     }
     return server;
 }
 
-Status Server::create_staging() {
-    drain_max_ = std::min<uint64_t>(limits::kDrainMax, kHalfSize / page_size_);
-    const size_t half_size = drain_max_ * page_size_;
-    void* memory = nullptr;
-    Status status = shared_.device->allocate(2 * half_size + kWordsSize, backend::Memory::kPinned,
-                                             &memory);
-    if (!status.ok()) return status;
-    staging_ = static_cast<std::byte*>(memory);
-    auto* words = reinterpret_cast<uint64_t*>(staging_ + 2 * half_size);
-    for (Half& half : halves_) {
-        half.staging = staging_ + (&half - halves_) * half_size;
-        half.words = words + (&half - halves_) * limits::kDrainMax;
-    }
-    done_ = words + 2 * limits::kDrainMax;
-    return shared_.device->create_stream(0, &stream_);
+Server::~Server() = default;
+
+std::byte* Server::destination(const PageOf& which) {
+    if (!direct_) return sender_->page(places_[which.request] + which.page);
+    return shared_.state->frames + (requests_[which.request].frame + which.page) * page_size_;
 }
 
-Server::~Server() {
-    if (stream_ != 0) (void)shared_.device->destroy_stream(stream_);
-    if (staging_ != nullptr) shared_.device->free(staging_);
-}
-
-std::byte* Server::destination(size_t index) {
-    if (!direct_) return half_->staging + index * page_size_;
-    return shared_.state->frames + requests_[index].frame * page_size_;
-}
-
-// Whether there is a half whose copies are over; it is chosen then.
-bool Server::find_staging() {
-    // Partner: the stream's store behind the copies, which have read all of the half by then.
-    const uint64_t done = SystemWords::load(*done_, site::kCompletion);
-    for (Half& half : halves_) {
-        half_ = &half;
-        if (done >= half.last) return true;
-    }
-    return false;
+Server::PageOf Server::next(PageOf which) const {
+    return which.page + 1 < requests_[which.request].page_count
+               ? PageOf{which.request, which.page + 1}
+               : PageOf{which.request + 1, 0};
 }
 
 // False: copies under way have failed or do not end, and every wait has been ended, since their
 // pages are never announced.
 bool Server::look_after_copies() {
     if (stopped_.load(std::memory_order_relaxed)) return false;
-    const uint64_t now = base::monotonic_ns();
-    if (now < look_ns_ || SystemWords::load(*done_, site::kRelaxed) == sent_) return true;
-    look_ns_ = now + kLookNs;
-    bool idle = false;
     activity_.store(Activity::kStorage, std::memory_order_release);
-    const Status status = shared_.device->query(stream_, &idle);
+    const Status status = sender_->look_after(base::monotonic_ns());
     activity_.store(Activity::kIdle, std::memory_order_release);
-    if (status.ok() && now < std::max(halves_[0].limit_ns, halves_[1].limit_ns)) return true;
+    if (status.ok()) return true;
     shared_.abort(EIO, "copies of pages to the device failed or did not end");
     stopped_.store(true, std::memory_order_relaxed);
     return false;
 }
 
 bool Server::serve_requests(uint32_t ring_index) {
-    if (!direct_ && (!look_after_copies() || !find_staging())) return false;
-    RingState& ring = shared_.state->rings[ring_index];
+    if (!direct_ && (!look_after_copies() || !sender_->begin())) return false;
+    RingState& ring = shared_.ring(ring_index);
+    const bool background = ring_index == Shared::kBackground;
     const uint64_t started = base::monotonic_ns();
     const size_t count = request_queue::drain<SystemWords, DeviceWords>(
-        shared_.heads[ring_index].ticket, ring.slots, ring.shift, requests_, drain_max_,
-        shared_.workers, std::max<uint64_t>(1, kShareSizeMin >> shared_.state->page_shift));
+        shared_.heads[ring_index].ticket, ring.slots, ring.shift, requests_,
+        std::min<size_t>(limits::kDrainMax, pages_max_),
+        background ? shared_.hands : shared_.workers,
+        background ? 1 : std::max<uint64_t>(1, kShareSizeMin >> shared_.state->page_shift),
+        pages_max_);
     if (count == 0) return false;
     activity_.store(Activity::kServing, std::memory_order_release);
     beat();
     // A bell wakes one worker; who leaves something for others wakes the next.
     if (shared_.workers > 1 && request_queue::has_ready<SystemWords, DeviceWords>(
                                    shared_.heads[ring_index].ticket, ring.slots, ring.shift)) {
-        shared_.device->ring(&ring.doorbell);
+        const uint32_t bell = ring_index == Shared::kBackground ? 0 : ring_index;
+        shared_.device->ring(&shared_.state->rings[bell].doorbell);
     }
     if (stop_.load(std::memory_order_relaxed)) {
         stopped_.store(true, std::memory_order_relaxed);
         return false;
     }
+    taken_ns_ = started;
+    background_ = background;
+    if (shared_.learner != nullptr && !background)
+        shared_.learner->note(std::span(requests_, count));
+    // Before the first is answered: who reads the counts when a kernel has ended finds all of it.
+    size_t pages = 0;
+    for (size_t i = 0; i < count; ++i) pages += requests_[i].page_count;
+    shared_.counters->requests.fetch_add(pages, std::memory_order_relaxed);
+    if (!background) shared_.counters->demanded.fetch_add(pages, std::memory_order_relaxed);
     std::sort(requests_, requests_ + count, [](const Request& a, const Request& b) {
         return a.file_slot != b.file_slot ? a.file_slot < b.file_slot : a.page < b.page;
     });
@@ -138,12 +121,10 @@ bool Server::serve_requests(uint32_t ring_index) {
     const size_t runs = divide_into_runs(count);
     activity_.store(Activity::kServing, std::memory_order_release);
     read_runs(runs);
-    shared_.counters->requests.fetch_add(count, std::memory_order_relaxed);
     shared_.counters->storage_ns.fetch_add(storage_ns_, std::memory_order_relaxed);
     shared_.counters->serving_ns.fetch_add(base::monotonic_ns() - started - storage_ns_,
                                            std::memory_order_relaxed);
-    half_->last = sent_;
-    half_->limit_ns = base::monotonic_ns() + kCopyLimitNs;
+    if (!direct_) sender_->end();
     activity_.store(Activity::kIdle, std::memory_order_release);
     beat();
     return true;
@@ -151,16 +132,23 @@ bool Server::serve_requests(uint32_t ring_index) {
 
 // Neighbouring pages of a file become one run each; returns how many.
 size_t Server::divide_into_runs(size_t count) {
-    size_t runs = 0;
+    size_t runs = 0, place = 0;
     for (size_t i = 0; i < count; ++i) {
-        pieces_[i] = {destination(i), page_size_};
-        const bool continues = i > 0 && requests_[i].file_slot == requests_[i - 1].file_slot &&
-                               requests_[i].page == requests_[i - 1].page + 1 &&
-                               runs_[runs - 1].count * page_size_ < kReadSizeMax;
+        const Request& request = requests_[i];
+        places_[i] = place;
+        place += request.page_count;
+        pieces_[i] = {destination({i, 0}), request.page_count * page_size_};
+        const Request& before = requests_[i == 0 ? 0 : i - 1];
+        const bool continues = i > 0 && shared_.merges && request.kind == before.kind &&
+                               request.file_slot == before.file_slot &&
+                               request.opened == before.opened &&
+                               request.page == before.page + before.page_count &&
+                               runs_[runs - 1].pages * page_size_ < kReadSizeMax;
         if (continues) {
             ++runs_[runs - 1].count;
+            runs_[runs - 1].pages += request.page_count;
         } else {
-            runs_[runs++] = {i, 1, shared_.files->find(requests_[i].file_slot)};
+            runs_[runs++] = {i, 1, 0, request.page_count, shared_.files->find(request)};
         }
     }
     return runs;
@@ -169,128 +157,220 @@ size_t Server::divide_into_runs(size_t count) {
 // Reads every run; pages behind one that failed are asked for again, each on its own, so that an
 // error reaches only who reads the page it struck.
 void Server::read_runs(size_t runs) {
-    retry_count_ = 0;
-    execute_runs(runs);
-    if (retry_count_ == 0) return;
+    retries_.clear();
+    execute_runs(runs, false);
+    for (size_t done = 0; done < retries_.size(); done += limits::kDrainMax)
+        read_again(done, std::min(retries_.size() - done, size_t{limits::kDrainMax}));
+}
+
+// An event for the pages of the run that each block asked for. Before the first of them is
+// answered: who takes the log when a kernel has ended finds all that it waited for.
+void Server::write_down(const Run& run, int error) {
+    const uint64_t now = base::monotonic_ns();
+    const auto thread = static_cast<uint32_t>(gettid());
+    ServiceEvent events[limits::kDrainMax];
+    size_t count = 0;
+    for (size_t i = run.first; i < run.first + run.count; ++i) {
+        const Request& request = requests_[i];
+        if (count > 0 && request.block == events[count - 1].block) {
+            events[count - 1].page_count += request.page_count;
+            continue;
+        }
+        ServiceEvent& event = events[count++];
+        event.kind = request.kind == RequestKind::kReadWindow ? ServedFor::kWindow
+                     : background_                            ? ServedFor::kAdvice
+                                                              : ServedFor::kDemand;
+        event.block = request.block;
+        event.thread = thread;
+        event.page_count = request.page_count;
+        event.page = request.page;
+        event.file = request.file_slot;
+        event.taken_ns = taken_ns_;
+        event.arrived_ns = now;
+        event.error_number = error;
+    }
     activity_.store(Activity::kStorage, std::memory_order_release);  // the file table may be busy
-    for (size_t i = 0; i < retry_count_; ++i) {
-        runs_[i] = {retries_[i], 1, shared_.files->find(requests_[retries_[i]].file_slot)};
+    shared_.log->add({events, count});
+    activity_.store(Activity::kServing, std::memory_order_release);
+}
+
+void Server::read_again(size_t first, size_t count) {
+    activity_.store(Activity::kStorage, std::memory_order_release);  // the file table may be busy
+    for (size_t i = 0; i < count; ++i) {
+        const PageOf which = retries_[first + i];
+        pieces_[i] = {destination(which), page_size_};
+        runs_[i] = {which.request, 1, which.page, 1, shared_.files->find(requests_[which.request])};
     }
     activity_.store(Activity::kServing, std::memory_order_release);
-    execute_runs(std::exchange(retry_count_, 0));
+    execute_runs(count, true);
+}
+
+// Tells the kernel of small runs of one file before the first is read, as long as such are slow:
+// each is one call through the page cache, and what is not there would come one by one. Whether all
+// are such.
+bool Server::announce_to_storage(size_t runs) {
+    if (runs < 2) return false;
+    for (size_t i = 0; i < runs; ++i) {
+        const bool small = runs_[i].pages * page_size_ < transfer::kPlanSizeMin;
+        if (runs_[i].source == nullptr || runs_[i].source != runs_[0].source || !small)
+            return false;
+    }
+    const transfer::Source& source = *runs_[0].source;
+    if (!source.small.slow_batches()) return true;
+    activity_.store(Activity::kStorage, std::memory_order_release);
+    for (size_t i = 0; i < runs; ++i) {
+        source.file->announce((requests_[runs_[i].first].page + runs_[i].from) * page_size_,
+                              runs_[i].pages * page_size_);
+    }
+    activity_.store(Activity::kServing, std::memory_order_release);
+    return true;
 }
 
 // Plans every run, and completes each as it comes back.
-void Server::execute_runs(size_t runs) {
+void Server::execute_runs(size_t runs, bool again) {
+    again_ = again;
+    const uint64_t began = base::monotonic_ns();
+    const bool small = announce_to_storage(runs);
     size_t pending = 0;
+    uint64_t since = base::monotonic_ns();  // what the page cache has may be read by submit()
     for (size_t i = 0; i < runs; ++i) {
         const Run& run = runs_[i];
-        const Request& first = requests_[run.first];
+        const PageOf begin{run.first, run.from};
         if (run.source == nullptr) {  // closed by a kernel that still had requests for it
-            for (size_t k = 0; k < run.count; ++k) complete(run.first + k, 0, kErrorClosed);
-            send(run.first, run.count);
+            PageOf page = begin;
+            for (size_t k = 0; k < run.pages; ++k, page = next(page))
+                complete(page, 0, kErrorClosed);
+            announce(begin, run.pages);
             continue;
         }
         transfer::Request request;
         request.source = run.source.get();
-        request.offset = first.page * page_size_;
-        request.size = run.count * page_size_;
-        request.pieces = {pieces_ + run.first, run.count};
+        request.offset = (requests_[run.first].page + run.from) * page_size_;
+        request.size = run.pages * page_size_;
+        // Of a page that is read again there is one piece, with the run's number.
+        request.pieces = {pieces_ + (again ? i : run.first), again ? 1 : run.count};
         request.cookie = i;
+        // It may read what goes through the page cache, which takes as long as storage takes.
+        activity_.store(Activity::kStorage, std::memory_order_release);
         PENSTOCK_CHECK(executor_->submit(request), "an executor has room for a drain");
+        activity_.store(Activity::kServing, std::memory_order_release);
+        beat();
         ++pending;
     }
-    while (pending > 0) pending -= reap_runs();
+    while (pending > 0) {
+        pending -= reap_runs(since);
+        if (pending > 0) since = base::monotonic_ns();
+    }
+    send_pages();
+    if (small) {
+        uint64_t pages = 0;
+        for (size_t i = 0; i < runs; ++i) pages += runs_[i].pages;
+        runs_[0].source->small.saw_batch(runs, pages * page_size_, base::monotonic_ns() - began);
+    }
     for (size_t i = 0; i < runs; ++i) runs_[i].source.reset();
 }
 
-size_t Server::reap_runs() {
-    const uint64_t before = base::monotonic_ns();
+// `since`: when storage was given something to do.
+size_t Server::reap_runs(uint64_t since) {
     activity_.store(Activity::kStorage, std::memory_order_release);
     const size_t count = executor_->reap(outcomes_, true);
     activity_.store(Activity::kServing, std::memory_order_release);
     beat();
-    storage_ns_ += base::monotonic_ns() - before;
+    storage_ns_ += base::monotonic_ns() - since;
     for (size_t i = 0; i < count; ++i) finish(runs_[outcomes_[i].cookie], outcomes_[i]);
     return count;
 }
 
 void Server::finish(const Run& run, const transfer::Outcome& outcome) {
+    if (shared_.log != nullptr && !again_) write_down(run, outcome.error);
     shared_.counters->reads.fetch_add(outcome.operations, std::memory_order_relaxed);
     shared_.counters->bytes.fetch_add(outcome.bytes, std::memory_order_relaxed);
+    const PageOf begin{run.first, run.from};
+    if (direct_ && !again_ && outcome.bytes == run.pages * page_size_) {
+        for (size_t i = run.first; i < run.first + run.count; ++i) complete_whole(requests_[i]);
+        return;
+    }
     uint64_t left = outcome.bytes;
     size_t completed = 0;
-    while (completed < run.count) {
+    PageOf page = begin;
+    while (completed < run.pages) {
         const uint64_t bytes = std::min(left, page_size_);
         left -= bytes;
         const bool struck = outcome.error != 0 && bytes < page_size_;
-        complete(run.first + completed++, bytes, struck ? outcome.error : 0);
+        complete(page, bytes, struck ? outcome.error : 0);
+        page = next(page);
+        ++completed;
         if (struck) break;
     }
-    send(run.first, completed);
-    while (completed < run.count) retries_[retry_count_++] = run.first + completed++;
+    announce(begin, completed);
+    for (; completed < run.pages; ++completed, page = next(page)) retries_.push_back(page);
 }
 
-// Decides what becomes of one page and says so, or leaves that to send() where the page must be
-// copied yet. `bytes` are good; the rest of the page lies beyond the file's end, unless
-// `error` says why they are missing.
-void Server::complete(size_t index, uint64_t bytes, int error) {
-    const Request& request = requests_[index];
-    const uint64_t begin = request.page * page_size_;
-    const uint64_t size = shared_.files->size_of(request.file_slot);
-    const uint64_t expected = size > begin ? std::min(page_size_, size - begin) : 0;
-    if (bytes >= expected) {
-        error = 0;
-    } else if (error == 0) {
-        activity_.store(Activity::kStorage, std::memory_order_release);  // may wait for the device
-        // GPU threads would take the missing bytes for zeros.
-        if (!shared_.files->shrink(request.file_slot, begin + bytes).ok()) error = EIO;
-        activity_.store(Activity::kServing, std::memory_order_release);
+// All of a request is in its frames.
+void Server::complete_whole(const Request& request) {
+    uint64_t* words = shared_.state->completions + request.frame;
+    const Completion word = make_completion(request.generation, 0,
+                                            static_cast<uint32_t>(page_size_));
+    for (uint32_t i = 0; i < request.page_count; ++i)
+        SystemWords::store(words[i], word, site::kComplete);
+    shared_.device->notify(words, request.page_count);
+}
+
+// Decides what becomes of one page and says so in its completion word, or leaves that to the sender
+// where the page must be copied yet. `bytes` are good; the rest of the page lies beyond the file's
+// end, unless `error` says why they are missing.
+void Server::complete(const PageOf& which, uint64_t bytes, int error) {
+    const Request& request = requests_[which.request];
+    if (bytes < page_size_) {
+        const uint64_t begin = (request.page + which.page) * page_size_;
+        const uint64_t size = shared_.files->size_of(request.file_slot);
+        const uint64_t expected = size > begin ? std::min(page_size_, size - begin) : 0;
+        if (bytes >= expected) {
+            error = 0;
+        } else if (error == 0) {
+            activity_.store(Activity::kStorage, std::memory_order_release);  // may wait
+            // GPU threads would take the missing bytes for zeros.
+            const Status shrunk = shared_.files->shrink(request, begin + bytes);
+            if (!shrunk.ok())
+                error = shrunk.error_number() == ESTALE ? static_cast<int>(kErrorClosed) : EIO;
+            activity_.store(Activity::kServing, std::memory_order_release);
+        }
+        std::memset(destination(which) + bytes, 0, page_size_ - bytes);
     }
-    if (bytes < page_size_) std::memset(destination(index) + bytes, 0, page_size_ - bytes);
     if (error != 0 && error != static_cast<int>(kErrorClosed))
         shared_.counters->failed_pages.fetch_add(1, std::memory_order_relaxed);
     const Completion word = make_completion(request.generation, static_cast<uint32_t>(error),
                                             static_cast<uint32_t>(bytes));
     if (!direct_) {
-        half_->words[index] = word;
+        sender_->word(places_[which.request] + which.page) = word;
         return;
     }
-    uint64_t* announced = &shared_.state->completions[request.frame];
-    SystemWords::store(*announced, word, site::kComplete);
-    shared_.device->notify(announced);
+    SystemWords::store(shared_.state->completions[request.frame + which.page], word,
+                       site::kComplete);
 }
 
-// Brings completed pages from staging to their frames and their completion words behind them, in
-// one copy each as far as the frames are adjacent (staging is). Between the two the stream stores
-// `done_`, which has a fence: no word overtakes its bytes. Behind both it stores `done_` again: the
-// half is free. A call of the driver costs some microseconds, and so does a store by the stream;
-// words that lay in host memory would be polled over the link
-// (docs/design/0006-announcing-pages.md).
-void Server::send(size_t first, size_t count) {
-    if (direct_ || count == 0) return;
-    activity_.store(Activity::kStorage, std::memory_order_release);
-    backend::Device& device = *shared_.device;
-    const auto each_stretch = [&](auto act) {
-        for (size_t begin = first, next = first + 1; begin < first + count; begin = next++) {
-            while (next < first + count && requests_[next].frame == requests_[next - 1].frame + 1)
-                ++next;
-            act(begin, next - begin);
+// Wakes who waits for completed pages; where those are not there yet, gives them to the sender.
+void Server::announce(const PageOf& first, size_t pages) {
+    PageOf page = first;
+    for (size_t done = 0; done < pages;) {
+        const Request& request = requests_[page.request];
+        const size_t length = std::min<size_t>(pages - done, request.page_count - page.page);
+        const auto frame = static_cast<FrameIndex>(request.frame + page.page);
+        if (direct_) {
+            shared_.device->notify(shared_.state->completions + frame, length);
+        } else {
+            sender_->add(frame, places_[page.request] + page.page, length);
         }
-    };
-    each_stretch([&](size_t begin, size_t pages) {
-        std::byte* frames = shared_.state->frames + requests_[begin].frame * page_size_;
-        if (device.copy(stream_, frames, destination(begin), pages * page_size_).ok()) return;
-        for (size_t i = begin; i < begin + pages; ++i)
-            half_->words[i] = make_completion(requests_[i].generation, EIO, 0);
-    });
-    bool stored = device.write_value(stream_, done_, ++sent_).ok();
-    each_stretch([&](size_t begin, size_t pages) {
-        uint64_t* words = shared_.state->completions + requests_[begin].frame;
-        stored = stored &&
-                 device.copy(stream_, words, half_->words + begin, pages * sizeof *words).ok();
-    });
-    if (!stored || !device.write_value(stream_, done_, ++sent_).ok()) {
+        done += length;
+        page = {page.request + 1, 0};
+    }
+    if (!direct_ && sender_->is_due()) send_pages();
+}
+
+void Server::send_pages() {
+    if (direct_) return;
+    activity_.store(Activity::kStorage, std::memory_order_release);
+    if (!sender_->send().ok()) {
         shared_.abort(EIO, "pages could not be announced to the device");
         stopped_.store(true, std::memory_order_relaxed);
     }

@@ -14,6 +14,9 @@
 #include "penstock/abi/file_system.h"
 #include "penstock/abi/limits.h"
 #include "service/file_table.h"
+#include "service/launch_learner.h"
+#include "service/log.h"
+#include "service/page_sender.h"
 #include "storage/storage.h"
 #include "transfer/executor.h"
 
@@ -21,7 +24,7 @@ namespace penstock::service {
 
 // Counted over all servers of a file system; relaxed.
 struct Counters {
-    std::atomic<uint64_t> requests{0}, reads{0}, bytes{0}, calls{0}, failed_pages{0};
+    std::atomic<uint64_t> requests{0}, demanded{0}, reads{0}, bytes{0}, calls{0}, failed_pages{0};
     std::atomic<uint64_t> storage_ns{0}, serving_ns{0};
 };
 
@@ -38,14 +41,22 @@ struct Shared {
     backend::Device* device = nullptr;
     FileSystemState* state = nullptr;  // as the host sees it
     FileTable* files = nullptr;
+    LaunchLearner* learner = nullptr;  // null: nothing is learned
+    Log* log = nullptr;                // null: nothing is written down
     Counters* counters = nullptr;
     unsigned workers = 1;  // that divide what is ready
+    unsigned hands = 1;    // that divide windows: also blocks that help, as a window is long
     // Ends every wait of every kernel: what is announced can no longer be trusted.
     std::function<void(int error_number, const char* text)> abort;
-    // Host ends of the rings: the next ticket to take.
+    bool merges = true;  // neighbours become one read
+    // Host ends of the rings: the next ticket to take; the last of the background ring.
     struct alignas(64) Head {
         uint64_t ticket = 0;
-    } heads[limits::kRingsMax];
+    } heads[limits::kRingsMax + 1];
+    [[nodiscard]] RingState& ring(uint32_t index) const {
+        return index == kBackground ? state->background : state->rings[index];
+    }
+    static constexpr uint32_t kBackground = limits::kRingsMax;
     std::atomic_flag port_taken[limits::kPortsMax];
 };
 
@@ -75,59 +86,54 @@ public:
     [[nodiscard]] bool stopped() const { return stopped_.load(std::memory_order_relaxed); }
 
 private:
-    // Adjacent pages of one file, read by one request to the executor.
+    // Adjacent pages of one file, read by one request to the executor: those of some requests, or
+    // one page of one that is read again.
     struct Run {
         size_t first = 0, count = 0;  // of requests_
+        size_t from = 0, pages = 0;   // from page `from` of the first of them on
         std::shared_ptr<transfer::Source> source;
     };
-
-    // Pinned memory that a drain is read into. There are two, so that the next drain is read while
-    // the last is still being copied.
-    struct Half {
-        std::byte* staging = nullptr;
-        uint64_t* words = nullptr;  // pinned; completion words of the requests with the same index
-        uint64_t last = 0;          // value of `done_` from which on nothing of it is in use
-        uint64_t limit_ns = 0;      // when that must be
+    // Page `page` of requests_[request].
+    struct PageOf {
+        size_t request, page;
     };
 
     Server(Shared& shared, std::unique_ptr<transfer::Executor> executor);
-    Status create_staging();
-    bool find_staging();
     bool look_after_copies();
     size_t divide_into_runs(size_t count);
     void read_runs(size_t runs);
-    void execute_runs(size_t runs);
-    size_t reap_runs();
+    bool announce_to_storage(size_t runs);
+    void execute_runs(size_t runs, bool again);
+    void write_down(const Run& run, int error);
+    size_t reap_runs(uint64_t since);
     void finish(const Run& run, const transfer::Outcome& outcome);
-    void complete(size_t index, uint64_t bytes, int error);
-    void send(size_t first, size_t count);
+    void read_again(size_t first, size_t count);
+    void complete_whole(const Request& request);
+    void complete(const PageOf& which, uint64_t bytes, int error);
+    void announce(const PageOf& first, size_t pages);
+    void send_pages();
     void answer_call(uint32_t index, ControlCall call);
-    [[nodiscard]] std::byte* destination(size_t index);
+    [[nodiscard]] std::byte* destination(const PageOf& which);
+    [[nodiscard]] PageOf next(PageOf which) const;
 
     Shared& shared_;
     const std::unique_ptr<transfer::Executor> executor_;
     const uint64_t page_size_;
-    // Devices that the host cannot address: pages are read into staging and copied by the copy
-    // engine.
-    const bool direct_;  // it can
-    std::byte* staging_ = nullptr;
-    // One for both halves: more streams than the driver has queues would wait for each other, and
-    // for the kernels of others.
-    backend::StreamId stream_ = 0;
-    Half halves_[2];
-    Half* half_ = halves_;      // that the requests in hand are read into
-    uint64_t* done_ = nullptr;  // pinned; how far the stream is
-    uint64_t sent_ = 0;         // the last value that it was told to store there
-    uint64_t look_ns_ = 0;      // when to ask the driver whether the stream is well
-    size_t drain_max_ = limits::kDrainMax;
+    const bool direct_;                   // the host can address the device's memory
+    std::unique_ptr<PageSender> sender_;  // where it cannot
+    size_t pages_max_ = SIZE_MAX;         // of a drain; SIZE_MAX: any
 
     Request requests_[limits::kDrainMax];
+    size_t places_[limits::kDrainMax];  // of a request's first page among those of the drain
     iovec pieces_[limits::kDrainMax];
     Run runs_[limits::kDrainMax];
     transfer::Outcome outcomes_[limits::kDrainMax];
-    size_t retries_[limits::kDrainMax];
-    size_t retry_count_ = 0;
-    uint64_t storage_ns_ = 0;  // in storage calls, of the requests in hand
+    std::vector<PageOf> retries_;  // with room for the pages of a drain
+    // Of the requests in hand:
+    uint64_t storage_ns_ = 0;  // planning, and in storage calls
+    uint64_t taken_ns_ = 0;    // when they were taken
+    bool background_ = false;  // out of the background ring
+    bool again_ = false;       // pages of them are read once more
 
     std::atomic<Activity> activity_{Activity::kIdle};
     std::atomic<uint64_t> beats_{0};

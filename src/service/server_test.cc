@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 #include <deque>
+#include <functional>
 #include <map>
 #include <vector>
 
@@ -29,7 +30,8 @@ constexpr uint64_t kPage = 4096;
 constexpr uint64_t kPages = 256;
 constexpr uint64_t kFileSize = kPages * kPage - 1000;  // the last page ends early
 
-// Streams that move only when the test says so. Its memory is the host's; that is hidden.
+// Streams that move only when the test says so. Its memory is the host's; that is hidden, unless a
+// test wants it known.
 class SlowDevice final : public backend::Device {
 public:
     struct Operation {
@@ -39,7 +41,10 @@ public:
         uint64_t value;
     };
 
-    SlowDevice() { properties_.name = "slow"; }
+    explicit SlowDevice(bool host_addressable = false) {
+        properties_.name = "slow";
+        properties_.host_addressable = host_addressable;
+    }
 
     const backend::Properties& properties() const override { return properties_; }
     Status allocate(size_t size, backend::Memory, void** out) override {
@@ -92,7 +97,9 @@ public:
     void poll() override {}
     Status add_help(backend::Help) override { return {}; }
     void remove_help(void*) override {}
-    void notify(const uint64_t*) override {}
+    void notify(const uint64_t* words, size_t count) override {
+        if (on_notify) on_notify(words, count);
+    }
     void wait_changed(const uint64_t*, uint64_t, std::chrono::nanoseconds) override {}
     std::string diagnosis() const override { return ""; }
     void abort(Status) override {}
@@ -115,6 +122,7 @@ public:
     int write_calls = 0, fail_write = 0;  // the n-th fails; 0: none
     int words_copies = 0;
     bool fail_query = false;
+    std::function<void(const uint64_t* words, size_t count)> on_notify;
 
 private:
     backend::Properties properties_;
@@ -285,7 +293,8 @@ TEST_F(ServerTest, TheEndOfTheFileIsZeros) {
     EXPECT_EQ(check_announced(), 2u);
 }
 
-TEST_F(ServerTest, ACopyThatFailsIsAnErrorOfItsPages) {
+// The first run goes at once; what is ready while it is copied goes together.
+TEST_F(ServerTest, ACopyThatFailsIsAnErrorOfThePagesThatWentWithIt) {
     ask_many(0, 4);
     ask_many(10, 4);
     ask_many(20, 4);
@@ -294,7 +303,7 @@ TEST_F(ServerTest, ACopyThatFailsIsAnErrorOfItsPages) {
     finish_copies();
     EXPECT_EQ(check_announced(), 12u);
     for (const auto& [frame, page] : asked_) {
-        const bool struck = page >= 10 && page < 20;
+        const bool struck = page >= 10;
         EXPECT_EQ(completion_error(announced(frame)), struck ? EIO : 0u) << page;
     }
     EXPECT_EQ(aborted_, 0);
@@ -332,6 +341,126 @@ TEST_F(ServerTest, CopiesThatAreLostEndEverything) {
     EXPECT_EQ(aborted_, EIO);
     EXPECT_TRUE(server_->stopped());
     EXPECT_FALSE(server_->serve_requests(0));
+}
+
+// Memory of which some bytes cannot be read: what lies before one arrives, then EIO.
+class BadBytes final : public storage::Storage {
+public:
+    BadBytes(std::shared_ptr<storage::Storage> under, std::vector<uint64_t> bad)
+        : under_(std::move(under)), bad_(std::move(bad)) {}
+
+    storage::Kind kind() const override { return under_->kind(); }
+    std::string description() const override { return "bad bytes"; }
+    Result<std::shared_ptr<storage::File>> open(const std::string& name, int flags) override {
+        return under_->open(name, flags);
+    }
+    Result<std::unique_ptr<storage::Queue>> make_queue(uint32_t depth) override {
+        auto queue = under_->make_queue(depth);
+        if (!queue.ok()) return queue.status();
+        return std::unique_ptr<storage::Queue>(new BadQueue(std::move(queue.value()), bad_));
+    }
+
+private:
+    class BadQueue final : public storage::Queue {
+    public:
+        BadQueue(std::unique_ptr<storage::Queue> under, const std::vector<uint64_t>& bad)
+            : Queue(under->depth()), under_(std::move(under)), bad_(bad) {}
+        size_t submit(std::span<const storage::ReadOperation> operations) override {
+            for (const storage::ReadOperation& operation : operations) submit_one(operation);
+            return operations.size();
+        }
+        size_t reap(std::span<storage::Completion> out, bool) override {
+            size_t count = 0;
+            for (; count < out.size() && !done_.empty(); ++count, done_.pop_front())
+                out[count] = done_.front();
+            return count;
+        }
+        size_t outstanding() const override { return done_.size(); }
+
+    private:
+        void submit_one(storage::ReadOperation operation) {
+            uint64_t good = UINT64_MAX;
+            for (const uint64_t bad : bad_)
+                if (bad >= operation.offset) good = std::min(good, bad - operation.offset);
+            std::vector<iovec> pieces;
+            uint64_t asked = 0, size = 0;
+            for (const iovec& piece : operation.pieces) {
+                asked += piece.iov_len;
+                pieces.push_back({piece.iov_base, std::min(piece.iov_len, good - size)});
+                size += pieces.back().iov_len;
+            }
+            operation.pieces = pieces;
+            storage::Completion completion;
+            EXPECT_EQ(under_->submit({&operation, 1}), 1u);
+            EXPECT_EQ(under_->reap({&completion, 1}, true), 1u);
+            if (size < asked) completion.error = EIO;
+            done_.push_back(completion);
+        }
+
+        const std::unique_ptr<storage::Queue> under_;
+        const std::vector<uint64_t>& bad_;
+        std::deque<storage::Completion> done_;
+    };
+
+    const std::shared_ptr<storage::Storage> under_;
+    const std::vector<uint64_t> bad_;
+};
+
+// Two windows that became one read, with a page in each that cannot be read: whatever is announced
+// as good lies in its frame by then, and only the two pages fail.
+TEST(ServerRetryTest, NothingIsAnnouncedBeforeItIsReadAgain) {
+    constexpr uint64_t kWindow = 64, kBad[] = {1, kWindow + 40};
+    std::vector<std::byte> bytes(2 * kWindow * kPage);
+    base::Prng prng(12);
+    for (std::byte& byte : bytes) byte = static_cast<std::byte>(prng.next());
+    auto ram = std::make_shared<storage::RamStorage>();
+    ASSERT_TRUE(ram->create("file", bytes.size()).ok());
+    ASSERT_TRUE(ram->write("file", 0, bytes).ok());
+    auto storage = std::make_shared<BadBytes>(
+        ram, std::vector<uint64_t>{kBad[0] * kPage + 10, kBad[1] * kPage + 10});
+    SlowDevice device(true);
+    page_cache::Memory memory({.frames = 2 * kWindow, .teams = 64});
+    FileSystemState& state = memory.state();
+    FileTable files(storage, &device, 0, &state, state.files, nullptr);
+    Counters counters;
+    Shared shared;
+    shared.device = &device;
+    shared.state = &state;
+    shared.files = &files;
+    shared.counters = &counters;
+    const Descriptor file = files.open("file", 0, Opener::kHost).value();
+    auto server = Server::create(shared, *storage);
+    ASSERT_TRUE(server.ok());
+    device.on_notify = [&](const uint64_t* words, size_t count) {
+        for (size_t i = 0; i < count; ++i) {
+            const auto frame = static_cast<size_t>(words + i - state.completions);
+            if (frame >= 2 * kWindow || completion_generation(words[i]) != 1 ||
+                completion_error(words[i]) != 0)
+                continue;
+            EXPECT_EQ(
+                std::memcmp(state.frames + frame * kPage, bytes.data() + frame * kPage, kPage), 0)
+                << "page " << frame << " was announced before it was there";
+        }
+    };
+    RingState& ring = state.rings[0];
+    for (const uint64_t first : {uint64_t{0}, kWindow}) {
+        Request request;
+        request.kind = RequestKind::kReadWindow;
+        request.file_slot = descriptor_slot(file);
+        request.opened = static_cast<uint32_t>(file >> kDescriptorSlotBits) & 0xffff;
+        request.page = first;
+        request.frame = static_cast<FrameIndex>(first);
+        request.generation = 1;
+        request.page_count = kWindow;
+        device::submit<SystemWords>(ring.slots, ring.shift, ring.tail++, request);
+    }
+    EXPECT_TRUE(server.value()->serve_requests(0));
+    for (uint64_t page = 0; page < 2 * kWindow; ++page) {
+        const bool bad = page == kBad[0] || page == kBad[1];
+        EXPECT_EQ(completion_generation(state.completions[page]), 1u) << page;
+        EXPECT_EQ(completion_error(state.completions[page]), bad ? EIO : 0u) << page;
+    }
+    server.value().reset();
 }
 
 }  // namespace

@@ -21,8 +21,9 @@ constexpr std::chrono::milliseconds kSleep{50};
 // CUDA: how long a worker spins, then dozes, before it parks (device-anchors, section 4.4).
 constexpr uint32_t kSpinTurns = 2000, kDozeTurns = 20000;
 constexpr uint64_t kDozeNs = 20'000;
-constexpr uint64_t kCallsFirstEvery = 16;  // beats of a helper
-constexpr uint32_t kPollTurns = 256;       // idle turns between two looks at the driver
+constexpr uint64_t kCallsFirstEvery = 16;       // beats of a helper
+constexpr uint64_t kBackgroundFirstEvery = 16;  // likewise
+constexpr uint32_t kPollTurns = 256;            // idle turns between two looks at the driver
 constexpr std::chrono::seconds kLookLimit{1};
 
 std::atomic<uint32_t> systems_created{0};
@@ -45,6 +46,8 @@ Result<std::unique_ptr<Service>> Service::create(std::shared_ptr<backend::Device
         return Status{EINVAL, "request map",
                       "the static map sends requests to workers: switch helping off"};
     }
+    if (options.log_events > kLogEventsMax)
+        return Status{EINVAL, "log", "must have at most 2^22 events"};
     std::unique_ptr<Service> service(new Service(std::move(device), std::move(storage), options));
     if (Status status = service->allocate(options); !status.ok()) return status;
     if (Status status = service->start(options); !status.ok()) return status;
@@ -61,6 +64,14 @@ Status Service::allocate(const Options& options) {
     const uint32_t warps = std::max(1u, properties.threads_per_block_max / 32);
     request.team_count = std::min(limits::kTeamsMax, properties.permit_count * warps);
     request.ring_count = options.static_map ? options.workers : 1;
+    request.bells = !options.helping;
+    request.policy = options.policy;
+    request.readahead = options.readahead;
+    request.one_by_one = options.one_by_one;
+    request.prefetch_size = options.prefetch_size;
+    // Where blocks help, what is asked for ahead is done by the block that needs it: more than a
+    // window at a time would only fall out of the CPU's cache again.
+    if (options.helping) request.ahead_size_max = 0;
     if (Status status = page_cache::plan_layout(request, &layout_); !status.ok()) return status;
 
     const bool direct = properties.host_addressable;
@@ -116,11 +127,28 @@ Status Service::start(const Options& options) {
     }
     files_ = std::make_unique<FileTable>(storage_, device_.get(), stream_, state_, device_files,
                                          std::move(dropper), options.costs_of);
+    files_->on_reuse([this](uint32_t slot) {
+        const FileTotals base = add_counts(slot, 1);
+        const std::lock_guard lock(base_mutex_);
+        bases_[slot] = base;
+    });
     shared_.device = device_.get();
     shared_.state = state_;
     shared_.files = files_.get();
     shared_.counters = &counters_;
+    if (options.learning && options.readahead) {
+        // Half the cache: what the launch itself reads must not push it out again.
+        auto learner = LaunchLearner::create(device_.get(), files_.get(), device_state_,
+                                             layout_.frame_count / 2);
+        if (learner.ok()) learner_ = std::move(learner.value());
+        if (!learner.ok() && learner.status().error_number() != ENOSYS) return learner.status();
+        shared_.learner = learner_.get();
+    }
+    if (options.log_events > 0) log_ = std::make_unique<Log>(*files_, options.log_events);
+    shared_.log = log_.get();
+    shared_.merges = !options.one_by_one;
     shared_.abort = [this](int error_number, const char* text) { abort(error_number, text); };
+    shared_.hands = options.helping ? device_->properties().permit_count : shared_.workers;
     const unsigned helpers = options.helping ? device_->properties().permit_count : 0;
     const unsigned workers = options.helping ? 0 : options.workers;
     for (unsigned i = 0; i < helpers + workers; ++i) {
@@ -178,7 +206,7 @@ void Service::work(unsigned index) {
     while (!stopping_.load(std::memory_order_relaxed)) {
         const uint64_t seen = bells ? DeviceWords::load(*bell, site::kRelaxed) : 0;
         const bool called = server.serve_calls();
-        if (server.serve_requests(ring) || called) {
+        if (serve(server, ring) || called) {
             idle_turns = 0;
             continue;
         }
@@ -206,6 +234,15 @@ void Service::wait_for_work(uint32_t ring, uint64_t seen, uint32_t idle_turns) {
     stop_changed_.wait_for(lock, std::chrono::milliseconds(1), [this] { return stopping_.load(); });
 }
 
+// What somebody waits for goes first; now and then the other way round, so that a window is not
+// kept back for as long as others miss.
+bool Service::serve(Server& server, uint32_t ring) {
+    const bool background_first = server.beats() % kBackgroundFirstEvery == 0;
+    if (background_first && server.serve_requests(Shared::kBackground)) return true;
+    if (server.serve_requests(ring)) return true;
+    return !background_first && server.serve_requests(Shared::kBackground);
+}
+
 // Called by a block that waits, on its thread's own stack.
 bool Service::help() {
     for (const auto& server : helpers_) {
@@ -214,12 +251,26 @@ bool Service::help() {
         // other way round, so that a call does not wait for as long as there are requests.
         const bool calls_first = server->beats() % kCallsFirstEvery == 0;
         const bool called = calls_first && server->serve_calls();
-        const bool served = server->serve_requests(0);
+        const bool served = serve(*server, 0);
         const bool called_late = !served && !calls_first && server->serve_calls();
         server->give_back();
         return called || served || called_late;
     }
     return false;
+}
+
+Status Service::serve_all(std::chrono::nanoseconds limit) {
+    const uint64_t limit_ns = base::monotonic_ns() + static_cast<uint64_t>(limit.count());
+    for (;;) {
+        if (help()) continue;
+        const QueueLoad load = observe();
+        const bool served = load.backlog == 0 && load.busy_workers == 0;
+        if (served || !abort_cause().empty()) return {};
+        const uint64_t now = base::monotonic_ns();
+        if (now > limit_ns)
+            return {EBUSY, "file system", "requests of kernels are still being served"};
+        base::sleep_until_ns(now + kDozeNs);
+    }
 }
 
 // Counts the heartbeat up, and raises the abort word when a worker has died with requests in hand.
@@ -249,6 +300,7 @@ void Service::monitor() {
         // Where an abort of the device ends no wait in a kernel, the abort word does.
         if (const Status cause = device_->abort_cause(); !cause.ok())
             abort(cause.error_number(), cause.message());
+        if (log_ != nullptr) log_->add({base::monotonic_ns(), counts()});
         std::unique_lock lock(mutex_);
         const auto period = std::chrono::nanoseconds(limits::kHeartbeatPeriodNs);
         if (stop_changed_.wait_for(lock, period, [this] { return stopping_.load(); })) return;
@@ -271,8 +323,8 @@ std::string Service::abort_cause() const {
 
 // The next ticket of a ring. Where the host cannot address that word, the copy of it in the host's
 // copy of the tables is made anew, by the stream of the file table, which no kernel is ever in.
-uint64_t Service::see_tail(uint32_t ring) const {
-    uint64_t& seen = state_->rings[ring].tail;
+uint64_t Service::see_tail(const RingState& ring) const {
+    uint64_t& seen = const_cast<RingState&>(ring).tail;
     if (tables_copy_ == nullptr) return DeviceWords::load(seen, site::kRelaxed);
     const auto offset = reinterpret_cast<const std::byte*>(&seen) -
                         static_cast<const std::byte*>(tables_copy_);
@@ -285,13 +337,73 @@ uint64_t Service::see_tail(uint32_t ring) const {
     return DeviceWords::load(seen, site::kRelaxed);
 }
 
+// Words of the tables, as the host can read them; of a device whose memory it cannot address, a
+// copy of now, or an older one if that does not come in a second. With `look_mutex_`.
+template <class T>
+const T* Service::see(const T* first, size_t count) const {
+    if (tables_copy_ == nullptr) return first;
+    const auto offset = reinterpret_cast<const std::byte*>(first) -
+                        static_cast<const std::byte*>(tables_);
+    void* copy = static_cast<std::byte*>(tables_copy_) + offset;
+    if (device_->copy(stream_, copy, first, count * sizeof *first).ok())
+        (void)device_->synchronize(stream_, std::chrono::steady_clock::now() + kLookLimit);
+    return static_cast<const T*>(copy);
+}
+
+FileTotals Service::add_counts(uint32_t first_slot, uint32_t slot_count) const {
+    FileTotals sum{};
+    const auto add = [](uint64_t& to, const uint64_t& word) {
+        to += DeviceWords::load(const_cast<uint64_t&>(word), site::kRelaxed);
+    };
+    const auto add_row = [&](const FileCounts& row) {
+        for_each_count([&](auto word) { add(sum.counts.*word, row.*word); });
+    };
+    const std::lock_guard lock(look_mutex_);
+    const FileTotals* totals = see(state_->totals + first_slot, slot_count);
+    for (uint32_t i = 0; i < slot_count; ++i) {
+        add_row(totals[i].counts);
+        add(sum.advised, totals[i].advised);
+        add(sum.learned, totals[i].learned);
+    }
+    const ReadaheadPlace* places = see(state_->places, layout_.place_count);
+    for (uint32_t i = 0; i < layout_.place_count; ++i) {
+        for (const FileCounts& row : places[i].counts) {
+            uint64_t whose = 0;
+            add(whose, row.whose);
+            if (whose > first_slot && whose <= first_slot + slot_count) add_row(row);
+        }
+    }
+    return sum;
+}
+
+FileTotals Service::counts() const { return add_counts(0, limits::kFilesMax); }
+
+Log::Contents Service::take_log() {
+    if (log_ == nullptr) return {};
+    log_->add({base::monotonic_ns(), counts()});
+    return log_->take();
+}
+
+FileTotals Service::counts_of(uint32_t file_slot) const {
+    FileTotals result = add_counts(file_slot, 1);
+    const std::lock_guard lock(base_mutex_);
+    const auto base = bases_.find(file_slot);
+    if (base == bases_.end()) return result;
+    for_each_count([&](auto word) { result.counts.*word -= base->second.counts.*word; });
+    result.advised -= base->second.advised;
+    result.learned -= base->second.learned;
+    return result;
+}
+
 QueueLoad Service::observe() const {
     QueueLoad result;
-    for (uint32_t i = 0; i < layout_.ring_count; ++i) {
-        const uint64_t head = DeviceWords::load(shared_.heads[i].ticket, site::kRelaxed);
-        const uint64_t tail = see_tail(i);
+    const auto count = [&](uint32_t ring) {
+        const uint64_t head = DeviceWords::load(shared_.heads[ring].ticket, site::kRelaxed);
+        const uint64_t tail = see_tail(shared_.ring(ring));
         if (tail > head) result.backlog += tail - head;
-    }
+    };
+    for (uint32_t i = 0; i < layout_.ring_count; ++i) count(i);
+    count(Shared::kBackground);
     for (const auto& worker : workers_) {
         const Activity activity = worker->activity();
         result.busy_workers += activity == Activity::kServing || activity == Activity::kStorage;

@@ -6,7 +6,9 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -19,6 +21,7 @@
 #include "penstock/queue_load.h"
 #include "penstock/status.h"
 #include "service/file_table.h"
+#include "service/log.h"
 #include "service/server.h"
 #include "storage/storage.h"
 
@@ -30,6 +33,12 @@ struct Options {
     unsigned workers = 4;     // threads; with helping none are started
     bool helping = false;     // blocks that wait serve requests themselves
     bool static_map = false;  // a ring for each worker, block id decides (seed 000, section 3.3)
+    ReplacementPolicy policy = ReplacementPolicy::kRings;
+    bool readahead = true;
+    bool learning = true;        // what a kernel missed is read ahead of its next launch
+    bool one_by_one = false;     // the original: page after page, nothing merged (seed 000)
+    uint32_t log_events = 0;     // kept for take_log(); 0: nothing is written down
+    uint64_t prefetch_size = 0;  // bytes behind every miss; 0: windows grow and shrink
     // What reads of a file cost; empty: one for all files, which starts with defaults.
     transfer::CostsOf costs_of;
 };
@@ -44,6 +53,10 @@ public:
     Service& operator=(const Service&) = delete;
 
     [[nodiscard]] FileTable& files() { return *files_; }
+    // A kernel is about to be put into a stream of the device. Any thread.
+    void before_launch(backend::StreamId stream, const LaunchRequest& request) {
+        if (learner_ != nullptr) learner_->before_launch(stream, request);
+    }
     [[nodiscard]] storage::Storage& storage() { return *storage_; }
     [[nodiscard]] backend::Device& device() { return *device_; }
     // As kernels address it / as the host does.
@@ -54,6 +67,18 @@ public:
     // Waits for a copy of a few bytes, never for a kernel, on a device that the host cannot
     // address; if that does not come in a second, the backlog is the last one seen.
     [[nodiscard]] QueueLoad observe() const;
+    // What was done with all files since the beginning, or with one slot's file since it has the
+    // slot. Waits as observe() does; the counts are then those last seen.
+    [[nodiscard]] FileTotals counts() const;
+    [[nodiscard]] FileTotals counts_of(uint32_t file_slot) const;
+
+    // What was served since the last call, and a sample of now; nothing where nothing is written
+    // down. Waits as counts() does.
+    [[nodiscard]] Log::Contents take_log();
+
+    // Serves, or waits for the workers to serve, all that kernels have asked for; none may be
+    // running. Not after an abort. EBUSY: that took longer.
+    Status serve_all(std::chrono::nanoseconds limit);
 
     // Every wait of every kernel ends with -cause.error_number(); `text` says why. The first cause
     // stays.
@@ -72,7 +97,11 @@ private:
     void wait_for_work(uint32_t ring, uint64_t seen, uint32_t idle_turns);
     void monitor();
     bool help();
-    uint64_t see_tail(uint32_t ring) const;
+    static bool serve(Server& server, uint32_t ring);
+    uint64_t see_tail(const RingState& ring) const;
+    template <class T>
+    const T* see(const T* first, size_t count) const;
+    FileTotals add_counts(uint32_t first_slot, uint32_t slot_count) const;
 
     const std::shared_ptr<backend::Device> device_;
     const std::shared_ptr<storage::Storage> storage_;
@@ -89,6 +118,8 @@ private:
     Counters counters_;
     Shared shared_;
     std::unique_ptr<FileTable> files_;
+    std::unique_ptr<LaunchLearner> learner_;
+    std::unique_ptr<Log> log_;
     std::vector<std::unique_ptr<Server>> workers_;  // one a thread
     std::vector<std::unique_ptr<Server>> helpers_;  // lent to blocks that help: one a permit
     std::vector<std::thread> threads_;
@@ -96,8 +127,11 @@ private:
     std::atomic<bool> stopping_{false};
     uint64_t failed_launches_ = 0;  // of the device, when this began
 
-    mutable std::mutex look_mutex_;  // guards the rings' tails in `tables_copy_`
-    mutable std::mutex mutex_;       // guards what follows
+    // Guards what is looked at in `tables_copy_`: the rings' tails, places and totals.
+    mutable std::mutex look_mutex_;
+    mutable std::mutex base_mutex_;         // guards `bases_`
+    std::map<uint32_t, FileTotals> bases_;  // of reused slots: when their file got them
+    mutable std::mutex mutex_;              // guards what follows
     std::condition_variable stop_changed_;
     bool aborted_ = false;
     std::string abort_cause_;

@@ -173,6 +173,10 @@ struct ThrottleOptions {
     double bandwidth_mbs = 0;  // 10^6 bytes a second, shared by all queues; 0: no cap
 };
 
+// EINVAL for figures that no disk has: not numbers, negative, endless, more than an hour or less
+// than a byte a second.
+[[nodiscard]] Status check(const ThrottleOptions& options);
+
 struct Options {
     Kind kind = Kind::kAuto;
     ThrottleOptions throttle = {};  // of kThrottle

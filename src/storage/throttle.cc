@@ -175,16 +175,24 @@ private:
     const std::shared_ptr<Disk> disk_;
 };
 
-// An hour is no disk's latency; the bound keeps nanoseconds within 64 bits.
-bool is_sane(double figure) { return figure >= 0 && figure <= 3.6e9; }
+// Both keep nanoseconds within 64 bits.
+constexpr double kLatencyMaxUs = 3.6e9;  // an hour
+constexpr double kBandwidthMinMbs = 1e-6, kBandwidthMaxMbs = 3.6e9;
 
 }  // namespace
 
+Status check(const ThrottleOptions& options) {
+    const double latency = options.latency_us, bandwidth = options.bandwidth_mbs;
+    if (!(latency >= 0 && latency <= kLatencyMaxUs))
+        return {EINVAL, "throttle", "the latency must be from 0 to 3.6e9 microseconds"};
+    if (!(bandwidth == 0 || (bandwidth >= kBandwidthMinMbs && bandwidth <= kBandwidthMaxMbs)))
+        return {EINVAL, "throttle", "the bandwidth must be 0 or from 1e-6 to 3.6e9 MB/s"};
+    return {};
+}
+
 Result<std::shared_ptr<Storage>> open_throttle(std::shared_ptr<Storage> under,
                                                const ThrottleOptions& options) {
-    if (!is_sane(options.latency_us) || !is_sane(options.bandwidth_mbs)) {
-        return Status{EINVAL, "open_throttle", "latency and bandwidth are numbers from 0 up"};
-    }
+    if (Status status = check(options); !status.ok()) return status;
     return std::shared_ptr<Storage>(std::make_shared<ThrottleStorage>(std::move(under), options));
 }
 

@@ -9,7 +9,7 @@
 
 namespace penstock::storage {
 
-// EINVAL for figures that are negative or not numbers.
+// EINVAL as check().
 [[nodiscard]] Result<std::shared_ptr<Storage>> open_throttle(std::shared_ptr<Storage> under,
                                                              const ThrottleOptions& options);
 

@@ -90,6 +90,8 @@ TEST(Throttle, FiguresThatMeanNothingAreRefused) {
     EXPECT_EQ(open_throttle(ram, {.latency_us = -1}).status().error_number(), EINVAL);
     EXPECT_EQ(open_throttle(ram, {.latency_us = NAN}).status().error_number(), EINVAL);
     EXPECT_EQ(open_throttle(ram, {.bandwidth_mbs = INFINITY}).status().error_number(), EINVAL);
+    EXPECT_EQ(open_throttle(ram, {.bandwidth_mbs = 1e-300}).status().error_number(), EINVAL);
+    EXPECT_TRUE(open_throttle(ram, {.latency_us = 3.6e9, .bandwidth_mbs = 1e-6}).ok());
 }
 
 }  // namespace

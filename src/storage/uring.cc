@@ -5,6 +5,8 @@
 #include <liburing.h>
 
 #include <array>
+#include <system_error>
+#include <thread>
 #include <vector>
 
 #include "base/bounded.h"
@@ -222,14 +224,26 @@ int try_ring(io_uring* ring) {
     return waited < 0 ? -waited : 0;
 }
 
-}  // namespace
-
-Result<std::shared_ptr<Storage>> open_uring() {
+Status try_uring() {
     io_uring ring{};
     if (Status status = make_ring(1, &ring); !status.ok()) return status;
     const int error = try_ring(&ring);
     io_uring_queue_exit(&ring);
-    if (error != 0) return refuse(error);
+    return error != 0 ? refuse(error) : Status{};
+}
+
+}  // namespace
+
+// Tried on a thread of its own: a while after a ring is closed the kernel interrupts the threads
+// that used it, and cuts short what they write to a pipe just then.
+Result<std::shared_ptr<Storage>> open_uring() {
+    Status status;
+    try {
+        std::thread([&status] { status = try_uring(); }).join();
+    } catch (const std::system_error&) {  // there is no thread to be had
+        status = try_uring();
+    }
+    if (!status.ok()) return status;
     return std::shared_ptr<Storage>(std::make_shared<UringStorage>());
 }
 

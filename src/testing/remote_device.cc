@@ -73,7 +73,7 @@ void RemoteDevice::poll() {
 // As on CUDA: blocks take no help, and none of their words wakes a host thread.
 Status RemoteDevice::add_help(backend::Help) { return {}; }
 void RemoteDevice::remove_help(void*) {}
-void RemoteDevice::notify(const uint64_t* address) { inner_->notify(address); }
+void RemoteDevice::notify(const uint64_t* address, size_t count) { inner_->notify(address, count); }
 void RemoteDevice::wait_changed(const uint64_t* address, uint64_t seen,
                                 std::chrono::nanoseconds limit) {
     inner_->wait_changed(address, seen, limit);

@@ -46,7 +46,7 @@ public:
     void poll() override;
     Status add_help(backend::Help help) override;
     void remove_help(void* context) override;
-    void notify(const uint64_t* address) override;
+    void notify(const uint64_t* address, size_t count) override;
     void wait_changed(const uint64_t* address, uint64_t seen,
                       std::chrono::nanoseconds limit) override;
     [[nodiscard]] std::string diagnosis() const override;

@@ -298,18 +298,23 @@ void Engine::run(const std::shared_ptr<Job>& job) {
 }
 
 bool Engine::read_small(Source& source, uint64_t offset, const iovec& to,
-                        const ReadOptions& options, SmallOutcome* out) {
+                        const ReadOptions& options, SmallOutcome* out, uint64_t* begun_ns) {
     HandsPool::Place* place = core_->pool(false).borrow();
     if (place == nullptr) return false;
+    if (begun_ns != nullptr) *begun_ns = base::monotonic_ns();
     *out = place->hands->executor().read_small(source, offset, to, options);
     HandsPool::give_back(place);
     return true;
 }
 
-uint64_t Engine::window_size(uint64_t size, bool hot) const {
-    const uint64_t share = size / (2 * core_->thread_count());
+uint64_t Engine::window_size(uint64_t size, bool hot, bool with_caller, bool device_memory) const {
+    const unsigned threads = core_->thread_count();
+    // One thread alone shares with nobody, and plans best over all of it.
+    const uint64_t share = threads > 1 || with_caller ? size / (2 * threads) : size;
     const uint64_t least = hot ? kHotWindowSizeMin : kWindowSizeMin;
-    return std::clamp(base::align_up(share, least), least, kRequestSizeMax);
+    // What misses is asked of the disk nearly in the file's order.
+    const uint64_t most = device_memory && !hot ? kWindowSizeMin : kRequestSizeMax;
+    return std::clamp(base::align_up(share, least), least, most);
 }
 
 }  // namespace penstock::transfer

@@ -38,11 +38,13 @@ public:
     // Does `job` on this thread with the threads' help; returns when it is done.
     void run(const std::shared_ptr<Job>& job);
     // Executor::read_small on this thread; false: everything is busy, make a job of it.
+    // `begun_ns`: null, or gets when it began to read.
     bool read_small(Source& source, uint64_t offset, const iovec& to, const ReadOptions& options,
-                    SmallOutcome* out);
-    // How long the windows of a job of `size` bytes are, so that all threads have work. `hot`: it
-    // is most likely copies and nothing else.
-    [[nodiscard]] uint64_t window_size(uint64_t size, bool hot) const;
+                    SmallOutcome* out, uint64_t* begun_ns = nullptr);
+    // How long the windows of a job of `size` bytes are, so that all threads have work, and its
+    // caller if he takes part. `hot`: it is most likely copies and nothing else.
+    [[nodiscard]] uint64_t window_size(uint64_t size, bool hot, bool with_caller,
+                                       bool device_memory) const;
 
 private:
     class Core;

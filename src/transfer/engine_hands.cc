@@ -55,7 +55,10 @@ Hands::Hands(std::unique_ptr<Executor> executor, uint32_t requests)
 Hands::Taken Hands::take(const std::shared_ptr<Job>& job) {
     Window window;
     const bool small = is_small(job->window_size_max(), job->options()) && !job->device_memory();
-    if (idle() && small) return take_small(*job);
+    // Those that miss come quicker with others in flight.
+    const bool planned = small && job->scattered() &&
+                         plans_small(job->source(), job->window_size_max(), job->options());
+    if (idle() && small && !planned) return take_small(*job);
     if (job->take({&window, 1}) == 0) return Taken::kNothing;
     const uint32_t index = free_.back();
     free_.pop_back();

@@ -28,7 +28,9 @@ public:
 
     [[nodiscard]] bool idle() const { return executor_->outstanding() == 0; }
     // To be asked before take().
-    [[nodiscard]] bool hungry() const { return executor_->has_room() && !executor_->has_copies(); }
+    [[nodiscard]] bool hungry() const {
+        return executor_->has_room() && !executor_->has_unstarted();
+    }
     [[nodiscard]] bool has_copies() const { return executor_->has_copies(); }
     Executor& executor() { return *executor_; }
 

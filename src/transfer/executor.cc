@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/units.h"
 #include "transfer/executor_slot.h"
 
 namespace penstock::transfer {
@@ -37,6 +38,7 @@ Executor::Executor(std::unique_ptr<storage::Queue> queue, std::unique_ptr<Stagin
     for (uint32_t i = 0; i < limits.depth; ++i) free_operations_.push_back(i);
     for (Slot& slot : slots_) free_slots_.push_back(&slot);
     unstarted_.reserve(limits.requests);
+    lanes_.reserve(limits.requests);
     batch_.reserve(limits.depth);
     copied_.reserve(limits.depth);
     copying_.resize(limits.depth);
@@ -60,6 +62,10 @@ bool Executor::submit(const Request& request) {
     slot.error = 0;
     ++in_work_;
     plan(slot);
+    slot.planned = slot.transfers.size();
+    slot.cached_left = static_cast<size_t>(
+        std::count_if(slot.transfers.begin(), slot.transfers.end(),
+                      [](const Transfer& transfer) { return transfer.route == Route::kCached; }));
     if (slot.all_started()) {
         finish_if_done(slot);  // empty, or refused
     } else {
@@ -67,6 +73,12 @@ bool Executor::submit(const Request& request) {
         (void)pump(false);
     }
     return true;
+}
+
+bool Executor::has_copies() const {
+    return std::any_of(unstarted_.begin(), unstarted_.end(), [](const Slot* slot) {
+        return slot->cached_left > 0 || !slot->again.empty();
+    });
 }
 
 // The bytes from `offset` on did not arrive, because of `error`, or, 0, because the file ends.
@@ -88,6 +100,7 @@ void Executor::stop_at(Slot& slot, uint64_t offset, int error, Route route) {
 // them one cached one, and submits it. False: nothing could start.
 bool Executor::pump(bool copies) {
     batch_.clear();
+    lacks_staging_ = false;
     for (Slot* slot : unstarted_) {
         while (prepare(*slot, true)) {
         }
@@ -123,12 +136,17 @@ bool Executor::prepare(Slot& slot, bool direct) {
     }
     if (next == transfers.size()) return false;
     size_t count = 1;
-    if (!direct) {
+    if (direct) {
+        if (!may_start(slot, transfers[next].moved.size)) return false;
+    } else {
         const Extent& first = transfers[next].range;
+        // The device has nothing to do until the first call is over.
+        const bool short_call = slot.request.device_memory && !staging_->copying();
+        const uint64_t size_max = short_call ? kFirstStagedSizeMax : slot.call_size_max;
         while (next + count < transfers.size()) {
             const Transfer& more = transfers[next + count];
             if (more.route != Route::kCached || slot.drops(more) != slot.drops(transfers[next]) ||
-                more.range.end() - first.offset > slot.call_size_max ||
+                more.range.end() - first.offset > size_max ||
                 more.range.offset != transfers[next + count - 1].range.end())
                 break;
             ++count;
@@ -137,6 +155,7 @@ bool Executor::prepare(Slot& slot, bool direct) {
     if (!enlist(slot, next, count)) return false;
     next += count;
     slot.started += count;
+    if (!direct) slot.cached_left -= count;
     return true;
 }
 
@@ -152,6 +171,7 @@ bool Executor::enlist(Slot& slot, size_t first, size_t count) {
     operation.range = {front.range.offset, back.range.end() - front.range.offset};
     operation.moved = {front.moved.offset, back.moved.end() - front.moved.offset};
     operation.staging = -1;
+    operation.staged_size = 0;
     operation.pieces.clear();
     const Request& request = slot.request;
     bool straight = !request.device_memory && operation.moved == operation.range;
@@ -175,8 +195,15 @@ bool Executor::enlist(Slot& slot, size_t first, size_t count) {
         }
     }
     if (!straight) {
-        operation.staging = staging_->take();
-        if (operation.staging < 0) return false;
+        const bool staged_call = request.device_memory && front.route == Route::kCached;
+        if (staged_call) operation.staged_size = operation.range.size;
+        const bool much = staged_size_ > 0 && staged_size_ + operation.staged_size > kStagedSizeMax;
+        if (!staged_call || !much) operation.staging = staging_->take(operation.range.size);
+        if (operation.staging < 0) {
+            lacks_staging_ = true;
+            return false;
+        }
+        staged_size_ += operation.staged_size;
         // The bytes lie in the slot as they lie in the file modulo a page, so that copies are
         // aligned.
         std::byte* to = staging_->memory(operation.staging) + operation.moved.offset % kPageSize;
@@ -193,21 +220,60 @@ bool Executor::enlist(Slot& slot, size_t first, size_t count) {
     if (request.report != nullptr) ++request.report->transfers;
     if (front.route == Route::kCached) {
         ++cached_calls_;
-    } else if (slot.direct_begin_ns == 0) {
-        slot.direct_begin_ns = base::monotonic_ns();
-        slot.cached_calls = cached_calls_;
+    } else {
+        count_direct(slot);
     }
     return true;
+}
+
+// A direct operation of `slot` starts.
+void Executor::count_direct(Slot& slot) {
+    DirectTraffic& traffic = slot.request.source->costs->traffic();
+    traffic.start(&lane_of(slot).reader);
+    if (Report* report = slot.request.report; report != nullptr)
+        report->direct_depth = std::max<uint64_t>(report->direct_depth, traffic.in_flight());
+    if (slot.direct_begin_ns != 0) return;
+    slot.direct_begin_ns = base::monotonic_ns();
+    slot.cached_calls = cached_calls_;
+}
+
+bool Executor::may_start(const Slot& slot, uint64_t size) const {
+    const Costs* const costs = slot.request.source->costs.get();
+    for (const Lane& lane : lanes_) {
+        if (lane.costs == costs) return lane.costs->traffic().may_start(lane.reader, size);
+    }
+    return true;
+}
+
+Executor::Lane& Executor::lane_of(const Slot& slot) {
+    Costs* const costs = slot.request.source->costs.get();
+    for (Lane& lane : lanes_) {
+        if (lane.costs == costs) return lane;
+    }
+    return lanes_.emplace_back(Lane{costs, {}, cached_calls_});
+}
+
+// Of what was found to be over at once.
+void Executor::tell_lanes() {
+    for (Lane& lane : lanes_) {
+        if (lane.reader.ended == 0) continue;
+        lane.costs->traffic().tell(&lane.reader, lane.cached_calls != cached_calls_);
+        lane.cached_calls = cached_calls_;
+    }
+    std::erase_if(lanes_, [](const Lane& lane) { return lane.reader.in_flight == 0; });
 }
 
 size_t Executor::reap(std::span<Outcome> out, bool wait) {
     for (;;) {
         const bool started = pump(true);
         const bool idle = !started && finished_.empty();
+        // Without staging there is nothing to do before something is over.
+        const bool waits = idle && (wait || lacks_staging_);
         const size_t count = queue_->reap(completions_,
-                                          wait && idle && in_work_ > 0 && !staging_->copying());
+                                          waits && in_work_ > 0 && !staging_->copying());
         for (size_t i = 0; i < count; ++i) settle(completions_[i]);
-        collect_copies(wait && idle && count == 0);
+        if (count > 0) tell_lanes();
+        collect_copies(waits && count == 0);
         size_t stored = 0;
         for (; stored < out.size() && !finished_.empty(); ++stored) out[stored] = finished_.pop();
         if (stored > 0 || in_work_ == 0) return stored;
@@ -220,6 +286,8 @@ void Executor::settle(const storage::Completion& completion) {
     Operation& operation = operations_[completion.cookie];
     Slot& slot = *operation.slot;
     Transfer& front = operation.front();
+    if (front.route != Route::kCached)
+        slot.request.source->costs->traffic().end(&lane_of(slot).reader, completion.bytes);
     if (call_ns_ != 0 && completion.cookie == call_index_)
         observe_cached(operation, completion.bytes);
     if (completion.error != 0 && front.route != Route::kCached &&
@@ -230,7 +298,12 @@ void Executor::settle(const storage::Completion& completion) {
             front.moved = front.range;
             front.swallowed_size = 0;
             if (slot.all_started()) unstarted_.push_back(&slot);
-            slot.again.push_back(operation.first);
+            if (operation.first < slot.next_cached) {
+                slot.again.push_back(operation.first);
+            } else {  // it is found where the cached ones are looked for
+                --slot.started;
+                ++slot.cached_left;
+            }
             end_operation(operation);
             return;
         }
@@ -243,6 +316,7 @@ void Executor::settle(const storage::Completion& completion) {
                                    operation.range.size);
     operation.good = good;
     operation.error = good < operation.range.size ? completion.error : 0;
+    if (operation.error != 0 && front.route == Route::kCached) read_behind_error(operation);
     if (operation.staging < 0 || good == 0) return arrive(operation);
     const size_t from = operation.moved.offset % kPageSize + skipped;
     if (slot.request.device_memory) return send(operation, from);
@@ -257,6 +331,27 @@ void Executor::settle(const storage::Completion& completion) {
         at += piece.iov_len;
     }
     arrive(operation);
+}
+
+// A long call that one bad page ended: what lies behind it is read once more, so that the page
+// alone is missing. Not a second time, since each may take storage seconds to give up.
+void Executor::read_behind_error(Operation& operation) {
+    Slot& slot = *operation.slot;
+    const bool of_bytes = operation.error == EIO || operation.error == ENODATA ||
+                          operation.error == EBADMSG || operation.error == EILSEQ;
+    const uint64_t bad = operation.range.offset + operation.good;
+    const uint64_t behind = base::align_down(bad, kPageSize) + kPageSize;
+    if (!of_bytes || operation.first >= slot.planned || behind >= operation.range.end()) return;
+    const Extent rest{behind, operation.range.end() - behind};
+    if (slot.all_started()) unstarted_.push_back(&slot);
+    for (size_t i = operation.first; i < operation.first + operation.count; ++i) {
+        Transfer part = slot.transfers[i];
+        part.range = part.moved = intersect(part.range, rest);
+        if (part.range.empty()) continue;
+        slot.transfers.push_back(part);
+        ++slot.cached_left;
+    }
+    operation.range.size = operation.moved.size = behind - operation.range.offset;
 }
 
 // From staging to the device, behind what is on its way already.
@@ -305,7 +400,10 @@ void Executor::arrive(Operation& operation) {
                                        .size;
             report->bytes += bytes;
             report->route_bytes[static_cast<size_t>(transfer.route)] += bytes;
-            report->reason_bytes[static_cast<size_t>(transfer.reason)] += bytes;
+            const bool no_peer = slot.request.options.route == Route::kPeer &&
+                                 transfer.route != Route::kPeer;
+            const RouteReason reason = no_peer ? RouteReason::kNoPeer : transfer.reason;
+            report->reason_bytes[static_cast<size_t>(reason)] += bytes;
         }
         slot.count_residency({operation.range.offset, operation.good});
     }
@@ -315,6 +413,7 @@ void Executor::arrive(Operation& operation) {
 void Executor::end_operation(Operation& operation) {
     Slot& slot = *operation.slot;
     if (operation.staging >= 0) staging_->give_back(operation.staging);
+    staged_size_ -= operation.staged_size;
     free_operations_.push_back(static_cast<uint32_t>(&operation - operations_.data()));
     --slot.running;
     finish_if_done(slot);
@@ -351,6 +450,7 @@ void Executor::observe_direct(const Slot& slot) {
         seen.size += transfer.moved.size;
     }
     Costs& costs = *slot.request.source->costs;
+    if (costs.traffic().trying()) return;                  // a depth that will not stay
     if (queued) seen.ns += costs.model().direct_start_ns;  // hidden by the request before
     costs.refine(seen);
 }
@@ -362,11 +462,12 @@ void Executor::observe_cached(const Operation& operation, uint64_t bytes) {
     const auto ns = static_cast<double>(std::exchange(call_ns_, 0));
     if (operation.front().reason == RouteReason::kTimed) {
         const planner::CostModel model = source.costs->model();
-        source.unknown.saw(ns,
-                           model.cached_ns + static_cast<double>(bytes) * model.cached_ns_per_byte);
-    } else {
-        source.costs->refine({planner::Sample::Kind::kCached, 1, bytes, ns});
+        const double copy_ns = model.cached_ns +
+                               static_cast<double>(bytes) * model.cached_ns_per_byte;
+        if (!source.hot()) return source.unknown.saw(ns, copy_ns);
+        if (UnknownReads::is_slow(ns, copy_ns)) return source.looked(false);
     }
+    source.costs->refine({planner::Sample::Kind::kCached, 1, bytes, ns});
 }
 
 }  // namespace penstock::transfer

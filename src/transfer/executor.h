@@ -31,7 +31,7 @@ inline constexpr uint64_t kPlanSizeMin = 256 << 10;
 inline constexpr uint64_t kRequestSizeMax = 8 << 20;
 
 // Whether reads are to bypass the page cache whatever that costs. Nothing here reads by kPeer yet:
-// who asks for it without `strict` gets what `cache` says.
+// who asks for it without `strict` gets what `cache` says, and kNoPeer as its reason.
 [[nodiscard]] inline bool asks_direct(const ReadOptions& options) {
     if (options.route == Route::kCached || options.route == Route::kDirect)
         return options.route == Route::kDirect;
@@ -51,6 +51,15 @@ inline constexpr uint64_t kRequestSizeMax = 8 << 20;
 // Whether a read of host memory is one for Executor::read_small.
 [[nodiscard]] inline bool is_small(uint64_t size, const ReadOptions& options) {
     return size < kPlanSizeMin && !asks_direct(options) && options.route != Route::kPeer;
+}
+
+// Whether a small read of `source` is worth a plan if others go with it: it most likely misses, and
+// by direct reads several are in flight.
+[[nodiscard]] inline bool plans_small(Source& source, uint64_t size, const ReadOptions& options) {
+    return size >= SmallReads::kSizeMin && source.small.doubtful() &&
+           source.file->direct_alignment().offset != 0 && !asks_cached(options) &&
+           !source.direct_refused.load(std::memory_order_relaxed) &&
+           source.small.way() == Route::kDirect;
 }
 
 // Bytes [offset, offset + size) of a file, over `pieces` in order.
@@ -107,9 +116,11 @@ public:
     [[nodiscard]] size_t reap(std::span<Outcome> out, bool wait);
     [[nodiscard]] size_t outstanding() const { return in_work_ + finished_.size(); }
     [[nodiscard]] bool has_room() const { return outstanding() < limits_.requests; }
-    // Copies of what has been taken wait for this thread: who shares work with others takes no
-    // more until they are done.
-    [[nodiscard]] bool has_copies() const { return !unstarted_.empty(); }
+    // Part of what has been taken has not started: who shares work with others takes no more until
+    // it has.
+    [[nodiscard]] bool has_unstarted() const { return !unstarted_.empty(); }
+    // Some of that are copies, which this thread has to make.
+    [[nodiscard]] bool has_copies() const;
 
     // One read that is_small(), with nothing else outstanding, at the least cost.
     [[nodiscard]] SmallOutcome read_small(Source& source, uint64_t offset, const iovec& to,
@@ -118,6 +129,12 @@ public:
 private:
     struct Slot;
     struct Operation;
+    // A device with direct operations of this executor.
+    struct Lane {
+        Costs* costs = nullptr;
+        DirectTraffic::Reader reader;
+        uint64_t cached_calls = 0;  // of the executor, when it was last told of what ended
+    };
 
     Executor(std::unique_ptr<storage::Queue> queue, std::unique_ptr<Staging> staging,
              const Limits& limits);
@@ -136,8 +153,13 @@ private:
     static void stop_at(Slot& slot, uint64_t offset, int error, Route route);
     bool pump(bool copies);
     bool prepare(Slot& slot, bool direct);
+    bool may_start(const Slot& slot, uint64_t size) const;
+    Lane& lane_of(const Slot& slot);
+    void tell_lanes();
     bool enlist(Slot& slot, size_t first, size_t count);
+    void count_direct(Slot& slot);
     void settle(const storage::Completion& completion);
+    void read_behind_error(Operation& operation);
     void send(Operation& operation, size_t from);
     void arrive(Operation& operation);
     void end_operation(Operation& operation);
@@ -161,7 +183,10 @@ private:
     size_t run_count_ = 0;
     std::vector<int32_t> copied_;
     std::vector<Operation*> copying_;  // by slot of staging
+    std::vector<Lane> lanes_;          // a device at most once
     size_t in_work_ = 0;
+    uint64_t staged_size_ = 0;    // that calls for a device have in staging
+    bool lacks_staging_ = false;  // something could not start for want of it
     // For the live model.
     uint64_t direct_end_ns_ = 0;  // when a request with direct transfers was done last
     uint64_t cached_calls_ = 0;

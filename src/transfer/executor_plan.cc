@@ -2,7 +2,6 @@
 // what comes out into operations.
 #include <algorithm>
 #include <cerrno>
-#include <cmath>
 
 #include "base/clock.h"
 #include "transfer/executor_slot.h"
@@ -14,9 +13,24 @@ using planner::Transfer;
 
 static_assert(kRequestSizeMax <= planner::kRequestSizeMax);
 
-// How many times as fast as direct reads the page cache must bring in what it has not, to be asked
-// for more than the gaps in what it has.
-constexpr double kBufferedGainMin = 1.25;
+namespace {
+
+// What comes through the cache stays there, which only kDrop must not have.
+planner::Buffered buffered(const Request& request) {
+    return request.options.cache == CachePolicy::kDrop ? planner::Buffered::kNever
+                                                       : planner::Buffered::kGaining;
+}
+
+// Whether a read goes through the page cache without a look at it, since the file has long been
+// hot. Not where somebody wants to know what was cached; and one that is wrong shall not bring much
+// into the cache.
+bool is_taken_for_hot(const Request& request) {
+    return request.report == nullptr && request.size <= kCallSizeMax &&
+           request.options.cache == CachePolicy::kAuto && !request.options.route.has_value() &&
+           request.source->long_hot();
+}
+
+}  // namespace
 
 void Executor::look_at_residency(Slot& slot, const planner::CostModel& model) {
     const Request& request = slot.request;
@@ -28,21 +42,13 @@ void Executor::look_at_residency(Slot& slot, const planner::CostModel& model) {
     question.grain = kGrainSize;
     question.probes_max = static_cast<uint32_t>(2 * (request.size / kGrainSize + 2));
     run_count_ = request.source->probe.ask(question, runs_).runs;
-    request.source->hot.store(run_count_ == 1 && runs_[0].state == Residency::kCached,
-                              std::memory_order_relaxed);
+    const auto is_copied = [](const extent::ResidencyRun& run) {
+        return run.state == Residency::kCached || run.state == Residency::kDirty;
+    };
+    request.source->looked(run_count_ > 0 &&
+                           std::all_of(runs_.begin(), runs_.begin() + run_count_, is_copied));
     if (request.report != nullptr) slot.runs.assign(runs_.begin(), runs_.begin() + run_count_);
-    for (extent::ResidencyRun& run : std::span(runs_).first(run_count_)) {
-        if (run.state != Residency::kMixed) continue;
-        // Plans know pages that are there and pages that are not. The missing ones of a mixed run
-        // come by small reads, one a grain at least, and stay, or all of it by a direct one.
-        const double grains = std::ceil(static_cast<double>(run.range.size) / kGrainSize);
-        const double missing = static_cast<double>(run.range.size - run.resident_size);
-        const double direct_ns = static_cast<double>(run.range.size) * model.direct_ns_per_byte;
-        const double buffered_ns = missing * model.buffered_ns_per_byte +
-                                   grains * model.buffered_ns;
-        const bool direct = request.options.cache == CachePolicy::kDrop || direct_ns < buffered_ns;
-        run.state = direct ? Residency::kMissing : Residency::kCached;
-    }
+    planner::settle_mixed(std::span(runs_).first(run_count_), kGrainSize, model, buffered(request));
 }
 
 Result<planner::Plan> Executor::make_plan(Slot& slot) {
@@ -50,7 +56,8 @@ Result<planner::Plan> Executor::make_plan(Slot& slot) {
     Source& source = *request.source;
     const storage::DirectAlignment alignment = source.file->direct_alignment();
     planner::CostModel model = source.costs->model();
-    model.transfer_size_max = std::min<uint64_t>(model.transfer_size_max, Staging::kSlotSize);
+    const uint64_t size_max = request.device_memory ? kStagedTransferSizeMax : Staging::kSlotSize;
+    model.transfer_size_max = std::min<uint64_t>(model.transfer_size_max, size_max);
     planner::Request wanted;
     // What lies behind the end is left to cut(): a direct transfer over it would write zeros there.
     const uint64_t file_size = std::max(source.size(request.offset + request.size), request.offset);
@@ -75,23 +82,24 @@ Result<planner::Plan> Executor::make_plan(Slot& slot) {
         const bool unknown = run_count_ > 0 && runs_[0].state == Residency::kUnknown;
         if (unknown && request.options.cache == CachePolicy::kAuto && source.unknown.tries_cached())
             wanted.cached_because = RouteReason::kTimed;
-        // What comes through the cache stays there, with what the kernel reads ahead of it, and
-        // pushes out what others had: not for the sake of some constants.
-        if (request.options.cache == CachePolicy::kDrop ||
-            model.direct_ns_per_byte < kBufferedGainMin * model.buffered_ns_per_byte) {
-            model.buffered_ns = model.buffered_ns_per_byte = 1e9;
-        }
     }
+    wanted.buffered = buffered(request);
     wanted.residency = {runs_.data(), run_count_};
     return planner_.plan(wanted, model);
 }
 
 void Executor::plan(Slot& slot) {
     const Request& request = slot.request;
-    if (is_small(request.size, request.options) && !asks_cached(request.options)) {
+    const bool small = is_small(request.size, request.options) && !asks_cached(request.options);
+    if (small && !plans_small(*request.source, request.size, request.options)) {
         // What every plan of it would be.
         const Extent all{request.offset, request.size};
         slot.transfers.assign(1, {all, all, Route::kCached, RouteReason::kSmall, 0});
+        return;
+    }
+    if (is_taken_for_hot(request)) {
+        const Extent all{request.offset, request.size};
+        slot.transfers.assign(1, {all, all, Route::kCached, RouteReason::kTimed, 0});
         return;
     }
     const uint64_t started = request.report != nullptr ? base::monotonic_ns() : 0;
@@ -101,28 +109,42 @@ void Executor::plan(Slot& slot) {
     } else {
         cut(slot, plan.value().transfers);
     }
-    if (request.report != nullptr) request.report->plan_ns += base::monotonic_ns() - started;
+    if (small) {
+        const auto runs = std::span(runs_).first(run_count_);
+        request.source->small.planned(std::none_of(
+            runs.begin(), runs.end(),
+            [](const extent::ResidencyRun& run) { return run.state == Residency::kMissing; }));
+    }
+    if (request.report == nullptr) return;
+    request.report->plan_ns += base::monotonic_ns() - started;
+    if (plan.ok()) request.report->predicted_ns += static_cast<uint64_t>(plan.value().predicted_ns);
 }
 
 // Long cached transfers become several; with `strict` what cannot take its route is an error.
 void Executor::cut(Slot& slot, std::span<const Transfer> transfers) {
     const ReadOptions& options = slot.request.options;
     const std::optional<Route> only = options.strict ? asked_route(options) : std::nullopt;
-    const bool lone = !slot.request.device_memory &&
-                      std::none_of(transfers.begin(), transfers.end(),
+    const bool lone = std::none_of(transfers.begin(), transfers.end(),
                                    [](const Transfer& t) { return t.route != Route::kCached; });
     slot.call_size_max = lone ? kLoneCallSizeMax : kCallSizeMax;
+    uint64_t size_max = slot.call_size_max;
+    if (slot.request.device_memory) {  // cut short, and joined again while the device is busy
+        const uint64_t most = limits_.depth * Staging::kSlotSize / 3;
+        const uint64_t joined_max = lone ? kStagedCallSizeMax : kCallSizeMax;
+        slot.call_size_max = std::clamp(most, kCallSizeMax, joined_max);
+        size_max = kFirstStagedSizeMax;
+    }
     const auto add = [&](Transfer transfer) {
         if (only.has_value() && transfer.route != *only) {
             stop_at(slot, transfer.range.offset, EOPNOTSUPP, *only);
             return;
         }
-        while (transfer.route == Route::kCached && transfer.range.size > slot.call_size_max) {
+        while (transfer.route == Route::kCached && transfer.range.size > size_max) {
             Transfer head = transfer;
-            head.range.size = slot.call_size_max;
+            head.range.size = size_max;
             head.moved = head.range;
             slot.transfers.push_back(head);
-            transfer.range = {head.range.end(), transfer.range.size - slot.call_size_max};
+            transfer.range = {head.range.end(), transfer.range.size - size_max};
             transfer.moved = transfer.range;
         }
         slot.transfers.push_back(transfer);

@@ -9,10 +9,18 @@
 
 namespace penstock::transfer {
 
-// Of one cached read: small enough that direct transfers are looked after in between, or that a
-// slot of staging holds it; where there is neither, long calls are cheaper.
+// Of one cached read: small enough that direct transfers are looked after in between; where there
+// are none, long calls are cheaper.
 inline constexpr uint64_t kCallSizeMax = 1 << 20, kLoneCallSizeMax = 4 << 20;
 static_assert(kCallSizeMax <= Staging::kSlotSize);
+// The same into staging for a device: it pauses for some microseconds between two copies, but has
+// nothing to do until the first call is over.
+inline constexpr uint64_t kFirstStagedSizeMax = 512 << 10, kStagedCallSizeMax = 2 << 20;
+// What such calls of one executor have in staging: one that is read, one that is copied, one that
+// waits. More would leave the CPU's caches before the device has read it.
+inline constexpr uint64_t kStagedSizeMax = 3 * kStagedCallSizeMax;
+// A direct transfer into staging: the first is copied the sooner.
+inline constexpr uint64_t kStagedTransferSizeMax = 512 << 10;
 // What is told of residency, and so what a plan can go round: a cached piece within missing ones
 // that is shorter than this costs less to pass over than to find.
 inline constexpr uint64_t kGrainSize = 64 << 10;
@@ -25,6 +33,8 @@ struct Executor::Slot {
     std::vector<planner::Transfer> transfers;  // none longer than an operation; by offset
     size_t next_direct = 0, next_cached = 0;   // where to look for the next of a kind
     size_t started = 0;                        // how many have been
+    size_t planned = 0;                        // from here on: what is read once more
+    size_t cached_left = 0;                    // cached ones that have not
     uint64_t call_size_max = kCallSizeMax;     // of a cached read
     std::vector<size_t> again;  // transfers that were refused and go through the page cache
     std::vector<extent::ResidencyRun> runs;  // for the report: what the page cache held
@@ -55,9 +65,10 @@ struct Executor::Operation {
     Slot* slot = nullptr;
     size_t first = 0, count = 0;  // of slot->transfers
     extent::Extent range, moved;
-    int32_t staging = -1;  // its slot; -1: straight to its place
-    uint64_t good = 0;     // bytes of `range` that arrived, and
-    int error = 0;         // why not all; 0: the end of the file
+    int32_t staging = -1;      // its slot; -1: straight to its place
+    uint64_t staged_size = 0;  // of staged_size_
+    uint64_t good = 0;         // bytes of `range` that arrived, and
+    int error = 0;             // why not all; 0: the end of the file
     std::vector<iovec> pieces;
 
     [[nodiscard]] planner::Transfer& front() const { return slot->transfers[first]; }
@@ -65,7 +76,12 @@ struct Executor::Operation {
     [[nodiscard]] bool is_timed_call() const {
         const bool telling = front().reason == RouteReason::kResident ||
                              front().reason == RouteReason::kTimed;
-        return count == 1 && telling && range.size >= kGrainSize;
+        if (!telling || range.size < kGrainSize) return false;
+        for (size_t i = 1; i < count; ++i) {  // several only where they were one that was cut
+            if (!slot->request.device_memory || (&front())[i].reason != front().reason)
+                return false;
+        }
+        return true;
     }
 };
 

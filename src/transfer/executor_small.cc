@@ -26,6 +26,8 @@ void add_to(Report* report, uint64_t offset, const SmallOutcome& outcome) {
     report->reason_bytes[static_cast<size_t>(outcome.reason)] += completion.bytes;
     report->residency_bytes[static_cast<size_t>(outcome.residency)] += completion.bytes;
     ++report->transfers;
+    if (outcome.route != Route::kCached)  // nothing else of it is in flight
+        report->direct_depth = std::max<uint64_t>(report->direct_depth, 1);
     const uint64_t end = offset + completion.bytes;
     if (completion.error == 0) return;
     if (report->error_number != 0 && report->error_offset <= end) return;
@@ -77,7 +79,7 @@ storage::Completion Executor::read_direct(storage::ReadOperation operation) {
     if (end - begin == to.iov_len &&
         reinterpret_cast<uintptr_t>(to.iov_base) % alignment.memory == 0)
         return read_now(operation);
-    const int32_t slot = staging_->take();
+    const int32_t slot = staging_->take(to.iov_len);
     PENSTOCK_CHECK(slot >= 0, "an idle executor has staging");
     const iovec piece{staging_->memory(slot), end - begin};
     const uint64_t skipped = operation.offset - begin;

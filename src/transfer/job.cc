@@ -23,11 +23,15 @@ Job::Job(std::shared_ptr<Source> source, std::vector<Piece> pieces, bool device_
       window_size_(std::min(window_size, kRequestSizeMax)),
       created_ns_(base::monotonic_ns()),
       keep_(std::move(keep)) {
+    size_t jumps = 0;
     for (const Piece& piece : pieces_) {
+        if (&piece != pieces_.data() && piece.offset != (&piece)[-1].offset + (&piece)[-1].size)
+            ++jumps;
         left_ += piece.size;
         window_count_ += (piece.size + window_size_ - 1) / window_size_;
         window_size_max_ = std::max(window_size_max_, std::min(piece.size, window_size_));
     }
+    scattered_ = 2 * jumps > pieces_.size();
     report_.bytes_asked = left_;
     if (left_ == 0) end(std::unique_lock(mutex_));
 }
@@ -86,10 +90,8 @@ void Job::finish(std::span<const Window> windows, std::span<const Outcome> outco
     add(part);
     for (size_t i = 0; i < windows.size(); ++i) {
         left_ -= windows[i].size;
-        if (outcomes[i].bytes < windows[i].size) {
-            gaps_.push_back(
-                {windows[i].piece, windows[i].begin + outcomes[i].bytes, outcomes[i].error});
-        }
+        if (outcomes[i].bytes < windows[i].size)
+            gaps_.push_back({windows[i].piece, windows[i].begin + outcomes[i].bytes});
     }
     if (left_ == 0) end(std::move(lock));
 }
@@ -103,7 +105,9 @@ void Job::add(const Report& part) {
     add_all(report_.reason_bytes, part.reason_bytes);
     add_all(report_.residency_bytes, part.residency_bytes);
     report_.plan_ns += part.plan_ns;
+    report_.predicted_ns += part.predicted_ns;
     report_.transfers += part.transfers;
+    report_.direct_depth = std::max(report_.direct_depth, part.direct_depth);
     report_.copy_ns = part.copy_ns;  // the last that ends decides
     if (part.error_number == 0) return;
     if (report_.error_number != 0 && report_.error_offset <= part.error_offset) return;
@@ -180,19 +184,15 @@ void Job::on_done(std::function<void()> callback) {
 
 Result<uint64_t> Job::result() const {
     if (cancelled_) return Status{ECANCELED, "pread", "the read was cancelled"};
+    if (report_.error_number == EOPNOTSUPP)
+        return Status{EOPNOTSUPP, "pread", "the route asked for cannot be taken"};
+    if (report_.error_number != 0)
+        return Status{report_.error_number, "pread", "an extent could not be read"};
     uint64_t bytes = report_.bytes_asked;
-    Status failure;
     for (size_t i = 0; i < gaps_.size(); ++i) {
         const Gap& gap = gaps_[i];
-        if (gap.error != 0 && failure.ok()) {
-            failure = gap.error == EOPNOTSUPP
-                          ? Status{EOPNOTSUPP, "pread", "the route asked for cannot be taken"}
-                          : Status{gap.error, "pread", "an extent could not be read"};
-        }
-        if (i > 0 && gaps_[i - 1].piece == gap.piece) continue;
-        bytes -= pieces_[gap.piece].size - gap.at;
+        if (i == 0 || gaps_[i - 1].piece != gap.piece) bytes -= pieces_[gap.piece].size - gap.at;
     }
-    if (!failure.ok()) return failure;
     return bytes;
 }
 

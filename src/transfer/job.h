@@ -48,6 +48,9 @@ public:
     [[nodiscard]] uint64_t window_count() const { return window_count_; }
     [[nodiscard]] uint64_t window_size_max() const { return window_size_max_; }
 
+    // Most pieces do not begin where the one before ends, so that the kernel reads ahead in vain.
+    [[nodiscard]] bool scattered() const { return scattered_; }
+
     // For those who work on it. Takes the next windows, at most out.size() of them; 0: none left.
     size_t take(std::span<Window> out);
     [[nodiscard]] bool has_windows() const;
@@ -65,7 +68,7 @@ public:
     // What has not begun never will; the job is done when the rest is over.
     void stop();
     void on_done(std::function<void()> callback);
-    // Only when done. ECANCELED, or the error of the first extent that failed.
+    // Only when done. ECANCELED, or the error that the report names.
     [[nodiscard]] Result<uint64_t> result() const;
     [[nodiscard]] const Report& report() const { return report_; }
 
@@ -74,7 +77,6 @@ private:
     struct Gap {
         size_t piece = 0;
         uint64_t at = 0;  // from the start of the piece
-        int error = 0;    // 0: the file ends
     };
 
     [[nodiscard]] uint64_t next_window(const Piece& piece) const;
@@ -89,6 +91,7 @@ private:
     const uint64_t created_ns_;
     uint64_t window_count_ = 0;     // at most, since pieces need not start where windows do
     uint64_t window_size_max_ = 0;  // of them all
+    bool scattered_ = false;
 
     mutable std::mutex mutex_;
     mutable std::condition_variable changed_;

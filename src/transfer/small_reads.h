@@ -64,6 +64,15 @@ public:
         if (++trial.reads == kStretch) judge();
     }
 
+    // A plan was made for a read; `hit`: all of it was in the cache.
+    void planned(bool hit) {
+        if (!hit) {
+            doubt_.store(kDoubt, std::memory_order_relaxed);
+        } else if (doubtful()) {
+            doubt_.fetch_sub(1, std::memory_order_relaxed);
+        }
+    }
+
     // A batch of `count` reads through the cache, `size` bytes in all, took `ns`.
     void saw_batch(size_t count, uint64_t size, uint64_t ns) {
         const bool slow = !quick(size / count, ns / count);

@@ -58,6 +58,20 @@ TEST(SmallReads, AChangeIsFollowed) {
     EXPECT_GT(share_direct(&reads, 4000, 150'000, 70'000), 0.8);
 }
 
+TEST(SmallReads, PlansThatFindAllCachedDispelDoubt) {
+    SmallReads reads;
+    reads.planned(true);
+    EXPECT_FALSE(reads.doubtful());
+    reads.planned(false);
+    EXPECT_TRUE(reads.doubtful());
+    int hits = 0;
+    for (; reads.doubtful() && hits < 1000; ++hits) reads.planned(true);
+    EXPECT_GT(hits, 50);
+    EXPECT_LT(hits, 1000);
+    reads.planned(true);
+    EXPECT_FALSE(reads.doubtful());
+}
+
 TEST(SmallReads, ABatchIsSlowByItsMean) {
     SmallReads reads;
     reads.saw_batch(32, 32 * 4096, 32 * 700);

@@ -2,6 +2,7 @@
 // its bytes costs, and what was found out on the way. Any thread.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <functional>
@@ -12,6 +13,7 @@
 #include "planner/cost_model.h"
 #include "storage/residency.h"
 #include "storage/storage.h"
+#include "transfer/direct_traffic.h"
 #include "transfer/small_reads.h"
 #include "transfer/unknown_reads.h"
 
@@ -33,10 +35,13 @@ public:
         const std::lock_guard lock(mutex_);
         live_.refine(observation);
     }
+    // Of the device below.
+    [[nodiscard]] DirectTraffic& traffic() { return traffic_; }
 
 private:
     mutable std::mutex mutex_;
     planner::LiveModel live_;
+    DirectTraffic traffic_;
 };
 
 // The costs of a file's file system, shared by all its files.
@@ -58,13 +63,26 @@ struct Source {
         return now.size;
     }
 
+    // The OS page cache was looked at for a read; `hot`: it had all of it. Counts may be lost
+    // between threads.
+    void looked(bool hot) {
+        const uint32_t before = hot_looks_.load(std::memory_order_relaxed);
+        const uint32_t now = hot ? std::min(before + 1, kHotLooks) : 0;
+        if (now != before) hot_looks_.store(now, std::memory_order_relaxed);
+    }
+    // All that was last looked at was in the OS page cache.
+    [[nodiscard]] bool hot() const { return hot_looks_.load(std::memory_order_relaxed) > 0; }
+    // So was all before that, for so long that the time of the reads themselves shows an end of it
+    // as cheaply: in folios of 4 KiB a look takes a tenth of what a copy does.
+    [[nodiscard]] bool long_hot() const {
+        return hot_looks_.load(std::memory_order_relaxed) == kHotLooks;
+    }
+
     const std::shared_ptr<storage::File> file;
     storage::ResidencyProbe probe;
     const std::shared_ptr<Costs> costs;
     SmallReads small;
     UnknownReads unknown;
-    // All that was last looked at was in the OS page cache.
-    std::atomic<bool> hot{false};
     // Direct I/O was tried and refused though the file system offers it.
     std::atomic<bool> direct_refused{false};
 
@@ -82,7 +100,10 @@ struct Source {
     [[nodiscard]] uint64_t known_size() const { return size_.load(std::memory_order_relaxed); }
 
 private:
+    static constexpr uint32_t kHotLooks = 16;
+
     std::atomic<uint64_t> size_;
+    std::atomic<uint32_t> hot_looks_{0};  // in a row; at most kHotLooks
 };
 
 }  // namespace penstock::transfer

@@ -3,6 +3,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <new>
 #include <utility>
@@ -22,7 +23,7 @@ constexpr uint64_t kAbandonLimitNs = 5'000'000'000;
 }  // namespace
 
 Staging::Staging(backend::Device* device, uint32_t slots) : device_(device), slot_count_(slots) {
-    for (uint32_t i = 0; i < slots; ++i) free_.push_back(static_cast<int32_t>(slots - 1 - i));
+    runs_.resize(slots);
     open_.reserve(slots);
     lots_.reserve(slots);
 }
@@ -58,12 +59,21 @@ Staging::~Staging() {
     }
 }
 
-int32_t Staging::take() {
-    if (free_.empty()) return -1;
-    const int32_t slot = free_.back();
-    free_.pop_back();
-    return slot;
+int32_t Staging::take(size_t size) {
+    const size_t count = std::max<size_t>(1, (size + kSlotSize - 1) / kSlotSize);
+    for (size_t slot = 0, begin = 0; slot < runs_.size();) {
+        if (runs_[slot] != 0) {
+            slot += runs_[slot];
+            begin = slot;
+        } else if (++slot - begin == count) {
+            runs_[begin] = static_cast<uint32_t>(count);
+            return static_cast<int32_t>(begin);
+        }
+    }
+    return -1;
 }
+
+void Staging::give_back(int32_t slot) { runs_[static_cast<size_t>(slot)] = 0; }
 
 Status Staging::copy_out(int32_t slot, void* to, size_t from, size_t size) {
     if (stream_ == 0) {
@@ -87,14 +97,13 @@ Status Staging::finished(std::vector<int32_t>* slots, bool wait) {
     if (lots_.empty()) return {};
     // Partner: the stream's store behind the copies, which have read the slots by then.
     uint64_t done = device::SystemWords::load(*done_, site::kCompletion);
-    if (done < lots_.front().number && wait) {
-        device_->poll();
-        base::sleep_until_ns(base::monotonic_ns() + kDozeNs);
-        done = device::SystemWords::load(*done_, site::kCompletion);
-    }
     if (done < lots_.front().number) {
         bool idle = false;
         if (Status failure = device_->query(stream_, &idle); !failure.ok()) return failure;
+        if (wait) base::sleep_until_ns(base::monotonic_ns() + kDozeNs);
+        done = device::SystemWords::load(*done_, site::kCompletion);
+    }
+    if (done < lots_.front().number) {
         if (base::monotonic_ns() > lots_.front().limit_ns)
             return {EIO, "copy", "a copy to the device does not end"};
         return {};

@@ -27,11 +27,14 @@ public:
     Staging(const Staging&) = delete;
     Staging& operator=(const Staging&) = delete;
 
-    // The start of a slot's memory, kSlotSize + 2 * kMarginSize bytes aligned to 4 KiB; -1: all
-    // are in use.
-    int32_t take();
+    // The first of as many neighbouring slots as hold `size` bytes, which lie in one piece with
+    // kMarginSize more before and behind them; -1: no so many are free. The first free ones are
+    // taken, which are the likeliest to be in the CPU's caches still.
+    int32_t take(size_t size);
+    // Aligned to 4 KiB.
     [[nodiscard]] std::byte* memory(int32_t slot) const { return base_ + slot * stride(); }
-    void give_back(int32_t slot) { free_.push_back(slot); }
+    // All that were taken with it.
+    void give_back(int32_t slot);
 
     // Puts a copy to device memory behind the others; if that succeeds the slot is the copy's
     // until finished() or abandon() returns it. An error is this copy's alone.
@@ -59,8 +62,8 @@ private:
     backend::Device* const device_;
     const uint32_t slot_count_;
     std::byte* base_ = nullptr;
-    size_t mapped_size_ = 0;  // of memory that no device gave
-    std::vector<int32_t> free_;
+    size_t mapped_size_ = 0;      // of memory that no device gave
+    std::vector<uint32_t> runs_;  // by slot: how many were taken from it on; 0: none
     backend::StreamId stream_ = 0;
     uint64_t* done_ = nullptr;  // pinned: the last lot that is over
     uint64_t sent_ = 0;

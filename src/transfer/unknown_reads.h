@@ -22,9 +22,14 @@ public:
         return turn_.fetch_add(1, kOrder) % pause == pause - 1;
     }
 
+    // Whether a read through the cache that took `ns` was no mere copy out of it.
+    [[nodiscard]] static bool is_slow(double ns, double copy_ns) {
+        return ns >= kSlowness * copy_ns;
+    }
+
     // What one that did took, and what a copy out of the cache takes.
     void saw(double ns, double copy_ns) {
-        if (ns < kSlowness * copy_ns) {
+        if (!is_slow(ns, copy_ns)) {
             trust_.store(kTrustMax, kOrder);
             pause_.store(kPauseMin, kOrder);
             return;

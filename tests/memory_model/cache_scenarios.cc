@@ -61,8 +61,8 @@ Next read_pages(System& system, Registers& r, const std::vector<PageIndex>& page
     device_explored::Batch<Team> batch;
     batch.first = page;
     batch.count = 1;
-    if (!device_explored::pin_pages(team, system.state, system.file, batch)) {
-        device_explored::fetch_pages(team, system.state, 0, batch);
+    if (!device_explored::pin_pages(team, system.state, system.file, nullptr, batch)) {
+        device_explored::fetch_pages(team, system.state, 0, nullptr, batch);
     }
     if (batch.count == 0)
         return ++r[0] < static_cast<uint64_t>(form.tries) ? Next::kAgain : Next::kDone;

@@ -1,7 +1,7 @@
 // The device half of the page cache (device/page_cache.cuh and all below it), compiled to run in
 // the explorer.
 //
-// For one translation unit (cache_scenarios.cc). The lines are production's; what is exchanged by
+// For cache_scenarios.cc and window_scenarios.cc. The lines are production's; what is exchanged by
 // name: the word policies, which look up an address of the scenario's file system and ask the
 // explorer; Wait::step, which pauses in the explorer; the number of entries in a leaf, 2 instead of
 // 512; and the position in the grid. Words that a scenario does not name are constants: loads

@@ -52,6 +52,15 @@ INSTANTIATE_TEST_SUITE_P(Scenarios, Protocol, testing::ValuesIn(all_programs(lon
                              return name;
                          });
 
+TEST(ProtocolCanaries, AreFound) {
+    for (const Program& program : window_canaries()) {
+        Options options;
+        options.states_max = 20'000'000;
+        options.deferrals = false;
+        EXPECT_NE(explore(program, options).error, "") << program.name;
+    }
+}
+
 }  // namespace
 
 // For GoogleTest's messages.

@@ -29,6 +29,11 @@ std::vector<Program> cache_programs(bool nightly);
 // Control ports (device/control_port.cuh, src/service/server.cc).
 std::vector<Program> control_port_programs(bool nightly);
 
+// Windows of readahead (include/penstock/device/readahead.cuh).
+std::vector<Program> window_programs(bool nightly);
+// Likewise, each with a mistake that must be found.
+std::vector<Program> window_canaries();
+
 std::vector<Program> all_programs(bool nightly);
 
 }  // namespace penstock::memory_model

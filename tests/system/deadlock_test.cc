@@ -109,7 +109,7 @@ TEST_P(DeadlockTest, EveryBlockMissesEverything) {
 
 TEST_P(DeadlockTest, MoreBlocksThanPermits) {
     Shape wanted = shape_of(2, 16);
-    // Blocks of so many registers that a GPU has one on each multiprocessor: some 130 in all.
+    // Of blocks so large a GPU has two on each multiprocessor: some 260 in all.
     if (on_gpu()) wanted.lanes = 512;
     Machine machine(wanted);
     ASSERT_TRUE(machine.ok());
@@ -171,7 +171,7 @@ TEST_P(DeadlockTest, AllFramesThatViewsMayPinArePinned) {
 
 // Each page read lies under a leaf of its own, and there are more of them than leaves.
 TEST_P(DeadlockTest, TheLeafPoolIsUsedUp) {
-    Machine machine(shape_of(2, 8));
+    Machine machine(shape_of(2, 8), on_gpu() ? 64 << 20 : 16 << 20);
     ASSERT_TRUE(machine.ok());
     constexpr uint64_t kSize = uint64_t{1} << 40, kLeafSize = 512 * 4096;
     ASSERT_TRUE(machine.files().create("f"));
@@ -181,7 +181,7 @@ TEST_P(DeadlockTest, TheLeafPoolIsUsedUp) {
             machine.files().write("f", leaf * kLeafSize + 100, storage::random_bytes(leaf, 9000)));
     }
     const Descriptor file = machine.fs().open(machine.files().path("f")).value();
-    // There are more than two leaves for each team that can be resident: on a GPU, 20,000.
+    // There are more than two leaves for each team that can be resident: on a GPU, thousands.
     Blocks blocks(on_gpu() ? 128 : 6);
     const uint64_t reads = std::max<uint64_t>(150, machine.leaf_count() * 5 / 4 / blocks.size());
     const uint64_t stride = kSize / kLeafSize / (blocks.size() * reads);

@@ -22,6 +22,11 @@ std::string describe(const Shape& shape) {
                        ", " + std::to_string(shape.frames) + " frames of " +
                        std::to_string(shape.page_size) + ", " + storage::name(shape.storage) +
                        (shape.warps ? ", warps of " : ", blocks of ") + std::to_string(shape.lanes);
+    constexpr const char* kReadahead[] = {"", ", no readahead", ", static readahead",
+                                          ", page after page"};
+    constexpr const char* kReplacement[] = {"", ", global LRA", ", CLOCK"};
+    text += kReadahead[static_cast<int>(shape.readahead)];
+    text += kReplacement[static_cast<int>(shape.replacement)];
     if (shape.helping) return text + ", helping";
     return text + ", " + std::to_string(shape.workers) + " workers" +
            (shape.static_map ? ", static map" : "");
@@ -114,6 +119,9 @@ void Machine::open_file_system() {
     options.helping = shape_.helping;
     options.workers = shape_.workers;
     options.map = shape_.static_map ? RequestMap::kStatic : RequestMap::kShared;
+    options.readahead = shape_.readahead;
+    options.prefetch_size = shape_.page_size;
+    options.replacement = shape_.replacement;
     auto fs = file::System::create(device_, make_storage(), options);
     ASSERT_TRUE(fs.ok()) << fs.status().message();
     fs_ = std::move(fs.value());
@@ -171,10 +179,10 @@ void Machine::end(const Status& status) {
 FileSystemState* Machine::look() {
     FileSystemState* state = service().host_state();
     if (device_.host_addressable()) return state;
-    // The directory lies last in the tables, of which the state is the first.
+    // The chunks' owners lie last in the tables, of which the state is the first.
     const auto* there = reinterpret_cast<const std::byte*>(service().device_state());
     const auto size = static_cast<size_t>(
-        reinterpret_cast<const std::byte*>(state->directory + state->directory_size) - there);
+        reinterpret_cast<const std::byte*>(state->chunk_owners + state->chunk_count) - there);
     if (tables_ == nullptr) {
         tables_ = std::make_unique_for_overwrite<std::byte[]>(size);
         auto stream = Stream::create(device_);
@@ -193,6 +201,7 @@ FileSystemState* Machine::look() {
     };
     move(copy->files), move(copy->port_locks), move(copy->owners), move(copy->leaf_owners);
     move(copy->leaf_locks), move(copy->leaves), move(copy->directory), move(copy->completions);
+    move(copy->places), move(copy->chunk_next), move(copy->chunk_owners);
     return copy;
 }
 
@@ -203,7 +212,7 @@ std::string Machine::picture() {
     const auto load = [](uint64_t& word) { return DeviceWords::load(word, site::kLook); };
     FileSystemState& state = *seen;
     std::ostringstream text;
-    text << "backlog " << service().observe().backlog << ", view pins " << load(state.view_pins)
+    text << "backlog " << service().observe().backlog << ", held pins " << load(state.held_pins)
          << ", clock hand " << load(state.clock_hand) << ", leaf hand " << load(state.leaf_hand)
          << "\n";
     for (uint32_t port = 0; port < limits::kPortsMax; ++port) {

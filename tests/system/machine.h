@@ -13,6 +13,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "file/system.h"
@@ -35,6 +36,8 @@ struct Shape {
     unsigned workers = 2;  // without helping, or where blocks cannot help
     bool static_map = false;
     bool warps = false;
+    Readahead readahead = Readahead::kAuto;
+    Replacement replacement = Replacement::kRings;
     unsigned lanes = 32;
     storage::Kind storage = storage::Kind::kPosix;  // kRam, kUring, kThrottle
     bool faults = false;                            // the storage is wrapped in a FaultStorage
@@ -99,6 +102,8 @@ public:
     Stream& stream() { return stream_; }
     // Another file system on the same device, with the same files. Waits for nothing.
     void renew() { open_file_system(); }
+    // Likewise, one of the test's own.
+    void use(FileSystem fs) { fs_ = std::move(fs); }
     [[nodiscard]] std::string scratch_path(const std::string& name) const {
         return folder_.path(name);
     }

@@ -28,6 +28,14 @@ T one_of(base::Prng& prng, std::initializer_list<T> values) {
     return values.begin()[prng.below(values.size())];
 }
 
+// What gadvise takes of what is drawn: of kStrided the offset is a distance, of all others a place.
+bool is_valid_advice(const Step& step) {
+    const auto advice = static_cast<Advice>(step.flags);
+    if (advice > Advice::kStrided) return false;
+    if (advice != Advice::kStrided) return step.offset >= 0;
+    return step.offset != 0 && step.offset <= kAdviceStrideMax && step.offset >= -kAdviceStrideMax;
+}
+
 }  // namespace
 
 Shape random_shape(base::Prng& prng) {
@@ -36,7 +44,8 @@ Shape random_shape(base::Prng& prng) {
     shape.permits = static_cast<unsigned>(one_of(prng, {1, 2, 2, 3, 4, 8}));
     shape.page_size = one_of<uint32_t>(prng, {4096, 4096, 8192, 16384, 65536, 65536, 1 << 20});
     const uint64_t everything = std::max<uint64_t>((uint64_t{24} << 20) / shape.page_size, 24);
-    shape.frames = one_of<uint64_t>(prng, {8, 8, shape.permits, 12, 33, 200, everything});
+    // A quarter of the frames may be in windows: with few there are none.
+    shape.frames = one_of<uint64_t>(prng, {8, 8, shape.permits, 12, 33, 80, 200, 200, everything});
     shape.frames = std::clamp<uint64_t>(shape.frames, shape.permits, everything);
     shape.lanes = static_cast<unsigned>(one_of(prng, {1, 2, 7, 32, 32, 33, 64, 96, 512}));
 #ifdef __SANITIZE_THREAD__
@@ -46,6 +55,10 @@ Shape random_shape(base::Prng& prng) {
     shape.helping = prng.below(2) == 0;
     shape.workers = static_cast<unsigned>(1 + prng.below(4));
     shape.static_map = !shape.helping && prng.below(3) == 0;
+    shape.readahead = one_of(prng, {Readahead::kAuto, Readahead::kAuto, Readahead::kAuto,
+                                    Readahead::kStatic, Readahead::kOff, Readahead::kSeed});
+    shape.replacement = one_of(prng, {Replacement::kRings, Replacement::kRings, Replacement::kClock,
+                                      Replacement::kGlobalLra});
     shape.storage = one_of(
         prng, {Kind::kPosix, Kind::kPosix, Kind::kRam, Kind::kRam, Kind::kUring, Kind::kThrottle});
     shape.remote = prng.below(4) == 0;
@@ -177,14 +190,10 @@ bool RandomProgram::add_step(Block& block) {
         return true;
     }
     if (prng_.below(20) == 0) {
-        const int64_t offset = prng_.below(4) == 0 ? -1 : 0;
-        add(block, {.act = Act::kAdvise,
-                    .file = index,
-                    .flags = static_cast<int32_t>(prng_.below(8)),
-                    .offset = offset});
+        add_advice(block, index);
         return true;
     }
-    return add_read(block, index);
+    return prng_.below(4) == 0 ? add_walk(block, index) : add_read(block, index);
 }
 
 void RandomProgram::add_file_step(Block& block, uint32_t index) {
@@ -233,6 +242,40 @@ bool RandomProgram::add_read(Block& block, uint32_t index) {
     step.out = take_output(count);
     if (step.out == nullptr) return false;
     return add(block, step), true;
+}
+
+// Reads one behind the other, or at equal distances, forwards or backwards: what readahead follows.
+bool RandomProgram::add_walk(Block& block, uint32_t index) {
+    const File& file = block.files[index];
+    const testing::ReferenceFile* bytes = reference(file);
+    if (bytes == nullptr || bytes->size() == 0) return true;
+    const uint64_t page = machine_.shape().page_size;
+    const auto size = one_of<uint64_t>(prng_, {1 + prng_.below(page), page, page, 2 * page});
+    const auto pages = static_cast<int64_t>(page * (1 + prng_.below(4)));
+    const auto whole = static_cast<int64_t>(size);
+    const auto step = one_of<int64_t>(prng_, {whole, whole, whole, pages, -pages, -whole});
+    auto offset = static_cast<int64_t>(prng_.below(bytes->size()));
+    if (prng_.below(2) == 0) offset -= offset % static_cast<int64_t>(page);
+    for (uint64_t i = 2 + prng_.below(10); i > 0 && offset >= 0; --i, offset += step) {
+        Step read = read_step(index, offset, size, nullptr);
+        read.out = take_output(bytes->count(static_cast<uint64_t>(offset), size));
+        if (read.out == nullptr) return false;
+        add(block, read);
+    }
+    return true;
+}
+
+// Of all kinds, sensible or not: strides among them, ranges beyond the end, one against the other.
+void RandomProgram::add_advice(Block& block, uint32_t index) {
+    const auto page = static_cast<int64_t>(machine_.shape().page_size);
+    const auto offset = prng_.below(3) == 0
+                            ? pick_offset(block.files[index].name, block)
+                            : one_of<int64_t>(prng_, {0, 0, -1, page, 3 * page, -2 * page});
+    add(block, {.act = Act::kAdvise,
+                .file = index,
+                .flags = static_cast<int32_t>(prng_.below(8)),
+                .offset = offset,
+                .size = one_of<uint64_t>(prng_, {0, 1, 5 * static_cast<uint64_t>(page)})});
 }
 
 bool RandomProgram::add_map(Block& block, uint32_t index, uint32_t view) {
@@ -394,7 +437,7 @@ std::string RandomProgram::check_step(const Step& step, Checked& state) const {
         case Act::kAdvise:
             if (bad) return {};
             if (reference(file) == nullptr) return equal(step.result, -EBADF);
-            return equal(step.result, step.offset < 0 || step.flags > 5 ? -EINVAL : 0);
+            return equal(step.result, is_valid_advice(step) ? 0 : -EINVAL);
         default:
             return "no such act";
     }

@@ -77,6 +77,8 @@ private:
     void add_file_step(Block& block, uint32_t index);
     void add_open(Block& block, uint32_t index);
     bool add_read(Block& block, uint32_t index);
+    bool add_walk(Block& block, uint32_t index);
+    void add_advice(Block& block, uint32_t index);
     bool add_map(Block& block, uint32_t index, uint32_t view);
     void tidy_up(Block& block);
     int64_t pick_offset(const std::string& name, Block& block);

@@ -64,5 +64,8 @@ struct BlockSteps {
 template <class Group>
 PENSTOCK_GLOBAL void run_steps(DeviceFileSystem fs, BlockSteps* blocks);
 
+// Takes all pages of a file out of the cache.
+PENSTOCK_GLOBAL void forget_file(DeviceFileSystem fs, Descriptor file);
+
 }  // namespace system_test
 }  // namespace penstock

@@ -111,4 +111,6 @@ Status Scanner::scan(std::vector<std::string> paths, ScanListener& listener) {
 
 const ScanReport& Scanner::report() const { return state_->report; }
 
+ServiceLog Scanner::take_log() { return state_->files.take_log(); }
+
 }  // namespace penstock::scan

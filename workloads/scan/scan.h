@@ -26,6 +26,7 @@ struct ScanOptions {
     // Where the caller writes the lines, or -1. A text that is this very file would grow with every
     // line found in it: as grep does, it is refused.
     int output = -1;
+    bool explain = false;  // texts are told with what the page cache did for them
     // Parameters that affect performance; 0: chosen for the device.
     uint32_t stride_size = 0;       // bytes that a block takes at once, at most 1 MiB
     unsigned threads = 0;           // GPU threads a block, at most 256
@@ -40,6 +41,8 @@ struct TextResult {
     uint64_t size = 0;  // bytes scanned
     uint64_t match_count = 0;
     Status status;  // not ok: why the text could not be read, or not to its end
+    // With ScanOptions::explain: of the file, since the scanner knows it.
+    FileStatistics pages;
 };
 
 struct LineMatch {
@@ -102,6 +105,8 @@ public:
     Status scan(std::vector<std::string> paths, ScanListener& listener);
     // Of the last scan.
     [[nodiscard]] const ScanReport& report() const;
+    // What was served, where ScanOptions::file_system asks for a log.
+    [[nodiscard]] ServiceLog take_log();
 
 private:
     struct State;

@@ -242,6 +242,10 @@ Status ScanRun::follow(Text* text) {
 }
 
 void ScanRun::finish(Text* text) {
+    if (options_.explain && text->descriptor >= 0) {
+        if (auto pages = files_->file_statistics(text->descriptor); pages.ok())
+            text->result.pages = pages.value();
+    }
     if (text->descriptor >= 0) (void)files_->close(std::exchange(text->descriptor, -1));
     if (lines_.source() == &text->source) lines_.reset(nullptr, 0);
     text->result.match_count = text->fold.match_count();

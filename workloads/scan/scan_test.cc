@@ -387,7 +387,7 @@ TEST(LineWriter, WritesAsGrepDoesAndTellsOfAClosedPipe) {
     ASSERT_EQ(pipe(ends), 0);
     LineWriter writer(ends[1], true);
     EXPECT_TRUE(writer.write_line({"a", 12, 0, "x\ry"}));
-    EXPECT_TRUE(writer.write_count({"b", 9, 3, {}}));
+    EXPECT_TRUE(writer.write_count({"b", 9, 3, {}, {}}));
     EXPECT_TRUE(writer.flush());
     char buffer[64];
     const ssize_t size = read(ends[0], buffer, sizeof buffer);

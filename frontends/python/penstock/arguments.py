@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import re
+from typing import Any
 
 from penstock.errors import UsageError
 
@@ -25,6 +27,18 @@ def chosen_device(option: str | None) -> str:
         return named and device_name(named)
     except argparse.ArgumentTypeError as error:
         raise UsageError("PENSTOCK_DEVICE", str(error)) from None
+
+
+TRACE_HELP = "write what was read and when as a Chrome trace (chrome://tracing, Perfetto)"
+
+
+def traced(path: str | None) -> contextlib.AbstractContextManager[Any]:
+    """Return what writes a trace of all that is read in it to `path`; None: nothing is written."""
+    if path is None:
+        return contextlib.nullcontext()
+    from penstock import trace
+
+    return trace(path)
 
 
 _THREADS_MAX = 64  # of penstock.open

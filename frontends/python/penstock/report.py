@@ -26,6 +26,11 @@ class Report(Mapping[str, Any]):
         Bytes by what the OS page cache held of them before: missing, cached, dirty, mixed, unknown.
     transfers : int
         Storage operations.
+    direct_depth : int
+        The most direct operations that the device had in flight when one of these was started, over
+        all reads of it; 0: none was.
+    predicted_ns : int
+        What plans expected reading to take, summed over the parts of the read; 0: not planned.
     queue_ns, plan_ns, read_ns, copy_ns : int
         Until the first byte was asked for; looking at residency and planning; from then until the
         last byte was in host memory; from then until it was in device memory.
@@ -39,6 +44,8 @@ class Report(Mapping[str, Any]):
     reasons: dict[str, int]
     residency: dict[str, int]
     transfers: int
+    direct_depth: int
+    predicted_ns: int
     queue_ns: int
     plan_ns: int
     read_ns: int
@@ -69,8 +76,9 @@ class Report(Mapping[str, Any]):
         parts = [f"{self.bytes} of {self.bytes_asked} bytes: {routes or 'none'}"]
         if reasons:
             parts.append(f"because {reasons}")
+        depth = f" at depth {self.direct_depth}" if self.direct_depth else ""
         parts.append(
-            f"{self.transfers} transfers, queue {self.queue_ns / 1e6:.3f} ms, plan"
+            f"{self.transfers} transfers{depth}, queue {self.queue_ns / 1e6:.3f} ms, plan"
             f" {self.plan_ns / 1e6:.3f} ms, read {self.read_ns / 1e6:.3f} ms, copy"
             f" {self.copy_ns / 1e6:.3f} ms"
         )

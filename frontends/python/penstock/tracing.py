@@ -55,6 +55,7 @@ class Transfer:
 
 Begun = Callable[[Transfer], None]
 Ended = Callable[[Transfer, Report], None]
+Served = Callable[[dict[str, Any]], None]
 
 
 class _Observer:
@@ -84,6 +85,16 @@ class _Observer:
             if hook.ended is not None:
                 hook.ended(transfer, report)
 
+    @property
+    def wants_served(self) -> bool:
+        """Whether a log is to be kept of what kernels read."""
+        return any(hook.served is not None for hook in self.hooks)
+
+    def served(self, log: dict[str, Any]) -> None:
+        for hook in self.hooks:
+            if hook.served is not None:
+                hook.served(log)
+
     def add(self, hook: Hook) -> None:
         with self.lock:
             self.hooks = (*self.hooks, hook)
@@ -102,8 +113,10 @@ _observer = _Observer()
 class Hook:
     """Functions that are called until `remove`; a context manager that removes them."""
 
-    def __init__(self, begun: Begun | None, ended: Ended | None) -> None:
-        self.begun, self.ended = begun, ended
+    def __init__(
+        self, begun: Begun | None, ended: Ended | None, served: Served | None = None
+    ) -> None:
+        self.begun, self.ended, self.served = begun, ended, served
 
     def remove(self) -> None:
         """Call them no more. Reads under way may still end in them."""
@@ -160,7 +173,10 @@ class trace:  # noqa: N801 (used as a function)
     ----------
     path : path
         Of the JSON file, written at the end. Each read is a bar with its phases queue, read and
-        copy in it, and its report at hand.
+        copy in it, and its report at hand. So is, of scans that begin and end in it, whatever
+        kernels asked of the page cache: demands, windows of readahead and what was advised, each
+        from when the host took it to when it had read it, with file, pages and block. Counters
+        tell ten times a second what became of the pages, and how long calls waited for them.
 
     Examples
     --------
@@ -178,7 +194,8 @@ class trace:  # noqa: N801 (used as a function)
 
     def __enter__(self) -> trace:
         self._file = open(self.path, "w", encoding="utf-8")  # fails now rather than then
-        self._hook = on_transfer(self._begun, self._ended)
+        self._hook = Hook(self._begun, self._ended, self._served)
+        _observer.add(self._hook)
         return self
 
     def __exit__(
@@ -207,35 +224,70 @@ class trace:  # noqa: N801 (used as a function)
         at = transfer.begin_ns
         phases = [("queue", report.queue_ns), ("read", report.read_ns), ("copy", report.copy_ns)]
         end = at + sum(duration for _, duration in phases)
-        events = [self._event("b", title, at, transfer, about)]
+        whose = (transfer.number, transfer.thread)
+        events = [_event("b", title, at, whose, about)]
         for name, duration in phases:
             if duration > 0:
-                events.append(self._event("b", name, at, transfer))
+                events.append(_event("b", name, at, whose))
                 at += duration
-                events.append(self._event("e", name, at, transfer))
-        events.append(self._event("e", title, end, transfer))
+                events.append(_event("e", name, at, whose))
+        events.append(_event("e", title, end, whose))
         with self._changed:
             self._events += events
             self._under_way -= 1
             self._changed.notify_all()
 
-    @staticmethod
-    def _event(
-        phase: str,
-        name: str,
-        at_ns: int,
-        transfer: Transfer,
-        about: dict[str, Any] | None = None,
-    ) -> dict[str, Any]:
-        event: dict[str, Any] = {
-            "name": name,
-            "cat": "penstock",
-            "ph": phase,
-            "id": transfer.number,
-            "ts": at_ns / 1000,
-            "pid": os.getpid(),
-            "tid": transfer.thread,
-        }
-        if about is not None:
-            event["args"] = about
-        return event
+    def _served(self, log: dict[str, Any]) -> None:
+        events = []
+        for one in log["events"]:
+            whose = (next(_numbers), one["thread"])
+            title = f"{one['kind']} of {one['pages']} pages of {_shown(one['file'])}"
+            about = {
+                "page": one["page"],
+                "pages": one["pages"],
+                "block": one["block"],
+                "error_number": one["error_number"],
+            }
+            events += [
+                _event("b", title, one["taken_ns"], whose, about),
+                _event("e", title, one["arrived_ns"], whose),
+            ]
+        whose = (next(_numbers), 0)
+        for one in log["samples"]:
+            pages = {name: one[name] for name in _COUNTED}
+            stalled = {"seconds": one["stalled_seconds"]}
+            events += [
+                _event("C", "pages wanted by kernels", one["at_ns"], whose, pages),
+                _event("C", "waited for pages", one["at_ns"], whose, stalled),
+            ]
+        if log["lost"]:
+            at = log["samples"][-1]["at_ns"]
+            events.append(_event("i", f"{log['lost']} more events had no room", at, whose))
+        with self._changed:
+            self._events += events
+
+
+# Counters of the page cache that a trace has; together they are the pages that calls wanted.
+_COUNTED = ("hits", "misses", "window_hits", "window_late")
+
+
+def _event(
+    phase: str,
+    name: str,
+    at_ns: int,
+    whose: tuple[int, int],
+    about: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Return an event of `whose` number and thread."""
+    event: dict[str, Any] = {
+        "name": name,
+        "cat": "penstock",
+        "ph": phase,
+        "id": whose[0],
+        "ts": at_ns / 1000,
+        "pid": os.getpid(),
+        "tid": whose[1],
+    }
+    if about is not None:
+        event["args"] = about
+    return event

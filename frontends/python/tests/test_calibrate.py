@@ -46,6 +46,12 @@ def run(*words: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*COMMAND, *map(str, words)], capture_output=True, text=True, check=False)
 
 
+def test_the_users_configuration_is_out_of_reach_of_tests(data: Path) -> None:
+    done = run(data, *SHORT)
+    assert done.returncode == 1
+    assert "/dev/null/penstock" in done.stderr
+
+
 def test_stores_what_it_tells(config: Path, data: Path) -> None:
     done = run(data, *SHORT, "--json")
     assert done.returncode == 0, done.stderr

@@ -43,6 +43,9 @@ def check_report(report: penstock.Report, asked: int, arrived: int) -> None:
     assert report.error_number == 0
     assert dict(report) == report.as_dict()
     assert min(report.queue_ns, report.plan_ns, report.read_ns, report.copy_ns) >= 0
+    assert report.predicted_ns >= 0
+    assert report.direct_depth > 0 or "direct" not in report.routes
+    assert report.plan_ns > 0 or report.predicted_ns == 0
 
 
 class Memory:
@@ -242,6 +245,14 @@ def test_a_route_that_is_asked_for_is_taken_or_the_reason_told(file: Path) -> No
         told = future.report
         others = sum(told.reasons.values()) - told.reasons.get("asked", 0)
         assert others == told.routes.get("cached", 0)
+
+
+def test_a_peer_route_that_is_not_to_be_had_is_told(file: Path) -> None:
+    memory = penstock.empty(4 * MIB, "cpu")
+    with penstock.open(file, route="peer", cache="bypass") as opened:
+        future = opened.pread(memory[: 2 * MIB])
+        assert future.result() == 2 * MIB
+        assert future.report.reasons == {"no-peer": 2 * MIB}
 
 
 def test_strict_raises_where_a_fallback_would_be(file: Path) -> None:

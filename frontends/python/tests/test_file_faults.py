@@ -7,6 +7,7 @@ interpreter while reads are under way.
 from __future__ import annotations
 
 import errno
+import math
 import os
 import pickle
 import shutil
@@ -103,6 +104,8 @@ def test_arguments_of_open_that_make_no_sense(file: Path) -> None:
         {"threads": 0},
         {"threads": 65},
         {"throttle_latency_us": -1},
+        {"throttle_latency_us": math.nan},
+        {"throttle_bandwidth_mbs": math.inf},
     ):
         with pytest.raises(ValueError, match=r"mode|not one of|threads|throttle"):
             penstock.open(file, **arguments)

@@ -7,12 +7,14 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import penstock
+from penstock import _core
 
 MIB = 1 << 20
 
@@ -125,6 +127,46 @@ def test_a_trace_has_every_read_with_its_phases(file: Path, tmp_path: Path) -> N
     names = {event["name"] for event in events}
     assert {"queue", "read"} <= names
     assert f"preadv 30 bytes of {file}" in names
+
+
+def scan(path: Path) -> dict[str, Any]:
+    return _core.scan("cpu:2", b"needle\n", [], [os.fsencode(path)], lines=False)
+
+
+def test_a_trace_has_what_kernels_read(tmp_path: Path) -> None:
+    text, out = tmp_path / "text", tmp_path / "trace.json"
+    text.write_bytes(b"a line of text\n" * 300_000)
+    before = time.perf_counter_ns() / 1000
+    with penstock.trace(out), penstock.open(text) as opened:
+        opened.read(bytearray(100))
+        result = scan(text)
+    after = time.perf_counter_ns() / 1000
+    events = json.loads(out.read_text())["traceEvents"][1:]
+    assert all(before <= event["ts"] <= after for event in events)
+    begun = [event for event in events if event["ph"] == "b" and "block" in event.get("args", {})]
+    kinds = {event["name"].partition(" ")[0] for event in begun}
+    assert "window" in kinds
+    assert kinds <= {"window", "demand"}
+    assert all(event["name"].endswith(str(text)) for event in begun)
+    assert sum(event["args"]["pages"] for event in begun) == result["requests"]
+    for event in begun:
+        end = [one for one in events if one["id"] == event["id"]][1]
+        assert (end["ph"], end["name"]) == ("e", event["name"])
+        assert end["ts"] >= event["ts"]
+        assert event["args"]["error_number"] == 0
+    counted = [event["args"] for event in events if event["name"] == "pages wanted by kernels"]
+    assert counted[-1] == {name: result["page_cache"][name] for name in counted[-1]}
+    assert sum(counted[-1].values()) == result["page_cache"]["pages"]
+    waited = [event["args"] for event in events if event["name"] == "waited for pages"]
+    assert waited[-1] == {"seconds": result["page_cache"]["stalled_seconds"]}
+    assert any(event["name"].startswith("read 100 bytes") for event in events)
+
+
+def test_hooks_of_reads_are_not_told_of_kernels(file: Path) -> None:
+    told: list[Any] = []
+    with penstock.on_transfer(told.append, lambda *ended: told.append(ended)):
+        assert scan(file)["bytes"] == 4 * MIB
+    assert told == []
 
 
 def test_a_trace_that_cannot_be_written_fails_at_once(tmp_path: Path) -> None:

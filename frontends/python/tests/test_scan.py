@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -63,6 +64,53 @@ def test_json_has_the_counts_and_where_the_time_went(text: Path) -> None:
     assert found["bytes"] == text.stat().st_size
     assert found["files"] == [{"path": str(text), "bytes": text.stat().st_size, "matches": 2}]
     assert found["block_search_seconds"] > 0
+    pages = found["page_cache"]
+    ways = ("hits", "misses", "window_hits", "window_late")
+    assert sum(pages[way] for way in ways) == pages["pages"] > 0
+    assert pages["wasted"] + pages["window_hits"] + pages["window_late"] <= pages["prefetched"]
+    assert pages["advised"] == pages["learned"] == 0
+    assert pages["stalled_seconds"] >= 0
+
+
+def test_explain_tells_how_pages_came(text: Path) -> None:
+    told = _scan(str(text), "--pattern", "three", "--count", "--explain")
+    assert told.stdout == b"2\n"
+    first, second = told.stderr.decode().splitlines()[-2:]
+    assert re.fullmatch(
+        r"page cache: \d+ pages wanted, [\d.]+ % read ahead, [\d.]+ % read ahead but late,"
+        r" [\d.]+ % missed, [\d.]+ % there before; \d+ read ahead in vain, 0 ahead of launches;"
+        r" \d+\.\d{3} s waited for them, summed over blocks",
+        first,
+    )
+    assert re.fullmatch(r"storage: \d+ pages in \d+ reads, 1\.2 MB in .* over threads", second)
+    assert b"page cache" not in _scan(str(text), "--pattern", "three", "--count").stderr
+
+
+def test_explain_tells_each_file(text: Path, tmp_path: Path) -> None:
+    for number in range(12):
+        (tmp_path / f"copy{number}").write_bytes(text.read_bytes())
+    words = [str(tmp_path), "--pattern", "three", "--explain"]
+    told = _scan(*words, "--count").stderr.decode().splitlines()
+    assert sum(line.startswith(f"  {tmp_path}/") for line in told) == 10
+    assert "  and 3 files that were waited for no longer" in told
+    found = json.loads(_scan(*words, "--json").stdout)
+    assert len(found["files"]) == 13
+    for name in ("pages", "misses", "window_hits", "prefetched"):
+        assert sum(one["page_cache"][name] for one in found["files"]) == found["page_cache"][name]
+    assert all(one["page_cache"]["pages"] >= 18 for one in found["files"])
+
+
+def test_trace_is_written_by_scan_and_read(text: Path, tmp_path: Path) -> None:
+    for words in (["scan", str(text), "--pattern", "three", "--count"], ["read", str(text)]):
+        out = tmp_path / f"{words[0]}.json"
+        done = subprocess.run(
+            [PENSTOCK[0], *words, "--trace", str(out)], capture_output=True, check=True
+        )
+        assert done.stdout
+        assert any(str(text) in one["name"] for one in json.loads(out.read_text())["traceEvents"])
+    refused = _scan(str(text), "--pattern", "x", "--trace", "/nowhere/trace")
+    assert refused.returncode == 1
+    assert refused.stderr.startswith(b"penstock: /nowhere/trace: No such file")
 
 
 @pytest.mark.parametrize(

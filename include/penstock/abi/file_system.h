@@ -10,8 +10,10 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "penstock/abi/async_read.h"
 #include "penstock/abi/limits.h"
 #include "penstock/abi/page_entry.h"
+#include "penstock/abi/readahead.h"
 #include "penstock/abi/request.h"
 
 namespace penstock {
@@ -24,11 +26,12 @@ struct alignas(128) FileState {
     uint64_t size;        // bytes; read at every use; shrinks when a read finds the file shorter
     uint64_t directory_first;  // index of this file's first word in FileSystemState::directory
     uint64_t directory_count;  // its words: one for each leaf of 512 pages
-    uint64_t device, inode;    // identity, for gstat
-    int64_t modified_ns;       // st_mtim, for gstat
-    uint64_t mode;             // file type bits of st_mode, for gstat
-    uint64_t advice;           // last gadvise (Advice + 1); written by GPU threads, relaxed
-    uint64_t misses;           // pages this file asked for; written by GPU threads on the miss path
+    uint64_t epoch;  // counts up when pages are dropped because the file may have changed: what was
+                     // asked for before is not taken any more
+    int64_t modified_ns;     // st_mtim, for gstat
+    uint64_t mode;           // file type bits of st_mode, for gstat
+    uint64_t advice;         // see make_advice(); written by GPU threads, relaxed
+    uint64_t device, inode;  // identity, for gstat
     uint64_t spare[6];
 };
 static_assert(sizeof(FileState) == 128);
@@ -52,7 +55,32 @@ PENSTOCK_BOTH constexpr uint32_t descriptor_system(Descriptor descriptor) {
     return static_cast<uint32_t>(static_cast<uint64_t>(descriptor) >> 48);
 }
 
-enum class Advice : uint32_t { kNormal, kSequential, kRandom, kWillNeed, kDontNeed, kNoReuse };
+enum class Advice : uint32_t {
+    kNormal,
+    kSequential,
+    kRandom,
+    kWillNeed,
+    kDontNeed,
+    kNoReuse,
+    kStrided
+};
+// The last advice that is for the whole file (FileState::advice): Advice + 1 4 | low bits of
+// FileState::generation 16 | stride in bytes, signed, 44, from the low end. It ends with the file
+// being closed by all who had it open.
+constexpr int kAdviceOpenedShift = 4, kAdviceStrideShift = 20;
+constexpr int64_t kAdviceStrideMax = (int64_t{1} << 43) - 1;
+PENSTOCK_BOTH constexpr uint64_t make_advice(Advice advice, uint64_t generation, int64_t stride) {
+    return (static_cast<uint64_t>(stride) << kAdviceStrideShift) |
+           (generation & 0xffff) << kAdviceOpenedShift | (static_cast<uint64_t>(advice) + 1);
+}
+PENSTOCK_BOTH constexpr Advice advice_of(uint64_t word, uint64_t generation) {
+    const bool given = (word & 15) != 0 &&
+                       (word >> kAdviceOpenedShift & 0xffff) == (generation & 0xffff);
+    return given ? static_cast<Advice>((word & 15) - 1) : Advice::kNormal;
+}
+PENSTOCK_BOTH constexpr int64_t stride_of_advice(uint64_t word) {
+    return static_cast<int64_t>(word) >> kAdviceStrideShift;
+}
 
 // Control calls: gopen and gclose. The payload of a port, in mapped host memory: written by the GPU
 // thread that holds the port's lock (but `result`), read by the host behind kCall.
@@ -81,10 +109,11 @@ struct alignas(64) HostGlance {
 // One demand ring. `slots` in mapped host memory (GPU writes, host reads); `tail` and `doorbell` in
 // device memory (GPU threads write; where it can, the host reads).
 struct alignas(64) RingState {
-    uint64_t tail;      // next ticket
-    uint64_t doorbell;  // counts submissions, for sleeping workers of the CPU backend
-    uint64_t* slots;    // 4 words for each slot; constant
-    int32_t shift;      // slots = 1 << shift; constant
+    uint64_t tail;                  // next ticket
+    uint64_t* slots;                // 4 words for each slot; constant
+    int32_t shift;                  // slots = 1 << shift; constant
+    uint32_t bells;                 // 1: workers of the CPU backend sleep on `doorbell`; constant
+    alignas(64) uint64_t doorbell;  // counts submissions
 };
 
 // Owner of a frame (FileSystemState::owners): slot 16 | page 48, or one of these.
@@ -95,6 +124,23 @@ PENSTOCK_BOTH constexpr uint64_t make_owner(uint32_t slot, PageIndex page) {
     return (uint64_t{slot} << 48) | page;
 }
 
+// Pins that outlast the call that took them (FileSystemState::held_pins): views 32 | pages of
+// asynchronous reads 32, from the low end.
+constexpr uint64_t kViewPin = 1;
+constexpr uint64_t kAsyncPin = 1ull << 32;
+PENSTOCK_BOTH constexpr uint64_t views_held(uint64_t pins) { return pins & 0xffffffff; }
+PENSTOCK_BOTH constexpr uint64_t async_pages_held(uint64_t pins) { return pins >> 32; }
+PENSTOCK_BOTH constexpr uint64_t pages_held(uint64_t pins) {
+    return views_held(pins) + async_pages_held(pins);
+}
+
+// Who gives up frames when none is free.
+enum class ReplacementPolicy : uint32_t {
+    kRings,      // each team its own oldest (seed 000, section 5)
+    kGlobalLra,  // the oldest of all, used or not: the original
+    kClock,      // the oldest of all that was not used since the hand came by last
+};
+
 // What a kernel is given, device memory. Pointers say where the words lie that they point to;
 // docs/abi.md has who writes and reads each.
 struct FileSystemState {
@@ -103,9 +149,19 @@ struct FileSystemState {
     uint32_t page_shift;  // page size = 1 << page_shift
     uint32_t frame_count;
     uint32_t leaf_count;
-    uint32_t ring_count;       // 1, or one for each worker (the seed's static map)
-    uint32_t views_max;        // pins that views may hold; the rest of the frames is for gread
+    uint32_t ring_count;  // 1, or one for each worker (the seed's static map)
+    uint32_t views_max;   // views that may be mapped at once
+    uint32_t held_max;    // pages that views and asynchronous reads may hold together: the rest
+                          // of the frames is for calls that wait
+    uint32_t async_pages_max;  // that asynchronous reads may hold
+    uint32_t async_count;      // of `async_reads`
     uint64_t directory_size;   // words in `directory`
+    ReplacementPolicy policy;
+    uint32_t one_by_one;    // a read asks for one page and waits for it before it asks for the next
+    uint32_t place_count;   // of `places`: teams that can be resident
+    uint32_t chunk_frames;  // frames of a chunk of a ring
+    uint32_t chunk_count;
+    ReadaheadSettings readahead;
     std::byte* frames;         // frame_count << page_shift bytes, device memory, 2 MiB aligned
     uint64_t* completions;     // one for each frame, device memory; host writes
     uint64_t* owners;          // one for each frame, device memory
@@ -119,13 +175,25 @@ struct FileSystemState {
     uint64_t* port_responses;  // kPortsMax: the sequence answered, mapped; host writes
     ControlPort* ports;        // kPortsMax, mapped
     const HostWords* host;     // mapped
+    AsyncRead* async_reads;    // async_count, device memory
+    FileTotals* totals;        // kFilesMax, device memory
+    ReadaheadPlace* places;    // place_count, device memory
+    uint64_t* chunk_next;      // chunk_count, device memory: the next newer one of its ring
+    uint64_t* chunk_owners;    // chunk_count, device memory: place + 1
     // Written by GPU threads, each on a line of its own.
-    alignas(64) uint64_t clock_hand;  // frames looked at by CLOCK
-    alignas(64) uint64_t leaf_hand;   // leaves looked at for reuse
-    alignas(64) uint64_t view_pins;   // pins held by views
-    alignas(64) uint64_t port_hand;   // ports tried
-    HostGlance glance;                // not on the CPU backend
+    alignas(64) uint64_t clock_hand;     // frames looked at by CLOCK
+    alignas(64) uint64_t leaf_hand;      // leaves looked at for reuse
+    alignas(64) uint64_t held_pins;      // kViewPin for each view, kAsyncPin for each page that an
+                                         // asynchronous read holds
+    alignas(64) uint64_t port_hand;      // ports tried
+    alignas(64) uint64_t chunk_hand;     // chunks taken so far, fresh ones and used again
+    uint64_t fresh_hand;                 // of those, fresh ones
+    uint64_t ring_hand;                  // chunks looked at to take one from another ring
+    uint64_t rings_in_use;               // places with a chunk
+    alignas(64) uint64_t window_frames;  // that windows hold
+    HostGlance glance;                   // not on the CPU backend
     RingState rings[limits::kRingsMax];
+    RingState background;  // what nobody waits for yet
 };
 
 }  // namespace penstock

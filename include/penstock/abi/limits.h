@@ -14,6 +14,8 @@ constexpr uint32_t kPageSizeMax = 4u << 20;
 // A *team* is what runs one piece of a call: a warp on a GPU, the block's one collective on the CPU
 // backend. H200: 132 SMs x 64 warps = 8,448 resident; the largest part known has 10,000 and some.
 constexpr uint32_t kTeamsMax = 10240;
+constexpr uint32_t kWarpsPerMultiprocessor = 64;  // resident at most, on any GPU so far
+constexpr uint32_t kWarpsPerBlock = 32;
 
 // Pages that one team has in hand at once: 32 lanes with one each on a GPU, 64 in a loop on the CPU
 // backend. Also the cap on a team's outstanding requests.
@@ -22,15 +24,30 @@ constexpr uint32_t kBatchPagesMax = 64;
 // Views (gmmap) pinned at once in one file system.
 constexpr uint32_t kViewsMax = 4096;
 
+// Reads that a team may have asked for and not waited for (gread_async): past it -EAGAIN. Over all
+// teams no more than kAsyncTableMax, so that the leaves that they hold stay 128 MiB.
+constexpr uint32_t kAsyncReadsMax = 4;
+constexpr uint32_t kAsyncTableMax = 16384;
+// Pages that one of them holds; what lies beyond is read when it is waited for. 2 MiB of 4 KiB
+// pages, in two leaves of the page table at most.
+constexpr uint32_t kAsyncPagesMax = 512;
+// Pages that all of them hold: also the requests that the demand ring has room for beside those of
+// calls that wait. 1 GiB of 4 KiB pages.
+constexpr uint32_t kAsyncFramesMax = 1u << 18;
+// Such reads hold a page together at most so often; who would be one more reads it when it waits.
+constexpr uint32_t kAsyncPinsMax = 2047;
+
 // Bits of the page entry: see abi/page_entry.h.
 constexpr uint32_t kPinBits = 14;
 constexpr uint32_t kGenerationBits = 17;
 constexpr uint32_t kFrameBits = 28;  // 1 TiB of 4 KiB frames
-static_assert(kTeamsMax + kViewsMax < (1u << kPinBits),
-              "a team pins a page at most once, a view once: the pin count cannot overflow");
+static_assert(kTeamsMax + kViewsMax + kAsyncPinsMax < (1u << kPinBits),
+              "a call of a team pins a page at most once, a view once: the pin count cannot "
+              "overflow");
 
 // A leaf of the page table: 512 entries, 4 KiB of device memory.
 constexpr uint32_t kLeafEntries = 512;
+static_assert(kAsyncPagesMax <= kLeafEntries, "so many adjacent pages lie in two leaves");
 
 // Files known at once (open, or closed with pages still cached), and the longest path a kernel may
 // pass.
@@ -47,6 +64,36 @@ static_assert(kWorkersMax <= kRingsMax, "the static map gives every worker a rin
 
 // Slots of the seed's queue (seed 000, section 3.3): block id & 127.
 constexpr uint32_t kStaticSlots = 128;
+
+// A readahead window: so many pages at most, in as many adjacent frames, of at most so many bytes.
+// What a stream has ahead is at most kWindowsMax of them; a block follows kStreamsMax streams.
+constexpr uint32_t kWindowPagesMax = 64;
+constexpr uint64_t kWindowSizeMax = 1u << 20;
+constexpr uint32_t kWindowsMax = 4;
+constexpr uint32_t kStreamsMax = 4;
+static_assert(kWindowPagesMax <= 64, "a window's pages that are left are one word");
+static_assert(kWindowPagesMax < (1u << 12), "a request's page count");
+
+// Files that a place counts for at once: as many as it follows streams.
+constexpr uint32_t kCountedMax = kStreamsMax;
+
+// Frames that all windows together may hold, beside a quarter of the cache: 1 GiB of 4 KiB pages.
+// Also the most requests that the background ring must have room for, as each names a frame of a
+// window.
+constexpr uint32_t kWindowFramesMax = 1u << 18;
+
+// Requests of gadvise(kWillNeed) that one team may have on their way, of a window's pages each; the
+// background ring has room for them beside those of windows.
+constexpr uint32_t kAdvisedMax = 4;
+
+// Frames that a block takes at a time for its ring (seed 000, section 5), where the cache has
+// enough of them.
+constexpr uint32_t kChunkFramesMax = 256;
+// Frames that a block keeps to while it reads what is read once (gadvise kNoReuse), in chunks: all
+// its windows and as much again.
+constexpr uint32_t kOnceFramesMax = 512, kOnceChunksMax = 8;
+static_assert(kOnceFramesMax >= 2 * kWindowsMax * kWindowPagesMax);
+static_assert(kOnceFramesMax >= 2 * kChunkFramesMax, "one is read while the next is filled");
 
 // Requests a worker copies out and claims at once; also the most that are merged into one read.
 constexpr uint32_t kDrainMax = 64;

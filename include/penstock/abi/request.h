@@ -12,12 +12,15 @@
 
 namespace penstock {
 
-enum class RequestKind : uint32_t { kReadPages = 1 };
+enum class RequestKind : uint32_t {
+    kReadPages = 1,   // pinned by who asks: their file's slot cannot change hands
+    kReadWindow = 2,  // asked for ahead, and held by nobody: `opened` says of which file
+};
 
 // A ring slot. Words, bits from the low end:
 //   word 0: lap 8 | kind 8 | file slot 16 | generation 17          (lap: see lap_of)
 //   word 1: lap 8 | page index 56
-//   word 2: lap 8 | frame 28 | page count 12 | spare 16
+//   word 2: lap 8 | frame 28 | page count 12 | opened 16
 //   word 3: lap 8 | team 24 | block id 32                          (for reports, the static map)
 struct alignas(32) RequestSlot {
     uint64_t words[4];
@@ -32,6 +35,7 @@ struct Request {
     PageIndex page = 0;
     FrameIndex frame = 0;
     uint32_t page_count = 1;
+    uint32_t opened = 0;  // the low bits of FileState::generation, for kReadWindow
     uint32_t team = 0;
     uint32_t block = 0;
 };
@@ -47,7 +51,8 @@ PENSTOCK_BOTH inline void encode_request(const Request& request, uint64_t lap, u
     words[0] = lap | (uint64_t{static_cast<uint32_t>(request.kind)} << 8) |
                (uint64_t{request.file_slot} << 16) | (uint64_t{request.generation} << 32);
     words[1] = lap | (request.page << 8);
-    words[2] = lap | (uint64_t{request.frame} << 8) | (uint64_t{request.page_count} << 36);
+    words[2] = lap | (uint64_t{request.frame} << 8) | (uint64_t{request.page_count} << 36) |
+               (uint64_t{request.opened & 0xffff} << 48);
     words[3] = lap | (uint64_t{request.team} << 8) | (uint64_t{request.block} << 32);
 }
 
@@ -59,6 +64,7 @@ PENSTOCK_BOTH inline Request decode_request(const uint64_t words[4]) {
     request.page = words[1] >> 8;
     request.frame = static_cast<FrameIndex>((words[2] >> 8) & ((1u << limits::kFrameBits) - 1));
     request.page_count = static_cast<uint32_t>((words[2] >> 36) & 0xfff);
+    request.opened = static_cast<uint32_t>(words[2] >> 48);
     request.team = static_cast<uint32_t>((words[3] >> 8) & 0xffffff);
     request.block = static_cast<uint32_t>(words[3] >> 32);
     return request;

@@ -49,7 +49,7 @@ PENSTOCK_DEVICE inline int64_t control_call(FileSystemState& system,
     const uint64_t last = SystemWords::load(system.port_responses[index], site::kRelaxed);
     const uint64_t word = ((last + 1) << 8) | static_cast<uint64_t>(request.call);
     SystemWords::store(system.port_requests[index], word, site::kCall);
-    ring(system.rings[0].doorbell);
+    ring(system.rings[0]);
     for (;;) {
         const uint64_t answered = SystemWords::load(system.port_responses[index], site::kResponse);
         if (answered == last + 1) break;

@@ -1,17 +1,20 @@
-// Who makes a call together: a block, cut into the teams that do the work.
+// Who makes a call together: a block or a warp, cut into the teams that do the work.
 //
-// A *team* runs the one algorithm of the device library (device/file.cuh): a warp on a GPU, or a
-// single lane that works for its whole block. `Block` is what callers name. On a GPU every warp of
-// the block is a team and takes its part of a request; on the CPU backend the last lane to arrive
-// does all of it (Solo), which costs one switch per lane. The warp form also runs on the CPU
-// backend, lanes and all (Warps), where tests ask for it.
+// A *team* runs the one algorithm of the device library (device/read.cuh): a warp on a GPU, or a
+// single lane that works for all who call. `Block` and `OneWarp` are what callers name. On a GPU
+// every warp of the block is a team and takes its part of a request; on the CPU backend the last
+// lane to arrive does all of it (Solo), which costs one switch per lane. The forms of the GPU also
+// run on the CPU backend, lanes and all (Warps, Lanes), where tests ask for it.
 //
-// All lanes of the block call with the same arguments, none may have exited; the result is the same
-// in all.
+// Block: all lanes of the block call with the same arguments, none may have exited. OneWarp: all
+// lanes of the warp that have not exited call with the same arguments; other warps need not. The
+// result is the same in all who call.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
+#include <utility>
 
 #include "penstock/abi/limits.h"
 #include "penstock/abi/qualifiers.h"
@@ -59,6 +62,8 @@ template <unsigned Pages>
 struct LoneTeam {
     static constexpr unsigned kWidth = 1;
     static constexpr unsigned kPagesPerLane = Pages;
+    // Nobody else uses the call's place (abi/readahead.h) while the call lasts.
+    static constexpr bool kAlone = true;
     PENSTOCK_DEVICE unsigned lane() const { return 0; }
     PENSTOCK_DEVICE unsigned lanes() const { return 1; }
     PENSTOCK_DEVICE void sync() const {}
@@ -74,74 +79,160 @@ struct LoneTeam {
         return 0;
     }
     PENSTOCK_DEVICE unsigned lowest(unsigned mine) const { return mine; }
+    // The bits that any lane has set.
+    PENSTOCK_DEVICE uint64_t unite(uint64_t mine) const { return mine; }
     PENSTOCK_DEVICE void copy(std::byte* to, const std::byte* from, size_t size) const {
         __builtin_memcpy(to, from, size);
+    }
+    // Asks for words that the team is to go through: one lane that waits for each cache line in
+    // turn would wait as often as there are lines.
+    PENSTOCK_DEVICE void fetch([[maybe_unused]] const uint64_t* words,
+                               [[maybe_unused]] uint64_t count) const {
+#ifndef __CUDACC__
+        constexpr uint64_t kLineWords = 8;
+        for (uint64_t i = 0; i < count; i += kLineWords) __builtin_prefetch(words + i, 1);
+        if (count > 1) __builtin_prefetch(words + count - 1, 1);
+#endif
     }
 };
 using Solo = LoneTeam<limits::kBatchPagesMax>;
 
-// A team of the 32 lanes of a warp (fewer in the last warp of an odd block).
+// A team of the 32 lanes of a warp (fewer in the last warp of an odd block, or where some have
+// exited). Its lanes are counted without the missing ones.
 class Warp {
 public:
     static constexpr unsigned kWidth = kWarpSize;
     static constexpr unsigned kPagesPerLane = 1;
+    static constexpr bool kAlone = false;  // other warps of the block use its place
 
+    // All of the first `lanes` lanes.
     PENSTOCK_DEVICE Warp(unsigned lane, unsigned lanes)
         : lane_(lane), lanes_(lanes), mask_(lanes == kWarpSize ? ~0u : (1u << lanes) - 1) {}
+    // Those in `mask`, `lane` being one of them.
+    PENSTOCK_DEVICE static Warp of_mask(unsigned lane, unsigned mask) {
+        Warp warp(static_cast<unsigned>(__popc(mask & ((1u << lane) - 1))),
+                  static_cast<unsigned>(__popc(mask)));
+        warp.mask_ = mask;
+        return warp;
+    }
     PENSTOCK_DEVICE unsigned lane() const { return lane_; }
     PENSTOCK_DEVICE unsigned lanes() const { return lanes_; }
     PENSTOCK_DEVICE void sync() const { __syncwarp(mask_); }
     PENSTOCK_DEVICE bool any(bool mine) const { return __any_sync(mask_, mine) != 0; }
     template <class T>
     PENSTOCK_DEVICE T broadcast(T value, unsigned from) const {
-        return __shfl_sync(mask_, value, static_cast<int>(from));
+        const auto lane = static_cast<int>(bit_of(from));
+        if constexpr (std::is_pointer_v<T>) {
+            const auto word = reinterpret_cast<unsigned long long>(value);
+            return reinterpret_cast<T>(__shfl_sync(mask_, word, lane));
+        } else {
+            return __shfl_sync(mask_, value, lane);
+        }
     }
     PENSTOCK_DEVICE unsigned count_before(unsigned mine, unsigned& total) const {
         const unsigned votes = __ballot_sync(mask_, mine != 0);
         total = static_cast<unsigned>(__popc(votes));
-        return static_cast<unsigned>(__popc(votes & ((1u << lane_) - 1)));
+        return static_cast<unsigned>(__popc(votes & ((1u << bit_of(lane_)) - 1)));
     }
     // The lowest of the lanes' values.
     PENSTOCK_DEVICE unsigned lowest(unsigned mine) const {
         for (unsigned step = kWarpSize / 2; step > 0; step /= 2) {
-            const unsigned other = __shfl_xor_sync(mask_, mine, static_cast<int>(step));
+            const unsigned other = broadcast(mine, lane_ ^ step);
             if ((lane_ ^ step) < lanes_ && other < mine) mine = other;
+        }
+        return broadcast(mine, 0);
+    }
+    PENSTOCK_DEVICE uint64_t unite(uint64_t mine) const {
+        for (unsigned step = kWarpSize / 2; step > 0; step /= 2) {
+            const uint64_t other = broadcast(mine, lane_ ^ step);
+            if ((lane_ ^ step) < lanes_) mine |= other;
         }
         return broadcast(mine, 0);
     }
     PENSTOCK_DEVICE void copy(std::byte* to, const std::byte* from, size_t size) const {
         copy_by_lanes(lane_, lanes_, to, from, size);
     }
+    // Its lanes load at the same time.
+    PENSTOCK_DEVICE void fetch(const uint64_t*, uint64_t) const {}
 
 private:
+    // Where a lane of the team stands in the warp; of one beyond the last: where it is.
+    PENSTOCK_DEVICE unsigned bit_of(unsigned lane) const {
+        if ((mask_ & (mask_ + 1)) == 0 || lane >= lanes_) return lane;
+        unsigned rest = mask_;
+        for (; lane > 0; --lane) rest &= rest - 1;
+        return static_cast<unsigned>(__ffs(static_cast<int>(rest))) - 1;
+    }
+
     unsigned lane_, lanes_, mask_;
 };
+
+// Of the calling thread's block, over all dimensions of the grid.
+PENSTOCK_DEVICE inline uint32_t number_of_block() {
+    return blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
+}
+
+// The calling thread among the lanes of its warp that the block has.
+struct WarpSeat {
+    unsigned warp, warps, lane, lanes;
+};
+PENSTOCK_DEVICE inline WarpSeat warp_seat() {
+    const unsigned rank = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
+    const unsigned size = blockDim.x * blockDim.y * blockDim.z;
+    const unsigned warp = rank / kWarpSize, warps = (size + kWarpSize - 1) / kWarpSize;
+    return {warp, warps, rank % kWarpSize, warp + 1 < warps ? kWarpSize : size - warp * kWarpSize};
+}
+
+// A number that no two resident warps have, as far as the hardware tells.
+PENSTOCK_DEVICE inline unsigned place_of_warp() {
+#ifdef __CUDACC__
+    unsigned multiprocessor, warp;
+    asm volatile("mov.u32 %0, %%smid;" : "=r"(multiprocessor));
+    asm volatile("mov.u32 %0, %%warpid;" : "=r"(warp));
+    return multiprocessor * limits::kWarpsPerMultiprocessor + warp;
+#else
+    return language::current_block->permit * limits::kWarpsPerBlock +
+           language::current_lane->warp_index;
+#endif
+}
 
 // The block, as the warps it has.
 class Warps {
 public:
     PENSTOCK_DEVICE Warps() {
-        const unsigned rank = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
-        const unsigned size = blockDim.x * blockDim.y * blockDim.z;
-        warp_ = rank / kWarpSize;
-        warps_ = (size + kWarpSize - 1) / kWarpSize;
-        lane_ = rank % kWarpSize;
-        lanes_ = warp_ + 1 < warps_ ? kWarpSize : size - warp_ * kWarpSize;
+        const WarpSeat seat = warp_seat();
+        warp_ = seat.warp;
+        warps_ = seat.warps;
+        lane_ = seat.lane;
+        lanes_ = seat.lanes;
     }
     PENSTOCK_DEVICE Warp team() const { return Warp(lane_, lanes_); }
+    PENSTOCK_DEVICE unsigned teams() const { return warps_; }
 
-    // Runs `work(team, index, count)` in every team of the block; the lowest of their results, in
-    // all lanes. `work` returns a value that is uniform over its team.
-    template <class Work>
-    PENSTOCK_DEVICE int64_t divide(Work work) const {
+    // Runs `begin(team, place)` in the first team, then `work(team, index, count, begun)` in every
+    // team of the group, then `end(begun)` in one lane; the lowest of the results of `work`, in all
+    // lanes. `begin` and `work` return values that are uniform over their team, `begin` a pointer.
+    // `place`: a number that no two resident groups have, as far as the hardware tells.
+    template <class Begin, class Work, class End>
+    PENSTOCK_DEVICE int64_t divide(Begin begin, Work work, End end) const {
+        using Begun = decltype(begin(team(), 0u));
         __shared__ long long lowest;
+        __shared__ Begun begun;
         __syncthreads();
         require_all();
-        if (warp_ == 0 && lane_ == 0) lowest = INT64_MAX;
+        if (warp_ == 0) {
+            const Begun mine = begin(team(), place());
+            if (lane_ == 0) {
+                lowest = INT64_MAX;
+                begun = mine;
+            }
+        }
         __syncthreads();
-        const long long mine = work(team(), warp_, warps_);
+        const Begun common = begun;
+        const long long mine = work(team(), warp_, warps_, common);
         if (lane_ == 0) atomicMin(&lowest, mine);
         __syncthreads();
+        if (warp_ == 0 && lane_ == 0) end(common);
         return lowest;
     }
 
@@ -163,6 +254,12 @@ public:
         return result;
     }
 
+    // As `divide` says; of the calling warp's lanes.
+    PENSTOCK_DEVICE static unsigned place() { return place_of_warp(); }
+
+    // A barrier: what `end` of a divide() did has been done.
+    PENSTOCK_DEVICE void meet() const { __syncthreads(); }
+
 private:
     // A thread that has returned would be missing from its warp's shuffles: on a GPU anything may
     // happen then, so the CPU backend says it. Each thread looks at its neighbour: where one is
@@ -180,22 +277,80 @@ private:
     unsigned warp_, warps_, lane_, lanes_;
 };
 
+// The calling warp, as its lanes.
+class Lanes {
+public:
+    PENSTOCK_DEVICE static unsigned teams() { return 1; }
+
+    // As Warps::divide, with one team.
+    template <class Begin, class Work, class End>
+    PENSTOCK_DEVICE int64_t divide(Begin begin, Work work, End end) const {
+        const Warp warp = team();
+        warp.sync();
+        const auto begun = begin(warp, place());
+        const int64_t result = work(warp, 0u, 1u, begun);
+        warp.sync();  // nobody reads what `begun` points to any more
+        if (warp.lane() == 0) end(begun);
+        return warp.broadcast(result, 0);
+    }
+
+    // Runs `work()` in one lane; its result in all.
+    template <class Work>
+    PENSTOCK_DEVICE auto once(Work work) const {
+        using Result = decltype(work());
+        static_assert(sizeof(Result) <= kResultSizeMax);
+        constexpr size_t kWords = (sizeof(Result) + 7) / 8;
+        uint64_t words[kWords] = {};
+        const Warp warp = team();
+        warp.sync();
+        if (warp.lane() == 0) {
+            const Result result = work();
+            __builtin_memcpy(words, &result, sizeof(Result));
+        }
+        for (size_t i = 0; i < kWords; ++i) words[i] = warp.broadcast(words[i], 0);
+        warp.sync();  // shuffles order no memory
+        Result result;
+        __builtin_memcpy(&result, words, sizeof(Result));
+        return result;
+    }
+
+    PENSTOCK_DEVICE static unsigned place() { return place_of_warp(); }
+    PENSTOCK_DEVICE void meet() const { team().sync(); }
+
+private:
+    // Who has not exited, at each call anew: a vote waits for no lane that has, and counts none.
+    PENSTOCK_DEVICE static Warp team() {
+        const WarpSeat seat = warp_seat();
+        const unsigned all = seat.lanes == kWarpSize ? ~0u : (1u << seat.lanes) - 1;
+        return Warp::of_mask(seat.lane, __ballot_sync(all, 1));
+    }
+};
+
 #ifdef __CUDACC__
 using Block = Warps;
+using OneWarp = Lanes;
 #else
 // The block, as the one lane that works for it: the last to arrive.
 class Block {
 public:
-    template <class Work>
-    int64_t divide(Work work) const {
-        return once([work] { return int64_t{work(Solo{}, 0u, 1u)}; });
+    static unsigned teams() { return 1; }
+    template <class Begin, class Work, class End>
+    int64_t divide(Begin begin, Work work, End end) const {
+        return once([begin, work, end] {
+            const auto begun = begin(Solo{}, place());
+            const int64_t result = work(Solo{}, 0u, 1u, begun);
+            end(begun);
+            return result;
+        });
     }
+    static unsigned place() { return language::current_block->permit * limits::kWarpsPerBlock; }
+    void meet() const {}  // once() has ended for all
     template <class Work>
     auto once(Work work) const {
         using Result = decltype(work());
         static_assert(sizeof(Result) <= sizeof(language::Block::result));
         if (language::block_gather("penstock call")) {
-            run(work);
+            run<Work>(words_of(work), std::make_index_sequence<kWords<Work> >());
             language::block_release();
         }
         Result result;
@@ -204,11 +359,77 @@ public:
     }
 
 private:
-    // Apart and by value, so that lanes that only wait put nothing of `work` on their stacks.
+    // What `work` has captured. Word by word, as arguments of their own: the compiler then builds
+    // no closure in memory before it knows that this lane is the last, which all others would do
+    // for nothing.
     template <class Work>
-    __noinline__ static void run(Work work) {
-        const auto result = work();
+    static constexpr size_t kWords = (sizeof(Work) + 7) / 8;
+    template <class Work>
+    struct Words {
+        uint64_t word[kWords<Work>];
+    };
+    template <class Work>
+    static Words<Work> words_of(const Work& work) {
+        Words<Work> words{};
+        __builtin_memcpy(&words, &work, sizeof work);
+        return words;
+    }
+    template <class Work, size_t... kIndex>
+    static void run(const Words<Work>& words, std::index_sequence<kIndex...>) {
+        run_words<Work>(words.word[kIndex]...);
+    }
+
+    // Apart, so that lanes that only wait put nothing of `work` on their stacks.
+    template <class Work, class... Word>
+    PENSTOCK_NOINLINE static void run_words(Word... word) {
+        static_assert(std::is_trivially_copyable_v<Work>);
+        const Words<Work> words{word...};
+        union {
+            Words<Work> empty;
+            Work work;
+        } room{};
+        __builtin_memcpy(static_cast<void*>(&room.work), &words, sizeof(Work));
+        const auto result = room.work();
         __builtin_memcpy(language::current_block->result, &result, sizeof(result));
+    }
+};
+
+// The calling warp, as the one lane that works for it: the last to arrive.
+class OneWarp {
+public:
+    static unsigned teams() { return 1; }
+    template <class Begin, class Work, class End>
+    int64_t divide(Begin begin, Work work, End end) const {
+        return once([begin, work, end] {
+            const auto begun = begin(Solo{}, place());
+            const int64_t result = work(Solo{}, 0u, 1u, begun);
+            end(begun);
+            return result;
+        });
+    }
+    template <class Work>
+    auto once(Work work) const {
+        using Result = decltype(work());
+        static_assert(sizeof(Result) <= kResultSizeMax);
+        Result result;
+        language::deposit(reinterpret_cast<uintptr_t>(&result));
+        language::warp_rendezvous(~0u, run<Work>, &work, "penstock warp call");
+        return result;
+    }
+    static unsigned place() { return place_of_warp(); }
+    void meet() const {}
+
+private:
+    // Leaves the result with each of the lanes that wait.
+    template <class Work>
+    PENSTOCK_NOINLINE static void run(void* work) {
+        const auto result = (*static_cast<Work*>(work))();
+        const unsigned first = language::current_lane->warp_index * kWarpSize;
+        for (uint32_t rest = language::warp_present_mask(); rest != 0; rest &= rest - 1) {
+            const uint64_t to = language::value_of(first +
+                                                   static_cast<unsigned>(__builtin_ctz(rest)));
+            __builtin_memcpy(reinterpret_cast<void*>(to), &result, sizeof(result));
+        }
     }
 };
 #endif

@@ -11,6 +11,7 @@
 #include "penstock/device/replacement.cuh"
 #include "penstock/device/request_queue.cuh"
 #include "penstock/device/wait.cuh"
+#include "penstock/device/window_runs.cuh"
 
 namespace penstock::device {
 
@@ -22,8 +23,12 @@ struct Batch {
 
     PageIndex first = 0;
     unsigned count = 0;
-    PinnedEntry pages[Team::kPagesPerLane];
+    PinnedEntry pages[Team::kPagesPerLane];  // of this lane: as many as mine() says
 
+    // How many of the lane's places the batch reaches to, at most.
+    PENSTOCK_DEVICE unsigned mine(const Team& team) const {
+        return Team::kPagesPerLane == 1 ? 1 : (count + team.lanes() - 1) / team.lanes();
+    }
     PENSTOCK_DEVICE unsigned index_of(const Team& team, unsigned k) const {
         return team.lane() + k * team.lanes();
     }
@@ -32,7 +37,7 @@ struct Batch {
 // Lets go of the pages from `from` on.
 template <class Team>
 PENSTOCK_DEVICE void unpin_pages(const Team& team, Batch<Team>& batch, unsigned from) {
-    for (unsigned k = 0; k < Team::kPagesPerLane; ++k) {
+    for (unsigned k = 0, mine = batch.mine(team); k < mine; ++k) {
         const unsigned i = batch.index_of(team, k);
         if (i < batch.count && i >= from && batch.pages[k].entry != nullptr) {
             unpin<DeviceWords>(*batch.pages[k].entry);
@@ -42,14 +47,23 @@ PENSTOCK_DEVICE void unpin_pages(const Team& team, Batch<Team>& batch, unsigned 
     if (batch.count > from) batch.count = from;
 }
 
+// Whether a page that was found VALID has earned a second chance by that.
+PENSTOCK_BOTH inline bool is_second_use(const FileSystemState& system, const FileState& file,
+                                        const ReadaheadPlace* place, FrameIndex frame) {
+    const bool second = system.policy == ReplacementPolicy::kRings
+                            ? !in_ring(system, place, frame)
+                            : system.policy == ReplacementPolicy::kClock;
+    return second && given_advice(file).advice != Advice::kNoReuse;
+}
+
 // Pins the batch's pages. Shortens it to those before the first that has no leaf just now; returns
 // whether all of them are VALID already.
 template <class Team>
 PENSTOCK_DEVICE bool pin_pages(const Team& team, FileSystemState& system, const FileState& file,
-                               Batch<Team>& batch) {
+                               const ReadaheadPlace* place, Batch<Team>& batch) {
     unsigned missing = batch.count;
     bool valid = true;
-    for (unsigned k = 0; k < Team::kPagesPerLane; ++k) {
+    for (unsigned k = 0, mine = batch.mine(team); k < mine; ++k) {
         const unsigned i = batch.index_of(team, k);
         batch.pages[k] = {};
         if (i >= batch.count || missing < batch.count) continue;
@@ -60,7 +74,8 @@ PENSTOCK_DEVICE bool pin_pages(const Team& team, FileSystemState& system, const 
             missing = i;
         } else if (state_of(seen) != PageState::kValid) {
             valid = false;
-        } else if ((seen & kTouchedBit) == 0) {
+        } else if ((seen & kTouchedBit) == 0 &&
+                   is_second_use(system, file, place, frame_of(seen))) {
             DeviceWords::fetch_or(*entry, kTouchedBit, site::kRelaxed);
         }
     }
@@ -95,7 +110,7 @@ PENSTOCK_DEVICE inline int wait_for_page(FileSystemState& system, PageEntry& ent
 template <class Team>
 PENSTOCK_DEVICE void settle_pages(const Team& team, FileSystemState& system, Batch<Team>& batch,
                                   unsigned from) {
-    for (unsigned k = 0; k < Team::kPagesPerLane; ++k) {
+    for (unsigned k = 0, mine = batch.mine(team); k < mine; ++k) {
         PinnedEntry& page = batch.pages[k];
         const unsigned i = batch.index_of(team, k);
         if (i < from || i >= batch.count || page.entry == nullptr) continue;
@@ -127,11 +142,11 @@ PENSTOCK_DEVICE inline bool claim_page(FileSystemState& system, PinnedEntry& pag
 // tickets.
 template <class Team>
 PENSTOCK_DEVICE void submit_pages(const Team& team, FileSystemState& system, uint32_t file_slot,
-                                  const Batch<Team>& batch, uint64_t owed) {
+                                  ReadaheadPlace* place, const Batch<Team>& batch, uint64_t owed) {
     unsigned total = 0;
     const unsigned before = team.count_before(static_cast<unsigned>(__popcll(owed)), total);
     if (total == 0) return;
-    const uint32_t block = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
+    const uint32_t block = number_of_block();
     // One ring for all; or the seed's map, where a block's slot decides which worker it waits for.
     const uint32_t ring_index = system.ring_count == 1
                                     ? 0
@@ -141,7 +156,7 @@ PENSTOCK_DEVICE void submit_pages(const Team& team, FileSystemState& system, uin
     uint64_t ticket = 0;
     if (team.lane() == 0) ticket = take_tickets<DeviceWords>(ring.tail, total);
     ticket = team.broadcast(ticket, 0) + before;
-    for (unsigned k = 0; k < Team::kPagesPerLane; ++k) {
+    for (unsigned k = 0, mine = batch.mine(team); k < mine; ++k) {
         if ((owed >> k & 1) == 0) continue;
         const uint64_t seen = batch.pages[k].seen;
         Request request;
@@ -154,42 +169,72 @@ PENSTOCK_DEVICE void submit_pages(const Team& team, FileSystemState& system, uin
     }
     team.sync();
     if (team.lane() == 0) {
-        DeviceWords::fetch_add(system.files[file_slot].misses, total, site::kRelaxed);
-        device::ring(ring.doorbell);
+        add_count(counts_of(system, place, file_slot).misses, total);
+        device::ring(ring);
     }
 }
 
 // Asks for every page of the batch that nobody has asked for. Shortens the batch to the pages
 // before the first that has no frame just now; what it asked for beyond is waited for and let go.
 template <class Team>
-__noinline__ PENSTOCK_DEVICE void fetch_pages(const Team& team, FileSystemState& system,
-                                              uint32_t file_slot, Batch<Team>& batch) {
+PENSTOCK_NOINLINE PENSTOCK_DEVICE void fetch_pages(const Team& team, FileSystemState& system,
+                                                   uint32_t file_slot, ReadaheadPlace* place,
+                                                   Batch<Team>& batch) {
     uint64_t wanted = 0, failed = 0;
-    for (unsigned k = 0; k < Team::kPagesPerLane; ++k) {
+    unsigned used = 0, late = 0;
+    const bool windows = place != nullptr && place->current != kNoStream;
+    for (unsigned k = 0, mine = batch.mine(team); k < mine; ++k) {
         PinnedEntry& page = batch.pages[k];
         if (page.entry == nullptr) continue;
+        if (windows && state_of(page.seen) == PageState::kEmpty) {
+            const PageIndex index = batch.first + batch.index_of(team, k);
+            const Taken taken = take_from_windows(system, *place, system.files[file_slot],
+                                                  make_owner(file_slot, index), index, page);
+            used += taken != Taken::kNot;
+            late += taken == Taken::kLate;
+        }
         page.seen = publish_if_complete(system, *page.entry, page.seen);
         if (state_of(page.seen) == PageState::kEmpty) wanted |= 1ull << k;
         if (state_of(page.seen) == PageState::kFailed) failed |= 1ull << k;
     }
     unsigned total = 0;
+    if (windows) {
+        (void)team.count_before(late, total);
+        if (team.lane() == 0 && total > 0)
+            add_count(counts_of(system, place, file_slot).late, total);
+        (void)team.count_before(used, total);
+        if (team.lane() == 0 && total > 0)
+            add_count(counts_of(system, place, file_slot).used, total);
+    }
     const unsigned before = team.count_before(static_cast<unsigned>(__popcll(wanted)), total);
-    uint64_t hand = 0;
-    if (team.lane() == 0 && total > 0)
-        hand = DeviceWords::fetch_add(system.clock_hand, total, site::kRelaxed);
-    hand = team.broadcast(hand, 0) + before;
+    FrameRange range, more;  // what is asked for may reach over the end of a chunk
+    if (team.lane() == 0 && total > 0) {
+        range = next_frames(system, place, total, 1);
+        if (range.count < total) more = next_frames(system, place, total - range.count, 1);
+    }
+    range.first = team.broadcast(range.first, 0);
+    range.count = team.broadcast(range.count, 0);
+    more.first = team.broadcast(more.first, 0);
+    more.count = team.broadcast(more.count, 0);
+    const auto hint_of = [&](unsigned nth) -> uint64_t {
+        if (nth < range.count) return uint64_t{range.first} + nth;
+        nth -= range.count;
+        return nth < more.count ? uint64_t{more.first} + nth : kNoHint;
+    };
+    unsigned tried = before;
     uint64_t owed = 0;
     unsigned missing = batch.count;
-    for (unsigned k = 0; k < Team::kPagesPerLane; ++k) {
+    for (unsigned k = 0, mine = batch.mine(team); k < mine; ++k) {
         const unsigned i = batch.index_of(team, k);
         bool need_frame = (wanted >> k & 1) != 0;
         if ((!need_frame && (failed >> k & 1) == 0) || missing < i) continue;
         const uint64_t owner = make_owner(file_slot, batch.first + i);
-        if (claim_page(system, batch.pages[k], owner, hand, need_frame)) owed |= 1ull << k;
+        const uint64_t hint = hint_of(tried);
+        if (need_frame) ++tried;
+        if (claim_page(system, batch.pages[k], owner, hint, need_frame)) owed |= 1ull << k;
         if (need_frame) missing = i;
-        ++hand;
     }
-    submit_pages(team, system, file_slot, batch, owed);
+    submit_pages(team, system, file_slot, place, batch, owed);
     if (!team.any(missing < batch.count)) return;
     missing = team.lowest(missing);
     settle_pages(team, system, batch, missing);

@@ -49,6 +49,26 @@ PENSTOCK_BOTH bool claim(typename Words::Word& entry, uint64_t& seen, FrameIndex
     return false;
 }
 
+// EMPTY -> VALID or FETCHING, with a frame that the caller owns and that was asked for ahead.
+// `completion` is its completion word (read at kCompletion), which says whether the bytes are
+// there. `pins` of the caller's are dropped by it. False: somebody else was first; `seen` is what
+// is there, and the pins are kept.
+template <class Words>
+PENSTOCK_BOTH bool adopt(typename Words::Word& entry, uint64_t& seen, FrameIndex frame,
+                         uint32_t generation, Completion completion, uint64_t pins = 0) {
+    const PageState state = completion_generation(completion) == generation ? PageState::kValid
+                                                                            : PageState::kFetching;
+    while (state_of(seen) == PageState::kEmpty) {
+        const uint64_t adopted = make_entry(state, frame, generation, seen - pins * kPinUnit);
+        if (Words::compare_exchange(entry, seen, adopted, site::kPublish)) {
+            seen = adopted;
+            return true;
+        }
+        seen = Words::load(entry, site::kLook);
+    }
+    return false;
+}
+
 // FAILED -> FETCHING: a page whose read failed is asked for again, into the frame it has.
 template <class Words>
 PENSTOCK_BOTH bool claim_again(typename Words::Word& entry, uint64_t& seen) {

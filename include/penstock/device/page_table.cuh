@@ -16,9 +16,22 @@ namespace penstock::device {
 // A page entry found and pinned: the entry and its value then. Null: no leaf could be had just now;
 // look again after a wait.
 struct PinnedEntry {
-    PageEntry* entry = nullptr;
-    uint64_t seen = 0;
+    PageEntry* entry;
+    uint64_t seen;
 };
+
+// Where the directory names the leaf of a page. At `directory_size` or beyond: nowhere, since the
+// file's slot has changed hands and `page` is of the file that was there before.
+PENSTOCK_BOTH inline uint64_t directory_index(const FileState& file, PageIndex page) {
+    return DeviceWords::load(file.directory_first, site::kRelaxed) + page / limits::kLeafEntries;
+}
+// What the directory says of a page: its leaf + 1, or 0: there is none.
+PENSTOCK_BOTH inline uint64_t leaf_word(const FileSystemState& system, const FileState& file,
+                                        PageIndex page) {
+    const uint64_t index = directory_index(file, page);
+    if (index >= system.directory_size) return 0;
+    return DeviceWords::load(system.directory[index], site::kRelaxed);
+}
 
 PENSTOCK_BOTH inline PageEntry* entry_in_leaf(const FileSystemState& system, uint64_t leaf_word,
                                               PageIndex page) {
@@ -30,10 +43,7 @@ PENSTOCK_BOTH inline PageEntry* entry_in_leaf(const FileSystemState& system, uin
 PENSTOCK_BOTH inline PageEntry* entry_of_owner(FileSystemState& system, uint64_t owner) {
     const FileState& file = system.files[(owner >> 48) % limits::kFilesMax];
     const PageIndex page = owner & ((1ull << 48) - 1);
-    const uint64_t index = DeviceWords::load(file.directory_first, site::kRelaxed) +
-                           page / limits::kLeafEntries;
-    if (index >= system.directory_size) return nullptr;
-    const uint64_t leaf = DeviceWords::load(system.directory[index], site::kRelaxed);
+    const uint64_t leaf = leaf_word(system, file, page);
     return leaf == 0 ? nullptr : entry_in_leaf(system, leaf, page);
 }
 
@@ -133,12 +143,12 @@ PENSTOCK_BOTH inline uint64_t install_leaf(FileSystemState& system, uint64_t ind
 }
 
 // Finds the entry of a page and pins it. The result's entry is null when no leaf could be had just
-// now: the caller drops what it holds, waits and tries again. `page` must lie below the directory's
-// end.
+// now, or the file's slot has changed hands: the caller drops what it holds, waits, looks for the
+// file again and tries again.
 PENSTOCK_BOTH inline PinnedEntry pin_page(FileSystemState& system, const FileState& file,
                                           PageIndex page) {
-    const uint64_t index = DeviceWords::load(file.directory_first, site::kRelaxed) +
-                           page / limits::kLeafEntries;
+    const uint64_t index = directory_index(file, page);
+    if (index >= system.directory_size) return {};
     for (;;) {
         uint64_t leaf = DeviceWords::load(system.directory[index], site::kRelaxed);
         if (leaf == 0) leaf = install_leaf(system, index);

@@ -1,10 +1,11 @@
-// Which frame a new page gets: free ones first, then what CLOCK finds unused.
+// Taking a frame out of use, wherever it is: free, or with a page that nobody holds.
 //
-// The one function that misses call is take_frame; other policies (seed 000, section 5: a ring for
-// each block) come in behind it. A frame is in exactly one of three hands: an entry (FETCHING,
-// VALID, FAILED), a team (kFrameTaken), or nobody (kFrameFree).
+// Which frame to try is said by frame_ring.cuh. A frame is in exactly one of three hands: an entry
+// (FETCHING, VALID, FAILED), a team or its windows (kFrameTaken), or nobody (kFrameFree). A page
+// that was used again, or by others than its ring's team, has a second chance (kTouchedBit).
 #pragma once
 
+#include "penstock/device/frame_ring.cuh"
 #include "penstock/device/page_table.cuh"
 
 namespace penstock::device {
@@ -31,18 +32,35 @@ PENSTOCK_BOTH inline bool take_frame_at(FileSystemState& system, FrameIndex fram
     return true;
 }
 
-// A frame for the caller alone: first the one at `hint` (where CLOCK's hand stood when the caller
-// drew its turn, so that neighbouring misses get neighbouring frames), then onwards. False: two
-// rounds found none.
+// A frame for the caller alone: first the one at `hint` (one of next_frames(), so that neighbouring
+// misses get neighbouring frames), then from the hand onwards. False: two rounds found none.
+constexpr uint64_t kNoHint = ~0ull;
 PENSTOCK_BOTH inline bool take_frame(FileSystemState& system, uint64_t hint, FrameIndex& frame) {
-    frame = static_cast<FrameIndex>(hint % system.frame_count);
-    if (take_frame_at(system, frame)) return true;
+    if (hint != kNoHint) {
+        frame = static_cast<FrameIndex>(hint % system.frame_count);
+        if (take_frame_at(system, frame)) return true;
+    }
     for (uint64_t tries = 0; tries < 2ull * system.frame_count; ++tries) {
         const uint64_t hand = DeviceWords::fetch_add(system.clock_hand, 1, site::kRelaxed);
         frame = static_cast<FrameIndex>(hand % system.frame_count);
         if (take_frame_at(system, frame)) return true;
     }
     return false;
+}
+
+// Gives up the frame of a page that nobody holds.
+PENSTOCK_BOTH inline void drop_page(FileSystemState& system, const FileState& file,
+                                    PageIndex page) {
+    const uint64_t leaf = leaf_word(system, file, page);
+    if (leaf == 0) return;
+    // Should the leaf be given to other pages meanwhile, one of those goes: no harm.
+    PageEntry& entry = *entry_in_leaf(system, leaf, page);
+    const uint64_t seen = publish_if_complete(system, entry, DeviceWords::load(entry, site::kLook));
+    const PageState state = state_of(seen);
+    if (state != PageState::kValid && state != PageState::kFailed) return;
+    const FrameIndex frame = frame_of(seen);
+    if (evict<DeviceWords>(entry, seen, frame))
+        DeviceWords::store(system.owners[frame], kFrameFree, site::kFreeFrame);
 }
 
 PENSTOCK_BOTH inline void give_frame_back(FileSystemState& system, FrameIndex frame) {

@@ -24,11 +24,13 @@ PENSTOCK_DEVICE inline uint64_t now_ns() {
 #endif
 }
 
-// Rings the bell of a ring: one sleeping worker of the CPU backend comes; on a GPU the host polls.
-PENSTOCK_DEVICE inline void ring([[maybe_unused]] uint64_t& doorbell) {
+// Rings the bell of a ring: one sleeping worker of the CPU backend comes. On a GPU the host polls,
+// and where blocks help nobody sleeps.
+PENSTOCK_DEVICE inline void ring([[maybe_unused]] RingState& ring) {
 #ifndef __CUDACC__
-    DeviceWords::fetch_add(doorbell, 1, site::kRelaxed);
-    language::ring(&doorbell);
+    if (ring.bells == 0) return;
+    DeviceWords::fetch_add(ring.doorbell, 1, site::kRelaxed);
+    language::ring(&ring.doorbell);
 #endif
 }
 

@@ -21,7 +21,7 @@ bool is_words(const CopyJob& job) {
 // Partner: the acquire load of whoever waits for a word.
 void store_word(uint64_t* address, uint64_t value) {
     __atomic_store_n(address, value, __ATOMIC_RELEASE);
-    notify_address(address);
+    notify_addresses(address, 1);
 }
 
 void copy_words(const CopyJob& job) {

@@ -67,7 +67,9 @@ public:
     void poll() override {}
     Status add_help(Help help) override { return scheduler_->add_help(help); }
     void remove_help(void* context) override { scheduler_->remove_help(context); }
-    void notify(const uint64_t* address) override { cpu::notify_address(address); }
+    void notify(const uint64_t* address, size_t count) override {
+        cpu::notify_addresses(address, count);
+    }
     void ring(const uint64_t* address) override { cpu::ring_address(address); }
     void wait_changed(const uint64_t* address, uint64_t seen,
                       std::chrono::nanoseconds limit) override {

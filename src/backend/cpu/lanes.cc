@@ -50,6 +50,7 @@ PENSTOCK_UNINSTRUMENTED void run_lane(BlockState& block, LaneState& lane) {
     sanitizer::acquire(&block);  // partner: reset_block
     block.invoke(block.arguments);
     sanitizer::release(&block.own);  // partner: run_lanes
+    use_lists(block);
     --block.live_count;
     block.warp_present[lane.warp_index] &= ~(1u << lane.lane_index);
     count_step(block);
@@ -146,6 +147,7 @@ PENSTOCK_UNINSTRUMENTED void stop_with_text(BlockState& block, int error, const 
 }
 
 PENSTOCK_UNINSTRUMENTED void reset_block(BlockState& block) {
+    block.round = Round{};
     block.ready = LaneList{};
     block.ready_waiter_count = block.idle_turns = block.idle_rounds = 0;
     block.started_count = 0;

@@ -92,14 +92,20 @@ void sleep_until_rung(const uint64_t* address, uint64_t seen, std::chrono::nanos
     bucket.listener_count.fetch_sub(1, std::memory_order_relaxed);
 }
 
-void notify_address(const uint64_t* address) {
-    Bucket& bucket = bucket_of(address);
-    if (count_behind_store(bucket.sleeper_count) != 0) {
-        bucket.epoch.fetch_add(1, std::memory_order_seq_cst);
-        futex_wake(&bucket.epoch, INT_MAX, kAnyCpu);
-    }
-    if (bucket.listener_count.load(std::memory_order_relaxed) != 0) {
-        futex_wake(low_half(address), INT_MAX, kAnyCpu);
+void notify_addresses(const uint64_t* address, size_t count) {
+    for (size_t i = 0; i < count; ++i) {
+        Bucket& bucket = bucket_of(address + i);
+        // One fence stands behind the stores of all words.
+        const uint32_t sleepers = i == 0 || PENSTOCK_TSAN
+                                      ? count_behind_store(bucket.sleeper_count)
+                                      : bucket.sleeper_count.load(std::memory_order_relaxed);
+        if (sleepers != 0) {
+            bucket.epoch.fetch_add(1, std::memory_order_seq_cst);
+            futex_wake(&bucket.epoch, INT_MAX, kAnyCpu);
+        }
+        if (bucket.listener_count.load(std::memory_order_relaxed) != 0) {
+            futex_wake(low_half(address + i), INT_MAX, kAnyCpu);
+        }
     }
 }
 

@@ -17,7 +17,7 @@ void sleep_while_same(const uint64_t* address, uint64_t seen, std::chrono::nanos
 void sleep_until_rung(const uint64_t* address, uint64_t seen, std::chrono::nanoseconds limit);
 
 // Wakes all who sleep on `address`; the caller has stored the new value before.
-void notify_address(const uint64_t* address);
+void notify_addresses(const uint64_t* address, size_t count);
 
 // Wakes one of those who sleep in sleep_until_rung(address); the caller has counted it up before.
 void ring_address(const uint64_t* address);

@@ -18,7 +18,7 @@ uint64_t load(const uint64_t* word) { return __atomic_load_n(word, __ATOMIC_ACQU
 void play(uint64_t* own, const uint64_t* other, uint64_t rounds) {
     for (uint64_t round = 1; round <= rounds; ++round) {
         __atomic_store_n(own, round, __ATOMIC_RELEASE);
-        notify_address(own);
+        notify_addresses(own, 1);
         for (uint64_t seen = load(other); seen < round; seen = load(other)) {
             sleep_while_same(other, seen, std::chrono::seconds(20));
         }
@@ -62,7 +62,7 @@ TEST(Parking, NoRingIsLostAmongSeveralListeners) {
         while (load(&answered) <= i) std::this_thread::yield();
     }
     __atomic_fetch_add(&bell, 1, __ATOMIC_RELAXED);
-    notify_address(&bell);  // all of them
+    notify_addresses(&bell, 1);  // all of them
     for (std::thread& listener : listeners) listener.join();
     EXPECT_LT(steady_clock::now() - start, std::chrono::seconds(19));
 }

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "backend/cpu/lanes.h"
+#include "penstock/abi/qualifiers.h"
 
 namespace penstock::backend::cpu {
 namespace {
@@ -12,9 +13,8 @@ namespace {
 // Parks `lane` until the rendezvous is over. Whoever runs on after it asks this_lane() again: what
 // is kept over the switch is one more thing on each lane's stack. True: an exit completed it, so
 // that this lane ends it.
-PENSTOCK_UNINSTRUMENTED inline bool park(BlockState& block, LaneState& lane, Rendezvous& rendezvous,
-                                         const char* site) {
-    lane.site = site;
+PENSTOCK_UNINSTRUMENTED inline bool park(BlockState& block, LaneState& lane,
+                                         Rendezvous& rendezvous) {
     rendezvous.parked.append(&lane);
     sanitizer::release(&lane);  // partners: take_parked, abandon_lanes
     switch_away(block, lane);
@@ -33,8 +33,8 @@ PENSTOCK_UNINSTRUMENTED inline LaneList take_parked(Rendezvous& rendezvous, void
     rendezvous = Rendezvous{};
     sanitizer::acquire(exits);  // partner: complete_without
     if constexpr (kThreadSanitizer) {
-        for (LaneState* lane = others.first; lane != nullptr; lane = lane->next)
-            sanitizer::acquire(lane);
+        LaneState* lane = others.first;
+        for (unsigned i = 0; i < others.count; ++i, lane = lane->next) sanitizer::acquire(lane);
     }
     return others;
 }
@@ -42,8 +42,8 @@ PENSTOCK_UNINSTRUMENTED inline LaneList take_parked(Rendezvous& rendezvous, void
 // They may go on.
 PENSTOCK_UNINSTRUMENTED inline void let_go(BlockState& block, LaneList& others) {
     if constexpr (kThreadSanitizer) {
-        for (LaneState* lane = others.first; lane != nullptr; lane = lane->next)
-            sanitizer::release(lane);
+        LaneState* lane = others.first;
+        for (unsigned i = 0; i < others.count; ++i, lane = lane->next) sanitizer::release(lane);
     }
     block.ready.splice(others);
 }
@@ -70,6 +70,13 @@ PENSTOCK_UNINSTRUMENTED bool same_kind(const char* a, const char* b) {
     stop_with_text(block, EDEADLK, text);
 }
 
+// Lanes at a meeting of the block are at its site, and do not note it each.
+PENSTOCK_UNINSTRUMENTED void tell_sites(const Rendezvous& meeting) {
+    LaneState* lane = meeting.parked.first;
+    for (unsigned i = 0; i < meeting.parked.count; ++i, lane = lane->next)
+        lane->site = meeting.site;
+}
+
 PENSTOCK_UNINSTRUMENTED void unlink(BlockState& block, unsigned warp, WarpWait* wait) {
     WarpWait** link = &block.warp_waits[warp];
     while (*link != wait) link = &(*link)->next;
@@ -83,7 +90,87 @@ PENSTOCK_UNINSTRUMENTED void hand_over(BlockState& block, Rendezvous& rendezvous
     block.ready.append(lane);
 }
 
+// Goes on in the next lane of a round.
+PENSTOCK_UNINSTRUMENTED inline void pass_on(BlockState& block, LaneState& lane) {
+    LaneState* next = lane.next;
+    __atomic_store_n(&block.round.arrived, &lane, __ATOMIC_RELAXED);
+    if (!fits_into_cache(block) && next != block.round.last) fetch_ahead(*next->next);
+    language::current_lane = next;
+    jump(lane, *next);
+}
+
+// The first to come to a meeting finds all others ready: a round. False: it does not.
+PENSTOCK_UNINSTRUMENTED inline bool begin_round(BlockState& block, LaneState& lane,
+                                                const char* site) {
+    // TSan wants to be told of every lane; who is in wait_step is in no round.
+    if (kThreadSanitizer || block.ready.count == 0 || block.ready.count + 1 != block.live_count ||
+        block.ready_waiter_count != 0)
+        return false;
+    lane.next = block.ready.first;
+    block.round = {site, &lane, block.ready.last, &lane};
+    block.ready = LaneList{};
+    return true;
+}
+
+// All but the running lane, which is the last, have come.
+PENSTOCK_UNINSTRUMENTED void end_round(BlockState& block) {
+    Round& round = block.round;
+    block.gathered = LaneList{round.first, round.arrived, block.live_count - 1};
+    round.site = nullptr;
+}
+
+// As the last to arrive, since an exit made this lane that.
+PENSTOCK_UNINSTRUMENTED PENSTOCK_NOINLINE bool end_meeting() {
+    BlockState& block = *this_block();
+    this_lane()->runs_body = false;
+    block.gathered = take_parked(block.meeting, &block.meeting);
+    return true;
+}
+
+// What becomes of a lane that is not just another one of a round: kPassOn, it has begun one.
+enum class Gathered : uint8_t { kMet, kAll, kPassOn };
+
+PENSTOCK_UNINSTRUMENTED PENSTOCK_NOINLINE Gathered gather_with_lists(BlockState& block,
+                                                                     LaneState& lane,
+                                                                     const char* site) {
+    Rendezvous& meeting = block.meeting;
+    end_if_stopped(block);
+    if (block.round.site == site) {
+        end_round(block);
+        return Gathered::kAll;
+    }
+    use_lists(block);
+    if (meeting.parked.count == 0) {
+        count_step(block);
+        block.last_site.store(site, std::memory_order_relaxed);
+        if (begin_round(block, lane, site)) return Gathered::kPassOn;
+        meeting.site = site;
+    } else if (!same_site(meeting.site, site)) [[unlikely]] {
+        tell_sites(meeting);
+        stop_different(block, lane, site, *meeting.parked.first);
+    }
+    if (meeting.parked.count + 1 < block.live_count) [[likely]] {
+        if (!park(block, lane, meeting)) return Gathered::kMet;
+    }
+    BlockState& now = *this_block();
+    now.gathered = take_parked(now.meeting, &now.meeting);
+    return Gathered::kAll;
+}
+
 }  // namespace
+
+PENSTOCK_UNINSTRUMENTED void leave_round(BlockState& block) {
+    Round& round = block.round;
+    LaneState* here = this_lane();
+    block.meeting.site = round.site;
+    round.site = nullptr;
+    for (LaneState* lane = round.first; lane != here; lane = lane->next)
+        block.meeting.parked.append(lane);
+    while (here != round.last) {
+        here = here->next;
+        block.ready.append(here);
+    }
+}
 
 PENSTOCK_UNINSTRUMENTED void complete_without(BlockState& block, LaneState& exited) {
     sanitizer::release(&block.meeting);  // partner: take_parked
@@ -107,7 +194,8 @@ PENSTOCK_UNINSTRUMENTED void stop_mismatch(BlockState& block) {
     const LaneState* other = nullptr;  // parked elsewhere than `first`, if there is one
     uint32_t first_mask = ~0u;
     const auto look_at = [&](const Rendezvous& rendezvous, uint32_t mask) {
-        for (const LaneState* lane = rendezvous.parked.first; lane != nullptr; lane = lane->next) {
+        const LaneState* lane = rendezvous.parked.first;
+        for (unsigned i = 0; i < rendezvous.parked.count; ++i, lane = lane->next) {
             if (first == nullptr) {
                 first = lane;
                 first_mask = mask;
@@ -115,12 +203,13 @@ PENSTOCK_UNINSTRUMENTED void stop_mismatch(BlockState& block) {
             if (other == nullptr && !same_site(lane->site, first->site)) other = lane;
         }
     };
+    tell_sites(block.meeting);
     look_at(block.meeting, ~0u);
     for (const WarpWait* waits : block.warp_waits) {
         for (; waits != nullptr; waits = waits->next) look_at(waits->rendezvous, waits->mask);
     }
     char text[sizeof block.stop_text];
-    if (first == nullptr || block.gathered.first != nullptr) {
+    if (first == nullptr || block.gathered.count > 0) {
         std::snprintf(text, sizeof text,
                       "no GPU thread of the block can run: a barrier inside a barrier's body");
     } else if (other != nullptr) {
@@ -139,25 +228,20 @@ namespace penstock::language {
 
 using namespace penstock::backend::cpu;
 
-// A block of 512 lanes spends half its time here: nothing outlives the switch, and the site is
-// noted by the first to arrive only.
+// A block of many lanes spends a quarter of its time here, most of it writing memory: nothing
+// outlives the switch, the first to arrive notes the site and the step for all, and where they
+// arrive one after the other no list is kept of them.
 PENSTOCK_UNINSTRUMENTED bool block_gather(const char* site) {
-    LaneState& lane = *this_lane();
     BlockState& block = *this_block();
-    count_step(block);
-    Rendezvous& meeting = block.meeting;
-    if (meeting.parked.count == 0) {
-        meeting.site = site;
-        block.last_site.store(site, std::memory_order_relaxed);
-    } else if (!same_site(meeting.site, site)) [[unlikely]] {
-        stop_different(block, lane, site, *meeting.parked.first);
+    LaneState& lane = *this_lane();
+    const bool stops = block.stop.load(std::memory_order_relaxed) != StopReason::kNone;
+    if (block.round.site != site || block.round.last == &lane || stops) [[unlikely]] {
+        const Gathered gathered = gather_with_lists(block, lane, site);
+        if (gathered != Gathered::kPassOn) return gathered == Gathered::kAll;
     }
-    if (meeting.parked.count + 1 < block.live_count) [[likely]] {
-        if (!park(block, lane, meeting, site)) return false;
-    }
-    BlockState& now = *this_block();
-    now.gathered = take_parked(now.meeting, &now.meeting);
-    return true;
+    // In one place for all lanes: the processor predicts where each goes on.
+    pass_on(block, lane);
+    return this_lane()->runs_body && end_meeting();
 }
 
 PENSTOCK_UNINSTRUMENTED void block_release() {
@@ -176,6 +260,7 @@ PENSTOCK_UNINSTRUMENTED void warp_rendezvous(uint32_t mask, Body body, void* arg
     LaneState& lane = *this_lane();
     BlockState& block = *this_block();
     count_step(block);
+    use_lists(block);
     unsigned warp = lane.warp_index;
     if ((mask >> lane.lane_index & 1) == 0) [[unlikely]] {
         char text[160];
@@ -202,7 +287,8 @@ PENSTOCK_UNINSTRUMENTED void warp_rendezvous(uint32_t mask, Body body, void* arg
         stop_different(block, lane, site, *wait->rendezvous.parked.first);
     }
     if (wait->rendezvous.parked.count + 1 < expected) {
-        if (!park(block, lane, wait->rendezvous, site)) return;
+        lane.site = site;
+        if (!park(block, lane, wait->rendezvous)) return;
     }
     unlink(block, warp, wait);
     LaneList others = take_parked(wait->rendezvous, &block.warp_present[warp]);

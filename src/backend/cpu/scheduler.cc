@@ -288,7 +288,7 @@ void Scheduler::serve(unsigned permit, const std::shared_ptr<Resident>& resident
         Slot& slot = slots_[permit];
         slot.launch = launch;
         slot.block_index = block_index(number, launch->request.shape.grid);
-        slot.steps_seen = resident->block().steps.load(std::memory_order_relaxed);
+        slot.progress_seen = progress_of(resident->block());
         slot.same_since = Clock::now();
         resident->block().stop.store(StopReason::kNone, std::memory_order_relaxed);
         if (running_count_++ == 0) watched_.notify_one();

@@ -82,7 +82,7 @@ private:
         std::shared_ptr<Resident> resident;
         std::shared_ptr<Launch> launch;  // whose block it runs; null: none
         language::Index3 block_index;
-        uint64_t steps_seen = 0;  // watchdog: what it saw last, and since when
+        uint64_t progress_seen = 0;  // watchdog: what it saw last, and since when
         Clock::time_point same_since;
 
         // "kernel K, block (x,y,z): "

@@ -47,6 +47,7 @@ PENSTOCK_UNINSTRUMENTED void wait_step(const uint64_t* address, uint64_t seen, u
     LaneState& lane = *this_lane();
     BlockState& block = *this_block();
     count_step(block);
+    use_lists(block);
     bool others = others_can_run(block);
     if (others || turn == 0) block.idle_turns = block.idle_rounds = 0;
     bool crowded = others && block.crowded_turns < kCrowdedTurnsMax;
@@ -75,7 +76,7 @@ PENSTOCK_UNINSTRUMENTED void wait_step(const uint64_t* address, uint64_t seen, u
     be_idle(block.idle_rounds++, address, seen, block.ready.count == 0);
 }
 
-void notify(const uint64_t* address) { notify_address(address); }
+void notify(const uint64_t* address) { notify_addresses(address, 1); }
 
 void ring(const uint64_t* address) { ring_address(address); }
 

@@ -34,9 +34,9 @@ bool Scheduler::give_up_stuck(Clock::time_point now) {
     for (Slot& slot : slots_) {
         if (slot.launch == nullptr) continue;
         BlockState& block = slot.resident->block();
-        uint64_t steps = block.steps.load(std::memory_order_relaxed);
-        if (steps != slot.steps_seen || slot.resident->helping() != nullptr) {
-            slot.steps_seen = steps;
+        uint64_t progress = progress_of(block);
+        if (progress != slot.progress_seen || slot.resident->helping() != nullptr) {
+            slot.progress_seen = progress;
             slot.same_since = now;
             continue;
         }

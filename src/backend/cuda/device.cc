@@ -112,6 +112,11 @@ Status CudaDevice::copy(StreamId id, void* to, const void* from, size_t size) {
     return stream == nullptr ? kNoStream : stream->copy(to, from, size);
 }
 
+Status CudaDevice::copy_all(StreamId id, std::span<const CopyPart> parts) {
+    Stream* stream = streams_.find(id);
+    return stream == nullptr ? kNoStream : stream->copy_all(parts);
+}
+
 Status CudaDevice::fill(StreamId id, void* to, uint8_t value, size_t size) {
     Stream* stream = streams_.find(id);
     return stream == nullptr ? kNoStream : stream->fill(to, value, size);
@@ -146,7 +151,9 @@ void CudaDevice::poll() {
     }));
 }
 
-void CudaDevice::notify(const uint64_t* address) { cpu::notify_address(address); }
+void CudaDevice::notify(const uint64_t* address, size_t count) {
+    cpu::notify_addresses(address, count);
+}
 
 void CudaDevice::wait_changed(const uint64_t* address, uint64_t seen,
                               std::chrono::nanoseconds limit) {

@@ -37,6 +37,7 @@ public:
     Status destroy_stream(StreamId id) override;
     Status launch(StreamId id, LaunchRequest request) override;
     Status copy(StreamId id, void* to, const void* from, size_t size) override;
+    Status copy_all(StreamId id, std::span<const CopyPart> parts) override;
     Status fill(StreamId id, void* to, uint8_t value, size_t size) override;
     Status write_value(StreamId id, uint64_t* address, uint64_t value) override;
     Status synchronize(StreamId id, Deadline deadline) override;
@@ -47,7 +48,7 @@ public:
 
     Status add_help(Help) override { return {}; }
     void remove_help(void*) override {}
-    void notify(const uint64_t* address) override;
+    void notify(const uint64_t* address, size_t count) override;
     // `address` must be host memory: pinned, or any the GPU does not write.
     void wait_changed(const uint64_t* address, uint64_t seen,
                       std::chrono::nanoseconds limit) override;

@@ -120,6 +120,38 @@ TEST_F(CudaDeviceTest, a_stream_runs_in_order) {
               EINVAL);
 }
 
+TEST_F(CudaDeviceTest, many_copies_are_few_calls) {
+    constexpr size_t kParts = 300;
+    StreamId stream = 0;
+    ASSERT_TRUE(device_->create_stream(0, &stream).ok());
+    void *memory = nullptr, *pinned = nullptr;
+    ASSERT_TRUE(device_->allocate(kParts * 16, Memory::kDevice, &memory).ok());
+    ASSERT_TRUE(device_->allocate(2 * kParts * 16, Memory::kPinned, &pinned).ok());
+    auto* from = static_cast<uint64_t*>(pinned);
+    auto* there = static_cast<uint64_t*>(memory);
+    uint64_t* back = from + 2 * kParts;
+    std::vector<CopyPart> parts, all = {{back, there, kParts * 16}};
+    for (size_t i = 0; i < kParts; ++i) {  // every other word, backwards
+        from[i] = 1000 + i;
+        parts.push_back({there + 2 * (kParts - 1 - i), from + i, 8});
+    }
+    const int64_t before = fake_->call_count;
+    EXPECT_TRUE(device_->copy_all(stream, parts).ok());
+    EXPECT_LT(fake_->call_count - before, 20);
+    EXPECT_TRUE(device_->copy_all(stream, all).ok());
+    EXPECT_TRUE(device_->copy_all(stream, {}).ok());
+    ASSERT_TRUE(device_->synchronize(stream, after(milliseconds(5000))).ok());
+    for (size_t i = 0; i < kParts; ++i) {
+        EXPECT_EQ(back[2 * (kParts - 1 - i)], 1000 + i);
+        EXPECT_EQ(back[2 * i + 1], 0u);
+    }
+    fake_->fault = 700;
+    EXPECT_FALSE(device_->copy_all(stream, parts).ok());
+    fake_->fault = 0;
+    device_->free(memory);
+    device_->free(pinned);
+}
+
 TEST_F(CudaDeviceTest, streams_that_are_gone_are_refused_and_reused) {
     EXPECT_EQ(device_->launch(0, request(fake_add, word_, 1)).error_number(), EINVAL);
     EXPECT_EQ(device_->copy(77, word_, word_, 8).error_number(), EINVAL);

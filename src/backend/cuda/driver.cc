@@ -24,6 +24,9 @@ const char* resolve_all(void* library, Driver* out) {
     &&(last = #symbol, resolve(library, #symbol, &out->member))
     const bool all = true PENSTOCK_CUDA_DRIVER_CALLS(PENSTOCK_CUDA_RESOLVE);
 #undef PENSTOCK_CUDA_RESOLVE
+#define PENSTOCK_CUDA_TRY(member, symbol, ...) (void)resolve(library, #symbol, &out->member);
+    PENSTOCK_CUDA_NEWER_DRIVER_CALLS(PENSTOCK_CUDA_TRY)
+#undef PENSTOCK_CUDA_TRY
     return all ? nullptr : last;
 }
 

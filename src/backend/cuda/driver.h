@@ -14,6 +14,7 @@ namespace penstock::backend::cuda {
 struct Driver {
 #define PENSTOCK_CUDA_MEMBER(member, symbol, ...) Call<__VA_ARGS__> member;
     PENSTOCK_CUDA_DRIVER_CALLS(PENSTOCK_CUDA_MEMBER)
+    PENSTOCK_CUDA_NEWER_DRIVER_CALLS(PENSTOCK_CUDA_MEMBER)
 #undef PENSTOCK_CUDA_MEMBER
 
     // "CUDA_ERROR_OUT_OF_MEMORY (out of memory)"; the number when the driver does not know it.

@@ -16,6 +16,15 @@ using DeviceHandle = int;                  // CUdevice
 using ContextHandle = struct ContextTag*;  // CUcontext
 using StreamHandle = struct StreamTag*;    // CUstream, the same as cudaStream_t
 
+// CUmemcpyAttributes; the hints are for other kinds of memory.
+struct CopyAttributes {
+    int source_order = 1;  // CU_MEMCPY_SRC_ACCESS_ORDER_STREAM
+    struct {
+        int type = 0, id = 0;
+    } source_hint, destination_hint;
+    unsigned flags = 0;
+};
+
 // One function of the driver: 0 or a CUresult.
 template <class... Parameters>
 struct Call {
@@ -57,6 +66,11 @@ struct Call {
     X(stream_destroy, cuStreamDestroy_v2, StreamHandle)                                   \
     X(stream_query, cuStreamQuery, StreamHandle)                                          \
     X(stream_write, cuStreamWriteValue64_v2, StreamHandle, DevicePointer, uint64_t, unsigned)
+
+// Those that drivers before CUDA 13 do not have: `function` is null there.
+#define PENSTOCK_CUDA_NEWER_DRIVER_CALLS(X)                                               \
+    X(copy_batch, cuMemcpyBatchAsync_v2, DevicePointer*, DevicePointer*, size_t*, size_t, \
+      CopyAttributes*, size_t*, size_t, StreamHandle)
 
 // Values of cuda.h's enums and flags.
 inline constexpr int kMemoryTypeOfPointer = 2;  // an unsigned comes back

@@ -265,6 +265,22 @@ FAKE cuMemcpyAsync(DevicePointer to, DevicePointer from, size_t size, StreamHand
         return true;
     });
 }
+FAKE cuMemcpyBatchAsync_v2(DevicePointer* to, DevicePointer* from, size_t* sizes, size_t count,
+                           cuda::CopyAttributes* attributes, size_t* firsts, size_t attribute_count,
+                           StreamHandle stream) {
+    if (const int code = counted_in_context(); code != 0) return code;
+    if (count == 0 || attribute_count != 1 || firsts[0] != 0 || attributes->source_order != 1 ||
+        attributes->flags != 0)
+        return 1;
+    for (size_t i = count; i-- > 0;) {  // in any order
+        const auto copy = [to = to[i], from = from[i], size = sizes[i]] {
+            std::memmove(host(to), host(from), size);
+            return true;
+        };
+        if (const int code = enqueue(stream, copy); code != 0) return code;
+    }
+    return 0;
+}
 FAKE cuMemsetD8Async(DevicePointer to, unsigned char value, size_t size, StreamHandle stream) {
     if (const int code = counted_in_context(); code != 0) return code;
     return enqueue(stream, [=] {

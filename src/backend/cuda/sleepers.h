@@ -28,7 +28,7 @@ public:
     void wake_all() const {
         for (const auto& slot : slots_) {
             if (const uint64_t* address = slot.load(std::memory_order_acquire)) {
-                cpu::notify_address(address);
+                cpu::notify_addresses(address, 1);
             }
         }
     }

@@ -15,6 +15,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 
 #include "backend/backend.h"
@@ -37,6 +38,7 @@ public:
 
     Status launch(const Kernel& kernel, const LaunchRequest& request);
     Status copy(void* to, const void* from, size_t size);
+    Status copy_all(std::span<const CopyPart> parts);
     Status fill(void* to, uint8_t value, size_t size);
     Status write_value(uint64_t* address, uint64_t value);
 

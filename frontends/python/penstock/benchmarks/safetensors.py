@@ -20,22 +20,17 @@ systems, several files, memory that nobody has touched.
 from __future__ import annotations
 
 import ctypes
-import json
 import os
-import random
-import struct
 import sys
-import tempfile
 from argparse import Namespace
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
-from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 from penstock.benchmarks.harness import page_cache, rivals
+from penstock.benchmarks.harness.model_file import ALIGNMENT, ModelFile, written
 from penstock.benchmarks.harness.report import (
     Report,
     Row,
@@ -50,82 +45,10 @@ from penstock.safetensors.memory import HOST
 QUESTION = "how fast do the tensors of a safetensors file come into device memory?"
 SIZE_MAX = 2 << 30
 SMOKE_SIZE = 24 << 20
-LAYERS = 33  # of 9 tensors each, and 3 more
-RING_BYTES = 67_108_859  # a prime: bytes that land at a wrong place do not look right there
-ALIGNMENT = 64
 TRIALS = 3  # of each form of the reference
 
 Places = dict[str, int]  # of each tensor in the device's memory
 Loader = Callable[[], Places]  # opens the file; returns when all bytes are in place
-
-
-def shapes_of(size: int) -> dict[str, tuple[int, ...]]:
-    """Return the tensors of a language model that has about `size` bytes."""
-    # A layer has 12 h^2 numbers, the embeddings 2 * 4 h^2 here, of two bytes each.
-    hidden = max(64, int((size / 2 / (12 * LAYERS + 8)) ** 0.5) // 64 * 64)
-    out: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (4 * hidden, hidden)}
-    for i in range(LAYERS):
-        layer = f"model.layers.{i}"
-        out |= {f"{layer}.self_attn.{n}_proj.weight": (hidden, hidden) for n in "qkvo"}
-        out |= {f"{layer}.mlp.{n}_proj.weight": (8 * hidden // 3, hidden) for n in ("gate", "up")}
-        out[f"{layer}.mlp.down_proj.weight"] = (hidden, 8 * hidden // 3)
-        out |= {f"{layer}.{n}_layernorm.weight": (hidden,) for n in ("input", "post_attention")}
-    return out | {"model.norm.weight": (hidden,), "lm_head.weight": (4 * hidden, hidden)}
-
-
-class ModelFile:
-    """A safetensors file of known bytes. Goes when `written` ends."""
-
-    def __init__(self, path: Path, size: int) -> None:
-        self.path = path
-        self.spans: dict[str, tuple[int, int]] = {}  # place behind the header, size
-        header: dict[str, Any] = {}
-        end = 0
-        for name, shape in shapes_of(size).items():
-            count = 2
-            for extent in shape:
-                count *= extent
-            self.spans[name] = (end, count)
-            header[name] = {"dtype": "F16", "shape": shape, "data_offsets": [end, end + count]}
-            end += count
-        self.size = end
-        self._ring = random.Random(1).randbytes(RING_BYTES)
-        raw = json.dumps(header, separators=(",", ":")).encode()
-        raw += b" " * (-len(raw) % 8)  # as the reference pads it
-        if len(raw) % ALIGNMENT == ALIGNMENT - 8:
-            raw += b" " * 8  # one file in eight lies well: measured are the other seven
-        self.data_offset = 8 + len(raw)
-        with path.open("wb") as file:
-            file.write(struct.pack("<Q", len(raw)) + raw)
-            whole, rest = divmod(end, RING_BYTES)
-            for _ in range(whole):
-                file.write(self._ring)
-            file.write(self._ring[:rest])
-
-    def is_at(self, name: str, address: int) -> bool:
-        """Return whether every byte of a tensor lies at an address."""
-        begin, size = self.spans[name]
-        done = 0
-        while done < size:
-            at = (begin + done) % RING_BYTES
-            step = min(size - done, RING_BYTES - at)
-            ring = ctypes.cast(ctypes.c_char_p(self._ring), ctypes.c_void_p).value or 0
-            if _memcmp(address + done, ring + at, step) != 0:
-                return False
-            done += step
-        return True
-
-
-_memcmp = ctypes.CDLL(None).memcmp
-_memcmp.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
-
-
-@contextmanager
-def written(size: int) -> Iterator[ModelFile]:
-    """Write a file; it goes at the end."""
-    folder = os.environ.get("TMPDIR", "/var/tmp")
-    with tempfile.TemporaryDirectory(prefix="penstock-bench-", dir=folder) as place:
-        yield ModelFile(Path(place) / "model.safetensors", size)
 
 
 class Arena:

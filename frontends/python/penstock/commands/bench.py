@@ -24,6 +24,7 @@ EXAMPLE = """\
   $ penstock bench gread --smoke --json gread.json
   hits-4k                      against memcpy-64k                0.902 of 1 pairs
   ...
+  $ penstock bench seed000 --only twice-the-cache --json figure-10.json
 """
 
 
@@ -39,15 +40,20 @@ def _folders() -> list[Path]:
     return places
 
 
-def find_programs() -> dict[str, list[str]]:
-    """Return the command of each benchmark by name: modules of penstock.benchmarks, programs."""
-    from penstock import benchmarks
+def find_programs(device: str = "cpu") -> dict[str, list[str]]:
+    """Return the command of each benchmark by name: modules of penstock.benchmarks, programs.
 
-    found = {
-        module.name: [sys.executable, "-m", f"{benchmarks.__name__}.{module.name}"]
-        for module in pkgutil.iter_modules(benchmarks.__path__)
-        if not module.ispkg
-    }
+    For a CUDA device those in penstock.benchmarks.cuda come before others of the same name.
+    """
+    from penstock import benchmarks
+    from penstock.benchmarks import cuda
+
+    found: dict[str, list[str]] = {}
+    for package in (cuda, benchmarks) if device.startswith("cuda") else (benchmarks,):
+        for module in pkgutil.iter_modules(package.__path__):
+            if not module.ispkg:
+                command = [sys.executable, "-m", f"{package.__name__}.{module.name}"]
+                found.setdefault(module.name, command)
     for folder in _folders():
         for program in sorted(folder.glob(PREFIX + "*")):
             name = program.name.removeprefix(PREFIX)
@@ -72,7 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the benchmark's program in this process's place and return its exit code."""
-    programs = find_programs()
+    programs = find_programs(arguments.device)
     if arguments.list or arguments.name is None:
         print("\n".join(sorted(programs)) or "no benchmark is installed")
         return 0 if arguments.list else UsageError.exit_code

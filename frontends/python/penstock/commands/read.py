@@ -17,7 +17,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from penstock.arguments import byte_size, chosen_device, device_name, thread_count
+from penstock.arguments import (
+    TRACE_HELP,
+    byte_size,
+    chosen_device,
+    device_name,
+    thread_count,
+    traced,
+)
 from penstock.errors import CommandError, Error, UsageError
 from penstock.progress import ProgressLine
 
@@ -63,6 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--explain", action="store_true", help="tell every piece, residency and times"
     )
+    parser.add_argument("--trace", metavar="FILE", help=TRACE_HELP)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--quiet", action="store_true", help="no progress and no summary")
 
@@ -71,8 +79,8 @@ class _Sum:
     """Reports of pieces, added up."""
 
     def __init__(self) -> None:
-        self.bytes = self.transfers = 0
-        self.times = dict.fromkeys(("queue_ns", "plan_ns", "read_ns", "copy_ns"), 0)
+        self.bytes = self.transfers = self.direct_depth = 0
+        self.times = dict.fromkeys(("predicted_ns", "queue_ns", "plan_ns", "read_ns", "copy_ns"), 0)
         self.groups: dict[str, collections.Counter[str]] = {
             "routes": collections.Counter(),
             "reasons": collections.Counter(),
@@ -82,6 +90,7 @@ class _Sum:
     def add(self, report: Report) -> None:
         self.bytes += report.bytes
         self.transfers += report.transfers
+        self.direct_depth = max(self.direct_depth, report.direct_depth)
         for name in self.times:
             self.times[name] += report[name]
         for name, counter in self.groups.items():
@@ -207,7 +216,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Read and print."""
     import penstock
 
-    with _open(arguments) as file:
+    with traced(arguments.trace), _open(arguments) as file:
         left = max(file.size - arguments.offset, 0)
         size = left if arguments.size is None else min(arguments.size, left)
         memory = penstock.empty(min(size, _PIECES_IN_FLIGHT * _PIECE_SIZE), arguments.device)
@@ -224,6 +233,7 @@ def run(arguments: argparse.Namespace) -> int:
             "checked": arguments.check,
             **total.groups,
             "transfers": total.transfers,
+            "direct_depth": total.direct_depth,
             **total.times,
         }
         print(json.dumps(answer, indent=2), file=_channel(arguments))

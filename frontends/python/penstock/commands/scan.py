@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from penstock.arguments import chosen_device, device_name
+from penstock.arguments import TRACE_HELP, chosen_device, device_name, traced
 from penstock.errors import CommandError, UsageError
 from penstock.progress import ProgressLine
 
@@ -26,6 +26,9 @@ EXAMPLE = """\
   $ penstock scan access.log --pattern 203.0.113.7
   1741:203.0.113.7 - - [20/Nov/2026:10:19:00 +0000] "GET / HTTP/1.1" 200 512
 """
+
+
+_FILES_TOLD = 10  # those that were waited for the longest
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,6 +48,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="auto, cpu, cpu:N or cuda:N (what PENSTOCK_DEVICE says, else auto)",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object with all counts")
+    parser.add_argument(
+        "--explain",
+        action="store_true",
+        help="tell how the pages of the files came to the kernel: on stderr, or in the JSON",
+    )
+    parser.add_argument("--trace", metavar="FILE", help=TRACE_HELP)
     parser.add_argument("--quiet", action="store_true", help="no progress and no summary")
 
 
@@ -73,6 +82,35 @@ def _report(result: dict[str, Any]) -> str:
     )
 
 
+def _told(pages: dict[str, Any]) -> str:
+    def share(name: str) -> str:
+        return f"{100 * pages[name] / max(pages['pages'], 1):.1f} %"
+
+    return (
+        f"{pages['pages']} pages wanted, {share('window_hits')} read ahead,"
+        f" {share('window_late')} read ahead but late, {share('misses')} missed,"
+        f" {share('hits')} there before; {pages['wasted']} read ahead in vain,"
+        f" {pages['learned']} ahead of launches; {pages['stalled_seconds']:.3f} s waited for them"
+    )
+
+
+def _explain(result: dict[str, Any]) -> str:
+    lines = [f"page cache: {_told(result['page_cache'])}, summed over blocks"]
+    files = sorted(
+        result["files"], key=lambda one: one["page_cache"]["stalled_seconds"], reverse=True
+    )
+    if len(files) > 1:
+        lines += [f"  {one['path']}: {_told(one['page_cache'])}" for one in files[:_FILES_TOLD]]
+    if len(files) > _FILES_TOLD:
+        lines.append(f"  and {len(files) - _FILES_TOLD} files that were waited for no longer")
+    lines.append(
+        f"storage: {result['requests']} pages in {result['reads']} reads,"
+        f" {result['bytes_read'] / 1e6:.1f} MB in {result['storage_seconds']:.3f} s,"
+        f" summed over threads"
+    )
+    return "\n".join(lines)
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Scan and print."""
     from penstock import _core
@@ -85,7 +123,10 @@ def run(arguments: argparse.Namespace) -> int:
     texts = [] if arguments.pattern is None else [os.fsencode(arguments.pattern)]
     several = len(arguments.paths) > 1 or any(Path(path).is_dir() for path in arguments.paths)
     sys.stdout.flush()
-    with ProgressLine(not arguments.quiet and not arguments.json) as line:
+    with (
+        traced(arguments.trace),
+        ProgressLine(not arguments.quiet and not arguments.json) as line,
+    ):
         result = _core.scan(
             chosen_device(arguments.device),
             pattern_list,
@@ -95,6 +136,7 @@ def run(arguments: argparse.Namespace) -> int:
             with_path=several,
             output=-1 if arguments.json else sys.stdout.fileno(),
             progress=(lambda *far: line.show(_how_far(*far))) if line.wanted else None,
+            explain=arguments.explain,
         )
     for text in result["files"]:
         if "error" in text:
@@ -104,4 +146,6 @@ def run(arguments: argparse.Namespace) -> int:
         print(json.dumps(result, indent=2))
     elif line.wanted:
         print(_report(result), file=sys.stderr)
+    if arguments.explain and not arguments.json:
+        print(_explain(result), file=sys.stderr)
     return 1 if result["failed"] else 0

@@ -108,4 +108,7 @@ def picked() -> tuple[str, str]:
     name, why_not_gpu = _core.pick_device("")
     if asked not in ("", "auto"):
         return name, f"PENSTOCK_DEVICE={asked} says so"
-    return name, why_not_gpu or "it is there and runs the kernels of this program"
+    if not why_not_gpu:
+        return name, "it is there and runs the kernels of this program"
+    reads, _ = _core.pick_device("", runs_kernels=False)
+    return name, why_not_gpu if reads == name else f"{why_not_gpu}; host reads take {reads}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+from collections.abc import Collection
 from pathlib import Path
 
 _READ, _SHARED = 1, 1  # PROT_READ, MAP_SHARED
@@ -28,8 +29,8 @@ _libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 _libc.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p]
 
 
-def cached_pages(path: Path) -> tuple[int, int]:
-    """Return how many of a file's pages are cached, and how many it has."""
+def cached_map(path: Path) -> bytes:
+    """Return a byte for each page of a file: 1 where it is cached."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         size = os.fstat(descriptor).st_size
@@ -46,7 +47,13 @@ def cached_pages(path: Path) -> tuple[int, int]:
     _libc.munmap(place, size)
     if failed:
         raise OSError(error, "mincore", str(path))
-    return out.raw[:pages].count(1), pages
+    return out.raw[:pages]
+
+
+def cached_pages(path: Path) -> tuple[int, int]:
+    """Return how many of a file's pages are cached, and how many it has."""
+    there = cached_map(path)
+    return there.count(1), len(there)
 
 
 def evict(path: Path) -> bool:
@@ -72,3 +79,25 @@ def warm(path: Path) -> bool:
             pass
     cached, pages = cached_pages(path)
     return cached == pages
+
+
+def hold(path: Path, run_bytes: int, runs: Collection[int]) -> bool:
+    """Have those runs of a file cached, by their numbers, and nothing else; whether it is so.
+
+    `run_bytes` is a multiple of a page.
+    """
+    gone = evict(path)
+    piece = bytearray(run_bytes)
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)  # no readahead beyond
+        for run in runs:
+            os.preadv(descriptor, [piece], run * run_bytes)
+    finally:
+        os.close(descriptor)
+    pages = run_bytes // mmap.PAGESIZE
+    there = cached_map(path)
+    return gone and all(
+        set(there[first : first + pages]) == {first // pages in runs}
+        for first in range(0, len(there), pages)
+    )

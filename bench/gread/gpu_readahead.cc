@@ -1,0 +1,164 @@
+#include <algorithm>
+#include <functional>
+#include <string>
+#include <thread>
+
+#include "bench/gread/gpu.h"
+#include "bench/gread/gpu_rig.h"
+
+namespace penstock::bench {
+namespace {
+
+// What is common to the rows on one file that the OS has cached.
+class HotRows {
+public:
+    HotRows(Report& report, const Arguments& arguments, const Device& device, const TestFile& file)
+        : report_(report), arguments_(arguments), device_(device), file_(file) {}
+
+    using Run = std::function<double(GpuRig& rig)>;
+    void compare(const std::string& name, const std::string& against, uint64_t bytes,
+                 const std::string& note, const Run& one, const Run& other,
+                 unsigned pool_threads = 1) {
+        GpuRig rig(device_, file_, pool_threads);
+        file_.warm();
+        Row row;
+        row.name = name;
+        row.against = against;
+        row.bytes = bytes;
+        row.pairs = take_pairs(
+            arguments_.pairs, [&] { return tell(name.c_str(), bytes, one(rig)); },
+            [&] { return tell(against.c_str(), bytes, other(rig)); }, &row.cpu_seconds);
+        row.verified = rig.bytes_right() && cached_share(file_.path()) == 1.0;
+        row.simulated = device_.simulated();
+        row.note = note + ", a file of " + std::to_string(file_.size() >> 20) +
+                   " MiB; the GPU's cache empty, the OS's hot, every byte of every run compared; "
+                   "cpu_seconds with set-up and checks";
+        report_.add(std::move(row));
+    }
+
+    // Each block its own part, from an empty cache; library defaults but for `options`.
+    [[nodiscard]] Run reader(const GpuCase& chosen, FileSystemOptions options) const {
+        options.page_size = chosen.page_size;
+        return [this, chosen, options](GpuRig& rig) {
+            rig.open(options);
+            const double seconds = rig.read(chosen, read_parts, 1, false);
+            rig.count_wrong_state(rig.statistics().bytes_read >= file_.size());
+            return seconds;
+        };
+    }
+
+    [[nodiscard]] bool takes(const std::string& name) const { return wanted(arguments_, name); }
+    [[nodiscard]] const TestFile& file() const { return file_; }
+    [[nodiscard]] const Arguments& arguments() const { return arguments_; }
+
+private:
+    Report& report_;
+    const Arguments& arguments_;
+    const Device& device_;
+    const TestFile& file_;
+};
+
+FileSystemOptions original() {
+    FileSystemOptions options;
+    options.readahead = Readahead::kSeed;
+    options.replacement = Replacement::kGlobalLra;
+    return options;
+}
+
+void measure_sequential(HotRows& rows, const GpuCase& chosen) {
+    const uint64_t size = rows.file().size();
+    const std::string note = describe(chosen) + ", each block its own part, library defaults";
+    const HotRows::Run ours = rows.reader(chosen, {});
+    rows.compare(chosen.name, "pinned-h2d", size, note, ours,
+                 [](GpuRig& rig) { return rig.copy_pinned(); });
+    if (chosen.sweep) return;
+    rows.compare(chosen.name, "seed-4k", size, note, ours, rows.reader(chosen, original()));
+    rows.compare(chosen.name, "cpu-read-then-copy", size, note, ours,
+                 [](GpuRig& rig) { return rig.read_then_copy(); });
+}
+
+void measure_replacement(HotRows& rows, GpuCase chosen) {
+    chosen.name = "twice-the-cache";
+    if (!rows.takes(chosen.name)) return;
+    const uint64_t size = rows.file().size();
+    const std::string note = describe(chosen) + ", each block its own part";
+    FileSystemOptions half;
+    half.cache_size = size / 2;
+    FileSystemOptions half_original = original(), half_lra = half;
+    half_original.cache_size = half_lra.cache_size = half.cache_size;
+    half_lra.replacement = Replacement::kGlobalLra;
+    const HotRows::Run ours = rows.reader(chosen, half);
+    rows.compare(chosen.name, "inside-the-cache", size, note, ours, rows.reader(chosen, {}));
+    rows.compare(chosen.name, "global-lra-4k", size, note + "; baseline as the original", ours,
+                 rows.reader(chosen, half_original));
+    rows.compare(chosen.name, "global-lra-4k+readahead", size, note, ours,
+                 rows.reader(chosen, half_lra));
+}
+
+// The shape of the pool that is fastest, of runs that are not judged.
+PoolShape best_shape(GpuRig& rig, unsigned threads, uint64_t count, bool smoke) {
+    constexpr int kRuns = 3;
+    PoolShape best;
+    double best_seconds = 0;
+    for (const unsigned some : {std::max(1u, threads / 2), threads}) {
+        for (const uint64_t batch : {64, 256, 1024}) {
+            double seconds[kRuns];
+            for (double& one : seconds) one = rig.pool({some, batch}, count, 1);
+            std::sort(seconds, seconds + kRuns);
+            if (best_seconds != 0 && seconds[kRuns / 2] >= best_seconds) continue;
+            best_seconds = seconds[kRuns / 2];
+            best = {some, batch};
+            if (smoke) return best;
+        }
+    }
+    return best;
+}
+
+void measure_random(HotRows& rows, const Device& device, const GpuCase& chosen) {
+    const uint64_t count = rows.file().size() / 4 / 4096;
+    const unsigned threads = std::clamp(std::thread::hardware_concurrency(), 1u, 64u);
+    PoolShape shape;
+    {
+        GpuRig rig(device, rows.file(), threads);
+        shape = best_shape(rig, threads, count, rows.arguments().smoke);
+    }
+    uint64_t seed = 0;
+    rows.compare(
+        chosen.name, "preadv-pool-batched-copy", count * 4096,
+        describe(chosen) + ", " + std::to_string(count) +
+            " at random; the pool: " + std::to_string(shape.threads) + " threads, copies of " +
+            std::to_string(shape.batch * 4) + " KiB, the best of six",
+        [&](GpuRig& rig) {
+            FileSystemOptions options;
+            options.page_size = chosen.page_size;
+            rig.open(options);
+            return rig.read_random(chosen, count, ++seed * 1'000'003);
+        },
+        [&](GpuRig& rig) { return rig.pool(shape, count, seed * 1'000'003); }, threads);
+}
+
+}  // namespace
+
+void measure_gpu_readahead(Report& report, const Arguments& arguments, const Device& device,
+                           const TestFile& file) {
+    constexpr uint64_t kKiB = 1 << 10;
+    HotRows rows(report, arguments, device, file);
+    const GpuCase main{"sequential-4k+readahead", 4096, 64 * kKiB, 264, 256};
+    for (const GpuCase& chosen :
+         {main, GpuCase{"sequential-4k+readahead-128-blocks", 4096, 64 * kKiB, 128, 256, true},
+          GpuCase{"sequential-4k+readahead-1056-blocks", 4096, 64 * kKiB, 1056, 64, true},
+          GpuCase{"sequential-4k+readahead-4k-requests", 4096, 4 * kKiB, 1056, 32, true},
+          GpuCase{"sequential-4k+readahead-256k-requests", 4096, 256 * kKiB, 264, 256, true},
+          GpuCase{"sequential-4k+readahead-1m-requests", 4096, 1024 * kKiB, 264, 256, true}}) {
+        if (rows.takes(chosen.name) && (!chosen.sweep || arguments.full))
+            measure_sequential(rows, chosen);
+    }
+    measure_replacement(rows, main);
+    for (const GpuCase& chosen : {GpuCase{"random-4k", 4096, 4 * kKiB, 2112, 32},
+                                  GpuCase{"random-4k-528-blocks", 4096, 4 * kKiB, 528, 32, true}}) {
+        if (rows.takes(chosen.name) && (!chosen.sweep || arguments.full))
+            measure_random(rows, device, chosen);
+    }
+}
+
+}  // namespace penstock::bench

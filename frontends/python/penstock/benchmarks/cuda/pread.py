@@ -1,0 +1,250 @@
+"""Question: what does a plain read into a CUDA device's memory cost against what else there is.
+
+Workload: a file of 1 GiB, read whole into memory of the device that is there before, by one call.
+hot-defaults: all of it in the OS page cache. cold: nothing of it. mixed: 25, 50 and 75 % of it
+cached, in runs of 4 MiB drawn anew for each share; a pair of `mixed` is the geometric mean of the
+three pairs of the same number, which are rows too. Every run ends when the device has nothing left
+to do; then all bytes are compared, out of its memory, with what was written, and overwritten there.
+
+Baselines. pinned-h2d: one copy of as many bytes out of pinned memory. best-rival: the fastest, for
+this state, of KvikIO, InstantTensor, flashpack's parallel reader, and a loop of threads that read
+pieces into pinned memory and copy them, each at its defaults and tuned; chosen in runs that are not
+judged. The file is a safetensors file with a header of one page, so that InstantTensor, which reads
+no others, can take part; it alone leaves out the header. fio-best-huge-pages: fio at its fastest
+engine, depth and block size, which ends in host memory. Not measured: GPUDirect Storage, several
+devices, parts of files.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import random
+import sys
+from argparse import Namespace
+from collections.abc import Sequence
+from functools import partial
+from itertools import product
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from penstock.benchmarks.cuda.contest.contest import (
+    Cast,
+    Contest,
+    Entry,
+    Judged,
+    Rival,
+    State,
+    cold,
+    hot,
+)
+from penstock.benchmarks.cuda.contest.memory import memory_of
+from penstock.benchmarks.cuda.contest.process import WorkerError
+from penstock.benchmarks.harness import fio, page_cache
+from penstock.benchmarks.harness.model_file import ModelFile, folder, write
+from penstock.benchmarks.harness.report import Report, Row, parse_arguments, take_pairs, wanted
+from penstock.errors import CommandError
+
+QUESTION = "what does a plain read into a CUDA device's memory cost against what else there is?"
+SIZE, SMOKE_SIZE = 1 << 30, 64 << 20
+PAGE = 4096
+TENSORS = 16
+RUN_BYTES = 4 << 20
+SHARES = (25, 50, 75)
+SEED = 4
+FIO_FINALISTS, FIO_RUNS = 4, 5
+
+_OWN = "penstock.benchmarks.cuda.contest.loaders"
+_LIBRARIES = "penstock.benchmarks.cuda.contest.libraries"
+OURS = Rival("penstock", f"{_OWN}:Penstock")
+PINNED = Rival("pinned-h2d", f"{_OWN}:PinnedCopy")
+
+
+def rivals(*, smoke: bool) -> list[Rival]:
+    """Return whom we run against, with the settings that are tried."""
+    cpus = os.cpu_count() or 1
+    threads = sorted({max(1, cpus // 2), cpus})
+    more = [cpus, 2 * cpus]
+    mib = 1 << 20
+    loop: list[dict[str, Any]] = [
+        {"threads": count, "piece_mib": piece, "direct": direct}
+        for direct, count, piece in product((False, True), threads, (1, 4, 16))
+    ]
+    kvikio: list[dict[str, Any]] = [
+        {"num_threads": count, "task_size": piece * mib, "auto_direct_io_read": direct}
+        for direct, count, piece in product((False, True), more, (4, 16))
+    ]
+    flashpack: list[dict[str, Any]] = [
+        {"FLASHPACK_READ_THREADS": count, "FLASHPACK_READ_CHUNK_BYTES": piece * mib}
+        for count, piece in product(more, (4, 16))
+    ]
+    instant: list[dict[str, Any]] = [
+        {"backend": name} for name in ("URING", "AIO", "URING_BUFFERED", "AIO_BUFFERED", "MMAP")
+    ]
+    instant.append({"backend": "URING_BUFFERED", "chunk_size": 2 * mib, "io_depth": 4 * cpus})
+    if smoke:
+        loop, kvikio, flashpack, instant = loop[:1], kvikio[:1], flashpack[:1], instant[2:3]
+    return [
+        Rival("read-threads", f"{_OWN}:ReadThreads", loop),
+        Rival("kvikio", f"{_LIBRARIES}:KvikIO", [{}, *kvikio]),
+        Rival("flashpack", f"{_LIBRARIES}:FlashPackReader", [{}, *flashpack]),
+        Rival("instanttensor", f"{_LIBRARIES}:InstantTensor", [{}, *instant]),
+    ]
+
+
+def mixed(share: int, size: int) -> State:
+    """Return the state in which a share, in percent, of a file is cached, in runs."""
+    count = -(-size // RUN_BYTES)
+    chosen = random.Random(SEED + share).sample(range(count), round(count * share / 100))
+    return partial(page_cache.hold, run_bytes=RUN_BYTES, runs=frozenset(chosen))
+
+
+class Bench:
+    """The rows on one file."""
+
+    def __init__(self, file: ModelFile, contest: Contest, report: Report, pairs: int) -> None:
+        self._file = file
+        self._contest = contest
+        self._report = report
+        self._pairs = pairs
+
+    def _row(self, case: str, against: str, judged: Judged, note: str = "") -> Row:
+        row = Row(case, against, pairs=judged.pairs, bytes=self._file.file_size)
+        row.verified, row.cpu_seconds = judged.verified, judged.cpu_seconds
+        row.note = note or str(judged.entry)
+        return row
+
+    def _judge(self, state: State, ranked: Sequence[Entry], case: str) -> Judged | None:
+        judged = self._contest.judge(self._pairs, state, ranked)
+        if judged is None:
+            self._report.environment[case] = "left out: no rival runs here"
+        return judged
+
+    def measure_hot(self) -> None:
+        """Add the rows of a cached file."""
+        copied = self._judge(hot, [Entry(PINNED, {})], "hot-defaults")
+        if copied is not None:
+            note = "one cuMemcpyHtoD out of pinned memory"
+            self._report.add(self._row("hot-defaults", PINNED.name, copied, note))
+        judged = self._judge(hot, self._contest.trial("hot", hot), "hot-defaults")
+        if judged is not None:
+            self._report.add(self._row("hot-defaults", "best-rival", judged))
+
+    def measure_cold(self, *, smoke: bool, full: bool) -> None:
+        """Add the rows of a file that is not cached; against rivals where all was asked for."""
+        self._measure_fio(smoke=smoke)
+        if full:
+            judged = self._judge(cold, self._contest.trial("cold", cold), "cold")
+            if judged is not None:
+                self._report.add(self._row("cold", "best-rival", judged))
+
+    def _fio(self, job: fio.Job) -> float | None:
+        path = self._file.path
+        return fio.run(job, path, self._file.file_size) if self._contest.bring(cold, path) else None
+
+    def _best_job(self, jobs: list[fio.Job]) -> fio.Job | None:
+        """All once, after one to warm up; the best few again. These runs are not judged."""
+        self._fio(jobs[0])
+        taken = {job: [seconds] for job in jobs if (seconds := self._fio(job)) is not None}
+        finalists = sorted(taken, key=lambda job: taken[job][0])[:FIO_FINALISTS]
+        for _ in range(FIO_RUNS if len(jobs) > 1 else 0):
+            for job in finalists:
+                seconds = self._fio(job)
+                taken[job] += [] if seconds is None else [seconds]
+        return min(finalists, key=lambda job: median(taken[job]), default=None)
+
+    def _measure_fio(self, *, smoke: bool) -> None:
+        name = "fio-best-huge-pages"
+        cause = fio.why_not()
+        jobs = fio.sweep(smoke=smoke)
+        job = None if cause else self._best_job(jobs)
+        if job is None:
+            told = f"left out: {cause or 'this fio can do no job of the sweep'}"
+            self._report.environment[name] = told
+            print(name, told, file=sys.stderr, flush=True)
+            return
+        row = Row("cold", name, bytes=self._file.file_size, verified=True)
+        row.note = f"fio: {job}; best of {len(jobs)}; it ends in host memory"
+
+        def own() -> float:
+            try:
+                found = self._contest.run(self._contest.ours, cold)
+            except WorkerError as error:
+                raise CommandError("penstock", str(error)) from None
+            row.verified = row.verified and found.right and found.ready
+            row.cpu_seconds += found.cpu_seconds
+            return found.seconds
+
+        def other() -> float:
+            seconds = self._fio(job)
+            row.verified = row.verified and seconds is not None
+            return seconds or 0.0
+
+        row.pairs = take_pairs(self._pairs, own, other)
+        self._report.add(row)
+
+    def measure_mixed(self) -> None:
+        """Add the rows of a file that is cached in part."""
+        size = self._file.file_size
+        pool = self._contest.trial("mixed-50, all settings", mixed(50, size))
+        found = []
+        for share in SHARES:
+            state = mixed(share, size)
+            ranked = self._contest.trial(f"mixed-{share}", state, pool)
+            judged = self._judge(state, ranked, f"mixed-{share}")
+            if judged is None:
+                return
+            self._report.add(self._row(f"mixed-{share}", "best-rival", judged))
+            found.append(judged)
+        row = Row("mixed", "best-rival", bytes=size)
+        row.pairs = [
+            (math.prod(own) ** (1 / len(own)), math.prod(other) ** (1 / len(other)))
+            for own, other in (
+                zip(*three, strict=True)
+                for three in zip(*(judged.pairs for judged in found), strict=True)
+            )
+        ]
+        row.verified = all(judged.verified for judged in found)
+        row.cpu_seconds = sum(judged.cpu_seconds for judged in found)
+        row.note = f"geometric means of the pairs at {', '.join(map(str, SHARES))} % cached"
+        self._report.add(row)
+
+
+def measure_all(arguments: Namespace, report: Report) -> None:
+    """Measure every row that was asked for."""
+    memory_of(arguments.device)  # where there is none, it says so before anything is written
+    size = SMOKE_SIZE if arguments.smoke else SIZE
+    with folder() as place:
+        shapes = {f"part.{i}": (size // TENSORS,) for i in range(TENSORS)}
+        shapes["last"] = (shapes.popitem()[1][0] - PAGE,)  # fio reads whole blocks only
+        file = write(Path(place) / "file.safetensors", shapes, "U8", 1, page=PAGE)
+        report.environment |= {"file": f"{file.file_size} bytes", "device": arguments.device}
+        cast = Cast(OURS, rivals(smoke=arguments.smoke), [PINNED])
+        with Contest(cast, file.path, arguments.device, report) as contest:
+            bench = Bench(file, contest, report, arguments.pairs)
+            if wanted(arguments.only, "hot-defaults"):
+                bench.measure_hot()
+            if wanted(arguments.only, "cold"):
+                bench.measure_cold(smoke=arguments.smoke, full=arguments.full)
+            if wanted(arguments.only, "mixed"):
+                bench.measure_mixed()
+
+
+def main() -> int:
+    """Run the benchmark."""
+    arguments = parse_arguments(QUESTION)
+    for variable in ("PENSTOCK_ROUTE", "PENSTOCK_STRICT"):
+        os.environ.pop(variable, None)
+    report = Report("pread", QUESTION, arguments)
+    try:
+        measure_all(arguments, report)
+    except (CommandError, OSError) as error:
+        print(f"penstock-bench: {error}", file=sys.stderr)
+        return 1
+    report.write()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,107 @@
+"""Question: how fast do the tensors of a safetensors file come into a CUDA device's memory.
+
+Workload: a file as of a language model, half-precision floats in 300 tensors, 2 GiB; in the page
+cache (hot), or not at all (cold). Each run opens the file, and ends when every tensor lies in the
+device's memory and the device has nothing left to do; then all bytes are compared, out of its
+memory, with what was written, and overwritten there. This library loads into memory that it was
+given; rivals made of PyTorch take it from PyTorch's pool, where the run before has left it.
+
+Baseline: best-rival, the fastest for this state of InstantTensor, fastsafetensors, Run:ai's
+streamer with a copy of each tensor, flashpack from a file of its own format with the same tensors,
+and the reference's load to a device, each at its defaults and tuned; chosen in runs that are not
+judged. Not measured: several files, several devices, GPUDirect Storage.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from argparse import Namespace
+from itertools import product
+from typing import Any
+
+from penstock.benchmarks.cuda.contest.contest import Cast, Contest, Rival, State, cold, hot
+from penstock.benchmarks.cuda.contest.memory import memory_of
+from penstock.benchmarks.harness.model_file import written
+from penstock.benchmarks.harness.report import Report, Row, parse_arguments, wanted
+from penstock.errors import CommandError
+
+QUESTION = "how fast do the tensors of a safetensors file come into a CUDA device's memory?"
+SIZE, SMOKE_SIZE = 2 << 30, 24 << 20
+
+_LIBRARIES = "penstock.benchmarks.cuda.contest.libraries"
+OURS = Rival("penstock", "penstock.benchmarks.cuda.contest.loaders:PenstockTensors")
+
+
+def rivals(*, smoke: bool) -> list[Rival]:
+    """Return whom we run against, with the settings that are tried."""
+    cpus = os.cpu_count() or 1
+    mib = 1 << 20
+    instant: list[dict[str, Any]] = [
+        {"backend": name} for name in ("URING", "AIO", "URING_BUFFERED", "AIO_BUFFERED", "MMAP")
+    ]
+    instant.append({"backend": "URING_BUFFERED", "chunk_size": 2 * mib, "io_depth": 4 * cpus})
+    fast: list[dict[str, Any]] = [
+        {"nogds": True, "max_threads": count, "bbuf_size_kb": piece}
+        for count, piece in product((cpus, 2 * cpus), (4 << 10, 16 << 10))
+    ]
+    flashpack: list[dict[str, Any]] = [
+        {"FLASHPACK_READ_THREADS": count, "FLASHPACK_READ_CHUNK_BYTES": piece * mib}
+        for count, piece in product((cpus, 2 * cpus), (4, 16))
+    ]
+    runai: list[dict[str, Any]] = [
+        {"RUNAI_STREAMER_CONCURRENCY": cpus},
+        {"RUNAI_STREAMER_CONCURRENCY": 2 * cpus},
+    ]
+    if smoke:
+        instant, fast, flashpack, runai = instant[2:3], fast[:1], flashpack[:1], runai[:1]
+    return [
+        Rival("instanttensor", f"{_LIBRARIES}:InstantTensor", [{}, *instant]),
+        Rival("fastsafetensors", f"{_LIBRARIES}:FastSafeTensors", [{}, *fast]),
+        Rival("runai-model-streamer", f"{_LIBRARIES}:RunAi", [{}, *runai]),
+        Rival("flashpack", f"{_LIBRARIES}:FlashPack", [{}, *flashpack]),
+        Rival("safetensors", f"{_LIBRARIES}:SafeTensors", [{}, {"backend": "pread"}]),
+    ]
+
+
+def measure_all(arguments: Namespace, report: Report) -> None:
+    """Measure every row that was asked for."""
+    memory_of(arguments.device)  # where there is none, it says so before anything is written
+    states: dict[str, State] = {"hot": hot, "cold": cold}
+    with written(SMOKE_SIZE if arguments.smoke else SIZE) as file:
+        report.environment |= {
+            "file": f"{file.size} bytes in {len(file.spans)} tensors",
+            "device": arguments.device,
+        }
+        cast = Cast(OURS, rivals(smoke=arguments.smoke))
+        with Contest(cast, file.path, arguments.device, report) as contest:
+            for case, state in states.items():
+                if not wanted(arguments.only, case):
+                    continue
+                judged = contest.judge(arguments.pairs, state, contest.trial(case, state))
+                if judged is None:
+                    report.environment[case] = "left out: no rival runs here"
+                    continue
+                row = Row(case, "best-rival", pairs=judged.pairs, bytes=file.size)
+                row.verified, row.cpu_seconds = judged.verified, judged.cpu_seconds
+                row.note = str(judged.entry)
+                report.add(row)
+
+
+def main() -> int:
+    """Run the benchmark."""
+    arguments = parse_arguments(QUESTION)
+    for variable in ("PENSTOCK_ROUTE", "PENSTOCK_STRICT"):
+        os.environ.pop(variable, None)
+    report = Report("safetensors", QUESTION, arguments)
+    try:
+        measure_all(arguments, report)
+    except (CommandError, OSError) as error:
+        print(f"penstock-bench: {error}", file=sys.stderr)
+        return 1
+    report.write()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,80 @@
+"""Goal: benchmark programs run at their smallest, check what they read, and have all cases."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.commands.bench import find_programs
+
+KEYS = ["case", "against", "unit", "pairs", "bytes", "verified", "simulated", "cpu_seconds", "note"]
+
+
+def smoke(name: str, folder: Path) -> list[dict[str, Any]]:
+    """Run a benchmark's smoke value and return its rows."""
+    if name not in find_programs():
+        pytest.skip(f"penstock-bench-{name} is not built")
+    out = folder / "out.json"
+    done = subprocess.run(
+        [sys.executable, "-m", "penstock", "bench", name, "--smoke", "--json", out],
+        env=os.environ | {"TMPDIR": str(folder)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stderr
+    whole = json.loads(out.read_text())
+    assert set(whole) == {"bench", "question", "environment", "rows"}
+    assert whole["bench"] == name
+    assert whole["environment"]["smoke"] == "yes"
+    rows: list[dict[str, Any]] = whole["rows"]
+    told = done.stderr.splitlines()
+    for row in rows:
+        assert list(row) == KEYS
+        assert len(row["pairs"]) == 1
+        line = f"{row['case']:<28} against {row['against']:<24} "
+        assert any(one.startswith(line) for one in told)
+        # A file system without a page cache of its own, as tmpfs, cannot be cold; what only
+        # calculates has no bytes to check.
+        free = name == "readahead_simulation" or "cold" in row["note"] + row["case"]
+        assert row["verified"] or free, (row, done.stderr)
+    return rows
+
+
+@pytest.mark.parametrize("name", ["detector", "gread", "plan", "readahead_simulation"])
+def test_smoke_run_writes_rows(name: str, tmp_path: Path) -> None:
+    assert smoke(name, tmp_path)
+
+
+def test_readahead_has_its_cases(tmp_path: Path) -> None:
+    against = {(row["case"], row["against"]) for row in smoke("readahead", tmp_path)}
+    cases = {case for case, _ in against}
+    assert {"mosaic-mixed", "random-4k+readahead", "4k-requests+readahead"} <= cases
+    assert ("pages-4k+readahead", "two-copy-limit") in against
+
+
+def test_seed000_has_every_figure(tmp_path: Path) -> None:
+    rows = smoke("seed000", tmp_path)
+    told = [re.match(r"figures? ([\d and,to]+)", row["note"]) for row in rows]
+    assert all(told), rows
+    figures = {int(n) for one in told if one is not None for n in re.findall(r"\d+", one[1])}
+    assert figures == {2, 3, 4, 5, 6, 7, 9, 10}
+    assert {row["case"] for row in rows if row["simulated"]} == {
+        row["case"] for row in rows if row["note"].startswith("figure 7")
+    }
+
+
+def test_help_of_a_program_has_an_example() -> None:
+    command = find_programs().get("seed000")
+    if command is None:
+        pytest.skip("penstock-bench-seed000 is not built")
+    told = subprocess.run([*command, "--help"], capture_output=True, text=True, check=True).stdout
+    assert "example: penstock bench seed000 --smoke --json seed000.json" in told

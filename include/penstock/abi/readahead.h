@@ -1,0 +1,123 @@
+// What readahead keeps for each team that can be resident: the streams it follows, the windows that
+// are on their way to it, and its ring of frames.
+//
+// Device memory. A team's place is its own while it is resident; `busy` guards it all the same,
+// since teams may share a place. Written by GPU threads only; the host adds up the counters. The
+// protocols are in device/readahead.cuh and device/frame_ring.cuh. Seed 000, sections 4 and 5.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "penstock/abi/limits.h"
+#include "penstock/abi/page_entry.h"
+
+namespace penstock {
+
+// Pages that were asked for before anybody read them, in adjacent frames that the window owns
+// (kFrameTaken) until a page of it is taken into the page table.
+//
+// Place p of a window is page first + p / run * step + p % run, in frame `frame` + p.
+struct alignas(64) Window {
+    uint64_t first;       // page of place 0
+    int64_t step;         // pages from the first page of a run to that of the next
+    uint64_t run;         // pages of a run
+    uint64_t count;       // places; 0: no window
+    uint64_t frame;       // of place 0
+    uint64_t generation;  // that the frames' completion words carry when the bytes are there
+    uint64_t epoch;       // of the file, when it was asked for
+    uint64_t left;  // bit p: place p has not been taken; teams of one block clear them together
+};
+static_assert(sizeof(Window) == 64);
+
+// Reads of one file that come one behind the other, or at equal distances.
+struct alignas(64) ReadStream {
+    uint64_t file;     // of its reads: descriptor bits 0 to 47; 0: no stream
+    uint64_t offset;   // bytes; of the last read
+    uint64_t size;     // bytes; of the last read
+    int64_t delta;     // bytes from the read before to it
+    uint64_t streak;   // reads in a row that came as expected
+    uint64_t used_at;  // ReadaheadPlace::calls when it was read last
+    uint64_t oldest;   // its first window in `windows`, a ring
+    uint64_t window_count;
+    // To find out which stream a read belongs to takes a line of each; from here on only of that
+    // one.
+    uint64_t needed;        // reads in a row before anything is asked for
+    uint64_t window_pages;  // of the next window
+    uint64_t ahead_pages;   // that should lie ahead of the reader
+    uint64_t frontier;      // page from which on nothing was asked for; of equal distances: in that
+                            // order
+    uint64_t seen_at;       // `used_at` when another place looked for windows to let go
+    uint64_t spare[3];
+    Window windows[limits::kWindowsMax];
+};
+static_assert(sizeof(ReadStream) == 128 + 64 * limits::kWindowsMax);
+
+// What was done with one file. Pages, but for the last. Counted by GPU threads, relaxed: at a
+// place, where only its team adds to them, until the row is wanted for another file; added up over
+// all places by the host. What is in no other count was found in the cache.
+struct alignas(64) FileCounts {
+    uint64_t pages;       // that calls wanted, each time
+    uint64_t misses;      // asked of the host by calls that wait
+    uint64_t prefetched;  // asked for by windows
+    uint64_t used;        // taken from windows
+    uint64_t late;        // of those, not there yet when they were taken
+    uint64_t wasted;      // of windows that were given up, not taken
+    uint64_t stalled_ns;  // that teams waited for pages and for room; summed over teams
+    uint64_t whose;       // at a place: slot of the file + 1; 0: nobody's
+};
+static_assert(sizeof(FileCounts) == 64);
+// Calls `visit(word)` for a pointer to each count.
+template <class Visit>
+PENSTOCK_BOTH void for_each_count(Visit visit) {
+    visit(&FileCounts::pages);
+    visit(&FileCounts::misses);
+    visit(&FileCounts::prefetched);
+    visit(&FileCounts::used);
+    visit(&FileCounts::late);
+    visit(&FileCounts::wasted);
+    visit(&FileCounts::stalled_ns);
+}
+
+// A file's own, for all time; what is counted at places comes on top.
+struct alignas(64) FileTotals {
+    FileCounts counts;
+    uint64_t advised;  // asked for by gadvise(kWillNeed)
+    uint64_t learned;  // asked for ahead of a launch, since the kernel's last one missed them;
+                       // among the misses, too
+};
+
+struct alignas(64) ReadaheadPlace {
+    uint64_t busy;     // 0 or 1: a call uses the streams
+    uint64_t calls;    // reads that came by
+    uint64_t current;  // index of the stream of the call that is under way, if it has windows
+    uint64_t once;     // 0 or 1: that call is of a file whose pages are read once (kNoReuse)
+    // Requests of kWillNeed that are on their way, as far as is known: frame 32 | generation that
+    // its completion word had before 31 | 1; 0: none.
+    uint64_t advised[limits::kAdvisedMax];
+    // The ring of frames: chunks, oldest first.
+    uint64_t ring_busy;       // 0 or 1: the list is being changed
+    uint64_t cursor;          // chunk << 32 | frames of it that were handed out
+    uint64_t chunk_count;     // in the ring
+    uint64_t oldest, newest;  // chunks
+    uint64_t turn;            // number of the last chunk that it took or used again
+    uint64_t once_cursor;     // as `cursor`, for pages that are read once
+    uint64_t once_turn;       // of `once_chunks`, how many were begun
+    uint64_t once_chunks[limits::kOnceChunksMax];  // chunk + 1; those of such pages, in turn
+    FileCounts counts[limits::kCountedMax];        // of file slot s: s % kCountedMax
+    ReadStream streams[limits::kStreamsMax];
+};
+static_assert(offsetof(ReadaheadPlace, streams) == 192 + 64 * limits::kCountedMax);
+
+// How windows are asked for. Constant after creation.
+struct ReadaheadSettings {
+    uint64_t enabled;           // 0 or 1
+    uint64_t prefetch_pages;    // 0: windows grow and shrink; else behind every miss so many (seed
+                                // 000)
+    uint64_t window_pages_min;  // of the first window
+    uint64_t window_pages_max;
+    uint64_t ahead_pages_max;
+    uint64_t frames_max;  // that all windows may hold
+};
+
+}  // namespace penstock

@@ -1,0 +1,198 @@
+// Which frames a team tries next when it needs some: those of its ring, or those at the hand.
+//
+// A ring is a team's share of the cache (seed 000, section 5): chunks of adjacent frames, the
+// oldest first, which the team goes through over and over, so that it gives up what it read longest
+// ago and asks nobody. Chunks that nobody has had yet go first; shares bind only when there are
+// none, and are dealt anew all the time: who has less than a share takes from who has more, or from
+// who has taken nothing since the whole cache turned over (the blocks of a launch that has ended).
+//
+// A ring says where to look. Whose a frame is, its owner word says (device/replacement.cuh): two
+// teams that look at one frame do no harm. One lane of a team calls; nothing here waits.
+#pragma once
+
+#include "penstock/abi/file_system.h"
+#include "penstock/device/atomic.cuh"
+
+namespace penstock::device {
+
+// Adjacent frames to try.
+struct FrameRange {
+    FrameIndex first = 0;
+    uint32_t count = 0;
+};
+
+PENSTOCK_BOTH inline bool try_lock(uint64_t& word) {
+    uint64_t unlocked = 0;
+    return DeviceWords::load(word, site::kRelaxed) == 0 &&
+           DeviceWords::compare_exchange(word, unlocked, 1, site::kLockPort);
+}
+PENSTOCK_BOTH inline void unlock(uint64_t& word) { DeviceWords::store(word, 0, site::kUnlockPort); }
+
+PENSTOCK_BOTH inline uint32_t frames_of_chunk(const FileSystemState& system, uint64_t chunk) {
+    const uint64_t first = chunk * system.chunk_frames;
+    const uint64_t left = system.frame_count - first;
+    return left < system.chunk_frames ? static_cast<uint32_t>(left) : system.chunk_frames;
+}
+
+// Whether a frame is of this team's ring. What others use has a second chance in it.
+PENSTOCK_BOTH inline bool in_ring(const FileSystemState& system, const ReadaheadPlace* place,
+                                  FrameIndex frame) {
+    if (place == nullptr) return false;
+    const uint64_t owner = DeviceWords::load(system.chunk_owners[frame / system.chunk_frames],
+                                             site::kRelaxed);
+    return system.places + owner == place + 1;
+}
+
+// The lists. Of a place whose `ring_busy` the caller has.
+PENSTOCK_BOTH inline void append_chunk(FileSystemState& system, ReadaheadPlace& place,
+                                       uint64_t chunk) {
+    const auto index = static_cast<uint64_t>(&place - system.places);
+    DeviceWords::store(system.chunk_owners[chunk], index + 1, site::kRelaxed);
+    const uint64_t count = DeviceWords::load(place.chunk_count, site::kRelaxed);
+    if (count == 0) {
+        place.oldest = chunk;
+        DeviceWords::fetch_add(system.rings_in_use, 1, site::kRelaxed);
+    } else {
+        system.chunk_next[place.newest] = chunk;
+    }
+    place.newest = chunk;
+    DeviceWords::store(place.chunk_count, count + 1, site::kRelaxed);
+}
+
+// The ring must not be empty.
+PENSTOCK_BOTH inline uint64_t remove_oldest_chunk(FileSystemState& system, ReadaheadPlace& place) {
+    const uint64_t chunk = place.oldest;
+    const uint64_t count = DeviceWords::load(place.chunk_count, site::kRelaxed) - 1;
+    if (count == 0) {
+        DeviceWords::fetch_sub(system.rings_in_use, 1, site::kRelaxed);
+    } else {
+        place.oldest = system.chunk_next[chunk];
+    }
+    DeviceWords::store(place.chunk_count, count, site::kRelaxed);
+    return chunk;
+}
+
+constexpr uint64_t kNoChunk = ~0ull;
+
+// A chunk of a ring that has more than its share, or whose team is gone.
+PENSTOCK_BOTH inline uint64_t take_from_other_ring(FileSystemState& system, ReadaheadPlace& place,
+                                                   uint64_t share, uint64_t turn) {
+    constexpr unsigned kTries = 8;
+    for (unsigned i = 0; i < kTries; ++i) {
+        const uint64_t hand = DeviceWords::fetch_add(system.ring_hand, 1, site::kRelaxed);
+        const uint64_t owner = DeviceWords::load(system.chunk_owners[hand % system.chunk_count],
+                                                 site::kRelaxed);
+        if (owner == 0) continue;
+        ReadaheadPlace& other = system.places[owner - 1];
+        if (&other == &place) continue;
+        // Negative: it has just had its turn.
+        const auto since = static_cast<int64_t>(turn -
+                                                DeviceWords::load(other.turn, site::kRelaxed));
+        const bool gone = since > static_cast<int64_t>(system.chunk_count);
+        if (!gone && DeviceWords::load(other.chunk_count, site::kRelaxed) <= share) continue;
+        if (!try_lock(other.ring_busy)) continue;
+        uint64_t chunk = kNoChunk;
+        if (DeviceWords::load(other.chunk_count, site::kRelaxed) > 0)
+            chunk = remove_oldest_chunk(system, other);
+        unlock(other.ring_busy);
+        if (chunk != kNoChunk) return chunk;
+    }
+    return kNoChunk;
+}
+
+// Gives a ring its next chunk; kNoChunk: there is none. Of a place whose `ring_busy` the caller
+// has.
+PENSTOCK_BOTH inline uint64_t take_chunk(FileSystemState& system, ReadaheadPlace& place) {
+    const uint64_t turn = DeviceWords::fetch_add(system.chunk_hand, 1, site::kRelaxed) + 1;
+    uint64_t chunk = kNoChunk;
+    if (DeviceWords::load(system.fresh_hand, site::kRelaxed) < system.chunk_count) {
+        const uint64_t fresh = DeviceWords::fetch_add(system.fresh_hand, 1, site::kRelaxed);
+        if (fresh < system.chunk_count) chunk = fresh;
+    }
+    const uint64_t own = DeviceWords::load(place.chunk_count, site::kRelaxed);
+    if (chunk == kNoChunk) {
+        uint64_t rings = DeviceWords::load(system.rings_in_use, site::kRelaxed);
+        if (own == 0) ++rings;
+        uint64_t share = system.chunk_count / rings;
+        if (share == 0) share = 1;
+        if (own < share) chunk = take_from_other_ring(system, place, share, turn);
+        if (chunk == kNoChunk && own > 0) chunk = remove_oldest_chunk(system, place);
+    }
+    if (chunk != kNoChunk) {
+        append_chunk(system, place, chunk);
+        DeviceWords::store(place.turn, turn, site::kRelaxed);
+    }
+    return chunk;
+}
+
+// Goes on to the next chunk. False: another team of the block is at it, or there is none. `once`:
+// for pages that are read once, which take turns in the few chunks that such pages had before, so
+// that the others of the ring keep theirs.
+PENSTOCK_BOTH inline bool next_chunk(FileSystemState& system, ReadaheadPlace& place, bool once) {
+    if (!try_lock(place.ring_busy)) return false;
+    uint64_t chunk = kNoChunk;
+    if (once) {
+        const uint64_t begun = DeviceWords::load(place.once_turn, site::kRelaxed);
+        DeviceWords::store(place.once_turn, begun + 1, site::kRelaxed);
+        const uint64_t chunks = limits::kOnceFramesMax / system.chunk_frames;
+        uint64_t& kept = place.once_chunks[begun % (chunks < limits::kOnceChunksMax
+                                                        ? chunks
+                                                        : limits::kOnceChunksMax)];
+        const auto index = static_cast<uint64_t>(&place - system.places);
+        const bool mine = kept != 0 && DeviceWords::load(system.chunk_owners[kept - 1],
+                                                         site::kRelaxed) == index + 1;
+        chunk = mine ? kept - 1 : take_chunk(system, place);
+        kept = chunk + 1;
+    } else {
+        chunk = take_chunk(system, place);
+    }
+    if (chunk != kNoChunk) {
+        DeviceWords::store(once ? place.once_cursor : place.cursor, chunk << 32, site::kRelaxed);
+    }
+    unlock(place.ring_busy);
+    return chunk != kNoChunk;
+}
+
+// Up to `want` adjacent frames to try; none: look anywhere. `least`: fewer than that at the end of
+// a chunk are passed over.
+PENSTOCK_BOTH inline FrameRange ring_frames(FileSystemState& system, ReadaheadPlace& place,
+                                            uint32_t want, uint32_t least) {
+    constexpr unsigned kTries = 2;
+    if (least > system.chunk_frames) least = system.chunk_frames;
+    const bool once = place.once != 0;
+    uint64_t& word = once ? place.once_cursor : place.cursor;
+    const uint64_t& chunks = once ? place.once_turn : place.chunk_count;
+    for (unsigned i = 0; i < kTries; ++i) {
+        uint64_t cursor = DeviceWords::load(word, site::kRelaxed);
+        const auto left = [&] {
+            const uint64_t used = cursor & 0xffffffff;
+            const uint64_t size = frames_of_chunk(system, cursor >> 32);
+            return used < size ? size - used : 0;
+        };
+        if (DeviceWords::load(chunks, site::kRelaxed) > 0 && left() >= least && left() > 0) {
+            cursor = DeviceWords::fetch_add(word, want, site::kRelaxed);
+            if (const uint64_t count = left(); count > 0) {
+                const uint64_t first = (cursor >> 32) * system.chunk_frames + (cursor & 0xffffffff);
+                return {static_cast<FrameIndex>(first),
+                        count < want ? static_cast<uint32_t>(count) : want};
+            }
+        }
+        if (!next_chunk(system, place, once)) break;
+    }
+    return {};
+}
+
+// Up to `want` adjacent frames to try, by the policy of the file system.
+PENSTOCK_BOTH inline FrameRange next_frames(FileSystemState& system, ReadaheadPlace* place,
+                                            uint32_t want, uint32_t least) {
+    if (place != nullptr && system.policy == ReplacementPolicy::kRings) {
+        const FrameRange range = ring_frames(system, *place, want, least);
+        if (range.count > 0) return range;
+    }
+    const uint64_t hand = DeviceWords::fetch_add(system.clock_hand, want, site::kRelaxed);
+    const auto first = static_cast<FrameIndex>(hand % system.frame_count);
+    const uint32_t left = system.frame_count - first;
+    return {first, left < want ? left : want};
+}
+
+}  // namespace penstock::device

@@ -1,0 +1,397 @@
+// Reading through the page cache, as one team does it: a run of pages is issued (pinned, and asked
+// for where nobody has them), copied out as the pages come, and let go.
+//
+// Below the calls of file.cuh; a call that waits does both halves at once, gread_async and gwait
+// (async_read.cuh) one each. Any team of a group; nothing here meets other teams.
+#pragma once
+
+#include "penstock/device/errors.cuh"
+#include "penstock/device/page_cache.cuh"
+
+namespace penstock {
+
+// A pinned piece of a file in the page cache. Valid from gmmap to gmunmap; read only.
+struct View {
+    const std::byte* data = nullptr;  // device memory; aligned as its offset modulo the page size
+    int64_t size = 0;            // bytes that may be read, or a negative errno (then data is null)
+    PageEntry* entry = nullptr;  // whose pin the view holds; for gmunmap
+};
+
+namespace device {
+
+// The file behind a descriptor, or null.
+PENSTOCK_DEVICE inline FileState* find_file(FileSystemState& system, Descriptor descriptor) {
+    if (descriptor < 0 || descriptor_system(descriptor) != system.system) return nullptr;
+    const uint32_t slot = descriptor_slot(descriptor);
+    if (slot >= limits::kFilesMax) return nullptr;
+    FileState& file = system.files[slot];
+    const uint64_t generation = DeviceWords::load(file.generation, site::kRelaxed);
+    const bool open = (generation & 1) != 0 &&
+                      (generation & 0xffffffff) == descriptor_generation(descriptor);
+    return open ? &file : nullptr;
+}
+
+// Pins the batch's pages and asks for those that are not there (see pin_pages and fetch_pages). 0,
+// or -EBADF, with nothing held: the file was closed meanwhile, and its slot may serve another by
+// now. Once a page is pinned and the file seen open, its slot cannot change hands.
+template <class Team>
+PENSTOCK_DEVICE int hold_pages(const Team& team, FileSystemState& system, Descriptor descriptor,
+                               ReadaheadPlace* place, Batch<Team>& batch) {
+    const uint32_t slot = descriptor_slot(descriptor);
+    const bool valid = pin_pages(team, system, system.files[slot], place, batch);
+    if (team.any(find_file(system, descriptor) == nullptr)) {
+        unpin_pages(team, batch, 0);
+        return -kErrorBadDescriptor;
+    }
+    if (!valid) fetch_pages(team, system, slot, place, batch);
+    return 0;
+}
+
+// The entry of a page that is pinned already, which keeps its leaf.
+PENSTOCK_DEVICE inline PinnedEntry held_page(const FileSystemState& system, const FileState& file,
+                                             PageIndex page) {
+    PageEntry* entry = entry_in_leaf(system, leaf_word(system, file, page), page);
+    return {entry, DeviceWords::load(*entry, site::kLook)};
+}
+
+// So often a page is asked for again because its file was closed before it was served. More: the
+// device was not told that this descriptor is closed.
+constexpr unsigned kClosedMax = 64;
+
+struct ReadRequest {
+    Descriptor descriptor;
+    uint64_t offset;  // first byte in the file
+    uint64_t size;    // bytes as asked for, the same for all teams; may reach beyond the file
+    uint64_t end;     // one past the last byte to read: as one team saw the file, which may shrink
+    std::byte* buffer;
+    ReadaheadPlace* place = nullptr;  // of the block; null: it has none for this call
+};
+
+// What a read of [offset, offset + size) asks for, cut at the end of the file. 1; else what it is
+// answered at once: 0, there is nothing to read, or -errno. What lane 0 sees counts for its team:
+// the file may be closed or cut just now, and lanes that saw different things would part ways.
+template <class Team>
+PENSTOCK_DEVICE int64_t prepare_read(const Team& team, FileSystemState& system,
+                                     Descriptor descriptor, int64_t offset, uint64_t size,
+                                     void* buffer, ReadRequest& request) {
+    constexpr uint64_t kClosed = ~0ull;
+    const FileState* file = find_file(system, descriptor);
+    uint64_t file_size = file == nullptr ? kClosed : DeviceWords::load(file->size, site::kRelaxed);
+    file_size = team.broadcast(file_size, 0);
+    const uint64_t first = static_cast<uint64_t>(offset);
+    request = {descriptor, first, 0, first, static_cast<std::byte*>(buffer)};
+    if (file_size == kClosed) return -kErrorBadDescriptor;
+    if (offset < 0) return -kErrorInvalid;
+    if (size == 0) return 0;
+    if (buffer == nullptr) return -kErrorFault;
+    if (first >= file_size) return 0;
+    request.size = size;
+    request.end = size < file_size - first ? first + size : file_size;
+    return 1;
+}
+
+// Pages that a team takes at a time: as many as it can, or fewer so that every team has a part. It
+// must be the same for all teams, or pages would be read twice or by nobody: so nothing counts here
+// that may change meanwhile.
+PENSTOCK_BOTH constexpr unsigned pages_of_run(const ReadRequest& request, unsigned page_shift,
+                                              unsigned teams, unsigned most) {
+    const uint64_t many = uint64_t{teams} * most;
+    if (request.size >> page_shift >= many) return most;
+    const uint64_t page_size = 1ull << page_shift;
+    const uint64_t bytes = (request.offset & (page_size - 1)) + request.size;
+    const uint64_t count = (bytes + page_size - 1) >> page_shift;
+    return count >= many ? most : static_cast<unsigned>((count + teams - 1) / teams);
+}
+static_assert(pages_of_run({0, 0, 1 << 20, 1 << 20, nullptr}, 16, 8, 32) == 2);
+static_assert(pages_of_run({0, 1, 1 << 20, 1 << 20, nullptr}, 16, 8, 32) == 3);  // 17 pages
+static_assert(pages_of_run({0, 4095, 2, 4097, nullptr}, 12, 8, 32) == 1);
+static_assert(pages_of_run({0, 4095, ~0ull, 4097, nullptr}, 12, 8, 32) == 32);
+
+// Copies the batch's part of the request out of its frames, waiting for each page in turn. 0 or
+// -errno.
+template <class Team>
+PENSTOCK_DEVICE int copy_out(const Team& team, FileSystemState& system, const ReadRequest& request,
+                             Batch<Team>& batch) {
+    const uint64_t page_size = 1ull << system.page_shift;
+    uint64_t stalled_ns = 0;
+    const std::byte* from = nullptr;  // a run of bytes that lie together in adjacent frames
+    std::byte* to = nullptr;
+    size_t size = 0;
+    team.sync();  // votes and shuffles order no memory: what the lane that pinned has acquired, all
+                  // have now
+    for (unsigned i = 0; i < batch.count; ++i) {
+        const unsigned owner = i % team.lanes(), k = i / team.lanes();
+        uint64_t seen = team.broadcast(batch.pages[Team::kPagesPerLane == 1 ? 0 : k].seen, owner);
+        if (state_of(seen) != PageState::kValid) {
+            if (size > 0) team.copy(to, from, size);
+            size = 0;
+            int error = 0;
+            if (team.lane() == owner) {
+                PinnedEntry& page = batch.pages[k];
+                page.seen = publish_if_complete(system, *page.entry,
+                                                DeviceWords::load(*page.entry, site::kLook));
+                if (state_of(page.seen) != PageState::kValid) {
+                    const uint64_t began = now_ns();
+                    error = wait_for_page(system, *page.entry, page.seen);
+                    stalled_ns += now_ns() - began;
+                }
+            }
+            error = team.broadcast(error, owner);
+            if (error != 0) {
+                settle_pages(team, system, batch, i + 1);
+                return error;
+            }
+            seen = team.broadcast(batch.pages[k].seen, owner);
+            team.sync();  // as above, for the lane that waited
+        }
+        const uint64_t page_first = (batch.first + i) << system.page_shift;
+        const uint64_t first = page_first > request.offset ? page_first : request.offset;
+        const uint64_t end = page_first + page_size < request.end ? page_first + page_size
+                                                                  : request.end;
+        const std::byte* piece = system.frames + (uint64_t{frame_of(seen)} << system.page_shift) +
+                                 (first - page_first);
+        if (size > 0 && piece == from + size) {
+            size += end - first;
+            continue;
+        }
+        if (size > 0) team.copy(to, from, size);
+        from = piece;
+        to = request.buffer + (first - request.offset);
+        size = end - first;
+    }
+    if (size > 0) team.copy(to, from, size);
+    if (stalled_ns != 0) {
+        const uint32_t slot = descriptor_slot(request.descriptor);
+        add_count(counts_of(system, request.place, slot).stalled_ns, stalled_ns);
+    }
+    team.sync();
+    return 0;
+}
+
+// Reads pages from `first` on, up to `most`, that lie in a window, without a look at them one by
+// one; waits for them if they are on their way. How many; 0: they are to be read as any others;
+// -errno: -EBADF, the file was closed, or as Wait::step.
+template <class Team>
+PENSTOCK_DEVICE int64_t copy_from_window(const Team& team, FileSystemState& system,
+                                         const ReadRequest& request, PageIndex first,
+                                         uint64_t most) {
+    ReadaheadPlace& place = *request.place;
+    const uint32_t slot = descriptor_slot(request.descriptor);
+    WindowRun run;
+    if (!begin_run(team, system, place, system.files[slot], first, most, run)) {
+        const int waited = wait_for_run(team, system, place, slot, first, most);
+        if (waited <= 0) return waited;
+        if (!begin_run(team, system, place, system.files[slot], first, most, run)) return 0;
+        if (team.lane() == 0) count_pages<Team>(system, place, slot, &FileCounts::late, run.count);
+    }
+    // The slot cannot change hands while an entry of it is pinned.
+    const bool open = !team.any(find_file(system, request.descriptor) == nullptr);
+    const uint32_t shift = system.page_shift;
+    const uint64_t page_begin = first << shift, page_end = (first + run.count) << shift;
+    const uint64_t begin = page_begin > request.offset ? page_begin : request.offset;
+    const uint64_t end = page_end < request.end ? page_end : request.end;
+    const std::byte* frames = system.frames + ((run.window->frame + run.place) << shift);
+    if (open) {
+        team.copy(request.buffer + (begin - request.offset), frames + (begin - page_begin),
+                  end - begin);
+    }
+    end_run(team, system, place, slot, first, run);
+    return open ? static_cast<int64_t>(run.count) : -kErrorBadDescriptor;
+}
+
+// The pages of a batch that are pinned already, found again.
+template <class Team>
+PENSTOCK_DEVICE void find_held_pages(const Team& team, FileSystemState& system,
+                                     const FileState& file, Batch<Team>& batch) {
+    for (unsigned k = 0, mine = batch.mine(team); k < mine; ++k) {
+        const unsigned i = batch.index_of(team, k);
+        batch.pages[k] = {};
+        if (i < batch.count) batch.pages[k] = held_page(system, file, batch.first + i);
+    }
+}
+
+// Lets go of `count` pages from `first` on that are pinned and in no batch.
+template <class Team>
+PENSTOCK_DEVICE void release_held_pages(const Team& team, FileSystemState& system,
+                                        const FileState& file, PageIndex first, uint64_t count) {
+    for (uint64_t i = team.lane(); i < count; i += team.lanes())
+        unpin<DeviceWords>(*held_page(system, file, first + i).entry);
+}
+
+// A team's pages that lie together, and what it knows of them.
+struct PageRun {
+    PageIndex first, stop;  // one past the last
+    uint64_t held = 0;      // of the first ones: pinned and asked for already
+};
+
+// Reads a run: issues what is not held, copies all of it out. 0 or -errno; nothing is held then.
+// `run` is used up.
+template <class Team>
+PENSTOCK_DEVICE int read_run(const Team& team, FileSystemState& system, const ReadRequest& request,
+                             PageRun& run) {
+    const FileState& file = system.files[descriptor_slot(request.descriptor)];
+    Batch<Team> batch;
+    Wait wait(system);
+    unsigned closed = 0;
+    const bool windows = request.place != nullptr && request.place->current != kNoStream;
+    unsigned most = system.one_by_one != 0 ? 1 : team.lanes() * Team::kPagesPerLane;
+    while (run.first < run.stop) {
+        if (windows && run.held == 0) {
+            const int64_t read = copy_from_window(team, system, request, run.first,
+                                                  run.stop - run.first);
+            if (read < 0) return static_cast<int>(read);
+            run.first += static_cast<uint64_t>(read);
+            if (read > 0) continue;
+        }
+        batch.first = run.first;
+        uint64_t count = run.held != 0 ? run.held : run.stop - run.first;
+        batch.count = count < most ? static_cast<unsigned>(count) : most;
+        int error = 0;
+        if (run.held != 0) {
+            find_held_pages(team, system, file, batch);
+            run.held -= batch.count;
+        } else {
+            error = hold_pages(team, system, request.descriptor, request.place, batch);
+            if (error != 0) return error;
+        }
+        if (batch.count == 0) {
+            // No frame or leaf just now: others hold them all and will let go; or this team did,
+            // with pages behind the first. So it goes on page by page.
+            most = 1;
+            if (team.lane() == 0) {
+                const uint64_t began = now_ns();
+                give_up_windows(system, request.place);
+                error = wait_for_room(system, wait);
+                const uint32_t slot = descriptor_slot(request.descriptor);
+                add_count(counts_of(system, request.place, slot).stalled_ns, now_ns() - began);
+            }
+            error = team.broadcast(error, 0);
+            if (error != 0) return error;
+            continue;
+        }
+        error = copy_out(team, system, request, batch);
+        count = batch.count;
+        unpin_pages(team, batch, 0);
+        if (error != 0 && run.held != 0) {
+            release_held_pages(team, system, file, run.first + count, run.held);
+            run.held = 0;
+        }
+        if (error == -static_cast<int>(kErrorClosed)) {
+            // A page of somebody who asked by a descriptor that was closed since.
+            const bool open = !team.any(find_file(system, request.descriptor) == nullptr);
+            if (open && ++closed < kClosedMax) continue;
+            error = -kErrorBadDescriptor;
+        }
+        if (error != 0) return error;
+        run.first += count;
+    }
+    return 0;
+}
+
+// What a read is answered whose pages could all be read: the bytes that are good from its start. A
+// read that found the file shorter than it was said so in its size, before any page of it was
+// published.
+PENSTOCK_DEVICE inline int64_t good_bytes(const FileState& file, const ReadRequest& request) {
+    const uint64_t size = DeviceWords::load(file.size, site::kRelaxed);
+    if (size >= request.end) return static_cast<int64_t>(request.end - request.offset);
+    return size > request.offset ? static_cast<int64_t>(size - request.offset) : 0;
+}
+
+// One team's part of a read: every `teams`-th run of pages from the `index`-th on. Returns the
+// bytes that are good from the request's start as far as this team can tell (all of them, unless
+// the file became shorter), or -errno.
+template <class Team>
+PENSTOCK_DEVICE int64_t read_part(const Team& team, unsigned index, unsigned teams,
+                                  FileSystemState& system, const ReadRequest& request) {
+    const PageIndex last = (request.end - 1) >> system.page_shift;
+    // kPages also where the last warp is short.
+    const unsigned pages = pages_of_run(request, system.page_shift, teams, Batch<Team>::kPages);
+    PageIndex first = (request.offset >> system.page_shift) + uint64_t{index} * pages;
+    for (; first <= last; first += uint64_t{teams} * pages) {
+        PageRun run{first, first + pages - 1 < last ? first + pages : last + 1};
+        const int error = read_run(team, system, request, run);
+        if (error != 0) return error;
+    }
+    return good_bytes(system.files[descriptor_slot(request.descriptor)], request);
+}
+
+// The first team's part of a read: readahead's (readahead.cuh). Null where there is none.
+template <class Team>
+PENSTOCK_DEVICE ReadaheadPlace* begin_read(const Team& team, FileSystemState& system,
+                                           unsigned place, Descriptor descriptor, int64_t offset,
+                                           uint64_t size) {
+    const FileState* file = find_file(system, descriptor);
+    uint64_t file_size = file == nullptr ? 0 : DeviceWords::load(file->size, site::kRelaxed);
+    file_size = team.broadcast(file_size, 0);
+    const uint64_t first = static_cast<uint64_t>(offset);
+    if (first >= file_size || size == 0) return nullptr;
+    const uint64_t end = size < file_size - first ? first + size : file_size;
+    ReadaheadPlace* mine = look_ahead(team, system, place, descriptor, first, end, file_size);
+    if (mine == nullptr && team.lane() == 0) {
+        const uint64_t pages = ((end - 1) >> system.page_shift) - (first >> system.page_shift) + 1;
+        add_count(system.totals[descriptor_slot(descriptor)].counts.pages, pages);
+    }
+    return mine;
+}
+
+// Pins one page for a view, in one lane.
+PENSTOCK_DEVICE inline View map_page(FileSystemState& system, Descriptor descriptor,
+                                     uint64_t offset, uint64_t size, ReadaheadPlace* place) {
+    View view;
+    const FileState& file = system.files[descriptor_slot(descriptor)];
+    const uint64_t file_size = DeviceWords::load(file.size, site::kRelaxed);
+    if (offset >= file_size || size == 0) return view;
+    const uint64_t held = DeviceWords::fetch_add(system.held_pins, kViewPin, site::kRelaxed);
+    if (views_held(held) >= system.views_max || pages_held(held) >= system.held_max) {
+        DeviceWords::fetch_sub(system.held_pins, kViewPin, site::kRelaxed);
+        view.size = -kErrorNoMemory;
+        return view;
+    }
+    const LoneTeam<1> team;
+    Batch<LoneTeam<1>> batch;
+    Wait wait(system);
+    unsigned closed = 0;
+    int error = 0;
+    for (;;) {
+        batch.first = offset >> system.page_shift;
+        batch.count = 1;
+        error = hold_pages(team, system, descriptor, place, batch);
+        if (error != 0) break;
+        if (batch.count == 0) {
+            give_up_windows(system, place);
+            error = wait_for_room(system, wait);
+            if (error != 0) break;
+            continue;
+        }
+        if (state_of(batch.pages[0].seen) != PageState::kValid) {
+            const uint64_t began = now_ns();
+            error = wait_for_page(system, *batch.pages[0].entry, batch.pages[0].seen);
+            const uint32_t slot = descriptor_slot(descriptor);
+            add_count(counts_of(system, place, slot).stalled_ns, now_ns() - began);
+        }
+        if (error != -static_cast<int>(kErrorClosed)) break;
+        unpin_pages(team, batch, 0);  // asked for by a descriptor that was closed since
+        error = -kErrorBadDescriptor;
+        if (++closed == kClosedMax) break;
+    }
+    if (error != 0) {
+        unpin_pages(team, batch, 0);
+        DeviceWords::fetch_sub(system.held_pins, kViewPin, site::kRelaxed);
+        view.size = error;
+        return view;
+    }
+    const uint64_t in_page = offset & ((1ull << system.page_shift) - 1);
+    uint64_t length = (1ull << system.page_shift) - in_page;
+    const uint64_t now = DeviceWords::load(file.size, site::kRelaxed);
+    const uint64_t left = now > offset ? now - offset : 0;
+    if (length > left) length = left;
+    if (length > size) length = size;
+    view.data = system.frames + (uint64_t{frame_of(batch.pages[0].seen)} << system.page_shift) +
+                in_page;
+    view.size = static_cast<int64_t>(length);
+    view.entry = batch.pages[0].entry;
+    return view;
+}
+
+}  // namespace device
+}  // namespace penstock

@@ -1,0 +1,172 @@
+// Which stream a read belongs to, and what that stream should ask for next.
+//
+// A place follows kStreamsMax streams: reads one behind the other, at equal distances forwards or
+// backwards, of several files. Of a place whose `busy` the caller has. One lane; nothing here
+// waits.
+#pragma once
+
+#include "penstock/device/windows.cuh"
+
+namespace penstock::device {
+
+// Whether a read goes on where the last one ended, give or take a page: calls that overlap, or skip
+// a header, are sequential too.
+PENSTOCK_DEVICE inline bool continues(const FileSystemState& system, const ReadStream& stream,
+                                      const StreamRead& read) {
+    const uint64_t page_size = 1ull << system.page_shift;
+    const uint64_t end = stream.offset + stream.size;
+    return read.offset > stream.offset && read.offset < end + page_size &&
+           read.offset + page_size > end;
+}
+
+// The pages that a stream of equal distances goes on by; 0: none, as its reads come one behind the
+// other or do not keep to pages.
+PENSTOCK_DEVICE inline int64_t stride_of(const FileSystemState& system, const ReadStream& stream) {
+    const int64_t page_size = int64_t{1} << system.page_shift;
+    return stream.delta % page_size == 0 ? stream.delta / page_size : 0;
+}
+
+// Whether its reads leave gaps, or go backwards.
+PENSTOCK_DEVICE inline bool is_apart(const ReadStream& stream) {
+    return stream.delta < 0 || stream.delta >= static_cast<int64_t>(stream.size);
+}
+
+// What gadvise has said of a file last, while it was open by this descriptor.
+struct GivenAdvice {
+    Advice advice = Advice::kNormal;
+    int64_t stride = 0;  // bytes; of kStrided
+};
+PENSTOCK_BOTH inline GivenAdvice given_advice(const FileState& file) {
+    const uint64_t word = DeviceWords::load(file.advice, site::kRelaxed);
+    if (word == 0) return {};
+    return {advice_of(word, DeviceWords::load(file.generation, site::kRelaxed)),
+            stride_of_advice(word)};
+}
+
+PENSTOCK_DEVICE inline void start_stream(const FileSystemState& system, const ReadaheadPlace& place,
+                                         ReadStream& stream, const StreamRead& read,
+                                         const GivenAdvice& given) {
+    const ReadaheadSettings& settings = system.readahead;
+    const bool strided = given.advice == Advice::kStrided;
+    const bool trusted = strided || given.advice == Advice::kSequential ||
+                         settings.prefetch_pages != 0;
+    // What a file's last stream here has wasted counts for the next one too.
+    const bool known = stream.file == read.file && stream.needed > 0;
+    stream.file = read.file;
+    stream.offset = read.offset;
+    stream.size = read.size;
+    stream.delta = strided ? given.stride : 0;
+    stream.streak = strided ? 1 : 0;
+    stream.needed = trusted ? 0 : known ? stream.needed : 1;
+    stream.window_pages = settings.prefetch_pages != 0 ? settings.prefetch_pages
+                          : trusted                    ? settings.window_pages_max
+                                                       : settings.window_pages_min;
+    stream.ahead_pages = stream.window_pages;
+    stream.frontier = read.first;
+    stream.used_at = place.calls;
+    stream.oldest = stream.window_count = 0;
+}
+
+// The stream that a read belongs to, told of it; kNoStream: all are busy with windows that are
+// on their way.
+PENSTOCK_DEVICE inline uint64_t follow(FileSystemState& system, ReadaheadPlace& place,
+                                       const StreamRead& read, const GivenAdvice& given) {
+    uint64_t oldest = kNoStream, loose = kNoStream;
+    for (uint64_t i = 0; i < limits::kStreamsMax; ++i) {
+        ReadStream& stream = place.streams[i];
+        if (stream.file == read.file) {
+            const auto delta = static_cast<int64_t>(read.offset - stream.offset);
+            const bool sequential = continues(system, stream, read);
+            if (sequential || (delta != 0 && delta == stream.delta)) {
+                ++stream.streak;
+                // What was asked for at a distance lies elsewhere.
+                if (sequential && is_apart(stream)) stream.frontier = read.first;
+                // Reads of one size in a row have equal distances too.
+                stream.delta = sequential ? 0 : delta;
+                stream.offset = read.offset;
+                stream.size = read.size;
+                stream.used_at = place.calls;
+                return i;
+            }
+            if (stream.streak == 0 && stream.window_count == 0) loose = i;
+        }
+        const bool older = oldest == kNoStream || stream.file == 0 ||
+                           (place.streams[oldest].file != 0 &&
+                            stream.used_at < place.streams[oldest].used_at);
+        if (older) oldest = i;
+    }
+    if (loose != kNoStream) {  // one read so far, or none that came as expected
+        ReadStream& stream = place.streams[loose];
+        const auto delta = static_cast<int64_t>(read.offset - stream.offset);
+        start_stream(system, place, stream, read, given);
+        if (stream.needed != 0) stream.delta = delta;
+        return loose;
+    }
+    ReadStream& stream = place.streams[oldest];
+    if (!drop_windows(system, place, stream, [](const Window&) { return true; })) return kNoStream;
+    start_stream(system, place, stream, read, given);
+    return oldest;
+}
+
+// What to ask for.
+struct WindowRequest {
+    PageIndex first = 0;
+    int64_t step = 1;
+    uint32_t run = 1;
+    uint32_t count = 0;  // pages; 0: nothing
+};
+
+// The next window of a stream of equal distances.
+PENSTOCK_DEVICE inline WindowRequest next_strided(const ReadStream& stream, const StreamRead& read,
+                                                  int64_t step) {
+    uint64_t run = read.last - read.first + 1;
+    // Backwards, those that the last read had are there.
+    if (step < 0 && run > static_cast<uint64_t>(-step)) run = static_cast<uint64_t>(-step);
+    if (run > limits::kWindowPagesMax) return {};
+    // The first read that is not covered, counted from this one.
+    int64_t next = (static_cast<int64_t>(stream.frontier - read.first)) / step;
+    if (next < 1) next = 1;
+    uint64_t ahead = stream.ahead_pages / run;
+    if (ahead == 0) ahead = 1;
+    if (2 * static_cast<uint64_t>(next - 1) > ahead) return {};
+    uint64_t runs = stream.window_pages / run;
+    if (runs == 0) runs = 1;
+    const auto first = static_cast<int64_t>(read.first) + next * step;
+    WindowRequest request{static_cast<PageIndex>(first), step, static_cast<uint32_t>(run), 0};
+    for (uint64_t i = 0; i < runs; ++i) {
+        const int64_t page = first + static_cast<int64_t>(i) * step;
+        if (page < 0 || static_cast<uint64_t>(page) + run > read.page_count) break;
+        request.count += static_cast<uint32_t>(run);
+    }
+    return request;
+}
+
+// What to ask for next, for the read that is to be served; one lane.
+PENSTOCK_DEVICE inline WindowRequest next_window(const FileSystemState& system, ReadStream& stream,
+                                                 const StreamRead& read) {
+    if (stream.window_count == limits::kWindowsMax || stream.streak < stream.needed) return {};
+    if (stream.delta != 0) {
+        const int64_t step = stride_of(system, stream);
+        // Two distances alike are three reads.
+        if (step == 0 || stream.streak < 1) return {};
+        // Forwards, those that overlap are as those one behind the other.
+        const uint64_t run = read.last - read.first + 1;
+        if (step < 0 || static_cast<uint64_t>(step) >= run) return next_strided(stream, read, step);
+    }
+    if (stream.frontier < read.first) stream.frontier = read.first;
+    const PageIndex end = read.last + 1;
+    const uint64_t ahead = stream.frontier > end ? stream.frontier - end : 0;
+    uint64_t count = stream.window_pages;
+    if (stream.frontier < end) {
+        count += end - stream.frontier;
+    } else if (system.readahead.prefetch_pages != 0 || 2 * ahead >= stream.ahead_pages) {
+        return {};
+    }
+    if (count > limits::kWindowPagesMax) count = limits::kWindowPagesMax;
+    if (count > system.readahead.frames_max) count = system.readahead.frames_max;
+    if (stream.frontier >= read.page_count) return {};
+    if (count > read.page_count - stream.frontier) count = read.page_count - stream.frontier;
+    return {stream.frontier, 1, 1, static_cast<uint32_t>(count)};
+}
+
+}  // namespace penstock::device

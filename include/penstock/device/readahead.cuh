@@ -1,0 +1,302 @@
+// Readahead on the GPU: windows of pages are asked for before anybody reads them.
+//
+// Each team that can be resident has a place (abi/readahead.h). Once a call its first team looks
+// which stream the read belongs to (read_streams.cuh) and asks for the windows that should be on
+// their way; the teams then take pages out of them where they would ask the host for one
+// (window_runs.cuh): one compare-exchange of an entry, no copy. Other teams neither see a window
+// nor wait for it. Seed 000, section 4.1, whose window is a private buffer of one size that is
+// filled while the block waits.
+//
+// Nothing here waits, and who waits for room first gives up its windows, so that all together
+// cannot be short of frames.
+#pragma once
+
+#include "penstock/device/group.cuh"
+#include "penstock/device/read_streams.cuh"
+#include "penstock/device/request_queue.cuh"
+#include "penstock/device/wait.cuh"
+
+namespace penstock::device {
+
+PENSTOCK_DEVICE inline bool is_absent(const FileSystemState& system, const FileState& file,
+                                      PageIndex page) {
+    const uint64_t leaf = leaf_word(system, file, page);
+    if (leaf == 0) return true;
+    const PageEntry& entry = *entry_in_leaf(system, leaf, page);
+    return state_of(DeviceWords::load(entry, site::kRelaxed)) == PageState::kEmpty;
+}
+
+// The ones of `bits` from the first on, without a gap, as (first, count).
+struct Stretch {
+    uint32_t first, count;
+};
+PENSTOCK_DEVICE inline Stretch first_stretch(uint64_t bits) {
+    if (bits == 0) return {0, 0};
+    const auto first = static_cast<uint32_t>(__ffsll(static_cast<long long>(bits)) - 1);
+    const uint64_t rest = ~(bits >> first);
+    const uint32_t count = rest == 0
+                               ? 64
+                               : static_cast<uint32_t>(__ffsll(static_cast<long long>(rest)) - 1);
+    return {first, count < 64 - first ? count : 64 - first};
+}
+
+// Asks for what taking adjacent frames touches: their words, and the entries of their pages, which
+// mostly lie side by side too.
+template <class Team>
+PENSTOCK_DEVICE void fetch_frames(const Team& team, FileSystemState& system,
+                                  const FrameRange& frames) {
+    if (!Team::kAlone || frames.count == 0) return;
+    team.fetch(system.owners + frames.first, frames.count);
+    team.fetch(system.completions + frames.first, frames.count);
+    const uint64_t owner = DeviceWords::load(system.owners[frames.first], site::kRelaxed);
+    if (owner == kFrameFree || owner == kFrameTaken) return;
+    const PageEntry* entry = entry_of_owner(system, owner);
+    const uint64_t in_leaf = limits::kLeafEntries - owner % limits::kLeafEntries;
+    if (entry != nullptr) team.fetch(entry, frames.count < in_leaf ? frames.count : in_leaf);
+}
+
+// Adjacent frames for a window: up to `want`, at most 64; the others that it came by are free
+// again.
+template <class Team>
+PENSTOCK_DEVICE FrameRange take_adjacent_frames(const Team& team, FileSystemState& system,
+                                                ReadaheadPlace& place, uint32_t want) {
+    constexpr unsigned kTries = 4;
+    for (unsigned tries = 0; tries < kTries; ++tries) {
+        FrameRange range;
+        if (team.lane() == 0) range = next_frames(system, &place, want, (want + 1) / 2);
+        range.first = team.broadcast(range.first, 0);
+        range.count = team.broadcast(range.count, 0);
+        fetch_frames(team, system, range);
+        uint64_t mine = 0;
+        for (uint32_t i = team.lane(); i < range.count; i += team.lanes()) {
+            if (take_frame_at(system, range.first + i)) mine |= 1ull << i;
+        }
+        const Stretch stretch = first_stretch(team.unite(mine));
+        for (uint32_t i = team.lane(); i < range.count; i += team.lanes()) {
+            const bool kept = i >= stretch.first && i < stretch.first + stretch.count;
+            if ((mine >> i & 1) != 0 && !kept) give_frame_back(system, range.first + i);
+        }
+        if (stretch.count > 0) return {range.first + stretch.first, stretch.count};
+    }
+    return {};
+}
+
+// One generation for adjacent frames that none of them has now: above all of theirs, so that each
+// frame's own go up, but where they begin anew.
+template <class Team>
+PENSTOCK_DEVICE uint32_t common_generation(const Team& team, const FileSystemState& system,
+                                           const FrameRange& frames) {
+    uint32_t highest = 0;
+    for (uint32_t i = team.lane(); i < frames.count; i += team.lanes()) {
+        const uint32_t last = completion_generation(
+            SystemWords::load(system.completions[frames.first + i], site::kRelaxed));
+        if (last > highest) highest = last;
+    }
+    uint32_t generation = 0;
+    for (int bit = limits::kGenerationBits - 1; bit >= 0; --bit) {
+        // The highest of all lanes, bit by bit: who differs above is out.
+        const bool in = highest >> (bit + 1) == generation >> (bit + 1);
+        if (team.any(in && (highest >> bit & 1) != 0)) generation |= 1u << bit;
+    }
+    for (;;) {
+        generation = (generation + 1) & static_cast<uint32_t>(kGenerationMax);
+        bool taken = false;
+        for (uint32_t i = team.lane(); i < frames.count; i += team.lanes()) {
+            taken = taken || has_arrived(system, frames.first + i, generation);
+        }
+        if (!team.any(taken)) return generation;
+    }
+}
+
+// The requests of a window: one, or one for each run.
+PENSTOCK_DEVICE inline void submit_window(FileSystemState& system, uint64_t file,
+                                          const Window& window) {
+    const bool adjacent = window.step == static_cast<int64_t>(window.run);
+    const uint64_t length = adjacent ? window.count : window.run;
+    RingState& ring = system.background;
+    uint64_t ticket = take_tickets<DeviceWords>(ring.tail, window.count / length);
+    for (uint64_t p = 0; p < window.count; p += length) {
+        Request request;
+        request.kind = RequestKind::kReadWindow;
+        request.file_slot = descriptor_slot(static_cast<Descriptor>(file));
+        request.opened = static_cast<uint32_t>(file >> kDescriptorSlotBits) & 0xffff;
+        request.generation = static_cast<uint32_t>(window.generation);
+        request.page = page_of(window, p);
+        request.frame = static_cast<FrameIndex>(window.frame + p);
+        request.page_count = static_cast<uint32_t>(length);
+        request.block = number_of_block();
+        submit<SystemWords>(ring.slots, ring.shift, ticket++, request);
+    }
+    device::ring(system.rings[0]);
+}
+
+// Windows hold all that they may: those go that nobody seems to come back for, of this place's
+// other streams and of one other place, for who asks next. One lane.
+PENSTOCK_NOINLINE PENSTOCK_DEVICE inline void drop_idle_windows(FileSystemState& system,
+                                                                ReadaheadPlace& place,
+                                                                const ReadStream& current) {
+    const auto all = [](const Window&) { return true; };
+    for (ReadStream& stream : place.streams) {
+        if (&stream != &current && place.calls - stream.used_at > kIdleReads)
+            (void)drop_windows(system, place, stream, all);
+    }
+    const uint64_t hand = DeviceWords::fetch_add(system.ring_hand, 1, site::kRelaxed);
+    ReadaheadPlace& other = system.places[hand % system.place_count];
+    if (&other == &place || !try_lock(other.busy)) return;
+    for (ReadStream& stream : other.streams) {
+        // Nothing was read there since somebody came by.
+        if (stream.seen_at == stream.used_at) (void)drop_windows(system, other, stream, all);
+        stream.seen_at = stream.used_at;
+    }
+    unlock(other.busy);
+}
+
+// Finds frames for what was wanted and asks for it. False: not now.
+template <class Team>
+PENSTOCK_NOINLINE PENSTOCK_DEVICE bool open_window(const Team& team, FileSystemState& system,
+                                                   ReadaheadPlace& place, ReadStream& stream,
+                                                   const StreamRead& read,
+                                                   const WindowRequest& wanted) {
+    const FileState& file = system.files[descriptor_slot(static_cast<Descriptor>(read.file))];
+    // What was dropped before this was looked at was dropped before these pages are read.
+    const uint64_t epoch = DeviceWords::load(file.epoch, site::kLook);
+    Window shape{};
+    shape.first = wanted.first;
+    shape.step = wanted.step;
+    shape.run = wanted.run;
+    uint64_t mine = 0;
+    for (uint32_t p = team.lane(); p < wanted.count; p += team.lanes()) {
+        if (is_absent(system, file, page_of(shape, p))) mine |= 1ull << p;
+    }
+    Stretch stretch = first_stretch(team.unite(mine));
+    // Whole runs.
+    const uint32_t cut = (wanted.run - stretch.first % wanted.run) % wanted.run;
+    stretch.first += cut;
+    stretch.count = stretch.count > cut ? (stretch.count - cut) / wanted.run * wanted.run : 0;
+    bool room = stretch.count > 0;
+    if (room && team.lane() == 0) {
+        const uint64_t held = DeviceWords::fetch_add(system.window_frames, stretch.count,
+                                                     site::kRelaxed);
+        room = held + stretch.count <= system.readahead.frames_max;
+        if (!room) {
+            DeviceWords::fetch_sub(system.window_frames, stretch.count, site::kRelaxed);
+            drop_idle_windows(system, place, stream);
+        }
+    }
+    room = team.broadcast(room, 0);
+    FrameRange frames;
+    if (room) {
+        frames = take_adjacent_frames(team, system, place, stretch.count);
+        const uint32_t whole = frames.count / wanted.run * wanted.run;
+        for (uint32_t i = whole + team.lane(); i < frames.count; i += team.lanes())
+            give_frame_back(system, frames.first + i);
+        frames.count = whole;
+    }
+    const uint32_t generation = common_generation(team, system, frames);
+    team.sync();  // what the lanes that took the frames have acquired, lane 0 has
+    if (team.lane() == 0) {
+        const uint32_t covered = frames.count > 0    ? stretch.first + frames.count
+                                 : stretch.count > 0 ? stretch.first
+                                                     : wanted.count;
+        stream.frontier = page_of(shape, covered);
+        if (room && frames.count < stretch.count) {
+            DeviceWords::fetch_sub(system.window_frames, stretch.count - frames.count,
+                                   site::kRelaxed);
+        }
+        if (frames.count > 0) {
+            Window& window = window_of(stream, stream.window_count++);
+            window = shape;
+            window.first = page_of(shape, stretch.first);
+            window.count = frames.count;
+            window.frame = frames.first;
+            window.generation = generation;
+            window.epoch = epoch;
+            window.left = frames.count == 64 ? ~0ull : (1ull << frames.count) - 1;
+            submit_window(system, read.file, window);
+            const uint32_t slot = descriptor_slot(static_cast<Descriptor>(read.file));
+            add_count(counts_of(system, &place, slot).prefetched, frames.count);
+        }
+    }
+    team.sync();
+    return frames.count > 0;
+}
+
+// Whether the reader is past a window.
+PENSTOCK_DEVICE inline bool is_passed(const Window& window, const StreamRead& read) {
+    const PageIndex last = page_of(window, window.count - 1);
+    return window.step < 0 ? last > read.last : last < read.first;
+}
+
+// What one lane decides at the beginning of a read; kNoStream: no readahead for this one.
+PENSTOCK_DEVICE inline uint64_t begin_stream(FileSystemState& system, ReadaheadPlace& place,
+                                             const StreamRead& read, const GivenAdvice& given) {
+    ++place.calls;
+    place.once = given.advice == Advice::kNoReuse ? 1 : 0;
+    if (system.readahead.enabled == 0 || given.advice == Advice::kRandom) return kNoStream;
+    const uint64_t current = follow(system, place, read, given);
+    if (current == kNoStream) return current;
+    (void)drop_windows(system, place, place.streams[current],
+                       [&](const Window& window) { return is_passed(window, read); });
+    return current;
+}
+
+// Before a read of [offset, end), not empty, of a file of `file_size` bytes: which stream goes on,
+// and what should be on its way. Returns the place, to be given to end_read, or null: another block
+// has it. Waits for nothing.
+template <class Team>
+PENSTOCK_NOINLINE PENSTOCK_DEVICE ReadaheadPlace* look_ahead(const Team& team,
+                                                             FileSystemState& system,
+                                                             unsigned index, Descriptor descriptor,
+                                                             uint64_t offset, uint64_t end,
+                                                             uint64_t file_size) {
+    if (system.places == nullptr) return nullptr;
+    ReadaheadPlace& place = system.places[index % system.place_count];
+    if (!team.any(team.lane() == 0 && try_lock(place.busy))) return nullptr;
+    const uint32_t shift = system.page_shift;
+    const StreamRead read{file_of_stream(descriptor),
+                          offset,
+                          end - offset,
+                          offset >> shift,
+                          (end - 1) >> shift,
+                          (file_size + (1ull << shift) - 1) >> shift};
+    const FileState& file = system.files[descriptor_slot(descriptor)];
+    uint64_t current = kNoStream;
+    if (team.lane() == 0) {
+        begin_counts(system, place, descriptor_slot(descriptor), read.last - read.first + 1);
+        current = begin_stream(system, place, read, given_advice(file));
+        place.current = current;
+    }
+    current = team.broadcast(current, 0);
+    if (current == kNoStream) {
+        team.sync();  // all lanes see what lane 0 wrote
+        return &place;
+    }
+    ReadStream& stream = place.streams[current];
+    for (unsigned tries = 0; tries < limits::kWindowsMax; ++tries) {
+        WindowRequest wanted;
+        if (team.lane() == 0) {
+            wanted = next_window(system, stream, read);
+            // Nothing is asked for while what is read is there already.
+            const PageIndex page = stream.delta < 0 ? read.first : read.last;
+            const bool needed = wanted.count == 0 || stream.frontier > read.last ||
+                                is_absent(system, file, page);
+            if (!needed) wanted.count = 0;
+        }
+        wanted.count = team.broadcast(wanted.count, 0);
+        if (wanted.count == 0) break;
+        wanted.first = team.broadcast(wanted.first, 0);
+        wanted.step = team.broadcast(wanted.step, 0);
+        wanted.run = team.broadcast(wanted.run, 0);
+        if (!open_window(team, system, place, stream, read, wanted)) break;
+    }
+    if (team.lane() == 0 && stream.window_count == 0) place.current = kNoStream;
+    team.sync();
+    return &place;
+}
+
+// One lane, when all teams are done.
+PENSTOCK_DEVICE inline void end_read(ReadaheadPlace* place) {
+    if (place != nullptr) unlock(place->busy);
+}
+
+}  // namespace penstock::device

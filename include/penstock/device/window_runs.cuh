@@ -1,0 +1,222 @@
+// Taking pages out of windows: by whole runs that have arrived, or one that is late.
+//
+// Any team of the block whose place it is.
+#pragma once
+
+#include "penstock/device/readahead.cuh"
+#include "penstock/device/wait.cuh"
+
+namespace penstock::device {
+
+// A run of pages that has arrived, in adjacent frames that are this team's until end_run().
+struct WindowRun {
+    Window* window = nullptr;
+    uint64_t place = 0;            // of the first page
+    uint32_t count = 0;            // pages
+    PageEntry* entries = nullptr;  // of the pages; the first is pinned and keeps the leaf of all
+};
+
+// The window of the call's stream that a page is in, and its place there. Null: it is in none.
+PENSTOCK_DEVICE inline Window* find_window(ReadaheadPlace& place, PageIndex page, uint64_t& p) {
+    ReadStream& stream = place.streams[place.current];
+    for (uint64_t i = 0; i < stream.window_count; ++i) {
+        Window& window = window_of(stream, i);
+        p = place_of(window, page);
+        if (p < window.count) return &window;
+    }
+    return nullptr;
+}
+
+// How many pages from place `p`, page `page`, on lie side by side in the window and in one leaf; at
+// most `most`.
+PENSTOCK_DEVICE inline uint64_t count_adjacent(const Window& window, uint64_t p, PageIndex page,
+                                               uint64_t most) {
+    const bool adjacent = window.step == static_cast<int64_t>(window.run);
+    uint64_t count = adjacent ? window.count - p : window.run - p % window.run;
+    const uint64_t in_leaf = limits::kLeafEntries - page % limits::kLeafEntries;
+    if (count > in_leaf) count = in_leaf;
+    return count < most ? count : most;
+}
+
+// Takes those of `places` that are left in a window of the call's place.
+template <class Team>
+PENSTOCK_DEVICE uint64_t take_places(Window& window, uint64_t places) {
+    if constexpr (Team::kAlone) {
+        const uint64_t left = DeviceWords::load(window.left, site::kRelaxed);
+        DeviceWords::store(window.left, left & ~places, site::kRelaxed);
+        return left & places;
+    } else {
+        return DeviceWords::fetch_and(window.left, ~places, site::kRelaxed) & places;
+    }
+}
+
+// Waits for the pages from `page` on, up to `most`, that are on their way in a window of the call's
+// stream, so that begin_run() takes them together. Holds nothing else meanwhile. 1: it has waited;
+// 0: nothing was on its way; or -errno.
+template <class Team>
+PENSTOCK_NOINLINE PENSTOCK_DEVICE int wait_for_run(const Team& team, FileSystemState& system,
+                                                   ReadaheadPlace& place, uint32_t file_slot,
+                                                   PageIndex page, uint64_t most) {
+    uint64_t p = 0;
+    Window* const window = find_window(place, page, p);
+    if (window == nullptr) return 0;
+    int result = 0;
+    const uint64_t epoch = DeviceWords::load(system.files[file_slot].epoch, site::kRelaxed);
+    // Of a page that is in the cache by now, by whatever way, nothing need be waited for.
+    if (team.lane() == 0 && epoch == window->epoch &&
+        is_absent(system, system.files[file_slot], page)) {
+        // A window is one read: with the last page the others are there, or soon.
+        const uint64_t last = p + count_adjacent(*window, p, page, most) - 1;
+        const uint64_t& word = system.completions[window->frame + last];
+        Wait wait(system);
+        uint64_t began = 0;
+        for (;;) {
+            const uint64_t seen = SystemWords::load(word, site::kRelaxed);
+            const uint64_t left = DeviceWords::load(window->left, site::kRelaxed);
+            // Who took the page may have given its frame to another by now.
+            if (completion_generation(seen) == window->generation || (left >> last & 1) == 0) break;
+            if (result == 0) began = now_ns();
+            result = wait.step(&word, seen);
+            if (result != 0) break;
+            result = 1;
+        }
+        if (result != 0) {
+            FileCounts& counts = counts_of(system, &place, file_slot);
+            add_count(counts.stalled_ns, now_ns() - began);
+        }
+    }
+    return team.broadcast(result, 0);
+}
+
+// Finds the pages from `page` on, up to `most`, that lie together in a window of the call's stream,
+// have arrived and are in no other way in the cache. Nothing is pinned but one entry: the frames
+// are the window's. False: there are none.
+template <class Team>
+PENSTOCK_NOINLINE PENSTOCK_DEVICE bool begin_run(const Team& team, FileSystemState& system,
+                                                 ReadaheadPlace& place, const FileState& file,
+                                                 PageIndex page, uint64_t most, WindowRun& run) {
+    uint64_t first = 0;
+    Window* const found = find_window(place, page, first);
+    if (found == nullptr) return false;
+    const Window& window = *found;
+    const uint64_t count = count_adjacent(window, first, page, most);
+    PageEntry* entries = nullptr;
+    if (team.lane() == 0) {
+        entries = pin_page(system, file, page).entry;
+        // Behind the pin: who drops a file's pages counts `epoch` up first and then fails at this
+        // one; before it, they might have been dropped by now for who opens the file anew.
+        if (entries != nullptr && DeviceWords::load(file.epoch, site::kRelaxed) != window.epoch) {
+            unpin<DeviceWords>(*entries);
+            entries = nullptr;
+        }
+    }
+    entries = team.broadcast(entries, 0);
+    if (entries == nullptr) return false;
+    uint64_t mine = 0;
+    for (uint32_t i = team.lane(); i < count; i += team.lanes()) {
+        const Completion completion = SystemWords::load(
+            system.completions[window.frame + first + i], site::kCompletion);
+        const bool free = completion_generation(completion) == window.generation &&
+                          completion_error(completion) == 0 &&
+                          state_of(DeviceWords::load(entries[i], site::kRelaxed)) ==
+                              PageState::kEmpty;
+        if (free) mine |= 1ull << i;
+    }
+    const uint64_t all = team.unite(mine);
+    uint32_t taken = 0;
+    if (team.lane() == 0 && (all & 1) != 0) {
+        const uint32_t length = first_stretch(all).count;
+        const uint64_t wanted = (length == 64 ? ~0ull : (1ull << length) - 1) << first;
+        const uint64_t had = take_places<Team>(*found, wanted);
+        const Stretch got = first_stretch(had);
+        if (had != 0 && got.first == first) taken = got.count;
+        const uint64_t kept = taken == 0 ? 0 : taken == 64 ? ~0ull : ((1ull << taken) - 1) << first;
+        if ((had & ~kept) != 0) DeviceWords::fetch_or(found->left, had & ~kept, site::kRelaxed);
+    }
+    if (team.lane() == 0 && taken == 0) unpin<DeviceWords>(*entries);
+    taken = team.broadcast(taken, 0);
+    if (taken == 0) return false;
+    run.window = found;
+    run.place = first;
+    run.count = taken;
+    run.entries = entries;
+    team.sync();  // what lanes have acquired, all have
+    return true;
+}
+
+// Brings the pages of a run into the page table, when they have been copied. Pages that others
+// brought there meanwhile stay with the window.
+template <class Team>
+PENSTOCK_NOINLINE PENSTOCK_DEVICE void end_run(const Team& team, FileSystemState& system,
+                                               ReadaheadPlace& place, uint32_t file_slot,
+                                               PageIndex page, const WindowRun& run) {
+    const auto generation = static_cast<uint32_t>(run.window->generation);
+    team.sync();  // all lanes have copied
+    // The owner first: once it is adopted, somebody may evict the page. `pins`: to be dropped.
+    const auto adopt_page = [&](uint32_t i, uint64_t pins) {
+        const auto frame = static_cast<FrameIndex>(run.window->frame + run.place + i);
+        DeviceWords::store(system.owners[frame], make_owner(file_slot, page + i), site::kRelaxed);
+        uint64_t seen = pins * kPinUnit;  // as it most likely is
+        if (adopt<DeviceWords>(run.entries[i], seen, frame, generation,
+                               make_completion(generation, 0, 0), pins))
+            return;
+        DeviceWords::store(system.owners[frame], kFrameTaken, site::kRelaxed);
+        DeviceWords::fetch_or(run.window->left, 1ull << (run.place + i), site::kRelaxed);
+        add_count(counts_of(system, &place, file_slot).used, ~0ull);  // one less than counted below
+        if (pins != 0) unpin<DeviceWords>(run.entries[i]);
+    };
+    for (uint32_t i = team.lane(); i < run.count; i += team.lanes())
+        if (i != 0) adopt_page(i, 0);
+    team.sync();
+    if (team.lane() != 0) return;
+    adopt_page(0, 1);  // last: its pin has kept the leaf of all
+    count_pages<Team>(system, place, file_slot, &FileCounts::used, run.count);
+}
+
+// How a page was taken from a window.
+enum class Taken : uint32_t { kNot, kArrived, kLate };
+
+// Takes a page that was seen EMPTY and is pinned from the windows of the call's stream, if it is in
+// one: the entry is VALID then, or FETCHING where the page is late.
+PENSTOCK_DEVICE inline Taken take_from_windows(FileSystemState& system, ReadaheadPlace& place,
+                                               const FileState& file, uint64_t owner,
+                                               PageIndex page, PinnedEntry& pinned) {
+    uint64_t p = 0;
+    Window* const window = find_window(place, page, p);
+    if (window == nullptr) return Taken::kNot;
+    const uint64_t bit = 1ull << p;
+    if ((DeviceWords::fetch_and(window->left, ~bit, site::kRelaxed) & bit) == 0) return Taken::kNot;
+    const auto frame = static_cast<FrameIndex>(window->frame + p);
+    const Completion completion = SystemWords::load(system.completions[frame], site::kCompletion);
+    const auto generation = static_cast<uint32_t>(window->generation);
+    const bool arrived = completion_generation(completion) == generation;
+    // What could not be read ahead is asked for anew by who wants it.
+    const bool good = (!arrived || completion_error(completion) == 0) &&
+                      DeviceWords::load(file.epoch, site::kRelaxed) == window->epoch;
+    if (!good || !adopt<DeviceWords>(*pinned.entry, pinned.seen, frame, generation, completion)) {
+        DeviceWords::fetch_or(window->left, bit, site::kRelaxed);
+        return Taken::kNot;
+    }
+    DeviceWords::store(system.owners[frame], owner, site::kRelaxed);
+    return arrived ? Taken::kArrived : Taken::kLate;
+}
+
+// Before a team waits for room: its own windows go, and those of another place that is idle.
+PENSTOCK_DEVICE inline void give_up_windows(FileSystemState& system, ReadaheadPlace* mine) {
+    if (system.places == nullptr) return;
+    const auto give_up = [&](ReadaheadPlace& place) {
+        for (ReadStream& stream : place.streams) {
+            for (Window& window : stream.windows) {
+                if (window.count != 0) (void)give_up_window(system, place, stream.file, window);
+            }
+        }
+    };
+    if (mine != nullptr) give_up(*mine);
+    const uint64_t hand = DeviceWords::fetch_add(system.ring_hand, 1, site::kRelaxed);
+    ReadaheadPlace& other = system.places[hand % system.place_count];
+    if (&other == mine || !try_lock(other.busy)) return;
+    give_up(other);
+    unlock(other.busy);
+}
+
+}  // namespace penstock::device

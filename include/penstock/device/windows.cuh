@@ -1,0 +1,143 @@
+// Windows of readahead: which pages they are of, when they are over, what that says of the next.
+//
+// A window's frames are its own until a page is taken (docs/design/0008-readahead-on-the-gpu.md).
+// Of a place whose `busy` the caller has, but for `left`. One lane; nothing here waits.
+//
+//   window:  --[open_window]--> asked for --[all pages taken]-----------------> gone
+//                                   '-------[the reader is past it, all arrived]--^  (wasted)
+//
+// Invariants: 1. a frame of a window is kFrameTaken until its place's bit in `left` is cleared by
+// whoever takes or frees it; 2. a place's words but `left` are written only by who has `busy`;
+// 3. a frame is freed, or used again, only behind its completion.
+#pragma once
+
+#include "penstock/device/counts.cuh"
+#include "penstock/device/replacement.cuh"
+#include "penstock/language/cuda.h"
+
+namespace penstock::device {
+
+constexpr uint64_t kNoStream = ~0ull;
+constexpr uint64_t kNeededMax = 64;  // reads in a row before a stream that wasted much is trusted
+constexpr uint64_t kIdleReads = 64;  // of its place, after which a stream is taken for over
+
+// A read, and its file as one lane saw it.
+struct StreamRead {
+    uint64_t file;          // descriptor bits 0 to 47
+    uint64_t offset, size;  // bytes, cut at the end of the file
+    PageIndex first, last;  // pages
+    PageIndex page_count;   // of the file
+};
+
+PENSTOCK_DEVICE inline uint64_t file_of_stream(Descriptor descriptor) {
+    return static_cast<uint64_t>(descriptor) & ((1ull << 48) - 1);
+}
+
+// The place of a page in a window; `count` or more: it is not in it.
+PENSTOCK_DEVICE inline uint64_t place_of(const Window& window, PageIndex page) {
+    const auto distance = static_cast<int64_t>(page - window.first);
+    if (window.step == static_cast<int64_t>(window.run))
+        return distance < 0 ? window.count : static_cast<uint64_t>(distance);
+    int64_t runs = distance / window.step;
+    int64_t rest = distance % window.step;
+    if (rest < 0) {  // the page of a backward stream, or before the window
+        const int64_t length = window.step < 0 ? -window.step : window.step;
+        rest += length;
+        runs += window.step < 0 ? 1 : -1;
+    }
+    if (runs < 0 || rest >= static_cast<int64_t>(window.run)) return window.count;
+    return static_cast<uint64_t>(runs) * window.run + static_cast<uint64_t>(rest);
+}
+PENSTOCK_DEVICE inline PageIndex page_of(const Window& window, uint64_t place) {
+    return window.first + (place / window.run) * static_cast<uint64_t>(window.step) +
+           place % window.run;
+}
+
+PENSTOCK_DEVICE inline bool has_arrived(const FileSystemState& system, FrameIndex frame,
+                                        uint64_t generation) {
+    return completion_generation(SystemWords::load(system.completions[frame], site::kCompletion)) ==
+           generation;
+}
+
+// Frees what is left of a window. False: some of it is on its way still, and stays with the window.
+PENSTOCK_DEVICE inline bool give_up_window(FileSystemState& system, ReadaheadPlace& place,
+                                           uint64_t file, Window& window) {
+    uint64_t left = DeviceWords::fetch_and(window.left, 0, site::kRelaxed);
+    uint64_t stays = 0, freed = 0;
+    for (uint64_t p = 0; left != 0; ++p, left >>= 1) {
+        if ((left & 1) == 0) continue;
+        const auto frame = static_cast<FrameIndex>(window.frame + p);
+        if (has_arrived(system, frame, window.generation)) {
+            DeviceWords::store(system.owners[frame], kFrameFree, site::kFreeFrame);
+            ++freed;
+        } else {
+            stays |= 1ull << p;
+        }
+    }
+    add_count(counts_of(system, &place, descriptor_slot(static_cast<Descriptor>(file))).wasted,
+              freed);
+    if (stays != 0) DeviceWords::fetch_or(window.left, stays, site::kRelaxed);
+    return stays == 0;
+}
+
+PENSTOCK_DEVICE inline Window& window_of(ReadStream& stream, uint64_t index) {
+    return stream.windows[(stream.oldest + index) % limits::kWindowsMax];
+}
+
+// The oldest window of a stream is over: what it says about the size of the next ones.
+PENSTOCK_DEVICE inline void judge_window(const ReadaheadSettings& settings, ReadStream& stream,
+                                         uint64_t count, uint64_t wasted) {
+    if (settings.prefetch_pages != 0) return;
+    if (2 * wasted > count) {
+        stream.streak = 0;
+        if (stream.window_pages > settings.window_pages_min) {
+            stream.window_pages /= 2;
+            if (stream.window_pages < settings.window_pages_min)
+                stream.window_pages = settings.window_pages_min;
+        } else {  // more than the end of a stream that was worth it
+            stream.needed = stream.needed == 0 ? 1 : 2 * stream.needed;
+            if (stream.needed > kNeededMax) stream.needed = kNeededMax;
+        }
+        stream.ahead_pages = stream.window_pages;
+        return;
+    }
+    if (wasted != 0) return;
+    if (stream.needed > 1) stream.needed /= 2;
+    if (stream.window_pages < settings.window_pages_max) {
+        stream.window_pages *= 2;
+        if (stream.window_pages > settings.window_pages_max)
+            stream.window_pages = settings.window_pages_max;
+        stream.ahead_pages = stream.window_pages;
+    } else if (stream.ahead_pages < settings.ahead_pages_max) {
+        stream.ahead_pages *= 2;
+        if (stream.ahead_pages > settings.ahead_pages_max)
+            stream.ahead_pages = settings.ahead_pages_max;
+    }
+}
+
+// Lets the windows go that are used up or, where `passed` says so, over. False: one of those is on
+// its way still.
+template <class Passed>
+PENSTOCK_DEVICE bool drop_windows(FileSystemState& system, ReadaheadPlace& place,
+                                  ReadStream& stream, Passed passed) {
+    bool judged = false;  // those that a stream leaves behind where it ends are one waste
+    while (stream.window_count > 0) {
+        Window& window = window_of(stream, 0);
+        const uint64_t left = DeviceWords::load(window.left, site::kRelaxed);
+        if (left != 0) {
+            if (!passed(window)) return true;
+            if (!give_up_window(system, place, stream.file, window)) return false;
+        }
+        if (!judged || left == 0)
+            judge_window(system.readahead, stream, window.count,
+                         static_cast<uint64_t>(__popcll(left)));
+        judged = judged || left != 0;
+        DeviceWords::fetch_sub(system.window_frames, window.count, site::kRelaxed);
+        window.count = 0;
+        stream.oldest = (stream.oldest + 1) % limits::kWindowsMax;
+        --stream.window_count;
+    }
+    return true;
+}
+
+}  // namespace penstock::device

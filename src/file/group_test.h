@@ -1,0 +1,47 @@
+// Kernels of the tests of groups and of reads in two halves, as the test program launches them.
+#pragma once
+
+#include "penstock/abi/file_system.h"
+#include "penstock/device/handle.h"
+#include "penstock/kernel.h"
+
+namespace penstock {
+#ifndef __CUDACC__
+namespace device {
+class Block;
+class Warps;
+class OneWarp;
+class Lanes;
+}  // namespace device
+#endif
+
+namespace file_test {
+
+// What the kernels share. Results are counted in device memory.
+struct GroupJob {
+    DeviceFileSystem fs;
+    Descriptor file;
+    const char* path;
+    const std::byte* expected;  // the file's bytes
+    uint64_t size;              // of the file
+    std::byte* buffers;         // one of `buffer_size` for each warp
+    uint64_t buffer_size;
+    uint64_t seed;
+    unsigned long long* wrong;    // bytes, counts and results that were not as they must be
+    unsigned long long* done;     // groups that came to the end
+    unsigned long long* refused;  // asynchronous reads that got -EAGAIN
+};
+
+// Groups read at random, now at once and now in two halves, and look at what they got. With groups
+// of a warp, lane 1 of each third warp has returned before.
+template <class Group>
+PENSTOCK_GLOBAL void read_at_random(GroupJob job, unsigned rounds);
+// Every call once, by each group.
+template <class Group>
+PENSTOCK_GLOBAL void call_all(GroupJob job);
+// Issues reads until there is no more to be had, waits for `waited` of them and leaves the others.
+template <class Group>
+PENSTOCK_GLOBAL void leave_reads(GroupJob job, unsigned waited);
+
+}  // namespace file_test
+}  // namespace penstock

@@ -1,0 +1,222 @@
+// Goal: of a host read that meets errors of storage every other byte arrives, once; the first error
+// in the file is named; what was refused goes another way and says so; what is stopped ends.
+#include "file/host_read_fixture.h"
+#include "file/open_file.h"
+#include "testing/fault_storage.h"
+
+namespace penstock {
+namespace {
+
+// With a storage of its own, whose faults the test chooses.
+class FaultyReadTest : public HostReadTest {
+protected:
+    void open(unsigned threads = 2) {
+        auto under = storage::make_storage({});
+        ASSERT_TRUE(under.ok());
+        faulty_ = std::make_shared<testing::FaultStorage>(under.value());
+        FileOptions options;
+        options.threads = threads;
+        auto opened = file::OpenFile::open(path_, {}, options, faulty_);
+        ASSERT_TRUE(opened.ok()) << opened.status().message();
+        file_ = opened.value();
+    }
+    testing::FaultPlan& plan() { return faulty_->plan(); }
+
+    std::shared_ptr<testing::FaultStorage> faulty_;
+    std::shared_ptr<file::OpenFile> file_;
+};
+
+TEST_F(FaultyReadTest, OneBadByteCostsItsExtentAndIsNamed) {
+    for (const CachePolicy policy :
+         {CachePolicy::kAuto, CachePolicy::kKeep, CachePolicy::kBypass}) {
+        open();
+        constexpr uint64_t kBad = 5'000'000;
+        plan().inject(
+            {.action = testing::Action::kBad, .count = UINT64_MAX, .error = EIO, .offset = kBad});
+        std::memset(memory_, 0xee, 16 << 20);
+        Report report;
+        ReadOptions options;
+        options.cache = policy;
+        const auto got = file_->read(memory_, 16 << 20, 0, options, &report);
+        ASSERT_FALSE(got.ok());
+        EXPECT_EQ(got.status().error_number(), EIO);
+        EXPECT_EQ(report.error_number, EIO);
+        EXPECT_LE(report.error_offset, kBad);
+        EXPECT_GT(report.error_offset + (5 << 20), kBad);
+        expect_sums(report);
+        // All that does not lie in the bad transfer, at most four megabytes and its ends.
+        EXPECT_EQ(std::memcmp(memory_, bytes_.data(), report.error_offset), 0);
+        constexpr uint64_t kBehind = kBad + (4 << 20) + 4096;
+        EXPECT_EQ(std::memcmp(memory_ + kBehind, bytes_.data() + kBehind, (16 << 20) - kBehind), 0);
+    }
+}
+
+// In long calls through the page cache, aligned or not, and whatever memory they read to.
+TEST_F(FaultyReadTest, OneBadPageCostsThatPage) {
+    constexpr uint64_t kSize = 9 << 20;
+    ReadOptions options;
+    options.cache = CachePolicy::kKeep;
+    for (uint64_t seed = 1; seed <= 30; ++seed) {
+        SCOPED_TRACE(::testing::Message() << "seed " << seed);
+        base::Prng prng(seed);
+        open(static_cast<unsigned>(1 + prng.below(2)));
+        const uint64_t begin = prng.below(2) == 0 ? 0 : prng.below(100'000);
+        const uint64_t bad = begin + prng.below(kSize);
+        plan().inject(
+            {.action = testing::Action::kBad, .count = UINT64_MAX, .error = EIO, .offset = bad});
+        std::memset(memory_, 0xee, kSize);
+        Report report;
+        const auto got = file_->read(memory_, kSize, begin, options, &report);
+        ASSERT_EQ(got.status().error_number(), EIO);
+        EXPECT_EQ(report.error_offset, bad);
+        expect_sums(report);
+        const uint64_t behind = std::min(bad / 4096 * 4096 + 4096, begin + kSize);
+        EXPECT_EQ(report.bytes, kSize - (behind - bad));
+        EXPECT_EQ(std::memcmp(memory_, bytes_.data() + begin, bad - begin), 0);
+        EXPECT_EQ(
+            std::memcmp(memory_ + (behind - begin), bytes_.data() + behind, begin + kSize - behind),
+            0);
+    }
+}
+
+TEST_F(FaultyReadTest, TheNthReadFails) {
+    for (uint64_t n = 1; n <= 40; ++n) {
+        SCOPED_TRACE(::testing::Message() << "read " << n);
+        open();
+        plan().inject({.first = n, .error = EIO});
+        Report report;
+        const auto got = file_->read(memory_, 16 << 20, 77, {}, &report);
+        expect_sums(report);
+        if (plan().calls(testing::Call::kRead) < n) {
+            ASSERT_TRUE(got.ok());
+            EXPECT_EQ(std::memcmp(memory_, bytes_.data() + 77, 16 << 20), 0);
+            return;
+        }
+        ASSERT_EQ(got.status().error_number(), EIO);
+        ASSERT_EQ(report.error_number, EIO);
+        ASSERT_EQ(std::memcmp(memory_, bytes_.data() + 77, report.error_offset - 77), 0);
+    }
+    FAIL() << "the scenario never passed";
+}
+
+TEST_F(FaultyReadTest, OneThreadThatSharesWithNobodyTakesAllInOneWindow) {
+    for (const unsigned threads : {1u, 2u}) {
+        open(threads);
+        const ReadPiece piece{memory_, 8 << 20, 0};
+        const auto job = file_->start({&piece, 1}, {}).value();
+        EXPECT_EQ(job->window_count() == 1, threads == 1);
+        EXPECT_TRUE(job->wait(std::chrono::seconds(30)));
+    }
+}
+
+// First in the file, whichever piece it is and whichever is over first.
+TEST_F(FaultyReadTest, OfTwoPiecesThatFailTheFirstInTheFileIsNamed) {
+    constexpr uint64_t kSize = 1 << 20, kFar = 8 << 20;
+    const ReadPiece near{memory_, kSize, 0}, far{memory_ + kFar, kSize, kFar};
+    for (const bool far_first : {false, true}) {
+        for (const bool in_step : {false, true}) {
+            open(1);
+            for (const auto& [offset, error] : {std::pair{near.offset, ENXIO}, {kFar, EIO}}) {
+                plan().inject({.action = testing::Action::kBad,
+                               .count = UINT64_MAX,
+                               .error = error,
+                               .offset = offset + 70'000});
+            }
+            const std::vector<ReadPiece> pieces = far_first ? std::vector{far, near}
+                                                            : std::vector{near, far};
+            Report report;
+            int error = 0;
+            if (in_step) {
+                error = file_->readv(pieces, {}, &report).status().error_number();
+            } else {
+                const auto job = file_->start(pieces, {}).value();
+                ASSERT_TRUE(job->wait(std::chrono::seconds(30)));
+                error = job->result().status().error_number();
+                report = job->report();
+            }
+            EXPECT_EQ(error, ENXIO);
+            EXPECT_EQ(report.error_number, ENXIO);
+            EXPECT_LT(report.error_offset, kSize);
+        }
+    }
+}
+
+TEST_F(FaultyReadTest, DirectReadsThatAreRefusedFallBackAndSaySoAndStrictRaises) {
+    open();
+    ReadOptions direct;
+    direct.route = Route::kDirect;
+    fsync(descriptor_);  // dirty pages are not read past the cache
+    plan().inject({.count = 1, .error = EINVAL});
+    std::memset(memory_, 0, 8 << 20);
+    Report report;
+    const auto got = file_->read(memory_, 8 << 20, 0, direct, &report);
+    ASSERT_TRUE(got.ok()) << got.status().message();
+    EXPECT_EQ(std::memcmp(memory_, bytes_.data(), 8 << 20), 0);
+    EXPECT_GT(report.bytes_by(RouteReason::kRefused), 0u);
+    expect_sums(report);
+    // The file remembers.
+    ASSERT_TRUE(file_->read(memory_, 8 << 20, 0, direct, &report).ok());
+    EXPECT_EQ(report.bytes_by(RouteReason::kRefused), 8u << 20);
+    direct.strict = true;
+    const auto refused = file_->read(memory_, 8 << 20, 0, direct, &report);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.status().error_number(), EOPNOTSUPP);
+    EXPECT_EQ(report.error_number, EOPNOTSUPP);
+}
+
+// Each byte once, whatever of its neighbours had been read by then.
+TEST_F(FaultyReadTest, OneDirectReadThatIsRefusedAmongCachedOnesIsReadOnce) {
+    constexpr uint64_t kPart = 1 << 20, kSize = 16 * kPart;
+    uint64_t refused = 0;
+    base::Prng prng(4);
+    for (uint64_t round = 0; round < 48; ++round) {
+        fsync(descriptor_);
+        posix_fadvise(descriptor_, 0, 0, POSIX_FADV_DONTNEED);
+        posix_fadvise(descriptor_, 0, 0, POSIX_FADV_RANDOM);  // or the parts between come too
+        for (uint64_t at = 0; at < kSize; at += (2 + round % 2) * kPart)
+            ASSERT_EQ(pread(descriptor_, memory_, kPart, static_cast<off_t>(at)), ssize_t{kPart});
+        open(1 + static_cast<unsigned>(round % 3));
+        plan().inject({.action = testing::Action::kBad,
+                       .count = 1,
+                       .error = round % 2 == 0 ? EINVAL : EMFILE,
+                       .offset = kPart + prng.below(kPart)});
+        std::memset(memory_, 0xee, kSize);
+        Report report;
+        const auto job = file_->start(std::vector<ReadPiece>{{memory_, kSize, 0}}, {}).value();
+        ASSERT_TRUE(job->wait(std::chrono::seconds(30))) << "round " << round;
+        if (!job->result().ok()) {  // it was a cached one that met the fault
+            EXPECT_EQ(job->report().error_route, Route::kCached);
+            continue;
+        }
+        ASSERT_EQ(job->result().value(), kSize);
+        ASSERT_EQ(std::memcmp(memory_, bytes_.data(), kSize), 0) << "round " << round;
+        expect_sums(job->report());
+        EXPECT_EQ(job->report().bytes, kSize);
+        refused += job->report().bytes_by(RouteReason::kRefused);
+    }
+    EXPECT_GT(refused, 0u) << "or the test shows nothing";
+}
+
+TEST_F(FaultyReadTest, StoppedAndCancelledReadsEnd) {
+    open(1);
+    plan().inject({.action = testing::Action::kBlock, .count = UINT64_MAX});
+    std::vector<ReadPiece> pieces;  // more than are begun at once
+    for (uint64_t i = 0; i < 40; ++i) pieces.push_back({memory_ + i * 400'000, 400'000, i});
+    auto first = file_->start(pieces, {});
+    ASSERT_TRUE(first.ok());
+    ASSERT_TRUE(plan().wait_blocked(1, 10'000'000'000));
+    auto second = file_->start(pieces, {});
+    ASSERT_TRUE(second.ok());
+    EXPECT_FALSE(first.value()->cancel());
+    EXPECT_TRUE(second.value()->cancel());
+    EXPECT_TRUE(second.value()->done());
+    EXPECT_EQ(second.value()->result().status().error_number(), ECANCELED);
+    EXPECT_FALSE(first.value()->wait(std::chrono::milliseconds(10)));
+    first.value()->stop();
+    plan().release();
+    ASSERT_TRUE(first.value()->wait(std::chrono::seconds(30)));
+    EXPECT_EQ(first.value()->result().status().error_number(), ECANCELED);
+}
+
+}  // namespace
+}  // namespace penstock

@@ -1,0 +1,97 @@
+// Goal: options and variables of the environment that make no sense are errors that name them,
+// never passed over; an empty variable says nothing.
+#include <cerrno>
+#include <cmath>
+#include <cstdlib>
+#include <string>
+
+#include "file/calibration.h"
+#include "file/host_read_fixture.h"
+#include "file/read_service.h"
+#include "penstock/calibrate.h"
+
+namespace penstock {
+namespace {
+
+// Of one variable, put back at the end.
+class Setting {
+public:
+    Setting(const char* name, const char* value) : name_(name) {
+        const char* const old = std::getenv(name);
+        was_set_ = old != nullptr;
+        if (was_set_) old_ = old;
+        setenv(name, value, 1);
+    }
+    ~Setting() { was_set_ ? setenv(name_, old_.c_str(), 1) : unsetenv(name_); }
+    Setting(const Setting&) = delete;
+    Setting& operator=(const Setting&) = delete;
+
+private:
+    const char* const name_;
+    bool was_set_ = false;
+    std::string old_;
+};
+
+using OptionsTest = HostReadTest;
+
+TEST_F(OptionsTest, ThreadsThatAreNoNumberInReachAreNamed) {
+    CalibrateOptions measuring;
+    measuring.store = false;
+    measuring.seconds_max = 0;
+    for (const char* wrong : {"two", "0", "65", "-1", "4 ", " 4", "4x", "4294967297"}) {
+        const Setting setting("PENSTOCK_THREADS", wrong);
+        const Status status = File::open(path_).status();
+        EXPECT_EQ(status.error_number(), EINVAL) << wrong;
+        EXPECT_STREQ(status.origin(), "PENSTOCK_THREADS") << wrong;
+        EXPECT_STREQ(calibrate(path_, {}, measuring).status().origin(), "PENSTOCK_THREADS")
+            << wrong;
+        FileOptions named;
+        named.threads = 2;
+        EXPECT_TRUE(File::open(path_, {}, named).ok()) << "an option goes before it";
+    }
+}
+
+TEST_F(OptionsTest, ThreadsThatMakeSenseCount) {
+    const Setting setting("PENSTOCK_THREADS", "64");
+    EXPECT_EQ(file::thread_count({}).value(), 64u);
+    const Setting empty("PENSTOCK_THREADS", "");
+    EXPECT_GE(file::thread_count({}).value(), 1u);
+    EXPECT_LE(file::thread_count({}).value(), 16u);
+    EXPECT_TRUE(File::open(path_).ok());
+}
+
+TEST_F(OptionsTest, ADeviceThatIsNoneIsNamed) {
+    const Setting setting("PENSTOCK_DEVICE", "gpu");
+    EXPECT_STREQ(Device::open().status().origin(), "PENSTOCK_DEVICE");
+    EXPECT_EQ(Device::open().status().error_number(), EINVAL);
+    EXPECT_STREQ(Device::open("gpu").status().origin(), "device");
+}
+
+TEST_F(OptionsTest, AThrottleThatIsNoFigureIsRefusedAlsoWhereOthersAreOpen) {
+    FileOptions slow;
+    slow.throttle_latency_us = 1;
+    const auto plain = File::open(path_), slowed = File::open(path_, {}, slow);
+    ASSERT_TRUE(plain.ok() && slowed.ok());
+    const auto error = [](const auto& opened) { return opened.status().error_number(); };
+    for (const double wrong : {double{NAN}, -1.0, double{INFINITY}, -double{INFINITY}, 1e300}) {
+        for (const bool latency : {true, false}) {
+            FileOptions options;
+            (latency ? options.throttle_latency_us : options.throttle_bandwidth_mbs) = wrong;
+            EXPECT_EQ(error(File::open(path_, {}, options)), EINVAL) << wrong;
+            CalibrateOptions measuring;
+            measuring.store = false;
+            measuring.throttle_latency_us = options.throttle_latency_us;
+            measuring.throttle_bandwidth_mbs = options.throttle_bandwidth_mbs;
+            EXPECT_EQ(error(calibrate(path_, {}, measuring)), EINVAL) << wrong;
+        }
+    }
+}
+
+TEST_F(OptionsTest, TheUsersConfigurationIsOutOfReachOfTests) {
+    const file::Calibrations known = file::load_calibrations(file::calibration_path());
+    EXPECT_TRUE(known.entries.empty() && known.complaint.empty()) << known.complaint;
+    EXPECT_EQ(file::store_calibration(file::calibration_path(), {}).error_number(), ENOTDIR);
+}
+
+}  // namespace
+}  // namespace penstock

@@ -1,0 +1,145 @@
+// Goal: rings give each team the frames that it used longest ago, shares are dealt anew to who has
+// less, and whatever teams do in whatever order, each chunk stays in one ring.
+#include "penstock/device/frame_ring.cuh"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+#include <vector>
+
+#include "base/prng.h"
+#include "page_cache/page_cache_fixture.h"
+
+namespace penstock::page_cache {
+namespace {
+
+class FrameRingTest : public ::testing::Test {
+protected:
+    FileSystemState& state() { return memory_.state(); }
+    ReadaheadPlace& place(uint64_t index) { return state().places[index]; }
+    uint64_t chunks(uint64_t index) { return place(index).chunk_count; }
+    device::FrameRange next(uint64_t index, uint32_t want, uint32_t least = 1) {
+        return device::next_frames(state(), &place(index), want, least);
+    }
+    // As many frames as there are in a chunk, however many calls that takes.
+    std::vector<FrameIndex> take_chunk(uint64_t index) {
+        std::vector<FrameIndex> frames;
+        while (frames.size() < state().chunk_frames) {
+            const device::FrameRange range = next(index, 3);
+            if (range.count == 0) break;
+            for (uint32_t i = 0; i < range.count; ++i) frames.push_back(range.first + i);
+        }
+        return frames;
+    }
+
+    static constexpr uint32_t kPlaces = 4;
+    Memory memory_{{.frames = 250, .teams = kPlaces, .permits = kPlaces}};
+};
+
+TEST_F(FrameRingTest, OneTeamHasAllOfTheCacheAndItsOldestFirst) {
+    std::vector<FrameIndex> first, second;
+    for (int i = 0; i < 250; ++i) first.push_back(next(0, 1).first);
+    for (FrameIndex frame = 0; frame < 250; ++frame) ASSERT_EQ(first[frame], frame);
+    EXPECT_EQ(chunks(0), state().chunk_count);
+    for (int i = 0; i < 250; ++i) second.push_back(next(0, 1).first);
+    EXPECT_EQ(second, first) << "in the order in which they were used";
+    EXPECT_EQ(check_invariants(state()), 0);
+}
+
+TEST_F(FrameRingTest, AnEndThatIsTooShortIsPassedOver) {
+    const uint32_t size = state().chunk_frames;
+    ASSERT_GE(size, 8u);
+    EXPECT_EQ(next(0, size - 2).count, size - 2);
+    const device::FrameRange next_one = next(0, 4, 3);
+    EXPECT_EQ(next_one.first, size);
+    EXPECT_EQ(next_one.count, 4u);
+    EXPECT_EQ(next(0, size, 1).count, size - 4) << "what is left of this one";
+}
+
+TEST_F(FrameRingTest, WhoHasLessThanAShareTakesFromWhoHasMore) {
+    for (uint32_t i = 0; i < state().chunk_count; ++i) take_chunk(0);
+    ASSERT_EQ(chunks(0), state().chunk_count);
+    for (uint32_t i = 0; i < state().chunk_count; ++i) {
+        take_chunk(1);
+        ASSERT_EQ(check_invariants(state()), 0);
+    }
+    const uint64_t share = state().chunk_count / 2;
+    EXPECT_GE(chunks(1), share - 1);
+    EXPECT_GE(chunks(0), share) << "no more than what is beyond the other's share";
+    EXPECT_EQ(chunks(0) + chunks(1), state().chunk_count);
+    EXPECT_EQ(state().rings_in_use, 2u);
+}
+
+TEST_F(FrameRingTest, WhoHasGoneLeavesItsChunks) {
+    for (uint64_t index = 0; index < kPlaces; ++index) {
+        for (uint32_t i = 0; i < state().chunk_count / kPlaces; ++i) take_chunk(index);
+    }
+    // Only one goes on: at first it has its share and no more, then all, as the others stand still
+    // while the cache turns over.
+    for (uint32_t i = 0; i < 12 * state().chunk_count; ++i) take_chunk(3);
+    EXPECT_GE(chunks(3), state().chunk_count / kPlaces);
+    EXPECT_EQ(check_invariants(state()), 0);
+    for (uint32_t i = 0; i < 12 * state().chunk_count; ++i) {
+        take_chunk(3);
+        take_chunk(2);
+    }
+    EXPECT_GE(chunks(2) + 1, state().chunk_count / kPlaces);
+    EXPECT_EQ(check_invariants(state()), 0);
+}
+
+TEST_F(FrameRingTest, OnlyOthersGiveASecondChance) {
+    take_chunk(1);
+    take_chunk(2);
+    EXPECT_TRUE(device::in_ring(state(), &place(1), 0));
+    EXPECT_FALSE(device::in_ring(state(), &place(2), 0));
+    EXPECT_TRUE(device::in_ring(state(), &place(2), state().chunk_frames));
+    EXPECT_FALSE(device::in_ring(state(), nullptr, 0));
+}
+
+TEST_F(FrameRingTest, WhatIsReadOnceKeepsToAFewFrames) {
+    for (uint32_t i = 0; i < state().chunk_count; ++i) take_chunk(0);
+    place(0).once = 1;
+    std::set<FrameIndex> used;
+    const uint64_t chunks = std::min<uint64_t>(limits::kOnceFramesMax / state().chunk_frames,
+                                               limits::kOnceChunksMax);
+    for (int i = 0; i < 3000; ++i) used.insert(next(0, 1).first);
+    EXPECT_LE(used.size(), chunks * state().chunk_frames);
+    EXPECT_EQ(check_invariants(state()), 0);
+}
+
+// Without rings all look at the frames in turn.
+TEST(OneHandTest, GoesRoundAndKeepsToTheEnd) {
+    Memory memory({.frames = 10, .teams = 2, .policy = ReplacementPolicy::kGlobalLra});
+    FileSystemState& state = memory.state();
+    std::vector<uint32_t> firsts, counts;
+    for (int i = 0; i < 6; ++i) {
+        const device::FrameRange range = device::next_frames(state, &state.places[i % 2], 4, 1);
+        firsts.push_back(range.first);
+        counts.push_back(range.count);
+    }
+    EXPECT_EQ(firsts, (std::vector<uint32_t>{0, 4, 8, 2, 6, 0}));
+    EXPECT_EQ(counts, (std::vector<uint32_t>{4, 4, 2, 4, 4, 4}));
+}
+
+TEST(FrameRingsTest, EveryOrderKeepsEachChunkInOneRing) {
+    for (uint64_t seed = 1; seed <= 60; ++seed) {
+        base::Prng prng(seed);
+        const uint32_t places = static_cast<uint32_t>(1 + prng.below(6));
+        Memory memory({.frames = 1 + places + prng.below(300), .teams = places, .permits = places});
+        FileSystemState& state = memory.state();
+        for (int i = 0; i < 500; ++i) {
+            ReadaheadPlace& place = state.places[prng.below(1 + prng.below(places))];
+            place.once = prng.below(10) == 0;
+            const auto want = static_cast<uint32_t>(1 + prng.below(64));
+            const device::FrameRange range = device::next_frames(
+                state, &place, want, static_cast<uint32_t>(prng.below(want) + 1));
+            ASSERT_LE(range.count, want);
+            ASSERT_LE(range.first + range.count, state.frame_count) << "seed " << seed;
+            ASSERT_EQ(check_invariants(state), 0) << "seed " << seed << ", step " << i;
+        }
+    }
+}
+
+}  // namespace
+}  // namespace penstock::page_cache

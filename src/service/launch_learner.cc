@@ -1,0 +1,78 @@
+#include "service/launch_learner.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <string>
+
+namespace penstock::service {
+
+Result<std::unique_ptr<LaunchLearner>> LaunchLearner::create(backend::Device* device,
+                                                             FileTable* files,
+                                                             FileSystemState* state,
+                                                             uint64_t pages_max) {
+    if (find_kernel_by_key(kPrefetchPagesKey) == nullptr)
+        return Status{ENOSYS, "file system", "the library's kernel that reads ahead is missing"};
+    std::unique_ptr<LaunchLearner> learner(new LaunchLearner(device, files, state, pages_max));
+    void* memory = nullptr;
+    const Status status = device->allocate(kRangesMax * sizeof(PrefetchRange),
+                                           backend::Memory::kPinned, &memory);
+    if (!status.ok()) return status;
+    learner->ranges_ = static_cast<PrefetchRange*>(memory);
+    return learner;
+}
+
+LaunchLearner::~LaunchLearner() {
+    if (ranges_ != nullptr) device_->free(ranges_);
+}
+
+void LaunchLearner::before_launch(backend::StreamId stream, const LaunchRequest& request) {
+    const KernelEntry* entry = find_kernel(request.function);
+    if (entry == nullptr) return;
+    const std::lock_guard lock(mutex_);
+    // With the lock: of two launches at once only the first finds the device idle.
+    if (device_->kernels_in_flight()) {
+        memory_.spoil();
+        records_.store(false, std::memory_order_relaxed);
+        return;
+    }
+    // Nothing runs, so nobody reads `ranges_` any more.
+    const auto runs = memory_.begin(entry->key, request.shape.grid.count(), pages_max_);
+    if (const size_t ranges = write_ranges(runs); ranges > 0) put_ahead(stream, ranges);
+    records_.store(memory_.records(), std::memory_order_relaxed);
+}
+
+void LaunchLearner::record(std::span<const Request> requests) {
+    const std::lock_guard lock(mutex_);
+    for (const Request& request : requests) {
+        if (request.kind != RequestKind::kReadPages) continue;
+        memory_.missed(request.block,
+                       {files_->number_of(request.file_slot), request.page, request.page_count});
+    }
+}
+
+// Those of files that are open now.
+size_t LaunchLearner::write_ranges(const std::vector<readahead::PageRun>& runs) {
+    size_t count = 0;
+    for (const readahead::PageRun& run : runs) {
+        const Descriptor file = files_->descriptor_of(run.file);
+        if (file < 0) continue;
+        for (uint64_t done = 0; done < run.count && count < kRangesMax; done += kRangePagesMax) {
+            ranges_[count++] = {file, run.first + done, std::min(run.count - done, kRangePagesMax)};
+        }
+    }
+    return count;
+}
+
+// At worst the launch finds nothing read ahead.
+void LaunchLearner::put_ahead(backend::StreamId stream, size_t ranges) {
+    const KernelEntry* entry = find_kernel_by_key(kPrefetchPagesKey);
+    const auto kernel = reinterpret_cast<decltype(&prefetch_pages)>(
+        const_cast<void*>(entry->function));
+    const auto blocks = static_cast<unsigned>(
+        std::min<size_t>(ranges, device_->properties().permit_count));
+    (void)device_->launch(stream, make_launch({{blocks}, {kPrefetchThreads}, 0}, kernel, state_,
+                                              static_cast<const PrefetchRange*>(ranges_),
+                                              static_cast<uint64_t>(ranges)));
+}
+
+}  // namespace penstock::service

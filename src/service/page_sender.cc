@@ -1,0 +1,135 @@
+#include "service/page_sender.h"
+
+#include <algorithm>
+#include <cerrno>
+
+#include "base/clock.h"
+#include "penstock/device/atomic.cuh"
+
+namespace penstock::service {
+namespace {
+
+using device::SystemWords;
+
+// One half of staging: as much as one merged read, some times over, and little enough to stay in
+// the CPU's cache between the read and the copy.
+constexpr size_t kHalfSize = 4 << 20;
+static_assert(kHalfSize >= limits::kPageSizeMax);
+static_assert(kHalfSize >= limits::kWindowSizeMax, "a window fits into a half");
+// So much is sent while other copies are under way: more would come late.
+constexpr size_t kSendSize = 2 << 20;
+constexpr uint64_t kCopyLimitNs = 60'000'000'000;
+constexpr uint64_t kLookNs = 1'000'000;  // between two looks at a stream with copies under way
+constexpr size_t kWordsMax = backend::Device::kWholeSizeMax / sizeof(uint64_t);
+
+}  // namespace
+
+PageSender::PageSender(backend::Device& device, const FileSystemState& state)
+    : device_(device), state_(state), page_size_(size_t{1} << state.page_shift) {}
+
+Result<std::unique_ptr<PageSender>> PageSender::create(backend::Device& device,
+                                                       const FileSystemState& state) {
+    std::unique_ptr<PageSender> sender(new PageSender(device, state));
+    const size_t pages = sender->pages_max_ = kHalfSize / sender->page_size_;
+    const size_t half_size = pages * sender->page_size_;
+    void* memory = nullptr;
+    Status status = device.allocate(2 * half_size + (2 * pages + 1) * sizeof(uint64_t),
+                                    backend::Memory::kPinned, &memory);
+    if (!status.ok()) return status;
+    sender->staging_ = static_cast<std::byte*>(memory);
+    auto* words = reinterpret_cast<uint64_t*>(sender->staging_ + 2 * half_size);
+    for (size_t i = 0; i < 2; ++i) {
+        sender->halves_[i].staging = sender->staging_ + i * half_size;
+        sender->halves_[i].words = words + i * pages;
+    }
+    sender->done_ = words + 2 * pages;
+    sender->added_.reserve(pages);
+    sender->parts_.reserve(pages);
+    status = device.create_stream(0, &sender->stream_);
+    if (!status.ok()) return status;
+    return sender;
+}
+
+PageSender::~PageSender() {
+    if (stream_ != 0) (void)device_.destroy_stream(stream_);
+    if (staging_ != nullptr) device_.free(staging_);
+}
+
+bool PageSender::begin() {
+    // Partner: the stream's store behind the copies, which have read all of the half by then.
+    const uint64_t done = SystemWords::load(*done_, site::kCompletion);
+    for (Half& half : halves_) {
+        half_ = &half;
+        if (done >= half.last) return true;
+    }
+    return false;
+}
+
+void PageSender::end() {
+    half_->last = sent_;
+    half_->limit_ns = base::monotonic_ns() + kCopyLimitNs;
+}
+
+void PageSender::add(FrameIndex frame, size_t place, size_t count) {
+    if (count == 0) return;
+    added_pages_ += count;
+    if (!added_.empty()) {
+        Stretch& last = added_.back();
+        if (last.frame + last.count == frame && last.place + last.count == place) {
+            last.count += count;
+            return;
+        }
+    }
+    added_.push_back({frame, place, count});
+}
+
+bool PageSender::is_due() const {
+    return added_pages_ * page_size_ >= kSendSize ||
+           SystemWords::load(*done_, site::kRelaxed) == sent_;
+}
+
+// Between the pages and their words the stream stores `done_`, which has a fence: no word overtakes
+// its bytes. Behind both it stores `done_` again: the half is free.
+Status PageSender::send() {
+    if (added_.empty()) return {};
+    parts_.clear();
+    for (const Stretch& stretch : added_) {
+        std::byte* frames = state_.frames + uint64_t{stretch.frame} * page_size_;
+        parts_.push_back({frames, page(stretch.place), stretch.count * page_size_});
+    }
+    if (!device_.copy_all(stream_, parts_).ok()) {
+        for (const Stretch& stretch : added_) {
+            for (size_t i = stretch.place; i < stretch.place + stretch.count; ++i)
+                word(i) = make_completion(completion_generation(word(i)), EIO, 0);
+        }
+    }
+    Status status = device_.write_value(stream_, done_, ++sent_);
+    if (status.ok()) status = copy_words();
+    if (status.ok()) status = device_.write_value(stream_, done_, ++sent_);
+    added_.clear();
+    added_pages_ = 0;
+    return status;
+}
+
+Status PageSender::copy_words() {
+    parts_.clear();
+    for (const Stretch& stretch : added_) {
+        for (size_t done = 0; done < stretch.count; done += kWordsMax) {
+            const size_t count = std::min(stretch.count - done, kWordsMax);
+            parts_.push_back({state_.completions + stretch.frame + done,
+                              half_->words + stretch.place + done, count * sizeof(uint64_t)});
+        }
+    }
+    return device_.copy_all(stream_, parts_);
+}
+
+Status PageSender::look_after(uint64_t now_ns) {
+    if (now_ns < look_ns_ || SystemWords::load(*done_, site::kRelaxed) == sent_) return {};
+    look_ns_ = now_ns + kLookNs;
+    bool idle = false;
+    if (Status status = device_.query(stream_, &idle); !status.ok()) return status;
+    if (now_ns < std::max(halves_[0].limit_ns, halves_[1].limit_ns)) return {};
+    return {EIO, "copy", "copies of pages to the device do not end"};
+}
+
+}  // namespace penstock::service

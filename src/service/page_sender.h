@@ -1,0 +1,86 @@
+// Pages on their way to a device whose memory the host cannot address: pinned memory that they are
+// read into, and the copies that bring them to their frames and announce them there.
+//
+// Each server has one; one thread at a time. A call of the driver costs a microsecond or more, and
+// the copy engine pauses for three behind every call: what is ready while copies are under way goes
+// together. Words that lay in host memory would be polled over the link
+// (docs/design/0006-announcing-pages.md).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "backend/backend.h"
+#include "penstock/abi/file_system.h"
+#include "penstock/status.h"
+
+namespace penstock::service {
+
+class PageSender {
+public:
+    // `state` as the device sees it is where frames and completion words lie. ENOMEM.
+    static Result<std::unique_ptr<PageSender>> create(backend::Device& device,
+                                                      const FileSystemState& state);
+    ~PageSender();
+    PageSender(const PageSender&) = delete;
+    PageSender& operator=(const PageSender&) = delete;
+
+    // Pages that may be in hand from begin() to end().
+    [[nodiscard]] size_t pages_max() const { return pages_max_; }
+    // Chooses room that no copy reads any more. False: there is none now.
+    bool begin();
+    // Where the page of a place is to be read into, and what will be said of it: a Completion.
+    [[nodiscard]] std::byte* page(size_t place) { return half_->staging + place * page_size_; }
+    [[nodiscard]] uint64_t& word(size_t place) { return half_->words[place]; }
+
+    // `count` pages from `place` on are read and have their words; they go to adjacent frames.
+    void add(FrameIndex frame, size_t place, size_t count);
+    // Whether to send what was added now: there is much, or nothing is under way.
+    [[nodiscard]] bool is_due() const;
+    // Sends what was added. Pages that cannot be copied are announced with EIO. An error: what was
+    // sent is never announced.
+    Status send();
+    // What was chosen may be chosen again when all that was sent is over.
+    void end();
+
+    // Asks the driver now and then whether copies under way go well and end in time.
+    Status look_after(uint64_t now_ns);
+
+private:
+    // One drain is read into a half while the last is still being copied out of the other.
+    struct Half {
+        std::byte* staging = nullptr;
+        uint64_t* words = nullptr;  // pinned; of the pages with the same index
+        uint64_t last = 0;          // value of `done_` from which on nothing of it is in use
+        uint64_t limit_ns = 0;      // when that must be
+    };
+    struct Stretch {
+        FrameIndex frame;
+        size_t place, count;
+    };
+
+    PageSender(backend::Device& device, const FileSystemState& state);
+    Status copy_words();
+
+    backend::Device& device_;
+    const FileSystemState& state_;
+    const size_t page_size_;
+    size_t pages_max_ = 0;
+    std::byte* staging_ = nullptr;
+    // One for both halves: more streams than the driver has queues would wait for each other, and
+    // for the kernels of others.
+    backend::StreamId stream_ = 0;
+    Half halves_[2];
+    Half* half_ = halves_;
+    uint64_t* done_ = nullptr;  // pinned; how far the stream is
+    uint64_t sent_ = 0;         // the last value that it was told to store there
+    uint64_t look_ns_ = 0;      // when to ask the driver again
+
+    std::vector<Stretch> added_;
+    size_t added_pages_ = 0;
+    std::vector<backend::CopyPart> parts_;
+};
+
+}  // namespace penstock::service

@@ -1,0 +1,383 @@
+// Goal: whatever a program asks of readahead, and whatever becomes of a file while windows of it
+// are on their way, reads bring the file's bytes and each error reaches only who reads the page it
+// struck.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "system/machine.h"
+
+namespace penstock::system_test {
+namespace {
+
+using testing::Action;
+using testing::Call;
+using Blocks = std::vector<std::vector<Step>>;
+
+constexpr uint64_t kPage = 4096;
+constexpr auto kSignedPage = static_cast<int64_t>(kPage);
+
+Step advise_step(uint32_t file, Advice advice, int64_t offset = 0, uint64_t size = 0) {
+    return {.act = Act::kAdvise,
+            .file = file,
+            .flags = static_cast<int32_t>(advice),
+            .offset = offset,
+            .size = size};
+}
+
+// `count` reads of `size` bytes, `step` bytes apart.
+struct Walk {
+    int64_t first;
+    int64_t step;
+    uint64_t size, count;
+};
+void add_walk(Machine& machine, std::vector<Step>& steps, const Walk& walk) {
+    for (uint64_t i = 0; i < walk.count; ++i) {
+        steps.push_back(read_step(0, walk.first + static_cast<int64_t>(i) * walk.step, walk.size,
+                                  machine.scratch().array<std::byte>(walk.size)));
+    }
+}
+
+// Every read of the file "f" has brought what the file has there.
+void expect_bytes(Machine& machine, const std::vector<Step>& steps) {
+    const testing::ReferenceFile& file = machine.files().file("f");
+    for (const Step& step : steps) {
+        EXPECT_EQ(step.disagreements, 0u);
+        if (step.act != Act::kRead) continue;
+        const auto offset = static_cast<uint64_t>(step.offset);
+        const uint64_t count = file.count(offset, step.size);
+        ASSERT_EQ(step.result, static_cast<int64_t>(count)) << "at " << offset;
+        ASSERT_EQ(file.mismatch(offset, {step.out, count}), count) << "at " << offset;
+    }
+}
+
+void run_well(Machine& machine, Blocks& blocks) {
+    const Status status = machine.run(&blocks, std::chrono::seconds(60));
+    ASSERT_TRUE(status.ok()) << status.message() << machine.device().diagnosis();
+    for (const auto& steps : blocks) expect_bytes(machine, steps);
+    EXPECT_EQ(machine.broken_invariant(), 0);
+}
+
+TEST(PrefetchSizeTest, IsRefusedUnlessItFits) {
+    const Device device = Device::open("cpu:2", {.memory_size = 64 << 20}).value();
+    const auto create = [&](uint32_t page_size, uint64_t frames, uint64_t size) {
+        FileSystemOptions options;
+        options.page_size = page_size;
+        options.cache_size = frames * page_size;
+        options.readahead = Readahead::kStatic;
+        options.prefetch_size = size;
+        return FileSystem::create(device, options).status();
+    };
+    for (const uint64_t size : {uint64_t{0}, uint64_t{1}, uint64_t{4095}, uint64_t{6000},
+                                65 * kPage, UINT64_MAX, UINT64_MAX - kPage + 1}) {
+        const Status status = create(4096, 2048, size);
+        EXPECT_EQ(status.error_number(), EINVAL) << size;
+        EXPECT_STREQ(status.origin(), "prefetch size") << size;
+    }
+    EXPECT_EQ(create(65536, 64, 60 << 10).error_number(), EINVAL) << "no multiple of the page";
+    EXPECT_EQ(create(4096, 40, 11 * kPage).error_number(), EINVAL) << "a quarter is 10 pages";
+    for (const uint64_t pages : {1, 10}) EXPECT_TRUE(create(4096, 40, pages * kPage).ok());
+    FileSystemOptions other;  // of no concern where windows have no fixed size
+    other.cache_size = 4 << 20;
+    other.prefetch_size = 1;
+    EXPECT_TRUE(FileSystem::create(device, other).ok());
+}
+
+// Caches of fewer frames than any window has pages, down to one for each permit.
+class TinyCacheTest : public ::testing::TestWithParam<Replacement> {};
+
+TEST_P(TinyCacheTest, EveryWalkArrives) {
+    const Walk walks[] = {{0, kSignedPage, kPage, 60},
+                          {100, 3 * kSignedPage, 3 * kPage, 12},
+                          {59 * kSignedPage, -kSignedPage, kPage, 60},
+                          {40 * kSignedPage + 7, -2 * kSignedPage, 3 * kPage, 15},
+                          {0, 4 * kSignedPage, kPage, 15},
+                          {0, kSignedPage, 5 * kPage, 20},
+                          {0, 0, 64 * kPage, 2}};
+    for (const unsigned permits : {1, 2}) {
+        for (uint64_t frames = permits; frames <= 20; frames += frames < 9 ? 1 : 4) {
+            if (on_gpu() && frames != 8) continue;
+            for (const Readahead readahead : {Readahead::kAuto, Readahead::kStatic}) {
+                for (const bool helping : {true, false}) {
+                    Machine machine({.permits = permits,
+                                     .frames = frames,
+                                     .helping = helping,
+                                     .readahead = readahead,
+                                     .replacement = GetParam(),
+                                     .lanes = 4},
+                                    8 << 20);
+                    ASSERT_TRUE(machine.ok());
+                    machine.create_file("f", 60 * kPage + 77, frames);
+                    const Descriptor file = machine.fs().open(machine.files().path("f")).value();
+                    Blocks blocks(3);
+                    for (size_t b = 0; b < blocks.size(); ++b) {
+                        blocks[b] = {set_step(0, file)};
+                        for (size_t w = 0; w < std::size(walks); ++w) {
+                            const Advice advices[] = {Advice::kSequential, Advice::kNoReuse,
+                                                      Advice::kNormal};
+                            blocks[b].push_back(advise_step(0, advices[(b + w) % 3]));
+                            blocks[b].push_back(advise_step(0, Advice::kWillNeed));
+                            add_walk(machine, blocks[b], walks[(b + w) % std::size(walks)]);
+                        }
+                    }
+                    SCOPED_TRACE(describe(machine.shape()));
+                    run_well(machine, blocks);
+                    if (HasFailure()) return;
+                }
+            }
+        }
+    }
+}
+
+std::string name_of(Replacement policy) {
+    const char* const names[] = {"rings", "global_lra", "clock"};
+    return names[static_cast<int>(policy)];
+}
+
+INSTANTIATE_TEST_SUITE_P(Policies, TinyCacheTest,
+                         ::testing::Values(Replacement::kRings, Replacement::kGlobalLra,
+                                           Replacement::kClock),
+                         [](const auto& made) { return name_of(made.param); });
+
+struct Way {
+    const char* name;
+    bool helping, warps, remote;
+    Readahead readahead = Readahead::kAuto;
+};
+void PrintTo(const Way& way, std::ostream* out) { *out << way.name; }
+
+class BadReadaheadTest : public ::testing::TestWithParam<Way> {
+protected:
+    void SetUp() override {
+        if (on_gpu() && GetParam().remote) GTEST_SKIP() << "a GPU always is";
+        machine_ = std::make_unique<Machine>(Shape{.permits = 2,
+                                                   .frames = 512,
+                                                   .helping = GetParam().helping,
+                                                   .workers = 1,
+                                                   .warps = GetParam().warps,
+                                                   .readahead = GetParam().readahead,
+                                                   .lanes = 40,
+                                                   .faults = true,
+                                                   .remote = GetParam().remote});
+        ASSERT_TRUE(machine_->ok());
+        machine_->create_file("f", kFilePages * kPage + 500, 11);
+    }
+    Descriptor open(const std::string& name) {
+        return machine_->fs().open(machine_->files().path(name)).value();
+    }
+    uint64_t prefetched() { return machine_->fs().statistics().pages.prefetched; }
+    void run(std::vector<Step> steps) {
+        Blocks blocks = {std::move(steps)};
+        run_well(*machine_, blocks);
+        steps_ = blocks[0];
+    }
+
+    static constexpr uint64_t kFilePages = 200;
+    std::unique_ptr<Machine> machine_;
+    std::vector<Step> steps_;  // that ran last
+};
+
+TEST_P(BadReadaheadTest, AdviceThatContradictsItself) {
+    std::vector<Step> steps = {set_step(0, open("f"))};
+    const Advice advices[] = {Advice::kRandom,     Advice::kSequential, Advice::kNoReuse,
+                              Advice::kStrided,    Advice::kNormal,     Advice::kSequential,
+                              Advice::kDontNeed,   Advice::kStrided,    Advice::kRandom,
+                              Advice::kSequential, Advice::kWillNeed,   Advice::kNormal};
+    const int64_t strides[] = {5 * kSignedPage,  -3 * kSignedPage, 1, -1,
+                               kAdviceStrideMax, -kAdviceStrideMax};
+    size_t next = 0;
+    for (int64_t at = 0; at < 180; at += 6) {
+        for (int i = 0; i < 2; ++i, ++next) {
+            const Advice advice = advices[next % std::size(advices)];
+            const bool strided = advice == Advice::kStrided;
+            steps.push_back(
+                advise_step(0, advice, strided ? strides[next % std::size(strides)] : 0, kPage));
+        }
+        add_walk(*machine_, steps, {at * kSignedPage, kSignedPage, kPage, 7});
+        add_walk(*machine_, steps, {(190 - at) * kSignedPage, -2 * kSignedPage, kPage, 5});
+    }
+    run(steps);
+    for (const Step& step : steps_) {
+        if (step.act != Act::kAdvise) continue;
+        EXPECT_EQ(step.result, 0) << step.flags;
+    }
+}
+
+TEST_P(BadReadaheadTest, TheLastAdviceCountsForTheNextRead) {
+    // Reads that led nowhere; then what is said makes the first read one of a stream.
+    std::vector<Step> steps = {set_step(0, open("f"))};
+    for (const int64_t page : {100, 50, 140, 20, 170})
+        add_walk(*machine_, steps, {page * kSignedPage, 0, kPage, 1});
+    run(steps);
+    const uint64_t before = prefetched();
+    steps = {steps[0], advise_step(0, Advice::kRandom), advise_step(0, Advice::kSequential)};
+    add_walk(*machine_, steps, {60 * kSignedPage, 0, kPage, 1});
+    run(steps);
+    EXPECT_GE(prefetched() - before, GetParam().readahead == Readahead::kAuto ? 32u : 1u);
+}
+
+TEST_P(BadReadaheadTest, StridesThatLeadNowhere) {
+    std::vector<Step> steps = {set_step(0, open("f"))};
+    for (const int64_t stride :
+         {int64_t{0}, INT64_MIN, INT64_MAX, kAdviceStrideMax + 1, -kAdviceStrideMax - 1})
+        steps.push_back(advise_step(0, Advice::kStrided, stride, kPage));
+    run(steps);
+    for (size_t i = 1; i < steps_.size(); ++i) EXPECT_EQ(steps_[i].result, -EINVAL) << i;
+    // Good strides, but away from the file, into its start, or by parts of a page.
+    for (const int64_t stride : {kAdviceStrideMax, -kAdviceStrideMax, 300 * kSignedPage,
+                                 -300 * kSignedPage, kSignedPage + 1, int64_t{-1}}) {
+        steps = {steps[0], advise_step(0, Advice::kStrided, stride, 1)};
+        add_walk(*machine_, steps, {150 * kSignedPage, 0, 2 * kPage, 1});
+        add_walk(*machine_, steps, {0, 7 * kSignedPage, 3 * kPage, 20});
+        add_walk(*machine_, steps, {90 * kSignedPage, -kSignedPage, kPage, 30});
+        run(steps);
+        EXPECT_EQ(steps_[1].result, 0) << stride;
+    }
+}
+
+TEST_P(BadReadaheadTest, NeedBeyondTheEnd) {
+    const auto size = static_cast<int64_t>(kFilePages * kPage + 500);
+    std::vector<Step> steps = {set_step(0, open("f")),
+                               advise_step(0, Advice::kWillNeed, size, 100),
+                               advise_step(0, Advice::kWillNeed, INT64_MAX, UINT64_MAX),
+                               advise_step(0, Advice::kWillNeed, int64_t{1} << 50, 1),
+                               advise_step(0, Advice::kDontNeed, INT64_MAX, UINT64_MAX),
+                               advise_step(0, Advice::kWillNeed, size - 1, UINT64_MAX),
+                               advise_step(0, Advice::kWillNeed, 10, UINT64_MAX),
+                               advise_step(0, Advice::kDontNeed, 10, UINT64_MAX)};
+    add_walk(*machine_, steps, {0, 5 * kSignedPage, 5 * kPage, 41});
+    run(steps);
+    for (size_t i = 1; i < 8; ++i) EXPECT_EQ(steps_[i].result, 0) << i;
+}
+
+TEST_P(BadReadaheadTest, AdviceOnAClosedFile) {
+    const char* path = machine_->scratch().text(machine_->files().path("f"));
+    std::vector<Step> steps = {open_step(0, path)};
+    add_walk(*machine_, steps, {0, kSignedPage, kPage, 12});
+    steps.push_back(close_step(0));
+    const size_t first = steps.size();
+    for (int advice = 0; advice <= static_cast<int>(Advice::kStrided); ++advice)
+        steps.push_back(advise_step(0, static_cast<Advice>(advice), kSignedPage, kPage));
+    const size_t last = steps.size();
+    // It is open again, and what was said of the old descriptor is not for the new one.
+    steps.push_back(open_step(0, path));
+    add_walk(*machine_, steps, {12 * kSignedPage, kSignedPage, kPage, 30});
+    steps.push_back(close_step(0));
+    run(steps);
+    for (size_t i = first; i < last; ++i) EXPECT_EQ(steps_[i].result, -EBADF) << i - first;
+}
+
+// Slots go to other files while windows of the old ones lie at the block's place, or are on their
+// way.
+TEST_P(BadReadaheadTest, FilesAreClosedAndReplacedUnderTheirWindows) {
+    for (uint64_t round = 0; round < 12; ++round) {
+        machine_->scratch().clear();
+        const char* path = machine_->scratch().text(machine_->files().path("f"));
+        Blocks blocks(2);
+        for (auto& steps : blocks) {
+            for (int64_t i = 0; i < 4; ++i) {
+                steps.push_back(open_step(0, path));
+                steps.push_back(advise_step(0, i == 1 ? Advice::kSequential : Advice::kNormal));
+                add_walk(*machine_, steps, {i * 9 * kSignedPage, kSignedPage, kPage, 6});
+                add_walk(*machine_, steps,
+                         {(i * 9 + 60) * kSignedPage, -2 * kSignedPage, kPage, 6});
+                steps.push_back(close_step(0));
+            }
+        }
+        run_well(*machine_, blocks);
+        if (HasFailure()) return;
+        // The next file has its name and its slot.
+        ASSERT_TRUE(
+            machine_->files().write("f", 0, storage::random_bytes(round + 50, 150 * kPage)));
+    }
+}
+
+TEST_P(BadReadaheadTest, AFileIsCutWhileAWindowIsOnItsWay) {
+    if (GetParam().helping) GTEST_SKIP() << "the block itself is on its way";
+    const Bytes all = storage::random_bytes(11, kFilePages * kPage + 500);
+    std::vector<Step> steps = {set_step(0, open("f")), advise_step(0, Advice::kSequential)};
+    add_walk(*machine_, steps, {0, kSignedPage, kPage, kFilePages + 1});
+    machine_->faults().inject({.call = Call::kRead, .action = Action::kBlock, .first = 2});
+    BlockSteps* written = machine_->write_down({steps});
+    ASSERT_TRUE(machine_->start(machine_->stream(), written, 1).ok());
+    ASSERT_TRUE(machine_->faults().wait_blocked(1, 10'000'000'000));
+    constexpr uint64_t kCut = 90 * kPage + 100;
+    ASSERT_TRUE(machine_->files().resize("f", kCut));
+    machine_->faults().release();
+    const Status status = machine_->stream().synchronize(std::chrono::seconds(30));
+    ASSERT_TRUE(status.ok()) << status.message() << machine_->device().diagnosis();
+    for (uint64_t i = 2; i < written->count; ++i) {
+        const Step& step = written->steps[i];
+        const auto offset = static_cast<uint64_t>(step.offset);
+        const uint64_t wanted = offset >= kCut ? 0 : std::min(kPage, kCut - offset);
+        ASSERT_EQ(step.result, static_cast<int64_t>(wanted)) << "page " << offset / kPage;
+        ASSERT_EQ(std::memcmp(step.out, all.data() + offset, wanted), 0)
+            << "page " << offset / kPage;
+    }
+    EXPECT_GT(prefetched(), 0u);
+    EXPECT_EQ(machine_->broken_invariant(), 0);
+    // It grows again, for who opens now.
+    machine_->scratch().clear();
+    ASSERT_TRUE(machine_->files().write("f", kCut, storage::random_bytes(12, 30 * kPage)));
+    steps = {set_step(0, open("f"))};
+    add_walk(*machine_, steps, {0, kSignedPage, kPage, 125});
+    run(steps);
+}
+
+TEST_P(BadReadaheadTest, AnErrorInAWindowReachesOnlyWhoReadsThePage) {
+    constexpr int64_t kBadPage = 123;
+    const Walk walks[] = {{90 * kSignedPage, kSignedPage, kPage, 100},
+                          {180 * kSignedPage, -kSignedPage, kPage, 100},
+                          {(kBadPage - 60) * kSignedPage, 3 * kSignedPage, kPage, 40},
+                          {(kBadPage - 30) * kSignedPage, 3 * kSignedPage, 3 * kPage, 20}};
+    for (const Walk& walk : walks) {
+        machine_->renew();
+        machine_->scratch().clear();
+        machine_->faults().inject({.action = Action::kBad,
+                                   .count = UINT64_MAX,
+                                   .error = EIO,
+                                   .offset = kBadPage * kPage + 17});
+        std::vector<Step> steps = {set_step(0, open("f"))};
+        add_walk(*machine_, steps, walk);
+        Blocks blocks = {steps};
+        const Status status = machine_->run(&blocks, std::chrono::seconds(30));
+        ASSERT_TRUE(status.ok()) << status.message() << machine_->device().diagnosis();
+        EXPECT_GT(prefetched(), 30u) << "or the test shows nothing";
+        const testing::ReferenceFile& file = machine_->files().file("f");
+        Step bad{};
+        for (const Step& step : blocks[0]) {
+            if (step.act != Act::kRead) continue;
+            const bool struck = step.offset <= kBadPage * kSignedPage &&
+                                step.offset + static_cast<int64_t>(step.size) >
+                                    kBadPage * kSignedPage;
+            if (struck) bad = step;
+            ASSERT_EQ(step.result, struck ? -EIO : static_cast<int64_t>(step.size))
+                << "page " << step.offset / kSignedPage << ", step " << walk.step;
+            if (struck) continue;
+            ASSERT_EQ(file.mismatch(static_cast<uint64_t>(step.offset), {step.out, step.size}),
+                      step.size);
+        }
+        ASSERT_EQ(bad.act, Act::kRead);
+        EXPECT_EQ(machine_->broken_invariant(), 0);
+        // The page is read well once it can be read.
+        machine_->faults().clear();
+        run({steps[0], bad, bad});
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Ways, BadReadaheadTest,
+    ::testing::Values(Way{"helping", true, false, false}, Way{"worker", false, false, false},
+                      Way{"warps", false, true, false}, Way{"remote", false, false, true},
+                      Way{"remote_warps", false, true, true},
+                      Way{"static_worker", false, false, false, Readahead::kStatic},
+                      Way{"static_helping_warps", true, true, false, Readahead::kStatic}),
+    [](const auto& made) { return std::string(made.param.name); });
+
+}  // namespace
+}  // namespace penstock::system_test
