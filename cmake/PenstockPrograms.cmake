@@ -122,6 +122,8 @@ function(penstock_whole_tests)
         cmake_path(GET folder FILENAME name)
         penstock_library_test(${name}_test ${sources})
         target_include_directories(${name}_test PRIVATE "${PROJECT_SOURCE_DIR}/tests")
+        # The longest: where programs run side by side, they begin.
+        set_tests_properties(${name}_test PROPERTIES COST 1000)
         if(kernels)
             penstock_add_kernels(${name}_test ${kernels})
         endif()

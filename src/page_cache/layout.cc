@@ -105,9 +105,12 @@ Status plan_readahead(const LayoutRequest& request, Layout& layout) {
     settings.prefetch_pages = request.prefetch_size / page;
     settings.window_pages_min = std::clamp<uint64_t>(kFirstWindowSize / page, 1,
                                                      settings.window_pages_max);
-    settings.ahead_pages_max = std::clamp<uint64_t>(
-        request.ahead_size_max / page, settings.window_pages_max,
-        settings.window_pages_max * limits::kWindowsMax);
+    const auto ahead_pages = [&](uint64_t size) {
+        return std::clamp<uint64_t>(size / page, settings.window_pages_max,
+                                    settings.window_pages_max * limits::kWindowsMax);
+    };
+    settings.ahead_pages_max = ahead_pages(request.ahead_size_max);
+    settings.ahead_pages_missing = ahead_pages(limits::kWindowSizeMax);
     layout.policy = request.policy;
     layout.bells = request.bells;
     layout.one_by_one = request.one_by_one;

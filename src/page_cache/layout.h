@@ -24,7 +24,8 @@ struct LayoutRequest {
     bool readahead = true;
     bool one_by_one = false;     // a read asks for page after page (seed 000's original)
     uint64_t prefetch_size = 0;  // bytes behind every miss; 0: windows grow and shrink
-    uint64_t ahead_size_max = limits::kWindowSizeMax;  // bytes that lie ahead of a reader
+    uint64_t ahead_size_max = limits::kWindowSizeMax;  // bytes that lie ahead of a reader, where
+                                                       // windows need not wait for storage
 };
 
 // Counts; sizes in bytes of the parts in device memory and in mapped host memory.

@@ -122,6 +122,7 @@ Result<uint32_t> FileTable::slot_for(const storage::Identity& identity, bool rac
     file.modified_ns = identity.mtime_ns;
     file.mode = S_IFREG;
     DeviceWords::store(file.advice, 0, site::kRelaxed);
+    DeviceWords::store(file.missing, 0, site::kRelaxed);
     return index;
 }
 

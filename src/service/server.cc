@@ -84,11 +84,17 @@ bool Server::serve_requests(uint32_t ring_index) {
     if (!direct_ && (!look_after_copies() || !sender_->begin())) return false;
     RingState& ring = shared_.ring(ring_index);
     const bool background = ring_index == Shared::kBackground;
+    // Most looks of a block that waits find nothing, and a look at the clock costs more.
+    if (!request_queue::has_ready<SystemWords, DeviceWords>(shared_.heads[ring_index].ticket,
+                                                            ring.slots, ring.shift))
+        return false;
     const uint64_t started = base::monotonic_ns();
     const size_t count = request_queue::drain<SystemWords, DeviceWords>(
         shared_.heads[ring_index].ticket, ring.slots, ring.shift, requests_,
         std::min<size_t>(limits::kDrainMax, pages_max_),
-        background ? shared_.hands : shared_.workers,
+        !background ? shared_.workers
+        : missing_  ? 1  // storage has all that is wanted at once
+                    : shared_.hands,
         background ? 1 : std::max<uint64_t>(1, kShareSizeMin >> shared_.state->page_shift),
         pages_max_);
     if (count == 0) return false;
@@ -130,8 +136,10 @@ bool Server::serve_requests(uint32_t ring_index) {
     return true;
 }
 
-// Neighbouring pages of a file become one run each; returns how many.
+// Neighbouring pages of a file become one run each; returns how many. Windows of
+// some size stay apart, as their readers go on with each by itself.
 size_t Server::divide_into_runs(size_t count) {
+    const uint64_t size_max = background_ && direct_ ? kShareSizeMin : kReadSizeMax;
     size_t runs = 0, place = 0;
     for (size_t i = 0; i < count; ++i) {
         const Request& request = requests_[i];
@@ -143,7 +151,7 @@ size_t Server::divide_into_runs(size_t count) {
                                request.file_slot == before.file_slot &&
                                request.opened == before.opened &&
                                request.page == before.page + before.page_count &&
-                               runs_[runs - 1].pages * page_size_ < kReadSizeMax;
+                               runs_[runs - 1].pages * page_size_ < size_max;
         if (continues) {
             ++runs_[runs - 1].count;
             runs_[runs - 1].pages += request.page_count;
@@ -267,7 +275,20 @@ void Server::execute_runs(size_t runs, bool again) {
         for (size_t i = 0; i < runs; ++i) pages += runs_[i].pages;
         runs_[0].source->small.saw_batch(runs, pages * page_size_, base::monotonic_ns() - began);
     }
+    if (background_ && direct_ && !again) note_missing(runs);
     for (size_t i = 0; i < runs; ++i) runs_[i].source.reset();
+}
+
+// Tells the files of windows whether the OS page cache had what was asked for.
+void Server::note_missing(size_t runs) {
+    for (const Run& run : std::span(runs_).first(runs)) {
+        // Less is not looked at.
+        if (run.source == nullptr || run.pages * page_size_ < transfer::kPlanSizeMin) continue;
+        missing_ = !run.source->hot();
+        uint64_t& word = shared_.state->files[requests_[run.first].file_slot].missing;
+        if ((DeviceWords::load(word, site::kRelaxed) != 0) != missing_)
+            DeviceWords::store(word, missing_ ? 1 : 0, site::kRelaxed);
+    }
 }
 
 // `since`: when storage was given something to do.

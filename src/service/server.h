@@ -104,6 +104,7 @@ private:
     void read_runs(size_t runs);
     bool announce_to_storage(size_t runs);
     void execute_runs(size_t runs, bool again);
+    void note_missing(size_t runs);
     void write_down(const Run& run, int error);
     size_t reap_runs(uint64_t since);
     void finish(const Run& run, const transfer::Outcome& outcome);
@@ -133,7 +134,9 @@ private:
     uint64_t storage_ns_ = 0;  // planning, and in storage calls
     uint64_t taken_ns_ = 0;    // when they were taken
     bool background_ = false;  // out of the background ring
-    bool again_ = false;       // pages of them are read once more
+    // Of what was last read for windows, not all was in the OS page cache.
+    bool missing_ = false;
+    bool again_ = false;  // pages of them are read once more
 
     std::atomic<Activity> activity_{Activity::kIdle};
     std::atomic<uint64_t> beats_{0};

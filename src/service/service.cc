@@ -70,7 +70,7 @@ Status Service::allocate(const Options& options) {
     request.one_by_one = options.one_by_one;
     request.prefetch_size = options.prefetch_size;
     // Where blocks help, what is asked for ahead is done by the block that needs it: more than a
-    // window at a time would only fall out of the CPU's cache again.
+    // window of copies at a time would only fall out of the CPU's cache again.
     if (options.helping) request.ahead_size_max = 0;
     if (Status status = page_cache::plan_layout(request, &layout_); !status.ok()) return status;
 

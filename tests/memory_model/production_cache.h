@@ -148,12 +148,6 @@ public:
 
 }  // namespace penstock::device
 
-#include "penstock/device/group.cuh"
-#undef blockIdx
-#undef gridDim
-#define blockIdx (::penstock::memory_model::kFirstBlock)
-#define gridDim (::penstock::memory_model::kFirstBlock)
-
 namespace penstock::memory_model {
 struct BlockIndex {
     unsigned x, y, z;
@@ -161,6 +155,11 @@ struct BlockIndex {
 constexpr BlockIndex kFirstBlock{0, 0, 0};
 }  // namespace penstock::memory_model
 
+#include "penstock/language/cuda.h"
+#undef blockIdx
+#undef gridDim
+#define blockIdx (::penstock::memory_model::kFirstBlock)
+#define gridDim (::penstock::memory_model::kFirstBlock)
 #include "penstock/device/page_cache.cuh"
 
 #undef device

@@ -199,6 +199,11 @@ class RandomReadsTest : public ::testing::TestWithParam<std::tuple<Replacement, 
 protected:
     static constexpr uint64_t kFilePages = 16384;
 
+    void SetUp() override {
+#ifdef __SANITIZE_THREAD__
+        GTEST_SKIP() << "counts, which take minutes; races are for RandomPrograms";
+#endif
+    }
     struct Cost {
         uint64_t bytes = 0;       // from storage
         uint64_t prefetched = 0;  // pages
@@ -262,9 +267,6 @@ TEST_P(RandomReadsTest, CostNotAByteMore) {
 // Some reads of a long series look like a stream: by chance, or since every second one goes on
 // where the last ended.
 TEST_P(RandomReadsTest, CostFiftiethMoreWhateverTheyLookLike) {
-#ifdef __SANITIZE_THREAD__
-    GTEST_SKIP() << "counts, which take minutes; its races are those of the other random reads";
-#endif
     for (const uint64_t run : {1, 2}) {
         for (const size_t block_count : {1, 5}) {
             std::vector<std::vector<uint64_t>> orders(block_count);

@@ -32,7 +32,10 @@ struct alignas(128) FileState {
     uint64_t mode;           // file type bits of st_mode, for gstat
     uint64_t advice;         // see make_advice(); written by GPU threads, relaxed
     uint64_t device, inode;  // identity, for gstat
-    uint64_t spare[6];
+    // 1: the OS page cache had not all of what windows asked for last, so that more of them at once
+    // keep storage busy. Written where the host can address it, and 0 elsewhere.
+    uint64_t missing;
+    uint64_t spare[5];
 };
 static_assert(sizeof(FileState) == 128);
 

@@ -91,7 +91,8 @@ struct alignas(64) ReadaheadPlace {
     uint64_t busy;     // 0 or 1: a call uses the streams
     uint64_t calls;    // reads that came by
     uint64_t current;  // index of the stream of the call that is under way, if it has windows
-    uint64_t once;     // 0 or 1: that call is of a file whose pages are read once (kNoReuse)
+    uint32_t once;     // 0 or 1: that call is of a file whose pages are read once (kNoReuse)
+    uint32_t vain;     // reads in a row that went on with no stream; counts up to kVainReads
     // Requests of kWillNeed that are on their way, as far as is known: frame 32 | generation that
     // its completion word had before 31 | 1; 0: none.
     uint64_t advised[limits::kAdvisedMax];
@@ -116,7 +117,8 @@ struct ReadaheadSettings {
                                 // 000)
     uint64_t window_pages_min;  // of the first window
     uint64_t window_pages_max;
-    uint64_t ahead_pages_max;
+    uint64_t ahead_pages_max;  // of a reader, and where windows wait for storage
+    uint64_t ahead_pages_missing;
     uint64_t frames_max;  // that all windows may hold
 };
 

@@ -67,6 +67,12 @@ PENSTOCK_DEVICE inline void start_stream(const FileSystemState& system, const Re
     stream.oldest = stream.window_count = 0;
 }
 
+// Whether a read is followed at all. Where reads come at random it is enough to look at a few in a
+// row now and then: each look takes as many lines of memory as there are streams.
+PENSTOCK_DEVICE inline bool is_watched(const ReadaheadPlace& place) {
+    return place.vain < kVainReads || place.calls % kWatchPeriod < kWatchedReads;
+}
+
 // The stream that a read belongs to, told of it; kNoStream: all are busy with windows that are
 // on their way.
 PENSTOCK_DEVICE inline uint64_t follow(FileSystemState& system, ReadaheadPlace& place,

@@ -233,8 +233,11 @@ PENSTOCK_DEVICE inline uint64_t begin_stream(FileSystemState& system, ReadaheadP
     ++place.calls;
     place.once = given.advice == Advice::kNoReuse ? 1 : 0;
     if (system.readahead.enabled == 0 || given.advice == Advice::kRandom) return kNoStream;
+    if (given.advice == Advice::kNormal && !is_watched(place)) return kNoStream;
     const uint64_t current = follow(system, place, read, given);
     if (current == kNoStream) return current;
+    const bool vain = place.streams[current].streak == 0 && place.streams[current].needed != 0;
+    place.vain = !vain ? 0 : place.vain < kVainReads ? place.vain + 1 : kVainReads;
     (void)drop_windows(system, place, place.streams[current],
                        [&](const Window& window) { return is_passed(window, read); });
     return current;

@@ -20,6 +20,9 @@ namespace penstock::device {
 constexpr uint64_t kNoStream = ~0ull;
 constexpr uint64_t kNeededMax = 64;  // reads in a row before a stream that wasted much is trusted
 constexpr uint64_t kIdleReads = 64;  // of its place, after which a stream is taken for over
+constexpr uint32_t kVainReads = 64;  // of a place that went on with no stream: they are random
+// Of those, how many in a row are looked at (three show equal distances), and how often.
+constexpr uint64_t kWatchedReads = 4, kWatchPeriod = 32;
 
 // A read, and its file as one lane saw it.
 struct StreamRead {
@@ -85,8 +88,9 @@ PENSTOCK_DEVICE inline Window& window_of(ReadStream& stream, uint64_t index) {
 }
 
 // The oldest window of a stream is over: what it says about the size of the next ones.
-PENSTOCK_DEVICE inline void judge_window(const ReadaheadSettings& settings, ReadStream& stream,
+PENSTOCK_DEVICE inline void judge_window(const FileSystemState& system, ReadStream& stream,
                                          uint64_t count, uint64_t wasted) {
+    const ReadaheadSettings& settings = system.readahead;
     if (settings.prefetch_pages != 0) return;
     if (2 * wasted > count) {
         stream.streak = 0;
@@ -108,10 +112,12 @@ PENSTOCK_DEVICE inline void judge_window(const ReadaheadSettings& settings, Read
         if (stream.window_pages > settings.window_pages_max)
             stream.window_pages = settings.window_pages_max;
         stream.ahead_pages = stream.window_pages;
-    } else if (stream.ahead_pages < settings.ahead_pages_max) {
+    } else {
+        const uint32_t slot = descriptor_slot(static_cast<Descriptor>(stream.file));
+        const bool missing = DeviceWords::load(system.files[slot].missing, site::kRelaxed) != 0;
+        const uint64_t most = missing ? settings.ahead_pages_missing : settings.ahead_pages_max;
         stream.ahead_pages *= 2;
-        if (stream.ahead_pages > settings.ahead_pages_max)
-            stream.ahead_pages = settings.ahead_pages_max;
+        if (stream.ahead_pages > most) stream.ahead_pages = most;
     }
 }
 
@@ -129,8 +135,7 @@ PENSTOCK_DEVICE bool drop_windows(FileSystemState& system, ReadaheadPlace& place
             if (!give_up_window(system, place, stream.file, window)) return false;
         }
         if (!judged || left == 0)
-            judge_window(system.readahead, stream, window.count,
-                         static_cast<uint64_t>(__popcll(left)));
+            judge_window(system, stream, window.count, static_cast<uint64_t>(__popcll(left)));
         judged = judged || left != 0;
         DeviceWords::fetch_sub(system.window_frames, window.count, site::kRelaxed);
         window.count = 0;
