@@ -96,8 +96,9 @@ struct Observation {
 // A model that follows what executions see: exponentially, at most a few per cent an observation
 // however far off it is, and never further than a factor of kDriftMax from what was calibrated.
 //
-// Missing pages come from the same storage by either route: where it gives them to direct transfers
-// no faster than they were thought to come through the page cache, those wait as long.
+// Missing pages come from the same storage by either route: what direct transfers show of its speed
+// holds for those that come through the page cache too. Where it gives bytes to direct transfers no
+// faster than that, those wait as long.
 class LiveModel {
 public:
     static constexpr double kDriftMax = 8;

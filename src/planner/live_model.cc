@@ -17,6 +17,8 @@ constexpr double kErrorMax = 0.5;
 // believed of the defaults at the start.
 constexpr double kHorizonNs = 30e6, kPriorNs = 0.5e6;
 constexpr double kSeenMax = 1e9;  // of one observation: the machine may have slept
+// Of a direct transfer, by whose time the speed of storage is told.
+constexpr uint64_t kTypicalSize = 256 << 10;
 
 // As if all were of one size: what lies beyond the cutoff is then at least this.
 double beyond_cutoff(const Observation& observation, const CostModel& model) {
@@ -105,8 +107,14 @@ void LiveModel::refine_kind(const Observation& observation) {
     const double error = std::clamp(std::log(observation.ns / expected), -kErrorMax, kErrorMax);
     // Each moves by its share in the time, so that short transfers teach the constant and long
     // ones the bandwidth.
+    const double before = learned_.direct_time(kTypicalSize);
     scale(once, kGain * error * once_ns / expected, once_calibrated);
     scale(rate, kGain * error * rate_ns / expected, rate_calibrated);
+    if (observation.kind != Sample::Kind::kDirect) return;
+    // The storage is the same.
+    const double step = std::log(learned_.direct_time(kTypicalSize) / before);
+    scale(&learned_.buffered_ns, step, calibrated_.buffered_ns);
+    scale(&learned_.buffered_ns_per_byte, step, calibrated_.buffered_ns_per_byte);
 }
 
 }  // namespace penstock::planner

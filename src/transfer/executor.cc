@@ -220,6 +220,7 @@ bool Executor::enlist(Slot& slot, size_t first, size_t count) {
     if (request.report != nullptr) ++request.report->transfers;
     if (front.route == Route::kCached) {
         ++cached_calls_;
+        looked_ = false;
     } else {
         count_direct(slot);
     }
@@ -234,7 +235,6 @@ void Executor::count_direct(Slot& slot) {
         report->direct_depth = std::max<uint64_t>(report->direct_depth, traffic.in_flight());
     if (slot.direct_begin_ns != 0) return;
     slot.direct_begin_ns = base::monotonic_ns();
-    slot.cached_calls = cached_calls_;
 }
 
 bool Executor::may_start(const Slot& slot, uint64_t size) const {
@@ -272,6 +272,7 @@ size_t Executor::reap(std::span<Outcome> out, bool wait) {
         const size_t count = queue_->reap(completions_,
                                           waits && in_work_ > 0 && !staging_->copying());
         for (size_t i = 0; i < count; ++i) settle(completions_[i]);
+        looked_ = true;
         if (count > 0) tell_lanes();
         collect_copies(waits && count == 0);
         size_t stored = 0;
@@ -435,13 +436,15 @@ void Executor::finish_if_done(Slot& slot) {
 }
 
 // What direct transfers took, from the first to the last, without what those of an earlier request
-// took before. Not where a cached call kept this thread from seeing them complete.
+// took before. Not where a cached call kept this thread from seeing the last one complete.
 void Executor::observe_direct(const Slot& slot) {
     const uint64_t now_ns = base::monotonic_ns();
     const bool queued = slot.direct_begin_ns < direct_end_ns_;
     const uint64_t begin_ns = queued ? direct_end_ns_ : slot.direct_begin_ns;
     direct_end_ns_ = now_ns;
-    if (slot.stop != kNowhere || slot.cached_calls != cached_calls_) return;
+    const bool begin_seen = !queued || direct_end_seen_;
+    direct_end_seen_ = looked_;
+    if (slot.stop != kNowhere || !begin_seen || !direct_end_seen_) return;
     planner::Observation seen{planner::Sample::Kind::kDirect, 0, 0,
                               static_cast<double>(now_ns - begin_ns)};
     for (const Transfer& transfer : slot.transfers) {

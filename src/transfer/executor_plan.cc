@@ -51,6 +51,17 @@ void Executor::look_at_residency(Slot& slot, const planner::CostModel& model) {
     planner::settle_mixed(std::span(runs_).first(run_count_), kGrainSize, model, buffered(request));
 }
 
+// Bytes of a range that the OS page cache lacks, about, as it was looked at for the plan under way.
+uint64_t Executor::missing_in(const Extent& range) const {
+    double missing = 0;
+    for (const extent::ResidencyRun& run : std::span(runs_).first(run_count_)) {
+        const auto part = static_cast<double>(extent::intersect(run.range, range).size);
+        const uint64_t lacking = run.range.size - run.resident_size;
+        missing += part * static_cast<double>(lacking) / static_cast<double>(run.range.size);
+    }
+    return static_cast<uint64_t>(missing);
+}
+
 Result<planner::Plan> Executor::make_plan(Slot& slot) {
     const Request& request = slot.request;
     Source& source = *request.source;
@@ -149,7 +160,11 @@ void Executor::cut(Slot& slot, std::span<const Transfer> transfers) {
         }
         slot.transfers.push_back(transfer);
     };
-    for (const Transfer& transfer : transfers) add(transfer);
+    for (Transfer transfer : transfers) {
+        if (transfer.reason == RouteReason::kResident && missing_in(transfer.range) > 0)
+            transfer.reason = RouteReason::kCheaperBuffered;
+        add(transfer);
+    }
     // Behind the end of the file: who reads there is told so. It may have grown by a few bytes in
     // this moment.
     const uint64_t planned = transfers.empty() ? slot.request.offset : transfers.back().range.end();

@@ -41,7 +41,6 @@ struct Executor::Slot {
     size_t running = 0;
     uint32_t operations = 0;
     uint64_t direct_begin_ns = 0;  // when its first direct transfer started; 0: none has
-    uint64_t cached_calls = 0;     // of the executor, by then
     uint64_t stop = kNowhere;      // the first byte that did not arrive
     int error = 0;                 // why; 0: the file ends there
     uint64_t sent_ns = 0;          // for the report: when bytes last left for the device
