@@ -47,6 +47,25 @@ PENSTOCK_DEVICE inline bool is_right(const GroupJob& job, const Piece& piece, in
     return true;
 }
 
+// The calls, once for each group: inlined into every place they would take nvcc minutes.
+template <class Group>
+PENSTOCK_NOINLINE PENSTOCK_DEVICE int64_t read_once(const GroupJob& job, Descriptor file,
+                                                    int64_t offset, uint64_t size, void* buffer,
+                                                    Group group) {
+    return gread(job.fs, file, offset, size, buffer, group);
+}
+template <class Group>
+PENSTOCK_NOINLINE PENSTOCK_DEVICE AsyncHandle async_once(const GroupJob& job, Descriptor file,
+                                                         int64_t offset, uint64_t size,
+                                                         void* buffer, Group group) {
+    return gread_async(job.fs, file, offset, size, buffer, group);
+}
+template <class Group>
+PENSTOCK_NOINLINE PENSTOCK_DEVICE int64_t wait_once(const GroupJob& job, AsyncHandle handle,
+                                                    Group group) {
+    return gwait(job.fs, handle, group);
+}
+
 template <class Group>
 __global__ void read_at_random(GroupJob job, unsigned rounds) {
     const unsigned number = group_number<Group>();
@@ -62,29 +81,28 @@ __global__ void read_at_random(GroupJob job, unsigned rounds) {
         const unsigned which = static_cast<unsigned>(next_random(state) % kPending);
         std::byte* mine = buffer + which * part;
         if (handles[which] >= 0) {
-            const int64_t got = gwait(job.fs, handles[which], group);
+            const int64_t got = wait_once(job, handles[which], group);
             count(job.wrong, !is_right(job, pieces[which], got, mine));
-            count(job.wrong, gwait(job.fs, handles[which], group) != -device::kErrorInvalid);
+            count(job.wrong, wait_once(job, handles[which], group) != -device::kErrorInvalid);
             handles[which] = -1;
         } else if (next_random(state) % 2 == 0) {
             pieces[which] = random_piece(job, state, part);
-            handles[which] = gread_async(job.fs, job.file,
-                                         static_cast<int64_t>(pieces[which].offset),
-                                         pieces[which].size, mine, group);
+            handles[which] = async_once(job, job.file, static_cast<int64_t>(pieces[which].offset),
+                                        pieces[which].size, mine, group);
             const bool refused = handles[which] == -device::kErrorAgain;
             count(job.refused, refused);
             count(job.wrong, handles[which] < 0 && !refused);
         } else {
             const Piece piece = random_piece(job, state, part);
             std::byte* to = buffer + kPending * part;
-            const int64_t got = gread(job.fs, job.file, static_cast<int64_t>(piece.offset),
-                                      piece.size, to, group);
+            const int64_t got = read_once(job, job.file, static_cast<int64_t>(piece.offset),
+                                          piece.size, to, group);
             count(job.wrong, !is_right(job, piece, got, to));
         }
     }
     for (unsigned i = 0; i < kPending; ++i) {
         if (handles[i] < 0) continue;
-        const int64_t got = gwait(job.fs, handles[i], group);
+        const int64_t got = wait_once(job, handles[i], group);
         count(job.wrong, !is_right(job, pieces[i], got, buffer + i * part));
     }
     count(job.done, threadIdx.x % 32 == 0);
@@ -106,23 +124,23 @@ __global__ void call_all(GroupJob job) {
         count(job.wrong, gmunmap(job.fs, view, group) != 0);
     }
     count(job.wrong, gmunmap(job.fs, view, group) != -device::kErrorInvalid);
-    count(job.wrong, gread(job.fs, file, 5, 1000, buffer, group) != 1000);
+    count(job.wrong, read_once(job, file, 5, 1000, buffer, group) != 1000);
     count(job.wrong, buffer[threadIdx.x] != job.expected[5 + threadIdx.x]);
-    count(job.wrong, gread_async(job.fs, file, -1, 10, buffer, group) != -device::kErrorInvalid);
-    count(job.wrong, gread_async(job.fs, file, 0, 10, nullptr, group) != -device::kErrorFault);
-    count(job.wrong, gwait(job.fs, -1, group) != -device::kErrorInvalid);
-    count(job.wrong, gwait(job.fs, int64_t{1} << 40 | 7, group) != -device::kErrorInvalid);
-    const AsyncHandle nothing = gread_async(job.fs, file, 0, 0, nullptr, group);
-    const AsyncHandle beyond = gread_async(job.fs, file, static_cast<int64_t>(job.size), 10, buffer,
-                                           group);
-    count(job.wrong, gwait(job.fs, nothing, group) != 0);
-    count(job.wrong, gwait(job.fs, beyond, group) != 0);
+    count(job.wrong, async_once(job, file, -1, 10, buffer, group) != -device::kErrorInvalid);
+    count(job.wrong, async_once(job, file, 0, 10, nullptr, group) != -device::kErrorFault);
+    count(job.wrong, wait_once(job, -1, group) != -device::kErrorInvalid);
+    count(job.wrong, wait_once(job, int64_t{1} << 40 | 7, group) != -device::kErrorInvalid);
+    const AsyncHandle nothing = async_once(job, file, 0, 0, nullptr, group);
+    const AsyncHandle beyond = async_once(job, file, static_cast<int64_t>(job.size), 10, buffer,
+                                          group);
+    count(job.wrong, wait_once(job, nothing, group) != 0);
+    count(job.wrong, wait_once(job, beyond, group) != 0);
     count(job.wrong, gadvise(job.fs, file, 0, 0, Advice::kDontNeed, group) != 0);
-    const AsyncHandle late = gread_async(job.fs, file, 0, 10, buffer, group);
+    const AsyncHandle late = async_once(job, file, 0, 10, buffer, group);
     count(job.wrong, late < 0);
     count(job.wrong, gclose(job.fs, file, group) != 0);
     // The other groups may have the file open still: then it is read.
-    const int64_t got = gwait(job.fs, late, group);
+    const int64_t got = wait_once(job, late, group);
     count(job.wrong, got != 10 && got != -device::kErrorBadDescriptor);
     count(job.done, threadIdx.x % 32 == 2);
 }
@@ -134,14 +152,13 @@ __global__ void leave_reads(GroupJob job, unsigned waited) {
     std::byte* buffer = job.buffers + number * job.buffer_size;
     unsigned issued = 0;
     for (;; ++issued) {
-        const AsyncHandle handle = gread_async(job.fs, job.file, issued * 5000, 4000, buffer,
-                                               group);
+        const AsyncHandle handle = async_once(job, job.file, issued * 5000, 4000, buffer, group);
         if (handle < 0) {
             count(job.wrong, handle != -device::kErrorAgain);
             break;
         }
         if (issued < waited) {
-            count(job.wrong, gwait(job.fs, handle, group) != 4000);
+            count(job.wrong, wait_once(job, handle, group) != 4000);
         }
     }
     count(job.wrong, issued != limits::kAsyncReadsMax + waited);

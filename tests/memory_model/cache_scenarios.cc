@@ -28,6 +28,7 @@ constexpr uint64_t bytes_of(PageIndex page) { return 0x1000 + page; }
 struct System {
     FileSystemState state{};
     FileState file{};
+    FileTotals totals{};
     std::array<uint64_t, kFramesMax> completions{}, owners{};
     std::array<uint64_t, kLeavesMax * limits::kLeafEntries> leaves{};
     std::array<uint64_t, kLeavesMax> leaf_owners{}, leaf_locks{};
@@ -115,6 +116,7 @@ void lay_out(System& system, const CacheForm& form) {
     state.leaf_locks = system.leaf_locks.data();
     state.directory = system.directory.data();
     state.files = &system.file;
+    state.totals = &system.totals;
     state.rings[0].slots = system.slots.data();
     state.rings[0].shift = kRingShift;
     system.owners.fill(kFrameFree);
