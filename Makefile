@@ -27,7 +27,7 @@ build:  ## Set up and build (PRESET=release); leaves .venv/bin/penstock
 	@cmake --build $(BUILD) -j $(JOBS) --target penstock_runtime
 	@setup/link-python.sh $(BUILD)
 
-test:  ## Set up, build with and without sanitizers, run all tests and checks (20 minutes)
+test:  ## Set up, build with and without sanitizers, run all tests and checks (half an hour)
 	@setup/install.sh test
 	@$(PYTHON) tests/run.py
 

@@ -32,8 +32,8 @@ enum class RouteReason : uint8_t {
     kRefused,           // cached: direct I/O was tried and refused; the file remembers
     kAsked,             // the caller or PENSTOCK_ROUTE named the route
     kKeep,              // cached: the caller wants the bytes to stay in the OS page cache
-    kTimed,             // cached: nobody may ask what is cached of this file, but its reads were
-                        // lately as fast as copies; or one is, to find out
+    kTimed,             // cached: its reads were lately as fast as copies; nobody may ask what is
+                        // cached of it, or need not. Or one is, to find out
     kNoPeer,            // cached or direct, as costs say: `peer` was asked for and is not to be had
 };
 inline constexpr size_t kRouteReasonCount = 14;

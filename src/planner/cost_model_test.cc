@@ -178,6 +178,23 @@ TEST(LiveModel, FollowsAMachineThatBecameSlower) {
     EXPECT_NEAR(live.model().buffered_ns_per_byte / truth.buffered_ns_per_byte, 1, 0.1);
 }
 
+// Nobody times reads of missing pages through the cache, but they come from the same storage.
+TEST(LiveModel, WhatDirectTransfersShowHoldsForMissingPagesToo) {
+    const CostModel calibrated;
+    for (const double factor : {0.5, 2.0}) {
+        LiveModel live(calibrated);
+        for (int i = 0; i < 1000; ++i) {
+            live.refine(
+                {Kind::kDirect, 8, 8 << 20,
+                 calibrated.direct_start_ns + 8 * factor * calibrated.direct_time(1 << 20)});
+        }
+        EXPECT_NEAR(live.model().buffered_ns / calibrated.buffered_ns, factor, 0.1 * factor);
+        EXPECT_NEAR(live.model().buffered_ns_per_byte / calibrated.buffered_ns_per_byte, factor,
+                    0.1 * factor);
+        EXPECT_EQ(live.model().cached_ns_per_byte, calibrated.cached_ns_per_byte);
+    }
+}
+
 TEST(LiveModel, AnOutlierMovesItLittleAndManyOnlySoFar) {
     const CostModel calibrated;
     LiveModel live(calibrated);

@@ -220,7 +220,7 @@ bool Executor::enlist(Slot& slot, size_t first, size_t count) {
     if (request.report != nullptr) ++request.report->transfers;
     if (front.route == Route::kCached) {
         ++cached_calls_;
-        looked_ = false;
+        caught_up_ = false;
     } else {
         count_direct(slot);
     }
@@ -272,7 +272,7 @@ size_t Executor::reap(std::span<Outcome> out, bool wait) {
         const size_t count = queue_->reap(completions_,
                                           waits && in_work_ > 0 && !staging_->copying());
         for (size_t i = 0; i < count; ++i) settle(completions_[i]);
-        looked_ = true;
+        caught_up_ = true;
         if (count > 0) tell_lanes();
         collect_copies(waits && count == 0);
         size_t stored = 0;
@@ -443,7 +443,7 @@ void Executor::observe_direct(const Slot& slot) {
     const uint64_t begin_ns = queued ? direct_end_ns_ : slot.direct_begin_ns;
     direct_end_ns_ = now_ns;
     const bool begin_seen = !queued || direct_end_seen_;
-    direct_end_seen_ = looked_;
+    direct_end_seen_ = caught_up_;
     if (slot.stop != kNowhere || !begin_seen || !direct_end_seen_) return;
     planner::Observation seen{planner::Sample::Kind::kDirect, 0, 0,
                               static_cast<double>(now_ns - begin_ns)};

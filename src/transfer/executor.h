@@ -189,12 +189,12 @@ private:
     uint64_t staged_size_ = 0;    // that calls for a device have in staging
     bool lacks_staging_ = false;  // something could not start for want of it
     // For the live model.
+    uint64_t cached_calls_ = 0;
     uint64_t direct_end_ns_ = 0;    // when a request with direct transfers was done last, and
     bool direct_end_seen_ = false;  // whether that was seen at once
     // All that was over right behind the last cached call has been seen: what ends now was seen
     // when it did.
-    bool looked_ = true;
-    uint64_t cached_calls_ = 0;
+    bool caught_up_ = true;
     uint64_t call_ns_ = 0;     // what submitting the last batch took, if it was one cached call; 0:
     uint64_t call_index_ = 0;  // it was not, or was not timed
     base::BoundedQueue<Outcome> finished_;

@@ -73,7 +73,7 @@ struct Source {
     // All that was last looked at was in the OS page cache.
     [[nodiscard]] bool hot() const { return hot_looks_.load(std::memory_order_relaxed) > 0; }
     // So was all before that, for so long that the time of the reads themselves shows an end of it
-    // as cheaply: in folios of 4 KiB a look takes a tenth of what a copy does.
+    // more cheaply than a look, which in folios of 4 KiB takes 7 us a MiB.
     [[nodiscard]] bool long_hot() const {
         return hot_looks_.load(std::memory_order_relaxed) == kHotLooks;
     }

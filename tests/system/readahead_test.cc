@@ -194,6 +194,27 @@ TEST(IdleWindowsTest, MakeRoomForOthers) {
     }
 }
 
+// A place that has seen nothing but random reads for long finds a stream soon all the same.
+TEST(WatchTest, AStreamBehindRandomReadsIsFound) {
+    constexpr uint64_t kPages = 4000, kRandom = 300, kStream = 400;
+    Machine machine({.permits = 1, .frames = 2048});
+    ASSERT_TRUE(machine.ok());
+    machine.create_file("f", kPages * kPage, 7);
+    auto* out = machine.scratch().array<std::byte>(kPage);
+    const Descriptor file = machine.fs().open(machine.files().path("f")).value();
+    Blocks blocks = {{set_step(0, file)}};
+    base::Prng prng(9);
+    for (uint64_t i = 0; i < kRandom; ++i) {
+        const uint64_t page = prng.below(kPages - kStream);
+        blocks[0].push_back(read_step(0, static_cast<int64_t>(page * kPage), kPage, out));
+    }
+    for (uint64_t page = kPages - kStream; page < kPages; ++page)
+        blocks[0].push_back(read_step(0, static_cast<int64_t>(page * kPage), kPage, out));
+    ASSERT_TRUE(machine.run(&blocks).ok());
+    const FileStatistics seen = machine.fs().file_statistics(file).value();
+    EXPECT_GT(seen.window_hits + seen.window_late, kStream - 40);
+}
+
 // Every page of a file of many times the cache, each once, in an order without order.
 class RandomReadsTest : public ::testing::TestWithParam<std::tuple<Replacement, bool>> {
 protected:

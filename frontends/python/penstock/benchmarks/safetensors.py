@@ -35,7 +35,7 @@ from penstock.benchmarks.harness.report import (
     Report,
     Row,
     cpu_seconds,
-    parse_arguments,
+    run_benchmark,
     take_pairs,
     wanted,
 )
@@ -225,6 +225,8 @@ def usable_rivals(bench: Bench, report: Report) -> dict[str, Loader]:
 
 def measure_all(arguments: Namespace, report: Report) -> None:
     """Measure every row that was asked for."""
+    if find_spec("numpy") is None:
+        raise CommandError("", "NumPy is missing: pip install 'penstock[bench]'")
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     size = SMOKE_SIZE if arguments.smoke else min(SIZE_MAX, memory // 4)
     with written(size) as file:
@@ -256,20 +258,7 @@ def measure_all(arguments: Namespace, report: Report) -> None:
 
 def main() -> int:
     """Run the benchmark."""
-    arguments = parse_arguments(QUESTION)
-    if find_spec("numpy") is None:
-        print("penstock-bench: NumPy is missing: pip install 'penstock[bench]'", file=sys.stderr)
-        return 1
-    for variable in ("PENSTOCK_ROUTE", "PENSTOCK_STRICT"):
-        os.environ.pop(variable, None)
-    report = Report("safetensors", QUESTION, arguments)
-    try:
-        measure_all(arguments, report)
-    except (CommandError, OSError) as error:
-        print(f"penstock-bench: {error}", file=sys.stderr)
-        return 1
-    report.write()
-    return 0
+    return run_benchmark("safetensors", QUESTION, measure_all)
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ from penstock.benchmarks.cuda.contest.memory import memory_of
 from penstock.benchmarks.cuda.contest.process import WorkerError
 from penstock.benchmarks.harness import fio, page_cache
 from penstock.benchmarks.harness.model_file import ModelFile, folder, write
-from penstock.benchmarks.harness.report import Report, Row, parse_arguments, take_pairs, wanted
+from penstock.benchmarks.harness.report import Report, Row, run_benchmark, take_pairs, wanted
 from penstock.errors import CommandError
 
 QUESTION = "what does a plain read into a CUDA device's memory cost against what else there is?"
@@ -233,17 +233,7 @@ def measure_all(arguments: Namespace, report: Report) -> None:
 
 def main() -> int:
     """Run the benchmark."""
-    arguments = parse_arguments(QUESTION)
-    for variable in ("PENSTOCK_ROUTE", "PENSTOCK_STRICT"):
-        os.environ.pop(variable, None)
-    report = Report("pread", QUESTION, arguments)
-    try:
-        measure_all(arguments, report)
-    except (CommandError, OSError) as error:
-        print(f"penstock-bench: {error}", file=sys.stderr)
-        return 1
-    report.write()
-    return 0
+    return run_benchmark("pread", QUESTION, measure_all)
 
 
 if __name__ == "__main__":

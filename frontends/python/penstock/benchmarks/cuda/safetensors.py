@@ -23,8 +23,7 @@ from typing import Any
 from penstock.benchmarks.cuda.contest.contest import Cast, Contest, Rival, State, cold, hot
 from penstock.benchmarks.cuda.contest.memory import memory_of
 from penstock.benchmarks.harness.model_file import written
-from penstock.benchmarks.harness.report import Report, Row, parse_arguments, wanted
-from penstock.errors import CommandError
+from penstock.benchmarks.harness.report import Report, Row, run_benchmark, wanted
 
 QUESTION = "how fast do the tensors of a safetensors file come into a CUDA device's memory?"
 SIZE, SMOKE_SIZE = 2 << 30, 24 << 20
@@ -90,17 +89,7 @@ def measure_all(arguments: Namespace, report: Report) -> None:
 
 def main() -> int:
     """Run the benchmark."""
-    arguments = parse_arguments(QUESTION)
-    for variable in ("PENSTOCK_ROUTE", "PENSTOCK_STRICT"):
-        os.environ.pop(variable, None)
-    report = Report("safetensors", QUESTION, arguments)
-    try:
-        measure_all(arguments, report)
-    except (CommandError, OSError) as error:
-        print(f"penstock-bench: {error}", file=sys.stderr)
-        return 1
-    report.write()
-    return 0
+    return run_benchmark("safetensors", QUESTION, measure_all)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from penstock.errors import CommandError
+
 PAIRS_MAX = 1000
 
 Run = Callable[[], float]  # returns its figure
@@ -118,3 +120,20 @@ class Report:
             sys.stdout.write(text)
         else:
             Path(self._arguments.json).write_text(text)
+
+
+def run_benchmark(
+    bench: str, question: str, measure_all: Callable[[argparse.Namespace, Report], None]
+) -> int:
+    """Run a benchmark as its command line asks, and write its report; return the exit code."""
+    arguments = parse_arguments(question)
+    for variable in ("PENSTOCK_ROUTE", "PENSTOCK_STRICT"):
+        os.environ.pop(variable, None)
+    report = Report(bench, question, arguments)
+    try:
+        measure_all(arguments, report)
+    except (CommandError, OSError) as error:
+        print(f"penstock-bench: {error}", file=sys.stderr)
+        return 1
+    report.write()
+    return 0

@@ -1,0 +1,29 @@
+// Goal: a file counts as long hot only after many looks in a row that found all, and no longer than
+// until one did not.
+#include "transfer/source.h"
+
+#include <gtest/gtest.h>
+
+#include "storage/ram.h"
+
+namespace penstock::transfer {
+namespace {
+
+TEST(Source, IsLongHotUntilSomethingIsMissing) {
+    auto ram = std::make_shared<storage::RamStorage>();
+    ASSERT_TRUE(ram->create("file", 4096).ok());
+    Source source(ram->open("file", 0).value());
+    EXPECT_FALSE(source.hot());
+    source.looked(true);
+    EXPECT_TRUE(source.hot());
+    EXPECT_FALSE(source.long_hot()) << "after one look";
+    for (int i = 0; i < 100; ++i) source.looked(true);
+    EXPECT_TRUE(source.long_hot());
+    source.looked(false);
+    EXPECT_FALSE(source.hot());
+    source.looked(true);
+    EXPECT_FALSE(source.long_hot()) << "it begins anew";
+}
+
+}  // namespace
+}  // namespace penstock::transfer
