@@ -57,6 +57,8 @@ uint64_t* lay_tables(const Layout& layout, Cursor& cursor, FileSystemState& stat
     state.places = cursor.take<ReadaheadPlace>(layout.place_count);
     state.chunk_next = cursor.take<uint64_t>(layout.chunk_count);
     state.chunk_owners = cursor.take<uint64_t>(layout.chunk_count);
+    for (uint32_t i = 0; layout.pulls && i < layout.ring_count; ++i)
+        state.rings[i].answers = cursor.take<uint64_t>(size_t{1} << layout.ring_shift);
     return owners;
 }
 
@@ -165,6 +167,7 @@ Status plan_layout(const LayoutRequest& request, Layout* layout) {
     result.ring_count = request.ring_count;
     const uint64_t outstanding = uint64_t{teams} * limits::kBatchPagesMax + result.async_pages_max;
     result.ring_shift = std::countr_zero(std::bit_ceil(outstanding));
+    result.pulls = request.pulls;
     result.directory_size = kDirectoryWords;
     result.frames_size = request.page_size * frames;
     if (Status status = plan_readahead(request, result); !status.ok()) return status;

@@ -19,7 +19,8 @@ struct LayoutRequest {
     uint32_t permit_count = 0;  // blocks resident at once
     uint32_t team_count = 0;    // teams resident at once (at least permit_count)
     uint32_t ring_count = 1;
-    bool bells = true;  // threads sleep until a ring's bell is rung
+    bool bells = true;   // threads sleep until a ring's bell is rung
+    bool pulls = false;  // teams that wait copy pages out of the host's memory themselves
     ReplacementPolicy policy = ReplacementPolicy::kRings;
     bool readahead = true;
     bool one_by_one = false;     // a read asks for page after page (seed 000's original)
@@ -47,6 +48,7 @@ struct Layout {
     ReadaheadSettings readahead{};
     int background_shift = 0;
     bool bells = true;
+    bool pulls = false;
 
     // Device memory.
     size_t frames_size = 0, tables_size = 0;

@@ -40,6 +40,7 @@ size_t drain(typename HeadWords::Word& head, typename SlotWords::Word* slots, in
             }
             for (int i = 1; i < 4; ++i) words[i] = SlotWords::load(slot[i], site::kRelaxed);
             out[ready] = decode_request(words);
+            out[ready].ticket = ticket;
             pages += out[ready].page_count;
             if (ready > 0 && pages > pages_max) break;
             ++ready;

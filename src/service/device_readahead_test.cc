@@ -139,7 +139,7 @@ private:
         for (int tries = 0; tries < 100; ++tries) {
             batch.first = page;
             batch.count = 1;
-            EXPECT_EQ(device::hold_pages(team, state(), file, mine, batch), 0);
+            EXPECT_EQ(device::hold_pages(team, state(), file, mine, batch, true), 0);
             if (batch.count == 1) break;
             device::give_up_windows(state(), mine);
             answer_all();

@@ -44,7 +44,7 @@ void LaunchLearner::before_launch(backend::StreamId stream, const LaunchRequest&
 void LaunchLearner::record(std::span<const Request> requests) {
     const std::lock_guard lock(mutex_);
     for (const Request& request : requests) {
-        if (request.kind != RequestKind::kReadPages) continue;
+        if (request.kind == RequestKind::kReadWindow) continue;
         memory_.missed(request.block,
                        {files_->number_of(request.file_slot), request.page, request.page_count});
     }

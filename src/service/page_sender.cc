@@ -1,6 +1,7 @@
 #include "service/page_sender.h"
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 
 #include "base/clock.h"
@@ -21,6 +22,8 @@ constexpr size_t kSendSize = 2 << 20;
 constexpr uint64_t kCopyLimitNs = 60'000'000'000;
 constexpr uint64_t kLookNs = 1'000'000;  // between two looks at a stream with copies under way
 constexpr size_t kWordsMax = backend::Device::kWholeSizeMax / sizeof(uint64_t);
+static_assert(limits::kDrainMax == 64, "a bit for each ticket of a drain");
+static_assert(limits::kDrainMax <= kWordsMax, "the answers of a drain are one copy");
 
 }  // namespace
 
@@ -33,7 +36,7 @@ Result<std::unique_ptr<PageSender>> PageSender::create(backend::Device& device,
     const size_t pages = sender->pages_max_ = kHalfSize / sender->page_size_;
     const size_t half_size = pages * sender->page_size_;
     void* memory = nullptr;
-    Status status = device.allocate(2 * half_size + (2 * pages + 1) * sizeof(uint64_t),
+    Status status = device.allocate(2 * half_size + (2 * pages + 2 * limits::kDrainMax + 1) * sizeof(uint64_t),
                                     backend::Memory::kPinned, &memory);
     if (!status.ok()) return status;
     sender->staging_ = static_cast<std::byte*>(memory);
@@ -41,10 +44,12 @@ Result<std::unique_ptr<PageSender>> PageSender::create(backend::Device& device,
     for (size_t i = 0; i < 2; ++i) {
         sender->halves_[i].staging = sender->staging_ + i * half_size;
         sender->halves_[i].words = words + i * pages;
+        sender->halves_[i].answers = words + 2 * pages + i * limits::kDrainMax;
+        sender->halves_[i].pulls.reserve(limits::kDrainMax);
     }
-    sender->done_ = words + 2 * pages;
+    sender->done_ = words + 2 * pages + 2 * size_t{limits::kDrainMax};
     sender->added_.reserve(pages);
-    sender->parts_.reserve(pages);
+    sender->parts_.reserve(pages + limits::kDrainMax);
     status = device.create_stream(0, &sender->stream_);
     if (!status.ok()) return status;
     return sender;
@@ -60,9 +65,30 @@ bool PageSender::begin() {
     const uint64_t done = SystemWords::load(*done_, site::kCompletion);
     for (Half& half : halves_) {
         half_ = &half;
-        if (done >= half.last) return true;
+        if (is_free(half, done)) return true;
     }
     return false;
+}
+
+// A team pulls what it asked for in the order of its tickets, and an earlier one is in the hands of
+// a server, with room of its own: so the pulls end.
+bool PageSender::is_free(Half& half, uint64_t done) {
+    if (done < half.last) return false;
+    while (!half.pulls.empty()) {
+        const Pull& pull = half.pulls.back();
+        if ((SystemWords::load(*pull.slot, site::kRefill) & 0xff) == pull.lap) return false;
+        half.pulls.pop_back();
+    }
+    return true;
+}
+
+void PageSender::offer(const RingState& ring, uint64_t ticket, size_t place) {
+    const uint64_t lap = lap_of(ticket, ring.shift), i = ticket % limits::kDrainMax;
+    const uint64_t index = ticket & ((uint64_t{1} << ring.shift) - 1);
+    half_->answers[i] = make_answer(page(place), lap);
+    half_->pulls.push_back({ring.slots + 4 * index, lap});
+    offers_[i] = ring.answers + index;
+    offered_ |= uint64_t{1} << i;
 }
 
 void PageSender::end() {
@@ -91,7 +117,17 @@ bool PageSender::is_due() const {
 // Between the pages and their words the stream stores `done_`, which has a fence: no word overtakes
 // its bytes. Behind both it stores `done_` again: the half is free.
 Status PageSender::send() {
-    if (added_.empty()) return {};
+    if (added_.empty() && offered_ == 0) return {};
+    Status status = added_.empty() ? Status() : copy_pages();
+    if (status.ok()) status = copy_words();
+    if (status.ok()) status = device_.write_value(stream_, done_, ++sent_);
+    added_.clear();
+    added_pages_ = 0;
+    offered_ = 0;
+    return status;
+}
+
+Status PageSender::copy_pages() {
     parts_.clear();
     for (const Stretch& stretch : added_) {
         std::byte* frames = state_.frames + uint64_t{stretch.frame} * page_size_;
@@ -103,12 +139,7 @@ Status PageSender::send() {
                 word(i) = make_completion(completion_generation(word(i)), EIO, 0);
         }
     }
-    Status status = device_.write_value(stream_, done_, ++sent_);
-    if (status.ok()) status = copy_words();
-    if (status.ok()) status = device_.write_value(stream_, done_, ++sent_);
-    added_.clear();
-    added_pages_ = 0;
-    return status;
+    return device_.write_value(stream_, done_, ++sent_);
 }
 
 Status PageSender::copy_words() {
@@ -120,7 +151,22 @@ Status PageSender::copy_words() {
                               half_->words + stretch.place + done, count * sizeof(uint64_t)});
         }
     }
+    add_answers();
     return device_.copy_all(stream_, parts_);
+}
+
+// Those of adjacent tickets lie side by side on both sides.
+void PageSender::add_answers() {
+    for (uint64_t left = offered_; left != 0;) {
+        const int first = std::countr_zero(left);
+        int end = first + 1;
+        while (end < 64 && (left >> end & 1) != 0 &&
+               offers_[end] == offers_[end - 1] + 1)
+            ++end;
+        parts_.push_back({offers_[first], half_->answers + first,
+                          static_cast<size_t>(end - first) * sizeof(uint64_t)});
+        left &= end == 64 ? 0 : ~uint64_t{0} << end;
+    }
 }
 
 Status PageSender::look_after(uint64_t now_ns) {

@@ -1,5 +1,6 @@
 // Pages on their way to a device whose memory the host cannot address: pinned memory that they are
-// read into, and the copies that bring them to their frames and announce them there.
+// read into, and the copies that bring them to their frames and announce them there; or the answers
+// by which teams that wait copy them from there themselves.
 //
 // Each server has one; one thread at a time. A call of the driver costs a microsecond or more, and
 // the copy engine pauses for three behind every call: what is ready while copies are under way goes
@@ -37,6 +38,9 @@ public:
 
     // `count` pages from `place` on are read and have their words; they go to adjacent frames.
     void add(FrameIndex frame, size_t place, size_t count);
+    // The page of a place is read: who asked for it with that ticket of a ring may copy it. Tickets
+    // of one drain.
+    void offer(const RingState& ring, uint64_t ticket, size_t place);
     // Whether to send what was added now: there is much, or nothing is under way.
     [[nodiscard]] bool is_due() const;
     // Sends what was added. Pages that cannot be copied are announced with EIO. An error: what was
@@ -49,12 +53,19 @@ public:
     Status look_after(uint64_t now_ns);
 
 private:
+    // A request whose team copies its page: until its slot has another lap.
+    struct Pull {
+        uint64_t* slot;
+        uint64_t lap;
+    };
     // One drain is read into a half while the last is still being copied out of the other.
     struct Half {
         std::byte* staging = nullptr;
-        uint64_t* words = nullptr;  // pinned; of the pages with the same index
-        uint64_t last = 0;          // value of `done_` from which on nothing of it is in use
-        uint64_t limit_ns = 0;      // when that must be
+        uint64_t* words = nullptr;    // pinned; of the pages with the same index
+        uint64_t* answers = nullptr;  // pinned; of the tickets modulo kDrainMax
+        uint64_t last = 0;            // value of `done_` from which on no copy of it is under way
+        uint64_t limit_ns = 0;        // when that must be
+        std::vector<Pull> pulls;      // that are not over, for all that is known
     };
     struct Stretch {
         FrameIndex frame;
@@ -62,7 +73,10 @@ private:
     };
 
     PageSender(backend::Device& device, const FileSystemState& state);
+    static bool is_free(Half& half, uint64_t done);
+    Status copy_pages();
     Status copy_words();
+    void add_answers();
 
     backend::Device& device_;
     const FileSystemState& state_;
@@ -80,6 +94,8 @@ private:
 
     std::vector<Stretch> added_;
     size_t added_pages_ = 0;
+    uint64_t offered_ = 0;  // bit i: of a ticket that is i modulo kDrainMax, not sent yet
+    uint64_t* offers_[limits::kDrainMax];  // where the answers go, device memory
     std::vector<backend::CopyPart> parts_;
 };
 

@@ -27,6 +27,8 @@ constexpr uint64_t kShareSizeMin = 256 << 10;
 static_assert(kReadSizeMax + limits::kPageSizeMax <= transfer::kRequestSizeMax);
 // Storage operations of one server at a time: enough for direct reads to keep a disk busy.
 constexpr uint32_t kOperationsMax = 16;
+// In place of the word of a page that its team copies itself: no page has so many bytes.
+constexpr Completion kOffered = ~Completion{0};
 
 }  // namespace
 
@@ -112,6 +114,7 @@ bool Server::serve_requests(uint32_t ring_index) {
     }
     taken_ns_ = started;
     background_ = background;
+    ring_ = &ring;
     if (shared_.learner != nullptr && !background)
         shared_.learner->note(std::span(requests_, count));
     // Before the first is answered: who reads the counts when a kernel has ended finds all of it.
@@ -299,6 +302,7 @@ size_t Server::reap_runs(uint64_t since) {
     beat();
     storage_ns_ += base::monotonic_ns() - since;
     for (size_t i = 0; i < count; ++i) finish(runs_[outcomes_[i].cookie], outcomes_[i]);
+    if (!direct_ && sender_->is_due()) send_pages();
     return count;
 }
 
@@ -360,10 +364,16 @@ void Server::complete(const PageOf& which, uint64_t bytes, int error) {
     }
     if (error != 0 && error != static_cast<int>(kErrorClosed))
         shared_.counters->failed_pages.fetch_add(1, std::memory_order_relaxed);
+    const size_t place = places_[which.request] + which.page;
+    if (request.kind == RequestKind::kPullPage && bytes == page_size_ && error == 0) {
+        sender_->word(place) = kOffered;
+        sender_->offer(*ring_, request.ticket, place);
+        return;
+    }
     const Completion word = make_completion(request.generation, static_cast<uint32_t>(error),
                                             static_cast<uint32_t>(bytes));
     if (!direct_) {
-        sender_->word(places_[which.request] + which.page) = word;
+        sender_->word(place) = word;
         return;
     }
     SystemWords::store(shared_.state->completions[request.frame + which.page], word,
@@ -377,15 +387,15 @@ void Server::announce(const PageOf& first, size_t pages) {
         const Request& request = requests_[page.request];
         const size_t length = std::min<size_t>(pages - done, request.page_count - page.page);
         const auto frame = static_cast<FrameIndex>(request.frame + page.page);
+        const size_t place = places_[page.request] + page.page;
         if (direct_) {
             shared_.device->notify(shared_.state->completions + frame, length);
-        } else {
-            sender_->add(frame, places_[page.request] + page.page, length);
+        } else if (request.kind != RequestKind::kPullPage || sender_->word(place) != kOffered) {
+            sender_->add(frame, place, length);
         }
         done += length;
         page = {page.request + 1, 0};
     }
-    if (!direct_ && sender_->is_due()) send_pages();
 }
 
 void Server::send_pages() {

@@ -25,6 +25,9 @@ constexpr uint64_t kCallsFirstEvery = 16;       // beats of a helper
 constexpr uint64_t kBackgroundFirstEvery = 16;  // likewise
 constexpr uint32_t kPollTurns = 256;            // idle turns between two looks at the driver
 constexpr std::chrono::seconds kLookLimit{1};
+// Pages up to this size are copied by the team that waits for them, where the host cannot address
+// device memory: larger ones the copy engine brings faster than one team.
+constexpr uint64_t kPulledSizeMax = 64 << 10;
 
 std::atomic<uint32_t> systems_created{0};
 
@@ -72,9 +75,11 @@ Status Service::allocate(const Options& options) {
     // Where blocks help, what is asked for ahead is done by the block that needs it: more than a
     // window of copies at a time would only fall out of the CPU's cache again.
     if (options.helping) request.ahead_size_max = 0;
+    const bool direct = properties.host_addressable;
+    // The original sends each page with a copy of its own.
+    request.pulls = !direct && !options.one_by_one && options.page_size <= kPulledSizeMax;
     if (Status status = page_cache::plan_layout(request, &layout_); !status.ok()) return status;
 
-    const bool direct = properties.host_addressable;
     if (Status s = device_->allocate(layout_.frames_size, backend::Memory::kDevice, &frames_);
         !s.ok())
         return s;

@@ -63,7 +63,7 @@ Next read_pages(System& system, Registers& r, const std::vector<PageIndex>& page
     batch.first = page;
     batch.count = 1;
     if (!device_explored::pin_pages(team, system.state, system.file, nullptr, batch)) {
-        device_explored::fetch_pages(team, system.state, 0, nullptr, batch);
+        device_explored::fetch_pages(team, system.state, 0, nullptr, batch, true);
     }
     if (batch.count == 0)
         return ++r[0] < static_cast<uint64_t>(form.tries) ? Next::kAgain : Next::kDone;

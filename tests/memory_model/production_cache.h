@@ -144,6 +144,10 @@ public:
         memory_model::pause();
         return 0;
     }
+    int step(const uint64_t*, uint64_t, const uint64_t*, uint64_t) {
+        memory_model::pause();
+        return 0;
+    }
 };
 
 }  // namespace penstock::device

@@ -127,7 +127,7 @@ Next read_page(System& system, Registers& r, PageIndex page, ReadaheadPlace* pla
     batch.first = page;
     batch.count = 1;
     if (!device_explored::pin_pages(team, system.state, system.file, place, batch))
-        device_explored::fetch_pages(team, system.state, 0, place, batch);
+        device_explored::fetch_pages(team, system.state, 0, place, batch, true);
     if (batch.count == 0) return ++r[0] < kTries ? Next::kAgain : Next::kDone;
     device_explored::PinnedEntry& pinned = batch.pages[0];
     if (state_of(pinned.seen) != PageState::kValid)

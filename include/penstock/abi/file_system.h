@@ -114,6 +114,8 @@ struct alignas(64) HostGlance {
 struct alignas(64) RingState {
     uint64_t tail;                  // next ticket
     uint64_t* slots;                // 4 words for each slot; constant
+    uint64_t* answers;              // one for each slot, device memory, host writes (make_answer);
+                                    // constant, null: nobody pulls pages
     int32_t shift;                  // slots = 1 << shift; constant
     uint32_t bells;                 // 1: workers of the CPU backend sleep on `doorbell`; constant
     alignas(64) uint64_t doorbell;  // counts submissions

@@ -21,7 +21,7 @@ enum class Order : uint32_t { kRelaxed, kAcquire, kRelease, kAcquireRelease };
 // Page entry (device/page_entry.cuh): kPin to kTakeFrame. Leaves of the page table
 // (device/page_table.cuh): kRestore; installing and finding a leaf is relaxed, since whoever found
 // one pins an entry of it, and a read-modify-write always sees the entry's newest state. Request
-// queue (device/request_queue.cuh, src/request_queue/ring.h): kTicket to kCompletion. Control ports
+// queue (device/request_queue.cuh, src/request_queue/ring.h): kTicket to kRefill. Control ports
 // (device/control_port.cuh): the rest.
 #define PENSTOCK_SITES(X)                                                               \
     X(kRelaxed, kRelaxed, "")                                                           \
@@ -41,6 +41,8 @@ enum class Order : uint32_t { kRelaxed, kAcquire, kRelease, kAcquireRelease };
       "itself: slots are copied out before a later claim, hence before their next lap") \
     X(kComplete, kRelease, "kCompletion: the frame's bytes")                            \
     X(kCompletion, kAcquire, "kComplete")                                               \
+    X(kPulled, kRelease, "kRefill: the page was copied out of the host's memory")       \
+    X(kRefill, kAcquire, "kPulled")                                                     \
     X(kLockPort, kAcquire, "kUnlockPort")                                               \
     X(kUnlockPort, kRelease, "kLockPort: what the lock guards may be written again")    \
     X(kCall, kRelease, "kServe: the payload")                                           \

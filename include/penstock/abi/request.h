@@ -6,6 +6,7 @@
 // the host only, with release.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "penstock/abi/page_entry.h"
@@ -15,6 +16,8 @@ namespace penstock {
 enum class RequestKind : uint32_t {
     kReadPages = 1,   // pinned by who asks: their file's slot cannot change hands
     kReadWindow = 2,  // asked for ahead, and held by nobody: `opened` says of which file
+    kPullPage = 3,    // as kReadPages, of a team that waits and copies the bytes itself from where
+                      // its answer says (RingState::answers), unless the frame's completion comes
 };
 
 // A ring slot. Words, bits from the low end:
@@ -38,6 +41,7 @@ struct Request {
     uint32_t opened = 0;  // the low bits of FileState::generation, for kReadWindow
     uint32_t team = 0;
     uint32_t block = 0;
+    uint64_t ticket = 0;  // of the slot that it lay in; in none of the slot's words
 };
 
 // Non-zero, and different for consecutive laps: a slot of an earlier lap is never taken for this
@@ -68,6 +72,18 @@ PENSTOCK_BOTH inline Request decode_request(const uint64_t words[4]) {
     request.team = static_cast<uint32_t>((words[3] >> 8) & 0xffffff);
     request.block = static_cast<uint32_t>(words[3] >> 32);
     return request;
+}
+
+// Answer to a kPullPage, in device memory by ticket: the address of the page's bytes in mapped host
+// memory, and the lap of the ticket in the bits that are free since pages are aligned. The host may
+// write there again when the request's slot has another lap: the team stores 0, the next one its
+// own.
+PENSTOCK_BOTH inline uint64_t make_answer(const void* page, uint64_t lap) {
+    return reinterpret_cast<uint64_t>(page) | lap;
+}
+PENSTOCK_BOTH constexpr uint64_t lap_of_answer(uint64_t answer) { return answer & 0xff; }
+PENSTOCK_BOTH inline const std::byte* page_of_answer(uint64_t answer) {
+    return reinterpret_cast<const std::byte*>(answer & ~uint64_t{0xff});
 }
 
 // Completion word of a frame: generation 17 | errno 15 | bytes 32. `bytes` is how much of the page

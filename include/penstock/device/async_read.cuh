@@ -141,7 +141,7 @@ PENSTOCK_DEVICE void issue_run(const Team& team, unsigned index, FileSystemState
     batch.count = static_cast<unsigned>(wanted);
     const unsigned in_hand = system.one_by_one != 0 ? 1 : team.lanes() * Team::kPagesPerLane;
     if (batch.count > in_hand) batch.count = in_hand;
-    if (hold_pages(team, system, read.descriptor, read.place, batch) != 0) batch.count = 0;
+    if (hold_pages(team, system, read.descriptor, read.place, batch, false) != 0) batch.count = 0;
     unsigned most = batch.count;
     for (unsigned k = 0, mine = batch.mine(team); k < mine; ++k) {
         const unsigned i = batch.index_of(team, k);

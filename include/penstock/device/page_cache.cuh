@@ -138,28 +138,32 @@ PENSTOCK_DEVICE inline bool claim_page(FileSystemState& system, PinnedEntry& pag
     return false;
 }
 
+// One ring for all; or the seed's map, where a block's slot decides which worker it waits for.
+PENSTOCK_DEVICE inline RingState& ring_of_block(FileSystemState& system, uint32_t block) {
+    if (system.ring_count == 1) return system.rings[0];
+    return system.rings[block % limits::kStaticSlots * system.ring_count / limits::kStaticSlots];
+}
+
 // Submits the requests that this lane owes (bit k of `owed`): all of the team's in adjacent
-// tickets.
+// tickets. The first of them.
 template <class Team>
-PENSTOCK_DEVICE void submit_pages(const Team& team, FileSystemState& system, uint32_t file_slot,
-                                  ReadaheadPlace* place, const Batch<Team>& batch, uint64_t owed) {
+PENSTOCK_DEVICE uint64_t submit_pages(const Team& team, FileSystemState& system,
+                                      uint32_t file_slot, ReadaheadPlace* place,
+                                      const Batch<Team>& batch, uint64_t owed, RequestKind kind) {
     unsigned total = 0;
     const unsigned before = team.count_before(static_cast<unsigned>(__popcll(owed)), total);
-    if (total == 0) return;
+    if (total == 0) return 0;
     const uint32_t block = number_of_block();
-    // One ring for all; or the seed's map, where a block's slot decides which worker it waits for.
-    const uint32_t ring_index = system.ring_count == 1
-                                    ? 0
-                                    : block % limits::kStaticSlots * system.ring_count /
-                                          limits::kStaticSlots;
-    RingState& ring = system.rings[ring_index];
-    uint64_t ticket = 0;
-    if (team.lane() == 0) ticket = take_tickets<DeviceWords>(ring.tail, total);
-    ticket = team.broadcast(ticket, 0) + before;
+    RingState& ring = ring_of_block(system, block);
+    uint64_t first = 0;
+    if (team.lane() == 0) first = take_tickets<DeviceWords>(ring.tail, total);
+    first = team.broadcast(first, 0);
+    uint64_t ticket = first + before;
     for (unsigned k = 0, mine = batch.mine(team); k < mine; ++k) {
         if ((owed >> k & 1) == 0) continue;
         const uint64_t seen = batch.pages[k].seen;
         Request request;
+        request.kind = kind;
         request.file_slot = file_slot;
         request.generation = generation_of(seen);
         request.page = batch.first + batch.index_of(team, k);
@@ -172,14 +176,77 @@ PENSTOCK_DEVICE void submit_pages(const Team& team, FileSystemState& system, uin
         add_count(counts_of(system, place, file_slot).misses, total);
         device::ring(ring);
     }
+    return first;
+}
+
+// Waits for the answer to a kPullPage, one lane. Null: the page came by its completion word, or the
+// wait has ended with an error, which who waits for the page meets again.
+PENSTOCK_DEVICE inline const std::byte* wait_for_answer(FileSystemState& system,
+                                                        const RingState& ring, uint64_t ticket,
+                                                        uint64_t entry) {
+    const uint64_t index = ticket & ((1ull << ring.shift) - 1);
+    const uint64_t& word = system.completions[frame_of(entry)];
+    Wait wait(system);
+    for (;;) {
+        const uint64_t answer = SystemWords::load(ring.answers[index], site::kCompletion);
+        if (lap_of_answer(answer) == lap_of(ticket, ring.shift)) return page_of_answer(answer);
+        const Completion completion = SystemWords::load(word, site::kRelaxed);
+        if (completion_generation(completion) == generation_of(entry)) return nullptr;
+        if (wait.step(&ring.answers[index], answer, &word, completion) != 0) return nullptr;
+    }
+}
+
+// Brings the pages that the team has asked for to their frames as their answers come, and announces
+// them, in the order of their tickets: the host waits for its memory, and an earlier ticket is in a
+// worker's hands before a later one.
+template <class Team>
+PENSTOCK_NOINLINE PENSTOCK_DEVICE void pull_pages(const Team& team, FileSystemState& system,
+                                                  uint32_t file_slot, ReadaheadPlace* place,
+                                                  Batch<Team>& batch, uint64_t owed,
+                                                  uint64_t ticket) {
+    const RingState& ring = ring_of_block(system, number_of_block());
+    const uint64_t page_size = 1ull << system.page_shift;
+    uint64_t stalled_ns = 0;
+    for (unsigned i = 0; i < batch.count; ++i) {
+        const unsigned owner = i % team.lanes(), k = i / team.lanes();
+        const bool mine = team.lane() == owner && (owed >> k & 1) != 0;
+        if (!team.any(mine)) continue;
+        PinnedEntry& page = batch.pages[Team::kPagesPerLane == 1 ? 0 : k];
+        const std::byte* from = nullptr;
+        if (mine) {
+            const uint64_t began = now_ns();
+            from = wait_for_answer(system, ring, ticket, page.seen);
+            stalled_ns += now_ns() - began;
+        }
+        from = team.broadcast(from, owner);
+        const uint64_t seen = team.broadcast(page.seen, owner);
+        team.sync();  // what the lane that waited has acquired, all have
+        if (from != nullptr) {
+            team.copy(system.frames + (uint64_t{frame_of(seen)} << system.page_shift), from,
+                      page_size);
+            team.sync();
+        }
+        if (mine && from != nullptr) {
+            const Completion word = make_completion(generation_of(seen), 0,
+                                                    static_cast<uint32_t>(page_size));
+            DeviceWords::store(system.completions[frame_of(seen)], word, site::kComplete);
+            page.seen = publish<DeviceWords>(*page.entry, seen, word);
+            const uint64_t slot = ticket & ((1ull << ring.shift) - 1);
+            SystemWords::store(ring.slots[4 * slot], 0, site::kPulled);
+        }
+        ++ticket;
+    }
+    if (stalled_ns != 0)
+        add_count(counts_of(system, place, file_slot).stalled_ns, stalled_ns);
 }
 
 // Asks for every page of the batch that nobody has asked for. Shortens the batch to the pages
 // before the first that has no frame just now; what it asked for beyond is waited for and let go.
+// `waits`: the team will wait for all of them, so it may pull its own.
 template <class Team>
 PENSTOCK_NOINLINE PENSTOCK_DEVICE void fetch_pages(const Team& team, FileSystemState& system,
                                                    uint32_t file_slot, ReadaheadPlace* place,
-                                                   Batch<Team>& batch) {
+                                                   Batch<Team>& batch, bool waits) {
     uint64_t wanted = 0, failed = 0;
     unsigned used = 0, late = 0;
     const bool windows = place != nullptr && place->current != kNoStream;
@@ -234,7 +301,10 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE void fetch_pages(const Team& team, FileSystemS
         if (claim_page(system, batch.pages[k], owner, hint, need_frame)) owed |= 1ull << k;
         if (need_frame) missing = i;
     }
-    submit_pages(team, system, file_slot, place, batch, owed);
+    const bool pulls = waits && Batch<Team>::kPages > 1 && system.rings[0].answers != nullptr;
+    const uint64_t ticket = submit_pages(team, system, file_slot, place, batch, owed,
+                                         pulls ? RequestKind::kPullPage : RequestKind::kReadPages);
+    if (pulls && team.any(owed != 0)) pull_pages(team, system, file_slot, place, batch, owed, ticket);
     if (!team.any(missing < batch.count)) return;
     missing = team.lowest(missing);
     settle_pages(team, system, batch, missing);

@@ -36,14 +36,14 @@ PENSTOCK_DEVICE inline FileState* find_file(FileSystemState& system, Descriptor 
 // now. Once a page is pinned and the file seen open, its slot cannot change hands.
 template <class Team>
 PENSTOCK_DEVICE int hold_pages(const Team& team, FileSystemState& system, Descriptor descriptor,
-                               ReadaheadPlace* place, Batch<Team>& batch) {
+                               ReadaheadPlace* place, Batch<Team>& batch, bool waits) {
     const uint32_t slot = descriptor_slot(descriptor);
     const bool valid = pin_pages(team, system, system.files[slot], place, batch);
     if (team.any(find_file(system, descriptor) == nullptr)) {
         unpin_pages(team, batch, 0);
         return -kErrorBadDescriptor;
     }
-    if (!valid) fetch_pages(team, system, slot, place, batch);
+    if (!valid) fetch_pages(team, system, slot, place, batch, waits);
     return 0;
 }
 
@@ -251,7 +251,7 @@ PENSTOCK_DEVICE int read_run(const Team& team, FileSystemState& system, const Re
             find_held_pages(team, system, file, batch);
             run.held -= batch.count;
         } else {
-            error = hold_pages(team, system, request.descriptor, request.place, batch);
+            error = hold_pages(team, system, request.descriptor, request.place, batch, true);
             if (error != 0) return error;
         }
         if (batch.count == 0) {
@@ -355,7 +355,7 @@ PENSTOCK_DEVICE inline View map_page(FileSystemState& system, Descriptor descrip
     for (;;) {
         batch.first = offset >> system.page_shift;
         batch.count = 1;
-        error = hold_pages(team, system, descriptor, place, batch);
+        error = hold_pages(team, system, descriptor, place, batch, true);
         if (error != 0) break;
         if (batch.count == 0) {
             give_up_windows(system, place);

@@ -41,6 +41,12 @@ public:
     // One step of waiting for `*word` to differ from `seen`. 0: look again. Negative errno: give
     // up; the value of the abort word, or EOWNERDEAD for a host that stopped serving.
     PENSTOCK_DEVICE int step(const uint64_t* word, uint64_t seen) {
+        return step(word, seen, nullptr, 0);
+    }
+    // The same for either of two words. On the CPU backend a change of the second is seen late.
+    PENSTOCK_DEVICE int step(const uint64_t* word, uint64_t seen,
+                             [[maybe_unused]] const uint64_t* other,
+                             [[maybe_unused]] uint64_t other_seen) {
 #ifdef __CUDACC__
         const uint64_t begin = now_ns();
         if (turn_ == 0) began_ns_ = begin;
@@ -53,7 +59,9 @@ public:
         do {
             sleep(time - began_ns_);
             time = now_ns();
-        } while (SystemWords::load(*word, site::kRelaxed) == seen && time - begin < kCheckPeriodNs);
+        } while (SystemWords::load(*word, site::kRelaxed) == seen &&
+                 (other == nullptr || SystemWords::load(*other, site::kRelaxed) == other_seen) &&
+                 time - begin < kCheckPeriodNs);
 #else
         if (const int error = check(); error != 0) return error;
         language::wait_step(word, seen, turn_);
