@@ -43,10 +43,12 @@ void LaunchLearner::before_launch(backend::StreamId stream, const LaunchRequest&
 
 void LaunchLearner::record(std::span<const Request> requests) {
     const std::lock_guard lock(mutex_);
+    uint64_t number = 0;
+    uint32_t slot = limits::kFilesMax;  // whose number that is
     for (const Request& request : requests) {
         if (request.kind == RequestKind::kReadWindow) continue;
-        memory_.missed(request.block,
-                       {files_->number_of(request.file_slot), request.page, request.page_count});
+        if (request.file_slot != slot) number = files_->number_of(slot = request.file_slot);
+        memory_.missed(request.block, {number, request.page, request.page_count});
     }
 }
 

@@ -12,11 +12,11 @@ namespace {
 
 using device::SystemWords;
 
-// One half of staging: as much as one merged read, some times over, and little enough to stay in
-// the CPU's cache between the read and the copy.
-constexpr size_t kHalfSize = 4 << 20;
-static_assert(kHalfSize >= limits::kPageSizeMax);
-static_assert(kHalfSize >= limits::kWindowSizeMax, "a window fits into a half");
+// Room of a drain of windows: as much as one merged read, some times over, and little enough to
+// stay in the CPU's cache between the read and the copy.
+constexpr size_t kWindowsSize = 4 << 20;
+static_assert(kWindowsSize >= limits::kPageSizeMax);
+static_assert(kWindowsSize >= limits::kWindowSizeMax, "a window has room");
 // So much is sent while other copies are under way: more would come late.
 constexpr size_t kSendSize = 2 << 20;
 constexpr uint64_t kCopyLimitNs = 60'000'000'000;
@@ -28,28 +28,31 @@ static_assert(limits::kDrainMax <= kWordsMax, "the answers of a drain are one co
 }  // namespace
 
 PageSender::PageSender(backend::Device& device, const FileSystemState& state)
-    : device_(device), state_(state), page_size_(size_t{1} << state.page_shift) {}
+    : device_(device),
+      state_(state),
+      page_size_(size_t{1} << state.page_shift),
+      windows_max_(kWindowsSize / page_size_),
+      single_max_(std::min<size_t>(limits::kDrainMax, windows_max_)),
+      pages_(2 * windows_max_ + single_max_) {}
 
 Result<std::unique_ptr<PageSender>> PageSender::create(backend::Device& device,
                                                        const FileSystemState& state) {
     std::unique_ptr<PageSender> sender(new PageSender(device, state));
-    const size_t pages = sender->pages_max_ = kHalfSize / sender->page_size_;
-    const size_t half_size = pages * sender->page_size_;
+    const size_t pages = sender->pages_, answers = kRoomsMax * limits::kDrainMax;
     void* memory = nullptr;
-    Status status = device.allocate(2 * half_size + (2 * pages + 2 * limits::kDrainMax + 1) * sizeof(uint64_t),
-                                    backend::Memory::kPinned, &memory);
+    Status status = device.allocate(
+        pages * sender->page_size_ + (pages + answers + 1) * sizeof(uint64_t),
+        backend::Memory::kPinned, &memory);
     if (!status.ok()) return status;
     sender->staging_ = static_cast<std::byte*>(memory);
-    auto* words = reinterpret_cast<uint64_t*>(sender->staging_ + 2 * half_size);
-    for (size_t i = 0; i < 2; ++i) {
-        sender->halves_[i].staging = sender->staging_ + i * half_size;
-        sender->halves_[i].words = words + i * pages;
-        sender->halves_[i].answers = words + 2 * pages + i * limits::kDrainMax;
-        sender->halves_[i].pulls.reserve(limits::kDrainMax);
+    sender->words_ = reinterpret_cast<uint64_t*>(sender->staging_ + pages * sender->page_size_);
+    for (size_t i = 0; i < kRoomsMax; ++i) {
+        sender->rooms_[i].answers = sender->words_ + pages + i * limits::kDrainMax;
+        sender->rooms_[i].pulls.reserve(limits::kDrainMax);
     }
-    sender->done_ = words + 2 * pages + 2 * size_t{limits::kDrainMax};
-    sender->added_.reserve(pages);
-    sender->parts_.reserve(pages + limits::kDrainMax);
+    sender->done_ = sender->words_ + pages + answers;
+    sender->added_.reserve(sender->windows_max_);
+    sender->parts_.reserve(sender->windows_max_ + limits::kDrainMax);
     status = device.create_stream(0, &sender->stream_);
     if (!status.ok()) return status;
     return sender;
@@ -60,24 +63,50 @@ PageSender::~PageSender() {
     if (staging_ != nullptr) device_.free(staging_);
 }
 
-bool PageSender::begin() {
-    // Partner: the stream's store behind the copies, which have read all of the half by then.
+// Windows lie at the upper end and single pages at the lower one, so that neither leaves the other
+// small gaps, and what was used last is used again, which the CPU's cache has.
+size_t PageSender::begin(bool windows) {
+    // Partner: the stream's store behind the copies, which have read all of a room by then.
     const uint64_t done = SystemWords::load(*done_, site::kCompletion);
-    for (Half& half : halves_) {
-        half_ = &half;
-        if (is_free(half, done)) return true;
+    room_ = nullptr;
+    for (Room& room : rooms_) {
+        if (room.count > 0 && is_over(room, done)) room.count = 0;
+        if (room.count == 0) room_ = &room;
     }
-    return false;
+    if (room_ == nullptr) return 0;
+    const size_t count = windows ? windows_max_ : single_max_;
+    room_->first = find_gap(count, windows);
+    return room_->first == pages_ ? 0 : count;
+}
+
+// The first page of a lowest or highest gap of `count` pages; `pages_`: there is none.
+size_t PageSender::find_gap(size_t count, bool from_above) const {
+    const auto is_gap = [&](size_t first) {
+        return first + count <= pages_ &&
+               std::none_of(rooms_, rooms_ + kRoomsMax, [&](const Room& room) {
+                   return room.count > 0 && room.first < first + count &&
+                          first < room.first + room.count;
+               });
+    };
+    const size_t end = from_above ? pages_ - count : 0;
+    size_t best = is_gap(end) ? end : pages_;
+    for (const Room& room : rooms_) {
+        if (room.count == 0 || best == end || (from_above && room.first < count)) continue;
+        const size_t first = from_above ? room.first - count : room.first + room.count;
+        const bool better = best == pages_ || (from_above ? first > best : first < best);
+        if (better && is_gap(first)) best = first;
+    }
+    return best;
 }
 
 // A team pulls what it asked for in the order of its tickets, and an earlier one is in the hands of
 // a server, with room of its own: so the pulls end.
-bool PageSender::is_free(Half& half, uint64_t done) {
-    if (done < half.last) return false;
-    while (!half.pulls.empty()) {
-        const Pull& pull = half.pulls.back();
+bool PageSender::is_over(Room& room, uint64_t done) {
+    if (done < room.last) return false;
+    while (!room.pulls.empty()) {
+        const Pull& pull = room.pulls.back();
         if ((SystemWords::load(*pull.slot, site::kRefill) & 0xff) == pull.lap) return false;
-        half.pulls.pop_back();
+        room.pulls.pop_back();
     }
     return true;
 }
@@ -85,15 +114,16 @@ bool PageSender::is_free(Half& half, uint64_t done) {
 void PageSender::offer(const RingState& ring, uint64_t ticket, size_t place) {
     const uint64_t lap = lap_of(ticket, ring.shift), i = ticket % limits::kDrainMax;
     const uint64_t index = ticket & ((uint64_t{1} << ring.shift) - 1);
-    half_->answers[i] = make_answer(page(place), lap);
-    half_->pulls.push_back({ring.slots + 4 * index, lap});
+    room_->answers[i] = make_answer(page(place), lap);
+    room_->pulls.push_back({ring.slots + 4 * index, lap});
     offers_[i] = ring.answers + index;
     offered_ |= uint64_t{1} << i;
 }
 
-void PageSender::end() {
-    half_->last = sent_;
-    half_->limit_ns = base::monotonic_ns() + kCopyLimitNs;
+void PageSender::end(size_t pages) {
+    room_->count = pages;
+    room_->last = sent_;
+    limit_ns_ = base::monotonic_ns() + kCopyLimitNs;
 }
 
 void PageSender::add(FrameIndex frame, size_t place, size_t count) {
@@ -115,7 +145,7 @@ bool PageSender::is_due() const {
 }
 
 // Between the pages and their words the stream stores `done_`, which has a fence: no word overtakes
-// its bytes. Behind both it stores `done_` again: the half is free.
+// its bytes. Behind both it stores `done_` again: the room is free.
 Status PageSender::send() {
     if (added_.empty() && offered_ == 0) return {};
     Status status = added_.empty() ? Status() : copy_pages();
@@ -148,7 +178,7 @@ Status PageSender::copy_words() {
         for (size_t done = 0; done < stretch.count; done += kWordsMax) {
             const size_t count = std::min(stretch.count - done, kWordsMax);
             parts_.push_back({state_.completions + stretch.frame + done,
-                              half_->words + stretch.place + done, count * sizeof(uint64_t)});
+                              &word(stretch.place) + done, count * sizeof(uint64_t)});
         }
     }
     add_answers();
@@ -160,10 +190,8 @@ void PageSender::add_answers() {
     for (uint64_t left = offered_; left != 0;) {
         const int first = std::countr_zero(left);
         int end = first + 1;
-        while (end < 64 && (left >> end & 1) != 0 &&
-               offers_[end] == offers_[end - 1] + 1)
-            ++end;
-        parts_.push_back({offers_[first], half_->answers + first,
+        while (end < 64 && (left >> end & 1) != 0 && offers_[end] == offers_[end - 1] + 1) ++end;
+        parts_.push_back({offers_[first], room_->answers + first,
                           static_cast<size_t>(end - first) * sizeof(uint64_t)});
         left &= end == 64 ? 0 : ~uint64_t{0} << end;
     }
@@ -174,7 +202,7 @@ Status PageSender::look_after(uint64_t now_ns) {
     look_ns_ = now_ns + kLookNs;
     bool idle = false;
     if (Status status = device_.query(stream_, &idle); !status.ok()) return status;
-    if (now_ns < std::max(halves_[0].limit_ns, halves_[1].limit_ns)) return {};
+    if (now_ns < limit_ns_) return {};
     return {EIO, "copy", "copies of pages to the device do not end"};
 }
 

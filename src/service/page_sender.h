@@ -28,13 +28,14 @@ public:
     PageSender(const PageSender&) = delete;
     PageSender& operator=(const PageSender&) = delete;
 
-    // Pages that may be in hand from begin() to end().
-    [[nodiscard]] size_t pages_max() const { return pages_max_; }
-    // Chooses room that no copy reads any more. False: there is none now.
-    bool begin();
+    // Chooses room that nobody reads any more, for a drain of windows or of single pages; how many
+    // pages that is, at most limits::kDrainMax single ones. 0: there is none now.
+    size_t begin(bool windows);
     // Where the page of a place is to be read into, and what will be said of it: a Completion.
-    [[nodiscard]] std::byte* page(size_t place) { return half_->staging + place * page_size_; }
-    [[nodiscard]] uint64_t& word(size_t place) { return half_->words[place]; }
+    [[nodiscard]] std::byte* page(size_t place) {
+        return staging_ + (room_->first + place) * page_size_;
+    }
+    [[nodiscard]] uint64_t& word(size_t place) { return words_[room_->first + place]; }
 
     // `count` pages from `place` on are read and have their words; they go to adjacent frames.
     void add(FrameIndex frame, size_t place, size_t count);
@@ -46,25 +47,25 @@ public:
     // Sends what was added. Pages that cannot be copied are announced with EIO. An error: what was
     // sent is never announced.
     Status send();
-    // What was chosen may be chosen again when all that was sent is over.
-    void end();
+    // Of what was chosen the first `pages` are in use until all that was sent is over.
+    void end(size_t pages);
 
     // Asks the driver now and then whether copies under way go well and end in time.
     Status look_after(uint64_t now_ns);
 
 private:
+    static constexpr size_t kRoomsMax = 32;
+
     // A request whose team copies its page: until its slot has another lap.
     struct Pull {
         uint64_t* slot;
         uint64_t lap;
     };
-    // One drain is read into a half while the last is still being copied out of the other.
-    struct Half {
-        std::byte* staging = nullptr;
-        uint64_t* words = nullptr;    // pinned; of the pages with the same index
+    // Pages of staging, adjacent ones, that a drain was read into.
+    struct Room {
+        size_t first = 0, count = 0;  // count 0: not in use
         uint64_t* answers = nullptr;  // pinned; of the tickets modulo kDrainMax
         uint64_t last = 0;            // value of `done_` from which on no copy of it is under way
-        uint64_t limit_ns = 0;        // when that must be
         std::vector<Pull> pulls;      // that are not over, for all that is known
     };
     struct Stretch {
@@ -73,7 +74,8 @@ private:
     };
 
     PageSender(backend::Device& device, const FileSystemState& state);
-    static bool is_free(Half& half, uint64_t done);
+    static bool is_over(Room& room, uint64_t done);
+    size_t find_gap(size_t count, bool from_above) const;
     Status copy_pages();
     Status copy_words();
     void add_answers();
@@ -81,15 +83,18 @@ private:
     backend::Device& device_;
     const FileSystemState& state_;
     const size_t page_size_;
-    size_t pages_max_ = 0;
-    std::byte* staging_ = nullptr;
-    // One for both halves: more streams than the driver has queues would wait for each other, and
+    // A drain of windows takes so many, of which two have room beside one of single pages.
+    const size_t windows_max_, single_max_, pages_;
+    std::byte* staging_ = nullptr;  // pinned
+    uint64_t* words_ = nullptr;     // pinned; of the pages with the same index
+    // One for all rooms: more streams than the driver has queues would wait for each other, and
     // for the kernels of others.
     backend::StreamId stream_ = 0;
-    Half halves_[2];
-    Half* half_ = halves_;
+    Room rooms_[kRoomsMax];
+    Room* room_ = rooms_;       // of the drain in hand
     uint64_t* done_ = nullptr;  // pinned; how far the stream is
     uint64_t sent_ = 0;         // the last value that it was told to store there
+    uint64_t limit_ns_ = 0;     // when all of it must be there
     uint64_t look_ns_ = 0;      // when to ask the driver again
 
     std::vector<Stretch> added_;

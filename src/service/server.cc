@@ -38,6 +38,7 @@ Server::Server(Shared& shared, std::unique_ptr<transfer::Executor> executor)
       page_size_(1ull << shared.state->page_shift),
       direct_(shared.device->properties().host_addressable) {
     retries_.reserve(limits::kDrainMax * size_t{limits::kWindowPagesMax});
+    sources_.reserve(limits::kDrainMax);
 }
 
 Result<std::unique_ptr<Server>> Server::create(Shared& shared, storage::Storage& storage) {
@@ -51,7 +52,6 @@ Result<std::unique_ptr<Server>> Server::create(Shared& shared, storage::Storage&
         auto sender = PageSender::create(*shared.device, *shared.state);
         if (!sender.ok()) return sender.status();
         server->sender_ = std::move(sender.value());
-        server->pages_max_ = server->sender_->pages_max();
     }
     return server;
 }
@@ -83,9 +83,14 @@ bool Server::look_after_copies() {
 }
 
 bool Server::serve_requests(uint32_t ring_index) {
-    if (!direct_ && (!look_after_copies() || !sender_->begin())) return false;
-    RingState& ring = shared_.ring(ring_index);
     const bool background = ring_index == Shared::kBackground;
+    size_t pages_max = SIZE_MAX;
+    if (!direct_) {
+        if (!look_after_copies()) return false;
+        pages_max = sender_->begin(background);
+        if (pages_max == 0) return false;
+    }
+    RingState& ring = shared_.ring(ring_index);
     // Most looks of a block that waits find nothing, and a look at the clock costs more.
     if (!request_queue::has_ready<SystemWords, DeviceWords>(shared_.heads[ring_index].ticket,
                                                             ring.slots, ring.shift))
@@ -93,12 +98,12 @@ bool Server::serve_requests(uint32_t ring_index) {
     const uint64_t started = base::monotonic_ns();
     const size_t count = request_queue::drain<SystemWords, DeviceWords>(
         shared_.heads[ring_index].ticket, ring.slots, ring.shift, requests_,
-        std::min<size_t>(limits::kDrainMax, pages_max_),
+        std::min<size_t>(limits::kDrainMax, pages_max),
         !background ? shared_.workers
         : missing_  ? 1  // storage has all that is wanted at once
                     : shared_.hands,
         background ? 1 : std::max<uint64_t>(1, kShareSizeMin >> shared_.state->page_shift),
-        pages_max_);
+        pages_max);
     if (count == 0) return false;
     activity_.store(Activity::kServing, std::memory_order_release);
     beat();
@@ -133,7 +138,8 @@ bool Server::serve_requests(uint32_t ring_index) {
     shared_.counters->storage_ns.fetch_add(storage_ns_, std::memory_order_relaxed);
     shared_.counters->serving_ns.fetch_add(base::monotonic_ns() - started - storage_ns_,
                                            std::memory_order_relaxed);
-    if (!direct_) sender_->end();
+    sources_.clear();
+    if (!direct_) sender_->end(pages);
     activity_.store(Activity::kIdle, std::memory_order_release);
     beat();
     return true;
@@ -159,10 +165,20 @@ size_t Server::divide_into_runs(size_t count) {
             ++runs_[runs - 1].count;
             runs_[runs - 1].pages += request.page_count;
         } else {
-            runs_[runs++] = {i, 1, 0, request.page_count, shared_.files->find(request)};
+            runs_[runs++] = {i, 1, 0, request.page_count, find_source(i)};
         }
     }
     return runs;
+}
+
+// That of the request before, where it is of the same file.
+transfer::Source* Server::find_source(size_t request) {
+    const Request& mine = requests_[request];
+    const Request& before = requests_[request == 0 ? 0 : request - 1];
+    const bool known = request > 0 && !sources_.empty() && mine.kind == before.kind &&
+                       mine.file_slot == before.file_slot && mine.opened == before.opened;
+    if (!known) sources_.push_back(shared_.files->find(mine));
+    return sources_.back().get();
 }
 
 // Reads every run; pages behind one that failed are asked for again, each on its own, so that an
@@ -210,7 +226,8 @@ void Server::read_again(size_t first, size_t count) {
     for (size_t i = 0; i < count; ++i) {
         const PageOf which = retries_[first + i];
         pieces_[i] = {destination(which), page_size_};
-        runs_[i] = {which.request, 1, which.page, 1, shared_.files->find(requests_[which.request])};
+        sources_.push_back(shared_.files->find(requests_[which.request]));
+        runs_[i] = {which.request, 1, which.page, 1, sources_.back().get()};
     }
     activity_.store(Activity::kServing, std::memory_order_release);
     execute_runs(count, true);
@@ -255,7 +272,7 @@ void Server::execute_runs(size_t runs, bool again) {
             continue;
         }
         transfer::Request request;
-        request.source = run.source.get();
+        request.source = run.source;
         request.offset = (requests_[run.first].page + run.from) * page_size_;
         request.size = run.pages * page_size_;
         // Of a page that is read again there is one piece, with the run's number.
@@ -279,7 +296,6 @@ void Server::execute_runs(size_t runs, bool again) {
         runs_[0].source->small.saw_batch(runs, pages * page_size_, base::monotonic_ns() - began);
     }
     if (background_ && direct_ && !again) note_missing(runs);
-    for (size_t i = 0; i < runs; ++i) runs_[i].source.reset();
 }
 
 // Tells the files of windows whether the OS page cache had what was asked for.
@@ -301,6 +317,14 @@ size_t Server::reap_runs(uint64_t since) {
     activity_.store(Activity::kServing, std::memory_order_release);
     beat();
     storage_ns_ += base::monotonic_ns() - since;
+    // Before any of them is answered: who reads the counts when a kernel has ended finds all of it.
+    uint64_t operations = 0, bytes = 0;
+    for (const transfer::Outcome& outcome : std::span(outcomes_).first(count)) {
+        operations += outcome.operations;
+        bytes += outcome.bytes;
+    }
+    shared_.counters->reads.fetch_add(operations, std::memory_order_relaxed);
+    shared_.counters->bytes.fetch_add(bytes, std::memory_order_relaxed);
     for (size_t i = 0; i < count; ++i) finish(runs_[outcomes_[i].cookie], outcomes_[i]);
     if (!direct_ && sender_->is_due()) send_pages();
     return count;
@@ -308,8 +332,6 @@ size_t Server::reap_runs(uint64_t since) {
 
 void Server::finish(const Run& run, const transfer::Outcome& outcome) {
     if (shared_.log != nullptr && !again_) write_down(run, outcome.error);
-    shared_.counters->reads.fetch_add(outcome.operations, std::memory_order_relaxed);
-    shared_.counters->bytes.fetch_add(outcome.bytes, std::memory_order_relaxed);
     const PageOf begin{run.first, run.from};
     if (direct_ && !again_ && outcome.bytes == run.pages * page_size_) {
         for (size_t i = run.first; i < run.first + run.count; ++i) complete_whole(requests_[i]);

@@ -89,9 +89,9 @@ private:
     // Adjacent pages of one file, read by one request to the executor: those of some requests, or
     // one page of one that is read again.
     struct Run {
-        size_t first = 0, count = 0;  // of requests_
-        size_t from = 0, pages = 0;   // from page `from` of the first of them on
-        std::shared_ptr<transfer::Source> source;
+        size_t first = 0, count = 0;         // of requests_
+        size_t from = 0, pages = 0;          // from page `from` of the first of them on
+        transfer::Source* source = nullptr;  // held by `sources_`; null: closed
     };
     // Page `page` of requests_[request].
     struct PageOf {
@@ -101,6 +101,7 @@ private:
     Server(Shared& shared, std::unique_ptr<transfer::Executor> executor);
     bool look_after_copies();
     size_t divide_into_runs(size_t count);
+    transfer::Source* find_source(size_t request);
     void read_runs(size_t runs);
     bool announce_to_storage(size_t runs);
     void execute_runs(size_t runs, bool again);
@@ -122,7 +123,6 @@ private:
     const uint64_t page_size_;
     const bool direct_;                   // the host can address the device's memory
     std::unique_ptr<PageSender> sender_;  // where it cannot
-    size_t pages_max_ = SIZE_MAX;         // of a drain; SIZE_MAX: any
 
     Request requests_[limits::kDrainMax];
     size_t places_[limits::kDrainMax];  // of a request's first page among those of the drain
@@ -130,6 +130,8 @@ private:
     Run runs_[limits::kDrainMax];
     transfer::Outcome outcomes_[limits::kDrainMax];
     std::vector<PageOf> retries_;  // with room for the pages of a drain
+    // Of the drain in hand. Each file once: its counts of users lie on one line for all servers.
+    std::vector<std::shared_ptr<transfer::Source>> sources_;
     // Of the requests in hand:
     uint64_t storage_ns_ = 0;  // planning, and in storage calls
     uint64_t taken_ns_ = 0;    // when they were taken

@@ -48,7 +48,8 @@ public:
 
     const backend::Properties& properties() const override { return properties_; }
     Status allocate(size_t size, backend::Memory, void** out) override {
-        *out = std::calloc(1, size);
+        *out = std::aligned_alloc(kPage, (size + kPage - 1) / kPage * kPage);
+        std::memset(*out, 0, size);
         return {};
     }
     void free(void* pointer) override { std::free(pointer); }
@@ -147,9 +148,10 @@ protected:
     }
 
     // Asks for `page` in `frame`, as a kernel would.
-    void ask(PageIndex page, FrameIndex frame) {
+    void ask(PageIndex page, FrameIndex frame, RequestKind kind = RequestKind::kReadPages) {
         RingState& ring = memory_.state().rings[0];
         Request request;
+        request.kind = kind;
         request.file_slot = descriptor_slot(file_);
         request.page = page;
         request.frame = frame;
@@ -262,27 +264,74 @@ TEST_F(ServerTest, NoAnnouncementOvertakesItsBytes) {
     EXPECT_EQ(aborted_, 0);
 }
 
-TEST_F(ServerTest, ADrainIsReadWhileTheLastIsCopied) {
-    for (int i = 0; i < 3; ++i) ask_many(static_cast<PageIndex>(i) * 64, 64);
-    EXPECT_TRUE(server_->serve_requests(0));
-    EXPECT_TRUE(server_->serve_requests(0)) << "there are two halves";
-    EXPECT_EQ(counters_.requests, 128u);
+TEST_F(ServerTest, DrainsAreReadWhileOthersAreCopied) {
+    constexpr PageIndex kDrains = 32;
+    for (PageIndex i = 0; i < kDrains; ++i) {
+        ask_many(i, 1);
+        EXPECT_TRUE(server_->serve_requests(0)) << "there is room";
+    }
+    EXPECT_EQ(counters_.requests, kDrains);
+    ask_many(kDrains, 1);
     for (int i = 0; i < 100; ++i) {
-        EXPECT_FALSE(server_->serve_requests(0)) << "both are being copied";
+        EXPECT_FALSE(server_->serve_requests(0)) << "all of it is being copied";
         base::sleep_until_ns(base::monotonic_ns() + 1000);
     }
-    EXPECT_EQ(shared_.heads[0].ticket, 128u) << "left to another worker";
+    EXPECT_EQ(shared_.heads[0].ticket, kDrains) << "left to another worker";
     EXPECT_EQ(server_->activity(), Activity::kIdle);
-    for (const size_t announced : {0u, 0u, 64u}) {  // copy, store, words
+    for (const size_t announced : {0u, 0u, 1u}) {  // copy, store, words
         EXPECT_TRUE(device_.step(streams_[0]));
         EXPECT_EQ(check_announced(), announced);
         EXPECT_FALSE(server_->serve_requests(0)) << "the words may still be on their way";
     }
     EXPECT_TRUE(device_.step(streams_[0]));
     EXPECT_TRUE(server_->serve_requests(0));
-    EXPECT_EQ(counters_.requests, 192u) << "the half is free again";
+    EXPECT_EQ(counters_.requests, kDrains + 1) << "the room is free again";
     finish_copies();
-    EXPECT_EQ(check_announced(), 192u);
+    EXPECT_EQ(check_announced(), kDrains + 1);
+}
+
+// What a team copies itself is told by ticket, and stays where it is until the team has said that
+// it has it.
+TEST_F(ServerTest, PagesThatTeamsPullLieStillUntilTheyAreCopied) {
+    RingState& ring = memory_.state().rings[0];
+    std::vector<uint64_t> answers(size_t{1} << ring.shift);
+    ring.answers = answers.data();
+    const auto pull = [&](PageIndex page) {
+        ask(page, static_cast<FrameIndex>(page), RequestKind::kPullPage);
+    };
+    const auto bytes_of = [&](uint64_t ticket) {
+        EXPECT_EQ(lap_of_answer(answers[ticket]), lap_of(ticket, ring.shift));
+        return page_of_answer(answers[ticket]);
+    };
+    for (const PageIndex page : {7, 3, 4}) pull(page);
+    pull(kPages - 1);  // not whole: it is completed as any other
+    ASSERT_TRUE(server_->serve_requests(0));
+    EXPECT_EQ(answers[0], 0u) << "nothing has been sent";
+    finish_copies();
+    EXPECT_EQ(check_announced(), 1u);
+    EXPECT_EQ(answers[3], 0u);
+    const PageIndex pages[] = {7, 3, 4};
+    const auto check_pages = [&] {
+        for (uint64_t i = 0; i < 3; ++i)
+            EXPECT_EQ(std::memcmp(bytes_of(i), bytes_.data() + pages[i] * kPage, kPage), 0) << i;
+    };
+    check_pages();
+    const std::byte* lowest = std::min({bytes_of(0), bytes_of(1), bytes_of(2)});
+    for (uint64_t ticket = 4; ticket < 8; ++ticket) {
+        pull(20 + ticket);
+        ASSERT_TRUE(server_->serve_requests(0));
+        finish_copies();
+        check_pages();
+        // All but one of the first have been copied, and of the others each at once.
+        SystemWords::store(ring.slots[4 * ticket], 0, site::kPulled);
+        if (ticket < 6) SystemWords::store(ring.slots[4 * (ticket - 4)], 0, site::kPulled);
+        EXPECT_NE(bytes_of(ticket), lowest);
+    }
+    SystemWords::store(ring.slots[4 * 2], 0, site::kPulled);
+    pull(40);
+    ASSERT_TRUE(server_->serve_requests(0));
+    finish_copies();
+    EXPECT_EQ(bytes_of(8), lowest) << "the lowest room is free again";
 }
 
 TEST_F(ServerTest, TheEndOfTheFileIsZeros) {

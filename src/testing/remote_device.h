@@ -22,6 +22,8 @@ public:
 
     // The n-th copy of more than words from now on (1 is the next) fails with EIO; 0: none.
     void fail_copy(int64_t n) { copies_until_failure_ = n; }
+    // Whether it has.
+    [[nodiscard]] bool copy_failed() const { return copies_until_failure_ == 0; }
     // The same for values that streams write.
     void fail_write(int64_t n) { writes_until_failure_ = n; }
     [[nodiscard]] uint64_t copy_count() const { return copy_count_; }

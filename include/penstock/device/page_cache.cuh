@@ -24,6 +24,8 @@ struct Batch {
     PageIndex first = 0;
     unsigned count = 0;
     PinnedEntry pages[Team::kPagesPerLane];  // of this lane: as many as mine() says
+    uint64_t owed = 0;                       // bit k: pages[k] is this lane's to pull
+    uint64_t ticket = 0;                     // of the first that the team is to pull
 
     // How many of the lane's places the batch reaches to, at most.
     PENSTOCK_DEVICE unsigned mine(const Team& team) const {
@@ -147,9 +149,9 @@ PENSTOCK_DEVICE inline RingState& ring_of_block(FileSystemState& system, uint32_
 // Submits the requests that this lane owes (bit k of `owed`): all of the team's in adjacent
 // tickets. The first of them.
 template <class Team>
-PENSTOCK_DEVICE uint64_t submit_pages(const Team& team, FileSystemState& system,
-                                      uint32_t file_slot, ReadaheadPlace* place,
-                                      const Batch<Team>& batch, uint64_t owed, RequestKind kind) {
+PENSTOCK_DEVICE uint64_t submit_pages(const Team& team, FileSystemState& system, uint32_t file_slot,
+                                      ReadaheadPlace* place, const Batch<Team>& batch,
+                                      uint64_t owed, RequestKind kind) {
     unsigned total = 0;
     const unsigned before = team.count_before(static_cast<unsigned>(__popcll(owed)), total);
     if (total == 0) return 0;
@@ -202,15 +204,15 @@ PENSTOCK_DEVICE inline const std::byte* wait_for_answer(FileSystemState& system,
 template <class Team>
 PENSTOCK_NOINLINE PENSTOCK_DEVICE void pull_pages(const Team& team, FileSystemState& system,
                                                   uint32_t file_slot, ReadaheadPlace* place,
-                                                  Batch<Team>& batch, uint64_t owed,
-                                                  uint64_t ticket) {
+                                                  Batch<Team>& batch) {
     const RingState& ring = ring_of_block(system, number_of_block());
     const uint64_t page_size = 1ull << system.page_shift;
     uint64_t stalled_ns = 0;
     for (unsigned i = 0; i < batch.count; ++i) {
         const unsigned owner = i % team.lanes(), k = i / team.lanes();
-        const bool mine = team.lane() == owner && (owed >> k & 1) != 0;
+        const bool mine = team.lane() == owner && (batch.owed >> k & 1) != 0;
         if (!team.any(mine)) continue;
+        const uint64_t ticket = batch.ticket++;
         PinnedEntry& page = batch.pages[Team::kPagesPerLane == 1 ? 0 : k];
         const std::byte* from = nullptr;
         if (mine) {
@@ -234,19 +236,18 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE void pull_pages(const Team& team, FileSystemSt
             const uint64_t slot = ticket & ((1ull << ring.shift) - 1);
             SystemWords::store(ring.slots[4 * slot], 0, site::kPulled);
         }
-        ++ticket;
     }
-    if (stalled_ns != 0)
-        add_count(counts_of(system, place, file_slot).stalled_ns, stalled_ns);
+    batch.owed = 0;
+    if (stalled_ns != 0) add_count(counts_of(system, place, file_slot).stalled_ns, stalled_ns);
 }
 
-// Asks for every page of the batch that nobody has asked for. Shortens the batch to the pages
-// before the first that has no frame just now; what it asked for beyond is waited for and let go.
-// `waits`: the team will wait for all of them, so it may pull its own.
+// Asks for every page of the batch that nobody has asked for, before the first that has no frame
+// just now; its index, or the batch's size. What is to be pulled, which only a team may that waits
+// for all of it, is noted in the batch.
 template <class Team>
-PENSTOCK_NOINLINE PENSTOCK_DEVICE void fetch_pages(const Team& team, FileSystemState& system,
-                                                   uint32_t file_slot, ReadaheadPlace* place,
-                                                   Batch<Team>& batch, bool waits) {
+PENSTOCK_NOINLINE PENSTOCK_DEVICE unsigned claim_pages(const Team& team, FileSystemState& system,
+                                                       uint32_t file_slot, ReadaheadPlace* place,
+                                                       Batch<Team>& batch, bool waits) {
     uint64_t wanted = 0, failed = 0;
     unsigned used = 0, late = 0;
     const bool windows = place != nullptr && place->current != kNoStream;
@@ -302,13 +303,29 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE void fetch_pages(const Team& team, FileSystemS
         if (need_frame) missing = i;
     }
     const bool pulls = waits && Batch<Team>::kPages > 1 && system.rings[0].answers != nullptr;
-    const uint64_t ticket = submit_pages(team, system, file_slot, place, batch, owed,
-                                         pulls ? RequestKind::kPullPage : RequestKind::kReadPages);
-    if (pulls && team.any(owed != 0)) pull_pages(team, system, file_slot, place, batch, owed, ticket);
-    if (!team.any(missing < batch.count)) return;
-    missing = team.lowest(missing);
+    batch.ticket = submit_pages(team, system, file_slot, place, batch, owed,
+                                pulls ? RequestKind::kPullPage : RequestKind::kReadPages);
+    batch.owed = pulls ? owed : 0;
+    return team.any(missing < batch.count) ? team.lowest(missing) : batch.count;
+}
+
+// Shortens the batch to the pages before `missing`; what was asked for beyond is waited for and let
+// go.
+template <class Team>
+PENSTOCK_NOINLINE PENSTOCK_DEVICE void shorten(const Team& team, FileSystemState& system,
+                                               Batch<Team>& batch, unsigned missing) {
     settle_pages(team, system, batch, missing);
     unpin_pages(team, batch, missing);
+}
+
+// Asks for every page of the batch that nobody has asked for. Shortens the batch to the pages
+// before the first that has no frame just now. `waits`: the team will wait for all of them.
+template <class Team>
+PENSTOCK_DEVICE void fetch_pages(const Team& team, FileSystemState& system, uint32_t file_slot,
+                                 ReadaheadPlace* place, Batch<Team>& batch, bool waits) {
+    const unsigned missing = claim_pages(team, system, file_slot, place, batch, waits);
+    if (team.any(batch.owed != 0)) pull_pages(team, system, file_slot, place, batch);
+    if (missing < batch.count) shorten(team, system, batch, missing);
 }
 
 // One step of waiting for a frame or a leaf, with nothing in hand: every miss of another team moves
