@@ -139,9 +139,9 @@ void PageSender::add(FrameIndex frame, size_t place, size_t count) {
     added_.push_back({frame, place, count});
 }
 
-bool PageSender::is_due() const {
+bool PageSender::is_due(bool late) const {
     return added_pages_ * page_size_ >= kSendSize ||
-           SystemWords::load(*done_, site::kRelaxed) == sent_;
+           (late && SystemWords::load(*done_, site::kRelaxed) == sent_);
 }
 
 // Between the pages and their words the stream stores `done_`, which has a fence: no word overtakes

@@ -42,8 +42,8 @@ public:
     // The page of a place is read: who asked for it with that ticket of a ring may copy it. Tickets
     // of one drain.
     void offer(const RingState& ring, uint64_t ticket, size_t place);
-    // Whether to send what was added now: there is much, or nothing is under way.
-    [[nodiscard]] bool is_due() const;
+    // Whether to send what was added now: there is much, or it is `late` and nothing is under way.
+    [[nodiscard]] bool is_due(bool late) const;
     // Sends what was added. Pages that cannot be copied are announced with EIO. An error: what was
     // sent is never announced.
     Status send();

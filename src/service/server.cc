@@ -27,6 +27,9 @@ constexpr uint64_t kShareSizeMin = 256 << 10;
 static_assert(kReadSizeMax + limits::kPageSizeMax <= transfer::kRequestSizeMax);
 // Storage operations of one server at a time: enough for direct reads to keep a disk busy.
 constexpr uint32_t kOperationsMax = 16;
+// What has been read waits so long for more, where nothing is on its way to the device: calls of
+// the driver, some for each time, are made one after another for all servers.
+constexpr uint64_t kSendPeriodNs = 100'000;
 // In place of the word of a page that its team copies itself: no page has so many bytes.
 constexpr Completion kOffered = ~Completion{0};
 
@@ -118,6 +121,7 @@ bool Server::serve_requests(uint32_t ring_index) {
         return false;
     }
     taken_ns_ = started;
+    due_ns_ = started + kSendPeriodNs;
     background_ = background;
     ring_ = &ring;
     if (shared_.learner != nullptr && !background)
@@ -257,7 +261,7 @@ bool Server::announce_to_storage(size_t runs) {
 // Plans every run, and completes each as it comes back.
 void Server::execute_runs(size_t runs, bool again) {
     again_ = again;
-    const uint64_t began = base::monotonic_ns();
+    const uint64_t storage_before_ns = storage_ns_;
     const bool small = announce_to_storage(runs);
     size_t pending = 0;
     uint64_t since = base::monotonic_ns();  // what the page cache has may be read by submit()
@@ -293,7 +297,7 @@ void Server::execute_runs(size_t runs, bool again) {
     if (small) {
         uint64_t pages = 0;
         for (size_t i = 0; i < runs; ++i) pages += runs_[i].pages;
-        runs_[0].source->small.saw_batch(runs, pages * page_size_, base::monotonic_ns() - began);
+        runs_[0].source->small.saw_batch(runs, pages * page_size_, storage_ns_ - storage_before_ns);
     }
     if (background_ && direct_ && !again) note_missing(runs);
 }
@@ -316,7 +320,8 @@ size_t Server::reap_runs(uint64_t since) {
     const size_t count = executor_->reap(outcomes_, true);
     activity_.store(Activity::kServing, std::memory_order_release);
     beat();
-    storage_ns_ += base::monotonic_ns() - since;
+    const uint64_t now = base::monotonic_ns();
+    storage_ns_ += now - since;
     // Before any of them is answered: who reads the counts when a kernel has ended finds all of it.
     uint64_t operations = 0, bytes = 0;
     for (const transfer::Outcome& outcome : std::span(outcomes_).first(count)) {
@@ -326,7 +331,7 @@ size_t Server::reap_runs(uint64_t since) {
     shared_.counters->reads.fetch_add(operations, std::memory_order_relaxed);
     shared_.counters->bytes.fetch_add(bytes, std::memory_order_relaxed);
     for (size_t i = 0; i < count; ++i) finish(runs_[outcomes_[i].cookie], outcomes_[i]);
-    if (!direct_ && sender_->is_due()) send_pages();
+    if (!direct_ && sender_->is_due(now >= due_ns_)) send_pages();
     return count;
 }
 
@@ -427,6 +432,7 @@ void Server::send_pages() {
         shared_.abort(EIO, "pages could not be announced to the device");
         stopped_.store(true, std::memory_order_relaxed);
     }
+    due_ns_ = base::monotonic_ns() + kSendPeriodNs;
     activity_.store(Activity::kServing, std::memory_order_release);
 }
 

@@ -135,6 +135,7 @@ private:
     // Of the requests in hand:
     uint64_t storage_ns_ = 0;  // planning, and in storage calls
     uint64_t taken_ns_ = 0;    // when they were taken
+    uint64_t due_ns_ = 0;      // when to send what has been read
     const RingState* ring_ = nullptr;
     bool background_ = false;  // out of the background ring
     // Of what was last read for windows, not all was in the OS page cache.

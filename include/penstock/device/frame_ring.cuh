@@ -125,11 +125,22 @@ PENSTOCK_BOTH inline uint64_t take_chunk(FileSystemState& system, ReadaheadPlace
     return chunk;
 }
 
-// Goes on to the next chunk. False: another team of the block is at it, or there is none. `once`:
-// for pages that are read once, which take turns in the few chunks that such pages had before, so
-// that the others of the ring keep theirs.
-PENSTOCK_BOTH inline bool next_chunk(FileSystemState& system, ReadaheadPlace& place, bool once) {
-    if (!try_lock(place.ring_busy)) return false;
+enum class NextChunk : uint32_t { kBegun, kBusy, kNone };
+
+// Goes on to the next chunk from where the cursor was `seen` (`none`: there was none), unless
+// another team of the block has or is at it: what is left of a chunk that is passed over would be
+// out of use, and pages evicted instead. `once`: for pages that are read once, which take turns in
+// the few chunks that such pages had before, so that the others of the ring keep theirs.
+PENSTOCK_BOTH inline NextChunk next_chunk(FileSystemState& system, ReadaheadPlace& place, bool once,
+                                          uint64_t seen, bool none) {
+    if (!try_lock(place.ring_busy)) return NextChunk::kBusy;
+    uint64_t& word = once ? place.once_cursor : place.cursor;
+    const uint64_t& had = once ? place.once_turn : place.chunk_count;
+    const uint64_t now = DeviceWords::load(word, site::kRelaxed);
+    if (none ? DeviceWords::load(had, site::kRelaxed) > 0 : now >> 32 != seen >> 32 || now < seen) {
+        unlock(place.ring_busy);
+        return NextChunk::kBegun;
+    }
     uint64_t chunk = kNoChunk;
     if (once) {
         const uint64_t begun = DeviceWords::load(place.once_turn, site::kRelaxed);
@@ -146,18 +157,16 @@ PENSTOCK_BOTH inline bool next_chunk(FileSystemState& system, ReadaheadPlace& pl
     } else {
         chunk = take_chunk(system, place);
     }
-    if (chunk != kNoChunk) {
-        DeviceWords::store(once ? place.once_cursor : place.cursor, chunk << 32, site::kRelaxed);
-    }
+    if (chunk != kNoChunk) DeviceWords::store(word, chunk << 32, site::kRelaxed);
     unlock(place.ring_busy);
-    return chunk != kNoChunk;
+    return chunk != kNoChunk ? NextChunk::kBegun : NextChunk::kNone;
 }
 
 // Up to `want` adjacent frames to try; none: look anywhere. `least`: fewer than that at the end of
 // a chunk are passed over.
 PENSTOCK_BOTH inline FrameRange ring_frames(FileSystemState& system, ReadaheadPlace& place,
                                             uint32_t want, uint32_t least) {
-    constexpr unsigned kTries = 2;
+    constexpr unsigned kTries = 64;  // who is at the next chunk is soon done
     if (least > system.chunk_frames) least = system.chunk_frames;
     const bool once = place.once != 0;
     uint64_t& word = once ? place.once_cursor : place.cursor;
@@ -169,7 +178,8 @@ PENSTOCK_BOTH inline FrameRange ring_frames(FileSystemState& system, ReadaheadPl
             const uint64_t size = frames_of_chunk(system, cursor >> 32);
             return used < size ? size - used : 0;
         };
-        if (DeviceWords::load(chunks, site::kRelaxed) > 0 && left() >= least && left() > 0) {
+        const bool none = DeviceWords::load(chunks, site::kRelaxed) == 0;
+        if (!none && left() >= least && left() > 0) {
             cursor = DeviceWords::fetch_add(word, want, site::kRelaxed);
             if (const uint64_t count = left(); count > 0) {
                 const uint64_t first = (cursor >> 32) * system.chunk_frames + (cursor & 0xffffffff);
@@ -177,7 +187,7 @@ PENSTOCK_BOTH inline FrameRange ring_frames(FileSystemState& system, ReadaheadPl
                         count < want ? static_cast<uint32_t>(count) : want};
             }
         }
-        if (!next_chunk(system, place, once)) break;
+        if (next_chunk(system, place, once, cursor, none) == NextChunk::kNone) break;
     }
     return {};
 }
