@@ -56,8 +56,8 @@ struct FileSystemOptions {
     // Parameters that affect performance.
     uint32_t page_size = 64 << 10;  // bytes, a power of two from 4 KiB to 4 MiB
     size_t cache_size = 0;          // bytes of frames; 0: half of the device memory that is free
-    unsigned workers = 0;  // threads that serve requests, 1 to 16; 0: 4, on a GPU up to 8, half the
-                           // CPUs. None where blocks help
+    unsigned workers = 0;  // threads that serve requests, 1 to 16; 0: 4, on a GPU up to 16, three
+                           // quarters of the CPUs. None where blocks help
     bool helping = true;   // CPU backend: a block that waits serves requests itself
     RequestMap map = RequestMap::kShared;
     Readahead readahead = Readahead::kAuto;

@@ -19,12 +19,13 @@ namespace file {
 namespace {
 
 // As many as keep a disk busy. A GPU's also copy from the page cache into staging, each as fast as
-// a thread copies: half the CPUs of the machine, within reason.
-constexpr unsigned kWorkersDefault = 4, kWorkersOfGpuMax = 8;
+// a thread copies: three quarters of the CPUs of the machine, within reason.
+constexpr unsigned kWorkersDefault = 4, kWorkersOfGpuMax = limits::kWorkersMax;
 
 unsigned default_workers(const Device& device) {
     if (device.host_addressable()) return kWorkersDefault;
-    return std::clamp(std::thread::hardware_concurrency() / 2, kWorkersDefault, kWorkersOfGpuMax);
+    return std::clamp(std::thread::hardware_concurrency() * 3 / 4, kWorkersDefault,
+                      kWorkersOfGpuMax);
 }
 
 }  // namespace

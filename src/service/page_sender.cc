@@ -18,7 +18,7 @@ constexpr size_t kWindowsSize = 4 << 20;
 static_assert(kWindowsSize >= limits::kPageSizeMax);
 static_assert(kWindowsSize >= limits::kWindowSizeMax, "a window has room");
 // So much is sent while other copies are under way: more would come late.
-constexpr size_t kSendSize = 2 << 20;
+constexpr size_t kSendSize = 3 << 20;
 constexpr uint64_t kCopyLimitNs = 60'000'000'000;
 constexpr uint64_t kLookNs = 1'000'000;  // between two looks at a stream with copies under way
 constexpr size_t kWordsMax = backend::Device::kWholeSizeMax / sizeof(uint64_t);

@@ -43,6 +43,15 @@ PENSTOCK_BOTH inline GivenAdvice given_advice(const FileState& file) {
             stride_of_advice(word)};
 }
 
+// As Linux begins (get_init_ra_size): twice the read where that is more than the least.
+PENSTOCK_DEVICE inline uint64_t first_window_pages(const ReadaheadSettings& settings,
+                                                   const StreamRead& read) {
+    const uint64_t pages = 2 * (read.last - read.first + 1);
+    return pages < settings.window_pages_min   ? settings.window_pages_min
+           : pages > settings.window_pages_max ? settings.window_pages_max
+                                               : pages;
+}
+
 PENSTOCK_DEVICE inline void start_stream(const FileSystemState& system, const ReadaheadPlace& place,
                                          ReadStream& stream, const StreamRead& read,
                                          const GivenAdvice& given) {
@@ -60,7 +69,7 @@ PENSTOCK_DEVICE inline void start_stream(const FileSystemState& system, const Re
     stream.needed = trusted ? 0 : known ? stream.needed : 1;
     stream.window_pages = settings.prefetch_pages != 0 ? settings.prefetch_pages
                           : trusted                    ? settings.window_pages_max
-                                                       : settings.window_pages_min;
+                                                       : first_window_pages(settings, read);
     stream.ahead_pages = stream.window_pages;
     stream.frontier = read.first;
     stream.used_at = place.calls;
