@@ -129,6 +129,9 @@ bool Executor::prepare(Slot& slot, bool direct) {
     size_t& next = direct ? slot.next_direct : slot.next_cached;
     while (next < transfers.size() && (transfers[next].route != Route::kCached) != direct) ++next;
     if (free_operations_.empty()) return false;
+    // The last one is for a copy: behind a queue full of direct transfers this thread would stand
+    // still until one of them is over.
+    if (direct && free_operations_.size() == 1 && has_copies()) return false;
     if (!direct && !slot.again.empty()) {
         if (!enlist(slot, slot.again.back(), 1)) return false;
         slot.again.pop_back();
