@@ -4,26 +4,18 @@
 // transfer, planned and searched by brute force; share where the costs agree. Time: plans for
 // random residency of 8 MiB with costs calibrated here. Quality: SPIN's greedy rule against exact
 // (over pages), the overlapped plan against its lower bound. Predicted: the same vectors made real
-// (8 requests lie side by side in a file, the cache state checked before each round) and read by
-// penstock::File on one thread, as calibrated here by penstock::calibrate(); what the report says
-// its plan expected against the time that it says reading took, less that of looking and planning:
-// each request against the median of 3 runs, 1 - mean relative error. Each prediction is made
-// before its request is run, by a model that follows what the reads before it took. Without
-// io_uring or direct I/O there is no such row, and the others take the model's defaults. Not
-// measured: devices, more than one thread that copies.
+// (bench/plan/prediction.h). Without io_uring or direct I/O there is no such row, and the others
+// take the model's defaults. Not measured: devices, more than one thread that copies.
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "bench/harness/cache_state.h"
-#include "bench/harness/huge_buffer.h"
 #include "bench/harness/report.h"
 #include "bench/plan/calibration.h"
+#include "bench/plan/prediction.h"
 #include "bench/plan/vectors.h"
-#include "penstock/file.h"
 #include "planner/brute_force_fixture.h"
 
 namespace penstock::bench {
@@ -37,9 +29,6 @@ using planner::Planner;
 constexpr const char* kQuestion =
     "are plans the best there are, cheap to make, and do they take the time they predict?";
 constexpr double kBudgetNs = 10;
-constexpr uint64_t kRequestsInFile = 8;
-constexpr int kRuns = 3, kSetTries = 5;
-static_assert(kRuns == 3);
 
 planner::Request request_for(const Runs& runs) {
     planner::Request request;
@@ -161,109 +150,6 @@ void measure_quality(Report& report, const Arguments& arguments, const CostModel
         "over cells; worst " + std::to_string(bound_worst) + "; ");
 }
 
-// Requests on a real file.
-class Prediction {
-public:
-    Prediction(const TestFile& file, const FileOptions& options)
-        : cache_(file),
-          file_(need(File::open(file.path(), {}, options), "open")),
-          buffer_(kVectorSize) {}
-
-    void measure(Report& report, const Arguments& arguments) {
-        const uint64_t rounds = arguments.smoke ? 1 : 5000 / kRequestsInFile;
-        // Pages just written lie in folios that let go of none but all of theirs.
-        cache_.set(PageMap(cache_.pages(), 0));
-        for (uint64_t round = 0; round < rounds; ++round) run_round();
-        Row row;
-        row.name = "predicted-time";
-        row.against = "measured-time";
-        row.unit = "share";
-        row.bytes = errors_.size() * kVectorSize;
-        std::vector<double> sorted = errors_;
-        std::sort(sorted.begin(), sorted.end());
-        double sum = 0;
-        for (const double error : sorted) sum += error;
-        const double mean = sum / static_cast<double>(sorted.size());
-        const double bias = bias_ / static_cast<double>(sorted.size());
-        row.pairs = {{std::max(0.0, 1 - mean), 1.0}};
-        row.verified = wrong_words_ == 0 && wrong_states_ == 0;
-        const std::string wrong = row.verified
-                                      ? ""
-                                      : std::to_string(wrong_words_) + " wrong words, " +
-                                            std::to_string(wrong_states_) + " wrong cache states; ";
-        row.note = wrong + std::to_string(errors_.size()) +
-                   " requests of 8 MiB, each against the median of " + std::to_string(kRuns) +
-                   " runs; median relative error " + std::to_string(sorted[sorted.size() / 2]) +
-                   ", prediction less truth is on average " + std::to_string(bias) +
-                   " of it; the first run of a request differs from the mean of its other two by " +
-                   std::to_string(repeat_ / static_cast<double>(sorted.size())) +
-                   "; of all bytes " + std::to_string(direct_bytes_ * 100 / kRuns / row.bytes) +
-                   " % direct; destination " +
-                   std::to_string(static_cast<int>(buffer_.huge_share() * 100)) +
-                   " % on huge pages";
-        report.add(std::move(row));
-    }
-
-private:
-    void run_round() {
-        PageMap wanted(cache_.pages(), 0);
-        for (uint64_t i = 0; i < kRequestsInFile; ++i) {
-            for (const extent::ResidencyRun& run : random_vector(prng_, i * kVectorSize)) {
-                if (run.state != extent::Residency::kCached) continue;
-                const uint64_t first = run.range.offset / kPageSize;
-                std::fill_n(wanted.begin() + static_cast<ptrdiff_t>(first),
-                            run.range.size / kPageSize, 1);
-            }
-        }
-        std::array<std::array<double, kRuns>, kRequestsInFile> measured{};
-        std::array<double, kRequestsInFile> predicted{};
-        for (size_t run = 0; run < kRuns; ++run) {
-            wrong_states_ += set_cache(wanted) ? 0 : 1;
-            for (size_t i = 0; i < kRequestsInFile; ++i) {
-                const penstock::Report told = read(i * kVectorSize);
-                if (run == 0) predicted[i] = static_cast<double>(told.predicted_ns);
-                measured[i][run] = static_cast<double>(told.read_ns - told.plan_ns);
-                direct_bytes_ += told.bytes_by(Route::kDirect);
-            }
-        }
-        for (size_t i = 0; i < kRequestsInFile; ++i) {
-            const double others = (measured[i][1] + measured[i][2]) / 2;
-            repeat_ += std::abs(measured[i][0] - others) / others;
-            std::sort(measured[i].begin(), measured[i].end());
-            const double truth = measured[i][kRuns / 2];
-            errors_.push_back(std::abs(predicted[i] - truth) / truth);
-            bias_ += (predicted[i] - truth) / truth;
-        }
-    }
-
-    // What a read brought in by the way lies in folios that let go of all of theirs or of none, and
-    // the kernel may take idle pages away in the middle of it.
-    bool set_cache(const PageMap& wanted) {
-        for (int tries = 0; tries < kSetTries; ++tries) {
-            if (cache_.set(wanted)) return true;
-            (void)cache_.set(PageMap(cache_.pages(), 0));
-        }
-        return false;
-    }
-
-    // By the file's one thread: a caller that waits for read() would be another.
-    penstock::Report read(uint64_t offset) {
-        const Future future = need(file_.pread(buffer_.data(), kVectorSize, offset), "read");
-        if (need(future.result(), "read") != kVectorSize) fail("a read was short");
-        wrong_words_ += count_wrong_and_wipe(buffer_.data(), offset, kVectorSize);
-        return future.report();
-    }
-
-    CacheState cache_;
-    File file_;
-    HugeBuffer buffer_;
-    base::Prng prng_{4};
-    std::vector<double> errors_;  // relative
-    double bias_ = 0;             // sum of them with their signs
-    double repeat_ = 0;           // sum of: the first run against the mean of the two others
-    uint64_t wrong_words_ = 0, wrong_states_ = 0, direct_bytes_ = 0;
-};
-
 void describe(Report& report, const Calibration& costs) {
     const auto quality = [](const CalibratedRoute& one) {
         if (!one.measured) return "not measured: " + one.reason;
@@ -297,10 +183,11 @@ int run_all(const Arguments& arguments) {
     }
     measure_time(report, arguments, model);
     measure_quality(report, arguments, model);
-    if (wanted(arguments, "predicted-time") && calibrated.has_value() &&
-        calibrated->costs().direct.measured && calibrated->offers_uring()) {
-        const TestFile file(kRequestsInFile * kVectorSize);
-        Prediction(file, calibrated->options()).measure(report, arguments);
+    const bool predicts = wanted(arguments, "predicted-time") ||
+                          wanted(arguments, "predicted-time-limit");
+    if (predicts && calibrated.has_value() && calibrated->costs().direct.measured &&
+        calibrated->offers_uring()) {
+        measure_prediction(report, arguments, calibrated->options());
     }
     report.write();
     return 0;

@@ -1,5 +1,6 @@
 #include "planner/buffered.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace penstock::planner {
@@ -20,17 +21,45 @@ CostModel searched_model(const CostModel& model, Buffered buffered) {
     return out;
 }
 
+// Each run by itself first. Then what neither sees alone: a read of missing pages queues behind the
+// direct transfers that are in flight, and until it is over nothing is copied, so that the copies
+// they would have hidden come on top.
 void settle_mixed(std::span<extent::ResidencyRun> runs, uint64_t grain, const CostModel& model,
                   Buffered buffered) {
-    for (extent::ResidencyRun& run : runs) {
-        if (run.state != extent::Residency::kMixed) continue;
+    double copies_ns = 0, storage_ns = 0;         // of what is copied, and comes direct, anyhow
+    double as_direct_ns = 0, as_buffered_ns = 0;  // of mixed runs that alone would be copied
+    const auto is_cheaper_buffered = [&](const extent::ResidencyRun& run, bool count) {
         const auto size = static_cast<double>(run.range.size);
         const double missing = size - static_cast<double>(run.resident_size);
         const double reads = std::ceil(size / static_cast<double>(grain));
         const double buffered_ns = missing * model.buffered_ns_per_byte + reads * model.buffered_ns;
-        const bool direct = buffered == Buffered::kNever ||
-                            size * model.direct_ns_per_byte < buffered_ns;
-        run.state = direct ? extent::Residency::kMissing : extent::Residency::kCached;
+        const double direct_ns = size * model.direct_ns_per_byte;
+        const bool cheaper = buffered != Buffered::kNever && buffered_ns <= direct_ns;
+        if (!count) return cheaper;
+        if (cheaper) {
+            copies_ns += (size - missing) * model.cached_ns_per_byte;
+            as_direct_ns += direct_ns;
+            as_buffered_ns += buffered_ns;
+        } else {
+            storage_ns += direct_ns;
+        }
+        return cheaper;
+    };
+    for (const extent::ResidencyRun& run : runs) {
+        const auto size = static_cast<double>(run.range.size);
+        if (run.state == extent::Residency::kMixed) {
+            (void)is_cheaper_buffered(run, true);
+        } else if (run.state == extent::Residency::kMissing) {
+            storage_ns += size * model.direct_ns_per_byte;
+        } else {
+            copies_ns += size * model.cached_ns_per_byte;
+        }
+    }
+    const bool may_wait = as_buffered_ns + std::min(copies_ns, storage_ns) <= as_direct_ns;
+    for (extent::ResidencyRun& run : runs) {
+        if (run.state != extent::Residency::kMixed) continue;
+        const bool copied = may_wait && is_cheaper_buffered(run, false);
+        run.state = copied ? extent::Residency::kCached : extent::Residency::kMissing;
     }
 }
 

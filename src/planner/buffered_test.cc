@@ -110,5 +110,34 @@ TEST(Buffered, MixedRunsBecomeWhatIsCheaper) {
     EXPECT_EQ(settled(kSize - 4096, Buffered::kCheaper), Residency::kCached);
 }
 
+// Alone each mixed run is a little cheaper through the cache. With direct transfers in flight its
+// read waits until they are over, and so do the copies behind it.
+TEST(Buffered, MixedRunsComeDirectWhereTheirReadsWouldWaitBehindOthers) {
+    constexpr uint64_t kGrain = 64 << 10, kSize = 1 << 20;
+    CostModel model;
+    model.direct_ns_per_byte = 0.3;
+    model.buffered_ns_per_byte = 0.9;
+    model.buffered_ns = 15e3;  // and 3.7 us for a page, against 19.7 us direct
+    const auto settled = [&](uint64_t missing, uint64_t cached) {
+        std::vector<ResidencyRun> runs{
+            {{0, missing}, Residency::kMissing, 0},
+            {{missing, kGrain}, Residency::kMixed, kGrain - 4096},
+            {{missing + kGrain, cached}, Residency::kCached, cached},
+            {{missing + kGrain + cached, kGrain}, Residency::kMixed, kGrain - 4096}};
+        settle_mixed(runs, kGrain, model, Buffered::kGaining);
+        EXPECT_EQ(runs[0].state, Residency::kMissing);
+        EXPECT_EQ(runs[2].state, Residency::kCached);
+        EXPECT_EQ(runs[1].state, runs[3].state);
+        return runs[1].state;
+    };
+    EXPECT_EQ(settled(4 * kSize, 4 * kSize), Residency::kMissing);
+    EXPECT_EQ(settled(0, 4 * kSize), Residency::kCached);  // nothing to wait for
+    EXPECT_EQ(settled(4 * kSize, 0), Residency::kMissing);
+    // Where storage is slow, a page of 16 is worth waiting for.
+    model.direct_ns_per_byte = 10;
+    model.buffered_ns_per_byte = 10;
+    EXPECT_EQ(settled(4 * kSize, 4 * kSize), Residency::kCached);
+}
+
 }  // namespace
 }  // namespace penstock::planner

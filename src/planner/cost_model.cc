@@ -11,6 +11,7 @@ namespace {
 constexpr double kNsMax = 1e12;
 constexpr double kNsPerByteMin = 1e-6;
 constexpr double kNsPerByteMax = 1e6;
+constexpr double kBesideCopiesMax = 4;
 
 double in_reach(double value, double otherwise, double least, double most) {
     return std::isnan(value) ? otherwise : std::clamp(value, least, most);
@@ -36,6 +37,8 @@ CostModel sane(const CostModel& model) {
     out.cached_ns_per_byte = rate(model.cached_ns_per_byte, otherwise.cached_ns_per_byte);
     out.buffered_ns = ns(model.buffered_ns, otherwise.buffered_ns);
     out.buffered_ns_per_byte = rate(model.buffered_ns_per_byte, otherwise.buffered_ns_per_byte);
+    out.direct_beside_copies = in_reach(model.direct_beside_copies, otherwise.direct_beside_copies,
+                                        1 / kBesideCopiesMax, kBesideCopiesMax);
     out.transfer_size_max = std::clamp(model.transfer_size_max, uint64_t{1}, kTransferSizeMax);
     out.direct_ns = std::max(out.direct_ns,
                              static_cast<double>(out.cutoff_size) * out.direct_ns_per_byte);

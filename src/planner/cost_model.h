@@ -37,6 +37,10 @@ struct CostModel {
     // Pages that are not there but go through the page cache all the same: the thread waits.
     double buffered_ns = 60e3;  // one run of them, on top of cached_ns
     double buffered_ns_per_byte = 1.2;
+    // Direct transfers take so many times as long while that thread copies as while it waits: both
+    // move bytes through the same memory, and a processor that waits has to be woken. By it plans
+    // are predicted, not made.
+    double direct_beside_copies = 1;
 
     uint64_t transfer_size_max = base::kMiB;  // of a direct transfer, in bytes
 
@@ -91,6 +95,7 @@ struct Observation {
     uint32_t count = 1;
     uint64_t size = 0;
     double ns = 0;
+    double beside_copies = 0;  // direct: as their plan says
 };
 
 // A model that follows what executions see: exponentially, at most a few per cent an observation

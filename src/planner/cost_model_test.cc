@@ -120,10 +120,11 @@ TEST(Sane, NothingHostileGetsPast) {
                               HUGE_VAL, 1e300, std::nan(""),
                               1e-300,   1e18,  std::numeric_limits<double>::max()};
     double CostModel::*const numbers[] = {
-        &CostModel::direct_ns,       &CostModel::direct_ns_per_byte,
-        &CostModel::direct_start_ns, &CostModel::direct_submit_ns,
-        &CostModel::cached_ns,       &CostModel::cached_ns_per_byte,
-        &CostModel::buffered_ns,     &CostModel::buffered_ns_per_byte};
+        &CostModel::direct_ns,           &CostModel::direct_ns_per_byte,
+        &CostModel::direct_start_ns,     &CostModel::direct_submit_ns,
+        &CostModel::cached_ns,           &CostModel::cached_ns_per_byte,
+        &CostModel::buffered_ns,         &CostModel::buffered_ns_per_byte,
+        &CostModel::direct_beside_copies};
     for (uint64_t seed = 1; seed <= 2000; ++seed) {
         base::Prng prng(seed);
         CostModel model;
@@ -192,6 +193,24 @@ TEST(LiveModel, WhatDirectTransfersShowHoldsForMissingPagesToo) {
         EXPECT_NEAR(live.model().buffered_ns_per_byte / calibrated.buffered_ns_per_byte, factor,
                     0.1 * factor);
         EXPECT_EQ(live.model().cached_ns_per_byte, calibrated.cached_ns_per_byte);
+    }
+}
+
+// A machine on which direct transfers are quicker while copies are made, or slower: what they take
+// alone is told by those alone.
+TEST(LiveModel, LearnsWhatCopiesChangeOfDirectTransfers) {
+    const CostModel calibrated;
+    constexpr uint64_t kSize = 8 << 20;
+    const double alone_ns = calibrated.direct_start_ns + 8 * calibrated.direct_time(kSize / 8);
+    for (const double factor : {0.8, 1.4}) {
+        LiveModel live(calibrated);
+        base::Prng prng(3);
+        for (int i = 0; i < 2000; ++i) {
+            const double beside = prng.below(3) == 0 ? 0 : prng.fraction();
+            live.refine({Kind::kDirect, 8, kSize, alone_ns * (1 + (factor - 1) * beside), beside});
+        }
+        EXPECT_NEAR(live.model().direct_beside_copies, factor, 0.03);
+        EXPECT_NEAR(live.model().direct_time(1 << 20) / calibrated.direct_time(1 << 20), 1, 0.03);
     }
 }
 

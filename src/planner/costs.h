@@ -34,6 +34,18 @@ struct Costs {
     [[nodiscard]] double serial_ns(const CostModel& model) const {
         return copy_ns + direct_ns + start_ns(model);
     }
+    // From 0, where that thread only submits and waits, to 1, where it copies for so much of the
+    // time that all of the transfers are as they are beside copies.
+    [[nodiscard]] double beside_copies(const CostModel& model) const {
+        constexpr double kShare = 0.1;
+        if (transfers == 0) return 0;
+        const double copies_ns = copy_ns - transfers * model.direct_submit_ns;
+        return std::clamp(copies_ns / (kShare * storage_ns(model)), 0.0, 1.0);
+    }
+    // How much longer that makes them.
+    [[nodiscard]] double stretch(const CostModel& model) const {
+        return 1 + (model.direct_beside_copies - 1) * beside_copies(model);
+    }
     // Both at once.
     [[nodiscard]] double overlapped_ns(const CostModel& model) const {
         return std::max(copy_ns, storage_ns(model));

@@ -9,10 +9,13 @@ namespace penstock::planner {
 namespace {
 
 // Share of the (logarithmic) error that one observation takes away, and the largest error that it
-// counts with: so an outlier moves the model by at most 2.5 %, a lasting change of a factor of two
-// is followed by half within about 20 observations.
+// counts with: so an outlier moves the model by at most 1 %, and what is expected is nearer to the
+// median than to the mean, which the few reads that a disk is late with would raise. A lasting
+// change of a factor of two is followed by half within about 35 observations.
 constexpr double kGain = 0.05;
-constexpr double kErrorMax = 0.5;
+constexpr double kErrorMax = 0.2;
+// The same of what copies change of direct transfers, which is the machine's and stays.
+constexpr double kBesideGain = 0.02;
 // Of unmeasured storage: over so much of direct transfers as the defaults expect them, and what is
 // believed of the defaults at the start.
 constexpr double kHorizonNs = 30e6, kPriorNs = 0.5e6;
@@ -78,6 +81,7 @@ void LiveModel::refine_kind(const Observation& observation) {
     const auto size = static_cast<double>(observation.size);
     double *once = nullptr, *rate = nullptr;
     double once_calibrated = 0, rate_calibrated = 0, once_ns = 0, rate_ns = 0, other_ns = 0;
+    double stretch = 1;
     switch (observation.kind) {
         case Sample::Kind::kDirect: {
             once = &learned_.direct_ns, once_calibrated = calibrated_.direct_ns;
@@ -85,6 +89,7 @@ void LiveModel::refine_kind(const Observation& observation) {
             once_ns = count * *once;
             rate_ns = beyond_cutoff(observation, learned_) * *rate;
             other_ns = learned_.direct_start_ns;
+            stretch += (learned_.direct_beside_copies - 1) * observation.beside_copies;
             break;
         }
         case Sample::Kind::kCached:
@@ -104,13 +109,16 @@ void LiveModel::refine_kind(const Observation& observation) {
     }
     const double expected = once_ns + rate_ns + other_ns;
     if (!(expected > 0)) return;
-    const double error = std::clamp(std::log(observation.ns / expected), -kErrorMax, kErrorMax);
+    const double error = std::clamp(std::log(observation.ns / (stretch * expected)), -kErrorMax,
+                                    kErrorMax);
     // Each moves by its share in the time, so that short transfers teach the constant and long
     // ones the bandwidth.
     const double before = learned_.direct_time(kTypicalSize);
     scale(once, kGain * error * once_ns / expected, once_calibrated);
     scale(rate, kGain * error * rate_ns / expected, rate_calibrated);
     if (observation.kind != Sample::Kind::kDirect) return;
+    scale(&learned_.direct_beside_copies, kBesideGain * error * observation.beside_copies,
+          calibrated_.direct_beside_copies);
     // The storage is the same.
     const double step = std::log(learned_.direct_time(kTypicalSize) / before);
     scale(&learned_.buffered_ns, step, calibrated_.buffered_ns);

@@ -37,6 +37,7 @@ struct Plan {
     double direct_ns = 0;     // from submission of the first direct transfer to the end of the last
     double predicted_ns = 0;  // the whole: of both at once, or of one behind the other where the
                               // algorithm assumes that
+    double beside_copies = 0;  // how much of the former runs beside copies, from 0 to 1
     // Below this no plan over the same cells can be, by the same model; predicted_ns less this is
     // the most that it may lack. 0: not known (the greedy rule, and what was asked for).
     double bound_ns = 0;

@@ -123,8 +123,14 @@ Result<Plan> Planner::plan(const Request& request, const CostModel& model) {
     const Costs costs = costs_of(scratch.cells, sound, scratch.way);
     plan.copy_ns = costs.copy_ns;
     plan.direct_ns = costs.direct_ns + costs.start_ns(sound);
-    plan.predicted_ns = options_.algorithm == Algorithm::kOverlapped ? costs.overlapped_ns(sound)
-                                                                     : costs.serial_ns(sound);
+    plan.predicted_ns = costs.serial_ns(sound);
+    if (options_.algorithm == Algorithm::kOverlapped) {
+        const double stretch = costs.stretch(sound);
+        plan.beside_copies = costs.beside_copies(sound);
+        plan.direct_ns *= stretch;
+        plan.predicted_ns = std::max(costs.copy_ns, stretch * costs.storage_ns(sound));
+        plan.bound_ns *= std::min(1.0, sound.direct_beside_copies);
+    }
     if (no_choice) plan.bound_ns = plan.predicted_ns;
     // What a search was kept from cost more there than it takes.
     if (request.buffered != Buffered::kCheaper)

@@ -298,6 +298,30 @@ TEST(Planner, ShortTransferSwallowsWhatIsFree) {
     EXPECT_EQ(plan.transfers[0].reason, RouteReason::kMissing);
 }
 
+TEST(Planner, PredictionsTellWhatCopiesChangeOfDirectTransfers) {
+    const std::vector<extent::ResidencyRun> runs = {
+        {{0, 4 * base::kMiB}, Residency::kMissing},
+        {{4 * base::kMiB, 2 * base::kMiB}, Residency::kCached}};
+    Request request;
+    request.range = {0, 6 * base::kMiB};
+    request.residency = runs;
+    request.direct = {Route::kDirect, 4096, 512};
+    CostModel model;
+    Planner planner;
+    const Plan plain = planner.plan(request, model).value();
+    EXPECT_EQ(plain.beside_copies, 1);
+    ASSERT_GT(plain.direct_ns, plain.copy_ns);
+    model.direct_beside_copies = 0.9;
+    const Plan quicker = planner.plan(request, model).value();
+    EXPECT_NEAR(quicker.predicted_ns, 0.9 * plain.predicted_ns, 1);
+    EXPECT_LE(quicker.bound_ns, quicker.predicted_ns);
+    // What only submits and waits is as it was measured.
+    request.range.size = 4 * base::kMiB;
+    const Plan alone = planner.plan(request, model).value();
+    EXPECT_EQ(alone.beside_copies, 0);
+    EXPECT_EQ(alone.predicted_ns, planner.plan(request, {}).value().predicted_ns);
+}
+
 TEST(Planner, HostileRequestsAreRefusedOrPlanned) {
     Planner planner;
     OneState one(Residency::kMissing);

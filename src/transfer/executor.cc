@@ -58,6 +58,7 @@ bool Executor::submit(const Request& request) {
     slot.next_direct = slot.next_cached = slot.started = slot.running = 0;
     slot.operations = 0;
     slot.direct_begin_ns = slot.sent_ns = 0;
+    slot.beside_copies = 0;
     slot.stop = kNowhere;
     slot.error = 0;
     ++in_work_;
@@ -129,6 +130,9 @@ bool Executor::prepare(Slot& slot, bool direct) {
     size_t& next = direct ? slot.next_direct : slot.next_cached;
     while (next < transfers.size() && (transfers[next].route != Route::kCached) != direct) ++next;
     if (free_operations_.empty()) return false;
+    // The last one is for a copy: behind a queue full of direct transfers this thread would stand
+    // still until one of them is over.
+    if (direct && free_operations_.size() == 1 && has_copies()) return false;
     if (!direct && !slot.again.empty()) {
         if (!enlist(slot, slot.again.back(), 1)) return false;
         slot.again.pop_back();
@@ -446,7 +450,7 @@ void Executor::observe_direct(const Slot& slot) {
     direct_end_seen_ = caught_up_;
     if (slot.stop != kNowhere || !begin_seen || !direct_end_seen_) return;
     planner::Observation seen{planner::Sample::Kind::kDirect, 0, 0,
-                              static_cast<double>(now_ns - begin_ns)};
+                              static_cast<double>(now_ns - begin_ns), slot.beside_copies};
     for (const Transfer& transfer : slot.transfers) {
         if (transfer.route == Route::kCached) continue;
         ++seen.count;

@@ -118,6 +118,7 @@ void Executor::plan(Slot& slot) {
     if (!plan.ok()) {
         stop_at(slot, request.offset, plan.status().error_number(), Route::kCached);
     } else {
+        slot.beside_copies = plan.value().beside_copies;
         cut(slot, plan.value().transfers);
     }
     if (small) {

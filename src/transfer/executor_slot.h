@@ -40,6 +40,7 @@ struct Executor::Slot {
     std::vector<extent::ResidencyRun> runs;  // for the report: what the page cache held
     size_t running = 0;
     uint32_t operations = 0;
+    double beside_copies = 0;      // its plan's
     uint64_t direct_begin_ns = 0;  // when its first direct transfer started; 0: none has
     uint64_t stop = kNowhere;      // the first byte that did not arrive
     int error = 0;                 // why; 0: the file ends there
