@@ -14,9 +14,8 @@ namespace penstock::memory_model {
 
 namespace {
 
-using Team = device_explored::LoneTeam<1>;
-
 constexpr int kFramesMax = 2;
+constexpr int kStagingMax = 2;
 constexpr int kLeavesMax = 2;
 constexpr int kDirectoryMax = 2;
 constexpr int kRingShift = 1;
@@ -36,7 +35,28 @@ struct System {
     std::array<uint64_t, 4 << kRingShift> slots{};
     std::array<Cell, kFramesMax> frames{};
     uint64_t head = 0;
+    // Where teams copy pages themselves: pages in the host's memory, and places that stand for them
+    // and for frames, whose pages have one byte.
+    std::array<uint64_t, 1 << kRingShift> answers{};
+    std::array<Cell, kStagingMax> staging{};
+    struct alignas(256) Place {};
+    std::array<Place, kStagingMax> staging_places{};
+    std::array<std::byte, kFramesMax> frame_places{};
     AddressMap map;
+};
+
+using Team = device_explored::LoneTeam<1>;
+
+// Copies a cell of the host's memory into a frame's. A team of one page pulls none.
+struct PullingTeam : device_explored::LoneTeam<2> {
+    explicit PullingTeam(System& files) : system(files) {}
+    System& system;
+    void copy(std::byte* to, const std::byte* from, size_t) const {
+        const auto frame = static_cast<size_t>(to - system.frame_places.data());
+        const auto* place = reinterpret_cast<const System::Place*>(from);
+        const auto staged = static_cast<size_t>(place - system.staging_places.data());
+        write(system.frames[frame], read(system.staging[staged]));
+    }
 };
 
 struct CacheForm {
@@ -51,15 +71,16 @@ struct CacheForm {
     int tries = 1;     // of a team that found no frame or leaf
     int givers = 0;    // teams that take a frame and find that they do not need it
     int installs = 1;  // that a team begins in one try
+    int staging = 0;   // pages of the host's memory; 0: teams do not copy from there
     bool deferrals = true;
 };
 
 // Reads pages as read_part of device/file.cuh does. Registers: tries so far, pages read.
-Next read_pages(System& system, Registers& r, const std::vector<PageIndex>& pages,
-                const CacheForm& form) {
-    const Team team;
+template <class AnyTeam>
+Next read_pages(const AnyTeam& team, System& system, Registers& r,
+                const std::vector<PageIndex>& pages, const CacheForm& form) {
     const PageIndex page = pages[r[1]];
-    device_explored::Batch<Team> batch;
+    device_explored::Batch<AnyTeam> batch;
     batch.first = page;
     batch.count = 1;
     if (!device_explored::pin_pages(team, system.state, system.file, nullptr, batch)) {
@@ -80,6 +101,33 @@ Next read_pages(System& system, Registers& r, const std::vector<PageIndex>& page
     }
     device_explored::unpin_pages(team, batch, 0);
     return ++r[1] == pages.size() ? Next::kDone : Next::kAgain;
+}
+
+// A page by an answer, not over one that a team may be copying still. Register 0: fills so far;
+// 1 and on: of each page of staging, the ticket of its last fill + 1.
+Next offer(System& system, Registers& r, const CacheForm& form) {
+    size_t place = 0;
+    const auto is_free = [&](size_t i) {
+        if (r[1 + i] == 0) return true;
+        const uint64_t ticket = r[1 + i] - 1;
+        const uint64_t& slot = system.slots[4 * (ticket & ((1 << kRingShift) - 1))];
+        return (AddressWords::load(slot, site::kRefill) & 0xff) != lap_of(ticket, kRingShift);
+    };
+    while (place < static_cast<size_t>(form.staging) && !is_free(place)) ++place;
+    if (place == static_cast<size_t>(form.staging)) return Next::kRetry;
+    Request request;
+    if (request_queue::drain<AddressWords, UpdatedAddressWords>(system.head, system.slots.data(),
+                                                                kRingShift, &request, 1) == 0) {
+        return Next::kRetry;
+    }
+    check(request.kind == RequestKind::kPullPage, "a team that pulls has said so");
+    write(system.staging[place], bytes_of(request.page));
+    r[1 + place] = request.ticket + 1;
+    AddressWords::store(
+        system.answers[request.ticket & ((1 << kRingShift) - 1)],
+        make_answer(&system.staging_places[place], lap_of(request.ticket, kRingShift)),
+        site::kComplete);
+    return Next::kAgain;
 }
 
 // Register 0: fills so far.
@@ -119,6 +167,8 @@ void lay_out(System& system, const CacheForm& form) {
     state.totals = &system.totals;
     state.rings[0].slots = system.slots.data();
     state.rings[0].shift = kRingShift;
+    state.frames = system.frame_places.data();
+    if (form.staging > 0) state.rings[0].answers = system.answers.data();
     system.owners.fill(kFrameFree);
     for (uint64_t i = 0; i < state.leaf_count; ++i) {
         system.directory[i] = i + 1;
@@ -153,6 +203,10 @@ void name_words(Program& program, System& system, const CacheForm& form) {
         add("leaf_owner", system.leaf_owners[0], false);
         add("leaf_lock", system.leaf_locks[0], true);
     }
+    for (int i = 0; i < form.staging; ++i)
+        system.staging[i] = program.cell("staging" + std::to_string(i));
+    for (size_t i = 0; form.staging > 0 && i < system.answers.size(); ++i)
+        add("answer" + std::to_string(i), system.answers[i], false);
     system.map.counter(system.state.leaf_hand, form.installs);
     // CLOCK looks at one frame: a team that finds it in use is left out, as it could have looked
     // later.
@@ -175,7 +229,8 @@ Program cache_program(const CacheForm& form) {
     for (const std::vector<PageIndex>& pages : form.readers) {
         program.thread("reads " + std::to_string(pages[0]), [=](Registers& r) {
             use(system->map, hand);
-            return read_pages(*system, r, pages, form);
+            if (form.staging > 0) return read_pages(PullingTeam(*system), *system, r, pages, form);
+            return read_pages(Team(), *system, r, pages, form);
         });
         ++hand;
     }
@@ -189,7 +244,7 @@ Program cache_program(const CacheForm& form) {
     }
     program.server("worker", [=](Registers& r) {
         use(system->map);
-        return serve(*system, r, form);
+        return form.staging > 0 ? offer(*system, r, form) : serve(*system, r, form);
     });
     return program;
 }
@@ -216,6 +271,13 @@ std::vector<Program> cache_programs(bool nightly) {
          .frames = 2,
          .resident = {0},
          .readers = {{0}, {1}, {1}}});
+    add({.name = "two teams want one page, and one copies it",
+         .readers = {{0}, {0}},
+         .staging = 1});
+    add({.name = "the host's memory is used again",
+         .frames = 2,
+         .readers = {{0}, {1}},
+         .staging = 1});
     if (!nightly) return programs;
     add({.name = "two frames, one is given back and taken",
          .frames = 2,
