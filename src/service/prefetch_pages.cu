@@ -43,7 +43,8 @@ __global__ void prefetch_pages(FileSystemState* state, const PrefetchRange* rang
                 batch.count = count - at < Pages::kPages ? static_cast<unsigned>(count - at)
                                                          : Pages::kPages;
                 const unsigned absent = count_absent(team, system, file, batch);
-                if (device::hold_pages(team, system, range.file, nullptr, batch, false) != 0) return 0;
+                if (device::hold_pages(team, system, range.file, nullptr, batch, false) != 0)
+                    return 0;
                 device::settle_pages(team, system, batch, 0);
                 device::unpin_pages(team, batch, 0);
                 if (team.lane() == 0) {

@@ -27,9 +27,6 @@ constexpr uint64_t kShareSizeMin = 256 << 10;
 static_assert(kReadSizeMax + limits::kPageSizeMax <= transfer::kRequestSizeMax);
 // Storage operations of one server at a time: enough for direct reads to keep a disk busy.
 constexpr uint32_t kOperationsMax = 16;
-// What has been read waits so long for more, where nothing is on its way to the device: calls of
-// the driver, some for each time, are made one after another for all servers.
-constexpr uint64_t kSendPeriodNs = 100'000;
 // In place of the word of a page that its team copies itself: no page has so many bytes.
 constexpr Completion kOffered = ~Completion{0};
 
@@ -121,7 +118,7 @@ bool Server::serve_requests(uint32_t ring_index) {
         return false;
     }
     taken_ns_ = started;
-    due_ns_ = started + kSendPeriodNs;
+    due_ns_ = started + shared_.send_period_ns;
     background_ = background;
     ring_ = &ring;
     if (shared_.learner != nullptr && !background)
@@ -432,7 +429,7 @@ void Server::send_pages() {
         shared_.abort(EIO, "pages could not be announced to the device");
         stopped_.store(true, std::memory_order_relaxed);
     }
-    due_ns_ = base::monotonic_ns() + kSendPeriodNs;
+    due_ns_ = base::monotonic_ns() + shared_.send_period_ns;
     activity_.store(Activity::kServing, std::memory_order_release);
 }
 

@@ -49,6 +49,9 @@ struct Shared {
     // Ends every wait of every kernel: what is announced can no longer be trusted.
     std::function<void(int error_number, const char* text)> abort;
     bool merges = true;  // neighbours become one read
+    // What has been read waits so long for more, where nothing is on its way to the device: calls
+    // of the driver, some for each time, are made one after another for all servers.
+    uint64_t send_period_ns = 100'000;
     // Host ends of the rings: the next ticket to take; the last of the background ring.
     struct alignas(64) Head {
         uint64_t ticket = 0;

@@ -1,7 +1,7 @@
 // Goal: on a device that the host cannot address, pages arrive by staging, in few calls of the
 // driver, and no page is announced before a fence of the stream behind its bytes, nor as good after
-// a copy that failed; a drain is read while the last is being copied, and staging is used again
-// only behind its announcements.
+// a copy that failed; drains are read while others are being copied, and staging is used again
+// only behind its announcements, or when who copies a page from there has it.
 #include "service/server.h"
 
 #include <gtest/gtest.h>
@@ -9,8 +9,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <deque>
-#include <functional>
 #include <map>
 #include <vector>
 
@@ -18,6 +16,7 @@
 #include "base/prng.h"
 #include "page_cache/page_cache_fixture.h"
 #include "penstock/device/request_queue.cuh"
+#include "service/slow_device_fixture.h"
 #include "storage/ram.h"
 
 namespace penstock::service {
@@ -29,105 +28,6 @@ using device::SystemWords;
 constexpr uint64_t kPage = 4096;
 constexpr uint64_t kPages = 256;
 constexpr uint64_t kFileSize = kPages * kPage - 1000;  // the last page ends early
-
-// Streams that move only when the test says so. Its memory is the host's; that is hidden, unless a
-// test wants it known.
-class SlowDevice final : public backend::Device {
-public:
-    struct Operation {
-        std::byte* to;
-        const std::byte* from;  // null: a store of `value`
-        size_t size;
-        uint64_t value;
-    };
-
-    explicit SlowDevice(bool host_addressable = false) {
-        properties_.name = "slow";
-        properties_.host_addressable = host_addressable;
-    }
-
-    const backend::Properties& properties() const override { return properties_; }
-    Status allocate(size_t size, backend::Memory, void** out) override {
-        *out = std::aligned_alloc(kPage, (size + kPage - 1) / kPage * kPage);
-        std::memset(*out, 0, size);
-        return {};
-    }
-    void free(void* pointer) override { std::free(pointer); }
-    size_t free_memory() const override { return size_t{1} << 30; }
-    Status create_stream(int, StreamId* out) override {
-        *out = static_cast<StreamId>(streams.size() + 1);
-        streams[*out];
-        return {};
-    }
-    Status destroy_stream(StreamId stream) override {
-        while (step(stream)) {
-        }
-        return {};
-    }
-    Status launch(StreamId, LaunchRequest) override { return {ENOSYS, "launch", ""}; }
-    Status copy(StreamId stream, void* to, const void* from, size_t size) override {
-        auto& operations = streams[stream];
-        if (size <= kWholeSizeMax) {
-            ++words_copies;
-            // Of what the stream does, only a store of one word has a fence.
-            const bool fenced = operations.empty() || operations.back().from == nullptr ||
-                                operations.back().size <= kWholeSizeMax;
-            EXPECT_TRUE(fenced) << "words behind a copy without a fence";
-            operations.push_back(
-                {static_cast<std::byte*>(to), static_cast<const std::byte*>(from), size, 0});
-            return {};
-        }
-        copy_sizes.push_back(size);
-        if (copy_sizes.size() == fail_copy) return {EIO, "copy", "as the test asked"};
-        streams[stream].push_back(
-            {static_cast<std::byte*>(to), static_cast<const std::byte*>(from), size, 0});
-        return {};
-    }
-    Status fill(StreamId, void*, uint8_t, size_t) override { return {ENOSYS, "fill", ""}; }
-    Status write_value(StreamId stream, uint64_t* address, uint64_t value) override {
-        if (++write_calls == fail_write) return {EIO, "write_value", "as the test asked"};
-        streams[stream].push_back({reinterpret_cast<std::byte*>(address), nullptr, 8, value});
-        return {};
-    }
-    Status synchronize(StreamId, backend::Deadline) override { return {ENOSYS, "wait", ""}; }
-    Status query(StreamId stream, bool* idle) override {
-        *idle = streams[stream].empty();
-        return fail_query ? Status{EIO, "query", "as the test asked"} : Status{};
-    }
-    bool kernels_in_flight() const override { return true; }
-    void poll() override {}
-    Status add_help(backend::Help) override { return {}; }
-    void remove_help(void*) override {}
-    void notify(const uint64_t* words, size_t count) override {
-        if (on_notify) on_notify(words, count);
-    }
-    void wait_changed(const uint64_t*, uint64_t, std::chrono::nanoseconds) override {}
-    std::string diagnosis() const override { return ""; }
-    void abort(Status) override {}
-
-    // Does the oldest operation of a stream; false: there is none.
-    bool step(StreamId stream) {
-        auto& operations = streams[stream];
-        if (operations.empty()) return false;
-        const Operation operation = operations.front();
-        operations.pop_front();
-        const void* from = operation.from != nullptr ? operation.from
-                                                     : static_cast<const void*>(&operation.value);
-        std::memcpy(operation.to, from, operation.size);
-        return true;
-    }
-
-    std::map<StreamId, std::deque<Operation>> streams;
-    std::vector<size_t> copy_sizes;       // of every copy asked for
-    size_t fail_copy = 0;                 // the n-th copy fails; 0: none
-    int write_calls = 0, fail_write = 0;  // the n-th fails; 0: none
-    int words_copies = 0;
-    bool fail_query = false;
-    std::function<void(const uint64_t* words, size_t count)> on_notify;
-
-private:
-    backend::Properties properties_;
-};
 
 class ServerTest : public ::testing::Test {
 protected:
@@ -142,6 +42,7 @@ protected:
         shared_.files = &files_;
         shared_.counters = &counters_;
         shared_.abort = [this](int error, const char*) { aborted_ = error; };
+        shared_.send_period_ns = 60'000'000'000;
         file_ = files_.open("file", 0, Opener::kHost).value();
         server_ = std::move(Server::create(shared_, *storage_).value());
         for (const auto& [stream, operations] : device_.streams) streams_.push_back(stream);
@@ -224,6 +125,20 @@ TEST_F(ServerTest, WordsComeBehindTheFenceBehindTheirBytes) {
     EXPECT_TRUE(server_->serve_requests(0));
     // A copy for each run, a store, words for each, a store.
     for (const size_t announced : {0u, 0u, 0u, 4u, 7u, 7u}) {
+        EXPECT_TRUE(device_.step(streams_[0]));
+        EXPECT_EQ(check_announced(), announced);
+    }
+    EXPECT_FALSE(device_.step(streams_[0]));
+}
+
+// Who waits for a slow read shall have what was there before it.
+TEST_F(ServerTest, WhatIsReadGoesAtOnceWhenNothingElseIsOnItsWayForLong) {
+    shared_.send_period_ns = 0;
+    ask_many(0, 4);
+    ask_many(10, 3);
+    EXPECT_TRUE(server_->serve_requests(0));
+    // For each run: copy, store, words, store.
+    for (const size_t announced : {0u, 0u, 4u, 4u, 4u, 4u, 7u, 7u}) {
         EXPECT_TRUE(device_.step(streams_[0]));
         EXPECT_EQ(check_announced(), announced);
     }
