@@ -35,14 +35,14 @@ Server::Server(Shared& shared, std::unique_ptr<transfer::Executor> executor)
       executor_(std::move(executor)),
       page_size_(1ull << shared.state->page_shift),
       direct_(shared.device->properties().host_addressable) {
-    retries_.reserve(limits::kDrainMax * size_t{limits::kWindowPagesMax});
+    retries_.reserve(kRequestsMax * limits::kWindowPagesMax);
 }
 
 Result<std::unique_ptr<Server>> Server::create(Shared& shared, storage::Storage& storage) {
     // Pages that the device must be sent lie in staging of the server's own: to the executor all is
     // host memory.
-    auto executor = transfer::Executor::create(
-        storage, nullptr, {.depth = kOperationsMax, .requests = limits::kDrainMax});
+    auto executor = transfer::Executor::create(storage, nullptr,
+                                               {.depth = kOperationsMax, .requests = kRequestsMax});
     if (!executor.ok()) return executor.status();
     std::unique_ptr<Server> server(new Server(shared, std::move(executor.value())));
     if (!server->direct_) {
@@ -54,7 +54,9 @@ Result<std::unique_ptr<Server>> Server::create(Shared& shared, storage::Storage&
     return server;
 }
 
-Server::~Server() = default;
+Server::~Server() {
+    while (has_windows()) reap_windows(true);
+}
 
 std::byte* Server::destination(const PageOf& which) {
     if (!direct_) return sender_->page(places_[which.request] + which.page);
@@ -80,7 +82,7 @@ bool Server::look_after_copies() {
     return false;
 }
 
-bool Server::serve_requests(uint32_t ring_index) {
+bool Server::serve_requests(uint32_t ring_index, bool waits) {
     if (!direct_ && (!look_after_copies() || !sender_->begin())) return false;
     RingState& ring = shared_.ring(ring_index);
     const bool background = ring_index == Shared::kBackground;
@@ -127,13 +129,19 @@ bool Server::serve_requests(uint32_t ring_index) {
     const size_t runs = divide_into_runs(count);
     activity_.store(Activity::kServing, std::memory_order_release);
     read_runs(runs);
-    shared_.counters->storage_ns.fetch_add(storage_ns_, std::memory_order_relaxed);
-    shared_.counters->serving_ns.fetch_add(base::monotonic_ns() - started - storage_ns_,
-                                           std::memory_order_relaxed);
+    // What the OS page cache has is copied by this thread, so nothing is gained by leaving it.
+    while (background && waits && !missing_ && has_windows()) reap_windows(true);
+    count_time(started);
     if (!direct_) sender_->end();
     activity_.store(Activity::kIdle, std::memory_order_release);
     beat();
     return true;
+}
+
+void Server::count_time(uint64_t started) {
+    shared_.counters->storage_ns.fetch_add(storage_ns_, std::memory_order_relaxed);
+    shared_.counters->serving_ns.fetch_add(base::monotonic_ns() - started - storage_ns_,
+                                           std::memory_order_relaxed);
 }
 
 // Neighbouring pages of a file become one run each; returns how many. Windows of
@@ -156,7 +164,10 @@ size_t Server::divide_into_runs(size_t count) {
             ++runs_[runs - 1].count;
             runs_[runs - 1].pages += request.page_count;
         } else {
-            runs_[runs++] = {i, 1, 0, request.page_count, shared_.files->find(request)};
+            Run& run = runs_[runs++];
+            run = {i, 1, 0, request.page_count, shared_.files->find(request)};
+            run.background = background_;
+            run.taken_ns = taken_ns_;
         }
     }
     return runs;
@@ -165,10 +176,23 @@ size_t Server::divide_into_runs(size_t count) {
 // Reads every run; pages behind one that failed are asked for again, each on its own, so that an
 // error reaches only who reads the page it struck.
 void Server::read_runs(size_t runs) {
-    retries_.clear();
     execute_runs(runs, false);
+    read_failed();
+}
+
+// Reads pages behind one that failed once more, which may be of windows; whose requests are then
+// not needed any more.
+void Server::read_failed() {
     for (size_t done = 0; done < retries_.size(); done += limits::kDrainMax)
         read_again(done, std::min(retries_.size() - done, size_t{limits::kDrainMax}));
+    retries_.clear();
+    if (ended_ == 0) return;
+    for (size_t i = 0; i < kWindowsMax; ++i) {
+        if ((ended_ >> i & 1) != 0) runs_[limits::kDrainMax + i].source.reset();
+    }
+    const uint32_t windows = windows_.load(std::memory_order_relaxed);
+    windows_.store(windows & ~ended_, std::memory_order_relaxed);
+    ended_ = 0;
 }
 
 // An event for the pages of the run that each block asked for. Before the first of them is
@@ -186,14 +210,14 @@ void Server::write_down(const Run& run, int error) {
         }
         ServiceEvent& event = events[count++];
         event.kind = request.kind == RequestKind::kReadWindow ? ServedFor::kWindow
-                     : background_                            ? ServedFor::kAdvice
+                     : run.background                         ? ServedFor::kAdvice
                                                               : ServedFor::kDemand;
         event.block = request.block;
         event.thread = thread;
         event.page_count = request.page_count;
         event.page = request.page;
         event.file = request.file_slot;
-        event.taken_ns = taken_ns_;
+        event.taken_ns = run.taken_ns;
         event.arrived_ns = now;
         event.error_number = error;
     }
@@ -208,6 +232,7 @@ void Server::read_again(size_t first, size_t count) {
         const PageOf which = retries_[first + i];
         pieces_[i] = {destination(which), page_size_};
         runs_[i] = {which.request, 1, which.page, 1, shared_.files->find(requests_[which.request])};
+        runs_[i].again = true;
     }
     activity_.store(Activity::kServing, std::memory_order_release);
     execute_runs(count, true);
@@ -236,7 +261,6 @@ bool Server::announce_to_storage(size_t runs) {
 
 // Plans every run, and completes each as it comes back.
 void Server::execute_runs(size_t runs, bool again) {
-    again_ = again;
     const uint64_t began = base::monotonic_ns();
     const bool small = announce_to_storage(runs);
     size_t pending = 0;
@@ -251,22 +275,13 @@ void Server::execute_runs(size_t runs, bool again) {
             announce(begin, run.pages);
             continue;
         }
-        transfer::Request request;
-        request.source = run.source.get();
-        request.offset = (requests_[run.first].page + run.from) * page_size_;
-        request.size = run.pages * page_size_;
+        if (!small && begin_window(run)) continue;
         // Of a page that is read again there is one piece, with the run's number.
-        request.pieces = {pieces_ + (again ? i : run.first), again ? 1 : run.count};
-        request.cookie = i;
-        // It may read what goes through the page cache, which takes as long as storage takes.
-        activity_.store(Activity::kStorage, std::memory_order_release);
-        PENSTOCK_CHECK(executor_->submit(request), "an executor has room for a drain");
-        activity_.store(Activity::kServing, std::memory_order_release);
-        beat();
+        submit(run, {pieces_ + (again ? i : run.first), again ? 1 : run.count}, i);
         ++pending;
     }
     while (pending > 0) {
-        pending -= reap_runs(since);
+        pending -= reap_runs(since, true);
         if (pending > 0) since = base::monotonic_ns();
     }
     send_pages();
@@ -275,39 +290,51 @@ void Server::execute_runs(size_t runs, bool again) {
         for (size_t i = 0; i < runs; ++i) pages += runs_[i].pages;
         runs_[0].source->small.saw_batch(runs, pages * page_size_, base::monotonic_ns() - began);
     }
-    if (background_ && direct_ && !again) note_missing(runs);
     for (size_t i = 0; i < runs; ++i) runs_[i].source.reset();
 }
 
-// Tells the files of windows whether the OS page cache had what was asked for.
-void Server::note_missing(size_t runs) {
-    for (const Run& run : std::span(runs_).first(runs)) {
-        // Less is not looked at.
-        if (run.source == nullptr || run.pages * page_size_ < transfer::kPlanSizeMin) continue;
-        missing_ = !run.source->hot();
-        uint64_t& word = shared_.state->files[requests_[run.first].file_slot].missing;
-        if ((DeviceWords::load(word, site::kRelaxed) != 0) != missing_)
-            DeviceWords::store(word, missing_ ? 1 : 0, site::kRelaxed);
-    }
+void Server::submit(const Run& run, std::span<const iovec> pieces, uint64_t cookie) {
+    transfer::Request request;
+    request.source = run.source.get();
+    request.offset = (requests_[run.first].page + run.from) * page_size_;
+    request.size = run.pages * page_size_;
+    request.pieces = pieces;
+    request.cookie = cookie;
+    request.looks = is_window(run);
+    // It may read what goes through the page cache, which takes as long as storage takes.
+    activity_.store(Activity::kStorage, std::memory_order_release);
+    PENSTOCK_CHECK(executor_->submit(request), "an executor has room for a drain and windows");
+    activity_.store(Activity::kServing, std::memory_order_release);
+    beat();
+    if (request.looks) note_missing(run);
 }
 
-// `since`: when storage was given something to do.
-size_t Server::reap_runs(uint64_t since) {
+// How many of the drain's have ended. `since`: when storage was given something to do.
+size_t Server::reap_runs(uint64_t since, bool wait) {
     activity_.store(Activity::kStorage, std::memory_order_release);
-    const size_t count = executor_->reap(outcomes_, true);
+    const size_t count = executor_->reap(outcomes_, wait);
     activity_.store(Activity::kServing, std::memory_order_release);
     beat();
     storage_ns_ += base::monotonic_ns() - since;
-    for (size_t i = 0; i < count; ++i) finish(runs_[outcomes_[i].cookie], outcomes_[i]);
-    return count;
+    size_t of_drain = 0;
+    for (size_t i = 0; i < count; ++i) {
+        const uint64_t place = outcomes_[i].cookie;
+        finish(runs_[place], outcomes_[i]);
+        if (place < limits::kDrainMax) {
+            ++of_drain;
+        } else {
+            ended_ |= 1u << (place - limits::kDrainMax);
+        }
+    }
+    return of_drain;
 }
 
 void Server::finish(const Run& run, const transfer::Outcome& outcome) {
-    if (shared_.log != nullptr && !again_) write_down(run, outcome.error);
+    if (shared_.log != nullptr && !run.again) write_down(run, outcome.error);
     shared_.counters->reads.fetch_add(outcome.operations, std::memory_order_relaxed);
     shared_.counters->bytes.fetch_add(outcome.bytes, std::memory_order_relaxed);
     const PageOf begin{run.first, run.from};
-    if (direct_ && !again_ && outcome.bytes == run.pages * page_size_) {
+    if (direct_ && !run.again && outcome.bytes == run.pages * page_size_) {
         for (size_t i = run.first; i < run.first + run.count; ++i) complete_whole(requests_[i]);
         return;
     }

@@ -67,8 +67,18 @@ public:
     Server(const Server&) = delete;
     Server& operator=(const Server&) = delete;
 
-    // Serves what is ready in ring `ring`; false: nothing was. May take as long as storage takes.
-    bool serve_requests(uint32_t ring);
+    // Serves what is ready in ring `ring`; false: nothing was. May take as long as storage takes,
+    // but leaves windows that wait for storage to it; without `waits`, all windows.
+    bool serve_requests(uint32_t ring, bool waits = true);
+    // Completes the windows that were left to storage and have arrived; with `wait` blocks until
+    // there is one. False: none were left. Who waits for any of them may call it: on a thread other
+    // than the one that began it, it may take a tick of the kernel's clock longer.
+    bool finish_windows(bool wait);
+    // Completes those that have arrived. Waits for nothing, not even for a copy out of the OS page
+    // cache.
+    void collect_windows();
+    // Whether there are such. Any thread.
+    [[nodiscard]] bool has_windows() const { return windows_.load(std::memory_order_relaxed) != 0; }
     // Answers control calls; false: there were none.
     bool serve_calls();
 
@@ -92,7 +102,17 @@ private:
         size_t first = 0, count = 0;  // of requests_
         size_t from = 0, pages = 0;   // from page `from` of the first of them on
         std::shared_ptr<transfer::Source> source;
+        bool again = false;       // of pages that are read once more
+        bool background = false;  // out of the background ring
+        uint64_t taken_ns = 0;    // when its requests were taken
     };
+    // Windows that are left to storage from one call to the next: each has a place behind those of
+    // the drain in requests_, pieces_ and runs_. As many as two streams have on their way, and as
+    // many that were given up; further ones are read at once.
+    static constexpr size_t kWindowsMax = 16;
+    static_assert(kWindowsMax <= 32, "they are bits of a word");
+    static_assert(kWindowsMax >= 4 * limits::kWindowsMax);
+    static constexpr size_t kRequestsMax = limits::kDrainMax + kWindowsMax;
     // Page `page` of requests_[request].
     struct PageOf {
         size_t request, page;
@@ -102,11 +122,17 @@ private:
     bool look_after_copies();
     size_t divide_into_runs(size_t count);
     void read_runs(size_t runs);
+    void read_failed();
+    [[nodiscard]] bool is_window(const Run& run) const;
+    bool begin_window(const Run& run);
+    void reap_windows(bool wait);
+    void count_time(uint64_t started);
+    void submit(const Run& run, std::span<const iovec> pieces, uint64_t cookie);
     bool announce_to_storage(size_t runs);
     void execute_runs(size_t runs, bool again);
-    void note_missing(size_t runs);
+    void note_missing(const Run& run);
     void write_down(const Run& run, int error);
-    size_t reap_runs(uint64_t since);
+    size_t reap_runs(uint64_t since, bool wait);
     void finish(const Run& run, const transfer::Outcome& outcome);
     void read_again(size_t first, size_t count);
     void complete_whole(const Request& request);
@@ -124,19 +150,20 @@ private:
     std::unique_ptr<PageSender> sender_;  // where it cannot
     size_t pages_max_ = SIZE_MAX;         // of a drain; SIZE_MAX: any
 
-    Request requests_[limits::kDrainMax];
+    Request requests_[kRequestsMax];
     size_t places_[limits::kDrainMax];  // of a request's first page among those of the drain
-    iovec pieces_[limits::kDrainMax];
-    Run runs_[limits::kDrainMax];
-    transfer::Outcome outcomes_[limits::kDrainMax];
+    iovec pieces_[kRequestsMax];
+    Run runs_[kRequestsMax];
+    transfer::Outcome outcomes_[kRequestsMax];
     std::vector<PageOf> retries_;  // with room for the pages of a drain
     // Of the requests in hand:
     uint64_t storage_ns_ = 0;  // planning, and in storage calls
     uint64_t taken_ns_ = 0;    // when they were taken
     bool background_ = false;  // out of the background ring
-    // Of what was last read for windows, not all was in the OS page cache.
+    // Of what was last looked at for windows, not all was in the OS page cache.
     bool missing_ = false;
-    bool again_ = false;  // pages of them are read once more
+    std::atomic<uint32_t> windows_{0};  // bit i: place kDrainMax + i has one; written by one thread
+    uint32_t ended_ = 0;                // of them, those that have arrived
 
     std::atomic<Activity> activity_{Activity::kIdle};
     std::atomic<uint64_t> beats_{0};

@@ -96,7 +96,8 @@ private:
     void work(unsigned index);
     void wait_for_work(uint32_t ring, uint64_t seen, uint32_t idle_turns);
     void monitor();
-    bool help();
+    bool help(unsigned permit, bool waits);
+    static bool serve_waiting(Server& server);
     static bool serve(Server& server, uint32_t ring);
     uint64_t see_tail(const RingState& ring) const;
     template <class T>
