@@ -55,7 +55,7 @@ Result<std::unique_ptr<Server>> Server::create(Shared& shared, storage::Storage&
 }
 
 Server::~Server() {
-    while (has_windows()) reap_windows(true);
+    while (has_windows()) reap_windows();
 }
 
 std::byte* Server::destination(const PageOf& which) {
@@ -130,7 +130,7 @@ bool Server::serve_requests(uint32_t ring_index, bool waits) {
     activity_.store(Activity::kServing, std::memory_order_release);
     read_runs(runs);
     // What the OS page cache has is copied by this thread, so nothing is gained by leaving it.
-    while (background && waits && !missing_ && has_windows()) reap_windows(true);
+    while (background && waits && !missing_ && has_windows()) reap_windows();
     count_time(started);
     if (!direct_) sender_->end();
     activity_.store(Activity::kIdle, std::memory_order_release);
@@ -281,7 +281,7 @@ void Server::execute_runs(size_t runs, bool again) {
         ++pending;
     }
     while (pending > 0) {
-        pending -= reap_runs(since, true);
+        pending -= reap_runs(since);
         if (pending > 0) since = base::monotonic_ns();
     }
     send_pages();
@@ -310,9 +310,9 @@ void Server::submit(const Run& run, std::span<const iovec> pieces, uint64_t cook
 }
 
 // How many of the drain's have ended. `since`: when storage was given something to do.
-size_t Server::reap_runs(uint64_t since, bool wait) {
+size_t Server::reap_runs(uint64_t since) {
     activity_.store(Activity::kStorage, std::memory_order_release);
-    const size_t count = executor_->reap(outcomes_, wait);
+    const size_t count = executor_->reap(outcomes_, true);
     activity_.store(Activity::kServing, std::memory_order_release);
     beat();
     storage_ns_ += base::monotonic_ns() - since;

@@ -62,6 +62,13 @@ struct Shared {
 
 class Server {
 public:
+    // Windows that are left to storage from one call to the next: each has a place behind those of
+    // the drain in requests_, pieces_ and runs_. As many as two streams have on their way, and as
+    // many that were given up; further ones are read at once.
+    static constexpr size_t kWindowsMax = 16;
+    static_assert(kWindowsMax <= 32, "they are bits of a word");
+    static_assert(kWindowsMax >= 4 * limits::kWindowsMax);
+
     static Result<std::unique_ptr<Server>> create(Shared& shared, storage::Storage& storage);
     ~Server();
     Server(const Server&) = delete;
@@ -70,13 +77,10 @@ public:
     // Serves what is ready in ring `ring`; false: nothing was. May take as long as storage takes,
     // but leaves windows that wait for storage to it; without `waits`, all windows.
     bool serve_requests(uint32_t ring, bool waits = true);
-    // Completes the windows that were left to storage and have arrived; with `wait` blocks until
-    // there is one. False: none were left. Who waits for any of them may call it: on a thread other
-    // than the one that began it, it may take a tick of the kernel's clock longer.
-    bool finish_windows(bool wait);
-    // Completes those that have arrived. Waits for nothing, not even for a copy out of the OS page
-    // cache.
-    void collect_windows();
+    // Waits for windows that were left to storage, and completes those that have arrived. False:
+    // none were left. Any thread that has the server; one that did not begin them may be told of
+    // their end a tick of the kernel's clock later.
+    bool finish_windows();
     // Whether there are such. Any thread.
     [[nodiscard]] bool has_windows() const { return windows_.load(std::memory_order_relaxed) != 0; }
     // Answers control calls; false: there were none.
@@ -106,12 +110,6 @@ private:
         bool background = false;  // out of the background ring
         uint64_t taken_ns = 0;    // when its requests were taken
     };
-    // Windows that are left to storage from one call to the next: each has a place behind those of
-    // the drain in requests_, pieces_ and runs_. As many as two streams have on their way, and as
-    // many that were given up; further ones are read at once.
-    static constexpr size_t kWindowsMax = 16;
-    static_assert(kWindowsMax <= 32, "they are bits of a word");
-    static_assert(kWindowsMax >= 4 * limits::kWindowsMax);
     static constexpr size_t kRequestsMax = limits::kDrainMax + kWindowsMax;
     // Page `page` of requests_[request].
     struct PageOf {
@@ -125,14 +123,14 @@ private:
     void read_failed();
     [[nodiscard]] bool is_window(const Run& run) const;
     bool begin_window(const Run& run);
-    void reap_windows(bool wait);
+    void reap_windows();
     void count_time(uint64_t started);
     void submit(const Run& run, std::span<const iovec> pieces, uint64_t cookie);
     bool announce_to_storage(size_t runs);
     void execute_runs(size_t runs, bool again);
     void note_missing(const Run& run);
     void write_down(const Run& run, int error);
-    size_t reap_runs(uint64_t since, bool wait);
+    size_t reap_runs(uint64_t since);
     void finish(const Run& run, const transfer::Outcome& outcome);
     void read_again(size_t first, size_t count);
     void complete_whole(const Request& request);

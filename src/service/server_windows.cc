@@ -38,23 +38,19 @@ bool Server::begin_window(const Run& run) {
     return true;
 }
 
-bool Server::finish_windows(bool wait) {
+bool Server::finish_windows() {
     if (!has_windows() || stopped()) return false;
     const uint64_t started = base::monotonic_ns();
     activity_.store(Activity::kServing, std::memory_order_release);
     storage_ns_ = 0;
-    reap_windows(wait);
+    reap_windows();
     count_time(started);
     activity_.store(Activity::kIdle, std::memory_order_release);
     return true;
 }
 
-void Server::collect_windows() {
-    if (!executor_->has_copies()) (void)finish_windows(false);
-}
-
-void Server::reap_windows(bool wait) {
-    (void)reap_runs(base::monotonic_ns(), wait);
+void Server::reap_windows() {
+    (void)reap_runs(base::monotonic_ns());
     read_failed();
 }
 

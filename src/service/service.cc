@@ -208,7 +208,7 @@ void Service::work(unsigned index) {
     while (!stopping_.load(std::memory_order_relaxed)) {
         const uint64_t seen = bells ? DeviceWords::load(*bell, site::kRelaxed) : 0;
         const bool called = server.serve_calls();
-        if (serve(server, ring) || server.finish_windows(true) || called) {
+        if (serve(server, ring) || server.finish_windows() || called) {
             idle_turns = 0;
             continue;
         }
@@ -267,7 +267,7 @@ bool Service::serve_waiting(Server& server) {
     // way round, so that a call does not wait for as long as there are requests.
     const bool calls_first = server.beats() % kCallsFirstEvery == 0;
     const bool called = calls_first && server.serve_calls();
-    const bool served = serve(server, 0) || server.finish_windows(true);
+    const bool served = serve(server, 0) || server.finish_windows();
     const bool called_late = !served && !calls_first && server.serve_calls();
     return called || served || called_late;
 }
@@ -286,6 +286,17 @@ Status Service::serve_all(std::chrono::nanoseconds limit) {
         if (now > limit_ns)
             return {EBUSY, "file system", "requests of kernels are still being served"};
         base::sleep_until_ns(now + kDozeNs);
+    }
+}
+
+void Service::finish_windows() {
+    for (const auto& server : helpers_) {
+        // A kernel that runs goes on asking; what was left before is over then.
+        for (size_t i = 0; i < Server::kWindowsMax && server->has_windows(); ++i) {
+            if (!server->try_borrow()) break;  // a block is at it
+            (void)server->finish_windows();
+            server->give_back();
+        }
     }
 }
 
@@ -317,12 +328,6 @@ void Service::monitor() {
         if (const Status cause = device_->abort_cause(); !cause.ok())
             abort(cause.error_number(), cause.message());
         if (log_ != nullptr) log_->add({base::monotonic_ns(), counts()});
-        // Windows of a kernel that has ended: nobody waits for them, and they keep their file open.
-        for (const auto& server : helpers_) {
-            if (!server->has_windows() || !server->try_borrow()) continue;
-            server->collect_windows();
-            server->give_back();
-        }
         std::unique_lock lock(mutex_);
         const auto period = std::chrono::nanoseconds(limits::kHeartbeatPeriodNs);
         if (stop_changed_.wait_for(lock, period, [this] { return stopping_.load(); })) return;

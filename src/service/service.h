@@ -80,6 +80,10 @@ public:
     // running. Not after an abort. EBUSY: that took longer.
     Status serve_all(std::chrono::nanoseconds limit);
 
+    // Completes the windows that blocks have left to storage: when their kernel has ended nobody
+    // waits for them, and they keep their file open. Waits for storage.
+    void finish_windows();
+
     // Every wait of every kernel ends with -cause.error_number(); `text` says why. The first cause
     // stays.
     void abort(int error_number, const std::string& text);
