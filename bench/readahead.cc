@@ -19,7 +19,6 @@
 
 #include "base/units.h"
 #include "bench/harness/crew.h"
-#include "bench/harness/huge_buffer.h"
 #include "bench/harness/walk_rig.h"
 #include "bench/readahead/cases.h"
 
@@ -33,17 +32,27 @@ constexpr const char* kQuestion =
     "what do windows of readahead and rings of frames buy kernels that read with 4 KiB pages?";
 
 // The file's parts by as many threads as permits, each piece by pread into the next frames of a
-// region as large as `cache_size`, and memcpy from there.
+// region of the device's memory as large as `cache_size`, and memcpy from there.
 class TwoCopies {
 public:
     TwoCopies(WalkDevice& device, const TestFile& file, uint64_t cache_size)
-        : device_(device), file_(file), frames_(cache_size), crew_(device.blocks()) {}
+        : device_(device),
+          file_(file),
+          size_(cache_size),
+          frames_(static_cast<unsigned char*>(
+              need(device.device().allocate(cache_size), "frames of the limit"))),
+          crew_(device.blocks()) {
+        std::memset(frames_, 0, size_);
+    }
+    ~TwoCopies() { device_.device().free(frames_); }
+    TwoCopies(const TwoCopies&) = delete;
+    TwoCopies& operator=(const TwoCopies&) = delete;
 
     double run(bool* right) {
         constexpr uint64_t kPiece = 64 * kKiB;
         const unsigned threads = device_.blocks();
         const uint64_t share = file_.size() / threads / kPiece * kPiece;
-        const uint64_t region = frames_.size() / threads / kPiece * kPiece;
+        const uint64_t region = size_ / threads / kPiece * kPiece;
         std::atomic<uint64_t> wrong{0};
         const double seconds = timed([&] {
             crew_.run(threads, [&](unsigned thread) {
@@ -51,7 +60,7 @@ public:
                 uint64_t mine = 0;
                 for (uint64_t at = 0; at < share; at += kPiece) {
                     const uint64_t offset = thread * share + at;
-                    unsigned char* frame = frames_.data() + thread * region + at % region;
+                    unsigned char* frame = frames_ + thread * region + at % region;
                     mine += pread(file_.descriptor(), frame, kPiece, static_cast<off_t>(offset)) !=
                             static_cast<ssize_t>(kPiece);
                     std::memcpy(buffer, frame, kPiece);
@@ -67,7 +76,8 @@ public:
 private:
     WalkDevice& device_;
     const TestFile& file_;
-    HugeBuffer frames_;
+    const uint64_t size_;
+    unsigned char* const frames_;
     Crew crew_;
 };
 

@@ -34,10 +34,12 @@ struct Properties {
     bool huge_pages = false;     // the kernel gave the arena huge pages
 };
 
-// Called by a block that waits, on its OS thread's own stack (CPU backend only): does one piece of
-// work for waiting blocks; returns whether it did any. Must not block on another block.
+// Called by a block, on its OS thread's own stack (CPU backend only): does one piece of work for
+// blocks that wait; returns whether it did any. Must not block on another block. `permit`: the
+// block's. `waits`: the block has nothing else to do; else what goes on by itself is started, and
+// nothing waited for.
 struct Help {
-    bool (*step)(void* context) = nullptr;
+    bool (*step)(void* context, unsigned permit, bool waits) = nullptr;
     void* context = nullptr;
 };
 

@@ -119,7 +119,9 @@ Result<Descriptor> FileSystem::open(const std::string& path) {
 }
 
 Status FileSystem::close(Descriptor descriptor) {
-    return system_->service().files().close(descriptor, service::Opener::kHost);
+    const Status status = system_->service().files().close(descriptor, service::Opener::kHost);
+    system_->service().finish_windows();
+    return status;
 }
 
 Result<uint64_t> FileSystem::size(Descriptor descriptor) const {

@@ -58,6 +58,7 @@ FileTable::FileTable(std::shared_ptr<storage::Storage> storage, backend::Device*
       state_(state),
       device_files_(device_files),
       dropper_(std::move(dropper)),
+      numbers_(limits::kFilesMax),
       slots_(limits::kFilesMax) {
     free_.emplace(0, state->directory_size);
 }
@@ -108,12 +109,12 @@ Result<uint32_t> FileTable::slot_for(const storage::Identity& identity, bool rac
         return status;
     }
     Slot& slot = slots_[index];
-    if (slot.number != 0 && reused_) reused_(index);
+    if (number_of(index) != 0 && reused_) reused_(index);
     slot = Slot{};
     slot.identity = identity;
     slot.racy = racy;
     slot.idle = idle_.end();
-    slot.number = ++file_count_ << 16 | index;
+    numbers_[index].store(++file_count_ << 16 | index, std::memory_order_relaxed);
     known_[key_of(identity)] = index;
     FileState& file = state_->files[index];
     DeviceWords::store(file.size, identity.size, site::kRelaxed);
@@ -306,15 +307,10 @@ std::shared_ptr<transfer::Source> FileTable::find(const Request& request) const 
     return slots_[request.file_slot].source;
 }
 
-uint64_t FileTable::number_of(uint32_t slot) const {
-    const std::lock_guard lock(mutex_);
-    return slot < used_ ? slots_[slot].number : 0;
-}
-
 Descriptor FileTable::descriptor_of(uint64_t number) const {
     const std::lock_guard lock(mutex_);
     const auto index = static_cast<uint32_t>(number & 0xffff);
-    if (index >= used_ || slots_[index].number != number || slots_[index].references == 0)
+    if (index >= used_ || number_of(index) != number || slots_[index].references == 0)
         return -EBADF;
     return make_descriptor(state_->system, index, state_->files[index].generation);
 }

@@ -52,7 +52,9 @@ public:
 
     // A number that the file in this slot has as long as its pages may be cached, and no other file
     // ever; the file's descriptor, with no reference counted, or -EBADF where it is not open now.
-    [[nodiscard]] uint64_t number_of(uint32_t slot) const;
+    [[nodiscard]] uint64_t number_of(uint32_t slot) const {
+        return numbers_[slot].load(std::memory_order_relaxed);
+    }
     [[nodiscard]] Descriptor descriptor_of(uint64_t number) const;
     // What it was called when it was opened last and nobody had it open; empty where there is none.
     [[nodiscard]] std::string path_of(uint32_t slot) const;
@@ -82,7 +84,6 @@ private:
         bool superseded = false;  // the file has changed: no further opens
         bool racy = false;  // its times were so recent that a later change may not show in them
         uint32_t references = 0, kernel_references = 0;
-        uint64_t number = 0;                 // of the file: how many came before it << 16 | slot
         std::list<uint32_t>::iterator idle;  // its place in idle_, while it is closed and known
     };
     // A file whatever became of its bytes.
@@ -123,6 +124,9 @@ private:
     const std::unique_ptr<PageDropper> dropper_;
     std::function<void(uint32_t)> reused_;
 
+    // By slot, of its file: how many came before it << 16 | slot; 0: it never had one. Written with
+    // the lock.
+    std::vector<std::atomic<uint64_t>> numbers_;
     mutable std::mutex mutex_;  // guards everything below, and the host's stores to state_->files
     std::vector<Slot> slots_;
     uint32_t used_ = 0;                                 // slots that were ever used

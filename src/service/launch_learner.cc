@@ -32,9 +32,11 @@ void LaunchLearner::before_launch(backend::StreamId stream, const LaunchRequest&
     // With the lock: of two launches at once only the first finds the device idle.
     if (device_->kernels_in_flight()) {
         memory_.spoil();
+        tell_memory();
         records_.store(false, std::memory_order_relaxed);
         return;
     }
+    tell_memory();
     // Nothing runs, so nobody reads `ranges_` any more.
     const auto runs = memory_.begin(entry->key, request.shape.grid.count(), pages_max_);
     if (const size_t ranges = write_ranges(runs); ranges > 0) put_ahead(stream, ranges);
@@ -42,14 +44,28 @@ void LaunchLearner::before_launch(backend::StreamId stream, const LaunchRequest&
 }
 
 void LaunchLearner::record(std::span<const Request> requests) {
-    const std::lock_guard lock(mutex_);
-    uint64_t number = 0;
-    uint32_t slot = limits::kFilesMax;  // whose number that is
     for (const Request& request : requests) {
         if (request.kind == RequestKind::kReadWindow) continue;
-        if (request.file_slot != slot) number = files_->number_of(slot = request.file_slot);
-        memory_.missed(request.block, {number, request.page, request.page_count});
+        Notes& notes = notes_[request.block % kNotesMax];
+        const std::lock_guard lock(notes.mutex);
+        if (notes.misses.size() % kLotSize == 0) {
+            if (lots_.load(std::memory_order_relaxed) >= kLotsMax) continue;
+            lots_.fetch_add(1, std::memory_order_relaxed);
+        }
+        notes.misses.push_back(
+            {request.block,
+             {files_->number_of(request.file_slot), request.page, request.page_count}});
     }
+}
+
+// What the launch before missed, if that is of interest still.
+void LaunchLearner::tell_memory() {
+    for (Notes& notes : notes_) {
+        const std::lock_guard lock(notes.mutex);
+        for (const Miss& miss : notes.misses) memory_.missed(miss.block, miss.pages);
+        notes.misses.clear();
+    }
+    lots_.store(0, std::memory_order_relaxed);
 }
 
 // Those of files that are open now.

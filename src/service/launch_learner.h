@@ -11,6 +11,7 @@
 #include <memory>
 #include <mutex>
 #include <span>
+#include <vector>
 
 #include "backend/backend.h"
 #include "penstock/abi/file_system.h"
@@ -47,6 +48,7 @@ private:
                   uint64_t pages_max)
         : device_(device), files_(files), state_(state), pages_max_(pages_max) {}
     void record(std::span<const Request> requests);
+    void tell_memory();
     size_t write_ranges(const std::vector<readahead::PageRun>& runs);
     void put_ahead(backend::StreamId stream, size_t ranges);
 
@@ -56,8 +58,27 @@ private:
     const uint64_t pages_max_;
     PrefetchRange* ranges_ = nullptr;  // pinned; of the last launch that was helped
 
+    // What blocks missed since the launch began, by the block's number: one lock for all would pass
+    // from CPU to CPU with every miss. The order of a block's misses is theirs.
+    struct Miss {
+        uint64_t block;
+        readahead::PageRun pages;
+    };
+    struct alignas(64) Notes {
+        std::mutex mutex;  // behind mutex_, if both are taken
+        std::vector<Miss> misses;
+    };
+    static constexpr size_t kNotesMax = 16;
+    // Room is taken in lots. Each of the notes has at most one that is not full: when there are no
+    // more, more has been noted than is of use.
+    static constexpr size_t kLotSize = readahead::KernelMemory::kMissesMax / kNotesMax;
+    static constexpr uint32_t kLotsMax = 2 * kNotesMax;
+    static_assert((kLotsMax - (kNotesMax - 1)) * kLotSize > readahead::KernelMemory::kMissesMax);
+
     std::atomic<bool> records_{false};
-    std::mutex mutex_;  // guards what follows, and `ranges_`
+    Notes notes_[kNotesMax];
+    std::atomic<uint32_t> lots_{0};  // taken
+    std::mutex mutex_;               // guards what follows, and `ranges_`
     readahead::KernelMemory memory_;
 };
 

@@ -37,15 +37,15 @@ Server::Server(Shared& shared, std::unique_ptr<transfer::Executor> executor)
       executor_(std::move(executor)),
       page_size_(1ull << shared.state->page_shift),
       direct_(shared.device->properties().host_addressable) {
-    retries_.reserve(limits::kDrainMax * size_t{limits::kWindowPagesMax});
+    retries_.reserve(kRequestsMax * limits::kWindowPagesMax);
     sources_.reserve(limits::kDrainMax);
 }
 
 Result<std::unique_ptr<Server>> Server::create(Shared& shared, storage::Storage& storage) {
     // Pages that the device must be sent lie in staging of the server's own: to the executor all is
     // host memory.
-    auto executor = transfer::Executor::create(
-        storage, nullptr, {.depth = kOperationsMax, .requests = limits::kDrainMax});
+    auto executor = transfer::Executor::create(storage, nullptr,
+                                               {.depth = kOperationsMax, .requests = kRequestsMax});
     if (!executor.ok()) return executor.status();
     std::unique_ptr<Server> server(new Server(shared, std::move(executor.value())));
     if (!server->direct_) {
@@ -56,7 +56,9 @@ Result<std::unique_ptr<Server>> Server::create(Shared& shared, storage::Storage&
     return server;
 }
 
-Server::~Server() = default;
+Server::~Server() {
+    while (has_windows()) reap_windows();
+}
 
 std::byte* Server::destination(const PageOf& which) {
     if (!direct_) return sender_->page(places_[which.request] + which.page);
@@ -82,7 +84,7 @@ bool Server::look_after_copies() {
     return false;
 }
 
-bool Server::serve_requests(uint32_t ring_index) {
+bool Server::serve_requests(uint32_t ring_index, bool waits) {
     const bool background = ring_index == Shared::kBackground;
     size_t pages_max = SIZE_MAX;
     if (!direct_) {
@@ -136,14 +138,19 @@ bool Server::serve_requests(uint32_t ring_index) {
     const size_t runs = divide_into_runs(count);
     activity_.store(Activity::kServing, std::memory_order_release);
     read_runs(runs);
-    shared_.counters->storage_ns.fetch_add(storage_ns_, std::memory_order_relaxed);
-    shared_.counters->serving_ns.fetch_add(base::monotonic_ns() - started - storage_ns_,
-                                           std::memory_order_relaxed);
-    sources_.clear();
+    // What the OS page cache has is copied by this thread, so nothing is gained by leaving it.
+    while (background && waits && !missing_ && has_windows()) reap_windows();
+    count_time(started);
     if (!direct_) sender_->end(pages);
     activity_.store(Activity::kIdle, std::memory_order_release);
     beat();
     return true;
+}
+
+void Server::count_time(uint64_t started) {
+    shared_.counters->storage_ns.fetch_add(storage_ns_, std::memory_order_relaxed);
+    shared_.counters->serving_ns.fetch_add(base::monotonic_ns() - started - storage_ns_,
+                                           std::memory_order_relaxed);
 }
 
 // Neighbouring pages of a file become one run each; returns how many. Windows of
@@ -166,7 +173,10 @@ size_t Server::divide_into_runs(size_t count) {
             ++runs_[runs - 1].count;
             runs_[runs - 1].pages += request.page_count;
         } else {
-            runs_[runs++] = {i, 1, 0, request.page_count, find_source(i)};
+            Run& run = runs_[runs++];
+            run = {i, 1, 0, request.page_count, find_source(i)};
+            run.background = background_;
+            run.taken_ns = taken_ns_;
         }
     }
     return runs;
@@ -185,10 +195,24 @@ transfer::Source* Server::find_source(size_t request) {
 // Reads every run; pages behind one that failed are asked for again, each on its own, so that an
 // error reaches only who reads the page it struck.
 void Server::read_runs(size_t runs) {
-    retries_.clear();
     execute_runs(runs, false);
+    read_failed();
+}
+
+// Reads pages behind one that failed once more, which may be of windows; whose requests are then
+// not needed any more.
+void Server::read_failed() {
     for (size_t done = 0; done < retries_.size(); done += limits::kDrainMax)
         read_again(done, std::min(retries_.size() - done, size_t{limits::kDrainMax}));
+    retries_.clear();
+    sources_.clear();
+    if (ended_ == 0) return;
+    for (size_t i = 0; i < kWindowsMax; ++i) {
+        if ((ended_ >> i & 1) != 0) held_[i].reset();
+    }
+    const uint32_t windows = windows_.load(std::memory_order_relaxed);
+    windows_.store(windows & ~ended_, std::memory_order_relaxed);
+    ended_ = 0;
 }
 
 // An event for the pages of the run that each block asked for. Before the first of them is
@@ -206,14 +230,14 @@ void Server::write_down(const Run& run, int error) {
         }
         ServiceEvent& event = events[count++];
         event.kind = request.kind == RequestKind::kReadWindow ? ServedFor::kWindow
-                     : background_                            ? ServedFor::kAdvice
+                     : run.background                         ? ServedFor::kAdvice
                                                               : ServedFor::kDemand;
         event.block = request.block;
         event.thread = thread;
         event.page_count = request.page_count;
         event.page = request.page;
         event.file = request.file_slot;
-        event.taken_ns = taken_ns_;
+        event.taken_ns = run.taken_ns;
         event.arrived_ns = now;
         event.error_number = error;
     }
@@ -229,6 +253,7 @@ void Server::read_again(size_t first, size_t count) {
         pieces_[i] = {destination(which), page_size_};
         sources_.push_back(shared_.files->find(requests_[which.request]));
         runs_[i] = {which.request, 1, which.page, 1, sources_.back().get()};
+        runs_[i].again = true;
     }
     activity_.store(Activity::kServing, std::memory_order_release);
     execute_runs(count, true);
@@ -257,7 +282,6 @@ bool Server::announce_to_storage(size_t runs) {
 
 // Plans every run, and completes each as it comes back.
 void Server::execute_runs(size_t runs, bool again) {
-    again_ = again;
     const uint64_t storage_before_ns = storage_ns_;
     const bool small = announce_to_storage(runs);
     size_t pending = 0;
@@ -272,18 +296,9 @@ void Server::execute_runs(size_t runs, bool again) {
             announce(begin, run.pages);
             continue;
         }
-        transfer::Request request;
-        request.source = run.source;
-        request.offset = (requests_[run.first].page + run.from) * page_size_;
-        request.size = run.pages * page_size_;
+        if (!small && begin_window(run)) continue;
         // Of a page that is read again there is one piece, with the run's number.
-        request.pieces = {pieces_ + (again ? i : run.first), again ? 1 : run.count};
-        request.cookie = i;
-        // It may read what goes through the page cache, which takes as long as storage takes.
-        activity_.store(Activity::kStorage, std::memory_order_release);
-        PENSTOCK_CHECK(executor_->submit(request), "an executor has room for a drain");
-        activity_.store(Activity::kServing, std::memory_order_release);
-        beat();
+        submit(run, {pieces_ + (again ? i : run.first), again ? 1 : run.count}, i);
         ++pending;
     }
     while (pending > 0) {
@@ -296,22 +311,25 @@ void Server::execute_runs(size_t runs, bool again) {
         for (size_t i = 0; i < runs; ++i) pages += runs_[i].pages;
         runs_[0].source->small.saw_batch(runs, pages * page_size_, storage_ns_ - storage_before_ns);
     }
-    if (background_ && direct_ && !again) note_missing(runs);
 }
 
-// Tells the files of windows whether the OS page cache had what was asked for.
-void Server::note_missing(size_t runs) {
-    for (const Run& run : std::span(runs_).first(runs)) {
-        // Less is not looked at.
-        if (run.source == nullptr || run.pages * page_size_ < transfer::kPlanSizeMin) continue;
-        missing_ = !run.source->hot();
-        uint64_t& word = shared_.state->files[requests_[run.first].file_slot].missing;
-        if ((DeviceWords::load(word, site::kRelaxed) != 0) != missing_)
-            DeviceWords::store(word, missing_ ? 1 : 0, site::kRelaxed);
-    }
+void Server::submit(const Run& run, std::span<const iovec> pieces, uint64_t cookie) {
+    transfer::Request request;
+    request.source = run.source;
+    request.offset = (requests_[run.first].page + run.from) * page_size_;
+    request.size = run.pages * page_size_;
+    request.pieces = pieces;
+    request.cookie = cookie;
+    request.looks = is_window(run);
+    // It may read what goes through the page cache, which takes as long as storage takes.
+    activity_.store(Activity::kStorage, std::memory_order_release);
+    PENSTOCK_CHECK(executor_->submit(request), "an executor has room for a drain and windows");
+    activity_.store(Activity::kServing, std::memory_order_release);
+    beat();
+    if (request.looks) note_missing(run);
 }
 
-// `since`: when storage was given something to do.
+// How many of the drain's have ended. `since`: when storage was given something to do.
 size_t Server::reap_runs(uint64_t since) {
     activity_.store(Activity::kStorage, std::memory_order_release);
     const size_t count = executor_->reap(outcomes_, true);
@@ -327,15 +345,24 @@ size_t Server::reap_runs(uint64_t since) {
     }
     shared_.counters->reads.fetch_add(operations, std::memory_order_relaxed);
     shared_.counters->bytes.fetch_add(bytes, std::memory_order_relaxed);
-    for (size_t i = 0; i < count; ++i) finish(runs_[outcomes_[i].cookie], outcomes_[i]);
+    size_t of_drain = 0;
+    for (size_t i = 0; i < count; ++i) {
+        const uint64_t place = outcomes_[i].cookie;
+        finish(runs_[place], outcomes_[i]);
+        if (place < limits::kDrainMax) {
+            ++of_drain;
+        } else {
+            ended_ |= 1u << (place - limits::kDrainMax);
+        }
+    }
     if (!direct_ && sender_->is_due(now >= due_ns_)) send_pages();
-    return count;
+    return of_drain;
 }
 
 void Server::finish(const Run& run, const transfer::Outcome& outcome) {
-    if (shared_.log != nullptr && !again_) write_down(run, outcome.error);
+    if (shared_.log != nullptr && !run.again) write_down(run, outcome.error);
     const PageOf begin{run.first, run.from};
-    if (direct_ && !again_ && outcome.bytes == run.pages * page_size_) {
+    if (direct_ && !run.again && outcome.bytes == run.pages * page_size_) {
         for (size_t i = run.first; i < run.first + run.count; ++i) complete_whole(requests_[i]);
         return;
     }
@@ -388,16 +415,14 @@ void Server::complete(const PageOf& which, uint64_t bytes, int error) {
     }
     if (error != 0 && error != static_cast<int>(kErrorClosed))
         shared_.counters->failed_pages.fetch_add(1, std::memory_order_relaxed);
-    const size_t place = places_[which.request] + which.page;
-    if (request.kind == RequestKind::kPullPage && bytes == page_size_ && error == 0) {
-        sender_->word(place) = kOffered;
-        sender_->offer(*ring_, request.ticket, place);
-        return;
-    }
     const Completion word = make_completion(request.generation, static_cast<uint32_t>(error),
                                             static_cast<uint32_t>(bytes));
     if (!direct_) {
-        sender_->word(place) = word;
+        const size_t place = places_[which.request] + which.page;
+        const bool pulled = request.kind == RequestKind::kPullPage && bytes == page_size_ &&
+                            error == 0;
+        sender_->word(place) = pulled ? kOffered : word;
+        if (pulled) sender_->offer(*ring_, request.ticket, place);
         return;
     }
     SystemWords::store(shared_.state->completions[request.frame + which.page], word,
@@ -411,11 +436,13 @@ void Server::announce(const PageOf& first, size_t pages) {
         const Request& request = requests_[page.request];
         const size_t length = std::min<size_t>(pages - done, request.page_count - page.page);
         const auto frame = static_cast<FrameIndex>(request.frame + page.page);
-        const size_t place = places_[page.request] + page.page;
         if (direct_) {
             shared_.device->notify(shared_.state->completions + frame, length);
-        } else if (request.kind != RequestKind::kPullPage || sender_->word(place) != kOffered) {
-            sender_->add(frame, place, length);
+        } else {
+            const size_t place = places_[page.request] + page.page;
+            const bool pulled = request.kind == RequestKind::kPullPage &&
+                                sender_->word(place) == kOffered;
+            if (!pulled) sender_->add(frame, place, length);
         }
         done += length;
         page = {page.request + 1, 0};

@@ -65,13 +65,27 @@ struct Shared {
 
 class Server {
 public:
+    // Windows that are left to storage from one call to the next: each has a place behind those of
+    // the drain in requests_, pieces_ and runs_. As many as two streams have on their way, and as
+    // many that were given up; further ones are read at once.
+    static constexpr size_t kWindowsMax = 16;
+    static_assert(kWindowsMax <= 32, "they are bits of a word");
+    static_assert(kWindowsMax >= 4 * limits::kWindowsMax);
+
     static Result<std::unique_ptr<Server>> create(Shared& shared, storage::Storage& storage);
     ~Server();
     Server(const Server&) = delete;
     Server& operator=(const Server&) = delete;
 
-    // Serves what is ready in ring `ring`; false: nothing was. May take as long as storage takes.
-    bool serve_requests(uint32_t ring);
+    // Serves what is ready in ring `ring`; false: nothing was. May take as long as storage takes,
+    // but leaves windows that wait for storage to it; without `waits`, all windows.
+    bool serve_requests(uint32_t ring, bool waits = true);
+    // Waits for windows that were left to storage, and completes those that have arrived. False:
+    // none were left. Any thread that has the server; one that did not begin them may be told of
+    // their end a tick of the kernel's clock later.
+    bool finish_windows();
+    // Whether there are such. Any thread.
+    [[nodiscard]] bool has_windows() const { return windows_.load(std::memory_order_relaxed) != 0; }
     // Answers control calls; false: there were none.
     bool serve_calls();
 
@@ -94,8 +108,12 @@ private:
     struct Run {
         size_t first = 0, count = 0;         // of requests_
         size_t from = 0, pages = 0;          // from page `from` of the first of them on
-        transfer::Source* source = nullptr;  // held by `sources_`; null: closed
+        transfer::Source* source = nullptr;  // held by sources_ or held_; null: closed
+        bool again = false;                  // of pages that are read once more
+        bool background = false;             // out of the background ring
+        uint64_t taken_ns = 0;               // when its requests were taken
     };
+    static constexpr size_t kRequestsMax = limits::kDrainMax + kWindowsMax;
     // Page `page` of requests_[request].
     struct PageOf {
         size_t request, page;
@@ -106,9 +124,15 @@ private:
     size_t divide_into_runs(size_t count);
     transfer::Source* find_source(size_t request);
     void read_runs(size_t runs);
+    void read_failed();
+    [[nodiscard]] bool is_window(const Run& run) const;
+    bool begin_window(const Run& run);
+    void reap_windows();
+    void count_time(uint64_t started);
+    void submit(const Run& run, std::span<const iovec> pieces, uint64_t cookie);
     bool announce_to_storage(size_t runs);
     void execute_runs(size_t runs, bool again);
-    void note_missing(size_t runs);
+    void note_missing(const Run& run);
     void write_down(const Run& run, int error);
     size_t reap_runs(uint64_t since);
     void finish(const Run& run, const transfer::Outcome& outcome);
@@ -127,23 +151,25 @@ private:
     const bool direct_;                   // the host can address the device's memory
     std::unique_ptr<PageSender> sender_;  // where it cannot
 
-    Request requests_[limits::kDrainMax];
+    Request requests_[kRequestsMax];
     size_t places_[limits::kDrainMax];  // of a request's first page among those of the drain
-    iovec pieces_[limits::kDrainMax];
-    Run runs_[limits::kDrainMax];
-    transfer::Outcome outcomes_[limits::kDrainMax];
+    iovec pieces_[kRequestsMax];
+    Run runs_[kRequestsMax];
+    transfer::Outcome outcomes_[kRequestsMax];
     std::vector<PageOf> retries_;  // with room for the pages of a drain
     // Of the drain in hand. Each file once: its counts of users lie on one line for all servers.
     std::vector<std::shared_ptr<transfer::Source>> sources_;
+    std::shared_ptr<transfer::Source> held_[kWindowsMax];  // of windows that were left to storage
     // Of the requests in hand:
     uint64_t storage_ns_ = 0;  // planning, and in storage calls
     uint64_t taken_ns_ = 0;    // when they were taken
     uint64_t due_ns_ = 0;      // when to send what has been read
     const RingState* ring_ = nullptr;
     bool background_ = false;  // out of the background ring
-    // Of what was last read for windows, not all was in the OS page cache.
+    // Of what was last looked at for windows, not all was in the OS page cache.
     bool missing_ = false;
-    bool again_ = false;  // pages of them are read once more
+    std::atomic<uint32_t> windows_{0};  // bit i: place kDrainMax + i has one; written by one thread
+    uint32_t ended_ = 0;                // of them, those that have arrived
 
     std::atomic<Activity> activity_{Activity::kIdle};
     std::atomic<uint64_t> beats_{0};

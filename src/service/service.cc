@@ -169,8 +169,10 @@ Status Service::start(const Options& options) {
         return {EAGAIN, "file system", "no more threads are to be had"};
     }
     if (options.helping) {
-        return device_->add_help(
-            {[](void* context) { return static_cast<Service*>(context)->help(); }, this});
+        return device_->add_help({[](void* context, unsigned permit, bool waits) {
+                                      return static_cast<Service*>(context)->help(permit, waits);
+                                  },
+                                  this});
     }
     return {};
 }
@@ -211,7 +213,7 @@ void Service::work(unsigned index) {
     while (!stopping_.load(std::memory_order_relaxed)) {
         const uint64_t seen = bells ? DeviceWords::load(*bell, site::kRelaxed) : 0;
         const bool called = server.serve_calls();
-        if (serve(server, ring) || called) {
+        if (serve(server, ring) || server.finish_windows() || called) {
             idle_turns = 0;
             continue;
         }
@@ -248,33 +250,58 @@ bool Service::serve(Server& server, uint32_t ring) {
     return !background_first && server.serve_requests(Shared::kBackground);
 }
 
-// Called by a block that waits, on its thread's own stack.
-bool Service::help() {
-    for (const auto& server : helpers_) {
-        if (!server->try_borrow()) continue;
-        // Requests first: looking through the ports costs more than most steps. Now and then the
-        // other way round, so that a call does not wait for as long as there are requests.
-        const bool calls_first = server->beats() % kCallsFirstEvery == 0;
-        const bool called = calls_first && server->serve_calls();
-        const bool served = serve(*server, 0);
-        const bool called_late = !served && !calls_first && server->serve_calls();
-        server->give_back();
-        return called || served || called_late;
+// Called by a block, on its thread's own stack: one that waits, or that has asked for a window. It
+// keeps to its own server if it can: the kernel tells the thread that began a read of its end.
+bool Service::help(unsigned permit, bool waits) {
+    const size_t count = helpers_.size();
+    bool looked = false, helped = false;
+    for (size_t i = 0; i < count && !helped; ++i) {
+        Server& server = *helpers_[(permit + i) % count];
+        // The rings are the same for all.
+        if ((looked && !server.has_windows()) || !server.try_borrow()) continue;
+        looked = true;
+        helped = waits ? serve_waiting(server) : server.serve_requests(Shared::kBackground, false);
+        server.give_back();
+        if (!waits) break;
     }
-    return false;
+    return helped;
+}
+
+bool Service::serve_waiting(Server& server) {
+    // Requests first: looking through the ports costs more than most steps. Now and then the other
+    // way round, so that a call does not wait for as long as there are requests.
+    const bool calls_first = server.beats() % kCallsFirstEvery == 0;
+    const bool called = calls_first && server.serve_calls();
+    const bool served = serve(server, 0) || server.finish_windows();
+    const bool called_late = !served && !calls_first && server.serve_calls();
+    return called || served || called_late;
 }
 
 Status Service::serve_all(std::chrono::nanoseconds limit) {
     const uint64_t limit_ns = base::monotonic_ns() + static_cast<uint64_t>(limit.count());
     for (;;) {
-        if (help()) continue;
+        if (help(0, true)) continue;
         const QueueLoad load = observe();
-        const bool served = load.backlog == 0 && load.busy_workers == 0;
+        const auto has_windows = [](const auto& server) { return server->has_windows(); };
+        const bool served = load.backlog == 0 && load.busy_workers == 0 &&
+                            std::none_of(helpers_.begin(), helpers_.end(), has_windows) &&
+                            std::none_of(workers_.begin(), workers_.end(), has_windows);
         if (served || !abort_cause().empty()) return {};
         const uint64_t now = base::monotonic_ns();
         if (now > limit_ns)
             return {EBUSY, "file system", "requests of kernels are still being served"};
         base::sleep_until_ns(now + kDozeNs);
+    }
+}
+
+void Service::finish_windows() {
+    for (const auto& server : helpers_) {
+        // A kernel that runs goes on asking; what was left before is over then.
+        for (size_t i = 0; i < Server::kWindowsMax && server->has_windows(); ++i) {
+            if (!server->try_borrow()) break;  // a block is at it
+            (void)server->finish_windows();
+            server->give_back();
+        }
     }
 }
 

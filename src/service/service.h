@@ -80,6 +80,10 @@ public:
     // running. Not after an abort. EBUSY: that took longer.
     Status serve_all(std::chrono::nanoseconds limit);
 
+    // Completes the windows that blocks have left to storage: when their kernel has ended nobody
+    // waits for them, and they keep their file open. Waits for storage.
+    void finish_windows();
+
     // Every wait of every kernel ends with -cause.error_number(); `text` says why. The first cause
     // stays.
     void abort(int error_number, const std::string& text);
@@ -96,7 +100,8 @@ private:
     void work(unsigned index);
     void wait_for_work(uint32_t ring, uint64_t seen, uint32_t idle_turns);
     void monitor();
-    bool help();
+    bool help(unsigned permit, bool waits);
+    static bool serve_waiting(Server& server);
     static bool serve(Server& server, uint32_t ring);
     uint64_t see_tail(const RingState& ring) const;
     template <class T>

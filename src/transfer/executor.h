@@ -70,6 +70,9 @@ struct Request {
     std::span<const iovec> pieces;  // as long as `size`; must stay until the outcome
     // One piece, in memory that the host cannot address.
     bool device_memory = false;
+    // More will be asked for behind it: worth a plan even where it is small, as what goes through
+    // the page cache unasked has the kernel read ahead too.
+    bool looks = false;
     ReadOptions options;
     Report* report = nullptr;  // null, or is added to; the executor's thread only
     uint64_t cookie = 0;

@@ -101,7 +101,8 @@ Result<planner::Plan> Executor::make_plan(Slot& slot) {
 
 void Executor::plan(Slot& slot) {
     const Request& request = slot.request;
-    const bool small = is_small(request.size, request.options) && !asks_cached(request.options);
+    const bool small = !request.looks && is_small(request.size, request.options) &&
+                       !asks_cached(request.options);
     if (small && !plans_small(*request.source, request.size, request.options)) {
         // What every plan of it would be.
         const Extent all{request.offset, request.size};

@@ -128,6 +128,8 @@ PENSTOCK_DEVICE inline void submit_window(FileSystemState& system, uint64_t file
         submit<SystemWords>(ring.slots, ring.shift, ticket++, request);
     }
     device::ring(system.rings[0]);
+    const FileState& state = system.files[descriptor_slot(static_cast<Descriptor>(file))];
+    if (DeviceWords::load(state.missing, site::kRelaxed) != 0) start_reads(system.rings[0]);
 }
 
 // Windows hold all that they may: those go that nobody seems to come back for, of this place's

@@ -34,6 +34,14 @@ PENSTOCK_DEVICE inline void ring([[maybe_unused]] RingState& ring) {
 #endif
 }
 
+// What was asked for comes while the block goes on. A worker takes it anyway; a block that helps
+// would do so only when it waits.
+PENSTOCK_DEVICE inline void start_reads([[maybe_unused]] const RingState& ring) {
+#ifndef __CUDACC__
+    if (ring.bells == 0) language::start_requests();
+#endif
+}
+
 class Wait {
 public:
     PENSTOCK_DEVICE explicit Wait(FileSystemState& system) : system_(system) {}

@@ -79,6 +79,10 @@ uint32_t warp_present_mask();
 // milliseconds are over. Returns always; the caller looks at its words again.
 void wait_step(const uint64_t* address, uint64_t seen, uint32_t turn);
 
+// Where blocks help: starts, on the thread's own stack, what was asked for and goes on by itself.
+// Waits for nothing.
+void start_requests();
+
 // Tells whoever sleeps on `address` that it has changed. Cheap when nobody sleeps.
 void notify(const uint64_t* address);
 

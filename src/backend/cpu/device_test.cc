@@ -250,7 +250,7 @@ TEST(Waits, ABlockThatWaitsHelps) {
         std::atomic<unsigned> calls{0};
     } context;
     context.word = device.array<uint64_t>(1);
-    auto step = [](void* argument) {
+    auto step = [](void* argument, unsigned /*permit*/, bool /*waits*/) {
         auto* c = static_cast<Context*>(argument);
         EXPECT_EQ(language::current_lane, nullptr);
         c->calls.fetch_add(1);

@@ -189,7 +189,7 @@ PENSTOCK_UNINSTRUMENTED Command run_lanes(BlockState& block) {
     jump(block.own, *lane);
     language::current_lane = nullptr;
     language::current_block = nullptr;
-    if (block.command != Command::kHelp) {
+    if (block.command != Command::kHelp && block.command != Command::kStart) {
         sanitizer::acquire(&block.own);  // partners: run_lane, stop_lanes
     }
     if (kThreadSanitizer && block.command == Command::kDone) {

@@ -109,7 +109,7 @@ struct WarpWait {
 };
 
 // What a lane asks of the thread's own stack when it switches there.
-enum class Command : uint8_t { kDone, kStopped, kHelp };
+enum class Command : uint8_t { kDone, kStopped, kHelp, kStart };
 
 // kGivenUp: the watchdog has failed the launch, and nobody waits for this thread any more.
 enum class StopReason : uint8_t { kNone, kCancelled, kGivenUp };
@@ -138,8 +138,8 @@ struct BlockState : language::Block {
     const char* kernel_key = "";  // for messages; a string that outlives the block
 
     Command command = Command::kDone;
-    LaneState* asking = nullptr;  // kHelp: who goes on afterwards
-    bool helped = false;          // kHelp: whether there was work
+    LaneState* asking = nullptr;  // kHelp, kStart: who goes on afterwards
+    bool helped = false;          // likewise: whether there was work
     int stop_error = 0;           // kStopped: the errno of the launch; 0: it has its error already
     char stop_text[400] = {};
 
@@ -156,8 +156,8 @@ struct BlockState : language::Block {
 // it.
 void reset_block(BlockState& block);
 
-// Runs lanes (from the start, or on after kHelp) until the block is done, is stopped or asks for
-// help.
+// Runs lanes (from the start, or on after kHelp, kStart) until the block is done, is stopped or
+// asks for help.
 Command run_lanes(BlockState& block);
 
 // Gives up what lanes of a stopped block hold: stacks and fibers. Their destructors do not run.
@@ -218,7 +218,8 @@ PENSTOCK_UNINSTRUMENTED inline bool others_can_run(const BlockState& block) {
 }
 // A lane has exited: those it kept waiting may go on.
 void complete_without(BlockState& block, LaneState& exited);
-// Switches to the thread's own stack with block.command set, and comes back only after kHelp.
+// Switches to the thread's own stack with block.command set, and comes back only after kHelp or
+// kStart.
 void ask_thread(BlockState& block, LaneState& lane, Command command);
 // Stops the block; `error` 0: the scheduler knows why.
 [[noreturn]] void stop_lanes(BlockState& block, int error);

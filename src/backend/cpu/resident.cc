@@ -52,7 +52,10 @@ bool Resident::run_block(const LaunchRequest& request, const KernelEntry& kernel
     for (;;) {
         switch (run_lanes(block_)) {
             case Command::kHelp:
-                block_.helped = help();
+                block_.helped = help(true);
+                break;
+            case Command::kStart:
+                block_.helped = help(false);
                 break;
             case Command::kDone:
                 return true;
@@ -74,13 +77,14 @@ const SharedLayout& Resident::layout_of(const void* function) {
 // Says whom it is about to call, then looks again whether that one is still wanted: either this
 // thread sees the slot emptied, or who emptied it sees `helping_` (partner:
 // Scheduler::remove_help).
-bool Resident::help() {
+bool Resident::help(bool waits) {
     bool helped = false;
     for (const auto& slot : *helps_) {
         const Help* help = slot.load(std::memory_order_acquire);
         if (help == nullptr) continue;
         helping_.store(help, std::memory_order_seq_cst);
-        if (slot.load(std::memory_order_seq_cst) == help) helped |= help->step(help->context);
+        if (slot.load(std::memory_order_seq_cst) == help)
+            helped |= help->step(help->context, block_.permit, waits);
         helping_.store(nullptr, std::memory_order_release);
     }
     return helped;

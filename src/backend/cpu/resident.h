@@ -39,7 +39,7 @@ public:
     [[nodiscard]] const Help* helping() const { return helping_.load(std::memory_order_seq_cst); }
 
 private:
-    bool help();
+    bool help(bool waits);
     const SharedLayout& layout_of(const void* function);
 
     BlockState block_;

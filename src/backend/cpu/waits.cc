@@ -76,6 +76,13 @@ PENSTOCK_UNINSTRUMENTED void wait_step(const uint64_t* address, uint64_t seen, u
     be_idle(block.idle_rounds++, address, seen, block.ready.count == 0);
 }
 
+PENSTOCK_UNINSTRUMENTED void start_requests() {
+    BlockState& block = *this_block();
+    count_step(block);
+    use_lists(block);
+    ask_thread(block, *this_lane(), Command::kStart);
+}
+
 void notify(const uint64_t* address) { notify_addresses(address, 1); }
 
 void ring(const uint64_t* address) { ring_address(address); }
