@@ -12,7 +12,7 @@ namespace {
 
 using device::SystemWords;
 
-// Room of a drain of windows: as much as one merged read, some times over, and little enough to
+// Segment of a drain of windows: as much as one merged read, some times over, and little enough to
 // stay in the CPU's cache between the read and the copy.
 constexpr size_t kWindowsSize = 4 << 20;
 static_assert(kWindowsSize >= limits::kPageSizeMax);
@@ -42,7 +42,7 @@ PageSender::PageSender(backend::Device& device, const FileSystemState& state)
 Result<std::unique_ptr<PageSender>> PageSender::create(backend::Device& device,
                                                        const FileSystemState& state) {
     std::unique_ptr<PageSender> sender(new PageSender(device, state));
-    const size_t pages = sender->pages_, answers = kRoomsMax * limits::kDrainMax;
+    const size_t pages = sender->pages_, answers = kSegmentsMax * limits::kDrainMax;
     void* memory = nullptr;
     Status status = device.allocate(
         pages * sender->page_size_ + (pages + answers + 1) * sizeof(uint64_t),
@@ -50,9 +50,9 @@ Result<std::unique_ptr<PageSender>> PageSender::create(backend::Device& device,
     if (!status.ok()) return status;
     sender->staging_ = static_cast<std::byte*>(memory);
     sender->words_ = reinterpret_cast<uint64_t*>(sender->staging_ + pages * sender->page_size_);
-    for (size_t i = 0; i < kRoomsMax; ++i) {
-        sender->rooms_[i].answers = sender->words_ + pages + i * limits::kDrainMax;
-        sender->rooms_[i].pulls.reserve(limits::kDrainMax);
+    for (size_t i = 0; i < kSegmentsMax; ++i) {
+        sender->segments_[i].answers = sender->words_ + pages + i * limits::kDrainMax;
+        sender->segments_[i].pulls.reserve(limits::kDrainMax);
     }
     sender->done_ = sender->words_ + pages + answers;
     sender->added_.reserve(sender->windows_max_);
@@ -70,36 +70,36 @@ PageSender::~PageSender() {
 // Windows lie at the upper end and single pages at the lower one, so that neither leaves the other
 // small gaps, and what was used last is used again, which the CPU's cache has.
 size_t PageSender::begin(bool windows) {
-    // Partner: the stream's store behind the copies, which have read all of a room by then.
+    // Partner: the stream's store behind the copies, which have read all of a segment by then.
     const uint64_t done = SystemWords::load(*done_, site::kCompletion);
     size_t parts = 0;
-    room_ = nullptr;
-    for (Room& room : rooms_) {
-        if (room.count > 0 && is_over(room, done)) room.count = 0;
-        if (room.count == 0) room_ = &room;
-        if (room.count > 0 && done < room.last) parts += room.parts;
+    segment_ = nullptr;
+    for (Segment& segment : segments_) {
+        if (segment.count > 0 && is_over(segment, done)) segment.count = 0;
+        if (segment.count == 0) segment_ = &segment;
+        if (segment.count > 0 && done < segment.last) parts += segment.parts;
     }
-    if (room_ == nullptr || parts >= kPartsMax) return 0;
-    room_->parts = 0;
+    if (segment_ == nullptr || parts >= kPartsMax) return 0;
+    segment_->parts = 0;
     const size_t count = windows ? windows_max_ : single_max_;
-    room_->first = find_gap(count, windows);
-    return room_->first == pages_ ? 0 : count;
+    segment_->first = find_gap(count, windows);
+    return segment_->first == pages_ ? 0 : count;
 }
 
 // The first page of a lowest or highest gap of `count` pages; `pages_`: there is none.
 size_t PageSender::find_gap(size_t count, bool from_above) const {
     const auto is_gap = [&](size_t first) {
         return first + count <= pages_ &&
-               std::none_of(rooms_, rooms_ + kRoomsMax, [&](const Room& room) {
-                   return room.count > 0 && room.first < first + count &&
-                          first < room.first + room.count;
+               std::none_of(segments_, segments_ + kSegmentsMax, [&](const Segment& segment) {
+                   return segment.count > 0 && segment.first < first + count &&
+                          first < segment.first + segment.count;
                });
     };
     const size_t end = from_above ? pages_ - count : 0;
     size_t best = is_gap(end) ? end : pages_;
-    for (const Room& room : rooms_) {
-        if (room.count == 0 || best == end || (from_above && room.first < count)) continue;
-        const size_t first = from_above ? room.first - count : room.first + room.count;
+    for (const Segment& segment : segments_) {
+        if (segment.count == 0 || best == end || (from_above && segment.first < count)) continue;
+        const size_t first = from_above ? segment.first - count : segment.first + segment.count;
         const bool better = best == pages_ || (from_above ? first > best : first < best);
         if (better && is_gap(first)) best = first;
     }
@@ -107,13 +107,13 @@ size_t PageSender::find_gap(size_t count, bool from_above) const {
 }
 
 // A team pulls what it asked for in the order of its tickets, and an earlier one is in the hands of
-// a server, with room of its own: so the pulls end.
-bool PageSender::is_over(Room& room, uint64_t done) {
-    if (done < room.last) return false;
-    while (!room.pulls.empty()) {
-        const Pull& pull = room.pulls.back();
+// a server, with a segment of its own: so the pulls end.
+bool PageSender::is_over(Segment& segment, uint64_t done) {
+    if (done < segment.last) return false;
+    while (!segment.pulls.empty()) {
+        const Pull& pull = segment.pulls.back();
         if ((SystemWords::load(*pull.slot, site::kRefill) & 0xff) == pull.lap) return false;
-        room.pulls.pop_back();
+        segment.pulls.pop_back();
     }
     return true;
 }
@@ -121,15 +121,15 @@ bool PageSender::is_over(Room& room, uint64_t done) {
 void PageSender::offer(const RingState& ring, uint64_t ticket, size_t place) {
     const uint64_t lap = lap_of(ticket, ring.shift), i = ticket % limits::kDrainMax;
     const uint64_t index = ticket & ((uint64_t{1} << ring.shift) - 1);
-    room_->answers[i] = make_answer(page(place), lap);
-    room_->pulls.push_back({ring.slots + 4 * index, lap});
+    segment_->answers[i] = make_answer(page(place), lap);
+    segment_->pulls.push_back({ring.slots + 4 * index, lap});
     offers_[i] = ring.answers + index;
     offered_ |= uint64_t{1} << i;
 }
 
 void PageSender::end(size_t pages) {
-    room_->count = pages;
-    room_->last = sent_;
+    segment_->count = pages;
+    segment_->last = sent_;
     limit_ns_ = base::monotonic_ns() + kCopyLimitNs;
 }
 
@@ -152,7 +152,7 @@ bool PageSender::is_due(bool late) const {
 }
 
 // Between the pages and their words the stream stores `done_`, which has a fence: no word overtakes
-// its bytes. Behind both it stores `done_` again: the room is free.
+// its bytes. Behind both it stores `done_` again: the segment is free.
 Status PageSender::send() {
     if (added_.empty() && offered_ == 0) return {};
     Status status = added_.empty() ? Status() : copy_pages();
@@ -170,7 +170,7 @@ Status PageSender::copy_pages() {
         std::byte* frames = state_.frames + uint64_t{stretch.frame} * page_size_;
         parts_.push_back({frames, page(stretch.place), stretch.count * page_size_});
     }
-    room_->parts += parts_.size();
+    segment_->parts += parts_.size();
     if (!device_.copy_all(stream_, parts_).ok()) {
         for (const Stretch& stretch : added_) {
             for (size_t i = stretch.place; i < stretch.place + stretch.count; ++i)
@@ -190,7 +190,7 @@ Status PageSender::copy_words() {
         }
     }
     add_answers();
-    room_->parts += parts_.size();
+    segment_->parts += parts_.size();
     return device_.copy_all(stream_, parts_);
 }
 
@@ -200,7 +200,7 @@ void PageSender::add_answers() {
         const int first = std::countr_zero(left);
         int end = first + 1;
         while (end < 64 && (left >> end & 1) != 0 && offers_[end] == offers_[end - 1] + 1) ++end;
-        parts_.push_back({offers_[first], room_->answers + first,
+        parts_.push_back({offers_[first], segment_->answers + first,
                           static_cast<size_t>(end - first) * sizeof(uint64_t)});
         left &= end == 64 ? 0 : ~uint64_t{0} << end;
     }

@@ -33,9 +33,9 @@ public:
     size_t begin(bool windows);
     // Where the page of a place is to be read into, and what will be said of it: a Completion.
     [[nodiscard]] std::byte* page(size_t place) {
-        return staging_ + (room_->first + place) * page_size_;
+        return staging_ + (segment_->first + place) * page_size_;
     }
-    [[nodiscard]] uint64_t& word(size_t place) { return words_[room_->first + place]; }
+    [[nodiscard]] uint64_t& word(size_t place) { return words_[segment_->first + place]; }
 
     // `count` pages from `place` on are read and have their words; they go to adjacent frames.
     void add(FrameIndex frame, size_t place, size_t count);
@@ -54,7 +54,7 @@ public:
     Status look_after(uint64_t now_ns);
 
 private:
-    static constexpr size_t kRoomsMax = 32;
+    static constexpr size_t kSegmentsMax = 32;
 
     // A request whose team copies its page: until its slot has another lap.
     struct Pull {
@@ -62,7 +62,7 @@ private:
         uint64_t lap;
     };
     // Pages of staging, adjacent ones, that a drain was read into.
-    struct Room {
+    struct Segment {
         size_t first = 0, count = 0;  // count 0: not in use
         uint64_t* answers = nullptr;  // pinned; of the tickets modulo kDrainMax
         size_t parts = 0;             // of its copies, as they were sent
@@ -75,7 +75,7 @@ private:
     };
 
     PageSender(backend::Device& device, const FileSystemState& state);
-    static bool is_over(Room& room, uint64_t done);
+    static bool is_over(Segment& segment, uint64_t done);
     size_t find_gap(size_t count, bool from_above) const;
     Status copy_pages();
     Status copy_words();
@@ -88,15 +88,15 @@ private:
     const size_t windows_max_, single_max_, pages_;
     std::byte* staging_ = nullptr;  // pinned
     uint64_t* words_ = nullptr;     // pinned; of the pages with the same index
-    // One for all rooms: more streams than the driver has queues would wait for each other, and
+    // One for all segments: more streams than the driver has queues would wait for each other, and
     // for the kernels of others.
     backend::StreamId stream_ = 0;
-    Room rooms_[kRoomsMax];
-    Room* room_ = rooms_;       // of the drain in hand
-    uint64_t* done_ = nullptr;  // pinned; how far the stream is
-    uint64_t sent_ = 0;         // the last value that it was told to store there
-    uint64_t limit_ns_ = 0;     // when all of it must be there
-    uint64_t look_ns_ = 0;      // when to ask the driver again
+    Segment segments_[kSegmentsMax];
+    Segment* segment_ = segments_;  // of the drain in hand
+    uint64_t* done_ = nullptr;      // pinned; how far the stream is
+    uint64_t sent_ = 0;             // the last value that it was told to store there
+    uint64_t limit_ns_ = 0;         // when all of it must be there
+    uint64_t look_ns_ = 0;          // when to ask the driver again
 
     std::vector<Stretch> added_;
     size_t added_pages_ = 0;
