@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <thread>
 #include <utility>
 
 #include "base/check.h"
@@ -458,53 +457,6 @@ void Server::send_pages() {
     }
     due_ns_ = base::monotonic_ns() + shared_.send_period_ns;
     activity_.store(Activity::kServing, std::memory_order_release);
-}
-
-bool Server::serve_calls() {
-    bool any = false;
-    for (uint32_t port = 0; port < limits::kPortsMax; ++port) {
-        uint64_t word = SystemWords::load(shared_.state->port_requests[port], site::kServe);
-        const uint64_t answered = SystemWords::load(shared_.state->port_responses[port],
-                                                    site::kRelaxed);
-        if (word >> 8 == answered ||
-            shared_.port_taken[port].test_and_set(std::memory_order_acquire))
-            continue;
-        // What was read before the port was ours may be an older call, which another server has
-        // answered.
-        word = SystemWords::load(shared_.state->port_requests[port], site::kServe);
-        if (word >> 8 != SystemWords::load(shared_.state->port_responses[port], site::kRelaxed)) {
-            activity_.store(Activity::kCall, std::memory_order_release);
-            answer_call(port, static_cast<ControlCall>(word & 0xff));
-            if (!shared_.files->announce(shared_.state->port_responses[port], word >> 8).ok()) {
-                shared_.abort(EIO, "the answer to a call could not be announced to the device");
-            }
-            shared_.counters->calls.fetch_add(1, std::memory_order_relaxed);
-            activity_.store(Activity::kIdle, std::memory_order_release);
-            beat();
-            any = true;
-        }
-        shared_.port_taken[port].clear(std::memory_order_release);
-    }
-    return any;
-}
-
-void Server::answer_call(uint32_t index, ControlCall call) {
-    ControlPort& port = shared_.state->ports[index];
-    switch (call) {
-        case ControlCall::kOpen: {
-            const size_t length = strnlen(port.path, limits::kPathSizeMax);
-            const auto opened = shared_.files->open(std::string(port.path, length), port.flags,
-                                                    Opener::kKernel);
-            port.result = opened.ok() ? opened.value() : -opened.status().error_number();
-            return;
-        }
-        case ControlCall::kClose:
-            port.result = -shared_.files->close(port.descriptor, Opener::kKernel).error_number();
-            return;
-        case ControlCall::kNone:
-            break;
-    }
-    port.result = -EINVAL;
 }
 
 }  // namespace penstock::service

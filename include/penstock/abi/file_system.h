@@ -167,16 +167,16 @@ struct FileSystemState {
     uint32_t chunk_frames;  // frames of a chunk of a ring
     uint32_t chunk_count;
     ReadaheadSettings readahead;
-    std::byte* frames;         // frame_count << page_shift bytes, device memory, 2 MiB aligned
-    uint64_t* completions;     // one for each frame, device memory; host writes
-    uint64_t* owners;          // one for each frame, device memory
-    PageEntry* leaves;         // leaf_count * kLeafEntries, device memory
-    uint64_t* leaf_owners;     // directory index + 1, or 0, device memory
-    uint64_t* leaf_locks;      // 0 or 1, device memory
-    uint64_t* directory;       // leaf + 1, or 0; device memory
-    FileState* files;          // kFilesMax, device memory
-    uint64_t* port_locks;      // kPortsMax, device memory
-    uint64_t* port_requests;   // kPortsMax: sequence << 8 | ControlCall, mapped; GPU writes
+    std::byte* frames;        // frame_count << page_shift bytes, device memory, 2 MiB aligned
+    uint64_t* completions;    // one for each frame, device memory; host writes, or who pulls a page
+    uint64_t* owners;         // one for each frame, device memory
+    PageEntry* leaves;        // leaf_count * kLeafEntries, device memory
+    uint64_t* leaf_owners;    // directory index + 1, or 0, device memory
+    uint64_t* leaf_locks;     // 0 or 1, device memory
+    uint64_t* directory;      // leaf + 1, or 0; device memory
+    FileState* files;         // kFilesMax, device memory
+    uint64_t* port_locks;     // kPortsMax, device memory
+    uint64_t* port_requests;  // kPortsMax: sequence << 8 | ControlCall, mapped; GPU writes
     uint64_t* port_responses;  // kPortsMax: the sequence answered, mapped; host writes
     ControlPort* ports;        // kPortsMax, mapped
     const HostWords* host;     // mapped

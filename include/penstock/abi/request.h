@@ -3,7 +3,7 @@
 // A request lies in a ring slot in mapped host memory: written by one GPU thread, read by host
 // workers. Word 0 carries the lap of the ring and is stored last with release (system scope); the
 // others are relaxed. A completion is one word for each frame, in memory both can read: written by
-// the host only, with release.
+// the host with release, or by the team that has pulled the page (see kPullPage).
 #pragma once
 
 #include <cstddef>
