@@ -9,6 +9,8 @@
 #include <cstring>
 #include <vector>
 
+#include "transfer/queue_storage_fixture.h"
+
 namespace penstock::transfer {
 namespace {
 
@@ -59,13 +61,8 @@ private:
     std::vector<Completion> direct_, cached_;
 };
 
-class TestStorage final : public storage::Storage {
+class TestStorage final : public QueueStorage {
 public:
-    [[nodiscard]] storage::Kind kind() const override { return storage::Kind::kRam; }
-    [[nodiscard]] std::string description() const override { return "for this test"; }
-    Result<std::shared_ptr<storage::File>> open(const std::string&, int) override {
-        return Status{ENOSYS, "open", "tests make their files"};
-    }
     Result<std::unique_ptr<storage::Queue>> make_queue(uint32_t depth) override {
         return std::unique_ptr<storage::Queue>(std::make_unique<TestQueue>(depth, &log));
     }
