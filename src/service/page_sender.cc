@@ -19,9 +19,8 @@ static_assert(kWindowsSize >= limits::kPageSizeMax);
 static_assert(kWindowsSize >= limits::kWindowSizeMax, "a window has room");
 // So much is sent while other copies are under way: more would come late.
 constexpr size_t kSendSize = 3 << 20;
-// Parts of copies that one stream may have before it. With some thousand of them, in calls of 32 or
-// of 64, the driver broke its own queue (Xid 32, "corrupted push buffer stream"; 580.159, H200). So
-// few were never too many, while two drains were the most.
+// Parts of copies that one stream may have before it: two drains of single pages. What is queued
+// deeper comes no sooner, and the driver's queue is not bottomless.
 constexpr size_t kPartsMax = 128;
 constexpr uint64_t kCopyLimitNs = 60'000'000'000;
 constexpr uint64_t kLookNs = 1'000'000;  // between two looks at a stream with copies under way

@@ -13,7 +13,10 @@ namespace {
 constexpr auto kSpin = std::chrono::microseconds(50);
 constexpr auto kSleepMin = std::chrono::microseconds(20);
 constexpr auto kSleepMax = std::chrono::microseconds(500);
-constexpr size_t kBatchMax = 256;  // parts of one call: 6 KiB of the stack
+// More parts than these are copied one by one: calls with 64 of them, or with 32 one behind the other,
+// had the driver break its own queue (Xid 32, "corrupted push buffer stream", the context lost;
+// 580.159, H200). vllm-project/vllm#49276 tells of the same call and driver.
+constexpr size_t kBatchMax = 16;
 
 DevicePointer device_pointer(const void* pointer) {
     return static_cast<DevicePointer>(reinterpret_cast<uintptr_t>(pointer));
@@ -83,7 +86,8 @@ Status Stream::copy(void* to, const void* from, size_t size) {
 
 // Behind each call the copy engine pauses, some ten times longer than between two parts of one.
 Status Stream::copy_all(std::span<const CopyPart> parts) {
-    if (context_.driver().copy_batch.function == nullptr || parts.size() == 1) {
+    if (context_.driver().copy_batch.function == nullptr || parts.size() == 1 ||
+        parts.size() > kBatchMax) {
         for (const CopyPart& part : parts) {
             if (Status status = copy(part.to, part.from, part.size); !status.ok()) return status;
         }
@@ -91,21 +95,15 @@ Status Stream::copy_all(std::span<const CopyPart> parts) {
     }
     DevicePointer to[kBatchMax], from[kBatchMax];
     size_t sizes[kBatchMax];
-    for (size_t first = 0; first < parts.size(); first += kBatchMax) {
-        const size_t count = std::min(parts.size() - first, kBatchMax);
-        for (size_t i = 0; i < count; ++i) {
-            const CopyPart& part = parts[first + i];
-            to[i] = device_pointer(part.to);
-            from[i] = device_pointer(part.from);
-            sizes[i] = part.size;
-        }
-        CopyAttributes attributes;
-        size_t first_of_attributes = 0;
-        Status status = context_.call(context_.driver().copy_batch, to, from, sizes, count,
-                                      &attributes, &first_of_attributes, 1, handle_);
-        if (!status.ok()) return status;
+    for (size_t i = 0; i < parts.size(); ++i) {
+        to[i] = device_pointer(parts[i].to);
+        from[i] = device_pointer(parts[i].from);
+        sizes[i] = parts[i].size;
     }
-    return {};
+    CopyAttributes attributes;
+    size_t first_of_attributes = 0;
+    return context_.call(context_.driver().copy_batch, to, from, sizes, parts.size(), &attributes,
+                         &first_of_attributes, 1, handle_);
 }
 
 Status Stream::fill(void* to, uint8_t value, size_t size) {
