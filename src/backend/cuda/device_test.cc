@@ -120,7 +120,7 @@ TEST_F(CudaDeviceTest, a_stream_runs_in_order) {
               EINVAL);
 }
 
-TEST_F(CudaDeviceTest, many_copies_are_few_calls) {
+TEST_F(CudaDeviceTest, few_copies_are_one_call) {
     constexpr size_t kParts = 300;
     StreamId stream = 0;
     ASSERT_TRUE(device_->create_stream(0, &stream).ok());
@@ -138,7 +138,7 @@ TEST_F(CudaDeviceTest, many_copies_are_few_calls) {
     // Few are one call; many are not, as drivers break on them.
     const int64_t before = fake_->call_count;
     EXPECT_TRUE(device_->copy_all(stream, std::span(parts).first(16)).ok());
-    EXPECT_LT(fake_->call_count - before, 4);
+    EXPECT_LT(fake_->call_count - before, 8);  // with the context made current
     EXPECT_TRUE(device_->copy_all(stream, parts).ok());
     EXPECT_GE(fake_->call_count - before, static_cast<int64_t>(kParts));
     EXPECT_TRUE(device_->copy_all(stream, all).ok());

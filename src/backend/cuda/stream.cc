@@ -86,7 +86,7 @@ Status Stream::copy(void* to, const void* from, size_t size) {
 
 // Behind each call the copy engine pauses, some ten times longer than between two parts of one.
 Status Stream::copy_all(std::span<const CopyPart> parts) {
-    if (context_.driver().copy_batch.function == nullptr || parts.size() == 1 ||
+    if (context_.driver().copy_batch.function == nullptr || parts.size() <= 1 ||
         parts.size() > kBatchMax) {
         for (const CopyPart& part : parts) {
             if (Status status = copy(part.to, part.from, part.size); !status.ok()) return status;
