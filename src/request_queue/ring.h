@@ -17,7 +17,7 @@ namespace penstock::request_queue {
 // nothing is ready. Copy first, claim second: a slot is written again only after a later ticket
 // completed, which no worker could have claimed before this one was; so what is copied before a
 // successful claim is whole. `share` workers divide what is ready, about, but no worker takes fewer
-// than `least` (neighbours merge into one read), nor more than `pages_max` pages if it takes two.
+// than `least` pages (neighbours merge into one read), nor more than `pages_max` if it takes two.
 template <class SlotWords, class HeadWords>
 size_t drain(typename HeadWords::Word& head, typename SlotWords::Word* slots, int ring_shift,
              Request* out, size_t max, size_t share = 1, size_t least = 1,
@@ -27,7 +27,7 @@ size_t drain(typename HeadWords::Word& head, typename SlotWords::Word* slots, in
     };
     uint64_t first = HeadWords::load(head, site::kRelaxed);
     for (;;) {
-        size_t ready = 0, pages = 0;
+        size_t ready = 0, pages = 0, enough = 0;  // `enough` of them have `least` pages
         bool full = true;  // more are ready than may be taken, for all that is known
         while (ready < max) {
             const uint64_t ticket = first + ready;
@@ -41,9 +41,11 @@ size_t drain(typename HeadWords::Word& head, typename SlotWords::Word* slots, in
             for (int i = 1; i < 4; ++i) words[i] = SlotWords::load(slot[i], site::kRelaxed);
             out[ready] = decode_request(words);
             out[ready].ticket = ticket;
+            const size_t before = pages;
             pages += out[ready].page_count;
             if (ready > 0 && pages > pages_max) break;
             ++ready;
+            if (before < least) enough = ready;
         }
         // Of what lies behind, every `ready`-th is looked at: a hint is enough.
         size_t all = ready;
@@ -53,7 +55,7 @@ size_t drain(typename HeadWords::Word& head, typename SlotWords::Word* slots, in
                 lap_of(ticket, ring_shift))
                 break;
         }
-        const size_t take = std::min(ready, std::max(least, (all + share - 1) / share));
+        const size_t take = std::min(ready, std::max(enough, (all + share - 1) / share));
         if (take == 0) {
             const uint64_t now = HeadWords::load(head, site::kRelaxed);
             if (now == first) return 0;

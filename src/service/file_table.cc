@@ -297,7 +297,7 @@ void FileTable::release(uint32_t index, Opener opener) {
 
 // Whether the slot still serves the file that was asked for.
 bool FileTable::is_for_slot(const Request& request) const {
-    return request.kind != RequestKind::kReadWindow ||
+    return !is_window(request.kind) ||
            request.opened == (state_->files[request.file_slot].generation & 0xffff);
 }
 

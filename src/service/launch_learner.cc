@@ -45,7 +45,7 @@ void LaunchLearner::before_launch(backend::StreamId stream, const LaunchRequest&
 
 void LaunchLearner::record(std::span<const Request> requests) {
     for (const Request& request : requests) {
-        if (request.kind == RequestKind::kReadWindow) continue;
+        if (is_window(request.kind)) continue;
         Notes& notes = notes_[request.block % kNotesMax];
         const std::lock_guard lock(notes.mutex);
         if (notes.misses.size() % kLotSize == 0) {

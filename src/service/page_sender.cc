@@ -17,6 +17,7 @@ using device::SystemWords;
 constexpr size_t kWindowsSize = 4 << 20;
 static_assert(kWindowsSize >= limits::kPageSizeMax);
 static_assert(kWindowsSize >= limits::kWindowSizeMax, "a window has room");
+constexpr size_t kDemandPagesMax = 4 * limits::kWindowPagesMax;  // windows that are waited for
 // So much is sent while other copies are under way: more would come late.
 constexpr size_t kSendSize = 3 << 20;
 // Parts of copies that one stream may have before it: two drains of single pages. What is queued
@@ -35,6 +36,7 @@ PageSender::PageSender(backend::Device& device, const FileSystemState& state)
       state_(state),
       page_size_(size_t{1} << state.page_shift),
       windows_max_(kWindowsSize / page_size_),
+      demand_max_(std::min(kDemandPagesMax, windows_max_)),
       single_max_(std::min<size_t>(limits::kDrainMax, windows_max_)),
       pages_(2 * windows_max_ + single_max_) {}
 
@@ -66,9 +68,9 @@ PageSender::~PageSender() {
     if (staging_ != nullptr) device_.free(staging_);
 }
 
-// Windows lie at the upper end and single pages at the lower one, so that neither leaves the other
-// small gaps, and what was used last is used again, which the CPU's cache has.
-size_t PageSender::begin(bool windows) {
+// What is asked for ahead lies at the upper end, what is waited for at the lower one, so that neither
+// leaves the other small gaps, and what was used last is used again, which the CPU's cache has.
+size_t PageSender::begin(bool ahead) {
     // Partner: the stream's store behind the copies, which have read all of a segment by then.
     const uint64_t done = SystemWords::load(*done_, site::kCompletion);
     size_t parts = 0;
@@ -80,8 +82,12 @@ size_t PageSender::begin(bool windows) {
     }
     if (segment_ == nullptr || parts >= kPartsMax) return 0;
     segment_->parts = 0;
-    const size_t count = windows ? windows_max_ : single_max_;
-    segment_->first = find_gap(count, windows);
+    size_t count = ahead ? windows_max_ : demand_max_;
+    segment_->first = find_gap(count, ahead);
+    if (segment_->first == pages_ && !ahead) {
+        count = single_max_;
+        segment_->first = find_gap(count, false);
+    }
     return segment_->first == pages_ ? 0 : count;
 }
 

@@ -28,9 +28,9 @@ public:
     PageSender(const PageSender&) = delete;
     PageSender& operator=(const PageSender&) = delete;
 
-    // Chooses room that nobody reads any more, for a drain of windows or of single pages; how many
-    // pages that is, at most limits::kDrainMax single ones. 0: there is none now.
-    size_t begin(bool windows);
+    // Chooses room that nobody reads any more, for a drain of what is asked for ahead or of what
+    // teams wait for; how many pages that is. 0: there is none now.
+    size_t begin(bool ahead);
     // Where the page of a place is to be read into, and what will be said of it: a Completion.
     [[nodiscard]] std::byte* page(size_t place) {
         return staging_ + (segment_->first + place) * page_size_;
@@ -84,8 +84,9 @@ private:
     backend::Device& device_;
     const FileSystemState& state_;
     const size_t page_size_;
-    // A drain of windows takes so many, of which two have room beside one of single pages.
-    const size_t windows_max_, single_max_, pages_;
+    // A drain of what is asked for ahead takes so many, of which two have room beside one of what is
+    // waited for; which takes some windows, or only some single pages where there is no more room.
+    const size_t windows_max_, demand_max_, single_max_, pages_;
     std::byte* staging_ = nullptr;  // pinned
     uint64_t* words_ = nullptr;     // pinned; of the pages with the same index
     // One for all segments: more streams than the driver has queues would wait for each other, and

@@ -26,8 +26,6 @@ constexpr uint64_t kShareSizeMin = 256 << 10;
 static_assert(kReadSizeMax + limits::kPageSizeMax <= transfer::kRequestSizeMax);
 // Storage operations of one server at a time: enough for direct reads to keep a disk busy.
 constexpr uint32_t kOperationsMax = 16;
-// In place of the word of a page that its team copies itself: no page has so many bytes.
-constexpr Completion kOffered = ~Completion{0};
 
 }  // namespace
 
@@ -228,9 +226,9 @@ void Server::write_down(const Run& run, int error) {
             continue;
         }
         ServiceEvent& event = events[count++];
-        event.kind = request.kind == RequestKind::kReadWindow ? ServedFor::kWindow
-                     : run.background                         ? ServedFor::kAdvice
-                                                              : ServedFor::kDemand;
+        event.kind = penstock::is_window(request.kind) ? ServedFor::kWindow
+                     : run.background                   ? ServedFor::kAdvice
+                                                        : ServedFor::kDemand;
         event.block = request.block;
         event.thread = thread;
         event.page_count = request.page_count;
@@ -361,10 +359,7 @@ size_t Server::reap_runs(uint64_t since) {
 void Server::finish(const Run& run, const transfer::Outcome& outcome) {
     if (shared_.log != nullptr && !run.again) write_down(run, outcome.error);
     const PageOf begin{run.first, run.from};
-    if (direct_ && !run.again && outcome.bytes == run.pages * page_size_) {
-        for (size_t i = run.first; i < run.first + run.count; ++i) complete_whole(requests_[i]);
-        return;
-    }
+    if (!run.again && outcome.bytes == run.pages * page_size_ && complete_whole(run)) return;
     uint64_t left = outcome.bytes;
     size_t completed = 0;
     PageOf page = begin;
@@ -381,14 +376,26 @@ void Server::finish(const Run& run, const transfer::Outcome& outcome) {
     for (; completed < run.pages; ++completed, page = next(page)) retries_.push_back(page);
 }
 
-// All of a request is in its frames.
-void Server::complete_whole(const Request& request) {
-    uint64_t* words = shared_.state->completions + request.frame;
-    const Completion word = make_completion(request.generation, 0,
-                                            static_cast<uint32_t>(page_size_));
-    for (uint32_t i = 0; i < request.page_count; ++i)
-        SystemWords::store(words[i], word, site::kComplete);
-    shared_.device->notify(words, request.page_count);
+// All of a run was read: where its pages are in their frames, or their teams copy them, they are
+// done with together. False: they are not.
+bool Server::complete_whole(const Run& run) {
+    const RequestKind kind = requests_[run.first].kind;  // of all of them
+    const bool pulled = kind == RequestKind::kPullPage || kind == RequestKind::kPullWindow;
+    if (!direct_ && !pulled) return false;
+    for (size_t i = run.first; i < run.first + run.count; ++i) {
+        const Request& request = requests_[i];
+        if (!direct_) {
+            sender_->offer(*ring_, request.ticket, places_[i]);
+            continue;
+        }
+        uint64_t* words = shared_.state->completions + request.frame;
+        const Completion word = make_completion(request.generation, 0,
+                                                static_cast<uint32_t>(page_size_));
+        for (uint32_t k = 0; k < request.page_count; ++k)
+            SystemWords::store(words[k], word, site::kComplete);
+        shared_.device->notify(words, request.page_count);
+    }
+    return true;
 }
 
 // Decides what becomes of one page and says so in its completion word, or leaves that to the sender
@@ -417,11 +424,7 @@ void Server::complete(const PageOf& which, uint64_t bytes, int error) {
     const Completion word = make_completion(request.generation, static_cast<uint32_t>(error),
                                             static_cast<uint32_t>(bytes));
     if (!direct_) {
-        const size_t place = places_[which.request] + which.page;
-        const bool pulled = request.kind == RequestKind::kPullPage && bytes == page_size_ &&
-                            error == 0;
-        sender_->word(place) = pulled ? kOffered : word;
-        if (pulled) sender_->offer(*ring_, request.ticket, place);
+        sender_->word(places_[which.request] + which.page) = word;
         return;
     }
     SystemWords::store(shared_.state->completions[request.frame + which.page], word,
@@ -438,10 +441,7 @@ void Server::announce(const PageOf& first, size_t pages) {
         if (direct_) {
             shared_.device->notify(shared_.state->completions + frame, length);
         } else {
-            const size_t place = places_[page.request] + page.page;
-            const bool pulled = request.kind == RequestKind::kPullPage &&
-                                sender_->word(place) == kOffered;
-            if (!pulled) sender_->add(frame, place, length);
+            sender_->add(frame, places_[page.request] + page.page, length);
         }
         done += length;
         page = {page.request + 1, 0};

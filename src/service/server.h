@@ -137,7 +137,7 @@ private:
     size_t reap_runs(uint64_t since);
     void finish(const Run& run, const transfer::Outcome& outcome);
     void read_again(size_t first, size_t count);
-    void complete_whole(const Request& request);
+    bool complete_whole(const Run& run);
     void complete(const PageOf& which, uint64_t bytes, int error);
     void announce(const PageOf& first, size_t pages);
     void send_pages();

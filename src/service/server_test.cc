@@ -229,7 +229,7 @@ TEST_F(ServerTest, PagesThatTeamsPullLieStillUntilTheyAreCopied) {
     };
     const auto bytes_of = [&](uint64_t ticket) {
         EXPECT_EQ(lap_of_answer(answers[ticket]), lap_of(ticket, ring.shift));
-        return page_of_answer(answers[ticket]);
+        return bytes_of_answer(answers[ticket]);
     };
     for (const PageIndex page : {7, 3, 4}) pull(page);
     pull(kPages - 1);  // not whole: it is completed as any other

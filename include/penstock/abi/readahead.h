@@ -48,10 +48,22 @@ struct alignas(64) ReadStream {
     uint64_t frontier;      // page from which on nothing was asked for; of equal distances: in that
                             // order
     uint64_t seen_at;       // `used_at` when another place looked for windows to let go
-    uint64_t spare[3];
+    uint64_t late;   // not 0: a window that was asked for ahead was not there when it was needed
+    uint64_t pulls;  // 1: nothing is asked for ahead; windows are pulled when they are needed
+    uint64_t patience;  // windows that may be late before `pulls` is 1 again
     Window windows[limits::kWindowsMax];
 };
 static_assert(sizeof(ReadStream) == 128 + 64 * limits::kWindowsMax);
+
+// A window that the teams of the call under way pull, team i the places from i * part on.
+struct WindowPull {
+    uint64_t ticket;             // of team 0's request; the other teams' are behind it
+    uint64_t part;               // places of a team
+    uint64_t count;              // places
+    uint64_t frame, generation;  // as of the window
+    uint64_t spare[3];
+};
+static_assert(sizeof(WindowPull) == 64);
 
 // What was done with one file. Pages, but for the last. Counted by GPU threads, relaxed: at a
 // place, where only its team adds to them, until the row is wanted for another file; added up over
@@ -105,10 +117,13 @@ struct alignas(64) ReadaheadPlace {
     uint64_t once_cursor;     // as `cursor`, for pages that are read once
     uint64_t once_turn;       // of `once_chunks`, how many were begun
     uint64_t once_chunks[limits::kOnceChunksMax];  // chunk + 1; those of such pages, in turn
-    FileCounts counts[limits::kCountedMax];        // of file slot s: s % kCountedMax
+    // Of the call that is under way.
+    alignas(64) uint64_t pull_count;
+    alignas(64) WindowPull pulls[limits::kWindowsMax];
+    FileCounts counts[limits::kCountedMax];  // of file slot s: s % kCountedMax
     ReadStream streams[limits::kStreamsMax];
 };
-static_assert(offsetof(ReadaheadPlace, streams) == 192 + 64 * limits::kCountedMax);
+static_assert(offsetof(ReadaheadPlace, streams) == 256 + 64 * (limits::kWindowsMax + limits::kCountedMax));
 
 // How windows are asked for. Constant after creation.
 struct ReadaheadSettings {

@@ -18,7 +18,13 @@ enum class RequestKind : uint32_t {
     kReadWindow = 2,  // asked for ahead, and held by nobody: `opened` says of which file
     kPullPage = 3,    // as kReadPages, of a team that waits and copies the bytes itself from where
                       // its answer says (RingState::answers), unless the frame's completion comes
+    kPullWindow = 4,  // as kReadWindow, of a team that waits and copies all of its bytes itself from
+                      // where its answer says, unless the frames' completions come
 };
+
+PENSTOCK_BOTH constexpr bool is_window(RequestKind kind) {
+    return kind == RequestKind::kReadWindow || kind == RequestKind::kPullWindow;
+}
 
 // A ring slot. Words, bits from the low end:
 //   word 0: lap 8 | kind 8 | file slot 16 | generation 17          (lap: see lap_of)
@@ -38,7 +44,7 @@ struct Request {
     PageIndex page = 0;
     FrameIndex frame = 0;
     uint32_t page_count = 1;
-    uint32_t opened = 0;  // the low bits of FileState::generation, for kReadWindow
+    uint32_t opened = 0;  // the low bits of FileState::generation, for windows
     uint32_t team = 0;
     uint32_t block = 0;
     uint64_t ticket = 0;  // of the slot that it lay in; in none of the slot's words
@@ -74,15 +80,15 @@ PENSTOCK_BOTH inline Request decode_request(const uint64_t words[4]) {
     return request;
 }
 
-// Answer to a kPullPage, in device memory by ticket: the address of the page's bytes in mapped host
+// Answer to a kPullPage or kPullWindow, in device memory by ticket: the address of the bytes in mapped host
 // memory, and the lap of the ticket in the bits that are free since pages are aligned. The host may
 // write there again when the request's slot has another lap: the team stores 0, the next one its
 // own.
-PENSTOCK_BOTH inline uint64_t make_answer(const void* page, uint64_t lap) {
-    return reinterpret_cast<uint64_t>(page) | lap;
+PENSTOCK_BOTH inline uint64_t make_answer(const void* bytes, uint64_t lap) {
+    return reinterpret_cast<uint64_t>(bytes) | lap;
 }
 PENSTOCK_BOTH constexpr uint64_t lap_of_answer(uint64_t answer) { return answer & 0xff; }
-PENSTOCK_BOTH inline const std::byte* page_of_answer(uint64_t answer) {
+PENSTOCK_BOTH inline const std::byte* bytes_of_answer(uint64_t answer) {
     return reinterpret_cast<const std::byte*>(answer & ~uint64_t{0xff});
 }
 

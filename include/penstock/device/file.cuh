@@ -73,11 +73,15 @@ template <class Group = device::Block>
 PENSTOCK_DEVICE int64_t gread(DeviceFileSystem fs, Descriptor descriptor, int64_t offset,
                               uint64_t size, void* buffer, Group group = {}) {
     FileSystemState& system = *fs.state;
-    const auto begin = [&system, descriptor, offset, size](const auto& team, unsigned place) {
-        return device::begin_read(team, system, place, descriptor, offset, size);
+    const unsigned count = group.teams();
+    const auto begin = [&system, descriptor, offset, size, count](const auto& team,
+                                                                  unsigned place) {
+        return device::begin_read(team, system, place, descriptor, offset, size, count);
     };
     const auto work = [=, &system](const auto& team, unsigned index, unsigned teams,
                                    ReadaheadPlace* place) -> int64_t {
+        if (place != nullptr && place->pull_count > 0)
+            device::pull_windows(team, index, system, *place);
         device::ReadRequest request;
         const int64_t answer = device::prepare_read(team, system, descriptor, offset, size, buffer,
                                                     request);

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "penstock/abi/file_system.h"
+#include "penstock/device/answers.cuh"
 #include "penstock/device/group.cuh"
 #include "penstock/device/replacement.cuh"
 #include "penstock/device/request_queue.cuh"
@@ -140,12 +141,6 @@ PENSTOCK_DEVICE inline bool claim_page(FileSystemState& system, PinnedEntry& pag
     return false;
 }
 
-// One ring for all; or the seed's map, where a block's slot decides which worker it waits for.
-PENSTOCK_DEVICE inline RingState& ring_of_block(FileSystemState& system, uint32_t block) {
-    if (system.ring_count == 1) return system.rings[0];
-    return system.rings[block % limits::kStaticSlots * system.ring_count / limits::kStaticSlots];
-}
-
 // Submits the requests that this lane owes (bit k of `owed`): all of the team's in adjacent
 // tickets. The first of them.
 template <class Team>
@@ -181,23 +176,6 @@ PENSTOCK_DEVICE uint64_t submit_pages(const Team& team, FileSystemState& system,
     return first;
 }
 
-// Waits for the answer to a kPullPage, one lane. Null: the page came by its completion word, or the
-// wait has ended with an error, which who waits for the page meets again.
-PENSTOCK_DEVICE inline const std::byte* wait_for_answer(FileSystemState& system,
-                                                        const RingState& ring, uint64_t ticket,
-                                                        uint64_t entry) {
-    const uint64_t index = ticket & ((1ull << ring.shift) - 1);
-    const uint64_t& word = system.completions[frame_of(entry)];
-    Wait wait(system);
-    for (;;) {
-        const uint64_t answer = SystemWords::load(ring.answers[index], site::kCompletion);
-        if (lap_of_answer(answer) == lap_of(ticket, ring.shift)) return page_of_answer(answer);
-        const Completion completion = SystemWords::load(word, site::kRelaxed);
-        if (completion_generation(completion) == generation_of(entry)) return nullptr;
-        if (wait.step(&ring.answers[index], answer, &word, completion) != 0) return nullptr;
-    }
-}
-
 // Brings the pages that the team has asked for to their frames as their answers come, and announces
 // them, in the order of their tickets: the host waits for its memory, and an earlier ticket is in a
 // worker's hands before a later one.
@@ -217,7 +195,8 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE void pull_pages(const Team& team, FileSystemSt
         const std::byte* from = nullptr;
         if (mine) {
             const uint64_t began = now_ns();
-            from = wait_for_answer(system, ring, ticket, page.seen);
+            from = wait_for_answer(system, ring, ticket, frame_of(page.seen),
+                                   generation_of(page.seen));
             stalled_ns += now_ns() - began;
         }
         from = team.broadcast(from, owner);
@@ -233,8 +212,7 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE void pull_pages(const Team& team, FileSystemSt
                                                     static_cast<uint32_t>(page_size));
             DeviceWords::store(system.completions[frame_of(seen)], word, site::kComplete);
             page.seen = publish<DeviceWords>(*page.entry, seen, word);
-            const uint64_t slot = ticket & ((1ull << ring.shift) - 1);
-            SystemWords::store(ring.slots[4 * slot], 0, site::kPulled);
+            give_answer_back(ring, ticket);
         }
     }
     batch.owed = 0;

@@ -7,6 +7,7 @@
 
 #include "penstock/device/errors.cuh"
 #include "penstock/device/page_cache.cuh"
+#include "penstock/device/window_pulls.cuh"
 
 namespace penstock {
 
@@ -182,7 +183,11 @@ PENSTOCK_DEVICE int64_t copy_from_window(const Team& team, FileSystemState& syst
         const int waited = wait_for_run(team, system, place, slot, first, most);
         if (waited <= 0) return waited;
         if (!begin_run(team, system, place, system.files[slot], first, most, run)) return 0;
-        if (team.lane() == 0) count_pages<Team>(system, place, slot, &FileCounts::late, run.count);
+        if (team.lane() == 0) {
+            count_pages<Team>(system, place, slot, &FileCounts::late, run.count);
+            if (place.pull_count == 0)  // else another team of the call is at it
+                DeviceWords::store(place.streams[place.current].late, 1, site::kRelaxed);
+        }
     }
     // The slot cannot change hands while an entry of it is pinned.
     const bool open = !team.any(find_file(system, request.descriptor) == nullptr);
@@ -315,18 +320,20 @@ PENSTOCK_DEVICE int64_t read_part(const Team& team, unsigned index, unsigned tea
     return good_bytes(system.files[descriptor_slot(request.descriptor)], request);
 }
 
-// The first team's part of a read: readahead's (readahead.cuh). Null where there is none.
+// The first team's part of a read: readahead's (readahead.cuh). `teams`: as look_ahead. Null where
+// there is none.
 template <class Team>
 PENSTOCK_DEVICE ReadaheadPlace* begin_read(const Team& team, FileSystemState& system,
                                            unsigned place, Descriptor descriptor, int64_t offset,
-                                           uint64_t size) {
+                                           uint64_t size, unsigned teams = 0) {
     const FileState* file = find_file(system, descriptor);
     uint64_t file_size = file == nullptr ? 0 : DeviceWords::load(file->size, site::kRelaxed);
     file_size = team.broadcast(file_size, 0);
     const uint64_t first = static_cast<uint64_t>(offset);
     if (first >= file_size || size == 0) return nullptr;
     const uint64_t end = size < file_size - first ? first + size : file_size;
-    ReadaheadPlace* mine = look_ahead(team, system, place, descriptor, first, end, file_size);
+    ReadaheadPlace* mine = look_ahead(team, system, place, descriptor, first, end, file_size,
+                                      teams);
     if (mine == nullptr && team.lane() == 0) {
         const uint64_t pages = ((end - 1) >> system.page_shift) - (first >> system.page_shift) + 1;
         add_count(system.totals[descriptor_slot(descriptor)].counts.pages, pages);

@@ -11,6 +11,7 @@
 // cannot be short of frames.
 #pragma once
 
+#include "penstock/device/answers.cuh"
 #include "penstock/device/group.cuh"
 #include "penstock/device/read_streams.cuh"
 #include "penstock/device/request_queue.cuh"
@@ -108,6 +109,34 @@ PENSTOCK_DEVICE uint32_t common_generation(const Team& team, const FileSystemSta
     }
 }
 
+// The requests of a window that `teams` teams pull: one for each that has a part. One lane.
+PENSTOCK_DEVICE inline void submit_pull(FileSystemState& system, ReadaheadPlace& place,
+                                        uint64_t file, const Window& window, unsigned teams) {
+    const uint32_t block = number_of_block();
+    RingState& ring = ring_of_block(system, block);
+    WindowPull& pull = place.pulls[place.pull_count++];
+    pull.part = (window.count + teams - 1) / teams;
+    pull.count = window.count;
+    pull.frame = window.frame;
+    pull.generation = window.generation;
+    const uint64_t parts = (window.count + pull.part - 1) / pull.part;
+    pull.ticket = take_tickets<DeviceWords>(ring.tail, parts);
+    for (uint64_t i = 0; i < parts; ++i) {
+        const uint64_t p = i * pull.part, left = window.count - p;
+        Request request;
+        request.kind = RequestKind::kPullWindow;
+        request.file_slot = descriptor_slot(static_cast<Descriptor>(file));
+        request.opened = static_cast<uint32_t>(file >> kDescriptorSlotBits) & 0xffff;
+        request.generation = static_cast<uint32_t>(window.generation);
+        request.page = window.first + p;
+        request.frame = static_cast<FrameIndex>(window.frame + p);
+        request.page_count = static_cast<uint32_t>(left < pull.part ? left : pull.part);
+        request.block = block;
+        submit<SystemWords>(ring.slots, ring.shift, pull.ticket + i, request);
+    }
+    device::ring(ring);
+}
+
 // The requests of a window: one, or one for each run.
 PENSTOCK_DEVICE inline void submit_window(FileSystemState& system, uint64_t file,
                                           const Window& window) {
@@ -153,12 +182,14 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE inline void drop_idle_windows(FileSystemState&
     unlock(other.busy);
 }
 
-// Finds frames for what was wanted and asks for it. False: not now.
+// Finds frames for what was wanted and asks for it. `teams`: not 0, so many will pull it. False: not
+// now.
 template <class Team>
 PENSTOCK_NOINLINE PENSTOCK_DEVICE bool open_window(const Team& team, FileSystemState& system,
                                                    ReadaheadPlace& place, ReadStream& stream,
                                                    const StreamRead& read,
-                                                   const WindowRequest& wanted) {
+                                                   const WindowRequest& wanted,
+                                                   unsigned teams) {
     const FileState& file = system.files[descriptor_slot(static_cast<Descriptor>(read.file))];
     // What was dropped before this was looked at was dropped before these pages are read.
     const uint64_t epoch = DeviceWords::load(file.epoch, site::kLook);
@@ -214,7 +245,11 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE bool open_window(const Team& team, FileSystemS
             window.generation = generation;
             window.epoch = epoch;
             window.left = frames.count == 64 ? ~0ull : (1ull << frames.count) - 1;
-            submit_window(system, read.file, window);
+            if (teams > 0) {
+                submit_pull(system, place, read.file, window, teams);
+            } else {
+                submit_window(system, read.file, window);
+            }
             const uint32_t slot = descriptor_slot(static_cast<Descriptor>(read.file));
             add_count(counts_of(system, &place, slot).prefetched, frames.count);
         }
@@ -245,15 +280,37 @@ PENSTOCK_DEVICE inline uint64_t begin_stream(FileSystemState& system, ReadaheadP
     return current;
 }
 
+// What pulling a window took: waiting for its answer, and copying. Where it is the answers that
+// take long, the next windows are asked for ahead.
+PENSTOCK_DEVICE inline void judge_pull(ReadStream& stream, uint64_t waited_ns,
+                                       uint64_t copying_ns) {
+    constexpr uint64_t kPatience = 8;
+    if (waited_ns <= copying_ns) return;
+    stream.pulls = 0;
+    stream.patience = kPatience;
+}
+
+// Whether a stream's next windows are pulled: those before them came late, though they were asked
+// for ahead. One lane.
+PENSTOCK_DEVICE inline bool is_to_pull(ReadStream& stream) {
+    if (stream.late != 0) {
+        stream.late = 0;
+        if (stream.patience > 0) --stream.patience;
+        stream.pulls = stream.patience == 0 ? 1 : 0;
+    }
+    return stream.pulls != 0;
+}
+
 // Before a read of [offset, end), not empty, of a file of `file_size` bytes: which stream goes on,
-// and what should be on its way. Returns the place, to be given to end_read, or null: another block
-// has it. Waits for nothing.
+// and what should be on its way. `teams`: that read together and will pull_windows(); 0: they will
+// not. Returns the place, to be given to end_read, or null: another block has it. Waits for
+// nothing.
 template <class Team>
 PENSTOCK_NOINLINE PENSTOCK_DEVICE ReadaheadPlace* look_ahead(const Team& team,
                                                              FileSystemState& system,
                                                              unsigned index, Descriptor descriptor,
                                                              uint64_t offset, uint64_t end,
-                                                             uint64_t file_size) {
+                                                             uint64_t file_size, unsigned teams) {
     if (system.places == nullptr) return nullptr;
     ReadaheadPlace& place = system.places[index % system.place_count];
     if (!team.any(team.lane() == 0 && try_lock(place.busy))) return nullptr;
@@ -270,6 +327,7 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE ReadaheadPlace* look_ahead(const Team& team,
         begin_counts(system, place, descriptor_slot(descriptor), read.last - read.first + 1);
         current = begin_stream(system, place, read, given_advice(file));
         place.current = current;
+        place.pull_count = 0;
     }
     current = team.broadcast(current, 0);
     if (current == kNoStream) {
@@ -277,10 +335,17 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE ReadaheadPlace* look_ahead(const Team& team,
         return &place;
     }
     ReadStream& stream = place.streams[current];
+    const bool pulls = teams > 0 && system.rings[0].answers != nullptr;
     for (unsigned tries = 0; tries < limits::kWindowsMax; ++tries) {
         WindowRequest wanted;
+        unsigned pullers = 0;
         if (team.lane() == 0) {
             wanted = next_window(system, stream, read);
+            if (pulls && wanted.step == 1) {
+                const bool needed = wanted.first <= read.last;
+                if (needed) pullers = teams;
+                if (is_to_pull(stream) && !needed) wanted.count = 0;
+            }
             // Nothing is asked for while what is read is there already.
             const PageIndex page = stream.delta < 0 ? read.first : read.last;
             const bool needed = wanted.count == 0 || stream.frontier > read.last ||
@@ -292,7 +357,8 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE ReadaheadPlace* look_ahead(const Team& team,
         wanted.first = team.broadcast(wanted.first, 0);
         wanted.step = team.broadcast(wanted.step, 0);
         wanted.run = team.broadcast(wanted.run, 0);
-        if (!open_window(team, system, place, stream, read, wanted)) break;
+        pullers = team.broadcast(pullers, 0);
+        if (!open_window(team, system, place, stream, read, wanted, pullers)) break;
     }
     if (team.lane() == 0 && stream.window_count == 0) place.current = kNoStream;
     team.sync();

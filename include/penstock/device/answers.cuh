@@ -1,0 +1,44 @@
+// Answers: where in the host's memory the bytes lie that a team waits for and copies itself.
+//
+// GPU end of kPullPage and kPullWindow (abi/request.h, docs/abi.md); the host's is
+// service/page_sender.h. A team pulls in the order of its tickets, before it waits for anything
+// else: the host needs its memory back.
+#pragma once
+
+#include "penstock/abi/file_system.h"
+#include "penstock/device/counts.cuh"
+#include "penstock/device/wait.cuh"
+
+namespace penstock::device {
+
+// One ring for all; or the seed's map, where a block's slot decides which worker it waits for.
+PENSTOCK_DEVICE inline RingState& ring_of_block(FileSystemState& system, uint32_t block) {
+    if (system.ring_count == 1) return system.rings[0];
+    return system.rings[block % limits::kStaticSlots * system.ring_count / limits::kStaticSlots];
+}
+
+// Waits for the answer to a ticket, one lane. Null: the page of `frame` came by its completion
+// word, with that generation, or the wait has ended with an error, which who waits for the page
+// meets again.
+PENSTOCK_DEVICE inline const std::byte* wait_for_answer(FileSystemState& system,
+                                                        const RingState& ring, uint64_t ticket,
+                                                        uint64_t frame, uint64_t generation) {
+    const uint64_t index = ticket & ((1ull << ring.shift) - 1);
+    const uint64_t& word = system.completions[frame];
+    Wait wait(system);
+    for (;;) {
+        const uint64_t answer = SystemWords::load(ring.answers[index], site::kCompletion);
+        if (lap_of_answer(answer) == lap_of(ticket, ring.shift)) return bytes_of_answer(answer);
+        const Completion completion = SystemWords::load(word, site::kRelaxed);
+        if (completion_generation(completion) == generation) return nullptr;
+        if (wait.step(&ring.answers[index], answer, &word, completion) != 0) return nullptr;
+    }
+}
+
+// The bytes that were answered have been copied: the host may use their memory again.
+PENSTOCK_DEVICE inline void give_answer_back(const RingState& ring, uint64_t ticket) {
+    const uint64_t slot = ticket & ((1ull << ring.shift) - 1);
+    SystemWords::store(ring.slots[4 * slot], 0, site::kPulled);
+}
+
+}  // namespace penstock::device

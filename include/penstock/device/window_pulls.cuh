@@ -1,0 +1,52 @@
+// Windows that the teams of a call bring to their frames themselves, each team its part: those that
+// the call cannot do without, on a GPU (docs/design/0009-batches-to-a-gpu.md).
+//
+// Of a place whose `busy` the call has; all its teams, before they do anything that may end early.
+#pragma once
+
+#include "penstock/device/answers.cuh"
+#include "penstock/device/readahead.cuh"
+
+namespace penstock::device {
+
+// Copies the team's part of each of the call's pulled windows, and announces it.
+template <class Team>
+PENSTOCK_NOINLINE PENSTOCK_DEVICE void pull_windows(const Team& team, unsigned index,
+                                                    FileSystemState& system,
+                                                    ReadaheadPlace& place) {
+    const RingState& ring = ring_of_block(system, number_of_block());
+    const uint32_t page_shift = system.page_shift;
+    const auto page_size = uint32_t{1} << page_shift;
+    for (uint64_t i = 0; i < place.pull_count; ++i) {
+        const WindowPull& pull = place.pulls[i];
+        const uint64_t first = index * pull.part;
+        if (first >= pull.count) continue;
+        const uint64_t count = pull.count - first < pull.part ? pull.count - first : pull.part;
+        const uint64_t frame = pull.frame + first;
+        const std::byte* from = nullptr;
+        const uint64_t began = now_ns();
+        if (team.lane() == 0)
+            from = wait_for_answer(system, ring, pull.ticket + index, frame, pull.generation);
+        from = team.broadcast(from, 0);
+        team.sync();  // what lane 0 has acquired, all have
+        const uint64_t answered = now_ns();
+        if (from != nullptr) {
+            team.copy(system.frames + (frame << page_shift), from, count << page_shift);
+            team.sync();
+            const Completion word = make_completion(static_cast<uint32_t>(pull.generation), 0,
+                                                    page_size);
+            for (uint64_t k = team.lane(); k < count; k += team.lanes())
+                DeviceWords::store(system.completions[frame + k], word, site::kComplete);
+            if (team.lane() == 0) give_answer_back(ring, pull.ticket + index);
+        }
+        if (team.lane() == 0) {
+            const uint32_t slot = descriptor_slot(
+                static_cast<Descriptor>(place.streams[place.current].file));
+            add_count(counts_of(system, &place, slot).stalled_ns, answered - began);
+        }
+        if (index == 0 && team.lane() == 0)
+            judge_pull(place.streams[place.current], answered - began, now_ns() - answered);
+    }
+}
+
+}  // namespace penstock::device
