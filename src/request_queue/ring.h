@@ -55,7 +55,10 @@ size_t drain(typename HeadWords::Word& head, typename SlotWords::Word* slots, in
                 lap_of(ticket, ring_shift))
                 break;
         }
-        const size_t take = std::min(ready, std::max(enough, (all + share - 1) / share));
+        size_t take = std::min(ready, std::max(enough, (all + share - 1) / share));
+        // What belongs together stays so: its other requests come any moment.
+        while (take > 0 && take < ready && out[take - 1].behind > 0) ++take;
+        while (take > 0 && out[take - 1].behind > 0) --take;
         if (take == 0) {
             const uint64_t now = HeadWords::load(head, site::kRelaxed);
             if (now == first) return 0;

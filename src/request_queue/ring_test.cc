@@ -21,7 +21,7 @@ using device::SystemWords;
 bool operator==(const Request& a, const Request& b) {
     return a.kind == b.kind && a.file_slot == b.file_slot && a.generation == b.generation &&
            a.page == b.page && a.frame == b.frame && a.page_count == b.page_count &&
-           a.team == b.team && a.block == b.block;
+           a.behind == b.behind && a.block == b.block;
 }
 
 // A ring with both its ends.
@@ -58,7 +58,7 @@ TEST(RequestTest, EveryFieldKeepsItsExtremes) {
                           .page = (uint64_t{1} << 56) - 1,
                           .frame = (1u << limits::kFrameBits) - 1,
                           .page_count = 0xfff,
-                          .team = 0xffffff,
+                          .behind = 0xffffff,
                           .block = 0xffffffff};
     for (const Request& request : {largest, Request{}}) {
         for (const uint64_t lap : {1, 255}) {
@@ -140,6 +140,27 @@ TEST(RingTest, WorkersTakeTheirShare) {
     }
 }
 
+// Requests that belong together are taken together, also where a worker's share would end among
+// them, and not before the last of them is there.
+TEST(RingTest, WhatBelongsTogetherIsTakenTogether) {
+    Ring ring(6);
+    const uint64_t first = ring.take_tickets(9);
+    const auto submit = [&](uint64_t i, uint32_t behind) {
+        ring.submit(first + i, {.page = i, .behind = behind});
+    };
+    submit(0, 0);
+    submit(1, 2);
+    submit(2, 1);
+    EXPECT_EQ(ring.drain(64).size(), 1u);
+    EXPECT_TRUE(ring.drain(64).empty()) << "the third is not there yet";
+    submit(3, 0);
+    for (uint64_t i = 4; i < 8; ++i) submit(i, 0);
+    EXPECT_EQ(ring.drain(64, 4).size(), 3u) << "more than the share, which is two";
+    submit(8, 1);
+    EXPECT_EQ(ring.drain(64).size(), 4u);
+    EXPECT_TRUE(ring.drain(64).empty());
+}
+
 // Teams wait for their requests before they take more tickets, so the ring is never full.
 TEST(RingTest, ManyTeamsAndManyWorkers) {
     constexpr int kTeams = 4, kWorkers = 3;
@@ -158,7 +179,7 @@ TEST(RingTest, ManyTeamsAndManyWorkers) {
                     const uint64_t page = batch * kBatch + i;
                     ring.submit(first + i, {.page = page,
                                             .frame = static_cast<FrameIndex>(page * 7 + team),
-                                            .team = team});
+                                            .block = team});
                 }
                 while (done[team].load(std::memory_order_acquire) < (batch + 1) * kBatch)
                     std::this_thread::yield();
@@ -172,8 +193,8 @@ TEST(RingTest, ManyTeamsAndManyWorkers) {
                 const std::vector<Request> got = ring.drain(8, kWorkers);
                 if (got.empty()) std::this_thread::yield();
                 for (const Request& request : got) {
-                    if (request.frame != request.page * 7 + request.team) wrong = true;
-                    done[request.team].fetch_add(1, std::memory_order_release);
+                    if (request.frame != request.page * 7 + request.block) wrong = true;
+                    done[request.block].fetch_add(1, std::memory_order_release);
                 }
             }
         });

@@ -1,7 +1,6 @@
 #include "service/page_sender.h"
 
 #include <algorithm>
-#include <bit>
 #include <cerrno>
 
 #include "base/clock.h"
@@ -26,8 +25,6 @@ constexpr size_t kPartsMax = 128;
 constexpr uint64_t kCopyLimitNs = 60'000'000'000;
 constexpr uint64_t kLookNs = 1'000'000;  // between two looks at a stream with copies under way
 constexpr size_t kWordsMax = backend::Device::kWholeSizeMax / sizeof(uint64_t);
-static_assert(limits::kDrainMax == 64, "a bit for each ticket of a drain");
-static_assert(limits::kDrainMax <= kWordsMax, "the answers of a drain are one copy");
 
 }  // namespace
 
@@ -43,21 +40,17 @@ PageSender::PageSender(backend::Device& device, const FileSystemState& state)
 Result<std::unique_ptr<PageSender>> PageSender::create(backend::Device& device,
                                                        const FileSystemState& state) {
     std::unique_ptr<PageSender> sender(new PageSender(device, state));
-    const size_t pages = sender->pages_, answers = kSegmentsMax * limits::kDrainMax;
+    const size_t pages = sender->pages_;
     void* memory = nullptr;
-    Status status = device.allocate(
-        pages * sender->page_size_ + (pages + answers + 1) * sizeof(uint64_t),
-        backend::Memory::kPinned, &memory);
+    Status status = device.allocate(pages * sender->page_size_ + (pages + 1) * sizeof(uint64_t),
+                                    backend::Memory::kPinned, &memory);
     if (!status.ok()) return status;
     sender->staging_ = static_cast<std::byte*>(memory);
     sender->words_ = reinterpret_cast<uint64_t*>(sender->staging_ + pages * sender->page_size_);
-    for (size_t i = 0; i < kSegmentsMax; ++i) {
-        sender->segments_[i].answers = sender->words_ + pages + i * limits::kDrainMax;
-        sender->segments_[i].pulls.reserve(limits::kDrainMax);
-    }
-    sender->done_ = sender->words_ + pages + answers;
+    for (Segment& segment : sender->segments_) segment.pulls.reserve(limits::kDrainMax);
+    sender->done_ = sender->words_ + pages;
     sender->added_.reserve(sender->windows_max_);
-    sender->parts_.reserve(sender->windows_max_ + limits::kDrainMax);
+    sender->parts_.reserve(sender->windows_max_);
     status = device.create_stream(0, &sender->stream_);
     if (!status.ok()) return status;
     return sender;
@@ -68,8 +61,9 @@ PageSender::~PageSender() {
     if (staging_ != nullptr) device_.free(staging_);
 }
 
-// What is asked for ahead lies at the upper end, what is waited for at the lower one, so that neither
-// leaves the other small gaps, and what was used last is used again, which the CPU's cache has.
+// What is asked for ahead lies at the upper end, what is waited for at the lower one, so that
+// neither leaves the other small gaps, and what was used last is used again, which the CPU's cache
+// has.
 size_t PageSender::begin(bool ahead) {
     // Partner: the stream's store behind the copies, which have read all of a segment by then.
     const uint64_t done = SystemWords::load(*done_, site::kCompletion);
@@ -123,13 +117,9 @@ bool PageSender::is_over(Segment& segment, uint64_t done) {
     return true;
 }
 
-void PageSender::offer(const RingState& ring, uint64_t ticket, size_t place) {
-    const uint64_t lap = lap_of(ticket, ring.shift), i = ticket % limits::kDrainMax;
+void PageSender::lend(const RingState& ring, uint64_t ticket) {
     const uint64_t index = ticket & ((uint64_t{1} << ring.shift) - 1);
-    segment_->answers[i] = make_answer(page(place), lap);
-    segment_->pulls.push_back({ring.slots + 4 * index, lap});
-    offers_[i] = ring.answers + index;
-    offered_ |= uint64_t{1} << i;
+    segment_->pulls.push_back({ring.slots + 4 * index, lap_of(ticket, ring.shift)});
 }
 
 void PageSender::end(size_t pages) {
@@ -159,13 +149,12 @@ bool PageSender::is_due(bool late) const {
 // Between the pages and their words the stream stores `done_`, which has a fence: no word overtakes
 // its bytes. Behind both it stores `done_` again: the segment is free.
 Status PageSender::send() {
-    if (added_.empty() && offered_ == 0) return {};
-    Status status = added_.empty() ? Status() : copy_pages();
+    if (added_.empty()) return {};
+    Status status = copy_pages();
     if (status.ok()) status = copy_words();
     if (status.ok()) status = device_.write_value(stream_, done_, ++sent_);
     added_.clear();
     added_pages_ = 0;
-    offered_ = 0;
     return status;
 }
 
@@ -194,21 +183,8 @@ Status PageSender::copy_words() {
                               &word(stretch.place) + done, count * sizeof(uint64_t)});
         }
     }
-    add_answers();
     segment_->parts += parts_.size();
     return device_.copy_all(stream_, parts_);
-}
-
-// Those of adjacent tickets lie side by side on both sides.
-void PageSender::add_answers() {
-    for (uint64_t left = offered_; left != 0;) {
-        const int first = std::countr_zero(left);
-        int end = first + 1;
-        while (end < 64 && (left >> end & 1) != 0 && offers_[end] == offers_[end - 1] + 1) ++end;
-        parts_.push_back({offers_[first], segment_->answers + first,
-                          static_cast<size_t>(end - first) * sizeof(uint64_t)});
-        left &= end == 64 ? 0 : ~uint64_t{0} << end;
-    }
 }
 
 Status PageSender::look_after(uint64_t now_ns) {

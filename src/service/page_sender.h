@@ -1,6 +1,6 @@
 // Pages on their way to a device whose memory the host cannot address: pinned memory that they are
-// read into, and the copies that bring them to their frames and announce them there; or the answers
-// by which teams that wait copy them from there themselves.
+// read into, and the copies that bring them to their frames and announce them there; or teams that
+// wait copy them from there themselves (answer_board.h).
 //
 // Each server has one; one thread at a time. A call of the driver costs a microsecond or more, and
 // the copy engine pauses for three behind every call: what is ready while copies are under way goes
@@ -39,9 +39,9 @@ public:
 
     // `count` pages from `place` on are read and have their words; they go to adjacent frames.
     void add(FrameIndex frame, size_t place, size_t count);
-    // The page of a place is read: who asked for it with that ticket of a ring may copy it. Tickets
-    // of one drain.
-    void offer(const RingState& ring, uint64_t ticket, size_t place);
+    // The pages from a place on are read, and who asked for them has an answer that says so:
+    // `ring` and `ticket` are its request's.
+    void lend(const RingState& ring, uint64_t ticket);
     // Whether to send what was added now: there is much, or it is `late` and nothing is under way.
     [[nodiscard]] bool is_due(bool late) const;
     // Sends what was added. Pages that cannot be copied are announced with EIO. An error: what was
@@ -54,9 +54,9 @@ public:
     Status look_after(uint64_t now_ns);
 
 private:
-    static constexpr size_t kSegmentsMax = 32;
+    static constexpr size_t kSegmentsMax = 64;
 
-    // A request whose team copies its page: until its slot has another lap.
+    // A request whose team copies its pages: until its slot has another lap.
     struct Pull {
         uint64_t* slot;
         uint64_t lap;
@@ -64,7 +64,6 @@ private:
     // Pages of staging, adjacent ones, that a drain was read into.
     struct Segment {
         size_t first = 0, count = 0;  // count 0: not in use
-        uint64_t* answers = nullptr;  // pinned; of the tickets modulo kDrainMax
         size_t parts = 0;             // of its copies, as they were sent
         uint64_t last = 0;            // value of `done_` from which on no copy of it is under way
         std::vector<Pull> pulls;      // that are not over, for all that is known
@@ -79,13 +78,12 @@ private:
     size_t find_gap(size_t count, bool from_above) const;
     Status copy_pages();
     Status copy_words();
-    void add_answers();
 
     backend::Device& device_;
     const FileSystemState& state_;
     const size_t page_size_;
-    // A drain of what is asked for ahead takes so many, of which two have room beside one of what is
-    // waited for; which takes some windows, or only some single pages where there is no more room.
+    // A drain of what is asked for ahead takes so many, of which two have room beside one of what
+    // is waited for; which takes some windows, or only some pages where there is no more room.
     const size_t windows_max_, demand_max_, single_max_, pages_;
     std::byte* staging_ = nullptr;  // pinned
     uint64_t* words_ = nullptr;     // pinned; of the pages with the same index
@@ -101,8 +99,6 @@ private:
 
     std::vector<Stretch> added_;
     size_t added_pages_ = 0;
-    uint64_t offered_ = 0;  // bit i: of a ticket that is i modulo kDrainMax, not sent yet
-    uint64_t* offers_[limits::kDrainMax];  // where the answers go, device memory
     std::vector<backend::CopyPart> parts_;
 };
 

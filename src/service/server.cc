@@ -73,7 +73,13 @@ Server::PageOf Server::next(PageOf which) const {
 bool Server::look_after_copies() {
     if (stopped_.load(std::memory_order_relaxed)) return false;
     activity_.store(Activity::kStorage, std::memory_order_release);
-    const Status status = sender_->look_after(base::monotonic_ns());
+    const uint64_t now = base::monotonic_ns();
+    Status status = sender_->look_after(now);
+    for (AnswerBoard* board : shared_.boards) {
+        if (board == nullptr) break;
+        if (status.ok()) status = board->flush();
+        if (status.ok()) status = board->look_after(now);
+    }
     activity_.store(Activity::kIdle, std::memory_order_release);
     if (status.ok()) return true;
     shared_.abort(EIO, "copies of pages to the device failed or did not end");
@@ -120,6 +126,7 @@ bool Server::serve_requests(uint32_t ring_index, bool waits) {
     due_ns_ = started + shared_.send_period_ns;
     background_ = background;
     ring_ = &ring;
+    if (!background) board_ = shared_.boards[ring_index];
     if (shared_.learner != nullptr && !background)
         shared_.learner->note(std::span(requests_, count));
     // Before the first is answered: who reads the counts when a kernel has ended finds all of it.
@@ -227,8 +234,8 @@ void Server::write_down(const Run& run, int error) {
         }
         ServiceEvent& event = events[count++];
         event.kind = penstock::is_window(request.kind) ? ServedFor::kWindow
-                     : run.background                   ? ServedFor::kAdvice
-                                                        : ServedFor::kDemand;
+                     : run.background                  ? ServedFor::kAdvice
+                                                       : ServedFor::kDemand;
         event.block = request.block;
         event.thread = thread;
         event.page_count = request.page_count;
@@ -317,13 +324,14 @@ void Server::submit(const Run& run, std::span<const iovec> pieces, uint64_t cook
     request.size = run.pages * page_size_;
     request.pieces = pieces;
     request.cookie = cookie;
-    request.looks = is_window(run);
+    const bool window = is_window(run);
+    request.looks = window || requests_[run.first].kind == RequestKind::kPullWindow;
     // It may read what goes through the page cache, which takes as long as storage takes.
     activity_.store(Activity::kStorage, std::memory_order_release);
     PENSTOCK_CHECK(executor_->submit(request), "an executor has room for a drain and windows");
     activity_.store(Activity::kServing, std::memory_order_release);
     beat();
-    if (request.looks) note_missing(run);
+    if (window) note_missing(run);
 }
 
 // How many of the drain's have ended. `since`: when storage was given something to do.
@@ -352,6 +360,7 @@ size_t Server::reap_runs(uint64_t since) {
             ended_ |= 1u << (place - limits::kDrainMax);
         }
     }
+    if (!direct_ && now >= due_ns_) send_answers();
     if (!direct_ && sender_->is_due(now >= due_ns_)) send_pages();
     return of_drain;
 }
@@ -376,6 +385,17 @@ void Server::finish(const Run& run, const transfer::Outcome& outcome) {
     for (; completed < run.pages; ++completed, page = next(page)) retries_.push_back(page);
 }
 
+// Tells who asked where the bytes lie.
+void Server::answer(const Request& request, size_t place, bool waited) {
+    const uint64_t slot = request.ticket & ((uint64_t{1} << ring_->shift) - 1);
+    board_->put(slot,
+                make_answer(sender_->page(place), lap_of(request.ticket, ring_->shift), waited));
+    sender_->lend(*ring_, request.ticket);
+    const bool first = answered_first_ > answered_last_;
+    answered_first_ = first ? slot : std::min(answered_first_, slot);
+    answered_last_ = first ? slot : std::max(answered_last_, slot);
+}
+
 // All of a run was read: where its pages are in their frames, or their teams copy them, they are
 // done with together. False: they are not.
 bool Server::complete_whole(const Run& run) {
@@ -385,7 +405,7 @@ bool Server::complete_whole(const Run& run) {
     for (size_t i = run.first; i < run.first + run.count; ++i) {
         const Request& request = requests_[i];
         if (!direct_) {
-            sender_->offer(*ring_, request.ticket, places_[i]);
+            answer(request, places_[i], !run.source->hot());
             continue;
         }
         uint64_t* words = shared_.state->completions + request.frame;
@@ -448,13 +468,26 @@ void Server::announce(const PageOf& first, size_t pages) {
     }
 }
 
+void Server::send_answers() {
+    if (answered_first_ > answered_last_) return;
+    board_->publish(answered_first_, answered_last_);
+    answered_first_ = 1;
+    answered_last_ = 0;
+    activity_.store(Activity::kStorage, std::memory_order_release);
+    if (!board_->flush().ok()) stop_sending();
+    activity_.store(Activity::kServing, std::memory_order_release);
+}
+
+void Server::stop_sending() {
+    shared_.abort(EIO, "pages could not be announced to the device");
+    stopped_.store(true, std::memory_order_relaxed);
+}
+
 void Server::send_pages() {
     if (direct_) return;
+    send_answers();
     activity_.store(Activity::kStorage, std::memory_order_release);
-    if (!sender_->send().ok()) {
-        shared_.abort(EIO, "pages could not be announced to the device");
-        stopped_.store(true, std::memory_order_relaxed);
-    }
+    if (!sender_->send().ok()) stop_sending();
     due_ns_ = base::monotonic_ns() + shared_.send_period_ns;
     activity_.store(Activity::kServing, std::memory_order_release);
 }

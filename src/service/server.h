@@ -13,6 +13,7 @@
 #include "backend/backend.h"
 #include "penstock/abi/file_system.h"
 #include "penstock/abi/limits.h"
+#include "service/answer_board.h"
 #include "service/file_table.h"
 #include "service/launch_learner.h"
 #include "service/log.h"
@@ -41,8 +42,9 @@ struct Shared {
     backend::Device* device = nullptr;
     FileSystemState* state = nullptr;  // as the host sees it
     FileTable* files = nullptr;
-    LaunchLearner* learner = nullptr;  // null: nothing is learned
-    Log* log = nullptr;                // null: nothing is written down
+    LaunchLearner* learner = nullptr;             // null: nothing is learned
+    Log* log = nullptr;                           // null: nothing is written down
+    AnswerBoard* boards[limits::kRingsMax] = {};  // of each ring; null: nobody pulls pages
     Counters* counters = nullptr;
     unsigned workers = 1;  // that divide what is ready
     unsigned hands = 1;    // that divide windows: also blocks that help, as a window is long
@@ -140,7 +142,10 @@ private:
     bool complete_whole(const Run& run);
     void complete(const PageOf& which, uint64_t bytes, int error);
     void announce(const PageOf& first, size_t pages);
+    void answer(const Request& request, size_t place, bool waited);
+    void send_answers();
     void send_pages();
+    void stop_sending();
     void answer_call(uint32_t index, ControlCall call);
     [[nodiscard]] std::byte* destination(const PageOf& which);
     [[nodiscard]] PageOf next(PageOf which) const;
@@ -165,7 +170,9 @@ private:
     uint64_t taken_ns_ = 0;    // when they were taken
     uint64_t due_ns_ = 0;      // when to send what has been read
     const RingState* ring_ = nullptr;
-    bool background_ = false;  // out of the background ring
+    AnswerBoard* board_ = nullptr;                     // of that ring
+    uint64_t answered_first_ = 1, answered_last_ = 0;  // slots that were answered, not published
+    bool background_ = false;                          // out of the background ring
     // Of what was last looked at for windows, not all was in the OS page cache.
     bool missing_ = false;
     std::atomic<uint32_t> windows_{0};  // bit i: place kDrainMax + i has one; written by one thread

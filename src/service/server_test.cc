@@ -63,9 +63,19 @@ protected:
     void ask_many(PageIndex first, uint64_t count) {
         for (uint64_t i = 0; i < count; ++i) ask(first + i, static_cast<FrameIndex>(first + i));
     }
-    // The stream comes to its end, and the worker looks.
+    RingState& let_teams_pull() {
+        RingState& ring = memory_.state().rings[0];
+        answers_.resize(size_t{1} << ring.shift);
+        ring.answers = answers_.data();
+        board_ = std::move(AnswerBoard::create(device_, ring).value());
+        shared_.boards[0] = board_.get();
+        return ring;
+    }
+    // The streams come to their end, and the worker looks.
     void finish_copies() {
-        while (device_.step(streams_[0])) {
+        for (const auto& [stream, operations] : device_.streams) {
+            while (device_.step(stream)) {
+            }
         }
         EXPECT_FALSE(server_->serve_requests(0)) << "nothing is left";
     }
@@ -99,6 +109,8 @@ protected:
     Shared shared_;
     Descriptor file_ = -1;
     int aborted_ = 0;
+    std::vector<uint64_t> answers_;
+    std::unique_ptr<AnswerBoard> board_;
     std::unique_ptr<Server> server_;
     std::vector<StreamId> streams_;
     std::map<FrameIndex, PageIndex> asked_;
@@ -180,7 +192,7 @@ TEST_F(ServerTest, NoAnnouncementOvertakesItsBytes) {
 }
 
 TEST_F(ServerTest, DrainsAreReadWhileOthersAreCopied) {
-    constexpr PageIndex kDrains = 32;
+    constexpr PageIndex kDrains = 64;
     for (PageIndex i = 0; i < kDrains; ++i) {
         ask_many(i, 1);
         EXPECT_TRUE(server_->serve_requests(0)) << "there is room";
@@ -221,23 +233,21 @@ TEST_F(ServerTest, FewCopiesAreBeforeAStreamAtATime) {
 // What a team copies itself is told by ticket, and stays where it is until the team has said that
 // it has it.
 TEST_F(ServerTest, PagesThatTeamsPullLieStillUntilTheyAreCopied) {
-    RingState& ring = memory_.state().rings[0];
-    std::vector<uint64_t> answers(size_t{1} << ring.shift);
-    ring.answers = answers.data();
+    const RingState& ring = let_teams_pull();
     const auto pull = [&](PageIndex page) {
         ask(page, static_cast<FrameIndex>(page), RequestKind::kPullPage);
     };
     const auto bytes_of = [&](uint64_t ticket) {
-        EXPECT_EQ(lap_of_answer(answers[ticket]), lap_of(ticket, ring.shift));
-        return bytes_of_answer(answers[ticket]);
+        EXPECT_EQ(lap_of_answer(answers_[ticket]), lap_of(ticket, ring.shift));
+        return bytes_of_answer(answers_[ticket]);
     };
     for (const PageIndex page : {7, 3, 4}) pull(page);
     pull(kPages - 1);  // not whole: it is completed as any other
     ASSERT_TRUE(server_->serve_requests(0));
-    EXPECT_EQ(answers[0], 0u) << "nothing has been sent";
+    EXPECT_EQ(answers_[0], 0u) << "nothing has been sent";
     finish_copies();
     EXPECT_EQ(check_announced(), 1u);
-    EXPECT_EQ(answers[3], 0u);
+    EXPECT_EQ(answers_[3], 0u);
     const PageIndex pages[] = {7, 3, 4};
     const auto check_pages = [&] {
         for (uint64_t i = 0; i < 3; ++i)
@@ -260,6 +270,55 @@ TEST_F(ServerTest, PagesThatTeamsPullLieStillUntilTheyAreCopied) {
     ASSERT_TRUE(server_->serve_requests(0));
     finish_copies();
     EXPECT_EQ(bytes_of(8), lowest) << "the lowest room is free again";
+}
+
+// Parts of a window are read together, and each team is told of its own; of one that is not whole,
+// every page is announced by its word.
+TEST_F(ServerTest, WindowsThatTeamsPullAreAnsweredByPart) {
+    const RingState& ring = let_teams_pull();
+    const auto pull = [&](PageIndex first, uint32_t parts, uint32_t pages) {
+        for (uint32_t i = 0; i < parts; ++i) {
+            Request request;
+            request.kind = RequestKind::kPullWindow;
+            request.file_slot = descriptor_slot(file_);
+            request.opened = memory_.state().files[request.file_slot].generation & 0xffff;
+            request.page = first + i * pages;
+            request.frame = static_cast<FrameIndex>(request.page);
+            request.page_count = pages;
+            request.generation = 1;
+            request.behind = parts - 1 - i;
+            for (uint32_t k = 0; k < pages; ++k) asked_[request.frame + k] = request.page + k;
+            device::submit<SystemWords>(ring.slots, ring.shift, memory_.state().rings[0].tail++,
+                                        request);
+        }
+    };
+    pull(16, 4, 8);
+    ASSERT_TRUE(server_->serve_requests(0));
+    EXPECT_EQ(counters_.reads, 1u);
+    finish_copies();
+    EXPECT_EQ(check_announced(), 0u);
+    for (uint64_t i = 0; i < 4; ++i) {
+        ASSERT_EQ(lap_of_answer(answers_[i]), lap_of(i, ring.shift));
+        EXPECT_EQ(std::memcmp(bytes_of_answer(answers_[i]), bytes_.data() + (16 + 8 * i) * kPage,
+                              8 * kPage),
+                  0);
+        SystemWords::store(ring.slots[4 * i], 0, site::kPulled);
+    }
+    pull(kPages - 8, 2, 4);  // the file ends in it
+    ASSERT_TRUE(server_->serve_requests(0));
+    finish_copies();
+    EXPECT_EQ(check_announced(), 8u);
+    EXPECT_EQ(answers_[4] | answers_[5], 0u);
+    EXPECT_EQ(aborted_, 0);
+}
+
+TEST_F(ServerTest, AnswersThatDoNotArriveEndEveryWait) {
+    let_teams_pull();
+    ask(3, 3, RequestKind::kPullPage);
+    device_.fail_write = 1;
+    EXPECT_TRUE(server_->serve_requests(0));
+    EXPECT_EQ(aborted_, EIO);
+    EXPECT_TRUE(server_->stopped());
 }
 
 TEST_F(ServerTest, TheEndOfTheFileIsZeros) {

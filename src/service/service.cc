@@ -161,6 +161,13 @@ Status Service::start(const Options& options) {
         if (!server.ok()) return server.status();
         (i < helpers ? helpers_ : workers_).push_back(std::move(server.value()));
     }
+    for (uint32_t i = 0; i < layout_.ring_count; ++i) {
+        if (state_->rings[i].answers == nullptr) break;
+        auto board = AnswerBoard::create(*device_, state_->rings[i]);
+        if (!board.ok()) return board.status();
+        shared_.boards[i] = board.value().get();
+        boards_.push_back(std::move(board.value()));
+    }
     failed_launches_ = device_->failed_launches();
     try {
         for (unsigned i = 0; i < workers; ++i) threads_.emplace_back([this, i] { work(i); });

@@ -125,8 +125,9 @@ private:
     std::unique_ptr<FileTable> files_;
     std::unique_ptr<LaunchLearner> learner_;
     std::unique_ptr<Log> log_;
-    std::vector<std::unique_ptr<Server>> workers_;  // one a thread
-    std::vector<std::unique_ptr<Server>> helpers_;  // lent to blocks that help: one a permit
+    std::vector<std::unique_ptr<AnswerBoard>> boards_;  // of the rings, where teams pull
+    std::vector<std::unique_ptr<Server>> workers_;      // one a thread
+    std::vector<std::unique_ptr<Server>> helpers_;      // lent to blocks that help: one a permit
     std::vector<std::thread> threads_;
     std::thread monitor_;
     std::atomic<bool> stopping_{false};

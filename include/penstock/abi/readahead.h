@@ -48,15 +48,14 @@ struct alignas(64) ReadStream {
     uint64_t frontier;      // page from which on nothing was asked for; of equal distances: in that
                             // order
     uint64_t seen_at;       // `used_at` when another place looked for windows to let go
-    uint64_t late;   // not 0: a window that was asked for ahead was not there when it was needed
-    uint64_t pulls;  // 1: nothing is asked for ahead; windows are pulled when they are needed
-    uint64_t patience;  // windows that may be late before `pulls` is 1 again
+    uint64_t ahead_left;    // on a GPU: windows that are asked for ahead before one is pulled again
+    uint64_t spare[2];
     Window windows[limits::kWindowsMax];
 };
 static_assert(sizeof(ReadStream) == 128 + 64 * limits::kWindowsMax);
 
 // A window that the teams of the call under way pull, team i the places from i * part on.
-struct WindowPull {
+struct alignas(64) WindowPull {
     uint64_t ticket;             // of team 0's request; the other teams' are behind it
     uint64_t part;               // places of a team
     uint64_t count;              // places
@@ -100,11 +99,12 @@ struct alignas(64) FileTotals {
 };
 
 struct alignas(64) ReadaheadPlace {
-    uint64_t busy;     // 0 or 1: a call uses the streams
-    uint64_t calls;    // reads that came by
-    uint64_t current;  // index of the stream of the call that is under way, if it has windows
-    uint32_t once;     // 0 or 1: that call is of a file whose pages are read once (kNoReuse)
-    uint32_t vain;     // reads in a row that went on with no stream; counts up to kVainReads
+    uint64_t busy;        // 0 or 1: a call uses the streams
+    uint64_t calls;       // reads that came by
+    uint64_t current;     // index of the stream of the call that is under way, if it has windows
+    uint16_t once;        // 0 or 1: that call is of a file whose pages are read once (kNoReuse)
+    uint16_t pull_count;  // of `pulls`, that call's
+    uint32_t vain;        // reads in a row that went on with no stream; counts up to kVainReads
     // Requests of kWillNeed that are on their way, as far as is known: frame 32 | generation that
     // its completion word had before 31 | 1; 0: none.
     uint64_t advised[limits::kAdvisedMax];
@@ -117,13 +117,12 @@ struct alignas(64) ReadaheadPlace {
     uint64_t once_cursor;     // as `cursor`, for pages that are read once
     uint64_t once_turn;       // of `once_chunks`, how many were begun
     uint64_t once_chunks[limits::kOnceChunksMax];  // chunk + 1; those of such pages, in turn
-    // Of the call that is under way.
-    alignas(64) uint64_t pull_count;
-    alignas(64) WindowPull pulls[limits::kWindowsMax];
-    FileCounts counts[limits::kCountedMax];  // of file slot s: s % kCountedMax
+    WindowPull pulls[limits::kWindowsMax];         // of the call that is under way
+    FileCounts counts[limits::kCountedMax];        // of file slot s: s % kCountedMax
     ReadStream streams[limits::kStreamsMax];
 };
-static_assert(offsetof(ReadaheadPlace, streams) == 256 + 64 * (limits::kWindowsMax + limits::kCountedMax));
+static_assert(offsetof(ReadaheadPlace, streams) ==
+              192 + 64 * (limits::kWindowsMax + limits::kCountedMax));
 
 // How windows are asked for. Constant after creation.
 struct ReadaheadSettings {

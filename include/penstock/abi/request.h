@@ -18,8 +18,8 @@ enum class RequestKind : uint32_t {
     kReadWindow = 2,  // asked for ahead, and held by nobody: `opened` says of which file
     kPullPage = 3,    // as kReadPages, of a team that waits and copies the bytes itself from where
                       // its answer says (RingState::answers), unless the frame's completion comes
-    kPullWindow = 4,  // as kReadWindow, of a team that waits and copies all of its bytes itself from
-                      // where its answer says, unless the frames' completions come
+    kPullWindow = 4,  // as kReadWindow, of a team that waits and copies all of its bytes itself
+                      // from where its answer says, unless the frames' completions come
 };
 
 PENSTOCK_BOTH constexpr bool is_window(RequestKind kind) {
@@ -30,7 +30,7 @@ PENSTOCK_BOTH constexpr bool is_window(RequestKind kind) {
 //   word 0: lap 8 | kind 8 | file slot 16 | generation 17          (lap: see lap_of)
 //   word 1: lap 8 | page index 56
 //   word 2: lap 8 | frame 28 | page count 12 | opened 16
-//   word 3: lap 8 | team 24 | block id 32                          (for reports, the static map)
+//   word 3: lap 8 | behind 24 | block id 32                        (block: reports, the static map)
 struct alignas(32) RequestSlot {
     uint64_t words[4];
 };
@@ -45,7 +45,7 @@ struct Request {
     FrameIndex frame = 0;
     uint32_t page_count = 1;
     uint32_t opened = 0;  // the low bits of FileState::generation, for windows
-    uint32_t team = 0;
+    uint32_t behind = 0;  // of the next tickets, so many belong to it: one worker takes them all
     uint32_t block = 0;
     uint64_t ticket = 0;  // of the slot that it lay in; in none of the slot's words
 };
@@ -63,7 +63,7 @@ PENSTOCK_BOTH inline void encode_request(const Request& request, uint64_t lap, u
     words[1] = lap | (request.page << 8);
     words[2] = lap | (uint64_t{request.frame} << 8) | (uint64_t{request.page_count} << 36) |
                (uint64_t{request.opened & 0xffff} << 48);
-    words[3] = lap | (uint64_t{request.team} << 8) | (uint64_t{request.block} << 32);
+    words[3] = lap | (uint64_t{request.behind} << 8) | (uint64_t{request.block} << 32);
 }
 
 PENSTOCK_BOTH inline Request decode_request(const uint64_t words[4]) {
@@ -75,22 +75,33 @@ PENSTOCK_BOTH inline Request decode_request(const uint64_t words[4]) {
     request.frame = static_cast<FrameIndex>((words[2] >> 8) & ((1u << limits::kFrameBits) - 1));
     request.page_count = static_cast<uint32_t>((words[2] >> 36) & 0xfff);
     request.opened = static_cast<uint32_t>(words[2] >> 48);
-    request.team = static_cast<uint32_t>((words[3] >> 8) & 0xffffff);
+    request.behind = static_cast<uint32_t>((words[3] >> 8) & 0xffffff);
     request.block = static_cast<uint32_t>(words[3] >> 32);
     return request;
 }
 
-// Answer to a kPullPage or kPullWindow, in device memory by ticket: the address of the bytes in mapped host
-// memory, and the lap of the ticket in the bits that are free since pages are aligned. The host may
-// write there again when the request's slot has another lap: the team stores 0, the next one its
-// own.
-PENSTOCK_BOTH inline uint64_t make_answer(const void* bytes, uint64_t lap) {
-    return reinterpret_cast<uint64_t>(bytes) | lap;
+// Answer to a kPullPage or kPullWindow, in device memory by ticket: where in mapped host memory the
+// bytes lie. The host may write there again when the request's slot has another lap: the team
+// stores 0, the next one its own. Both halves carry the lap of the ticket: a copy engine that reads
+// words while they are written brings halves of them.
+//   lap 8 | address bits 12 to 35 | lap 8 | address bits 36 to 58 | waited 1
+// `waited`: the OS page cache did not have all of the bytes.
+PENSTOCK_BOTH inline uint64_t make_answer(const void* bytes, uint64_t lap, bool waited) {
+    const uint64_t page = reinterpret_cast<uint64_t>(bytes) >> 12;
+    return lap | (page & 0xffffff) << 8 | lap << 32 | (page >> 24 & 0x7fffff) << 40 |
+           uint64_t{waited} << 63;
 }
-PENSTOCK_BOTH constexpr uint64_t lap_of_answer(uint64_t answer) { return answer & 0xff; }
+// 0, which is no lap: half of it.
+PENSTOCK_BOTH constexpr uint64_t lap_of_answer(uint64_t answer) {
+    const uint64_t lap = answer & 0xff;
+    return (answer >> 32 & 0xff) == lap ? lap : 0;
+}
+// Null for 0, which is no answer.
 PENSTOCK_BOTH inline const std::byte* bytes_of_answer(uint64_t answer) {
-    return reinterpret_cast<const std::byte*>(answer & ~uint64_t{0xff});
+    const uint64_t page = (answer >> 8 & 0xffffff) | (answer >> 40 & 0x7fffff) << 24;
+    return reinterpret_cast<const std::byte*>(page << 12);
 }
+PENSTOCK_BOTH constexpr bool waited_of_answer(uint64_t answer) { return answer >> 63 != 0; }
 
 // Completion word of a frame: generation 17 | errno 15 | bytes 32. `bytes` is how much of the page
 // the file had; the rest of the frame is zero. It stays valid as long as the frame holds the page.

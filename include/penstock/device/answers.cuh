@@ -17,21 +17,21 @@ PENSTOCK_DEVICE inline RingState& ring_of_block(FileSystemState& system, uint32_
     return system.rings[block % limits::kStaticSlots * system.ring_count / limits::kStaticSlots];
 }
 
-// Waits for the answer to a ticket, one lane. Null: the page of `frame` came by its completion
-// word, with that generation, or the wait has ended with an error, which who waits for the page
-// meets again.
-PENSTOCK_DEVICE inline const std::byte* wait_for_answer(FileSystemState& system,
-                                                        const RingState& ring, uint64_t ticket,
-                                                        uint64_t frame, uint64_t generation) {
+// Waits for the answer to a ticket, one lane. 0: the page of `frame` came by its completion word,
+// with that generation, or the wait has ended with an error, which who waits for the page meets
+// again.
+PENSTOCK_DEVICE inline uint64_t wait_for_answer(FileSystemState& system, const RingState& ring,
+                                                uint64_t ticket, uint64_t frame,
+                                                uint64_t generation) {
     const uint64_t index = ticket & ((1ull << ring.shift) - 1);
     const uint64_t& word = system.completions[frame];
     Wait wait(system);
     for (;;) {
         const uint64_t answer = SystemWords::load(ring.answers[index], site::kCompletion);
-        if (lap_of_answer(answer) == lap_of(ticket, ring.shift)) return bytes_of_answer(answer);
+        if (lap_of_answer(answer) == lap_of(ticket, ring.shift)) return answer;
         const Completion completion = SystemWords::load(word, site::kRelaxed);
-        if (completion_generation(completion) == generation) return nullptr;
-        if (wait.step(&ring.answers[index], answer, &word, completion) != 0) return nullptr;
+        if (completion_generation(completion) == generation) return 0;
+        if (wait.step(&ring.answers[index], answer, &word, completion) != 0) return 0;
     }
 }
 

@@ -195,8 +195,8 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE void pull_pages(const Team& team, FileSystemSt
         const std::byte* from = nullptr;
         if (mine) {
             const uint64_t began = now_ns();
-            from = wait_for_answer(system, ring, ticket, frame_of(page.seen),
-                                   generation_of(page.seen));
+            from = bytes_of_answer(wait_for_answer(system, ring, ticket, frame_of(page.seen),
+                                                   generation_of(page.seen)));
             stalled_ns += now_ns() - began;
         }
         from = team.broadcast(from, owner);

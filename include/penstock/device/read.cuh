@@ -185,8 +185,6 @@ PENSTOCK_DEVICE int64_t copy_from_window(const Team& team, FileSystemState& syst
         if (!begin_run(team, system, place, system.files[slot], first, most, run)) return 0;
         if (team.lane() == 0) {
             count_pages<Team>(system, place, slot, &FileCounts::late, run.count);
-            if (place.pull_count == 0)  // else another team of the call is at it
-                DeviceWords::store(place.streams[place.current].late, 1, site::kRelaxed);
         }
     }
     // The slot cannot change hands while an entry of it is pinned.

@@ -74,7 +74,7 @@ PENSTOCK_DEVICE inline void start_stream(const FileSystemState& system, const Re
     stream.frontier = read.first;
     stream.used_at = place.calls;
     stream.oldest = stream.window_count = 0;
-    stream.late = stream.pulls = stream.patience = 0;
+    stream.ahead_left = 0;
 }
 
 // Whether a read is followed at all. Where reads come at random it is enough to look at a few in a

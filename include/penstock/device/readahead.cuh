@@ -109,20 +109,20 @@ PENSTOCK_DEVICE uint32_t common_generation(const Team& team, const FileSystemSta
     }
 }
 
-// The requests of a window that `teams` teams pull: one for each that has a part. One lane.
-PENSTOCK_DEVICE inline void submit_pull(FileSystemState& system, ReadaheadPlace& place,
-                                        uint64_t file, const Window& window, unsigned teams) {
+// The requests of a window that `teams` teams pull: one for each that has a part. By all lanes, as
+// each store that makes a request visible waits for those before it to reach the host.
+template <class Team>
+PENSTOCK_DEVICE void submit_pull(const Team& team, FileSystemState& system, ReadaheadPlace& place,
+                                 uint64_t file, const Window& window, unsigned teams) {
     const uint32_t block = number_of_block();
     RingState& ring = ring_of_block(system, block);
-    WindowPull& pull = place.pulls[place.pull_count++];
-    pull.part = (window.count + teams - 1) / teams;
-    pull.count = window.count;
-    pull.frame = window.frame;
-    pull.generation = window.generation;
-    const uint64_t parts = (window.count + pull.part - 1) / pull.part;
-    pull.ticket = take_tickets<DeviceWords>(ring.tail, parts);
-    for (uint64_t i = 0; i < parts; ++i) {
-        const uint64_t p = i * pull.part, left = window.count - p;
+    const uint64_t part = (window.count + teams - 1) / teams;
+    const uint64_t parts = (window.count + part - 1) / part;
+    uint64_t ticket = 0;
+    if (team.lane() == 0) ticket = take_tickets<DeviceWords>(ring.tail, parts);
+    ticket = team.broadcast(ticket, 0);
+    for (uint64_t i = team.lane(); i < parts; i += team.lanes()) {
+        const uint64_t p = i * part, left = window.count - p;
         Request request;
         request.kind = RequestKind::kPullWindow;
         request.file_slot = descriptor_slot(static_cast<Descriptor>(file));
@@ -130,10 +130,19 @@ PENSTOCK_DEVICE inline void submit_pull(FileSystemState& system, ReadaheadPlace&
         request.generation = static_cast<uint32_t>(window.generation);
         request.page = window.first + p;
         request.frame = static_cast<FrameIndex>(window.frame + p);
-        request.page_count = static_cast<uint32_t>(left < pull.part ? left : pull.part);
+        request.page_count = static_cast<uint32_t>(left < part ? left : part);
+        request.behind = static_cast<uint32_t>(parts - 1 - i);
         request.block = block;
-        submit<SystemWords>(ring.slots, ring.shift, pull.ticket + i, request);
+        submit<SystemWords>(ring.slots, ring.shift, ticket + i, request);
     }
+    team.sync();
+    if (team.lane() != 0) return;
+    WindowPull& pull = place.pulls[place.pull_count++];
+    pull.ticket = ticket;
+    pull.part = part;
+    pull.count = window.count;
+    pull.frame = window.frame;
+    pull.generation = window.generation;
     device::ring(ring);
 }
 
@@ -182,14 +191,13 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE inline void drop_idle_windows(FileSystemState&
     unlock(other.busy);
 }
 
-// Finds frames for what was wanted and asks for it. `teams`: not 0, so many will pull it. False: not
-// now.
+// Finds frames for what was wanted and asks for it. `teams`: not 0, so many will pull it. False:
+// not now.
 template <class Team>
 PENSTOCK_NOINLINE PENSTOCK_DEVICE bool open_window(const Team& team, FileSystemState& system,
                                                    ReadaheadPlace& place, ReadStream& stream,
                                                    const StreamRead& read,
-                                                   const WindowRequest& wanted,
-                                                   unsigned teams) {
+                                                   const WindowRequest& wanted, unsigned teams) {
     const FileState& file = system.files[descriptor_slot(static_cast<Descriptor>(read.file))];
     // What was dropped before this was looked at was dropped before these pages are read.
     const uint64_t epoch = DeviceWords::load(file.epoch, site::kLook);
@@ -245,14 +253,15 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE bool open_window(const Team& team, FileSystemS
             window.generation = generation;
             window.epoch = epoch;
             window.left = frames.count == 64 ? ~0ull : (1ull << frames.count) - 1;
-            if (teams > 0) {
-                submit_pull(system, place, read.file, window, teams);
-            } else {
-                submit_window(system, read.file, window);
-            }
+            if (teams == 0) submit_window(system, read.file, window);
             const uint32_t slot = descriptor_slot(static_cast<Descriptor>(read.file));
             add_count(counts_of(system, &place, slot).prefetched, frames.count);
         }
+    }
+    team.sync();
+    if (teams > 0 && frames.count > 0) {
+        const Window& window = window_of(stream, stream.window_count - 1);
+        submit_pull(team, system, place, read.file, window, teams);
     }
     team.sync();
     return frames.count > 0;
@@ -280,26 +289,13 @@ PENSTOCK_DEVICE inline uint64_t begin_stream(FileSystemState& system, ReadaheadP
     return current;
 }
 
-// What pulling a window took: waiting for its answer, and copying. Where it is the answers that
-// take long, the next windows are asked for ahead.
-PENSTOCK_DEVICE inline void judge_pull(ReadStream& stream, uint64_t waited_ns,
-                                       uint64_t copying_ns) {
-    constexpr uint64_t kPatience = 8;
-    if (waited_ns <= copying_ns) return;
-    stream.pulls = 0;
-    stream.patience = kPatience;
-}
-
-// Whether a stream's next windows are pulled: those before them came late, though they were asked
-// for ahead. One lane.
-PENSTOCK_DEVICE inline bool is_to_pull(ReadStream& stream) {
-    if (stream.late != 0) {
-        stream.late = 0;
-        if (stream.patience > 0) --stream.patience;
-        stream.pulls = stream.patience == 0 ? 1 : 0;
-    }
-    return stream.pulls != 0;
-}
+// From so many blocks on, windows that are pulled as they are needed keep the link busier than
+// windows that are asked for ahead, where storage need not be waited for
+// (docs/design/0009-batches-to-a-gpu.md).
+constexpr unsigned kPullersMin = 12;
+// Windows that are asked for ahead once storage was waited for, before one is pulled again to see
+// whether it still is.
+constexpr uint64_t kAheadWindows = 16;
 
 // Before a read of [offset, end), not empty, of a file of `file_size` bytes: which stream goes on,
 // and what should be on its way. `teams`: that read together and will pull_windows(); 0: they will
@@ -341,10 +337,14 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE ReadaheadPlace* look_ahead(const Team& team,
         unsigned pullers = 0;
         if (team.lane() == 0) {
             wanted = next_window(system, stream, read);
-            if (pulls && wanted.step == 1) {
-                const bool needed = wanted.first <= read.last;
-                if (needed) pullers = teams;
-                if (is_to_pull(stream) && !needed) wanted.count = 0;
+            if (pulls && wanted.count > 0 && wanted.step == 1) {
+                if (wanted.first <= read.last) {
+                    pullers = teams;
+                } else if (stream.ahead_left > 0) {
+                    --stream.ahead_left;
+                } else if (gridDim.x * gridDim.y * gridDim.z >= kPullersMin) {
+                    wanted.count = 0;
+                }
             }
             // Nothing is asked for while what is read is there already.
             const PageIndex page = stream.delta < 0 ? read.first : read.last;

@@ -23,11 +23,11 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE void pull_windows(const Team& team, unsigned i
         if (first >= pull.count) continue;
         const uint64_t count = pull.count - first < pull.part ? pull.count - first : pull.part;
         const uint64_t frame = pull.frame + first;
-        const std::byte* from = nullptr;
         const uint64_t began = now_ns();
+        uint64_t answer = 0;
         if (team.lane() == 0)
-            from = wait_for_answer(system, ring, pull.ticket + index, frame, pull.generation);
-        from = team.broadcast(from, 0);
+            answer = wait_for_answer(system, ring, pull.ticket + index, frame, pull.generation);
+        const std::byte* from = team.broadcast(bytes_of_answer(answer), 0);
         team.sync();  // what lane 0 has acquired, all have
         const uint64_t answered = now_ns();
         if (from != nullptr) {
@@ -44,8 +44,8 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE void pull_windows(const Team& team, unsigned i
                 static_cast<Descriptor>(place.streams[place.current].file));
             add_count(counts_of(system, &place, slot).stalled_ns, answered - began);
         }
-        if (index == 0 && team.lane() == 0)
-            judge_pull(place.streams[place.current], answered - began, now_ns() - answered);
+        if (index == 0 && team.lane() == 0 && answer != 0)
+            place.streams[place.current].ahead_left = waited_of_answer(answer) ? kAheadWindows : 0;
     }
 }
 

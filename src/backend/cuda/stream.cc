@@ -13,9 +13,9 @@ namespace {
 constexpr auto kSpin = std::chrono::microseconds(50);
 constexpr auto kSleepMin = std::chrono::microseconds(20);
 constexpr auto kSleepMax = std::chrono::microseconds(500);
-// More parts than these are copied one by one: calls with 64 of them, or with 32 one behind the other,
-// had the driver break its own queue (Xid 32, "corrupted push buffer stream", the context lost;
-// 580.159, H200). vllm-project/vllm#49276 tells of the same call and driver.
+// More parts than these are copied one by one: calls with 64 of them, or with 32 one behind the
+// other, had the driver break its own queue (Xid 32, "corrupted push buffer stream", the context
+// lost; 580.159, H200). vllm-project/vllm#49276 tells of the same call and driver.
 constexpr size_t kBatchMax = 16;
 
 DevicePointer device_pointer(const void* pointer) {
