@@ -39,7 +39,7 @@ struct System {
     // and for frames, whose pages have one byte.
     std::array<uint64_t, 1 << kRingShift> answers{};
     std::array<Cell, kStagingMax> staging{};
-    struct alignas(256) Place {};
+    struct alignas(4096) Place {};  // as pages, which answers tell of
     std::array<Place, kStagingMax> staging_places{};
     std::array<std::byte, kFramesMax> frame_places{};
     AddressMap map;
@@ -125,7 +125,7 @@ Next offer(System& system, Registers& r, const CacheForm& form) {
     r[1 + place] = request.ticket + 1;
     AddressWords::store(
         system.answers[request.ticket & ((1 << kRingShift) - 1)],
-        make_answer(&system.staging_places[place], lap_of(request.ticket, kRingShift)),
+        make_answer(&system.staging_places[place], lap_of(request.ticket, kRingShift), false),
         site::kComplete);
     return Next::kAgain;
 }
