@@ -62,6 +62,14 @@ inline constexpr uint64_t kRequestSizeMax = 8 << 20;
            source.small.way() == Route::kDirect;
 }
 
+// Where what a request reads through the cache waits for others that go to the device with it.
+struct Landing {
+    std::byte* memory = nullptr;  // of the request's first byte
+    uint64_t offset = 0;          // the request's
+    std::vector<extent::Extent> extents;  // that arrived there
+    Report report;                        // of them alone
+};
+
 // Bytes [offset, offset + size) of a file, over `pieces` in order.
 struct Request {
     Source* source = nullptr;
@@ -70,6 +78,8 @@ struct Request {
     std::span<const iovec> pieces;  // as long as `size`; must stay until the outcome
     // One piece, in memory that the host cannot address.
     bool device_memory = false;
+    // Null, or of a request in device memory: cached reads end there, and are over when they do.
+    Landing* landing = nullptr;
     // More will be asked for behind it: worth a plan even where it is small, as what goes through
     // the page cache unasked has the kernel read ahead too.
     bool looks = false;
