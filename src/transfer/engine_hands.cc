@@ -43,7 +43,8 @@ Result<std::unique_ptr<Hands>> Hands::make(storage::Storage& storage, backend::D
                                            Sections* sections, const Executor::Limits& limits) {
     auto executor = Executor::create(storage, device, limits);
     if (!executor.ok()) return executor.status();
-    return std::unique_ptr<Hands>(new Hands(std::move(executor.value()), sections, limits.requests));
+    return std::unique_ptr<Hands>(
+        new Hands(std::move(executor.value()), sections, limits.requests));
 }
 
 Hands::Hands(std::unique_ptr<Executor> executor, Sections* sections, uint32_t requests)

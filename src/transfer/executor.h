@@ -64,8 +64,8 @@ inline constexpr uint64_t kRequestSizeMax = 8 << 20;
 
 // Where what a request reads through the cache waits for others that go to the device with it.
 struct Landing {
-    std::byte* memory = nullptr;  // of the request's first byte
-    uint64_t offset = 0;          // the request's
+    std::byte* memory = nullptr;          // of the request's first byte
+    uint64_t offset = 0;                  // the request's
     std::vector<extent::Extent> extents;  // that arrived there
     Report report;                        // of them alone
 };

@@ -49,8 +49,9 @@ struct Executor::Slot {
     // For the report: these bytes arrived.
     void count_residency(const extent::Extent& arrived, Report* report) const {
         for (const extent::ResidencyRun& run : runs) {
-            report->residency_bytes[static_cast<size_t>(
-                run.state)] += extent::intersect(run.range, arrived).size;
+            report->residency_bytes[static_cast<size_t>(run.state)] += extent::intersect(run.range,
+                                                                                         arrived)
+                                                                           .size;
         }
     }
     [[nodiscard]] bool drops(const planner::Transfer& transfer) const {

@@ -83,8 +83,8 @@ bool Job::may_open(const Piece& piece) const {
 bool Job::open_section(const Piece& piece, Sections* sections) {
     const uint64_t begin = piece.offset + next_begin_, left = piece.size - next_begin_;
     uint64_t size = std::min(next_section_size_, base::align_up(left / 2, kSectionSizeMin));
-    size = left <= 2 * kSectionSizeMin ? left
-                                       : base::align_down(begin + size, kSectionSizeMin) - begin;
+    size = base::align_down(begin + size, kSectionSizeMin) - begin;
+    if (left - size < kSectionSizeMin) size = left;  // too little for one of its own
     auto* const to = static_cast<std::byte*>(piece.to) + next_begin_;
     section_ = sections->open(shared_from_this(), to, begin, size);
     if (section_ == nullptr) return sections->refused();

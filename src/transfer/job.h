@@ -120,8 +120,8 @@ private:
     uint64_t section_left_ = 0;
     uint64_t section_window_size_ = 0;
     uint64_t next_section_size_ = kSectionSizeMin;  // they grow
-    uint64_t taken_ns_ = 0;         // when the first was; 0: none yet
-    uint64_t left_ = 0;             // bytes that are not over
+    uint64_t taken_ns_ = 0;                         // when the first was; 0: none yet
+    uint64_t left_ = 0;                             // bytes that are not over
     std::vector<Gap> gaps_;
     bool cancelled_ = false;
     std::vector<std::function<void()>> callbacks_;

@@ -85,9 +85,8 @@ void Sections::send(Section* section, Ended* ended) {
         const std::vector<extent::Extent>& extents = landed.landing.extents;
         runs.insert(runs.end(), extents.begin(), extents.end());
     }
-    std::sort(runs.begin(), runs.end(), [](const extent::Extent& a, const extent::Extent& b) {
-        return a.offset < b.offset;
-    });
+    std::sort(runs.begin(), runs.end(),
+              [](const extent::Extent& a, const extent::Extent& b) { return a.offset < b.offset; });
     const auto slot = static_cast<int32_t>(section - sections_.data());
     const std::byte* const base = staging_->memory(slot);
     section->sent_ns = base::monotonic_ns();

@@ -70,7 +70,7 @@ private:
     backend::Device* const device_;  // null: the host can address all memory
     const uint32_t slot_count_;
     std::byte* base_ = nullptr;
-    void* mapped_ = nullptr;      // memory that no device gave; of a device, if it gives none
+    void* mapped_ = nullptr;  // memory that no device gave; of a device, if it gives none
     size_t mapped_size_ = 0;
     std::vector<uint32_t> runs_;  // by slot: how many were taken from it on; 0: none
     backend::StreamId stream_ = 0;
