@@ -355,8 +355,9 @@ uint64_t Engine::window_size(uint64_t size, bool hot, bool with_caller, bool dev
     // One thread alone shares with nobody, and plans best over all of it.
     const uint64_t share = threads > 1 || with_caller ? size / (2 * threads) : size;
     const uint64_t least = hot ? kHotWindowSizeMin : kWindowSizeMin;
-    // What misses is asked of the disk nearly in the file's order.
-    const uint64_t most = device_memory && !hot ? kWindowSizeMin : kRequestSizeMax;
+    // For a device what misses is asked of the disk nearly in the file's order; what does not has
+    // sections.
+    const uint64_t most = device_memory ? kWindowSizeMin : kRequestSizeMax;
     return std::clamp(base::align_up(share, least), least, most);
 }
 

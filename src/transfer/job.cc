@@ -16,6 +16,8 @@ constexpr uint64_t kCutSize = 64 << 10;  // windows that end within the file's o
 // out counts.
 constexpr uint64_t kSectionWindows = 16;
 constexpr uint64_t kSectionWindowSizeMin = kPlanSizeMin, kSectionWindowSizeMax = 1 << 20;
+// The first section behind something that missed: what misses in it keeps the others waiting.
+constexpr uint64_t kSectionSizeAgain = 4 << 20;
 
 // How long the next window is of `left` bytes from `begin` of the file on. It ends where the file's
 // own multiples of its size do, so that direct transfers of neighbours meet at aligned offsets.
@@ -69,11 +71,14 @@ uint64_t Job::next_window(const Piece& piece) const {
     return cut_window(begin, piece.size - next_begin_, window_size_);
 }
 
-// Under the lock. Whether a section may begin here: what comes now is long, and most likely goes
-// through the page cache.
+// Under the lock. Whether a section may begin here: what comes now is long.
 bool Job::may_open(const Piece& piece) const {
-    if (!device_memory_ || section_left_ > 0) return false;
-    if (piece.size - next_begin_ < kSectionSizeMin || asks_direct(options_)) return false;
+    return device_memory_ && section_left_ == 0 && piece.size - next_begin_ >= kSectionSizeMin &&
+           !asks_direct(options_);
+}
+
+// Most of what comes now, as far as anybody knows.
+bool Job::goes_through_cache() const {
     return asks_cached(options_) || source_->hot() ||
            source_->file->direct_alignment().offset == 0 ||
            source_->direct_refused.load(std::memory_order_relaxed);
@@ -82,16 +87,19 @@ bool Job::may_open(const Piece& piece) const {
 // Under the lock. False: there is no staging before other sections are over.
 bool Job::open_section(const Piece& piece, Sections* sections) {
     const uint64_t begin = piece.offset + next_begin_, left = piece.size - next_begin_;
-    uint64_t size = std::min(next_section_size_, base::align_up(left / 2, kSectionSizeMin));
-    size = base::align_down(begin + size, kSectionSizeMin) - begin;
+    uint64_t size = next_section_size_;
+    if (&piece == &pieces_.back())  // what is read last is copied while nothing else is read
+        size = std::min(size, base::align_up(left / 2, kSectionSizeMin));
+    size = std::min(left, base::align_down(begin + size, kSectionSizeMin) - begin);
     if (left - size < kSectionSizeMin) size = left;  // too little for one of its own
     auto* const to = static_cast<std::byte*>(piece.to) + next_begin_;
     section_ = sections->open(shared_from_this(), to, begin, size);
     if (section_ == nullptr) return sections->refused();
     sections_ = sections;
     section_left_ = size;
-    section_window_size_ = std::clamp(base::align_up(size / kSectionWindows, kCutSize),
-                                      kSectionWindowSizeMin, kSectionWindowSizeMax);
+    const uint64_t least = missed_ ? kSectionWindowSizeMax : kSectionWindowSizeMin;
+    section_window_size_ = std::clamp(base::align_up(size / kSectionWindows, kCutSize), least,
+                                      kSectionWindowSizeMax);
     next_section_size_ = std::min(2 * next_section_size_, kSectionSizeMax);
     return true;
 }
@@ -105,7 +113,12 @@ size_t Job::take(std::span<Window> out, Sections* sections) {
     while (count < out.size() && next_piece_ < pieces_.size()) {
         const Piece& piece = pieces_[next_piece_];
         const bool opens = sections != nullptr && may_open(piece);
-        if (opens && !open_section(piece, sections)) break;
+        if (opens && !goes_through_cache()) {
+            missed_ = true;
+            next_section_size_ = kSectionSizeAgain;
+        } else if (opens && !open_section(piece, sections)) {
+            break;
+        }
         const uint64_t size = next_window(piece);
         Section* const section = section_left_ > 0 ? section_ : nullptr;
         if (size > 0) out[count++] = {next_piece_, next_begin_, size, section};

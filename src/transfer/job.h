@@ -94,6 +94,7 @@ private:
 
     [[nodiscard]] uint64_t next_window(const Piece& piece) const;
     [[nodiscard]] bool may_open(const Piece& piece) const;
+    [[nodiscard]] bool goes_through_cache() const;
     bool open_section(const Piece& piece, Sections* sections);
     void add(const Report& part);
     void end(std::unique_lock<std::mutex> lock);
@@ -120,8 +121,9 @@ private:
     uint64_t section_left_ = 0;
     uint64_t section_window_size_ = 0;
     uint64_t next_section_size_ = kSectionSizeMin;  // they grow
-    uint64_t taken_ns_ = 0;                         // when the first was; 0: none yet
-    uint64_t left_ = 0;                             // bytes that are not over
+    bool missed_ = false;    // part of it was none, since the file was not hot
+    uint64_t taken_ns_ = 0;  // when the first was; 0: none yet
+    uint64_t left_ = 0;      // bytes that are not over
     std::vector<Gap> gaps_;
     bool cancelled_ = false;
     std::vector<std::function<void()>> callbacks_;
