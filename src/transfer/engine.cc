@@ -82,7 +82,9 @@ public:
         bool looks_out = false;
         for (;;) {
             if (std::exchange(looks_out, false)) {
-                (void)look_out([this] { return waiting_.load(std::memory_order_relaxed) != 0; });
+                (void)look_out([this] {
+                    return waiting_.load(std::memory_order_relaxed) != 0 || sections_.ready();
+                });
                 lookouts_.fetch_sub(1, std::memory_order_relaxed);
             }
             if (sections_.ready()) sections_.collect();

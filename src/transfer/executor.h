@@ -1,7 +1,8 @@
 // Plans requests and executes the plans: residency, planner, storage, staging, completion.
 //
 // The one caller of Queue::submit. One thread at a time; every thread that transfers has its own.
-// Memory is taken at construction, but for lists that grow to the longest request so far.
+// Memory is taken at construction, but for lists that grow to the longest request so far and for
+// pinned memory, which the first request that needs it takes.
 //
 // A request is cut into transfers. Direct ones go to storage first and move by themselves; cached
 // ones follow one at a time, each a copy on this thread. What storage cannot write to its place
@@ -121,6 +122,9 @@ public:
     ~Executor();
     Executor(const Executor&) = delete;
     Executor& operator=(const Executor&) = delete;
+
+    // Takes the pinned memory now, for who measures.
+    Status prepare() { return staging_->prepare(); }
 
     // Takes a request, plans it, and starts what moves by itself. False: no room; reap first.
     [[nodiscard]] bool submit(const Request& request);

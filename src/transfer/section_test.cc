@@ -12,7 +12,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
-#include <map>
 #include <mutex>
 #include <numeric>
 #include <thread>
@@ -290,7 +289,7 @@ protected:
     }
 
     TestDevice device_;
-    std::shared_ptr<TestStorage> storage_ = std::make_shared<TestStorage>();
+    const std::shared_ptr<TestStorage> storage_ = std::make_shared<TestStorage>();
     std::shared_ptr<TestFile> file_ = std::make_shared<TestFile>();
     std::shared_ptr<Source> source_ = std::make_shared<Source>(file_);
     std::unique_ptr<Engine> engine_;
