@@ -99,6 +99,41 @@ TEST_F(HostReadTest, AFailedCopyToTheDeviceIsAnErrorAndNotWrongBytes) {
     }
 }
 
+// From the first read on, what the OS page cache has comes in few copies, and the rest as it does.
+TEST_F(HostReadTest, WhatIsCachedReachesADeviceInFewCopiesAndWhatIsNotBesideIt) {
+    auto cpu = backend::open_cpu({.permits = 2, .memory_size = 96 << 20});
+    ASSERT_TRUE(cpu.ok());
+    auto remote = std::make_shared<testing::RemoteDevice>(cpu.value());
+    const Device device(remote);
+    auto* memory = static_cast<std::byte*>(device.allocate(kFileSize).value());
+    for (const uint64_t run : {uint64_t{0}, uint64_t{3} << 20, uint64_t{700'000}}) {
+        SCOPED_TRACE(::testing::Message() << "cached in runs of " << run);
+        const auto file = File::open(path_, device);
+        ASSERT_TRUE(file.ok());
+        fsync(descriptor_);
+        for (int i = 0; i < 3; ++i) {
+            for (uint64_t at = run; run != 0 && at < kFileSize; at += 2 * run) {
+                posix_fadvise(descriptor_, static_cast<off_t>(at), static_cast<off_t>(run),
+                              POSIX_FADV_DONTNEED);
+            }
+            std::memset(memory, 0xee, kFileSize);
+            const uint64_t before = remote->copy_count();
+            Report report;
+            const auto got = file.value().read(memory, kFileSize, 0, {}, &report);
+            ASSERT_TRUE(got.ok()) << got.status().message();
+            EXPECT_EQ(report.bytes, kFileSize);
+            EXPECT_EQ(std::memcmp(memory, bytes_.data(), kFileSize), 0);
+            expect_sums(report);
+            EXPECT_GT(report.bytes_by(Route::kCached), 0u);
+            const uint64_t copies = remote->copy_count() - before;
+            if (run == 0 && report.bytes_by(Residency::kMissing) == 0) {
+                EXPECT_LE(copies, 9u);
+            }
+        }
+    }
+    device.free(memory);
+}
+
 TEST_F(HostReadTest, AStreamThatFailsIsAnErrorAndAnotherTakesItsPlace) {
     auto cpu = backend::open_cpu({.permits = 2, .memory_size = 96 << 20});
     ASSERT_TRUE(cpu.ok());

@@ -12,6 +12,7 @@ namespace penstock::file {
 namespace {
 
 constexpr uint64_t kOffsetMax = INT64_MAX;
+constexpr uint64_t kLookSizeMin = 4 << 20;  // less is read before a look pays
 constexpr Status kForked{ECHILD, "read",
                          "the file was opened before a fork: open it again in this process"};
 
@@ -102,6 +103,9 @@ Result<std::shared_ptr<transfer::Job>> OpenFile::make_job(std::span<const ReadPi
         wanted.push_back({piece.to, piece.size, piece.offset});
         sum += piece.size;
     }
+    // Long parts of what is hot go to the device at once, which is decided part by part.
+    if (device_memory && sum >= kLookSizeMin && !source_->hot())
+        source_->look({wanted.front().offset, wanted.front().size});
     const uint64_t window_size = service_->engine->window_size(sum, source_->hot(), with_caller,
                                                                device_memory);
     return std::make_shared<transfer::Job>(source_, std::move(wanted), device_memory, options,

@@ -55,6 +55,7 @@ Status RouteTiming::add_hand(storage::Storage& storage) {
     if (!executor.ok()) return executor.status();
     Hand& hand = *hands_.emplace_back(std::make_unique<Hand>());
     hand.executor = std::move(executor.value());
+    if (Status status = hand.executor->prepare(); !status.ok()) return status;
     const size_t size = places * kSizeMax;
     if (device_memory_) {
         auto memory = device_.allocate(size);

@@ -14,6 +14,7 @@
 #include "base/units.h"
 #include "transfer/engine_hands.h"
 #include "transfer/engine_turns.h"
+#include "transfer/section.h"
 
 namespace penstock::transfer {
 namespace {
@@ -52,20 +53,22 @@ public:
           device_(device),
           options_(options),
           turns_(options.threads),
+          sections_(device),
           hands_(options.threads),
-          to_host_(*storage_, nullptr, options.limits, options.threads),
-          to_device_(*storage_, device, options.limits,
+          to_host_(*storage_, nullptr, nullptr, options.limits, options.threads),
+          to_device_(*storage_, device, &sections_, options.limits,
                      std::min(options.threads, kDeviceCallersMax)) {
         unmade_.asleep = options.threads - 1;
     }
 
     [[nodiscard]] unsigned thread_count() const { return options_.threads; }
+    [[nodiscard]] Sections& sections() { return sections_; }
     HandsPool& pool(bool device_memory) { return device_memory ? to_device_ : to_host_; }
 
     // The executor of a thread. The first thread's is made at once, lest there be an engine that
     // can do nothing; the others', with the pinned memory of each, when they are needed.
     Status make(unsigned index) {
-        auto made = Hands::make(*storage_, device_, options_.limits);
+        auto made = Hands::make(*storage_, device_, &sections_, options_.limits);
         if (!made.ok()) return made.status();
         hands_[index] = std::move(made.value());
         return {};
@@ -79,16 +82,22 @@ public:
         bool looks_out = false;
         for (;;) {
             if (std::exchange(looks_out, false)) {
-                (void)look_out([this] { return waiting_.load(std::memory_order_relaxed) != 0; });
+                (void)look_out([this] {
+                    return waiting_.load(std::memory_order_relaxed) != 0 || sections_.ready();
+                });
                 lookouts_.fetch_sub(1, std::memory_order_relaxed);
             }
-            bool more = true;
+            if (sections_.ready()) sections_.collect();
+            bool more = true, crowded = false;
             uint64_t spent_ns = 0;  // on what is held
-            while (hands.hungry()) {
+            while (more && hands.hungry()) {
                 const std::shared_ptr<Job> job = begin_turn(index, hands.idle());
-                more = job != nullptr;
-                if (!more) break;
-                spent_ns += take_turn(index, job);
+                more = job != nullptr && take_turn(index, job, &spent_ns);
+                crowded = job != nullptr && !more;
+            }
+            if (hands.idle() && crowded) {
+                sections_.wait();
+                continue;
             }
             if (hands.idle()) {
                 const std::lock_guard lock(mutex_);
@@ -185,9 +194,21 @@ private:
     // Null: there is no job for this thread; with `wait` only when told to stop.
     std::shared_ptr<Job> begin_turn(unsigned index, bool wait) {
         std::unique_lock lock(mutex_);
+        bool watched = false;  // by this thread
         for (;;) {
             std::shared_ptr<Job> job = turns_.begin(index, base::coarse_ns());
-            if (job != nullptr || !wait || stopping_) return job;
+            if (job != nullptr || !wait || stopping_) {
+                if (watched && sections_.copying()) wake(1, std::move(lock));
+                return job;
+            }
+            if (sections_.copying() && !watching_) {
+                watching_ = watched = true;
+                lock.unlock();
+                sections_.wait();
+                lock.lock();
+                watching_ = false;
+                continue;
+            }
             ++made_.asleep;
             const auto called = [this] { return stopping_ || made_.woken > 0; };
             if (turns_.waiting() == 0) {
@@ -199,18 +220,22 @@ private:
         }
     }
 
-    // How long that took, if the turn lasts until Hands::work() says that it is over.
-    uint64_t take_turn(unsigned index, const std::shared_ptr<Job>& job) {
+    // False: it has to wait for a section. Where the turn lasts until Hands::work() says that it is
+    // over `spent_ns` grows by what this took.
+    bool take_turn(unsigned index, const std::shared_ptr<Job>& job, uint64_t* spent_ns) {
         const uint64_t begin_ns = base::coarse_ns();
         const Hands::Taken taken = hands_[index]->take(job);
         const uint64_t now_ns = base::coarse_ns();
         retire_if_taken(job);
-        if (taken == Hands::Taken::kHeld) return now_ns - begin_ns;
+        if (taken == Hands::Taken::kHeld) {
+            *spent_ns += now_ns - begin_ns;
+            return true;
+        }
         std::unique_lock lock(mutex_);
         if (taken == Hands::Taken::kPutBack) turns_.restore(job);
         turns_.end(index, &job->source(), now_ns - begin_ns, now_ns);
         wake(taken == Hands::Taken::kPutBack ? 1 : 0, std::move(lock));
-        return 0;
+        return taken != Hands::Taken::kCrowded;
     }
 
     void end_turns(unsigned index, const std::vector<const Source*>& over, uint64_t begin_ns) {
@@ -224,10 +249,13 @@ private:
     backend::Device* const device_;
     const Options options_;
 
-    std::mutex mutex_;  // guards these four
+    std::mutex mutex_;  // guards these five
     Turns turns_;
     Sleepers made_, unmade_;  // threads with an executor, and without
+    bool watching_ = false;   // one of them looks after copies of sections, having nothing to do
     bool stopping_ = false;
+
+    Sections sections_;
 
     std::atomic<unsigned> lookouts_{0};
     std::atomic<size_t> waiting_{0};             // jobs; for threads that look out
@@ -268,6 +296,7 @@ void Engine::start(const std::shared_ptr<Job>& job) {
 
 void Engine::run(const std::shared_ptr<Job>& job) {
     if (job->done()) return;
+    Sections& sections = core_->sections();
     HandsPool::Place* place = core_->pool(job->device_memory()).borrow();
     const uint64_t windows = job->window_count();
     if (place == nullptr || windows > 1) {
@@ -279,11 +308,17 @@ void Engine::run(const std::shared_ptr<Job>& job) {
     if (place != nullptr) {
         Hands& hands = *place->hands;
         for (;;) {
-            bool more = true;
+            if (sections.ready()) sections.collect();
+            bool more = true, crowded = false;
             while (more && hands.hungry()) {
                 const Hands::Taken taken = hands.take(job);
                 if (taken == Hands::Taken::kPutBack) core_->restore(job);
-                more = taken != Hands::Taken::kNothing;
+                crowded = taken == Hands::Taken::kCrowded;
+                more = taken != Hands::Taken::kNothing && !crowded;
+            }
+            if (hands.idle() && crowded) {
+                sections.wait();
+                continue;
             }
             if (hands.idle()) break;
             hands.work(!more || !hands.has_copies(), nullptr);
@@ -292,7 +327,17 @@ void Engine::run(const std::shared_ptr<Job>& job) {
         HandsPool::give_back(place);
         if (windows > 1) core_->retire_if_taken(job);
     }
-    if (look_out([&job] { return job->done(); })) return;
+    for (;;) {
+        const bool seen = look_out([&] { return job->done() || sections.ready(); });
+        if (job->done()) return;
+        // Copies that this thread sent are looked after by nobody else, perhaps.
+        if (!sections.copying()) break;
+        if (seen) {
+            sections.collect();
+        } else {
+            sections.wait();
+        }
+    }
     while (!job->wait(std::chrono::hours(1))) {
     }
 }
@@ -312,8 +357,9 @@ uint64_t Engine::window_size(uint64_t size, bool hot, bool with_caller, bool dev
     // One thread alone shares with nobody, and plans best over all of it.
     const uint64_t share = threads > 1 || with_caller ? size / (2 * threads) : size;
     const uint64_t least = hot ? kHotWindowSizeMin : kWindowSizeMin;
-    // What misses is asked of the disk nearly in the file's order.
-    const uint64_t most = device_memory && !hot ? kWindowSizeMin : kRequestSizeMax;
+    // For a device what misses is asked of the disk nearly in the file's order; what does not has
+    // sections.
+    const uint64_t most = device_memory ? kWindowSizeMin : kRequestSizeMax;
     return std::clamp(base::align_up(share, least), least, most);
 }
 

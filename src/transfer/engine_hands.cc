@@ -40,14 +40,15 @@ void announce(const Job& job, std::span<const Window> windows) {
 }  // namespace
 
 Result<std::unique_ptr<Hands>> Hands::make(storage::Storage& storage, backend::Device* device,
-                                           const Executor::Limits& limits) {
+                                           Sections* sections, const Executor::Limits& limits) {
     auto executor = Executor::create(storage, device, limits);
     if (!executor.ok()) return executor.status();
-    return std::unique_ptr<Hands>(new Hands(std::move(executor.value()), limits.requests));
+    return std::unique_ptr<Hands>(
+        new Hands(std::move(executor.value()), sections, limits.requests));
 }
 
-Hands::Hands(std::unique_ptr<Executor> executor, uint32_t requests)
-    : executor_(std::move(executor)), held_(requests) {
+Hands::Hands(std::unique_ptr<Executor> executor, Sections* sections, uint32_t requests)
+    : executor_(std::move(executor)), sections_(sections), held_(requests) {
     for (uint32_t i = 0; i < requests; ++i) free_.push_back(i);
     outcomes_.resize(requests);
 }
@@ -59,7 +60,8 @@ Hands::Taken Hands::take(const std::shared_ptr<Job>& job) {
     const bool planned = small && job->scattered() &&
                          plans_small(job->source(), job->window_size_max(), job->options());
     if (idle() && small && !planned) return take_small(*job);
-    if (job->take({&window, 1}) == 0) return Taken::kNothing;
+    if (job->take({&window, 1}, sections_) == 0)
+        return sections_ != nullptr && job->has_windows() ? Taken::kCrowded : Taken::kNothing;
     const uint32_t index = free_.back();
     free_.pop_back();
     Held& held = held_[index];
@@ -76,6 +78,10 @@ Hands::Taken Hands::take(const std::shared_ptr<Job>& job) {
     request.device_memory = job->device_memory();
     request.options = job->options();
     request.report = &held.report;
+    if (window.section != nullptr) {
+        held.landing = {Sections::memory(*window.section, request.offset), request.offset, {}, {}};
+        request.landing = &held.landing;
+    }
     request.cookie = index;
     (void)executor_->submit(request);  // there is room: take() is called only then
     return Taken::kHeld;
@@ -93,7 +99,12 @@ void Hands::finish() {
         const std::shared_ptr<Job> job = std::move(held.job);
         const Window window = held.window;
         const Report report = held.report;
+        Landing landing = std::move(held.landing);
         free_.push_back(static_cast<uint32_t>(outcomes_[i].cookie));
+        if (window.section != nullptr) {
+            sections_->land(window.section, {window, outcomes_[i], report, std::move(landing)});
+            continue;
+        }
         job->finish({&window, 1}, {&outcomes_[i], 1}, report);
     }
     over_ = 0;
@@ -131,7 +142,7 @@ HandsPool::Place* HandsPool::borrow() {
     for (Place& place : places_) {
         if (place.borrowed.test_and_set(std::memory_order_acquire)) continue;
         if (place.hands != nullptr) return &place;
-        auto made = Hands::make(storage_, device_, limits_);
+        auto made = Hands::make(storage_, device_, sections_, limits_);
         if (made.ok()) {
             place.hands = std::move(made.value());
             return &place;

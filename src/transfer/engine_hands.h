@@ -10,6 +10,7 @@
 #include "storage/storage.h"
 #include "transfer/executor.h"
 #include "transfer/job.h"
+#include "transfer/section.h"
 
 namespace penstock::transfer {
 
@@ -21,10 +22,12 @@ public:
         kHeld,     // a window: work() and finish() tell when it is over
         kOver,     // small windows, and they are over
         kPutBack,  // the same; they took long, and the job got the rest of them back
+        kCrowded,  // nothing, before a section that is copied is over
     };
 
+    // `device`: null, or with its `sections`. All must outlive it.
     static Result<std::unique_ptr<Hands>> make(storage::Storage& storage, backend::Device* device,
-                                               const Executor::Limits& limits);
+                                               Sections* sections, const Executor::Limits& limits);
 
     [[nodiscard]] bool idle() const { return executor_->outstanding() == 0; }
     // To be asked before take().
@@ -47,12 +50,14 @@ private:
         Window window;
         iovec piece{};
         Report report;
+        Landing landing;  // of a window of a section
     };
 
-    Hands(std::unique_ptr<Executor> executor, uint32_t requests);
+    Hands(std::unique_ptr<Executor> executor, Sections* sections, uint32_t requests);
     Taken take_small(Job& job);
 
     const std::unique_ptr<Executor> executor_;
+    Sections* const sections_;
     std::vector<Held> held_;
     std::vector<uint32_t> free_;
     std::vector<Outcome> outcomes_;
@@ -67,10 +72,14 @@ public:
         std::atomic_flag borrowed;
     };
 
-    // Storage and device must outlive it.
-    HandsPool(storage::Storage& storage, backend::Device* device, const Executor::Limits& limits,
-              unsigned count)
-        : storage_(storage), device_(device), limits_(limits), places_(count) {}
+    // As Hands::make.
+    HandsPool(storage::Storage& storage, backend::Device* device, Sections* sections,
+              const Executor::Limits& limits, unsigned count)
+        : storage_(storage),
+          device_(device),
+          sections_(sections),
+          limits_(limits),
+          places_(count) {}
 
     // Null: all are borrowed, or no more are to be had.
     Place* borrow();
@@ -79,6 +88,7 @@ public:
 private:
     storage::Storage& storage_;
     backend::Device* const device_;
+    Sections* const sections_;
     const Executor::Limits limits_;
     std::vector<Place> places_;
 };

@@ -145,7 +145,8 @@ bool Executor::prepare(Slot& slot, bool direct) {
     } else {
         const Extent& first = transfers[next].range;
         // The device has nothing to do until the first call is over.
-        const bool short_call = slot.request.device_memory && !staging_->copying();
+        const bool short_call = slot.request.device_memory && slot.request.landing == nullptr &&
+                                !staging_->copying();
         const uint64_t size_max = short_call ? kFirstStagedSizeMax : slot.call_size_max;
         while (next + count < transfers.size()) {
             const Transfer& more = transfers[next + count];
@@ -198,7 +199,10 @@ bool Executor::enlist(Slot& slot, size_t first, size_t count) {
             operation.pieces.push_back({to, part.size});
         }
     }
-    if (!straight) {
+    if (operation.lands()) {
+        const uint64_t from = operation.range.offset - request.offset;
+        operation.pieces.assign(1, {request.landing->memory + from, operation.range.size});
+    } else if (!straight) {
         const bool staged_call = request.device_memory && front.route == Route::kCached;
         if (staged_call) operation.staged_size = operation.range.size;
         const bool much = staged_size_ > 0 && staged_size_ + operation.staged_size > kStagedSizeMax;
@@ -397,7 +401,11 @@ void Executor::arrive(Operation& operation) {
         stop_at(slot, operation.range.offset + operation.good, operation.error,
                 operation.front().route);
     }
-    if (Report* report = slot.request.report; report != nullptr) {
+    Landing* const landing = operation.lands() ? slot.request.landing : nullptr;
+    if (landing != nullptr && operation.good > 0)
+        landing->extents.push_back({operation.range.offset, operation.good});
+    if (slot.request.report != nullptr) {
+        Report* const report = landing != nullptr ? &landing->report : slot.request.report;
         for (size_t i = 0; i < operation.count; ++i) {
             const Transfer& transfer = slot.transfers[operation.first + i];
             const uint64_t bytes = extent::intersect(transfer.range,
@@ -410,7 +418,7 @@ void Executor::arrive(Operation& operation) {
             const RouteReason reason = no_peer ? RouteReason::kNoPeer : transfer.reason;
             report->reason_bytes[static_cast<size_t>(reason)] += bytes;
         }
-        slot.count_residency({operation.range.offset, operation.good});
+        slot.count_residency({operation.range.offset, operation.good}, report);
     }
     end_operation(operation);
 }

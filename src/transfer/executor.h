@@ -1,7 +1,8 @@
 // Plans requests and executes the plans: residency, planner, storage, staging, completion.
 //
 // The one caller of Queue::submit. One thread at a time; every thread that transfers has its own.
-// Memory is taken at construction, but for lists that grow to the longest request so far.
+// Memory is taken at construction, but for lists that grow to the longest request so far and for
+// pinned memory, which the first request that needs it takes.
 //
 // A request is cut into transfers. Direct ones go to storage first and move by themselves; cached
 // ones follow one at a time, each a copy on this thread. What storage cannot write to its place
@@ -62,6 +63,14 @@ inline constexpr uint64_t kRequestSizeMax = 8 << 20;
            source.small.way() == Route::kDirect;
 }
 
+// Where what a request reads through the cache waits for others that go to the device with it.
+struct Landing {
+    std::byte* memory = nullptr;          // of the request's first byte
+    uint64_t offset = 0;                  // the request's
+    std::vector<extent::Extent> extents;  // that arrived there
+    Report report;                        // of them alone
+};
+
 // Bytes [offset, offset + size) of a file, over `pieces` in order.
 struct Request {
     Source* source = nullptr;
@@ -70,6 +79,8 @@ struct Request {
     std::span<const iovec> pieces;  // as long as `size`; must stay until the outcome
     // One piece, in memory that the host cannot address.
     bool device_memory = false;
+    // Null, or of a request in device memory: cached reads end there, and are over when they do.
+    Landing* landing = nullptr;
     // More will be asked for behind it: worth a plan even where it is small, as what goes through
     // the page cache unasked has the kernel read ahead too.
     bool looks = false;
@@ -111,6 +122,9 @@ public:
     ~Executor();
     Executor(const Executor&) = delete;
     Executor& operator=(const Executor&) = delete;
+
+    // Takes the pinned memory now, for who measures.
+    Status prepare() { return staging_->prepare(); }
 
     // Takes a request, plans it, and starts what moves by itself. False: no room; reap first.
     [[nodiscard]] bool submit(const Request& request);

@@ -141,7 +141,8 @@ void Executor::cut(Slot& slot, std::span<const Transfer> transfers) {
                                    [](const Transfer& t) { return t.route != Route::kCached; });
     slot.call_size_max = lone ? kLoneCallSizeMax : kCallSizeMax;
     uint64_t size_max = slot.call_size_max;
-    if (slot.request.device_memory) {  // cut short, and joined again while the device is busy
+    if (slot.request.device_memory &&
+        slot.request.landing == nullptr) {  // cut short, and joined again while the device is busy
         const uint64_t most = limits_.depth * Staging::kSlotSize / 3;
         const uint64_t joined_max = lone ? kStagedCallSizeMax : kCallSizeMax;
         slot.call_size_max = std::clamp(most, kCallSizeMax, joined_max);

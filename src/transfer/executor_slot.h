@@ -47,10 +47,11 @@ struct Executor::Slot {
     uint64_t sent_ns = 0;          // for the report: when bytes last left for the device
 
     // For the report: these bytes arrived.
-    void count_residency(const extent::Extent& arrived) const {
+    void count_residency(const extent::Extent& arrived, Report* report) const {
         for (const extent::ResidencyRun& run : runs) {
-            request.report->residency_bytes[static_cast<size_t>(
-                run.state)] += extent::intersect(run.range, arrived).size;
+            report->residency_bytes[static_cast<size_t>(run.state)] += extent::intersect(run.range,
+                                                                                         arrived)
+                                                                           .size;
         }
     }
     [[nodiscard]] bool drops(const planner::Transfer& transfer) const {
@@ -72,6 +73,9 @@ struct Executor::Operation {
     std::vector<iovec> pieces;
 
     [[nodiscard]] planner::Transfer& front() const { return slot->transfers[first]; }
+    [[nodiscard]] bool lands() const {
+        return slot->request.landing != nullptr && front().route == Route::kCached;
+    }
     // Long enough for what it takes to be worth two looks at the clock.
     [[nodiscard]] bool is_timed_call() const {
         const bool telling = front().reason == RouteReason::kResident ||

@@ -6,13 +6,41 @@
 
 #include "base/clock.h"
 #include "base/units.h"
+#include "transfer/section.h"
 
 namespace penstock::transfer {
 namespace {
 
 constexpr uint64_t kCutSize = 64 << 10;  // windows that end within the file's own ones end at these
+// A section's windows: so many that all threads have part of it, but none so short that to give it
+// out counts.
+constexpr uint64_t kSectionWindows = 16;
+constexpr uint64_t kSectionWindowSizeMin = kPlanSizeMin, kSectionWindowSizeMax = 1 << 20;
+// The first section behind something that missed: what misses in it keeps the others waiting.
+constexpr uint64_t kSectionSizeAgain = 4 << 20;
+
+// How long the next window is of `left` bytes from `begin` of the file on. It ends where the file's
+// own multiples of its size do, so that direct transfers of neighbours meet at aligned offsets.
+uint64_t cut_window(uint64_t begin, uint64_t left, uint64_t window_size) {
+    if (left <= window_size) return left;
+    uint64_t size = window_size - begin % window_size;
+    // What is less than kPlanSizeMin would go through the page cache and stay there.
+    if (size < kPlanSizeMin) size += window_size / 2;
+    if (left - size >= kPlanSizeMin) return size;
+    return left <= kRequestSizeMax ? left : base::align_down(begin + left / 2, kCutSize) - begin;
+}
 
 }  // namespace
+
+void add_bytes(Report* to, const Report& from) {
+    const auto add_all = [](auto& sums, const auto& more) {
+        for (size_t i = 0; i < sums.size(); ++i) sums[i] += more[i];
+    };
+    to->bytes += from.bytes;
+    add_all(to->route_bytes, from.route_bytes);
+    add_all(to->reason_bytes, from.reason_bytes);
+    add_all(to->residency_bytes, from.residency_bytes);
+}
 
 Job::Job(std::shared_ptr<Source> source, std::vector<Piece> pieces, bool device_memory,
          const ReadOptions& options, uint64_t window_size, std::shared_ptr<void> keep)
@@ -36,20 +64,47 @@ Job::Job(std::shared_ptr<Source> source, std::vector<Piece> pieces, bool device_
     if (left_ == 0) end(std::unique_lock(mutex_));
 }
 
-// Under the lock. Windows of a longer piece end where the file's own multiples of their size do, so
-// that direct transfers of neighbours meet at aligned offsets.
+// Under the lock.
 uint64_t Job::next_window(const Piece& piece) const {
-    const uint64_t left = piece.size - next_begin_;
-    if (left <= window_size_) return left;
     const uint64_t begin = piece.offset + next_begin_;
-    uint64_t size = window_size_ - begin % window_size_;
-    // What is less than kPlanSizeMin would go through the page cache and stay there.
-    if (size < kPlanSizeMin) size += window_size_ / 2;
-    if (left - size >= kPlanSizeMin) return size;
-    return left <= kRequestSizeMax ? left : base::align_down(begin + left / 2, kCutSize) - begin;
+    if (section_left_ > 0) return cut_window(begin, section_left_, section_window_size_);
+    return cut_window(begin, piece.size - next_begin_, window_size_);
 }
 
-size_t Job::take(std::span<Window> out) {
+// Under the lock. Whether a section may begin here: what comes now is long.
+bool Job::may_open(const Piece& piece) const {
+    return device_memory_ && section_left_ == 0 && piece.size - next_begin_ >= kSectionSizeMin &&
+           !asks_direct(options_);
+}
+
+// Most of what comes now, as far as anybody knows.
+bool Job::goes_through_cache() const {
+    return asks_cached(options_) || source_->hot() ||
+           source_->file->direct_alignment().offset == 0 ||
+           source_->direct_refused.load(std::memory_order_relaxed);
+}
+
+// Under the lock. False: there is no staging before other sections are over.
+bool Job::open_section(const Piece& piece, Sections* sections) {
+    const uint64_t begin = piece.offset + next_begin_, left = piece.size - next_begin_;
+    uint64_t size = next_section_size_;
+    if (&piece == &pieces_.back())  // what is read last is copied while nothing else is read
+        size = std::min(size, base::align_up(left / 2, kSectionSizeMin));
+    size = std::min(left, base::align_down(begin + size, kSectionSizeMin) - begin);
+    if (left - size < kSectionSizeMin) size = left;  // too little for one of its own
+    auto* const to = static_cast<std::byte*>(piece.to) + next_begin_;
+    section_ = sections->open(shared_from_this(), to, begin, size);
+    if (section_ == nullptr) return sections->refused();
+    sections_ = sections;
+    section_left_ = size;
+    const uint64_t least = missed_ ? kSectionWindowSizeMax : kSectionWindowSizeMin;
+    section_window_size_ = std::clamp(base::align_up(size / kSectionWindows, kCutSize), least,
+                                      kSectionWindowSizeMax);
+    next_section_size_ = std::min(2 * next_section_size_, kSectionSizeMax);
+    return true;
+}
+
+size_t Job::take(std::span<Window> out, Sections* sections) {
     const std::lock_guard lock(mutex_);
     if (cancelled_) return 0;
     size_t count = 0;
@@ -57,8 +112,17 @@ size_t Job::take(std::span<Window> out) {
         out[count++] = put_back_.back();
     while (count < out.size() && next_piece_ < pieces_.size()) {
         const Piece& piece = pieces_[next_piece_];
+        const bool opens = sections != nullptr && may_open(piece);
+        if (opens && !goes_through_cache()) {
+            missed_ = true;
+            next_section_size_ = kSectionSizeAgain;
+        } else if (opens && !open_section(piece, sections)) {
+            break;
+        }
         const uint64_t size = next_window(piece);
-        if (size > 0) out[count++] = {next_piece_, next_begin_, size};
+        Section* const section = section_left_ > 0 ? section_ : nullptr;
+        if (size > 0) out[count++] = {next_piece_, next_begin_, size, section};
+        section_left_ -= section != nullptr ? size : 0;
         next_begin_ += size;
         if (next_begin_ == piece.size) {
             ++next_piece_;
@@ -97,13 +161,7 @@ void Job::finish(std::span<const Window> windows, std::span<const Outcome> outco
 }
 
 void Job::add(const Report& part) {
-    const auto add_all = [](auto& to, const auto& from) {
-        for (size_t i = 0; i < to.size(); ++i) to[i] += from[i];
-    };
-    report_.bytes += part.bytes;
-    add_all(report_.route_bytes, part.route_bytes);
-    add_all(report_.reason_bytes, part.reason_bytes);
-    add_all(report_.residency_bytes, part.residency_bytes);
+    add_bytes(&report_, part);
     report_.plan_ns += part.plan_ns;
     report_.predicted_ns += part.predicted_ns;
     report_.transfers += part.transfers;
@@ -168,7 +226,11 @@ void Job::stop() {
     if (untaken == 0) return;
     cancelled_ = true;
     left_ -= untaken;
-    if (left_ == 0) end(std::move(lock));
+    if (left_ == 0) return end(std::move(lock));
+    // Windows of an open section that were taken are not over before it is told, so the job is not.
+    const uint64_t untaken_of_section = std::exchange(section_left_, 0);
+    lock.unlock();
+    if (untaken_of_section > 0) sections_->shorten(section_, untaken_of_section);
 }
 
 void Job::on_done(std::function<void()> callback) {

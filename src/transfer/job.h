@@ -20,6 +20,13 @@
 
 namespace penstock::transfer {
 
+// A long part of a read into device memory, and what all of a device share for them (section.h).
+struct Section;
+class Sections;
+// Of a read of at least kSectionSizeMin. The first ones are short, so that the link has something
+// to do soon, and so are the last ones.
+inline constexpr uint64_t kSectionSizeMin = 1 << 20, kSectionSizeMax = 16 << 20;
+
 // Bytes [offset, offset + size) of the file go to `to`.
 struct Piece {
     void* to = nullptr;
@@ -32,9 +39,13 @@ struct Window {
     size_t piece = 0;
     uint64_t begin = 0;  // from the start of the piece
     uint64_t size = 0;
+    Section* section = nullptr;  // that it is part of; null: it is alone
 };
 
-class Job {
+// Adds what became of bytes, without times and errors.
+void add_bytes(Report* to, const Report& from);
+
+class Job : public std::enable_shared_from_this<Job> {
 public:
     // `window_size`: at most kRequestSizeMax. `keep` lives until the job is done: what owns the
     // file and the threads.
@@ -52,7 +63,9 @@ public:
     [[nodiscard]] bool scattered() const { return scattered_; }
 
     // For those who work on it. Takes the next windows, at most out.size() of them; 0: none left.
-    size_t take(std::span<Window> out);
+    // With `sections` long parts that go through the page cache become sections; 0 may then mean
+    // that there is no staging for the next one before others are over.
+    size_t take(std::span<Window> out, Sections* sections = nullptr);
     [[nodiscard]] bool has_windows() const;
     // Windows that were taken and that nobody has begun: others may take them.
     void put_back(std::span<const Window> windows);
@@ -80,6 +93,9 @@ private:
     };
 
     [[nodiscard]] uint64_t next_window(const Piece& piece) const;
+    [[nodiscard]] bool may_open(const Piece& piece) const;
+    [[nodiscard]] bool goes_through_cache() const;
+    bool open_section(const Piece& piece, Sections* sections);
     void add(const Report& part);
     void end(std::unique_lock<std::mutex> lock);
 
@@ -99,8 +115,15 @@ private:
     size_t next_piece_ = 0;         // the first byte that nobody has taken
     uint64_t next_begin_ = 0;       // within it
     std::vector<Window> put_back_;  // the first of them last
-    uint64_t taken_ns_ = 0;         // when the first was; 0: none yet
-    uint64_t left_ = 0;             // bytes that are not over
+    // The section that windows are taken from, whose it is, and its bytes that nobody has taken.
+    Section* section_ = nullptr;
+    Sections* sections_ = nullptr;
+    uint64_t section_left_ = 0;
+    uint64_t section_window_size_ = 0;
+    uint64_t next_section_size_ = kSectionSizeMin;  // they grow
+    bool missed_ = false;    // part of it was none, since the file was not hot
+    uint64_t taken_ns_ = 0;  // when the first was; 0: none yet
+    uint64_t left_ = 0;      // bytes that are not over
     std::vector<Gap> gaps_;
     bool cancelled_ = false;
     std::vector<std::function<void()>> callbacks_;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <functional>
@@ -69,6 +70,19 @@ struct Source {
         const uint32_t before = hot_looks_.load(std::memory_order_relaxed);
         const uint32_t now = hot ? std::min(before + 1, kHotLooks) : 0;
         if (now != before) hot_looks_.store(now, std::memory_order_relaxed);
+    }
+    // Looks at the first of `range`, for who has to know something before any of it is planned.
+    void look(const extent::Extent& range) {
+        constexpr uint64_t kSize = 1 << 20;
+        if (probe.in_memory() || range.offset >= known_size()) return;
+        std::array<extent::ResidencyRun, 4> runs;
+        storage::ResidencyQuestion question;
+        question.range = {range.offset, std::min({range.size, known_size() - range.offset, kSize})};
+        question.grain = kSize;
+        const size_t count = probe.ask(question, runs).runs;
+        looked(count > 0 && std::all_of(runs.begin(), runs.begin() + count, [](const auto& run) {
+                   return run.state == Residency::kCached || run.state == Residency::kDirty;
+               }));
     }
     // All that was last looked at was in the OS page cache.
     [[nodiscard]] bool hot() const { return hot_looks_.load(std::memory_order_relaxed) > 0; }

@@ -29,37 +29,44 @@ Staging::Staging(backend::Device* device, uint32_t slots) : device_(device), slo
 }
 
 Result<std::unique_ptr<Staging>> Staging::create(backend::Device* device, uint32_t slots) {
+    if (device != nullptr && device->properties().host_addressable) device = nullptr;
     std::unique_ptr<Staging> staging(new Staging(device, slots));
-    const size_t size = slots * stride() + 4096;
-    if (device != nullptr && !device->properties().host_addressable) {
-        void* memory = nullptr;
-        if (Status s = device->allocate(size, backend::Memory::kPinned, &memory); !s.ok()) return s;
-        staging->base_ = static_cast<std::byte*>(memory);
-        staging->done_ = reinterpret_cast<uint64_t*>(staging->base_ + slots * stride());
-        if (Status s = device->create_stream(0, &staging->stream_); !s.ok()) return s;
-        return staging;
-    }
     // Untouched pages cost nothing: most programs read into aligned memory and never come here.
-    const size_t rounded = base::align_up(size, 2 * base::kMiB);
+    const size_t rounded = base::align_up(slots * stride(), 2 * base::kMiB);
     void* memory = mmap(nullptr, rounded, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
                         0);
     if (memory == MAP_FAILED) return Status{ENOMEM, "mmap", "no memory for staging"};
     (void)madvise(memory, rounded, MADV_HUGEPAGE);
-    staging->base_ = static_cast<std::byte*>(memory);
+    staging->mapped_ = memory;
     staging->mapped_size_ = rounded;
+    if (device == nullptr) {
+        staging->base_ = static_cast<std::byte*>(memory);
+        return staging;
+    }
+    void* word = nullptr;
+    if (Status s = device->allocate(4096, backend::Memory::kPinned, &word); !s.ok()) return s;
+    staging->done_ = static_cast<uint64_t*>(word);
+    if (Status s = device->create_stream(0, &staging->stream_); !s.ok()) return s;
     return staging;
+}
+
+Status Staging::prepare() {
+    if (base_ != nullptr) return {};
+    void* memory = nullptr;
+    Status status = device_->allocate(slot_count_ * stride(), backend::Memory::kPinned, &memory);
+    if (status.ok()) base_ = static_cast<std::byte*>(memory);
+    return status;
 }
 
 Staging::~Staging() {
     if (stream_ != 0) (void)device_->destroy_stream(stream_);
-    if (mapped_size_ != 0) {
-        munmap(base_, mapped_size_);
-    } else if (base_ != nullptr) {
-        device_->free(base_);
-    }
+    if (base_ != nullptr && base_ != mapped_) device_->free(base_);
+    if (mapped_ != nullptr) munmap(mapped_, mapped_size_);
+    if (done_ != nullptr) device_->free(done_);
 }
 
 int32_t Staging::take(size_t size) {
+    if (!prepare().ok()) base_ = static_cast<std::byte*>(mapped_);
     const size_t count = std::max<size_t>(1, (size + kSlotSize - 1) / kSlotSize);
     for (size_t slot = 0, begin = 0; slot < runs_.size();) {
         if (runs_[slot] != 0) {
@@ -91,6 +98,11 @@ Status Staging::close_lot() {
     open_.reserve(slot_count_);
     lots_.push_back(std::move(lot));
     return device_->write_value(stream_, done_, sent_);
+}
+
+bool Staging::is_over(uint64_t lot) const {
+    // Partner: as in finished().
+    return device::SystemWords::load(*done_, site::kCompletion) >= lot;
 }
 
 Status Staging::finished(std::vector<int32_t>* slots, bool wait) {

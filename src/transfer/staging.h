@@ -1,7 +1,8 @@
 // Memory that transfers pass through on their way: where storage cannot write to the destination,
 // because it is not aligned alike, or because the host cannot address it.
 //
-// One thread at a time; each Executor has its own. All memory is taken at the start.
+// One thread at a time; each Executor has its own, and all Sections of a device have one. Pinned
+// memory is taken when it is first needed: it costs milliseconds.
 #pragma once
 
 #include <cstddef>
@@ -20,16 +21,19 @@ public:
     // Room before and behind a slot's bytes for the ends of aligned transfers.
     static constexpr size_t kMarginSize = 4096;
 
-    // `device` is null where everything is host memory. ENOMEM.
+    // `device` is null where everything is host memory. ENOMEM, and what the device says.
     // It must outlive the object.
     static Result<std::unique_ptr<Staging>> create(backend::Device* device, uint32_t slots);
     ~Staging();
     Staging(const Staging&) = delete;
     Staging& operator=(const Staging&) = delete;
 
+    // Takes the pinned memory, if it has not been taken. ENOMEM, and what the device says.
+    Status prepare();
     // The first of as many neighbouring slots as hold `size` bytes, which lie in one piece with
     // kMarginSize more before and behind them; -1: no so many are free. The first free ones are
-    // taken, which are the likeliest to be in the CPU's caches still.
+    // taken, which are the likeliest to be in the CPU's caches still. Where there is no pinned
+    // memory it is any: copies out of that take longer.
     int32_t take(size_t size);
     // Aligned to 4 KiB.
     [[nodiscard]] std::byte* memory(int32_t slot) const { return base_ + slot * stride(); }
@@ -48,6 +52,10 @@ public:
     // staging no more. The slots of all copies under way; the next copy begins afresh.
     void abandon(std::vector<int32_t>* slots);
     [[nodiscard]] bool copying() const { return !lots_.empty() || !open_.empty(); }
+    // The number of the first lot under way; 0: none is.
+    [[nodiscard]] uint64_t oldest_lot() const { return lots_.empty() ? 0 : lots_.front().number; }
+    // Whether finished() would tell of that lot. Any thread.
+    [[nodiscard]] bool is_over(uint64_t lot) const;
 
 private:
     struct Lot {
@@ -59,13 +67,14 @@ private:
     static constexpr size_t stride() { return kSlotSize + 2 * kMarginSize; }
     Staging(backend::Device* device, uint32_t slots);
 
-    backend::Device* const device_;
+    backend::Device* const device_;  // null: the host can address all memory
     const uint32_t slot_count_;
     std::byte* base_ = nullptr;
-    size_t mapped_size_ = 0;      // of memory that no device gave
+    void* mapped_ = nullptr;  // memory that no device gave; of a device, if it gives none
+    size_t mapped_size_ = 0;
     std::vector<uint32_t> runs_;  // by slot: how many were taken from it on; 0: none
     backend::StreamId stream_ = 0;
-    uint64_t* done_ = nullptr;  // pinned: the last lot that is over
+    uint64_t* done_ = nullptr;  // pinned, with its own page: the last lot that is over
     uint64_t sent_ = 0;
     std::vector<int32_t> open_;  // of the lot that is being made
     std::vector<Lot> lots_;      // under way, oldest first

@@ -1,0 +1,166 @@
+#include "transfer/section.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "base/clock.h"
+
+namespace penstock::transfer {
+namespace {
+
+constexpr uint64_t kDozeNs = 20'000;
+
+// Of a window whose bytes in staging did not reach the device.
+void lose(Section::Landed* landed) {
+    const std::vector<extent::Extent>& extents = landed->landing.extents;
+    if (extents.empty()) return;
+    uint64_t first = extents.front().offset;
+    for (const extent::Extent& extent : extents) first = std::min(first, extent.offset);
+    const uint64_t bytes = first - landed->landing.offset;
+    Report& report = landed->report;
+    if (bytes <= landed->outcome.bytes) {
+        landed->outcome.bytes = bytes;
+        landed->outcome.error = EIO;
+    }
+    if (report.error_number != 0 && report.error_offset <= first) return;
+    report.error_number = EIO;
+    report.error_offset = first;
+    report.error_route = Route::kCached;
+}
+
+}  // namespace
+
+Section* Sections::open(std::shared_ptr<Job> job, std::byte* to, uint64_t offset, uint64_t size) {
+    const std::lock_guard lock(mutex_);
+    if (refused()) return nullptr;
+    if (staging_ == nullptr) {
+        auto made = Staging::create(device_, kSlots);
+        if (!made.ok() || !made.value()->prepare().ok()) {
+            refused_.store(true, std::memory_order_relaxed);
+            return nullptr;
+        }
+        staging_ = std::move(made.value());
+    }
+    const int32_t slot = staging_->take(size);
+    if (slot < 0) return nullptr;
+    Section& section = sections_[static_cast<size_t>(slot)];
+    section.job = std::move(job);
+    section.to = to;
+    section.offset = offset;
+    // As it lies in the file modulo a page, so that copies out of the page cache are aligned.
+    section.memory = staging_->memory(slot) + offset % Staging::kMarginSize;
+    section.left = size;
+    return &section;
+}
+
+void Sections::land(Section* section, Section::Landed landed) {
+    Ended ended;
+    {
+        const std::lock_guard lock(mutex_);
+        section->left -= landed.window.size;
+        section->landed.push_back(std::move(landed));
+        if (section->left == 0) send(section, &ended);
+    }
+    tell(&ended);
+}
+
+void Sections::shorten(Section* section, uint64_t size) {
+    Ended ended;
+    {
+        const std::lock_guard lock(mutex_);
+        section->left -= size;
+        if (section->left == 0) {
+            section->failed = true;
+            end(section, &ended);
+        }
+    }
+    tell(&ended);
+}
+
+// Under the lock. What lies side by side in staging lies so on the device: mostly one copy.
+void Sections::send(Section* section, Ended* ended) {
+    std::vector<extent::Extent> runs;
+    for (const Section::Landed& landed : section->landed) {
+        const std::vector<extent::Extent>& extents = landed.landing.extents;
+        runs.insert(runs.end(), extents.begin(), extents.end());
+    }
+    std::sort(runs.begin(), runs.end(),
+              [](const extent::Extent& a, const extent::Extent& b) { return a.offset < b.offset; });
+    const auto slot = static_cast<int32_t>(section - sections_.data());
+    const std::byte* const base = staging_->memory(slot);
+    section->sent_ns = base::monotonic_ns();
+    for (size_t i = 0, next; i < runs.size() && !section->failed; i = next) {
+        uint64_t end = runs[i].end();
+        for (next = i + 1; next < runs.size() && runs[next].offset == end; ++next)
+            end = runs[next].end();
+        const auto from = static_cast<size_t>(memory(*section, runs[i].offset) - base);
+        std::byte* const to = section->to + (runs[i].offset - section->offset);
+        if (staging_->copy_out(slot, to, from, end - runs[i].offset).ok()) {
+            ++section->copies;
+        } else {
+            section->failed = true;
+        }
+    }
+    if (section->copies == 0) return this->end(section, ended);
+    slots_.clear();
+    if (Status status = staging_->close_lot(); !status.ok()) collect_slots(status, ended);
+    oldest_.store(staging_->oldest_lot(), std::memory_order_release);  // partner: ready()
+}
+
+bool Sections::ready() const {
+    const uint64_t oldest = oldest_.load(std::memory_order_acquire);  // partner: send(), collect()
+    return oldest != 0 && staging_->is_over(oldest);
+}
+
+void Sections::collect() {
+    Ended ended;
+    {
+        const std::lock_guard lock(mutex_);
+        if (staging_ == nullptr || !staging_->copying()) return;
+        slots_.clear();
+        collect_slots(staging_->finished(&slots_, false), &ended);
+        oldest_.store(staging_->oldest_lot(), std::memory_order_release);  // partner: ready()
+    }
+    tell(&ended);
+}
+
+void Sections::wait() {
+    if (!ready()) base::sleep_until_ns(base::monotonic_ns() + kDozeNs);
+    collect();
+}
+
+// Under the lock: slots_ are those of copies that are over, or, where `status` says so, of all that
+// never will be.
+void Sections::collect_slots(Status status, Ended* ended) {
+    if (!status.ok()) staging_->abandon(&slots_);
+    for (const int32_t slot : slots_) {
+        Section& section = sections_[static_cast<size_t>(slot)];
+        section.failed = section.failed || !status.ok();
+        if (--section.copies == 0) end(&section, ended);
+    }
+}
+
+// Under the lock.
+void Sections::end(Section* section, Ended* ended) {
+    staging_->give_back(static_cast<int32_t>(section - sections_.data()));
+    ended->push_back(std::exchange(*section, Section{}));
+}
+
+// Not under the lock: whoever waits for a job may go on at once.
+void Sections::tell(Ended* ended) {
+    for (Section& section : *ended) {
+        const uint64_t copy_ns = base::monotonic_ns() - section.sent_ns;
+        for (Section::Landed& landed : section.landed) {
+            if (section.failed) {
+                lose(&landed);
+            } else {
+                add_bytes(&landed.report, landed.landing.report);
+            }
+            if (section.sent_ns != 0) landed.report.copy_ns = copy_ns;
+            section.job->finish({&landed.window, 1}, {&landed.outcome, 1}, landed.report);
+        }
+    }
+}
+
+}  // namespace penstock::transfer

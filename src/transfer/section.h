@@ -1,0 +1,98 @@
+// Sections: stretches of a read into device memory that the host cannot address. Several threads
+// read one, window by window, into one place in staging, and one copy brings it to the device.
+//
+// A copy costs the link some microseconds however long it is, and no thread alone fills a long
+// buffer as fast as the link empties it. What does not go through the OS page cache has staging of
+// its executor's own.
+//
+// Any thread. A section has staging before the first of its windows is given out, so a window that
+// somebody works on never waits for another.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "backend/backend.h"
+#include "penstock/report.h"
+#include "transfer/executor.h"
+#include "transfer/job.h"
+#include "transfer/staging.h"
+
+namespace penstock::transfer {
+
+struct Section {
+    // A window that storage has done with.
+    struct Landed {
+        Window window;
+        Outcome outcome;
+        Report report;  // but for what is in staging
+        Landing landing;
+    };
+
+    std::shared_ptr<Job> job;
+    std::byte* to = nullptr;  // in device memory
+    uint64_t offset = 0;      // of the file
+    std::byte* memory = nullptr;
+    uint64_t left = 0;  // bytes of windows that have not landed
+    std::vector<Landed> landed;
+    size_t copies = 0;  // under way
+    bool failed = false;
+    uint64_t sent_ns = 0;
+};
+
+class Sections {
+public:
+    // All that is in staging at a time: pinned memory, taken with the first section.
+    static constexpr uint32_t kSlots = 64;
+    static_assert(kSlots * Staging::kSlotSize >= 4 * kSectionSizeMax,
+                  "one is copied, one waits, one is read, one may be another job's");
+
+    // `device` must outlive it; null where everything is host memory: no section is asked for.
+    explicit Sections(backend::Device* device) : device_(device), sections_(kSlots) {}
+
+    // Of `job`, which calls with its lock held, from `offset` of its file on. Null: there is no
+    // staging for it before others are over, or none at all: refused().
+    Section* open(std::shared_ptr<Job> job, std::byte* to, uint64_t offset, uint64_t size);
+    [[nodiscard]] bool refused() const { return refused_.load(std::memory_order_relaxed); }
+    // Where the byte at `offset` of the file belongs; for who has a window of it.
+    [[nodiscard]] static std::byte* memory(const Section& section, uint64_t offset) {
+        return section.memory + (offset - section.offset);
+    }
+
+    // A window is in staging, or it is known why not. With the last one the copy begins.
+    void land(Section* section, Section::Landed landed);
+    // `size` bytes of its windows will never be given out. Where nothing else is missing, it is
+    // over without a copy: nobody wants it.
+    void shorten(Section* section, uint64_t size);
+
+    // Copies are under way, and somebody has to collect() them.
+    [[nodiscard]] bool copying() const { return oldest_.load(std::memory_order_relaxed) != 0; }
+    // Some of them are over.
+    [[nodiscard]] bool ready() const;
+    // Tells jobs what is over. They may go, with this, when the caller keeps nothing that owns it.
+    void collect();
+    // The same after some microseconds, or as soon as something is over.
+    void wait();
+
+private:
+    using Ended = std::vector<Section>;  // out of the lock's reach
+
+    void send(Section* section, Ended* ended);
+    void collect_slots(Status status, Ended* ended);
+    void end(Section* section, Ended* ended);
+    static void tell(Ended* ended);
+
+    backend::Device* const device_;
+    std::mutex mutex_;  // guards all below but the atomics
+    std::unique_ptr<Staging> staging_;
+    std::vector<Section> sections_;  // by slot of staging
+    std::vector<int32_t> slots_;
+    std::atomic<bool> refused_{false};
+    // The lot whose end is awaited; 0: none is under way.
+    std::atomic<uint64_t> oldest_{0};
+};
+
+}  // namespace penstock::transfer

@@ -1,0 +1,500 @@
+// Goal: long reads into memory that the host cannot address take few copies, each of what several
+// threads have read, and are byte for byte the file; whatever fails, ends early, stands still or is
+// stopped costs the bytes it struck and no staging.
+#include "transfer/section.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <mutex>
+#include <numeric>
+#include <thread>
+#include <vector>
+
+#include "base/prng.h"
+#include "transfer/engine.h"
+#include "transfer/queue_storage_fixture.h"
+
+namespace penstock::transfer {
+namespace {
+
+using namespace std::chrono_literals;
+using backend::StreamId;
+using storage::Completion;
+using storage::ReadOperation;
+
+constexpr uint64_t kMiB = 1 << 20, kFileSize = 40 * kMiB + 12'345;
+
+// The bytes of every file here, from `offset` on, at least 64 KiB of them: a pattern that repeats,
+// but not by pages.
+const std::byte* content(uint64_t offset) {
+    constexpr uint64_t kPeriod = 1'000'003;
+    static const std::vector<std::byte> all = [] {
+        base::Prng prng(7);
+        std::vector<std::byte> bytes(kPeriod + 65536);
+        for (uint64_t i = 0; i < kPeriod; ++i) bytes[i] = std::byte(prng.next());
+        std::copy_n(bytes.begin(), 65536, bytes.begin() + kPeriod);
+        return bytes;
+    }();
+    return all.data() + offset % kPeriod;
+}
+void fill(std::byte* to, uint64_t offset, uint64_t size) {
+    for (uint64_t at = 0; at < size; at += 65536)
+        std::memcpy(to + at, content(offset + at), std::min<uint64_t>(65536, size - at));
+}
+bool is_right(const std::byte* bytes, uint64_t offset, uint64_t size) {
+    for (uint64_t at = 0; at < size; at += 65536) {
+        const uint64_t part = std::min<uint64_t>(65536, size - at);
+        if (std::memcmp(bytes + at, content(offset + at), part) != 0) return false;
+    }
+    return true;
+}
+
+// A file that no direct reads are offered of, so that all of it goes through the page cache.
+class TestFile final : public storage::File {
+public:
+    TestFile() : File({.size = kFileSize}, {}, -1) {}
+    Status stat(storage::Identity* out) const override {
+        *out = identity();
+        return {};
+    }
+    Completion read(const ReadOperation& operation) {
+        {
+            std::unique_lock lock(mutex_);
+            ++inside_;
+            changed_.notify_all();
+            changed_.wait(lock, [this] { return !held_; });
+            --inside_;
+        }
+        Completion completion{operation.cookie, 0, 0};
+        if (++reads == fail_read) {
+            completion.error = EIO;
+            return completion;
+        }
+        for (const iovec& piece : operation.pieces) {
+            const uint64_t at = operation.offset + completion.bytes, end = size_now.load();
+            const uint64_t good = at < end ? std::min<uint64_t>(piece.iov_len, end - at) : 0;
+            fill(static_cast<std::byte*>(piece.iov_base), at, good);
+            completion.bytes += good;
+            if (good < piece.iov_len) break;
+        }
+        return completion;
+    }
+    // Whether reads stand still.
+    void hold(bool held) {
+        const std::lock_guard lock(mutex_);
+        held_ = held;
+        changed_.notify_all();
+    }
+    bool wait_inside(unsigned count) {
+        std::unique_lock lock(mutex_);
+        return changed_.wait_for(lock, 20s, [&] { return inside_ == count; });
+    }
+
+    std::atomic<uint64_t> reads{0}, fail_read{0}, size_now{kFileSize};
+
+private:
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    bool held_ = false;
+    unsigned inside_ = 0;
+};
+
+class TestQueue final : public storage::Queue {
+public:
+    explicit TestQueue(uint32_t depth) : Queue(depth) {}
+    size_t submit(std::span<const ReadOperation> operations) override {
+        for (const ReadOperation& operation : operations)
+            done_.push_back(static_cast<TestFile*>(operation.file)->read(operation));
+        return operations.size();
+    }
+    size_t reap(std::span<Completion> out, bool /*wait*/) override {
+        size_t count = 0;
+        for (; count < out.size() && !done_.empty(); done_.pop_front())
+            out[count++] = done_.front();
+        return count;
+    }
+    [[nodiscard]] size_t outstanding() const override { return done_.size(); }
+
+private:
+    std::deque<Completion> done_;
+};
+
+class TestStorage final : public QueueStorage {
+public:
+    Result<std::unique_ptr<storage::Queue>> make_queue(uint32_t depth) override {
+        return std::unique_ptr<storage::Queue>(std::make_unique<TestQueue>(depth));
+    }
+};
+
+// Its streams do what they are told at once, or, where they are held, when they are let go on.
+class TestDevice final : public backend::Device {
+public:
+    TestDevice() {
+        properties_.name = "test";
+        properties_.host_addressable = false;
+    }
+    const backend::Properties& properties() const override { return properties_; }
+    Status allocate(size_t size, backend::Memory, void** out) override {
+        const std::lock_guard lock(mutex_);
+        if (size > pinned_size_max) return {ENOMEM, "allocate", "as the test asked"};
+        pinned_size += size;
+        *out = std::aligned_alloc(4096, (size + 4095) / 4096 * 4096);
+        std::memset(*out, 0, std::min<size_t>(size, 4096));
+        return {};
+    }
+    void free(void* pointer) override { std::free(pointer); }
+    size_t free_memory() const override { return size_t{1} << 30; }
+    Status create_stream(int, StreamId* out) override {
+        const std::lock_guard lock(mutex_);
+        *out = ++streams_;
+        return {};
+    }
+    Status destroy_stream(StreamId) override { return {}; }
+    Status launch(StreamId, LaunchRequest) override { return {ENOSYS, "launch", ""}; }
+    Status copy(StreamId stream, void* to, const void* from, size_t size) override {
+        const std::lock_guard lock(mutex_);
+        copy_sizes.push_back(size);
+        if (copy_sizes.size() == fail_copy) return {EIO, "copy", "as the test asked"};
+        operations_.push_back({stream, static_cast<std::byte*>(to), from, size, 0});
+        go_on();
+        return {};
+    }
+    Status fill(StreamId, void*, uint8_t, size_t) override { return {ENOSYS, "fill", ""}; }
+    Status write_value(StreamId stream, uint64_t* address, uint64_t value) override {
+        const std::lock_guard lock(mutex_);
+        if (++writes == fail_write) return {EIO, "write_value", "as the test asked"};
+        operations_.push_back({stream, reinterpret_cast<std::byte*>(address), nullptr, 8, value});
+        go_on();
+        return {};
+    }
+    Status synchronize(StreamId, backend::Deadline) override { return {ENOSYS, "wait", ""}; }
+    Status query(StreamId stream, bool* idle) override {
+        const std::lock_guard lock(mutex_);
+        *idle = std::none_of(operations_.begin(), operations_.end(),
+                             [&](const Operation& one) { return one.stream == stream; });
+        return {};
+    }
+    bool kernels_in_flight() const override { return false; }
+    void poll() override {}
+    Status add_help(backend::Help) override { return {}; }
+    void remove_help(void*) override {}
+    void notify(const uint64_t*, size_t) override {}
+    void wait_changed(const uint64_t*, uint64_t, std::chrono::nanoseconds) override {}
+    std::string diagnosis() const override { return ""; }
+    void abort(Status) override {}
+
+    void hold(bool held) {
+        const std::lock_guard lock(mutex_);
+        held_ = held;
+        go_on();
+    }
+    void forget() {
+        const std::lock_guard lock(mutex_);
+        copy_sizes.clear();
+        fail_copy = fail_write = writes = 0;
+    }
+    std::vector<size_t> copies() {
+        const std::lock_guard lock(mutex_);
+        return copy_sizes;
+    }
+
+    std::vector<size_t> copy_sizes;
+    size_t fail_copy = 0, fail_write = 0, writes = 0;  // the n-th fails; 0: none
+    size_t pinned_size = 0, pinned_size_max = SIZE_MAX;
+
+private:
+    struct Operation {
+        StreamId stream;
+        std::byte* to;
+        const void* from;  // null: a store of `value`
+        size_t size;
+        uint64_t value;
+    };
+
+    void go_on() {
+        for (; !held_ && !operations_.empty(); operations_.pop_front()) {
+            const Operation& one = operations_.front();
+            if (one.from != nullptr) {
+                std::memcpy(one.to, one.from, one.size);
+            } else {
+                __atomic_store_n(reinterpret_cast<uint64_t*>(one.to), one.value, __ATOMIC_RELEASE);
+            }
+        }
+    }
+
+    mutable std::mutex mutex_;
+    backend::Properties properties_;
+    StreamId streams_ = 0;
+    std::deque<Operation> operations_;
+    bool held_ = false;
+};
+
+// A read into device memory.
+struct Read {
+    std::vector<std::byte> memory;
+    uint64_t offset = 0;
+    std::shared_ptr<Job> job;
+
+    [[nodiscard]] uint64_t there(uint64_t file_size = kFileSize) const {
+        return offset < file_size ? std::min<uint64_t>(memory.size(), file_size - offset) : 0;
+    }
+};
+
+void expect_sums(const Report& report) {
+    const auto sum = [](const auto& all) {
+        return std::accumulate(all.begin(), all.end(), uint64_t{0});
+    };
+    EXPECT_EQ(sum(report.route_bytes), report.bytes);
+    EXPECT_EQ(sum(report.reason_bytes), report.bytes);
+    EXPECT_EQ(sum(report.residency_bytes), report.bytes);
+}
+
+class SectionTest : public ::testing::Test {
+protected:
+    void start(unsigned threads) {
+        auto made = Engine::create(storage_, &device_, {threads, {}});
+        ASSERT_TRUE(made.ok()) << made.status().message();
+        engine_ = std::move(made.value());
+    }
+    Read make(uint64_t offset, uint64_t size, const std::shared_ptr<Source>& source) {
+        Read read{std::vector<std::byte>(size, std::byte{0xee}), offset, nullptr};
+        const uint64_t window_size = engine_->window_size(size, source->hot(), true, true);
+        read.job = std::make_shared<Job>(source,
+                                         std::vector<Piece>{{read.memory.data(), size, offset}},
+                                         true, ReadOptions{}, window_size, nullptr);
+        return read;
+    }
+    Read make(uint64_t offset, uint64_t size) { return make(offset, size, source_); }
+    static void expect_right(const Read& read, uint64_t file_size = kFileSize) {
+        ASSERT_TRUE(read.job->result().ok()) << read.job->result().status().message();
+        EXPECT_EQ(read.job->result().value(), read.there(file_size));
+        EXPECT_EQ(read.job->report().bytes, read.there(file_size));
+        EXPECT_TRUE(is_right(read.memory.data(), read.offset, read.there(file_size)));
+        expect_sums(read.job->report());
+    }
+    // All staging is free again, and everything works.
+    void expect_well() {
+        device_.forget();
+        file_->fail_read = 0;
+        const Read whole = make(0, kFileSize);
+        engine_->run(whole.job);
+        expect_right(whole);
+    }
+
+    TestDevice device_;
+    const std::shared_ptr<TestStorage> storage_ = std::make_shared<TestStorage>();
+    std::shared_ptr<TestFile> file_ = std::make_shared<TestFile>();
+    std::shared_ptr<Source> source_ = std::make_shared<Source>(file_);
+    std::unique_ptr<Engine> engine_;
+};
+
+TEST_F(SectionTest, ALongReadTakesFewCopiesTheFirstAndTheLastOfThemShort) {
+    for (const unsigned threads : {1u, 2u, 7u, 16u}) {
+        SCOPED_TRACE(::testing::Message() << threads << " threads");
+        start(threads);
+        for (const uint64_t offset : {uint64_t{0}, uint64_t{12'345}}) {
+            for (const uint64_t size : {36 * kMiB, 16 * kMiB, 5 * kMiB + 77}) {
+                device_.forget();
+                const Read read = make(offset, size);
+                engine_->run(read.job);
+                expect_right(read);
+                const std::vector<size_t> copies = device_.copies();
+                EXPECT_LE(copies.size(), size / (8 * kMiB) + 7) << size;
+                EXPECT_GE(copies.size(), 3u) << "reading and copying overlap";
+                EXPECT_LE(*std::min_element(copies.begin(), copies.end()), kMiB);
+                EXPECT_LE(copies.front(), 4 * kMiB) << "not behind much that is read";
+            }
+        }
+        EXPECT_LE(device_.pinned_size, (64 + 3) * kMiB) << "the ring, and words";
+        device_.pinned_size = 0;
+        engine_.reset();
+    }
+}
+
+TEST_F(SectionTest, RandomReadsOfManyCallersEqualTheFileOrAreStopped) {
+    for (uint64_t seed = 1; seed <= 10; ++seed) {
+        SCOPED_TRACE(::testing::Message() << "seed " << seed);
+        base::Prng prng(seed);
+        start(1 + static_cast<unsigned>(prng.below(5)));
+        const auto other = std::make_shared<Source>(std::make_shared<TestFile>());
+        std::vector<Read> reads;
+        std::vector<bool> stopped;
+        for (int i = 0; i < 12; ++i) {
+            const uint64_t size = 1 + prng.below(prng.below(3) == 0 ? 24 * kMiB : 3 * kMiB);
+            reads.push_back(
+                make(prng.below(kFileSize), size, prng.below(3) == 0 ? other : source_));
+            stopped.push_back(i % 3 != 0 && prng.below(4) == 0);
+        }
+        std::thread caller([&] {
+            for (size_t i = 0; i < reads.size(); i += 3) engine_->run(reads[i].job);
+        });
+        for (size_t i = 0; i < reads.size(); ++i) {
+            if (i % 3 != 0) engine_->start(reads[i].job);
+            if (i > 1 && stopped[i - 1]) reads[i - 1].job->stop();
+        }
+        caller.join();
+        for (size_t i = 0; i < reads.size(); ++i) {
+            ASSERT_TRUE(reads[i].job->wait(30s));
+            const int error = reads[i].job->result().status().error_number();
+            ASSERT_TRUE(error == 0 || (stopped[i] && error == ECANCELED)) << error;
+            if (error == 0) expect_right(reads[i]);
+            expect_sums(reads[i].job->report());
+            if (HasFailure()) return;
+        }
+        expect_well();
+        engine_.reset();
+    }
+}
+
+TEST_F(SectionTest, TheNthReadThatFailsCostsItsPage) {
+    start(3);
+    for (uint64_t n = 1; n <= 25; ++n) {
+        SCOPED_TRACE(n);
+        file_->reads = 0;
+        file_->fail_read = n;
+        const Read read = make(0, 18 * kMiB);
+        engine_->run(read.job);
+        ASSERT_EQ(read.job->result().status().error_number(), EIO);
+        const Report& report = read.job->report();
+        EXPECT_EQ(report.bytes, 18 * kMiB - 4096);
+        expect_sums(report);
+        EXPECT_EQ(report.error_route, Route::kCached);
+        EXPECT_TRUE(is_right(read.memory.data(), 0, report.error_offset));
+        const uint64_t behind = report.error_offset + 4096;
+        EXPECT_TRUE(is_right(read.memory.data() + behind, behind, 18 * kMiB - behind));
+        EXPECT_EQ(read.memory[report.error_offset], std::byte{0xee}) << "nothing was copied there";
+    }
+    expect_well();
+}
+
+TEST_F(SectionTest, TheNthCopyThatFailsCostsItsBytesAndNoOthers) {
+    start(3);
+    for (const bool of_word : {false, true}) {
+        bool struck = true;
+        for (uint64_t n = 1; struck && n < 40; ++n) {
+            SCOPED_TRACE(::testing::Message() << (of_word ? "word " : "copy ") << n);
+            device_.forget();
+            (of_word ? device_.fail_write : device_.fail_copy) = n;
+            const Read read = make(4321, 30 * kMiB);
+            engine_->run(read.job);
+            const Report& report = read.job->report();
+            struck = (of_word ? device_.writes : device_.copies().size()) >= n;
+            expect_sums(report);
+            if (!struck) {
+                expect_right(read);
+                continue;
+            }
+            ASSERT_EQ(read.job->result().status().error_number(), EIO);
+            EXPECT_LT(report.bytes, 30 * kMiB);
+            if (!of_word) {  // else lots before it may be lost with it
+                EXPECT_EQ(report.bytes, 30 * kMiB - device_.copies()[n - 1]);
+            }
+            EXPECT_EQ(report.error_number, EIO);
+            EXPECT_EQ(report.error_route, Route::kCached);
+            EXPECT_TRUE(is_right(read.memory.data(), 4321, report.error_offset - 4321));
+        }
+        EXPECT_FALSE(struck);
+    }
+    expect_well();
+}
+
+TEST_F(SectionTest, AFileThatIsShorterThanItWasGivesWhatIsThere) {
+    start(2);
+    for (uint64_t seed = 1; seed <= 12; ++seed) {
+        SCOPED_TRACE(::testing::Message() << "seed " << seed);
+        base::Prng prng(seed);
+        const uint64_t now = prng.below(40 * kMiB);
+        file_->size_now = now;
+        const Read read = make(prng.below(8 * kMiB), 32 * kMiB);
+        engine_->run(read.job);
+        expect_right(read, now);
+        for (uint64_t i = read.there(now); i < read.memory.size(); i += 61)
+            ASSERT_EQ(read.memory[i], std::byte{0xee});
+    }
+    file_->size_now = kFileSize;
+    expect_well();
+}
+
+TEST_F(SectionTest, AReadThatIsStoppedInTheMiddleOfASectionEndsAndGivesItsStagingBack) {
+    for (const unsigned threads : {1u, 3u}) {
+        for (const bool stands : {true, false}) {
+            SCOPED_TRACE(::testing::Message() << threads << " threads " << stands);
+            start(threads);
+            device_.forget();
+            file_->hold(stands);
+            device_.hold(!stands);
+            for (int i = 0; i < 5; ++i) {
+                const Read read = make(0, kFileSize);
+                engine_->start(read.job);
+                if (stands) {
+                    ASSERT_TRUE(file_->wait_inside(threads));
+                } else {
+                    while (device_.copies().empty()) std::this_thread::yield();
+                }
+                read.job->stop();
+                EXPECT_FALSE(read.job->wait(1ms));
+                file_->hold(false);
+                device_.hold(false);
+                ASSERT_TRUE(read.job->wait(20s));
+                EXPECT_EQ(read.job->result().status().error_number(), ECANCELED);
+                const Report& report = read.job->report();
+                EXPECT_LT(report.bytes, kFileSize);
+                expect_sums(report);
+                uint64_t arrived = 0;
+                for (uint64_t at = 0; at + 65536 <= kFileSize; at += 65536)
+                    arrived += is_right(read.memory.data() + at, at, 65536) ? 65536 : 0;
+                EXPECT_EQ(arrived, report.bytes) << "told is what arrived";
+                file_->hold(stands);
+                device_.hold(!stands);
+                device_.forget();
+            }
+            file_->hold(false);
+            device_.hold(false);
+            expect_well();
+            engine_.reset();
+        }
+    }
+}
+
+TEST_F(SectionTest, WhileTheDeviceStandsStillOtherReadsOfTheHostGoOn) {
+    start(2);
+    device_.hold(true);
+    std::vector<Read> reads;
+    for (int i = 0; i < 3; ++i) {
+        reads.push_back(make(0, kFileSize));
+        engine_->start(reads.back().job);
+    }
+    while (device_.copies().size() < 4) std::this_thread::yield();
+    const auto other = std::make_shared<Source>(std::make_shared<TestFile>());
+    std::vector<std::byte> memory(kFileSize);
+    const auto job = std::make_shared<Job>(other, std::vector<Piece>{{memory.data(), kFileSize, 0}},
+                                           false, ReadOptions{}, kMiB, nullptr);
+    engine_->start(job);
+    ASSERT_TRUE(job->wait(20s));
+    EXPECT_TRUE(is_right(memory.data(), 0, kFileSize));
+    for (const Read& read : reads) EXPECT_FALSE(read.job->done());
+    device_.hold(false);
+    for (const Read& read : reads) {
+        ASSERT_TRUE(read.job->wait(20s));
+        expect_right(read);
+    }
+}
+
+TEST_F(SectionTest, WithoutPinnedMemoryReadsTakeAnother) {
+    device_.pinned_size_max = 4096;
+    start(2);
+    const Read read = make(99, 20 * kMiB);
+    engine_->run(read.job);
+    expect_right(read);
+    EXPECT_LE(device_.pinned_size, 64 << 10);
+}
+
+}  // namespace
+}  // namespace penstock::transfer
