@@ -33,7 +33,7 @@ Request make_request(int team, int batch, int index, int frame) {
     request.page = PageIndex{100} * static_cast<PageIndex>(team + 1) +
                    static_cast<PageIndex>(10 * batch) + static_cast<PageIndex>(index);
     request.frame = static_cast<FrameIndex>(frame);
-    request.team = static_cast<uint32_t>(team);
+    request.opened = static_cast<uint32_t>(team);
     request.block = static_cast<uint32_t>(batch << 16 | index << 8 | frame);
     return request;
 }
@@ -41,7 +41,7 @@ Request make_request(int team, int batch, int index, int frame) {
 bool whole(const Request& got) {
     const int batch = static_cast<int>(got.block >> 16),
               index = static_cast<int>(got.block >> 8 & 0xff);
-    const Request made = make_request(static_cast<int>(got.team), batch, index,
+    const Request made = make_request(static_cast<int>(got.opened), batch, index,
                                       static_cast<int>(got.block & 0xff));
     return got.kind == RequestKind::kReadPages && got.file_slot == made.file_slot &&
            got.generation == made.generation && got.page == made.page && got.frame == made.frame &&
