@@ -341,7 +341,7 @@ Result<Calibration> calibrate(const std::string& path, const Device& device,
 
     FileOptions reading;
     reading.threads = options.threads;
-    const auto wanted_threads = file::thread_count(reading);
+    const auto wanted_threads = file::thread_count(reading, device);
     if (!wanted_threads.ok()) return wanted_threads.status();
     const auto room = ScratchFile::room(path);
     if (!room.ok()) return room.status();

@@ -66,14 +66,18 @@ void forget(const backend::Device* device) {
 
 }  // namespace
 
-Result<unsigned> thread_count(const FileOptions& options) {
+Result<unsigned> thread_count(const FileOptions& options, const Device& device) {
     constexpr unsigned kMax = transfer::Engine::kThreadsMax;
     static_assert(kMax == 64);
     if (options.threads > kMax) return Status{EINVAL, "threads", "must be from 1 to 64"};
     if (options.threads != 0) return options.threads;
     const char* const wish = std::getenv("PENSTOCK_THREADS");
     const std::string_view text = wish == nullptr ? "" : wish;
-    if (text.empty()) return std::clamp(std::thread::hardware_concurrency(), 1u, 16u);
+    if (text.empty()) {
+        const unsigned cpus = std::thread::hardware_concurrency();
+        const bool addressable = device.port() == nullptr || device.host_addressable();
+        return std::clamp(addressable ? cpus : (3 * cpus + 3) / 4, 1u, 16u);
+    }
     unsigned count = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
     if (error == std::errc() && end == text.data() + text.size() && count >= 1 && count <= kMax)
@@ -86,7 +90,7 @@ uint64_t process_number() { return forks.load(std::memory_order_relaxed); }
 Result<std::shared_ptr<ReadService>> ReadService::make(const Device& device,
                                                        const FileOptions& options,
                                                        std::shared_ptr<storage::Storage> storage) {
-    const auto threads = thread_count(options);
+    const auto threads = thread_count(options, device);
     if (!threads.ok()) return threads.status();
     transfer::Engine::Options wanted;
     wanted.threads = threads.value();
@@ -101,7 +105,7 @@ Result<std::shared_ptr<ReadService>> ReadService::make(const Device& device,
 
 Result<std::shared_ptr<ReadService>> ReadService::shared(const Device& device,
                                                          const FileOptions& options) {
-    const auto threads = thread_count(options);
+    const auto threads = thread_count(options, device);
     if (!threads.ok()) return threads.status();
     // Before they are a key: what is no number equals every other.
     if (Status status = storage::check(

@@ -20,9 +20,10 @@ namespace penstock::file {
 // a parent do not serve its child. A relaxed load.
 [[nodiscard]] uint64_t process_number();
 
-// That read, by these options and the environment. EINVAL: too many, or PENSTOCK_THREADS makes no
-// sense.
-[[nodiscard]] Result<unsigned> thread_count(const FileOptions& options);
+// That read, by these options and the environment. Into memory that the host cannot address three
+// quarters of the CPUs: those fill staging faster than the link empties it, and more are in each
+// other's way. EINVAL: too many, or PENSTOCK_THREADS makes no sense.
+[[nodiscard]] Result<unsigned> thread_count(const FileOptions& options, const Device& device = {});
 
 struct ReadService {
     std::shared_ptr<storage::Storage> storage;
