@@ -140,7 +140,6 @@ Status Service::start(const Options& options) {
     shared_.device = device_.get();
     shared_.state = state_;
     shared_.files = files_.get();
-    shared_.counters = &counters_;
     if (options.learning && options.readahead) {
         // Half the cache: what the launch itself reads must not push it out again.
         auto learner = LaunchLearner::create(device_.get(), files_.get(), device_state_,
@@ -380,6 +379,11 @@ const T* Service::see(const T* first, size_t count) const {
     if (device_->copy(stream_, copy, first, count * sizeof *first).ok())
         (void)device_->synchronize(stream_, std::chrono::steady_clock::now() + kLookLimit);
     return static_cast<const T*>(copy);
+}
+
+void Service::add_counters(Counters& sum) const {
+    for (const auto& server : helpers_) sum.add(server->counters());
+    for (const auto& server : workers_) sum.add(server->counters());
 }
 
 FileTotals Service::add_counts(uint32_t first_slot, uint32_t slot_count) const {
