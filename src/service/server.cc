@@ -35,7 +35,8 @@ Server::Server(Shared& shared, std::unique_ptr<transfer::Executor> executor)
     : shared_(shared),
       executor_(std::move(executor)),
       page_size_(1ull << shared.state->page_shift),
-      direct_(shared.device->properties().host_addressable) {
+      direct_(shared.device->properties().host_addressable),
+      notes_(shared.learner == nullptr ? nullptr : &shared.learner->add_notes()) {
     retries_.reserve(kRequestsMax * limits::kWindowPagesMax);
     sources_.reserve(limits::kDrainMax);
 }
@@ -122,8 +123,8 @@ bool Server::serve_requests(uint32_t ring_index, bool waits) {
     due_ns_ = started + shared_.send_period_ns;
     background_ = background;
     ring_ = &ring;
-    if (shared_.learner != nullptr && !background)
-        shared_.learner->note(std::span(requests_, count));
+    if (notes_ != nullptr && !background)
+        shared_.learner->note(*notes_, std::span(requests_, count));
     // Before the first is answered: who reads the counts when a kernel has ended finds all of it.
     size_t pages = 0;
     for (size_t i = 0; i < count; ++i) pages += requests_[i].page_count;

@@ -169,6 +169,7 @@ private:
     const uint64_t page_size_;
     const bool direct_;                   // the host can address the device's memory
     std::unique_ptr<PageSender> sender_;  // where it cannot
+    LaunchLearner::Notes* const notes_;   // null: nothing is learned
 
     Request requests_[kRequestsMax];
     size_t places_[limits::kDrainMax];  // of a request's first page among those of the drain
