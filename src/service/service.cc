@@ -72,8 +72,7 @@ Status Service::allocate(const Options& options) {
     request.readahead = options.readahead;
     request.one_by_one = options.one_by_one;
     request.prefetch_size = options.prefetch_size;
-    // Where blocks help, what is asked for ahead is done by the block that needs it: more than a
-    // window of copies at a time would only fall out of the CPU's cache again.
+    // Where blocks help, what is asked for ahead is done by the block that needs it, when it does.
     if (options.helping) request.ahead_size_max = 0;
     const bool direct = properties.host_addressable;
     // The original sends each page with a copy of its own.

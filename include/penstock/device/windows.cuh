@@ -119,6 +119,7 @@ PENSTOCK_DEVICE inline void judge_window(const FileSystemState& system, ReadStre
         const uint64_t most = missing ? settings.ahead_pages_missing : settings.ahead_pages_max;
         stream.ahead_pages *= 2;
         if (stream.ahead_pages > most) stream.ahead_pages = most;
+        if (stream.ahead_pages < stream.window_pages) stream.ahead_pages = stream.window_pages;
     }
 }
 
