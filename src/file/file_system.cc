@@ -136,7 +136,8 @@ std::string FileSystem::storage() const { return system_->service().storage().de
 
 FileSystemStatistics FileSystem::statistics() const {
     service::Service& service = system_->service();
-    const service::Counters& counters = service.counters();
+    service::Counters counters;
+    service.add_counters(counters);
     FileSystemStatistics result;
     result.requests = counters.requests.load();
     result.demanded_pages = counters.demanded.load();

@@ -111,7 +111,8 @@ Status plan_readahead(const LayoutRequest& request, Layout& layout) {
         return std::clamp<uint64_t>(size / page, settings.window_pages_max,
                                     settings.window_pages_max * limits::kWindowsMax);
     };
-    settings.ahead_pages_max = ahead_pages(request.ahead_size_max);
+    settings.ahead_pages_max = request.ahead_size_max == 0 ? 0
+                                                           : ahead_pages(request.ahead_size_max);
     settings.ahead_pages_missing = ahead_pages(limits::kWindowSizeMax);
     layout.policy = request.policy;
     layout.bells = request.bells;

@@ -43,29 +43,38 @@ void LaunchLearner::before_launch(backend::StreamId stream, const LaunchRequest&
     records_.store(memory_.records(), std::memory_order_relaxed);
 }
 
-void LaunchLearner::record(std::span<const Request> requests) {
+LaunchLearner::Notes& LaunchLearner::add_notes() { return *notes_.emplace_back(new Notes); }
+
+// No lock, and nothing that another server writes: kernels that read at random miss every time.
+void LaunchLearner::record(Notes& notes, std::span<const Request> requests) {
+    const uint64_t round = round_.load(std::memory_order_acquire);  // partner: tell_memory
+    if (notes.told_.load(std::memory_order_relaxed) >> 32 != round) notes.misses_.clear();
     for (const Request& request : requests) {
         if (is_window(request.kind)) continue;
-        Notes& notes = notes_[request.block % kNotesMax];
-        const std::lock_guard lock(notes.mutex);
-        if (notes.misses.size() % kLotSize == 0) {
-            if (lots_.load(std::memory_order_relaxed) >= kLotsMax) continue;
-            lots_.fetch_add(1, std::memory_order_relaxed);
-        }
-        notes.misses.push_back(
-            {request.block,
+        if (notes.misses_.size() == Notes::kRoom) break;
+        notes.misses_.push_back(
+            {request.ticket,
+             request.block,
              {files_->number_of(request.file_slot), request.page, request.page_count}});
     }
+    notes.told_.store(round << 32 | notes.misses_.size(), std::memory_order_release);  // likewise
 }
 
 // What the launch before missed, if that is of interest still.
 void LaunchLearner::tell_memory() {
-    for (Notes& notes : notes_) {
-        const std::lock_guard lock(notes.mutex);
-        for (const Miss& miss : notes.misses) memory_.missed(miss.block, miss.pages);
-        notes.misses.clear();
+    const uint32_t round = round_.load(std::memory_order_relaxed);
+    std::vector<Notes::Miss> misses;
+    for (const auto& notes : notes_) {
+        const uint64_t told = notes->told_.load(std::memory_order_acquire);  // partner: record
+        if (told >> 32 != round) continue;
+        const Notes::Miss* first = notes->misses_.data();
+        const auto before = static_cast<ptrdiff_t>(misses.size());
+        misses.insert(misses.end(), first, first + (told & 0xffffffff));
+        // A server takes tickets in their order, and a block's are those of its misses.
+        std::ranges::inplace_merge(misses, misses.begin() + before, {}, &Notes::Miss::ticket);
     }
-    lots_.store(0, std::memory_order_relaxed);
+    for (const Notes::Miss& miss : misses) memory_.missed(miss.block, miss.pages);
+    round_.store(round + 1, std::memory_order_release);  // partner: record, which may overwrite
 }
 
 // Those of files that are open now.

@@ -33,11 +33,29 @@ public:
     LaunchLearner(const LaunchLearner&) = delete;
     LaunchLearner& operator=(const LaunchLearner&) = delete;
 
+    // What one server has noted: of a launch's misses those that it served.
+    class Notes {
+        friend class LaunchLearner;
+        struct Miss {
+            uint64_t ticket, block;
+            readahead::PageRun pages;
+        };
+        Notes() { misses_.reserve(kRoom); }
+
+        // More is of no use. Pages that are never touched cost nothing.
+        static constexpr size_t kRoom = readahead::KernelMemory::kMissesMax + 1;
+        std::vector<Miss> misses_;  // written by who has the server; never grows beyond its room
+        // Bits 32 to 63: the round that they are of; below: how many there are to be read.
+        alignas(64) std::atomic<uint64_t> told_{0};
+    };
+    // For a server, before the first launch; as long as the learner.
+    Notes& add_notes();
+
     // `request` is about to be put into `stream`.
     void before_launch(backend::StreamId stream, const LaunchRequest& request);
-    // Pages that blocks had to ask for, in their order.
-    void note(std::span<const Request> requests) {
-        if (records_.load(std::memory_order_relaxed)) record(requests);
+    // Pages that blocks had to ask for, in the order of their tickets. By who has the server.
+    void note(Notes& notes, std::span<const Request> requests) {
+        if (records_.load(std::memory_order_relaxed)) record(notes, requests);
     }
 
 private:
@@ -47,7 +65,7 @@ private:
     LaunchLearner(backend::Device* device, FileTable* files, FileSystemState* state,
                   uint64_t pages_max)
         : device_(device), files_(files), state_(state), pages_max_(pages_max) {}
-    void record(std::span<const Request> requests);
+    void record(Notes& notes, std::span<const Request> requests);
     void tell_memory();
     size_t write_ranges(const std::vector<readahead::PageRun>& runs);
     void put_ahead(backend::StreamId stream, size_t ranges);
@@ -58,27 +76,12 @@ private:
     const uint64_t pages_max_;
     PrefetchRange* ranges_ = nullptr;  // pinned; of the last launch that was helped
 
-    // What blocks missed since the launch began, by the block's number: one lock for all would pass
-    // from CPU to CPU with every miss. The order of a block's misses is theirs.
-    struct Miss {
-        uint64_t block;
-        readahead::PageRun pages;
-    };
-    struct alignas(64) Notes {
-        std::mutex mutex;  // behind mutex_, if both are taken
-        std::vector<Miss> misses;
-    };
-    static constexpr size_t kNotesMax = 16;
-    // Room is taken in lots. Each of the notes has at most one that is not full: when there are no
-    // more, more has been noted than is of use.
-    static constexpr size_t kLotSize = readahead::KernelMemory::kMissesMax / kNotesMax;
-    static constexpr uint32_t kLotsMax = 2 * kNotesMax;
-    static_assert((kLotsMax - (kNotesMax - 1)) * kLotSize > readahead::KernelMemory::kMissesMax);
-
     std::atomic<bool> records_{false};
-    Notes notes_[kNotesMax];
-    std::atomic<uint32_t> lots_{0};  // taken
-    std::mutex mutex_;               // guards what follows, and `ranges_`
+    // Counts up when the notes have been read. A server whose notes are of an older round begins
+    // anew; what it noted for that meanwhile is lost.
+    std::atomic<uint32_t> round_{0};
+    std::vector<std::unique_ptr<Notes>> notes_;
+    std::mutex mutex_;  // guards what follows, and `ranges_`
     readahead::KernelMemory memory_;
 };
 

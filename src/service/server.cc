@@ -33,7 +33,8 @@ Server::Server(Shared& shared, std::unique_ptr<transfer::Executor> executor)
     : shared_(shared),
       executor_(std::move(executor)),
       page_size_(1ull << shared.state->page_shift),
-      direct_(shared.device->properties().host_addressable) {
+      direct_(shared.device->properties().host_addressable),
+      notes_(shared.learner == nullptr ? nullptr : &shared.learner->add_notes()) {
     retries_.reserve(kRequestsMax * limits::kWindowPagesMax);
     sources_.reserve(limits::kDrainMax);
 }
@@ -127,13 +128,13 @@ bool Server::serve_requests(uint32_t ring_index, bool waits) {
     background_ = background;
     ring_ = &ring;
     if (!background) board_ = shared_.boards[ring_index];
-    if (shared_.learner != nullptr && !background)
-        shared_.learner->note(std::span(requests_, count));
+    if (notes_ != nullptr && !background)
+        shared_.learner->note(*notes_, std::span(requests_, count));
     // Before the first is answered: who reads the counts when a kernel has ended finds all of it.
     size_t pages = 0;
     for (size_t i = 0; i < count; ++i) pages += requests_[i].page_count;
-    shared_.counters->requests.fetch_add(pages, std::memory_order_relaxed);
-    if (!background) shared_.counters->demanded.fetch_add(pages, std::memory_order_relaxed);
+    counters_.requests.add(pages);
+    if (!background) counters_.demanded.add(pages);
     std::sort(requests_, requests_ + count, [](const Request& a, const Request& b) {
         return a.file_slot != b.file_slot ? a.file_slot < b.file_slot : a.page < b.page;
     });
@@ -152,9 +153,8 @@ bool Server::serve_requests(uint32_t ring_index, bool waits) {
 }
 
 void Server::count_time(uint64_t started) {
-    shared_.counters->storage_ns.fetch_add(storage_ns_, std::memory_order_relaxed);
-    shared_.counters->serving_ns.fetch_add(base::monotonic_ns() - started - storage_ns_,
-                                           std::memory_order_relaxed);
+    counters_.storage_ns.add(storage_ns_);
+    counters_.serving_ns.add(base::monotonic_ns() - started - storage_ns_);
 }
 
 // Neighbouring pages of a file become one run each; returns how many. Windows of
@@ -289,7 +289,7 @@ void Server::execute_runs(size_t runs, bool again) {
     const uint64_t storage_before_ns = storage_ns_;
     const bool small = announce_to_storage(runs);
     size_t pending = 0;
-    uint64_t since = base::monotonic_ns();  // what the page cache has may be read by submit()
+    uint64_t since = 0;
     for (size_t i = 0; i < runs; ++i) {
         const Run& run = runs_[i];
         const PageOf begin{run.first, run.from};
@@ -302,8 +302,9 @@ void Server::execute_runs(size_t runs, bool again) {
         }
         if (!small && begin_window(run)) continue;
         // Of a page that is read again there is one piece, with the run's number.
+        // What the page cache has may be read by submit().
+        if (pending++ == 0) since = base::monotonic_ns();
         submit(run, {pieces_ + (again ? i : run.first), again ? 1 : run.count}, i);
-        ++pending;
     }
     while (pending > 0) {
         pending -= reap_runs(since);
@@ -348,8 +349,8 @@ size_t Server::reap_runs(uint64_t since) {
         operations += outcome.operations;
         bytes += outcome.bytes;
     }
-    shared_.counters->reads.fetch_add(operations, std::memory_order_relaxed);
-    shared_.counters->bytes.fetch_add(bytes, std::memory_order_relaxed);
+    counters_.reads.add(operations);
+    counters_.bytes.add(bytes);
     size_t of_drain = 0;
     for (size_t i = 0; i < count; ++i) {
         const uint64_t place = outcomes_[i].cookie;
@@ -439,8 +440,7 @@ void Server::complete(const PageOf& which, uint64_t bytes, int error) {
         }
         std::memset(destination(which) + bytes, 0, page_size_ - bytes);
     }
-    if (error != 0 && error != static_cast<int>(kErrorClosed))
-        shared_.counters->failed_pages.fetch_add(1, std::memory_order_relaxed);
+    if (error != 0 && error != static_cast<int>(kErrorClosed)) counters_.failed_pages.add(1);
     const Completion word = make_completion(request.generation, static_cast<uint32_t>(error),
                                             static_cast<uint32_t>(bytes));
     if (!direct_) {

@@ -23,10 +23,28 @@
 
 namespace penstock::service {
 
-// Counted over all servers of a file system; relaxed.
-struct Counters {
-    std::atomic<uint64_t> requests{0}, demanded{0}, reads{0}, bytes{0}, calls{0}, failed_pages{0};
-    std::atomic<uint64_t> storage_ns{0}, serving_ns{0};
+// One thread at a time adds to it, and any may read it; relaxed.
+class Count {
+public:
+    void add(uint64_t more) { value_.store(load() + more, std::memory_order_relaxed); }
+    [[nodiscard]] uint64_t load() const { return value_.load(std::memory_order_relaxed); }
+
+private:
+    std::atomic<uint64_t> value_{0};
+};
+
+// Of each server by itself: on a line that all servers write, they cost every window some cache
+// misses.
+struct alignas(64) Counters {
+    Count requests, demanded, reads, bytes, calls, failed_pages;
+    Count storage_ns, serving_ns;
+
+    void add(const Counters& other) {
+        for (const auto count : {&Counters::requests, &Counters::demanded, &Counters::reads,
+                                 &Counters::bytes, &Counters::calls, &Counters::failed_pages,
+                                 &Counters::storage_ns, &Counters::serving_ns})
+            (this->*count).add((other.*count).load());
+    }
 };
 
 // What a server is doing, for whoever watches over it.
@@ -37,7 +55,7 @@ enum class Activity : uint32_t {
     kCall,     // answers a control call, which may be inside open(2)
 };
 
-// What all servers of one file system share. Constant but for the counters and the heads.
+// What all servers of one file system share. Constant but for the heads.
 struct Shared {
     backend::Device* device = nullptr;
     FileSystemState* state = nullptr;  // as the host sees it
@@ -45,9 +63,8 @@ struct Shared {
     LaunchLearner* learner = nullptr;             // null: nothing is learned
     Log* log = nullptr;                           // null: nothing is written down
     AnswerBoard* boards[limits::kRingsMax] = {};  // of each ring; null: nobody pulls pages
-    Counters* counters = nullptr;
-    unsigned workers = 1;  // that divide what is ready
-    unsigned hands = 1;    // that divide windows: also blocks that help, as a window is long
+    unsigned workers = 1;                         // that divide what is ready
+    unsigned hands = 1;  // that divide windows: also blocks that help, as a window is long
     // Ends every wait of every kernel: what is announced can no longer be trusted.
     std::function<void(int error_number, const char* text)> abort;
     bool merges = true;  // neighbours become one read
@@ -93,8 +110,10 @@ public:
 
     [[nodiscard]] Activity activity() const { return activity_.load(std::memory_order_acquire); }
     // Counts up whenever the server comes forward.
-    [[nodiscard]] uint64_t beats() const { return beats_.load(std::memory_order_relaxed); }
-    void beat() { beats_.fetch_add(1, std::memory_order_relaxed); }
+    [[nodiscard]] uint64_t beats() const { return beats_.load(); }
+    void beat() { beats_.add(1); }  // by who has the server
+    // Any thread.
+    [[nodiscard]] const Counters& counters() const { return counters_; }
 
     // For blocks that borrow a server.
     bool try_borrow() { return !borrowed_.test_and_set(std::memory_order_acquire); }
@@ -155,6 +174,7 @@ private:
     const uint64_t page_size_;
     const bool direct_;                   // the host can address the device's memory
     std::unique_ptr<PageSender> sender_;  // where it cannot
+    LaunchLearner::Notes* const notes_;   // null: nothing is learned
 
     Request requests_[kRequestsMax];
     size_t places_[limits::kDrainMax];  // of a request's first page among those of the drain
@@ -179,7 +199,8 @@ private:
     uint32_t ended_ = 0;                // of them, those that have arrived
 
     std::atomic<Activity> activity_{Activity::kIdle};
-    std::atomic<uint64_t> beats_{0};
+    Counters counters_;
+    Count beats_;
     std::atomic<bool> stop_{false}, stopped_{false};
     std::atomic_flag borrowed_;
 };

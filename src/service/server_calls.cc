@@ -28,7 +28,7 @@ bool Server::serve_calls() {
             if (!shared_.files->announce(shared_.state->port_responses[port], word >> 8).ok()) {
                 shared_.abort(EIO, "the answer to a call could not be announced to the device");
             }
-            shared_.counters->calls.fetch_add(1, std::memory_order_relaxed);
+            counters_.calls.add(1);
             activity_.store(Activity::kIdle, std::memory_order_release);
             beat();
             any = true;

@@ -40,7 +40,6 @@ protected:
         shared_.device = &device_;
         shared_.state = &memory_.state();
         shared_.files = &files_;
-        shared_.counters = &counters_;
         shared_.abort = [this](int error, const char*) { aborted_ = error; };
         shared_.send_period_ns = 60'000'000'000;
         file_ = files_.open("file", 0, Opener::kHost).value();
@@ -105,7 +104,6 @@ protected:
     SlowDevice device_;
     std::shared_ptr<storage::RamStorage> storage_ = std::make_shared<storage::RamStorage>();
     FileTable files_{storage_, &device_, 0, &memory_.state(), memory_.state().files, nullptr};
-    Counters counters_;
     Shared shared_;
     Descriptor file_ = -1;
     int aborted_ = 0;
@@ -128,7 +126,7 @@ TEST_F(ServerTest, ARunInAdjacentFramesIsOneCopyAndOneAnnouncement) {
     EXPECT_EQ(check_announced(), 0u) << "nothing has been copied";
     finish_copies();
     EXPECT_EQ(check_announced(), 16u);
-    EXPECT_EQ(counters_.reads, 1u);
+    EXPECT_EQ(server_->counters().reads.load(), 1u);
 }
 
 TEST_F(ServerTest, WordsComeBehindTheFenceBehindTheirBytes) {
@@ -197,7 +195,7 @@ TEST_F(ServerTest, DrainsAreReadWhileOthersAreCopied) {
         ask_many(i, 1);
         EXPECT_TRUE(server_->serve_requests(0)) << "there is room";
     }
-    EXPECT_EQ(counters_.requests, kDrains);
+    EXPECT_EQ(server_->counters().requests.load(), kDrains);
     ask_many(kDrains, 1);
     for (int i = 0; i < 100; ++i) {
         EXPECT_FALSE(server_->serve_requests(0)) << "all of it is being copied";
@@ -212,7 +210,7 @@ TEST_F(ServerTest, DrainsAreReadWhileOthersAreCopied) {
     }
     EXPECT_TRUE(device_.step(streams_[0]));
     EXPECT_TRUE(server_->serve_requests(0));
-    EXPECT_EQ(counters_.requests, kDrains + 1) << "the room is free again";
+    EXPECT_EQ(server_->counters().requests.load(), kDrains + 1) << "the room is free again";
     finish_copies();
     EXPECT_EQ(check_announced(), kDrains + 1);
 }
@@ -294,7 +292,7 @@ TEST_F(ServerTest, WindowsThatTeamsPullAreAnsweredByPart) {
     };
     pull(16, 4, 8);
     ASSERT_TRUE(server_->serve_requests(0));
-    EXPECT_EQ(counters_.reads, 1u);
+    EXPECT_EQ(server_->counters().reads.load(), 1u);
     finish_copies();
     EXPECT_EQ(check_announced(), 0u);
     for (uint64_t i = 0; i < 4; ++i) {
@@ -459,12 +457,10 @@ TEST(ServerRetryTest, NothingIsAnnouncedBeforeItIsReadAgain) {
     page_cache::Memory memory({.frames = 2 * kWindow, .teams = 64});
     FileSystemState& state = memory.state();
     FileTable files(storage, &device, 0, &state, state.files, nullptr);
-    Counters counters;
     Shared shared;
     shared.device = &device;
     shared.state = &state;
     shared.files = &files;
-    shared.counters = &counters;
     const Descriptor file = files.open("file", 0, Opener::kHost).value();
     auto server = Server::create(shared, *storage);
     ASSERT_TRUE(server.ok());

@@ -72,8 +72,7 @@ Status Service::allocate(const Options& options) {
     request.readahead = options.readahead;
     request.one_by_one = options.one_by_one;
     request.prefetch_size = options.prefetch_size;
-    // Where blocks help, what is asked for ahead is done by the block that needs it: more than a
-    // window of copies at a time would only fall out of the CPU's cache again.
+    // Where blocks help, what is asked for ahead is done by the block that needs it, when it does.
     if (options.helping) request.ahead_size_max = 0;
     const bool direct = properties.host_addressable;
     // The original sends each page with a copy of its own.
@@ -140,7 +139,6 @@ Status Service::start(const Options& options) {
     shared_.device = device_.get();
     shared_.state = state_;
     shared_.files = files_.get();
-    shared_.counters = &counters_;
     if (options.learning && options.readahead) {
         // Half the cache: what the launch itself reads must not push it out again.
         auto learner = LaunchLearner::create(device_.get(), files_.get(), device_state_,
@@ -387,6 +385,11 @@ const T* Service::see(const T* first, size_t count) const {
     if (device_->copy(stream_, copy, first, count * sizeof *first).ok())
         (void)device_->synchronize(stream_, std::chrono::steady_clock::now() + kLookLimit);
     return static_cast<const T*>(copy);
+}
+
+void Service::add_counters(Counters& sum) const {
+    for (const auto& server : helpers_) sum.add(server->counters());
+    for (const auto& server : workers_) sum.add(server->counters());
 }
 
 FileTotals Service::add_counts(uint32_t first_slot, uint32_t slot_count) const {

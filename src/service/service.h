@@ -62,7 +62,7 @@ public:
     // As kernels address it / as the host does.
     [[nodiscard]] FileSystemState* device_state() const { return device_state_; }
     [[nodiscard]] FileSystemState* host_state() const { return state_; }
-    [[nodiscard]] const Counters& counters() const { return counters_; }
+    void add_counters(Counters& sum) const;
     [[nodiscard]] unsigned worker_count() const { return static_cast<unsigned>(threads_.size()); }
     // Waits for a copy of a few bytes, never for a kernel, on a device that the host cannot
     // address; if that does not come in a second, the backlog is the last one seen.
@@ -120,7 +120,6 @@ private:
     HostWords* host_words_ = nullptr;
     backend::StreamId stream_ = 0;
 
-    Counters counters_;
     Shared shared_;
     std::unique_ptr<FileTable> files_;
     std::unique_ptr<LaunchLearner> learner_;

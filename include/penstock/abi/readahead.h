@@ -131,7 +131,7 @@ struct ReadaheadSettings {
                                 // 000)
     uint64_t window_pages_min;  // of the first window
     uint64_t window_pages_max;
-    uint64_t ahead_pages_max;  // of a reader, and where windows wait for storage
+    uint64_t ahead_pages_max;  // of a reader, and where windows wait for storage; 0: blocks help
     uint64_t ahead_pages_missing;
     uint64_t frames_max;  // that all windows may hold
 };

@@ -132,6 +132,17 @@ struct WindowRequest {
     uint32_t count = 0;  // pages; 0: nothing
 };
 
+// How many pages should lie ahead of a stream. None where blocks help and storage is not waited
+// for: whoever asks fills the window itself when it waits, and another that waits meanwhile would
+// fill it on its CPU.
+PENSTOCK_DEVICE inline uint64_t ahead_wanted(const FileSystemState& system,
+                                             const ReadStream& stream) {
+    const FileState& file = system.files[descriptor_slot(static_cast<Descriptor>(stream.file))];
+    const bool late = system.readahead.ahead_pages_max == 0 &&
+                      DeviceWords::load(file.missing, site::kRelaxed) == 0;
+    return late ? 0 : stream.ahead_pages;
+}
+
 // The next window of a stream of equal distances.
 PENSTOCK_DEVICE inline WindowRequest next_strided(const ReadStream& stream, const StreamRead& read,
                                                   int64_t step) {
@@ -175,7 +186,7 @@ PENSTOCK_DEVICE inline WindowRequest next_window(const FileSystemState& system, 
     uint64_t count = stream.window_pages;
     if (stream.frontier < end) {
         count += end - stream.frontier;
-    } else if (system.readahead.prefetch_pages != 0 || 2 * ahead >= stream.ahead_pages) {
+    } else if (system.readahead.prefetch_pages != 0 || 2 * ahead >= ahead_wanted(system, stream)) {
         return {};
     }
     if (count > limits::kWindowPagesMax) count = limits::kWindowPagesMax;

@@ -56,6 +56,21 @@ PENSTOCK_DEVICE void fetch_frames(const Team& team, FileSystemState& system,
     if (entry != nullptr) team.fetch(entry, frames.count < in_leaf ? frames.count : in_leaf);
 }
 
+// Asks for what the window behind one of `count` pages before `page`, in frames before `frame`,
+// will most likely touch.
+template <class Team>
+PENSTOCK_DEVICE void fetch_next_window(const Team& team, FileSystemState& system,
+                                       const FileState& file, PageIndex page, FrameIndex frame,
+                                       uint32_t count) {
+    if (!Team::kAlone || frame >= system.frame_count) return;
+    const uint64_t frames_left = system.frame_count - frame;
+    fetch_frames(team, system,
+                 {frame, count < frames_left ? count : static_cast<uint32_t>(frames_left)});
+    const uint64_t leaf = leaf_word(system, file, page);
+    const uint64_t in_leaf = limits::kLeafEntries - page % limits::kLeafEntries;
+    if (leaf != 0) team.fetch(entry_in_leaf(system, leaf, page), count < in_leaf ? count : in_leaf);
+}
+
 // Adjacent frames for a window: up to `want`, at most 64; the others that it came by are free
 // again.
 template <class Team>
@@ -93,12 +108,13 @@ PENSTOCK_DEVICE uint32_t common_generation(const Team& team, const FileSystemSta
             SystemWords::load(system.completions[frames.first + i], site::kRelaxed));
         if (last > highest) highest = last;
     }
-    uint32_t generation = 0;
-    for (int bit = limits::kGenerationBits - 1; bit >= 0; --bit) {
+    uint32_t generation = Team::kAlone ? highest : 0;
+    for (int bit = Team::kAlone ? -1 : limits::kGenerationBits - 1; bit >= 0; --bit) {
         // The highest of all lanes, bit by bit: who differs above is out.
         const bool in = highest >> (bit + 1) == generation >> (bit + 1);
         if (team.any(in && (highest >> bit & 1) != 0)) generation |= 1u << bit;
     }
+    if (generation < kGenerationMax) return generation + 1;
     for (;;) {
         generation = (generation + 1) & static_cast<uint32_t>(kGenerationMax);
         bool taken = false;
@@ -256,6 +272,8 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE bool open_window(const Team& team, FileSystemS
             if (teams == 0) submit_window(system, read.file, window);
             const uint32_t slot = descriptor_slot(static_cast<Descriptor>(read.file));
             add_count(counts_of(system, &place, slot).prefetched, frames.count);
+            fetch_next_window(team, system, file, stream.frontier,
+                              static_cast<FrameIndex>(frames.first + frames.count), frames.count);
         }
     }
     team.sync();

@@ -99,6 +99,11 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE bool begin_run(const Team& team, FileSystemSta
     Window* const found = find_window(place, page, first);
     if (found == nullptr) return false;
     const Window& window = *found;
+    // Where blocks help, a window is late for its first reader: nothing is pinned for that. The
+    // lanes of a warp may see different things here.
+    if (Team::kAlone &&
+        !has_arrived(system, static_cast<FrameIndex>(window.frame + first), window.generation))
+        return false;
     const uint64_t count = count_adjacent(window, first, page, most);
     PageEntry* entries = nullptr;
     if (team.lane() == 0) {

@@ -52,6 +52,7 @@ PENSTOCK_DEVICE inline uint64_t place_of(const Window& window, PageIndex page) {
     return static_cast<uint64_t>(runs) * window.run + static_cast<uint64_t>(rest);
 }
 PENSTOCK_DEVICE inline PageIndex page_of(const Window& window, uint64_t place) {
+    if (window.step == static_cast<int64_t>(window.run)) return window.first + place;
     return window.first + (place / window.run) * static_cast<uint64_t>(window.step) +
            place % window.run;
 }
@@ -118,6 +119,7 @@ PENSTOCK_DEVICE inline void judge_window(const FileSystemState& system, ReadStre
         const uint64_t most = missing ? settings.ahead_pages_missing : settings.ahead_pages_max;
         stream.ahead_pages *= 2;
         if (stream.ahead_pages > most) stream.ahead_pages = most;
+        if (stream.ahead_pages < stream.window_pages) stream.ahead_pages = stream.window_pages;
     }
 }
 

@@ -27,6 +27,11 @@ struct alignas(64) Bucket {
     std::atomic<uint32_t> listener_count{0};
 };
 Bucket buckets[1 << kBucketCountLog2];
+// Of all buckets, counted up behind theirs: mostly nobody sleeps, and who announces many words need
+// not look at a bucket for each.
+struct alignas(64) {
+    std::atomic<uint32_t> sleeper_count{0}, listener_count{0};
+} all;
 
 Bucket& bucket_of(const uint64_t* address) {
     uint64_t word = reinterpret_cast<uintptr_t>(address) >> 3;
@@ -74,32 +79,35 @@ const void* low_half(const uint64_t* address) {
 
 void sleep_while_same(const uint64_t* address, uint64_t seen, std::chrono::nanoseconds limit) {
     Bucket& bucket = bucket_of(address);
-    // Partner: count_behind_store.
+    // Partner of both: count_behind_store.
     bucket.sleeper_count.fetch_add(1, std::memory_order_seq_cst);
+    all.sleeper_count.fetch_add(1, std::memory_order_seq_cst);
     const uint32_t epoch = bucket.epoch.load(std::memory_order_seq_cst);
     if (__atomic_load_n(address, __ATOMIC_SEQ_CST) == seen) {
         futex_wait(&bucket.epoch, epoch, limit, kAnyCpu);
     }
+    all.sleeper_count.fetch_sub(1, std::memory_order_relaxed);
     bucket.sleeper_count.fetch_sub(1, std::memory_order_relaxed);
 }
 
 void sleep_until_rung(const uint64_t* address, uint64_t seen, std::chrono::nanoseconds limit) {
     Bucket& bucket = bucket_of(address);
     bucket.listener_count.fetch_add(1, std::memory_order_seq_cst);  // partner: count_behind_store
+    all.listener_count.fetch_add(1, std::memory_order_seq_cst);
     if (__atomic_load_n(address, __ATOMIC_SEQ_CST) == seen) {
         futex_wait(low_half(address), static_cast<uint32_t>(seen), limit, this_cpu());
     }
+    all.listener_count.fetch_sub(1, std::memory_order_relaxed);
     bucket.listener_count.fetch_sub(1, std::memory_order_relaxed);
 }
 
 void notify_addresses(const uint64_t* address, size_t count) {
+    // One fence stands behind the stores of all words.
+    const uint32_t sleepers = count_behind_store(all.sleeper_count);
+    if (sleepers == 0 && all.listener_count.load(std::memory_order_relaxed) == 0) return;
     for (size_t i = 0; i < count; ++i) {
         Bucket& bucket = bucket_of(address + i);
-        // One fence stands behind the stores of all words.
-        const uint32_t sleepers = i == 0 || PENSTOCK_TSAN
-                                      ? count_behind_store(bucket.sleeper_count)
-                                      : bucket.sleeper_count.load(std::memory_order_relaxed);
-        if (sleepers != 0) {
+        if (bucket.sleeper_count.load(std::memory_order_relaxed) != 0) {
             bucket.epoch.fetch_add(1, std::memory_order_seq_cst);
             futex_wake(&bucket.epoch, INT_MAX, kAnyCpu);
         }
