@@ -183,9 +183,9 @@ PENSTOCK_DEVICE int64_t copy_from_window(const Team& team, FileSystemState& syst
         const int waited = wait_for_run(team, system, place, slot, first, most);
         if (waited <= 0) return waited;
         if (!begin_run(team, system, place, system.files[slot], first, most, run)) return 0;
-        if (team.lane() == 0) {
+        // Of windows that the call pulls that was counted when they were asked for.
+        if (team.lane() == 0 && place.pull_count == 0)
             count_pages<Team>(system, place, slot, &FileCounts::late, run.count);
-        }
     }
     // The slot cannot change hands while an entry of it is pinned.
     const bool open = !team.any(find_file(system, request.descriptor) == nullptr);

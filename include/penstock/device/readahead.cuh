@@ -109,7 +109,8 @@ PENSTOCK_DEVICE uint32_t common_generation(const Team& team, const FileSystemSta
         if (last > highest) highest = last;
     }
     uint32_t generation = Team::kAlone ? highest : 0;
-    for (int bit = Team::kAlone ? -1 : limits::kGenerationBits - 1; bit >= 0; --bit) {
+    for (int bit = Team::kAlone ? -1 : static_cast<int>(limits::kGenerationBits) - 1; bit >= 0;
+         --bit) {
         // The highest of all lanes, bit by bit: who differs above is out.
         const bool in = highest >> (bit + 1) == generation >> (bit + 1);
         if (team.any(in && (highest >> bit & 1) != 0)) generation |= 1u << bit;
@@ -280,6 +281,12 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE bool open_window(const Team& team, FileSystemS
     if (teams > 0 && frames.count > 0) {
         const Window& window = window_of(stream, stream.window_count - 1);
         submit_pull(team, system, place, read.file, window, teams);
+        if (team.lane() == 0) {
+            const uint64_t needed = read.last - window.first + 1;
+            const uint32_t slot = descriptor_slot(static_cast<Descriptor>(read.file));
+            add_count(counts_of(system, &place, slot).late,
+                      needed < window.count ? needed : window.count);
+        }
     }
     team.sync();
     return frames.count > 0;
