@@ -76,6 +76,9 @@ void lay_shared(const Layout& layout, Cursor& cursor, FileSystemState& state) {
     state.background.slots = cursor.take<uint64_t>(size_t{4} << layout.background_shift);
 }
 
+// Least room in a ring beside what can be outstanding: a drain of every server, and some.
+constexpr uint64_t kBehindMin = 2 * limits::kWorkersMax * limits::kDrainMax;
+
 // Bytes of a stream's first window.
 constexpr uint64_t kFirstWindowSize = 32 << 10;
 // A ring has so many chunks at least where every block has one: a share that is given up in few
@@ -167,7 +170,10 @@ Status plan_layout(const LayoutRequest& request, Layout* layout) {
         result.frame_count / 64);
     result.ring_count = request.ring_count;
     const uint64_t outstanding = uint64_t{teams} * limits::kBatchPagesMax + result.async_pages_max;
-    result.ring_shift = std::countr_zero(std::bit_ceil(outstanding));
+    // Requests that are claimed keep their slots where teams pull: how far they may lie behind.
+    const uint64_t behind = request.pulls ? std::max<uint64_t>(outstanding / 8, kBehindMin) : 0;
+    result.ring_shift = std::countr_zero(std::bit_ceil(outstanding + behind));
+    result.tickets_behind_max = request.pulls ? (1ull << result.ring_shift) - outstanding : 0;
     result.pulls = request.pulls;
     result.directory_size = kDirectoryWords;
     result.frames_size = request.page_size * frames;

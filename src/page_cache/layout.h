@@ -36,6 +36,7 @@ struct Layout {
     uint32_t leaf_count = 0;
     uint32_t ring_count = 0;
     int ring_shift = 0;
+    uint64_t tickets_behind_max = 0;  // that a claimed request may lie behind the head; 0: any
     uint32_t views_max = 0;
     uint32_t held_max = 0;         // pages that views and asynchronous reads hold together
     uint32_t async_pages_max = 0;  // of those, asynchronous reads

@@ -74,6 +74,14 @@ TEST(LayoutTest, SufficesForAllThatCanBeOutstanding) {
                     EXPECT_GE(uint64_t{1} << layout.ring_shift,
                               uint64_t{request.team_count} * limits::kBatchPagesMax +
                                   layout.async_pages_max);
+                    LayoutRequest pulled = request;
+                    pulled.pulls = true;
+                    ASSERT_TRUE(plan_layout(pulled, &layout).ok());
+                    EXPECT_GE(layout.tickets_behind_max,
+                              2 * limits::kWorkersMax * limits::kDrainMax);
+                    EXPECT_LE(layout.tickets_behind_max +
+                                  uint64_t{request.team_count} * limits::kBatchPagesMax,
+                              uint64_t{1} << layout.ring_shift);
                     EXPECT_LE(layout.held_max + permits, frames);
                     EXPECT_LE(layout.async_pages_max, layout.held_max);
                     EXPECT_LE(layout.views_max + permits, frames)

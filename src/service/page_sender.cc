@@ -69,8 +69,11 @@ size_t PageSender::begin(bool ahead) {
     const uint64_t done = SystemWords::load(*done_, site::kCompletion);
     size_t parts = 0;
     segment_ = nullptr;
+    oldest_lent_ = kNone;
     for (Segment& segment : segments_) {
         if (segment.count > 0 && is_over(segment, done)) segment.count = 0;
+        if (segment.pulls.empty()) segment.oldest = kNone;
+        oldest_lent_ = std::min(oldest_lent_, segment.oldest);
         if (segment.count == 0) segment_ = &segment;
         if (segment.count > 0 && done < segment.last) parts += segment.parts;
     }
@@ -120,10 +123,12 @@ bool PageSender::is_over(Segment& segment, uint64_t done) {
 void PageSender::lend(const RingState& ring, uint64_t ticket) {
     const uint64_t index = ticket & ((uint64_t{1} << ring.shift) - 1);
     segment_->pulls.push_back({ring.slots + 4 * index, lap_of(ticket, ring.shift)});
+    segment_->oldest = std::min(segment_->oldest, ticket);
 }
 
 void PageSender::end(size_t pages) {
     segment_->count = pages;
+    oldest_lent_ = std::min(oldest_lent_, segment_->oldest);
     segment_->last = sent_;
     limit_ns_ = base::monotonic_ns() + kCopyLimitNs;
 }

@@ -42,6 +42,10 @@ public:
     // The pages from a place on are read, and who asked for them has an answer that says so:
     // `ring` and `ticket` are its request's.
     void lend(const RingState& ring, uint64_t ticket);
+    // The oldest ticket whose pages are lent, as of the last begin() or end(); kNone: there are
+    // none.
+    [[nodiscard]] uint64_t oldest_lent() const { return oldest_lent_; }
+    static constexpr uint64_t kNone = ~uint64_t{0};
     // Whether to send what was added now: there is much, or it is `late` and nothing is under way.
     [[nodiscard]] bool is_due(bool late) const;
     // Sends what was added. Pages that cannot be copied are announced with EIO. An error: what was
@@ -67,6 +71,7 @@ private:
         size_t parts = 0;             // of its copies, as they were sent
         uint64_t last = 0;            // value of `done_` from which on no copy of it is under way
         std::vector<Pull> pulls;      // that are not over, for all that is known
+        uint64_t oldest = kNone;      // ticket of them
     };
     struct Stretch {
         FrameIndex frame;
@@ -92,10 +97,11 @@ private:
     backend::StreamId stream_ = 0;
     Segment segments_[kSegmentsMax];
     Segment* segment_ = segments_;  // of the drain in hand
-    uint64_t* done_ = nullptr;      // pinned; how far the stream is
-    uint64_t sent_ = 0;             // the last value that it was told to store there
-    uint64_t limit_ns_ = 0;         // when all of it must be there
-    uint64_t look_ns_ = 0;          // when to ask the driver again
+    uint64_t oldest_lent_ = kNone;
+    uint64_t* done_ = nullptr;  // pinned; how far the stream is
+    uint64_t sent_ = 0;         // the last value that it was told to store there
+    uint64_t limit_ns_ = 0;     // when all of it must be there
+    uint64_t look_ns_ = 0;      // when to ask the driver again
 
     std::vector<Stretch> added_;
     size_t added_pages_ = 0;

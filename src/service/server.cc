@@ -50,6 +50,7 @@ Result<std::unique_ptr<Server>> Server::create(Shared& shared, storage::Storage&
         auto sender = PageSender::create(*shared.device, *shared.state);
         if (!sender.ok()) return sender.status();
         server->sender_ = std::move(sender.value());
+        server->oldest_ = &shared.oldest.emplace_back();
     }
     return server;
 }
@@ -88,12 +89,40 @@ bool Server::look_after_copies() {
     return false;
 }
 
+void Server::tell_oldest(uint64_t ticket) {
+    oldest_->ticket.store(ticket, std::memory_order_release);
+}
+
+// A slot says whether its team has pulled, and its answer lies beside it, until a later lap: so
+// nothing is claimed that lies too far ahead of what any server still has. The oldest of all is in
+// somebody's hands, and its team waits for nothing else: this ends.
+bool Server::may_claim(uint32_t ring_index) {
+    if (shared_.boards[ring_index] == nullptr) return true;
+    const uint64_t stretch_size = (shared_.tickets_behind_max - limits::kDrainMax) / 2;
+    const uint64_t head = DeviceWords::load(shared_.heads[ring_index].ticket, site::kRelaxed);
+    oldest_->ring.store(ring_index, std::memory_order_relaxed);
+    tell_oldest(std::min(head, sender_->oldest_lent()));
+    // Before the claim: who sees a later head sees this.
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    const uint64_t stretch = head / stretch_size;
+    if (stretch == stretch_) return true;
+    for (const Shared::Oldest& other : shared_.oldest) {
+        const uint64_t ticket = other.ticket.load(std::memory_order_acquire);
+        if (ticket == PageSender::kNone || other.ring.load(std::memory_order_relaxed) != ring_index)
+            continue;
+        if (ticket / stretch_size + 1 < stretch) return false;
+    }
+    stretch_ = stretch;
+    return true;
+}
+
 bool Server::serve_requests(uint32_t ring_index, bool waits) {
     const bool background = ring_index == Shared::kBackground;
     size_t pages_max = SIZE_MAX;
     if (!direct_) {
         if (!look_after_copies()) return false;
         pages_max = sender_->begin(background);
+        tell_oldest(sender_->oldest_lent());
         if (pages_max == 0) return false;
     }
     RingState& ring = shared_.ring(ring_index);
@@ -101,6 +130,7 @@ bool Server::serve_requests(uint32_t ring_index, bool waits) {
     if (!request_queue::has_ready<SystemWords, DeviceWords>(shared_.heads[ring_index].ticket,
                                                             ring.slots, ring.shift))
         return false;
+    if (!background && !may_claim(ring_index)) return false;
     const uint64_t started = base::monotonic_ns();
     const size_t count = request_queue::drain<SystemWords, DeviceWords>(
         shared_.heads[ring_index].ticket, ring.slots, ring.shift, requests_,
@@ -110,7 +140,10 @@ bool Server::serve_requests(uint32_t ring_index, bool waits) {
                     : shared_.hands,
         background ? 1 : std::max<uint64_t>(1, kShareSizeMin >> shared_.state->page_shift),
         pages_max);
-    if (count == 0) return false;
+    if (count == 0) {
+        if (!direct_) tell_oldest(sender_->oldest_lent());
+        return false;
+    }
     activity_.store(Activity::kServing, std::memory_order_release);
     beat();
     // A bell wakes one worker; who leaves something for others wakes the next.
@@ -149,7 +182,10 @@ bool Server::serve_requests(uint32_t ring_index, bool waits) {
     // What the OS page cache has is copied by this thread, so nothing is gained by leaving it.
     while (background && waits && !missing_ && has_windows()) reap_windows();
     count_time(started);
-    if (!direct_) sender_->end(pages);
+    if (!direct_) {
+        sender_->end(pages);
+        tell_oldest(sender_->oldest_lent());
+    }
     activity_.store(Activity::kIdle, std::memory_order_release);
     beat();
     return true;
@@ -301,6 +337,7 @@ void Server::execute_runs(size_t runs, bool again) {
             for (size_t k = 0; k < run.pages; ++k, page = next(page))
                 complete(page, 0, kErrorClosed);
             announce(begin, run.pages);
+            if (!again) answer_nothing(run);
             continue;
         }
         if (!small && begin_window(run)) continue;
@@ -386,18 +423,25 @@ void Server::finish(const Run& run, const transfer::Outcome& outcome) {
         if (struck) break;
     }
     announce(begin, completed);
+    if (!run.again) answer_nothing(run);
     for (; completed < run.pages; ++completed, page = next(page)) retries_.push_back(page);
 }
 
-// Tells who asked where the bytes lie.
-void Server::answer(const Request& request, size_t place, bool waited) {
+// Tells who asked where the bytes lie; null: its pages come by their words.
+void Server::answer(const Request& request, const std::byte* bytes, bool waited) {
     const uint64_t slot = request.ticket & ((uint64_t{1} << ring_->shift) - 1);
-    board_->put(slot,
-                make_answer(sender_->page(place), lap_of(request.ticket, ring_->shift), waited));
-    sender_->lend(*ring_, request.ticket);
+    board_->put(slot, make_answer(bytes, lap_of(request.ticket, ring_->shift), waited));
+    if (bytes != nullptr) sender_->lend(*ring_, request.ticket);
     const bool first = answered_first_ > answered_last_;
     answered_first_ = first ? slot : std::min(answered_first_, slot);
     answered_last_ = first ? slot : std::max(answered_last_, slot);
+}
+
+// Every request of a ring with answers has one: what lies at a slot is never older than a lap, and
+// whoever waits for an answer gets one, even when its page has come and gone meanwhile.
+void Server::answer_nothing(const Run& run) {
+    if (run.background || board_ == nullptr) return;
+    for (size_t i = run.first; i < run.first + run.count; ++i) answer(requests_[i], nullptr, false);
 }
 
 // All of a run was read: where its pages are in their frames, or their teams copy them, they are
@@ -409,7 +453,7 @@ bool Server::complete_whole(const Run& run) {
     for (size_t i = run.first; i < run.first + run.count; ++i) {
         const Request& request = requests_[i];
         if (!direct_) {
-            answer(request, places_[i], !run.source->hot());
+            answer(request, sender_->page(places_[i]), !run.source->hot());
             continue;
         }
         uint64_t* words = shared_.state->completions + request.frame;

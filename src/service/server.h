@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -63,8 +64,16 @@ struct Shared {
     LaunchLearner* learner = nullptr;             // null: nothing is learned
     Log* log = nullptr;                           // null: nothing is written down
     AnswerBoard* boards[limits::kRingsMax] = {};  // of each ring; null: nobody pulls pages
-    unsigned workers = 1;                         // that divide what is ready
-    unsigned hands = 1;  // that divide windows: also blocks that help, as a window is long
+    // Where teams pull: how far behind the head of its ring a request may lie whose team has not
+    // pulled yet, as its slot says so; and of each server the oldest that it has.
+    uint64_t tickets_behind_max = 0;
+    struct alignas(64) Oldest {
+        std::atomic<uint64_t> ticket{~uint64_t{0}};
+        std::atomic<uint32_t> ring{0};  // the only one that the server serves
+    };
+    std::deque<Oldest> oldest;
+    unsigned workers = 1;  // that divide what is ready
+    unsigned hands = 1;    // that divide windows: also blocks that help, as a window is long
     // Ends every wait of every kernel: what is announced can no longer be trusted.
     std::function<void(int error_number, const char* text)> abort;
     bool merges = true;  // neighbours become one read
@@ -161,7 +170,10 @@ private:
     bool complete_whole(const Run& run);
     void complete(const PageOf& which, uint64_t bytes, int error);
     void announce(const PageOf& first, size_t pages);
-    void answer(const Request& request, size_t place, bool waited);
+    [[nodiscard]] bool may_claim(uint32_t ring_index);
+    void tell_oldest(uint64_t ticket);
+    void answer(const Request& request, const std::byte* bytes, bool waited);
+    void answer_nothing(const Run& run);
     void send_answers();
     void send_pages();
     void stop_sending();
@@ -190,7 +202,9 @@ private:
     uint64_t taken_ns_ = 0;    // when they were taken
     uint64_t due_ns_ = 0;      // when to send what has been read
     const RingState* ring_ = nullptr;
-    AnswerBoard* board_ = nullptr;                     // of that ring
+    AnswerBoard* board_ = nullptr;  // of that ring
+    Shared::Oldest* oldest_ = nullptr;
+    uint64_t stretch_ = 0;  // of tickets, that claims were last seen to be safe in
     uint64_t answered_first_ = 1, answered_last_ = 0;  // slots that were answered, not published
     bool background_ = false;                          // out of the background ring
     // Of what was last looked at for windows, not all was in the OS page cache.

@@ -159,6 +159,7 @@ Status Service::start(const Options& options) {
         if (!server.ok()) return server.status();
         (i < helpers ? helpers_ : workers_).push_back(std::move(server.value()));
     }
+    shared_.tickets_behind_max = layout_.tickets_behind_max;
     for (uint32_t i = 0; i < layout_.ring_count; ++i) {
         if (state_->rings[i].answers == nullptr) break;
         auto board = AnswerBoard::create(*device_, state_->rings[i]);
