@@ -89,6 +89,18 @@ bool Server::look_after_copies() {
     return false;
 }
 
+// The pages of the requests in hand.
+size_t Server::count_requests(size_t count) {
+    size_t pages = 0, of_windows = 0;
+    for (size_t i = 0; i < count; ++i) {
+        pages += requests_[i].page_count;
+        if (penstock::is_window(requests_[i].kind)) of_windows += requests_[i].page_count;
+    }
+    counters_.requests.add(pages);
+    if (!background_) counters_.demanded.add(pages - of_windows);
+    return pages;
+}
+
 void Server::tell_oldest(uint64_t ticket) {
     oldest_->ticket.store(ticket, std::memory_order_release);
 }
@@ -164,13 +176,7 @@ bool Server::serve_requests(uint32_t ring_index, bool waits) {
     if (notes_ != nullptr && !background)
         shared_.learner->note(*notes_, std::span(requests_, count));
     // Before the first is answered: who reads the counts when a kernel has ended finds all of it.
-    size_t pages = 0, of_windows = 0;
-    for (size_t i = 0; i < count; ++i) {
-        pages += requests_[i].page_count;
-        if (penstock::is_window(requests_[i].kind)) of_windows += requests_[i].page_count;
-    }
-    counters_.requests.add(pages);
-    if (!background) counters_.demanded.add(pages - of_windows);
+    const size_t pages = count_requests(count);
     std::sort(requests_, requests_ + count, [](const Request& a, const Request& b) {
         return a.file_slot != b.file_slot ? a.file_slot < b.file_slot : a.page < b.page;
     });

@@ -172,6 +172,7 @@ private:
     void announce(const PageOf& first, size_t pages);
     [[nodiscard]] bool may_claim(uint32_t ring_index);
     void tell_oldest(uint64_t ticket);
+    size_t count_requests(size_t count);
     void answer(const Request& request, const std::byte* bytes, bool waited);
     void answer_nothing(const Run& run);
     void send_answers();

@@ -130,7 +130,8 @@ PENSTOCK_DEVICE uint32_t common_generation(const Team& team, const FileSystemSta
 // each store that makes a request visible waits for those before it to reach the host.
 template <class Team>
 PENSTOCK_DEVICE void submit_pull(const Team& team, FileSystemState& system, ReadaheadPlace& place,
-                                 uint64_t file, const Window& window, unsigned teams) {
+                                 const StreamRead& read, const Window& window, unsigned teams) {
+    const uint64_t file = read.file;
     const uint32_t block = number_of_block();
     RingState& ring = ring_of_block(system, block);
     const uint64_t part = (window.count + teams - 1) / teams;
@@ -161,6 +162,9 @@ PENSTOCK_DEVICE void submit_pull(const Team& team, FileSystemState& system, Read
     pull.frame = window.frame;
     pull.generation = window.generation;
     device::ring(ring);
+    const uint64_t needed = read.last - window.first + 1;
+    const uint32_t slot = descriptor_slot(static_cast<Descriptor>(file));
+    add_count(counts_of(system, &place, slot).late, needed < window.count ? needed : window.count);
 }
 
 // The requests of a window: one, or one for each run.
@@ -280,13 +284,7 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE bool open_window(const Team& team, FileSystemS
     team.sync();
     if (teams > 0 && frames.count > 0) {
         const Window& window = window_of(stream, stream.window_count - 1);
-        submit_pull(team, system, place, read.file, window, teams);
-        if (team.lane() == 0) {
-            const uint64_t needed = read.last - window.first + 1;
-            const uint32_t slot = descriptor_slot(static_cast<Descriptor>(read.file));
-            add_count(counts_of(system, &place, slot).late,
-                      needed < window.count ? needed : window.count);
-        }
+        submit_pull(team, system, place, read, window, teams);
     }
     team.sync();
     return frames.count > 0;
