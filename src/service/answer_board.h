@@ -16,6 +16,7 @@
 #include "backend/backend.h"
 #include "penstock/abi/file_system.h"
 #include "penstock/status.h"
+#include "service/copy_stream.h"
 
 namespace penstock::service {
 
@@ -28,14 +29,14 @@ public:
     AnswerBoard(const AnswerBoard&) = delete;
     AnswerBoard& operator=(const AnswerBoard&) = delete;
 
-    // Any thread; `publish` follows, with the slots of the lowest and the highest of them.
+    // Any thread; `publish` follows, with slots from the lowest to one past the highest of them.
     void put(uint64_t slot, uint64_t answer);
-    void publish(uint64_t first, uint64_t last);
+    void publish(uint64_t begin, uint64_t end);
     // Sends what was published, unless as many copies as pay are under way: who looks next does,
     // which servers do all the time. Any thread. An error: it never arrives.
     Status flush();
-    // Asks the driver now and then whether copies under way go well and end in time.
-    Status look_after(uint64_t now_ns);
+    // As CopyStream::look_after.
+    Status look_after(uint64_t now_ns) { return stream_->look_after(now_ns); }
 
 private:
     AnswerBoard(backend::Device& device, const RingState& ring) : device_(device), ring_(ring) {}
@@ -44,16 +45,12 @@ private:
     backend::Device& device_;
     const RingState& ring_;
     uint64_t* words_ = nullptr;  // pinned; of the slots with the same index
-    uint64_t* done_ = nullptr;   // pinned; how far the stream is
-    backend::StreamId stream_ = 0;
+    std::unique_ptr<CopyStream> stream_;
 
     std::mutex range_mutex_;
-    uint64_t first_ = 0, end_ = 0;       // slots that have news; none where equal
+    uint64_t begin_ = 0, end_ = 0;       // slots that have news; none where equal
     std::atomic<bool> has_news_{false};  // for a look without the mutex
-    std::atomic_flag sending_;           // who has it calls the driver and writes:
-    std::atomic<uint64_t> sent_{0};      // the last value that the stream was told to store
-    std::atomic<uint64_t> limit_ns_{0};  // when all of it must be there
-    std::atomic<uint64_t> look_ns_{0};   // when to ask the driver again
+    std::atomic_flag sending_;           // who has it calls the driver
 };
 
 }  // namespace penstock::service

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "base/clock.h"
 #include "penstock/device/atomic.cuh"
 
 namespace penstock::service {
@@ -19,11 +18,9 @@ static_assert(kWindowsSize >= limits::kWindowSizeMax, "a window has room");
 constexpr size_t kDemandPagesMax = 4 * limits::kWindowPagesMax;  // windows that are waited for
 // So much is sent while other copies are under way: more would come late.
 constexpr size_t kSendSize = 3 << 20;
-// Parts of copies that one stream may have before it: two drains of single pages. What is queued
-// deeper comes no sooner, and the driver's queue is not bottomless.
+// Parts of copies that one stream may have before it: two drains of single pages, as it was before
+// a drain had a segment of its own. Deeper queues were not measured.
 constexpr size_t kPartsMax = 128;
-constexpr uint64_t kCopyLimitNs = 60'000'000'000;
-constexpr uint64_t kLookNs = 1'000'000;  // between two looks at a stream with copies under way
 constexpr size_t kWordsMax = backend::Device::kWholeSizeMax / sizeof(uint64_t);
 
 }  // namespace
@@ -48,16 +45,16 @@ Result<std::unique_ptr<PageSender>> PageSender::create(backend::Device& device,
     sender->staging_ = static_cast<std::byte*>(memory);
     sender->words_ = reinterpret_cast<uint64_t*>(sender->staging_ + pages * sender->page_size_);
     for (Segment& segment : sender->segments_) segment.pulls.reserve(limits::kDrainMax);
-    sender->done_ = sender->words_ + pages;
     sender->added_.reserve(sender->windows_max_);
     sender->parts_.reserve(sender->windows_max_);
-    status = device.create_stream(0, &sender->stream_);
-    if (!status.ok()) return status;
+    auto stream = CopyStream::create(device, sender->words_ + pages);
+    if (!stream.ok()) return stream.status();
+    sender->stream_ = std::move(stream.value());
     return sender;
 }
 
 PageSender::~PageSender() {
-    if (stream_ != 0) (void)device_.destroy_stream(stream_);
+    stream_.reset();  // it has its word in what follows
     if (staging_ != nullptr) device_.free(staging_);
 }
 
@@ -65,8 +62,7 @@ PageSender::~PageSender() {
 // neither leaves the other small gaps, and what was used last is used again, which the CPU's cache
 // has.
 size_t PageSender::begin(bool ahead) {
-    // Partner: the stream's store behind the copies, which have read all of a segment by then.
-    const uint64_t done = SystemWords::load(*done_, site::kCompletion);
+    const uint64_t done = stream_->done();
     size_t parts = 0;
     segment_ = nullptr;
     oldest_lent_ = kNone;
@@ -129,8 +125,7 @@ void PageSender::lend(const RingState& ring, uint64_t ticket) {
 void PageSender::end(size_t pages) {
     segment_->count = pages;
     oldest_lent_ = std::min(oldest_lent_, segment_->oldest);
-    segment_->last = sent_;
-    limit_ns_ = base::monotonic_ns() + kCopyLimitNs;
+    segment_->last = stream_->sent();
 }
 
 void PageSender::add(FrameIndex frame, size_t place, size_t count) {
@@ -147,17 +142,16 @@ void PageSender::add(FrameIndex frame, size_t place, size_t count) {
 }
 
 bool PageSender::is_due(bool late) const {
-    return added_pages_ * page_size_ >= kSendSize ||
-           (late && SystemWords::load(*done_, site::kRelaxed) == sent_);
+    return added_pages_ * page_size_ >= kSendSize || (late && stream_->done() == stream_->sent());
 }
 
-// Between the pages and their words the stream stores `done_`, which has a fence: no word overtakes
-// its bytes. Behind both it stores `done_` again: the segment is free.
+// A mark between the pages and their words: no word overtakes its bytes. Another behind both: the
+// segment is free.
 Status PageSender::send() {
     if (added_.empty()) return {};
     Status status = copy_pages();
     if (status.ok()) status = copy_words();
-    if (status.ok()) status = device_.write_value(stream_, done_, ++sent_);
+    if (status.ok()) status = stream_->mark();
     added_.clear();
     added_pages_ = 0;
     return status;
@@ -170,13 +164,13 @@ Status PageSender::copy_pages() {
         parts_.push_back({frames, page(stretch.place), stretch.count * page_size_});
     }
     segment_->parts += parts_.size();
-    if (!device_.copy_all(stream_, parts_).ok()) {
+    if (!device_.copy_all(stream_->id(), parts_).ok()) {
         for (const Stretch& stretch : added_) {
             for (size_t i = stretch.place; i < stretch.place + stretch.count; ++i)
                 word(i) = make_completion(completion_generation(word(i)), EIO, 0);
         }
     }
-    return device_.write_value(stream_, done_, ++sent_);
+    return stream_->mark();
 }
 
 Status PageSender::copy_words() {
@@ -189,16 +183,7 @@ Status PageSender::copy_words() {
         }
     }
     segment_->parts += parts_.size();
-    return device_.copy_all(stream_, parts_);
-}
-
-Status PageSender::look_after(uint64_t now_ns) {
-    if (now_ns < look_ns_ || SystemWords::load(*done_, site::kRelaxed) == sent_) return {};
-    look_ns_ = now_ns + kLookNs;
-    bool idle = false;
-    if (Status status = device_.query(stream_, &idle); !status.ok()) return status;
-    if (now_ns < limit_ns_) return {};
-    return {EIO, "copy", "copies of pages to the device do not end"};
+    return device_.copy_all(stream_->id(), parts_);
 }
 
 }  // namespace penstock::service

@@ -16,6 +16,7 @@
 #include "backend/backend.h"
 #include "penstock/abi/file_system.h"
 #include "penstock/status.h"
+#include "service/copy_stream.h"
 
 namespace penstock::service {
 
@@ -54,8 +55,8 @@ public:
     // Of what was chosen the first `pages` are in use until all that was sent is over.
     void end(size_t pages);
 
-    // Asks the driver now and then whether copies under way go well and end in time.
-    Status look_after(uint64_t now_ns);
+    // As CopyStream::look_after.
+    Status look_after(uint64_t now_ns) { return stream_->look_after(now_ns); }
 
 private:
     static constexpr size_t kSegmentsMax = 64;
@@ -69,9 +70,9 @@ private:
     struct Segment {
         size_t first = 0, count = 0;  // count 0: not in use
         size_t parts = 0;             // of its copies, as they were sent
-        uint64_t last = 0;            // value of `done_` from which on no copy of it is under way
-        std::vector<Pull> pulls;      // that are not over, for all that is known
-        uint64_t oldest = kNone;      // ticket of them
+        uint64_t last = 0;        // number of the stream from which on no copy of it is under way
+        std::vector<Pull> pulls;  // that are not over, for all that is known
+        uint64_t oldest = kNone;  // ticket of them
     };
     struct Stretch {
         FrameIndex frame;
@@ -94,14 +95,10 @@ private:
     uint64_t* words_ = nullptr;     // pinned; of the pages with the same index
     // One for all segments: more streams than the driver has queues would wait for each other, and
     // for the kernels of others.
-    backend::StreamId stream_ = 0;
+    std::unique_ptr<CopyStream> stream_;
     Segment segments_[kSegmentsMax];
     Segment* segment_ = segments_;  // of the drain in hand
     uint64_t oldest_lent_ = kNone;
-    uint64_t* done_ = nullptr;  // pinned; how far the stream is
-    uint64_t sent_ = 0;         // the last value that it was told to store there
-    uint64_t limit_ns_ = 0;     // when all of it must be there
-    uint64_t look_ns_ = 0;      // when to ask the driver again
 
     std::vector<Stretch> added_;
     size_t added_pages_ = 0;

@@ -94,38 +94,11 @@ size_t Server::count_requests(size_t count) {
     size_t pages = 0, of_windows = 0;
     for (size_t i = 0; i < count; ++i) {
         pages += requests_[i].page_count;
-        if (penstock::is_window(requests_[i].kind)) of_windows += requests_[i].page_count;
+        if (is_window(requests_[i].kind)) of_windows += requests_[i].page_count;
     }
     counters_.requests.add(pages);
     if (!background_) counters_.demanded.add(pages - of_windows);
     return pages;
-}
-
-void Server::tell_oldest(uint64_t ticket) {
-    oldest_->ticket.store(ticket, std::memory_order_release);
-}
-
-// A slot says whether its team has pulled, and its answer lies beside it, until a later lap: so
-// nothing is claimed that lies too far ahead of what any server still has. The oldest of all is in
-// somebody's hands, and its team waits for nothing else: this ends.
-bool Server::may_claim(uint32_t ring_index) {
-    if (shared_.boards[ring_index] == nullptr) return true;
-    const uint64_t stretch_size = (shared_.tickets_behind_max - limits::kDrainMax) / 2;
-    const uint64_t head = DeviceWords::load(shared_.heads[ring_index].ticket, site::kRelaxed);
-    oldest_->ring.store(ring_index, std::memory_order_relaxed);
-    tell_oldest(std::min(head, sender_->oldest_lent()));
-    // Before the claim: who sees a later head sees this.
-    std::atomic_thread_fence(std::memory_order_seq_cst);
-    const uint64_t stretch = head / stretch_size;
-    if (stretch == stretch_) return true;
-    for (const Shared::Oldest& other : shared_.oldest) {
-        const uint64_t ticket = other.ticket.load(std::memory_order_acquire);
-        if (ticket == PageSender::kNone || other.ring.load(std::memory_order_relaxed) != ring_index)
-            continue;
-        if (ticket / stretch_size + 1 < stretch) return false;
-    }
-    stretch_ = stretch;
-    return true;
 }
 
 bool Server::serve_requests(uint32_t ring_index, bool waits) {
@@ -278,9 +251,9 @@ void Server::write_down(const Run& run, int error) {
             continue;
         }
         ServiceEvent& event = events[count++];
-        event.kind = penstock::is_window(request.kind) ? ServedFor::kWindow
-                     : run.background                  ? ServedFor::kAdvice
-                                                       : ServedFor::kDemand;
+        event.kind = is_window(request.kind) ? ServedFor::kWindow
+                     : run.background        ? ServedFor::kAdvice
+                                             : ServedFor::kDemand;
         event.block = request.block;
         event.thread = thread;
         event.page_count = request.page_count;
@@ -371,7 +344,7 @@ void Server::submit(const Run& run, std::span<const iovec> pieces, uint64_t cook
     request.size = run.pages * page_size_;
     request.pieces = pieces;
     request.cookie = cookie;
-    const bool window = is_window(run);
+    const bool window = may_be_left(run);
     request.looks = window || requests_[run.first].kind == RequestKind::kPullWindow;
     // It may read what goes through the page cache, which takes as long as storage takes.
     activity_.store(Activity::kStorage, std::memory_order_release);
@@ -433,29 +406,10 @@ void Server::finish(const Run& run, const transfer::Outcome& outcome) {
     for (; completed < run.pages; ++completed, page = next(page)) retries_.push_back(page);
 }
 
-// Tells who asked where the bytes lie; null: its pages come by their words.
-void Server::answer(const Request& request, const std::byte* bytes, bool waited) {
-    const uint64_t slot = request.ticket & ((uint64_t{1} << ring_->shift) - 1);
-    board_->put(slot, make_answer(bytes, lap_of(request.ticket, ring_->shift), waited));
-    if (bytes != nullptr) sender_->lend(*ring_, request.ticket);
-    const bool first = answered_first_ > answered_last_;
-    answered_first_ = first ? slot : std::min(answered_first_, slot);
-    answered_last_ = first ? slot : std::max(answered_last_, slot);
-}
-
-// Every request of a ring with answers has one: what lies at a slot is never older than a lap, and
-// whoever waits for an answer gets one, even when its page has come and gone meanwhile.
-void Server::answer_nothing(const Run& run) {
-    if (run.background || board_ == nullptr) return;
-    for (size_t i = run.first; i < run.first + run.count; ++i) answer(requests_[i], nullptr, false);
-}
-
 // All of a run was read: where its pages are in their frames, or their teams copy them, they are
 // done with together. False: they are not.
 bool Server::complete_whole(const Run& run) {
-    const RequestKind kind = requests_[run.first].kind;  // of all of them
-    const bool pulled = kind == RequestKind::kPullPage || kind == RequestKind::kPullWindow;
-    if (!direct_ && !pulled) return false;
+    if (!direct_ && !is_pulled(requests_[run.first].kind)) return false;  // all are alike
     for (size_t i = run.first; i < run.first + run.count; ++i) {
         const Request& request = requests_[i];
         if (!direct_) {
@@ -519,16 +473,6 @@ void Server::announce(const PageOf& first, size_t pages) {
         done += length;
         page = {page.request + 1, 0};
     }
-}
-
-void Server::send_answers() {
-    if (answered_first_ > answered_last_) return;
-    board_->publish(answered_first_, answered_last_);
-    answered_first_ = 1;
-    answered_last_ = 0;
-    activity_.store(Activity::kStorage, std::memory_order_release);
-    if (!board_->flush().ok()) stop_sending();
-    activity_.store(Activity::kServing, std::memory_order_release);
 }
 
 void Server::stop_sending() {

@@ -155,7 +155,7 @@ private:
     transfer::Source* find_source(size_t request);
     void read_runs(size_t runs);
     void read_failed();
-    [[nodiscard]] bool is_window(const Run& run) const;
+    [[nodiscard]] bool may_be_left(const Run& run) const;
     bool begin_window(const Run& run);
     void reap_windows();
     void count_time(uint64_t started);
@@ -206,8 +206,8 @@ private:
     AnswerBoard* board_ = nullptr;  // of that ring
     Shared::Oldest* oldest_ = nullptr;
     uint64_t stretch_ = 0;  // of tickets, that claims were last seen to be safe in
-    uint64_t answered_first_ = 1, answered_last_ = 0;  // slots that were answered, not published
-    bool background_ = false;                          // out of the background ring
+    uint64_t answered_begin_ = 0, answered_end_ = 0;  // slots that were answered, not published
+    bool background_ = false;                         // out of the background ring
     // Of what was last looked at for windows, not all was in the OS page cache.
     bool missing_ = false;
     std::atomic<uint32_t> windows_{0};  // bit i: place kDrainMax + i has one; written by one thread

@@ -1,119 +1,22 @@
 // Goal: on a device that the host cannot address, pages arrive by staging, in few calls of the
 // driver, and no page is announced before a fence of the stream behind its bytes, nor as good after
 // a copy that failed; drains are read while others are being copied, and staging is used again
-// only behind its announcements, or when who copies a page from there has it.
-#include "service/server.h"
-
+// only behind its announcements.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <map>
 #include <vector>
 
 #include "base/clock.h"
-#include "base/prng.h"
-#include "page_cache/page_cache_fixture.h"
-#include "penstock/device/request_queue.cuh"
-#include "service/slow_device_fixture.h"
-#include "storage/ram.h"
+#include "service/server_fixture.h"
 
 namespace penstock::service {
 namespace {
 
 using backend::StreamId;
 using device::SystemWords;
-
-constexpr uint64_t kPage = 4096;
-constexpr uint64_t kPages = 256;
-constexpr uint64_t kFileSize = kPages * kPage - 1000;  // the last page ends early
-
-class ServerTest : public ::testing::Test {
-protected:
-    ServerTest() {
-        base::Prng prng(11);
-        for (std::byte& byte : bytes_) byte = static_cast<std::byte>(prng.next());
-        EXPECT_TRUE(storage_->create("file", kFileSize).ok());
-        EXPECT_TRUE(storage_->write("file", 0, {bytes_.data(), kFileSize}).ok());
-        std::fill(bytes_.begin() + kFileSize, bytes_.end(), std::byte{0});
-        shared_.device = &device_;
-        shared_.state = &memory_.state();
-        shared_.files = &files_;
-        shared_.abort = [this](int error, const char*) { aborted_ = error; };
-        shared_.send_period_ns = 60'000'000'000;
-        file_ = files_.open("file", 0, Opener::kHost).value();
-        server_ = std::move(Server::create(shared_, *storage_).value());
-        for (const auto& [stream, operations] : device_.streams) streams_.push_back(stream);
-    }
-
-    // Asks for `page` in `frame`, as a kernel would.
-    void ask(PageIndex page, FrameIndex frame, RequestKind kind = RequestKind::kReadPages) {
-        RingState& ring = memory_.state().rings[0];
-        Request request;
-        request.kind = kind;
-        request.file_slot = descriptor_slot(file_);
-        request.page = page;
-        request.frame = frame;
-        request.generation = 1;
-        asked_[frame] = page;
-        device::submit<SystemWords>(ring.slots, ring.shift, ring.tail++, request);
-    }
-    void ask_many(PageIndex first, uint64_t count) {
-        for (uint64_t i = 0; i < count; ++i) ask(first + i, static_cast<FrameIndex>(first + i));
-    }
-    RingState& let_teams_pull() {
-        RingState& ring = memory_.state().rings[0];
-        answers_.resize(size_t{1} << ring.shift);
-        ring.answers = answers_.data();
-        board_ = std::move(AnswerBoard::create(device_, ring).value());
-        shared_.boards[0] = board_.get();
-        shared_.tickets_behind_max = limits::kDrainMax + 32;
-        return ring;
-    }
-    // The streams come to their end, and the worker looks.
-    void finish_copies() {
-        for (const auto& [stream, operations] : device_.streams) {
-            while (device_.step(stream)) {
-            }
-        }
-        EXPECT_FALSE(server_->serve_requests(0)) << "nothing is left";
-    }
-
-    [[nodiscard]] Completion announced(FrameIndex frame) {
-        return memory_.state().completions[frame];
-    }
-    // Every page that is announced as good lies in its frame; returns how many are announced.
-    size_t check_announced() {
-        size_t count = 0;
-        for (const auto& [frame, page] : asked_) {
-            if (completion_generation(announced(frame)) != 1) continue;
-            ++count;
-            if (completion_error(announced(frame)) != 0) continue;
-            EXPECT_EQ(std::memcmp(memory_.state().frames + frame * kPage,
-                                  bytes_.data() + page * kPage, kPage),
-                      0)
-                << "page " << page << " in frame " << frame;
-            EXPECT_EQ(completion_bytes(announced(frame)),
-                      std::min(kPage, kFileSize - page * kPage));
-        }
-        return count;
-    }
-
-    std::vector<std::byte> bytes_ = std::vector<std::byte>(kPages * kPage);
-    page_cache::Memory memory_{{.frames = kPages, .teams = 64}};
-    SlowDevice device_;
-    std::shared_ptr<storage::RamStorage> storage_ = std::make_shared<storage::RamStorage>();
-    FileTable files_{storage_, &device_, 0, &memory_.state(), memory_.state().files, nullptr};
-    Shared shared_;
-    Descriptor file_ = -1;
-    int aborted_ = 0;
-    std::vector<uint64_t> answers_;
-    std::unique_ptr<AnswerBoard> board_;
-    std::unique_ptr<Server> server_;
-    std::vector<StreamId> streams_;
-    std::map<FrameIndex, PageIndex> asked_;
-};
 
 TEST_F(ServerTest, ARunInAdjacentFramesIsOneCopyAndOneAnnouncement) {
     for (uint64_t i = 0; i < 16; ++i) {  // in any order
@@ -227,119 +130,6 @@ TEST_F(ServerTest, FewCopiesAreBeforeAStreamAtATime) {
     EXPECT_TRUE(server_->serve_requests(0));
     finish_copies();
     EXPECT_EQ(check_announced(), 65u);
-}
-
-// What a team copies itself is told by ticket, and stays where it is until the team has said that
-// it has it.
-TEST_F(ServerTest, PagesThatTeamsPullLieStillUntilTheyAreCopied) {
-    const RingState& ring = let_teams_pull();
-    const auto pull = [&](PageIndex page) {
-        ask(page, static_cast<FrameIndex>(page), RequestKind::kPullPage);
-    };
-    const auto bytes_of = [&](uint64_t ticket) {
-        EXPECT_EQ(lap_of_answer(answers_[ticket]), lap_of(ticket, ring.shift));
-        return bytes_of_answer(answers_[ticket]);
-    };
-    for (const PageIndex page : {7, 3, 4}) pull(page);
-    pull(kPages - 1);  // not whole: it is completed as any other
-    ASSERT_TRUE(server_->serve_requests(0));
-    EXPECT_EQ(answers_[0], 0u) << "nothing has been sent";
-    finish_copies();
-    EXPECT_EQ(check_announced(), 1u);
-    EXPECT_EQ(bytes_of_answer(answers_[3]), nullptr);
-    const PageIndex pages[] = {7, 3, 4};
-    const auto check_pages = [&] {
-        for (uint64_t i = 0; i < 3; ++i)
-            EXPECT_EQ(std::memcmp(bytes_of(i), bytes_.data() + pages[i] * kPage, kPage), 0) << i;
-    };
-    check_pages();
-    const std::byte* lowest = std::min({bytes_of(0), bytes_of(1), bytes_of(2)});
-    for (uint64_t ticket = 4; ticket < 8; ++ticket) {
-        pull(20 + ticket);
-        ASSERT_TRUE(server_->serve_requests(0));
-        finish_copies();
-        check_pages();
-        // All but one of the first have been copied, and of the others each at once.
-        SystemWords::store(ring.slots[4 * ticket], 0, site::kPulled);
-        if (ticket < 6) SystemWords::store(ring.slots[4 * (ticket - 4)], 0, site::kPulled);
-        EXPECT_NE(bytes_of(ticket), lowest);
-    }
-    SystemWords::store(ring.slots[4 * 2], 0, site::kPulled);
-    pull(40);
-    ASSERT_TRUE(server_->serve_requests(0));
-    finish_copies();
-    EXPECT_EQ(bytes_of(8), lowest) << "the lowest room is free again";
-}
-
-// Parts of a window are read together, and each team is told of its own; of one that is not whole,
-// every page is announced by its word.
-TEST_F(ServerTest, WindowsThatTeamsPullAreAnsweredByPart) {
-    const RingState& ring = let_teams_pull();
-    const auto pull = [&](PageIndex first, uint32_t parts, uint32_t pages) {
-        for (uint32_t i = 0; i < parts; ++i) {
-            Request request;
-            request.kind = RequestKind::kPullWindow;
-            request.file_slot = descriptor_slot(file_);
-            request.opened = memory_.state().files[request.file_slot].generation & 0xffff;
-            request.page = first + i * pages;
-            request.frame = static_cast<FrameIndex>(request.page);
-            request.page_count = pages;
-            request.generation = 1;
-            request.behind = parts - 1 - i;
-            for (uint32_t k = 0; k < pages; ++k) asked_[request.frame + k] = request.page + k;
-            device::submit<SystemWords>(ring.slots, ring.shift, memory_.state().rings[0].tail++,
-                                        request);
-        }
-    };
-    pull(16, 4, 8);
-    ASSERT_TRUE(server_->serve_requests(0));
-    EXPECT_EQ(server_->counters().reads.load(), 1u);
-    finish_copies();
-    EXPECT_EQ(check_announced(), 0u);
-    for (uint64_t i = 0; i < 4; ++i) {
-        ASSERT_EQ(lap_of_answer(answers_[i]), lap_of(i, ring.shift));
-        EXPECT_EQ(std::memcmp(bytes_of_answer(answers_[i]), bytes_.data() + (16 + 8 * i) * kPage,
-                              8 * kPage),
-                  0);
-        SystemWords::store(ring.slots[4 * i], 0, site::kPulled);
-    }
-    pull(kPages - 8, 2, 4);  // the file ends in it
-    ASSERT_TRUE(server_->serve_requests(0));
-    finish_copies();
-    EXPECT_EQ(check_announced(), 8u);
-    for (uint64_t i = 4; i < 6; ++i) {
-        EXPECT_EQ(lap_of_answer(answers_[i]), lap_of(i, ring.shift));
-        EXPECT_EQ(bytes_of_answer(answers_[i]), nullptr);
-    }
-    EXPECT_EQ(aborted_, 0);
-}
-
-TEST_F(ServerTest, NothingIsClaimedFarAheadOfAPageThatIsNotPulled) {
-    const RingState& ring = let_teams_pull();
-    ask(0, 0, RequestKind::kPullPage);
-    for (PageIndex page = 1; page < 100; ++page) {
-        ask(page, static_cast<FrameIndex>(page));
-        (void)server_->serve_requests(0);
-        finish_copies();
-    }
-    EXPECT_EQ(shared_.heads[0].ticket, 32u) << "two stretches of 16";
-    SystemWords::store(ring.slots[0], 0, site::kPulled);
-    while (server_->serve_requests(0)) {
-        for (const auto& [stream, operations] : device_.streams) {
-            while (device_.step(stream)) {
-            }
-        }
-    }
-    EXPECT_EQ(shared_.heads[0].ticket, 100u);
-}
-
-TEST_F(ServerTest, AnswersThatDoNotArriveEndEveryWait) {
-    let_teams_pull();
-    ask(3, 3, RequestKind::kPullPage);
-    device_.fail_write = 1;
-    EXPECT_TRUE(server_->serve_requests(0));
-    EXPECT_EQ(aborted_, EIO);
-    EXPECT_TRUE(server_->stopped());
 }
 
 TEST_F(ServerTest, TheEndOfTheFileIsZeros) {

@@ -18,7 +18,7 @@ constexpr uint64_t kWindowSizeMin = 32 << 10;
 }  // namespace
 
 // Whether a run is looked at before it is read, and may be left to storage.
-bool Server::is_window(const Run& run) const {
+bool Server::may_be_left(const Run& run) const {
     return direct_ && run.background && run.pages * page_size_ >= kWindowSizeMin;
 }
 
@@ -27,7 +27,7 @@ bool Server::is_window(const Run& run) const {
 bool Server::begin_window(const Run& run) {
     const uint32_t busy = windows_.load(std::memory_order_relaxed);
     const auto index = static_cast<size_t>(std::countr_one(busy));
-    if (!is_window(run) || run.count != 1 || index >= kWindowsMax) return false;
+    if (!may_be_left(run) || run.count != 1 || index >= kWindowsMax) return false;
     const size_t place = limits::kDrainMax + index;
     requests_[place] = requests_[run.first];
     pieces_[place] = pieces_[run.first];

@@ -111,32 +111,11 @@ private:
     Gate* const gate_;
 };
 
-class TestQueue final : public storage::Queue {
-public:
-    explicit TestQueue(uint32_t depth) : Queue(depth) {}
-
-    size_t submit(std::span<const ReadOperation> operations) override {
-        for (const ReadOperation& operation : operations)
-            done_.push_back(static_cast<TestFile*>(operation.file)->read(operation));
-        return operations.size();
-    }
-    size_t reap(std::span<Completion> out, bool /*wait*/) override {
-        size_t count = 0;
-        for (; count < out.size() && !done_.empty(); done_.pop_front())
-            out[count++] = done_.front();
-        return count;
-    }
-    [[nodiscard]] size_t outstanding() const override { return done_.size(); }
-
-private:
-    std::deque<Completion> done_;
-};
-
 class TestStorage final : public QueueStorage {
 public:
     Result<std::unique_ptr<storage::Queue>> make_queue(uint32_t depth) override {
         if (++queues > queues_max) return Status{ENOMEM, "make_queue", "no more"};
-        return std::unique_ptr<storage::Queue>(std::make_unique<TestQueue>(depth));
+        return std::unique_ptr<storage::Queue>(std::make_unique<InstantQueue<TestFile>>(depth));
     }
 
     std::atomic<unsigned> queues{0};

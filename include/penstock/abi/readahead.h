@@ -54,7 +54,8 @@ struct alignas(64) ReadStream {
 };
 static_assert(sizeof(ReadStream) == 128 + 64 * limits::kWindowsMax);
 
-// A window that the teams of the call under way pull, team i the places from i * part on.
+// A window that the teams of the call under way pull, team i the places from i * part on. What it
+// needs of the window is copied: a team that is done with its part may give the window up.
 struct alignas(64) WindowPull {
     uint64_t ticket;             // of team 0's request; the other teams' are behind it
     uint64_t part;               // places of a team

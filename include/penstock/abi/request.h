@@ -26,6 +26,11 @@ PENSTOCK_BOTH constexpr bool is_window(RequestKind kind) {
     return kind == RequestKind::kReadWindow || kind == RequestKind::kPullWindow;
 }
 
+// Whose team copies the bytes itself, once they are answered.
+PENSTOCK_BOTH constexpr bool is_pulled(RequestKind kind) {
+    return kind == RequestKind::kPullPage || kind == RequestKind::kPullWindow;
+}
+
 // A ring slot. Words, bits from the low end:
 //   word 0: lap 8 | kind 8 | file slot 16 | generation 17          (lap: see lap_of)
 //   word 1: lap 8 | page index 56

@@ -1,21 +1,14 @@
 // Answers: where in the host's memory the bytes lie that a team waits for and copies itself.
 //
 // GPU end of kPullPage and kPullWindow (abi/request.h, docs/abi.md); the host's is
-// service/page_sender.h. A team pulls in the order of its tickets, before it waits for anything
+// service/answer_board.h. A team pulls in the order of its tickets, before it waits for anything
 // else: the host needs its memory back.
 #pragma once
 
 #include "penstock/abi/file_system.h"
-#include "penstock/device/counts.cuh"
 #include "penstock/device/wait.cuh"
 
 namespace penstock::device {
-
-// One ring for all; or the seed's map, where a block's slot decides which worker it waits for.
-PENSTOCK_DEVICE inline RingState& ring_of_block(FileSystemState& system, uint32_t block) {
-    if (system.ring_count == 1) return system.rings[0];
-    return system.rings[block % limits::kStaticSlots * system.ring_count / limits::kStaticSlots];
-}
 
 // Waits for the answer to a ticket, one lane. 0: the page of `frame` came by its completion word,
 // with that generation, or the wait has ended with an error, which who waits for the page meets

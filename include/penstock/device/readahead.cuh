@@ -126,14 +126,27 @@ PENSTOCK_DEVICE uint32_t common_generation(const Team& team, const FileSystemSta
     }
 }
 
+// Places [p, p + count) of a window, which lie side by side in the file.
+PENSTOCK_DEVICE inline Request request_of_window(RequestKind kind, uint64_t file,
+                                                 const Window& window, uint64_t p, uint64_t count) {
+    Request request;
+    request.kind = kind;
+    request.file_slot = descriptor_slot(static_cast<Descriptor>(file));
+    request.opened = static_cast<uint32_t>(file >> kDescriptorSlotBits) & 0xffff;
+    request.generation = static_cast<uint32_t>(window.generation);
+    request.page = page_of(window, p);
+    request.frame = static_cast<FrameIndex>(window.frame + p);
+    request.page_count = static_cast<uint32_t>(count);
+    request.block = number_of_block();
+    return request;
+}
+
 // The requests of a window that `teams` teams pull: one for each that has a part. By all lanes, as
 // each store that makes a request visible waits for those before it to reach the host.
 template <class Team>
 PENSTOCK_DEVICE void submit_pull(const Team& team, FileSystemState& system, ReadaheadPlace& place,
                                  const StreamRead& read, const Window& window, unsigned teams) {
-    const uint64_t file = read.file;
-    const uint32_t block = number_of_block();
-    RingState& ring = ring_of_block(system, block);
+    RingState& ring = ring_of_block(system, number_of_block());
     const uint64_t part = (window.count + teams - 1) / teams;
     const uint64_t parts = (window.count + part - 1) / part;
     uint64_t ticket = 0;
@@ -141,16 +154,9 @@ PENSTOCK_DEVICE void submit_pull(const Team& team, FileSystemState& system, Read
     ticket = team.broadcast(ticket, 0);
     for (uint64_t i = team.lane(); i < parts; i += team.lanes()) {
         const uint64_t p = i * part, left = window.count - p;
-        Request request;
-        request.kind = RequestKind::kPullWindow;
-        request.file_slot = descriptor_slot(static_cast<Descriptor>(file));
-        request.opened = static_cast<uint32_t>(file >> kDescriptorSlotBits) & 0xffff;
-        request.generation = static_cast<uint32_t>(window.generation);
-        request.page = window.first + p;
-        request.frame = static_cast<FrameIndex>(window.frame + p);
-        request.page_count = static_cast<uint32_t>(left < part ? left : part);
+        Request request = request_of_window(RequestKind::kPullWindow, read.file, window, p,
+                                            left < part ? left : part);
         request.behind = static_cast<uint32_t>(parts - 1 - i);
-        request.block = block;
         submit<SystemWords>(ring.slots, ring.shift, ticket + i, request);
     }
     team.sync();
@@ -163,7 +169,7 @@ PENSTOCK_DEVICE void submit_pull(const Team& team, FileSystemState& system, Read
     pull.generation = window.generation;
     device::ring(ring);
     const uint64_t needed = read.last - window.first + 1;
-    const uint32_t slot = descriptor_slot(static_cast<Descriptor>(file));
+    const uint32_t slot = descriptor_slot(static_cast<Descriptor>(read.file));
     add_count(counts_of(system, &place, slot).late, needed < window.count ? needed : window.count);
 }
 
@@ -175,15 +181,8 @@ PENSTOCK_DEVICE inline void submit_window(FileSystemState& system, uint64_t file
     RingState& ring = system.background;
     uint64_t ticket = take_tickets<DeviceWords>(ring.tail, window.count / length);
     for (uint64_t p = 0; p < window.count; p += length) {
-        Request request;
-        request.kind = RequestKind::kReadWindow;
-        request.file_slot = descriptor_slot(static_cast<Descriptor>(file));
-        request.opened = static_cast<uint32_t>(file >> kDescriptorSlotBits) & 0xffff;
-        request.generation = static_cast<uint32_t>(window.generation);
-        request.page = page_of(window, p);
-        request.frame = static_cast<FrameIndex>(window.frame + p);
-        request.page_count = static_cast<uint32_t>(length);
-        request.block = number_of_block();
+        const Request request = request_of_window(RequestKind::kReadWindow, file, window, p,
+                                                  length);
         submit<SystemWords>(ring.slots, ring.shift, ticket++, request);
     }
     device::ring(system.rings[0]);
@@ -360,6 +359,11 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE ReadaheadPlace* look_ahead(const Team& team,
         unsigned pullers = 0;
         if (team.lane() == 0) {
             wanted = next_window(system, stream, read);
+            // Nothing is asked for while what is read is there already.
+            const PageIndex page = stream.delta < 0 ? read.first : read.last;
+            const bool needed = wanted.count == 0 || stream.frontier > read.last ||
+                                is_absent(system, file, page);
+            if (!needed) wanted.count = 0;
             if (pulls && wanted.count > 0 && wanted.step == 1) {
                 if (wanted.first <= read.last) {
                     pullers = teams;
@@ -369,11 +373,6 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE ReadaheadPlace* look_ahead(const Team& team,
                     wanted.count = 0;
                 }
             }
-            // Nothing is asked for while what is read is there already.
-            const PageIndex page = stream.delta < 0 ? read.first : read.last;
-            const bool needed = wanted.count == 0 || stream.frontier > read.last ||
-                                is_absent(system, file, page);
-            if (!needed) wanted.count = 0;
         }
         wanted.count = team.broadcast(wanted.count, 0);
         if (wanted.count == 0) break;

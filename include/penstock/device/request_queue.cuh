@@ -2,17 +2,26 @@
 //
 // Many producers (teams), many consumers (src/request_queue/ring.h). The ring is larger than what
 // can be outstanding, so a producer never waits for room and never looks at the head:
-//   a team submits at most kBatchPagesMax requests and waits for all of them before it takes more
-//   tickets, and Layout::ring_shift is chosen so that (1 << shift) >= teams * kBatchPagesMax
+//   a team has at most kBatchPagesMax requests and waits for all of them before it takes more
+//   tickets; the first team of a call takes those of the windows that all its teams pull. What a
+//   team pulls keeps its slot until then, and no server claims Layout::tickets_behind_max tickets
+//   ahead of one of those: (1 << shift) >= teams * kBatchPagesMax + tickets_behind_max
 //   (src/page_cache/layout.cc).
 // Between take_tickets() and a team's last submit() there must be no wait and no fault point:
 // consumers stop at a ticket whose slot is not written.
 #pragma once
 
+#include "penstock/abi/file_system.h"
 #include "penstock/abi/orders.h"
 #include "penstock/abi/request.h"
 
 namespace penstock::device {
+
+// One ring for all; or the seed's map, where a block's slot decides which worker it waits for.
+PENSTOCK_DEVICE inline RingState& ring_of_block(FileSystemState& system, uint32_t block) {
+    if (system.ring_count == 1) return system.rings[0];
+    return system.rings[block % limits::kStaticSlots * system.ring_count / limits::kStaticSlots];
+}
 
 // Takes `count` tickets; the first of them.
 template <class Words>

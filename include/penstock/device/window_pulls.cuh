@@ -16,7 +16,6 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE void pull_windows(const Team& team, unsigned i
                                                     ReadaheadPlace& place) {
     const RingState& ring = ring_of_block(system, number_of_block());
     const uint32_t page_shift = system.page_shift;
-    const auto page_size = uint32_t{1} << page_shift;
     for (uint64_t i = 0; i < place.pull_count; ++i) {
         const WindowPull& pull = place.pulls[i];
         const uint64_t first = index * pull.part;
@@ -34,18 +33,17 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE void pull_windows(const Team& team, unsigned i
             team.copy(system.frames + (frame << page_shift), from, count << page_shift);
             team.sync();
             const Completion word = make_completion(static_cast<uint32_t>(pull.generation), 0,
-                                                    page_size);
+                                                    1u << page_shift);
             for (uint64_t k = team.lane(); k < count; k += team.lanes())
                 DeviceWords::store(system.completions[frame + k], word, site::kComplete);
             if (team.lane() == 0) give_answer_back(ring, pull.ticket + index);
         }
-        if (team.lane() == 0) {
-            const uint32_t slot = descriptor_slot(
-                static_cast<Descriptor>(place.streams[place.current].file));
-            add_count(counts_of(system, &place, slot).stalled_ns, answered - began);
-        }
-        if (index == 0 && team.lane() == 0 && answer != 0)
-            place.streams[place.current].ahead_left = waited_of_answer(answer) ? kAheadWindows : 0;
+        if (team.lane() != 0) continue;
+        ReadStream& stream = place.streams[place.current];
+        const uint32_t slot = descriptor_slot(static_cast<Descriptor>(stream.file));
+        add_count(counts_of(system, &place, slot).stalled_ns, answered - began);
+        if (index == 0 && answer != 0)
+            stream.ahead_left = waited_of_answer(answer) ? kAheadWindows : 0;
     }
 }
 
