@@ -9,7 +9,8 @@
 #
 # PENSTOCK_CUDA                AUTO (where there is an nvcc), ON (an error without), OFF
 # PENSTOCK_NVCC                the nvcc; default: $CUDACXX, PATH, $CUDA_PATH, /usr/local/cuda
-# PENSTOCK_CUDA_ARCHITECTURES  a list such as 80;90; PTX is added for the highest
+# PENSTOCK_CUDA_ARCHITECTURES  a list such as 80;90; PTX is added for the highest. 90-virtual: PTX
+#                              alone, in a quarter of the time; the driver compiles it at its load
 set(PENSTOCK_CUDA AUTO CACHE STRING "Compile kernels with nvcc too: AUTO, ON or OFF")
 set_property(CACHE PENSTOCK_CUDA PROPERTY STRINGS AUTO ON OFF)
 set(PENSTOCK_CUDA_ARCHITECTURES "75;80;86;89;90" CACHE STRING
@@ -24,12 +25,16 @@ if(PENSTOCK_CUDA STREQUAL "ON" AND NOT PENSTOCK_NVCC)
     message(FATAL_ERROR "PENSTOCK_CUDA is ON, but no nvcc was found: set PENSTOCK_NVCC")
 endif()
 
-# The nvcc arguments that name the architectures: code for each, PTX for the highest.
+# The nvcc arguments that name the architectures: code for each but the virtual ones, PTX for the
+# highest.
 function(penstock_cuda_gencode out)
     set(arguments "")
     set(highest 0)
-    foreach(architecture IN LISTS PENSTOCK_CUDA_ARCHITECTURES)
-        list(APPEND arguments -gencode "arch=compute_${architecture},code=sm_${architecture}")
+    foreach(name IN LISTS PENSTOCK_CUDA_ARCHITECTURES)
+        string(REPLACE "-virtual" "" architecture "${name}")
+        if(name STREQUAL architecture)
+            list(APPEND arguments -gencode "arch=compute_${architecture},code=sm_${architecture}")
+        endif()
         if(architecture GREATER highest)
             set(highest ${architecture})
         endif()

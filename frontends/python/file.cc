@@ -1,6 +1,6 @@
-// penstock.File: host reads for Python, with KvikIO's names and argument order.
+// penstock.File: host reads and writes for Python, with KvikIO's names and argument order.
 //
-// Small reads take the short way: buffer, system call, count. Others are begun as futures and
+// Small ones take the short way: buffer, system call, count. Others are begun as futures and
 // waited for, so that Ctrl-C is seen.
 #include "penstock/file.h"
 
@@ -20,9 +20,9 @@ namespace {
 
 namespace nb = nanobind;
 
-// A blocking read of at most so much is not interrupted by signals: milliseconds.
+// A blocking call for at most so much is not interrupted by signals: milliseconds.
 constexpr uint64_t kUninterruptedSize = 1 << 20;
-// How long Ctrl-C waits for what of a blocking read cannot be dropped any more.
+// How long Ctrl-C waits for what of a blocking call cannot be dropped any more.
 constexpr auto kInterruptLimit = std::chrono::seconds(5);
 
 uint64_t natural(nb::handle value, const char* what) {
@@ -57,8 +57,8 @@ struct Policy {
     }
 };
 
-ReadOptions options_of(const PythonFile& file, const Policy& policy) {
-    ReadOptions options = file.options().reading;
+ReadOptions options_of(const PythonFile& file, Use use, const Policy& policy) {
+    ReadOptions options = use == Use::kRead ? file.options().reading : file.options().writing;
     if (!policy.cache.is_none())
         options.cache = cache_policy_of(nb::cast<std::string>(policy.cache));
     if (!policy.route.is_none())
@@ -67,7 +67,7 @@ ReadOptions options_of(const PythonFile& file, const Policy& policy) {
     return options;
 }
 
-// Tells the observer that a read has ended.
+// Tells the observer that a read or write has ended.
 class Observed final : public Completion {
 public:
     Observed(const char* operation, const PythonFile& file, uint64_t size, uint64_t offset)
@@ -88,15 +88,20 @@ private:
     Future future_;
 };
 
-// The parts of a vectored read.
+// The parts of a vectored read or write.
 struct Pieces {
+    explicit Pieces(Use given) : use(given) {}
+
+    Use use;
     std::vector<Target> targets;
-    std::vector<ReadPiece> pieces;
+    std::vector<ReadPiece> pieces;  // sources of a write are only read
     uint64_t size = 0;
     int cuda = Target::kHost;
 
     void add(nb::handle buffer, nb::handle size_asked, uint64_t offset) {
-        Target target = target_of(buffer);
+        add(target_of(buffer, use), size_asked, offset);
+    }
+    void add(Target target, nb::handle size_asked, uint64_t offset) {
         const uint64_t size_here = size_within(target, size_asked);
         if (target.cuda != Target::kHost) {
             if (cuda != Target::kHost && cuda != target.cuda)
@@ -123,10 +128,19 @@ struct Begun {
     std::unique_ptr<Observed> observed;  // to be told of its end; null: nobody is
 };
 
-Begun begin(PythonFile& self, const char* operation, Pieces& pieces, const Policy& policy,
-            bool vectored) {
+Result<Future> start(const File& file, const Pieces& pieces, const ReadOptions& options) {
+    if (pieces.use == Use::kRead) return file.preadv(pieces.pieces, options);
+    std::vector<WritePiece> sources;
+    sources.reserve(pieces.pieces.size());
+    for (const ReadPiece& piece : pieces.pieces)
+        sources.push_back({piece.to, piece.size, piece.offset});
+    return file.pwritev(sources, options);
+}
+
+Begun begin(PythonFile& self, const char* operation, Pieces& pieces, const Policy& policy) {
     refuse_at_exit();
-    const ReadOptions options = options_of(self, policy);
+    self.require(pieces.use);
+    const ReadOptions options = options_of(self, pieces.use, policy);
     const File file = self.file_for(pieces.cuda);
     std::unique_ptr<Observed> observed;
     const uint64_t offset = pieces.pieces.empty() ? 0 : pieces.pieces[0].offset;
@@ -134,9 +148,7 @@ Begun begin(PythonFile& self, const char* operation, Pieces& pieces, const Polic
         observed = std::make_unique<Observed>(operation, self, pieces.size, offset);
     Result<Future> future = [&] {
         const Unlocked others;
-        if (vectored) return file.preadv(pieces.pieces, options);
-        const ReadPiece& only = pieces.pieces[0];
-        return file.pread(only.to, only.size, only.offset, options);
+        return start(file, pieces, options);
     }();
     if (!future.ok()) {
         if (observed != nullptr) {
@@ -157,7 +169,7 @@ PythonFuture leave(Begun begun) {
     return std::move(begun.future);
 }
 
-// Waits for a read that nobody else knows of.
+// Waits for what nobody else knows of.
 uint64_t finish(Begun begun) {
     PythonFuture& future = begun.future;
     try {
@@ -178,37 +190,41 @@ uint64_t finish(Begun begun) {
     return size.value();
 }
 
-PythonFuture pread(PythonFile& self, nb::handle buffer, nb::handle size, nb::handle file_offset,
-                   nb::handle /*task_size*/, nb::handle cache, nb::handle route,
-                   nb::handle strict) {
-    Pieces pieces;
+template <Use use>
+PythonFuture begin_one(PythonFile& self, nb::handle buffer, nb::handle size, nb::handle file_offset,
+                       nb::handle /*task_size*/, nb::handle cache, nb::handle route,
+                       nb::handle strict) {
+    Pieces pieces(use);
     pieces.add(buffer, size, natural(file_offset, "file_offset"));
-    return leave(begin(self, "pread", pieces, {cache, route, strict}, /*vectored=*/false));
+    return leave(
+        begin(self, use == Use::kRead ? "pread" : "pwrite", pieces, {cache, route, strict}));
 }
 
-uint64_t read(PythonFile& self, nb::handle buffer, nb::handle size, nb::handle file_offset,
-              nb::handle /*task_size*/, nb::handle cache, nb::handle route, nb::handle strict) {
+template <Use use>
+uint64_t do_one(PythonFile& self, nb::handle buffer, nb::handle size, nb::handle file_offset,
+                nb::handle /*task_size*/, nb::handle cache, nb::handle route, nb::handle strict) {
+    constexpr const char* kOperation = use == Use::kRead ? "read" : "write";
     const uint64_t offset = natural(file_offset, "file_offset");
     const Policy policy{cache, route, strict};
-    Target target = target_of(buffer);
+    Target target = target_of(buffer, use);
     const uint64_t asked = size_within(target, size);
     if (asked > kUninterruptedSize) {
-        Pieces pieces;
-        pieces.cuda = target.cuda;
-        pieces.size = asked;
-        pieces.pieces.push_back({target.data, asked, offset});
-        pieces.targets.push_back(std::move(target));
-        return finish(begin(self, "read", pieces, policy, /*vectored=*/false));
+        Pieces pieces(use);
+        pieces.add(std::move(target), size, offset);
+        return finish(begin(self, kOperation, pieces, policy));
     }
     refuse_at_exit();
+    self.require(use);
     const File file = self.file_for(target.cuda);
-    const ReadOptions options = policy.given() ? options_of(self, policy) : self.options().reading;
+    const ReadOptions options = options_of(self, use, policy);
     std::unique_ptr<Observed> observed;
-    if (observer().is_valid()) observed = std::make_unique<Observed>("read", self, asked, offset);
+    if (observer().is_valid())
+        observed = std::make_unique<Observed>(kOperation, self, asked, offset);
     Report report;
     const Result<uint64_t> done = [&] {
         const Unlocked others;
-        return file.read(target.data, asked, offset, options, &report);
+        return use == Use::kRead ? file.read(target.data, asked, offset, options, &report)
+                                 : file.write(target.data, asked, offset, options, &report);
     }();
     if (observed != nullptr) {
         report.bytes_asked = asked;
@@ -219,18 +235,43 @@ uint64_t read(PythonFile& self, nb::handle buffer, nb::handle size, nb::handle f
     return done.value();
 }
 
-PythonFuture preadv(PythonFile& self, nb::handle buffers, nb::handle cache, nb::handle route,
-                    nb::handle strict) {
-    Pieces pieces;
+template <Use use>
+PythonFuture begin_many(PythonFile& self, nb::handle buffers, nb::handle cache, nb::handle route,
+                        nb::handle strict) {
+    Pieces pieces(use);
     for (const nb::handle item : nb::iter(buffers)) pieces.add_tuple(item);
-    return leave(begin(self, "preadv", pieces, {cache, route, strict}, /*vectored=*/true));
+    return leave(
+        begin(self, use == Use::kRead ? "preadv" : "pwritev", pieces, {cache, route, strict}));
 }
 
-uint64_t readv(PythonFile& self, nb::handle buffers, nb::handle cache, nb::handle route,
-               nb::handle strict) {
-    Pieces pieces;
+template <Use use>
+uint64_t do_many(PythonFile& self, nb::handle buffers, nb::handle cache, nb::handle route,
+                 nb::handle strict) {
+    Pieces pieces(use);
     for (const nb::handle item : nb::iter(buffers)) pieces.add_tuple(item);
-    return finish(begin(self, "readv", pieces, {cache, route, strict}, /*vectored=*/true));
+    return finish(
+        begin(self, use == Use::kRead ? "readv" : "writev", pieces, {cache, route, strict}));
+}
+
+// Not interrupted by signals: the kernel does not let it be.
+void fsync(PythonFile& self, bool data_only) {
+    const File file = self.file_for(Target::kHost);
+    const Status status = [&] {
+        const Unlocked others;
+        return file.fsync(data_only);
+    }();
+    if (!status.ok()) raise_error(status, self.source()->name);
+}
+
+void truncate(PythonFile& self, nb::handle size) {
+    const uint64_t asked = natural(size, "size");
+    self.require(Use::kWrite);
+    const File file = self.file_for(Target::kHost);
+    const Status status = [&] {
+        const Unlocked others;
+        return file.truncate(asked);
+    }();
+    if (!status.ok()) raise_error(status, self.source()->name);
 }
 
 uint64_t file_size(PythonFile& self) {
@@ -239,35 +280,65 @@ uint64_t file_size(PythonFile& self) {
     return size.value();
 }
 
-constexpr const char* kReadText =
-    "\n\nParameters\n----------\n"
-    "buf : buffer\n    Writable, contiguous host or device memory: DeviceMemory, the buffer\n"
-    "    protocol, DLPack or __cuda_array_interface__. No kernel may use it meanwhile.\n"
+constexpr const char* kArgumentsText =
     "size : int, optional\n    Bytes; all of `buf`.\n"
     "file_offset : int\n    Where in the file, from its start.\n"
     "task_size : int, optional\n    Ignored: for programs written for KvikIO.\n"
-    "cache, route, strict : optional\n    As in penstock.open, for this read.\n";
+    "cache, route, strict : optional\n    As in penstock.open, for this call.\n";
 
-void bind_reads(nb::class_<PythonFile>& file) {
+constexpr const char* kReadText =
+    "\n\nParameters\n----------\n"
+    "buf : buffer\n    Writable, contiguous host or device memory: DeviceMemory, the buffer\n"
+    "    protocol, DLPack or __cuda_array_interface__. No kernel may use it meanwhile.\n";
+
+constexpr const char* kWriteText =
+    "\n\nBeyond its end the file grows, with zeros between. By default the bytes are then in the "
+    "OS\n"
+    "page cache, seen by every reader; `fsync` makes them last.\n\n"
+    "Parameters\n----------\n"
+    "buf : buffer\n    Contiguous host or device memory: DeviceMemory, the buffer protocol, "
+    "DLPack\n"
+    "    or __cuda_array_interface__. Nothing may write to it meanwhile, and kernels that did "
+    "must\n"
+    "    be over.\n";
+
+template <Use use>
+void bind_moves(nb::class_<PythonFile>& file, const char* const (&names)[4],
+                const std::string (&texts)[4]) {
     const auto none = [](const char* name) { return nb::arg(name).none() = nb::none(); };
-    const std::string
-        pread_text = std::string("Begin to read into `buf`; a Future of the bytes that arrive.") +
-                     kReadText;
-    const std::string
-        read_text = std::string(
-                        "Read into `buf`; bytes that arrived, fewer only at the end of the file.") +
-                    kReadText;
-    file.def("pread", pread, nb::arg("buf").none(), none("size"), nb::arg("file_offset") = 0,
+    file.def(names[0], begin_one<use>, nb::arg("buf").none(), none("size"),
+             nb::arg("file_offset") = 0, none("task_size"), nb::kw_only(), none("cache"),
+             none("route"), none("strict"), texts[0].c_str())
+        .def(names[1], do_one<use>, nb::arg("buf").none(), none("size"), nb::arg("file_offset") = 0,
              none("task_size"), nb::kw_only(), none("cache"), none("route"), none("strict"),
-             pread_text.c_str())
-        .def("read", read, nb::arg("buf").none(), none("size"), nb::arg("file_offset") = 0,
-             none("task_size"), nb::kw_only(), none("cache"), none("route"), none("strict"),
-             read_text.c_str())
-        .def("preadv", preadv, nb::arg("pieces"), nb::kw_only(), none("cache"), none("route"),
-             none("strict"),
-             "Begin to read (buf, file_offset[, size]) pieces; one Future of the sum of bytes.")
-        .def("readv", readv, nb::arg("pieces"), nb::kw_only(), none("cache"), none("route"),
-             none("strict"), "Read (buf, file_offset[, size]) pieces; the sum of bytes.");
+             texts[1].c_str())
+        .def(names[2], begin_many<use>, nb::arg("pieces"), nb::kw_only(), none("cache"),
+             none("route"), none("strict"), texts[2].c_str())
+        .def(names[3], do_many<use>, nb::arg("pieces"), nb::kw_only(), none("cache"), none("route"),
+             none("strict"), texts[3].c_str());
+}
+
+void bind_all_moves(nb::class_<PythonFile>& file) {
+    const std::string read_arguments = std::string(kReadText) + kArgumentsText;
+    const std::string write_arguments = std::string(kWriteText) + kArgumentsText;
+    bind_moves<Use::kRead>(
+        file, {"pread", "read", "preadv", "readv"},
+        {"Begin to read into `buf`; a Future of the bytes that arrive." + read_arguments,
+         "Read into `buf`; bytes that arrived, fewer only at the end of the file." + read_arguments,
+         "Begin to read (buf, file_offset[, size]) pieces; one Future of the sum of bytes.",
+         "Read (buf, file_offset[, size]) pieces; the sum of bytes."});
+    bind_moves<Use::kWrite>(
+        file, {"pwrite", "write", "pwritev", "writev"},
+        {"Begin to write what is in `buf`; a Future of the bytes." + write_arguments,
+         "Write what is in `buf`; its bytes." + write_arguments,
+         "Begin to write (buf, file_offset[, size]) pieces; one Future of the sum of bytes.",
+         "Write (buf, file_offset[, size]) pieces; the sum of bytes."});
+    file.def("fsync", fsync, nb::arg("data_only") = false,
+             "Return when what was written, by whomever, outlasts the machine's power.\n\n"
+             "Calls under way, futures that are not done among them, may or may not be covered.\n"
+             "data_only: as fdatasync. An Error may mean that bytes are lost; it is raised once.")
+        .def("truncate", truncate, nb::arg("size"),
+             "Cut the file off at `size` bytes, or make it longer with zeros.");
 }
 
 nb::object told(const std::optional<Route>& route) {
@@ -279,7 +350,7 @@ nb::object told(const std::optional<Route>& route) {
 void bind_file(nb::module_& module) {
     const auto none = [](const char* name) { return nb::arg(name).none() = nb::none(); };
     nb::class_<PythonFile> file(module, "File", nb::is_weak_referenceable(),
-                                "A file open for reading; penstock.open makes it. Any thread.");
+                                "An open file; penstock.open makes it. Any thread.");
     file.def(
         "__init__",
         [](PythonFile* self, nb::object file_, const std::string& mode, nb::object device,
@@ -293,8 +364,9 @@ void bind_file(nb::module_& module) {
         none("route"), none("strict"), none("threads"), nb::kw_only(), nb::arg("storage") = "auto",
         nb::arg("throttle_latency_us") = 0.0, nb::arg("throttle_bandwidth_mbs") = 0.0,
         "As penstock.open.");
-    bind_reads(file);
-    file.def("close", &PythonFile::close, "Close it; reads under way go on.")
+    bind_all_moves(file);
+    file.def("close", &PythonFile::close,
+             "Close it; reads and writes under way go on. Syncs nothing.")
         .def("__enter__", [](nb::handle self) { return nb::borrow(self); })
         .def("__exit__", [](PythonFile& self, const nb::args&) { self.close(); })
         .def("__repr__",
@@ -304,7 +376,7 @@ void bind_file(nb::module_& module) {
              })
         .def_prop_ro("closed", &PythonFile::closed)
         .def_prop_ro("name", [](PythonFile& self) { return self.source()->name; })
-        .def_prop_ro("mode", [](PythonFile&) { return "r"; })
+        .def_prop_ro("mode", [](PythonFile& self) { return self.mode(); })
         .def_prop_ro("size", file_size, "Bytes, now.")
         .def_prop_ro("device", [](PythonFile& self) { return self.device_name(); })
         .def_prop_ro("cache", [](PythonFile& self) { return word(self.options().reading.cache); })

@@ -86,6 +86,7 @@ FileOptions options_of(const OpenArguments& arguments) {
     }
     options.reading.strict = arguments.strict.is_none() ? is_on("PENSTOCK_STRICT")
                                                         : nb::cast<bool>(arguments.strict);
+    options.writing = options.reading;
     options.storage = storage_kind(arguments.storage);
     for (const double figure : {arguments.throttle_latency_us, arguments.throttle_bandwidth_mbs}) {
         if (!(figure >= 0 && std::isfinite(figure)))
@@ -102,6 +103,26 @@ FileOptions options_of(const OpenArguments& arguments) {
         options.threads = threads_of_environment();
     }
     return options;
+}
+
+// As Python's own open, in whatever order; 'b' says nothing here. Writes go where their offset
+// says, also with 'a', which keeps what is there.
+int open_flags_of(const std::string& mode, std::string* shown) {
+    const auto count = [&mode](char one) { return std::ranges::count(mode, one); };
+    const bool plus = count('+') == 1;
+    const size_t known = static_cast<size_t>(count('+') + count('b'));
+    std::string first;
+    for (const char one : mode)
+        if (one != '+' && one != 'b') first += one;
+    const int access = plus ? O_RDWR : first == "r" ? O_RDONLY : O_WRONLY;
+    *shown = first + (plus ? "+" : "");
+    if (count('+') <= 1 && count('b') <= 1 && first.size() == 1 && known + 1 == mode.size()) {
+        if (first == "r") return access;
+        if (first == "a") return access | O_CREAT;
+        if (first == "w") return access | O_CREAT | O_TRUNC;
+        if (first == "x") return access | O_CREAT | O_EXCL;
+    }
+    throw nb::value_error(("mode '" + mode + "' is none of r, w, a, x, with + or without").c_str());
 }
 
 void explain_if_asked() {
@@ -133,8 +154,7 @@ std::optional<Route> route_of(const std::string& word, const char* what) {
 
 PythonFile::PythonFile(nb::object file, const std::string& mode, const OpenArguments& arguments)
     : options_(options_of(arguments)), process_(process_number()) {
-    if (mode != "r" && mode != "rb")
-        throw nb::value_error(("mode '" + mode + "': files are opened for reading, 'r'").c_str());
+    options_.open_flags = open_flags_of(mode, &mode_);
     refuse_at_exit();
     explain_if_asked();
     if (!arguments.device.is_none()) {
@@ -143,6 +163,16 @@ PythonFile::PythonFile(nb::object file, const std::string& mode, const OpenArgum
     }
     take_name(std::move(file));
     files_[Target::kHost] = open_for(device_name_);
+    options_.open_flags &= O_ACCMODE;  // it is there, and is not cut again
+}
+
+void PythonFile::require(Use use) const {
+    const int access = options_.open_flags & O_ACCMODE;
+    if (closed_ || access == O_RDWR || access == (use == Use::kRead ? O_RDONLY : O_WRONLY)) return;
+    const nb::object error = nb::module_::import_("penstock.errors")
+                                 .attr("mode_error")(mode_, source_->name);
+    PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())), error.ptr());
+    throw nb::python_error();
 }
 
 // Sets source_ and path_. A descriptor is kept as a copy, so that its file can be opened again.

@@ -41,10 +41,13 @@ public:
     PythonFile(const PythonFile&) = delete;
     PythonFile& operator=(const PythonFile&) = delete;
 
-    // For reads into memory of CUDA device `cuda`, or Target::kHost, Target::kSomeCuda. Opens the
-    // file again for a device that is new to it, and after a fork. Throws penstock.Error.
+    // For memory of CUDA device `cuda`, or Target::kHost, Target::kSomeCuda. Opens the file again
+    // for a device that is new to it, and after a fork. Throws penstock.Error.
     File file_for(int cuda);
+    // Throws penstock.ModeError where the mode forbids that.
+    void require(Use use) const;
     void close();
+    [[nodiscard]] const std::string& mode() const { return mode_; }
     [[nodiscard]] bool closed() const { return closed_; }
     [[nodiscard]] const std::shared_ptr<const Source>& source() const { return source_; }
     [[nodiscard]] const FileOptions& options() const { return options_; }
@@ -57,6 +60,7 @@ private:
     std::shared_ptr<const Source> source_;
     std::string path_;     // absolute
     int descriptor_ = -1;  // a copy of the one that was given: path_ leads through it
+    std::string mode_;     // r, w, a or x, and perhaps +
     std::string device_name_;
     FileOptions options_;
     std::optional<std::pair<dev_t, ino_t>> identity_;

@@ -1,4 +1,5 @@
-// Buffers that are read into. What was refused is explained by penstock/buffers.py.
+// Buffers that are read into, or written from. What was refused is explained by
+// penstock/buffers.py.
 #include "target.h"
 
 #include <nanobind/stl/string.h>
@@ -11,8 +12,8 @@ namespace {
 
 namespace nb = nanobind;
 
-[[noreturn]] void refuse(nb::handle object) {
-    nb::module_::import_("penstock.buffers").attr("refuse")(object);
+[[noreturn]] void refuse(nb::handle object, Use use) {
+    nb::module_::import_("penstock.buffers").attr("refuse")(object, use == Use::kWrite);
     throw nb::type_error("the buffer was refused");  // refuse() raises something better
 }
 
@@ -42,9 +43,10 @@ bool holds_objects(nb::handle object, const Py_buffer& view) {
     return nb::cast<bool>(nb::bool_(nb::getattr(dtype, "hasobject", nb::bool_(false))));
 }
 
-std::optional<Target> by_buffer_protocol(nb::handle object) {
+std::optional<Target> by_buffer_protocol(nb::handle object, Use use) {
     auto view = std::make_unique<Py_buffer>();
-    if (PyObject_GetBuffer(object.ptr(), view.get(), PyBUF_WRITABLE | PyBUF_ANY_CONTIGUOUS) != 0) {
+    const int flags = PyBUF_ANY_CONTIGUOUS | (use == Use::kRead ? PyBUF_WRITABLE : 0);
+    if (PyObject_GetBuffer(object.ptr(), view.get(), flags) != 0) {
         PyErr_Clear();
         return std::nullopt;
     }
@@ -57,8 +59,9 @@ std::optional<Target> by_buffer_protocol(nb::handle object) {
     return target;
 }
 
-std::optional<Target> by_dlpack(nb::handle object) {
-    nb::ndarray<nb::any_contig> array;
+template <class Array>
+std::optional<Target> by_dlpack_as(nb::handle object) {
+    Array array;
     if (!nb::try_cast(object, array, /*convert=*/false)) return std::nullopt;
     Target target;
     switch (array.device_type()) {
@@ -72,10 +75,16 @@ std::optional<Target> by_dlpack(nb::handle object) {
         default:
             return std::nullopt;
     }
-    target.data = reinterpret_cast<std::byte*>(array.data());
+    target.data = reinterpret_cast<std::byte*>(
+        const_cast<void*>(static_cast<const void*>(array.data())));
     target.size = array.nbytes();
-    target.holder = nb::ndarray<>(array);
+    target.holder = nb::ndarray<nb::ro>(array);
     return target;
+}
+
+std::optional<Target> by_dlpack(nb::handle object, Use use) {
+    return use == Use::kRead ? by_dlpack_as<nb::ndarray<nb::any_contig>>(object)
+                             : by_dlpack_as<nb::ndarray<nb::ro, nb::any_contig>>(object);
 }
 
 // Bytes of an element: the digits at the end of "<f4". 0: not told, or Python objects ("|O8").
@@ -89,12 +98,12 @@ uint64_t element_size(const std::string& type) {
 
 // https://nvidia.github.io/numba-cuda/user/cuda_array_interface.html, version 3. Not checked: what
 // is queued on its stream.
-std::optional<Target> by_cuda_array_interface(nb::handle object) {
+std::optional<Target> by_cuda_array_interface(nb::handle object, Use use) {
     const nb::object told = nb::getattr(object, "__cuda_array_interface__", nb::none());
     if (!nb::isinstance<nb::dict>(told)) return std::nullopt;
     const auto description = nb::cast<nb::dict>(told);
     const auto data = nb::cast<nb::tuple>(description["data"]);
-    if (nb::cast<bool>(data[1])) return std::nullopt;
+    if (use == Use::kRead && nb::cast<bool>(data[1])) return std::nullopt;
     uint64_t size = element_size(nb::cast<std::string>(description["typestr"]));
     if (size == 0) return std::nullopt;
     const auto shape = nb::cast<nb::tuple>(description["shape"]);
@@ -146,18 +155,18 @@ Target by_device_memory(const DeviceMemory& memory) {
 
 }  // namespace
 
-Target target_of(nb::handle object) {
+Target target_of(nb::handle object, Use use) {
     if (nb::isinstance<DeviceMemory>(object))
         return by_device_memory(*nb::inst_ptr<DeviceMemory>(object));
     if (is_host_buffer(object)) {
-        if (auto plain = by_buffer_protocol(object)) return std::move(*plain);
-        refuse(object);
+        if (auto plain = by_buffer_protocol(object, use)) return std::move(*plain);
+        refuse(object, use);
     }
-    if (auto shared = by_dlpack(object)) return std::move(*shared);
-    if (auto cuda = by_cuda_array_interface(object)) return std::move(*cuda);
+    if (auto shared = by_dlpack(object, use)) return std::move(*shared);
+    if (auto cuda = by_cuda_array_interface(object, use)) return std::move(*cuda);
     if (PyObject_CheckBuffer(object.ptr()) != 0)
-        if (auto plain = by_buffer_protocol(object)) return std::move(*plain);
-    refuse(object);
+        if (auto plain = by_buffer_protocol(object, use)) return std::move(*plain);
+    refuse(object, use);
 }
 
 }  // namespace penstock::python

@@ -1,4 +1,4 @@
-// What a read writes to: memory that a Python object gives, held for as long as the read needs it.
+// The memory of a read or write: what a Python object gives, held for as long as it is needed.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -29,16 +29,17 @@ struct Target {
     std::byte* data = nullptr;
     uint64_t size = 0;
     int cuda = kHost;  // or the number of the device
-    std::variant<std::monostate, BufferView, nanobind::ndarray<>, std::shared_ptr<Block>,
-                 nanobind::object>
+    std::variant<std::monostate, BufferView, nanobind::ndarray<nanobind::ro>,
+                 std::shared_ptr<Block>, nanobind::object>
         holder;
 };
 
 // The memory that `object` gives by the first of: being penstock.DeviceMemory, DLPack,
 // __cuda_array_interface__, the buffer protocol. What can only lie in host memory is asked by the
 // buffer protocol alone: that gives the same memory and costs least. Throws TypeError for what
-// gives none and for what holds Python objects, BufferError for memory that is read-only or not
-// contiguous.
-Target target_of(nanobind::handle object);
+// gives none and for what holds Python objects, BufferError for memory that is not contiguous or,
+// where a file is `read` into it, read-only.
+enum class Use : uint8_t { kRead, kWrite };
+Target target_of(nanobind::handle object, Use use);
 
 }  // namespace penstock::python

@@ -1,5 +1,5 @@
-// Host reads: bytes of files into host or device memory, each range by its cheapest route, and a
-// report that says which.
+// Host reads and writes: bytes between files and host or device memory, each range by its cheapest
+// route, and a report that says which.
 //
 // A File may be used by any thread, also by several at once, and closed by any: calls that are
 // under way end as if it were open. Only its destruction, and assigning to it or moving from it,
@@ -36,16 +36,25 @@ struct ReadPiece {
     uint64_t offset = 0;
 };
 
-// A read under way. A handle: copies stand for the same read. Any thread. The memory and whatever
-// owns it must stay until done() or a cancel() that returned true; the File may be closed earlier.
+// One piece of a vectored write.
+struct WritePiece {
+    const void* from = nullptr;
+    uint64_t size = 0;
+    uint64_t offset = 0;
+};
+
+// A read or write under way. A handle: copies stand for the same one. Any thread. The memory and
+// whatever owns it must stay, and what is written must not change, until done() or a cancel() that
+// returned true; the File may be closed earlier.
 class Future {
 public:
-    Future() = default;  // no read: only assign to it
+    Future() = default;  // of nothing: only assign to it
 
     [[nodiscard]] bool done() const;
-    // Waits at most `limit`. ETIMEDOUT: not done yet; the read goes on.
+    // Waits at most `limit`. ETIMEDOUT: not done yet; it goes on.
     [[nodiscard]] Status wait(std::chrono::nanoseconds limit = std::chrono::hours(24)) const;
-    // Bytes that arrived from the start, fewer at the end of the file; waits at most `limit`.
+    // Bytes that arrived from the start, fewer at the end of a file that is read; waits at most
+    // `limit`.
     // Errors: ETIMEDOUT; ECANCELED; else what storage said of the first extent that failed: the
     // others have arrived, and report() names it.
     [[nodiscard]] Result<uint64_t> result(
@@ -54,8 +63,8 @@ public:
     bool cancel() const;
     // What has not begun of it never will; it is done, with ECANCELED, when the rest is over.
     void stop() const;
-    // Calls `callback` once when the read is done, on the thread that ends it, or here and now
-    // when it is; of several in the order given. It must not block, and may start other reads.
+    // Calls `callback` once when it is done, on the thread that ends it, or here and now
+    // when it is; of several in the order given. It must not block, and may start others.
     void on_done(std::function<void()> callback) const;
     // Only when done(); stays valid as long as a handle does.
     [[nodiscard]] const Report& report() const;
@@ -68,11 +77,12 @@ private:
 
 class File {
 public:
-    // Opens a regular file for reading.
+    // Opens a regular file, for reading unless options.open_flags say more.
     //   path     as open(2)
-    //   device   into whose memory it may be read too; none: host memory only
-    //   options  defaults of its reads, and what serves them
-    // Any thread. Errors: those of open(2); EISDIR, ESPIPE, ENOTSUP for what is no regular file;
+    //   device   between whose memory and the file bytes may move too; none: host memory only
+    //   options  how it is opened, defaults of its reads and writes, and what serves them
+    // Any thread. Errors: those of open(2), EROFS and EEXIST among them; EINVAL: other flags;
+    // EISDIR, ESPIPE, ENOTSUP for what is no regular file;
     // ENOSYS, EPERM: the storage asked for is not to be had here; EINVAL: options, or
     // PENSTOCK_THREADS, that make no sense. Cost: an open, a stat; the first
     // of a device and options starts threads and takes their memory.
@@ -90,8 +100,9 @@ public:
     //           fastest
     //   report  null, or gets what became of it
     // Blocks; the calling thread does its part, so that small reads cost a system call and little
-    // else. Returns bytes, fewer only at the end of the file. Errors: EBADF closed; EINVAL a range
-    // that ends beyond 2^63; EFAULT no such memory; EOPNOTSUPP strict; what storage said.
+    // else. Returns bytes, fewer only at the end of the file. Errors: EBADF closed, or opened for
+    // writing only; EINVAL a range that ends beyond 2^63; EFAULT no such memory; EOPNOTSUPP strict;
+    // what storage said.
     [[nodiscard]] Result<uint64_t> read(void* to, uint64_t size, uint64_t offset,
                                         Report* report = nullptr) const;
     [[nodiscard]] Result<uint64_t> read(void* to, uint64_t size, uint64_t offset,
@@ -108,13 +119,53 @@ public:
                                          const ReadOptions& options,
                                          Report* report = nullptr) const;
 
+    // Writes `size` bytes from `offset` on; beyond the end of the file it grows, with zeros
+    // between.
+    //   from    host or device memory of any alignment, to which nothing may be written meanwhile;
+    //           what kernels wrote there must be complete
+    //   report  null, or gets what became of it
+    // Blocks until the OS has the bytes: by default they are in its page cache, and every reader of
+    // the file has them from then on, whatever route it takes; fsync() makes them last. With
+    // kBypass or kDirect whole pages go past the cache, and only a head and tail that fill none go
+    // through it. Writes that overlap and are under way at once may mix. Returns `size`. Errors:
+    // EBADF closed, or not opened for writing; EINVAL a range that ends beyond 2^63; EFAULT no such
+    // memory; EFBIG beyond RLIMIT_FSIZE (no signal comes) or what the file system holds; ENOSPC,
+    // EDQUOT, EIO ...: then report says where, what lies before is written, and part of what lies
+    // behind may be. EOPNOTSUPP strict. Cost: below 256 KiB a system call; longer ones are shared
+    // out over threads as reads are, and from a GPU pass through pinned memory.
+    [[nodiscard]] Result<uint64_t> write(const void* from, uint64_t size, uint64_t offset,
+                                         Report* report = nullptr) const;
+    [[nodiscard]] Result<uint64_t> write(const void* from, uint64_t size, uint64_t offset,
+                                         const WriteOptions& options,
+                                         Report* report = nullptr) const;
+    // The same without waiting: EBADF, EINVAL, EFAULT at once, else by the Future.
+    [[nodiscard]] Result<Future> pwrite(const void* from, uint64_t size, uint64_t offset) const;
+    [[nodiscard]] Result<Future> pwrite(const void* from, uint64_t size, uint64_t offset,
+                                        const WriteOptions& options) const;
+    // Many pieces, one future; `pieces` is copied. Its result is the sum over the pieces.
+    [[nodiscard]] Result<Future> pwritev(std::span<const WritePiece> pieces,
+                                         const WriteOptions& options) const;
+    [[nodiscard]] Result<uint64_t> writev(std::span<const WritePiece> pieces,
+                                          const WriteOptions& options,
+                                          Report* report = nullptr) const;
+
+    // Returns when all writes of the file that are done, of this File and of everybody else,
+    // outlast the machine's power; those under way may or may not. With `data_only` as
+    // fdatasync(2): of what tells of the file only what it takes to read the bytes. Blocks. That
+    // the name of a new file lasts is up to the file system. EBADF; EIO, ENOSPC, EDQUOT: bytes may
+    // be lost, which is told once.
+    Status fsync(bool data_only = false) const;
+    // Cuts the file off, or makes it longer with zeros. Writes under way may make it longer again.
+    // EBADF closed, or not opened for writing; EINVAL beyond 2^63; EFBIG as write(); ENOSPC ...
+    Status truncate(uint64_t size) const;
+
     // Bytes, now. EBADF.
     [[nodiscard]] Result<uint64_t> size() const;
     [[nodiscard]] std::string path() const;  // empty when closed
     [[nodiscard]] bool closed() const {
         return (uses_.load(std::memory_order_relaxed) & kClosed) != 0;
     }
-    // Reads under way go on; later ones get EBADF.
+    // Reads and writes under way go on; later ones get EBADF. Syncs nothing.
     void close();
     [[nodiscard]] FileOptions options() const;
 

@@ -33,6 +33,9 @@ struct FileSystemStatistics {
     uint64_t storage_time_ns = 0;  // time in storage calls, over all threads
     uint64_t serving_time_ns = 0;  // the rest of the time that workers or helpers spent on requests
     uint64_t failed_pages = 0;     // pages that could not be read
+    uint64_t writes = 0;           // storage operations that pages were written back by
+    uint64_t bytes_written = 0;    // by them
+    uint64_t failed_writes = 0;    // pages that could not be written back, each time
     FileStatistics pages;          // over all files
     uint64_t open_descriptors = 0;
     uint64_t views = 0;    // mapped now; 0 where the host cannot address device memory
@@ -44,6 +47,7 @@ struct Leftovers {
     uint64_t descriptors = 0;  // opened with gopen and never closed
     uint64_t views = 0;        // mapped and never unmapped; CPU backend only, elsewhere they stay
     uint64_t reads = 0;        // begun with gread_async and never waited for; likewise
+    int write_error = 0;       // errno: what they have written could not be written back
 };
 
 class FileSystem {
@@ -61,18 +65,25 @@ public:
                                                    const FileSystemOptions& options = {});
 
     FileSystem() = default;
-    // Waits for no kernel: synchronize the streams whose kernels use it first.
+    // Writes back what is dirty, as close() does. Waits for no other kernel: synchronize the
+    // streams whose kernels use it first. Errors go unseen: close or sync what was written.
     ~FileSystem();
     FileSystem(FileSystem&&) noexcept;
     FileSystem& operator=(FileSystem&&) noexcept;
 
-    // Opens a regular file for reading by kernels; as gopen, with no kernel. The descriptor is
-    // counted: every open wants its close. Any thread; waits for the file system. Errors: those of
-    // open(2); EISDIR, ESPIPE, ENOTSUP for what is no regular file; EFBIG: more pages than the page
-    // table has room for; ENFILE: 4,096 files are known and all in use. Cost: an open, a stat.
-    [[nodiscard]] Result<Descriptor> open(const std::string& path);
-    // Gives a descriptor back; pages stay cached. EBADF.
+    // Opens a regular file for kernels; as gopen, with no kernel, and the same `flags`
+    // (abi/file_system.h; their numbers are those of open(2)). The descriptor is counted: every
+    // open wants its close. Any thread; waits for the file system. Errors: those of open(2);
+    // EISDIR, ESPIPE, ENOTSUP for what is no regular file; EFBIG: more pages than the page table
+    // has room for; ENFILE: 4,096 files are known and all in use; EBUSY: to be truncated, or
+    // written once, and open already. Cost: an open, a stat.
+    [[nodiscard]] Result<Descriptor> open(const std::string& path, int flags = kOpenReadOnly);
+    // Gives a descriptor back; pages stay cached. The last one that may write has the file written
+    // back by a kernel of the library's own, which it waits for: not while kernels fill the device
+    // and wait for the caller. EBADF; what could not be written back, as gclose.
     Status close(Descriptor descriptor);
+    // Makes what kernels have written to a file so far last; as gfsync, and waits as close() does.
+    Status sync(Descriptor descriptor);
     // Size in bytes as of the open, or shorter if a read found it so. EBADF.
     [[nodiscard]] Result<uint64_t> size(Descriptor descriptor) const;
 

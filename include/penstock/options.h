@@ -68,30 +68,38 @@ struct FileSystemOptions {
                               // events of 64 bytes; 0: none, else at most 2^22
 };
 
-// What a read does to the OS page cache.
+// What a read or write does to the OS page cache.
 enum class CachePolicy : uint8_t {
-    kAuto,    // what is cached is used and stays; what is not takes the cheapest route
+    kAuto,    // what is cached is used and stays; what is not takes the cheapest route; what is
+              // written goes there
     kKeep,    // everything goes through the cache and stays there, as far as the kernel lets it
     kDrop,    // what was not in the cache is not left there, as far as the kernel lets it
-    kBypass,  // direct wherever direct I/O can, also for what is cached and clean
+    kBypass,  // direct wherever direct I/O can, also for what is cached and clean; of a write whole
+              // pages
 };
 
 struct ReadOptions {
     CachePolicy cache = CachePolicy::kAuto;
     std::optional<Route> route;  // take this one wherever it can be taken; else what `cache` says
     bool strict = false;         // a range that cannot take `route`, or with kBypass cannot go past
-                                 // the cache, is an error, EOPNOTSUPP, not a fallback
+                                 // the cache, is an error, EOPNOTSUPP, not a fallback. Of a write
+                                 // nothing is written then
 };
+// The same choices.
+using WriteOptions = ReadOptions;
 
 struct FileOptions {
     // Parameters that affect behaviour.
+    // As open(2): O_RDONLY, O_WRONLY or O_RDWR, with O_CREAT (mode 0666), O_EXCL and O_TRUNC.
+    int open_flags = 0;
     ReadOptions reading;                       // of reads that do not bring their own
+    WriteOptions writing;                      // of writes that do not
     StorageKind storage = StorageKind::kAuto;  // kAuto: see StorageKind
     double throttle_latency_us = 0;            // for studies; as in FileSystemOptions
     double throttle_bandwidth_mbs = 0;
     // Parameters that affect performance.
-    unsigned threads = 0;  // that read, beside the caller; 0: PENSTOCK_THREADS, else as many as
-                           // CPUs, up to 16, for a GPU three quarters of them
+    unsigned threads = 0;  // that read and write, beside the caller; 0: PENSTOCK_THREADS, else as
+                           // many as CPUs, up to 16, for a GPU three quarters of them
 };
 
 }  // namespace penstock

@@ -1,5 +1,5 @@
-// The ways that bytes of a file take to memory, why one of them was taken, and what the OS page
-// cache held: the words of plans and reports.
+// The ways that bytes take between a file and memory, why one of them was taken, and what the OS
+// page cache held: the words of plans and reports.
 //
 // Knows nothing of files or GPUs. Values only.
 #pragma once
@@ -10,8 +10,10 @@
 namespace penstock {
 
 enum class Route : uint8_t {
-    kCached,  // through the OS page cache: copied out of it, or brought in by it first
-    kDirect,  // bypassing it (O_DIRECT), into staging or straight into memory the host can address
+    kCached,  // through the OS page cache: copied out of it, or brought in by it first; written,
+              // copied into it
+    kDirect,  // bypassing it (O_DIRECT), by staging or straight from or into memory the host can
+              // address
     kPeer,    // DMA into GPU memory: PCI peer-to-peer memory or cuFile
 };
 inline constexpr size_t kRouteCount = 3;
@@ -35,8 +37,9 @@ enum class RouteReason : uint8_t {
     kTimed,             // cached: its reads were lately as fast as copies; nobody may ask what is
                         // cached of it, or need not. Or one is, to find out
     kNoPeer,            // cached or direct, as costs say: `peer` was asked for and is not to be had
+    kDeferred,          // cached: written, and left to the OS to bring to storage
 };
-inline constexpr size_t kRouteReasonCount = 14;
+inline constexpr size_t kRouteReasonCount = 15;
 
 // What the OS page cache holds of a range.
 enum class Residency : uint8_t {
@@ -57,10 +60,9 @@ inline constexpr size_t kResidencyCount = 5;
 // "resident", "missing", "swallowed" ...
 [[nodiscard]] constexpr const char* name(RouteReason reason) {
     constexpr const char* kNames[kRouteReasonCount] = {
-        "resident",    "missing", "swallowed", "cheaper-buffered",
-        "small",       "dirty",   "unaligned", "buffer-misaligned",
-        "not-offered", "refused", "asked",     "keep",
-        "timed",       "no-peer"};
+        "resident",  "missing",           "swallowed",   "cheaper-buffered", "small", "dirty",
+        "unaligned", "buffer-misaligned", "not-offered", "refused",          "asked", "keep",
+        "timed",     "no-peer",           "deferred"};
     return kNames[static_cast<size_t>(reason)];
 }
 

@@ -10,7 +10,7 @@
 namespace penstock {
 namespace {
 
-constexpr Status kNotOpen{EBADF, "read", "the file is closed"};
+constexpr Status kNotOpen{EBADF, "file", "the file is closed"};
 
 }  // namespace
 
@@ -114,6 +114,58 @@ Result<Future> File::preadv(std::span<const ReadPiece> pieces, const ReadOptions
     return Future(std::move(job.value()));
 }
 
+Result<uint64_t> File::write(const void* from, uint64_t size, uint64_t offset,
+                             Report* report) const {
+    const Use use(*this);
+    if (!use) return kNotOpen;
+    return use->write(from, size, offset, use->options().writing, report);
+}
+
+Result<uint64_t> File::write(const void* from, uint64_t size, uint64_t offset,
+                             const WriteOptions& options, Report* report) const {
+    const Use use(*this);
+    if (!use) return kNotOpen;
+    return use->write(from, size, offset, options, report);
+}
+
+Result<uint64_t> File::writev(std::span<const WritePiece> pieces, const WriteOptions& options,
+                              Report* report) const {
+    const Use use(*this);
+    if (!use) return kNotOpen;
+    return use->writev(pieces, options, report);
+}
+
+Result<Future> File::pwrite(const void* from, uint64_t size, uint64_t offset) const {
+    const Use use(*this);
+    if (!use) return kNotOpen;
+    return this->pwrite(from, size, offset, use->options().writing);
+}
+
+Result<Future> File::pwrite(const void* from, uint64_t size, uint64_t offset,
+                            const WriteOptions& options) const {
+    const WritePiece piece{from, size, offset};
+    return this->pwritev({&piece, 1}, options);
+}
+
+Result<Future> File::pwritev(std::span<const WritePiece> pieces,
+                             const WriteOptions& options) const {
+    const Use use(*this);
+    if (!use) return kNotOpen;
+    auto job = use->start(pieces, options);
+    if (!job.ok()) return job.status();
+    return Future(std::move(job.value()));
+}
+
+Status File::fsync(bool data_only) const {
+    const Use use(*this);
+    return use ? use->fsync(data_only) : kNotOpen;
+}
+
+Status File::truncate(uint64_t size) const {
+    const Use use(*this);
+    return use ? use->truncate(size) : kNotOpen;
+}
+
 Result<uint64_t> File::size() const {
     const Use use(*this);
     if (!use) return kNotOpen;
@@ -134,7 +186,7 @@ bool Future::done() const { return job_->done(); }
 
 Status Future::wait(std::chrono::nanoseconds limit) const {
     if (job_->wait(limit)) return {};
-    return {ETIMEDOUT, "wait", "the read is still under way"};
+    return {ETIMEDOUT, "wait", "it is still under way"};
 }
 
 Result<uint64_t> Future::result(std::chrono::nanoseconds limit) const {

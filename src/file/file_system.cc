@@ -75,7 +75,10 @@ System::System(std::unique_ptr<service::Service> service) : service_(std::move(s
     hear_launches(*service_);
 }
 
-System::~System() { stop_hearing(*service_); }
+System::~System() {
+    stop_hearing(*service_);
+    if (service_->abort_cause().empty()) (void)service_->write_back_all();
+}
 
 }  // namespace file
 
@@ -114,14 +117,34 @@ Result<FileSystem> FileSystem::create(const Device& device, const FileSystemOpti
     return file::System::create(device, std::move(storage.value()), options);
 }
 
-Result<Descriptor> FileSystem::open(const std::string& path) {
-    return system_->service().files().open(path, O_RDONLY, service::Opener::kHost);
+static_assert(kOpenReadOnly == O_RDONLY && kOpenWriteOnly == O_WRONLY && kOpenReadWrite == O_RDWR &&
+              kOpenAccess == O_ACCMODE && kOpenCreate == O_CREAT && kOpenExclusive == O_EXCL &&
+              kOpenTruncate == O_TRUNC && kOpenAppend == O_APPEND);
+
+Result<Descriptor> FileSystem::open(const std::string& path, int flags) {
+    return system_->service().files().open(path, flags, service::Opener::kHost);
 }
 
 Status FileSystem::close(Descriptor descriptor) {
-    const Status status = system_->service().files().close(descriptor, service::Opener::kHost);
-    system_->service().finish_windows();
+    service::Service& service = system_->service();
+    auto closed = service.files().close(descriptor, service::Opener::kHost);
+    Status status = closed.ok() ? Status() : closed.status();
+    while (closed.ok() && !closed.value()) {
+        const Status written = service.write_back(descriptor, true);
+        if (status.ok()) status = written;
+        closed = service.files().close(descriptor, service::Opener::kHost, true);
+        if (status.ok() && !closed.ok()) status = closed.status();
+    }
+    service.finish_windows();
     return status;
+}
+
+Status FileSystem::sync(Descriptor descriptor) {
+    service::Service& service = system_->service();
+    if (auto size = service.files().size(descriptor); !size.ok()) return size.status();
+    const Status written = service.write_back(descriptor, false);
+    const Status synced = service.files().sync(descriptor);
+    return written.ok() ? synced : written;
 }
 
 Result<uint64_t> FileSystem::size(Descriptor descriptor) const {
@@ -147,6 +170,9 @@ FileSystemStatistics FileSystem::statistics() const {
     result.storage_time_ns = counters.storage_ns.load();
     result.serving_time_ns = counters.serving_ns.load();
     result.failed_pages = counters.failed_pages.load();
+    result.writes = counters.writes.load();
+    result.bytes_written = counters.bytes_written.load();
+    result.failed_writes = counters.failed_writes.load();
     const FileTotals totals = service.counts();
     result.pages = describe(totals);
     result.open_descriptors = service.files().open_count();
@@ -186,6 +212,7 @@ Result<Leftovers> FileSystem::reclaim() {
         if (Status status = service.serve_all(kReclaimLimit); !status.ok()) return status;
     }
     Leftovers result;
+    result.write_error = service.write_back_all().error_number();
     result.descriptors = service.files().close_kernel_files();
     if (addressable) {
         FileSystemState& state = *service.host_state();

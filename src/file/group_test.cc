@@ -14,6 +14,7 @@
 #include "file/system.h"
 #include "page_cache/invalidation.h"
 #include "penstock/file_system.h"
+#include "testing/effort.h"
 
 namespace penstock {
 namespace {
@@ -34,7 +35,7 @@ constexpr unsigned kBlocks = 5, kThreads = 96, kGroupsMax = kBlocks * kThreads /
 constexpr uint64_t kBufferSize = 512 << 10;
 constexpr size_t kFileSize = (3 << 20) + 777;
 
-class GroupTest : public testing::TestWithParam<Shape> {
+class GroupTest : public ::testing::TestWithParam<Shape> {
 protected:
     void SetUp() override {
         DeviceOptions options;
@@ -115,8 +116,8 @@ protected:
 constexpr LaunchShape kGrid{{kBlocks}, {kThreads}};
 
 TEST_P(GroupTest, ReadsAtRandomBringTheBytesOfTheFile) {
-    constexpr unsigned kRounds = 60;
-    for (uint64_t seed = 1; seed <= 3; ++seed) {
+    constexpr unsigned kRounds = testing::usually(60, 20);
+    for (uint64_t seed = 1; seed <= testing::usually(3, 1); ++seed) {
         job_.seed = seed;
         *job_.done = 0;
         run([&]<class Group> {
@@ -139,7 +140,7 @@ TEST_P(GroupTest, EveryCallForEveryGroup) {
 TEST_P(GroupTest, ReadsThatNobodyWaitsForAreReclaimed) {
     // One block: each group has a place of its own.
     const LaunchShape shape{{1}, {kThreads}};
-    for (unsigned round = 0; round < 20; ++round) {
+    for (unsigned round = 0; round < testing::usually(20, 5); ++round) {
         *job_.done = 0;
         run([&]<class Group> {
             return launch(stream_, shape, file_test::leave_reads<Group>, job_, round);
@@ -157,17 +158,18 @@ TEST_P(GroupTest, ReadsThatNobodyWaitsForAreReclaimed) {
 
 INSTANTIATE_TEST_SUITE_P(
     Shapes, GroupTest,
-    testing::Values(Shape{"block", Who::kBlock, 300, true}, Shape{"warps", Who::kWarps, 300, true},
-                    Shape{"one_warp", Who::kOneWarp, 300, true},
-                    Shape{"lanes", Who::kLanes, 300, true},
-                    Shape{"block_workers", Who::kBlock, 5000, false},
-                    Shape{"one_warp_workers", Who::kOneWarp, 5000, false},
-                    Shape{"lanes_workers", Who::kLanes, 40, false},
-                    Shape{"block_few_frames", Who::kBlock, 8, true},
-                    Shape{"one_warp_few_frames", Who::kOneWarp, 5, true},
-                    Shape{"one_warp_frame_a_permit", Who::kOneWarp, 2, false},
-                    Shape{"one_warp_seed", Who::kOneWarp, 100, true, Readahead::kSeed},
-                    Shape{"block_off", Who::kBlock, 100, true, Readahead::kOff}),
+    ::testing::Values(Shape{"block", Who::kBlock, 300, true},
+                      Shape{"warps", Who::kWarps, 300, true},
+                      Shape{"one_warp", Who::kOneWarp, 300, true},
+                      Shape{"lanes", Who::kLanes, 300, true},
+                      Shape{"block_workers", Who::kBlock, 5000, false},
+                      Shape{"one_warp_workers", Who::kOneWarp, 5000, false},
+                      Shape{"lanes_workers", Who::kLanes, 40, false},
+                      Shape{"block_few_frames", Who::kBlock, 8, true},
+                      Shape{"one_warp_few_frames", Who::kOneWarp, 5, true},
+                      Shape{"one_warp_frame_a_permit", Who::kOneWarp, 2, false},
+                      Shape{"one_warp_seed", Who::kOneWarp, 100, true, Readahead::kSeed},
+                      Shape{"block_off", Who::kBlock, 100, true, Readahead::kOff}),
     [](const auto& one) { return std::string(one.param.name); });
 
 }  // namespace

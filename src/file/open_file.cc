@@ -13,8 +13,23 @@ namespace {
 
 constexpr uint64_t kOffsetMax = INT64_MAX;
 constexpr uint64_t kLookSizeMin = 4 << 20;  // less is read before a look pays
-constexpr Status kForked{ECHILD, "read",
+constexpr Status kForked{ECHILD, "file",
                          "the file was opened before a fork: open it again in this process"};
+
+// Sources are only read, whatever transfers call them.
+std::vector<transfer::Piece> pieces_of(std::span<const ReadPiece> pieces) {
+    std::vector<transfer::Piece> all;
+    all.reserve(pieces.size());
+    for (const ReadPiece& piece : pieces) all.push_back({piece.to, piece.size, piece.offset});
+    return all;
+}
+std::vector<transfer::Piece> pieces_of(std::span<const WritePiece> pieces) {
+    std::vector<transfer::Piece> all;
+    all.reserve(pieces.size());
+    for (const WritePiece& piece : pieces)
+        all.push_back({const_cast<void*>(piece.from), piece.size, piece.offset});
+    return all;
+}
 
 }  // namespace
 
@@ -22,7 +37,7 @@ Result<std::shared_ptr<OpenFile>> OpenFile::open(const std::string& path, const 
                                                  const FileOptions& options) {
     auto service = ReadService::shared(device, options);
     if (!service.ok()) return service.status();
-    auto file = service.value()->storage->open(path, O_RDONLY);
+    auto file = service.value()->storage->open(path, options.open_flags);
     if (!file.ok()) return file.status();
     return share(path, device, options, std::move(service.value()), file.value());
 }
@@ -30,7 +45,7 @@ Result<std::shared_ptr<OpenFile>> OpenFile::open(const std::string& path, const 
 Result<std::shared_ptr<OpenFile>> OpenFile::open(const std::string& path, const Device& device,
                                                  const FileOptions& options,
                                                  std::shared_ptr<storage::Storage> storage) {
-    auto file = storage->open(path, O_RDONLY);
+    auto file = storage->open(path, options.open_flags);
     if (!file.ok()) return file.status();
     auto service = ReadService::make(device, options, std::move(storage));
     if (!service.ok()) return service.status();
@@ -72,87 +87,133 @@ Result<uint64_t> OpenFile::size() const {
     return now.size;
 }
 
-Status OpenFile::check(std::span<const ReadPiece> pieces) const {
+Status OpenFile::check(std::span<const transfer::Piece> pieces, bool write) const {
     if (process_ != process_number()) return kForked;
+    const char* const call = write ? "write" : "read";
+    const int access = options_.open_flags & O_ACCMODE;
+    if (write && access == O_RDONLY) return {EBADF, call, "the file is open for reading only"};
+    if (!write && access == O_WRONLY) return {EBADF, call, "the file is open for writing only"};
     uint64_t sum = 0;
-    for (const ReadPiece& piece : pieces) {
+    for (const transfer::Piece& piece : pieces) {
         if (piece.offset > kOffsetMax || piece.size > kOffsetMax - piece.offset ||
             piece.size > kOffsetMax - sum) {
-            return {EINVAL, "read", "the range ends beyond 2^63 - 1"};
+            return {EINVAL, call, "the range ends beyond 2^63 - 1"};
         }
-        if (piece.to == nullptr && piece.size != 0) return {EFAULT, "read", "no memory"};
+        if (piece.to == nullptr && piece.size != 0) return {EFAULT, call, "no memory"};
         sum += piece.size;
     }
     return {};
 }
 
-Result<std::shared_ptr<transfer::Job>> OpenFile::make_job(std::span<const ReadPiece> pieces,
+Result<std::shared_ptr<transfer::Job>> OpenFile::make_job(Pieces pieces, bool write,
                                                           const ReadOptions& options,
                                                           bool with_caller) {
-    if (Status status = check(pieces); !status.ok()) return status;
-    std::vector<transfer::Piece> wanted;
-    wanted.reserve(pieces.size());
+    if (Status status = check(pieces, write); !status.ok()) return status;
     uint64_t sum = 0;
     bool device_memory = false;
-    for (const ReadPiece& piece : pieces) {
+    for (const transfer::Piece& piece : pieces) {
         const bool here = device_.port() == nullptr || device_.port()->host_can_address(piece.to);
-        if (!wanted.empty() && device_memory == here) {
-            return Status{EINVAL, "read", "pieces in host memory and in device memory do not mix"};
+        if (&piece != pieces.data() && device_memory == here) {
+            return Status{EINVAL, write ? "write" : "read",
+                          "pieces in host memory and in device memory do not mix"};
         }
         device_memory = !here;
-        wanted.push_back({piece.to, piece.size, piece.offset});
         sum += piece.size;
     }
     // Long parts of what is hot go to the device at once, which is decided part by part.
-    if (device_memory && sum >= kLookSizeMin && !source_->hot())
-        source_->look({wanted.front().offset, wanted.front().size});
-    const uint64_t window_size = service_->engine->window_size(sum, source_->hot(), with_caller,
-                                                               device_memory);
-    return std::make_shared<transfer::Job>(source_, std::move(wanted), device_memory, options,
-                                           window_size, shared_from_this());
+    if (!write && device_memory && sum >= kLookSizeMin && !source_->hot())
+        source_->look({pieces.front().offset, pieces.front().size});
+    const uint64_t window_size = service_->engine->window_size(sum, write || source_->hot(),
+                                                               with_caller, device_memory);
+    return std::make_shared<transfer::Job>(source_, std::move(pieces), write, device_memory,
+                                           options, window_size, shared_from_this());
 }
 
-Result<uint64_t> OpenFile::read(void* to, uint64_t size, uint64_t offset,
+Result<uint64_t> OpenFile::move(const transfer::Piece& piece, bool write,
                                 const ReadOptions& options, Report* report) {
-    const ReadPiece piece{to, size, offset};
-    const bool small = transfer::is_small(size, options) &&
-                       (device_.port() == nullptr || device_.port()->host_can_address(to));
-    if (small && size > 0) {
-        if (Status status = check({&piece, 1}); !status.ok()) return status;
+    const bool small = transfer::is_small(piece.size, options) &&
+                       (device_.port() == nullptr || device_.port()->host_can_address(piece.to));
+    if (small && piece.size > 0) {
+        if (Status status = check({&piece, 1}, write); !status.ok()) return status;
         // The clock is read only for who asks: small reads are counted in nanoseconds.
         uint64_t called_ns = 0, begun_ns = 0;
         if (report != nullptr) called_ns = base::monotonic_ns();
         transfer::SmallOutcome outcome;
-        if (service_->engine->read_small(*source_, offset, {to, size}, options, &outcome,
+        if (service_->engine->move_small(*source_, piece, write, options, &outcome,
                                          report != nullptr ? &begun_ns : nullptr)) {
             if (report != nullptr) {
                 *report = {};
-                report->bytes_asked = size;
+                report->bytes_asked = piece.size;
                 report->queue_ns = begun_ns - called_ns;
                 report->read_ns = base::monotonic_ns() - begun_ns;
-                add_to(report, offset, outcome);
+                add_to(report, piece.offset, outcome);
             }
-            if (outcome.completion.error == 0) return outcome.completion.bytes;
-            return Status{outcome.completion.error, "read", "the bytes could not be read"};
+            const int error = outcome.completion.error;
+            if (error == 0) return outcome.completion.bytes;
+            return write ? Status{error, "write", "the bytes could not be written"}
+                         : Status{error, "read", "the bytes could not be read"};
         }
     }
-    return readv({&piece, 1}, options, report);
+    return move_all({piece}, write, options, report);
 }
 
-Result<uint64_t> OpenFile::readv(std::span<const ReadPiece> pieces, const ReadOptions& options,
-                                 Report* report) {
-    auto job = make_job(pieces, options, true);
+Result<uint64_t> OpenFile::move_all(Pieces pieces, bool write, const ReadOptions& options,
+                                    Report* report) {
+    auto job = make_job(std::move(pieces), write, options, true);
     if (!job.ok()) return job.status();
     service_->engine->run(job.value());
     if (report != nullptr) *report = job.value()->report();
     return job.value()->result();
 }
 
-Result<std::shared_ptr<transfer::Job>> OpenFile::start(std::span<const ReadPiece> pieces,
-                                                       const ReadOptions& options) {
-    auto job = make_job(pieces, options, false);
+Result<std::shared_ptr<transfer::Job>> OpenFile::start_job(Pieces pieces, bool write,
+                                                           const ReadOptions& options) {
+    auto job = make_job(std::move(pieces), write, options, false);
     if (job.ok()) service_->engine->start(job.value());
     return job;
+}
+
+Result<uint64_t> OpenFile::read(void* to, uint64_t size, uint64_t offset,
+                                const ReadOptions& options, Report* report) {
+    return move({to, size, offset}, false, options, report);
+}
+
+Result<uint64_t> OpenFile::readv(std::span<const ReadPiece> pieces, const ReadOptions& options,
+                                 Report* report) {
+    return move_all(pieces_of(pieces), false, options, report);
+}
+
+Result<std::shared_ptr<transfer::Job>> OpenFile::start(std::span<const ReadPiece> pieces,
+                                                       const ReadOptions& options) {
+    return start_job(pieces_of(pieces), false, options);
+}
+
+Result<uint64_t> OpenFile::write(const void* from, uint64_t size, uint64_t offset,
+                                 const WriteOptions& options, Report* report) {
+    return move({const_cast<void*>(from), size, offset}, true, options, report);
+}
+
+Result<uint64_t> OpenFile::writev(std::span<const WritePiece> pieces, const WriteOptions& options,
+                                  Report* report) {
+    return move_all(pieces_of(pieces), true, options, report);
+}
+
+Result<std::shared_ptr<transfer::Job>> OpenFile::start(std::span<const WritePiece> pieces,
+                                                       const WriteOptions& options) {
+    return start_job(pieces_of(pieces), true, options);
+}
+
+Status OpenFile::fsync(bool data_only) {
+    if (process_ != process_number()) return kForked;
+    return source_->file->sync(data_only);
+}
+
+Status OpenFile::truncate(uint64_t size) {
+    if (Status status = check({}, true); !status.ok()) return status;
+    if (size > kOffsetMax) return {EINVAL, "truncate", "the size is beyond 2^63 - 1"};
+    const Status status = source_->file->truncate(size);
+    if (status.ok()) source_->resized(size);
+    return status;
 }
 
 }  // namespace penstock::file

@@ -1,9 +1,10 @@
-// What a File is made of: an open file, and the engine that its reads share with others. Any
-// thread.
+// What a File is made of: an open file, and the engine that its reads and writes share with others.
+// Any thread.
 #pragma once
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "file/read_service.h"
 #include "penstock/file.h"
@@ -33,6 +34,14 @@ public:
                            Report* report);
     Result<std::shared_ptr<transfer::Job>> start(std::span<const ReadPiece> pieces,
                                                  const ReadOptions& options);
+    Result<uint64_t> write(const void* from, uint64_t size, uint64_t offset,
+                           const WriteOptions& options, Report* report);
+    Result<uint64_t> writev(std::span<const WritePiece> pieces, const WriteOptions& options,
+                            Report* report);
+    Result<std::shared_ptr<transfer::Job>> start(std::span<const WritePiece> pieces,
+                                                 const WriteOptions& options);
+    Status fsync(bool data_only);
+    Status truncate(uint64_t size);
 
 private:
     static Result<std::shared_ptr<OpenFile>> share(const std::string& path, const Device& device,
@@ -41,9 +50,16 @@ private:
                                                    const std::shared_ptr<storage::File>& file);
     OpenFile(std::string path, const Device& device, const FileOptions& options,
              std::shared_ptr<ReadService> service, const std::shared_ptr<storage::File>& file);
-    [[nodiscard]] Status check(std::span<const ReadPiece> pieces) const;
-    Result<std::shared_ptr<transfer::Job>> make_job(std::span<const ReadPiece> pieces,
+    using Pieces = std::vector<transfer::Piece>;
+    [[nodiscard]] Status check(std::span<const transfer::Piece> pieces, bool write) const;
+    Result<uint64_t> move(const transfer::Piece& piece, bool write, const ReadOptions& options,
+                          Report* report);
+    Result<uint64_t> move_all(Pieces pieces, bool write, const ReadOptions& options,
+                              Report* report);
+    Result<std::shared_ptr<transfer::Job>> make_job(Pieces pieces, bool write,
                                                     const ReadOptions& options, bool with_caller);
+    Result<std::shared_ptr<transfer::Job>> start_job(Pieces pieces, bool write,
+                                                     const ReadOptions& options);
 
     const std::string path_;
     const Device device_;

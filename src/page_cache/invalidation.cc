@@ -95,10 +95,26 @@ int check_rings(const FileSystemState& system) {
     return rings == system.rings_in_use ? 0 : 7;
 }
 
+// Invariant 9. `dirty`: frames of dirty pages.
+int check_dirty(const FileSystemState& system, const std::vector<bool>& dirty) {
+    uint64_t count = 0, under_way = 0;
+    for (uint32_t frame = 0; frame < system.frame_count; ++frame) {
+        count += dirty[frame];
+        const WritePhase phase = phase_of(system.write_backs[frame]);
+        under_way += phase == WritePhase::kUnderWay;
+        if (phase == WritePhase::kEnding) return 9;
+        if (phase == WritePhase::kUnderWay && !dirty[frame]) return 9;
+        const uint64_t* marks = system.marks + uint64_t{frame} * system.mark_words;
+        for (uint32_t i = 0; i < system.mark_words; ++i)
+            if (marks[i] != 0 && !dirty[frame]) return 9;
+    }
+    return count == system.dirty_pages && under_way == system.write_backs_begun ? 0 : 9;
+}
+
 }  // namespace
 
 int check_invariants(FileSystemState& system) {
-    std::vector<bool> named(system.frame_count);
+    std::vector<bool> named(system.frame_count), dirty(system.frame_count);
     uint64_t pins = 0;
     for (uint64_t leaf = 0; leaf < system.leaf_count; ++leaf) {
         const uint64_t owner = system.leaf_owners[leaf];
@@ -113,8 +129,11 @@ int check_invariants(FileSystemState& system) {
             if (device::entry_of_owner(system, system.owners[frame]) != &entry) return 1;
             if (named[frame]) return 2;
             named[frame] = true;
+            dirty[frame] = (entry & kDirtyBit) != 0;
+            if (dirty[frame] && state != PageState::kValid) return 9;
         }
     }
+    if (const int broken = check_dirty(system, dirty); broken != 0) return broken;
     if (pins != pages_held(system.held_pins)) return 4;
     if (const int broken = check_windows(system, named); broken != 0) return broken;
     return check_rings(system);

@@ -32,7 +32,9 @@ uint64_t drop_async_reads(FileSystemState& system);
 //      its bit in the `left` of one window set), or free;
 //   6. window_frames counts the places of all windows, and `left` has bits for no others;
 //   7. each chunk is in one ring, which its owner word names, or fresh; rings_in_use counts rings;
-//   8. no place is locked.
+//   8. no place is locked;
+//   9. marks are of dirty pages only, dirty_pages counts those, and a write-back is under way of
+//      none but those: as many as write_backs_begun says.
 int check_invariants(FileSystemState& system);
 
 }  // namespace penstock::page_cache

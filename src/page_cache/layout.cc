@@ -57,6 +57,12 @@ uint64_t* lay_tables(const Layout& layout, Cursor& cursor, FileSystemState& stat
     state.places = cursor.take<ReadaheadPlace>(layout.place_count);
     state.chunk_next = cursor.take<uint64_t>(layout.chunk_count);
     state.chunk_owners = cursor.take<uint64_t>(layout.chunk_count);
+    const size_t mark_words = size_t{layout.frame_count} * layout.mark_words;
+    state.marks = cursor.take<uint64_t>(mark_words);
+    state.snapshots = cursor.take<uint64_t>(mark_words);
+    state.write_backs = cursor.take<uint64_t>(layout.frame_count);
+    state.write_completions = cursor.take<uint64_t>(layout.frame_count);
+    state.sequences = cursor.take<uint64_t>(layout.sequence_count);
     for (uint32_t i = 0; layout.pulls && i < layout.ring_count; ++i)
         state.rings[i].answers = cursor.take<uint64_t>(size_t{1} << layout.ring_shift);
     return owners;
@@ -130,7 +136,8 @@ Status plan_readahead(const LayoutRequest& request, Layout& layout) {
     const uint64_t advised = uint64_t{layout.place_count} * limits::kAdvisedMax;
     // A window whose pages were all taken is gone; those that an asynchronous read holds may be on
     // their way still.
-    const uint64_t outstanding = settings.frames_max + advised + layout.async_pages_max;
+    const uint64_t outstanding = settings.frames_max + advised + layout.async_pages_max +
+                                 layout.write_backs_max;
     layout.background_shift = std::countr_zero(std::bit_ceil(std::max<uint64_t>(outstanding, 1)));
     return {};
 }
@@ -177,6 +184,9 @@ Status plan_layout(const LayoutRequest& request, Layout* layout) {
     result.pulls = request.pulls;
     result.directory_size = kDirectoryWords;
     result.frames_size = request.page_size * frames;
+    result.mark_words = static_cast<uint32_t>(request.page_size >> kMarkShift);
+    result.write_backs_max = std::min(limits::kWriteBacksMax, result.frame_count);
+    result.sequence_count = std::min(limits::kSequencesMax, std::bit_ceil(result.frame_count));
     if (Status status = plan_readahead(request, result); !status.ok()) return status;
     FileSystemState measured{};
     Cursor tables(nullptr, nullptr), shared(nullptr, nullptr);
@@ -206,6 +216,9 @@ FileSystemState* initialise(const Layout& layout, const Parts& parts, uint32_t s
     state.place_count = layout.place_count;
     state.chunk_frames = layout.chunk_frames;
     state.chunk_count = layout.chunk_count;
+    state.mark_words = layout.mark_words;
+    state.write_backs_max = layout.write_backs_max;
+    state.sequence_count = layout.sequence_count;
     state.readahead = layout.readahead;
     Cursor tables(parts.tables, parts.tables_address), shared(parts.shared, parts.shared);
     FileSystemState* home = nullptr;

@@ -46,6 +46,9 @@ struct Layout {
     bool one_by_one = false;
     uint32_t place_count = 0;
     uint32_t chunk_frames = 1, chunk_count = 0;
+    uint32_t mark_words = 0;       // dirty granules of a frame
+    uint32_t write_backs_max = 0;  // under way at once
+    uint32_t sequence_count = 0;   // write sequences
     ReadaheadSettings readahead{};
     int background_shift = 0;
     bool bells = true;

@@ -10,6 +10,7 @@
 // a request that is no longer than another before it, or than reserve() was told.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -89,6 +90,25 @@ struct Request {
 // less.
 void settle_mixed(std::span<extent::ResidencyRun> runs, uint64_t grain, const CostModel& model,
                   Buffered buffered);
+
+// What is to be written. Nothing of it is looked up: copying into the OS page cache is cheaper than
+// anything else, whatever that holds.
+struct WriteRequest {
+    extent::Extent range;
+    DirectOffer direct;
+    uint64_t page_size = 4096;  // of the OS page cache; a power of two
+    bool direct_asked = false;  // all of it direct, as far as it can be
+    // Why it goes through the page cache if nobody asks: kDeferred, kKeep, kRefused ...
+    RouteReason cached_because = RouteReason::kDeferred;
+};
+// Through the cache, or a direct middle of whole pages between a head and a tail that are not: no
+// page is written by two routes, since what the cache holds of one that is written past it would be
+// stale, or be written back over it.
+struct WritePlan {
+    std::array<Transfer, 3> transfers;  // by offset
+    size_t count = 0;
+};
+[[nodiscard]] WritePlan plan_write(const WriteRequest& request);
 
 class Planner {
 public:

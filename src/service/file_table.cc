@@ -59,52 +59,146 @@ FileTable::FileTable(std::shared_ptr<storage::Storage> storage, backend::Device*
       device_files_(device_files),
       dropper_(std::move(dropper)),
       numbers_(limits::kFilesMax),
-      slots_(limits::kFilesMax) {
-    free_.emplace(0, state->directory_size);
+      slots_(limits::kFilesMax),
+      directory_(state->directory_size) {}
+
+Result<FileTable::Wanted> FileTable::parse(int flags) {
+    constexpr int kKnown = O_ACCMODE | O_CREAT | O_EXCL | O_TRUNC | O_APPEND | O_CLOEXEC |
+                           kOpenWriteOnce | kOpenNoSync;
+    const int access = flags & O_ACCMODE;
+    const bool writes = access != O_RDONLY;
+    const Status invalid{EINVAL, "gopen", "flags that are not known, or do not go together"};
+    if ((flags & ~kKnown) != 0 || access == O_ACCMODE) return invalid;
+    if (!writes && (flags & (O_TRUNC | O_APPEND | kOpenNoSync)) != 0) return invalid;
+    if ((flags & kOpenWriteOnce) != 0 && access != O_WRONLY) return invalid;
+    if ((flags & O_EXCL) != 0 && (flags & O_CREAT) == 0) return invalid;
+    Wanted wanted;
+    wanted.storage_flags = access | (flags & (O_CREAT | O_EXCL));
+    wanted.truncates = (flags & O_TRUNC) != 0;
+    if (!writes) return wanted;
+    wanted.access = kMayWrite | (access == O_WRONLY ? kMayNotRead : 0) |
+                    ((flags & O_APPEND) != 0 ? kAppends : 0);
+    wanted.writing = kWriting | ((flags & kOpenWriteOnce) != 0 ? kWritesOnce : 0) |
+                     ((flags & kOpenNoSync) != 0 ? kWritesScratch : 0);
+    return wanted;
 }
 
 Result<Descriptor> FileTable::open(const std::string& path, int flags, Opener opener) {
-    if ((flags & ~O_CLOEXEC) != O_RDONLY) return Status{EINVAL, "gopen", "only O_RDONLY is known"};
-    auto opened = storage_->open(path, O_RDONLY);
+    const auto parsed = parse(flags);
+    if (!parsed.ok()) return parsed.status();
+    const Wanted& wanted = parsed.value();
+    auto opened = storage_->open(path, wanted.storage_flags);
     if (!opened.ok()) return opened.status();
-    const storage::Identity& identity = opened.value()->identity();
-    auto costs = costs_of_(*opened.value());
+    const std::shared_ptr<storage::File>& opened_file = opened.value();
+    // Pages that are written in part are read first.
+    if (!opened_file->rights().read)
+        return Status{EACCES, "gopen", "a file that is written must be readable too"};
+    storage::Identity identity = opened_file->identity();
+    auto costs = costs_of_(*opened_file);
 
     const std::lock_guard lock(mutex_);
-    auto found = slot_for(identity, recent(identity));
+    if (wanted.truncates) {
+        if (Status status = truncate_unused(*opened_file, identity); !status.ok()) return status;
+    }
+    auto found = join(*opened_file, identity, wanted);
     if (!found.ok()) return found.status();
     const uint32_t index = found.value();
     Slot& slot = slots_[index];
-    FileState& file = state_->files[index];
-    if (slot.references == 0) {
-        slot.source = std::make_shared<transfer::Source>(opened.value(), std::move(costs));
-        slot.path = called(path);
-        if (slot.idle != idle_.end()) idle_.erase(std::exchange(slot.idle, idle_.end()));
-        DeviceWords::store(file.generation, file.generation + 1, site::kRelaxed);  // odd: open
-        if (Status sent = send(index); !sent.ok()) {
-            DeviceWords::store(file.generation, file.generation + 1, site::kRelaxed);
-            slot.source.reset();
-            slot.idle = idle_.insert(idle_.end(), index);
-            return sent;
-        }
-    }
+    const bool first = slot.references == 0;
+    if (first) slot.path = called(path);
+    const bool lacks = !first && wanted.writing != 0 && !slot.source->file->rights().write;
+    if (first || lacks)
+        slot.source = std::make_shared<transfer::Source>(opened_file, std::move(costs));
+    if (Status status = first ? begin_use(index, wanted) : begin_writing(index, wanted);
+        !status.ok())
+        return status;
     ++slot.references;
     ++open_count_;
-    if (opener == Opener::kKernel) ++slot.kernel_references;
-    return make_descriptor(state_->system, index, file.generation);
+    const uint32_t writer = wanted.writing != 0 ? 1 : 0, kernel = opener == Opener::kKernel ? 1 : 0;
+    slot.writers += writer;
+    slot.kernel_references += kernel;
+    slot.kernel_writers += writer * kernel;
+    return make_descriptor(state_->system, index, state_->files[index].generation, wanted.access);
 }
 
-Result<uint32_t> FileTable::slot_for(const storage::Identity& identity, bool racy) {
+// Under what is open here it would be truncated behind the back of cached pages.
+Status FileTable::truncate_unused(storage::File& file, storage::Identity& identity) {
+    const auto found = known_.find(key_of(identity));
+    if (found != known_.end() && slots_[found->second].references > 0)
+        return {EBUSY, "gopen", "a file that is open cannot be truncated by opening it"};
+    if (Status status = file.truncate(0); !status.ok()) return status;
+    return file.stat(&identity);
+}
+
+// The slot of a file that was opened. While somebody writes it its times say nothing: who opens it
+// then has the same slot. They may have been looked at before the last of them had written all.
+Result<uint32_t> FileTable::join(const storage::File& file, storage::Identity identity,
+                                 const Wanted& wanted) {
+    const auto found = known_.find(key_of(identity));
+    if (found == known_.end()) return slot_for(identity, recent(identity), wanted.writing != 0);
+    const Slot& slot = slots_[found->second];
+    if (slot.references > 0) {
+        const uint64_t writing = state_->files[found->second].writing;
+        const bool once = ((writing | wanted.writing) & kWritesOnce) != 0;
+        const bool all_once = (writing & wanted.writing & kWritesOnce) != 0;
+        if (once && !all_once)
+            return Status{EBUSY, "gopen", "a file that is written once is open in another way"};
+        if (writing != 0) return found->second;
+    }
+    if (slot.identity != identity) {
+        if (Status status = file.stat(&identity); !status.ok()) return status;
+    }
+    return slot_for(identity, recent(identity), wanted.writing != 0);
+}
+
+// The first to open a slot's file since it was closed: its slot is told to the device.
+Status FileTable::begin_use(uint32_t index, const Wanted& wanted) {
+    Slot& slot = slots_[index];
+    FileState& file = state_->files[index];
+    if (slot.idle != idle_.end()) idle_.erase(std::exchange(slot.idle, idle_.end()));
+    DeviceWords::store(file.writing, wanted.writing, site::kRelaxed);
+    DeviceWords::store(file.error, 0, site::kRelaxed);
+    DeviceWords::store(file.size, slot.identity.size, site::kRelaxed);
+    DeviceWords::store(file.stored, slot.identity.size, site::kRelaxed);
+    DeviceWords::store(file.generation, file.generation + 1, site::kRelaxed);  // odd: open
+    Status sent = send(index);
+    if (sent.ok()) return {};
+    DeviceWords::store(file.generation, file.generation + 1, site::kRelaxed);
+    slot.source.reset();
+    slot.idle = idle_.insert(idle_.end(), index);
+    return sent;
+}
+
+// Another opens a file that is in use. If he is the first to write it, nobody trusts windows any
+// more that were asked for before.
+Status FileTable::begin_writing(uint32_t index, const Wanted& wanted) {
+    FileState& file = state_->files[index];
+    const bool first = file.writing == 0;
+    if (wanted.writing == 0) return {};
+    const uint64_t scratch = first ? kWritesScratch : file.writing & kWritesScratch;
+    const uint64_t writing = (file.writing | wanted.writing) & ~kWritesScratch;
+    DeviceWords::store(file.writing, writing | (wanted.writing & scratch), site::kRelaxed);
+    if (first) {
+        grow_directory(index);
+        DeviceWords::fetch_add(file.epoch, 1, site::kPublish);
+    }
+    return send(index, first);
+}
+
+Result<uint32_t> FileTable::slot_for(const storage::Identity& identity, bool racy, bool grows) {
     const auto found = known_.find(key_of(identity));
     if (found != known_.end()) {
         const uint32_t index = found->second;
-        if (slots_[index].identity == identity && is_fresh(index, racy)) return index;
+        if (slots_[index].identity == identity && is_fresh(index, racy)) {
+            if (grows && slots_[index].references == 0) grow_directory(index);
+            return index;
+        }
         supersede(index);
     }
     auto empty = empty_slot();
     if (!empty.ok()) return empty;
     const uint32_t index = empty.value();
-    if (Status status = reserve_directory(index, identity.size); !status.ok()) {
+    if (Status status = reserve_directory(index, identity.size, grows); !status.ok()) {
         empty_.push_back(index);
         return status;
     }
@@ -118,6 +212,7 @@ Result<uint32_t> FileTable::slot_for(const storage::Identity& identity, bool rac
     known_[key_of(identity)] = index;
     FileState& file = state_->files[index];
     DeviceWords::store(file.size, identity.size, site::kRelaxed);
+    DeviceWords::store(file.stored, identity.size, site::kRelaxed);
     file.device = identity.device;
     file.inode = identity.inode;
     file.modified_ns = identity.mtime_ns;
@@ -177,7 +272,8 @@ bool FileTable::forget_some() {
 // held.
 bool FileTable::forget(uint32_t index) {
     if (!drop_pages(index)) return false;
-    release_directory(index);
+    directory_.give_back(state_->files[index].directory_first,
+                         state_->files[index].directory_count);
     Slot& slot = slots_[index];
     if (!slot.superseded) known_.erase(key_of(slot.identity));
     idle_.erase(slot.idle);
@@ -198,21 +294,20 @@ bool FileTable::drop_pages(uint32_t index) {
     return dropper_->drop(file.directory_first, file.directory_count);
 }
 
-Status FileTable::reserve_directory(uint32_t index, uint64_t size) {
+Status FileTable::reserve_directory(uint32_t index, uint64_t size, bool grows) {
     const uint64_t pages = (size + (1ull << state_->page_shift) - 1) >> state_->page_shift;
-    const uint64_t words = std::max<uint64_t>(
-        1, (pages + limits::kLeafEntries - 1) / limits::kLeafEntries);
+    uint64_t words = std::max<uint64_t>(1,
+                                        (pages + limits::kLeafEntries - 1) / limits::kLeafEntries);
     if (words > state_->directory_size)
         return {EFBIG, "gopen", "the file has more pages than the page table has room for"};
+    if (grows) {
+        words = std::max<uint64_t>(2 * words, limits::kGrowingWordsMin);
+        words = std::min(words, state_->directory_size);
+    }
     for (;;) {
-        const auto place = std::find_if(free_.begin(), free_.end(),
-                                        [&](const auto& run) { return run.second >= words; });
-        if (place != free_.end()) {
-            const auto [first, count] = *place;
-            free_.erase(place);
-            if (count > words) free_.emplace(first + words, count - words);
+        if (const auto first = directory_.take(words); first.has_value()) {
             FileState& file = state_->files[index];
-            DeviceWords::store(file.directory_first, first, site::kRelaxed);
+            DeviceWords::store(file.directory_first, *first, site::kRelaxed);
             DeviceWords::store(file.directory_count, words, site::kRelaxed);
             return {};
         }
@@ -221,32 +316,29 @@ Status FileTable::reserve_directory(uint32_t index, uint64_t size) {
     }
 }
 
-void FileTable::release_directory(uint32_t index) {
+// Gives a file that is written the words behind its own, as far as they are free: those that it has
+// cannot move.
+void FileTable::grow_directory(uint32_t index) {
     FileState& file = state_->files[index];
-    uint64_t first = file.directory_first, count = file.directory_count;
-    auto after = free_.lower_bound(first);
-    if (after != free_.end() && after->first == first + count) {
-        count += after->second;
-        after = free_.erase(after);
-    }
-    if (after != free_.begin()) {
-        const auto before = std::prev(after);
-        if (before->first + before->second == first) {
-            before->second += count;
-            return;
-        }
-    }
-    free_.emplace(first, count);
+    const uint64_t count = file.directory_count;
+    const uint64_t wanted = std::max<uint64_t>(2 * count, limits::kGrowingWordsMin);
+    const uint64_t more = directory_.take_at(file.directory_first + count, wanted - count);
+    if (more > 0) DeviceWords::store(file.directory_count, count + more, site::kRelaxed);
 }
 
-// Brings a slot to the device where GPU threads do not share the host's copy.
-Status FileTable::send(uint32_t index) {
+// Brings a slot to the device where GPU threads do not share the host's copy; without `sizes` what
+// they change while the file is written.
+Status FileTable::send(uint32_t index, bool sizes) {
     if (device_files_ == state_->files) return {};
     FileState &to = device_files_[index], &from = state_->files[index];
     constexpr size_t kIdentity = sizeof from.device + sizeof from.inode;
     static_assert(offsetof(FileState, inode) == offsetof(FileState, device) + sizeof from.device);
-    Status copied = device_->copy(stream_, &to, &from, offsetof(FileState, advice));
+    static_assert(offsetof(FileState, stored) + sizeof from.stored == offsetof(FileState, advice));
+    const size_t size = sizes ? offsetof(FileState, advice) : offsetof(FileState, size);
+    Status copied = device_->copy(stream_, &to, &from, size);
     if (copied.ok()) copied = device_->copy(stream_, &to.device, &from.device, kIdentity);
+    if (copied.ok() && sizes)
+        copied = device_->copy(stream_, &to.error, &from.error, sizeof from.error);
     if (!copied.ok()) return copied;
     return device_->synchronize(stream_, std::chrono::steady_clock::now() + kSendLimit);
 }
@@ -275,11 +367,60 @@ FileTable::Slot* FileTable::find_open(Descriptor descriptor) {
     return same ? &slots_[index] : nullptr;
 }
 
-Status FileTable::close(Descriptor descriptor, Opener opener) {
+Result<bool> FileTable::close(Descriptor descriptor, Opener opener, bool written) {
     const std::lock_guard lock(mutex_);
-    if (find_open(descriptor) == nullptr) return {EBADF, "gclose", "no such open file"};
-    release(descriptor_slot(descriptor), opener);
-    return {};
+    Slot* slot = find_open(descriptor);
+    if (slot == nullptr) return Status{EBADF, "gclose", "no such open file"};
+    const bool writes = (descriptor & kMayWrite) != 0 && slot->writers > 0;
+    // Who has opened and closed it while the last one was writing back has written nothing back.
+    if (writes && slot->writers == 1 && (!written || slot->unwritten)) {
+        slot->unwritten = false;
+        return false;
+    }
+    if (writes && !written) slot->unwritten = true;
+    const uint32_t index = descriptor_slot(descriptor);
+    if (writes && opener == Opener::kKernel && slot->kernel_writers > 0) --slot->kernel_writers;
+    if (writes && --slot->writers == 0) end_writing(index);
+    slot->kernel_writers = std::min(slot->kernel_writers, slot->writers);
+    release(index, opener);
+    return true;
+}
+
+// All that was written is with the host, or given up: the file's times are those of our own writes,
+// and no change by others.
+void FileTable::end_writing(uint32_t index) {
+    Slot& slot = slots_[index];
+    FileState& file = state_->files[index];
+    storage::Identity now;
+    const bool known = slot.source->file->stat(&now).ok() && now.same_file(slot.identity);
+    if (!known) {
+        slot.racy = true;
+        return;
+    }
+    slot.identity = now;
+    slot.racy = recent(now);
+    DeviceWords::store(file.size, now.size, site::kRelaxed);
+    file.modified_ns = now.mtime_ns;
+    (void)send(index, slot.references == 1);
+}
+
+// Null: it is not open.
+std::shared_ptr<transfer::Source> FileTable::source_of(Descriptor descriptor) {
+    const std::lock_guard lock(mutex_);
+    const Slot* slot = find_open(descriptor);
+    return slot == nullptr ? nullptr : slot->source;
+}
+
+Status FileTable::sync(Descriptor descriptor) {
+    const auto source = source_of(descriptor);
+    if (source == nullptr) return {EBADF, "gfsync", "no such open file"};
+    return source->file->sync(false);
+}
+
+Status FileTable::truncate(Descriptor descriptor, uint64_t size) {
+    const auto source = source_of(descriptor);
+    if (source == nullptr) return {EBADF, "gftruncate", "no such open file"};
+    return source->file->truncate(size);
 }
 
 void FileTable::release(uint32_t index, Opener opener) {
@@ -292,7 +433,8 @@ void FileTable::release(uint32_t index, Opener opener) {
     slot.idle = idle_.insert(slot.superseded ? idle_.begin() : idle_.end(), index);
     FileState& file = state_->files[index];
     DeviceWords::store(file.generation, file.generation + 1, site::kRelaxed);  // even: closed
-    (void)send(index);  // at worst the device takes the descriptor for open: its reads get EBADF
+    // At worst the device takes the descriptor for open: its reads get EBADF.
+    (void)send(index, file.writing == 0);
 }
 
 // Whether the slot still serves the file that was asked for.
@@ -332,6 +474,10 @@ uint64_t FileTable::size_of(uint32_t slot) const {
     return DeviceWords::load(state_->files[slot].size, site::kRelaxed);
 }
 
+bool FileTable::is_written(uint32_t slot) const {
+    return DeviceWords::load(state_->files[slot].writing, site::kRelaxed) != 0;
+}
+
 Status FileTable::shrink(const Request& request, uint64_t size) {
     const std::lock_guard lock(mutex_);
     const uint32_t slot = request.file_slot;
@@ -340,6 +486,16 @@ Status FileTable::shrink(const Request& request, uint64_t size) {
     DeviceWords::store(state_->files[slot].size, size, site::kRelaxed);
     slots_[slot].racy = true;  // whatever the times say, it is not the file that was opened
     return send(slot);
+}
+
+std::vector<Descriptor> FileTable::written_files() const {
+    const std::lock_guard lock(mutex_);
+    std::vector<Descriptor> files;
+    for (uint32_t i = 0; i < used_; ++i) {
+        if (slots_[i].writers > 0)
+            files.push_back(make_descriptor(state_->system, i, state_->files[i].generation));
+    }
+    return files;
 }
 
 uint64_t FileTable::open_count() const {
@@ -351,6 +507,9 @@ uint64_t FileTable::close_kernel_files() {
     const std::lock_guard lock(mutex_);
     uint64_t count = 0;
     for (uint32_t i = 0; i < used_; ++i) {
+        const uint32_t writers = std::exchange(slots_[i].kernel_writers, 0);
+        slots_[i].writers -= writers;
+        if (writers > 0 && slots_[i].writers == 0) end_writing(i);  // written back by the caller
         while (slots_[i].kernel_references > 0) {
             release(i, Opener::kKernel);
             ++count;

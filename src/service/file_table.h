@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <functional>
 #include <list>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -18,6 +17,7 @@
 #include "backend/backend.h"
 #include "penstock/abi/file_system.h"
 #include "penstock/status.h"
+#include "service/directory_space.h"
 #include "service/page_dropper.h"
 #include "storage/storage.h"
 #include "transfer/source.h"
@@ -39,16 +39,26 @@ public:
     FileTable(const FileTable&) = delete;
     FileTable& operator=(const FileTable&) = delete;
 
-    // errno of open(2); EFBIG: more pages than the page table has room for; ENFILE: every slot is
-    // in use.
+    // `flags` as gopen takes them. errno of open(2); EFBIG: more pages than the page table has room
+    // for; ENFILE: every slot is in use; EBUSY: to be truncated, or written once, and open already.
     Result<Descriptor> open(const std::string& path, int flags, Opener opener);
-    // EBADF.
-    Status close(Descriptor descriptor, Opener opener);
+    // False, and nothing is closed: it is the last that may write the file, which must be written
+    // back first, `written`. EBADF.
+    Result<bool> close(Descriptor descriptor, Opener opener, bool written = false);
+    // What was written back lasts. EBADF, and what the disk says.
+    Status sync(Descriptor descriptor);
+    // Of the file on the host: GPU threads see to the pages. EBADF, and what ftruncate(2) says.
+    Status truncate(Descriptor descriptor, uint64_t size);
+    Status unlink(const std::string& path) { return storage_->unlink(path); }
     // The open file of a request; null when it has been closed meanwhile. Nobody holds the pages of
     // a kReadWindow: its slot may serve another file by now, which is null too.
     std::shared_ptr<transfer::Source> find(const Request& request) const;
     // EBADF.
     Result<uint64_t> size(Descriptor descriptor) const;
+
+    // Whether somebody has it open for writing, or had since it was opened: what the host does not
+    // have of it are zeros then, and its size is known to GPU threads.
+    [[nodiscard]] bool is_written(uint32_t slot) const;
 
     // A number that the file in this slot has as long as its pages may be cached, and no other file
     // ever; the file's descriptor, with no reference counted, or -EBADF where it is not open now.
@@ -72,6 +82,9 @@ public:
     // before any file is opened.
     void on_reuse(std::function<void(uint32_t)> reused) { reused_ = std::move(reused); }
 
+    // Of each file that somebody has open for writing a descriptor, with no reference counted.
+    [[nodiscard]] std::vector<Descriptor> written_files() const;
+
     [[nodiscard]] uint64_t open_count() const;
     // Closes what kernels opened and did not close; how many.
     uint64_t close_kernel_files();
@@ -84,6 +97,8 @@ private:
         bool superseded = false;  // the file has changed: no further opens
         bool racy = false;  // its times were so recent that a later change may not show in them
         uint32_t references = 0, kernel_references = 0;
+        uint32_t writers = 0, kernel_writers = 0;  // of the references, those that may write
+        bool unwritten = false;  // one that may write has closed it since it was last written back
         std::list<uint32_t>::iterator idle;  // its place in idle_, while it is closed and known
     };
     // A file whatever became of its bytes.
@@ -101,18 +116,33 @@ private:
         return {identity.device, identity.inode, identity.generation};
     }
 
-    Result<uint32_t> slot_for(const storage::Identity& identity, bool racy);
+    // What an open asks for beside the path.
+    struct Wanted {
+        int storage_flags = 0;
+        Descriptor access = 0;
+        uint64_t writing = 0;  // FileState::writing
+        bool truncates = false;
+    };
+    static Result<Wanted> parse(int flags);
+    Status truncate_unused(storage::File& file, storage::Identity& identity);
+    Result<uint32_t> join(const storage::File& file, storage::Identity identity,
+                          const Wanted& wanted);
+    Status begin_use(uint32_t index, const Wanted& wanted);
+    Status begin_writing(uint32_t index, const Wanted& wanted);
+    void end_writing(uint32_t index);
+    Result<uint32_t> slot_for(const storage::Identity& identity, bool racy, bool grows);
     Result<uint32_t> empty_slot();
     bool is_fresh(uint32_t index, bool racy);
     void supersede(uint32_t index);
     bool forget(uint32_t index);
     bool drop_pages(uint32_t index);
     bool forget_some();
-    Status reserve_directory(uint32_t index, uint64_t size);
-    void release_directory(uint32_t index);
+    Status reserve_directory(uint32_t index, uint64_t size, bool grows);
+    void grow_directory(uint32_t index);
     Slot* find_open(Descriptor descriptor);
+    std::shared_ptr<transfer::Source> source_of(Descriptor descriptor);
     [[nodiscard]] bool is_for_slot(const Request& request) const;
-    Status send(uint32_t index);
+    Status send(uint32_t index, bool sizes = true);
     void release(uint32_t index, Opener opener);
 
     const std::shared_ptr<storage::Storage> storage_;
@@ -137,7 +167,7 @@ private:
                                 // ago
     uint64_t open_count_ = 0;   // references of all slots
     uint64_t file_count_ = 0;   // files that ever had a slot
-    std::map<uint64_t, uint64_t> free_;  // free words of the directory: first -> count
+    DirectorySpace directory_;  // what no file has
 };
 
 }  // namespace penstock::service

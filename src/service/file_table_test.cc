@@ -104,13 +104,13 @@ TEST_F(FileTableTest, OpensAreCountedAndClosedOnesAreNoMore) {
     close(a);
     EXPECT_EQ(table_->size(a).value(), 1000u);
     close(a);
-    EXPECT_EQ(table_->close(a, Opener::kHost).error_number(), EBADF);
+    EXPECT_EQ(table_->close(a, Opener::kHost).status().error_number(), EBADF);
     EXPECT_EQ(table_->size(a).status().error_number(), EBADF);
     EXPECT_EQ(table_->find(page_of(a)), nullptr);
     const Descriptor later = open("a");
     EXPECT_EQ(slot(later), slot(a)) << "its pages are still there";
     EXPECT_NE(later, a) << "but the old descriptor does not name it";
-    EXPECT_EQ(table_->close(a, Opener::kHost).error_number(), EBADF);
+    EXPECT_EQ(table_->close(a, Opener::kHost).status().error_number(), EBADF);
     close(later);
     close(b);
     EXPECT_EQ(table_->open_count(), 0u);
@@ -118,10 +118,10 @@ TEST_F(FileTableTest, OpensAreCountedAndClosedOnesAreNoMore) {
 
 TEST_F(FileTableTest, WhatTheStorageSays) {
     EXPECT_EQ(try_open("none").status().error_number(), ENOENT);
-    EXPECT_EQ(table_->open("none", 1, Opener::kHost).status().error_number(), EINVAL);
+    EXPECT_EQ(table_->open("none", 3, Opener::kHost).status().error_number(), EINVAL);
     for (const Descriptor garbage : {Descriptor{-1}, Descriptor{0}, INT64_MAX,
                                      make_descriptor(1, 0, 1), make_descriptor(1, 4000, 1)}) {
-        EXPECT_EQ(table_->close(garbage, Opener::kHost).error_number(), EBADF);
+        EXPECT_EQ(table_->close(garbage, Opener::kHost).status().error_number(), EBADF);
     }
 }
 

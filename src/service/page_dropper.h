@@ -5,10 +5,12 @@
 #pragma once
 
 #include <memory>
+#include <utility>
 
 #include "backend/backend.h"
 #include "penstock/abi/file_system.h"
 #include "penstock/status.h"
+#include "service/kernel_call.h"
 
 namespace penstock::service {
 
@@ -17,9 +19,6 @@ public:
     // `state`: as GPU threads address it. ENOSYS: the library's own kernel is not in this program.
     static Result<std::unique_ptr<PageDropper>> create(backend::Device* device,
                                                        FileSystemState* state);
-    ~PageDropper();
-    PageDropper(const PageDropper&) = delete;
-    PageDropper& operator=(const PageDropper&) = delete;
 
     // Whether drop() may be called just now.
     [[nodiscard]] bool possible() const { return !given_up_ && !device_->kernels_in_flight(); }
@@ -28,13 +27,12 @@ public:
     bool drop(uint64_t first, uint64_t count);
 
 private:
-    PageDropper(backend::Device* device, FileSystemState* state) : device_(device), state_(state) {}
+    PageDropper(backend::Device* device, FileSystemState* state, std::unique_ptr<KernelCall> call)
+        : device_(device), state_(state), call_(std::move(call)) {}
 
     backend::Device* const device_;
     FileSystemState* const state_;
-    backend::StreamId stream_ = 0;
-    unsigned long long* kept_ = nullptr;       // device memory
-    unsigned long long* kept_copy_ = nullptr;  // pinned: a late copy must find it there
+    const std::unique_ptr<KernelCall> call_;
     bool given_up_ = false;
 };
 

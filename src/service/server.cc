@@ -52,6 +52,10 @@ Result<std::unique_ptr<Server>> Server::create(Shared& shared, storage::Storage&
         server->sender_ = std::move(sender.value());
         server->oldest_ = &shared.oldest.emplace_back();
     }
+    auto writer = PageWriter::create(*shared.device, *shared.state, *shared.files,
+                                     *server->executor_);
+    if (!writer.ok()) return writer.status();
+    server->writer_ = std::move(writer.value());
     return server;
 }
 
@@ -117,7 +121,7 @@ bool Server::serve_requests(uint32_t ring_index, bool waits) {
         return false;
     if (!background && !may_claim(ring_index)) return false;
     const uint64_t started = base::monotonic_ns();
-    const size_t count = request_queue::drain<SystemWords, DeviceWords>(
+    size_t count = request_queue::drain<SystemWords, DeviceWords>(
         shared_.heads[ring_index].ticket, ring.slots, ring.shift, requests_,
         std::min<size_t>(limits::kDrainMax, pages_max),
         !background ? shared_.workers
@@ -148,18 +152,15 @@ bool Server::serve_requests(uint32_t ring_index, bool waits) {
     if (!background) board_ = shared_.boards[ring_index];
     if (notes_ != nullptr && !background)
         shared_.learner->note(*notes_, std::span(requests_, count));
+    const size_t all = count;
+    count = set_writes_aside(count);
     // Before the first is answered: who reads the counts when a kernel has ended finds all of it.
     const size_t pages = count_requests(count);
-    std::sort(requests_, requests_ + count, [](const Request& a, const Request& b) {
-        return a.file_slot != b.file_slot ? a.file_slot < b.file_slot : a.page < b.page;
-    });
     storage_ns_ = 0;
-    activity_.store(Activity::kStorage, std::memory_order_release);  // the file table may be busy
-    const size_t runs = divide_into_runs(count);
-    activity_.store(Activity::kServing, std::memory_order_release);
-    read_runs(runs);
+    if (count > 0) read_pages(count);
     // What the OS page cache has is copied by this thread, so nothing is gained by leaving it.
     while (background && waits && !missing_ && has_windows()) reap_windows();
+    if (count < all) write_pages(all - count);
     count_time(started);
     if (!direct_) {
         sender_->end(pages);
@@ -168,6 +169,14 @@ bool Server::serve_requests(uint32_t ring_index, bool waits) {
     activity_.store(Activity::kIdle, std::memory_order_release);
     beat();
     return true;
+}
+
+void Server::read_pages(size_t count) {
+    std::sort(requests_, requests_ + count, is_before);
+    activity_.store(Activity::kStorage, std::memory_order_release);  // the file table may be busy
+    const size_t runs = divide_into_runs(count);
+    activity_.store(Activity::kServing, std::memory_order_release);
+    read_runs(runs);
 }
 
 void Server::count_time(uint64_t started) {
@@ -324,9 +333,14 @@ void Server::execute_runs(size_t runs, bool again) {
         // What the page cache has may be read by submit().
         if (pending++ == 0) since = base::monotonic_ns();
         submit(run, {pieces_ + (again ? i : run.first), again ? 1 : run.count}, i);
+        if (again || requests_[run.first].kind != RequestKind::kPullWindow) continue;
+        // Who waits for a window has it before the next one is read.
+        pending -= reap_runs(since, false);
+        since = base::monotonic_ns();
+        send_answers();
     }
     while (pending > 0) {
-        pending -= reap_runs(since);
+        pending -= reap_runs(since, true);
         if (pending > 0) since = base::monotonic_ns();
     }
     send_pages();
@@ -354,10 +368,11 @@ void Server::submit(const Run& run, std::span<const iovec> pieces, uint64_t cook
     if (window) note_missing(run);
 }
 
-// How many of the drain's have ended. `since`: when storage was given something to do.
-size_t Server::reap_runs(uint64_t since) {
+// How many of the drain's have ended. `since`: when storage was given something to do. `waits`: for
+// one at least.
+size_t Server::reap_runs(uint64_t since, bool waits) {
     activity_.store(Activity::kStorage, std::memory_order_release);
-    const size_t count = executor_->reap(outcomes_, true);
+    const size_t count = executor_->reap(outcomes_, waits);
     activity_.store(Activity::kServing, std::memory_order_release);
     beat();
     const uint64_t now = base::monotonic_ns();
@@ -433,7 +448,11 @@ void Server::complete(const PageOf& which, uint64_t bytes, int error) {
     const Request& request = requests_[which.request];
     if (bytes < page_size_) {
         const uint64_t begin = (request.page + which.page) * page_size_;
-        const uint64_t size = shared_.files->size_of(request.file_slot);
+        // What the host has not got of a file that is written here was not written back yet, or
+        // never: zeros.
+        const uint64_t size = shared_.files->is_written(request.file_slot) && error == 0
+                                  ? 0
+                                  : shared_.files->size_of(request.file_slot);
         const uint64_t expected = size > begin ? std::min(page_size_, size - begin) : 0;
         if (bytes >= expected) {
             error = 0;

@@ -19,6 +19,7 @@
 #include "service/launch_learner.h"
 #include "service/log.h"
 #include "service/page_sender.h"
+#include "service/page_writer.h"
 #include "storage/storage.h"
 #include "transfer/executor.h"
 
@@ -39,11 +40,13 @@ private:
 struct alignas(64) Counters {
     Count requests, demanded, reads, bytes, calls, failed_pages;
     Count storage_ns, serving_ns;
+    Count writes, bytes_written, failed_writes;
 
     void add(const Counters& other) {
         for (const auto count : {&Counters::requests, &Counters::demanded, &Counters::reads,
                                  &Counters::bytes, &Counters::calls, &Counters::failed_pages,
-                                 &Counters::storage_ns, &Counters::serving_ns})
+                                 &Counters::storage_ns, &Counters::serving_ns, &Counters::writes,
+                                 &Counters::bytes_written, &Counters::failed_writes})
             (this->*count).add((other.*count).load());
     }
 };
@@ -153,6 +156,10 @@ private:
     bool look_after_copies();
     size_t divide_into_runs(size_t count);
     transfer::Source* find_source(size_t request);
+    void read_pages(size_t count);
+    static bool is_before(const Request& a, const Request& b);  // in their files
+    size_t set_writes_aside(size_t count);
+    void write_pages(size_t count);
     void read_runs(size_t runs);
     void read_failed();
     [[nodiscard]] bool may_be_left(const Run& run) const;
@@ -164,7 +171,7 @@ private:
     void execute_runs(size_t runs, bool again);
     void note_missing(const Run& run);
     void write_down(const Run& run, int error);
-    size_t reap_runs(uint64_t since);
+    size_t reap_runs(uint64_t since, bool waits);
     void finish(const Run& run, const transfer::Outcome& outcome);
     void read_again(size_t first, size_t count);
     bool complete_whole(const Run& run);
@@ -187,10 +194,12 @@ private:
     const uint64_t page_size_;
     const bool direct_;                   // the host can address the device's memory
     std::unique_ptr<PageSender> sender_;  // where it cannot
-    LaunchLearner::Notes* const notes_;   // null: nothing is learned
+    std::unique_ptr<PageWriter> writer_;
+    LaunchLearner::Notes* const notes_;  // null: nothing is learned
 
     Request requests_[kRequestsMax];
-    size_t places_[limits::kDrainMax];  // of a request's first page among those of the drain
+    Request writes_[limits::kDrainMax];  // of the drain
+    size_t places_[limits::kDrainMax];   // of a request's first page among those of the drain
     iovec pieces_[kRequestsMax];
     Run runs_[kRequestsMax];
     transfer::Outcome outcomes_[kRequestsMax];

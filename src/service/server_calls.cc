@@ -1,4 +1,4 @@
-// The control calls of kernels that a server answers: gopen and gclose, by their ports.
+// The control calls of kernels that a server answers (gopen, gclose, ...), by their ports.
 #include <cerrno>
 #include <cstring>
 #include <string>
@@ -48,9 +48,25 @@ void Server::answer_call(uint32_t index, ControlCall call) {
             port.result = opened.ok() ? opened.value() : -opened.status().error_number();
             return;
         }
-        case ControlCall::kClose:
-            port.result = -shared_.files->close(port.descriptor, Opener::kKernel).error_number();
+        case ControlCall::kClose: {
+            const auto closed = shared_.files->close(port.descriptor, Opener::kKernel,
+                                                     port.flags != 0);
+            port.result = !closed.ok()     ? -closed.status().error_number()
+                          : closed.value() ? 0
+                                           : kWriteBackFirst;
             return;
+        }
+        case ControlCall::kSync:
+            port.result = -shared_.files->sync(port.descriptor).error_number();
+            return;
+        case ControlCall::kTruncate:
+            port.result = -shared_.files->truncate(port.descriptor, port.size).error_number();
+            return;
+        case ControlCall::kUnlink: {
+            const size_t length = strnlen(port.path, limits::kPathSizeMax);
+            port.result = -shared_.files->unlink(std::string(port.path, length)).error_number();
+            return;
+        }
         case ControlCall::kNone:
             break;
     }

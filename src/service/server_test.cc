@@ -213,8 +213,8 @@ private:
     public:
         BadQueue(std::unique_ptr<storage::Queue> under, const std::vector<uint64_t>& bad)
             : Queue(under->depth()), under_(std::move(under)), bad_(bad) {}
-        size_t submit(std::span<const storage::ReadOperation> operations) override {
-            for (const storage::ReadOperation& operation : operations) submit_one(operation);
+        size_t submit(std::span<const storage::Operation> operations) override {
+            for (const storage::Operation& operation : operations) submit_one(operation);
             return operations.size();
         }
         size_t reap(std::span<storage::Completion> out, bool) override {
@@ -226,7 +226,7 @@ private:
         size_t outstanding() const override { return done_.size(); }
 
     private:
-        void submit_one(storage::ReadOperation operation) {
+        void submit_one(storage::Operation operation) {
             uint64_t good = UINT64_MAX;
             for (const uint64_t bad : bad_)
                 if (bad >= operation.offset) good = std::min(good, bad - operation.offset);

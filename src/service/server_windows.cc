@@ -53,7 +53,7 @@ bool Server::finish_windows() {
 }
 
 void Server::reap_windows() {
-    (void)reap_runs(base::monotonic_ns());
+    (void)reap_runs(base::monotonic_ns(), true);
     read_failed();
 }
 

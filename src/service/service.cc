@@ -6,7 +6,9 @@
 #include <system_error>
 
 #include "base/clock.h"
+#include "base/file_size_signal.h"
 #include "penstock/device/atomic.cuh"
+#include "service/write_back_file.h"
 
 namespace penstock::service {
 namespace {
@@ -23,7 +25,10 @@ constexpr uint32_t kSpinTurns = 2000, kDozeTurns = 20000;
 constexpr uint64_t kDozeNs = 20'000;
 constexpr uint64_t kCallsFirstEvery = 16;       // beats of a helper
 constexpr uint64_t kBackgroundFirstEvery = 16;  // likewise
-constexpr uint32_t kPollTurns = 256;            // idle turns between two looks at the driver
+// Between two looks at the driver by workers that have nothing to do, and idle turns between two
+// looks at the clock for that.
+constexpr uint64_t kPollNs = 500'000;
+constexpr uint32_t kPollTurns = 256;
 constexpr std::chrono::seconds kLookLimit{1};
 // Pages up to this size are copied by the team that waits for them, where the host cannot address
 // device memory: larger ones the copy engine brings faster than one team.
@@ -101,7 +106,8 @@ Status Service::allocate(const Options& options) {
     parts.tables = static_cast<std::byte*>(direct ? tables_ : tables_copy_);
     parts.tables_address = static_cast<std::byte*>(tables_);
     parts.shared = static_cast<std::byte*>(shared_memory_);
-    FileSystemState* home = page_cache::initialise(layout_, parts, ++systems_created & 0x7fff);
+    FileSystemState* home = page_cache::initialise(layout_, parts,
+                                                   ++systems_created & kDescriptorSystemMax);
     device_state_ = reinterpret_cast<FileSystemState*>(
         parts.tables_address + (reinterpret_cast<std::byte*>(home) - parts.tables));
     state_ = home;
@@ -123,6 +129,10 @@ Status Service::start(const Options& options) {
         state_->files = reinterpret_cast<FileState*>(static_cast<std::byte*>(tables_copy_) +
                                                      offset);
     }
+    auto write_back = KernelCall::create(device_.get(), kWriteBackKey);
+    if (write_back.ok()) write_back_ = std::move(write_back.value());
+    if (!write_back.ok() && write_back.status().error_number() != ENOSYS)
+        return write_back.status();
     std::unique_ptr<PageDropper> dropper;
     if (tables_copy_ != nullptr) {
         auto made = PageDropper::create(device_.get(), device_state_);
@@ -203,6 +213,7 @@ Service::~Service() {
     if (monitor_.joinable()) monitor_.join();
     workers_.clear();
     helpers_.clear();
+    write_back_.reset();
     files_.reset();
     if (stream_ != 0) (void)device_->destroy_stream(stream_);
     for (void* memory : {frames_, tables_, tables_copy_, shared_memory_}) {
@@ -211,6 +222,7 @@ Service::~Service() {
 }
 
 void Service::work(unsigned index) {
+    base::FileSizeSignal::block_for_good();
     Server& server = *workers_[index];
     const uint32_t ring = layout_.ring_count == 1 ? 0 : index;
     const uint64_t* bell = &state_->rings[ring].doorbell;
@@ -237,7 +249,7 @@ void Service::wait_for_work(uint32_t ring, uint64_t seen, uint32_t idle_turns) {
         device_->wait_changed(&state_->rings[ring].doorbell, seen, kSleep);
         return;
     }
-    if (idle_turns % kPollTurns == 0) device_->poll();
+    if (idle_turns % kPollTurns == 0) poll_device();
     if (idle_turns < kSpinTurns) return;
     if (idle_turns < kDozeTurns || device_->kernels_in_flight()) {
         base::sleep_until_ns(base::monotonic_ns() + kDozeNs);
@@ -245,6 +257,14 @@ void Service::wait_for_work(uint32_t ring, uint64_t seen, uint32_t idle_turns) {
     }
     std::unique_lock lock(mutex_);
     stop_changed_.wait_for(lock, std::chrono::milliseconds(1), [this] { return stopping_.load(); });
+}
+
+// One worker for all: each look keeps the others' copies waiting.
+void Service::poll_device() {
+    const uint64_t now = base::monotonic_ns();
+    uint64_t last = polled_ns_.load(std::memory_order_relaxed);
+    if (now - last < kPollNs || !polled_ns_.compare_exchange_strong(last, now)) return;
+    device_->poll();
 }
 
 // What somebody waits for goes first; now and then the other way round, so that a window is not

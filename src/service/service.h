@@ -21,6 +21,7 @@
 #include "penstock/queue_load.h"
 #include "penstock/status.h"
 #include "service/file_table.h"
+#include "service/kernel_call.h"
 #include "service/log.h"
 #include "service/server.h"
 #include "storage/storage.h"
@@ -80,6 +81,14 @@ public:
     // running. Not after an abort. EBUSY: that took longer.
     Status serve_all(std::chrono::nanoseconds limit);
 
+    // Writes an open file back, by a kernel of our own, which waits for the host as any other does;
+    // not where kernels fill the device and wait for the caller. `last`: nobody writes it any more,
+    // and what cannot be written is given up. The error of a write-back that nobody has taken yet;
+    // ETIMEDOUT; ENOSYS: that kernel is not in this program. Any thread.
+    Status write_back(Descriptor file, bool last);
+    // The same for all that kernels or the host have open for writing: the first error.
+    Status write_back_all();
+
     // Completes the windows that blocks have left to storage: when their kernel has ended nobody
     // waits for them, and they keep their file open. Waits for storage.
     void finish_windows();
@@ -99,6 +108,7 @@ private:
     Status start(const Options& options);
     void work(unsigned index);
     void wait_for_work(uint32_t ring, uint64_t seen, uint32_t idle_turns);
+    void poll_device();
     void monitor();
     bool help(unsigned permit, bool waits);
     static bool serve_waiting(Server& server);
@@ -123,6 +133,8 @@ private:
     Shared shared_;
     std::unique_ptr<FileTable> files_;
     std::unique_ptr<LaunchLearner> learner_;
+    std::mutex write_back_mutex_;             // guards the use of what follows
+    std::unique_ptr<KernelCall> write_back_;  // null: the kernel is not in this program
     std::unique_ptr<Log> log_;
     std::vector<std::unique_ptr<AnswerBoard>> boards_;  // of the rings, where teams pull
     std::vector<std::unique_ptr<Server>> workers_;      // one a thread
@@ -130,7 +142,8 @@ private:
     std::vector<std::thread> threads_;
     std::thread monitor_;
     std::atomic<bool> stopping_{false};
-    uint64_t failed_launches_ = 0;  // of the device, when this began
+    std::atomic<uint64_t> polled_ns_{0};  // when the driver was looked at last
+    uint64_t failed_launches_ = 0;        // of the device, when this began
 
     // Guards what is looked at in `tables_copy_`: the rings' tails, places and totals.
     mutable std::mutex look_mutex_;

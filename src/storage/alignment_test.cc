@@ -31,7 +31,7 @@ protected:
         std::byte* const to = memory_.data() + kMargin + (shift - start) % 64;
         std::fill(to - kMargin, to + size + kMargin, kCanary);
         const iovec piece{to, size};
-        ReadOperation operation{file_.get(), offset, {&piece, 1}};
+        Operation operation{file_.get(), offset, {&piece, 1}};
         operation.drop = drop;
         Completion done;
         ASSERT_EQ(queue_->submit({&operation, 1}), 1u);

@@ -10,6 +10,8 @@
 
 #include <utility>
 
+#include "base/file_size_signal.h"
+
 namespace penstock::storage {
 
 namespace {
@@ -37,7 +39,16 @@ const char* explain_open(int error) {
             return "there is no such file";
         case EACCES:
         case EPERM:
-            return "this user may not read it";
+            return "this user may not open it so";
+        case EROFS:
+            return "the file system is read-only";
+        case EEXIST:
+            return "there is a file of this name";
+        case ETXTBSY:
+            return "a program that runs cannot be written";
+        case ENOSPC:
+        case EDQUOT:
+            return "there is no room for another file";
         case EMFILE:
         case ENFILE:
             return "too many open files (ulimit -n)";
@@ -90,29 +101,45 @@ private:
 };
 
 int open_retrying(const char* path, int flags) {
+    constexpr mode_t kCreatedMode = 0666;
     int descriptor;
     do {
-        descriptor = ::open(path, flags);
+        descriptor = ::open(path, flags, kCreatedMode);
     } while (descriptor < 0 && errno == EINTR);
     return descriptor;
+}
+
+// Looked at before it is opened: opening a device can do things (a tape rewinds, a watchdog
+// starts).
+Status check_before(const std::string& path, int flags) {
+    if (path.find('\0') != std::string::npos) return {EINVAL, "open", "a NUL byte in the path"};
+    if ((flags & O_EXCL) != 0) return {};  // whatever is there is not opened
+    struct stat before {};
+    if (::stat(path.c_str(), &before) == 0) return check_regular(before.st_mode);
+    if (errno == ENOENT && (flags & O_CREAT) != 0) return {};
+    return fail_open(errno);
+}
+
+// For reading too, if this user may: what is written in part may have to be fetched.
+int open_for_all(const std::string& path, int flags, Rights* rights) {
+    const int access = flags & O_ACCMODE;
+    // O_NONBLOCK in case a FIFO has taken the name since.
+    const int others = (flags & ~O_ACCMODE) | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
+    *rights = {true, access != O_RDONLY};
+    const int descriptor = open_retrying(path.c_str(),
+                                         (access == O_RDONLY ? O_RDONLY : O_RDWR) | others);
+    if (descriptor >= 0 || access != O_WRONLY || errno != EACCES) return descriptor;
+    rights->read = false;
+    return open_retrying(path.c_str(), O_WRONLY | others);
 }
 
 }  // namespace
 
 Result<std::shared_ptr<File>> DescriptorFile::open(const std::string& path, int flags) {
-    if (flags != O_RDONLY) return Status{EINVAL, "open", "files are opened for reading only"};
-    if (path.find('\0') != std::string::npos) {
-        return Status{EINVAL, "open", "a NUL byte in the path"};
-    }
-    // Looked at before it is opened: opening a device can do things (a tape rewinds, a watchdog
-    // starts).
-    struct stat before {};
-    if (::stat(path.c_str(), &before) != 0) return fail_open(errno);
-    if (Status status = check_regular(before.st_mode); !status.ok()) return status;
-
-    // O_NONBLOCK in case a FIFO has taken the name since.
-    ScopedDescriptor descriptor(
-        open_retrying(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+    if (Status status = check_open_flags(flags); !status.ok()) return status;
+    if (Status status = check_before(path, flags); !status.ok()) return status;
+    Rights rights;
+    ScopedDescriptor descriptor(open_for_all(path, flags, &rights));
     if (descriptor.get() < 0) return fail_open(errno);
     struct statx state {};
     if (statx(descriptor.get(), "", AT_EMPTY_PATH, STATX_BASIC_STATS | STATX_DIOALIGN, &state) !=
@@ -133,7 +160,14 @@ Result<std::shared_ptr<File>> DescriptorFile::open(const std::string& path, int 
         if (alignment.offset > kOffsetAlignmentMax || alignment.memory > kMemoryAlignmentMax)
             alignment = {};
     }
-    return std::shared_ptr<File>(new DescriptorFile(identity, alignment, descriptor.release()));
+    return std::shared_ptr<File>(
+        new DescriptorFile(identity, alignment, descriptor.release(), rights));
+}
+
+Status DescriptorFile::unlink(const std::string& path) {
+    if (path.find('\0') != std::string::npos) return {EINVAL, "unlink", "a NUL byte in the path"};
+    if (::unlink(path.c_str()) == 0) return {};
+    return {errno, "unlink", "the name cannot be taken away"};
 }
 
 DescriptorFile::~DescriptorFile() {
@@ -149,7 +183,8 @@ int DescriptorFile::direct_descriptor() const {
     const int meanwhile = direct_descriptor_.load(std::memory_order_relaxed);
     if (meanwhile >= 0) return meanwhile;
     const std::string name = "/proc/self/fd/" + std::to_string(descriptor());
-    const int opened = open_retrying(name.c_str(), O_RDONLY | O_CLOEXEC | O_DIRECT);
+    const int access = !rights().write ? O_RDONLY : rights().read ? O_RDWR : O_WRONLY;
+    const int opened = open_retrying(name.c_str(), access | O_CLOEXEC | O_DIRECT);
     if (opened < 0) return -errno;  // another time there may be a descriptor left
     direct_descriptor_.store(opened, std::memory_order_release);
     return opened;
@@ -158,6 +193,29 @@ int DescriptorFile::direct_descriptor() const {
 void DescriptorFile::announce(uint64_t offset, uint64_t size) const {
     (void)posix_fadvise(descriptor(), static_cast<off_t>(offset), static_cast<off_t>(size),
                         POSIX_FADV_WILLNEED);
+}
+
+Status DescriptorFile::sync(bool data_only) {
+    int result;
+    do {
+        result = data_only ? fdatasync(descriptor()) : fsync(descriptor());
+    } while (result != 0 && errno == EINTR);
+    if (result == 0) return {};
+    return {errno, data_only ? "fdatasync" : "fsync", "what was written may not have been kept"};
+}
+
+Status DescriptorFile::truncate(uint64_t size) {
+    if (!rights().write) return {EBADF, "ftruncate", "the file is not open for writing"};
+    if (size > INT64_MAX) return {EINVAL, "ftruncate", "no file is so long"};
+    base::FileSizeSignal signal;
+    int result;
+    do {
+        result = ftruncate(descriptor(), static_cast<off_t>(size));
+    } while (result != 0 && errno == EINTR);
+    if (result == 0) return {};
+    const int error = errno;
+    if (error == EFBIG) signal.take();
+    return {error, "ftruncate", error == EFBIG ? "no file may be so long" : "the size stays"};
 }
 
 Status DescriptorFile::stat(Identity* out) const {

@@ -12,15 +12,19 @@ namespace penstock::storage {
 class DescriptorFile final : public File {
 public:
     static Result<std::shared_ptr<File>> open(const std::string& path, int flags);
+    static Status unlink(const std::string& path);
     ~DescriptorFile() override;
 
     Status stat(Identity* out) const override;
     int direct_descriptor() const override;
     void announce(uint64_t offset, uint64_t size) const override;
+    Status sync(bool data_only) override;
+    Status truncate(uint64_t size) override;
 
 private:
-    DescriptorFile(const Identity& identity, DirectAlignment alignment, int descriptor)
-        : File(identity, alignment, descriptor) {}
+    DescriptorFile(const Identity& identity, DirectAlignment alignment, int descriptor,
+                   Rights rights)
+        : File(identity, alignment, descriptor, rights) {}
 
     mutable std::mutex direct_mutex_;  // of who opens it
     mutable std::atomic<int> direct_descriptor_{-EOPNOTSUPP};

@@ -9,13 +9,15 @@
 #include <unistd.h>
 
 #include "base/units.h"
+#include "storage/mounts_fixture.h"
+#include "storage/posix.h"
 #include "storage/storage_fixture.h"
 
 namespace penstock::storage {
 namespace {
 
-int error_of(const std::string& path) {
-    const Result<std::shared_ptr<File>> file = DescriptorFile::open(path, O_RDONLY);
+int error_of(const std::string& path, int flags = O_RDONLY) {
+    const Result<std::shared_ptr<File>> file = DescriptorFile::open(path, flags);
     EXPECT_TRUE(file.ok() || *file.status().text() != '\0') << path;
     return file.status().error_number();
 }
@@ -137,6 +139,68 @@ TEST(DescriptorFile, TellsAFileWhoseTimeWasSetBack) {
     ASSERT_TRUE(file.value()->stat(&now).ok());
     EXPECT_EQ(now.mtime_ns, before.mtime_ns);
     EXPECT_NE(now, before);  // the change time tells
+}
+
+TEST(DescriptorFile, WritesNothingThatIsNoRegularFile) {
+    const ScratchFolder folder;
+    ASSERT_EQ(mkfifo(folder.path("fifo").c_str(), 0644), 0);
+    for (const int flags : {O_WRONLY, O_RDWR, O_RDWR | O_CREAT, O_WRONLY | O_CREAT | O_TRUNC}) {
+        EXPECT_EQ(error_of(folder.path("fifo"), flags), ESPIPE);
+        EXPECT_EQ(error_of(folder.path(""), flags), EISDIR);
+        EXPECT_EQ(error_of("/dev/null", flags), ENOTSUP);
+        EXPECT_EQ(error_of(folder.path("missing") + "/below", flags), ENOENT);
+    }
+    EXPECT_EQ(error_of(folder.path("fifo"), O_RDWR | O_CREAT | O_EXCL), EEXIST);
+    ASSERT_EQ(symlink("nowhere", folder.path("link").c_str()), 0);
+    EXPECT_EQ(error_of(folder.path("link"), O_RDWR | O_CREAT | O_EXCL), EEXIST);
+    EXPECT_EQ(error_of(folder.path("link"), O_RDWR | O_CREAT), 0);  // what it points to
+    EXPECT_TRUE(std::filesystem::exists(folder.path("nowhere")));
+    EXPECT_EQ(DescriptorFile::unlink(folder.path("")).error_number(), EISDIR);
+    EXPECT_EQ(DescriptorFile::unlink(std::string("f\0x", 3)).error_number(), EINVAL);
+}
+
+TEST(DescriptorFile, WritesWhatThisUserMayNotRead) {
+    const ScratchFolder folder;
+    folder.write("f", 0, random_bytes(1, 10));
+    ASSERT_EQ(chmod(folder.path("f").c_str(), 0222), 0);
+    const bool root = geteuid() == 0;  // who may read everything
+    if (root) {
+        ASSERT_EQ(seteuid(65534), 0);
+    }
+    const auto file = DescriptorFile::open(folder.path("f"), O_WRONLY);
+    const int both = error_of(folder.path("f"), O_RDWR);
+    if (root) {
+        ASSERT_EQ(seteuid(0), 0);
+    }
+    EXPECT_EQ(both, EACCES);
+    ASSERT_TRUE(file.ok()) << file.status().message();
+    EXPECT_FALSE(file.value()->rights().read);
+    const std::unique_ptr<Queue> queue = std::move(open_posix()->make_queue(1).value());
+    EXPECT_EQ(write_from(queue.get(), file.value().get(), 3, Bytes(4)).bytes, 4u);
+    Bytes got(4);
+    EXPECT_EQ(read_into(queue.get(), file.value().get(), 3, &got).error, EBADF);
+}
+
+TEST(DescriptorFile, SaysWhyAFileSystemTakesNoBytes) {
+    const Mount mount("tmpfs");
+    if (!mount.skips().empty()) GTEST_SKIP() << mount.skips();
+    const std::unique_ptr<Queue> queue = std::move(open_posix()->make_queue(1).value());
+    {
+        const auto file = DescriptorFile::open(mount.path("f"), O_RDWR | O_CREAT).value();
+        ASSERT_EQ(run_quietly("mount -o remount,size=64k " + mount.path()), 0);
+        const Completion full = write_from(queue.get(), file.get(), 0, Bytes(1 << 20));
+        EXPECT_EQ(full.error, ENOSPC);
+        EXPECT_LT(full.bytes, 1u << 20);
+        Identity now;
+        ASSERT_TRUE(file->stat(&now).ok());
+        EXPECT_EQ(full.bytes, now.size);
+    }
+    ASSERT_EQ(run_quietly("mount -o remount,ro " + mount.path()), 0);
+    EXPECT_EQ(error_of(mount.path("f")), 0);
+    EXPECT_EQ(error_of(mount.path("f"), O_RDWR), EROFS);
+    EXPECT_EQ(error_of(mount.path("f"), O_WRONLY | O_TRUNC), EROFS);
+    EXPECT_EQ(error_of(mount.path("new"), O_RDWR | O_CREAT), EROFS);
+    EXPECT_EQ(DescriptorFile::unlink(mount.path("f")).error_number(), EROFS);
 }
 
 }  // namespace

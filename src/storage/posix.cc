@@ -7,8 +7,9 @@
 #include <algorithm>
 #include <cstring>
 
-#include "base/bounded.h"
+#include "base/file_size_signal.h"
 #include "storage/descriptor_file.h"
+#include "storage/instant_queue.h"
 #include "storage/reach.h"
 #include "storage/scatter.h"
 
@@ -59,7 +60,17 @@ ssize_t read_once(const Reach& reach, const Scatter::Call& call, uint64_t offset
                    one ? 1 : static_cast<int>(call.count), position, reach.flags);
 }
 
-Completion read_all(const ReadOperation& operation) {
+ssize_t write_once(const Reach& reach, const Scatter::Call& call, uint64_t offset) {
+    const off_t position = static_cast<off_t>(offset);
+    if (reach.flags == 0 && call.count == 0)
+        return pwrite(reach.descriptor, call.base, call.size, position);
+    const iovec whole{call.base, call.size};
+    const bool one = call.count == 0;
+    return pwritev2(reach.descriptor, one ? &whole : call.pieces,
+                    one ? 1 : static_cast<int>(call.count), position, reach.flags);
+}
+
+Completion move_all(const Operation& operation) {
     Completion completion{.cookie = operation.cookie};
     uint64_t size = 0;
     completion.error = validate(operation, &size);
@@ -67,9 +78,14 @@ Completion read_all(const ReadOperation& operation) {
     Reach reach(operation);
     Scatter scatter(operation.pieces, size);
     while (reach.error == 0 && !scatter.done()) {
-        const ssize_t got = read_once(reach, scatter.next(), operation.offset + completion.bytes,
-                                      operation.file->size());
-        if (got == 0) break;  // end of file
+        const uint64_t offset = operation.offset + completion.bytes;
+        const ssize_t got = operation.write
+                                ? write_once(reach, scatter.next(), offset)
+                                : read_once(reach, scatter.next(), offset, operation.file->size());
+        if (got == 0) {  // end of file, which no write has
+            if (operation.write) completion.error = EIO;
+            return completion;
+        }
         if (got < 0) {
             if (errno == EINTR || reach.again_without_flags(errno)) continue;
             completion.error = errno;
@@ -83,29 +99,17 @@ Completion read_all(const ReadOperation& operation) {
     return completion;
 }
 
-class PosixQueue final : public Queue {
-public:
-    explicit PosixQueue(uint32_t depth) : Queue(depth), completions_(depth) {}
+Completion write_quietly(const Operation& operation) {
+    base::FileSizeSignal signal;
+    const Completion completion = move_all(operation);
+    if (completion.error == EFBIG) signal.take();
+    return completion;
+}
 
-    size_t submit(std::span<const ReadOperation> operations) override {
-        size_t taken = 0;
-        for (; taken < operations.size() && outstanding() < depth(); ++taken) {
-            completions_.push(read_all(operations[taken]));
-        }
-        return taken;
+struct PosixMove {
+    Completion operator()(const Operation& operation) const {
+        return operation.write ? write_quietly(operation) : move_all(operation);
     }
-
-    size_t reap(std::span<Completion> out, bool /*wait*/) override {
-        size_t count = 0;
-        for (; count < out.size() && !completions_.empty(); ++count)
-            out[count] = completions_.pop();
-        return count;
-    }
-
-    [[nodiscard]] size_t outstanding() const override { return completions_.size(); }
-
-private:
-    base::BoundedQueue<Completion> completions_;
 };
 
 class PosixStorage final : public Storage {
@@ -116,10 +120,11 @@ public:
     Result<std::shared_ptr<File>> open(const std::string& path, int flags) override {
         return DescriptorFile::open(path, flags);
     }
+    Status unlink(const std::string& path) override { return DescriptorFile::unlink(path); }
 
     Result<std::unique_ptr<Queue>> make_queue(uint32_t depth) override {
         if (Status status = check_depth(depth); !status.ok()) return status;
-        return std::unique_ptr<Queue>(std::make_unique<PosixQueue>(depth));
+        return std::unique_ptr<Queue>(std::make_unique<InstantQueue<PosixMove>>(depth));
     }
 };
 

@@ -1,5 +1,5 @@
-// Reads by preadv on the thread that submits: needs nothing, and is the fastest way to bytes that
-// are cached.
+// Reads and writes by preadv and pwritev on the thread that submits: needs nothing, and is the
+// fastest way to bytes that are cached.
 #pragma once
 
 #include "storage/storage.h"

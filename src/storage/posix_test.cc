@@ -147,7 +147,7 @@ TEST_F(PosixTest, WhereDroppingIsRefusedTheFileRemembersAndTheBytesCome) {
     for (int turn = 0; turn < 2; ++turn) {
         Bytes got(bytes_.size(), std::byte{0xee});
         const iovec piece{got.data(), got.size()};
-        ReadOperation operation{.file = file_.get(), .pieces = {&piece, 1}};
+        Operation operation{.file = file_.get(), .pieces = {&piece, 1}};
         operation.drop = true;
         ASSERT_EQ(queue_->submit({&operation, 1}), 1u);
         Completion completion;

@@ -9,8 +9,8 @@
 #include <cstring>
 #include <shared_mutex>
 
-#include "base/bounded.h"
 #include "base/units.h"
+#include "storage/instant_queue.h"
 #include "storage/scatter.h"
 
 namespace penstock::storage {
@@ -35,16 +35,19 @@ public:
         return set_size(size);
     }
 
-    Status write(uint64_t offset, std::span<const std::byte> bytes) {
+    // `size`: the sum over `pieces`.
+    Status write(uint64_t offset, std::span<const iovec> pieces, uint64_t size) {
         std::unique_lock lock(mutex_);
         touch();
-        if (bytes.empty()) return {};
-        if (offset > INT64_MAX - bytes.size()) return {EFBIG, "write", "the end lies beyond off_t"};
-        const uint64_t end = offset + bytes.size();
-        if (end > identity_.size) {
-            if (Status status = set_size(end); !status.ok()) return status;
+        if (size == 0) return {};
+        if (offset > INT64_MAX - size) return {EFBIG, "write", "the end lies beyond off_t"};
+        if (offset + size > identity_.size) {
+            if (Status status = set_size(offset + size); !status.ok()) return status;
         }
-        std::memcpy(base_ + offset, bytes.data(), bytes.size());
+        for (const iovec& piece : pieces) {
+            if (piece.iov_len > 0) std::memcpy(base_ + offset, piece.iov_base, piece.iov_len);
+            offset += piece.iov_len;
+        }
         return {};
     }
 
@@ -109,21 +112,32 @@ namespace {
 
 class RamFile final : public File {
 public:
-    explicit RamFile(std::shared_ptr<RamBytes> bytes)
-        : File(bytes->identity(), {}, -1), bytes_(std::move(bytes)) {}
+    RamFile(std::shared_ptr<RamBytes> bytes, Rights rights)
+        : File(bytes->identity(), {}, -1, rights), bytes_(std::move(bytes)) {}
 
     Status stat(Identity* out) const override {
         *out = bytes_->identity();
         return {};
     }
 
-    [[nodiscard]] const RamBytes& bytes() const { return *bytes_; }
+    Status sync(bool /*data_only*/) override { return {}; }  // lives no longer than the process
+    Status truncate(uint64_t size) override {
+        if (!rights().write) return {EBADF, "ftruncate", "the file is not open for writing"};
+        if (size > INT64_MAX) return {EINVAL, "ftruncate", "no file is so long"};
+        return bytes_->resize(size);
+    }
+
+    [[nodiscard]] RamBytes& bytes() const { return *bytes_; }
 
 private:
     const std::shared_ptr<RamBytes> bytes_;
 };
 
-Completion read_all(const ReadOperation& operation) {
+struct RamMove {
+    Completion operator()(const Operation& operation) const;
+};
+
+Completion RamMove::operator()(const Operation& operation) const {
     Completion completion{.cookie = operation.cookie};
     uint64_t size = 0;
     completion.error = validate(operation, &size);
@@ -131,36 +145,15 @@ Completion read_all(const ReadOperation& operation) {
     const auto* file = dynamic_cast<const RamFile*>(operation.file);
     if (file == nullptr) {
         completion.error = EBADF;  // of another storage
+    } else if (operation.write) {
+        completion
+            .error = file->bytes().write(operation.offset, operation.pieces, size).error_number();
+        completion.bytes = completion.error == 0 ? size : 0;
     } else {
         completion.bytes = file->bytes().read(operation.offset, operation.pieces);
     }
     return completion;
 }
-
-class RamQueue final : public Queue {
-public:
-    explicit RamQueue(uint32_t depth) : Queue(depth), completions_(depth) {}
-
-    size_t submit(std::span<const ReadOperation> operations) override {
-        size_t taken = 0;
-        for (; taken < operations.size() && outstanding() < depth(); ++taken) {
-            completions_.push(read_all(operations[taken]));
-        }
-        return taken;
-    }
-
-    size_t reap(std::span<Completion> out, bool /*wait*/) override {
-        size_t count = 0;
-        for (; count < out.size() && !completions_.empty(); ++count)
-            out[count] = completions_.pop();
-        return count;
-    }
-
-    [[nodiscard]] size_t outstanding() const override { return completions_.size(); }
-
-private:
-    base::BoundedQueue<Completion> completions_;
-};
 
 constexpr Status kMissing{ENOENT, "open", "no file of this name is held in memory"};
 
@@ -173,15 +166,24 @@ std::shared_ptr<RamBytes> RamStorage::find(const std::string& name) {
 }
 
 Result<std::shared_ptr<File>> RamStorage::open(const std::string& name, int flags) {
-    if (flags != O_RDONLY) return Status{EINVAL, "open", "files are opened for reading only"};
+    if (Status status = check_open_flags(flags); !status.ok()) return status;
+    if ((flags & O_CREAT) != 0) {
+        const Status status = create(name, 0);
+        const bool there = status.error_number() == EEXIST && (flags & O_EXCL) == 0;
+        if (!status.ok() && !there) return status;
+    }
     std::shared_ptr<RamBytes> bytes = find(name);
     if (bytes == nullptr) return kMissing;
-    return std::shared_ptr<File>(std::make_shared<RamFile>(std::move(bytes)));
+    if ((flags & O_TRUNC) != 0) {
+        if (Status status = bytes->resize(0); !status.ok()) return status;
+    }
+    const Rights rights{true, (flags & O_ACCMODE) != O_RDONLY};
+    return std::shared_ptr<File>(std::make_shared<RamFile>(std::move(bytes), rights));
 }
 
 Result<std::unique_ptr<Queue>> RamStorage::make_queue(uint32_t depth) {
     if (Status status = check_depth(depth); !status.ok()) return status;
-    return std::unique_ptr<Queue>(std::make_unique<RamQueue>(depth));
+    return std::unique_ptr<Queue>(std::make_unique<InstantQueue<RamMove>>(depth));
 }
 
 Status RamStorage::create(const std::string& name, uint64_t size) {
@@ -201,10 +203,12 @@ Status RamStorage::resize(const std::string& name, uint64_t size) {
 Status RamStorage::write(const std::string& name, uint64_t offset,
                          std::span<const std::byte> bytes) {
     const std::shared_ptr<RamBytes> found = find(name);
-    return found == nullptr ? kMissing : found->write(offset, bytes);
+    if (found == nullptr) return kMissing;
+    const iovec piece{const_cast<std::byte*>(bytes.data()), bytes.size()};
+    return found->write(offset, {&piece, 1}, bytes.size());
 }
 
-Status RamStorage::remove(const std::string& name) {
+Status RamStorage::unlink(const std::string& name) {
     std::lock_guard lock(mutex_);
     return names_.erase(name) == 0 ? kMissing : Status{};
 }

@@ -17,6 +17,7 @@ public:
     [[nodiscard]] Kind kind() const override { return Kind::kRam; }
     [[nodiscard]] std::string description() const override { return "ram"; }
     Result<std::shared_ptr<File>> open(const std::string& name, int flags) override;
+    Status unlink(const std::string& name) override;
     Result<std::unique_ptr<Queue>> make_queue(uint32_t depth) override;
 
     // `size` zero bytes, which take no memory until they are written. EEXIST, ENOMEM.
@@ -25,8 +26,6 @@ public:
     Status resize(const std::string& name, uint64_t size);
     // Overwrites from `offset` on, growing the file where it must. ENOENT, ENOMEM.
     Status write(const std::string& name, uint64_t offset, std::span<const std::byte> bytes);
-    // Takes the name away; files that are open live on. ENOENT.
-    Status remove(const std::string& name);
 
 private:
     std::shared_ptr<RamBytes> find(const std::string& name);

@@ -15,13 +15,13 @@ namespace {
 TEST(Ram, NamesComeAndGo) {
     const auto ram = std::make_shared<RamStorage>();
     EXPECT_EQ(ram->open("a", O_RDONLY).status().error_number(), ENOENT);
-    EXPECT_EQ(ram->remove("a").error_number(), ENOENT);
+    EXPECT_EQ(ram->unlink("a").error_number(), ENOENT);
     EXPECT_EQ(ram->resize("a", 1).error_number(), ENOENT);
     EXPECT_EQ(ram->write("a", 0, {}).error_number(), ENOENT);
     ASSERT_TRUE(ram->create("a", 10).ok());
     EXPECT_EQ(ram->create("a", 10).error_number(), EEXIST);
     const std::shared_ptr<File> file = ram->open("a", O_RDONLY).value();
-    ASSERT_TRUE(ram->remove("a").ok());
+    ASSERT_TRUE(ram->unlink("a").ok());
     EXPECT_EQ(ram->open("a", O_RDONLY).status().error_number(), ENOENT);
     Bytes got(20, std::byte{1});
     const std::unique_ptr<Queue> queue = std::move(ram->make_queue(1).value());

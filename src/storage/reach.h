@@ -1,4 +1,5 @@
-// How a read reaches its file: by which descriptor and with which flags of preadv2(2).
+// How an operation reaches its file: by which descriptor and with which flags of preadv2(2) and
+// pwritev2(2).
 //
 // One thread an object.
 #pragma once
@@ -20,15 +21,15 @@ struct Reach {
     int descriptor = -1;
     int flags = 0;
     int error = 0;           // why there is no descriptor
-    uint64_t alignment = 0;  // of a direct read's length; 0: not direct
+    uint64_t alignment = 0;  // of a direct read's length; 0: not direct, or a write
     File* file = nullptr;
 
     Reach() = default;
-    explicit Reach(const ReadOperation& operation) : file(operation.file) {
+    explicit Reach(const Operation& operation) : file(operation.file) {
         if (operation.route == Route::kDirect) {
             descriptor = file->direct_descriptor();
             if (descriptor < 0) error = -descriptor;
-            alignment = file->direct_alignment().offset;
+            if (!operation.write) alignment = file->direct_alignment().offset;
         } else if (operation.route != Route::kCached) {
             error = EOPNOTSUPP;
         } else {

@@ -20,7 +20,7 @@ public:
 
     // Direct reads of a stretch go to the kernel in one call; the caller puts them first, so that
     // they move while the thread copies.
-    size_t submit(std::span<const ReadOperation> operations) override {
+    size_t submit(std::span<const Operation> operations) override {
         size_t taken = 0;
         while (taken < operations.size() && outstanding() < depth()) {
             const Route route = operations[taken].route;
@@ -66,6 +66,7 @@ public:
     Result<std::shared_ptr<File>> open(const std::string& path, int flags) override {
         return DescriptorFile::open(path, flags);
     }
+    Status unlink(const std::string& path) override { return DescriptorFile::unlink(path); }
 
     // A ring that is not to be had (too many open files) costs speed and nothing else.
     Result<std::unique_ptr<Queue>> make_queue(uint32_t depth) override {

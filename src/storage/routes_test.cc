@@ -1,5 +1,6 @@
-// Goal: a read gives the same bytes by every route and every kind of storage; what cannot go its
-// route says so and harms nothing; direct and dropping reads leave the OS page cache as it was.
+// Goal: reads and writes move the same bytes by every route and every kind of storage; what cannot
+// go its route says so and harms nothing; direct and dropping reads leave the OS page cache as it
+// was, and direct writes leave nothing stale there.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
@@ -26,7 +27,7 @@ protected:
         storage_ = made.value();
         bytes_ = random_bytes(7, 300'001);
         folder_.write("f", 0, bytes_);
-        auto opened = storage_->open(folder_.path("f"), O_RDONLY);
+        auto opened = storage_->open(folder_.path("f"), O_RDWR);
         ASSERT_TRUE(opened.ok()) << opened.status().message();
         file_ = opened.value();
         auto queue = storage_->make_queue(8);
@@ -41,10 +42,17 @@ protected:
     }
 
     Completion read(uint64_t offset, uint64_t size, Route route, bool drop = false) {
+        return move(offset, size, route, drop, false);
+    }
+    Completion write(uint64_t offset, uint64_t size, Route route, bool drop = false) {
+        return move(offset, size, route, drop, true);
+    }
+    Completion move(uint64_t offset, uint64_t size, Route route, bool drop, bool write) {
         const iovec piece{memory_, size};
-        ReadOperation operation{.file = file_.get(), .offset = offset, .pieces = {&piece, 1}};
+        Operation operation{.file = file_.get(), .offset = offset, .pieces = {&piece, 1}};
         operation.route = route;
         operation.drop = drop;
+        operation.write = write;
         EXPECT_EQ(queue_->submit({&operation, 1}), 1u);
         Completion completion;
         EXPECT_EQ(queue_->reap({&completion, 1}, true), 1u);
@@ -138,6 +146,42 @@ TEST_P(RoutesTest, DroppingReadsGiveTheBytesWhetherTheKernelDropsThemOrNot) {
     if (cold && !refused) {
         EXPECT_LT(cached_pages(), 200'000 / kPage);
     }
+}
+
+TEST_P(RoutesTest, WritesByAllRoutesInTurnEqualAFlatArray) {
+    const uint64_t alignment = file_->direct_alignment().offset;
+    if (alignment == 0) GTEST_SKIP() << "no direct I/O on this file system";
+    base::Prng prng(2);
+    Bytes flat = bytes_;
+    for (int turn = 0; turn < 200; ++turn) {
+        const bool direct = prng.below(2) == 0;
+        const uint64_t grain = direct ? alignment : 1;
+        const uint64_t offset = prng.below(400'000 / grain) * grain;
+        const uint64_t size = (1 + prng.below(100'000 / grain)) * grain;
+        const Bytes bytes = random_bytes(prng.next(), size);
+        std::memcpy(memory_, bytes.data(), size);
+        const Completion completion = write(offset, size, direct ? Route::kDirect : Route::kCached,
+                                            prng.below(4) == 0);
+        ASSERT_EQ(completion.error, 0) << offset << " + " << size;
+        ASSERT_EQ(completion.bytes, size);
+        flat.resize(std::max<uint64_t>(flat.size(), offset + size));
+        std::copy(bytes.begin(), bytes.end(), flat.begin() + static_cast<ptrdiff_t>(offset));
+        const uint64_t from = prng.below(flat.size() / alignment) * alignment;
+        const uint64_t count = std::min<uint64_t>(64 << 10, flat.size() - from);
+        const Route back = prng.below(2) == 0 ? Route::kDirect : Route::kCached;
+        ASSERT_EQ(read(from, back == Route::kDirect ? 64 << 10 : count, back).bytes, count);
+        ASSERT_EQ(std::memcmp(memory_, flat.data() + from, count), 0) << from;
+    }
+}
+
+TEST_P(RoutesTest, DirectWriteOfAnUnalignedRangeIsRefusedInItsCompletion) {
+    if (file_->direct_alignment().offset == 0) GTEST_SKIP() << "no direct I/O on this file system";
+    EXPECT_EQ(write(13, kPage, Route::kDirect).error, EINVAL);
+    EXPECT_EQ(write(0, kPage + 13, Route::kDirect).error, EINVAL);
+    const Completion peer = write(0, kPage, Route::kPeer);
+    EXPECT_EQ(peer.error, EOPNOTSUPP);
+    ASSERT_EQ(read(0, 256 << 10, Route::kCached).bytes, 256u << 10);
+    EXPECT_EQ(std::memcmp(memory_, bytes_.data(), 256 << 10), 0);
 }
 
 }  // namespace

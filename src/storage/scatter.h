@@ -1,5 +1,5 @@
-// A place within the pieces of a read: what is still to be filled after a short one, and the bounds
-// of a request.
+// A place within the pieces of an operation: what is still to be moved after a short call, and the
+// bounds of a request.
 //
 // Pure: makes no system call. One thread an object.
 #pragma once
@@ -22,11 +22,13 @@ inline constexpr uint64_t kCallSizeMax = 0x7ffff000;
 inline constexpr size_t kCallPiecesMax = IOV_MAX;
 
 // 0, or the errno with which `operation` is refused before any byte moves; `*size` is the sum of
-// its lengths. EINVAL as preadv gives it: the end lies beyond off_t.
-inline int validate(const ReadOperation& operation, uint64_t* size) {
+// its lengths. EINVAL as preadv and pwritev give it: the end lies beyond off_t.
+inline int validate(const Operation& operation, uint64_t* size) {
     constexpr uint64_t kOffsetMax = INT64_MAX;
     *size = 0;
     if (operation.file == nullptr) return EBADF;
+    const Rights rights = operation.file->rights();
+    if (!(operation.write ? rights.write : rights.read)) return EBADF;
     if (operation.offset > kOffsetMax) return EINVAL;
     for (const iovec& piece : operation.pieces) {
         if (piece.iov_len > kOffsetMax - operation.offset - *size) return EINVAL;
@@ -36,11 +38,11 @@ inline int validate(const ReadOperation& operation, uint64_t* size) {
     return 0;
 }
 
-// What is left of a read. Each call to next() names one piece of it that a single system call can
-// take.
+// What is left of an operation. Each call to next() names one piece of it that a single system call
+// can take.
 class Scatter {
 public:
-    // What one call is to fill: either one range, or `count` whole pieces.
+    // What one call is to move: either one range, or `count` whole pieces.
     struct Call {
         void* base = nullptr;  // one range, when `count` is 0
         size_t size = 0;       // bytes of the call in both forms
@@ -76,7 +78,7 @@ public:
         return call;
     }
 
-    // `size` bytes have arrived: at most what next() asked for.
+    // `size` bytes have moved: at most what next() asked for.
     void advance(uint64_t size) {
         left_ -= size;
         while (size > 0) {
@@ -94,7 +96,7 @@ private:
     }
 
     std::span<const iovec> pieces_;  // the first is the one in work
-    uint64_t skip_ = 0;              // bytes of it that are filled
+    uint64_t skip_ = 0;              // bytes of it that are over
     uint64_t left_ = 0;              // bytes over all pieces
 };
 

@@ -1,6 +1,8 @@
 // Chooses the kind of storage. Any thread.
 #include "storage/storage.h"
 
+#include <fcntl.h>
+
 #include "storage/posix.h"
 #include "storage/ram.h"
 #include "storage/routed.h"
@@ -8,6 +10,30 @@
 #include "storage/uring.h"
 
 namespace penstock::storage {
+
+Status File::sync(bool /*data_only*/) {
+    return {EOPNOTSUPP, "fsync", "this file cannot be synced"};
+}
+
+Status File::truncate(uint64_t /*size*/) {
+    return {EOPNOTSUPP, "ftruncate", "this file cannot be cut"};
+}
+
+Status Storage::unlink(const std::string& /*path*/) {
+    return {EOPNOTSUPP, "unlink", "names here cannot be taken away"};
+}
+
+Status check_open_flags(int flags) {
+    const int access = flags & O_ACCMODE;
+    if ((flags & ~(O_ACCMODE | O_CREAT | O_EXCL | O_TRUNC)) != 0 ||
+        (access != O_RDONLY && access != O_WRONLY && access != O_RDWR))
+        return {EINVAL, "open", "a flag that files are not opened with"};
+    if ((flags & O_TRUNC) != 0 && access == O_RDONLY)
+        return {EINVAL, "open", "only a file that may be written can be cut"};
+    if ((flags & O_EXCL) != 0 && (flags & O_CREAT) == 0)
+        return {EINVAL, "open", "O_EXCL says nothing without O_CREAT"};
+    return {};
+}
 
 Status Storage::check_depth(uint32_t depth) {
     if (depth >= 1 && depth <= kQueueDepthMax) return {};

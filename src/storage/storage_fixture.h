@@ -1,5 +1,5 @@
-// What tests of storage share: a scratch folder, files with known bytes, and one read from start to
-// end.
+// What tests of storage share: a scratch folder, files with known bytes, and one operation from
+// start to end.
 //
 // Only *_test.cc files include it.
 #pragma once
@@ -61,10 +61,11 @@ private:
 };
 
 // Submits one operation and waits for its completion.
-inline Completion read_pieces(Queue* queue, File* file, uint64_t offset,
-                              std::span<const iovec> pieces) {
-    const ReadOperation operation{
+inline Completion move_pieces(Queue* queue, File* file, uint64_t offset,
+                              std::span<const iovec> pieces, bool write) {
+    Operation operation{
         .file = file, .offset = offset, .pieces = pieces, .cookie = offset ^ 0x5eed};
+    operation.write = write;
     EXPECT_EQ(queue->submit({&operation, 1}), 1u);
     Completion completion;
     EXPECT_EQ(queue->reap({&completion, 1}, true), 1u);
@@ -73,9 +74,22 @@ inline Completion read_pieces(Queue* queue, File* file, uint64_t offset,
     return completion;
 }
 
+inline Completion read_pieces(Queue* queue, File* file, uint64_t offset,
+                              std::span<const iovec> pieces) {
+    return move_pieces(queue, file, offset, pieces, false);
+}
+inline Completion write_pieces(Queue* queue, File* file, uint64_t offset,
+                               std::span<const iovec> pieces) {
+    return move_pieces(queue, file, offset, pieces, true);
+}
+
 inline Completion read_into(Queue* queue, File* file, uint64_t offset, Bytes* bytes) {
     const iovec piece{bytes->data(), bytes->size()};
     return read_pieces(queue, file, offset, {&piece, 1});
+}
+inline Completion write_from(Queue* queue, File* file, uint64_t offset, const Bytes& bytes) {
+    const iovec piece{const_cast<std::byte*>(bytes.data()), bytes.size()};
+    return write_pieces(queue, file, offset, {&piece, 1});
 }
 
 }  // namespace penstock::storage

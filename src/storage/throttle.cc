@@ -1,4 +1,4 @@
-// The bytes are read at once; their completion is held until the modelled disk would have had them.
+// The bytes move at once; their completion is held until the modelled disk would have had them.
 // One link time is shared by all queues, in a word of its own, so there is no lock. Threads as
 // storage.h says.
 #include "storage/throttle.h"
@@ -59,11 +59,11 @@ public:
         held_.reserve(depth());
     }
 
-    size_t submit(std::span<const ReadOperation> operations) override {
+    size_t submit(std::span<const Operation> operations) override {
         const uint64_t now_ns = base::monotonic_ns();
         size_t taken = 0;
         for (; taken < operations.size() && !free_.empty(); ++taken) {
-            ReadOperation operation = operations[taken];
+            Operation operation = operations[taken];
             const uint32_t slot = free_.back();
             slots_[slot] = {operation.cookie, now_ns};
             operation.cookie = slot;
@@ -161,6 +161,7 @@ public:
     Result<std::shared_ptr<File>> open(const std::string& path, int flags) override {
         return under_->open(path, flags);
     }
+    Status unlink(const std::string& path) override { return under_->unlink(path); }
 
     Result<std::unique_ptr<Queue>> make_queue(uint32_t depth) override {
         Result<std::unique_ptr<Queue>> under = under_->make_queue(depth);

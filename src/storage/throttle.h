@@ -1,6 +1,6 @@
 // Slows another storage to stated figures, so that a study says what disk it means: a fixed latency
-// of every operation, overlapped by those in flight, then the bytes one after another over a link
-// of fixed bandwidth.
+// of every operation, overlapped by those in flight, then the bytes, read and written, one after
+// another over a link of fixed bandwidth. Syncing and cutting are not slowed.
 //
 // Sleeps for real. It can only slow: where the storage underneath is slower, that shows.
 #pragma once

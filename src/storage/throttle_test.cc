@@ -33,7 +33,7 @@ struct Slow {
         const std::unique_ptr<Queue> queue = std::move(storage->make_queue(count).value());
         Bytes got(size);
         const iovec piece{got.data(), got.size()};
-        const std::vector<ReadOperation> operations(count, {file.get(), 0, {&piece, 1}, 3});
+        const std::vector<Operation> operations(count, {file.get(), 0, {&piece, 1}, 3});
         const uint64_t start_ns = base::monotonic_ns();
         EXPECT_EQ(queue->submit(operations), count);
         while (queue->outstanding() > 0) {
@@ -74,7 +74,7 @@ TEST(Throttle, NothingIsHandedOutEarly) {
     const std::unique_ptr<Queue> queue = std::move(slow.storage->make_queue(1).value());
     Bytes got(16);
     const iovec piece{got.data(), got.size()};
-    const ReadOperation operation{slow.file.get(), 0, {&piece, 1}, 3};
+    const Operation operation{slow.file.get(), 0, {&piece, 1}, 3};
     const uint64_t start_ns = base::monotonic_ns();
     ASSERT_EQ(queue->submit({&operation, 1}), 1u);
     Completion completion;

@@ -1,5 +1,5 @@
 // One ring a queue. A slot is one operation in flight: it has at most one entry in the ring, and
-// after a short read goes round again for the rest. Threads as storage.h says.
+// after a short call goes round again for the rest. Threads as storage.h says.
 #include "storage/uring.h"
 
 #include <liburing.h>
@@ -12,6 +12,7 @@
 #include "base/bounded.h"
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/file_size_signal.h"
 #include "storage/descriptor_file.h"
 #include "storage/reach.h"
 #include "storage/scatter.h"
@@ -71,7 +72,7 @@ public:
         io_uring_queue_exit(&ring_);
     }
 
-    size_t submit(std::span<const ReadOperation> operations) override {
+    size_t submit(std::span<const Operation> operations) override {
         size_t taken = 0;
         for (; taken < operations.size() && outstanding() < depth(); ++taken) {
             start(operations[taken]);
@@ -100,6 +101,7 @@ private:
         uint64_t offset = 0;
         Scatter scatter;
         Completion completion;
+        bool write = false;
     };
 
     UringQueue(uint32_t depth, const io_uring& ring)
@@ -110,7 +112,7 @@ private:
 
     [[nodiscard]] size_t in_flight() const { return slots_.size() - free_.size(); }
 
-    void start(const ReadOperation& operation) {
+    void start(const Operation& operation) {
         uint64_t size = 0;
         int error = validate(operation, &size);
         Reach reach;
@@ -128,6 +130,8 @@ private:
         slot->offset = operation.offset;
         slot->scatter = Scatter(operation.pieces, size);
         slot->completion = {.cookie = operation.cookie};
+        slot->write = operation.write;
+        writes_ += slot->write ? 1 : 0;
         enqueue(slot);
     }
 
@@ -137,20 +141,34 @@ private:
         PENSTOCK_CHECK(entry != nullptr, "a ring has an entry for every operation of its depth");
         const Scatter::Call call = slot->scatter.next();
         const uint64_t offset = slot->offset + slot->completion.bytes;
-        if (call.count == 0) {
-            io_uring_prep_read(entry, slot->reach.descriptor, call.base,
-                               static_cast<unsigned>(call.size), offset);
+        const int descriptor = slot->reach.descriptor;
+        if (slot->write && call.count == 0) {
+            io_uring_prep_write(entry, descriptor, call.base, static_cast<unsigned>(call.size),
+                                offset);
+        } else if (slot->write) {
+            io_uring_prep_writev(entry, descriptor, call.pieces, call.count, offset);
+        } else if (call.count == 0) {
+            io_uring_prep_read(entry, descriptor, call.base, static_cast<unsigned>(call.size),
+                               offset);
         } else {
-            io_uring_prep_readv(entry, slot->reach.descriptor, call.pieces, call.count, offset);
+            io_uring_prep_readv(entry, descriptor, call.pieces, call.count, offset);
         }
         entry->rw_flags = slot->reach.flags;
         io_uring_sqe_set_data(entry, slot);
     }
 
     // Hands the kernel what is in the ring and, with `wait`, blocks until one entry is complete.
+    void enter(bool wait) {
+        if (writes_ == 0) return enter_kernel(wait);
+        base::FileSizeSignal signal;  // a write that the kernel makes at once is made on this
+                                      // thread
+        enter_kernel(wait);
+        signal.take();
+    }
+
     // Being short of memory passes: the entries stay in the ring, and the next call takes them
     // along.
-    void enter(bool wait) {
+    void enter_kernel(bool wait) {
         for (int retries = 0; retries < kRetriesMax; ++retries) {
             const int result = io_uring_submit_and_wait(&ring_, wait ? 1 : 0);
             if (result >= 0 || result == -EINTR) return;
@@ -160,7 +178,7 @@ private:
             if (io_uring_cq_ready(&ring_) > 0) return;
             base::sleep_until_ns(base::monotonic_ns() + kRetryPeriodNs);
         }
-        PENSTOCK_CHECK(false, "the kernel has memory for one read within ten seconds");
+        PENSTOCK_CHECK(false, "the kernel has memory for one call within ten seconds");
     }
 
     // Takes all completions that are there.
@@ -175,7 +193,7 @@ private:
         }
     }
 
-    // `result` is that of one call: a count, 0 at end of file, or -errno.
+    // `result` is that of one call: a count, 0 at the end of a file that is read, or -errno.
     void settle(Slot* slot, int result) {
         if (result > 0) {
             slot->completion.bytes += static_cast<uint64_t>(result);
@@ -185,9 +203,10 @@ private:
             }
         } else if (result == -EINTR || (result < 0 && slot->reach.again_without_flags(-result))) {
             return enqueue(slot);
-        } else if (result < 0) {
-            slot->completion.error = -result;
+        } else if (result < 0 || slot->write) {
+            slot->completion.error = result < 0 ? -result : EIO;
         }
+        writes_ -= slot->write ? 1 : 0;
         finished_.push(slot->completion);
         free_.push_back(slot);
     }
@@ -195,6 +214,7 @@ private:
     io_uring ring_;
     std::vector<Slot> slots_;
     std::vector<Slot*> free_;
+    size_t writes_ = 0;  // of what is in flight
     base::BoundedQueue<Completion> finished_;
 };
 
@@ -206,6 +226,7 @@ public:
     Result<std::shared_ptr<File>> open(const std::string& path, int flags) override {
         return DescriptorFile::open(path, flags);
     }
+    Status unlink(const std::string& path) override { return DescriptorFile::unlink(path); }
 
     Result<std::unique_ptr<Queue>> make_queue(uint32_t depth) override {
         if (Status status = check_depth(depth); !status.ok()) return status;

@@ -1,4 +1,5 @@
-// Reads by io_uring: many in flight from one thread, for files that are not in the OS page cache.
+// Reads and writes by io_uring: many in flight from one thread, for what is not in the OS page
+// cache.
 #pragma once
 
 #include "storage/storage.h"

@@ -44,7 +44,7 @@ Fault FaultPlan::meet(Call call, uint64_t offset, uint64_t size) {
         if (fault.call != call || number < fault.first || number - fault.first >= fault.count) {
             return false;
         }
-        if (fault.action == Action::kShort) return call == Call::kRead;
+        if (fault.action == Action::kShort) return call == Call::kRead || call == Call::kWrite;
         return fault.action != Action::kBad ||
                (fault.offset >= offset && fault.offset - offset < size);
     };
@@ -78,7 +78,7 @@ namespace {
 class FaultFile final : public storage::File {
 public:
     FaultFile(std::shared_ptr<storage::File> under, std::shared_ptr<FaultPlan> plan)
-        : File(under->identity(), under->direct_alignment(), under->descriptor()),
+        : File(under->identity(), under->direct_alignment(), under->descriptor(), under->rights()),
           under_(std::move(under)),
           plan_(std::move(plan)) {}
 
@@ -86,6 +86,18 @@ public:
         const Fault fault = plan_->meet(Call::kStat);
         if (fault.action == Action::kFail) return {fault.error, "stat", "an injected fault"};
         return under_->stat(out);
+    }
+
+    Status sync(bool data_only) override {
+        const Fault fault = plan_->meet(Call::kSync);
+        if (fault.action == Action::kFail) return {fault.error, "fsync", "an injected fault"};
+        return under_->sync(data_only);
+    }
+
+    Status truncate(uint64_t size) override {
+        const Fault fault = plan_->meet(Call::kTruncate);
+        if (fault.action == Action::kFail) return {fault.error, "ftruncate", "an injected fault"};
+        return under_->truncate(size);
     }
 
     [[nodiscard]] storage::File* under() const { return under_.get(); }
@@ -117,7 +129,7 @@ public:
         for (uint32_t i = 0; i < depth(); ++i) free_.push_back(i);
     }
 
-    size_t submit(std::span<const storage::ReadOperation> operations) override {
+    size_t submit(std::span<const storage::Operation> operations) override {
         size_t taken = 0;
         for (; taken < operations.size() && outstanding() < depth(); ++taken) {
             start(operations[taken]);
@@ -144,10 +156,11 @@ private:
         std::vector<iovec> shortened;  // must live as long as the operation underneath
     };
 
-    void start(storage::ReadOperation operation) {
+    void start(storage::Operation operation) {
         uint64_t size = 0;
         for (const iovec& piece : operation.pieces) size += piece.iov_len;
-        const Fault fault = plan_->meet(Call::kRead, operation.offset, size);
+        const Call call = operation.write ? Call::kWrite : Call::kRead;
+        const Fault fault = plan_->meet(call, operation.offset, size);
         if (fault.action == Action::kFail) {
             failed_.push({.cookie = operation.cookie, .bytes = 0, .error = fault.error});
             return;
@@ -197,6 +210,12 @@ Result<std::shared_ptr<storage::File>> FaultStorage::open(const std::string& pat
     if (!under.ok()) return under;
     return std::shared_ptr<storage::File>(
         std::make_shared<FaultFile>(std::move(under.value()), plan_));
+}
+
+Status FaultStorage::unlink(const std::string& path) {
+    const Fault fault = plan_->meet(Call::kUnlink);
+    if (fault.action == Action::kFail) return {fault.error, "unlink", "an injected fault"};
+    return under_->unlink(path);
 }
 
 Result<std::unique_ptr<storage::Queue>> FaultStorage::make_queue(uint32_t depth) {

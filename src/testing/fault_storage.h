@@ -16,17 +16,17 @@
 
 namespace penstock::testing {
 
-// What is counted, each on its own: File::stat is a kStat, one ReadOperation that a queue takes is
-// a kRead.
-enum class Call : uint8_t { kOpen, kStat, kRead };
-inline constexpr size_t kCalls = 3;
+// What is counted, each on its own: an Operation that a queue takes is a kRead or a kWrite, the
+// others are calls of that name, Storage::unlink among them.
+enum class Call : uint8_t { kOpen, kStat, kRead, kWrite, kSync, kTruncate, kUnlink };
+inline constexpr size_t kCalls = 7;
 
 enum class Action : uint8_t {
     kFail,   // with `error`, without touching the storage
-    kShort,  // kRead: only the first `bytes` arrive, then `error`; 0: as if the file had been cut
-             // off there
-    kBad,    // kRead: the byte of a file at `offset` cannot be read; what lies before it arrives,
-             // then `error`
+    kShort,  // kRead, kWrite: only the first `bytes` move, then `error`; 0: a file that is read
+             // ends there
+    kBad,    // kRead, kWrite: the byte of a file at `offset` cannot be moved; what lies before it
+             // is, then `error`
     kDelay,  // the caller is held for `delay_ns`, then goes on
     kBlock,  // the caller is held until release(), then goes on
 };
@@ -47,7 +47,7 @@ struct Fault {
 class FaultPlan {
 public:
     void inject(const Fault& fault);  // the first that fits a call counts; kShort and kBad on
-                                      // another call than kRead: never
+                                      // what moves no bytes: never
     void clear();    // takes all faults away; what is blocked stays until release()
     void release();  // lets go what kBlock holds, and all it would hold from now on
 
@@ -55,7 +55,7 @@ public:
     // Whether `count` callers stand in kBlock, waiting up to `limit_ns` for it to come true.
     [[nodiscard]] bool wait_blocked(uint64_t count, uint64_t limit_ns);
 
-    // Counts a call (of `size` bytes from `offset` on, if it is a kRead) and does what is due:
+    // Counts a call (of `size` bytes from `offset` on, if it moves bytes) and does what is due:
     // holds the caller; returns the fault if it is kFail or kShort (which kBad becomes), else one
     // with action kDelay that is already over.
     Fault meet(Call call, uint64_t offset = 0, uint64_t size = 0);
@@ -76,6 +76,7 @@ public:
     [[nodiscard]] storage::Kind kind() const override { return under_->kind(); }
     [[nodiscard]] std::string description() const override;
     Result<std::shared_ptr<storage::File>> open(const std::string& path, int flags) override;
+    Status unlink(const std::string& path) override;
     Result<std::unique_ptr<storage::Queue>> make_queue(uint32_t depth) override;
 
     [[nodiscard]] FaultPlan& plan() { return *plan_; }

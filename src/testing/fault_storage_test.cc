@@ -27,11 +27,15 @@ protected:
         ASSERT_TRUE(under.ok()) << under.status().message();
         folder_.write("f", 0, bytes_);
         storage_ = std::make_shared<FaultStorage>(under.value());
-        file_ = storage_->open(folder_.path("f"), O_RDONLY).value();
+        file_ = storage_->open(folder_.path("f"), O_RDWR).value();
         queue_ = std::move(storage_->make_queue(8).value());
     }
 
     Completion read(Bytes* got) { return storage::read_into(queue_.get(), file_.get(), 0, got); }
+
+    Completion write(const Bytes& bytes) {
+        return storage::write_from(queue_.get(), file_.get(), 0, bytes);
+    }
 
     const Bytes bytes_ = storage::random_bytes(1, 10'000);
     storage::ScratchFolder folder_;
@@ -100,7 +104,7 @@ TEST_P(FaultStorageTest, FailedAndGoodOnesOfOneBatch) {
     storage_->plan().inject({.call = Call::kRead, .first = 2, .error = EIO});
     Bytes got(3 * 1000);
     std::vector<iovec> pieces;
-    std::vector<storage::ReadOperation> operations;
+    std::vector<storage::Operation> operations;
     for (size_t i = 0; i < 3; ++i) pieces.push_back({got.data() + i * 1000, 1000});
     for (size_t i = 0; i < 3; ++i) {
         operations.push_back({file_.get(), i * 1000, {&pieces[i], 1}, 100 + i});
@@ -133,6 +137,48 @@ TEST_P(FaultStorageTest, ABlockedCallStandsUntilReleased) {
     storage_->plan().release();
     worker.join();
     EXPECT_EQ(got, bytes_);
+}
+
+TEST_P(FaultStorageTest, TheNthWriteSyncAndCutFailAndNoOther) {
+    for (const int error : {EIO, ENOSPC, EDQUOT}) {
+        FaultPlan& plan = storage_->plan();
+        plan.clear();
+        for (const Call call : {Call::kWrite, Call::kSync, Call::kTruncate, Call::kUnlink})
+            plan.inject({.call = call, .first = plan.calls(call) + 2, .error = error});
+        for (int n = 1; n <= 3; ++n) {
+            const int expected = n == 2 ? error : 0;
+            const Bytes bytes = storage::random_bytes(static_cast<uint64_t>(n), 5000);
+            const Completion completion = write(bytes);
+            EXPECT_EQ(completion.error, expected);
+            EXPECT_EQ(completion.bytes, n == 2 ? 0u : 5000u);
+            EXPECT_EQ(file_->sync(n % 2 == 0).error_number(), expected);
+            EXPECT_EQ(file_->truncate(8000).error_number(), expected);
+            folder_.write("other", 0, {});
+            EXPECT_EQ(storage_->unlink(folder_.path("other")).error_number(), expected);
+            Bytes got(5000);
+            EXPECT_EQ(read(&got).error, 0);
+            if (n != 2) {
+                EXPECT_EQ(got, bytes);
+            }
+        }
+    }
+}
+
+TEST_P(FaultStorageTest, AWriteIsCutShort) {
+    storage_->plan().inject({.call = Call::kWrite,
+                             .action = Action::kShort,
+                             .first = 1,
+                             .count = 1,
+                             .error = ENOSPC,
+                             .bytes = 3000});
+    const Bytes bytes = storage::random_bytes(9, 5000);
+    const Completion completion = write(bytes);
+    EXPECT_EQ(completion.error, ENOSPC);
+    EXPECT_EQ(completion.bytes, 3000u);
+    Bytes got(5000), expected(bytes_.begin(), bytes_.begin() + 5000);
+    std::copy_n(bytes.begin(), 3000, expected.begin());
+    EXPECT_EQ(read(&got).bytes, 5000u);
+    EXPECT_EQ(got, expected);
 }
 
 }  // namespace

@@ -87,7 +87,7 @@ bool ReferenceFiles::write(const std::string& name, uint64_t offset,
 
 bool ReferenceFiles::remove(const std::string& name) {
     files_.erase(name);
-    if (ram_ != nullptr) return ram_->remove(name).ok();
+    if (ram_ != nullptr) return ram_->unlink(name).ok();
     return unlink(path(name).c_str()) == 0;
 }
 

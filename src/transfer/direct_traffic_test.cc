@@ -19,7 +19,7 @@ namespace penstock::transfer {
 namespace {
 
 using storage::Completion;
-using storage::ReadOperation;
+using storage::Operation;
 
 constexpr uint64_t kSize = 1 << 20, kFileSize = 64 << 20, kBlock = 64 << 10;
 
@@ -89,8 +89,8 @@ class TestQueue final : public storage::Queue {
 public:
     TestQueue(uint32_t depth, Counts* counts) : Queue(depth), counts_(*counts) {}
 
-    size_t submit(std::span<const ReadOperation> operations) override {
-        for (const ReadOperation& operation : operations) {
+    size_t submit(std::span<const Operation> operations) override {
+        for (const Operation& operation : operations) {
             if (operation.route == Route::kDirect) {
                 const uint32_t now = ++counts_.now;
                 uint32_t most = counts_.most.load();
@@ -104,7 +104,7 @@ public:
     size_t reap(std::span<Completion> out, bool /*wait*/) override {
         if (taken_.empty() || out.empty()) return 0;
         const size_t index = prng_.below(taken_.size());
-        const ReadOperation operation = taken_[index];
+        const Operation operation = taken_[index];
         taken_.erase(taken_.begin() + static_cast<std::ptrdiff_t>(index));
         out[0] = {operation.cookie, 0, 0};
         const bool direct = operation.route == Route::kDirect;
@@ -126,7 +126,7 @@ public:
 private:
     Counts& counts_;
     base::Prng prng_{11};
-    std::vector<ReadOperation> taken_;
+    std::vector<Operation> taken_;
 };
 
 class TestStorage final : public QueueStorage {

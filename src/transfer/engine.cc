@@ -11,6 +11,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/file_size_signal.h"
 #include "base/units.h"
 #include "transfer/engine_hands.h"
 #include "transfer/engine_turns.h"
@@ -76,6 +77,7 @@ public:
 
     void work(unsigned index) {
         own_thread = true;
+        base::FileSizeSignal::block_for_good();
         if (index != 0 && !make_when_needed(index)) return;
         Hands& hands = *hands_[index];
         std::vector<const Source*> over;
@@ -342,12 +344,15 @@ void Engine::run(const std::shared_ptr<Job>& job) {
     }
 }
 
-bool Engine::read_small(Source& source, uint64_t offset, const iovec& to,
-                        const ReadOptions& options, SmallOutcome* out, uint64_t* begun_ns) {
+bool Engine::move_small(Source& source, const Piece& piece, bool write, const ReadOptions& options,
+                        SmallOutcome* out, uint64_t* begun_ns) {
     HandsPool::Place* place = core_->pool(false).borrow();
     if (place == nullptr) return false;
     if (begun_ns != nullptr) *begun_ns = base::monotonic_ns();
-    *out = place->hands->executor().read_small(source, offset, to, options);
+    const iovec memory{piece.to, piece.size};
+    Executor& executor = place->hands->executor();
+    *out = write ? executor.write_small(source, piece.offset, memory, options)
+                 : executor.read_small(source, piece.offset, memory, options);
     HandsPool::give_back(place);
     return true;
 }

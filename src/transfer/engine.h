@@ -37,12 +37,12 @@ public:
     void start(const std::shared_ptr<Job>& job);
     // Does `job` on this thread with the threads' help; returns when it is done.
     void run(const std::shared_ptr<Job>& job);
-    // Executor::read_small on this thread; false: everything is busy, make a job of it.
-    // `begun_ns`: null, or gets when it began to read.
-    bool read_small(Source& source, uint64_t offset, const iovec& to, const ReadOptions& options,
+    // Executor::read_small or write_small on this thread; false: everything is busy, make a job of
+    // it. `begun_ns`: null, or gets when it began to move bytes.
+    bool move_small(Source& source, const Piece& piece, bool write, const ReadOptions& options,
                     SmallOutcome* out, uint64_t* begun_ns = nullptr);
     // How long the windows of a job of `size` bytes are, so that all threads have work, and its
-    // caller if he takes part. `hot`: it is most likely copies and nothing else.
+    // caller if he takes part. `hot`: it is most likely copies and nothing else, as writes are.
     [[nodiscard]] uint64_t window_size(uint64_t size, bool hot, bool with_caller,
                                        bool device_memory) const;
 

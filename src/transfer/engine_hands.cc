@@ -4,6 +4,7 @@
 #include <span>
 #include <utility>
 
+#include "base/cache_lines.h"
 #include "base/clock.h"
 
 namespace penstock::transfer {
@@ -57,7 +58,7 @@ Hands::Taken Hands::take(const std::shared_ptr<Job>& job) {
     Window window;
     const bool small = is_small(job->window_size_max(), job->options()) && !job->device_memory();
     // Those that miss come quicker with others in flight.
-    const bool planned = small && job->scattered() &&
+    const bool planned = small && !job->write() && job->scattered() &&
                          plans_small(job->source(), job->window_size_max(), job->options());
     if (idle() && small && !planned) return take_small(*job);
     if (job->take({&window, 1}, sections_) == 0)
@@ -76,6 +77,7 @@ Hands::Taken Hands::take(const std::shared_ptr<Job>& job) {
     request.size = window.size;
     request.pieces = {&held.piece, 1};
     request.device_memory = job->device_memory();
+    request.write = job->write();
     request.options = job->options();
     request.report = &held.report;
     if (window.section != nullptr) {
@@ -102,6 +104,7 @@ void Hands::finish() {
         Landing landing = std::move(held.landing);
         free_.push_back(static_cast<uint32_t>(outcomes_[i].cookie));
         if (window.section != nullptr) {
+            if (window.section->last) base::demote(landing.memory, window.size);
             sections_->land(window.section, {window, outcomes_[i], report, std::move(landing)});
             continue;
         }
@@ -118,7 +121,7 @@ Hands::Taken Hands::take_small(Job& job) {
     if (count == 0) return Taken::kNothing;
     const std::span<const Window> all(windows.data(), count);
     Source& source = job.source();
-    if (source.small.slow_batches() && goes_through_cache(job)) announce(job, all);
+    if (!job.write() && source.small.slow_batches() && goes_through_cache(job)) announce(job, all);
     const uint64_t begin_ns = base::monotonic_ns();
     const uint64_t limit_ns = base::coarse_ns() + kBatchNs;
     Report report;
@@ -126,13 +129,16 @@ Hands::Taken Hands::take_small(Job& job) {
     do {
         const Window& window = windows[over];
         const Piece& piece = job.piece(window.piece);
-        const iovec to{static_cast<std::byte*>(piece.to) + window.begin, window.size};
+        const iovec memory{static_cast<std::byte*>(piece.to) + window.begin, window.size};
         const uint64_t offset = piece.offset + window.begin;
-        const SmallOutcome outcome = executor_->read_small(source, offset, to, job.options());
+        const SmallOutcome outcome = job.write() ? executor_->write_small(source, offset, memory,
+                                                                          job.options())
+                                                 : executor_->read_small(source, offset, memory,
+                                                                         job.options());
         add_to(&report, offset, outcome);
         outcomes[over++] = {0, outcome.completion.bytes, outcome.completion.error};
     } while (over < count && base::coarse_ns() < limit_ns);
-    source.small.saw_batch(over, report.bytes, base::monotonic_ns() - begin_ns);
+    if (!job.write()) source.small.saw_batch(over, report.bytes, base::monotonic_ns() - begin_ns);
     if (over < count) job.put_back(all.subspan(over));
     job.finish(all.first(over), {outcomes.data(), over}, report);
     return over < count ? Taken::kPutBack : Taken::kOver;

@@ -23,7 +23,7 @@ namespace {
 
 using namespace std::chrono_literals;
 using storage::Completion;
-using storage::ReadOperation;
+using storage::Operation;
 
 constexpr uint64_t kFileSize = 64 << 20;
 
@@ -85,7 +85,7 @@ public:
         *out = identity();
         return {};
     }
-    Completion read(const ReadOperation& operation) {
+    Completion read(const Operation& operation) {
         if (gate_ != nullptr) gate_->pass();
         if (delay.load() > 0ns) std::this_thread::sleep_for(delay.load());
         ++reads;
@@ -115,7 +115,8 @@ class TestStorage final : public QueueStorage {
 public:
     Result<std::unique_ptr<storage::Queue>> make_queue(uint32_t depth) override {
         if (++queues > queues_max) return Status{ENOMEM, "make_queue", "no more"};
-        return std::unique_ptr<storage::Queue>(std::make_unique<InstantQueue<TestFile>>(depth));
+        return std::unique_ptr<storage::Queue>(
+            std::make_unique<storage::InstantQueue<ReadByFile<TestFile>>>(depth));
     }
 
     std::atomic<unsigned> queues{0};
@@ -145,8 +146,8 @@ protected:
         for (size_t i = 0; i < count; ++i)
             pieces.push_back({memory->data() + i * size, size, i * size});
         memory_.push_back(memory);
-        return std::make_shared<Job>(source, std::move(pieces), false, ReadOptions{}, 1 << 20,
-                                     nullptr);
+        return std::make_shared<Job>(source, std::move(pieces), false, false, ReadOptions{},
+                                     1 << 20, nullptr);
     }
     // Pieces of 64 bytes each, `apart` from one to the next.
     std::shared_ptr<Job> make_scattered(const std::shared_ptr<Source>& source, size_t count,
@@ -156,7 +157,8 @@ protected:
         for (size_t i = 0; i < count; ++i)
             pieces.push_back({memory->data() + i * 64, 64, i * apart});
         memory_.push_back(memory);
-        return std::make_shared<Job>(source, std::move(pieces), false, options, 1 << 20, nullptr);
+        return std::make_shared<Job>(source, std::move(pieces), false, false, options, 1 << 20,
+                                     nullptr);
     }
     std::shared_ptr<Job> start_job(const std::shared_ptr<Source>& source, size_t count,
                                    uint64_t size) {
@@ -239,7 +241,7 @@ TEST_F(EngineTest, ExecutorsAreMadeWhenTheyAreNeeded) {
     EXPECT_EQ(storage_->queues, 1u);
     SmallOutcome outcome;
     std::byte to[100];
-    ASSERT_TRUE(engine_->read_small(*quick_, 5, {to, sizeof to}, {}, &outcome));
+    ASSERT_TRUE(engine_->move_small(*quick_, {to, sizeof to, 5}, false, {}, &outcome));
     EXPECT_EQ(outcome.completion.bytes, sizeof to);
     EXPECT_LE(storage_->queues, 2u);
     StandingFile slow;
@@ -336,7 +338,7 @@ protected:
         return std::make_shared<Source>(std::make_shared<TestFile>());
     }
     std::shared_ptr<Job> add(Turns* turns, const std::shared_ptr<Source>& source, uint64_t now_ns) {
-        auto job = std::make_shared<Job>(source, std::vector<Piece>{{&byte_, 1, 0}}, false,
+        auto job = std::make_shared<Job>(source, std::vector<Piece>{{&byte_, 1, 0}}, false, false,
                                          ReadOptions{}, 1 << 20, nullptr);
         turns->add(job, now_ns);
         return job;

@@ -42,9 +42,10 @@ Executor::Executor(std::unique_ptr<storage::Queue> queue, std::unique_ptr<Stagin
     batch_.reserve(limits.depth);
     copied_.reserve(limits.depth);
     copying_.resize(limits.depth);
+    fetched_.reserve(limits.depth);
 }
 
-Executor::~Executor() { PENSTOCK_CHECK(in_work_ == 0, "an executor goes with reads under way"); }
+Executor::~Executor() { PENSTOCK_CHECK(in_work_ == 0, "an executor goes with requests under way"); }
 
 bool Executor::submit(const Request& request) {
     PENSTOCK_CHECK(request.size <= kRequestSizeMax, "a request is at most a window");
@@ -62,11 +63,16 @@ bool Executor::submit(const Request& request) {
     slot.stop = kNowhere;
     slot.error = 0;
     ++in_work_;
-    plan(slot);
+    if (request.write) {
+        plan_write(slot);
+    } else {
+        plan(slot);
+    }
     slot.planned = slot.transfers.size();
     slot.cached_left = static_cast<size_t>(
         std::count_if(slot.transfers.begin(), slot.transfers.end(),
                       [](const Transfer& transfer) { return transfer.route == Route::kCached; }));
+    slot.direct_left = slot.planned - slot.cached_left;
     if (slot.all_started()) {
         finish_if_done(slot);  // empty, or refused
     } else {
@@ -78,7 +84,7 @@ bool Executor::submit(const Request& request) {
 
 bool Executor::has_copies() const {
     return std::any_of(unstarted_.begin(), unstarted_.end(), [](const Slot* slot) {
-        return slot->cached_left > 0 || !slot->again.empty();
+        return slot->may_copy() && (slot->cached_left > 0 || !slot->again.empty());
     });
 }
 
@@ -98,20 +104,22 @@ void Executor::stop_at(Slot& slot, uint64_t offset, int error, Route route) {
 }
 
 // Fills batch_ with what can start now, direct transfers of all requests and, with `copies`, behind
-// them one cached one, and submits it. False: nothing could start.
+// them one cached one, and submits it. False: nothing could start, nor be fetched.
 bool Executor::pump(bool copies) {
     batch_.clear();
     lacks_staging_ = false;
+    bool fetching = false;
     for (Slot* slot : unstarted_) {
-        while (prepare(*slot, true)) {
-        }
+        while (prepare(*slot, true) || (slot->fetches() && prepare(*slot, false)))
+            fetching = fetching || slot->fetches();
     }
+    if (put_fetched_into_batch(copies)) copies = false;
     for (Slot* slot : unstarted_) {
-        if (!copies || prepare(*slot, false)) break;
+        if (!copies || (!slot->fetches() && prepare(*slot, false))) break;
     }
     std::erase_if(unstarted_, [](const Slot* slot) { return slot->all_started(); });
     call_ns_ = 0;
-    if (batch_.empty()) return false;
+    if (batch_.empty()) return fetching;
     const bool timed = batch_.size() == 1 && operations_[batch_[0].cookie].is_timed_call();
     const uint64_t begin_ns = timed ? base::monotonic_ns() : 0;
     const size_t taken = queue_->submit(batch_);
@@ -133,6 +141,7 @@ bool Executor::prepare(Slot& slot, bool direct) {
     // The last one is for a copy: behind a queue full of direct transfers this thread would stand
     // still until one of them is over.
     if (direct && free_operations_.size() == 1 && has_copies()) return false;
+    if (!direct && !slot.may_copy()) return false;
     if (!direct && !slot.again.empty()) {
         if (!enlist(slot, slot.again.back(), 1)) return false;
         slot.again.pop_back();
@@ -141,7 +150,7 @@ bool Executor::prepare(Slot& slot, bool direct) {
     if (next == transfers.size()) return false;
     size_t count = 1;
     if (direct) {
-        if (!may_start(slot, transfers[next].moved.size)) return false;
+        if (!slot.request.write && !may_start(slot, transfers[next].moved.size)) return false;
     } else {
         const Extent& first = transfers[next].range;
         // The device has nothing to do until the first call is over.
@@ -161,77 +170,6 @@ bool Executor::prepare(Slot& slot, bool direct) {
     next += count;
     slot.started += count;
     if (!direct) slot.cached_left -= count;
-    return true;
-}
-
-// One operation for `count` transfers from `first` on. False: it has to wait for staging.
-bool Executor::enlist(Slot& slot, size_t first, size_t count) {
-    const uint32_t index = free_operations_.back();
-    Operation& operation = operations_[index];
-    const Transfer& front = slot.transfers[first];
-    const Transfer& back = slot.transfers[first + count - 1];
-    operation.slot = &slot;
-    operation.first = first;
-    operation.count = count;
-    operation.range = {front.range.offset, back.range.end() - front.range.offset};
-    operation.moved = {front.moved.offset, back.moved.end() - front.moved.offset};
-    operation.staging = -1;
-    operation.staged_size = 0;
-    operation.pieces.clear();
-    const Request& request = slot.request;
-    bool straight = !request.device_memory && operation.moved == operation.range;
-    if (straight) {
-        const storage::DirectAlignment alignment = request.source->file->direct_alignment();
-        uint64_t at = request.offset;
-        for (const iovec& piece : request.pieces) {
-            const Extent part = intersect({at, piece.iov_len}, operation.range);
-            at += piece.iov_len;
-            if (part.empty()) {
-                if (at >= operation.range.end()) break;
-                continue;
-            }
-            auto* to = static_cast<std::byte*>(piece.iov_base) +
-                       (part.offset - (at - piece.iov_len));
-            if (front.route != Route::kCached) {
-                straight = straight && reinterpret_cast<uintptr_t>(to) % alignment.memory == 0 &&
-                           part.size % alignment.offset == 0;
-            }
-            operation.pieces.push_back({to, part.size});
-        }
-    }
-    if (operation.lands()) {
-        const uint64_t from = operation.range.offset - request.offset;
-        operation.pieces.assign(1, {request.landing->memory + from, operation.range.size});
-    } else if (!straight) {
-        const bool staged_call = request.device_memory && front.route == Route::kCached;
-        if (staged_call) operation.staged_size = operation.range.size;
-        const bool much = staged_size_ > 0 && staged_size_ + operation.staged_size > kStagedSizeMax;
-        if (!staged_call || !much) operation.staging = staging_->take(operation.range.size);
-        if (operation.staging < 0) {
-            lacks_staging_ = true;
-            return false;
-        }
-        staged_size_ += operation.staged_size;
-        // The bytes lie in the slot as they lie in the file modulo a page, so that copies are
-        // aligned.
-        std::byte* to = staging_->memory(operation.staging) + operation.moved.offset % kPageSize;
-        operation.pieces.assign(1, {to, operation.moved.size});
-    }
-    free_operations_.pop_back();
-    ++slot.running;
-    ++slot.operations;
-    storage::ReadOperation read{request.source->file.get(), operation.moved.offset,
-                                operation.pieces, index};
-    read.route = front.route;
-    read.drop = slot.drops(front);
-    batch_.push_back(read);
-    if (request.report != nullptr) ++request.report->transfers;
-    if (front.route == Route::kCached) {
-        ++cached_calls_;
-        caught_up_ = false;
-    } else {
-        count_direct(slot);
-    }
     return true;
 }
 
@@ -295,27 +233,14 @@ void Executor::settle(const storage::Completion& completion) {
     Operation& operation = operations_[completion.cookie];
     Slot& slot = *operation.slot;
     Transfer& front = operation.front();
-    if (front.route != Route::kCached)
+    const bool write = slot.request.write;
+    if (front.route != Route::kCached && !write)
         slot.request.source->costs->traffic().end(&lane_of(slot).reader, completion.bytes);
     if (call_ns_ != 0 && completion.cookie == call_index_)
         observe_cached(operation, completion.bytes);
     if (completion.error != 0 && front.route != Route::kCached &&
         slot.request.source->refuses_direct(completion.error)) {
-        if (!slot.request.options.strict) {
-            front.route = Route::kCached;
-            front.reason = RouteReason::kRefused;
-            front.moved = front.range;
-            front.swallowed_size = 0;
-            if (slot.all_started()) unstarted_.push_back(&slot);
-            if (operation.first < slot.next_cached) {
-                slot.again.push_back(operation.first);
-            } else {  // it is found where the cached ones are looked for
-                --slot.started;
-                ++slot.cached_left;
-            }
-            end_operation(operation);
-            return;
-        }
+        if (!slot.request.options.strict) return go_again(operation);
         operation.good = 0;
         operation.error = EOPNOTSUPP;
         return arrive(operation);
@@ -325,8 +250,9 @@ void Executor::settle(const storage::Completion& completion) {
                                    operation.range.size);
     operation.good = good;
     operation.error = good < operation.range.size ? completion.error : 0;
-    if (operation.error != 0 && front.route == Route::kCached) read_behind_error(operation);
-    if (operation.staging < 0 || good == 0) return arrive(operation);
+    if (operation.error != 0 && front.route == Route::kCached && !write)
+        read_behind_error(operation);
+    if (write || operation.staging < 0 || good == 0) return arrive(operation);
     const size_t from = operation.moved.offset % kPageSize + skipped;
     if (slot.request.device_memory) return send(operation, from);
     const std::byte* bytes = staging_->memory(operation.staging) + from;
@@ -340,6 +266,25 @@ void Executor::settle(const storage::Completion& completion) {
         at += piece.iov_len;
     }
     arrive(operation);
+}
+
+// A direct operation was refused: its bytes go through the page cache.
+void Executor::go_again(Operation& operation) {
+    Slot& slot = *operation.slot;
+    Transfer& front = operation.front();
+    front.route = Route::kCached;
+    front.reason = RouteReason::kRefused;
+    front.moved = front.range;
+    front.swallowed_size = 0;
+    --slot.direct_left;
+    if (slot.all_started()) unstarted_.push_back(&slot);
+    if (operation.first < slot.next_cached) {
+        slot.again.push_back(operation.first);
+    } else {  // it is found where the cached ones are looked for
+        --slot.started;
+        ++slot.cached_left;
+    }
+    end_operation(operation);
 }
 
 // A long call that one bad page ended: what lies behind it is read once more, so that the page
@@ -390,7 +335,11 @@ void Executor::collect_copies(bool wait) {
             operation.good = 0;
             operation.error = EIO;
         }
-        arrive(operation);
+        if (operation.slot->request.write) {
+            end_fetch(operation);
+        } else {
+            arrive(operation);
+        }
     }
 }
 
@@ -400,7 +349,9 @@ void Executor::arrive(Operation& operation) {
     if (operation.good < operation.range.size) {
         stop_at(slot, operation.range.offset + operation.good, operation.error,
                 operation.front().route);
+        if (slot.request.write) give_up(slot);
     }
+    if (operation.front().route != Route::kCached) --slot.direct_left;
     Landing* const landing = operation.lands() ? slot.request.landing : nullptr;
     if (landing != nullptr && operation.good > 0)
         landing->extents.push_back({operation.range.offset, operation.good});

@@ -5,8 +5,9 @@
 // pinned memory, which the first request that needs it takes.
 //
 // A request is cut into transfers. Direct ones go to storage first and move by themselves; cached
-// ones follow one at a time, each a copy on this thread. What storage cannot write to its place
-// passes through staging.
+// ones follow one at a time, each a copy on this thread. What storage cannot move between the file
+// and its place passes through staging: behind storage when it is read, before when it is written.
+// Cached ends of a write wait until its direct middle is over (planner.h says why).
 #pragma once
 
 #include <cstdint>
@@ -71,26 +72,30 @@ struct Landing {
     Report report;                        // of them alone
 };
 
-// Bytes [offset, offset + size) of a file, over `pieces` in order.
+// Bytes [offset, offset + size) of a file, over `pieces` in order, to be read or written.
 struct Request {
     Source* source = nullptr;
     uint64_t offset = 0;
     uint64_t size = 0;
     std::span<const iovec> pieces;  // as long as `size`; must stay until the outcome
-    // One piece, in memory that the host cannot address.
+    // In memory that the host cannot address; what is read, in one piece.
     bool device_memory = false;
     // Null, or of a request in device memory: cached reads end there, and are over when they do.
     Landing* landing = nullptr;
     // More will be asked for behind it: worth a plan even where it is small, as what goes through
     // the page cache unasked has the kernel read ahead too.
     bool looks = false;
+    // The pieces are sources, which must not change before the outcome. What overlaps with other
+    // requests under way is written in any order.
+    bool write = false;
     ReadOptions options;
     Report* report = nullptr;  // null, or is added to; the executor's thread only
     uint64_t cookie = 0;
 };
 
-// `bytes` arrived from the start without a gap. Fewer than asked: the end of the file, or `error`,
-// an errno, struck at `offset + bytes`; what lies behind may have arrived all the same.
+// `bytes` moved from the start without a gap. Fewer than asked: the end of a file that is read, or
+// `error`, an errno, struck at `offset + bytes`; what lies behind may have moved all the same. Of a
+// write nothing more is begun behind an error.
 struct Outcome {
     uint64_t cookie = 0;
     uint64_t bytes = 0;
@@ -139,9 +144,11 @@ public:
     // Some of that are copies, which this thread has to make.
     [[nodiscard]] bool has_copies() const;
 
-    // One read that is_small(), with nothing else outstanding, at the least cost.
+    // One read or write that is_small(), with nothing else outstanding, at the least cost.
     [[nodiscard]] SmallOutcome read_small(Source& source, uint64_t offset, const iovec& to,
                                           const ReadOptions& options);
+    [[nodiscard]] SmallOutcome write_small(Source& source, uint64_t offset, const iovec& from,
+                                           const ReadOptions& options);
 
 private:
     struct Slot;
@@ -156,18 +163,18 @@ private:
     Executor(std::unique_ptr<storage::Queue> queue, std::unique_ptr<Staging> staging,
              const Limits& limits);
 
-    storage::Completion read_now(const storage::ReadOperation& operation);
-    storage::Completion read_direct(storage::ReadOperation operation);
+    storage::Completion move_now(const storage::Operation& operation);
+    storage::Completion read_direct(storage::Operation operation);
     SmallOutcome look_at_small(Source& source, uint64_t offset, uint64_t size);
-    SmallOutcome read_missing(Source& source, const storage::ReadOperation& operation,
+    SmallOutcome read_missing(Source& source, const storage::Operation& operation,
                               SmallOutcome outcome);
-    SmallOutcome read_doubtful(Source& source, const storage::ReadOperation& operation,
-                               uint64_t size);
+    SmallOutcome read_doubtful(Source& source, const storage::Operation& operation, uint64_t size);
     void plan(Slot& slot);
     Result<planner::Plan> make_plan(Slot& slot);
     void look_at_residency(Slot& slot, const planner::CostModel& model);
     [[nodiscard]] uint64_t missing_in(const extent::Extent& range) const;
     void cut(Slot& slot, std::span<const planner::Transfer> transfers);
+    void plan_write(Slot& slot);
     static void stop_at(Slot& slot, uint64_t offset, int error, Route route);
     bool pump(bool copies);
     bool prepare(Slot& slot, bool direct);
@@ -175,8 +182,16 @@ private:
     Lane& lane_of(const Slot& slot);
     void tell_lanes();
     bool enlist(Slot& slot, size_t first, size_t count);
+    bool place(Operation& operation);
+    void put_into_batch(Operation& operation);
+    void gather(Operation& operation);
+    void fetch(Operation& operation);
+    void end_fetch(Operation& operation);
+    bool put_fetched_into_batch(bool copies);
+    void give_up(Slot& slot);
     void count_direct(Slot& slot);
     void settle(const storage::Completion& completion);
+    void go_again(Operation& operation);
     void read_behind_error(Operation& operation);
     void send(Operation& operation, size_t from);
     void arrive(Operation& operation);
@@ -195,12 +210,14 @@ private:
     std::vector<Slot*> unstarted_;  // in work, with transfers that have not started; oldest first
     std::vector<Operation> operations_;
     std::vector<uint32_t> free_operations_;
-    std::vector<storage::ReadOperation> batch_;
+    std::vector<storage::Operation> batch_;
     std::vector<storage::Completion> completions_;
     std::vector<extent::ResidencyRun> runs_;
     size_t run_count_ = 0;
     std::vector<int32_t> copied_;
     std::vector<Operation*> copying_;  // by slot of staging
+    std::vector<Operation*> fetched_;  // what is written from a device, when it is in staging
+    std::vector<iovec> parts_;         // of one that is fetched
     std::vector<Lane> lanes_;          // a device at most once
     size_t in_work_ = 0;
     uint64_t staged_size_ = 0;    // that calls for a device have in staging

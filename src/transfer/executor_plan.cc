@@ -133,7 +133,8 @@ void Executor::plan(Slot& slot) {
     if (plan.ok()) request.report->predicted_ns += static_cast<uint64_t>(plan.value().predicted_ns);
 }
 
-// Long cached transfers become several; with `strict` what cannot take its route is an error.
+// Transfers that are too long for an operation become several; with `strict` what cannot take its
+// route is an error.
 void Executor::cut(Slot& slot, std::span<const Transfer> transfers) {
     const ReadOptions& options = slot.request.options;
     const std::optional<Route> only = options.strict ? asked_route(options) : std::nullopt;
@@ -141,6 +142,8 @@ void Executor::cut(Slot& slot, std::span<const Transfer> transfers) {
                                    [](const Transfer& t) { return t.route != Route::kCached; });
     slot.call_size_max = lone ? kLoneCallSizeMax : kCallSizeMax;
     uint64_t size_max = slot.call_size_max;
+    const uint64_t direct_size_max = slot.request.device_memory ? kStagedTransferSizeMax
+                                                                : Staging::kSlotSize;
     if (slot.request.device_memory &&
         slot.request.landing == nullptr) {  // cut short, and joined again while the device is busy
         const uint64_t most = limits_.depth * Staging::kSlotSize / 3;
@@ -153,12 +156,13 @@ void Executor::cut(Slot& slot, std::span<const Transfer> transfers) {
             stop_at(slot, transfer.range.offset, EOPNOTSUPP, *only);
             return;
         }
-        while (transfer.route == Route::kCached && transfer.range.size > size_max) {
+        const uint64_t most = transfer.route == Route::kCached ? size_max : direct_size_max;
+        while (transfer.range.size > most) {  // no direct one that is read
             Transfer head = transfer;
-            head.range.size = size_max;
+            head.range.size = most;
             head.moved = head.range;
             slot.transfers.push_back(head);
-            transfer.range = {head.range.end(), transfer.range.size - size_max};
+            transfer.range = {head.range.end(), transfer.range.size - most};
             transfer.moved = transfer.range;
         }
         slot.transfers.push_back(transfer);

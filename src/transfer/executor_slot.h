@@ -35,6 +35,7 @@ struct Executor::Slot {
     size_t started = 0;                        // how many have been
     size_t planned = 0;                        // from here on: what is read once more
     size_t cached_left = 0;                    // cached ones that have not
+    size_t direct_left = 0;                    // direct ones that are not over
     uint64_t call_size_max = kCallSizeMax;     // of a cached read
     std::vector<size_t> again;  // transfers that were refused and go through the page cache
     std::vector<extent::ResidencyRun> runs;  // for the report: what the page cache held
@@ -54,6 +55,10 @@ struct Executor::Slot {
                                                                            .size;
         }
     }
+    // What storage is to write comes to staging first.
+    [[nodiscard]] bool fetches() const { return request.write && request.device_memory; }
+    // Whether cached transfers may start.
+    [[nodiscard]] bool may_copy() const { return !request.write || direct_left == 0; }
     [[nodiscard]] bool drops(const planner::Transfer& transfer) const {
         return request.options.cache == CachePolicy::kDrop &&
                transfer.reason != RouteReason::kResident && transfer.reason != RouteReason::kDirty;

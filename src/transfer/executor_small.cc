@@ -1,4 +1,4 @@
-// Small reads of an executor: one storage operation each, no plan.
+// Small reads and writes of an executor: one storage operation each, no plan.
 #include <algorithm>
 #include <cstring>
 
@@ -36,7 +36,7 @@ void add_to(Report* report, uint64_t offset, const SmallOutcome& outcome) {
     report->error_route = outcome.route;
 }
 
-storage::Completion Executor::read_now(const storage::ReadOperation& operation) {
+storage::Completion Executor::move_now(const storage::Operation& operation) {
     storage::Completion completion;
     if (queue_->submit({&operation, 1}) != 1 || queue_->reap({&completion, 1}, true) != 1) {
         PENSTOCK_CHECK(false, "an idle queue takes an operation and completes it");
@@ -46,7 +46,7 @@ storage::Completion Executor::read_now(const storage::ReadOperation& operation) 
 
 SmallOutcome Executor::read_small(Source& source, uint64_t offset, const iovec& to,
                                   const ReadOptions& options) {
-    storage::ReadOperation operation{source.file.get(), offset, {&to, 1}};
+    storage::Operation operation{source.file.get(), offset, {&to, 1}};
     operation.drop = options.cache == CachePolicy::kDrop;
     SmallOutcome outcome;
     if (const auto why = asks_cached(options); why.has_value()) {
@@ -61,16 +61,27 @@ SmallOutcome Executor::read_small(Source& source, uint64_t offset, const iovec& 
     } else if (options.cache == CachePolicy::kAuto && could_be_direct(source, offset, to)) {
         if (source.small.doubtful()) return read_doubtful(source, operation, to.iov_len);
         const uint64_t started = base::monotonic_ns();
-        outcome.completion = read_now(operation);
+        outcome.completion = move_now(operation);
         source.small.saw(to.iov_len, base::monotonic_ns() - started);
         return outcome;
     }
-    outcome.completion = read_now(operation);
+    outcome.completion = move_now(operation);
+    return outcome;
+}
+
+SmallOutcome Executor::write_small(Source& source, uint64_t offset, const iovec& from,
+                                   const ReadOptions& options) {
+    storage::Operation operation{source.file.get(), offset, {&from, 1}};
+    operation.drop = options.cache == CachePolicy::kDrop;
+    operation.write = true;
+    SmallOutcome outcome;
+    outcome.reason = asks_cached(options).value_or(RouteReason::kDeferred);
+    outcome.completion = move_now(operation);
     return outcome;
 }
 
 // Straight to its place, or by staging where that is not aligned.
-storage::Completion Executor::read_direct(storage::ReadOperation operation) {
+storage::Completion Executor::read_direct(storage::Operation operation) {
     operation.route = Route::kDirect;
     const storage::DirectAlignment alignment = operation.file->direct_alignment();
     const iovec to = operation.pieces.front();
@@ -78,14 +89,14 @@ storage::Completion Executor::read_direct(storage::ReadOperation operation) {
     const uint64_t end = base::align_up(operation.offset + to.iov_len, alignment.offset);
     if (end - begin == to.iov_len &&
         reinterpret_cast<uintptr_t>(to.iov_base) % alignment.memory == 0)
-        return read_now(operation);
+        return move_now(operation);
     const int32_t slot = staging_->take(to.iov_len);
     PENSTOCK_CHECK(slot >= 0, "an idle executor has staging");
     const iovec piece{staging_->memory(slot), end - begin};
     const uint64_t skipped = operation.offset - begin;
     operation.offset = begin;
     operation.pieces = {&piece, 1};
-    storage::Completion completion = read_now(operation);
+    storage::Completion completion = move_now(operation);
     completion.bytes = std::min<uint64_t>(completion.bytes - std::min(completion.bytes, skipped),
                                           to.iov_len);
     std::memcpy(to.iov_base, staging_->memory(slot) + skipped, completion.bytes);
@@ -117,7 +128,7 @@ SmallOutcome Executor::look_at_small(Source& source, uint64_t offset, uint64_t s
 }
 
 // Past the cache, or through it where that is refused.
-SmallOutcome Executor::read_missing(Source& source, const storage::ReadOperation& operation,
+SmallOutcome Executor::read_missing(Source& source, const storage::Operation& operation,
                                     SmallOutcome outcome) {
     outcome.route = Route::kDirect;
     outcome.reason = RouteReason::kMissing;
@@ -125,13 +136,13 @@ SmallOutcome Executor::read_missing(Source& source, const storage::ReadOperation
     if (source.refuses_direct(outcome.completion.error)) {
         outcome.route = Route::kCached;
         outcome.reason = RouteReason::kRefused;
-        outcome.completion = read_now(operation);
+        outcome.completion = move_now(operation);
     }
     return outcome;
 }
 
 // A read like it was slow lately.
-SmallOutcome Executor::read_doubtful(Source& source, const storage::ReadOperation& operation,
+SmallOutcome Executor::read_doubtful(Source& source, const storage::Operation& operation,
                                      uint64_t size) {
     const uint64_t started = base::monotonic_ns();
     SmallOutcome outcome = look_at_small(source, operation.offset, size);
@@ -139,7 +150,7 @@ SmallOutcome Executor::read_doubtful(Source& source, const storage::ReadOperatio
     if (missing && source.small.way() == Route::kDirect) {
         outcome = read_missing(source, operation, outcome);
     } else {
-        outcome.completion = read_now(operation);
+        outcome.completion = move_now(operation);
     }
     source.small.tally(size, base::monotonic_ns() - started, !missing);
     return outcome;

@@ -15,7 +15,7 @@ namespace penstock::transfer {
 namespace {
 
 using storage::Completion;
-using storage::ReadOperation;
+using storage::Operation;
 
 constexpr uint64_t kFileSize = 8 << 20;
 
@@ -35,8 +35,8 @@ class TestQueue final : public storage::Queue {
 public:
     TestQueue(uint32_t depth, std::vector<Route>* log) : Queue(depth), log_(*log) {}
 
-    size_t submit(std::span<const ReadOperation> operations) override {
-        for (const ReadOperation& operation : operations) {
+    size_t submit(std::span<const Operation> operations) override {
+        for (const Operation& operation : operations) {
             log_.push_back(operation.route);
             Completion done{operation.cookie, 0, 0};
             for (const iovec& piece : operation.pieces) {

@@ -16,6 +16,9 @@ constexpr uint64_t kCutSize = 64 << 10;  // windows that end within the file's o
 // out counts.
 constexpr uint64_t kSectionWindows = 16;
 constexpr uint64_t kSectionWindowSizeMin = kPlanSizeMin, kSectionWindowSizeMax = 1 << 20;
+// As much as CPUs' own caches hold, about. Of shorter reads the device waits for the CPUs, which
+// have no time for it.
+constexpr uint64_t kLastSize = 32 << 20;
 // The first section behind something that missed: what misses in it keeps the others waiting.
 constexpr uint64_t kSectionSizeAgain = 4 << 20;
 
@@ -42,10 +45,11 @@ void add_bytes(Report* to, const Report& from) {
     add_all(to->residency_bytes, from.residency_bytes);
 }
 
-Job::Job(std::shared_ptr<Source> source, std::vector<Piece> pieces, bool device_memory,
+Job::Job(std::shared_ptr<Source> source, std::vector<Piece> pieces, bool write, bool device_memory,
          const ReadOptions& options, uint64_t window_size, std::shared_ptr<void> keep)
     : source_(std::move(source)),
       pieces_(std::move(pieces)),
+      write_(write),
       device_memory_(device_memory),
       options_(options),
       window_size_(std::min(window_size, kRequestSizeMax)),
@@ -73,8 +77,8 @@ uint64_t Job::next_window(const Piece& piece) const {
 
 // Under the lock. Whether a section may begin here: what comes now is long.
 bool Job::may_open(const Piece& piece) const {
-    return device_memory_ && section_left_ == 0 && piece.size - next_begin_ >= kSectionSizeMin &&
-           !asks_direct(options_);
+    return device_memory_ && !write_ && section_left_ == 0 &&
+           piece.size - next_begin_ >= kSectionSizeMin && !asks_direct(options_);
 }
 
 // Most of what comes now, as far as anybody knows.
@@ -97,6 +101,7 @@ bool Job::open_section(const Piece& piece, Sections* sections) {
     if (section_ == nullptr) return sections->refused();
     sections_ = sections;
     section_left_ = size;
+    section_->last = &piece == &pieces_.back() && left <= kLastSize && next_begin_ >= 2 * kLastSize;
     const uint64_t least = missed_ ? kSectionWindowSizeMax : kSectionWindowSizeMin;
     section_window_size_ = std::clamp(base::align_up(size / kSectionWindows, kCutSize), least,
                                       kSectionWindowSizeMax);
@@ -245,11 +250,13 @@ void Job::on_done(std::function<void()> callback) {
 }
 
 Result<uint64_t> Job::result() const {
-    if (cancelled_) return Status{ECANCELED, "pread", "the read was cancelled"};
+    const char* const call = write_ ? "pwrite" : "pread";
+    if (cancelled_) return Status{ECANCELED, call, "it was cancelled"};
     if (report_.error_number == EOPNOTSUPP)
-        return Status{EOPNOTSUPP, "pread", "the route asked for cannot be taken"};
+        return Status{EOPNOTSUPP, call, "the route asked for cannot be taken"};
     if (report_.error_number != 0)
-        return Status{report_.error_number, "pread", "an extent could not be read"};
+        return Status{report_.error_number, call,
+                      write_ ? "an extent could not be written" : "an extent could not be read"};
     uint64_t bytes = report_.bytes_asked;
     for (size_t i = 0; i < gaps_.size(); ++i) {
         const Gap& gap = gaps_[i];

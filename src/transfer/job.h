@@ -1,5 +1,5 @@
-// One read of the host: pieces of a file that several threads work on window by window, and how
-// its caller learns that it is done. Any thread.
+// One read or write of the host: pieces of a file that several threads work on window by window,
+// and how its caller learns that it is done. Any thread.
 #pragma once
 
 #include <atomic>
@@ -27,7 +27,8 @@ class Sections;
 // to do soon, and so are the last ones.
 inline constexpr uint64_t kSectionSizeMin = 1 << 20, kSectionSizeMax = 16 << 20;
 
-// Bytes [offset, offset + size) of the file go to `to`.
+// Bytes [offset, offset + size) of the file go to `to`; or come from there, which is then only
+// read.
 struct Piece {
     void* to = nullptr;
     uint64_t size = 0;
@@ -49,11 +50,12 @@ class Job : public std::enable_shared_from_this<Job> {
 public:
     // `window_size`: at most kRequestSizeMax. `keep` lives until the job is done: what owns the
     // file and the threads.
-    Job(std::shared_ptr<Source> source, std::vector<Piece> pieces, bool device_memory,
+    Job(std::shared_ptr<Source> source, std::vector<Piece> pieces, bool write, bool device_memory,
         const ReadOptions& options, uint64_t window_size, std::shared_ptr<void> keep);
 
     [[nodiscard]] Source& source() const { return *source_; }
     [[nodiscard]] const Piece& piece(size_t index) const { return pieces_[index]; }
+    [[nodiscard]] bool write() const { return write_; }
     [[nodiscard]] bool device_memory() const { return device_memory_; }
     [[nodiscard]] const ReadOptions& options() const { return options_; }
     [[nodiscard]] uint64_t window_count() const { return window_count_; }
@@ -101,6 +103,7 @@ private:
 
     const std::shared_ptr<Source> source_;
     const std::vector<Piece> pieces_;
+    const bool write_;
     const bool device_memory_;
     const ReadOptions options_;
     const uint64_t window_size_;

@@ -2,12 +2,11 @@
 #pragma once
 
 #include <cerrno>
-#include <deque>
 #include <memory>
 #include <span>
 #include <string>
 
-#include "storage/storage.h"
+#include "storage/instant_queue.h"
 
 namespace penstock::transfer {
 
@@ -20,27 +19,12 @@ public:
     }
 };
 
-// A queue that has each read done, by `File::read(operation)`, while it is submitted.
+// For storage::InstantQueue: has each read done by `File::read(operation)`.
 template <class File>
-class InstantQueue final : public storage::Queue {
-public:
-    explicit InstantQueue(uint32_t depth) : Queue(depth) {}
-
-    size_t submit(std::span<const storage::ReadOperation> operations) override {
-        for (const storage::ReadOperation& operation : operations)
-            done_.push_back(static_cast<File*>(operation.file)->read(operation));
-        return operations.size();
+struct ReadByFile {
+    storage::Completion operator()(const storage::Operation& operation) const {
+        return static_cast<File*>(operation.file)->read(operation);
     }
-    size_t reap(std::span<storage::Completion> out, bool /*wait*/) override {
-        size_t count = 0;
-        for (; count < out.size() && !done_.empty(); done_.pop_front())
-            out[count++] = done_.front();
-        return count;
-    }
-    [[nodiscard]] size_t outstanding() const override { return done_.size(); }
-
-private:
-    std::deque<storage::Completion> done_;
 };
 
 }  // namespace penstock::transfer

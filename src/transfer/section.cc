@@ -60,8 +60,9 @@ void Sections::land(Section* section, Section::Landed landed) {
         const std::lock_guard lock(mutex_);
         section->left -= landed.window.size;
         section->landed.push_back(std::move(landed));
-        if (section->left == 0) send(section, &ended);
+        if (section->left == 0) landed_.push_back(section);
     }
+    send_landed(&ended);
     tell(&ended);
 }
 
@@ -71,14 +72,34 @@ void Sections::shorten(Section* section, uint64_t size) {
         const std::lock_guard lock(mutex_);
         section->left -= size;
         if (section->left == 0) {
-            section->failed = true;
-            end(section, &ended);
+            section->failed = true;  // and so without a copy
+            landed_.push_back(section);
         }
     }
+    send_landed(&ended);
     tell(&ended);
 }
 
-// Under the lock. What lies side by side in staging lies so on the device: mostly one copy.
+// Who finds the copies taken leaves it to who has them, who looks again behind that.
+void Sections::send_landed(Ended* ended) {
+    std::vector<Section*> mine;
+    for (;;) {
+        {
+            const std::lock_guard lock(mutex_);
+            if (landed_.empty()) return;
+        }
+        const std::unique_lock copies(copies_mutex_, std::try_to_lock);
+        if (!copies.owns_lock()) return;
+        {
+            const std::lock_guard lock(mutex_);
+            mine.swap(landed_);
+        }
+        for (Section* section : mine) send(section, ended);
+        mine.clear();
+    }
+}
+
+// With the copies. What lies side by side in staging lies so on the device: mostly one copy.
 void Sections::send(Section* section, Ended* ended) {
     std::vector<extent::Extent> runs;
     for (const Section::Landed& landed : section->landed) {
@@ -115,13 +136,14 @@ bool Sections::ready() const {
 
 void Sections::collect() {
     Ended ended;
-    {
-        const std::lock_guard lock(mutex_);
-        if (staging_ == nullptr || !staging_->copying()) return;
+    if (copying()) {
+        const std::unique_lock copies(copies_mutex_, std::try_to_lock);
+        if (!copies.owns_lock()) return;
         slots_.clear();
         collect_slots(staging_->finished(&slots_, false), &ended);
         oldest_.store(staging_->oldest_lot(), std::memory_order_release);  // partner: ready()
     }
+    send_landed(&ended);
     tell(&ended);
 }
 
@@ -130,8 +152,8 @@ void Sections::wait() {
     collect();
 }
 
-// Under the lock: slots_ are those of copies that are over, or, where `status` says so, of all that
-// never will be.
+// With the copies: slots_ are those of copies that are over, or, where `status` says so, of all
+// that never will be.
 void Sections::collect_slots(Status status, Ended* ended) {
     if (!status.ok()) staging_->abandon(&slots_);
     for (const int32_t slot : slots_) {
@@ -141,13 +163,14 @@ void Sections::collect_slots(Status status, Ended* ended) {
     }
 }
 
-// Under the lock.
+// With the copies.
 void Sections::end(Section* section, Ended* ended) {
+    const std::lock_guard lock(mutex_);
     staging_->give_back(static_cast<int32_t>(section - sections_.data()));
     ended->push_back(std::exchange(*section, Section{}));
 }
 
-// Not under the lock: whoever waits for a job may go on at once.
+// Under no lock: whoever waits for a job may go on at once.
 void Sections::tell(Ended* ended) {
     for (Section& section : *ended) {
         const uint64_t copy_ns = base::monotonic_ns() - section.sent_ns;

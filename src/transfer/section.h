@@ -38,6 +38,9 @@ struct Section {
     std::byte* memory = nullptr;
     uint64_t left = 0;  // bytes of windows that have not landed
     std::vector<Landed> landed;
+    // The last of a read: nothing that is read behind it pushes its bytes out of each CPU's own
+    // cache, out of which the device reads at a third of the link's speed.
+    bool last = false;
     size_t copies = 0;  // under way
     bool failed = false;
     uint64_t sent_ns = 0;
@@ -78,17 +81,25 @@ public:
     void wait();
 
 private:
-    using Ended = std::vector<Section>;  // out of the lock's reach
+    using Ended = std::vector<Section>;  // out of the locks' reach
 
+    void send_landed(Ended* ended);
     void send(Section* section, Ended* ended);
     void collect_slots(Status status, Ended* ended);
     void end(Section* section, Ended* ended);
     static void tell(Ended* ended);
 
     backend::Device* const device_;
-    std::mutex mutex_;  // guards all below but the atomics
+    // Guards sections that have windows in somebody's hands, the slots of staging, and landed_.
+    // Held for no call of the device's driver: with a job's lock too, threads wait here for
+    // windows.
+    std::mutex mutex_;
     std::unique_ptr<Staging> staging_;
     std::vector<Section> sections_;  // by slot of staging
+    std::vector<Section*> landed_;   // whole, and to be copied
+    // Guards the copies of staging, and sections from the first of theirs on. Taken before the
+    // other, and waited for by nobody: who has it does what was added meanwhile.
+    std::mutex copies_mutex_;
     std::vector<int32_t> slots_;
     std::atomic<bool> refused_{false};
     // The lot whose end is awaited; 0: none is under way.

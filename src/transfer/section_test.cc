@@ -27,7 +27,7 @@ namespace {
 using namespace std::chrono_literals;
 using backend::StreamId;
 using storage::Completion;
-using storage::ReadOperation;
+using storage::Operation;
 
 constexpr uint64_t kMiB = 1 << 20, kFileSize = 40 * kMiB + 12'345;
 
@@ -64,7 +64,7 @@ public:
         *out = identity();
         return {};
     }
-    Completion read(const ReadOperation& operation) {
+    Completion read(const Operation& operation) {
         {
             std::unique_lock lock(mutex_);
             ++inside_;
@@ -109,7 +109,8 @@ private:
 class TestStorage final : public QueueStorage {
 public:
     Result<std::unique_ptr<storage::Queue>> make_queue(uint32_t depth) override {
-        return std::unique_ptr<storage::Queue>(std::make_unique<InstantQueue<TestFile>>(depth));
+        return std::unique_ptr<storage::Queue>(
+            std::make_unique<storage::InstantQueue<ReadByFile<TestFile>>>(depth));
     }
 };
 
@@ -248,7 +249,7 @@ protected:
         const uint64_t window_size = engine_->window_size(size, source->hot(), true, true);
         read.job = std::make_shared<Job>(source,
                                          std::vector<Piece>{{read.memory.data(), size, offset}},
-                                         true, ReadOptions{}, window_size, nullptr);
+                                         false, true, ReadOptions{}, window_size, nullptr);
         return read;
     }
     Read make(uint64_t offset, uint64_t size) { return make(offset, size, source_); }
@@ -455,7 +456,7 @@ TEST_F(SectionTest, WhileTheDeviceStandsStillOtherReadsOfTheHostGoOn) {
     const auto other = std::make_shared<Source>(std::make_shared<TestFile>());
     std::vector<std::byte> memory(kFileSize);
     const auto job = std::make_shared<Job>(other, std::vector<Piece>{{memory.data(), kFileSize, 0}},
-                                           false, ReadOptions{}, kMiB, nullptr);
+                                           false, false, ReadOptions{}, kMiB, nullptr);
     engine_->start(job);
     ASSERT_TRUE(job->wait(20s));
     EXPECT_TRUE(is_right(memory.data(), 0, kFileSize));

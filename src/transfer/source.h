@@ -64,6 +64,9 @@ struct Source {
         return now.size;
     }
 
+    // It is that long now: the file was cut, or made longer.
+    void resized(uint64_t size) { size_.store(size, std::memory_order_relaxed); }
+
     // The OS page cache was looked at for a read; `hot`: it had all of it. Counts may be lost
     // between threads.
     void looked(bool hot) {

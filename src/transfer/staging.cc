@@ -18,6 +18,9 @@ namespace {
 // A copy of a megabyte that takes so long has failed, whatever the driver says.
 constexpr uint64_t kCopyLimitNs = 60'000'000'000;
 constexpr uint64_t kDozeNs = 20'000;
+// Between two questions to the device whether all is well: each keeps other threads' copies
+// waiting.
+constexpr uint64_t kLookNs = 1'000'000;
 constexpr uint64_t kAbandonLimitNs = 5'000'000'000;
 
 }  // namespace
@@ -83,12 +86,27 @@ int32_t Staging::take(size_t size) {
 void Staging::give_back(int32_t slot) { runs_[static_cast<size_t>(slot)] = 0; }
 
 Status Staging::copy_out(int32_t slot, void* to, size_t from, size_t size) {
-    if (stream_ == 0) {
-        if (Status status = device_->create_stream(0, &stream_); !status.ok()) return status;
-    }
-    Status status = device_->copy(stream_, to, memory(slot) + from, size);
+    Status status = make_stream();
+    if (status.ok()) status = device_->copy(stream_, to, memory(slot) + from, size);
     if (status.ok()) open_.push_back(slot);
     return status;
+}
+
+Status Staging::copy_in(int32_t slot, size_t to, std::span<const iovec> from) {
+    open_.push_back(slot);
+    if (Status status = make_stream(); !status.ok()) return status;
+    parts_.clear();
+    std::byte* at = memory(slot) + to;
+    for (const iovec& piece : from) {
+        parts_.push_back({at, piece.iov_base, piece.iov_len});
+        at += piece.iov_len;
+    }
+    return device_->copy_all(stream_, parts_);
+}
+
+// The first one, or another behind abandon().
+Status Staging::make_stream() {
+    return stream_ != 0 ? Status{} : device_->create_stream(0, &stream_);
 }
 
 Status Staging::close_lot() {
@@ -110,8 +128,12 @@ Status Staging::finished(std::vector<int32_t>* slots, bool wait) {
     // Partner: the stream's store behind the copies, which have read the slots by then.
     uint64_t done = device::SystemWords::load(*done_, site::kCompletion);
     if (done < lots_.front().number) {
-        bool idle = false;
-        if (Status failure = device_->query(stream_, &idle); !failure.ok()) return failure;
+        const uint64_t now_ns = base::monotonic_ns();
+        if (now_ns - looked_ns_ >= kLookNs) {
+            looked_ns_ = now_ns;
+            bool idle = false;
+            if (Status failure = device_->query(stream_, &idle); !failure.ok()) return failure;
+        }
         if (wait) base::sleep_until_ns(base::monotonic_ns() + kDozeNs);
         done = device::SystemWords::load(*done_, site::kCompletion);
     }

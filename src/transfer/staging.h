@@ -1,13 +1,17 @@
-// Memory that transfers pass through on their way: where storage cannot write to the destination,
+// Memory that transfers pass through on their way: where storage cannot reach the other end itself,
 // because it is not aligned alike, or because the host cannot address it.
 //
-// One thread at a time; each Executor has its own, and all Sections of a device have one. Pinned
-// memory is taken when it is first needed: it costs milliseconds.
+// One thread at a time; each Executor has its own, and all Sections of a device have one, where one
+// thread at a time may take and give back slots while another has to do with copies. Pinned memory
+// is taken when it is first needed: it costs milliseconds.
 #pragma once
+
+#include <sys/uio.h>
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "backend/backend.h"
@@ -43,12 +47,17 @@ public:
     // Puts a copy to device memory behind the others; if that succeeds the slot is the copy's
     // until finished() or abandon() returns it. An error is this copy's alone.
     Status copy_out(int32_t slot, void* to, size_t from, size_t size);
-    // Tells that everything given to copy_out so far is one lot. Copies are announced lot by lot.
+    // Puts copies from device memory, one behind the other in the slot from its byte `to` on,
+    // behind the others. The slot is theirs in any case, until finished() or abandon() returns it:
+    // after an error some of them may have begun.
+    Status copy_in(int32_t slot, size_t to, std::span<const iovec> from);
+    // Tells that everything given to the two above so far is one lot. Copies are announced lot by
+    // lot.
     Status close_lot();
     // The slots of copies that are over. With `wait` and no copy over it sleeps for some
     // microseconds. An error: nothing more will be told of those under way; abandon() them.
     Status finished(std::vector<int32_t>* slots, bool wait);
-    // After an error of close_lot() or finished(): waits, within limits, until the device reads
+    // After an error of close_lot() or finished(): waits, within limits, until the device uses
     // staging no more. The slots of all copies under way; the next copy begins afresh.
     void abandon(std::vector<int32_t>* slots);
     [[nodiscard]] bool copying() const { return !lots_.empty() || !open_.empty(); }
@@ -66,6 +75,7 @@ private:
 
     static constexpr size_t stride() { return kSlotSize + 2 * kMarginSize; }
     Staging(backend::Device* device, uint32_t slots);
+    Status make_stream();
 
     backend::Device* const device_;  // null: the host can address all memory
     const uint32_t slot_count_;
@@ -76,8 +86,10 @@ private:
     backend::StreamId stream_ = 0;
     uint64_t* done_ = nullptr;  // pinned, with its own page: the last lot that is over
     uint64_t sent_ = 0;
-    std::vector<int32_t> open_;  // of the lot that is being made
-    std::vector<Lot> lots_;      // under way, oldest first
+    uint64_t looked_ns_ = 0;                // when the device was asked last
+    std::vector<int32_t> open_;             // of the lot that is being made
+    std::vector<Lot> lots_;                 // under way, oldest first
+    std::vector<backend::CopyPart> parts_;  // of one copy_in()
 };
 
 }  // namespace penstock::transfer

@@ -53,7 +53,9 @@ INSTANTIATE_TEST_SUITE_P(Scenarios, Protocol, testing::ValuesIn(all_programs(lon
                          });
 
 TEST(ProtocolCanaries, AreFound) {
-    for (const Program& program : window_canaries()) {
+    std::vector<Program> canaries = window_canaries();
+    for (Program& program : write_canaries()) canaries.push_back(std::move(program));
+    for (const Program& program : canaries) {
         Options options;
         options.states_max = 20'000'000;
         options.deferrals = false;

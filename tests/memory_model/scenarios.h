@@ -34,6 +34,10 @@ std::vector<Program> window_programs(bool nightly);
 // Likewise, each with a mistake that must be found.
 std::vector<Program> window_canaries();
 
+// Dirty pages (include/penstock/device/dirty_page.cuh), and the same with mistakes.
+std::vector<Program> write_programs(bool nightly);
+std::vector<Program> write_canaries();
+
 std::vector<Program> all_programs(bool nightly);
 
 }  // namespace penstock::memory_model

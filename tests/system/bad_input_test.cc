@@ -149,7 +149,9 @@ TEST_P(BadInputTest, Paths) {
     };
     std::vector<Step> steps;
     for (const auto& [path, wanted] : cases) steps.push_back(open_step(0, path));
-    for (const int flags : {1, 2, 0101, -1}) steps.push_back(open_step(0, text(path_), flags));
+    for (const int flags : {3, kOpenTruncate, kOpenAppend, kOpenReadWrite | kOpenExclusive,
+                            kOpenWriteOnce, kOpenReadWrite | kOpenWriteOnce, kOpenNoSync, -1})
+        steps.push_back(open_step(0, text(path_), flags));
     const auto got = results(steps);
     for (size_t i = 0; i < cases.size(); ++i) EXPECT_EQ(got[i], cases[i].second) << "path " << i;
     for (size_t i = cases.size(); i < got.size(); ++i) EXPECT_EQ(got[i], -EINVAL) << "flags " << i;

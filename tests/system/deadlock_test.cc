@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "system/machine.h"
+#include "testing/effort.h"
 
 namespace penstock::system_test {
 namespace {
@@ -22,9 +23,11 @@ struct Way {
 };
 void PrintTo(const Way& way, std::ostream* out) { *out << way.name; }
 
-// How many permits a test goes through: those of a GPU are what they are.
+// How many permits a test goes through: those of a GPU are what they are, and under
+// ThreadSanitizer, where each takes seconds, two do.
 std::vector<unsigned> permits_of(std::initializer_list<unsigned> wanted) {
     if (on_gpu()) return {1};
+    if (testing::kThreadSanitizer) return {2};
     return wanted;
 }
 
@@ -171,6 +174,7 @@ TEST_P(DeadlockTest, AllFramesThatViewsMayPinArePinned) {
 
 // Each page read lies under a leaf of its own, and there are more of them than leaves.
 TEST_P(DeadlockTest, TheLeafPoolIsUsedUp) {
+    if (testing::kThreadSanitizer) GTEST_SKIP() << "takes long; races are for RandomPrograms";
     Machine machine(shape_of(2, 8), on_gpu() ? 64 << 20 : 16 << 20);
     ASSERT_TRUE(machine.ok());
     constexpr uint64_t kSize = uint64_t{1} << 40, kLeafSize = 512 * 4096;
@@ -205,6 +209,7 @@ TEST_P(DeadlockTest, TheLeafPoolIsUsedUp) {
 // 4096 files are open; the next has no slot until one is closed. In memory, so that no limit of the
 // process's descriptors is met first.
 TEST_P(DeadlockTest, EveryFileSlotIsInUse) {
+    if (testing::kThreadSanitizer) GTEST_SKIP() << "one block and one thread";
     Shape wanted = shape_of(2, 32);
     wanted.storage = storage::Kind::kRam;
     Machine machine(wanted);

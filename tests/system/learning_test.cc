@@ -6,6 +6,7 @@
 
 #include "base/prng.h"
 #include "system/machine.h"
+#include "testing/effort.h"
 
 namespace penstock::system_test {
 namespace {
@@ -25,6 +26,7 @@ protected:
                     .lanes = 32,
                     .remote = GetParam()}) {}
     void SetUp() override {
+        if (testing::kThreadSanitizer) GTEST_SKIP() << "counts; races are for RandomPrograms";
         if (on_gpu() && !GetParam()) GTEST_SKIP() << "as the other on a GPU";
         ASSERT_TRUE(machine_.ok());
         machine_.create_file("f", kFilePages * kPage, 7);

@@ -166,6 +166,17 @@ inline Step stat_step(uint32_t file) { return {.act = Act::kStat, .file = file};
 inline Step read_step(uint32_t file, int64_t offset, uint64_t size, std::byte* out) {
     return {.act = Act::kRead, .file = file, .offset = offset, .size = size, .out = out};
 }
+inline Step write_step(uint32_t file, int64_t offset, uint64_t size, std::byte* from) {
+    return {.act = Act::kWrite, .file = file, .offset = offset, .size = size, .out = from};
+}
+inline Step sync_step(uint32_t file) { return {.act = Act::kSync, .file = file}; }
+inline Step cut_step(uint32_t file, uint64_t size) {
+    return {.act = Act::kCut, .file = file, .size = size};
+}
+inline Step unlink_step(const char* path) { return {.act = Act::kUnlink, .path = path}; }
+inline Step change_step(uint32_t view, std::byte* from) {
+    return {.act = Act::kChange, .view = view, .out = from};
+}
 inline Step map_step(uint32_t file, uint32_t view, int64_t offset, uint64_t size, std::byte* out) {
     return {
         .act = Act::kMap, .file = file, .view = view, .offset = offset, .size = size, .out = out};

@@ -16,6 +16,7 @@
 
 #include "base/prng.h"
 #include "system/machine.h"
+#include "testing/effort.h"
 
 namespace penstock::system_test {
 namespace {
@@ -61,7 +62,7 @@ protected:
         const std::vector<uint64_t> words(kSize / 8, word_of(file, number));
         const auto bytes = std::as_bytes(std::span(words));
         if (replace) {
-            ASSERT_TRUE(machine_->ram().remove(name(file)).ok());
+            ASSERT_TRUE(machine_->ram().unlink(name(file)).ok());
             ASSERT_TRUE(machine_->ram().create(name(file), 0).ok());
         }
         ASSERT_TRUE(machine_->ram().write(name(file), 0, bytes).ok());
@@ -179,12 +180,8 @@ INSTANTIATE_TEST_SUITE_P(By, RaceTest,
                          [](const auto& made) { return std::string(made.param.name); });
 
 TEST_P(RaceTest, BytesAreOfTheFileThatWasOpened) {
-#ifdef __SANITIZE_THREAD__
-    const uint64_t usually = 5;  // they take seconds each
-#else
-    const uint64_t usually = 30;
-#endif
-    const uint64_t launches = std::getenv("PENSTOCK_NIGHTLY") != nullptr ? 20 * usually : usually;
+    // Under ThreadSanitizer they take seconds each.
+    const uint64_t launches = testing::effort(30, 2, testing::usually(600, 100));
     base::Prng prng(3 + GetParam().helping);
     std::atomic<bool> over{false};
     std::thread changer([&] {

@@ -207,7 +207,7 @@ void RandomProgram::add_file_step(Block& block, uint32_t index) {
     // No descriptor that was ever given out: another file system's, one far ahead, any number.
     const Descriptor known = given_.empty() ? make_descriptor(1, 0, 1) : given_[0];
     const Descriptor garbage = one_of<Descriptor>(
-        prng_, {-1, INT64_MIN, known ^ (int64_t{1} << 62), known + (int64_t{1} << 40),
+        prng_, {-1, INT64_MIN, known ^ (int64_t{1} << 59), known + (int64_t{1} << 40),
                 known | 0xffff, static_cast<Descriptor>(prng_.next() | 0x7fff)});
     file = {Hold::kGarbage, false, ""};
     add(block, set_step(index, garbage));
@@ -220,7 +220,7 @@ void RandomProgram::add_open(Block& block, uint32_t index) {
         file = {Hold::kGarbage, false, ""};
         const bool flags = prng_.below(2) == 0;
         const std::string path = machine_.files().path(flags ? name : "not there");
-        return add(block, open_step(index, machine_.scratch().text(path), flags ? 1 : 0));
+        return add(block, open_step(index, machine_.scratch().text(path), flags ? 3 : 0));
     }
     file = {Hold::kOpen, false, name};
     add(block, open_step(index, machine_.scratch().text(machine_.files().path(name))), name);

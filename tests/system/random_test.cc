@@ -13,6 +13,7 @@
 
 #include "system/machine.h"
 #include "system/random_program.h"
+#include "testing/effort.h"
 
 namespace penstock::system_test {
 namespace {
@@ -190,13 +191,7 @@ private:
 };
 
 TEST(RandomPrograms, EqualFlatBytes) {
-    const bool nightly = std::getenv("PENSTOCK_NIGHTLY") != nullptr;
-#ifdef __SANITIZE_THREAD__
-    const uint64_t usually = 3000;  // 5 ms each
-#else
-    const uint64_t usually = 10'000;
-#endif
-    const uint64_t calls_wanted = nightly ? 1'000'000 : usually;
+    const uint64_t calls_wanted = testing::effort(10'000, 3000, 1'000'000);
     const uint64_t only = number_from("PENSTOCK_SEED", 0);
     uint64_t calls = 0;
     for (uint64_t seed = only != 0 ? only : 1; calls < calls_wanted; ++seed) {

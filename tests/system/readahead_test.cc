@@ -11,6 +11,7 @@
 
 #include "base/prng.h"
 #include "system/machine.h"
+#include "testing/effort.h"
 
 namespace penstock::system_test {
 namespace {
@@ -53,6 +54,7 @@ protected:
                     .remote = GetParam().remote},
                    64 << 20) {}
     void SetUp() override {
+        if (testing::kThreadSanitizer) GTEST_SKIP() << "counts; races are for RandomPrograms";
         if (on_gpu() && GetParam().remote) GTEST_SKIP() << "a GPU always is";
         ASSERT_TRUE(machine_.ok());
         pages_ = machine_.frame_count() / 2;
@@ -221,9 +223,8 @@ protected:
     static constexpr uint64_t kFilePages = 16384;
 
     void SetUp() override {
-#ifdef __SANITIZE_THREAD__
-        GTEST_SKIP() << "counts, which take minutes; races are for RandomPrograms";
-#endif
+        if (testing::kThreadSanitizer)
+            GTEST_SKIP() << "counts, which take minutes; races are for RandomPrograms";
     }
     struct Cost {
         uint64_t bytes = 0;       // from storage

@@ -54,6 +54,19 @@ PENSTOCK_DEVICE int64_t perform(DeviceFileSystem fs, const Step& step, Holdings&
             return gclose(fs, file, group);
         case Act::kRead:
             return gread(fs, file, step.offset, step.size, step.out, group);
+        case Act::kWrite:
+            return gwrite(fs, file, step.offset, step.size, step.out, group);
+        case Act::kCut:
+            return gftruncate(fs, file, step.size, group);
+        case Act::kUnlink:
+            return gunlink(fs, step.path, group);
+        case Act::kChange:
+            for (int64_t i = rank_of_thread(); i < view.size; i += thread_count())
+                view.writable[i] = step.out[i];
+            __syncthreads();
+            return gmsync(fs, view, group);
+        case Act::kSync:
+            return gfsync(fs, file, group);
         case Act::kMap:
             view = gmmap(fs, file, step.offset, step.size, group);
             return copy_view(view, step.out);

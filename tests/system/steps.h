@@ -26,6 +26,11 @@ enum class Act : uint32_t {
     kOpen,    // files[file] = gopen(path, flags); result: the descriptor
     kClose,   // gclose(files[file])
     kRead,    // gread(files[file], offset, size, out)
+    kWrite,   // gwrite(files[file], offset, size, out)
+    kSync,    // gfsync(files[file])
+    kCut,     // gftruncate(files[file], size)
+    kUnlink,  // gunlink(path)
+    kChange,  // copies `out` to views[view], which may be written; result: gmsync
     kMap,     // views[view] = gmmap(files[file], offset, size), copied to `out`; result: view.size
     kLook,    // copies views[view] to `out` again; result: view.size
     kUnmap,   // gmunmap(views[view])

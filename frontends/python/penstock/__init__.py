@@ -13,7 +13,7 @@ TYPE_CHECKING = False  # typing's; loading that takes longer than all of this
 if TYPE_CHECKING:
     from penstock._core import DeviceMemory, File, Future, empty
     from penstock._core import File as CuFile
-    from penstock.errors import ClosedError, Error, FallbackError
+    from penstock.errors import ClosedError, Error, FallbackError, ModeError
     from penstock.file import open  # noqa: A004 (as gzip.open)
     from penstock.futures import as_completed, wait
     from penstock.report import Report
@@ -28,6 +28,7 @@ _HOMES = {
     "FallbackError": "errors",
     "File": "_core",
     "Future": "_core",
+    "ModeError": "errors",
     "Report": "report",
     "Transfer": "tracing",
     "as_completed": "futures",
@@ -48,6 +49,7 @@ __all__ = [
     "FallbackError",
     "File",
     "Future",
+    "ModeError",
     "Report",
     "Transfer",
     "as_completed",

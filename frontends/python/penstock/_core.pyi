@@ -20,11 +20,16 @@ class SupportsCudaArrayInterface(Protocol):
 class HasFileno(Protocol):
     def fileno(self) -> int: ...
 
+Mode: TypeAlias = Literal[
+    "r", "w", "a", "x", "r+", "w+", "a+", "x+",
+    "rb", "wb", "ab", "xb", "rb+", "wb+", "ab+", "xb+", "r+b", "w+b", "a+b", "x+b",
+]  # fmt: skip
 Writable: TypeAlias = DeviceMemory | Buffer | SupportsDLPack | SupportsCudaArrayInterface
 FileName: TypeAlias = str | bytes | os.PathLike[str] | os.PathLike[bytes] | int | HasFileno
 Cache: TypeAlias = Literal["auto", "keep", "drop", "bypass"]
 Route: TypeAlias = Literal["auto", "cached", "direct", "peer"]
 Storage: TypeAlias = Literal["auto", "posix", "uring"]
+Readable: TypeAlias = DeviceMemory | Buffer | SupportsDLPack | SupportsCudaArrayInterface
 Piece: TypeAlias = tuple[Writable, int] | tuple[Writable, int, int | None]
 
 class DeviceMemory:
@@ -87,7 +92,7 @@ class File:
     def __init__(
         self,
         file: FileName,
-        mode: Literal["r", "rb"] = "r",
+        mode: Mode = "r",
         device: str | None = None,
         cache: Cache = "auto",
         route: Route | None = None,
@@ -136,6 +141,46 @@ class File:
         route: Route | None = None,
         strict: bool | None = None,
     ) -> int: ...
+    def pwrite(
+        self,
+        buf: Readable,
+        size: int | None = None,
+        file_offset: int = 0,
+        task_size: int | None = None,
+        *,
+        cache: Cache | None = None,
+        route: Route | None = None,
+        strict: bool | None = None,
+    ) -> Future: ...
+    def write(
+        self,
+        buf: Readable,
+        size: int | None = None,
+        file_offset: int = 0,
+        task_size: int | None = None,
+        *,
+        cache: Cache | None = None,
+        route: Route | None = None,
+        strict: bool | None = None,
+    ) -> int: ...
+    def pwritev(
+        self,
+        pieces: Iterable[Piece],
+        *,
+        cache: Cache | None = None,
+        route: Route | None = None,
+        strict: bool | None = None,
+    ) -> Future: ...
+    def writev(
+        self,
+        pieces: Iterable[Piece],
+        *,
+        cache: Cache | None = None,
+        route: Route | None = None,
+        strict: bool | None = None,
+    ) -> int: ...
+    def fsync(self, data_only: bool = False) -> None: ...
+    def truncate(self, size: int) -> None: ...
     def close(self) -> None: ...
     @property
     def closed(self) -> bool: ...

@@ -1,7 +1,7 @@
 """Errors of the package, and those that end a command with one line: `penstock: FILE: cause`.
 
-What a read can fail with is a `penstock.Error`: an OSError that also names offset and route. Where
-Python has a class of its own for an errno, the error is of that class too.
+What a read or write can fail with is a `penstock.Error`: an OSError that also names offset and
+route. Where Python has a class of its own for an errno, the error is of that class too.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 
 
 class Error(OSError):
-    """A file could not be opened or read.
+    """A file could not be opened, read or written.
 
     Attributes
     ----------
@@ -37,12 +37,20 @@ class ClosedError(Error, ValueError):
     """The file was closed; a ValueError too, as from Python's own files."""
 
 
+class ModeError(Error, ValueError):
+    """The mode that the file was opened with forbids it; a ValueError too, as Python's own."""
+
+
 class FallbackError(Error):
     """A range cannot take the route that was asked for, and `strict` forbids another."""
 
 
 class MissingFileError(Error, FileNotFoundError):
     """There is no such file."""
+
+
+class ExistsError(Error, FileExistsError):
+    """There is such a file."""
 
 
 class ForbiddenError(Error, PermissionError):
@@ -65,6 +73,7 @@ _BY_ERRNO: dict[int, type[Error]] = {
     errno.EBADF: ClosedError,
     errno.EOPNOTSUPP: FallbackError,
     errno.ENOENT: MissingFileError,
+    errno.EEXIST: ExistsError,
     errno.EACCES: ForbiddenError,
     errno.EPERM: ForbiddenError,
     errno.EISDIR: DirectoryError,
@@ -73,7 +82,7 @@ _BY_ERRNO: dict[int, type[Error]] = {
 }
 
 # Of these the system's own words say all.
-_SAID_BY_ERRNO = {errno.ENOENT, errno.EACCES, errno.EISDIR, errno.ENOTDIR}
+_SAID_BY_ERRNO = {errno.ENOENT, errno.EEXIST, errno.EACCES, errno.EISDIR, errno.ENOTDIR}
 
 
 def error_of(
@@ -92,6 +101,13 @@ def error_of(
     made = kind(error_number, cause, *named)
     made.offset, made.route = offset, route
     return made
+
+
+def mode_error(mode: str, filename: str | bytes | int) -> Error:
+    """Return the error for a file that was opened with another mode than it takes."""
+    direction = "reading" if mode == "r" else "writing"
+    cause = f"{os.strerror(errno.EBADF)}: opened for {direction} only, mode {mode!r}"
+    return ModeError(errno.EBADF, cause, filename)
 
 
 class CommandError(Exception):

@@ -1,4 +1,4 @@
-"""Opening files for host reads: `penstock.open`."""
+"""Opening files for host reads and writes: `penstock.open`."""
 
 from __future__ import annotations
 
@@ -6,16 +6,14 @@ from penstock._core import File
 
 TYPE_CHECKING = False  # typing's; loading that takes longer than all of this
 if TYPE_CHECKING:
-    from typing import Literal
-
-    from penstock._core import Cache, FileName, Route, Storage
+    from penstock._core import Cache, FileName, Mode, Route, Storage
 
 CuFile = File  # KvikIO's name
 
 
 def open(  # noqa: A001, PLR0913, PLR0917 (as gzip.open; each has its paragraph below)
     file: FileName,
-    mode: Literal["r", "rb"] = "r",
+    mode: Mode = "r",
     device: str | None = None,
     cache: Cache = "auto",
     route: Route | None = None,
@@ -26,31 +24,34 @@ def open(  # noqa: A001, PLR0913, PLR0917 (as gzip.open; each has its paragraph 
     throttle_latency_us: float = 0.0,
     throttle_bandwidth_mbs: float = 0.0,
 ) -> File:
-    """Open a regular file for reading into host or device memory.
+    """Open a regular file, to move bytes between it and host or device memory.
 
     Parameters
     ----------
     file : path, int, or object with fileno()
         A descriptor's file is opened again; its position is not touched and it may be closed.
     mode : str
-        r or rb.
+        r: read; w: write, cut to nothing or made; a: write, made if it is missing; x: write, and
+        FileExistsError if it is there; with + both. b may be added. Reads and writes go where
+        their offset says, whatever the mode.
     device : str, optional
-        auto, cpu, cpu:N or cuda:N, into whose memory it is read. None: host memory, and the CUDA
-        device of each buffer that lies on one.
+        auto, cpu, cpu:N or cuda:N, whose memory is read into or written. None: host memory, and
+        the CUDA device of each buffer that lies on one.
     cache : str
         What reads do to the OS page cache. auto: what is cached is used and stays, what is not
         takes the cheapest route; keep: everything goes through the cache and stays; drop: nothing
-        is left there that was not before; bypass: direct wherever that can be.
+        is left there that was not before; bypass: direct wherever that can be. What is written goes
+        through the cache unless it says bypass, which sends whole pages past it.
     route : str, optional
         cached, direct or peer: take this route wherever it can be taken. None: what PENSTOCK_ROUTE
         says. auto: the cheapest, whatever it says.
     strict : bool, optional
         Raise FallbackError where `route` cannot be taken. None: what PENSTOCK_STRICT says.
     threads : int, optional
-        That read, beside the caller, 1 to 64. None: what PENSTOCK_THREADS says, else as many as
-        CPUs, at most 16.
+        That read and write, beside the caller, 1 to 64. None: what PENSTOCK_THREADS says, else as
+        many as CPUs, at most 16.
     storage : str
-        What reads the bytes: uring (io_uring), posix, or auto, which takes uring where it is there.
+        What moves the bytes: uring (io_uring), posix, or auto, which takes uring where it is there.
     throttle_latency_us, throttle_bandwidth_mbs : float
         For studies: every storage operation takes at least so long, all together move at most so
         many 10^6 bytes a second. 0: not slowed.

@@ -97,7 +97,7 @@ def test_what_is_no_regular_file(kind: str, error: type[OSError], tmp_path: Path
 
 def test_arguments_of_open_that_make_no_sense(file: Path) -> None:
     for arguments in (
-        {"mode": "w"},
+        {"mode": "rw"},
         {"cache": "warm"},
         {"route": "fast"},
         {"storage": "tape"},

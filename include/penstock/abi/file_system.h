@@ -15,6 +15,7 @@
 #include "penstock/abi/page_entry.h"
 #include "penstock/abi/readahead.h"
 #include "penstock/abi/request.h"
+#include "penstock/abi/write_back.h"
 
 namespace penstock {
 
@@ -23,30 +24,62 @@ namespace penstock {
 // relaxed: a descriptor is handed out behind what it names.
 struct alignas(128) FileState {
     uint64_t generation;  // of the open descriptors of this slot, odd while open; 0: never used
-    uint64_t size;        // bytes; read at every use; shrinks when a read finds the file shorter
     uint64_t directory_first;  // index of this file's first word in FileSystemState::directory
     uint64_t directory_count;  // its words: one for each leaf of 512 pages
     uint64_t epoch;  // counts up when pages are dropped because the file may have changed: what was
-                     // asked for before is not taken any more
-    int64_t modified_ns;     // st_mtim, for gstat
-    uint64_t mode;           // file type bits of st_mode, for gstat
+                     // asked for before is not taken any more. By the host, and by GPU threads that
+                     // truncate
+    int64_t modified_ns;  // st_mtim, for gstat
+    uint64_t mode;        // file type bits of st_mode, for gstat
+    uint64_t writing;     // 0: nobody has opened it for writing; else 1 and the flags below
+
+    // Bytes; read at every use. Shrinks when a read finds a file shorter that is open for reading
+    // only. While it is open for writing, GPU threads raise it, and truncation sets it.
+    uint64_t size;
+    // Up to here the host may have something of the file: pages beyond need not be read. While it
+    // is open for writing, GPU threads raise it before they ask for a write.
+    uint64_t stored;
     uint64_t advice;         // see make_advice(); written by GPU threads, relaxed
     uint64_t device, inode;  // identity, for gstat
     // 1: the OS page cache had not all of what windows asked for last, so that more of them at once
     // keep storage busy. Written where the host can address it, and 0 elsewhere.
     uint64_t missing;
-    uint64_t spare[5];
+    uint64_t error;      // errno of the first write-back that failed since somebody took it; GPU
+                         // threads
+    uint64_t truncates;  // 0 or 1: somebody truncates it; GPU threads
+    uint64_t spare;
 };
 static_assert(sizeof(FileState) == 128);
 
-// What a kernel holds of an open file: slot, generation, file system in one number; or -errno.
+// FileState::writing.
+constexpr uint64_t kWriting = 1;     // somebody has it open for writing, or had since it was opened
+constexpr uint64_t kWritesOnce = 2;  // kOpenWriteOnce
+constexpr uint64_t kWritesScratch = 4;  // kOpenNoSync
+
+// Flags of gopen beside those of open(2), whose numbers O_RDONLY, O_WRONLY, O_RDWR, O_CREAT,
+// O_EXCL, O_TRUNC and O_APPEND have.
+constexpr int kOpenReadOnly = 0, kOpenWriteOnly = 1, kOpenReadWrite = 2, kOpenAccess = 3;
+constexpr int kOpenCreate = 0100, kOpenExclusive = 0200, kOpenTruncate = 01000, kOpenAppend = 02000;
+// Written once, by GPU threads of this file system alone: no page is read, what was not written
+// keeps the file's bytes. With kOpenWriteOnly.
+constexpr int kOpenWriteOnce = 1 << 28;
+// A scratch file: neither close nor sync writes it back, only who needs room.
+constexpr int kOpenNoSync = 1 << 29;
+
+// What a kernel holds of an open file: slot, generation, file system and how it was opened, in one
+// number; or -errno.
 using Descriptor = int64_t;
 constexpr int kDescriptorSlotBits = 16;
-constexpr int kDescriptorSystemBits = 15;
+constexpr int kDescriptorSystemBits = 12;
+constexpr uint32_t kDescriptorSystemMax = (1u << kDescriptorSystemBits) - 1;
+// How it was opened; none of them: for reading.
+constexpr Descriptor kMayWrite = int64_t{1} << 60, kMayNotRead = int64_t{1} << 61,
+                     kAppends = int64_t{1} << 62;
 PENSTOCK_BOTH constexpr Descriptor make_descriptor(uint32_t system, uint32_t slot,
-                                                   uint64_t generation) {
-    return static_cast<Descriptor>((uint64_t{system & 0x7fff} << 48) |
-                                   ((generation & 0xffffffff) << 16) | slot);
+                                                   uint64_t generation, Descriptor access = 0) {
+    return static_cast<Descriptor>((uint64_t{system & kDescriptorSystemMax} << 48) |
+                                   ((generation & 0xffffffff) << 16) | slot) |
+           access;
 }
 PENSTOCK_BOTH constexpr uint32_t descriptor_slot(Descriptor descriptor) {
     return static_cast<uint32_t>(descriptor & 0xffff);
@@ -55,7 +88,7 @@ PENSTOCK_BOTH constexpr uint64_t descriptor_generation(Descriptor descriptor) {
     return static_cast<uint64_t>(descriptor >> 16) & 0xffffffff;
 }
 PENSTOCK_BOTH constexpr uint32_t descriptor_system(Descriptor descriptor) {
-    return static_cast<uint32_t>(static_cast<uint64_t>(descriptor) >> 48);
+    return static_cast<uint32_t>(static_cast<uint64_t>(descriptor) >> 48) & kDescriptorSystemMax;
 }
 
 enum class Advice : uint32_t {
@@ -85,15 +118,25 @@ PENSTOCK_BOTH constexpr int64_t stride_of_advice(uint64_t word) {
     return static_cast<int64_t>(word) >> kAdviceStrideShift;
 }
 
-// Control calls: gopen and gclose. The payload of a port, in mapped host memory: written by the GPU
-// thread that holds the port's lock (but `result`), read by the host behind kCall.
-enum class ControlCall : uint64_t { kNone, kOpen, kClose };
+// Control calls: what only the host can do. The payload of a port, in mapped host memory: written
+// by the GPU thread that holds the port's lock (but `result`), read by the host behind kCall.
+enum class ControlCall : uint64_t {
+    kNone,
+    kOpen,
+    kClose,     // kWriteBackFirst: it is the last that may write, and has written nothing back
+    kSync,      // what was written back becomes durable
+    kTruncate,  // the file gets `size` bytes
+    kUnlink,
+};
+constexpr int64_t kWriteBackFirst = 1;
 struct alignas(64) ControlPort {
-    Descriptor descriptor;  // argument of close
+    Descriptor descriptor;  // argument of close, sync and truncate
     int64_t result;         // a descriptor, 0 or -errno; written by the host, read behind kRespond
-    int32_t flags;          // argument of open
+    uint64_t size;          // argument of truncate
+    int32_t flags;          // argument of open; of close: 1, it was written back
     char path[limits::kPathSizeMax];
 };
+static_assert(sizeof(ControlPort) == 4160);
 
 // Words that the host writes and waiting GPU threads read; mapped host memory, system scope,
 // relaxed: nothing hangs on what was written before them.
@@ -166,6 +209,9 @@ struct FileSystemState {
     uint32_t place_count;   // of `places`: teams that can be resident
     uint32_t chunk_frames;  // frames of a chunk of a ring
     uint32_t chunk_count;
+    uint32_t mark_words;       // of a frame
+    uint32_t write_backs_max;  // under way at once
+    uint32_t sequence_count;   // a power of two
     ReadaheadSettings readahead;
     std::byte* frames;        // frame_count << page_shift bytes, device memory, 2 MiB aligned
     uint64_t* completions;    // one for each frame, device memory; host writes, or who pulls a page
@@ -183,8 +229,14 @@ struct FileSystemState {
     AsyncRead* async_reads;    // async_count, device memory
     FileTotals* totals;        // kFilesMax, device memory
     ReadaheadPlace* places;    // place_count, device memory
-    uint64_t* chunk_next;      // chunk_count, device memory: the next newer one of its ring
-    uint64_t* chunk_owners;    // chunk_count, device memory: place + 1
+    // Of each frame, in device memory (abi/write_back.h); snapshots are as large as the marks.
+    uint64_t* marks;              // mark_words: dirty granules
+    uint64_t* snapshots;          // mark_words: those that a write-back takes; the host reads them
+    uint64_t* write_backs;        // whether one is under way
+    uint64_t* write_completions;  // of the last one; the host writes
+    uint64_t* sequences;          // sequence_count: write sequences of groups of 64 pages
+    uint64_t* chunk_next;         // chunk_count, device memory: the next newer one of its ring
+    uint64_t* chunk_owners;       // chunk_count, device memory: place + 1
     // Written by GPU threads, each on a line of its own.
     alignas(64) uint64_t clock_hand;     // frames looked at by CLOCK
     alignas(64) uint64_t leaf_hand;      // leaves looked at for reuse
@@ -196,7 +248,13 @@ struct FileSystemState {
     uint64_t ring_hand;                  // chunks looked at to take one from another ring
     uint64_t rings_in_use;               // places with a chunk
     alignas(64) uint64_t window_frames;  // that windows hold
-    HostGlance glance;                   // not on the CPU backend
+    alignas(64) uint64_t dirty_pages;
+    alignas(64) uint64_t write_backs_begun;  // that are not over
+    uint64_t write_hand;                     // frames looked at for pages to write back
+    uint64_t last_write;                     // a frame that was being written back lately
+    uint64_t writes_done, writes_failed;     // write-backs that are over
+    uint64_t write_error;                    // errno of the last one that failed
+    HostGlance glance;                       // not on the CPU backend
     RingState rings[limits::kRingsMax];
     RingState background;  // what nobody waits for yet
 };

@@ -35,15 +35,15 @@ constexpr uint32_t kAsyncPagesMax = 512;
 // calls that wait. 1 GiB of 4 KiB pages.
 constexpr uint32_t kAsyncFramesMax = 1u << 18;
 // Such reads hold a page together at most so often; who would be one more reads it when it waits.
-constexpr uint32_t kAsyncPinsMax = 2047;
+constexpr uint32_t kAsyncPinsMax = 2046;
 
 // Bits of the page entry: see abi/page_entry.h.
 constexpr uint32_t kPinBits = 14;
 constexpr uint32_t kGenerationBits = 17;
 constexpr uint32_t kFrameBits = 28;  // 1 TiB of 4 KiB frames
-static_assert(kTeamsMax + kViewsMax + kAsyncPinsMax < (1u << kPinBits),
-              "a call of a team pins a page at most once, a view once: the pin count cannot "
-              "overflow");
+static_assert(kTeamsMax + kViewsMax + kAsyncPinsMax + 1 < (1u << kPinBits),
+              "a call of a team pins a page at most once, a view once, and one who ends its "
+              "write-back: the pin count cannot overflow");
 
 // A leaf of the page table: 512 entries, 4 KiB of device memory.
 constexpr uint32_t kLeafEntries = 512;
@@ -85,6 +85,19 @@ constexpr uint32_t kWindowFramesMax = 1u << 18;
 // Requests of gadvise(kWillNeed) that one team may have on their way, of a window's pages each; the
 // background ring has room for them beside those of windows.
 constexpr uint32_t kAdvisedMax = 4;
+
+// Dirty bits are kept for so many bytes: what lies between two writes of other processors. One word
+// of them is 4 KiB, the smallest page.
+constexpr uint32_t kGranuleSize = 64;
+static_assert(kPageSizeMin % (64 * kGranuleSize) == 0, "a page has whole words of dirty granules");
+// Write-backs under way at once: each names a frame, and the background ring has room for them.
+constexpr uint32_t kWriteBacksMax = 1u << 14;
+// Words that write sequences are counted in. Groups of 64 pages share them where there are more:
+// who shares one reads a page again that he need not.
+constexpr uint32_t kSequencesMax = 1u << 16;
+// Words of the directory that a file has which is open for writing, at least: room to grow to a
+// million pages.
+constexpr uint32_t kGrowingWordsMin = 2048;
 
 // Frames that a block takes at a time for its ring (seed 000, section 5), where the cache has
 // enough of them.

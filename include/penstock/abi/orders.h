@@ -6,6 +6,9 @@
 // Chain of one page, in order: the frame's last readers -> unpin -> evict -> (the evictor asks for
 // another page) submit -> drain -> the worker writes the frame -> complete -> completion -> publish
 // -> pin -> the next readers.
+//
+// And of one that was written: the writer's bytes -> mark -> take marks -> submit -> drain -> the
+// worker writes the file -> complete -> completion -> the dirty bit goes -> evict.
 #pragma once
 
 #include <cstdint>
@@ -21,33 +24,39 @@ enum class Order : uint32_t { kRelaxed, kAcquire, kRelease, kAcquireRelease };
 // Page entry (device/page_entry.cuh): kPin to kTakeFrame. Leaves of the page table
 // (device/page_table.cuh): kRestore; installing and finding a leaf is relaxed, since whoever found
 // one pins an entry of it, and a read-modify-write always sees the entry's newest state. Request
-// queue (device/request_queue.cuh, src/request_queue/ring.h): kTicket to kRefill. Control ports
-// (device/control_port.cuh): the rest.
-#define PENSTOCK_SITES(X)                                                               \
-    X(kRelaxed, kRelaxed, "")                                                           \
-    X(kPin, kAcquire, "kPublish: the page's bytes")                                     \
-    X(kLook, kAcquire, "kPublish: the page's bytes, seen without a new pin")            \
-    X(kUnpin, kRelease, "kEvict: my reads are over before the frame is filled again")   \
-    X(kEvict, kAcquire, "kUnpin of every reader of the frame")                          \
-    X(kPublish, kRelease, "kPin, kLook")                                                \
-    X(kFreeFrame, kRelease, "kTakeFrame: the frame's last readers are done")            \
-    X(kTakeFrame, kAcquire, "kFreeFrame")                                               \
-    X(kRestore, kRelease, "kPin: the directory no longer names the leaf's old owner")   \
-    X(kTicket, kAcquireRelease,                                                         \
-      "itself: a team that saw a completion lets a slot's next lap be written")         \
-    X(kSubmit, kRelease, "kDrain: the words, and that nobody reads the frame")          \
-    X(kDrain, kAcquire, "kSubmit")                                                      \
-    X(kClaimRun, kAcquireRelease,                                                       \
-      "itself: slots are copied out before a later claim, hence before their next lap") \
-    X(kComplete, kRelease, "kCompletion: the frame's bytes")                            \
-    X(kCompletion, kAcquire, "kComplete")                                               \
-    X(kPulled, kRelease, "kRefill: the page was copied out of the host's memory")       \
-    X(kRefill, kAcquire, "kPulled")                                                     \
-    X(kLockPort, kAcquire, "kUnlockPort")                                               \
-    X(kUnlockPort, kRelease, "kLockPort: what the lock guards may be written again")    \
-    X(kCall, kRelease, "kServe: the payload")                                           \
-    X(kServe, kAcquire, "kCall")                                                        \
-    X(kRespond, kRelease, "kResponse: the result and what it stands for")               \
+// queue (device/request_queue.cuh, src/request_queue/ring.h): kTicket to kRefill. Dirty pages
+// (device/dirty_page.cuh): kMark to kEndWrite. Control ports (device/control_port.cuh): the rest.
+#define PENSTOCK_SITES(X)                                                                \
+    X(kRelaxed, kRelaxed, "")                                                            \
+    X(kPin, kAcquire, "kPublish: the page's bytes")                                      \
+    X(kLook, kAcquire, "kPublish: the page's bytes, seen without a new pin")             \
+    X(kUnpin, kRelease, "kEvict: my reads are over before the frame is filled again")    \
+    X(kEvict, kAcquire, "kUnpin of every reader of the frame")                           \
+    X(kPublish, kRelease, "kPin, kLook")                                                 \
+    X(kFreeFrame, kRelease, "kTakeFrame: the frame's last readers are done")             \
+    X(kTakeFrame, kAcquire, "kFreeFrame")                                                \
+    X(kRestore, kRelease, "kPin: the directory no longer names the leaf's old owner")    \
+    X(kTicket, kAcquireRelease,                                                          \
+      "itself: a team that saw a completion lets a slot's next lap be written")          \
+    X(kSubmit, kRelease, "kDrain: the words, and that nobody reads the frame")           \
+    X(kDrain, kAcquire, "kSubmit")                                                       \
+    X(kClaimRun, kAcquireRelease,                                                        \
+      "itself: slots are copied out before a later claim, hence before their next lap")  \
+    X(kComplete, kRelease, "kCompletion: the frame's bytes")                             \
+    X(kCompletion, kAcquire, "kComplete")                                                \
+    X(kPulled, kRelease, "kRefill: the page was copied out of the host's memory")        \
+    X(kRefill, kAcquire, "kPulled")                                                      \
+    X(kMark, kRelease, "kTakeMarks: the granules' bytes, and the file's size")           \
+    X(kTakeMarks, kAcquire, "kMark")                                                     \
+    X(kDirty, kRelease, "kClean: the granules' bits")                                    \
+    X(kClean, kAcquire, "kDirty")                                                        \
+    X(kBeginWrite, kAcquire, "kEndWrite: the page is clean, or its marks are set again") \
+    X(kEndWrite, kRelease, "kBeginWrite")                                                \
+    X(kLockPort, kAcquire, "kUnlockPort")                                                \
+    X(kUnlockPort, kRelease, "kLockPort: what the lock guards may be written again")     \
+    X(kCall, kRelease, "kServe: the payload")                                            \
+    X(kServe, kAcquire, "kCall")                                                         \
+    X(kRespond, kRelease, "kResponse: the result and what it stands for")                \
     X(kResponse, kAcquire, "kRespond")
 
 namespace site_index {

@@ -1,7 +1,7 @@
 // One 64-bit word for each page of a file: where it is, in which state, who holds it.
 //
 //   bit  0..2   state        PageState
-//   bit  3      dirty        frame differs from the file; always 0 while files are read only
+//   bit  3      dirty        frame differs from the file, or is being written back: keeps its frame
 //   bit  4      touched      used again since it was filled: its second chance with CLOCK
 //   bit  5..18  pins         teams and views that hold the frame, or look; any state
 //   bit 19..35  generation   number of the fill; completions[frame] has the same once it is over
@@ -27,10 +27,10 @@ using PageIndex = uint64_t;
 //   FETCHING -> VALID          [publish: the bytes have arrived]
 //   FETCHING -> FAILED         [publish: an errno has]
 //   FAILED -> FETCHING         [claim_again: same frame]
-//   VALID, FAILED -> EMPTY     [evict]
+//   VALID, FAILED -> EMPTY     [evict: clean, zero pins]
 //   EMPTY -> RETIRED           [retire: its leaf is being given to other pages]
 //   RETIRED -> EMPTY           [restore]
-// EVICTING is kept for pages that are written back first.
+// EVICTING is not entered: a page that is written back stays VALID (device/dirty_page.cuh).
 enum class PageState : uint32_t { kEmpty, kFetching, kValid, kEvicting, kFailed, kRetired };
 
 constexpr uint64_t kStateMask = 7;

@@ -3,7 +3,8 @@
 // A request lies in a ring slot in mapped host memory: written by one GPU thread, read by host
 // workers. Word 0 carries the lap of the ring and is stored last with release (system scope); the
 // others are relaxed. A completion is one word for each frame, in memory both can read: written by
-// the host with release, or by the team that has pulled the page (see kPullPage).
+// the host with release, or by the team that has pulled the page (see kPullPage). Writes have
+// completions of their own.
 #pragma once
 
 #include <cstddef>
@@ -20,6 +21,8 @@ enum class RequestKind : uint32_t {
                       // its answer says (RingState::answers), unless the frame's completion comes
     kPullWindow = 4,  // as kReadWindow, of a team that waits and copies all of its bytes itself
                       // from where its answer says, unless the frames' completions come
+    kWritePage = 5,   // the granules of the frame's snapshot that lie before `size` go to the file;
+                      // its page is dirty, so that it keeps its frame and the file its slot
 };
 
 PENSTOCK_BOTH constexpr bool is_window(RequestKind kind) {
@@ -36,10 +39,12 @@ PENSTOCK_BOTH constexpr bool is_pulled(RequestKind kind) {
 //   word 1: lap 8 | page index 56
 //   word 2: lap 8 | frame 28 | page count 12 | opened 16
 //   word 3: lap 8 | behind 24 | block id 32                        (block: reports, the static map)
+// Of kWritePage word 3 has its size in place of `behind`.
 struct alignas(32) RequestSlot {
     uint64_t words[4];
 };
 static_assert(sizeof(RequestSlot) == 32, "two 16-byte stores");
+static_assert(limits::kPageSizeMax < 1u << 24, "the size of a page has room in word 3");
 
 // Requests for `page_count` pages from `page` on go into as many adjacent frames from `frame` on.
 struct Request {
@@ -51,6 +56,7 @@ struct Request {
     uint32_t page_count = 1;
     uint32_t opened = 0;  // the low bits of FileState::generation, for windows
     uint32_t behind = 0;  // of the next tickets, so many belong to it: one worker takes them all
+    uint32_t size = 0;    // bytes of the page that lie before the file's end; of kWritePage
     uint32_t block = 0;
     uint64_t ticket = 0;  // of the slot that it lay in; in none of the slot's words
 };
@@ -68,7 +74,9 @@ PENSTOCK_BOTH inline void encode_request(const Request& request, uint64_t lap, u
     words[1] = lap | (request.page << 8);
     words[2] = lap | (uint64_t{request.frame} << 8) | (uint64_t{request.page_count} << 36) |
                (uint64_t{request.opened & 0xffff} << 48);
-    words[3] = lap | (uint64_t{request.behind} << 8) | (uint64_t{request.block} << 32);
+    const bool writes = request.kind == RequestKind::kWritePage;
+    words[3] = lap | (uint64_t{writes ? request.size : request.behind} << 8) |
+               (uint64_t{request.block} << 32);
 }
 
 PENSTOCK_BOTH inline Request decode_request(const uint64_t words[4]) {
@@ -80,7 +88,8 @@ PENSTOCK_BOTH inline Request decode_request(const uint64_t words[4]) {
     request.frame = static_cast<FrameIndex>((words[2] >> 8) & ((1u << limits::kFrameBits) - 1));
     request.page_count = static_cast<uint32_t>((words[2] >> 36) & 0xfff);
     request.opened = static_cast<uint32_t>(words[2] >> 48);
-    request.behind = static_cast<uint32_t>((words[3] >> 8) & 0xffffff);
+    const auto number = static_cast<uint32_t>((words[3] >> 8) & 0xffffff);
+    (request.kind == RequestKind::kWritePage ? request.size : request.behind) = number;
     request.block = static_cast<uint32_t>(words[3] >> 32);
     return request;
 }

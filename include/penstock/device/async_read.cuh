@@ -66,14 +66,14 @@ PENSTOCK_DEVICE inline uint64_t reserve_async_pages(FileSystemState& system, uin
     return room;
 }
 
-PENSTOCK_BOTH inline ReadRequest request_of(const AsyncRead& read) {
+PENSTOCK_BOTH inline RangeRequest request_of(const AsyncRead& read) {
     return {read.descriptor, read.offset, read.size, read.offset + read.size, read.buffer};
 }
 
 // The part of a request that its first pages are.
-PENSTOCK_BOTH inline ReadRequest first_pages(const ReadRequest& request, uint64_t pages,
-                                             unsigned page_shift) {
-    ReadRequest part = request;
+PENSTOCK_BOTH inline RangeRequest first_pages(const RangeRequest& request, uint64_t pages,
+                                              unsigned page_shift) {
+    RangeRequest part = request;
     if (pages == 0) {
         part.end = part.offset;
         part.size = 0;
@@ -89,7 +89,7 @@ PENSTOCK_BOTH inline ReadRequest first_pages(const ReadRequest& request, uint64_
 // Null: there is no more to be had. The first team.
 template <class Team>
 PENSTOCK_DEVICE AsyncRead* begin_issue(const Team& team, FileSystemState& system, unsigned place,
-                                       unsigned teams, const ReadRequest& request) {
+                                       unsigned teams, const RangeRequest& request) {
     const unsigned shift = system.page_shift;
     AsyncRead* read = nullptr;
     uint64_t pages = 0;
@@ -104,7 +104,7 @@ PENSTOCK_DEVICE AsyncRead* begin_issue(const Team& team, FileSystemState& system
         pages = reserve_async_pages(system, pages);
     }
     pages = team.broadcast(pages, 0);
-    ReadRequest part = first_pages(request, pages, shift);
+    RangeRequest part = first_pages(request, pages, shift);
     ReadaheadPlace* ahead = nullptr;
     if (pages > 0) {
         ahead = begin_read(team, system, place, request.descriptor,
@@ -170,7 +170,7 @@ PENSTOCK_DEVICE AsyncRead* begin_wait(const Team& team, FileSystemState& system,
     read = team.broadcast(read, 0);
     if (read == nullptr) return nullptr;
     team.sync();  // what lane 0 has acquired, all have
-    ReadRequest all = request_of(*read);
+    RangeRequest all = request_of(*read);
     const uint64_t done = first_pages(all, read->page_count, system.page_shift).size;
     ReadaheadPlace* ahead = nullptr;
     if (done < all.size) {
@@ -199,8 +199,8 @@ PENSTOCK_DEVICE int64_t wait_part(const Team& team, unsigned index, unsigned tea
                                   FileSystemState& system, const AsyncRead& read) {
     const unsigned shift = system.page_shift;
     const FileState& file = system.files[descriptor_slot(read.descriptor)];
-    const ReadRequest all = request_of(read);
-    const ReadRequest issued = first_pages(all, read.page_count, shift);
+    const RangeRequest all = request_of(read);
+    const RangeRequest issued = first_pages(all, read.page_count, shift);
     const PageIndex first = read.offset >> shift;
     const bool open = !team.any(find_file(system, read.descriptor) == nullptr);
     int error = open ? 0 : -kErrorBadDescriptor;
@@ -221,7 +221,7 @@ PENSTOCK_DEVICE int64_t wait_part(const Team& team, unsigned index, unsigned tea
     }
     if (error != 0) return error;
     if (issued.size < all.size) {
-        ReadRequest rest = all;
+        RangeRequest rest = all;
         rest.offset += issued.size;
         rest.size -= issued.size;
         rest.buffer += issued.size;

@@ -1,4 +1,4 @@
-// Calls that only the host can carry out (gopen, gclose): one lane writes them into a port and
+// Calls that only the host can carry out (gopen, gclose, ...): one lane writes them into a port and
 // waits.
 //
 // A port belongs to the team that locked it until the host has answered. After an abort it stays
@@ -16,6 +16,7 @@ struct ControlRequest {
     Descriptor descriptor = 0;
     const char* path = nullptr;  // device-visible, NUL-terminated
     int flags = 0;
+    uint64_t size = 0;
 };
 
 // Copies the path into the port. False: longer than kPathSizeMax with its NUL.
@@ -27,7 +28,8 @@ PENSTOCK_DEVICE inline bool write_path(ControlPort& port, const char* path) {
     return false;
 }
 
-// The host's answer: for kOpen the descriptor, else 0; or -errno. One lane calls; it waits.
+// The host's answer: for kOpen the descriptor, else 0 or kWriteBackFirst; or -errno. One lane
+// calls; it waits.
 PENSTOCK_DEVICE inline int64_t control_call(FileSystemState& system,
                                             const ControlRequest& request) {
     Wait wait(system);
@@ -42,6 +44,7 @@ PENSTOCK_DEVICE inline int64_t control_call(FileSystemState& system,
     ControlPort& port = system.ports[index];
     port.descriptor = request.descriptor;
     port.flags = request.flags;
+    port.size = request.size;
     if (request.path != nullptr && !write_path(port, request.path)) {
         DeviceWords::store(system.port_locks[index], 0, site::kUnlockPort);
         return -kErrorNameTooLong;

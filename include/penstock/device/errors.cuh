@@ -9,6 +9,7 @@ constexpr int kErrorAgain = 11;         // EAGAIN
 constexpr int kErrorNoMemory = 12;      // ENOMEM
 constexpr int kErrorFault = 14;         // EFAULT
 constexpr int kErrorInvalid = 22;       // EINVAL
+constexpr int kErrorFileTooBig = 27;    // EFBIG
 constexpr int kErrorNameTooLong = 36;   // ENAMETOOLONG
 constexpr int kErrorOverflow = 75;      // EOVERFLOW
 

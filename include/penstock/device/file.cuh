@@ -1,4 +1,5 @@
-// Files inside kernels: gopen gclose gread gread_async gwait gstat gmmap gmunmap gadvise.
+// Files inside kernels: gopen gclose gread gread_async gwait gwrite gfsync gftruncate gunlink gstat
+// gmmap gmsync gmunmap gadvise.
 //
 // `Group` is who calls, together and with the same arguments; the result is the same in all, and
 // every call is a barrier of theirs. device::Block, the default: all threads of the block, of which
@@ -8,6 +9,28 @@
 // end: when the host stops serving, calls that wait return its abort code or -EOWNERDEAD. The calls
 // are those of GPUfs (seed 000, section 2.2), complete: end of file, errors and any alignment
 // included.
+//
+// Who sees what was written, and when:
+//   1. One GPU. A group's write is seen by another group of that GPU which reads behind it: the
+//      writer's call has returned, and the two have synchronised at device scope since (an atomic
+//      with release and acquire, or the end of a kernel). Reads and writes of the same bytes at the
+//      same time give each byte as it was or as it is written.
+//        gwrite(fs, file, 0, 64, line);              // block 0
+//        if (lane == 0) flag.store(1, release);
+//        while (flag.load(acquire) == 0) {}          // block 1
+//        gread(fs, file, 0, 64, copy);               // what block 0 wrote
+//   2. Between processors: close, then open. What was written here is in the file for every reader
+//      when the last gclose of a descriptor that may write has returned; what others write is seen
+//      by a gopen behind their close, if nobody here had the file open. A file whose time of change
+//      is within two ticks of the clock counts as changed.
+//   3. Writers on different processors at the same time merge at 64 bytes: of a granule of 64 bytes
+//      (aligned in the file) of which anything was written here, all of it goes to the file, and
+//      the last one to do so wins; no other byte of the file is touched.
+//        gwrite(fs, file, 100, 28, data);   // bytes 64 to 127 of the file will be as they are here
+//   4. kOpenWriteOnce: one descriptor at a time has the file. What was not written keeps the
+//      file's bytes; pages that are written in part are read first, as without it.
+//   5. gfsync: what was written before is on the disk. gclose and what makes room hand it to the
+//      operating system only.
 #pragma once
 
 #include "penstock/device/advice.cuh"
@@ -16,6 +39,9 @@
 #include "penstock/device/errors.cuh"
 #include "penstock/device/handle.h"
 #include "penstock/device/read.cuh"
+#include "penstock/device/sync.cuh"
+#include "penstock/device/truncate.cuh"
+#include "penstock/device/write.cuh"
 
 namespace penstock {
 
@@ -28,16 +54,20 @@ struct FileStatus {
     uint64_t mode = 0;        // file type bits of st_mode
 };
 
-// Opens a file for reading.
+// Opens a file.
 //   path   NUL-terminated, at most 4,095 bytes, in memory that GPU threads can read; relative to
 //          the host process's directory
-//   flags  O_RDONLY (0)
+//   flags  kOpenReadOnly, kOpenWriteOnly or kOpenReadWrite, with kOpenCreate (mode 0666 less the
+//          umask), kOpenExclusive, kOpenTruncate, kOpenAppend, kOpenWriteOnce, kOpenNoSync; the
+//          numbers of open(2) where it has them
 // A block or a warp calls; waits for the host. Returns a descriptor (>= 0) that any block of any
 // kernel may use, counted: each gopen wants its gclose. Close-to-open: a file that changed since
-// its pages were cached is read afresh. Errors: those of open(2); -EISDIR, -ESPIPE, -ENOTSUP (no
-// regular file), -EFBIG (more pages than the page table has room for), -ENFILE (kFilesMax files
-// known, all in use), -ENAMETOOLONG, -EINVAL (flags), -EFAULT (null path). Cost: a trip to the
-// host, an open and a stat there.
+// its pages were cached is read afresh. A file grows to twice the size that it had when it was
+// opened, or to kGrowingWordsMin * 512 pages, at most. Errors: those of open(2); -EISDIR, -ESPIPE,
+// -ENOTSUP (no regular file), -EFBIG (more pages than the page table has room for), -ENFILE
+// (kFilesMax files known, all in use), -ENAMETOOLONG, -EINVAL (flags), -EFAULT (null path), -EBUSY
+// (kOpenTruncate or kOpenWriteOnce of a file that is open otherwise). Cost: a trip to the host, an
+// open and a stat there.
 template <class Group = device::Block>
 PENSTOCK_DEVICE Descriptor gopen(DeviceFileSystem fs, const char* path, int flags,
                                  Group group = {}) {
@@ -47,14 +77,24 @@ PENSTOCK_DEVICE Descriptor gopen(DeviceFileSystem fs, const char* path, int flag
     });
 }
 
-// Gives a descriptor back; its pages stay cached. A block or a warp calls; waits for the host. 0,
-// or -EBADF. Cost: a trip to the host.
+// Gives a descriptor back; its pages stay cached. The last one that may write a file writes it back
+// first. A block or a warp calls; waits for the host. 0, or -EBADF; what could not be written back
+// since an error was returned last: -EIO, -ENOSPC, -EDQUOT ... (the descriptor is given back, and
+// such pages are dropped). Cost: a trip to the host; two, and the writes, for the last writer.
 template <class Group = device::Block>
 PENSTOCK_DEVICE int gclose(DeviceFileSystem fs, Descriptor file, Group group = {}) {
-    return static_cast<int>(group.once([&]() -> int64_t {
+    const auto close = [&](int written) -> int64_t {
         if (device::find_file(*fs.state, file) == nullptr) return -device::kErrorBadDescriptor;
-        return device::control_call(*fs.state, {ControlCall::kClose, file, nullptr, 0});
-    }));
+        return device::control_call(*fs.state, {ControlCall::kClose, file, nullptr, written});
+    };
+    int64_t closed = group.once([&]() -> int64_t { return close(0); });
+    int64_t error = 0;
+    while (closed == kWriteBackFirst) {
+        const int64_t left = device::write_back(fs, file, true, group);
+        if (error == 0) error = left;
+        closed = group.once([&]() -> int64_t { return close(1); });
+    }
+    return static_cast<int>(error != 0 ? error : closed);
 }
 
 // Reads `size` bytes at `offset` into `buffer` through the page cache.
@@ -82,7 +122,7 @@ PENSTOCK_DEVICE int64_t gread(DeviceFileSystem fs, Descriptor descriptor, int64_
                                    ReadaheadPlace* place) -> int64_t {
         if (place != nullptr && place->pull_count > 0)
             device::pull_windows(team, index, system, *place);
-        device::ReadRequest request;
+        device::RangeRequest request;
         const int64_t answer = device::prepare_read(team, system, descriptor, offset, size, buffer,
                                                     request);
         if (answer != 1) return answer;
@@ -105,19 +145,19 @@ template <class Group = device::Block>
 PENSTOCK_DEVICE AsyncHandle gread_async(DeviceFileSystem fs, Descriptor descriptor, int64_t offset,
                                         uint64_t size, void* buffer, Group group = {}) {
     FileSystemState& system = *fs.state;
-    const auto prepare = [=, &system](const auto& team, device::ReadRequest& request) {
+    const auto prepare = [=, &system](const auto& team, device::RangeRequest& request) {
         return device::prepare_read(team, system, descriptor, offset, size, buffer, request);
     };
     const unsigned count = group.teams();
     const auto begin = [&system, prepare, count](const auto& team, unsigned place) -> AsyncRead* {
-        device::ReadRequest request;
+        device::RangeRequest request;
         if (prepare(team, request) < 0) return nullptr;
         return device::begin_issue(team, system, place, count, request);
     };
     const auto work = [&system, prepare](const auto& team, unsigned index, unsigned,
                                          AsyncRead* read) -> int64_t {
         if (read == nullptr) {
-            device::ReadRequest request;
+            device::RangeRequest request;
             const int64_t answer = prepare(team, request);
             return answer < 0 ? answer : -device::kErrorAgain;
         }
@@ -146,6 +186,77 @@ PENSTOCK_DEVICE int64_t gwait(DeviceFileSystem fs, AsyncHandle handle, Group gro
         return device::wait_part(team, index, teams, system, *read);
     };
     return group.divide(begin, work, [](AsyncRead* read) { device::end_wait(read); });
+}
+
+// Writes `size` bytes from `buffer` to the file at `offset`, through the page cache. The file grows
+// where it must, with zeros between.
+//   offset  bytes, >= 0, any alignment; of a descriptor that appends (kOpenAppend) of no account:
+//           behind all that is in the file then, in one piece
+//   size    bytes, any
+//   buffer  one for the whole group, device or shared memory, any alignment; only read
+// A block or a warp calls; waits for pages of which a part is written, and for room. Who sees it,
+// and when: above. Returns `size`. Errors: -EBADF (also: not open for writing), -EINVAL (negative
+// offset), -EFAULT (null buffer), -EFBIG (beyond what the file may grow to: see gopen), the errno
+// of the storage read if a page that is written in part could not be read, that of writes where no
+// page could be written back and there is no room (-ENOSPC ...); part of the range may be written
+// then. Cost: as gread, and two atomics a page to mark it; a page that is written as a whole, or
+// beyond the file's end, is not read.
+template <class Group = device::Block>
+PENSTOCK_DEVICE int64_t gwrite(DeviceFileSystem fs, Descriptor descriptor, int64_t offset,
+                               uint64_t size, const void* buffer, Group group = {}) {
+    FileSystemState& system = *fs.state;
+    const auto begin = [=, &system](const auto& team, unsigned) -> int64_t {
+        int64_t at = 0;
+        if (team.lane() == 0 && buffer != nullptr)
+            at = device::append_offset(system, descriptor, offset, size);
+        return team.broadcast(buffer != nullptr ? at : offset, 0);
+    };
+    const auto work = [=, &system](const auto& team, unsigned index, unsigned teams,
+                                   int64_t at) -> int64_t {
+        device::RangeRequest request;
+        const int64_t answer = device::prepare_write(team, system, descriptor, at, size, buffer,
+                                                     request);
+        if (answer != 1) return answer;
+        return device::write_part(team, index, teams, system, request);
+    };
+    return group.divide(begin, work, [](int64_t) {});
+}
+
+// Makes what was written to a file so far last: writes it back, and has the host sync it. A block
+// or a warp calls; waits for the host. 0; -EBADF; what could not be written back since an error was
+// returned last, by this or by gclose: it is still in the cache, and tried again by the next one.
+// Cost: a look at every page of the file that is cached, the writes, and an fsync.
+template <class Group = device::Block>
+PENSTOCK_DEVICE int gfsync(DeviceFileSystem fs, Descriptor file, Group group = {}) {
+    const bool open = group.once(
+        [&]() -> bool { return device::find_file(*fs.state, file) != nullptr; });
+    if (!open) return -device::kErrorBadDescriptor;
+    const int64_t error = device::write_back(fs, file, false, group);
+    return static_cast<int>(group.once([&]() -> int64_t {
+        const int64_t synced = device::control_call(*fs.state, {ControlCall::kSync, file});
+        return error != 0 ? error : synced;
+    }));
+}
+
+// Cuts a file off at `size` bytes, or makes it longer, with zeros. A block or a warp calls; waits
+// for the host. 0; -EBADF (also: not open for writing), -EFBIG (beyond what the file may grow to:
+// see gopen), what the host says: the file has the size that it had then. Cost: a look at every
+// page beyond `size` that is cached, and a trip to the host.
+template <class Group = device::Block>
+PENSTOCK_DEVICE int gftruncate(DeviceFileSystem fs, Descriptor file, uint64_t size,
+                               Group group = {}) {
+    return static_cast<int>(device::truncate(fs, file, size, group));
+}
+
+// Takes a name away; who has the file open goes on with it. `path` as for gopen. A block or a warp
+// calls; waits for the host. 0; what unlink(2) says, -ENAMETOOLONG, -EFAULT. Cost: a trip to the
+// host.
+template <class Group = device::Block>
+PENSTOCK_DEVICE int gunlink(DeviceFileSystem fs, const char* path, Group group = {}) {
+    return static_cast<int>(group.once([&]() -> int64_t {
+        if (path == nullptr) return -device::kErrorFault;
+        return device::control_call(*fs.state, {ControlCall::kUnlink, 0, path});
+    }));
 }
 
 // Tells size, identity and modification time, as of the open (the size: or shorter if a read found
@@ -177,13 +288,16 @@ PENSTOCK_DEVICE int gstat(DeviceFileSystem fs, Descriptor descriptor, FileStatus
 // A block or a warp calls; waits for the page. On return its bytes are visible to all threads of
 // the group. view.size is 0 at or beyond the end of the file, or negative: -EBADF, -EINVAL
 // (negative offset), -ENOMEM (views hold all frames they may: unmap some), the errno of the storage
-// read. Every view with data wants its gmunmap. Cost: as gread of one page, without the copy.
+// read. view.writable is where it may be written, if the file is open for that. Every view with
+// data wants its gmunmap. Cost: as gread of one page, without the copy.
 template <class Group = device::Block>
 PENSTOCK_DEVICE View gmmap(DeviceFileSystem fs, Descriptor descriptor, int64_t offset,
                            uint64_t size, Group group = {}) {
     return group.once([&]() -> View {
         View view;
-        FileState* file = device::find_file(*fs.state, descriptor);
+        const FileState* file = (descriptor & kMayNotRead) != 0
+                                    ? nullptr
+                                    : device::find_file(*fs.state, descriptor);
         if (file == nullptr || offset < 0) {
             view.size = file == nullptr ? -device::kErrorBadDescriptor : -device::kErrorInvalid;
             return view;
@@ -194,11 +308,29 @@ PENSTOCK_DEVICE View gmmap(DeviceFileSystem fs, Descriptor descriptor, int64_t o
                                                    descriptor, offset, size < left ? size : left);
         view = device::map_page(*fs.state, descriptor, static_cast<uint64_t>(offset), size, place);
         device::end_read(place);
+        if (view.data != nullptr && (descriptor & kMayWrite) != 0) {
+            device::count_write(*fs.state, *file, static_cast<uint64_t>(offset) / page_size, 1);
+            view.writable = const_cast<std::byte*>(view.data);
+        }
         return view;
     });
 }
 
-// Lets a view go; it is empty afterwards, and its bytes must not be read any more.
+// Hands what was written through a view to the host, and waits until that has it. A view that may
+// be written counts as written, all of it, here and in gmunmap.
+//   view  of each calling thread, all from one gmmap
+// A block or a warp calls, behind all of its stores. 0; -EINVAL for an empty view, or one that may
+// not be written; what could not be written back, as gfsync. Cost: a write.
+template <class Group = device::Block>
+PENSTOCK_DEVICE int gmsync(DeviceFileSystem fs, const View& view, Group group = {}) {
+    return group.once([&]() -> int {
+        if (view.entry == nullptr || view.writable == nullptr) return -device::kErrorInvalid;
+        return device::write_view(*fs.state, view);
+    });
+}
+
+// Lets a view go; it is empty afterwards, and its bytes must not be touched any more. What was
+// written through it is written back in time, as by gwrite.
 //   view  of each calling thread, all from one gmmap
 // A block or a warp calls; never waits for the host. 0, or -EINVAL for an empty view.
 template <class Group = device::Block>
@@ -206,6 +338,7 @@ PENSTOCK_DEVICE int gmunmap(DeviceFileSystem fs, View& view, Group group = {}) {
     PageEntry* entry = view.entry;
     const int result = group.once([&]() -> int {
         if (entry == nullptr) return -device::kErrorInvalid;
+        if (view.writable != nullptr) device::mark_view(*fs.state, view);
         device::unpin<device::DeviceWords>(*entry);
         device::DeviceWords::fetch_sub(fs.state->held_pins, kViewPin, site::kRelaxed);
         return 0;

@@ -84,6 +84,7 @@ struct LoneTeam {
     PENSTOCK_DEVICE void copy(std::byte* to, const std::byte* from, size_t size) const {
         __builtin_memcpy(to, from, size);
     }
+    PENSTOCK_DEVICE void zero(std::byte* to, size_t size) const { __builtin_memset(to, 0, size); }
     // Asks for words that the team is to go through: one lane that waits for each cache line in
     // turn would wait as often as there are lines.
     PENSTOCK_DEVICE void fetch([[maybe_unused]] const uint64_t* words,
@@ -152,6 +153,20 @@ public:
     PENSTOCK_DEVICE void copy(std::byte* to, const std::byte* from, size_t size) const {
         copy_by_lanes(lane_, lanes_, to, from, size);
     }
+    PENSTOCK_DEVICE void zero(std::byte* to, size_t size) const {
+        // Frames begin at multiples of 16, and mostly so do the gaps that are left in them.
+        const size_t head = (16 - (reinterpret_cast<uintptr_t>(to) & 15)) & 15;
+        for (size_t i = lane_; i < head && i < size; i += lanes_) to[i] = std::byte{0};
+        if (size <= head) return;
+        struct alignas(16) Quad {
+            uint64_t low, high;
+        };
+        auto* quads = reinterpret_cast<Quad*>(to + head);
+        const size_t count = (size - head) / sizeof(Quad);
+        for (size_t i = lane_; i < count; i += lanes_) quads[i] = Quad{0, 0};
+        for (size_t i = head + count * sizeof(Quad) + lane_; i < size; i += lanes_)
+            to[i] = std::byte{0};
+    }
     // Its lanes load at the same time.
     PENSTOCK_DEVICE void fetch(const uint64_t*, uint64_t) const {}
 
@@ -211,7 +226,7 @@ public:
 
     // Runs `begin(team, place)` in the first team, then `work(team, index, count, begun)` in every
     // team of the group, then `end(begun)` in one lane; the lowest of the results of `work`, in all
-    // lanes. `begin` and `work` return values that are uniform over their team, `begin` a pointer.
+    // lanes. `begin` and `work` return values that are uniform over their team.
     // `place`: a number that no two resident groups have, as far as the hardware tells.
     template <class Begin, class Work, class End>
     PENSTOCK_DEVICE int64_t divide(Begin begin, Work work, End end) const {

@@ -26,6 +26,8 @@ struct Batch {
     unsigned count = 0;
     PinnedEntry pages[Team::kPagesPerLane];  // of this lane: as many as mine() says
     uint64_t owed = 0;                       // bit k: pages[k] is this lane's to pull
+    uint64_t own = 0;                        // bit k: pages[k], if it is absent, is its to fill
+    uint64_t filled = 0;                     // bit k: it has claimed it for that
     uint64_t ticket = 0;                     // of the first that the team is to pull
 
     // How many of the lane's places the batch reaches to, at most.
@@ -219,9 +221,9 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE void pull_pages(const Team& team, FileSystemSt
     if (stalled_ns != 0) add_count(counts_of(system, place, file_slot).stalled_ns, stalled_ns);
 }
 
-// Asks for every page of the batch that nobody has asked for, before the first that has no frame
-// just now; its index, or the batch's size. What is to be pulled, which only a team may that waits
-// for all of it, is noted in the batch.
+// Asks for every page of the batch that nobody has asked for, but those that the team fills itself,
+// before the first that has no frame just now; its index, or the batch's size. What is to be
+// pulled, which only a team may that waits for all of it, is noted in the batch.
 template <class Team>
 PENSTOCK_NOINLINE PENSTOCK_DEVICE unsigned claim_pages(const Team& team, FileSystemState& system,
                                                        uint32_t file_slot, ReadaheadPlace* place,
@@ -280,6 +282,8 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE unsigned claim_pages(const Team& team, FileSys
         if (claim_page(system, batch.pages[k], owner, hint, need_frame)) owed |= 1ull << k;
         if (need_frame) missing = i;
     }
+    batch.filled = owed & batch.own;
+    owed &= ~batch.own;
     const bool pulls = waits && Batch<Team>::kPages > 1 && system.rings[0].answers != nullptr;
     batch.ticket = submit_pages(team, system, file_slot, place, batch, owed,
                                 pulls ? RequestKind::kPullPage : RequestKind::kReadPages);
@@ -304,12 +308,6 @@ PENSTOCK_DEVICE void fetch_pages(const Team& team, FileSystemState& system, uint
     const unsigned missing = claim_pages(team, system, file_slot, place, batch, waits);
     if (team.any(batch.owed != 0)) pull_pages(team, system, file_slot, place, batch);
     if (missing < batch.count) shorten(team, system, batch, missing);
-}
-
-// One step of waiting for a frame or a leaf, with nothing in hand: every miss of another team moves
-// the hand.
-PENSTOCK_DEVICE inline int wait_for_room(const FileSystemState& system, Wait& wait) {
-    return wait.step(&system.clock_hand, DeviceWords::load(system.clock_hand, site::kRelaxed));
 }
 
 }  // namespace penstock::device

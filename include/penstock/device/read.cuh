@@ -11,11 +11,12 @@
 
 namespace penstock {
 
-// A pinned piece of a file in the page cache. Valid from gmmap to gmunmap; read only.
+// A pinned piece of a file in the page cache. Valid from gmmap to gmunmap.
 struct View {
     const std::byte* data = nullptr;  // device memory; aligned as its offset modulo the page size
     int64_t size = 0;            // bytes that may be read, or a negative errno (then data is null)
     PageEntry* entry = nullptr;  // whose pin the view holds; for gmunmap
+    std::byte* writable = nullptr;  // `data`, of a file that is open for writing
 };
 
 namespace device {
@@ -59,11 +60,12 @@ PENSTOCK_DEVICE inline PinnedEntry held_page(const FileSystemState& system, cons
 // device was not told that this descriptor is closed.
 constexpr unsigned kClosedMax = 64;
 
-struct ReadRequest {
+// A range of a file that is read into a buffer, or written from it.
+struct RangeRequest {
     Descriptor descriptor;
     uint64_t offset;  // first byte in the file
     uint64_t size;    // bytes as asked for, the same for all teams; may reach beyond the file
-    uint64_t end;     // one past the last byte to read: as one team saw the file, which may shrink
+    uint64_t end;  // one past the last byte; of a read as one team saw the file, which may shrink
     std::byte* buffer;
     ReadaheadPlace* place = nullptr;  // of the block; null: it has none for this call
 };
@@ -74,14 +76,14 @@ struct ReadRequest {
 template <class Team>
 PENSTOCK_DEVICE int64_t prepare_read(const Team& team, FileSystemState& system,
                                      Descriptor descriptor, int64_t offset, uint64_t size,
-                                     void* buffer, ReadRequest& request) {
+                                     void* buffer, RangeRequest& request) {
     constexpr uint64_t kClosed = ~0ull;
     const FileState* file = find_file(system, descriptor);
     uint64_t file_size = file == nullptr ? kClosed : DeviceWords::load(file->size, site::kRelaxed);
     file_size = team.broadcast(file_size, 0);
     const uint64_t first = static_cast<uint64_t>(offset);
     request = {descriptor, first, 0, first, static_cast<std::byte*>(buffer)};
-    if (file_size == kClosed) return -kErrorBadDescriptor;
+    if (file_size == kClosed || (descriptor & kMayNotRead) != 0) return -kErrorBadDescriptor;
     if (offset < 0) return -kErrorInvalid;
     if (size == 0) return 0;
     if (buffer == nullptr) return -kErrorFault;
@@ -94,7 +96,7 @@ PENSTOCK_DEVICE int64_t prepare_read(const Team& team, FileSystemState& system,
 // Pages that a team takes at a time: as many as it can, or fewer so that every team has a part. It
 // must be the same for all teams, or pages would be read twice or by nobody: so nothing counts here
 // that may change meanwhile.
-PENSTOCK_BOTH constexpr unsigned pages_of_run(const ReadRequest& request, unsigned page_shift,
+PENSTOCK_BOTH constexpr unsigned pages_of_run(const RangeRequest& request, unsigned page_shift,
                                               unsigned teams, unsigned most) {
     const uint64_t many = uint64_t{teams} * most;
     if (request.size >> page_shift >= many) return most;
@@ -108,24 +110,40 @@ static_assert(pages_of_run({0, 1, 1 << 20, 1 << 20, nullptr}, 16, 8, 32) == 3); 
 static_assert(pages_of_run({0, 4095, 2, 4097, nullptr}, 12, 8, 32) == 1);
 static_assert(pages_of_run({0, 4095, ~0ull, 4097, nullptr}, 12, 8, 32) == 32);
 
-// Copies the batch's part of the request out of its frames, waiting for each page in turn. 0 or
-// -errno.
-template <class Team>
-PENSTOCK_DEVICE int copy_out(const Team& team, FileSystemState& system, const ReadRequest& request,
-                             Batch<Team>& batch) {
+enum class Direction : uint32_t { kOut, kIn };
+
+// Bytes that lie together in adjacent frames, and their place in a request's buffer.
+struct CopyRun {
+    std::byte* frames = nullptr;
+    std::byte* buffer = nullptr;
+    size_t size = 0;
+};
+template <Direction kDirection, class Team>
+PENSTOCK_DEVICE void copy_run(const Team& team, CopyRun& run) {
+    if (run.size == 0) return;
+    if constexpr (kDirection == Direction::kOut) {
+        team.copy(run.buffer, run.frames, run.size);
+    } else {
+        team.copy(run.frames, run.buffer, run.size);
+    }
+    run.size = 0;
+}
+
+// Copies the batch's part of the request out of its frames, or into them, waiting for each page in
+// turn; those that the team has filled are as they shall be. 0 or -errno.
+template <Direction kDirection, class Team>
+PENSTOCK_DEVICE int copy_pages(const Team& team, FileSystemState& system,
+                               const RangeRequest& request, Batch<Team>& batch) {
     const uint64_t page_size = 1ull << system.page_shift;
     uint64_t stalled_ns = 0;
-    const std::byte* from = nullptr;  // a run of bytes that lie together in adjacent frames
-    std::byte* to = nullptr;
-    size_t size = 0;
+    CopyRun run;
     team.sync();  // votes and shuffles order no memory: what the lane that pinned has acquired, all
                   // have now
     for (unsigned i = 0; i < batch.count; ++i) {
         const unsigned owner = i % team.lanes(), k = i / team.lanes();
         uint64_t seen = team.broadcast(batch.pages[Team::kPagesPerLane == 1 ? 0 : k].seen, owner);
         if (state_of(seen) != PageState::kValid) {
-            if (size > 0) team.copy(to, from, size);
-            size = 0;
+            copy_run<kDirection>(team, run);
             int error = 0;
             if (team.lane() == owner) {
                 PinnedEntry& page = batch.pages[k];
@@ -145,22 +163,25 @@ PENSTOCK_DEVICE int copy_out(const Team& team, FileSystemState& system, const Re
             seen = team.broadcast(batch.pages[k].seen, owner);
             team.sync();  // as above, for the lane that waited
         }
+        if constexpr (kDirection == Direction::kIn) {
+            if (team.broadcast(batch.filled >> k & 1, owner) != 0) continue;
+        }
         const uint64_t page_first = (batch.first + i) << system.page_shift;
         const uint64_t first = page_first > request.offset ? page_first : request.offset;
         const uint64_t end = page_first + page_size < request.end ? page_first + page_size
                                                                   : request.end;
-        const std::byte* piece = system.frames + (uint64_t{frame_of(seen)} << system.page_shift) +
-                                 (first - page_first);
-        if (size > 0 && piece == from + size) {
-            size += end - first;
+        std::byte* piece = system.frames + (uint64_t{frame_of(seen)} << system.page_shift) +
+                           (first - page_first);
+        if (run.size > 0 && piece == run.frames + run.size &&
+            (kDirection == Direction::kOut ||
+             request.buffer + (first - request.offset) == run.buffer + run.size)) {
+            run.size += end - first;
             continue;
         }
-        if (size > 0) team.copy(to, from, size);
-        from = piece;
-        to = request.buffer + (first - request.offset);
-        size = end - first;
+        copy_run<kDirection>(team, run);
+        run = {piece, request.buffer + (first - request.offset), end - first};
     }
-    if (size > 0) team.copy(to, from, size);
+    copy_run<kDirection>(team, run);
     if (stalled_ns != 0) {
         const uint32_t slot = descriptor_slot(request.descriptor);
         add_count(counts_of(system, request.place, slot).stalled_ns, stalled_ns);
@@ -174,7 +195,7 @@ PENSTOCK_DEVICE int copy_out(const Team& team, FileSystemState& system, const Re
 // -errno: -EBADF, the file was closed, or as Wait::step.
 template <class Team>
 PENSTOCK_DEVICE int64_t copy_from_window(const Team& team, FileSystemState& system,
-                                         const ReadRequest& request, PageIndex first,
+                                         const RangeRequest& request, PageIndex first,
                                          uint64_t most) {
     ReadaheadPlace& place = *request.place;
     const uint32_t slot = descriptor_slot(request.descriptor);
@@ -230,11 +251,11 @@ struct PageRun {
 // Reads a run: issues what is not held, copies all of it out. 0 or -errno; nothing is held then.
 // `run` is used up.
 template <class Team>
-PENSTOCK_DEVICE int read_run(const Team& team, FileSystemState& system, const ReadRequest& request,
+PENSTOCK_DEVICE int read_run(const Team& team, FileSystemState& system, const RangeRequest& request,
                              PageRun& run) {
     const FileState& file = system.files[descriptor_slot(request.descriptor)];
     Batch<Team> batch;
-    Wait wait(system);
+    RoomWait room(system);
     unsigned closed = 0;
     const bool windows = request.place != nullptr && request.place->current != kNoStream;
     unsigned most = system.one_by_one != 0 ? 1 : team.lanes() * Team::kPagesPerLane;
@@ -264,7 +285,7 @@ PENSTOCK_DEVICE int read_run(const Team& team, FileSystemState& system, const Re
             if (team.lane() == 0) {
                 const uint64_t began = now_ns();
                 give_up_windows(system, request.place);
-                error = wait_for_room(system, wait);
+                error = room.step();
                 const uint32_t slot = descriptor_slot(request.descriptor);
                 add_count(counts_of(system, request.place, slot).stalled_ns, now_ns() - began);
             }
@@ -272,7 +293,7 @@ PENSTOCK_DEVICE int read_run(const Team& team, FileSystemState& system, const Re
             if (error != 0) return error;
             continue;
         }
-        error = copy_out(team, system, request, batch);
+        error = copy_pages<Direction::kOut>(team, system, request, batch);
         count = batch.count;
         unpin_pages(team, batch, 0);
         if (error != 0 && run.held != 0) {
@@ -294,7 +315,7 @@ PENSTOCK_DEVICE int read_run(const Team& team, FileSystemState& system, const Re
 // What a read is answered whose pages could all be read: the bytes that are good from its start. A
 // read that found the file shorter than it was said so in its size, before any page of it was
 // published.
-PENSTOCK_DEVICE inline int64_t good_bytes(const FileState& file, const ReadRequest& request) {
+PENSTOCK_DEVICE inline int64_t good_bytes(const FileState& file, const RangeRequest& request) {
     const uint64_t size = DeviceWords::load(file.size, site::kRelaxed);
     if (size >= request.end) return static_cast<int64_t>(request.end - request.offset);
     return size > request.offset ? static_cast<int64_t>(size - request.offset) : 0;
@@ -305,7 +326,7 @@ PENSTOCK_DEVICE inline int64_t good_bytes(const FileState& file, const ReadReque
 // the file became shorter), or -errno.
 template <class Team>
 PENSTOCK_DEVICE int64_t read_part(const Team& team, unsigned index, unsigned teams,
-                                  FileSystemState& system, const ReadRequest& request) {
+                                  FileSystemState& system, const RangeRequest& request) {
     const PageIndex last = (request.end - 1) >> system.page_shift;
     // kPages also where the last warp is short.
     const unsigned pages = pages_of_run(request, system.page_shift, teams, Batch<Team>::kPages);
@@ -354,7 +375,7 @@ PENSTOCK_DEVICE inline View map_page(FileSystemState& system, Descriptor descrip
     }
     const LoneTeam<1> team;
     Batch<LoneTeam<1>> batch;
-    Wait wait(system);
+    RoomWait room(system);
     unsigned closed = 0;
     int error = 0;
     for (;;) {
@@ -364,7 +385,7 @@ PENSTOCK_DEVICE inline View map_page(FileSystemState& system, Descriptor descrip
         if (error != 0) break;
         if (batch.count == 0) {
             give_up_windows(system, place);
-            error = wait_for_room(system, wait);
+            error = room.step();
             if (error != 0) break;
             continue;
         }

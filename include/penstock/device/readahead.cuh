@@ -211,6 +211,16 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE inline void drop_idle_windows(FileSystemState&
     unlock(other.busy);
 }
 
+// Counts `count` frames more for windows, if they may hold so many. One lane.
+PENSTOCK_DEVICE inline bool may_hold(FileSystemState& system, ReadaheadPlace& place,
+                                     const ReadStream& stream, uint32_t count) {
+    const uint64_t held = DeviceWords::fetch_add(system.window_frames, count, site::kRelaxed);
+    if (held + count <= system.readahead.frames_max) return true;
+    DeviceWords::fetch_sub(system.window_frames, count, site::kRelaxed);
+    drop_idle_windows(system, place, stream);
+    return false;
+}
+
 // Finds frames for what was wanted and asks for it. `teams`: not 0, so many will pull it. False:
 // not now.
 template <class Team>
@@ -221,6 +231,8 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE bool open_window(const Team& team, FileSystemS
     const FileState& file = system.files[descriptor_slot(static_cast<Descriptor>(read.file))];
     // What was dropped before this was looked at was dropped before these pages are read.
     const uint64_t epoch = DeviceWords::load(file.epoch, site::kLook);
+    // Who writes comes with another epoch.
+    if (team.any(DeviceWords::load(file.writing, site::kRelaxed) != 0)) return false;
     Window shape{};
     shape.first = wanted.first;
     shape.step = wanted.step;
@@ -235,15 +247,7 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE bool open_window(const Team& team, FileSystemS
     stretch.first += cut;
     stretch.count = stretch.count > cut ? (stretch.count - cut) / wanted.run * wanted.run : 0;
     bool room = stretch.count > 0;
-    if (room && team.lane() == 0) {
-        const uint64_t held = DeviceWords::fetch_add(system.window_frames, stretch.count,
-                                                     site::kRelaxed);
-        room = held + stretch.count <= system.readahead.frames_max;
-        if (!room) {
-            DeviceWords::fetch_sub(system.window_frames, stretch.count, site::kRelaxed);
-            drop_idle_windows(system, place, stream);
-        }
-    }
+    if (room && team.lane() == 0) room = may_hold(system, place, stream, stretch.count);
     room = team.broadcast(room, 0);
     FrameRange frames;
     if (room) {
@@ -301,6 +305,8 @@ PENSTOCK_DEVICE inline uint64_t begin_stream(FileSystemState& system, ReadaheadP
     ++place.calls;
     place.once = given.advice == Advice::kNoReuse ? 1 : 0;
     if (system.readahead.enabled == 0 || given.advice == Advice::kRandom) return kNoStream;
+    const FileState& file = system.files[descriptor_slot(static_cast<Descriptor>(read.file))];
+    if (DeviceWords::load(file.writing, site::kRelaxed) != 0) return kNoStream;
     if (given.advice == Advice::kNormal && !is_watched(place)) return kNoStream;
     const uint64_t current = follow(system, place, read, given);
     if (current == kNoStream) return current;

@@ -7,11 +7,13 @@
 
 #include "penstock/device/frame_ring.cuh"
 #include "penstock/device/page_table.cuh"
+#include "penstock/device/write_back.cuh"
 
 namespace penstock::device {
 
-// Tries to take the frame that `hand` points at.
-PENSTOCK_BOTH inline bool take_frame_at(FileSystemState& system, FrameIndex frame) {
+// Tries to take the frame that `hand` points at. A dirty page keeps it: who finds no room has some
+// written (RoomWait).
+PENSTOCK_DEVICE inline bool take_frame_at(FileSystemState& system, FrameIndex frame) {
     uint64_t owner = DeviceWords::load(system.owners[frame], site::kRelaxed);
     if (owner == kFrameFree) {
         return DeviceWords::compare_exchange(system.owners[frame], owner, kFrameTaken,
@@ -35,7 +37,7 @@ PENSTOCK_BOTH inline bool take_frame_at(FileSystemState& system, FrameIndex fram
 // A frame for the caller alone: first the one at `hint` (one of next_frames(), so that neighbouring
 // misses get neighbouring frames), then from the hand onwards. False: two rounds found none.
 constexpr uint64_t kNoHint = ~0ull;
-PENSTOCK_BOTH inline bool take_frame(FileSystemState& system, uint64_t hint, FrameIndex& frame) {
+PENSTOCK_DEVICE inline bool take_frame(FileSystemState& system, uint64_t hint, FrameIndex& frame) {
     if (hint != kNoHint) {
         frame = static_cast<FrameIndex>(hint % system.frame_count);
         if (take_frame_at(system, frame)) return true;

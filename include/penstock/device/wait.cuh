@@ -34,6 +34,13 @@ PENSTOCK_DEVICE inline void ring([[maybe_unused]] RingState& ring) {
 #endif
 }
 
+// Tells who sleeps on a word of the CPU backend that it has changed; on a GPU waits look.
+PENSTOCK_DEVICE inline void notify([[maybe_unused]] const uint64_t& word) {
+#ifndef __CUDACC__
+    language::notify(&word);
+#endif
+}
+
 // What was asked for comes while the block goes on. A worker takes it anyway; a block that helps
 // would do so only when it waits.
 PENSTOCK_DEVICE inline void start_reads([[maybe_unused]] const RingState& ring) {

@@ -198,11 +198,13 @@ PENSTOCK_DEVICE inline Taken take_from_windows(FileSystemState& system, Readahea
     // What could not be read ahead is asked for anew by who wants it.
     const bool good = (!arrived || completion_error(completion) == 0) &&
                       DeviceWords::load(file.epoch, site::kRelaxed) == window->epoch;
+    // The owner first: once it is adopted, somebody may write the page and have it written back.
+    if (good) DeviceWords::store(system.owners[frame], owner, site::kRelaxed);
     if (!good || !adopt<DeviceWords>(*pinned.entry, pinned.seen, frame, generation, completion)) {
+        DeviceWords::store(system.owners[frame], kFrameTaken, site::kRelaxed);
         DeviceWords::fetch_or(window->left, bit, site::kRelaxed);
         return Taken::kNot;
     }
-    DeviceWords::store(system.owners[frame], owner, site::kRelaxed);
     return arrived ? Taken::kArrived : Taken::kLate;
 }
 

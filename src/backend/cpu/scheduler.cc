@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "backend/cpu/crash_report.h"
+#include "base/file_size_signal.h"
 
 namespace penstock::backend::cpu {
 namespace {
@@ -266,6 +267,7 @@ void Scheduler::ensure_residents() {
         ++thread_count_;
         --missing;
         std::thread([self = shared_from_this(), permit, resident = slot.resident] {
+            base::FileSizeSignal::block_for_good();  // blocks that help write files
             self->serve(permit, resident);
         }).detach();
     }

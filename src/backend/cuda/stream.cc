@@ -4,15 +4,18 @@
 #include <chrono>
 #include <thread>
 
+#include "base/clock.h"
+
 namespace penstock::backend::cuda {
 namespace {
 
-// How long a wait looks at the stream without sleeping, and its sleeps after that. A sleep costs
-// some 60 us more than asked (timer slack), so it begins where a kernel of ordinary length is still
-// running.
-constexpr auto kSpin = std::chrono::microseconds(50);
-constexpr auto kSleepMin = std::chrono::microseconds(20);
-constexpr auto kSleepMax = std::chrono::microseconds(500);
+// How long a wait looks at the stream without sleeping. Its sleeps after that are a small part of
+// how long it has waited: each look is a call of the driver, which keeps those from it who serve
+// the kernel. A word that the stream stores behind the kernel would cost no calls; with one,
+// kernels that read files stood still every ten or twenty launches (580.159, H200): copies of other
+// streams that they waited for did not come.
+constexpr uint64_t kSpinNs = 50'000;
+constexpr uint64_t kSleepPart = 256, kSleepMinNs = 20'000, kSleepMaxNs = 500'000;
 // More parts than these are copied one by one: calls with 64 of them, or with 32 one behind the
 // other, had the driver break its own queue (Xid 32, "corrupted push buffer stream", the context
 // lost; 580.159, H200). vllm-project/vllm#49276 tells of the same call and driver.
@@ -142,25 +145,26 @@ Status Stream::synchronize(Deadline deadline) {
 }
 
 Status Stream::wait_idle(Deadline deadline, bool until_abort) {
-    using Clock = std::chrono::steady_clock;
-    const auto spin_end = Clock::now() + kSpin;
-    auto sleep = std::chrono::duration_cast<Clock::duration>(kSleepMin);
+    const uint64_t began = base::monotonic_ns();
     for (;;) {
         bool idle = false;
         if (Status status = query(&idle); !status.ok() || idle) return status;
         if (until_abort) {
             if (Status cause = context_.abort_cause(); !cause.ok()) return cause;
         }
-        const auto now = Clock::now();
-        if (now >= deadline) {
+        const auto left = deadline - std::chrono::steady_clock::now();
+        if (left.count() <= 0) {
             return {ETIMEDOUT, "synchronize", "the stream was not idle before the deadline"};
         }
-        if (now < spin_end) {
+        const uint64_t now = base::monotonic_ns();
+        if (now - began < kSpinNs) {
             std::this_thread::yield();
             continue;
         }
-        std::this_thread::sleep_for(std::min<Clock::duration>(sleep, deadline - now));
-        sleep = std::min<Clock::duration>(sleep * 2, kSleepMax);
+        const auto left_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(left).count();
+        base::sleep_until_ns(
+            now + std::min(std::clamp((now - began) / kSleepPart, kSleepMinNs, kSleepMaxNs),
+                           static_cast<uint64_t>(left_ns)));
     }
 }
 

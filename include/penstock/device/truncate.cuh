@@ -1,0 +1,137 @@
+// Cutting a file off, or making it longer: what lies beyond its new end is given up, in the cache
+// and on the host.
+//
+// One group at a time for each file. In this order: the size, so that nothing more is written
+// beyond it; marks beyond it are forgotten and writes under way waited for; the host; then what was
+// read meanwhile is cleared. Writes of others at the same time may survive or not.
+#pragma once
+
+#include "penstock/device/control_port.cuh"
+#include "penstock/device/sync.cuh"
+
+namespace penstock::device {
+
+// Takes the file for a truncation, and its size. One lane; waits for who has it. 0 or -errno.
+PENSTOCK_DEVICE inline int begin_truncate(FileSystemState& system, FileState& file, uint64_t size,
+                                          uint64_t* size_before) {
+    Wait wait(system);
+    while (!try_lock(file.truncates)) {
+        if (const int error = wait.step(&file.truncates, 1); error != 0) return error;
+    }
+    *size_before = DeviceWords::load(file.size, site::kRelaxed);
+    DeviceWords::store(file.size, size, site::kRelaxed);
+    return 0;
+}
+
+// Makes the bytes of a page from `from` on zeros, if it is in the cache. One lane; waits for a read
+// of it that is under way.
+PENSTOCK_NOINLINE PENSTOCK_DEVICE inline int clear_page(FileSystemState& system,
+                                                        const FileState& file, PageIndex page,
+                                                        uint64_t from) {
+    if (leaf_word(system, file, page) == 0) return 0;
+    PinnedEntry pinned = pin_page(system, file, page);
+    if (pinned.entry == nullptr) return 0;
+    int error = 0;
+    if (state_of(pinned.seen) == PageState::kFetching) {
+        error = wait_for_page(system, *pinned.entry, pinned.seen);
+        if (state_of(pinned.seen) == PageState::kFailed) error = 0;
+    }
+    if (state_of(pinned.seen) == PageState::kValid) {
+        std::byte* frame = system.frames + (uint64_t{frame_of(pinned.seen)} << system.page_shift);
+        LoneTeam<1>().zero(frame + from, (1ull << system.page_shift) - from);
+    }
+    unpin<DeviceWords>(*pinned.entry);
+    return error;
+}
+
+// One team's part of giving up what is written beyond `size` of a file that had `size_before`. 0 or
+// -errno of a wait.
+template <class Team>
+PENSTOCK_DEVICE int forget_beyond(const Team& team, unsigned index, unsigned teams,
+                                  FileSystemState& system, uint32_t slot, uint64_t size,
+                                  uint64_t size_before) {
+    const uint64_t in_page = (1ull << system.page_shift) - 1;
+    const PageIndex first = (size + in_page) >> system.page_shift;
+    const PageIndex stop = (size_before + in_page) >> system.page_shift;
+    int error = forget_part(team, index, teams, system, slot, first, stop, false);
+    // The page that the file ends in: what is under way may reach beyond.
+    if (error == 0 && index == 0 && team.lane() == 0 && (size & in_page) != 0)
+        error = wait_for_write(system, slot, size >> system.page_shift);
+    return error;
+}
+
+// One team's part of clearing what the cache has beyond `size`.
+template <class Team>
+PENSTOCK_DEVICE int clear_beyond(const Team& team, unsigned index, unsigned teams,
+                                 FileSystemState& system, uint32_t slot, uint64_t size,
+                                 uint64_t size_before) {
+    const FileState& file = system.files[slot];
+    const uint64_t in_page = (1ull << system.page_shift) - 1;
+    const PageIndex first = size >> system.page_shift;
+    const PageIndex stop = (size_before + in_page) >> system.page_shift;
+    int result = 0;
+    for_each_page(team, index, teams, system, slot, first, stop, [&](PageIndex page) {
+        const bool last = page == first && (size & in_page) != 0;
+        if (!last) drop_page(system, file, page);
+        const int error = clear_page(system, file, page, last ? size & in_page : 0);
+        if (error != 0) result = error;
+    });
+    return result;
+}
+
+// By a whole group: 0 or -errno, in all threads.
+template <class Group>
+PENSTOCK_DEVICE int64_t truncate(DeviceFileSystem fs, Descriptor descriptor, uint64_t size,
+                                 Group group) {
+    FileSystemState& system = *fs.state;
+    const uint32_t slot = descriptor_slot(descriptor);
+    FileState& file = system.files[slot];
+    struct Begun {
+        uint64_t size_before;
+        int64_t error;
+    };
+    const Begun begun = group.once([&]() -> Begun {
+        Begun result{0, 0};
+        const uint64_t size_max = DeviceWords::load(file.directory_count, site::kRelaxed) *
+                                      limits::kLeafEntries
+                                  << system.page_shift;
+        if (find_file(system, descriptor) == nullptr || (descriptor & kMayWrite) == 0) {
+            result.error = -kErrorBadDescriptor;
+        } else if (size > size_max) {
+            result.error = -kErrorFileTooBig;
+        } else {
+            result.error = begin_truncate(system, file, size, &result.size_before);
+        }
+        return result;
+    });
+    if (begun.error != 0) return begun.error;
+    const uint64_t before = begun.size_before;
+    const auto begin = [](const auto&, unsigned) -> int64_t { return 0; };
+    const auto end = [](int64_t) {};
+    const auto forget = [&system, slot, size, before](const auto& team, unsigned index,
+                                                      unsigned teams, int64_t) -> int64_t {
+        return forget_beyond(team, index, teams, system, slot, size, before);
+    };
+    const auto clear = [&system, slot, size, before](const auto& team, unsigned index,
+                                                     unsigned teams, int64_t) -> int64_t {
+        return clear_beyond(team, index, teams, system, slot, size, before);
+    };
+    int64_t error = group.divide(begin, forget, end);
+    const int64_t cut = group.once([&]() -> int64_t {
+        ControlRequest request{ControlCall::kTruncate, descriptor};
+        request.size = size;
+        const int64_t answer = error != 0 ? error : control_call(system, request);
+        if (answer == 0 && DeviceWords::load(file.stored, site::kRelaxed) > size)
+            DeviceWords::store(file.stored, size, site::kRelaxed);
+        return answer;
+    });
+    if (cut == 0) error = group.divide(begin, clear, end);
+    return group.once([&]() -> int64_t {
+        // It could not be cut: it is as long as it was.
+        if (cut != 0) raise_to(file.size, before);
+        unlock(file.truncates);
+        return cut != 0 ? cut : error;
+    });
+}
+
+}  // namespace penstock::device

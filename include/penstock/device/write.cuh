@@ -1,0 +1,267 @@
+// Writing through the page cache, as one team does it: a run of pages is held, what is written goes
+// into their frames, and is marked there for a write-back.
+//
+// Below the calls of file.cuh; shaped as reading (read.cuh). Any team of a group; nothing here
+// meets other teams. A page of which nothing that the host has is left needs no reading: its
+// claimer fills the frame, and waits for nothing before it has.
+//
+// In this order: pages are held and no more absent; the write sequence counts up; bytes; the file's
+// size; marks; the dirty bit; unpin. Who takes marks has seen bytes and size; who finds a page
+// absent and the sequence as it was has the file's bytes.
+#pragma once
+
+#include "penstock/device/read.cuh"
+
+namespace penstock::device {
+
+// What a write of [offset, offset + size) asks for. 1; else what it is answered at once: 0 or
+// -errno. `offset` is where it goes: of who appends, what append_offset() said.
+template <class Team>
+PENSTOCK_DEVICE int64_t prepare_write(const Team& team, FileSystemState& system,
+                                      Descriptor descriptor, int64_t offset, uint64_t size,
+                                      const void* buffer, RangeRequest& request) {
+    const FileState* file = find_file(system, descriptor);
+    const bool open = !team.any(file == nullptr);
+    if (!open || (descriptor & kMayWrite) == 0) return -kErrorBadDescriptor;
+    if (offset < 0) return -kErrorInvalid;
+    if (size == 0) return 0;
+    if (buffer == nullptr) return -kErrorFault;
+    const auto first = static_cast<uint64_t>(offset);
+    const uint64_t leaves = DeviceWords::load(file->directory_count, site::kRelaxed);
+    const uint64_t end_max = leaves * limits::kLeafEntries << system.page_shift;
+    if (size > end_max || first > end_max - size) return -kErrorFileTooBig;
+    // Only read, as all that is done with it is copying from it.
+    auto* bytes = static_cast<std::byte*>(const_cast<void*>(buffer));
+    request = {descriptor, first, size, first + size, bytes};
+    return 1;
+}
+
+// Where a write goes: at `offset`, or behind all that is in the file, where who appends takes its
+// room first. One lane.
+PENSTOCK_DEVICE inline int64_t append_offset(FileSystemState& system, Descriptor descriptor,
+                                             int64_t offset, uint64_t size) {
+    if ((descriptor & kAppends) == 0 || offset < 0) return offset;
+    FileState* file = find_file(system, descriptor);
+    if (file == nullptr) return offset;
+    const uint64_t end_max = DeviceWords::load(file->directory_count, site::kRelaxed) *
+                                 limits::kLeafEntries
+                             << system.page_shift;
+    uint64_t end = DeviceWords::load(file->size, site::kRelaxed);
+    while (size <= end_max && end <= end_max - size &&
+           !DeviceWords::compare_exchange(file->size, end, end + size, site::kRelaxed)) {
+    }
+    return static_cast<int64_t>(end);  // too big, it is refused
+}
+
+// The part of a page that a request writes: bytes [begin, end) of it.
+struct PagePart {
+    uint64_t begin, end;
+};
+PENSTOCK_BOTH inline PagePart part_of_page(const RangeRequest& request, PageIndex page,
+                                           unsigned page_shift) {
+    const uint64_t first = page << page_shift, size = 1ull << page_shift;
+    const uint64_t begin = request.offset > first ? request.offset - first : 0;
+    return {begin, request.end - first < size ? request.end - first : size};
+}
+
+// Notes which of the batch's pages the team fills where they are absent: those that the host has
+// nothing of, or nothing that is left. They are pinned: what was written back before is in
+// `stored`.
+template <class Team>
+PENSTOCK_DEVICE void note_own_pages(const Team& team, const FileSystemState& system,
+                                    const FileState& file, const RangeRequest& request,
+                                    Batch<Team>& batch) {
+    const uint64_t stored = DeviceWords::load(file.stored, site::kRelaxed);
+    batch.own = batch.filled = 0;
+    for (unsigned k = 0, mine = batch.mine(team); k < mine; ++k) {
+        const unsigned i = batch.index_of(team, k);
+        if (i >= batch.count) break;
+        const PageIndex page = batch.first + i;
+        const PagePart part = part_of_page(request, page, system.page_shift);
+        const uint64_t first = page << system.page_shift;
+        const uint64_t there = stored > first ? stored - first : 0;
+        const uint64_t size = 1ull << system.page_shift;
+        const bool covers = part.begin == 0 && part.end >= (there < size ? there : size);
+        if (there == 0 || covers) batch.own |= 1ull << k;
+    }
+}
+
+// Counts the write in the sequences of the batch's pages, of which none is absent now but those
+// that found no frame, and that are not written. One lane.
+PENSTOCK_DEVICE inline void count_write(FileSystemState& system, const FileState& file,
+                                        PageIndex first, unsigned count) {
+    if (count == 0) return;
+    const uint64_t directory = DeviceWords::load(file.directory_first, site::kRelaxed);
+    const uint64_t begin = sequence_index(directory, first, system.sequence_count);
+    const uint64_t last = sequence_index(directory, first + count - 1, system.sequence_count);
+    DeviceWords::fetch_add(system.sequences[begin], 1, site::kMark);
+    if (last != begin) DeviceWords::fetch_add(system.sequences[last], 1, site::kMark);
+}
+
+// The bytes of a page are in its frame, and the file's size counts them: marks them, in one lane.
+// Whether the page was clean.
+PENSTOCK_DEVICE inline bool mark_page(FileSystemState& system, const PinnedEntry& page,
+                                      const PagePart& part) {
+    uint64_t* marks = marks_of_frame(system, frame_of(page.seen));
+    for (uint64_t i = part.begin >> kMarkShift; i <= (part.end - 1) >> kMarkShift; ++i)
+        mark<DeviceWords>(marks[i], marks_of(part.begin, part.end, i));
+    return set_dirty<DeviceWords>(*page.entry);
+}
+
+PENSTOCK_DEVICE inline void count_dirty(FileSystemState& system, uint64_t pages) {
+    if (pages != 0) DeviceWords::fetch_add(system.dirty_pages, pages, site::kRelaxed);
+}
+
+// Fills the frames of the pages that the team has claimed for that, writes the request's part of
+// each, and publishes them.
+template <class Team>
+PENSTOCK_NOINLINE PENSTOCK_DEVICE void fill_pages(const Team& team, FileSystemState& system,
+                                                  FileState& file, const RangeRequest& request,
+                                                  Batch<Team>& batch, unsigned count) {
+    const uint64_t page_size = 1ull << system.page_shift;
+    for (unsigned i = 0; i < count; ++i) {
+        const unsigned owner = i % team.lanes(), k = i / team.lanes();
+        const bool mine = team.lane() == owner && (batch.filled >> k & 1) != 0;
+        if (!team.any(mine)) continue;
+        PinnedEntry& page = batch.pages[Team::kPagesPerLane == 1 ? 0 : k];
+        const uint64_t seen = team.broadcast(page.seen, owner);
+        std::byte* frame = system.frames + (uint64_t{frame_of(seen)} << system.page_shift);
+        const PageIndex index = batch.first + i;
+        const PagePart part = part_of_page(request, index, system.page_shift);
+        const uint64_t first = index << system.page_shift;
+        team.sync();  // the frame's last readers are done, as its taker has acquired
+        team.zero(frame, part.begin);
+        team.copy(frame + part.begin, request.buffer + (first + part.begin - request.offset),
+                  part.end - part.begin);
+        team.zero(frame + part.end, page_size - part.end);
+        team.sync();
+        if (!mine) continue;
+        const Completion word = make_completion(generation_of(seen), 0,
+                                                static_cast<uint32_t>(page_size));
+        uint64_t& completion = system.completions[frame_of(seen)];
+        DeviceWords::store(completion, word, site::kComplete);
+        page.seen = publish<DeviceWords>(*page.entry, seen, word);
+        notify(completion);
+        raise_to(file.size, first + part.end);
+        count_dirty(system, mark_page(system, page, part) ? 1 : 0);
+    }
+    team.sync();
+}
+
+// Pins the batch's pages, fills those that need no reading and asks for the others that are not
+// there. 0, or -EBADF, with nothing held. As hold_pages.
+template <class Team>
+PENSTOCK_DEVICE int hold_to_write(const Team& team, FileSystemState& system,
+                                  const RangeRequest& request, Batch<Team>& batch) {
+    const uint32_t slot = descriptor_slot(request.descriptor);
+    FileState& file = system.files[slot];
+    const bool valid = pin_pages(team, system, file, nullptr, batch);
+    if (team.any(find_file(system, request.descriptor) == nullptr)) {
+        unpin_pages(team, batch, 0);
+        return -kErrorBadDescriptor;
+    }
+    note_own_pages(team, system, file, request, batch);
+    const unsigned count = batch.count;
+    unsigned missing = count;
+    if (!valid) missing = claim_pages(team, system, slot, request.place, batch, true);
+    team.sync();
+    if (team.lane() == 0) count_write(system, file, batch.first, count);
+    team.sync();
+    if (team.any(batch.filled != 0)) fill_pages(team, system, file, request, batch, count);
+    if (team.any(batch.owed != 0)) pull_pages(team, system, slot, request.place, batch);
+    if (missing < count) shorten(team, system, batch, missing);
+    return 0;
+}
+
+// Marks what was copied into the batch's frames; how many pages were clean.
+template <class Team>
+PENSTOCK_DEVICE uint64_t mark_pages(const Team& team, FileSystemState& system, FileState& file,
+                                    const RangeRequest& request, const Batch<Team>& batch) {
+    const uint64_t stop = (batch.first + batch.count) << system.page_shift;
+    if (team.lane() == 0) raise_to(file.size, stop < request.end ? stop : request.end);
+    team.sync();
+    unsigned dirtied = 0, total = 0;
+    for (unsigned k = 0, mine = batch.mine(team); k < mine; ++k) {
+        const unsigned i = batch.index_of(team, k);
+        if (i >= batch.count || (batch.filled >> k & 1) != 0) continue;
+        const PagePart part = part_of_page(request, batch.first + i, system.page_shift);
+        dirtied += mark_page(system, batch.pages[k], part);
+    }
+    (void)team.count_before(dirtied, total);
+    if (team.lane() == 0) count_dirty(system, total);
+    return total;
+}
+
+// Where so much of the cache is dirty that who needs frames would soon wait for writes, some are
+// begun now: a page for a page.
+constexpr uint64_t kDirtyShare = 4;  // a quarter
+PENSTOCK_DEVICE inline void write_behind(FileSystemState& system, uint64_t pages) {
+    const auto dirty = static_cast<int64_t>(DeviceWords::load(system.dirty_pages, site::kRelaxed));
+    if (dirty * static_cast<int64_t>(kDirtyShare) <= static_cast<int64_t>(system.frame_count))
+        return;
+    (void)write_some(system, 4 * pages, 2 * pages);
+    ring(system.rings[0]);
+    constexpr uint64_t kStarted = 64;  // that are worth it, where a block has to do them itself
+    if (DeviceWords::load(system.write_backs_begun, site::kRelaxed) >= kStarted)
+        start_reads(system.rings[0]);
+}
+
+// Writes a run of pages. 0 or -errno; nothing is held then. `run` is used up.
+template <class Team>
+PENSTOCK_DEVICE int write_run(const Team& team, FileSystemState& system,
+                              const RangeRequest& request, PageRun& run) {
+    FileState& file = system.files[descriptor_slot(request.descriptor)];
+    Batch<Team> batch;
+    RoomWait room(system);
+    unsigned closed = 0;
+    unsigned most = system.one_by_one != 0 ? 1 : team.lanes() * Team::kPagesPerLane;
+    while (run.first < run.stop) {
+        batch.first = run.first;
+        const uint64_t left = run.stop - run.first;
+        batch.count = left < most ? static_cast<unsigned>(left) : most;
+        int error = hold_to_write(team, system, request, batch);
+        if (error != 0) return error;
+        if (batch.count == 0) {
+            most = 1;  // as a read: page by page from here on
+            if (team.lane() == 0) {
+                give_up_windows(system, request.place);
+                error = room.step();
+            }
+            error = team.broadcast(error, 0);
+            if (error != 0) return error;
+            continue;
+        }
+        const unsigned count = batch.count;
+        error = copy_pages<Direction::kIn>(team, system, request, batch);
+        if (error == 0) {
+            const uint64_t dirtied = mark_pages(team, system, file, request, batch);
+            if (team.lane() == 0) write_behind(system, dirtied + 1);
+        }
+        unpin_pages(team, batch, 0);
+        if (error == -static_cast<int>(kErrorClosed)) {
+            const bool open = !team.any(find_file(system, request.descriptor) == nullptr);
+            if (open && ++closed < kClosedMax) continue;
+            error = -kErrorBadDescriptor;
+        }
+        if (error != 0) return error;
+        run.first += count;
+    }
+    return 0;
+}
+
+// One team's part of a write, as read_part: the bytes of all of it, or -errno.
+template <class Team>
+PENSTOCK_DEVICE int64_t write_part(const Team& team, unsigned index, unsigned teams,
+                                   FileSystemState& system, const RangeRequest& request) {
+    const PageIndex last = (request.end - 1) >> system.page_shift;
+    const unsigned pages = pages_of_run(request, system.page_shift, teams, Batch<Team>::kPages);
+    PageIndex first = (request.offset >> system.page_shift) + uint64_t{index} * pages;
+    for (; first <= last; first += uint64_t{teams} * pages) {
+        PageRun run{first, first + pages - 1 < last ? first + pages : last + 1};
+        const int error = write_run(team, system, request, run);
+        if (error != 0) return error;
+    }
+    return static_cast<int64_t>(request.size);
+}
+
+}  // namespace penstock::device

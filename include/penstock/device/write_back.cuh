@@ -1,0 +1,186 @@
+// Dirty pages on their way to the host: found, asked to be written, and ended when they are.
+//
+// Anybody may begin a write-back and anybody may end one (dirty_page.cuh); nobody is bound to. Who
+// waits for one holds nothing. One lane calls, but where a team is an argument.
+#pragma once
+
+#include "penstock/abi/file_system.h"
+#include "penstock/device/dirty_page.cuh"
+#include "penstock/device/page_table.cuh"
+#include "penstock/device/request_queue.cuh"
+#include "penstock/device/wait.cuh"
+
+namespace penstock::device {
+
+// A page that was seen in a frame, not held: `owner` as make_owner(). A frame's owner word names a
+// page from before that is VALID there until after it is not.
+struct SeenPage {
+    PageEntry* entry = nullptr;
+    uint64_t owner = 0;
+    FrameIndex frame = 0;
+
+    PENSTOCK_DEVICE bool is_there(const FileSystemState& system, uint64_t seen) const {
+        return frame_of(seen) == frame &&
+               DeviceWords::load(system.owners[frame], site::kRelaxed) == owner;
+    }
+};
+
+PENSTOCK_BOTH inline uint64_t* marks_of_frame(const FileSystemState& system, FrameIndex frame) {
+    return system.marks + uint64_t{frame} * system.mark_words;
+}
+PENSTOCK_BOTH inline uint64_t* snapshot_of_frame(const FileSystemState& system, FrameIndex frame) {
+    return system.snapshots + uint64_t{frame} * system.mark_words;
+}
+
+// Makes a word at least so large.
+PENSTOCK_BOTH inline void raise_to(uint64_t& word, uint64_t value) {
+    uint64_t seen = DeviceWords::load(word, site::kRelaxed);
+    while (seen < value && !DeviceWords::compare_exchange(word, seen, value, site::kRelaxed)) {
+    }
+}
+
+PENSTOCK_DEVICE inline void submit_write(FileSystemState& system, const SeenPage& page,
+                                         uint32_t number) {
+    FileState& file = system.files[page.owner >> 48];
+    Request request;
+    request.kind = RequestKind::kWritePage;
+    request.file_slot = static_cast<uint32_t>(page.owner >> 48);
+    request.page = page.owner & ((1ull << 48) - 1);
+    request.frame = page.frame;
+    request.generation = number;
+    // Behind the marks: whoever made them has raised the size before.
+    const uint64_t begin = request.page << system.page_shift, page_size = 1ull << system.page_shift;
+    const uint64_t size = DeviceWords::load(file.size, site::kRelaxed);
+    const uint64_t left = size > begin ? size - begin : 0;
+    request.size = static_cast<uint32_t>(left < page_size ? left : page_size);
+    raise_to(file.stored, begin + request.size);
+    DeviceWords::store(system.last_write, page.frame, site::kRelaxed);
+    RingState& ring = system.background;
+    submit<SystemWords>(ring.slots, ring.shift, take_tickets<DeviceWords>(ring.tail, 1), request);
+}
+
+// Asks for a dirty page to be written, if it is there still and nobody else has. The number of the
+// write-back; -1: not so, or there are as many as may be. Who waits for it, or is done with many,
+// rings.
+PENSTOCK_DEVICE inline int64_t begin_write(FileSystemState& system, const SeenPage& page) {
+    const uint64_t begun = DeviceWords::fetch_add(system.write_backs_begun, 1, site::kRelaxed);
+    const auto holds = [&](uint64_t seen) { return page.is_there(system, seen); };
+    uint32_t number = 0;
+    if (begun >= system.write_backs_max ||
+        !begin_write_back<DeviceWords>(
+            *page.entry, holds, system.write_backs[page.frame], marks_of_frame(system, page.frame),
+            snapshot_of_frame(system, page.frame), system.mark_words, number)) {
+        DeviceWords::fetch_sub(system.write_backs_begun, 1, site::kRelaxed);
+        return -1;
+    }
+    submit_write(system, page, number);
+    return number;
+}
+
+// Ends the write-back of a page with `completion`: the host's word, or one that stands for it.
+PENSTOCK_DEVICE inline Written end_write(FileSystemState& system, const SeenPage& page,
+                                         Completion completion) {
+    const auto ended = [&](Written result) {
+        DeviceWords::fetch_sub(system.write_backs_begun, 1, site::kRelaxed);
+        if (result == Written::kClean)
+            DeviceWords::fetch_sub(system.dirty_pages, 1, site::kRelaxed);
+        if (result != Written::kFailed) {
+            DeviceWords::fetch_add(system.writes_done, 1, site::kRelaxed);
+            return;
+        }
+        const uint64_t error = completion_error(completion);
+        uint64_t none = 0;  // the first one stays
+        DeviceWords::compare_exchange(system.files[page.owner >> 48].error, none, error,
+                                      site::kRelaxed);
+        DeviceWords::store(system.write_error, error, site::kRelaxed);
+        DeviceWords::fetch_add(system.writes_failed, 1, site::kRelaxed);
+    };
+    const auto holds = [&](uint64_t seen) { return page.is_there(system, seen); };
+    return finish_write_back<DeviceWords>(
+        *page.entry, holds, system.write_backs[page.frame], marks_of_frame(system, page.frame),
+        snapshot_of_frame(system, page.frame), system.mark_words, completion, ended);
+}
+
+// The same if the host has written it.
+PENSTOCK_DEVICE inline Written end_if_written(FileSystemState& system, const SeenPage& page) {
+    const WriteBackWord word = DeviceWords::load(system.write_backs[page.frame], site::kRelaxed);
+    if (phase_of(word) != WritePhase::kUnderWay) return Written::kNot;
+    const Completion completion = SystemWords::load(system.write_completions[page.frame],
+                                                    site::kCompletion);
+    if (completion_generation(completion) != number_of(word)) return Written::kNot;
+    return end_write(system, page, completion);
+}
+
+// Looks after a page that was seen to be dirty: ends its write-back if that is over, else begins
+// one. What became of it.
+PENSTOCK_NOINLINE PENSTOCK_DEVICE inline Written tend_page(FileSystemState& system,
+                                                           const SeenPage& page) {
+    const Written written = end_if_written(system, page);
+    if (written == Written::kNot) (void)begin_write(system, page);
+    return written;
+}
+
+// Tends the dirty pages in the next frames at the hand, `looks` of them, until `most` were found.
+// Whether a page became clean.
+PENSTOCK_DEVICE inline bool write_some(FileSystemState& system, uint64_t looks, uint64_t most) {
+    uint64_t found = 0;
+    bool any_clean = false;
+    for (uint64_t i = 0; i < looks && found < most; ++i) {
+        const uint64_t hand = DeviceWords::fetch_add(system.write_hand, 1, site::kRelaxed);
+        SeenPage page;
+        page.frame = static_cast<FrameIndex>(hand % system.frame_count);
+        page.owner = DeviceWords::load(system.owners[page.frame], site::kRelaxed);
+        if (page.owner == kFrameFree || page.owner == kFrameTaken) continue;
+        page.entry = entry_of_owner(system, page.owner);
+        if (page.entry == nullptr) continue;
+        const uint64_t seen = DeviceWords::load(*page.entry, site::kLook);
+        if ((seen & kDirtyBit) == 0 || frame_of(seen) != page.frame) continue;
+        ++found;
+        any_clean = tend_page(system, page) == Written::kClean || any_clean;
+    }
+    return any_clean;
+}
+
+// A team that finds no frame or leaf, with nothing in hand: has dirty pages written, and waits for
+// one of those or for what other teams let go.
+class RoomWait {
+public:
+    PENSTOCK_DEVICE explicit RoomWait(FileSystemState& system) : system_(system), wait_(system) {}
+
+    // One step. 0: look again; -errno: as Wait::step, or no page can be written, and why.
+    PENSTOCK_NOINLINE PENSTOCK_DEVICE int step() {
+        const uint64_t hand = DeviceWords::load(system_.clock_hand, site::kRelaxed);
+        if (DeviceWords::load(system_.dirty_pages, site::kRelaxed) == 0)
+            return wait_.step(&system_.clock_hand, hand);
+        const uint64_t done = DeviceWords::load(system_.writes_done, site::kRelaxed);
+        const uint64_t failed = DeviceWords::load(system_.writes_failed, site::kRelaxed);
+        if (turns_ == 0 || done != done_) {
+            done_ = done;
+            failed_ = failed;
+            turns_ = 0;
+        }
+        // Every page that could be tried was tried for some rounds, and none was written.
+        if (++turns_ > kTurnsMax && failed - failed_ > kTurnsMax)
+            return -static_cast<int>(DeviceWords::load(system_.write_error, site::kRelaxed));
+        if (write_some(system_, system_.frame_count, kBatch)) return 0;
+        ring(system_.rings[0]);
+        const uint64_t frame = DeviceWords::load(system_.last_write, site::kRelaxed);
+        const uint64_t& completion = system_.write_completions[frame];
+        const WriteBackWord word = DeviceWords::load(system_.write_backs[frame], site::kRelaxed);
+        const uint64_t seen = SystemWords::load(completion, site::kRelaxed);
+        const bool waits = phase_of(word) == WritePhase::kUnderWay &&
+                           number_of(word) != completion_generation(seen);
+        return waits ? wait_.step(&completion, seen, &system_.clock_hand, hand)
+                     : wait_.step(&system_.clock_hand, hand);
+    }
+
+private:
+    static constexpr uint64_t kBatch = 64;
+    static constexpr uint64_t kTurnsMax = 64;
+
+    FileSystemState& system_;
+    Wait wait_;
+    uint64_t turns_ = 0, done_ = 0, failed_ = 0;
+};
+
+}  // namespace penstock::device

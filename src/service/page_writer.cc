@@ -1,0 +1,245 @@
+#include "service/page_writer.h"
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <chrono>
+
+#include "base/check.h"
+#include "base/torn_reads.h"
+#include "penstock/device/atomic.cuh"
+
+namespace penstock::service {
+namespace {
+
+using device::DeviceWords;
+using device::SystemWords;
+
+// Bytes of one write at most, but for a page's: enough to be at full speed.
+constexpr uint64_t kWriteSizeMax = 1 << 20;
+static_assert(kWriteSizeMax + limits::kPageSizeMax <= transfer::kRequestSizeMax);
+// Pinned memory for pages of a device that the host cannot address.
+constexpr size_t kStagingSize = limits::kPageSizeMax;
+// How long copies from the device may take: they wait for no kernel.
+constexpr std::chrono::seconds kCopyLimit{60};
+// Tells outcomes of writes from those of the server's reads.
+constexpr uint64_t kCookie = uint64_t{1} << 32;
+
+}  // namespace
+
+PageWriter::PageWriter(backend::Device& device, FileSystemState& state, FileTable& files,
+                       transfer::Executor& executor)
+    : device_(device),
+      state_(state),
+      files_(files),
+      executor_(executor),
+      page_size_(uint64_t{1} << state.page_shift),
+      direct_(device.properties().host_addressable),
+      outcomes_(kExtentsMax) {
+    sources_.reserve(limits::kDrainMax);
+}
+
+Result<std::unique_ptr<PageWriter>> PageWriter::create(backend::Device& device,
+                                                       FileSystemState& state, FileTable& files,
+                                                       transfer::Executor& executor) {
+    std::unique_ptr<PageWriter> writer(new PageWriter(device, state, files, executor));
+    if (writer->direct_) return writer;
+    const size_t pages = std::min<size_t>(kStagingSize / writer->page_size_, limits::kDrainMax);
+    const size_t words = pages * state.mark_words + pages;
+    void* memory = nullptr;
+    Status status = device.allocate(pages * writer->page_size_ + words * sizeof(uint64_t),
+                                    backend::Memory::kPinned, &memory);
+    if (!status.ok()) return status;
+    writer->staging_ = static_cast<std::byte*>(memory);
+    writer->snapshots_ = reinterpret_cast<uint64_t*>(writer->staging_ + pages * writer->page_size_);
+    writer->words_ = writer->snapshots_ + pages * state.mark_words;
+    writer->staged_max_ = pages;
+    writer->parts_.reserve(2 * pages);
+    status = device.create_stream(0, &writer->stream_);
+    if (!status.ok()) return status;
+    return writer;
+}
+
+PageWriter::~PageWriter() {
+    if (stream_ != 0) (void)device_.destroy_stream(stream_);
+    if (staging_ != nullptr) device_.free(staging_);
+}
+
+Status PageWriter::write(std::span<const Request> requests, const OtherOutcome& other, Done* done) {
+    PENSTOCK_CHECK(requests.size() <= limits::kDrainMax, "a drain has room for so many");
+    requests_ = requests;
+    done_ = done;
+    Status status;
+    for (size_t first = 0; first < requests.size() && status.ok(); first += staged_max_) {
+        const size_t count = std::min(staged_max_, requests.size() - first);
+        status = write_some(first, count, other);
+    }
+    sources_.clear();
+    return status;
+}
+
+Status PageWriter::write_some(size_t first, size_t count, const OtherOutcome& other) {
+    std::fill_n(errors_ + first, count, 0);
+    const Status fetched = direct_ ? Status() : fetch(first, count);
+    for (size_t i = first; i < first + count; ++i) {
+        const Request& request = requests_[i];
+        if (!fetched.ok()) {
+            errors_[i] = EIO;
+            continue;
+        }
+        const bool known = i > 0 && !sources_.empty() &&
+                           request.file_slot == requests_[i - 1].file_slot;
+        if (!known) sources_.push_back(files_.find(request));
+        transfer::Source* source = sources_.back().get();
+        if (source == nullptr) {
+            errors_[i] = EBADF;  // closed, with a dirty page: its writes were given up
+            continue;
+        }
+        const size_t marks = size_t{request.frame} * state_.mark_words;
+        const uint64_t* snapshot = direct_ ? state_.snapshots + marks
+                                           : snapshots_ + (i - first) * state_.mark_words;
+        const std::byte* frame = direct_ ? state_.frames + request.frame * page_size_
+                                         : staging_ + (i - first) * page_size_;
+        gather(i, snapshot, frame, source, other);
+    }
+    execute(other);
+    return complete(first, count);
+}
+
+// Brings snapshots and frames here. What is written to a frame meanwhile is marked again.
+Status PageWriter::fetch(size_t first, size_t count) {
+    parts_.clear();
+    for (size_t i = 0; i < count; ++i) {
+        const FrameIndex frame = requests_[first + i].frame;
+        const size_t words = state_.mark_words;
+        parts_.push_back(
+            {snapshots_ + i * words, state_.snapshots + frame * words, words * sizeof(uint64_t)});
+        parts_.push_back(
+            {staging_ + i * page_size_, state_.frames + frame * page_size_, page_size_});
+    }
+    const base::TornReads torn;
+    if (Status status = device_.copy_all(stream_, parts_); !status.ok()) return status;
+    return device_.synchronize(stream_, std::chrono::steady_clock::now() + kCopyLimit);
+}
+
+// Adds the runs of a page's dirty granules that lie before its file's end.
+void PageWriter::gather(size_t request, const uint64_t* snapshot, const std::byte* frame,
+                        transfer::Source* source, const OtherOutcome& other) {
+    const Request& page = requests_[request];
+    const uint64_t granules = (page.size + limits::kGranuleSize - 1) / limits::kGranuleSize;
+    const auto dirty = [&](uint64_t i) {
+        return (DeviceWords::load(snapshot[i / 64], site::kRelaxed) >> i % 64 & 1) != 0;
+    };
+    uint64_t at = 0;
+    while (at < granules) {
+        const uint64_t word = DeviceWords::load(snapshot[at / 64], site::kRelaxed) >> at % 64;
+        if (word == 0) {
+            at = (at / 64 + 1) * 64;
+            continue;
+        }
+        at += static_cast<uint64_t>(std::countr_zero(word));
+        if (at >= granules) break;
+        uint64_t stop = at;
+        while (stop < granules && dirty(stop)) ++stop;
+        const uint64_t begin = at * limits::kGranuleSize;
+        const uint64_t end = std::min<uint64_t>(stop * limits::kGranuleSize, page.size);
+        // The executor only reads what it writes from.
+        add(request, source, page.page * page_size_ + begin,
+            {const_cast<std::byte*>(frame + begin), end - begin}, other);
+        at = stop;
+    }
+}
+
+void PageWriter::add(size_t request, transfer::Source* source, uint64_t offset, iovec bytes,
+                     const OtherOutcome& other) {
+    Extent* last = extent_count_ == 0 ? nullptr : &extents_[extent_count_ - 1];
+    const bool continues = last != nullptr && last->source == source &&
+                           last->offset + last->size == offset && last->size < kWriteSizeMax;
+    if (piece_count_ == kPiecesMax || (!continues && extent_count_ == kExtentsMax)) {
+        execute(other);
+        return add(request, source, offset, bytes, other);
+    }
+    if (!continues) {
+        last = &extents_[extent_count_++];
+        *last = {source, offset, 0, piece_count_, 0, request, request};
+    }
+    last->last = request;
+    last->size += bytes.iov_len;
+    iovec* before = last->pieces == 0 ? nullptr : &pieces_[piece_count_ - 1];
+    if (before != nullptr &&
+        static_cast<std::byte*>(before->iov_base) + before->iov_len == bytes.iov_base) {
+        before->iov_len += bytes.iov_len;
+        return;
+    }
+    pieces_[piece_count_++] = bytes;
+    ++last->pieces;
+}
+
+// Has all extents written.
+void PageWriter::execute(const OtherOutcome& other) {
+    const base::TornReads torn;
+    size_t submitted = 0, pending = 0;
+    while (submitted < extent_count_ || pending > 0) {
+        if (submitted < extent_count_ && executor_.has_room()) {
+            const Extent& extent = extents_[submitted];
+            transfer::Request request;
+            request.source = extent.source;
+            request.offset = extent.offset;
+            request.size = extent.size;
+            request.pieces = {pieces_ + extent.piece, extent.pieces};
+            request.write = true;
+            request.cookie = kCookie + submitted++;
+            PENSTOCK_CHECK(executor_.submit(request), "an executor that has room takes a request");
+            ++pending;
+            continue;
+        }
+        const size_t count = executor_.reap(outcomes_, true);
+        for (const transfer::Outcome& outcome : std::span(outcomes_).first(count)) {
+            if (outcome.cookie < kCookie) {
+                other(outcome);
+            } else {
+                settle(outcome);
+                --pending;
+            }
+        }
+    }
+    extent_count_ = piece_count_ = 0;
+}
+
+// An error is of every page whose bytes may be missing.
+void PageWriter::settle(const transfer::Outcome& outcome) {
+    const Extent& extent = extents_[outcome.cookie - kCookie];
+    done_->operations += outcome.operations;
+    done_->bytes += outcome.bytes;
+    if (outcome.bytes == extent.size && outcome.error == 0) return;
+    const int error = outcome.error != 0 ? outcome.error : EIO;
+    const uint64_t good = extent.offset + outcome.bytes;
+    for (size_t i = extent.first; i <= extent.last; ++i) {
+        if ((requests_[i].page + 1) * page_size_ > good) errors_[i] = error;
+    }
+}
+
+Status PageWriter::complete(size_t first, size_t count) {
+    parts_.clear();
+    for (size_t i = first; i < first + count; ++i) {
+        const Request& request = requests_[i];
+        const Completion word = make_completion(request.generation,
+                                                static_cast<uint32_t>(errors_[i]), request.size);
+        if (errors_[i] != 0) ++done_->failed_pages;
+        uint64_t& completion = state_.write_completions[request.frame];
+        if (direct_) {
+            SystemWords::store(completion, word, site::kComplete);
+            device_.notify(&completion);
+        } else {
+            words_[i - first] = word;
+            parts_.push_back({&completion, words_ + (i - first), sizeof word});
+        }
+    }
+    if (direct_) return {};
+    // Waited for, as their memory is used again.
+    const base::TornReads torn;
+    if (Status status = device_.copy_all(stream_, parts_); !status.ok()) return status;
+    return device_.synchronize(stream_, std::chrono::steady_clock::now() + kCopyLimit);
+}
+
+}  // namespace penstock::service

@@ -1,0 +1,15 @@
+#include "service/write_back_file.h"
+
+#include "penstock/device/file.cuh"
+
+namespace penstock::service {
+
+__global__ void write_back_file(FileSystemState* state, Descriptor file, bool last,
+                                unsigned long long* error) {
+    const int64_t result = device::write_back({state}, file, last, device::Block());
+    if (threadIdx.x == 0) *error = static_cast<unsigned long long>(-result);
+}
+
+}  // namespace penstock::service
+
+PENSTOCK_KERNEL(penstock::service::write_back_file)

@@ -1,0 +1,174 @@
+// Programs for dirty pages (device/dirty_page.cuh): teams that write a page, teams that have it
+// written back, end that and evict it, and the host.
+//
+// A granule's bytes are one word, as the host may read them while they change: what it reads then
+// is of no account, since the granule is marked again. A page that is evicted before the file has
+// its bytes, or is clean while the file has not, is an error.
+#include <string>
+
+#include "memory_model/scenarios.h"
+#include "penstock/device/dirty_page.cuh"
+
+namespace penstock::memory_model {
+
+namespace {
+
+constexpr FrameIndex kFrame = 0;
+constexpr uint64_t kOtherPage = 99;  // bytes of the page that has the frame next
+constexpr uint32_t kNoSpace = 28;    // ENOSPC
+
+struct WriteForm {
+    std::string name;
+    int writers = 1;     // each writes the granule once
+    int tenders = 1;     // each begins write-backs, ends them, and evicts the page once it is clean
+    int failures = 0;    // write-backs that the host cannot do, the first ones
+    bool evicts = true;  // else the page stays, and is clean at the end
+    bool deferrals = true;
+    // Canaries: what must be found.
+    bool cleans_blindly = false;  // who ends a write-back does not look at the marks again
+    bool marks_too_soon = false;  // before the bytes
+};
+
+struct DirtyPage {
+    Word entry, write_back, marks, snapshot, request, completion, bytes, file;
+};
+
+Next write_page(DirtyPage page, const WriteForm& form, uint64_t value) {
+    const uint64_t seen = device::pin<Words>(page.entry);
+    if (state_of(seen) == PageState::kValid) {
+        if (form.marks_too_soon) device::mark<Words>(page.marks, 1);
+        Words::store(page.bytes, value, site::kRelaxed);
+        if (!form.marks_too_soon) device::mark<Words>(page.marks, 1);
+        (void)device::set_dirty<Words>(page.entry);
+    }
+    device::unpin<Words>(page.entry);
+    return Next::kDone;
+}
+
+// Ends a write-back as it must not be done.
+Next clean_blindly(DirtyPage page, Completion completion) {
+    uint64_t seen = make_write_back(completion_generation(completion), WritePhase::kUnderWay);
+    const uint64_t idle = make_write_back(completion_generation(completion), WritePhase::kIdle);
+    Words::fetch_and(page.entry, ~kDirtyBit, site::kClean);
+    (void)Words::compare_exchange(page.write_back, seen, idle, site::kEndWrite);
+    return Next::kAgain;
+}
+
+Next tend(DirtyPage page, const WriteForm& form) {
+    const uint64_t seen = Words::load(page.entry, site::kLook);
+    if (state_of(seen) != PageState::kValid) return Next::kDone;
+    if ((seen & kDirtyBit) == 0) {
+        if (!form.evicts || pins_of(seen) != 0) return Next::kRetry;
+        if (!device::evict<Words>(page.entry, seen, kFrame)) return Next::kAgain;
+        check(Words::load(page.file, site::kRelaxed) == Words::load(page.bytes, site::kRelaxed),
+              "a page was evicted before the file had its bytes");
+        check(Words::load(page.marks, site::kRelaxed) == 0, "an evicted page leaves marks");
+        Words::store(page.bytes, kOtherPage, site::kRelaxed);
+        return Next::kDone;
+    }
+    const auto holds = [](uint64_t now) { return frame_of(now) == kFrame; };
+    const WriteBackWord word = Words::load(page.write_back, site::kRelaxed);
+    if (phase_of(word) == WritePhase::kEnding) return Next::kRetry;
+    if (phase_of(word) == WritePhase::kIdle) {
+        uint32_t number = 0;
+        if (device::begin_write_back<Words>(page.entry, holds, page.write_back, &page.marks,
+                                            &page.snapshot, 1, number))
+            Words::store(page.request, number, site::kSubmit);
+        return Next::kAgain;
+    }
+    const Completion completion = Words::load(page.completion, site::kCompletion);
+    if (completion_generation(completion) != number_of(word)) return Next::kRetry;
+    if (form.cleans_blindly) return clean_blindly(page, completion);
+    (void)device::finish_write_back<Words>(page.entry, holds, page.write_back, &page.marks,
+                                           &page.snapshot, 1, completion, [](device::Written) {});
+    return Next::kAgain;
+}
+
+// Register 0: the last request that was served; 1: how many have failed.
+Next serve(DirtyPage page, Registers& r, const WriteForm& form) {
+    const uint64_t number = Words::load(page.request, site::kDrain);
+    if (number == r[0]) return Next::kRetry;
+    r[0] = number;
+    const bool fails = r[1] < static_cast<uint64_t>(form.failures);
+    if (fails) ++r[1];
+    if (!fails && Words::load(page.snapshot, site::kRelaxed) != 0)
+        Words::store(page.file, Words::load(page.bytes, site::kRelaxed), site::kRelaxed);
+    Words::store(page.completion,
+                 make_completion(static_cast<uint32_t>(number), fails ? kNoSpace : 0, 0),
+                 site::kComplete);
+    return Next::kAgain;
+}
+
+Program write_program(const WriteForm& form) {
+    Program program;
+    program.name = form.name;
+    program.deferrals = form.deferrals;
+    DirtyPage page;
+    page.entry = program.word("entry", make_entry(PageState::kValid, kFrame, 1, 0));
+    page.write_back = program.word("write_back");
+    page.marks = program.word("marks");
+    page.snapshot = program.word("snapshot", 0, false);
+    page.request = program.word("request", 0, false);
+    page.completion = program.word("completion", 0, false);
+    page.bytes = program.word("bytes", 0, false);
+    page.file = program.word("file", 0, false);
+    for (int i = 0; i < form.writers; ++i) {
+        program.thread("writes " + std::to_string(i + 1), [=](Registers&) {
+            return write_page(page, form, static_cast<uint64_t>(i) + 1);
+        });
+    }
+    for (int i = 0; i < form.tenders; ++i)
+        program.server("tends", [=](Registers&) { return tend(page, form); });
+    program.server("host", [=](Registers& r) { return serve(page, r, form); });
+    program.at_end = [=](const Outcome& outcome) -> const char* {
+        const uint64_t entry = outcome.value(page.entry), file = outcome.value(page.file);
+        if (file == kOtherPage) return "another page's bytes are in the file";
+        if (state_of(entry) != PageState::kValid) return nullptr;
+        if (form.evicts) return "a page that nobody writes to is never evicted";
+        if ((entry & kDirtyBit) != 0) return "a page stays dirty";
+        return file == outcome.value(page.bytes) ? nullptr : "a write is lost";
+    };
+    return program;
+}
+
+}  // namespace
+
+std::vector<Program> write_programs(bool nightly) {
+    std::vector<Program> programs;
+    const auto add = [&](const WriteForm& form) { programs.push_back(write_program(form)); };
+    add({.name = "a page is written and evicted"});
+    add({.name = "a page is written twice and stays",
+         .writers = 2,
+         .evicts = false,
+         .deferrals = false});
+    add({.name = "a page is written twice and evicted", .writers = 2, .deferrals = false});
+    add({.name = "two teams tend a page", .tenders = 2, .evicts = false, .deferrals = false});
+    add({.name = "two teams tend a page, and one evicts it", .tenders = 2, .deferrals = false});
+    add({.name = "a write-back fails and is tried again", .failures = 1});
+    if (!nightly) return programs;
+    add({.name = "a page is written twice and stays, with load buffering",
+         .writers = 2,
+         .evicts = false});
+    add({.name = "two teams tend a page that is written twice",
+         .writers = 2,
+         .tenders = 2,
+         .deferrals = false});
+    add({.name = "a write-back fails while the page is written again",
+         .writers = 2,
+         .failures = 1,
+         .deferrals = false});
+    return programs;
+}
+
+std::vector<Program> write_canaries() {
+    return {write_program({.name = "canary: who ends a write-back forgets later marks",
+                           .writers = 2,
+                           .evicts = false,
+                           .cleans_blindly = true}),
+            write_program({.name = "canary: marks come before the bytes",
+                           .writers = 2,
+                           .evicts = false,
+                           .marks_too_soon = true})};
+}
+
+}  // namespace penstock::memory_model

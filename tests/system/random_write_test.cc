@@ -1,0 +1,323 @@
+// Goal: whatever blocks write, append, read, map, sync, close and reopen, through whatever cache:
+// every read has the bytes of a flat array, and so has every file at the end.
+//
+// Blocks share files in stripes: a byte belongs to one block, which alone writes it, so that pages
+// and granules are shared and results are not in doubt; and each has a file of its own. 10,000
+// calls (3,000 under ThreadSanitizer), a million with PENSTOCK_NIGHTLY=1; PENSTOCK_SEED replays one
+// life.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include "system/machine.h"
+#include "system/random_program.h"
+#include "testing/effort.h"
+
+namespace penstock::system_test {
+namespace {
+
+constexpr uint64_t kStepsPerBlock = 40;
+constexpr std::chrono::seconds kPatience{60};
+constexpr uint64_t kSizeMax = 300'000;
+
+Bytes bytes_of_file(const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    Bytes bytes(text.size());
+    std::transform(text.begin(), text.end(), bytes.begin(),
+                   [](char c) { return static_cast<std::byte>(c); });
+    return bytes;
+}
+
+// A file as it should be when all have closed it; bytes beyond its end are zeros.
+struct Model {
+    std::string path;
+    Bytes bytes;          // with room for all that is written
+    uint64_t size = 0;    // before the launch
+    uint64_t stripe = 0;  // bytes of a stripe; 0: one block's own
+
+    Model(std::string at, Bytes initial) : path(std::move(at)), bytes(std::move(initial)) {
+        size = bytes.size();
+        bytes.resize(2 * kSizeMax);
+    }
+};
+
+// What one block knows of a file in the launch at hand.
+struct Known {
+    Model* model = nullptr;
+    uint64_t end = 0;  // the file is at least so long
+    bool open = false, reads = true, appends = false;
+};
+
+struct Check {
+    size_t step;
+    int64_t result;  // INT64_MIN: any that is not negative
+    Bytes bytes;     // that a read or a view has given
+};
+
+class BlockProgram {
+public:
+    BlockProgram(Machine& machine, std::vector<Model>& shared, Model& own, uint64_t index,
+                 uint64_t blocks, base::Prng& prng)
+        : machine_(machine), index_(index), blocks_(blocks), prng_(prng) {
+        for (Model& model : shared) files_.push_back({&model, model.size});
+        files_.push_back({&own, own.size});
+    }
+
+    void generate(uint64_t count) {
+        while (steps.size() < count) add_step();
+        if (prng_.below(4) == 0) return;  // the host has to tidy up
+        for (uint32_t i = 0; i < files_.size(); ++i)
+            if (files_[i].open) close(i);
+    }
+
+    std::string wrong(const std::vector<Step>& done) const {
+        for (const Check& check : checks_) {
+            const Step& step = done[check.step];
+            const bool good = check.result == INT64_MIN ? step.result >= 0
+                                                        : step.result == check.result;
+            const std::string where = "step " + std::to_string(check.step) + ", act " +
+                                      std::to_string(static_cast<int>(step.act)) + " at " +
+                                      std::to_string(step.offset) + ", size " +
+                                      std::to_string(step.size) + ", result " +
+                                      std::to_string(step.result);
+            if (!good || step.disagreements != 0)
+                return where + ", should be " + std::to_string(check.result);
+            for (size_t i = 0; i < check.bytes.size(); ++i)
+                if (step.out[i] != check.bytes[i]) return where + ": byte " + std::to_string(i);
+        }
+        return {};
+    }
+
+    std::vector<Step> steps;
+
+private:
+    // [begin, end) that this block may write, of at most `most` bytes; empty where none was found.
+    std::pair<uint64_t, uint64_t> pick(const Known& file, uint64_t limit, uint64_t most) {
+        const Model& model = *file.model;
+        if (limit == 0) return {0, 0};
+        uint64_t begin = prng_.below(limit);
+        uint64_t end = std::min(limit, begin + 1 + prng_.below(most));
+        if (model.stripe == 0) return {begin, end};
+        const uint64_t stripe = begin / model.stripe / blocks_ * blocks_ + index_;
+        begin = stripe * model.stripe + begin % model.stripe;
+        return {std::min(begin, limit), std::min({limit, end, (stripe + 1) * model.stripe})};
+    }
+
+    void expect(Step step, int64_t result, Bytes bytes = {}) {
+        checks_.push_back({steps.size(), result, std::move(bytes)});
+        steps.push_back(step);
+    }
+    Bytes part(const Model& model, uint64_t begin, uint64_t end) const {
+        return {model.bytes.begin() + static_cast<int64_t>(begin),
+                model.bytes.begin() + static_cast<int64_t>(end)};
+    }
+
+    void close(uint32_t i) {
+        expect(close_step(i), 0);
+        files_[i].open = false;
+    }
+
+    void open(uint32_t i) {
+        Known& file = files_[i];
+        const bool own = file.model->stripe == 0;
+        int flags = own || prng_.below(4) != 0 ? kOpenReadWrite : kOpenWriteOnly;
+        if (own && prng_.below(3) == 0) {
+            flags |= kOpenTruncate | kOpenCreate;
+            std::fill(file.model->bytes.begin(), file.model->bytes.end(), std::byte{0});
+            file.end = 0;
+        }
+        file.appends = own && prng_.below(3) == 0;
+        if (file.appends) flags |= kOpenAppend;
+        expect(open_step(i, machine_.scratch().text(file.model->path), flags), INT64_MIN);
+        file.open = true;
+        file.reads = (flags & kOpenAccess) != kOpenWriteOnly;
+    }
+
+    void write(uint32_t i) {
+        Known& file = files_[i];
+        const uint64_t most = prng_.below(3) == 0 ? 40'000 : 300;
+        auto [begin, end] = pick(file, kSizeMax, most);
+        if (end <= begin) return;
+        const bool behind = file.appends;
+        if (behind) {
+            const uint64_t size = end - begin;
+            begin = file.end, end = begin + size;
+            if (end > file.model->bytes.size()) return;
+        }
+        auto* from = machine_.scratch().array<std::byte>(end - begin);
+        if (from == nullptr) return;
+        const Bytes bytes = storage::random_bytes(prng_.next(), end - begin);
+        std::copy(bytes.begin(), bytes.end(), from);
+        std::copy(bytes.begin(), bytes.end(),
+                  file.model->bytes.begin() + static_cast<int64_t>(begin));
+        expect(write_step(i, static_cast<int64_t>(behind ? 7 : begin), end - begin, from),
+               static_cast<int64_t>(end - begin));
+        file.end = std::max(file.end, end);
+    }
+
+    void read(uint32_t i, bool map) {
+        const Known& file = files_[i];
+        auto [begin, end] = pick(file, file.end, prng_.below(3) == 0 ? 40'000 : 300);
+        const uint64_t page = machine_.shape().page_size;
+        if (map) end = std::min(end, (begin / page + 1) * page);
+        if (end <= begin) return;
+        auto* out = machine_.scratch().array<std::byte>(end - begin);
+        if (out == nullptr) return;
+        const auto offset = static_cast<int64_t>(begin);
+        const auto size = static_cast<int64_t>(end - begin);
+        if (!file.reads) {
+            expect(read_step(i, offset, end - begin, out), -EBADF);
+        } else if (map) {
+            expect(map_step(i, 0, offset, end - begin, out), size, part(*file.model, begin, end));
+            if (prng_.below(2) == 0) change(*file.model, begin, end);
+            expect(unmap_step(0), 0);
+        } else {
+            expect(read_step(i, offset, end - begin, out), size, part(*file.model, begin, end));
+        }
+    }
+
+    // Of the view that was mapped last.
+    void change(Model& model, uint64_t begin, uint64_t end) {
+        auto* from = machine_.scratch().array<std::byte>(end - begin);
+        if (from == nullptr) return;
+        const Bytes bytes = storage::random_bytes(prng_.next(), end - begin);
+        std::copy(bytes.begin(), bytes.end(), from);
+        std::copy(bytes.begin(), bytes.end(), model.bytes.begin() + static_cast<int64_t>(begin));
+        expect(change_step(0, from), 0);
+    }
+
+    void cut(uint32_t i) {
+        Known& file = files_[i];
+        if (file.model->stripe != 0) return;
+        const uint64_t size = prng_.below(2) == 0 ? prng_.below(file.end + 1)
+                                                  : prng_.below(kSizeMax);
+        if (size < file.end)
+            std::fill(file.model->bytes.begin() + static_cast<int64_t>(size),
+                      file.model->bytes.end(), std::byte{0});
+        expect(cut_step(i, size), 0);
+        file.end = size;
+        expect(stat_step(i), static_cast<int64_t>(size));
+    }
+
+    void add_step() {
+        const auto i = static_cast<uint32_t>(prng_.below(files_.size()));
+        if (!files_[i].open) return open(i);
+        switch (prng_.below(12)) {
+            case 0:
+                return close(i);
+            case 1:
+                return prng_.below(2) == 0 ? cut(i) : expect(sync_step(i), 0);
+            case 2:
+                return expect({.act = Act::kAdvise,
+                               .file = i,
+                               .flags = static_cast<int32_t>(Advice::kDontNeed)},
+                              0);
+            case 3:
+                return read(i, machine_.shape().frames > 3 * machine_.shape().permits);
+            case 4:
+            case 5:
+            case 6:
+                return read(i, false);
+            default:
+                return write(i);
+        }
+    }
+
+    Machine& machine_;
+    const uint64_t index_, blocks_;
+    base::Prng& prng_;
+    std::vector<Known> files_;
+    std::vector<Check> checks_;
+};
+
+Shape shape_of(base::Prng& prng) {
+    Shape shape = random_shape(prng);
+    if (shape.storage == storage::Kind::kRam) shape.storage = storage::Kind::kPosix;
+    shape.page_size = std::min<uint32_t>(shape.page_size, 65536);
+    return shape;
+}
+
+// Returns how many calls were made.
+uint64_t live(uint64_t seed) {
+    base::Prng prng(seed);
+    const Shape shape = shape_of(prng);
+    SCOPED_TRACE(describe(shape));
+    Machine machine(shape, 32 << 20);
+    if (!machine.ok()) return 0;
+    const uint64_t blocks = 1 + prng.below(6);
+    std::vector<Model> shared, own;
+    const auto make = [&](const std::string& name, uint64_t size) {
+        Model model(machine.scratch_path(name), storage::random_bytes(prng.next(), size));
+        std::ofstream(model.path, std::ios::binary)
+            .write(reinterpret_cast<const char*>(model.bytes.data()),
+                   static_cast<std::streamsize>(size));
+        return model;
+    };
+    for (int i = 0; i < 2; ++i) {
+        shared.push_back(make("s" + std::to_string(i), prng.below(kSizeMax)));
+        const uint64_t stripes[] = {1 + prng.below(200), 64, 1000 + prng.below(9000)};
+        shared.back().stripe = stripes[prng.below(3)];
+    }
+    for (uint64_t b = 0; b < blocks; ++b) own.push_back(make("o" + std::to_string(b), 100 * b));
+    uint64_t calls = 0;
+    for (int launch = 0; launch < 3; ++launch) {
+        machine.scratch().clear();
+        std::vector<BlockProgram> programs;
+        std::vector<std::vector<Step>> steps;
+        programs.reserve(blocks);
+        for (uint64_t b = 0; b < blocks; ++b) {
+            programs.emplace_back(machine, shared, own[b], b, blocks, prng);
+            programs.back().generate(kStepsPerBlock);
+            steps.push_back(programs.back().steps);
+            calls += steps.back().size();
+        }
+        const Status status = machine.run(&steps, kPatience);
+        EXPECT_TRUE(status.ok()) << status.message() << machine.device().diagnosis();
+        if (!status.ok()) return 0;
+        for (uint64_t b = 0; b < blocks; ++b)
+            EXPECT_EQ(programs[b].wrong(steps[b]), "") << "block " << b << ", launch " << launch;
+        const auto left = machine.fs().reclaim();
+        EXPECT_TRUE(left.ok()) << left.status().message();
+        EXPECT_EQ(left.value().write_error, 0);
+        EXPECT_EQ(machine.broken_invariant(), 0);
+        for (std::vector<Model>* models : {&shared, &own}) {
+            for (Model& model : *models) {
+                const Bytes found = bytes_of_file(model.path);
+                model.size = found.size();
+                EXPECT_TRUE(std::all_of(model.bytes.begin() + static_cast<int64_t>(found.size()),
+                                        model.bytes.end(),
+                                        [](std::byte b) { return b == std::byte{0}; }))
+                    << model.path << " is too short: " << found.size();
+                const auto wrong = std::mismatch(found.begin(), found.end(), model.bytes.begin());
+                EXPECT_TRUE(wrong.first == found.end())
+                    << model.path << ", launch " << launch << ": byte "
+                    << wrong.first - found.begin() << " of " << found.size();
+            }
+        }
+        if (::testing::Test::HasFailure()) return 0;
+    }
+    return calls;
+}
+
+TEST(RandomWrites, EqualFlatBytes) {
+    const uint64_t wanted = testing::effort(10'000, 3000, 1'000'000);
+    const char* text = std::getenv("PENSTOCK_SEED");
+    const uint64_t only = text == nullptr ? 0 : std::strtoull(text, nullptr, 10);
+    uint64_t calls = 0;
+    for (uint64_t seed = only != 0 ? only : 1; calls < wanted; ++seed) {
+        const uint64_t made = live(seed);
+        ASSERT_FALSE(HasFailure()) << "PENSTOCK_SEED=" << seed << " replays this program alone";
+        calls += made;
+        if (only != 0) break;
+    }
+    RecordProperty("calls", std::to_string(calls));
+}
+
+}  // namespace
+}  // namespace penstock::system_test

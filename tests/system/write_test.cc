@@ -1,0 +1,134 @@
+// Goal: what kernels write is in the file, whatever the cache, and no write is lost in silence.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include "system/machine.h"
+
+namespace penstock::system_test {
+namespace {
+
+Bytes bytes_of_file(const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    Bytes bytes(text.size());
+    std::transform(text.begin(), text.end(), bytes.begin(),
+                   [](char c) { return static_cast<std::byte>(c); });
+    return bytes;
+}
+
+std::vector<Shape> shapes() {
+    std::vector<Shape> all;
+    for (const bool warps : {false, true}) {
+        for (const bool remote : {false, true}) {
+            Shape shape;
+            shape.frames = 8;
+            shape.warps = warps;
+            shape.remote = remote;
+            shape.helping = !remote;
+            all.push_back(shape);
+            shape.helping = false;
+            shape.frames = 64;
+            shape.page_size = 16384;
+            all.push_back(shape);
+        }
+    }
+    return all;
+}
+
+class Writing : public ::testing::TestWithParam<Shape> {
+protected:
+    Writing() : machine_(GetParam()) {}
+
+    std::byte* put(const Bytes& bytes) {
+        auto* out = machine_.scratch().array<std::byte>(bytes.size());
+        std::copy(bytes.begin(), bytes.end(), out);
+        return out;
+    }
+    // Runs one block; its results.
+    std::vector<int64_t> run(std::vector<Step> steps) {
+        std::vector<std::vector<Step>> blocks{std::move(steps)};
+        const Status status = machine_.run(&blocks);
+        EXPECT_TRUE(status.ok()) << status.message();
+        std::vector<int64_t> results;
+        for (const Step& step : blocks[0]) {
+            results.push_back(step.result);
+            EXPECT_EQ(step.disagreements, 0u);
+        }
+        EXPECT_EQ(machine_.broken_invariant(), 0);
+        return results;
+    }
+
+    Machine machine_;
+};
+
+TEST_P(Writing, AFileOfManyTimesTheCacheComesOutAsItWasWritten) {
+    ASSERT_TRUE(machine_.ok());
+    const std::string path = machine_.scratch_path("written");
+    const uint64_t size = 5 * machine_.frame_count() * machine_.shape().page_size + 1000;
+    const Bytes bytes = storage::random_bytes(1, size);
+    std::byte* from = put(bytes);
+    auto* back = machine_.scratch().array<std::byte>(5000);
+    std::vector<Step> steps{
+        open_step(0, machine_.scratch().text(path), kOpenReadWrite | kOpenCreate | kOpenTruncate)};
+    for (uint64_t at = 0; at < size; at += 5000) {
+        const uint64_t count = std::min<uint64_t>(5000, size - at);
+        steps.push_back(write_step(0, static_cast<int64_t>(at), count, from + at));
+        if (at % 3 == 0) steps.push_back(read_step(0, static_cast<int64_t>(at), count, back));
+    }
+    steps.push_back(stat_step(0));
+    steps.push_back(close_step(0));
+    const auto results = run(steps);
+    EXPECT_GE(results.front(), 0);
+    for (size_t i = 1; i + 2 < results.size(); ++i)
+        ASSERT_EQ(results[i], static_cast<int64_t>(steps[i].size)) << i;
+    EXPECT_EQ(results[results.size() - 2], static_cast<int64_t>(size));
+    EXPECT_EQ(results.back(), 0);
+    EXPECT_TRUE(bytes_of_file(path) == bytes);
+}
+
+TEST_P(Writing, PartsOfPagesLeaveTheRestAsItWas) {
+    ASSERT_TRUE(machine_.ok());
+    const uint64_t size = 3 * machine_.frame_count() * machine_.shape().page_size + 77;
+    machine_.create_file("file", size, 3);
+    const std::string path = machine_.files().path("file");
+    Bytes wanted = bytes_of_file(path);
+    const Bytes bytes = storage::random_bytes(2, 4096);
+    std::byte* from = put(bytes);
+    base::Prng prng(7);
+    std::vector<Step> steps{open_step(0, machine_.scratch().text(path), kOpenReadWrite)};
+    for (int i = 0; i < 300; ++i) {
+        const uint64_t count = 1 + prng.below(300), at = prng.below(size - count);
+        steps.push_back(write_step(0, static_cast<int64_t>(at), count, from + count));
+        std::copy_n(bytes.begin() + static_cast<int64_t>(count), count,
+                    wanted.begin() + static_cast<int64_t>(at));
+    }
+    steps.push_back(sync_step(0));
+    const auto results = run(steps);
+    EXPECT_EQ(results.back(), 0);
+    EXPECT_TRUE(bytes_of_file(path) == wanted);
+    auto left = machine_.fs().reclaim();
+    ASSERT_TRUE(left.ok()) << left.status().message();
+    EXPECT_EQ(left.value().descriptors, 1u);
+    EXPECT_EQ(machine_.broken_invariant(), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, Writing, ::testing::ValuesIn(shapes()),
+                         [](const ::testing::TestParamInfo<Shape>& shape) {
+                             std::string name = describe(shape.param);
+                             for (char& c : name)
+                                 if (std::isalnum(static_cast<unsigned char>(c)) == 0) c = '_';
+                             return name;
+                         });
+
+}  // namespace
+
+// For GoogleTest's messages.
+void PrintTo(const Shape& shape, std::ostream* out) { *out << describe(shape); }
+
+}  // namespace penstock::system_test
