@@ -453,7 +453,7 @@ def cuda_figures(log: Stage) -> Counts:
     out = ROOT / "bench/results"
     out.mkdir(exist_ok=True)
     succeeded = True
-    for bench in ("gread", "scan", "pread", "safetensors"):
+    for bench in ("gread", "gwrite", "scan", "pread", "safetensors"):
         command: list[str | Path] = [python(), "-m", "penstock", "bench", bench]
         command += ["--device", "cuda:0", "--json", out / f"{bench}-cuda.json"]
         succeeded = log.run(command, PYTHONPATH=str(BUILD / "cuda/python")) and succeeded

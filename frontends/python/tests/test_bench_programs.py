@@ -49,7 +49,7 @@ def smoke(name: str, folder: Path) -> list[dict[str, Any]]:
     return rows
 
 
-@pytest.mark.parametrize("name", ["detector", "gread", "plan", "readahead_simulation"])
+@pytest.mark.parametrize("name", ["detector", "gread", "gwrite", "plan", "readahead_simulation"])
 def test_smoke_run_writes_rows(name: str, tmp_path: Path) -> None:
     assert smoke(name, tmp_path)
 
