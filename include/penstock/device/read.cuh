@@ -192,11 +192,13 @@ PENSTOCK_DEVICE int copy_pages(const Team& team, FileSystemState& system,
 
 // Reads pages from `first` on, up to `most`, that lie in a window, without a look at them one by
 // one; waits for them if they are on their way. How many; 0: they are to be read as any others;
-// -errno: -EBADF, the file was closed, or as Wait::step.
+// -errno: -EBADF, the file was closed, or as Wait::step. Apart: with it in the caller, nvcc takes
+// more than the 128 registers at which two blocks of 256 threads are resident.
 template <class Team>
-PENSTOCK_DEVICE int64_t copy_from_window(const Team& team, FileSystemState& system,
-                                         const RangeRequest& request, PageIndex first,
-                                         uint64_t most) {
+PENSTOCK_NOINLINE PENSTOCK_DEVICE int64_t copy_from_window(const Team& team,
+                                                           FileSystemState& system,
+                                                           const RangeRequest& request,
+                                                           PageIndex first, uint64_t most) {
     ReadaheadPlace& place = *request.place;
     const uint32_t slot = descriptor_slot(request.descriptor);
     WindowRun run;
@@ -321,21 +323,32 @@ PENSTOCK_DEVICE inline int64_t good_bytes(const FileState& file, const RangeRequ
     return size > request.offset ? static_cast<int64_t>(size - request.offset) : 0;
 }
 
-// One team's part of a read: every `teams`-th run of pages from the `index`-th on. Returns the
-// bytes that are good from the request's start as far as this team can tell (all of them, unless
-// the file became shorter), or -errno.
-template <class Team>
-PENSTOCK_DEVICE int64_t read_part(const Team& team, unsigned index, unsigned teams,
-                                  FileSystemState& system, const RangeRequest& request) {
+// Calls `step(run)` for one team's runs of a request's pages, every `teams`-th from the `index`-th
+// on, until it returns other than 0: that.
+template <class Team, class Step>
+PENSTOCK_DEVICE int each_run(const FileSystemState& system, const RangeRequest& request,
+                             unsigned index, unsigned teams, const Step& step) {
     const PageIndex last = (request.end - 1) >> system.page_shift;
     // kPages also where the last warp is short.
     const unsigned pages = pages_of_run(request, system.page_shift, teams, Batch<Team>::kPages);
     PageIndex first = (request.offset >> system.page_shift) + uint64_t{index} * pages;
     for (; first <= last; first += uint64_t{teams} * pages) {
         PageRun run{first, first + pages - 1 < last ? first + pages : last + 1};
-        const int error = read_run(team, system, request, run);
+        const int error = step(run);
         if (error != 0) return error;
     }
+    return 0;
+}
+
+// One team's part of a read. Returns the bytes that are good from the request's start as far as
+// this team can tell (all of them, unless the file became shorter), or -errno.
+template <class Team>
+PENSTOCK_DEVICE int64_t read_part(const Team& team, unsigned index, unsigned teams,
+                                  FileSystemState& system, const RangeRequest& request) {
+    const int error = each_run<Team>(system, request, index, teams, [&](PageRun& run) {
+        return read_run(team, system, request, run);
+    });
+    if (error != 0) return error;
     return good_bytes(system.files[descriptor_slot(request.descriptor)], request);
 }
 

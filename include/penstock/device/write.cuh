@@ -253,14 +253,10 @@ PENSTOCK_DEVICE int write_run(const Team& team, FileSystemState& system,
 template <class Team>
 PENSTOCK_DEVICE int64_t write_part(const Team& team, unsigned index, unsigned teams,
                                    FileSystemState& system, const RangeRequest& request) {
-    const PageIndex last = (request.end - 1) >> system.page_shift;
-    const unsigned pages = pages_of_run(request, system.page_shift, teams, Batch<Team>::kPages);
-    PageIndex first = (request.offset >> system.page_shift) + uint64_t{index} * pages;
-    for (; first <= last; first += uint64_t{teams} * pages) {
-        PageRun run{first, first + pages - 1 < last ? first + pages : last + 1};
-        const int error = write_run(team, system, request, run);
-        if (error != 0) return error;
-    }
+    const int error = each_run<Team>(system, request, index, teams, [&](PageRun& run) {
+        return write_run(team, system, request, run);
+    });
+    if (error != 0) return error;
     return static_cast<int64_t>(request.size);
 }
 
