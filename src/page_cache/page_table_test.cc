@@ -102,7 +102,7 @@ TEST(ReplacementTest, PagesBeingFetchedAreLeftAloneUntilTheyArrive) {
     state.completions[0] = make_completion(1, 5, 0);  // it failed, with EIO
     ASSERT_TRUE(device::take_frame(state, 0, frame))
         << "whoever comes by publishes it, then evicts it";
-    EXPECT_EQ(*page.entry, 0u);
+    EXPECT_EQ(*page.entry, make_entry(PageState::kEmpty, 0, 1, 0));
 }
 
 TEST(InvalidationTest, DropsAFileButForHeldPages) {
@@ -165,7 +165,7 @@ TEST(InvalidationTest, EachBrokenInvariantIsFound) {
                 .count = 2,
                 .frame = frame,
                 .generation = 1,
-                .epoch = 0,
+                .stamp = 0,
                 .left = 3};
         state.owners[frame] = state.owners[frame + 1] = kFrameTaken;
         state.window_frames += 2;

@@ -109,6 +109,25 @@ void check_claims(uint64_t before, uint64_t seen) {
     EXPECT_EQ(newest, entry);
 }
 
+void check_adopt(uint64_t before, uint64_t seen) {
+    const bool empty = state_of(before) == PageState::kEmpty;
+    for (const uint64_t pins : {0, 1}) {
+        if (pins > pins_of(before) || pins > pins_of(seen)) continue;
+        uint64_t entry = before, newest = seen;
+        const Completion completion = make_completion(2, 0, 4096);
+        const bool adopted = device::adopt<PlainWords>(entry, newest, 1, 2, completion, pins);
+        EXPECT_EQ(adopted, empty && state_of(seen) == PageState::kEmpty &&
+                               (before & kFillMask) == (seen & kFillMask))
+            << "not if it was filled in between";
+        const uint64_t kept = before - pins * kPinUnit;
+        EXPECT_EQ(entry, adopted ? make_entry(PageState::kValid, 1, 2, kept) : before);
+    }
+    uint64_t entry = before;
+    device::renew<PlainWords>(entry);
+    EXPECT_EQ(entry == before, !empty);
+    EXPECT_EQ(entry & (kStateMask | kPinMask), before & (kStateMask | kPinMask));
+}
+
 void check_publish(uint64_t before, uint64_t seen) {
     for (const uint32_t generation : kGenerations) {
         for (const uint32_t error : {0u, 5u}) {
@@ -140,7 +159,7 @@ void check_evict(uint64_t before, uint64_t seen) {
         EXPECT_EQ(pins_of(before), 0u);
         EXPECT_EQ(before & kDirtyBit, 0u);
         EXPECT_EQ(frame_of(before), frame);
-        EXPECT_EQ(entry, 0u);
+        EXPECT_EQ(entry, before & kFillMask);
     }
 }
 
@@ -151,6 +170,7 @@ TEST(PageEntry, EachTransitionFromEachState) {
         for (size_t k = i % 7; k < entries.size(); k += 7) {
             for (const uint64_t seen : {entries[i], entries[k]}) {
                 check_claims(entries[i], seen);
+                check_adopt(entries[i], seen);
                 check_publish(entries[i], seen);
                 check_evict(entries[i], seen);
             }
@@ -162,8 +182,9 @@ TEST(PageEntry, EachTransitionFromEachState) {
 TEST(PageEntry, RetiresOnlyWhatIsQuiteEmptyAndKeepsPins) {
     for (const uint64_t before : all_entries()) {
         uint64_t entry = before;
-        EXPECT_EQ(device::retire<PlainWords>(entry), before == 0);
-        EXPECT_EQ(entry, before == 0 ? static_cast<uint64_t>(PageState::kRetired) : before);
+        const bool empty = (before & ~kFillMask) == 0;
+        EXPECT_EQ(device::retire<PlainWords>(entry), empty);
+        EXPECT_EQ(entry, before | (empty ? static_cast<uint64_t>(PageState::kRetired) : 0));
         if (state_of(before) != PageState::kRetired) continue;
         entry = before;
         device::restore<PlainWords>(entry);

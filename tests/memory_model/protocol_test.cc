@@ -55,6 +55,7 @@ INSTANTIATE_TEST_SUITE_P(Scenarios, Protocol, testing::ValuesIn(all_programs(lon
 TEST(ProtocolCanaries, AreFound) {
     std::vector<Program> canaries = window_canaries();
     for (Program& program : write_canaries()) canaries.push_back(std::move(program));
+    for (Program& program : written_window_canaries()) canaries.push_back(std::move(program));
     for (const Program& program : canaries) {
         Options options;
         options.states_max = 20'000'000;

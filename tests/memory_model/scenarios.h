@@ -34,6 +34,11 @@ std::vector<Program> window_programs(bool nightly);
 // Likewise, each with a mistake that must be found.
 std::vector<Program> window_canaries();
 
+// Windows on files that are written (include/penstock/device/write_sequence.cuh), and the same with
+// mistakes.
+std::vector<Program> written_window_programs(bool nightly);
+std::vector<Program> written_window_canaries();
+
 // Dirty pages (include/penstock/device/dirty_page.cuh), and the same with mistakes.
 std::vector<Program> write_programs(bool nightly);
 std::vector<Program> write_canaries();

@@ -5,6 +5,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <iterator>
 #include <sstream>
 #include <string_view>
 #include <type_traits>
@@ -79,6 +81,15 @@ Result<Device> open_device(const Shape& shape, size_t memory_size) {
 }
 
 }  // namespace
+
+Bytes bytes_of_file(const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    Bytes bytes(text.size());
+    std::transform(text.begin(), text.end(), bytes.begin(),
+                   [](char c) { return static_cast<std::byte>(c); });
+    return bytes;
+}
 
 Machine::Machine(const Shape& shape, size_t scratch_size) : shape_(shape) { open(scratch_size); }
 

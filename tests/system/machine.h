@@ -47,6 +47,8 @@ struct Shape {
 };
 
 std::string describe(const Shape& shape);
+// All of a file as the operating system has it; nothing, if it cannot be read.
+Bytes bytes_of_file(const std::string& path);
 
 // Whether PENSTOCK_DEVICE names a GPU, which then stands in for the device of every shape.
 bool on_gpu();

@@ -10,10 +10,10 @@
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
-#include <iterator>
 #include <string>
 #include <vector>
 
+#include "base/prng.h"
 #include "system/machine.h"
 #include "system/random_program.h"
 #include "testing/effort.h"
@@ -24,15 +24,6 @@ namespace {
 constexpr uint64_t kStepsPerBlock = 40;
 constexpr std::chrono::seconds kPatience{60};
 constexpr uint64_t kSizeMax = 300'000;
-
-Bytes bytes_of_file(const std::string& path) {
-    std::ifstream file(path, std::ios::binary);
-    const std::string text{std::istreambuf_iterator<char>(file), {}};
-    Bytes bytes(text.size());
-    std::transform(text.begin(), text.end(), bytes.begin(),
-                   [](char c) { return static_cast<std::byte>(c); });
-    return bytes;
-}
 
 // A file as it should be when all have closed it; bytes beyond its end are zeros.
 struct Model {

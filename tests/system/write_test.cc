@@ -3,24 +3,14 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <fstream>
-#include <iterator>
 #include <string>
 #include <vector>
 
+#include "base/prng.h"
 #include "system/machine.h"
 
 namespace penstock::system_test {
 namespace {
-
-Bytes bytes_of_file(const std::string& path) {
-    std::ifstream file(path, std::ios::binary);
-    const std::string text{std::istreambuf_iterator<char>(file), {}};
-    Bytes bytes(text.size());
-    std::transform(text.begin(), text.end(), bytes.begin(),
-                   [](char c) { return static_cast<std::byte>(c); });
-    return bytes;
-}
 
 std::vector<Shape> shapes() {
     std::vector<Shape> all;
@@ -116,6 +106,50 @@ TEST_P(Writing, PartsOfPagesLeaveTheRestAsItWas) {
     ASSERT_TRUE(left.ok()) << left.status().message();
     EXPECT_EQ(left.value().descriptors, 1u);
     EXPECT_EQ(machine_.broken_invariant(), 0);
+}
+
+// One block reads through a file page by page, and writes to pages a little ahead, where a window
+// is on its way; other reads then push what was written out of the cache.
+TEST_P(Writing, WindowsOfAFileThatIsWrittenAreNotStale) {
+    ASSERT_TRUE(machine_.ok());
+    constexpr uint64_t kPages = 120, kAhead = 5;
+    const uint64_t page_size = machine_.shape().page_size, frames = machine_.frame_count();
+    machine_.create_file("file", kPages * page_size, 3);
+    machine_.create_file("other", 4 * frames * page_size, 4);
+    const std::string path = machine_.files().path("file");
+    Bytes wanted = bytes_of_file(path);
+    const Bytes bytes = storage::random_bytes(5, 4096);
+    std::byte* from = put(bytes);
+    auto* back = machine_.scratch().array<std::byte>(kPages * page_size);
+    auto* elsewhere = machine_.scratch().array<std::byte>(page_size);
+    base::Prng prng(8);
+    std::vector<Step> steps{
+        open_step(0, machine_.scratch().text(path), kOpenReadWrite),
+        open_step(1, machine_.scratch().text(machine_.files().path("other")), kOpenReadOnly)};
+    for (uint64_t page = 0; page < kPages; ++page) {
+        const uint64_t at = page * page_size;
+        steps.push_back(read_step(0, static_cast<int64_t>(at), page_size, back + at));
+        if (page % 4 != 0 || page + kAhead >= kPages) continue;
+        const uint64_t to = at + kAhead * page_size + 100, count = 1 + prng.below(300);
+        steps.push_back(write_step(0, static_cast<int64_t>(to), count, from + count));
+        std::copy_n(bytes.begin() + static_cast<int64_t>(count), count,
+                    wanted.begin() + static_cast<int64_t>(to));
+        for (uint64_t i = 0; i < 2 * frames; ++i) {
+            const uint64_t other = prng.below(4 * frames) * page_size;
+            steps.push_back(read_step(1, static_cast<int64_t>(other), page_size, elsewhere));
+        }
+    }
+    steps.push_back(close_step(0));
+    steps.push_back(close_step(1));
+    const auto results = run(steps);
+    for (size_t i = 2; i + 2 < results.size(); ++i)
+        ASSERT_EQ(results[i], static_cast<int64_t>(steps[i].size)) << i;
+    for (uint64_t i = 0; i < wanted.size(); ++i)
+        ASSERT_EQ(back[i], wanted[i]) << "page " << i / page_size << ", byte " << i % page_size;
+    EXPECT_TRUE(bytes_of_file(path) == wanted);
+    if (frames >= 64) {
+        EXPECT_GT(machine_.fs().statistics().pages.prefetched, kPages / 4);
+    }
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, Writing, ::testing::ValuesIn(shapes()),

@@ -50,6 +50,8 @@ enum class Order : uint32_t { kRelaxed, kAcquire, kRelease, kAcquireRelease };
     X(kTakeMarks, kAcquire, "kMark")                                                     \
     X(kDirty, kRelease, "kClean: the granules' bits")                                    \
     X(kClean, kAcquire, "kDirty")                                                        \
+    X(kCountWrite, kRelease, "kTakeCounts: the page is in the cache")                    \
+    X(kTakeCounts, kAcquire, "kCountWrite")                                              \
     X(kBeginWrite, kAcquire, "kEndWrite: the page is clean, or its marks are set again") \
     X(kEndWrite, kRelease, "kBeginWrite")                                                \
     X(kLockPort, kAcquire, "kUnlockPort")                                                \

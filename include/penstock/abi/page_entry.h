@@ -30,6 +30,9 @@ using PageIndex = uint64_t;
 //   VALID, FAILED -> EMPTY     [evict: clean, zero pins]
 //   EMPTY -> RETIRED           [retire: its leaf is being given to other pages]
 //   RETIRED -> EMPTY           [restore]
+//   EMPTY -> EMPTY             [renew: what was read for it before is not to be taken]
+// EMPTY keeps frame and generation of its last fill: who finds the same word again knows that the
+// page was not filled in between.
 // EVICTING is not entered: a page that is written back stays VALID (device/dirty_page.cuh).
 enum class PageState : uint32_t { kEmpty, kFetching, kValid, kEvicting, kFailed, kRetired };
 
@@ -42,6 +45,7 @@ constexpr uint64_t kPinMask = ((1ull << limits::kPinBits) - 1) << kPinShift;
 constexpr int kGenerationShift = kPinShift + limits::kPinBits;
 constexpr uint64_t kGenerationMax = (1ull << limits::kGenerationBits) - 1;
 constexpr int kFrameShift = kGenerationShift + limits::kGenerationBits;
+constexpr uint64_t kFillMask = ~0ull << kGenerationShift;  // frame and generation
 static_assert(kFrameShift + limits::kFrameBits == 64, "the entry is one full word");
 
 PENSTOCK_BOTH constexpr PageState state_of(PageEntry entry) {

@@ -25,7 +25,7 @@ struct alignas(64) Window {
     uint64_t count;       // places; 0: no window
     uint64_t frame;       // of place 0
     uint64_t generation;  // that the frames' completion words carry when the bytes are there
-    uint64_t epoch;       // of the file, when it was asked for
+    uint64_t stamp;       // of its pages when it was asked for (device/write_sequence.cuh)
     uint64_t left;  // bit p: place p has not been taken; teams of one block clear them together
 };
 static_assert(sizeof(Window) == 64);

@@ -11,7 +11,10 @@
 //      the frame.
 //   3. At most one entry names a frame in FETCHING, VALID or FAILED.
 //   4. An entry in FETCHING becomes VALID or FAILED by whoever sees its completion word first.
-//   5. Who is told VALID by pin, claim, claim_again or publish may read the frame: a
+//   5. An EMPTY entry names the frame and generation of its last fill, which no two fills share
+//      until a frame's generations begin anew. So adopt, from the word that was seen, fails if the
+//      page was in the cache in between.
+//   6. Who is told VALID by pin, claim, claim_again or publish may read the frame: a
 //      compare-exchange that fails reads relaxed, so what stands there instead is looked at once
 //      more, with acquire.
 #pragma once
@@ -51,14 +54,15 @@ PENSTOCK_BOTH bool claim(typename Words::Word& entry, uint64_t& seen, FrameIndex
 
 // EMPTY -> VALID or FETCHING, with a frame that the caller owns and that was asked for ahead.
 // `completion` is its completion word (read at kCompletion), which says whether the bytes are
-// there. `pins` of the caller's are dropped by it. False: somebody else was first; `seen` is what
-// is there, and the pins are kept.
+// there. `pins` of the caller's are dropped by it. False: somebody else was first, if he has gone
+// since or not; `seen` is what is there, and the pins are kept.
 template <class Words>
 PENSTOCK_BOTH bool adopt(typename Words::Word& entry, uint64_t& seen, FrameIndex frame,
                          uint32_t generation, Completion completion, uint64_t pins = 0) {
     const PageState state = completion_generation(completion) == generation ? PageState::kValid
                                                                             : PageState::kFetching;
-    while (state_of(seen) == PageState::kEmpty) {
+    const uint64_t fill = seen & kFillMask;
+    while (state_of(seen) == PageState::kEmpty && (seen & kFillMask) == fill) {
         const uint64_t adopted = make_entry(state, frame, generation, seen - pins * kPinUnit);
         if (Words::compare_exchange(entry, seen, adopted, site::kPublish)) {
             seen = adopted;
@@ -108,16 +112,30 @@ PENSTOCK_BOTH bool evict(typename Words::Word& entry, uint64_t seen, FrameIndex 
         const PageState state = state_of(seen);
         if (state != PageState::kValid && state != PageState::kFailed) return false;
         if (frame_of(seen) != frame || (seen & (kPinMask | kDirtyBit)) != 0) return false;
-        if (Words::compare_exchange(entry, seen, 0, site::kEvict)) return true;
+        if (Words::compare_exchange(entry, seen, seen & kFillMask, site::kEvict)) return true;
     }
 }
 
 // EMPTY without pins -> RETIRED: nobody gets hold of this entry until it is restored.
 template <class Words>
 PENSTOCK_BOTH bool retire(typename Words::Word& entry) {
-    uint64_t seen = 0;
-    return Words::compare_exchange(entry, seen, static_cast<uint64_t>(PageState::kRetired),
+    uint64_t seen = Words::load(entry, site::kRelaxed);
+    if ((seen & ~kFillMask) != 0) return false;
+    return Words::compare_exchange(entry, seen, seen | static_cast<uint64_t>(PageState::kRetired),
                                    site::kRelaxed);
+}
+
+// EMPTY -> EMPTY, another word: what somebody has read for the page, and would adopt, is not to be
+// taken. What the caller has stored before, they see.
+template <class Words>
+PENSTOCK_BOTH void renew(typename Words::Word& entry) {
+    constexpr FrameIndex kNoFrame = (1u << limits::kFrameBits) - 1;
+    uint64_t seen = Words::load(entry, site::kRelaxed);
+    while (state_of(seen) == PageState::kEmpty) {
+        const auto generation = static_cast<uint32_t>((generation_of(seen) + 1) & kGenerationMax);
+        const uint64_t renewed = make_entry(PageState::kEmpty, kNoFrame, generation, seen);
+        if (Words::compare_exchange(entry, seen, renewed, site::kPublish)) return;
+    }
 }
 
 // RETIRED -> EMPTY; pins that came meanwhile are kept.

@@ -16,6 +16,7 @@
 #include "penstock/device/read_streams.cuh"
 #include "penstock/device/request_queue.cuh"
 #include "penstock/device/wait.cuh"
+#include "penstock/device/write_sequence.cuh"
 
 namespace penstock::device {
 
@@ -221,6 +222,29 @@ PENSTOCK_DEVICE inline bool may_hold(FileSystemState& system, ReadaheadPlace& pl
     return false;
 }
 
+// Of a file that is open for writing: takes a new window's stamp, and looks behind that whether its
+// pages are absent still. Else the window is none, and its frames are free.
+template <class Team>
+PENSTOCK_NOINLINE PENSTOCK_DEVICE bool stamp_window(const Team& team, FileSystemState& system,
+                                                    const FileState& file, ReadStream& stream) {
+    Window& window = window_of(stream, stream.window_count - 1);
+    if (team.lane() == 0) window.stamp = window_stamp<site::kTakeCounts>(system, file, window);
+    team.sync();
+    bool present = false;
+    for (uint64_t p = team.lane(); p < window.count; p += team.lanes())
+        present = present || !is_absent(system, file, page_of(window, p));
+    if (!team.any(present)) return true;
+    for (uint64_t p = team.lane(); p < window.count; p += team.lanes())
+        give_frame_back(system, static_cast<FrameIndex>(window.frame + p));
+    team.sync();
+    if (team.lane() == 0) {
+        DeviceWords::fetch_sub(system.window_frames, window.count, site::kRelaxed);
+        --stream.window_count;
+    }
+    team.sync();
+    return false;
+}
+
 // Finds frames for what was wanted and asks for it. `teams`: not 0, so many will pull it. False:
 // not now.
 template <class Team>
@@ -229,11 +253,10 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE bool open_window(const Team& team, FileSystemS
                                                    const StreamRead& read,
                                                    const WindowRequest& wanted, unsigned teams) {
     const FileState& file = system.files[descriptor_slot(static_cast<Descriptor>(read.file))];
+    Window shape{};  // no pages yet
     // What was dropped before this was looked at was dropped before these pages are read.
-    const uint64_t epoch = DeviceWords::load(file.epoch, site::kLook);
-    // Who writes comes with another epoch.
-    if (team.any(DeviceWords::load(file.writing, site::kRelaxed) != 0)) return false;
-    Window shape{};
+    shape.stamp = window_stamp<site::kTakeCounts>(system, file, shape);
+    const bool written = team.any((shape.stamp & 1) != 0);
     shape.first = wanted.first;
     shape.step = wanted.step;
     shape.run = wanted.run;
@@ -275,22 +298,26 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE bool open_window(const Team& team, FileSystemS
             window.count = frames.count;
             window.frame = frames.first;
             window.generation = generation;
-            window.epoch = epoch;
             window.left = frames.count == 64 ? ~0ull : (1ull << frames.count) - 1;
-            if (teams == 0) submit_window(system, read.file, window);
-            const uint32_t slot = descriptor_slot(static_cast<Descriptor>(read.file));
-            add_count(counts_of(system, &place, slot).prefetched, frames.count);
-            fetch_next_window(team, system, file, stream.frontier,
-                              static_cast<FrameIndex>(frames.first + frames.count), frames.count);
         }
     }
     team.sync();
-    if (teams > 0 && frames.count > 0) {
+    if (frames.count == 0 || (written && !stamp_window(team, system, file, stream))) return false;
+    if (team.lane() == 0) {
+        Window& window = window_of(stream, stream.window_count - 1);
+        if (teams == 0) submit_window(system, read.file, window);
+        const uint32_t slot = descriptor_slot(static_cast<Descriptor>(read.file));
+        add_count(counts_of(system, &place, slot).prefetched, frames.count);
+        fetch_next_window(team, system, file, stream.frontier,
+                          static_cast<FrameIndex>(frames.first + frames.count), frames.count);
+    }
+    team.sync();
+    if (teams > 0) {
         const Window& window = window_of(stream, stream.window_count - 1);
         submit_pull(team, system, place, read, window, teams);
     }
     team.sync();
-    return frames.count > 0;
+    return true;
 }
 
 // Whether the reader is past a window.
@@ -305,8 +332,6 @@ PENSTOCK_DEVICE inline uint64_t begin_stream(FileSystemState& system, ReadaheadP
     ++place.calls;
     place.once = given.advice == Advice::kNoReuse ? 1 : 0;
     if (system.readahead.enabled == 0 || given.advice == Advice::kRandom) return kNoStream;
-    const FileState& file = system.files[descriptor_slot(static_cast<Descriptor>(read.file))];
-    if (DeviceWords::load(file.writing, site::kRelaxed) != 0) return kNoStream;
     if (given.advice == Advice::kNormal && !is_watched(place)) return kNoStream;
     const uint64_t current = follow(system, place, read, given);
     if (current == kNoStream) return current;

@@ -23,8 +23,8 @@ PENSTOCK_DEVICE inline int begin_truncate(FileSystemState& system, FileState& fi
     return 0;
 }
 
-// Makes the bytes of a page from `from` on zeros, if it is in the cache. One lane; waits for a read
-// of it that is under way.
+// Makes the bytes of a page from `from` on zeros, if it is in the cache, and has nobody take it out
+// of a window else. One lane; waits for a read of it that is under way.
 PENSTOCK_NOINLINE PENSTOCK_DEVICE inline int clear_page(FileSystemState& system,
                                                         const FileState& file, PageIndex page,
                                                         uint64_t from) {
@@ -36,6 +36,8 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE inline int clear_page(FileSystemState& system,
         error = wait_for_page(system, *pinned.entry, pinned.seen);
         if (state_of(pinned.seen) == PageState::kFailed) error = 0;
     }
+    // A window may have been read before the host cut the file.
+    renew<DeviceWords>(*pinned.entry);
     if (state_of(pinned.seen) == PageState::kValid) {
         std::byte* frame = system.frames + (uint64_t{frame_of(pinned.seen)} << system.page_shift);
         LoneTeam<1>().zero(frame + from, (1ull << system.page_shift) - from);
@@ -123,6 +125,7 @@ PENSTOCK_DEVICE int64_t truncate(DeviceFileSystem fs, Descriptor descriptor, uin
         const int64_t answer = error != 0 ? error : control_call(system, request);
         if (answer == 0 && DeviceWords::load(file.stored, site::kRelaxed) > size)
             DeviceWords::store(file.stored, size, site::kRelaxed);
+        DeviceWords::fetch_add(file.epoch, 1, site::kPublish);
         return answer;
     });
     if (cut == 0) error = group.divide(begin, clear, end);

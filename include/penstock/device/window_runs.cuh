@@ -61,10 +61,9 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE int wait_for_run(const Team& team, FileSystemS
     Window* const window = find_window(place, page, p);
     if (window == nullptr) return 0;
     int result = 0;
-    const uint64_t epoch = DeviceWords::load(system.files[file_slot].epoch, site::kRelaxed);
+    const FileState& file = system.files[file_slot];
     // Of a page that is in the cache by now, by whatever way, nothing need be waited for.
-    if (team.lane() == 0 && epoch == window->epoch &&
-        is_absent(system, system.files[file_slot], page)) {
+    if (team.lane() == 0 && is_current(system, file, *window) && is_absent(system, file, page)) {
         // A window is one read: with the last page the others are there, or soon.
         const uint64_t last = p + count_adjacent(*window, p, page, most) - 1;
         const uint64_t& word = system.completions[window->frame + last];
@@ -108,9 +107,9 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE bool begin_run(const Team& team, FileSystemSta
     PageEntry* entries = nullptr;
     if (team.lane() == 0) {
         entries = pin_page(system, file, page).entry;
-        // Behind the pin: who drops a file's pages counts `epoch` up first and then fails at this
+        // Behind the pin: who drops a file's pages counts its epoch up first and then fails at this
         // one; before it, they might have been dropped by now for who opens the file anew.
-        if (entries != nullptr && DeviceWords::load(file.epoch, site::kRelaxed) != window.epoch) {
+        if (entries != nullptr && !is_current(system, file, window)) {
             unpin<DeviceWords>(*entries);
             entries = nullptr;
         }
@@ -150,19 +149,22 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE bool begin_run(const Team& team, FileSystemSta
 }
 
 // Brings the pages of a run into the page table, when they have been copied. Pages that others
-// brought there meanwhile stay with the window.
+// brought there meanwhile stay with the window, even if they have gone since: they may have been
+// written.
 template <class Team>
 PENSTOCK_NOINLINE PENSTOCK_DEVICE void end_run(const Team& team, FileSystemState& system,
                                                ReadaheadPlace& place, uint32_t file_slot,
                                                PageIndex page, const WindowRun& run) {
     const auto generation = static_cast<uint32_t>(run.window->generation);
+    const FileState& file = system.files[file_slot];
     team.sync();  // all lanes have copied
     // The owner first: once it is adopted, somebody may evict the page. `pins`: to be dropped.
     const auto adopt_page = [&](uint32_t i, uint64_t pins) {
         const auto frame = static_cast<FrameIndex>(run.window->frame + run.place + i);
         DeviceWords::store(system.owners[frame], make_owner(file_slot, page + i), site::kRelaxed);
-        uint64_t seen = pins * kPinUnit;  // as it most likely is
-        if (adopt<DeviceWords>(run.entries[i], seen, frame, generation,
+        uint64_t seen = DeviceWords::load(run.entries[i], site::kLook);
+        if (is_current(system, file, *run.window) &&
+            adopt<DeviceWords>(run.entries[i], seen, frame, generation,
                                make_completion(generation, 0, 0), pins))
             return;
         DeviceWords::store(system.owners[frame], kFrameTaken, site::kRelaxed);
@@ -197,7 +199,7 @@ PENSTOCK_DEVICE inline Taken take_from_windows(FileSystemState& system, Readahea
     const bool arrived = completion_generation(completion) == generation;
     // What could not be read ahead is asked for anew by who wants it.
     const bool good = (!arrived || completion_error(completion) == 0) &&
-                      DeviceWords::load(file.epoch, site::kRelaxed) == window->epoch;
+                      is_current(system, file, *window);
     // The owner first: once it is adopted, somebody may write the page and have it written back.
     if (good) DeviceWords::store(system.owners[frame], owner, site::kRelaxed);
     if (!good || !adopt<DeviceWords>(*pinned.entry, pinned.seen, frame, generation, completion)) {

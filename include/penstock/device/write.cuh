@@ -7,7 +7,7 @@
 //
 // In this order: pages are held and no more absent; the write sequence counts up; bytes; the file's
 // size; marks; the dirty bit; unpin. Who takes marks has seen bytes and size; who finds a page
-// absent and the sequence as it was has the file's bytes.
+// absent and the sequence as it was has the file's bytes (write_sequence.cuh).
 #pragma once
 
 #include "penstock/device/read.cuh"
@@ -84,18 +84,6 @@ PENSTOCK_DEVICE void note_own_pages(const Team& team, const FileSystemState& sys
         const bool covers = part.begin == 0 && part.end >= (there < size ? there : size);
         if (there == 0 || covers) batch.own |= 1ull << k;
     }
-}
-
-// Counts the write in the sequences of the batch's pages, of which none is absent now but those
-// that found no frame, and that are not written. One lane.
-PENSTOCK_DEVICE inline void count_write(FileSystemState& system, const FileState& file,
-                                        PageIndex first, unsigned count) {
-    if (count == 0) return;
-    const uint64_t directory = DeviceWords::load(file.directory_first, site::kRelaxed);
-    const uint64_t begin = sequence_index(directory, first, system.sequence_count);
-    const uint64_t last = sequence_index(directory, first + count - 1, system.sequence_count);
-    DeviceWords::fetch_add(system.sequences[begin], 1, site::kMark);
-    if (last != begin) DeviceWords::fetch_add(system.sequences[last], 1, site::kMark);
 }
 
 // The bytes of a page are in its frame, and the file's size counts them: marks them, in one lane.
