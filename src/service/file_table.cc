@@ -90,8 +90,8 @@ Result<Descriptor> FileTable::open(const std::string& path, int flags, Opener op
     auto opened = storage_->open(path, wanted.storage_flags);
     if (!opened.ok()) return opened.status();
     const std::shared_ptr<storage::File>& opened_file = opened.value();
-    // Pages that are written in part are read first.
-    if (!opened_file->rights().read)
+    // Pages that are written in part are read first, but where nothing is.
+    if (!opened_file->rights().read && (wanted.writing & kWritesOnce) == 0)
         return Status{EACCES, "gopen", "a file that is written must be readable too"};
     storage::Identity identity = opened_file->identity();
     auto costs = costs_of_(*opened_file);
@@ -391,6 +391,8 @@ Result<bool> FileTable::close(Descriptor descriptor, Opener opener, bool written
 void FileTable::end_writing(uint32_t index) {
     Slot& slot = slots_[index];
     FileState& file = state_->files[index];
+    // Pages of a file that is written once have holes: nobody is to read them.
+    if ((file.writing & kWritesOnce) != 0 && !slot.superseded) supersede(index);
     storage::Identity now;
     const bool known = slot.source->file->stat(&now).ok() && now.same_file(slot.identity);
     if (!known) {
@@ -402,25 +404,6 @@ void FileTable::end_writing(uint32_t index) {
     DeviceWords::store(file.size, now.size, site::kRelaxed);
     file.modified_ns = now.mtime_ns;
     (void)send(index, slot.references == 1);
-}
-
-// Null: it is not open.
-std::shared_ptr<transfer::Source> FileTable::source_of(Descriptor descriptor) {
-    const std::lock_guard lock(mutex_);
-    const Slot* slot = find_open(descriptor);
-    return slot == nullptr ? nullptr : slot->source;
-}
-
-Status FileTable::sync(Descriptor descriptor) {
-    const auto source = source_of(descriptor);
-    if (source == nullptr) return {EBADF, "gfsync", "no such open file"};
-    return source->file->sync(false);
-}
-
-Status FileTable::truncate(Descriptor descriptor, uint64_t size) {
-    const auto source = source_of(descriptor);
-    if (source == nullptr) return {EBADF, "gftruncate", "no such open file"};
-    return source->file->truncate(size);
 }
 
 void FileTable::release(uint32_t index, Opener opener) {

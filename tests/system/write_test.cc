@@ -152,6 +152,50 @@ TEST_P(Writing, WindowsOfAFileThatIsWrittenAreNotStale) {
     }
 }
 
+// Pieces of all sizes, in any order, most of them, each once: what was not written keeps the file's
+// bytes, though nothing of it is read; who opens the file then sees all.
+TEST_P(Writing, AFileThatIsWrittenOnceIsNeverRead) {
+    ASSERT_TRUE(machine_.ok());
+    const uint64_t size = 2 * machine_.frame_count() * machine_.shape().page_size + 77;
+    const uint64_t new_size = size + 5000;
+    machine_.create_file("file", size, 3);
+    const std::string path = machine_.files().path("file");
+    Bytes wanted = bytes_of_file(path);
+    wanted.resize(new_size);
+    const Bytes bytes = storage::random_bytes(2, new_size);
+    std::byte* from = put(bytes);
+    base::Prng prng(9);
+    std::vector<Step> writes;
+    for (uint64_t at = 0; at < new_size;) {
+        const uint64_t count = std::min(
+            new_size - at, prng.below(3) == 0 ? 1 + prng.below(300) : 64 * (1 + prng.below(200)));
+        const bool last = at + count == new_size;
+        if (last || prng.below(5) != 0) {
+            writes.push_back(write_step(0, static_cast<int64_t>(at), count, from + at));
+            std::copy_n(bytes.begin() + static_cast<int64_t>(at), count,
+                        wanted.begin() + static_cast<int64_t>(at));
+        }
+        at += count;
+    }
+    for (size_t i = writes.size(); i > 1; --i) std::swap(writes[i - 1], writes[prng.below(i)]);
+    std::vector<Step> steps{
+        open_step(0, machine_.scratch().text(path), kOpenWriteOnly | kOpenWriteOnce)};
+    steps.insert(steps.end(), writes.begin(), writes.end());
+    steps.push_back(stat_step(0));
+    steps.push_back(close_step(0));
+    const auto results = run(steps);
+    for (size_t i = 1; i + 2 < results.size(); ++i)
+        ASSERT_EQ(results[i], static_cast<int64_t>(steps[i].size)) << i;
+    EXPECT_EQ(results[results.size() - 2], static_cast<int64_t>(new_size));
+    EXPECT_EQ(results.back(), 0);
+    EXPECT_EQ(machine_.fs().statistics().bytes_read, 0u);
+    EXPECT_TRUE(bytes_of_file(path) == wanted);
+    auto* back = machine_.scratch().array<std::byte>(new_size);
+    run({open_step(0, machine_.scratch().text(path)), read_step(0, 0, new_size, back),
+         close_step(0)});
+    EXPECT_TRUE(std::equal(wanted.begin(), wanted.end(), back)) << "a page with holes was read";
+}
+
 INSTANTIATE_TEST_SUITE_P(Shapes, Writing, ::testing::ValuesIn(shapes()),
                          [](const ::testing::TestParamInfo<Shape>& shape) {
                              std::string name = describe(shape.param);

@@ -127,14 +127,15 @@ enum class ControlCall : uint64_t {
     kSync,      // what was written back becomes durable
     kTruncate,  // the file gets `size` bytes
     kUnlink,
+    kWrite,  // bytes go to the file at once
 };
 constexpr int64_t kWriteBackFirst = 1;
 struct alignas(64) ControlPort {
-    Descriptor descriptor;  // argument of close, sync and truncate
+    Descriptor descriptor;  // argument of close, sync, truncate and write
     int64_t result;         // a descriptor, 0 or -errno; written by the host, read behind kRespond
-    uint64_t size;          // argument of truncate
-    int32_t flags;          // argument of open; of close: 1, it was written back
-    char path[limits::kPathSizeMax];
+    uint64_t size;          // argument of truncate; of write: the first byte in the file
+    int32_t flags;          // argument of open; of close: 1, it was written back; of write: bytes
+    char path[limits::kPathSizeMax];  // of write: the bytes
 };
 static_assert(sizeof(ControlPort) == 4160);
 

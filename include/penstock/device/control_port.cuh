@@ -17,6 +17,7 @@ struct ControlRequest {
     const char* path = nullptr;  // device-visible, NUL-terminated
     int flags = 0;
     uint64_t size = 0;
+    const std::byte* bytes = nullptr;  // device-visible: `flags` bytes, at most kPathSizeMax
 };
 
 // Copies the path into the port. False: longer than kPathSizeMax with its NUL.
@@ -49,6 +50,8 @@ PENSTOCK_DEVICE inline int64_t control_call(FileSystemState& system,
         DeviceWords::store(system.port_locks[index], 0, site::kUnlockPort);
         return -kErrorNameTooLong;
     }
+    for (int i = 0; request.bytes != nullptr && i < request.flags; ++i)
+        port.path[i] = static_cast<char>(request.bytes[i]);
     const uint64_t last = SystemWords::load(system.port_responses[index], site::kRelaxed);
     const uint64_t word = ((last + 1) << 8) | static_cast<uint64_t>(request.call);
     SystemWords::store(system.port_requests[index], word, site::kCall);

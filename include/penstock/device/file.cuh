@@ -27,8 +27,10 @@
 //      (aligned in the file) of which anything was written here, all of it goes to the file, and
 //      the last one to do so wins; no other byte of the file is touched.
 //        gwrite(fs, file, 100, 28, data);   // bytes 64 to 127 of the file will be as they are here
-//   4. kOpenWriteOnce: one descriptor at a time has the file. What was not written keeps the
-//      file's bytes; pages that are written in part are read first, as without it.
+//   4. kOpenWriteOnce: nothing of the file is read, and it need not be readable. Bytes that were
+//   not
+//      written keep the file's; one that is written twice may end as either. Of granules that are
+//      written whole all goes through the page cache; a part of one costs a trip to the host.
 //   5. gfsync: what was written before is on the disk. gclose and what makes room hand it to the
 //      operating system only.
 #pragma once

@@ -239,6 +239,7 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE bool stamp_window(const Team& team, FileSystem
     team.sync();
     if (team.lane() == 0) {
         DeviceWords::fetch_sub(system.window_frames, window.count, site::kRelaxed);
+        window = {};
         --stream.window_count;
     }
     team.sync();

@@ -11,6 +11,7 @@
 #pragma once
 
 #include "penstock/device/read.cuh"
+#include "penstock/device/write_once.cuh"
 
 namespace penstock::device {
 
@@ -65,13 +66,14 @@ PENSTOCK_BOTH inline PagePart part_of_page(const RangeRequest& request, PageInde
 }
 
 // Notes which of the batch's pages the team fills where they are absent: those that the host has
-// nothing of, or nothing that is left. They are pinned: what was written back before is in
-// `stored`.
+// nothing of, or nothing that is left, and of a file that is written once all. They are pinned:
+// what was written back before is in `stored`.
 template <class Team>
 PENSTOCK_DEVICE void note_own_pages(const Team& team, const FileSystemState& system,
                                     const FileState& file, const RangeRequest& request,
                                     Batch<Team>& batch) {
     const uint64_t stored = DeviceWords::load(file.stored, site::kRelaxed);
+    const bool once = is_written_once(file);
     batch.own = batch.filled = 0;
     for (unsigned k = 0, mine = batch.mine(team); k < mine; ++k) {
         const unsigned i = batch.index_of(team, k);
@@ -82,7 +84,7 @@ PENSTOCK_DEVICE void note_own_pages(const Team& team, const FileSystemState& sys
         const uint64_t there = stored > first ? stored - first : 0;
         const uint64_t size = 1ull << system.page_shift;
         const bool covers = part.begin == 0 && part.end >= (there < size ? there : size);
-        if (there == 0 || covers) batch.own |= 1ull << k;
+        if (once || there == 0 || covers) batch.own |= 1ull << k;
     }
 }
 
@@ -241,8 +243,15 @@ PENSTOCK_DEVICE int write_run(const Team& team, FileSystemState& system,
 template <class Team>
 PENSTOCK_DEVICE int64_t write_part(const Team& team, unsigned index, unsigned teams,
                                    FileSystemState& system, const RangeRequest& request) {
-    const int error = each_run<Team>(system, request, index, teams, [&](PageRun& run) {
-        return write_run(team, system, request, run);
+    RangeRequest paged = request;  // what of it goes through pages
+    if (is_written_once(system.files[descriptor_slot(request.descriptor)])) {
+        paged = whole_granules(request);
+        const int64_t error = index == 0 ? write_edges(team, system, request) : 0;
+        if (error != 0 || paged.size == 0)
+            return error != 0 ? error : static_cast<int64_t>(request.size);
+    }
+    const int error = each_run<Team>(system, paged, index, teams, [&](PageRun& run) {
+        return write_run(team, system, paged, run);
     });
     if (error != 0) return error;
     return static_cast<int64_t>(request.size);
