@@ -105,17 +105,17 @@ PENSTOCK_BOTH inline RangeRequest rest_of(const AsyncCall& call, unsigned page_s
                            page_shift);
 }
 
-// How many pages a call may hold, as far as it is for itself to say: `pages` is how many it has.
+// How many pages a call may hold at most.
 template <Direction kDirection, class Team>
-PENSTOCK_BOTH uint64_t pages_to_hold(const RangeRequest& request, uint64_t pages, unsigned teams,
-                                     unsigned page_shift) {
-    uint64_t most = uint64_t{teams} * Batch<Team>::kPages;
-    if (most > limits::kAsyncPagesMax) most = limits::kAsyncPagesMax;
+PENSTOCK_BOTH uint64_t held_pages_max(const RangeRequest& request, unsigned teams,
+                                      unsigned page_shift) {
     if constexpr (kDirection == Direction::kIn) {
         const uint64_t in_page = (1ull << page_shift) - 1;
-        most = ((request.offset | request.end) & in_page) != 0 ? 2 : 0;
+        return ((request.offset | request.end) & in_page) != 0 ? 2 : 0;
+    } else {
+        const uint64_t pages = uint64_t{teams} * Batch<Team>::kPages;
+        return pages < limits::kAsyncPagesMax ? pages : limits::kAsyncPagesMax;
     }
-    return pages < most ? pages : most;
 }
 
 // Fills the record of a call in, and counts the pages that it may hold. One lane.
@@ -126,7 +126,8 @@ PENSTOCK_DEVICE void plan_call(FileSystemState& system, const RangeRequest& requ
     uint64_t all = 0, held = 0;
     if (request.end > request.offset) {
         all = ((request.end - 1) >> shift) - (request.offset >> shift) + 1;
-        held = pages_to_hold<kDirection, Team>(request, all, teams, shift);
+        held = held_pages_max<kDirection, Team>(request, teams, shift);
+        if (held > all) held = all;
         if (held > 0) held = reserve_async_pages(system, held);
     }
     call.descriptor = request.descriptor;
