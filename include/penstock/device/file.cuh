@@ -12,9 +12,9 @@
 //
 // Who sees what was written, and when:
 //   1. One GPU. A group's write is seen by another group of that GPU which reads behind it: the
-//      writer's call has returned, and the two have synchronised at device scope since (an atomic
-//      with release and acquire, or the end of a kernel). Reads and writes of the same bytes at the
-//      same time give each byte as it was or as it is written.
+//      writer's call has returned (of a gwrite_async: its gwait), and the two have synchronised at
+//      device scope since (an atomic with release and acquire, or the end of a kernel). Reads and
+//      writes of the same bytes at the same time give each byte as it was or as it is written.
 //        gwrite(fs, file, 0, 64, line);              // block 0
 //        if (lane == 0) flag.store(1, release);
 //        while (flag.load(acquire) == 0) {}          // block 1
