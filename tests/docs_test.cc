@@ -73,7 +73,7 @@ TEST(AbiDoc, SizesAreThoseOfTheCode) {
         PENSTOCK_SIZE_ROW(HostGlance),     PENSTOCK_SIZE_ROW(ControlPort),
         PENSTOCK_SIZE_ROW(RingState),      PENSTOCK_SIZE_ROW(FileSystemState),
         PENSTOCK_SIZE_ROW(Window),         PENSTOCK_SIZE_ROW(ReadStream),
-        PENSTOCK_SIZE_ROW(ReadaheadPlace), PENSTOCK_SIZE_ROW(AsyncRead),
+        PENSTOCK_SIZE_ROW(ReadaheadPlace), PENSTOCK_SIZE_ROW(AsyncCall),
         PENSTOCK_SIZE_ROW(FileCounts),     PENSTOCK_SIZE_ROW(FileTotals)};
 #undef PENSTOCK_SIZE_ROW
     const auto rows = rows_of("Sizes");

@@ -46,7 +46,8 @@ struct FileSystemStatistics {
 struct Leftovers {
     uint64_t descriptors = 0;  // opened with gopen and never closed
     uint64_t views = 0;        // mapped and never unmapped; CPU backend only, elsewhere they stay
-    uint64_t reads = 0;        // begun with gread_async and never waited for; likewise
+    uint64_t reads = 0;        // and writes, begun with gread_async or gwrite_async and never
+                               // waited for; such a write has written nothing; likewise
     int write_error = 0;       // errno: what they have written could not be written back
 };
 

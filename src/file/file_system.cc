@@ -217,7 +217,7 @@ Result<Leftovers> FileSystem::reclaim() {
     if (addressable) {
         FileSystemState& state = *service.host_state();
         result.views = views_held(state.held_pins);
-        result.reads = page_cache::drop_async_reads(state);
+        result.reads = page_cache::drop_async_calls(state);
         page_cache::drop_pins(state);
     }
     return result;

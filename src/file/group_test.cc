@@ -1,8 +1,9 @@
 // Goal: every call does the same for blocks and for warps, as one lane and as many, with lanes that
-// have returned; reads in two halves bring the bytes that reads at once bring, whatever order they
-// are waited for in and however few frames there are, and what nobody waits for is put right.
+// have returned; reads and writes in two halves do what those at once do, whatever order they are
+// waited for in and however few frames there are, and what nobody waits for is put right.
 #include "file/group_test.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -54,8 +55,9 @@ protected:
         stream_ = std::move(Stream::create(device_).value());
         make_file();
         job_.fs = fs_.device_handle();
-        job_.file = fs_.open(path_).value();
+        job_.file = fs_.open(path_, kOpenReadWrite).value();
         job_.expected = expected_;
+        job_.model = expected_;
         job_.size = kFileSize;
         job_.buffers = take(kGroupsMax * kBufferSize);
         job_.buffer_size = kBufferSize;
@@ -129,6 +131,28 @@ TEST_P(GroupTest, ReadsAtRandomBringTheBytesOfTheFile) {
     }
 }
 
+// The groups' parts meet within pages and granules.
+TEST_P(GroupTest, WritesAtRandomAreInTheFile) {
+    constexpr unsigned kRounds = testing::usually(60, 20);
+    for (uint64_t seed = 1; seed <= testing::usually(3, 1); ++seed) {
+        job_.seed = seed;
+        *job_.done = 0;
+        run([&]<class Group> {
+            return launch(stream_, kGrid, file_test::write_at_random<Group>, job_, kRounds);
+        });
+        EXPECT_EQ(*job_.wrong, 0u) << "seed " << seed;
+        EXPECT_EQ(*job_.done, kGroupsMax) << "a thread of each warp";
+        EXPECT_EQ(page_cache::check_invariants(*fs_.system()->service().host_state()), 0);
+        EXPECT_EQ(fs_.system()->service().host_state()->held_pins, 0u);
+    }
+    EXPECT_TRUE(fs_.close(job_.file).ok());
+    std::vector<std::byte> found(kFileSize + 1);
+    const int descriptor = open(path_.c_str(), O_RDONLY);
+    EXPECT_EQ(read(descriptor, found.data(), found.size()), static_cast<ssize_t>(kFileSize));
+    close(descriptor);
+    EXPECT_EQ(std::memcmp(found.data(), expected_, kFileSize), 0);
+}
+
 TEST_P(GroupTest, EveryCallForEveryGroup) {
     run([&]<class Group> { return launch(stream_, kGrid, file_test::call_all<Group>, job_); });
     EXPECT_EQ(*job_.wrong, 0u);
@@ -137,20 +161,20 @@ TEST_P(GroupTest, EveryCallForEveryGroup) {
     EXPECT_EQ(page_cache::check_invariants(*fs_.system()->service().host_state()), 0);
 }
 
-TEST_P(GroupTest, ReadsThatNobodyWaitsForAreReclaimed) {
+TEST_P(GroupTest, CallsThatNobodyWaitsForAreReclaimed) {
     // One block: each group has a place of its own.
     const LaunchShape shape{{1}, {kThreads}};
     for (unsigned round = 0; round < testing::usually(20, 5); ++round) {
         *job_.done = 0;
         run([&]<class Group> {
-            return launch(stream_, shape, file_test::leave_reads<Group>, job_, round);
+            return launch(stream_, shape, file_test::leave_calls<Group>, job_, round);
         });
         EXPECT_EQ(*job_.wrong, 0u) << "round " << round;
         EXPECT_EQ(page_cache::check_invariants(*fs_.system()->service().host_state()), 0);
         auto left = fs_.reclaim();
         ASSERT_TRUE(left.ok()) << left.status().message();
         EXPECT_EQ(left.value().reads,
-                  uint64_t{limits::kAsyncReadsMax} * (of_warps() ? kThreads / 32 : 1));
+                  uint64_t{limits::kAsyncCallsMax} * (of_warps() ? kThreads / 32 : 1));
         EXPECT_EQ(fs_.system()->service().host_state()->held_pins, 0u);
         EXPECT_EQ(page_cache::check_invariants(*fs_.system()->service().host_state()), 0);
     }

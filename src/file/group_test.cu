@@ -109,6 +109,115 @@ __global__ void read_at_random(GroupJob job, unsigned rounds) {
 }
 
 template <class Group>
+PENSTOCK_NOINLINE PENSTOCK_DEVICE int64_t write_once(const GroupJob& job, const Piece& piece,
+                                                     const std::byte* buffer, Group group) {
+    return gwrite(job.fs, job.file, static_cast<int64_t>(piece.offset), piece.size, buffer, group);
+}
+template <class Group>
+PENSTOCK_NOINLINE PENSTOCK_DEVICE AsyncHandle async_write_once(const GroupJob& job, Descriptor file,
+                                                               int64_t offset, uint64_t size,
+                                                               const void* buffer, Group group) {
+    return gwrite_async(job.fs, file, offset, size, buffer, group);
+}
+
+// Fills a buffer with bytes of the group's choice.
+template <class Group>
+PENSTOCK_DEVICE void make_bytes(uint64_t seed, uint64_t size, std::byte* buffer, Group group) {
+    (void)group.once([=]() -> int64_t {
+        uint64_t state = seed;
+        for (uint64_t i = 0; i < size; ++i) buffer[i] = static_cast<std::byte>(next_random(state));
+        return 0;
+    });
+}
+
+// What was written is as it should be from here on, if the call says that it was.
+template <class Group>
+PENSTOCK_DEVICE void note_written(const GroupJob& job, const Piece& piece, int64_t written,
+                                  const std::byte* buffer, Group group) {
+    count(job.wrong, written != static_cast<int64_t>(piece.size));
+    (void)group.once([=]() -> int64_t {
+        for (uint64_t i = 0; i < piece.size; ++i) job.model[piece.offset + i] = buffer[i];
+        return 0;
+    });
+}
+
+// A part of the file that one group writes, and how: the last quarter at once, the others in two
+// halves.
+struct Writer {
+    uint64_t first, quarter;
+    AsyncHandle handles[kPending];
+    Piece pieces[kPending];
+};
+
+// Reads some of what has been written and is not being.
+template <class Group>
+PENSTOCK_DEVICE void look_at_written(const GroupJob& job, const Writer& writer, unsigned which,
+                                     uint64_t& state, std::byte* to, Group group) {
+    const uint64_t at = next_random(state) % writer.quarter;
+    const Piece piece{writer.first + which * writer.quarter + at,
+                      1 + next_random(state) % (writer.quarter - at)};
+    const auto offset = static_cast<int64_t>(piece.offset);
+    AsyncHandle handle = -1;
+    if (next_random(state) % 2 == 0)
+        handle = async_once(job, job.file, offset, piece.size, to, group);
+    const int64_t got = handle >= 0 ? wait_once(job, handle, group)
+                                    : read_once(job, job.file, offset, piece.size, to, group);
+    count(job.wrong, !is_right(job, piece, got, to));
+}
+
+template <class Group>
+__global__ void write_at_random(GroupJob job, unsigned rounds) {
+    const unsigned number = group_number<Group>();
+    if (kOfWarp<Group> && number % 3 == 0 && threadIdx.x % 32 == 1) return;
+    Group group;
+    uint64_t state = job.seed * 1000 + number;
+    std::byte* buffer = job.buffers + number * job.buffer_size;
+    const uint64_t part = job.buffer_size / (kPending + 1);
+    const uint64_t share = job.size / (gridDim.x * ((blockDim.x + 31) / 32));
+    Writer writer{number * share, share / (kPending + 1), {-1, -1, -1}, {}};
+    for (unsigned round = 0; round < rounds; ++round) {
+        const unsigned which = static_cast<unsigned>(next_random(state) % (kPending + 1));
+        std::byte* mine = buffer + which * part;
+        if (which < kPending && writer.handles[which] >= 0) {
+            const int64_t written = wait_once(job, writer.handles[which], group);
+            note_written(job, writer.pieces[which], written, mine, group);
+            writer.handles[which] = -1;
+            continue;
+        }
+        if (next_random(state) % 3 == 0) {
+            look_at_written(job, writer, which, state, mine, group);
+            continue;
+        }
+        const uint64_t most = next_random(state) % 2 == 0 ? 100 : writer.quarter;
+        const uint64_t at = next_random(state) % writer.quarter;
+        const uint64_t left = writer.quarter - at;
+        const Piece piece{writer.first + which * writer.quarter + at,
+                          1 + next_random(state) % (left < most ? left : most)};
+        make_bytes(state, piece.size, mine, group);
+        if (which == kPending) {
+            note_written(job, piece, write_once(job, piece, mine, group), mine, group);
+            continue;
+        }
+        writer.pieces[which] = piece;
+        writer.handles[which] = async_write_once(job, job.file, static_cast<int64_t>(piece.offset),
+                                                 piece.size, mine, group);
+        count(job.refused, writer.handles[which] == -device::kErrorAgain);
+        count(job.wrong,
+              writer.handles[which] < 0 && writer.handles[which] != -device::kErrorAgain);
+    }
+    for (unsigned i = 0; i < kPending; ++i) {
+        if (writer.handles[i] < 0) continue;
+        const int64_t written = wait_once(job, writer.handles[i], group);
+        note_written(job, writer.pieces[i], written, buffer + i * part, group);
+    }
+    const Piece all{writer.first, share};
+    const int64_t got = read_once(job, job.file, static_cast<int64_t>(all.offset), all.size, buffer,
+                                  group);
+    count(job.wrong, !is_right(job, all, got, buffer));
+    count(job.done, threadIdx.x % 32 == 0);
+}
+
+template <class Group>
 __global__ void call_all(GroupJob job) {
     const unsigned number = group_number<Group>();
     if (kOfWarp<Group> && number % 2 == 1 && threadIdx.x % 32 == 0) return;
@@ -130,6 +239,17 @@ __global__ void call_all(GroupJob job) {
     count(job.wrong, async_once(job, file, 0, 10, nullptr, group) != -device::kErrorFault);
     count(job.wrong, wait_once(job, -1, group) != -device::kErrorInvalid);
     count(job.wrong, wait_once(job, int64_t{1} << 40 | 7, group) != -device::kErrorInvalid);
+    count(job.wrong,
+          async_write_once(job, file, 0, 10, buffer, group) != -device::kErrorBadDescriptor);
+    const Descriptor writable = job.file;
+    count(job.wrong,
+          async_write_once(job, writable, -1, 10, buffer, group) != -device::kErrorInvalid);
+    count(job.wrong,
+          async_write_once(job, writable, 0, 10, nullptr, group) != -device::kErrorFault);
+    count(job.wrong, async_write_once(job, writable, int64_t{1} << 60, 10, buffer, group) !=
+                         -device::kErrorFileTooBig);
+    count(job.wrong,
+          wait_once(job, async_write_once(job, writable, 9, 0, nullptr, group), group) != 0);
     const AsyncHandle nothing = async_once(job, file, 0, 0, nullptr, group);
     const AsyncHandle beyond = async_once(job, file, static_cast<int64_t>(job.size), 10, buffer,
                                           group);
@@ -146,13 +266,16 @@ __global__ void call_all(GroupJob job) {
 }
 
 template <class Group>
-__global__ void leave_reads(GroupJob job, unsigned waited) {
+__global__ void leave_calls(GroupJob job, unsigned waited) {
     Group group;
     const unsigned number = group_number<Group>();
     std::byte* buffer = job.buffers + number * job.buffer_size;
     unsigned issued = 0;
     for (;; ++issued) {
-        const AsyncHandle handle = async_once(job, job.file, issued * 5000, 4000, buffer, group);
+        const AsyncHandle handle = issued % 2 == 0 ? async_once(job, job.file, issued * 5000, 4000,
+                                                                buffer, group)
+                                                   : async_write_once(job, job.file, issued * 5000,
+                                                                      4000, buffer + 4000, group);
         if (handle < 0) {
             count(job.wrong, handle != -device::kErrorAgain);
             break;
@@ -161,7 +284,7 @@ __global__ void leave_reads(GroupJob job, unsigned waited) {
             count(job.wrong, wait_once(job, handle, group) != 4000);
         }
     }
-    count(job.wrong, issued != limits::kAsyncReadsMax + waited);
+    count(job.wrong, issued != limits::kAsyncCallsMax + waited);
     count(job.done, threadIdx.x % 32 == 0);
 }
 
@@ -175,7 +298,11 @@ PENSTOCK_KERNEL(penstock::file_test::call_all<penstock::device::Block>)
 PENSTOCK_KERNEL(penstock::file_test::call_all<penstock::device::Warps>)
 PENSTOCK_KERNEL(penstock::file_test::call_all<penstock::device::OneWarp>)
 PENSTOCK_KERNEL(penstock::file_test::call_all<penstock::device::Lanes>)
-PENSTOCK_KERNEL(penstock::file_test::leave_reads<penstock::device::OneWarp>)
-PENSTOCK_KERNEL(penstock::file_test::leave_reads<penstock::device::Lanes>)
-PENSTOCK_KERNEL(penstock::file_test::leave_reads<penstock::device::Block>)
-PENSTOCK_KERNEL(penstock::file_test::leave_reads<penstock::device::Warps>)
+PENSTOCK_KERNEL(penstock::file_test::leave_calls<penstock::device::OneWarp>)
+PENSTOCK_KERNEL(penstock::file_test::write_at_random<penstock::device::OneWarp>)
+PENSTOCK_KERNEL(penstock::file_test::leave_calls<penstock::device::Lanes>)
+PENSTOCK_KERNEL(penstock::file_test::write_at_random<penstock::device::Lanes>)
+PENSTOCK_KERNEL(penstock::file_test::leave_calls<penstock::device::Block>)
+PENSTOCK_KERNEL(penstock::file_test::write_at_random<penstock::device::Block>)
+PENSTOCK_KERNEL(penstock::file_test::leave_calls<penstock::device::Warps>)
+PENSTOCK_KERNEL(penstock::file_test::write_at_random<penstock::device::Warps>)

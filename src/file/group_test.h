@@ -1,4 +1,5 @@
-// Kernels of the tests of groups and of reads in two halves, as the test program launches them.
+// Kernels of the tests of groups and of reads and writes in two halves, as the test program
+// launches them.
 #pragma once
 
 #include "penstock/abi/file_system.h"
@@ -23,25 +24,31 @@ struct GroupJob {
     Descriptor file;
     const char* path;
     const std::byte* expected;  // the file's bytes
+    std::byte* model;           // the same, where groups write the file
     uint64_t size;              // of the file
     std::byte* buffers;         // one of `buffer_size` for each warp
     uint64_t buffer_size;
     uint64_t seed;
     unsigned long long* wrong;    // bytes, counts and results that were not as they must be
     unsigned long long* done;     // groups that came to the end
-    unsigned long long* refused;  // asynchronous reads that got -EAGAIN
+    unsigned long long* refused;  // asynchronous calls that got -EAGAIN
 };
 
 // Groups read at random, now at once and now in two halves, and look at what they got. With groups
 // of a warp, lane 1 of each third warp has returned before.
 template <class Group>
 PENSTOCK_GLOBAL void read_at_random(GroupJob job, unsigned rounds);
+// Groups write at random, now at once and now in two halves, each in its own part of the file, and
+// look at what they have written. `model` is what the file should be.
+template <class Group>
+PENSTOCK_GLOBAL void write_at_random(GroupJob job, unsigned rounds);
 // Every call once, by each group.
 template <class Group>
 PENSTOCK_GLOBAL void call_all(GroupJob job);
-// Issues reads until there is no more to be had, waits for `waited` of them and leaves the others.
+// Begins reads and writes in turn until there is no more to be had, waits for `waited` of them and
+// leaves the others.
 template <class Group>
-PENSTOCK_GLOBAL void leave_reads(GroupJob job, unsigned waited);
+PENSTOCK_GLOBAL void leave_calls(GroupJob job, unsigned waited);
 
 }  // namespace file_test
 }  // namespace penstock

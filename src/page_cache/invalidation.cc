@@ -27,10 +27,10 @@ void drop_pins(FileSystemState& system) {
     DeviceWords::store(system.held_pins, 0, site::kRelaxed);
 }
 
-uint64_t drop_async_reads(FileSystemState& system) {
+uint64_t drop_async_calls(FileSystemState& system) {
     uint64_t count = 0;
     for (uint32_t i = 0; i < system.async_count; ++i) {
-        uint64_t& state = system.async_reads[i].state;
+        uint64_t& state = system.async_calls[i].state;
         const uint64_t seen = DeviceWords::load(state, site::kRelaxed);
         if ((seen & 1) == 0) continue;
         DeviceWords::store(state, seen + 1, site::kUnlockPort);

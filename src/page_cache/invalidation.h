@@ -16,18 +16,18 @@ namespace penstock::page_cache {
 bool drop_file(FileSystemState& system, uint32_t slot);
 
 // Drops every pin. Only while no kernel runs: pins are then of views that were never unmapped, of
-// asynchronous reads that nobody waited for, or of blocks that were stopped inside a call.
+// asynchronous calls that nobody waited for, or of blocks that were stopped inside a call.
 void drop_pins(FileSystemState& system);
 
-// Gives up every asynchronous read that nobody waited for, and says how many; their handles are
+// Gives up every asynchronous call that nobody waited for, and says how many; their handles are
 // worth nothing then. Only while no kernel runs, and with drop_pins().
-uint64_t drop_async_reads(FileSystemState& system);
+uint64_t drop_async_calls(FileSystemState& system);
 
 // What must hold whenever no kernel runs. Returns the number of the first broken invariant, or 0:
 //   1. an entry in FETCHING, VALID or FAILED names a frame whose owner word names that page;
 //   2. no two entries name one frame;
 //   3. a leaf with an owner is named by that directory word, and only by it;
-//   4. pins are exactly those of views and asynchronous reads;
+//   4. pins are exactly those of views and asynchronous calls;
 //   5. a frame is an entry's (its owner word then names that page), a window's (kFrameTaken, and
 //      its bit in the `left` of one window set), or free;
 //   6. window_frames counts the places of all windows, and `left` has bits for no others;

@@ -52,7 +52,7 @@ uint64_t* lay_tables(const Layout& layout, Cursor& cursor, FileSystemState& stat
     state.leaf_locks = cursor.take<uint64_t>(layout.leaf_count);
     state.leaves = cursor.take<PageEntry>(size_t{layout.leaf_count} * limits::kLeafEntries);
     state.directory = cursor.take<uint64_t>(layout.directory_size);
-    state.async_reads = cursor.take<AsyncRead>(layout.async_count);
+    state.async_calls = cursor.take<AsyncCall>(layout.async_count);
     state.totals = cursor.take<FileTotals>(limits::kFilesMax);
     state.places = cursor.take<ReadaheadPlace>(layout.place_count);
     state.chunk_next = cursor.take<uint64_t>(layout.chunk_count);
@@ -168,8 +168,8 @@ Status plan_layout(const LayoutRequest& request, Layout* layout) {
     result.views_max = std::min(limits::kViewsMax, result.held_max);
     result.async_pages_max = std::min(
         {limits::kAsyncFramesMax, result.frame_count / 4, result.held_max});
-    result.async_count = std::min(limits::kAsyncTableMax, teams * limits::kAsyncReadsMax);
-    // A batch of pages and an asynchronous read touch two leaves and a view one: with so many there
+    result.async_count = std::min(limits::kAsyncTableMax, teams * limits::kAsyncCallsMax);
+    // A batch of pages and an asynchronous call touch two leaves and a view one: with so many there
     // is always a leaf in which nobody holds a page. Beyond that, one for every 64 frames keeps
     // scattered pages from evicting each other's leaves.
     result.leaf_count = std::max<uint32_t>(

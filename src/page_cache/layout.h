@@ -38,9 +38,9 @@ struct Layout {
     int ring_shift = 0;
     uint64_t tickets_behind_max = 0;  // that a claimed request may lie behind the head; 0: any
     uint32_t views_max = 0;
-    uint32_t held_max = 0;         // pages that views and asynchronous reads hold together
-    uint32_t async_pages_max = 0;  // of those, asynchronous reads
-    uint32_t async_count = 0;      // asynchronous reads at once
+    uint32_t held_max = 0;         // pages that views and asynchronous calls hold together
+    uint32_t async_pages_max = 0;  // of those, asynchronous calls
+    uint32_t async_count = 0;      // asynchronous calls at once
     uint64_t directory_size = 0;   // words
     ReplacementPolicy policy = ReplacementPolicy::kRings;
     bool one_by_one = false;

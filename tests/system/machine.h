@@ -171,6 +171,25 @@ inline Step read_step(uint32_t file, int64_t offset, uint64_t size, std::byte* o
 inline Step write_step(uint32_t file, int64_t offset, uint64_t size, std::byte* from) {
     return {.act = Act::kWrite, .file = file, .offset = offset, .size = size, .out = from};
 }
+inline Step begin_read_step(uint32_t file, uint32_t call, int64_t offset, uint64_t size,
+                            std::byte* out) {
+    return {.act = Act::kBeginRead,
+            .file = file,
+            .view = call,
+            .offset = offset,
+            .size = size,
+            .out = out};
+}
+inline Step begin_write_step(uint32_t file, uint32_t call, int64_t offset, uint64_t size,
+                             std::byte* from) {
+    return {.act = Act::kBeginWrite,
+            .file = file,
+            .view = call,
+            .offset = offset,
+            .size = size,
+            .out = from};
+}
+inline Step wait_step(uint32_t call) { return {.act = Act::kWait, .view = call}; }
 inline Step sync_step(uint32_t file) { return {.act = Act::kSync, .file = file}; }
 inline Step cut_step(uint32_t file, uint64_t size) {
     return {.act = Act::kCut, .file = file, .size = size};

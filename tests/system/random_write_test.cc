@@ -1,5 +1,6 @@
-// Goal: whatever blocks write, append, read, map, sync, close and reopen, through whatever cache:
-// every read has the bytes of a flat array, and so has every file at the end.
+// Goal: whatever blocks write, append, read, map, sync, close and reopen, at once or in two halves
+// with other calls between them, through whatever cache: every read has the bytes of a flat array,
+// and so has every file at the end.
 //
 // Blocks share files in stripes: a byte belongs to one block, which alone writes it, so that pages
 // and granules are shared and results are not in doubt; and each has a file of its own. 10,000
@@ -49,6 +50,18 @@ struct Check {
     size_t step;
     int64_t result;  // INT64_MIN: any that is not negative
     Bytes bytes;     // that a read or a view has given
+    size_t begun;    // of a wait: the step that it waits for
+};
+
+// A read or write that was begun. A write is in the model when it was waited for; of a read whose
+// bytes were written meanwhile nobody knows which it has.
+struct Begun {
+    bool pending = false;
+    uint32_t file = 0;
+    uint64_t begin = 0, end = 0;
+    bool writes = false, in_doubt = false;
+    Bytes bytes;      // to write, or that were there
+    size_t step = 0;  // that began it
 };
 
 class BlockProgram {
@@ -62,6 +75,7 @@ public:
 
     void generate(uint64_t count) {
         while (steps.size() < count) add_step();
+        for (uint32_t call = 0; call < kCallsPerBlock; ++call) wait(call);
         if (prng_.below(4) == 0) return;  // the host has to tidy up
         for (uint32_t i = 0; i < files_.size(); ++i)
             if (files_[i].open) close(i);
@@ -79,8 +93,9 @@ public:
                                       std::to_string(step.result);
             if (!good || step.disagreements != 0)
                 return where + ", should be " + std::to_string(check.result);
+            const std::byte* out = step.act == Act::kWait ? done[check.begun].out : step.out;
             for (size_t i = 0; i < check.bytes.size(); ++i)
-                if (step.out[i] != check.bytes[i]) return where + ": byte " + std::to_string(i);
+                if (out[i] != check.bytes[i]) return where + ": byte " + std::to_string(i);
         }
         return {};
     }
@@ -100,8 +115,8 @@ private:
         return {std::min(begin, limit), std::min({limit, end, (stripe + 1) * model.stripe})};
     }
 
-    void expect(Step step, int64_t result, Bytes bytes = {}) {
-        checks_.push_back({steps.size(), result, std::move(bytes)});
+    void expect(Step step, int64_t result, Bytes bytes = {}, size_t begun = 0) {
+        checks_.push_back({steps.size(), result, std::move(bytes), begun});
         steps.push_back(step);
     }
     Bytes part(const Model& model, uint64_t begin, uint64_t end) const {
@@ -109,7 +124,19 @@ private:
                 model.bytes.begin() + static_cast<int64_t>(end)};
     }
 
+    // What is in the file from here on.
+    void put(Model& model, uint64_t begin, const Bytes& bytes) {
+        std::copy(bytes.begin(), bytes.end(), model.bytes.begin() + static_cast<int64_t>(begin));
+        for (Begun& call : calls_) {
+            const bool meets = files_[call.file].model == &model &&
+                               call.begin < begin + bytes.size() && begin < call.end;
+            call.in_doubt = call.in_doubt || meets;
+        }
+    }
+
     void close(uint32_t i) {
+        for (uint32_t call = 0; call < kCallsPerBlock; ++call)
+            if (calls_[call].file == i) wait(call);
         expect(close_step(i), 0);
         files_[i].open = false;
     }
@@ -130,6 +157,31 @@ private:
         file.reads = (flags & kOpenAccess) != kOpenWriteOnly;
     }
 
+    void wait(uint32_t index) {
+        Begun& call = calls_[index];
+        if (!call.pending) return;
+        call.pending = false;
+        const auto size = static_cast<int64_t>(call.end - call.begin);
+        if (call.writes) {
+            Known& file = files_[call.file];
+            put(*file.model, call.begin, call.bytes);
+            file.end = std::max(file.end, call.end);
+            expect(wait_step(index), size);
+        } else if (call.in_doubt) {
+            expect(wait_step(index), INT64_MIN);
+        } else {
+            expect(wait_step(index), size, call.bytes, call.step);
+        }
+    }
+
+    // In two halves if there is a call left: its index; else kCallsPerBlock.
+    uint32_t free_call() {
+        if (prng_.below(2) == 0) return kCallsPerBlock;
+        uint32_t call = 0;
+        while (call < kCallsPerBlock && calls_[call].pending) ++call;
+        return call;
+    }
+
     void write(uint32_t i) {
         Known& file = files_[i];
         const uint64_t most = prng_.below(3) == 0 ? 40'000 : 300;
@@ -145,10 +197,16 @@ private:
         if (from == nullptr) return;
         const Bytes bytes = storage::random_bytes(prng_.next(), end - begin);
         std::copy(bytes.begin(), bytes.end(), from);
-        std::copy(bytes.begin(), bytes.end(),
-                  file.model->bytes.begin() + static_cast<int64_t>(begin));
-        expect(write_step(i, static_cast<int64_t>(behind ? 7 : begin), end - begin, from),
-               static_cast<int64_t>(end - begin));
+        const auto offset = static_cast<int64_t>(behind ? 7 : begin);
+        if (const uint32_t call = free_call(); call < kCallsPerBlock) {
+            calls_[call] = {true, i, begin, end, true, false, bytes, steps.size()};
+            expect(begin_write_step(i, call, offset, end - begin, from), INT64_MIN);
+            if (!behind) return;
+            // Its room is taken, and zeros until it was waited for.
+        } else {
+            put(*file.model, begin, bytes);
+            expect(write_step(i, offset, end - begin, from), static_cast<int64_t>(end - begin));
+        }
         file.end = std::max(file.end, end);
     }
 
@@ -168,6 +226,10 @@ private:
             expect(map_step(i, 0, offset, end - begin, out), size, part(*file.model, begin, end));
             if (prng_.below(2) == 0) change(*file.model, begin, end);
             expect(unmap_step(0), 0);
+        } else if (const uint32_t call = free_call(); call < kCallsPerBlock) {
+            calls_[call] = {true,        i, begin, end, false, false, part(*file.model, begin, end),
+                            steps.size()};
+            expect(begin_read_step(i, call, offset, end - begin, out), INT64_MIN);
         } else {
             expect(read_step(i, offset, end - begin, out), size, part(*file.model, begin, end));
         }
@@ -179,7 +241,7 @@ private:
         if (from == nullptr) return;
         const Bytes bytes = storage::random_bytes(prng_.next(), end - begin);
         std::copy(bytes.begin(), bytes.end(), from);
-        std::copy(bytes.begin(), bytes.end(), model.bytes.begin() + static_cast<int64_t>(begin));
+        put(model, begin, bytes);
         expect(change_step(0, from), 0);
     }
 
@@ -189,8 +251,7 @@ private:
         const uint64_t size = prng_.below(2) == 0 ? prng_.below(file.end + 1)
                                                   : prng_.below(kSizeMax);
         if (size < file.end)
-            std::fill(file.model->bytes.begin() + static_cast<int64_t>(size),
-                      file.model->bytes.end(), std::byte{0});
+            put(*file.model, size, Bytes(file.model->bytes.size() - size, std::byte{0}));
         expect(cut_step(i, size), 0);
         file.end = size;
         expect(stat_step(i), static_cast<int64_t>(size));
@@ -199,7 +260,7 @@ private:
     void add_step() {
         const auto i = static_cast<uint32_t>(prng_.below(files_.size()));
         if (!files_[i].open) return open(i);
-        switch (prng_.below(12)) {
+        switch (prng_.below(14)) {
             case 0:
                 return close(i);
             case 1:
@@ -215,6 +276,9 @@ private:
             case 5:
             case 6:
                 return read(i, false);
+            case 7:
+            case 8:
+                return wait(static_cast<uint32_t>(prng_.below(kCallsPerBlock)));
             default:
                 return write(i);
         }
@@ -225,6 +289,7 @@ private:
     base::Prng& prng_;
     std::vector<Known> files_;
     std::vector<Check> checks_;
+    Begun calls_[kCallsPerBlock];
 };
 
 Shape shape_of(base::Prng& prng) {

@@ -9,6 +9,7 @@ namespace penstock::system_test {
 struct Holdings {
     Descriptor files[kFilesPerBlock];
     View views[kViewsPerBlock];
+    AsyncHandle calls[kCallsPerBlock];
 };
 
 PENSTOCK_DEVICE inline unsigned rank_of_thread() {
@@ -47,6 +48,7 @@ PENSTOCK_DEVICE int64_t perform(DeviceFileSystem fs, const Step& step, Holdings&
                                 Group group) {
     Descriptor& file = holdings.files[step.file];
     View& view = holdings.views[step.view];
+    AsyncHandle& call = holdings.calls[step.view % kCallsPerBlock];
     switch (step.act) {
         case Act::kOpen:
             return file = gopen(fs, step.path, step.flags, group);
@@ -56,6 +58,12 @@ PENSTOCK_DEVICE int64_t perform(DeviceFileSystem fs, const Step& step, Holdings&
             return gread(fs, file, step.offset, step.size, step.out, group);
         case Act::kWrite:
             return gwrite(fs, file, step.offset, step.size, step.out, group);
+        case Act::kBeginRead:
+            return call = gread_async(fs, file, step.offset, step.size, step.out, group);
+        case Act::kBeginWrite:
+            return call = gwrite_async(fs, file, step.offset, step.size, step.out, group);
+        case Act::kWait:
+            return gwait(fs, call, group);
         case Act::kCut:
             return gftruncate(fs, file, step.size, group);
         case Act::kUnlink:
@@ -108,6 +116,7 @@ __global__ void __launch_bounds__(512) run_steps(DeviceFileSystem fs, BlockSteps
     const unsigned rank = rank_of_thread();
     Holdings holdings;
     for (Descriptor& file : holdings.files) file = -1;
+    for (AsyncHandle& call : holdings.calls) call = -1;
     for (uint64_t i = 0; i < mine.count; ++i) {
         Step& step = mine.steps[i];
         if (step.act == Act::kLeave) {

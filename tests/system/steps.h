@@ -21,16 +21,20 @@ namespace system_test {
 
 constexpr unsigned kFilesPerBlock = 8;
 constexpr unsigned kViewsPerBlock = 64;
+constexpr unsigned kCallsPerBlock = 4;
 
 enum class Act : uint32_t {
-    kOpen,    // files[file] = gopen(path, flags); result: the descriptor
-    kClose,   // gclose(files[file])
-    kRead,    // gread(files[file], offset, size, out)
-    kWrite,   // gwrite(files[file], offset, size, out)
-    kSync,    // gfsync(files[file])
-    kCut,     // gftruncate(files[file], size)
-    kUnlink,  // gunlink(path)
-    kChange,  // copies `out` to views[view], which may be written; result: gmsync
+    kOpen,        // files[file] = gopen(path, flags); result: the descriptor
+    kClose,       // gclose(files[file])
+    kRead,        // gread(files[file], offset, size, out)
+    kWrite,       // gwrite(files[file], offset, size, out)
+    kBeginRead,   // calls[view] = gread_async(files[file], offset, size, out); result: the handle
+    kBeginWrite,  // calls[view] = gwrite_async(files[file], offset, size, out); likewise
+    kWait,        // gwait(calls[view])
+    kSync,        // gfsync(files[file])
+    kCut,         // gftruncate(files[file], size)
+    kUnlink,      // gunlink(path)
+    kChange,      // copies `out` to views[view], which may be written; result: gmsync
     kMap,     // views[view] = gmmap(files[file], offset, size), copied to `out`; result: view.size
     kLook,    // copies views[view] to `out` again; result: view.size
     kUnmap,   // gmunmap(views[view])
@@ -49,7 +53,7 @@ enum class Act : uint32_t {
 struct Step {
     Act act = Act::kStat;
     uint32_t file = 0;  // index below kFilesPerBlock
-    uint32_t view = 0;  // index below kViewsPerBlock
+    uint32_t view = 0;  // index below kViewsPerBlock; of a call: below kCallsPerBlock
     int32_t flags = 0;
     int64_t offset = 0;
     uint64_t size = 0;

@@ -136,6 +136,31 @@ TEST_P(WriteFaults, SyncsAndCutsTellTheirOwn) {
     for (size_t i = 1; i < done.size(); ++i) EXPECT_EQ(done[i].result, wanted[i]) << i;
 }
 
+// A page that is written in part cannot be read: whoever waits for the write is told, at once or
+// not, and the next write reads it again.
+TEST_P(WriteFaults, AReadThatAWriteNeedsIsToldToWhoWaits) {
+    for (const unsigned failed : {0u, 1u}) {  // the first page, the last page
+        SCOPED_TRACE(failed);
+        Machine machine(shape_of(GetParam(), 16));
+        ASSERT_TRUE(machine.ok());
+        const uint64_t size = 6 * kPage;
+        machine.create_file("f", size, 1);
+        const char* path = machine.scratch().text(machine.files().path("f"));
+        std::byte* from = put(machine, storage::random_bytes(2, size));
+        machine.faults().inject({.call = Call::kRead, .first = failed + 1, .error = EIO});
+        const auto done = run(machine, {open_step(0, path, kOpenReadWrite),
+                                        begin_write_step(0, 0, 100, 3 * kPage, from), wait_step(0),
+                                        write_step(0, 100, 3 * kPage, from), close_step(0)});
+        EXPECT_GE(done[1].result, 0);
+        EXPECT_EQ(done[2].result, -EIO);
+        EXPECT_EQ(done[3].result, static_cast<int64_t>(3 * kPage));
+        EXPECT_EQ(done[4].result, 0);
+        const Bytes found = read_back(machine, path, size);
+        EXPECT_TRUE(std::equal(from, from + 3 * kPage, found.begin() + 100));
+        EXPECT_EQ(machine.files().file("f").mismatch(0, {found.data(), 100}), 100u);
+    }
+}
+
 INSTANTIATE_TEST_SUITE_P(Devices, WriteFaults, ::testing::Bool(),
                          [](const ::testing::TestParamInfo<bool>& remote) {
                              return remote.param ? "remote" : "cpu";

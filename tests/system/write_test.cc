@@ -180,12 +180,24 @@ TEST_P(Writing, AFileThatIsWrittenOnceIsNeverRead) {
     for (size_t i = writes.size(); i > 1; --i) std::swap(writes[i - 1], writes[prng.below(i)]);
     std::vector<Step> steps{
         open_step(0, machine_.scratch().text(path), kOpenWriteOnly | kOpenWriteOnce)};
-    steps.insert(steps.end(), writes.begin(), writes.end());
+    for (const Step& write : writes) {
+        if (prng.below(4) == 0) {  // in two halves
+            steps.push_back(begin_write_step(0, 0, write.offset, write.size, write.out));
+            steps.push_back(wait_step(0));
+        } else {
+            steps.push_back(write);
+        }
+    }
     steps.push_back(stat_step(0));
     steps.push_back(close_step(0));
     const auto results = run(steps);
-    for (size_t i = 1; i + 2 < results.size(); ++i)
-        ASSERT_EQ(results[i], static_cast<int64_t>(steps[i].size)) << i;
+    for (size_t i = 1; i + 2 < results.size(); ++i) {
+        if (steps[i].act == Act::kWait) {
+            ASSERT_EQ(results[i], static_cast<int64_t>(steps[i - 1].size)) << i;
+        } else if (steps[i].act == Act::kWrite) {
+            ASSERT_EQ(results[i], static_cast<int64_t>(steps[i].size)) << i;
+        }
+    }
     EXPECT_EQ(results[results.size() - 2], static_cast<int64_t>(new_size));
     EXPECT_EQ(results.back(), 0);
     EXPECT_EQ(machine_.fs().statistics().bytes_read, 0u);
@@ -194,6 +206,126 @@ TEST_P(Writing, AFileThatIsWrittenOnceIsNeverRead) {
     run({open_step(0, machine_.scratch().text(path)), read_step(0, 0, new_size, back),
          close_step(0)});
     EXPECT_TRUE(std::equal(wanted.begin(), wanted.end(), back)) << "a page with holes was read";
+}
+
+// Many begun, waited for in another order: the last to be waited for has the last word.
+TEST_P(Writing, PartsBegunEarlierLeaveTheRestAsItWas) {
+    ASSERT_TRUE(machine_.ok());
+    const uint64_t size = 3 * machine_.frame_count() * machine_.shape().page_size + 77;
+    machine_.create_file("file", size, 3);
+    const std::string path = machine_.files().path("file");
+    Bytes wanted = bytes_of_file(path);
+    const uint64_t count_max = 3 * machine_.shape().page_size;
+    const Bytes bytes = storage::random_bytes(2, 2 * count_max);
+    std::byte* from = put(bytes);
+    base::Prng prng(7);
+    std::vector<Step> steps{open_step(0, machine_.scratch().text(path), kOpenReadWrite)};
+    for (int i = 0; i < 40; ++i) {
+        for (uint32_t call = 0; call < kCallsPerBlock; ++call) {
+            const uint64_t count = 1 + prng.below(prng.below(2) == 0 ? 300 : count_max);
+            steps.push_back(begin_write_step(0, call,
+                                             static_cast<int64_t>(prng.below(size - count)), count,
+                                             from + prng.below(count_max)));
+        }
+        const size_t first = steps.size() - kCallsPerBlock;
+        for (const uint32_t call : {2, 0, 3, 1}) {
+            const Step& begun = steps[first + call];
+            std::copy_n(bytes.begin() + (begun.out - from), begun.size,
+                        wanted.begin() + begun.offset);
+            steps.push_back(wait_step(call));
+        }
+    }
+    steps.push_back(close_step(0));
+    const auto results = run(steps);
+    for (size_t i = 1; i + 1 < steps.size(); ++i)
+        ASSERT_GE(results[i], steps[i].act == Act::kWait ? 1 : 0) << i;
+    EXPECT_EQ(results.back(), 0);
+    EXPECT_TRUE(bytes_of_file(path) == wanted);
+}
+
+TEST_P(Writing, AnAppendHasItsRoomFromItsFirstHalfOn) {
+    ASSERT_TRUE(machine_.ok());
+    machine_.create_file("file", 5000, 3);
+    const std::string path = machine_.files().path("file");
+    const Bytes first = storage::random_bytes(4, 9000), second = storage::random_bytes(5, 300);
+    auto* gap = machine_.scratch().array<std::byte>(9300);
+    auto* refused = machine_.scratch().array<std::byte>(8);
+    const auto results = run({
+        open_step(0, machine_.scratch().text(path), kOpenReadWrite | kOpenAppend),
+        begin_write_step(0, 0, 7, 9000, put(first)),
+        write_step(0, 7, 300, put(second)),
+        stat_step(0),
+        read_step(0, 5000, 9300, gap),
+        begin_write_step(0, 1, 7, 8, nullptr),  // refused: no room is taken
+        begin_write_step(0, 1, 7, uint64_t{1} << 60, refused),
+        stat_step(0),
+        wait_step(0),
+        stat_step(0),
+        close_step(0),
+    });
+    const int64_t wanted[] = {0, 0, 300, 14'300, 9300, -EFAULT, -EFBIG, 14'300, 9000, 14'300, 0};
+    for (size_t i = 2; i < results.size(); ++i) EXPECT_EQ(results[i], wanted[i]) << i;
+    EXPECT_TRUE(std::all_of(gap, gap + 9000, [](std::byte b) { return b == std::byte{0}; }));
+    EXPECT_TRUE(std::equal(second.begin(), second.end(), gap + 9000));
+    Bytes there = bytes_of_file(path);
+    ASSERT_EQ(there.size(), 14'300u);
+    EXPECT_TRUE(std::equal(first.begin(), first.end(), there.begin() + 5000));
+    EXPECT_TRUE(std::equal(second.begin(), second.end(), there.begin() + 14'000));
+}
+
+// Its first half asks for what must be read, and for nothing else; and changes nothing.
+TEST_P(Writing, AWriteThatNobodyWaitsForIsReclaimed) {
+    ASSERT_TRUE(machine_.ok());
+    const uint64_t page = machine_.shape().page_size;
+    machine_.create_file("file", 10 * page, 3);
+    const std::string path = machine_.files().path("file");
+    const Bytes before = bytes_of_file(path);
+    std::byte* from = put(storage::random_bytes(4, 4 * page));
+    const auto requests = [&] { return machine_.fs().statistics().requests; };
+    const char* text = machine_.scratch().text(path);
+    (void)run({open_step(0, text, kOpenReadWrite), begin_write_step(0, 0, 0, 4 * page, from)});
+    auto left = machine_.fs().reclaim();
+    ASSERT_TRUE(left.ok()) << left.status().message();
+    EXPECT_EQ(requests(), 0u) << "whole pages need no reading";
+    // Where the host cannot address the device's memory they stay.
+    const bool drops = machine_.drops_under_kernels();
+    EXPECT_EQ(left.value().reads, drops ? 1u : 0u);
+    const auto page_offset = static_cast<int64_t>(page);
+    (void)run({open_step(0, text, kOpenReadWrite),
+               begin_write_step(0, 1, page_offset / 2, 2 * page, from)});
+    left = machine_.fs().reclaim();
+    ASSERT_TRUE(left.ok()) << left.status().message();
+    EXPECT_TRUE(Machine::wait_until([&] { return requests() == 2; })) << "first and last page";
+    EXPECT_EQ(left.value().reads, drops ? 1u : 0u);
+    EXPECT_EQ(machine_.broken_invariant(), 0);
+    EXPECT_TRUE(bytes_of_file(path) == before);
+}
+
+TEST_P(Writing, AFileClosedBetweenTheHalvesIsNotWritten) {
+    ASSERT_TRUE(machine_.ok());
+    const uint64_t page = machine_.shape().page_size;
+    machine_.create_file("file", 10 * page, 3);
+    const std::string path = machine_.files().path("file");
+    const Bytes before = bytes_of_file(path);
+    std::byte* from = put(storage::random_bytes(4, 4 * page));
+    const char* text = machine_.scratch().text(path);
+    std::vector<Step> steps;
+    for (const int64_t offset : {int64_t{10}, static_cast<int64_t>(page)}) {
+        steps.push_back(open_step(0, text, kOpenReadWrite));
+        steps.push_back(begin_write_step(0, 0, offset, 3 * page, from));
+        steps.push_back(close_step(0));
+        steps.push_back(wait_step(0));
+        steps.push_back(wait_step(0));
+    }
+    const auto results = run(steps);
+    for (size_t i = 0; i < results.size(); i += 5) {
+        EXPECT_GE(results[i + 1], 0);
+        EXPECT_EQ(results[i + 2], 0);
+        EXPECT_EQ(results[i + 3], -EBADF);
+        EXPECT_EQ(results[i + 4], -EINVAL) << "the handle is good for one";
+    }
+    EXPECT_EQ(machine_.service().host_state()->held_pins, 0u);
+    EXPECT_TRUE(bytes_of_file(path) == before);
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, Writing, ::testing::ValuesIn(shapes()),

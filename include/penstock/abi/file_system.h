@@ -10,7 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "penstock/abi/async_read.h"
+#include "penstock/abi/async_call.h"
 #include "penstock/abi/limits.h"
 #include "penstock/abi/page_entry.h"
 #include "penstock/abi/readahead.h"
@@ -174,7 +174,7 @@ PENSTOCK_BOTH constexpr uint64_t make_owner(uint32_t slot, PageIndex page) {
 }
 
 // Pins that outlast the call that took them (FileSystemState::held_pins): views 32 | pages of
-// asynchronous reads 32, from the low end.
+// asynchronous calls 32, from the low end.
 constexpr uint64_t kViewPin = 1;
 constexpr uint64_t kAsyncPin = 1ull << 32;
 PENSTOCK_BOTH constexpr uint64_t views_held(uint64_t pins) { return pins & 0xffffffff; }
@@ -200,10 +200,10 @@ struct FileSystemState {
     uint32_t leaf_count;
     uint32_t ring_count;  // 1, or one for each worker (the seed's static map)
     uint32_t views_max;   // views that may be mapped at once
-    uint32_t held_max;    // pages that views and asynchronous reads may hold together: the rest
+    uint32_t held_max;    // pages that views and asynchronous calls may hold together: the rest
                           // of the frames is for calls that wait
-    uint32_t async_pages_max;  // that asynchronous reads may hold
-    uint32_t async_count;      // of `async_reads`
+    uint32_t async_pages_max;  // that asynchronous calls may hold
+    uint32_t async_count;      // of `async_calls`
     uint64_t directory_size;   // words in `directory`
     ReplacementPolicy policy;
     uint32_t one_by_one;    // a read asks for one page and waits for it before it asks for the next
@@ -227,7 +227,7 @@ struct FileSystemState {
     uint64_t* port_responses;  // kPortsMax: the sequence answered, mapped; host writes
     ControlPort* ports;        // kPortsMax, mapped
     const HostWords* host;     // mapped
-    AsyncRead* async_reads;    // async_count, device memory
+    AsyncCall* async_calls;    // async_count, device memory
     FileTotals* totals;        // kFilesMax, device memory
     ReadaheadPlace* places;    // place_count, device memory
     // Of each frame, in device memory (abi/write_back.h); snapshots are as large as the marks.
@@ -242,7 +242,7 @@ struct FileSystemState {
     alignas(64) uint64_t clock_hand;     // frames looked at by CLOCK
     alignas(64) uint64_t leaf_hand;      // leaves looked at for reuse
     alignas(64) uint64_t held_pins;      // kViewPin for each view, kAsyncPin for each page that an
-                                         // asynchronous read holds
+                                         // asynchronous call holds
     alignas(64) uint64_t port_hand;      // ports tried
     alignas(64) uint64_t chunk_hand;     // chunks taken so far, fresh ones and used again
     uint64_t fresh_hand;                 // of those, fresh ones

@@ -24,17 +24,18 @@ constexpr uint32_t kBatchPagesMax = 64;
 // Views (gmmap) pinned at once in one file system.
 constexpr uint32_t kViewsMax = 4096;
 
-// Reads that a team may have asked for and not waited for (gread_async): past it -EAGAIN. Over all
-// teams no more than kAsyncTableMax, so that the leaves that they hold stay 128 MiB.
-constexpr uint32_t kAsyncReadsMax = 4;
+// Reads and writes that a team may have begun and not waited for (gread_async, gwrite_async): past
+// it -EAGAIN. Over all teams no more than kAsyncTableMax, so that the leaves that they hold stay
+// 128 MiB.
+constexpr uint32_t kAsyncCallsMax = 4;
 constexpr uint32_t kAsyncTableMax = 16384;
-// Pages that one of them holds; what lies beyond is read when it is waited for. 2 MiB of 4 KiB
-// pages, in two leaves of the page table at most.
+// Pages that one of them holds, a write only those that it begins and ends in; what lies beyond is
+// read when it is waited for. 2 MiB of 4 KiB pages, in two leaves of the page table at most.
 constexpr uint32_t kAsyncPagesMax = 512;
 // Pages that all of them hold: also the requests that the demand ring has room for beside those of
 // calls that wait. 1 GiB of 4 KiB pages.
 constexpr uint32_t kAsyncFramesMax = 1u << 18;
-// Such reads hold a page together at most so often; who would be one more reads it when it waits.
+// They hold a page together at most so often; who would be one more asks for it when it waits.
 constexpr uint32_t kAsyncPinsMax = 2046;
 
 // Bits of the page entry: see abi/page_entry.h.

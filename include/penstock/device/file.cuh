@@ -1,5 +1,5 @@
-// Files inside kernels: gopen gclose gread gread_async gwait gwrite gfsync gftruncate gunlink gstat
-// gmmap gmsync gmunmap gadvise.
+// Files inside kernels: gopen gclose gread gread_async gwait gwrite gwrite_async gfsync gftruncate
+// gunlink gstat gmmap gmsync gmunmap gadvise.
 //
 // `Group` is who calls, together and with the same arguments; the result is the same in all, and
 // every call is a barrier of theirs. device::Block, the default: all threads of the block, of which
@@ -12,9 +12,9 @@
 //
 // Who sees what was written, and when:
 //   1. One GPU. A group's write is seen by another group of that GPU which reads behind it: the
-//      writer's call has returned, and the two have synchronised at device scope since (an atomic
-//      with release and acquire, or the end of a kernel). Reads and writes of the same bytes at the
-//      same time give each byte as it was or as it is written.
+//      writer's call has returned (of a gwrite_async: its gwait), and the two have synchronised at
+//      device scope since (an atomic with release and acquire, or the end of a kernel). Reads and
+//      writes of the same bytes at the same time give each byte as it was or as it is written.
 //        gwrite(fs, file, 0, 64, line);              // block 0
 //        if (lane == 0) flag.store(1, release);
 //        while (flag.load(acquire) == 0) {}          // block 1
@@ -36,7 +36,7 @@
 #pragma once
 
 #include "penstock/device/advice.cuh"
-#include "penstock/device/async_read.cuh"
+#include "penstock/device/async_call.cuh"
 #include "penstock/device/control_port.cuh"
 #include "penstock/device/errors.cuh"
 #include "penstock/device/handle.h"
@@ -141,8 +141,8 @@ PENSTOCK_DEVICE int64_t gread(DeviceFileSystem fs, Descriptor descriptor, int64_
 // kAsyncPagesMax pages of the range (at most 32 for each warp of the group on a GPU, 64 on the CPU
 // backend) are pinned and on their way; what lies beyond, or finds no room, is read by gwait.
 // Errors: -EBADF, -EINVAL, -EFAULT as gread; -EAGAIN: this warp, or this block's first, has
-// kAsyncReadsMax handles that nobody has waited for. A handle that is lost holds its pages until
-// FileSystem::reclaim(). Cost: as gread, without the copy.
+// kAsyncCallsMax handles, of gwrite_async too, that nobody has waited for. A handle that is lost
+// holds its pages until FileSystem::reclaim(). Cost: as gread, without the copy.
 template <class Group = device::Block>
 PENSTOCK_DEVICE AsyncHandle gread_async(DeviceFileSystem fs, Descriptor descriptor, int64_t offset,
                                         uint64_t size, void* buffer, Group group = {}) {
@@ -150,32 +150,17 @@ PENSTOCK_DEVICE AsyncHandle gread_async(DeviceFileSystem fs, Descriptor descript
     const auto prepare = [=, &system](const auto& team, device::RangeRequest& request) {
         return device::prepare_read(team, system, descriptor, offset, size, buffer, request);
     };
-    const unsigned count = group.teams();
-    const auto begin = [&system, prepare, count](const auto& team, unsigned place) -> AsyncRead* {
-        device::RangeRequest request;
-        if (prepare(team, request) < 0) return nullptr;
-        return device::begin_issue(team, system, place, count, request);
-    };
-    const auto work = [&system, prepare](const auto& team, unsigned index, unsigned,
-                                         AsyncRead* read) -> int64_t {
-        if (read == nullptr) {
-            device::RangeRequest request;
-            const int64_t answer = prepare(team, request);
-            return answer < 0 ? answer : -device::kErrorAgain;
-        }
-        device::issue_run(team, index, system, *read);
-        return device::handle_of(system, *read);
-    };
-    const auto handle = group.divide(begin, work, [](AsyncRead* read) { device::end_issue(read); });
-    group.meet();  // from here on somebody may wait for it, and the record is his
-    return handle;
+    return device::issue<Direction::kOut>(system, group, prepare);
 }
 
-// The second half of a gread: waits for what gread_async asked for, and copies it out.
-//   handle  of a gread_async; good for one gwait, whatever that returns
-// A block or a warp calls, the one that has read asynchronously or another; waits. On return the
-// bytes are visible to all threads of the group. Returns as gread would have; -EINVAL: no such
-// handle, or it was waited for. Cost: the copy, and as gread for what had no room.
+// The second half of a gread or a gwrite: waits for what gread_async asked for and copies it out;
+// or for what gwrite_async asked for, and writes.
+//   handle  of a gread_async or gwrite_async; good for one gwait, whatever that returns
+// A block or a warp calls, the one that has begun it or another; waits. On return the bytes that
+// were read are visible to all threads of the group, and those that were written are as if gwrite
+// had returned. Returns as gread or gwrite would have; -EBADF: the file was closed meanwhile;
+// -EINVAL: no such handle, or it was waited for. Cost: the copy, and as gread or gwrite for what
+// had no room.
 template <class Group = device::Block>
 PENSTOCK_DEVICE int64_t gwait(DeviceFileSystem fs, AsyncHandle handle, Group group = {}) {
     FileSystemState& system = *fs.state;
@@ -183,11 +168,13 @@ PENSTOCK_DEVICE int64_t gwait(DeviceFileSystem fs, AsyncHandle handle, Group gro
         return device::begin_wait(team, system, place, handle);
     };
     const auto work = [&system](const auto& team, unsigned index, unsigned teams,
-                                AsyncRead* read) -> int64_t {
-        if (read == nullptr) return -device::kErrorInvalid;
-        return device::wait_part(team, index, teams, system, *read);
+                                AsyncCall* call) -> int64_t {
+        if (call == nullptr) return -device::kErrorInvalid;
+        return call->direction == Direction::kIn
+                   ? device::wait_write_part(team, index, teams, system, *call)
+                   : device::wait_part<Direction::kOut>(team, index, teams, system, *call);
     };
-    return group.divide(begin, work, [](AsyncRead* read) { device::end_wait(read); });
+    return group.divide(begin, work, [](AsyncCall* call) { device::end_wait(call); });
 }
 
 // Writes `size` bytes from `buffer` to the file at `offset`, through the page cache. The file grows
@@ -208,10 +195,7 @@ PENSTOCK_DEVICE int64_t gwrite(DeviceFileSystem fs, Descriptor descriptor, int64
                                uint64_t size, const void* buffer, Group group = {}) {
     FileSystemState& system = *fs.state;
     const auto begin = [=, &system](const auto& team, unsigned) -> int64_t {
-        int64_t at = 0;
-        if (team.lane() == 0 && buffer != nullptr)
-            at = device::append_offset(system, descriptor, offset, size);
-        return team.broadcast(buffer != nullptr ? at : offset, 0);
+        return device::take_place(team, system, descriptor, offset, size, buffer);
     };
     const auto work = [=, &system](const auto& team, unsigned index, unsigned teams,
                                    int64_t at) -> int64_t {
@@ -222,6 +206,29 @@ PENSTOCK_DEVICE int64_t gwrite(DeviceFileSystem fs, Descriptor descriptor, int64
         return device::write_part(team, index, teams, system, request);
     };
     return group.divide(begin, work, [](int64_t) {});
+}
+
+// The first half of a gwrite: asks for the pages that must be read before a part of them can be
+// written, and returns without waiting for them.
+//   offset, size, buffer  as for gwrite; `buffer` is read by gwait only, and must live until then
+// A block or a warp calls; may wait for pages that it asked for and has no room for, for nothing
+// else. Returns a handle (>= 0) for one gwait, by any group of any kernel behind this call; nothing
+// is in the file's cache before that returns, and which of two writes of the same bytes is last
+// their gwaits say. A descriptor that appends takes its room here: later appends go behind it, and
+// it reads as zeros until then. At most two pages are pinned, those that the range begins and ends
+// in; all others, and those where there is no room, are left to gwait. The descriptor must stay
+// open until then. Errors: as gwrite; -EAGAIN: as gread_async, and no room is taken. A handle that
+// is lost writes nothing, and holds its pages until FileSystem::reclaim(). Cost: a request to the
+// host for each of the two pages that is not in the cache; no copy.
+template <class Group = device::Block>
+PENSTOCK_DEVICE AsyncHandle gwrite_async(DeviceFileSystem fs, Descriptor descriptor, int64_t offset,
+                                         uint64_t size, const void* buffer, Group group = {}) {
+    FileSystemState& system = *fs.state;
+    const auto prepare = [=, &system](const auto& team, device::RangeRequest& request) {
+        const int64_t at = device::take_place(team, system, descriptor, offset, size, buffer);
+        return device::prepare_write(team, system, descriptor, at, size, buffer, request);
+    };
+    return device::issue<Direction::kIn>(system, group, prepare);
 }
 
 // Makes what was written to a file so far last: writes it back, and has the host sync it. A block

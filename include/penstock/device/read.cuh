@@ -2,9 +2,10 @@
 // for where nobody has them), copied out as the pages come, and let go.
 //
 // Below the calls of file.cuh; a call that waits does both halves at once, gread_async and gwait
-// (async_read.cuh) one each. Any team of a group; nothing here meets other teams.
+// (async_call.cuh) one each. Any team of a group; nothing here meets other teams.
 #pragma once
 
+#include "penstock/abi/async_call.h"
 #include "penstock/device/errors.cuh"
 #include "penstock/device/page_cache.cuh"
 #include "penstock/device/window_pulls.cuh"
@@ -33,20 +34,28 @@ PENSTOCK_DEVICE inline FileState* find_file(FileSystemState& system, Descriptor 
     return open ? &file : nullptr;
 }
 
-// Pins the batch's pages and asks for those that are not there (see pin_pages and fetch_pages). 0,
-// or -EBADF, with nothing held: the file was closed meanwhile, and its slot may serve another by
-// now. Once a page is pinned and the file seen open, its slot cannot change hands.
+// Pins the batch's pages (see pin_pages); `valid`: all are VALID already. 0, or -EBADF, with
+// nothing held: the file was closed meanwhile, and its slot may serve another by now. Once a page
+// is pinned and the file seen open, its slot cannot change hands.
+template <class Team>
+PENSTOCK_DEVICE int pin_open_pages(const Team& team, FileSystemState& system, Descriptor descriptor,
+                                   const ReadaheadPlace* place, Batch<Team>& batch, bool& valid) {
+    valid = pin_pages(team, system, system.files[descriptor_slot(descriptor)], place, batch);
+    if (!team.any(find_file(system, descriptor) == nullptr)) return 0;
+    unpin_pages(team, batch, 0);
+    return -kErrorBadDescriptor;
+}
+
+// Pins the batch's pages and asks for those that are not there (see fetch_pages). As
+// pin_open_pages.
 template <class Team>
 PENSTOCK_DEVICE int hold_pages(const Team& team, FileSystemState& system, Descriptor descriptor,
                                ReadaheadPlace* place, Batch<Team>& batch, bool waits) {
-    const uint32_t slot = descriptor_slot(descriptor);
-    const bool valid = pin_pages(team, system, system.files[slot], place, batch);
-    if (team.any(find_file(system, descriptor) == nullptr)) {
-        unpin_pages(team, batch, 0);
-        return -kErrorBadDescriptor;
-    }
-    if (!valid) fetch_pages(team, system, slot, place, batch, waits);
-    return 0;
+    bool valid = false;
+    const int error = pin_open_pages(team, system, descriptor, place, batch, valid);
+    if (error == 0 && !valid)
+        fetch_pages(team, system, descriptor_slot(descriptor), place, batch, waits);
+    return error;
 }
 
 // The entry of a page that is pinned already, which keeps its leaf.
@@ -109,8 +118,6 @@ static_assert(pages_of_run({0, 0, 1 << 20, 1 << 20, nullptr}, 16, 8, 32) == 2);
 static_assert(pages_of_run({0, 1, 1 << 20, 1 << 20, nullptr}, 16, 8, 32) == 3);  // 17 pages
 static_assert(pages_of_run({0, 4095, 2, 4097, nullptr}, 12, 8, 32) == 1);
 static_assert(pages_of_run({0, 4095, ~0ull, 4097, nullptr}, 12, 8, 32) == 32);
-
-enum class Direction : uint32_t { kOut, kIn };
 
 // Bytes that lie together in adjacent frames, and their place in a request's buffer.
 struct CopyRun {
@@ -250,6 +257,20 @@ struct PageRun {
     uint64_t held = 0;      // of the first ones: pinned and asked for already
 };
 
+// Makes the next pages of a run the batch's, at most `most`: held ones are found again. Whether
+// they are held; else the caller has to.
+template <class Team>
+PENSTOCK_DEVICE bool begin_batch(const Team& team, FileSystemState& system, const FileState& file,
+                                 PageRun& run, unsigned most, Batch<Team>& batch) {
+    const uint64_t count = run.held != 0 ? run.held : run.stop - run.first;
+    batch.first = run.first;
+    batch.count = count < most ? static_cast<unsigned>(count) : most;
+    if (run.held == 0) return false;
+    find_held_pages(team, system, file, batch);
+    run.held -= batch.count;
+    return true;
+}
+
 // Reads a run: issues what is not held, copies all of it out. 0 or -errno; nothing is held then.
 // `run` is used up.
 template <class Team>
@@ -269,14 +290,8 @@ PENSTOCK_DEVICE int read_run(const Team& team, FileSystemState& system, const Ra
             run.first += static_cast<uint64_t>(read);
             if (read > 0) continue;
         }
-        batch.first = run.first;
-        uint64_t count = run.held != 0 ? run.held : run.stop - run.first;
-        batch.count = count < most ? static_cast<unsigned>(count) : most;
         int error = 0;
-        if (run.held != 0) {
-            find_held_pages(team, system, file, batch);
-            run.held -= batch.count;
-        } else {
+        if (!begin_batch(team, system, file, run, most, batch)) {
             error = hold_pages(team, system, request.descriptor, request.place, batch, true);
             if (error != 0) return error;
         }
@@ -296,7 +311,7 @@ PENSTOCK_DEVICE int read_run(const Team& team, FileSystemState& system, const Ra
             continue;
         }
         error = copy_pages<Direction::kOut>(team, system, request, batch);
-        count = batch.count;
+        const uint64_t count = batch.count;
         unpin_pages(team, batch, 0);
         if (error != 0 && run.held != 0) {
             release_held_pages(team, system, file, run.first + count, run.held);

@@ -16,24 +16,26 @@
 namespace penstock::device {
 
 // What a write of [offset, offset + size) asks for. 1; else what it is answered at once: 0 or
-// -errno. `offset` is where it goes: of who appends, what append_offset() said.
+// -errno. `offset` is where it goes: of who appends, what take_place() said.
 template <class Team>
 PENSTOCK_DEVICE int64_t prepare_write(const Team& team, FileSystemState& system,
                                       Descriptor descriptor, int64_t offset, uint64_t size,
                                       const void* buffer, RangeRequest& request) {
     const FileState* file = find_file(system, descriptor);
     const bool open = !team.any(file == nullptr);
+    const auto first = static_cast<uint64_t>(offset);
+    // Only read, as all that is done with it is copying from it.
+    auto* bytes = static_cast<std::byte*>(const_cast<void*>(buffer));
+    request = {descriptor, first, 0, first, bytes};
     if (!open || (descriptor & kMayWrite) == 0) return -kErrorBadDescriptor;
     if (offset < 0) return -kErrorInvalid;
     if (size == 0) return 0;
     if (buffer == nullptr) return -kErrorFault;
-    const auto first = static_cast<uint64_t>(offset);
     const uint64_t leaves = DeviceWords::load(file->directory_count, site::kRelaxed);
     const uint64_t end_max = leaves * limits::kLeafEntries << system.page_shift;
     if (size > end_max || first > end_max - size) return -kErrorFileTooBig;
-    // Only read, as all that is done with it is copying from it.
-    auto* bytes = static_cast<std::byte*>(const_cast<void*>(buffer));
-    request = {descriptor, first, size, first + size, bytes};
+    request.size = size;
+    request.end = first + size;
     return 1;
 }
 
@@ -52,6 +54,15 @@ PENSTOCK_DEVICE inline int64_t append_offset(FileSystemState& system, Descriptor
            !DeviceWords::compare_exchange(file->size, end, end + size, site::kRelaxed)) {
     }
     return static_cast<int64_t>(end);  // too big, it is refused
+}
+
+// The same for a team; with a null buffer, which is refused, nobody takes room. Once for a call.
+template <class Team>
+PENSTOCK_DEVICE int64_t take_place(const Team& team, FileSystemState& system, Descriptor descriptor,
+                                   int64_t offset, uint64_t size, const void* buffer) {
+    if (buffer == nullptr) return offset;
+    if (team.lane() == 0) offset = append_offset(system, descriptor, offset, size);
+    return team.broadcast(offset, 0);
 }
 
 // The part of a page that a request writes: bytes [begin, end) of it.
@@ -145,11 +156,10 @@ PENSTOCK_DEVICE int hold_to_write(const Team& team, FileSystemState& system,
                                   const RangeRequest& request, Batch<Team>& batch) {
     const uint32_t slot = descriptor_slot(request.descriptor);
     FileState& file = system.files[slot];
-    const bool valid = pin_pages(team, system, file, nullptr, batch);
-    if (team.any(find_file(system, request.descriptor) == nullptr)) {
-        unpin_pages(team, batch, 0);
-        return -kErrorBadDescriptor;
-    }
+    bool valid = false;
+    if (const int error = pin_open_pages(team, system, request.descriptor, nullptr, batch, valid);
+        error != 0)
+        return error;
     note_own_pages(team, system, file, request, batch);
     const unsigned count = batch.count;
     unsigned missing = count;
@@ -160,6 +170,22 @@ PENSTOCK_DEVICE int hold_to_write(const Team& team, FileSystemState& system,
     if (team.any(batch.filled != 0)) fill_pages(team, system, file, request, batch, count);
     if (team.any(batch.owed != 0)) pull_pages(team, system, slot, request.place, batch);
     if (missing < count) shorten(team, system, batch, missing);
+    return 0;
+}
+
+// The first half of that, for a page that is written later: pins it, and asks for it if it must be
+// read first. Holds nothing where it need not: the second half fills it. 0 or -EBADF.
+template <class Team>
+PENSTOCK_DEVICE int hold_to_write_later(const Team& team, FileSystemState& system,
+                                        const RangeRequest& request, Batch<Team>& batch) {
+    const uint32_t slot = descriptor_slot(request.descriptor);
+    bool valid = false;
+    if (const int error = pin_open_pages(team, system, request.descriptor, nullptr, batch, valid);
+        error != 0)
+        return error;
+    note_own_pages(team, system, system.files[slot], request, batch);
+    if (team.any(batch.own != 0)) unpin_pages(team, batch, 0);
+    if (batch.count != 0 && !valid) fetch_pages(team, system, slot, request.place, batch, false);
     return 0;
 }
 
@@ -196,7 +222,8 @@ PENSTOCK_DEVICE inline void write_behind(FileSystemState& system, uint64_t pages
         start_reads(system.rings[0]);
 }
 
-// Writes a run of pages. 0 or -errno; nothing is held then. `run` is used up.
+// Writes a run of pages, of which one at most is held. 0 or -errno; nothing is held then. `run` is
+// used up.
 template <class Team>
 PENSTOCK_DEVICE int write_run(const Team& team, FileSystemState& system,
                               const RangeRequest& request, PageRun& run) {
@@ -206,11 +233,14 @@ PENSTOCK_DEVICE int write_run(const Team& team, FileSystemState& system,
     unsigned closed = 0;
     unsigned most = system.one_by_one != 0 ? 1 : team.lanes() * Team::kPagesPerLane;
     while (run.first < run.stop) {
-        batch.first = run.first;
-        const uint64_t left = run.stop - run.first;
-        batch.count = left < most ? static_cast<unsigned>(left) : most;
-        int error = hold_to_write(team, system, request, batch);
-        if (error != 0) return error;
+        int error = 0;
+        if (begin_batch(team, system, file, run, most, batch)) {
+            if (team.lane() == 0) count_write(system, file, batch.first, batch.count);
+            team.sync();
+        } else {
+            error = hold_to_write(team, system, request, batch);
+            if (error != 0) return error;
+        }
         if (batch.count == 0) {
             most = 1;  // as a read: page by page from here on
             if (team.lane() == 0) {

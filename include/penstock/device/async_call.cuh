@@ -1,0 +1,329 @@
+// Reads and writes in two halves: begun now, waited for and copied later, by whoever has the
+// handle.
+//
+// Issuing pins pages and asks for those that nobody has; a record in device memory
+// (abi/async_call.h) says which. Of a read they are its first pages, one run for each team; of a
+// write those that must be read before a part of them is written, which only the first and the last
+// can be. Waiting goes the way of every read and write from there (read_run, write_run): all that
+// is not held - pages beyond kAsyncPagesMax, that found no room, or that a write need not read - is
+// read or written then.
+//
+// Invariants: 1. a record is its taker's until gwait has given it back; 2. the pages that records
+// hold are counted in held_pins before they are pinned, and are so few that a frame for each permit
+// is left; 3. nothing here waits while it issues but for requests of pages that found no frame.
+#pragma once
+
+#include "penstock/device/write.cuh"
+
+namespace penstock::device {
+
+PENSTOCK_BOTH constexpr AsyncHandle make_async_handle(uint64_t index, uint64_t state) {
+    return static_cast<AsyncHandle>((state >> 1 << kAsyncIndexBits | index) & (~0ull >> 1));
+}
+
+PENSTOCK_DEVICE inline AsyncHandle handle_of(const FileSystemState& system, const AsyncCall& call) {
+    return make_async_handle(static_cast<uint64_t>(&call - system.async_calls),
+                             DeviceWords::load(call.state, site::kRelaxed));
+}
+
+// A free record of the team at `place`, taken; null: it has as many as it may. One lane.
+PENSTOCK_DEVICE inline AsyncCall* take_async_call(FileSystemState& system, unsigned place) {
+    const uint64_t first = uint64_t{place} * limits::kAsyncCallsMax % system.async_count;
+    for (uint32_t i = 0; i < limits::kAsyncCallsMax; ++i) {
+        AsyncCall& call = system.async_calls[(first + i) % system.async_count];
+        uint64_t state = DeviceWords::load(call.state, site::kRelaxed);
+        if ((state & 1) == 0 &&
+            DeviceWords::compare_exchange(call.state, state, state + 3, site::kLockPort))
+            return &call;
+    }
+    return nullptr;
+}
+
+// The record of a handle, if it is one that nobody has waited for yet. One lane; it has it then.
+PENSTOCK_DEVICE inline AsyncCall* find_async_call(FileSystemState& system, AsyncHandle handle) {
+    if (handle < 0) return nullptr;
+    const auto index = static_cast<uint64_t>(handle) & ((1ull << kAsyncIndexBits) - 1);
+    if (index >= system.async_count) return nullptr;
+    AsyncCall& call = system.async_calls[index];
+    uint64_t state = DeviceWords::load(call.state, site::kRelaxed);
+    if ((state & 1) == 0 || make_async_handle(index, state) != handle) return nullptr;
+    // Another number: the handle is worth nothing from now on.
+    return DeviceWords::compare_exchange(call.state, state, state + 2, site::kLockPort) ? &call
+                                                                                        : nullptr;
+}
+
+PENSTOCK_DEVICE inline void give_async_call_back(AsyncCall& call) {
+    const uint64_t state = DeviceWords::load(call.state, site::kRelaxed);
+    DeviceWords::store(call.state, state + 1, site::kUnlockPort);
+}
+
+// Counts `count` pages as held, or as many as there is room for. One lane.
+PENSTOCK_DEVICE inline uint64_t reserve_async_pages(FileSystemState& system, uint64_t count) {
+    const uint64_t held = DeviceWords::fetch_add(system.held_pins, count * kAsyncPin,
+                                                 site::kRelaxed);
+    const uint64_t async = async_pages_held(held), all = pages_held(held);
+    uint64_t room = system.async_pages_max > async ? system.async_pages_max - async : 0;
+    if (room > system.held_max - all) room = system.held_max > all ? system.held_max - all : 0;
+    if (room >= count) return count;
+    DeviceWords::fetch_sub(system.held_pins, (count - room) * kAsyncPin, site::kRelaxed);
+    return room;
+}
+
+PENSTOCK_BOTH inline RangeRequest request_of(const AsyncCall& call) {
+    return {call.descriptor, call.offset, call.size, call.offset + call.size, call.buffer};
+}
+
+// The part of a request that lies in pages [first, stop).
+PENSTOCK_BOTH inline RangeRequest part_of_request(const RangeRequest& request, PageIndex first,
+                                                  PageIndex stop, unsigned page_shift) {
+    RangeRequest part = request;
+    if (part.offset < first << page_shift) part.offset = first << page_shift;
+    if (part.end > stop << page_shift) part.end = stop << page_shift;
+    if (part.end < part.offset) part.end = part.offset;
+    part.size = part.end - part.offset;
+    part.buffer += part.offset - request.offset;
+    return part;
+}
+
+PENSTOCK_BOTH inline PageRun run_of(const AsyncCall& call, uint64_t index, unsigned page_shift) {
+    const uint64_t before = index * call.run_pages;
+    if (before >= call.page_count) return {0, 0};
+    const uint64_t left = call.page_count - before;
+    const PageIndex first = (call.offset >> page_shift) + index * call.run_step;
+    return {first, first + (left < call.run_pages ? left : call.run_pages)};
+}
+
+// What is in none of its runs: of a read what lies behind them, of a write between them.
+PENSTOCK_BOTH inline RangeRequest rest_of(const AsyncCall& call, unsigned page_shift) {
+    const RangeRequest all = request_of(call);
+    if (all.size == 0) return all;
+    const PageIndex first = all.offset >> page_shift;
+    const PageIndex stop = ((all.end - 1) >> page_shift) + 1;
+    if (call.direction == Direction::kOut)
+        return part_of_request(all, first + call.page_count, stop, page_shift);
+    return part_of_request(all, first + (call.page_count > 0), stop - (call.page_count > 1),
+                           page_shift);
+}
+
+// How many pages a call may hold at most.
+template <Direction kDirection, class Team>
+PENSTOCK_BOTH uint64_t held_pages_max(const RangeRequest& request, unsigned teams,
+                                      unsigned page_shift) {
+    if constexpr (kDirection == Direction::kIn) {
+        const uint64_t in_page = (1ull << page_shift) - 1;
+        return ((request.offset | request.end) & in_page) != 0 ? 2 : 0;
+    } else {
+        const uint64_t pages = uint64_t{teams} * Batch<Team>::kPages;
+        return pages < limits::kAsyncPagesMax ? pages : limits::kAsyncPagesMax;
+    }
+}
+
+// Fills the record of a call in, and counts the pages that it may hold. One lane.
+template <Direction kDirection, class Team>
+PENSTOCK_DEVICE void plan_call(FileSystemState& system, const RangeRequest& request, unsigned teams,
+                               AsyncCall& call) {
+    const unsigned shift = system.page_shift;
+    uint64_t all = 0, held = 0;
+    if (request.end > request.offset) {
+        all = ((request.end - 1) >> shift) - (request.offset >> shift) + 1;
+        held = held_pages_max<kDirection, Team>(request, teams, shift);
+        if (held > all) held = all;
+        const FileState& file = system.files[descriptor_slot(request.descriptor)];
+        if (kDirection == Direction::kIn && is_written_once(file)) held = 0;  // nothing is read
+        if (held > 0) held = reserve_async_pages(system, held);
+    }
+    call.descriptor = request.descriptor;
+    call.offset = request.offset;
+    call.size = request.end - request.offset;
+    call.buffer = request.buffer;
+    call.place = nullptr;
+    call.direction = kDirection;
+    call.page_count = held;
+    if constexpr (kDirection == Direction::kOut) {
+        call.run_count = held == 0 ? 0 : teams;
+        call.run_pages = static_cast<uint32_t>((held + teams - 1) / teams);
+        call.run_step = call.run_pages;
+    } else {
+        call.run_count = static_cast<uint32_t>(held);
+        call.run_pages = 1;
+        call.run_step = all > 0 ? all - 1 : 0;
+    }
+}
+
+// Tells readahead of a part of a call. The first team.
+template <class Team>
+PENSTOCK_DEVICE void begin_part(const Team& team, FileSystemState& system, unsigned place,
+                                const RangeRequest& part, AsyncCall& call) {
+    ReadaheadPlace* ahead = nullptr;
+    if (part.size > 0) {
+        ahead = begin_read(team, system, place, part.descriptor, static_cast<int64_t>(part.offset),
+                           part.size);
+    }
+    if (team.lane() == 0) call.place = ahead;
+    team.sync();
+}
+
+// A call that was begun; without one, why.
+struct Issue {
+    AsyncCall* call;
+    int64_t error;
+};
+
+// Takes a record for what `prepare(team, request)` says, as prepare_read, once there is one; and
+// tells readahead of the pages that a read will hold. The first team.
+template <Direction kDirection, class Team, class Prepare>
+PENSTOCK_DEVICE Issue begin_issue(const Team& team, FileSystemState& system, unsigned place,
+                                  unsigned teams, const Prepare& prepare) {
+    AsyncCall* call = nullptr;
+    if (team.lane() == 0) call = take_async_call(system, place);
+    call = team.broadcast(call, 0);
+    if (call == nullptr) return {nullptr, -kErrorAgain};
+    RangeRequest request;
+    const int64_t answer = prepare(team, request);
+    if (answer < 0) {
+        if (team.lane() == 0) give_async_call_back(*call);
+        return {nullptr, answer};
+    }
+    if (team.lane() == 0) plan_call<kDirection, Team>(system, request, teams, *call);
+    team.sync();
+    if constexpr (kDirection == Direction::kOut) {
+        const PageIndex first = request.offset >> system.page_shift;
+        begin_part(team, system, place,
+                   part_of_request(request, first, first + call->page_count, system.page_shift),
+                   *call);
+    }
+    return {call, 0};
+}
+
+// Whether a page may be held by one more asynchronous call, this one's pin counted.
+PENSTOCK_BOTH inline bool may_hold(uint64_t seen) { return pins_of(seen) <= limits::kAsyncPinsMax; }
+
+// A run of an asynchronous call: pinned, and asked for where nobody has it.
+template <Direction kDirection, class Team>
+PENSTOCK_DEVICE void issue_run(const Team& team, unsigned index, FileSystemState& system,
+                               AsyncCall& call) {
+    const PageRun run = run_of(call, index, system.page_shift);
+    const uint64_t wanted = run.stop - run.first;
+    if (wanted == 0) return;
+    Batch<Team> batch;
+    batch.first = run.first;
+    batch.count = static_cast<unsigned>(wanted);
+    const unsigned in_hand = system.one_by_one != 0 ? 1 : team.lanes() * Team::kPagesPerLane;
+    if (batch.count > in_hand) batch.count = in_hand;
+    int error = 0;
+    if constexpr (kDirection == Direction::kOut) {
+        error = hold_pages(team, system, call.descriptor, call.place, batch, false);
+    } else {
+        error = hold_to_write_later(team, system, request_of(call), batch);
+    }
+    if (error != 0) batch.count = 0;
+    unsigned most = batch.count;
+    for (unsigned k = 0, mine = batch.mine(team); k < mine; ++k) {
+        const unsigned i = batch.index_of(team, k);
+        if (i < most && !may_hold(batch.pages[k].seen)) most = i;
+    }
+    most = team.lowest(most);
+    if (most < batch.count) {
+        settle_pages(team, system, batch, most);
+        unpin_pages(team, batch, most);
+    }
+    if (team.lane() == 0) {
+        call.held[index] = static_cast<uint8_t>(batch.count);
+        const uint64_t unheld = wanted - batch.count;
+        if (unheld > 0)
+            DeviceWords::fetch_sub(system.held_pins, unheld * kAsyncPin, site::kRelaxed);
+    }
+}
+
+// Takes a call over to wait for it, and tells readahead of what a read does not hold. Null: there
+// is no such call, or somebody waits for it already. The first team.
+template <class Team>
+PENSTOCK_DEVICE AsyncCall* begin_wait(const Team& team, FileSystemState& system, unsigned place,
+                                      AsyncHandle handle) {
+    AsyncCall* call = nullptr;
+    if (team.lane() == 0) call = find_async_call(system, handle);
+    call = team.broadcast(call, 0);
+    if (call == nullptr) return nullptr;
+    team.sync();  // what lane 0 has acquired, all have
+    if (call->direction == Direction::kOut)
+        begin_part(team, system, place, rest_of(*call, system.page_shift), *call);
+    return call;
+}
+
+// One lane, when all teams are done.
+PENSTOCK_DEVICE inline void end_issue(AsyncCall* call) {
+    if (call != nullptr) end_read(call->place);
+}
+PENSTOCK_DEVICE inline void end_wait(AsyncCall* call) {
+    if (call == nullptr) return;
+    end_read(call->place);
+    give_async_call_back(*call);
+}
+
+// One team's part of waiting: every `teams`-th run that was issued, and what nobody issued. As
+// read_part and write_part.
+template <Direction kDirection, class Team>
+PENSTOCK_DEVICE int64_t wait_part(const Team& team, unsigned index, unsigned teams,
+                                  FileSystemState& system, const AsyncCall& call) {
+    constexpr bool kReads = kDirection == Direction::kOut;
+    const FileState& file = system.files[descriptor_slot(call.descriptor)];
+    const RangeRequest all = request_of(call);
+    const bool open = !team.any(find_file(system, call.descriptor) == nullptr);
+    int error = open ? 0 : -kErrorBadDescriptor;
+    for (unsigned r = index; r < call.run_count; r += teams) {
+        PageRun run = run_of(call, r, system.page_shift);
+        if (run.first == run.stop) break;
+        run.held = call.held[r];
+        if (error != 0) {
+            release_held_pages(team, system, file, run.first, run.held);
+        } else if constexpr (kReads) {
+            error = read_run(team, system, all, run);
+        } else {
+            error = write_run(team, system, all, run);
+        }
+        if (team.lane() == 0)
+            DeviceWords::fetch_sub(system.held_pins, call.held[r] * kAsyncPin, site::kRelaxed);
+    }
+    if (error != 0) return error;
+    RangeRequest rest = rest_of(call, system.page_shift);
+    rest.place = call.place;
+    int64_t count = 0;
+    if constexpr (kReads) {
+        if (rest.size > 0) count = read_part(team, index, teams, system, rest);
+        return count < 0 ? count : good_bytes(file, all);
+    } else {
+        if (rest.size > 0) count = write_part(team, index, teams, system, rest);
+        return count < 0 ? count : static_cast<int64_t>(all.size);
+    }
+}
+
+// That of a write: apart, so that who only reads needs no registers for it.
+template <class Team>
+PENSTOCK_NOINLINE PENSTOCK_DEVICE int64_t wait_write_part(const Team& team, unsigned index,
+                                                          unsigned teams, FileSystemState& system,
+                                                          const AsyncCall& call) {
+    return wait_part<Direction::kIn>(team, index, teams, system, call);
+}
+
+// The first half of a call, by a whole group: a handle, or -errno, in all threads. `prepare` as
+// begin_issue says.
+template <Direction kDirection, class Group, class Prepare>
+PENSTOCK_DEVICE AsyncHandle issue(FileSystemState& system, Group group, const Prepare& prepare) {
+    const unsigned count = group.teams();
+    const auto begin = [&system, prepare, count](const auto& team, unsigned place) -> Issue {
+        return begin_issue<kDirection>(team, system, place, count, prepare);
+    };
+    const auto work = [&system](const auto& team, unsigned index, unsigned teams,
+                                const Issue& begun) -> int64_t {
+        if (begun.call == nullptr) return begun.error;
+        for (unsigned r = index; r < begun.call->run_count; r += teams)
+            issue_run<kDirection>(team, r, system, *begun.call);
+        return handle_of(system, *begun.call);
+    };
+    const auto end = [](const Issue& begun) { end_issue(begun.call); };
+    const AsyncHandle handle = group.divide(begin, work, end);
+    group.meet();  // from here on somebody may wait for it, and the record is his
+    return handle;
+}
+
+}  // namespace penstock::device
