@@ -272,10 +272,13 @@ __global__ void leave_calls(GroupJob job, unsigned waited) {
     std::byte* buffer = job.buffers + number * job.buffer_size;
     unsigned issued = 0;
     for (;; ++issued) {
-        const AsyncHandle handle = issued % 2 == 0 ? async_once(job, job.file, issued * 5000, 4000,
-                                                                buffer, group)
-                                                   : async_write_once(job, job.file, issued * 5000,
-                                                                      4000, buffer + 4000, group);
+        const int64_t at = number * int64_t{200'000} + issued * 5000;  // a part of its own
+        AsyncHandle handle = 0;
+        if (issued % 2 == 0) {
+            handle = async_once(job, job.file, at, 4000, buffer, group);
+        } else {
+            handle = async_write_once(job, job.file, at, 4000, buffer + 4000, group);
+        }
         if (handle < 0) {
             count(job.wrong, handle != -device::kErrorAgain);
             break;

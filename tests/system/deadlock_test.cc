@@ -112,33 +112,33 @@ TEST_P(DeadlockTest, EveryBlockMissesEverything) {
 }
 
 // Of writes that were begun a quarter of the frames may hold pages; each begins and ends within
-// one. What is written is there already.
+// one. Each block has pages of its own, and writes what is there already.
 TEST_P(DeadlockTest, BegunWritesHoldAllThatTheyMay) {
+    constexpr uint64_t kPagesOfBlock = 25, kMuch = 30'000;
     for (const unsigned permits : permits_of({1, 2, 4})) {
         Machine machine(shape_of(permits, 4 * permits), on_gpu() ? 64 << 20 : 16 << 20);
         ASSERT_TRUE(machine.ok());
-        const uint64_t pages = std::max<uint64_t>(300, 3 * machine.frame_count());
-        const Bytes bytes = storage::random_bytes(9, pages * 4096 + 77);
+        Blocks blocks(on_gpu() ? 64 : 12);
+        const uint64_t pages = std::max(kPagesOfBlock * blocks.size(), 3 * machine.frame_count());
+        const Bytes bytes = storage::random_bytes(9, pages * 4096);
         ASSERT_TRUE(machine.files().create("f"));
         ASSERT_TRUE(machine.files().write("f", 0, bytes));
-        const Descriptor
-            file = machine.fs().open(machine.files().path("f"), kOpenReadWrite).value();
+        const std::string path = machine.files().path("f");
+        const Descriptor file = machine.fs().open(path, kOpenReadWrite).value();
         auto* from = machine.scratch().array<std::byte>(bytes.size());
         std::copy(bytes.begin(), bytes.end(), from);
-        Blocks blocks(on_gpu() ? 64 : 12);
         for (size_t b = 0; b < blocks.size(); ++b) {
+            uint64_t at = b * (pages / blocks.size()) * 4096 + 100;
             blocks[b].push_back(set_step(0, file));
-            for (uint32_t call = 0; call < kCallsPerBlock; ++call) {
-                const uint64_t at = (b * 97 + call * 61) % (pages - 20) * 4096 + 100;
+            for (uint32_t call = 0; call < kCallsPerBlock; ++call, at += 4 * 4096) {
+                const auto offset = static_cast<int64_t>(at);
                 const uint64_t size = 3000 + 4096 * (call % 3);
-                blocks[b].push_back(
-                    begin_write_step(0, call, static_cast<int64_t>(at), size, from + at));
+                blocks[b].push_back(begin_write_step(0, call, offset, size, from + at));
             }
-            const uint64_t at = b * 131 % (pages - 20) * 4096 + b;
             const auto offset = static_cast<int64_t>(at);
             blocks[b].push_back(
-                read_step(0, offset, 70'000, machine.scratch().array<std::byte>(70'000)));
-            blocks[b].push_back(write_step(0, offset, 70'000, from + at));
+                read_step(0, offset, kMuch, machine.scratch().array<std::byte>(kMuch)));
+            blocks[b].push_back(write_step(0, offset, kMuch, from + at));
             for (uint32_t call = 0; call < kCallsPerBlock; ++call)
                 blocks[b].push_back(wait_step(call));
         }
