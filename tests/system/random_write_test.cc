@@ -6,15 +6,18 @@
 // and granules are shared and results are not in doubt; and each has a file of its own. 10,000
 // calls (3,000 under ThreadSanitizer), a million with PENSTOCK_NIGHTLY=1; PENSTOCK_SEED replays one
 // life.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/prng.h"
+#include "penstock/file.h"
 #include "system/machine.h"
 #include "system/random_program.h"
 #include "testing/effort.h"
@@ -285,11 +288,100 @@ private:
     }
 
     Machine& machine_;
-    const uint64_t index_, blocks_;
+    const uint64_t index_, blocks_;  // of stripes: the host has one too
     base::Prng& prng_;
     std::vector<Known> files_;
     std::vector<Check> checks_;
     Begun calls_[kCallsPerBlock];
+};
+
+// What a thread of the host does to the shared files while a launch runs.
+class HostProgram {
+public:
+    // `index`: of its stripes, of `stripes`.
+    HostProgram(Machine& machine, std::vector<Model>& shared, uint64_t index, uint64_t stripes,
+                base::Prng& prng)
+        : machine_(machine), index_(index), stripes_(stripes), prng_(prng) {
+        for (Model& model : shared) models_.push_back(&model);
+    }
+
+    void generate(uint64_t count) {
+        for (uint64_t i = 0; i < count; ++i) {
+            Model& model = *models_[prng_.below(models_.size())];
+            const auto act = static_cast<Call>(prng_.below(4));
+            if (act == Call::kWrite && model.stripe % limits::kGranuleSize != 0) continue;
+            Doing doing{act, &model, 0, {}};
+            if (act == Call::kWrite) {
+                const uint64_t stripe = prng_.below(kSizeMax) / model.stripe / stripes_ * stripes_ +
+                                        index_;
+                const uint64_t from = prng_.below(model.stripe);
+                doing.offset = stripe * model.stripe + from;
+                doing.bytes = storage::random_bytes(prng_.next(),
+                                                    1 + prng_.below(model.stripe - from));
+                std::copy(doing.bytes.begin(), doing.bytes.end(),
+                          model.bytes.begin() + static_cast<int64_t>(doing.offset));
+            }
+            doings_.push_back(std::move(doing));
+        }
+    }
+    void start() {
+        thread_ = std::thread([this] { run(); });
+    }
+    // What went wrong, or nothing.
+    std::string end() {
+        thread_.join();
+        return wrong_;
+    }
+
+private:
+    enum class Call : uint32_t { kWrite, kOpen, kSync, kClose };
+    struct Doing {
+        Call call;
+        Model* model;
+        uint64_t offset;
+        Bytes bytes;
+    };
+
+    void run() {
+        for (const Doing& doing : doings_) {
+            if (doing.call == Call::kWrite) {
+                write(doing);
+            } else if (doing.call == Call::kOpen) {
+                const auto opened = machine_.fs().open(doing.model->path, kOpenReadWrite);
+                expect(opened.status());
+                if (opened.ok()) open_.push_back(opened.value());
+            } else if (!open_.empty()) {
+                if (doing.call == Call::kSync) expect(machine_.fs().sync(open_.back()));
+                if (doing.call == Call::kClose) close();
+            }
+        }
+        while (!open_.empty()) close();
+    }
+    void write(const Doing& doing) {
+        FileOptions options;
+        options.open_flags = O_RDWR;
+        options.threads = 1;
+        const auto file = File::open(doing.model->path, {}, options);
+        expect(file.status());
+        if (!file.ok()) return;
+        expect(file.value().write(doing.bytes.data(), doing.bytes.size(), doing.offset).status());
+    }
+    void close() {
+        expect(machine_.fs().close(open_.back()));
+        open_.pop_back();
+    }
+    void expect(const Status& status) {
+        if (!status.ok() && wrong_.empty()) wrong_ = status.message();
+    }
+
+    Machine& machine_;
+    const uint64_t index_, stripes_;
+    base::Prng& prng_;
+    std::vector<Model*> models_;
+    std::vector<Doing> doings_;
+    std::vector<Descriptor> open_;
+    std::string wrong_;
+    std::thread thread_;
 };
 
 Shape shape_of(base::Prng& prng) {
@@ -328,12 +420,16 @@ uint64_t live(uint64_t seed) {
         std::vector<std::vector<Step>> steps;
         programs.reserve(blocks);
         for (uint64_t b = 0; b < blocks; ++b) {
-            programs.emplace_back(machine, shared, own[b], b, blocks, prng);
+            programs.emplace_back(machine, shared, own[b], b, blocks + 1, prng);
             programs.back().generate(kStepsPerBlock);
             steps.push_back(programs.back().steps);
             calls += steps.back().size();
         }
+        HostProgram host(machine, shared, blocks, blocks + 1, prng);
+        host.generate(prng.below(12));
+        host.start();
         const Status status = machine.run(&steps, kPatience);
+        EXPECT_EQ(host.end(), "") << "the host, launch " << launch;
         EXPECT_TRUE(status.ok()) << status.message() << machine.device().diagnosis();
         if (!status.ok()) return 0;
         for (uint64_t b = 0; b < blocks; ++b)
