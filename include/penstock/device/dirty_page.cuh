@@ -71,7 +71,7 @@ PENSTOCK_BOTH bool begin_write_back(typename Words::Word& entry, Holds holds,
 // What became of a write-back, for who ended it.
 enum class Written : uint32_t {
     kNot,     // it is not over, another ends it, or it is of another page
-    kClean,   // the page is clean
+    kClean,   // the page is clean, or was before it was written to again
     kDirty,   // it has been written to meanwhile
     kFailed,  // it is as it was
 };
@@ -105,7 +105,8 @@ PENSTOCK_BOTH Written finish_write_back(typename Words::Word& entry, Holds holds
         bool marked = false;
         for (uint32_t i = 0; i < mark_words && !marked; ++i)
             marked = Words::load(marks[i], site::kRelaxed) != 0;
-        if (marked) Words::fetch_or(entry, kDirtyBit, site::kRelaxed);
+        // Unless who marked it has made it dirty himself, and counted that: then it was clean.
+        if (marked) marked = (Words::fetch_or(entry, kDirtyBit, site::kRelaxed) & kDirtyBit) == 0;
         unpin<Words>(entry);
         result = marked ? Written::kDirty : Written::kClean;
     }
