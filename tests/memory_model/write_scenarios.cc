@@ -24,13 +24,14 @@ struct WriteForm {
     int failures = 0;    // write-backs that the host cannot do, the first ones
     bool evicts = true;  // else the page stays, and is clean at the end
     bool deferrals = true;
+    bool counts = false;  // dirty pages, as FileSystemState::dirty_pages
     // Canaries: what must be found.
     bool cleans_blindly = false;  // who ends a write-back does not look at the marks again
     bool marks_too_soon = false;  // before the bytes
 };
 
 struct DirtyPage {
-    Word entry, write_back, marks, snapshot, request, completion, bytes, file;
+    Word entry, write_back, marks, snapshot, request, completion, bytes, file, count;
 };
 
 Next write_page(DirtyPage page, const WriteForm& form, uint64_t value) {
@@ -39,7 +40,8 @@ Next write_page(DirtyPage page, const WriteForm& form, uint64_t value) {
         if (form.marks_too_soon) device::mark<Words>(page.marks, 1);
         Words::store(page.bytes, value, site::kRelaxed);
         if (!form.marks_too_soon) device::mark<Words>(page.marks, 1);
-        (void)device::set_dirty<Words>(page.entry);
+        const bool was_clean = device::set_dirty<Words>(page.entry);
+        if (form.counts && was_clean) Words::fetch_add(page.count, 1, site::kRelaxed);
     }
     device::unpin<Words>(page.entry);
     return Next::kDone;
@@ -80,7 +82,11 @@ Next tend(DirtyPage page, const WriteForm& form) {
     if (completion_generation(completion) != number_of(word)) return Next::kRetry;
     if (form.cleans_blindly) return clean_blindly(page, completion);
     (void)device::finish_write_back<Words>(page.entry, holds, page.write_back, &page.marks,
-                                           &page.snapshot, 1, completion, [](device::Written) {});
+                                           &page.snapshot, 1, completion,
+                                           [&](device::Written result) {
+                                               if (form.counts && result == device::Written::kClean)
+                                                   Words::fetch_sub(page.count, 1, site::kRelaxed);
+                                           });
     return Next::kAgain;
 }
 
@@ -112,6 +118,7 @@ Program write_program(const WriteForm& form) {
     page.completion = program.word("completion", 0, false);
     page.bytes = program.word("bytes", 0, false);
     page.file = program.word("file", 0, false);
+    if (form.counts) page.count = program.word("count");
     for (int i = 0; i < form.writers; ++i) {
         program.thread("writes " + std::to_string(i + 1), [=](Registers&) {
             return write_page(page, form, static_cast<uint64_t>(i) + 1);
@@ -124,8 +131,11 @@ Program write_program(const WriteForm& form) {
         const uint64_t entry = outcome.value(page.entry), file = outcome.value(page.file);
         if (file == kOtherPage) return "another page's bytes are in the file";
         if (state_of(entry) != PageState::kValid) return nullptr;
+        const bool dirty = (entry & kDirtyBit) != 0;
+        if (form.counts && outcome.value(page.count) != (dirty ? 1 : 0))
+            return "dirty pages are counted wrongly";
         if (form.evicts) return "a page that nobody writes to is never evicted";
-        if ((entry & kDirtyBit) != 0) return "a page stays dirty";
+        if (dirty) return "a page stays dirty";
         return file == outcome.value(page.bytes) ? nullptr : "a write is lost";
     };
     return program;
@@ -142,6 +152,11 @@ std::vector<Program> write_programs(bool nightly) {
          .evicts = false,
          .deferrals = false});
     add({.name = "a page is written twice and evicted", .writers = 2, .deferrals = false});
+    add({.name = "a page is written twice and counted",
+         .writers = 2,
+         .evicts = false,
+         .deferrals = false,
+         .counts = true});
     add({.name = "two teams tend a page", .tenders = 2, .evicts = false, .deferrals = false});
     add({.name = "two teams tend a page, and one evicts it", .tenders = 2, .deferrals = false});
     add({.name = "a write-back fails and is tried again", .failures = 1});
