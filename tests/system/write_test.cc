@@ -8,6 +8,7 @@
 
 #include "base/prng.h"
 #include "system/machine.h"
+#include "testing/effort.h"
 
 namespace penstock::system_test {
 namespace {
@@ -112,7 +113,7 @@ TEST_P(Writing, PartsOfPagesLeaveTheRestAsItWas) {
 // is on its way; other reads then push what was written out of the cache.
 TEST_P(Writing, WindowsOfAFileThatIsWrittenAreNotStale) {
     ASSERT_TRUE(machine_.ok());
-    constexpr uint64_t kPages = 120, kAhead = 5;
+    constexpr uint64_t kPages = testing::usually(120, 40), kAhead = 5;
     const uint64_t page_size = machine_.shape().page_size, frames = machine_.frame_count();
     machine_.create_file("file", kPages * page_size, 3);
     machine_.create_file("other", 4 * frames * page_size, 4);
