@@ -119,7 +119,8 @@ Status Service::allocate(const Options& options) {
                                 std::chrono::steady_clock::now() + std::chrono::seconds(60));
 }
 
-Status Service::start(const Options& options) {
+// Kernels of our own that files need, and the table of files.
+Status Service::make_files(const Options& options) {
     // On a device that the host cannot address, the host's copy of the file slots lies in
     // `tables_copy_`.
     FileState* device_files = state_->files;
@@ -146,6 +147,11 @@ Status Service::start(const Options& options) {
         const std::lock_guard lock(base_mutex_);
         bases_[slot] = base;
     });
+    return {};
+}
+
+Status Service::start(const Options& options) {
+    if (Status made = make_files(options); !made.ok()) return made;
     shared_.device = device_.get();
     shared_.state = state_;
     shared_.files = files_.get();

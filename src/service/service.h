@@ -105,6 +105,7 @@ private:
     Service(std::shared_ptr<backend::Device> device, std::shared_ptr<storage::Storage> storage,
             const Options& options);
     Status allocate(const Options& options);
+    Status make_files(const Options& options);
     Status start(const Options& options);
     void work(unsigned index);
     void wait_for_work(uint32_t ring, uint64_t seen, uint32_t idle_turns);
