@@ -16,11 +16,7 @@
 namespace penstock::service {
 namespace {
 
-// How long a copy to the device may take: it waits for no kernel.
-constexpr std::chrono::seconds kSendLimit{5};
-
 using device::DeviceWords;
-using device::SystemWords;
 
 // A change within the same tick of the file system's clock leaves the times as they are: what was
 // read within two ticks of its modification is not trusted at the next open.
@@ -324,38 +320,6 @@ void FileTable::grow_directory(uint32_t index) {
     const uint64_t wanted = std::max<uint64_t>(2 * count, limits::kGrowingWordsMin);
     const uint64_t more = directory_.take_at(file.directory_first + count, wanted - count);
     if (more > 0) DeviceWords::store(file.directory_count, count + more, site::kRelaxed);
-}
-
-// Brings a slot to the device where GPU threads do not share the host's copy; without `sizes` what
-// they change while the file is written.
-Status FileTable::send(uint32_t index, bool sizes) {
-    if (device_files_ == state_->files) return {};
-    FileState &to = device_files_[index], &from = state_->files[index];
-    constexpr size_t kIdentity = sizeof from.device + sizeof from.inode;
-    static_assert(offsetof(FileState, inode) == offsetof(FileState, device) + sizeof from.device);
-    static_assert(offsetof(FileState, stored) + sizeof from.stored == offsetof(FileState, advice));
-    const size_t size = sizes ? offsetof(FileState, advice) : offsetof(FileState, size);
-    Status copied = device_->copy(stream_, &to, &from, size);
-    if (copied.ok()) copied = device_->copy(stream_, &to.device, &from.device, kIdentity);
-    if (copied.ok() && sizes)
-        copied = device_->copy(stream_, &to.error, &from.error, sizeof from.error);
-    if (!copied.ok()) return copied;
-    return device_->synchronize(stream_, std::chrono::steady_clock::now() + kSendLimit);
-}
-
-Status FileTable::announce(uint64_t& response, uint64_t value) {
-    if (device_files_ == state_->files) {
-        SystemWords::store(response, value, site::kRespond);
-        device_->notify(&response);
-        return {};
-    }
-    // The copy engine's bytes are announced by the stream; the CPU's store could overtake them.
-    // Waited for, as the host reads this word too, to see which calls it has answered.
-    if (Status stored = device_->write_value(stream_, &response, value); !stored.ok())
-        return stored;
-    Status done = device_->synchronize(stream_, std::chrono::steady_clock::now() + kSendLimit);
-    device_->notify(&response);
-    return done;
 }
 
 FileTable::Slot* FileTable::find_open(Descriptor descriptor) {

@@ -10,7 +10,6 @@
 #include <list>
 #include <memory>
 #include <mutex>
-#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -50,13 +49,12 @@ public:
     Status sync(Descriptor descriptor);
     // Of the file on the host: GPU threads see to the pages. EBADF, and what ftruncate(2) says.
     Status truncate(Descriptor descriptor, uint64_t size);
-    // At once, through the OS page cache: bytes of a file that is written once, which lie in no
-    // page (device/write_once.cuh). EBADF, and what write(2) says.
-    Status write(Descriptor descriptor, uint64_t offset, std::span<std::byte> bytes);
     Status unlink(const std::string& path) { return storage_->unlink(path); }
     // The open file of a request; null when it has been closed meanwhile. Nobody holds the pages of
     // a kReadWindow: its slot may serve another file by now, which is null too.
     std::shared_ptr<transfer::Source> find(const Request& request) const;
+    // Null: it is not open.
+    std::shared_ptr<transfer::Source> source_of(Descriptor descriptor);
     // EBADF.
     Result<uint64_t> size(Descriptor descriptor) const;
 
@@ -144,7 +142,6 @@ private:
     Status reserve_directory(uint32_t index, uint64_t size, bool grows);
     void grow_directory(uint32_t index);
     Slot* find_open(Descriptor descriptor);
-    std::shared_ptr<transfer::Source> source_of(Descriptor descriptor);
     [[nodiscard]] bool is_for_slot(const Request& request) const;
     Status send(uint32_t index, bool sizes = true);
     void release(uint32_t index, Opener opener);
@@ -157,8 +154,6 @@ private:
     FileState* const device_files_;
     const std::unique_ptr<PageDropper> dropper_;
     std::function<void(uint32_t)> reused_;
-    std::mutex edge_mutex_;  // guards the queue, of one operation, made for the first
-    std::unique_ptr<storage::Queue> edge_queue_;
 
     // By slot, of its file: how many came before it << 16 | slot; 0: it never had one. Written with
     // the lock.

@@ -78,6 +78,19 @@ Status PageWriter::write(std::span<const Request> requests, const OtherOutcome& 
     return status;
 }
 
+int PageWriter::write_bytes(transfer::Source& source, uint64_t offset, std::span<std::byte> bytes,
+                            const OtherOutcome& other, Done* done) {
+    Request whole{};  // an error of any of the bytes is one of its page
+    whole.page = (offset + bytes.size() - 1) / page_size_;
+    requests_ = {&whole, 1};
+    done_ = done;
+    errors_[0] = 0;
+    add(0, &source, offset, {bytes.data(), bytes.size()}, other);
+    execute(other);
+    requests_ = {};
+    return errors_[0];
+}
+
 Status PageWriter::write_some(size_t first, size_t count, const OtherOutcome& other) {
     std::fill_n(errors_ + first, count, 0);
     const Status fetched = direct_ ? Status() : fetch(first, count);

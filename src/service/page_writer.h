@@ -40,6 +40,10 @@ public:
     // Writes what the requests name, at most kDrainMax of kWritePage, sorted by file and page, and
     // stores their write completions. An error: no more of them can be stored.
     Status write(std::span<const Request> requests, const OtherOutcome& other, Done* done);
+    // Bytes that lie in no page: of a file that is written once (device/write_once.cuh). 0, or what
+    // write(2) says.
+    int write_bytes(transfer::Source& source, uint64_t offset, std::span<std::byte> bytes,
+                    const OtherOutcome& other, Done* done);
 
 private:
     static constexpr size_t kPiecesMax = 512, kExtentsMax = 64;

@@ -159,7 +159,10 @@ private:
     void read_pages(size_t count);
     static bool is_before(const Request& a, const Request& b);  // in their files
     size_t set_writes_aside(size_t count);
+    using Writing = std::function<void(const PageWriter::OtherOutcome&, PageWriter::Done*)>;
+    void use_writer(const Writing& writing);
     void write_pages(size_t count);
+    int write_bytes(ControlPort& port);
     void read_runs(size_t runs);
     void read_failed();
     [[nodiscard]] bool may_be_left(const Run& run) const;

@@ -1,7 +1,6 @@
 // The control calls of kernels that a server answers (gopen, gclose, ...), by their ports.
 #include <cerrno>
 #include <cstring>
-#include <span>
 #include <string>
 
 #include "penstock/device/atomic.cuh"
@@ -63,16 +62,9 @@ void Server::answer_call(uint32_t index, ControlCall call) {
         case ControlCall::kTruncate:
             port.result = -shared_.files->truncate(port.descriptor, port.size).error_number();
             return;
-        case ControlCall::kWrite: {
-            const auto bytes = std::as_writable_bytes(std::span(port.path));
-            const auto count = static_cast<size_t>(port.flags);
-            port.result = count > bytes.size()
-                              ? -EINVAL
-                              : -shared_.files
-                                     ->write(port.descriptor, port.size, bytes.first(count))
-                                     .error_number();
+        case ControlCall::kWrite:
+            port.result = -write_bytes(port);
             return;
-        }
         case ControlCall::kUnlink: {
             const size_t length = strnlen(port.path, limits::kPathSizeMax);
             port.result = -shared_.files->unlink(std::string(port.path, length)).error_number();

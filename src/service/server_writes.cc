@@ -1,6 +1,7 @@
 // Dirty pages that a server writes back, out of the background ring. Threads as server.h says.
 #include <algorithm>
 #include <cerrno>
+#include <span>
 
 #include "base/clock.h"
 #include "service/server.h"
@@ -26,25 +27,48 @@ size_t Server::set_writes_aside(size_t count) {
     return reads;
 }
 
-void Server::write_pages(size_t count) {
+// Runs `writing`, which uses the writer: ends of windows are taken meanwhile, and what it wrote is
+// counted.
+void Server::use_writer(const Writing& writing) {
     const uint64_t began = base::monotonic_ns();
-    activity_.store(Activity::kStorage, std::memory_order_release);
+    const Activity before = activity_.exchange(Activity::kStorage, std::memory_order_acq_rel);
     PageWriter::Done done;
     const auto other = [this](const transfer::Outcome& window) {
         finish(runs_[window.cookie], window);
         ended_ |= 1u << (window.cookie - limits::kDrainMax);
     };
-    const Status status = writer_->write({writes_, count}, other, &done);
-    activity_.store(Activity::kServing, std::memory_order_release);
+    writing(other, &done);
+    activity_.store(before, std::memory_order_release);
     beat();
     if (ended_ != 0) read_failed();
     counters_.writes.add(done.operations);
     counters_.bytes_written.add(done.bytes);
     counters_.failed_writes.add(done.failed_pages);
     storage_ns_ += base::monotonic_ns() - began;
+}
+
+void Server::write_pages(size_t count) {
+    Status status;
+    use_writer([&](const PageWriter::OtherOutcome& other, PageWriter::Done* done) {
+        status = writer_->write({writes_, count}, other, done);
+    });
     if (status.ok()) return;
     shared_.abort(EIO, "written pages could not be announced to the device");
     stopped_.store(true, std::memory_order_relaxed);
+}
+
+// What a kernel's call asks to be written at once. errno.
+int Server::write_bytes(ControlPort& port) {
+    const auto bytes = std::as_writable_bytes(std::span(port.path));
+    const auto count = static_cast<size_t>(port.flags);
+    if (count == 0 || count > bytes.size()) return EINVAL;
+    const auto source = shared_.files->source_of(port.descriptor);
+    if (source == nullptr) return EBADF;
+    int error = 0;
+    use_writer([&](const PageWriter::OtherOutcome& other, PageWriter::Done* done) {
+        error = writer_->write_bytes(*source, port.size, bytes.first(count), other, done);
+    });
+    return error;
 }
 
 }  // namespace penstock::service
