@@ -35,9 +35,6 @@ struct RandomJob {
     unsigned char* buffers;
     unsigned long long* result;  // += wrong reads, += bytes
 };
-PENSTOCK_BOTH constexpr uint64_t random_page(uint64_t seed, uint64_t index, uint64_t pages) {
-    return stamp(seed + index) % pages;
-}
 PENSTOCK_GLOBAL void read_random(RandomJob job);
 // Adds to job.result[0] how many words of the reads' places are wrong.
 PENSTOCK_GLOBAL void check_random(RandomJob job);

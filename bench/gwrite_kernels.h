@@ -40,9 +40,6 @@ struct MixedJob {
     unsigned char* buffers;
     unsigned long long* result;  // += what was wrong, += bytes
 };
-PENSTOCK_BOTH constexpr uint64_t random_page(uint64_t seed, uint64_t index, uint64_t pages) {
-    return stamp(seed + index) % pages;
-}
 PENSTOCK_GLOBAL void write_random(MixedJob job);
 
 // Makes `source` what run `run` writes; all of it, or only the checked words.

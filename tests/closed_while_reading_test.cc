@@ -11,6 +11,7 @@
 
 #include "base/prng.h"
 #include "penstock/file_system.h"
+#include "storage/storage_fixture.h"
 
 namespace penstock {
 namespace {
@@ -32,9 +33,11 @@ TEST(ClosedWhileReading, AllLanesSeeTheSame) {
     ASSERT_TRUE(memory.ok()) << memory.status().message();
     auto* last = static_cast<long long*>(memory.value());
     auto* buffer = static_cast<std::byte*>(memory.value()) + 64;
+    const storage::ScratchFolder folder;
+    folder.write("file", 0, storage::random_bytes(1, 10'000));
     base::Prng prng(1);
     for (int round = 0; round < kRounds; ++round) {
-        auto file = fs.value().open(PENSTOCK_SOURCE_DIR "/LICENSE");
+        auto file = fs.value().open(folder.path("file"));
         ASSERT_TRUE(file.ok()) << file.status().message();
         ASSERT_TRUE(launch(stream.value(), {1, 64}, read_until_closed, fs.value().device_handle(),
                            file.value(), kSize, buffer, last)

@@ -24,14 +24,13 @@
 
 #include "memory_limit.h"
 #include "penstock/file.h"
+#include "testing/effort.h"
 
 namespace penstock {
 namespace {
 
 constexpr uint64_t kPage = 4096, kMiB = 1 << 20;
 constexpr uint64_t kLeftMax = 2 * kMiB;
-
-bool nightly() { return std::getenv("PENSTOCK_NIGHTLY") != nullptr; }
 
 double in_mib(uint64_t pages) { return static_cast<double>(pages * kPage) / kMiB; }
 
@@ -148,20 +147,20 @@ struct Figures {
 class OneShotTest : public ::testing::Test {
 protected:
     static void SetUpTestSuite() {
-        const uint64_t size = nightly() ? 4096 * kMiB : 256 * kMiB;
+        const uint64_t size = testing::nightly() ? 4096 * kMiB : 256 * kMiB;
         struct statvfs told {};
         if (statvfs(::testing::TempDir().c_str(), &told) != 0 ||
             told.f_bavail * told.f_frsize < size + 2048 * kMiB) {
             why_skipped = "too little room for the file in the temporary folder";
             return;
         }
-        if (nightly() && MemoryLimit::available() < size + 3072 * kMiB) {
+        if (testing::nightly() && MemoryLimit::available() < size + 3072 * kMiB) {
             why_skipped = "too little memory to read the file into";
             return;
         }
         big_file = std::make_unique<CachedFile>(size + 1234);
-        other_file = std::make_unique<CachedFile>(nightly() ? 512 * kMiB : 64 * kMiB);
-        elsewhere_file = std::make_unique<CachedFile>(nightly() ? 256 * kMiB : 64 * kMiB);
+        other_file = std::make_unique<CachedFile>(testing::nightly() ? 512 * kMiB : 64 * kMiB);
+        elsewhere_file = std::make_unique<CachedFile>(testing::nightly() ? 256 * kMiB : 64 * kMiB);
         const int direct = open(big_file->path().c_str(), O_RDONLY | O_DIRECT | O_CLOEXEC);
         if (direct < 0) {
             why_skipped = "the temporary folder's file system has no direct I/O";
@@ -222,7 +221,7 @@ protected:
         for (const auto& file : {big_file.get(), other_file.get()}) file->make_cold();
         elsewhere_file->make_hot();
         std::optional<MemoryLimit> limit;
-        if (nightly()) {
+        if (testing::nightly()) {
             limit.emplace(1024 * kMiB);
             if (!limit->skips().empty()) GTEST_SKIP() << limit->skips();
         }
@@ -312,7 +311,7 @@ TEST_F(OneShotTest, AKeepingReadDoesNot) {
     perform({"keep, cold", by(CachePolicy::kKeep)}, &figures);
     if (HasFatalFailure() || IsSkipped()) return;
     EXPECT_GT(figures.added * kPage, 64 * kMiB);
-    if (nightly()) {
+    if (testing::nightly()) {
         EXPECT_GT(figures.others_lost, figures.elsewhere_lost + 0.02);
     }
 }

@@ -16,6 +16,10 @@ PENSTOCK_BOTH constexpr uint64_t stamp(uint64_t offset) {
     word = (word ^ (word >> 30)) * 0xbf58476d1ce4e5b9;
     return word ^ (word >> 27);
 }
+// Draw `index` of a walk over random pages of a file of `pages`.
+PENSTOCK_BOTH constexpr uint64_t random_page(uint64_t seed, uint64_t index, uint64_t pages) {
+    return stamp(seed + index) % pages;
+}
 
 // The one word of the 4 KiB at `offset` (a multiple of 4 KiB) that timed loops look at.
 PENSTOCK_BOTH constexpr uint64_t checked_word(uint64_t offset) { return (offset >> 12) % 512 * 8; }

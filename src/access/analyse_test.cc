@@ -10,6 +10,7 @@
 #include "access/detector.h"
 #include "access/patterns_fixture.h"
 #include "access/validate.h"
+#include "testing/effort.h"
 
 namespace penstock::access {
 namespace {
@@ -70,9 +71,7 @@ TEST(Analyse, lu_is_its_nest_from_the_first_turn) {
 TEST(Analyse, random_programs_come_back_exactly) {
     const char* chosen = std::getenv("PENSTOCK_SEED");
     const uint64_t first = chosen != nullptr ? std::strtoull(chosen, nullptr, 10) : 1;
-    const uint64_t count = chosen != nullptr                            ? 1
-                           : std::getenv("PENSTOCK_NIGHTLY") != nullptr ? 20000
-                                                                        : 400;
+    const uint64_t count = chosen != nullptr ? 1 : testing::nightly() ? 20000 : 400;
     for (uint64_t seed = first; seed < first + count; ++seed) {
         const std::vector<Node> nodes = patterns::Generator(seed).program();
         const std::vector<Access> accesses = expand(nodes);

@@ -14,6 +14,7 @@
 #include "access/detector.h"
 #include "access/names.h"
 #include "access/patterns_fixture.h"
+#include "testing/effort.h"
 
 namespace penstock::access {
 namespace {
@@ -21,7 +22,7 @@ namespace {
 using patterns::along;
 using patterns::expand;
 
-uint64_t seeds() { return std::getenv("PENSTOCK_NIGHTLY") != nullptr ? 100'000 : 3'000; }
+uint64_t seeds() { return testing::nightly() ? 100'000 : 3'000; }
 
 // What a stream may have done before: parts of one kind, or of all.
 class Before {

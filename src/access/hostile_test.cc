@@ -12,6 +12,7 @@
 #include "access/detector.h"
 #include "access/patterns_fixture.h"
 #include "access/validate.h"
+#include "testing/effort.h"
 
 namespace penstock::access {
 namespace {
@@ -19,7 +20,7 @@ namespace {
 constexpr int64_t kLeast = std::numeric_limits<int64_t>::min();
 constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
 
-uint64_t seeds() { return std::getenv("PENSTOCK_NIGHTLY") != nullptr ? 20'000 : 300; }
+uint64_t seeds() { return testing::nightly() ? 20'000 : 300; }
 
 class Hostile {
 public:

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "file/open_file.h"
+#include "testing/effort.h"
 #include "testing/remote_device.h"
 
 namespace penstock {
@@ -329,9 +330,8 @@ TEST_F(HostReadTest, AFileThatShrinksGivesWhatIsLeft) {
 }
 
 TEST_F(HostReadTest, AChildOfAForkIsToldToOpenAgainAndCan) {
-#if defined(__SANITIZE_THREAD__)
-    GTEST_SKIP() << "ThreadSanitizer ends a child that starts threads";
-#endif
+    if (testing::kThreadSanitizer)
+        GTEST_SKIP() << "ThreadSanitizer ends a child that starts threads";
     const auto file = File::open(path_);
     ASSERT_TRUE(file.ok());
     ASSERT_TRUE(file.value().read(memory_, 8 << 20, 0).ok());

@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "file/host_read_fixture.h"
+#include "testing/effort.h"
 #include "testing/fault_storage.h"
 #include "testing/remote_device.h"
 
@@ -84,9 +85,8 @@ int forget_without_threads(const std::filesystem::path& path, const Start& start
 }
 
 TEST_F(OpenFileTest, AFileThatIsForgottenWhileItsReadRunsNeedsNoNewThread) {
-#if defined(__SANITIZE_THREAD__)
-    GTEST_SKIP() << "ThreadSanitizer ends a child that starts threads";
-#endif
+    if (testing::kThreadSanitizer)
+        GTEST_SKIP() << "ThreadSanitizer ends a child that starts threads";
     Future future;
     const auto done = [&] {
         const bool ok = future.result().ok();

@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "file/read_test.h"
 #include "penstock/file_system.h"
+#include "testing/effort.h"
 #include "testing/remote_device.h"
 
 namespace penstock {
@@ -26,10 +27,8 @@ enum class Serving { kHelping, kWorkers, kRemote };
 class ServiceLogTest : public ::testing::TestWithParam<Serving> {
 protected:
     void SetUp() override {
-#ifdef __SANITIZE_THREAD__
-        if (GetParam() == Serving::kRemote)
+        if (testing::kThreadSanitizer && GetParam() == Serving::kRemote)
             GTEST_SKIP() << "samples are copies of what kernels write meanwhile";
-#endif
         auto cpu = backend::open_cpu({.permits = 2, .memory_size = 64 << 20});
         ASSERT_TRUE(cpu.ok()) << cpu.status().message();
         std::shared_ptr<backend::Device> port = cpu.value();

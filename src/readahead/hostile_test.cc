@@ -13,13 +13,14 @@
 #include "base/prng.h"
 #include "readahead/detector_predictor.h"
 #include "readahead/readahead.h"
+#include "testing/effort.h"
 
 namespace penstock::readahead {
 namespace {
 
 constexpr uint64_t kEnd = std::numeric_limits<int64_t>::max();  // of any file
 
-uint64_t seeds() { return std::getenv("PENSTOCK_NIGHTLY") != nullptr ? 20'000 : 400; }
+uint64_t seeds() { return testing::nightly() ? 20'000 : 400; }
 
 uint64_t edge(base::Prng& prng) {
     constexpr std::array<uint64_t, 6> kEdges = {0,    UINT64_MAX,   uint64_t{1} << 63,

@@ -14,6 +14,7 @@
 #include "page_cache/page_cache_fixture.h"
 #include "penstock/device/file.cuh"
 #include "request_queue/ring.h"
+#include "testing/effort.h"
 
 namespace penstock::service {
 namespace {
@@ -362,11 +363,7 @@ TEST(StreamTest, NothingIsTakenFromWindowsOfBefore) {
 // Blocks in turn, at their places, with files, sizes and steps of all kinds; the host answers when
 // it likes, in any order.
 TEST(StreamTest, EveryOrderKeepsTheInvariants) {
-#ifdef __SANITIZE_THREAD__
-    constexpr uint64_t kSeeds = 4;  // one thread: there is nothing to find, only time to lose
-#else
-    constexpr uint64_t kSeeds = 40;
-#endif
+    constexpr uint64_t kSeeds = testing::usually(40, 4);
     for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
         base::Prng prng(seed);
         const auto places = static_cast<uint32_t>(1 + prng.below(3));

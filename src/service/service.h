@@ -63,6 +63,8 @@ public:
     // As kernels address it / as the host does.
     [[nodiscard]] FileSystemState* device_state() const { return device_state_; }
     [[nodiscard]] FileSystemState* host_state() const { return state_; }
+    // Bytes of the tables, of which the state is the first; they lie in one piece.
+    [[nodiscard]] size_t tables_size() const { return layout_.tables_size; }
     void add_counters(Counters& sum) const;
     [[nodiscard]] unsigned worker_count() const { return static_cast<unsigned>(threads_.size()); }
     // Waits for a copy of a few bytes, never for a kernel, on a device that the host cannot

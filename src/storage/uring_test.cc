@@ -1,6 +1,7 @@
 // Goal: where io_uring is refused, the reason is told and nothing else is taken in its place; who
 // opens it is not disturbed afterwards.
 #include "storage/uring.h"
+#include "testing/effort.h"
 
 #include <gtest/gtest.h>
 #include <linux/audit.h>
@@ -46,9 +47,8 @@ int error_where_denied(long call, int error) {
 }
 
 TEST(Uring, SaysWhyItIsRefused) {
-#if defined(__SANITIZE_THREAD__)
-    GTEST_SKIP() << "ThreadSanitizer ends a child that starts threads";
-#endif
+    if (testing::kThreadSanitizer)
+        GTEST_SKIP() << "ThreadSanitizer ends a child that starts threads";
     const Result<std::shared_ptr<Storage>> here = open_uring();
     if (!here.ok()) GTEST_SKIP() << here.status().message();
     const int refused = error_where_denied(SYS_io_uring_setup, EPERM);

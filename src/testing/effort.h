@@ -11,6 +11,11 @@ constexpr bool kThreadSanitizer = true;
 #else
 constexpr bool kThreadSanitizer = false;
 #endif
+#if defined(__SANITIZE_ADDRESS__)
+constexpr bool kSanitizer = true;
+#else
+constexpr bool kSanitizer = kThreadSanitizer;
+#endif
 
 // PENSTOCK_NIGHTLY=1: the long forms.
 inline bool nightly() { return std::getenv("PENSTOCK_NIGHTLY") != nullptr; }

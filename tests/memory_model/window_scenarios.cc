@@ -8,6 +8,7 @@
 
 #include "memory_model/production_cache.h"
 #include "memory_model/scenarios.h"
+#include "memory_model/windowed_file.h"
 #include "request_queue/ring.h"
 
 namespace penstock::memory_model {
@@ -17,26 +18,12 @@ namespace {
 using Team = device_explored::LoneTeam<1>;
 
 constexpr int kRingShift = 1;
-constexpr uint32_t kGeneration = 2;  // of the window
-constexpr FrameIndex kFrames = 2;
 
 constexpr uint64_t bytes_of(PageIndex page) { return 0x1000 + page; }
 
-// One file of one leaf (two pages), one place with one window.
-struct System {
-    FileSystemState state{};
-    FileState file{};
-    FileTotals totals{};
-    ReadaheadPlace place{};
-    std::array<uint64_t, kFrames> completions{}, owners{};
-    std::array<uint64_t, 2 * limits::kLeafEntries> leaves{};
-    std::array<uint64_t, 2> leaf_owners{}, leaf_locks{}, directory{};
+struct System : WindowedFile<2> {
     std::array<uint64_t, 4 << kRingShift> slots{};
-    std::array<Cell, kFrames> frames{};
     uint64_t head = 0;
-    AddressMap map;
-
-    Window& window() { return place.streams[0].windows[0]; }
 };
 
 struct WindowForm {
@@ -55,40 +42,12 @@ struct WindowForm {
 };
 
 void lay_out(System& system, const WindowForm& form) {
+    system.lay_out(form.frames, form.count, form.arrived);
     FileSystemState& state = system.state;
-    state.frame_count = form.frames;
-    state.leaf_count = 1;
     state.ring_count = 1;
-    state.directory_size = system.directory.size();
-    state.completions = system.completions.data();
-    state.owners = system.owners.data();
-    state.leaves = system.leaves.data();
-    state.leaf_owners = system.leaf_owners.data();
-    state.leaf_locks = system.leaf_locks.data();
-    state.directory = system.directory.data();
-    state.files = &system.file;
-    state.totals = &system.totals;
-    state.places = &system.place;
-    state.place_count = 1;
     state.rings[0].slots = system.slots.data();
     state.rings[0].shift = kRingShift;
     state.policy = ReplacementPolicy::kGlobalLra;
-    system.owners.fill(kFrameFree);
-    system.directory[0] = 1;
-    system.leaf_owners[0] = 1;
-    system.file.directory_count = 1;
-    ReadStream& stream = system.place.streams[0];
-    stream.window_count = 1;
-    Window& window = system.window();
-    window.step = 1;
-    window.run = 1;
-    window.count = form.count;
-    window.generation = kGeneration;
-    window.left = (uint64_t{1} << form.count) - 1;
-    for (uint64_t i = 0; i < form.count; ++i) {
-        system.owners[i] = kFrameTaken;
-        system.completions[i] = make_completion(kGeneration - (form.arrived ? 0 : 1), 0, 4096);
-    }
 }
 
 void name_words(Program& program, System& system, const WindowForm& form) {
@@ -175,7 +134,7 @@ Next serve(System& system, Registers& r, const WindowForm& form) {
         r[0] = 1;
         for (uint64_t i = 0; !form.arrived && i < form.count; ++i) {
             write(system.frames[i], bytes_of(i));
-            AddressWords::store(system.completions[i], make_completion(kGeneration, 0, 4096),
+            AddressWords::store(system.completions[i], make_completion(kWindowGeneration, 0, 4096),
                                 site::kComplete);
         }
         if (!form.arrived) return Next::kAgain;

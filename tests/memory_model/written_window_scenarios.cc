@@ -10,6 +10,7 @@
 
 #include "memory_model/production_cache.h"
 #include "memory_model/scenarios.h"
+#include "memory_model/windowed_file.h"
 
 namespace penstock::memory_model {
 
@@ -18,9 +19,6 @@ namespace {
 using Team = device_explored::LoneTeam<1>;
 using device_explored::DeviceWords;
 using device_explored::SystemWords;
-
-constexpr uint32_t kGeneration = 2;  // of the window
-constexpr FrameIndex kFramesMax = 3;
 
 struct WrittenForm {
     std::string name;
@@ -33,59 +31,22 @@ struct WrittenForm {
     bool stamps_too_late = false;  // the stamp is taken behind the look
 };
 
-// One file of one leaf (two pages) that is open for writing, one place with one window.
-struct WrittenSystem {
-    FileSystemState state{};
-    FileState file{};
-    FileTotals totals{};
-    ReadaheadPlace place{};
-    std::array<uint64_t, kFramesMax> completions{}, owners{};
-    std::array<uint64_t, 2 * limits::kLeafEntries> leaves{};
-    std::array<uint64_t, 2> leaf_owners{}, leaf_locks{}, directory{};
+// The file is open for writing.
+struct WrittenSystem : WindowedFile<3> {
     std::array<uint64_t, 1> sequences{};
-    std::array<Cell, kFramesMax> frames{};
     uint64_t bytes = 0;    // of the written page in the file
     uint64_t request = 0;  // 1: the window was asked for
     uint64_t brought = 0;  // what of them is in the window
     uint64_t told = 0;     // 1: the write is over
-    AddressMap map;
-
-    Window& window() { return place.streams[0].windows[0]; }
 };
 
 void lay_out(WrittenSystem& system, const WrittenForm& form) {
-    FileSystemState& state = system.state;
-    state.frame_count = kFramesMax;
-    state.leaf_count = 1;
-    state.ring_count = 1;
-    state.directory_size = system.directory.size();
-    state.completions = system.completions.data();
-    state.owners = system.owners.data();
-    state.leaves = system.leaves.data();
-    state.leaf_owners = system.leaf_owners.data();
-    state.leaf_locks = system.leaf_locks.data();
-    state.directory = system.directory.data();
-    state.sequences = system.sequences.data();
-    state.sequence_count = 1;
-    state.files = &system.file;
-    state.totals = &system.totals;
-    state.places = &system.place;
-    state.place_count = 1;
+    system.lay_out(3, form.count, !form.posts);
+    system.state.sequences = system.sequences.data();
+    system.state.sequence_count = 1;
     system.owners.fill(kFrameTaken);
-    system.directory[0] = 1;
-    system.leaf_owners[0] = 1;
-    system.file.directory_count = 1;
     system.file.writing = kWriting;
-    system.place.streams[0].window_count = 1;
-    Window& window = system.window();
-    window.step = 1;
-    window.run = 1;
-    window.count = form.count;
-    window.generation = kGeneration;
-    window.stamp = 1;  // nothing was counted
-    window.left = (uint64_t{1} << form.count) - 1;
-    for (uint64_t i = 0; i < form.count; ++i)
-        system.completions[i] = make_completion(kGeneration - (form.posts ? 1 : 0), 0, 4096);
+    system.window().stamp = 1;  // nothing was counted
 }
 
 void name_words(Program& program, WrittenSystem& system, const WrittenForm& form) {
@@ -175,7 +136,7 @@ Next serve(WrittenSystem& system, const WrittenForm& form) {
     SystemWords::store(system.brought, bytes, site::kRelaxed);
     for (uint64_t i = 0; i < form.count; ++i) {
         write(system.frames[i], i + 1 == form.count ? bytes : 0);
-        SystemWords::store(system.completions[i], make_completion(kGeneration, 0, 4096),
+        SystemWords::store(system.completions[i], make_completion(kWindowGeneration, 0, 4096),
                            site::kComplete);
     }
     return Next::kDone;

@@ -13,12 +13,7 @@
 
 #include "base/prng.h"
 #include "system/machine.h"
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define PENSTOCK_SANITIZED 1
-#else
-#define PENSTOCK_SANITIZED 0
-#endif
+#include "testing/effort.h"
 
 namespace penstock::system_test {
 namespace {
@@ -390,7 +385,7 @@ TEST_P(BadInputTest, ThreadsThatReturnBeforeACall) {
 }
 
 TEST(KernelFaultDeathTest, IsOneLineThatNamesTheKernel) {
-    if (PENSTOCK_SANITIZED) GTEST_SKIP() << "the sanitizer reports the fault";
+    if (testing::kSanitizer) GTEST_SKIP() << "the sanitizer reports the fault";
     if (on_gpu()) GTEST_SKIP() << kContextEnds;
     ::testing::GTEST_FLAG(death_test_style) = "threadsafe";
     const auto fault = [] {

@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "system/machine.h"
+#include "testing/effort.h"
 
 namespace penstock::system_test {
 namespace {
@@ -141,11 +142,7 @@ class SlowStorageTest : public ::testing::TestWithParam<bool> {};
 
 TEST_P(SlowStorageTest, IsWaitedFor) {
     if (on_gpu() && GetParam()) GTEST_SKIP() << "blocks of a GPU do not help";
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    const bool full = std::getenv("PENSTOCK_NIGHTLY") != nullptr;
-#else
-    const bool full = std::getenv("PENSTOCK_NIGHTLY") != nullptr || (!GetParam() && !on_gpu());
-#endif
+    const bool full = testing::nightly() || (!testing::kSanitizer && !GetParam() && !on_gpu());
     const uint64_t delay_ns = 6 * kSecondNs;  // beyond every limit
     const uint64_t read_delay_ns = (full ? 20 : 6) * kSecondNs;
     Machine machine({.permits = 2,

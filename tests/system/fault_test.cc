@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "system/machine.h"
+#include "testing/effort.h"
 
 namespace penstock::system_test {
 namespace {
@@ -192,11 +193,7 @@ protected:
     // Not for every n on a GPU, where it takes longer to make a machine than to use it, nor under
     // ThreadSanitizer, which looks for races and not for a fault that is answered wrongly.
     static void sweep(const Fault& fault) {
-#ifdef __SANITIZE_THREAD__
-        const bool every = false;
-#else
-        const bool every = !on_gpu();
-#endif
+        const bool every = !testing::kThreadSanitizer && !on_gpu();
         uint64_t n = 1;
         while (live(fault, n)) n += every ? 1 : (n + 1) / 2;
         EXPECT_FALSE(HasFailure()) << "at call " << n;

@@ -175,6 +175,21 @@ Status Machine::run(std::vector<std::vector<Step>>* blocks, std::chrono::seconds
     return status;
 }
 
+std::vector<Step> Machine::run_block(const std::vector<Step>& steps, std::chrono::seconds limit) {
+    std::vector<std::vector<Step>> blocks{steps};
+    const Status status = run(&blocks, limit);
+    EXPECT_TRUE(status.ok()) << status.message();
+    for (const Step& step : blocks[0]) EXPECT_EQ(step.disagreements, 0u);
+    EXPECT_EQ(broken_invariant(), 0);
+    return blocks[0];
+}
+
+std::byte* Machine::put(const Bytes& bytes) {
+    auto* copy = scratch_->array<std::byte>(bytes.size());
+    std::copy(bytes.begin(), bytes.end(), copy);
+    return copy;
+}
+
 // Shows and ends a launch that has not come to its end.
 void Machine::end(const Status& status) {
     std::fputs(picture().c_str(), stderr);
@@ -190,10 +205,8 @@ void Machine::end(const Status& status) {
 FileSystemState* Machine::look() {
     FileSystemState* state = service().host_state();
     if (device_.host_addressable()) return state;
-    // The chunks' owners lie last in the tables, of which the state is the first.
     const auto* there = reinterpret_cast<const std::byte*>(service().device_state());
-    const auto size = static_cast<size_t>(
-        reinterpret_cast<const std::byte*>(state->chunk_owners + state->chunk_count) - there);
+    const size_t size = service().tables_size();
     if (tables_ == nullptr) {
         tables_ = std::make_unique_for_overwrite<std::byte[]>(size);
         auto stream = Stream::create(device_);
@@ -204,16 +217,25 @@ FileSystemState* Machine::look() {
         !looks_.synchronize(std::chrono::seconds(10)).ok()) {
         return nullptr;
     }
+    // Whatever table is added: no other word of the state looks like an address in them.
     auto* copy = reinterpret_cast<FileSystemState*>(tables_.get());
-    const auto move = [&](auto*& pointer) {
-        const auto offset = reinterpret_cast<const std::byte*>(pointer) - there;
-        pointer = reinterpret_cast<std::remove_reference_t<decltype(pointer)>>(tables_.get() +
-                                                                               offset);
-    };
-    move(copy->files), move(copy->port_locks), move(copy->owners), move(copy->leaf_owners);
-    move(copy->leaf_locks), move(copy->leaves), move(copy->directory), move(copy->completions);
-    move(copy->places), move(copy->chunk_next), move(copy->chunk_owners);
+    static_assert(sizeof *copy % sizeof(uint64_t) == 0);
+    const auto begin = reinterpret_cast<uint64_t>(there);
+    const auto here = reinterpret_cast<uint64_t>(tables_.get());
+    for (size_t at = 0; at < sizeof *copy; at += sizeof(uint64_t)) {
+        uint64_t word = 0;
+        std::memcpy(&word, tables_.get() + at, sizeof word);
+        if (word < begin || word >= begin + size) continue;
+        word += here - begin;
+        std::memcpy(tables_.get() + at, &word, sizeof word);
+    }
     return copy;
+}
+
+uint64_t Machine::held_pins() {
+    FileSystemState* state = look();
+    EXPECT_NE(state, nullptr) << "the page table could not be copied from the device";
+    return state == nullptr ? ~uint64_t{0} : state->held_pins;
 }
 
 std::string Machine::picture() {

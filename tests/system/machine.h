@@ -119,6 +119,11 @@ public:
     // Starts them in stream() and waits; the steps with their results.
     Status run(std::vector<std::vector<Step>>* blocks,
                std::chrono::seconds limit = std::chrono::seconds(120));
+    // The same for one block, which must end with nothing broken and its threads agreed.
+    std::vector<Step> run_block(const std::vector<Step>& steps,
+                                std::chrono::seconds limit = std::chrono::seconds(120));
+    // A copy in the scratch memory.
+    std::byte* put(const Bytes& bytes);
 
     // Waits until `done()`, at most ten seconds: whether it came true.
     template <class Done>
@@ -135,6 +140,8 @@ public:
     std::string picture();
     // Number of the first invariant of the page cache that is broken; 0: none.
     int broken_invariant();
+    // FileSystemState::held_pins.
+    uint64_t held_pins();
 
 private:
     void open(size_t scratch_size);
@@ -155,6 +162,12 @@ private:
     Stream looks_;
     Stream stream_;  // goes first: it waits for what runs
 };
+
+inline std::vector<int64_t> results_of(const std::vector<Step>& steps) {
+    std::vector<int64_t> results;
+    for (const Step& step : steps) results.push_back(step.result);
+    return results;
+}
 
 // Steps in few words.
 inline Step open_step(uint32_t file, const char* path, int flags = 0) {

@@ -1,4 +1,5 @@
 #include "system/random_program.h"
+#include "testing/effort.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -48,9 +49,8 @@ Shape random_shape(base::Prng& prng) {
     shape.frames = one_of<uint64_t>(prng, {8, 8, shape.permits, 12, 33, 80, 200, 200, everything});
     shape.frames = std::clamp<uint64_t>(shape.frames, shape.permits, everything);
     shape.lanes = static_cast<unsigned>(one_of(prng, {1, 2, 7, 32, 32, 33, 64, 96, 512}));
-#ifdef __SANITIZE_THREAD__
-    shape.lanes = std::min(shape.lanes, 64u);  // it takes a megabyte or so for each lane and permit
-#endif
+    // ThreadSanitizer takes a megabyte or so for each lane and permit.
+    if (testing::kThreadSanitizer) shape.lanes = std::min(shape.lanes, 64u);
     shape.warps = prng.below(3) == 0;
     shape.helping = prng.below(2) == 0;
     shape.workers = static_cast<unsigned>(1 + prng.below(4));

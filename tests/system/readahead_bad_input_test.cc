@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "system/machine.h"
+#include "testing/effort.h"
 
 namespace penstock::system_test {
 namespace {
@@ -91,11 +92,7 @@ TEST(PrefetchSizeTest, IsRefusedUnlessItFits) {
 // Caches of fewer frames than any window has pages, down to one for each permit.
 class TinyCacheTest : public ::testing::TestWithParam<Replacement> {};
 
-#ifdef __SANITIZE_THREAD__
-constexpr bool kAllSizes = false;  // half a minute a policy
-#else
-constexpr bool kAllSizes = true;
-#endif
+constexpr bool kAllSizes = !testing::kThreadSanitizer;  // half a minute a policy
 
 TEST_P(TinyCacheTest, EveryWalkArrives) {
     const Walk walks[] = {{0, kSignedPage, kPage, 60},

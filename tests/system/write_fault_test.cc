@@ -28,23 +28,10 @@ Shape shape_of(bool remote, uint64_t frames) {
     return shape;
 }
 
-std::byte* put(Machine& machine, const Bytes& bytes) {
-    auto* out = machine.scratch().array<std::byte>(bytes.size());
-    std::copy(bytes.begin(), bytes.end(), out);
-    return out;
-}
-
-std::vector<Step> run(Machine& machine, std::vector<Step> steps) {
-    std::vector<std::vector<Step>> blocks{std::move(steps)};
-    const Status status = machine.run(&blocks);
-    EXPECT_TRUE(status.ok()) << status.message();
-    EXPECT_EQ(machine.broken_invariant(), 0);
-    return blocks[0];
-}
-
 Bytes read_back(Machine& machine, const char* path, uint64_t size) {
     auto* out = machine.scratch().array<std::byte>(size);
-    const auto done = run(machine, {open_step(0, path), read_step(0, 0, size, out), close_step(0)});
+    const auto done = machine.run_block(
+        {open_step(0, path), read_step(0, 0, size, out), close_step(0)});
     EXPECT_EQ(done[1].result, static_cast<int64_t>(size));
     return {out, out + size};
 }
@@ -63,11 +50,11 @@ TEST_P(WriteFaults, AreToldOnceAndWhatWasWrittenIsKept) {
             machine.create_file("f", size, 1);
             const char* path = machine.scratch().text(machine.files().path("f"));
             const Bytes bytes = storage::random_bytes(n, size);
-            std::byte* from = put(machine, bytes);
+            std::byte* from = machine.put(bytes);
             machine.faults().inject({.call = Call::kWrite, .first = n, .error = error});
-            const auto done = run(machine,
-                                  {open_step(0, path, kOpenReadWrite), write_step(0, 0, size, from),
-                                   sync_step(0), sync_step(0), close_step(0)});
+            const auto done = machine.run_block({open_step(0, path, kOpenReadWrite),
+                                                 write_step(0, 0, size, from), sync_step(0),
+                                                 sync_step(0), close_step(0)});
             EXPECT_EQ(done[1].result, static_cast<int64_t>(size));
             const bool failed = machine.faults().calls(Call::kWrite) >= n && done[2].result != 0;
             EXPECT_EQ(done[2].result, failed ? -error : 0);
@@ -86,10 +73,10 @@ TEST_P(WriteFaults, TheLastCloseTellsWhatItGivesUp) {
     ASSERT_TRUE(machine.ok());
     machine.create_file("f", 3 * kPage, 1);
     const char* path = machine.scratch().text(machine.files().path("f"));
-    std::byte* from = put(machine, storage::random_bytes(2, 3 * kPage));
+    std::byte* from = machine.put(storage::random_bytes(2, 3 * kPage));
     machine.faults().inject({.call = Call::kWrite, .count = UINT64_MAX, .error = EDQUOT});
-    const auto done = run(machine, {open_step(0, path, kOpenReadWrite),
-                                    write_step(0, 0, 3 * kPage, from), close_step(0)});
+    const auto done = machine.run_block(
+        {open_step(0, path, kOpenReadWrite), write_step(0, 0, 3 * kPage, from), close_step(0)});
     EXPECT_EQ(done[1].result, static_cast<int64_t>(3 * kPage));
     EXPECT_EQ(done[2].result, -EDQUOT);
     machine.faults().clear();
@@ -106,18 +93,18 @@ TEST_P(WriteFaults, AFullDiskEndsWithItsErrno) {
     machine.create_file("g", 20 * kPage, 2);
     const char* path = machine.scratch().text(machine.files().path("f"));
     const char* other = machine.scratch().text(machine.files().path("g"));
-    std::byte* from = put(machine, storage::random_bytes(3, size));
+    std::byte* from = machine.put(storage::random_bytes(3, size));
     machine.faults().inject({.call = Call::kWrite, .count = UINT64_MAX, .error = ENOSPC});
-    auto done = run(machine, {open_step(0, path, kOpenReadWrite), write_step(0, 0, size, from),
-                              sync_step(0), close_step(0)});
+    auto done = machine.run_block({open_step(0, path, kOpenReadWrite), write_step(0, 0, size, from),
+                                   sync_step(0), close_step(0)});
     EXPECT_EQ(done[1].result, -ENOSPC);
     EXPECT_EQ(done[2].result, -ENOSPC);
     EXPECT_EQ(done[3].result, -ENOSPC);
     machine.faults().clear();
     EXPECT_EQ(machine.files().file("g").mismatch(0, read_back(machine, other, 20 * kPage)),
               20 * kPage);
-    done = run(machine, {open_step(0, path, kOpenReadWrite), write_step(0, 0, size, from),
-                         sync_step(0), close_step(0)});
+    done = machine.run_block({open_step(0, path, kOpenReadWrite), write_step(0, 0, size, from),
+                              sync_step(0), close_step(0)});
     for (size_t i = 2; i < done.size(); ++i) EXPECT_EQ(done[i].result, 0);
     EXPECT_EQ(done[1].result, static_cast<int64_t>(size));
 }
@@ -129,9 +116,9 @@ TEST_P(WriteFaults, SyncsAndCutsTellTheirOwn) {
     const char* path = machine.scratch().text(machine.files().path("f"));
     machine.faults().inject({.call = Call::kSync, .error = EIO});
     machine.faults().inject({.call = Call::kTruncate, .error = EIO});
-    const auto done = run(
-        machine, {open_step(0, path, kOpenReadWrite), sync_step(0), sync_step(0), cut_step(0, 100),
-                  stat_step(0), cut_step(0, 100), stat_step(0), close_step(0)});
+    const auto done = machine.run_block({open_step(0, path, kOpenReadWrite), sync_step(0),
+                                         sync_step(0), cut_step(0, 100), stat_step(0),
+                                         cut_step(0, 100), stat_step(0), close_step(0)});
     const int64_t wanted[] = {0, -EIO, 0, -EIO, static_cast<int64_t>(3 * kPage), 0, 100, 0};
     for (size_t i = 1; i < done.size(); ++i) EXPECT_EQ(done[i].result, wanted[i]) << i;
 }
@@ -146,11 +133,11 @@ TEST_P(WriteFaults, AReadThatAWriteNeedsIsToldToWhoWaits) {
         const uint64_t size = 6 * kPage;
         machine.create_file("f", size, 1);
         const char* path = machine.scratch().text(machine.files().path("f"));
-        std::byte* from = put(machine, storage::random_bytes(2, size));
+        std::byte* from = machine.put(storage::random_bytes(2, size));
         machine.faults().inject({.call = Call::kRead, .first = failed + 1, .error = EIO});
-        const auto done = run(machine, {open_step(0, path, kOpenReadWrite),
-                                        begin_write_step(0, 0, 100, 3 * kPage, from), wait_step(0),
-                                        write_step(0, 100, 3 * kPage, from), close_step(0)});
+        const auto done = machine.run_block(
+            {open_step(0, path, kOpenReadWrite), begin_write_step(0, 0, 100, 3 * kPage, from),
+             wait_step(0), write_step(0, 100, 3 * kPage, from), close_step(0)});
         EXPECT_GE(done[1].result, 0);
         EXPECT_EQ(done[2].result, -EIO);
         EXPECT_EQ(done[3].result, static_cast<int64_t>(3 * kPage));
@@ -198,7 +185,7 @@ TEST(WriteDurability, NothingThatWasSyncedIsLost) {
         std::vector<Step> steps{open_step(0, path, kOpenReadWrite)};
         const auto write = [&](uint64_t at, uint64_t count) {
             Bytes bytes = storage::random_bytes(prng.next(), count);
-            steps.push_back(write_step(0, static_cast<int64_t>(at), count, put(machine, bytes)));
+            steps.push_back(write_step(0, static_cast<int64_t>(at), count, machine.put(bytes)));
             return Write{at, std::move(bytes)};
         };
         const auto write_some = [&] {
@@ -219,7 +206,7 @@ TEST(WriteDurability, NothingThatWasSyncedIsLost) {
                               made.bytes[i - made.at] == found;
                    });
         };
-        const auto done = run(machine, steps);
+        const auto done = machine.run_block(steps);
         for (size_t i = 1; i < done.size(); ++i) EXPECT_GE(done[i].result, 0);
         ASSERT_TRUE(storage->crash(seed).ok());
         auto file = storage->open(path, 0);

@@ -35,26 +35,6 @@ std::vector<Shape> shapes() {
 class Writing : public ::testing::TestWithParam<Shape> {
 protected:
     Writing() : machine_(GetParam()) {}
-
-    std::byte* put(const Bytes& bytes) {
-        auto* out = machine_.scratch().array<std::byte>(bytes.size());
-        std::copy(bytes.begin(), bytes.end(), out);
-        return out;
-    }
-    // Runs one block; its results.
-    std::vector<int64_t> run(std::vector<Step> steps) {
-        std::vector<std::vector<Step>> blocks{std::move(steps)};
-        const Status status = machine_.run(&blocks);
-        EXPECT_TRUE(status.ok()) << status.message();
-        std::vector<int64_t> results;
-        for (const Step& step : blocks[0]) {
-            results.push_back(step.result);
-            EXPECT_EQ(step.disagreements, 0u);
-        }
-        EXPECT_EQ(machine_.broken_invariant(), 0);
-        return results;
-    }
-
     Machine machine_;
 };
 
@@ -63,7 +43,7 @@ TEST_P(Writing, AFileOfManyTimesTheCacheComesOutAsItWasWritten) {
     const std::string path = machine_.scratch_path("written");
     const uint64_t size = 5 * machine_.frame_count() * machine_.shape().page_size + 1000;
     const Bytes bytes = storage::random_bytes(1, size);
-    std::byte* from = put(bytes);
+    std::byte* from = machine_.put(bytes);
     auto* back = machine_.scratch().array<std::byte>(5000);
     std::vector<Step> steps{
         open_step(0, machine_.scratch().text(path), kOpenReadWrite | kOpenCreate | kOpenTruncate)};
@@ -74,7 +54,7 @@ TEST_P(Writing, AFileOfManyTimesTheCacheComesOutAsItWasWritten) {
     }
     steps.push_back(stat_step(0));
     steps.push_back(close_step(0));
-    const auto results = run(steps);
+    const auto results = results_of(machine_.run_block(steps));
     EXPECT_GE(results.front(), 0);
     for (size_t i = 1; i + 2 < results.size(); ++i)
         ASSERT_EQ(results[i], static_cast<int64_t>(steps[i].size)) << i;
@@ -90,7 +70,7 @@ TEST_P(Writing, PartsOfPagesLeaveTheRestAsItWas) {
     const std::string path = machine_.files().path("file");
     Bytes wanted = bytes_of_file(path);
     const Bytes bytes = storage::random_bytes(2, 4096);
-    std::byte* from = put(bytes);
+    std::byte* from = machine_.put(bytes);
     base::Prng prng(7);
     std::vector<Step> steps{open_step(0, machine_.scratch().text(path), kOpenReadWrite)};
     for (int i = 0; i < 300; ++i) {
@@ -100,7 +80,7 @@ TEST_P(Writing, PartsOfPagesLeaveTheRestAsItWas) {
                     wanted.begin() + static_cast<int64_t>(at));
     }
     steps.push_back(sync_step(0));
-    const auto results = run(steps);
+    const auto results = results_of(machine_.run_block(steps));
     EXPECT_EQ(results.back(), 0);
     EXPECT_TRUE(bytes_of_file(path) == wanted);
     auto left = machine_.fs().reclaim();
@@ -120,7 +100,7 @@ TEST_P(Writing, WindowsOfAFileThatIsWrittenAreNotStale) {
     const std::string path = machine_.files().path("file");
     Bytes wanted = bytes_of_file(path);
     const Bytes bytes = storage::random_bytes(5, 4096);
-    std::byte* from = put(bytes);
+    std::byte* from = machine_.put(bytes);
     auto* back = machine_.scratch().array<std::byte>(kPages * page_size);
     auto* elsewhere = machine_.scratch().array<std::byte>(page_size);
     base::Prng prng(8);
@@ -142,7 +122,7 @@ TEST_P(Writing, WindowsOfAFileThatIsWrittenAreNotStale) {
     }
     steps.push_back(close_step(0));
     steps.push_back(close_step(1));
-    const auto results = run(steps);
+    const auto results = results_of(machine_.run_block(steps));
     for (size_t i = 2; i + 2 < results.size(); ++i)
         ASSERT_EQ(results[i], static_cast<int64_t>(steps[i].size)) << i;
     for (uint64_t i = 0; i < wanted.size(); ++i)
@@ -164,7 +144,7 @@ TEST_P(Writing, AFileThatIsWrittenOnceIsNeverRead) {
     Bytes wanted = bytes_of_file(path);
     wanted.resize(new_size);
     const Bytes bytes = storage::random_bytes(2, new_size);
-    std::byte* from = put(bytes);
+    std::byte* from = machine_.put(bytes);
     base::Prng prng(9);
     std::vector<Step> writes;
     for (uint64_t at = 0; at < new_size;) {
@@ -191,7 +171,7 @@ TEST_P(Writing, AFileThatIsWrittenOnceIsNeverRead) {
     }
     steps.push_back(stat_step(0));
     steps.push_back(close_step(0));
-    const auto results = run(steps);
+    const auto results = results_of(machine_.run_block(steps));
     for (size_t i = 1; i + 2 < results.size(); ++i) {
         if (steps[i].act == Act::kWait) {
             ASSERT_EQ(results[i], static_cast<int64_t>(steps[i - 1].size)) << i;
@@ -204,8 +184,8 @@ TEST_P(Writing, AFileThatIsWrittenOnceIsNeverRead) {
     EXPECT_EQ(machine_.fs().statistics().bytes_read, 0u);
     EXPECT_TRUE(bytes_of_file(path) == wanted);
     auto* back = machine_.scratch().array<std::byte>(new_size);
-    run({open_step(0, machine_.scratch().text(path)), read_step(0, 0, new_size, back),
-         close_step(0)});
+    (void)machine_.run_block({open_step(0, machine_.scratch().text(path)),
+                              read_step(0, 0, new_size, back), close_step(0)});
     EXPECT_TRUE(std::equal(wanted.begin(), wanted.end(), back)) << "a page with holes was read";
 }
 
@@ -218,7 +198,7 @@ TEST_P(Writing, PartsBegunEarlierLeaveTheRestAsItWas) {
     Bytes wanted = bytes_of_file(path);
     const uint64_t count_max = 3 * machine_.shape().page_size;
     const Bytes bytes = storage::random_bytes(2, 2 * count_max);
-    std::byte* from = put(bytes);
+    std::byte* from = machine_.put(bytes);
     base::Prng prng(7);
     std::vector<Step> steps{open_step(0, machine_.scratch().text(path), kOpenReadWrite)};
     for (int i = 0; i < 40; ++i) {
@@ -237,7 +217,7 @@ TEST_P(Writing, PartsBegunEarlierLeaveTheRestAsItWas) {
         }
     }
     steps.push_back(close_step(0));
-    const auto results = run(steps);
+    const auto results = results_of(machine_.run_block(steps));
     for (size_t i = 1; i + 1 < steps.size(); ++i)
         ASSERT_GE(results[i], steps[i].act == Act::kWait ? 1 : 0) << i;
     EXPECT_EQ(results.back(), 0);
@@ -251,10 +231,10 @@ TEST_P(Writing, AnAppendHasItsRoomFromItsFirstHalfOn) {
     const Bytes first = storage::random_bytes(4, 9000), second = storage::random_bytes(5, 300);
     auto* gap = machine_.scratch().array<std::byte>(9300);
     auto* refused = machine_.scratch().array<std::byte>(8);
-    const auto results = run({
+    const auto results = results_of(machine_.run_block({
         open_step(0, machine_.scratch().text(path), kOpenReadWrite | kOpenAppend),
-        begin_write_step(0, 0, 7, 9000, put(first)),
-        write_step(0, 7, 300, put(second)),
+        begin_write_step(0, 0, 7, 9000, machine_.put(first)),
+        write_step(0, 7, 300, machine_.put(second)),
         stat_step(0),
         read_step(0, 5000, 9300, gap),
         begin_write_step(0, 1, 7, 8, nullptr),  // refused: no room is taken
@@ -263,7 +243,7 @@ TEST_P(Writing, AnAppendHasItsRoomFromItsFirstHalfOn) {
         wait_step(0),
         stat_step(0),
         close_step(0),
-    });
+    }));
     const int64_t wanted[] = {0, 0, 300, 14'300, 9300, -EFAULT, -EFBIG, 14'300, 9000, 14'300, 0};
     for (size_t i = 2; i < results.size(); ++i) EXPECT_EQ(results[i], wanted[i]) << i;
     EXPECT_TRUE(std::all_of(gap, gap + 9000, [](std::byte b) { return b == std::byte{0}; }));
@@ -283,22 +263,23 @@ TEST_P(Writing, AWriteThatNobodyWaitsForIsReclaimed) {
     machine_.create_file("file", 10 * page, 3);
     const std::string path = machine_.files().path("file");
     const Bytes before = bytes_of_file(path);
-    std::byte* from = put(storage::random_bytes(4, 4 * page));
+    std::byte* from = machine_.put(storage::random_bytes(4, 4 * page));
     const auto requests = [&] { return machine_.fs().statistics().requests; };
     const char* text = machine_.scratch().text(path);
-    (void)run({open_step(0, text, kOpenReadWrite), begin_write_step(0, 0, 0, 4 * page, from)});
+    (void)machine_.run_block(
+        {open_step(0, text, kOpenReadWrite), begin_write_step(0, 0, 0, 4 * page, from)});
     auto left = machine_.fs().reclaim();
     ASSERT_TRUE(left.ok()) << left.status().message();
     EXPECT_EQ(requests(), 0u) << "whole pages need no reading";
     EXPECT_EQ(left.value().reads, 1u);
     const auto page_offset = static_cast<int64_t>(page);
-    (void)run({open_step(0, text, kOpenReadWrite),
-               begin_write_step(0, 1, page_offset / 2, 2 * page, from)});
+    (void)machine_.run_block({open_step(0, text, kOpenReadWrite),
+                              begin_write_step(0, 1, page_offset / 2, 2 * page, from)});
     left = machine_.fs().reclaim();
     ASSERT_TRUE(left.ok()) << left.status().message();
     EXPECT_EQ(requests(), 2u) << "first and last page";
     EXPECT_EQ(left.value().reads, 1u);
-    EXPECT_EQ(machine_.service().host_state()->held_pins, 0u);
+    EXPECT_EQ(machine_.held_pins(), 0u);
     EXPECT_EQ(machine_.broken_invariant(), 0);
     EXPECT_TRUE(bytes_of_file(path) == before);
 }
@@ -309,7 +290,7 @@ TEST_P(Writing, AFileClosedBetweenTheHalvesIsNotWritten) {
     machine_.create_file("file", 10 * page, 3);
     const std::string path = machine_.files().path("file");
     const Bytes before = bytes_of_file(path);
-    std::byte* from = put(storage::random_bytes(4, 4 * page));
+    std::byte* from = machine_.put(storage::random_bytes(4, 4 * page));
     const char* text = machine_.scratch().text(path);
     std::vector<Step> steps;
     for (const int64_t offset : {int64_t{10}, static_cast<int64_t>(page)}) {
@@ -319,14 +300,14 @@ TEST_P(Writing, AFileClosedBetweenTheHalvesIsNotWritten) {
         steps.push_back(wait_step(0));
         steps.push_back(wait_step(0));
     }
-    const auto results = run(steps);
+    const auto results = results_of(machine_.run_block(steps));
     for (size_t i = 0; i < results.size(); i += 5) {
         EXPECT_GE(results[i + 1], 0);
         EXPECT_EQ(results[i + 2], 0);
         EXPECT_EQ(results[i + 3], -EBADF);
         EXPECT_EQ(results[i + 4], -EINVAL) << "the handle is good for one";
     }
-    EXPECT_EQ(machine_.service().host_state()->held_pins, 0u);
+    EXPECT_EQ(machine_.held_pins(), 0u);
     EXPECT_TRUE(bytes_of_file(path) == before);
 }
 
