@@ -166,8 +166,9 @@ Status plan_layout(const LayoutRequest& request, Layout* layout) {
     const uint32_t teams = std::max(request.team_count, 1u);
     result.held_max = result.frame_count - request.permit_count;
     result.views_max = std::min(limits::kViewsMax, result.held_max);
+    // Where a cache has few frames more than blocks can be resident, half is left to views.
     result.async_pages_max = std::min(
-        {limits::kAsyncFramesMax, result.frame_count / 4, result.held_max});
+        {limits::kAsyncFramesMax, result.frame_count / 4, (result.held_max + 1) / 2});
     result.async_count = std::min(limits::kAsyncTableMax, teams * limits::kAsyncCallsMax);
     // A batch of pages and an asynchronous call touch two leaves and a view one: with so many there
     // is always a leaf in which nobody holds a page. Beyond that, one for every 64 frames keeps

@@ -9,6 +9,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <string>
@@ -89,6 +90,11 @@ public:
     // As many frames more than permits as the shape has: what views may hold is the same anywhere.
     [[nodiscard]] uint64_t frame_count() const {
         return shape_.frames - shape_.permits + device_.permits();
+    }
+    // Views of a page that find room whatever asynchronous calls hold.
+    [[nodiscard]] uint64_t views_at_once() {
+        const FileSystemState* state = service().host_state();
+        return std::min(state->views_max, state->held_max - state->async_pages_max);
     }
     [[nodiscard]] uint64_t leaf_count() { return service().host_state()->leaf_count; }
     // Whether the file system can drop pages of a closed file, and so use its slot for another,

@@ -274,7 +274,8 @@ private:
                                .flags = static_cast<int32_t>(Advice::kDontNeed)},
                               0);
             case 3:
-                return read(i, machine_.shape().frames > 3 * machine_.shape().permits);
+                return read(i, machine_.views_at_once() >=
+                                   std::min<uint64_t>(blocks_, machine_.device().permits()));
             case 4:
             case 5:
             case 6:
@@ -288,7 +289,7 @@ private:
     }
 
     Machine& machine_;
-    const uint64_t index_, blocks_;  // of stripes: the host has one too
+    const uint64_t index_, blocks_;  // of stripes: the host has one too; at most one view each
     base::Prng& prng_;
     std::vector<Known> files_;
     std::vector<Check> checks_;

@@ -225,6 +225,7 @@ protected:
     void SetUp() override {
         if (testing::kThreadSanitizer)
             GTEST_SKIP() << "counts, which take minutes; races are for RandomPrograms";
+        if (on_gpu() && !std::get<1>(GetParam())) GTEST_SKIP() << "blocks of a GPU do not help";
     }
     struct Cost {
         uint64_t bytes = 0;       // from storage

@@ -26,10 +26,15 @@ PENSTOCK_DEVICE inline AsyncHandle handle_of(const FileSystemState& system, cons
                              DeviceWords::load(call.state, site::kRelaxed));
 }
 
-// A free record of the team at `place`, taken; null: it has as many as it may. One lane.
+// A free record of the team at `place`, taken; null: it has as many as it may. Where the device has
+// more teams than records for all, two teams have the same: then any will do that is free. One
+// lane.
 PENSTOCK_DEVICE inline AsyncCall* take_async_call(FileSystemState& system, unsigned place) {
+    const uint64_t wanted = uint64_t{system.place_count} * limits::kAsyncCallsMax;
     const uint64_t first = uint64_t{place} * limits::kAsyncCallsMax % system.async_count;
-    for (uint32_t i = 0; i < limits::kAsyncCallsMax; ++i) {
+    const uint32_t tries = wanted > system.async_count ? system.async_count
+                                                       : limits::kAsyncCallsMax;
+    for (uint32_t i = 0; i < tries; ++i) {
         AsyncCall& call = system.async_calls[(first + i) % system.async_count];
         uint64_t state = DeviceWords::load(call.state, site::kRelaxed);
         if ((state & 1) == 0 &&

@@ -141,8 +141,10 @@ PENSTOCK_DEVICE int64_t gread(DeviceFileSystem fs, Descriptor descriptor, int64_
 // kAsyncPagesMax pages of the range (at most 32 for each warp of the group on a GPU, 64 on the CPU
 // backend) are pinned and on their way; what lies beyond, or finds no room, is read by gwait.
 // Errors: -EBADF, -EINVAL, -EFAULT as gread; -EAGAIN: this warp, or this block's first, has
-// kAsyncCallsMax handles, of gwrite_async too, that nobody has waited for. A handle that is lost
-// holds its pages until FileSystem::reclaim(). Cost: as gread, without the copy.
+// kAsyncCallsMax handles, of gwrite_async too, that nobody has waited for (one may have more on a
+// device of more than kAsyncTableMax / kAsyncCallsMax warps: until all have kAsyncTableMax). A
+// handle that is lost holds its pages until FileSystem::reclaim(). Cost: as gread, without the
+// copy.
 template <class Group = device::Block>
 PENSTOCK_DEVICE AsyncHandle gread_async(DeviceFileSystem fs, Descriptor descriptor, int64_t offset,
                                         uint64_t size, void* buffer, Group group = {}) {
@@ -296,9 +298,10 @@ PENSTOCK_DEVICE int gstat(DeviceFileSystem fs, Descriptor descriptor, FileStatus
 //   size    bytes, any
 // A block or a warp calls; waits for the page. On return its bytes are visible to all threads of
 // the group. view.size is 0 at or beyond the end of the file, or negative: -EBADF, -EINVAL
-// (negative offset), -ENOMEM (views hold all frames they may: unmap some), the errno of the storage
-// read. view.writable is where it may be written, if the file is open for that. Every view with
-// data wants its gmunmap. Cost: as gread of one page, without the copy.
+// (negative offset), -ENOMEM (views and calls that were begun hold all frames they may: unmap some,
+// wait for some), the errno of the storage read. view.writable is where it may be written, if the
+// file is open for that. Every view with data wants its gmunmap. Cost: as gread of one page,
+// without the copy.
 template <class Group = device::Block>
 PENSTOCK_DEVICE View gmmap(DeviceFileSystem fs, Descriptor descriptor, int64_t offset,
                            uint64_t size, Group group = {}) {
