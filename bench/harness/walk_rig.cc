@@ -79,9 +79,12 @@ void compare(Report& report, const Arguments& arguments, const Case& named, cons
         arguments.pairs, [&] { return one(&right); }, [&] { return other(&right); },
         &row.cpu_seconds);
     row.bytes = named.bytes;
-    row.verified = right && (!state || state());
+    const bool kept = !state || state();
+    row.verified = right && kept;
     row.simulated = named.simulated;
     row.note = named.note;
+    if (!right) row.note += "; WRONG: a run read other bytes, or not all of them from storage";
+    if (!kept) row.note += "; NOT AS CLAIMED: the OS page cache has not all of it any more";
     report.add(std::move(row));
 }
 
