@@ -1,9 +1,10 @@
-// Goal: whatever blocks write, append, read, map, sync, close and reopen, at once or in two halves
-// with other calls between them, through whatever cache: every read has the bytes of a flat array,
-// and so has every file at the end.
+// Goal: whatever blocks write, append, truncate, read, map, sync, unlink, close and reopen, at once
+// or in two halves with other calls between them, through whatever cache: every read has the bytes
+// of a flat array, and so has every file at the end.
 //
 // Blocks share files in stripes: a byte belongs to one block, which alone writes it, so that pages
-// and granules are shared and results are not in doubt; and each has a file of its own. 10,000
+// and granules are shared and results are not in doubt; and each has a file of its own, which it
+// may also write once, each byte of it, and take the name of away. 10,000
 // calls (3,000 under ThreadSanitizer), a million with PENSTOCK_NIGHTLY=1; PENSTOCK_SEED replays one
 // life.
 #include <fcntl.h>
@@ -35,11 +36,14 @@ struct Model {
     Bytes bytes;          // with room for all that is written
     uint64_t size = 0;    // before the launch
     uint64_t stripe = 0;  // bytes of a stripe; 0: one block's own
+    bool gone = false;    // has no name: who opens it must make it
 
     Model(std::string at, Bytes initial) : path(std::move(at)), bytes(std::move(initial)) {
         size = bytes.size();
         bytes.resize(2 * kSizeMax);
     }
+
+    void clear() { std::fill(bytes.begin(), bytes.end(), std::byte{0}); }
 };
 
 // What one block knows of a file in the launch at hand.
@@ -47,6 +51,9 @@ struct Known {
     Model* model = nullptr;
     uint64_t end = 0;  // the file is at least so long
     bool open = false, reads = true, appends = false;
+    bool once = false;      // each byte of it
+    uint64_t behind = 0;    // of such a file: what may be written
+    bool unlinked = false;  // while it is open: what is in it goes with its last close
 };
 
 struct Check {
@@ -79,9 +86,11 @@ public:
     void generate(uint64_t count) {
         while (steps.size() < count) add_step();
         for (uint32_t call = 0; call < kCallsPerBlock; ++call) wait(call);
-        if (prng_.below(4) == 0) return;  // the host has to tidy up
-        for (uint32_t i = 0; i < files_.size(); ++i)
-            if (files_[i].open) close(i);
+        const bool tidy = prng_.below(4) != 0;  // else the host has to
+        for (uint32_t i = 0; i < files_.size(); ++i) {
+            if (files_[i].open && tidy) close(i);
+            if (files_[i].unlinked) files_[i].model->clear();
+        }
     }
 
     std::string wrong(const std::vector<Step>& done) const {
@@ -141,7 +150,19 @@ private:
         for (uint32_t call = 0; call < kCallsPerBlock; ++call)
             if (calls_[call].file == i) wait(call);
         expect(close_step(i), 0);
-        files_[i].open = false;
+        Known& file = files_[i];
+        file.open = false;
+        if (!file.unlinked) return;
+        file.unlinked = false;
+        file.model->clear();
+        file.end = 0;
+    }
+    void unlink(uint32_t i) {
+        Known& file = files_[i];
+        if (file.model->stripe != 0 || file.model->gone) return;
+        expect(unlink_step(machine_.scratch().text(file.model->path)), 0);
+        file.model->gone = true;
+        file.unlinked = true;
     }
 
     void open(uint32_t i) {
@@ -150,10 +171,15 @@ private:
         int flags = own || prng_.below(4) != 0 ? kOpenReadWrite : kOpenWriteOnly;
         if (own && prng_.below(3) == 0) {
             flags |= kOpenTruncate | kOpenCreate;
-            std::fill(file.model->bytes.begin(), file.model->bytes.end(), std::byte{0});
+            file.model->clear();
             file.end = 0;
         }
-        file.appends = own && prng_.below(3) == 0;
+        if (file.model->gone) flags |= kOpenCreate;
+        file.model->gone = false;
+        file.once = own && prng_.below(4) == 0;
+        file.behind = prng_.below(kSizeMax / 2);
+        if (file.once) flags = (flags & ~kOpenAccess) | kOpenWriteOnly | kOpenWriteOnce;
+        file.appends = own && !file.once && prng_.below(3) == 0;
         if (file.appends) flags |= kOpenAppend;
         expect(open_step(i, machine_.scratch().text(file.model->path), flags), INT64_MIN);
         file.open = true;
@@ -195,6 +221,11 @@ private:
             const uint64_t size = end - begin;
             begin = file.end, end = begin + size;
             if (end > file.model->bytes.size()) return;
+        } else if (file.once) {
+            const uint64_t size = end - begin;
+            begin = file.behind + prng_.below(3) * prng_.below(200), end = begin + size;
+            if (end > kSizeMax) return;
+            file.behind = end;
         }
         auto* from = machine_.scratch().array<std::byte>(end - begin);
         if (from == nullptr) return;
@@ -250,7 +281,7 @@ private:
 
     void cut(uint32_t i) {
         Known& file = files_[i];
-        if (file.model->stripe != 0) return;
+        if (file.model->stripe != 0 || file.once) return;
         const uint64_t size = prng_.below(2) == 0 ? prng_.below(file.end + 1)
                                                   : prng_.below(kSizeMax);
         if (size < file.end)
@@ -263,7 +294,7 @@ private:
     void add_step() {
         const auto i = static_cast<uint32_t>(prng_.below(files_.size()));
         if (!files_[i].open) return open(i);
-        switch (prng_.below(14)) {
+        switch (prng_.below(15)) {
             case 0:
                 return close(i);
             case 1:
@@ -283,6 +314,8 @@ private:
             case 7:
             case 8:
                 return wait(static_cast<uint32_t>(prng_.below(kCallsPerBlock)));
+            case 9:
+                return unlink(i);
             default:
                 return write(i);
         }
