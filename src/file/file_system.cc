@@ -127,14 +127,7 @@ Result<Descriptor> FileSystem::open(const std::string& path, int flags) {
 
 Status FileSystem::close(Descriptor descriptor) {
     service::Service& service = system_->service();
-    auto closed = service.files().close(descriptor, service::Opener::kHost);
-    Status status = closed.ok() ? Status() : closed.status();
-    while (closed.ok() && !closed.value()) {
-        const Status written = service.write_back(descriptor, true);
-        if (status.ok()) status = written;
-        closed = service.files().close(descriptor, service::Opener::kHost, true);
-        if (status.ok() && !closed.ok()) status = closed.status();
-    }
+    Status status = service.close_file(descriptor);
     service.finish_windows();
     return status;
 }
@@ -142,7 +135,7 @@ Status FileSystem::close(Descriptor descriptor) {
 Status FileSystem::sync(Descriptor descriptor) {
     service::Service& service = system_->service();
     if (auto size = service.files().size(descriptor); !size.ok()) return size.status();
-    const Status written = service.write_back(descriptor, false);
+    const Status written = service.write_back(descriptor);
     const Status synced = service.files().sync(descriptor);
     return written.ok() ? synced : written;
 }

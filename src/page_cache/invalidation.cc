@@ -102,7 +102,7 @@ int check_dirty(const FileSystemState& system, const std::vector<bool>& dirty) {
         count += dirty[frame];
         const WritePhase phase = phase_of(system.write_backs[frame]);
         under_way += phase == WritePhase::kUnderWay;
-        if (phase == WritePhase::kEnding) return 9;
+        if (phase == WritePhase::kEnding || phase == WritePhase::kHeld) return 9;
         if (phase == WritePhase::kUnderWay && !dirty[frame]) return 9;
         const uint64_t* marks = system.marks + uint64_t{frame} * system.mark_words;
         for (uint32_t i = 0; i < system.mark_words; ++i)

@@ -140,6 +140,11 @@ Result<uint32_t> FileTable::join(const storage::File& file, storage::Identity id
         if (once && !all_once)
             return Status{EBUSY, "gopen", "a file that is written once is open in another way"};
         if (writing != 0) return found->second;
+        // Who reads it is to see what is written here. What the times hide, he has missed already.
+        if (wanted.writing != 0 && slot.identity == identity) {
+            (void)is_fresh(found->second, recent(identity));
+            return found->second;
+        }
     }
     if (slot.identity != identity) {
         if (Status status = file.stat(&identity); !status.ok()) return status;
@@ -331,22 +336,39 @@ FileTable::Slot* FileTable::find_open(Descriptor descriptor) {
     return same ? &slots_[index] : nullptr;
 }
 
-Result<bool> FileTable::close(Descriptor descriptor, Opener opener, bool written) {
+Result<int64_t> FileTable::close(Descriptor descriptor, Opener opener, Closing how) {
     const std::lock_guard lock(mutex_);
     Slot* slot = find_open(descriptor);
     if (slot == nullptr) return Status{EBADF, "gclose", "no such open file"};
     const bool writes = (descriptor & kMayWrite) != 0 && slot->writers > 0;
-    // Who has opened and closed it while the last one was writing back has written nothing back.
-    if (writes && slot->writers == 1 && (!written || slot->unwritten)) {
-        slot->unwritten = false;
-        return false;
-    }
-    if (writes && !written) slot->unwritten = true;
     const uint32_t index = descriptor_slot(descriptor);
+    if (writes && slot->writers == 1 && how != Closing::kHasForgotten) {
+        // Who has opened and closed it while the last one was writing back has written nothing.
+        if (how == Closing::kAsks || std::exchange(slot->unwritten, false)) {
+            slot->unwritten = false;
+            return kWriteBackFirst;
+        }
+        const bool scratch = (state_->files[index].writing & kWritesScratch) != 0;
+        if (how == Closing::kCannotWrite || scratch) {
+            if (!slot->superseded) supersede(index);
+            return kForgetFirst;
+        }
+    }
+    if (writes && how == Closing::kAsks) slot->unwritten = true;
     if (writes && opener == Opener::kKernel && slot->kernel_writers > 0) --slot->kernel_writers;
     if (writes && --slot->writers == 0) end_writing(index);
     slot->kernel_writers = std::min(slot->kernel_writers, slot->writers);
     release(index, opener);
+    return 0;
+}
+
+bool FileTable::give_up(Descriptor descriptor, bool written) {
+    const std::lock_guard lock(mutex_);
+    const Slot* slot = find_open(descriptor);
+    const uint32_t index = descriptor_slot(descriptor);
+    if (slot == nullptr || slot->writers != slot->kernel_writers) return false;
+    if (written && (state_->files[index].writing & kWritesScratch) == 0) return false;
+    if (!slot->superseded) supersede(index);
     return true;
 }
 
@@ -430,6 +452,7 @@ Status FileTable::shrink(const Request& request, uint64_t size) {
     const uint32_t slot = request.file_slot;
     if (!is_for_slot(request)) return {ESTALE, "read ahead", "the file was closed"};
     if (size >= size_of(slot)) return {};
+    if (state_->files[slot].writing != 0) return {};  // since the read was begun: theirs to know
     DeviceWords::store(state_->files[slot].size, size, site::kRelaxed);
     slots_[slot].racy = true;  // whatever the times say, it is not the file that was opened
     return send(slot);

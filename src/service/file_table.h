@@ -42,9 +42,12 @@ public:
     // `flags` as gopen takes them. errno of open(2); EFBIG: more pages than the page table has room
     // for; ENFILE: every slot is in use; EBUSY: to be truncated, or written once, and open already.
     Result<Descriptor> open(const std::string& path, int flags, Opener opener);
-    // False, and nothing is closed: it is the last that may write the file, which must be written
-    // back first, `written`. EBADF.
-    Result<bool> close(Descriptor descriptor, Opener opener, bool written = false);
+    // 0; kWriteBackFirst or kForgetFirst, and nothing is closed: see Closing. EBADF.
+    Result<int64_t> close(Descriptor descriptor, Opener opener, Closing how = Closing::kAsks);
+    // Of a file that nobody may write any more when what kernels have open is closed: whether it
+    // has dirty pages that are to be forgotten, as it could not be `written` back or is a scratch
+    // file. From then on nobody opens its slot.
+    bool give_up(Descriptor descriptor, bool written);
     // What was written back lasts. EBADF, and what the disk says.
     Status sync(Descriptor descriptor);
     // Of the file on the host: GPU threads see to the pages. EBADF, and what ftruncate(2) says.

@@ -50,10 +50,8 @@ void Server::answer_call(uint32_t index, ControlCall call) {
         }
         case ControlCall::kClose: {
             const auto closed = shared_.files->close(port.descriptor, Opener::kKernel,
-                                                     port.flags != 0);
-            port.result = !closed.ok()     ? -closed.status().error_number()
-                          : closed.value() ? 0
-                                           : kWriteBackFirst;
+                                                     static_cast<Closing>(port.flags));
+            port.result = closed.ok() ? closed.value() : -closed.status().error_number();
             return;
         }
         case ControlCall::kSync:

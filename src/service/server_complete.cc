@@ -41,12 +41,11 @@ void Server::complete(const PageOf& which, uint64_t bytes, int error) {
     if (bytes < page_size_) {
         const uint64_t begin = (request.page + which.page) * page_size_;
         // What the host has not got of a file that is written here was not written back yet, or
-        // never: zeros.
-        const uint64_t size = shared_.files->is_written(request.file_slot) && error == 0
-                                  ? 0
-                                  : shared_.files->size_of(request.file_slot);
+        // never: zeros. Where that ends GPU threads alone know, and no error is beyond the end.
+        const bool written = shared_.files->is_written(request.file_slot);
+        const uint64_t size = shared_.files->size_of(request.file_slot);
         const uint64_t expected = size > begin ? std::min(page_size_, size - begin) : 0;
-        if (bytes >= expected) {
+        if (written ? error == 0 : bytes >= expected) {
             error = 0;
         } else if (error == 0) {
             activity_.store(Activity::kStorage, std::memory_order_release);  // may wait

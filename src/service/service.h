@@ -84,11 +84,14 @@ public:
     Status serve_all(std::chrono::nanoseconds limit);
 
     // Writes an open file back, by a kernel of our own, which waits for the host as any other does;
-    // not where kernels fill the device and wait for the caller. `last`: nobody writes it any more,
-    // and what cannot be written is given up. The error of a write-back that nobody has taken yet;
-    // ETIMEDOUT; ENOSYS: that kernel is not in this program. Any thread.
-    Status write_back(Descriptor file, bool last);
-    // The same for all that kernels or the host have open for writing: the first error.
+    // not where kernels fill the device and wait for the caller. The error of a write-back that
+    // nobody has taken yet; ETIMEDOUT; ENOSYS: that kernel is not in this program. Any thread.
+    Status write_back(Descriptor file) { return run_write_back(file, false); }
+    // Closes what the host has opened; the last that may write it has it written back first, and
+    // gives up what cannot be. As gclose; any thread.
+    Status close_file(Descriptor file);
+    // Writes back all that kernels or the host have open for writing, and gives up what cannot be
+    // of what kernels alone have: the first error.
     Status write_back_all();
 
     // Completes the windows that blocks have left to storage: when their kernel has ended nobody
@@ -136,6 +139,7 @@ private:
     Shared shared_;
     std::unique_ptr<FileTable> files_;
     std::unique_ptr<LaunchLearner> learner_;
+    Status run_write_back(Descriptor file, bool forgets);
     std::mutex write_back_mutex_;             // guards the use of what follows
     std::unique_ptr<KernelCall> write_back_;  // null: the kernel is not in this program
     std::unique_ptr<Log> log_;

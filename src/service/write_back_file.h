@@ -13,8 +13,8 @@ constexpr const char* kWriteBackKey = "penstock/penstock::service::write_back_fi
 constexpr unsigned kWriteBackThreads = 128;
 
 // One block. `*error` (device memory): 0 or an errno, taken from what write-backs have left.
-// `last`: what cannot be written is given up.
-PENSTOCK_GLOBAL void write_back_file(FileSystemState* state, Descriptor file, bool last,
+// `forgets`: nothing is written, what is dirty is given up.
+PENSTOCK_GLOBAL void write_back_file(FileSystemState* state, Descriptor file, bool forgets,
                                      unsigned long long* error);
 
 }  // namespace penstock::service

@@ -123,8 +123,11 @@ void check_adopt(uint64_t before, uint64_t seen) {
         EXPECT_EQ(entry, adopted ? make_entry(PageState::kValid, 1, 2, kept) : before);
     }
     uint64_t entry = before;
-    device::renew<PlainWords>(entry);
+    device::renew<PlainWords>(entry, 7);
     EXPECT_EQ(entry == before, !empty);
+    const uint64_t renewed = entry;
+    device::renew<PlainWords>(entry, 8);
+    EXPECT_EQ(entry == renewed, !empty) << "another number, another word";
     EXPECT_EQ(entry & (kStateMask | kPinMask), before & (kStateMask | kPinMask));
 }
 

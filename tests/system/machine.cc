@@ -232,10 +232,10 @@ FileSystemState* Machine::look() {
     return copy;
 }
 
-uint64_t Machine::held_pins() {
+uint64_t Machine::word(uint64_t FileSystemState::*which) {
     FileSystemState* state = look();
     EXPECT_NE(state, nullptr) << "the page table could not be copied from the device";
-    return state == nullptr ? ~uint64_t{0} : state->held_pins;
+    return state == nullptr ? ~uint64_t{0} : state->*which;
 }
 
 std::string Machine::picture() {

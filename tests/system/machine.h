@@ -146,14 +146,16 @@ public:
     std::string picture();
     // Number of the first invariant of the page cache that is broken; 0: none.
     int broken_invariant();
-    // FileSystemState::held_pins.
-    uint64_t held_pins();
+    // As the page table has them; ~0: it could not be looked at.
+    uint64_t held_pins() { return word(&FileSystemState::held_pins); }
+    uint64_t dirty_pages() { return word(&FileSystemState::dirty_pages); }
 
 private:
     void open(size_t scratch_size);
     void open_file_system();
     std::shared_ptr<storage::Storage> make_storage();
     FileSystemState* look();
+    uint64_t word(uint64_t FileSystemState::*which);
     void end(const Status& status);
 
     const Shape shape_;

@@ -27,8 +27,7 @@ struct alignas(128) FileState {
     uint64_t directory_first;  // index of this file's first word in FileSystemState::directory
     uint64_t directory_count;  // its words: one for each leaf of 512 pages
     uint64_t epoch;  // counts up when pages are dropped because the file may have changed: what was
-                     // asked for before is not taken any more. By the host, and by GPU threads that
-                     // truncate
+                     // asked for before is not taken any more. By the host
     int64_t modified_ns;  // st_mtim, for gstat
     uint64_t mode;        // file type bits of st_mode, for gstat
     uint64_t writing;     // 0: nobody has opened it for writing; else 1 and the flags below
@@ -44,12 +43,15 @@ struct alignas(128) FileState {
     // 1: the OS page cache had not all of what windows asked for last, so that more of them at once
     // keep storage busy. Written where the host can address it, and 0 elsewhere.
     uint64_t missing;
-    uint64_t error;      // errno of the first write-back that failed since somebody took it; GPU
-                         // threads
+    uint64_t error;      // write-backs that failed 48 | errno of the first since somebody took it
+                         // 16, from the high end; GPU threads
     uint64_t truncates;  // 0 or 1: somebody truncates it; GPU threads
-    uint64_t spare;
+    uint64_t cuts;       // truncations so far: as `epoch`, by GPU threads
 };
 static_assert(sizeof(FileState) == 128);
+
+// FileState::error.
+constexpr uint64_t kFileErrnoMask = 0xffff, kFileFailure = 0x10000;
 
 // FileState::writing.
 constexpr uint64_t kWriting = 1;     // somebody has it open for writing, or had since it was opened
@@ -123,13 +125,18 @@ PENSTOCK_BOTH constexpr int64_t stride_of_advice(uint64_t word) {
 enum class ControlCall : uint64_t {
     kNone,
     kOpen,
-    kClose,     // kWriteBackFirst: it is the last that may write, and has written nothing back
+    kClose,     // `flags`: a Closing; may be answered kWriteBackFirst or kForgetFirst
     kSync,      // what was written back becomes durable
     kTruncate,  // the file gets `size` bytes
     kUnlink,
     kWrite,  // bytes go to the file at once
 };
-constexpr int64_t kWriteBackFirst = 1;
+
+// How far the group is that closes a descriptor, and what it is told where that is the last that
+// may write its file: kWriteBackFirst, write it back and come again; kForgetFirst, nobody opens
+// this slot any more, and nobody has what is still dirty: forget it and come again.
+enum class Closing : uint32_t { kAsks, kHasWritten, kCannotWrite, kHasForgotten };
+constexpr int64_t kWriteBackFirst = 1, kForgetFirst = 2;
 struct alignas(64) ControlPort {
     Descriptor descriptor;  // argument of close, sync, truncate and write
     int64_t result;         // a descriptor, 0 or -errno; written by the host, read behind kRespond

@@ -10,6 +10,7 @@
 //   write-back word: number 17 | phase 2, from the high end
 //   kIdle --[begin_write_back: the next number, the marks are in the snapshot]--> kUnderWay
 //   kUnderWay --[finish_write_back, behind the completion with that number]--> kEnding --> kIdle
+//   kUnderWay <--[truncation, of which the host knows nothing]--> kHeld
 #pragma once
 
 #include <cstdint>
@@ -19,7 +20,7 @@
 
 namespace penstock {
 
-enum class WritePhase : uint32_t { kIdle, kUnderWay, kEnding };
+enum class WritePhase : uint32_t { kIdle, kUnderWay, kEnding, kHeld };
 
 using WriteBackWord = uint64_t;
 

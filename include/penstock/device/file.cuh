@@ -85,16 +85,24 @@ PENSTOCK_DEVICE Descriptor gopen(DeviceFileSystem fs, const char* path, int flag
 // such pages are dropped). Cost: a trip to the host; two, and the writes, for the last writer.
 template <class Group = device::Block>
 PENSTOCK_DEVICE int gclose(DeviceFileSystem fs, Descriptor file, Group group = {}) {
-    const auto close = [&](int written) -> int64_t {
-        if (device::find_file(*fs.state, file) == nullptr) return -device::kErrorBadDescriptor;
-        return device::control_call(*fs.state, {ControlCall::kClose, file, nullptr, written});
+    const auto close = [&](Closing how) -> int64_t {
+        return group.once([&]() -> int64_t {
+            if (device::find_file(*fs.state, file) == nullptr) return -device::kErrorBadDescriptor;
+            const device::ControlRequest request{ControlCall::kClose, file, nullptr,
+                                                 static_cast<int>(how)};
+            return device::control_call(*fs.state, request);
+        });
     };
-    int64_t closed = group.once([&]() -> int64_t { return close(0); });
-    int64_t error = 0;
-    while (closed == kWriteBackFirst) {
-        const int64_t left = device::write_back(fs, file, true, group);
+    int64_t closed = close(Closing::kAsks), error = 0;
+    while (closed == kWriteBackFirst || closed == kForgetFirst) {
+        if (closed == kForgetFirst) {
+            device::forget_writes(fs, file, group);
+            closed = close(Closing::kHasForgotten);
+            continue;
+        }
+        const int64_t left = device::write_back(fs, file, group);
         if (error == 0) error = left;
-        closed = group.once([&]() -> int64_t { return close(1); });
+        closed = close(left == 0 ? Closing::kHasWritten : Closing::kCannotWrite);
     }
     return static_cast<int>(error != 0 ? error : closed);
 }
@@ -242,7 +250,7 @@ PENSTOCK_DEVICE int gfsync(DeviceFileSystem fs, Descriptor file, Group group = {
     const bool open = group.once(
         [&]() -> bool { return device::find_file(*fs.state, file) != nullptr; });
     if (!open) return -device::kErrorBadDescriptor;
-    const int64_t error = device::write_back(fs, file, false, group);
+    const int64_t error = device::write_back(fs, file, group);
     return static_cast<int>(group.once([&]() -> int64_t {
         const int64_t synced = device::control_call(*fs.state, {ControlCall::kSync, file});
         return error != 0 ? error : synced;

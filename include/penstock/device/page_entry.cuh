@@ -126,13 +126,13 @@ PENSTOCK_BOTH bool retire(typename Words::Word& entry) {
 }
 
 // EMPTY -> EMPTY, another word: what somebody has read for the page, and would adopt, is not to be
-// taken. What the caller has stored before, they see.
+// taken. What the caller has stored before, they see. `number`: of no renewal before.
 template <class Words>
-PENSTOCK_BOTH void renew(typename Words::Word& entry) {
+PENSTOCK_BOTH void renew(typename Words::Word& entry, uint64_t number) {
     constexpr FrameIndex kNoFrame = (1u << limits::kFrameBits) - 1;
     uint64_t seen = Words::load(entry, site::kRelaxed);
+    const auto generation = static_cast<uint32_t>(number & kGenerationMax);
     while (state_of(seen) == PageState::kEmpty) {
-        const auto generation = static_cast<uint32_t>((generation_of(seen) + 1) & kGenerationMax);
         const uint64_t renewed = make_entry(PageState::kEmpty, kNoFrame, generation, seen);
         if (Words::compare_exchange(entry, seen, renewed, site::kPublish)) return;
     }

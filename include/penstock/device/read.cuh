@@ -136,14 +136,47 @@ PENSTOCK_DEVICE void copy_run(const Team& team, CopyRun& run) {
     run.size = 0;
 }
 
-// Copies the batch's part of the request out of its frames, or into them, waiting for each page in
-// turn; those that the team has filled are as they shall be. 0 or -errno.
+// Waits for page `i` of a batch, which lane `owner` has and saw not to be VALID. 0 or -errno; then
+// nothing of what follows is under way.
+template <class Team>
+PENSTOCK_DEVICE int await_page(const Team& team, FileSystemState& system, Batch<Team>& batch,
+                               unsigned i, uint64_t& stalled_ns) {
+    const unsigned owner = i % team.lanes(), k = i / team.lanes();
+    int error = 0;
+    if (team.lane() == owner) {
+        PinnedEntry& page = batch.pages[k];
+        page.seen = publish_if_complete(system, *page.entry,
+                                        DeviceWords::load(*page.entry, site::kLook));
+        if (state_of(page.seen) != PageState::kValid) {
+            const uint64_t began = now_ns();
+            error = wait_for_page(system, *page.entry, page.seen);
+            stalled_ns += now_ns() - began;
+        }
+    }
+    error = team.broadcast(error, owner);
+    if (error != 0) settle_pages(team, system, batch, i + 1);
+    return error;
+}
+
+// Copies the batch's part of the request out of its frames, waiting for each page in turn; or into
+// them, waiting for all first, so that a write that fails leaves no page with bytes that are not
+// marked. Those that the team has filled are as they shall be. 0 or -errno.
 template <Direction kDirection, class Team>
 PENSTOCK_DEVICE int copy_pages(const Team& team, FileSystemState& system,
                                const RangeRequest& request, Batch<Team>& batch) {
     const uint64_t page_size = 1ull << system.page_shift;
     uint64_t stalled_ns = 0;
     CopyRun run;
+    if constexpr (kDirection == Direction::kIn) {
+        for (unsigned i = 0; i < batch.count; ++i) {
+            const unsigned owner = i % team.lanes(), k = i / team.lanes();
+            const PinnedEntry& page = batch.pages[Team::kPagesPerLane == 1 ? 0 : k];
+            const uint64_t seen = team.broadcast(page.seen, owner);
+            if (state_of(seen) == PageState::kValid) continue;
+            const int error = await_page(team, system, batch, i, stalled_ns);
+            if (error != 0) return error;
+        }
+    }
     team.sync();  // votes and shuffles order no memory: what the lane that pinned has acquired, all
                   // have now
     for (unsigned i = 0; i < batch.count; ++i) {
@@ -151,22 +184,8 @@ PENSTOCK_DEVICE int copy_pages(const Team& team, FileSystemState& system,
         uint64_t seen = team.broadcast(batch.pages[Team::kPagesPerLane == 1 ? 0 : k].seen, owner);
         if (state_of(seen) != PageState::kValid) {
             copy_run<kDirection>(team, run);
-            int error = 0;
-            if (team.lane() == owner) {
-                PinnedEntry& page = batch.pages[k];
-                page.seen = publish_if_complete(system, *page.entry,
-                                                DeviceWords::load(*page.entry, site::kLook));
-                if (state_of(page.seen) != PageState::kValid) {
-                    const uint64_t began = now_ns();
-                    error = wait_for_page(system, *page.entry, page.seen);
-                    stalled_ns += now_ns() - began;
-                }
-            }
-            error = team.broadcast(error, owner);
-            if (error != 0) {
-                settle_pages(team, system, batch, i + 1);
-                return error;
-            }
+            const int error = await_page(team, system, batch, i, stalled_ns);
+            if (error != 0) return error;
             seen = team.broadcast(batch.pages[k].seen, owner);
             team.sync();  // as above, for the lane that waited
         }
@@ -440,6 +459,11 @@ PENSTOCK_DEVICE inline View map_page(FileSystemState& system, Descriptor descrip
     const uint64_t left = now > offset ? now - offset : 0;
     if (length > left) length = left;
     if (length > size) length = size;
+    if (length == 0) {  // it was cut meanwhile
+        unpin_pages(team, batch, 0);
+        DeviceWords::fetch_sub(system.held_pins, kViewPin, site::kRelaxed);
+        return view;
+    }
     view.data = system.frames + (uint64_t{frame_of(batch.pages[0].seen)} << system.page_shift) +
                 in_page;
     view.size = static_cast<int64_t>(length);

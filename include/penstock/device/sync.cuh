@@ -46,7 +46,7 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE inline int wait_for_write(FileSystemState& sys
             // As many are under way as may be: others are over perhaps, and nobody has seen it.
             if (mine < 0 && !write_some(system, system.frame_count, limits::kBatchPagesMax))
                 error = wait.step(&system.write_backs[frame], word);
-        } else if (phase_of(word) == WritePhase::kEnding) {
+        } else if (phase_of(word) != WritePhase::kUnderWay) {
             error = wait.step(&system.write_backs[frame], word);
         } else if (end_if_written(system, page) == Written::kNot) {
             error = wait.step(&completion, seen);
@@ -55,14 +55,10 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE inline int wait_for_write(FileSystemState& sys
     }
 }
 
-// The pages of a file that may be dirty: those before its end.
-PENSTOCK_DEVICE inline uint64_t pages_of_file(const FileSystemState& system,
-                                              const FileState& file) {
-    const uint64_t size = DeviceWords::load(file.size, site::kRelaxed);
-    const uint64_t pages = (size + (1ull << system.page_shift) - 1) >> system.page_shift;
-    const uint64_t room = DeviceWords::load(file.directory_count, site::kRelaxed) *
-                          limits::kLeafEntries;
-    return pages < room ? pages : room;
+// The pages that a file may have in the cache. Some may be dirty that lie beyond its end: whoever
+// wrote them was overtaken by a truncation.
+PENSTOCK_DEVICE inline uint64_t pages_of_file(const FileState& file) {
+    return DeviceWords::load(file.directory_count, site::kRelaxed) * limits::kLeafEntries;
 }
 
 // Calls `visit(page)` for the team's part of the pages from `first` to before `stop` that have a
@@ -89,8 +85,7 @@ template <class Team>
 PENSTOCK_DEVICE int write_back_part(const Team& team, unsigned index, unsigned teams,
                                     FileSystemState& system, uint32_t slot) {
     const FileState& file = system.files[slot];
-    uint64_t stop = pages_of_file(system, file);
-    stop = team.broadcast(stop, 0);
+    const uint64_t stop = team.broadcast(pages_of_file(file), 0);
     for_each_page(team, index, teams, system, slot, 0, stop, [&](PageIndex page) {
         const SeenPage seen = see_dirty_page(system, slot, page);
         if (seen.entry != nullptr) (void)tend_page(system, seen);
@@ -104,57 +99,92 @@ PENSTOCK_DEVICE int write_back_part(const Team& team, unsigned index, unsigned t
     return result;
 }
 
-// Makes a page clean whatever is in its frame: nobody wants it any more. False: a write-back of it
-// is under way.
-PENSTOCK_DEVICE inline bool forget_writes(FileSystemState& system, const SeenPage& page) {
+// Takes the write-back of a dirty page, which nobody else begins or ends until release_writes: what
+// was marked so far is in its snapshot. False: a write-back of it is under way.
+PENSTOCK_DEVICE inline bool hold_writes(FileSystemState& system, const SeenPage& page) {
     const auto holds = [&](uint64_t seen) { return page.is_there(system, seen); };
+    uint64_t& word = system.write_backs[page.frame];
     uint32_t number = 0;
-    if (!begin_write_back<DeviceWords>(
-            *page.entry, holds, system.write_backs[page.frame], marks_of_frame(system, page.frame),
-            snapshot_of_frame(system, page.frame), system.mark_words, number))
+    if (!begin_write_back<DeviceWords>(*page.entry, holds, word, marks_of_frame(system, page.frame),
+                                       snapshot_of_frame(system, page.frame), system.mark_words,
+                                       number))
         return false;
     DeviceWords::fetch_add(system.write_backs_begun, 1, site::kRelaxed);
-    (void)end_write(system, page, make_completion(number, 0, 0));
+    // No completion has this number: under way, nobody ends it.
+    DeviceWords::store(word, make_write_back(number, WritePhase::kHeld), site::kRelaxed);
     return true;
 }
 
-// The same for what lies in the file from page `first` on, waiting for write-backs under way; where
-// `drops`, their frames are free then if nobody holds them. One team's part. 0, or -errno of a
-// wait.
+// Ends that, for who held it: what was marked is as written where it is `forgotten`, else as
+// before. Nothing, if it is not held.
+PENSTOCK_DEVICE inline void release_writes(FileSystemState& system, const SeenPage& page,
+                                           bool forgotten) {
+    uint64_t& word = system.write_backs[page.frame];
+    const WriteBackWord seen = DeviceWords::load(word, site::kRelaxed);
+    if (phase_of(seen) != WritePhase::kHeld) return;
+    const uint32_t number = number_of(seen);
+    DeviceWords::store(word, make_write_back(number, WritePhase::kUnderWay), site::kRelaxed);
+    const uint32_t error = forgotten ? 0 : static_cast<uint32_t>(kErrorWithdrawn);
+    (void)end_write(system, page, make_completion(number, error, 0));
+}
+
+// Holds the write-backs of all dirty pages of a file from `first` on, waiting for those under way.
+// One team's part, of one group for each file at a time. 0, or -errno of a wait.
 template <class Team>
-PENSTOCK_DEVICE int forget_part(const Team& team, unsigned index, unsigned teams,
-                                FileSystemState& system, uint32_t slot, PageIndex first,
-                                PageIndex stop, bool drops) {
+PENSTOCK_DEVICE int hold_part(const Team& team, unsigned index, unsigned teams,
+                              FileSystemState& system, uint32_t slot, PageIndex first) {
+    const uint64_t stop = team.broadcast(pages_of_file(system.files[slot]), 0);
     int result = 0;
     for_each_page(team, index, teams, system, slot, first, stop, [&](PageIndex page) {
         Wait wait(system);
         while (result == 0) {
             const SeenPage seen = see_dirty_page(system, slot, page);
-            if (seen.entry == nullptr || forget_writes(system, seen)) break;
+            if (seen.entry == nullptr || hold_writes(system, seen)) break;
             if (end_if_written(system, seen) != Written::kNot) continue;
             const uint64_t& completion = system.write_completions[seen.frame];
             result = wait.step(&completion, SystemWords::load(completion, site::kRelaxed));
         }
-        if (drops) drop_page(system, system.files[slot], page);
     });
     return result;
 }
 
-// The page of a view that may be written, all of the view's bytes being written. One lane.
+// Ends that: pages from `forgotten` on are clean, whatever is in their frames.
+template <class Team>
+PENSTOCK_DEVICE void release_part(const Team& team, unsigned index, unsigned teams,
+                                  FileSystemState& system, uint32_t slot, PageIndex first,
+                                  PageIndex forgotten) {
+    const uint64_t stop = team.broadcast(pages_of_file(system.files[slot]), 0);
+    for_each_page(team, index, teams, system, slot, first, stop, [&](PageIndex page) {
+        const SeenPage seen = see_dirty_page(system, slot, page);
+        if (seen.entry != nullptr) release_writes(system, seen, page >= forgotten);
+    });
+}
+
+// The page of a view that may be written, all of the view's bytes being written that the file has
+// still. One lane.
 PENSTOCK_DEVICE inline SeenPage mark_view(FileSystemState& system, const View& view) {
     const uint64_t seen = DeviceWords::load(*view.entry, site::kRelaxed);
     const uint64_t at = static_cast<uint64_t>(view.data - system.frames);
     const uint64_t begin = at & ((1ull << system.page_shift) - 1);
-    const PagePart part{begin, begin + static_cast<uint64_t>(view.size)};
-    count_dirty(system, mark_page(system, {view.entry, seen}, part) ? 1 : 0);
     const uint64_t owner = DeviceWords::load(system.owners[frame_of(seen)], site::kRelaxed);
-    return {view.entry, owner, frame_of(seen)};
+    const SeenPage page{view.entry, owner, frame_of(seen)};
+    const uint64_t size = DeviceWords::load(system.files[owner >> 48].size, site::kRelaxed);
+    const uint64_t first = (owner & ((1ull << 48) - 1)) << system.page_shift;
+    uint64_t end = begin + static_cast<uint64_t>(view.size);
+    if (size < first + end) end = size > first ? size - first : 0;
+    if (end > begin)
+        count_dirty(system, mark_page(system, {view.entry, seen}, {begin, end}) ? 1 : 0);
+    return page;
 }
 
 // The error that write-backs of a file have left since somebody took it last: 0 or -errno. One
 // lane.
 PENSTOCK_DEVICE inline int take_error(FileState& file) {
-    return -static_cast<int>(DeviceWords::fetch_and(file.error, 0, site::kRelaxed));
+    const uint64_t taken = DeviceWords::fetch_and(file.error, ~kFileErrnoMask, site::kRelaxed);
+    return -static_cast<int>(taken & kFileErrnoMask);
+}
+PENSTOCK_DEVICE inline uint64_t failures_of(const FileState& file) {
+    return DeviceWords::load(file.error, site::kRelaxed) / kFileFailure;
 }
 
 // Has what was written through a view written to the file. One lane. 0 or -errno.
@@ -167,31 +197,50 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE inline int write_view(FileSystemState& system,
 }
 
 // Writes an open file back, by a whole group, and takes the error that was noted since somebody
-// took it last. `last`: nobody writes the file any more, so that what could not be written is
-// forgotten; of a scratch file all is. 0 or -errno, in all threads.
+// took it last; a scratch file stays as it is. 0 or -errno, in all threads: also if a write-back
+// failed meanwhile whose error another has taken.
 template <class Group>
-PENSTOCK_DEVICE int64_t write_back(DeviceFileSystem fs, Descriptor descriptor, bool last,
-                                   Group group) {
+PENSTOCK_DEVICE int64_t write_back(DeviceFileSystem fs, Descriptor descriptor, Group group) {
     FileSystemState& system = *fs.state;
     const uint32_t slot = descriptor_slot(descriptor);
     FileState& file = system.files[slot];
-    const bool scratch = (DeviceWords::load(file.writing, site::kRelaxed) & kWritesScratch) != 0;
+    if ((DeviceWords::load(file.writing, site::kRelaxed) & kWritesScratch) != 0) return 0;
+    const uint64_t before = group.once([&]() -> uint64_t { return failures_of(file); });
     const auto begin = [](const auto&, unsigned) -> int64_t { return 0; };
     const auto end = [](int64_t) {};
     const auto write = [&system, slot](const auto& team, unsigned index, unsigned teams,
                                        int64_t) -> int64_t {
         return write_back_part(team, index, teams, system, slot);
     };
-    const auto forget = [&system, slot, &file](const auto& team, unsigned index, unsigned teams,
-                                               int64_t) -> int64_t {
-        const uint64_t stop = team.broadcast(pages_of_file(system, file), 0);
-        return forget_part(team, index, teams, system, slot, 0, stop, true);
+    const int64_t error = group.divide(begin, write, end);
+    return group.once([&]() -> int64_t {
+        const int64_t noted = take_error(file);
+        if (error != 0 || noted != 0) return error != 0 ? error : noted;
+        const bool failed = failures_of(file) != before;
+        return failed ? -static_cast<int64_t>(DeviceWords::load(system.write_error, site::kRelaxed))
+                      : 0;
+    });
+}
+
+// Makes all pages of a file clean whatever is in their frames, and the frames free that nobody
+// holds: by a whole group, that of who closes it as the last that may write and was told to.
+template <class Group>
+PENSTOCK_DEVICE void forget_writes(DeviceFileSystem fs, Descriptor descriptor, Group group) {
+    FileSystemState& system = *fs.state;
+    const uint32_t slot = descriptor_slot(descriptor);
+    const auto begin = [](const auto&, unsigned) -> int64_t { return 0; };
+    const auto end = [](int64_t) {};
+    const auto forget = [&system, slot](const auto& team, unsigned index, unsigned teams,
+                                        int64_t) -> int64_t {
+        const FileState& file = system.files[slot];
+        const int error = hold_part(team, index, teams, system, slot, 0);
+        release_part(team, index, teams, system, slot, 0, error == 0 ? 0 : pages_of_file(file));
+        const uint64_t stop = team.broadcast(pages_of_file(file), 0);
+        for_each_page(team, index, teams, system, slot, 0, stop,
+                      [&](PageIndex page) { drop_page(system, file, page); });
+        return 0;
     };
-    int64_t error = scratch ? 0 : group.divide(begin, write, end);
-    const int64_t noted = group.once([&]() -> int64_t { return take_error(file); });
-    if (error == 0) error = noted;
-    if (last && (error != 0 || scratch)) (void)group.divide(begin, forget, end);
-    return error;
+    (void)group.divide(begin, forget, end);
 }
 
 }  // namespace penstock::device

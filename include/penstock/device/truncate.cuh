@@ -2,8 +2,9 @@
 // and on the host.
 //
 // One group at a time for each file. In this order: the size, so that nothing more is written
-// beyond it; marks beyond it are forgotten and writes under way waited for; the host; then what was
-// read meanwhile is cleared. Writes of others at the same time may survive or not.
+// beyond it; write-backs beyond it are held, and those under way waited for; the host; what was
+// held is forgotten, or as dirty as before where the host could not; then what was read meanwhile
+// is cleared. Writes of others at the same time may survive or not.
 #pragma once
 
 #include "penstock/device/control_port.cuh"
@@ -19,7 +20,8 @@ PENSTOCK_DEVICE inline int begin_truncate(FileSystemState& system, FileState& fi
         if (const int error = wait.step(&file.truncates, 1); error != 0) return error;
     }
     *size_before = DeviceWords::load(file.size, site::kRelaxed);
-    DeviceWords::store(file.size, size, site::kRelaxed);
+    while (!DeviceWords::compare_exchange(file.size, *size_before, size, site::kRelaxed)) {
+    }
     return 0;
 }
 
@@ -37,7 +39,7 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE inline int clear_page(FileSystemState& system,
         if (state_of(pinned.seen) == PageState::kFailed) error = 0;
     }
     // A window may have been read before the host cut the file.
-    renew<DeviceWords>(*pinned.entry);
+    renew<DeviceWords>(*pinned.entry, DeviceWords::load(file.cuts, site::kRelaxed));
     if (state_of(pinned.seen) == PageState::kValid) {
         std::byte* frame = system.frames + (uint64_t{frame_of(pinned.seen)} << system.page_shift);
         LoneTeam<1>().zero(frame + from, (1ull << system.page_shift) - from);
@@ -46,31 +48,21 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE inline int clear_page(FileSystemState& system,
     return error;
 }
 
-// One team's part of giving up what is written beyond `size` of a file that had `size_before`. 0 or
-// -errno of a wait.
-template <class Team>
-PENSTOCK_DEVICE int forget_beyond(const Team& team, unsigned index, unsigned teams,
-                                  FileSystemState& system, uint32_t slot, uint64_t size,
-                                  uint64_t size_before) {
-    const uint64_t in_page = (1ull << system.page_shift) - 1;
-    const PageIndex first = (size + in_page) >> system.page_shift;
-    const PageIndex stop = (size_before + in_page) >> system.page_shift;
-    int error = forget_part(team, index, teams, system, slot, first, stop, false);
-    // The page that the file ends in: what is under way may reach beyond.
-    if (error == 0 && index == 0 && team.lane() == 0 && (size & in_page) != 0)
-        error = wait_for_write(system, slot, size >> system.page_shift);
-    return error;
+// Makes a word at most so large.
+PENSTOCK_BOTH inline void lower_to(uint64_t& word, uint64_t value) {
+    uint64_t seen = DeviceWords::load(word, site::kRelaxed);
+    while (seen > value && !DeviceWords::compare_exchange(word, seen, value, site::kRelaxed)) {
+    }
 }
 
 // One team's part of clearing what the cache has beyond `size`.
 template <class Team>
 PENSTOCK_DEVICE int clear_beyond(const Team& team, unsigned index, unsigned teams,
-                                 FileSystemState& system, uint32_t slot, uint64_t size,
-                                 uint64_t size_before) {
+                                 FileSystemState& system, uint32_t slot, uint64_t size) {
     const FileState& file = system.files[slot];
     const uint64_t in_page = (1ull << system.page_shift) - 1;
     const PageIndex first = size >> system.page_shift;
-    const PageIndex stop = (size_before + in_page) >> system.page_shift;
+    const PageIndex stop = team.broadcast(pages_of_file(file), 0);
     int result = 0;
     for_each_page(team, index, teams, system, slot, first, stop, [&](PageIndex page) {
         const bool last = page == first && (size & in_page) != 0;
@@ -110,28 +102,35 @@ PENSTOCK_DEVICE int64_t truncate(DeviceFileSystem fs, Descriptor descriptor, uin
     const uint64_t before = begun.size_before;
     const auto begin = [](const auto&, unsigned) -> int64_t { return 0; };
     const auto end = [](int64_t) {};
-    const auto forget = [&system, slot, size, before](const auto& team, unsigned index,
-                                                      unsigned teams, int64_t) -> int64_t {
-        return forget_beyond(team, index, teams, system, slot, size, before);
+    // The page that the file ends in keeps what it has before the end.
+    const uint64_t in_page = (1ull << system.page_shift) - 1;
+    const PageIndex first = size >> system.page_shift;
+    const PageIndex beyond = (size + in_page) >> system.page_shift;
+    const auto hold = [&system, slot, first](const auto& team, unsigned index, unsigned teams,
+                                             int64_t) -> int64_t {
+        return hold_part(team, index, teams, system, slot, first);
     };
-    const auto clear = [&system, slot, size, before](const auto& team, unsigned index,
-                                                     unsigned teams, int64_t) -> int64_t {
-        return clear_beyond(team, index, teams, system, slot, size, before);
-    };
-    int64_t error = group.divide(begin, forget, end);
+    int64_t error = group.divide(begin, hold, end);
     const int64_t cut = group.once([&]() -> int64_t {
         ControlRequest request{ControlCall::kTruncate, descriptor};
         request.size = size;
         const int64_t answer = error != 0 ? error : control_call(system, request);
-        if (answer == 0 && DeviceWords::load(file.stored, site::kRelaxed) > size)
-            DeviceWords::store(file.stored, size, site::kRelaxed);
-        DeviceWords::fetch_add(file.epoch, 1, site::kPublish);
+        if (answer == 0) {
+            lower_to(file.stored, size);
+        } else {
+            raise_to(file.size, before);  // it is as long as it was
+        }
+        DeviceWords::fetch_add(file.cuts, 1, site::kPublish);
         return answer;
     });
-    if (cut == 0) error = group.divide(begin, clear, end);
+    const auto release = [&system, slot, first, beyond, size, cut](
+                             const auto& team, unsigned index, unsigned teams, int64_t) -> int64_t {
+        const PageIndex forgotten = cut == 0 ? beyond : ~0ull;
+        release_part(team, index, teams, system, slot, first, forgotten);
+        return cut == 0 ? clear_beyond(team, index, teams, system, slot, size) : 0;
+    };
+    error = group.divide(begin, release, end);
     return group.once([&]() -> int64_t {
-        // It could not be cut: it is as long as it was.
-        if (cut != 0) raise_to(file.size, before);
         unlock(file.truncates);
         return cut != 0 ? cut : error;
     });

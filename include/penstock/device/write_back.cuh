@@ -77,6 +77,18 @@ PENSTOCK_DEVICE inline int64_t begin_write(FileSystemState& system, const SeenPa
     return number;
 }
 
+// Notes that a write-back of a file has failed; the errno of the first one stays.
+PENSTOCK_DEVICE inline void note_error(FileState& file, uint64_t error) {
+    uint64_t seen = DeviceWords::load(file.error, site::kRelaxed), noted = 0;
+    do {
+        const uint64_t first = seen & kFileErrnoMask;
+        noted = (seen & ~kFileErrnoMask) + kFileFailure + (first != 0 ? first : error);
+    } while (!DeviceWords::compare_exchange(file.error, seen, noted, site::kRelaxed));
+}
+
+// Stands for the errno of a write-back that was withdrawn: its page is as dirty as before.
+constexpr uint64_t kErrorWithdrawn = 0x7fff;
+
 // Ends the write-back of a page with `completion`: the host's word, or one that stands for it.
 PENSTOCK_DEVICE inline Written end_write(FileSystemState& system, const SeenPage& page,
                                          Completion completion) {
@@ -89,9 +101,8 @@ PENSTOCK_DEVICE inline Written end_write(FileSystemState& system, const SeenPage
             return;
         }
         const uint64_t error = completion_error(completion);
-        uint64_t none = 0;  // the first one stays
-        DeviceWords::compare_exchange(system.files[page.owner >> 48].error, none, error,
-                                      site::kRelaxed);
+        if (error == kErrorWithdrawn) return;
+        note_error(system.files[page.owner >> 48], error);
         DeviceWords::store(system.write_error, error, site::kRelaxed);
         DeviceWords::fetch_add(system.writes_failed, 1, site::kRelaxed);
     };
@@ -157,10 +168,14 @@ public:
         if (turns_ == 0 || done != done_) {
             done_ = done;
             failed_ = failed;
+            began_ns_ = now_ns();
             turns_ = 0;
         }
-        // Every page that could be tried was tried for some rounds, and none was written.
-        if (++turns_ > kTurnsMax && failed - failed_ > kTurnsMax)
+        // Every page that could be tried was tried for some rounds, and none was written. Frames
+        // that are neither dirty nor held are in use, and will be let go: those are waited for; not
+        // for ever, as it may be a leaf that is short.
+        if (++turns_ > kTurnsMax && failed - failed_ > kTurnsMax &&
+            (others_in_use() == 0 || now_ns() - began_ns_ > kPatienceNs))
             return -static_cast<int>(DeviceWords::load(system_.write_error, site::kRelaxed));
         if (write_some(system_, system_.frame_count, kBatch)) return 0;
         ring(system_.rings[0]);
@@ -177,10 +192,18 @@ public:
 private:
     static constexpr uint64_t kBatch = 64;
     static constexpr uint64_t kTurnsMax = 64;
+    static constexpr uint64_t kPatienceNs = 60'000'000'000;
+
+    // Frames that are neither dirty nor held by views or calls that were begun.
+    [[nodiscard]] PENSTOCK_DEVICE uint64_t others_in_use() const {
+        const uint64_t taken = DeviceWords::load(system_.dirty_pages, site::kRelaxed) +
+                               pages_held(DeviceWords::load(system_.held_pins, site::kRelaxed));
+        return taken < system_.frame_count ? system_.frame_count - taken : 0;
+    }
 
     FileSystemState& system_;
     Wait wait_;
-    uint64_t turns_ = 0, done_ = 0, failed_ = 0;
+    uint64_t turns_ = 0, done_ = 0, failed_ = 0, began_ns_ = 0;
 };
 
 }  // namespace penstock::device

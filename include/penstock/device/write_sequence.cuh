@@ -13,8 +13,8 @@
 //      are not in it.
 //   4. Who takes a page out of a window sees it absent (acquire), then finds the stamp as it was,
 //      then adopts it from the very word that he saw.
-//   5. Truncation counts the epoch up behind the host's cut, then renews the entries of absent
-//      pages beyond.
+//   5. Truncation counts the file's cuts up behind the host's cut, then renews the entries of
+//      absent pages beyond, to words that none had before.
 // So what is adopted is what the file has. A write since the stamp held the page. Does it still,
 // the page is not absent. Did the page leave before it was seen absent, the count is seen, too:
 // unpin releases, evict goes on from there, and the look acquires. Did it come and leave between
@@ -54,15 +54,15 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE uint64_t sum_sequences(const FileSystemState& 
     return sum;
 }
 
-// What a window's bytes may be trusted by, as long as it does not change: the file's epoch and,
-// where it is open for writing, the sequences of the window's pages. kTakeCounts: before the pages
-// are looked at; kRelaxed: behind.
+// What a window's bytes may be trusted by, as long as it does not change: the file's epoch, its
+// cuts and, where it is open for writing, the sequences of the window's pages. kTakeCounts: before
+// the pages are looked at; kRelaxed: behind.
 template <Site kOrder>
 PENSTOCK_DEVICE uint64_t window_stamp(const FileSystemState& system, const FileState& file,
                                       const Window& window) {
     uint64_t stamp = DeviceWords::load(file.epoch, kOrder);
     if (DeviceWords::load(file.writing, site::kRelaxed) == 0) return stamp << 1;
-    stamp += sum_sequences<kOrder>(system, file, window);
+    stamp += DeviceWords::load(file.cuts, kOrder) + sum_sequences<kOrder>(system, file, window);
     return stamp << 1 | 1;
 }
 PENSTOCK_DEVICE inline bool is_current(const FileSystemState& system, const FileState& file,
