@@ -131,6 +131,8 @@ int check_invariants(FileSystemState& system) {
             named[frame] = true;
             dirty[frame] = (entry & kDirtyBit) != 0;
             if (dirty[frame] && state != PageState::kValid) return 9;
+            const FileState& file = system.files[system.owners[frame] >> 48];
+            if (dirty[frame] && (file.generation & 1) == 0) return 10;
         }
     }
     if (const int broken = check_dirty(system, dirty); broken != 0) return broken;

@@ -34,7 +34,8 @@ uint64_t drop_async_calls(FileSystemState& system);
 //   7. each chunk is in one ring, which its owner word names, or fresh; rings_in_use counts rings;
 //   8. no place is locked;
 //   9. marks are of dirty pages only, dirty_pages counts those, and a write-back is under way of
-//      none but those: as many as write_backs_begun says.
+//      none but those: as many as write_backs_begun says;
+//  10. a file that nobody has open has no dirty page.
 int check_invariants(FileSystemState& system);
 
 }  // namespace penstock::page_cache

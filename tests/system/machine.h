@@ -215,6 +215,9 @@ inline Step sync_step(uint32_t file) { return {.act = Act::kSync, .file = file};
 inline Step cut_step(uint32_t file, uint64_t size) {
     return {.act = Act::kCut, .file = file, .size = size};
 }
+inline Step advise_step(uint32_t file, Advice advice) {
+    return {.act = Act::kAdvise, .file = file, .flags = static_cast<int32_t>(advice)};
+}
 inline Step unlink_step(const char* path) { return {.act = Act::kUnlink, .path = path}; }
 inline Step change_step(uint32_t view, std::byte* from) {
     return {.act = Act::kChange, .view = view, .out = from};

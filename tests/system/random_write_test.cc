@@ -26,7 +26,7 @@
 namespace penstock::system_test {
 namespace {
 
-constexpr uint64_t kStepsPerBlock = 40;
+constexpr uint64_t kStepsPerBlock = 60;
 constexpr std::chrono::seconds kPatience{60};
 constexpr uint64_t kSizeMax = 300'000;
 
@@ -53,6 +53,7 @@ struct Known {
     bool open = false, reads = true, appends = false;
     bool once = false;      // each byte of it
     uint64_t behind = 0;    // of such a file: what may be written
+    uint64_t cursor = 0;    // where a walk through it is
     bool unlinked = false;  // while it is open: what is in it goes with its last close
 };
 
@@ -245,9 +246,14 @@ private:
     }
 
     void read(uint32_t i, bool map) {
-        const Known& file = files_[i];
+        Known& file = files_[i];
         auto [begin, end] = pick(file, file.end, prng_.below(3) == 0 ? 40'000 : 300);
         const uint64_t page = machine_.shape().page_size;
+        if (!map && file.model->stripe == 0 && file.end > 0 && prng_.below(3) != 0) {
+            begin = file.cursor < file.end ? file.cursor : 0;
+            end = std::min(file.end, begin + page);
+            file.cursor = end;
+        }
         if (map) end = std::min(end, (begin / page + 1) * page);
         if (end <= begin) return;
         auto* out = machine_.scratch().array<std::byte>(end - begin);
@@ -300,10 +306,9 @@ private:
             case 1:
                 return prng_.below(2) == 0 ? cut(i) : expect(sync_step(i), 0);
             case 2:
-                return expect({.act = Act::kAdvise,
-                               .file = i,
-                               .flags = static_cast<int32_t>(Advice::kDontNeed)},
-                              0);
+                return expect(
+                    advise_step(i, prng_.below(2) == 0 ? Advice::kDontNeed : Advice::kSequential),
+                    0);
             case 3:
                 return read(i, machine_.views_at_once() >=
                                    std::min<uint64_t>(blocks_, machine_.device().permits()));
@@ -446,7 +451,8 @@ uint64_t live(uint64_t seed) {
         const uint64_t stripes[] = {1 + prng.below(200), 64, 1000 + prng.below(9000)};
         shared.back().stripe = stripes[prng.below(3)];
     }
-    for (uint64_t b = 0; b < blocks; ++b) own.push_back(make("o" + std::to_string(b), 100 * b));
+    for (uint64_t b = 0; b < blocks; ++b)
+        own.push_back(make("o" + std::to_string(b), prng.below(2) * prng.below(kSizeMax)));
     uint64_t calls = 0;
     for (int launch = 0; launch < 3; ++launch) {
         machine.scratch().clear();

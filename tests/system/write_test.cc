@@ -106,7 +106,9 @@ TEST_P(Writing, WindowsOfAFileThatIsWrittenAreNotStale) {
     base::Prng prng(8);
     std::vector<Step> steps{
         open_step(0, machine_.scratch().text(path), kOpenReadWrite),
-        open_step(1, machine_.scratch().text(machine_.files().path("other")), kOpenReadOnly)};
+        open_step(1, machine_.scratch().text(machine_.files().path("other")), kOpenReadOnly),
+        advise_step(0, Advice::kSequential), advise_step(1, Advice::kRandom)};
+    const size_t opened = steps.size();
     for (uint64_t page = 0; page < kPages; ++page) {
         const uint64_t at = page * page_size;
         steps.push_back(read_step(0, static_cast<int64_t>(at), page_size, back + at));
@@ -115,6 +117,7 @@ TEST_P(Writing, WindowsOfAFileThatIsWrittenAreNotStale) {
         steps.push_back(write_step(0, static_cast<int64_t>(to), count, from + count));
         std::copy_n(bytes.begin() + static_cast<int64_t>(count), count,
                     wanted.begin() + static_cast<int64_t>(to));
+        steps.push_back(sync_step(0));  // or it would stay, and no window were taken
         for (uint64_t i = 0; i < 2 * frames; ++i) {
             const uint64_t other = prng.below(4 * frames) * page_size;
             steps.push_back(read_step(1, static_cast<int64_t>(other), page_size, elsewhere));
@@ -123,7 +126,7 @@ TEST_P(Writing, WindowsOfAFileThatIsWrittenAreNotStale) {
     steps.push_back(close_step(0));
     steps.push_back(close_step(1));
     const auto results = results_of(machine_.run_block(steps));
-    for (size_t i = 2; i + 2 < results.size(); ++i)
+    for (size_t i = opened; i + 2 < results.size(); ++i)
         ASSERT_EQ(results[i], static_cast<int64_t>(steps[i].size)) << i;
     for (uint64_t i = 0; i < wanted.size(); ++i)
         ASSERT_EQ(back[i], wanted[i]) << "page " << i / page_size << ", byte " << i % page_size;
