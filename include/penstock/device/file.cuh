@@ -21,18 +21,27 @@
 //        gread(fs, file, 0, 64, copy);               // what block 0 wrote
 //   2. Between processors: close, then open. What was written here is in the file for every reader
 //      when the last gclose of a descriptor that may write has returned; what others write is seen
-//      by a gopen behind their close, if nobody here had the file open. A file whose time of change
-//      is within two ticks of the clock counts as changed.
+//      by a gopen behind their close, if nobody here had the file open since before they wrote. A
+//      file whose time of change is within two ticks of the clock counts as changed.
+//        gwrite(fs, file, 0, 64, line);              // a kernel
+//        gclose(fs, file);
+//        pread(descriptor, copy, 64, 0);             // the host, behind the kernel: what it wrote
+//        pwrite(descriptor, line, 64, 0);
+//        gopen(fs, path, kOpenReadOnly);             // a kernel behind that reads it
 //   3. Writers on different processors at the same time merge at 64 bytes: of a granule of 64 bytes
 //      (aligned in the file) of which anything was written here, all of it goes to the file, and
-//      the last one to do so wins; no other byte of the file is touched.
+//      the last one to do so wins; no other byte of the file is touched. A view that may be
+//      written counts as written, all of it.
 //        gwrite(fs, file, 100, 28, data);   // bytes 64 to 127 of the file will be as they are here
-//   4. kOpenWriteOnce: nothing of the file is read, and it need not be readable. Bytes that were
-//   not
-//      written keep the file's; one that is written twice may end as either. Of granules that are
+//   4. kOpenWriteOnce: nothing of the file is read, and it need not be readable. Bytes that nobody
+//      wrote keep the file's; one that is written twice may end as either. Of granules that are
 //      written whole all goes through the page cache; a part of one costs a trip to the host.
+//        gopen(fs, path, kOpenWriteOnly | kOpenWriteOnce);
+//        gwrite(fs, file, block * 4096, 4096, row);  // each block its own row: no page is read
 //   5. gfsync: what was written before is on the disk. gclose and what makes room hand it to the
 //      operating system only.
+//        gwrite(fs, log, at, size, record);
+//        if (gfsync(fs, log) == 0) answer();         // the record outlives a crash
 #pragma once
 
 #include "penstock/device/advice.cuh"
@@ -151,8 +160,8 @@ PENSTOCK_DEVICE int64_t gread(DeviceFileSystem fs, Descriptor descriptor, int64_
 // Errors: -EBADF, -EINVAL, -EFAULT as gread; -EAGAIN: this warp, or this block's first, has
 // kAsyncCallsMax handles, of gwrite_async too, that nobody has waited for (one may have more on a
 // device of more than kAsyncTableMax / kAsyncCallsMax warps: until all have kAsyncTableMax). A
-// handle that is lost holds its pages until FileSystem::reclaim(). Cost: as gread, without the
-// copy.
+// handle that is lost holds its pages until FileSystem::reclaim(), where the host cannot address
+// the device's memory until the file system ends. Cost: as gread, without the copy.
 template <class Group = device::Block>
 PENSTOCK_DEVICE AsyncHandle gread_async(DeviceFileSystem fs, Descriptor descriptor, int64_t offset,
                                         uint64_t size, void* buffer, Group group = {}) {
@@ -228,8 +237,8 @@ PENSTOCK_DEVICE int64_t gwrite(DeviceFileSystem fs, Descriptor descriptor, int64
 // it reads as zeros until then. At most two pages are pinned, those that the range begins and ends
 // in; all others, and those where there is no room, are left to gwait. The descriptor must stay
 // open until then. Errors: as gwrite; -EAGAIN: as gread_async, and no room is taken. A handle that
-// is lost writes nothing, and holds its pages until FileSystem::reclaim(). Cost: a request to the
-// host for each of the two pages that is not in the cache; no copy.
+// is lost writes nothing, and holds its pages as one of gread_async. Cost: a request to the host
+// for each of the two pages that is not in the cache; no copy.
 template <class Group = device::Block>
 PENSTOCK_DEVICE AsyncHandle gwrite_async(DeviceFileSystem fs, Descriptor descriptor, int64_t offset,
                                          uint64_t size, const void* buffer, Group group = {}) {
