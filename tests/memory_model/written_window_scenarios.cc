@@ -1,6 +1,6 @@
 // Programs for windows on files that are written (device/write_sequence.cuh): a page of a window is
-// written, goes to the file and leaves the cache while the window is asked for, arrives and is
-// taken.
+// written, goes to the file and leaves the cache, or is cut off the file, while the window is asked
+// for, arrives and is taken.
 //
 // A page's bytes are the number of the write that they are of: one cell of its frame, and one word
 // of the file, which the host reads and writes by read-modify-writes, as an operating system shows
@@ -25,8 +25,10 @@ struct WrittenForm {
     uint64_t count = 1;  // pages of the window, in frames 0, 1, ...; the writer's frame is behind
     bool posts = false;  // the window is asked for by the program, else has arrived before it
     bool tells = false;  // the reader reads behind the write, else beside it
+    bool cuts = false;   // the page is cut off, not written
     bool deferrals = true;
     // Canaries: what must be found.
+    bool keeps_entries = false;    // a truncation does not renew the entry of an absent page
     bool counts_too_late = false;  // the write is counted behind the page's leaving
     bool stamps_too_late = false;  // the stamp is taken behind the look
 };
@@ -63,6 +65,7 @@ void name_words(Program& program, WrittenSystem& system, const WrittenForm& form
     add("sequence", system.sequences[0], true);
     add("bytes", system.bytes, true);
     add("told", system.told, false);
+    if (form.cuts) add("cuts", system.file.cuts, true);
     if (!form.posts) return;
     add("request", system.request, false);
     add("brought", system.brought, false);
@@ -95,6 +98,37 @@ Next write_page(WrittenSystem& system, Registers& r, const WrittenForm& form) {
     }
     if (form.counts_too_late) device_explored::count_write(system.state, system.file, page, 1);
     if (form.tells) SystemWords::store(system.told, 1, site::kRespond);
+    r[0] = 3;
+    return Next::kDone;
+}
+
+// Truncation of the page, as device/truncate.cuh has it: what the file has of it from then on is as
+// a write of it. Register 0: steps so far; 1: the page was in the cache, and is cleared.
+Next cut_page(WrittenSystem& system, Registers& r, const WrittenForm& form) {
+    PageEntry& entry = system.leaves[form.count - 1];
+    if (r[0] == 0) {
+        DeviceWords::fetch_add(system.bytes, 1, site::kRelaxed);  // by the host
+        if (!form.counts_too_late) DeviceWords::fetch_add(system.file.cuts, 1, site::kPublish);
+        r[0] = 1;
+        return Next::kAgain;
+    }
+    if (r[0] == 1) {
+        uint64_t seen = device_explored::pin<DeviceWords>(entry);
+        if (!form.keeps_entries) seen = device_explored::renew<DeviceWords>(entry, 1);
+        seen = device_explored::publish_if_complete(system.state, entry, seen);
+        if (state_of(seen) == PageState::kFetching) {
+            device_explored::unpin<DeviceWords>(entry);
+            return Next::kRetry;
+        }
+        if (state_of(seen) == PageState::kValid) {
+            write(system.frames[frame_of(seen)], 1);
+            r[1] = 1;
+        }
+        device_explored::unpin<DeviceWords>(entry);
+        r[0] = 2;
+        return Next::kAgain;
+    }
+    if (form.counts_too_late) DeviceWords::fetch_add(system.file.cuts, 1, site::kPublish);
     r[0] = 3;
     return Next::kDone;
 }
@@ -149,9 +183,9 @@ Program written_program(const WrittenForm& form) {
     const auto system = std::make_shared<WrittenSystem>();
     lay_out(*system, form);
     name_words(program, *system, form);
-    program.thread("writes", [=](Registers& r) {
+    program.thread(form.cuts ? "cuts" : "writes", [=](Registers& r) {
         use(system->map);
-        return write_page(*system, r, form);
+        return form.cuts ? cut_page(*system, r, form) : write_page(*system, r, form);
     });
     program.thread("reads", [=](Registers& r) {
         use(system->map);
@@ -165,7 +199,7 @@ Program written_program(const WrittenForm& form) {
     }
     const auto window_frame = static_cast<FrameIndex>(form.count - 1);
     program.at_end = [=](const penstock::memory_model::Outcome& outcome) -> const char* {
-        const bool written = outcome.register_of(0, 0) != 0;
+        const bool written = outcome.register_of(0, 0) != 0 && outcome.register_of(0, 1) == 0;
         const uint64_t entry = outcome.value(*system->map.find(system->leaves[form.count - 1]));
         const bool taken = state_of(entry) == PageState::kValid && frame_of(entry) == window_frame;
         if (!written || !taken) return nullptr;
@@ -188,6 +222,10 @@ std::vector<Program> written_window_programs(bool nightly) {
     add({.name = "a page is written and leaves while a window of it is read and taken",
          .posts = true,
          .deferrals = nightly});
+    add({.name = "a page is cut off while a window of it is read and taken",
+         .posts = true,
+         .cuts = true,
+         .deferrals = nightly});
     return programs;
 }
 
@@ -199,7 +237,17 @@ std::vector<Program> written_window_canaries() {
             written_program({.name = "canary: the stamp is taken behind the look",
                              .posts = true,
                              .deferrals = false,
-                             .stamps_too_late = true})};
+                             .stamps_too_late = true}),
+            written_program({.name = "canary: a truncation leaves the entries of absent pages",
+                             .posts = true,
+                             .cuts = true,
+                             .deferrals = false,
+                             .keeps_entries = true}),
+            written_program({.name = "canary: a truncation is counted behind the renewal",
+                             .posts = true,
+                             .cuts = true,
+                             .deferrals = false,
+                             .counts_too_late = true})};
 }
 
 }  // namespace penstock::memory_model

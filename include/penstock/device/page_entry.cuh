@@ -126,16 +126,19 @@ PENSTOCK_BOTH bool retire(typename Words::Word& entry) {
 }
 
 // EMPTY -> EMPTY, another word: what somebody has read for the page, and would adopt, is not to be
-// taken. What the caller has stored before, they see. `number`: of no renewal before.
+// taken. What the caller has stored before, they see. `number`: of no renewal before. Returns the
+// newest word: who finds it not EMPTY has the page in the cache.
 template <class Words>
-PENSTOCK_BOTH void renew(typename Words::Word& entry, uint64_t number) {
+PENSTOCK_BOTH uint64_t renew(typename Words::Word& entry, uint64_t number) {
     constexpr FrameIndex kNoFrame = (1u << limits::kFrameBits) - 1;
-    uint64_t seen = Words::load(entry, site::kRelaxed);
     const auto generation = static_cast<uint32_t>(number & kGenerationMax);
+    uint64_t seen = Words::load(entry, site::kLook);
     while (state_of(seen) == PageState::kEmpty) {
         const uint64_t renewed = make_entry(PageState::kEmpty, kNoFrame, generation, seen);
-        if (Words::compare_exchange(entry, seen, renewed, site::kPublish)) return;
+        if (Words::compare_exchange(entry, seen, renewed, site::kPublish)) return renewed;
+        seen = Words::load(entry, site::kLook);
     }
+    return seen;
 }
 
 // RETIRED -> EMPTY; pins that came meanwhile are kept.

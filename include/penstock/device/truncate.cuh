@@ -33,13 +33,15 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE inline int clear_page(FileSystemState& system,
     if (leaf_word(system, file, page) == 0) return 0;
     PinnedEntry pinned = pin_page(system, file, page);
     if (pinned.entry == nullptr) return 0;
+    // A window may have been read before the host cut the file, and the page be taken out of it
+    // until its entry is another word.
+    const uint64_t cuts = DeviceWords::load(file.cuts, site::kRelaxed);
+    pinned.seen = renew<DeviceWords>(*pinned.entry, cuts);
     int error = 0;
     if (state_of(pinned.seen) == PageState::kFetching) {
         error = wait_for_page(system, *pinned.entry, pinned.seen);
         if (state_of(pinned.seen) == PageState::kFailed) error = 0;
     }
-    // A window may have been read before the host cut the file.
-    renew<DeviceWords>(*pinned.entry, DeviceWords::load(file.cuts, site::kRelaxed));
     if (state_of(pinned.seen) == PageState::kValid) {
         std::byte* frame = system.frames + (uint64_t{frame_of(pinned.seen)} << system.page_shift);
         LoneTeam<1>().zero(frame + from, (1ull << system.page_shift) - from);
