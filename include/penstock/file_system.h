@@ -45,9 +45,9 @@ struct FileSystemStatistics {
 // What kernels left behind, put right by FileSystem::reclaim().
 struct Leftovers {
     uint64_t descriptors = 0;  // opened with gopen and never closed
-    uint64_t views = 0;        // mapped and never unmapped; CPU backend only, elsewhere they stay
+    uint64_t views = 0;        // mapped and never unmapped
     uint64_t reads = 0;        // and writes, begun with gread_async or gwrite_async and never
-                               // waited for; such a write has written nothing; likewise
+                               // waited for; such a write has written nothing
     int write_error = 0;       // errno: what they have written could not be written back
 };
 
@@ -103,7 +103,8 @@ public:
 
     // Closes what kernels left open, drops the views they left mapped and the reads they left
     // begun; says how many. Waits for the requests of those. EBUSY while a kernel runs on the
-    // device, or if the requests are not served within 10 s.
+    // device, or if the requests are not served within 10 s. Where the host cannot address the
+    // device's memory a small kernel does it.
     [[nodiscard]] Result<Leftovers> reclaim();
 
     // Why waits end with an error since then ("worker 2 stopped while it held requests"); empty:

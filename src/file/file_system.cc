@@ -11,7 +11,6 @@
 #include "file/cost_book.h"
 #include "file/launches.h"
 #include "file/system.h"
-#include "page_cache/invalidation.h"
 #include "penstock/device/atomic.cuh"
 
 namespace penstock {
@@ -198,21 +197,16 @@ Result<Leftovers> FileSystem::reclaim() {
     service::Service& service = system_->service();
     if (service.device().kernels_in_flight())
         return Status{EBUSY, "reclaim", "a kernel is running"};
-    const bool addressable = service.device().properties().host_addressable;
     // Requests of reads that nobody waits for are served first, or the ring would be short of room
     // for those of the next ones.
-    if (addressable) {
-        if (Status status = service.serve_all(kReclaimLimit); !status.ok()) return status;
-    }
+    if (Status status = service.serve_all(kReclaimLimit); !status.ok()) return status;
     Leftovers result;
     result.write_error = service.write_back_all().error_number();
     result.descriptors = service.files().close_kernel_files();
-    if (addressable) {
-        FileSystemState& state = *service.host_state();
-        result.views = views_held(state.held_pins);
-        result.reads = page_cache::drop_async_calls(state);
-        page_cache::drop_pins(state);
-    }
+    const auto held = service.drop_held();
+    if (!held.ok()) return held.status();
+    result.views = held.value().views;
+    result.reads = held.value().calls;
     return result;
 }
 

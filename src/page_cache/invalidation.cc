@@ -18,25 +18,10 @@ bool drop_file(FileSystemState& system, uint32_t slot) {
     return all;
 }
 
-void drop_pins(FileSystemState& system) {
-    const uint64_t entries = uint64_t{system.leaf_count} * limits::kLeafEntries;
-    for (uint64_t i = 0; i < entries; ++i) {
-        const uint64_t seen = DeviceWords::load(system.leaves[i], site::kRelaxed);
-        if (pins_of(seen) != 0) DeviceWords::fetch_and(system.leaves[i], ~kPinMask, site::kUnpin);
-    }
+uint64_t drop_held(FileSystemState& system) {
+    const uint64_t calls = device::drop_held(system, 0, 1);
     DeviceWords::store(system.held_pins, 0, site::kRelaxed);
-}
-
-uint64_t drop_async_calls(FileSystemState& system) {
-    uint64_t count = 0;
-    for (uint32_t i = 0; i < system.async_count; ++i) {
-        uint64_t& state = system.async_calls[i].state;
-        const uint64_t seen = DeviceWords::load(state, site::kRelaxed);
-        if ((seen & 1) == 0) continue;
-        DeviceWords::store(state, seen + 1, site::kUnlockPort);
-        ++count;
-    }
-    return count;
+    return calls;
 }
 
 namespace {

@@ -15,13 +15,10 @@ namespace penstock::page_cache {
 // again later.
 bool drop_file(FileSystemState& system, uint32_t slot);
 
-// Drops every pin. Only while no kernel runs: pins are then of views that were never unmapped, of
-// asynchronous calls that nobody waited for, or of blocks that were stopped inside a call.
-void drop_pins(FileSystemState& system);
-
-// Gives up every asynchronous call that nobody waited for, and says how many; their handles are
-// worth nothing then. Only while no kernel runs, and with drop_pins().
-uint64_t drop_async_calls(FileSystemState& system);
+// Drops every pin and gives up every asynchronous call, whose handles are worth nothing then; how
+// many calls there were. Only while no kernel runs: they are then views that were never unmapped,
+// calls that nobody waited for, and blocks that were stopped inside a call.
+uint64_t drop_held(FileSystemState& system);
 
 // What must hold whenever no kernel runs. Returns the number of the first broken invariant, or 0:
 //   1. an entry in FETCHING, VALID or FAILED names a frame whose owner word names that page;

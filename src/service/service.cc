@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/file_size_signal.h"
 #include "penstock/device/atomic.cuh"
+#include "service/drop_held.h"
 #include "service/write_back_file.h"
 
 namespace penstock::service {
@@ -130,10 +131,15 @@ Status Service::make_files(const Options& options) {
         state_->files = reinterpret_cast<FileState*>(static_cast<std::byte*>(tables_copy_) +
                                                      offset);
     }
-    auto write_back = KernelCall::create(device_.get(), kWriteBackKey);
-    if (write_back.ok()) write_back_ = std::move(write_back.value());
-    if (!write_back.ok() && write_back.status().error_number() != ENOSYS)
-        return write_back.status();
+    const auto find = [this](const char* key, std::unique_ptr<KernelCall>* call) -> Status {
+        auto made = KernelCall::create(device_.get(), key);
+        if (made.ok()) *call = std::move(made.value());
+        return made.ok() || made.status().error_number() == ENOSYS ? Status() : made.status();
+    };
+    if (Status s = find(kWriteBackKey, &write_back_); !s.ok()) return s;
+    if (tables_copy_ != nullptr) {
+        if (Status s = find(kDropHeldKey, &drop_held_); !s.ok()) return s;
+    }
     std::unique_ptr<PageDropper> dropper;
     if (tables_copy_ != nullptr) {
         auto made = PageDropper::create(device_.get(), device_state_);
@@ -220,6 +226,7 @@ Service::~Service() {
     workers_.clear();
     helpers_.clear();
     write_back_.reset();
+    drop_held_.reset();
     files_.reset();
     if (stream_ != 0) (void)device_->destroy_stream(stream_);
     for (void* memory : {frames_, tables_, tables_copy_, shared_memory_}) {

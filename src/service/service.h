@@ -94,6 +94,13 @@ public:
     // of what kernels alone have: the first error.
     Status write_back_all();
 
+    // What kernels have mapped and begun and left so: dropped, by the host or by a kernel of our
+    // own. No kernel may be running. ENOSYS: that kernel is not in this program.
+    struct Held {
+        uint64_t views = 0, calls = 0;
+    };
+    Result<Held> drop_held();
+
     // Completes the windows that blocks have left to storage: when their kernel has ended nobody
     // waits for them, and they keep their file open. Waits for storage.
     void finish_windows();
@@ -142,6 +149,7 @@ private:
     Status run_write_back(Descriptor file, bool forgets);
     std::mutex write_back_mutex_;             // guards the use of what follows
     std::unique_ptr<KernelCall> write_back_;  // null: the kernel is not in this program
+    std::unique_ptr<KernelCall> drop_held_;   // likewise, or the host does it itself
     std::unique_ptr<Log> log_;
     std::vector<std::unique_ptr<AnswerBoard>> boards_;  // of the rings, where teams pull
     std::vector<std::unique_ptr<Server>> workers_;      // one a thread

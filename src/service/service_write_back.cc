@@ -1,6 +1,9 @@
-// Files that the host has written back: by a kernel of our own.
+// Files that the host has written back, and what kernels have left that is dropped: by kernels of
+// our own.
 #include <cerrno>
 
+#include "page_cache/invalidation.h"
+#include "service/drop_held.h"
 #include "service/service.h"
 #include "service/write_back_file.h"
 
@@ -10,7 +13,30 @@ namespace {
 // Storage may be slow; where the host is dead the kernel's own waits end long before.
 constexpr std::chrono::hours kWriteBackLimit{1};
 
+constexpr std::chrono::seconds kDropHeldLimit{60};
+
 }  // namespace
+
+Result<Service::Held> Service::drop_held() {
+    Held held;
+    if (device_->properties().host_addressable) {
+        held.views = views_held(state_->held_pins);
+        held.calls = page_cache::drop_held(*state_);
+        return held;
+    }
+    if (!abort_cause().empty()) return held;  // nothing waits for frames any more
+    if (drop_held_ == nullptr)
+        return Status{ENOSYS, "reclaim", "the library's kernel that drops pins is missing"};
+    unsigned long long found = 0;
+    const std::lock_guard lock(write_back_mutex_);
+    if (Status status = drop_held_->run<decltype(service::drop_held)>(
+            kDropHeldThreads, kDropHeldLimit, &found, device_state_);
+        !status.ok())
+        return status;
+    held.views = found >> 32;
+    held.calls = found & 0xffffffff;
+    return held;
+}
 
 Status Service::run_write_back(Descriptor file, bool forgets) {
     if (write_back_ == nullptr)

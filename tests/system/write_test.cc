@@ -192,6 +192,29 @@ TEST_P(Writing, AFileThatIsWrittenOnceIsNeverRead) {
     EXPECT_TRUE(std::equal(wanted.begin(), wanted.end(), back)) << "a page with holes was read";
 }
 
+TEST_P(Writing, AFileThatIsOpenIsCutByWhoOpensItSo) {
+    ASSERT_TRUE(machine_.ok());
+    const uint64_t size = 5 * machine_.shape().page_size + 100;
+    machine_.create_file("file", size, 3);
+    const std::string path = machine_.files().path("file");
+    const char* text = machine_.scratch().text(path);
+    auto* back = machine_.scratch().array<std::byte>(size);
+    const Bytes bytes = storage::random_bytes(4, 300);
+    std::byte* from = machine_.put(bytes);
+    const auto results = results_of(machine_.run_block(
+        {open_step(0, text, kOpenReadWrite), read_step(0, 0, size, back),
+         write_step(0, 200, 300, from), open_step(1, text, kOpenWriteOnly | kOpenTruncate),
+         stat_step(0), read_step(0, 0, size, back), write_step(1, 10, 300, from),
+         read_step(0, 0, 310, back), close_step(1), close_step(0)}));
+    EXPECT_GE(results[3], 0);
+    const std::vector<int64_t> wanted{0, 0, 300, 310, 0, 0};
+    for (size_t i = 0; i < wanted.size(); ++i) EXPECT_EQ(results[4 + i], wanted[i]) << i;
+    Bytes whole(10);
+    whole.insert(whole.end(), bytes.begin(), bytes.end());
+    EXPECT_TRUE(std::equal(whole.begin(), whole.end(), back));
+    EXPECT_TRUE(bytes_of_file(path) == whole);
+}
+
 // Many begun, waited for in another order: the last to be waited for has the last word.
 TEST_P(Writing, PartsBegunEarlierLeaveTheRestAsItWas) {
     ASSERT_TRUE(machine_.ok());
@@ -260,8 +283,6 @@ TEST_P(Writing, AnAppendHasItsRoomFromItsFirstHalfOn) {
 // Its first half asks for what must be read, and for nothing else; and changes nothing.
 TEST_P(Writing, AWriteThatNobodyWaitsForIsReclaimed) {
     ASSERT_TRUE(machine_.ok());
-    if (!machine_.drops_under_kernels())
-        GTEST_SKIP() << "the host cannot address the device's memory: what is left stays";
     const uint64_t page = machine_.shape().page_size;
     machine_.create_file("file", 10 * page, 3);
     const std::string path = machine_.files().path("file");

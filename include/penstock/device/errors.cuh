@@ -8,6 +8,7 @@ constexpr int kErrorBadDescriptor = 9;  // EBADF
 constexpr int kErrorAgain = 11;         // EAGAIN
 constexpr int kErrorNoMemory = 12;      // ENOMEM
 constexpr int kErrorFault = 14;         // EFAULT
+constexpr int kErrorBusy = 16;          // EBUSY
 constexpr int kErrorInvalid = 22;       // EINVAL
 constexpr int kErrorFileTooBig = 27;    // EFBIG
 constexpr int kErrorNameTooLong = 36;   // ENAMETOOLONG

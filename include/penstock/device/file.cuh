@@ -65,6 +65,9 @@ struct FileStatus {
     uint64_t mode = 0;        // file type bits of st_mode
 };
 
+template <class Group = device::Block>
+PENSTOCK_DEVICE int gclose(DeviceFileSystem fs, Descriptor file, Group group = {});
+
 // Opens a file.
 //   path   NUL-terminated, at most 4,095 bytes, in memory that GPU threads can read; relative to
 //          the host process's directory
@@ -77,23 +80,33 @@ struct FileStatus {
 // opened, or to kGrowingWordsMin * 512 pages, at most. Errors: those of open(2); -EISDIR, -ESPIPE,
 // -ENOTSUP (no regular file), -EFBIG (more pages than the page table has room for), -ENFILE
 // (kFilesMax files known, all in use), -ENAMETOOLONG, -EINVAL (flags), -EFAULT (null path), -EBUSY
-// (kOpenTruncate or kOpenWriteOnce of a file that is open otherwise). Cost: a trip to the host, an
-// open and a stat there.
+// (kOpenWriteOnce of a file that is open otherwise, or the other way round). Cost: a trip to the
+// host, an open and a stat there; kOpenTruncate of a file that is open here, a gftruncate more.
 template <class Group = device::Block>
 PENSTOCK_DEVICE Descriptor gopen(DeviceFileSystem fs, const char* path, int flags,
                                  Group group = {}) {
-    return group.once([&]() -> int64_t {
-        if (path == nullptr) return -device::kErrorFault;
-        return device::control_call(*fs.state, {ControlCall::kOpen, 0, path, flags});
-    });
+    const auto open = [&](int how) -> int64_t {
+        return group.once([&]() -> int64_t {
+            if (path == nullptr) return -device::kErrorFault;
+            return device::control_call(*fs.state, {ControlCall::kOpen, 0, path, how});
+        });
+    };
+    const Descriptor opened = open(flags);
+    if (opened != -device::kErrorBusy || (flags & kOpenTruncate) == 0) return opened;
+    // Open already: its pages are to be cut with it, which GPU threads do.
+    const Descriptor file = open(flags & ~kOpenTruncate);
+    const int64_t cut = file < 0 ? 0 : device::truncate(fs, file, 0, group);
+    if (cut == 0) return file;
+    (void)gclose(fs, file, group);
+    return cut;
 }
 
 // Gives a descriptor back; its pages stay cached. The last one that may write a file writes it back
 // first. A block or a warp calls; waits for the host. 0, or -EBADF; what could not be written back
 // since an error was returned last: -EIO, -ENOSPC, -EDQUOT ... (the descriptor is given back, and
 // such pages are dropped). Cost: a trip to the host; two, and the writes, for the last writer.
-template <class Group = device::Block>
-PENSTOCK_DEVICE int gclose(DeviceFileSystem fs, Descriptor file, Group group = {}) {
+template <class Group>
+PENSTOCK_DEVICE int gclose(DeviceFileSystem fs, Descriptor file, Group group) {
     const auto close = [&](Closing how) -> int64_t {
         return group.once([&]() -> int64_t {
             if (device::find_file(*fs.state, file) == nullptr) return -device::kErrorBadDescriptor;
@@ -160,8 +173,8 @@ PENSTOCK_DEVICE int64_t gread(DeviceFileSystem fs, Descriptor descriptor, int64_
 // Errors: -EBADF, -EINVAL, -EFAULT as gread; -EAGAIN: this warp, or this block's first, has
 // kAsyncCallsMax handles, of gwrite_async too, that nobody has waited for (one may have more on a
 // device of more than kAsyncTableMax / kAsyncCallsMax warps: until all have kAsyncTableMax). A
-// handle that is lost holds its pages until FileSystem::reclaim(), where the host cannot address
-// the device's memory until the file system ends. Cost: as gread, without the copy.
+// handle that is lost holds its pages until FileSystem::reclaim(). Cost: as gread, without the
+// copy.
 template <class Group = device::Block>
 PENSTOCK_DEVICE AsyncHandle gread_async(DeviceFileSystem fs, Descriptor descriptor, int64_t offset,
                                         uint64_t size, void* buffer, Group group = {}) {
