@@ -34,6 +34,7 @@ from stages import (
     cxx_format,
     cxx_lint,
     fuzz,
+    gtest_failures,
     has_gpu,
     headers,
     out_of_tree,
@@ -126,8 +127,10 @@ class Run:
         with self.printing:
             print(f"{name:<14} {passed:>5} passed {failed:>4} failed {seconds:>8.1f} s", flush=True)
             if failed or not passed:
-                lines = stage.text().splitlines()
-                print("\n".join(f"    {line}" for line in lines[-SHOWN_LINES:]))
+                text = stage.text()
+                # What failed may be far above the end.
+                lines = gtest_failures(text)[:SHOWN_LINES] or text.splitlines()[-SHOWN_LINES:]
+                print("\n".join(f"    {line}" for line in lines))
                 print(f"    (all of it: {stage.path.relative_to(ROOT)})", flush=True)
         stage.log.close()
 

@@ -170,6 +170,31 @@ def gtest_counts(text: str, succeeded: bool) -> Counts:
     return passed, failed if succeeded else max(failed, 1)
 
 
+def gtest_failures(text: str) -> list[str]:
+    """Return the output of the failed cases in what `ctest -V` printed.
+
+    Its programs run side by side: their lines begin with the number of each. A case that did not
+    come to its end, as where the program was killed or a sanitizer ended it, is a failure too.
+    """
+    running: dict[str, list[str]] = {}  # program: lines of the case that it is at
+    failures: list[str] = []
+    for line in text.splitlines():
+        number, separator, rest = line.partition(": ")
+        if not separator or not number.isdigit():
+            continue
+        if rest.startswith("[ RUN      ]"):
+            running[number] = [line]
+        elif number in running:
+            running[number].append(line)
+            if rest.startswith(("[       OK ]", "[  SKIPPED ]")):
+                del running[number]
+            elif rest.startswith("[  FAILED  ]"):
+                failures += running.pop(number)
+    for lines in running.values():
+        failures += lines
+    return failures
+
+
 def tidy(log: Stage) -> Counts:
     """Layers, doors, ports, length, words; and that each kind of violation would be found."""
     kinds = log.run([python(), "tests/tidy.py", "--self-test"])
