@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/file_size_signal.h"
+#include "base/torn_reads.h"
 #include "penstock/device/atomic.cuh"
 #include "service/drop_held.h"
 #include "service/write_back_file.h"
@@ -416,6 +417,7 @@ const T* Service::see(const T* first, size_t count) const {
     const auto offset = reinterpret_cast<const std::byte*>(first) -
                         static_cast<const std::byte*>(tables_);
     void* copy = static_cast<std::byte*>(tables_copy_) + offset;
+    const base::TornReads torn;  // kernels go on meanwhile
     if (device_->copy(stream_, copy, first, count * sizeof *first).ok())
         (void)device_->synchronize(stream_, std::chrono::steady_clock::now() + kLookLimit);
     return static_cast<const T*>(copy);

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "backend/backend.h"
+#include "base/torn_reads.h"
 #include "page_cache/invalidation.h"
 #include "penstock/device/atomic.cuh"
 #include "testing/remote_device.h"
@@ -91,7 +92,9 @@ Bytes bytes_of_file(const std::string& path) {
     return bytes;
 }
 
-Machine::Machine(const Shape& shape, size_t scratch_size) : shape_(shape) { open(scratch_size); }
+Machine::Machine(const Shape& shape, size_t scratch_size, unsigned scratch_caches) : shape_(shape) {
+    open(scratch_size, scratch_caches);
+}
 
 std::shared_ptr<storage::Storage> Machine::make_storage() {
     std::shared_ptr<storage::Storage> storage = ram_;
@@ -107,12 +110,14 @@ std::shared_ptr<storage::Storage> Machine::make_storage() {
     return storage;
 }
 
-void Machine::open(size_t scratch_size) {
+void Machine::open(size_t scratch_size, unsigned scratch_caches) {
     // The tables are at most 64 MiB for the sizes of these tests; room for a second file system.
-    const uint64_t cache_size = shape_.frames * shape_.page_size + (64 << 20);
-    auto device = open_device(shape_, 2 * cache_size + scratch_size);
+    const uint64_t cache_size = shape_.frames * shape_.page_size;
+    auto device = open_device(
+        shape_, 2 * (cache_size + (64 << 20)) + scratch_size + scratch_caches * cache_size);
     ASSERT_TRUE(device.ok()) << device.status().message();
     device_ = device.value();
+    scratch_size += scratch_caches * frame_count() * shape_.page_size;
     if (shape_.storage == storage::Kind::kRam) ram_ = std::make_shared<storage::RamStorage>();
     files_ = std::make_unique<testing::ReferenceFiles>(
         ram_ != nullptr ? std::string() : folder_.path("."), ram_);
@@ -185,7 +190,8 @@ std::vector<Step> Machine::run_block(const std::vector<Step>& steps, std::chrono
 }
 
 std::byte* Machine::put(const Bytes& bytes) {
-    auto* copy = scratch_->array<std::byte>(bytes.size());
+    auto* copy = static_cast<std::byte*>(scratch_->take(bytes.size(), alignof(std::max_align_t)));
+    PENSTOCK_CHECK(copy != nullptr, "the test needs more scratch memory");
     std::copy(bytes.begin(), bytes.end(), copy);
     return copy;
 }
@@ -213,6 +219,7 @@ FileSystemState* Machine::look() {
         if (!stream.ok()) return nullptr;
         looks_ = std::move(stream.value());
     }
+    const base::TornReads torn;  // kernels may go on meanwhile
     if (!looks_.copy(tables_.get(), there, size).ok() ||
         !looks_.synchronize(std::chrono::seconds(10)).ok()) {
         return nullptr;

@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/check.h"
 #include "file/system.h"
 #include "penstock/file_system.h"
 #include "storage/ram.h"
@@ -67,6 +68,7 @@ public:
     template <class T>
     T* array(size_t count) {
         T* first = static_cast<T*>(take(count * sizeof(T), alignof(T)));
+        PENSTOCK_CHECK(first != nullptr, "the test needs more scratch memory");
         for (size_t i = 0; i < count; ++i) new (first + i) T();
         return first;
     }
@@ -83,7 +85,9 @@ private:
 class Machine {
 public:
     // A failure is a failed assertion of the test, and ok() is false.
-    explicit Machine(const Shape& shape, size_t scratch_size = 16 << 20);
+    // `scratch_caches`: scratch memory for so many times what the cache holds here, beyond that.
+    explicit Machine(const Shape& shape, size_t scratch_size = 16 << 20,
+                     unsigned scratch_caches = 0);
 
     [[nodiscard]] bool ok() const { return scratch_ != nullptr; }
     [[nodiscard]] const Shape& shape() const { return shape_; }
@@ -151,7 +155,7 @@ public:
     uint64_t dirty_pages() { return word(&FileSystemState::dirty_pages); }
 
 private:
-    void open(size_t scratch_size);
+    void open(size_t scratch_size, unsigned scratch_caches);
     void open_file_system();
     std::shared_ptr<storage::Storage> make_storage();
     FileSystemState* look();

@@ -86,9 +86,9 @@ TEST_P(WriteFaults, TheLastCloseTellsWhatItGivesUp) {
 }
 
 TEST_P(WriteFaults, AFullDiskEndsWithItsErrno) {
-    Machine machine(shape_of(GetParam(), 8));
+    Machine machine(shape_of(GetParam(), 8), 16 << 20, 1);
     ASSERT_TRUE(machine.ok());
-    const uint64_t size = 50 * kPage;
+    const uint64_t size = (machine.frame_count() + 42) * kPage;
     machine.create_file("f", kPage, 1);
     machine.create_file("g", 20 * kPage, 2);
     const char* path = machine.scratch().text(machine.files().path("f"));

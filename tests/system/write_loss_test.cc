@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "system/machine.h"
@@ -49,7 +50,7 @@ protected:
 };
 
 TEST_P(WriteLoss, AReadErrorOfAFileThatGrewIsNoZeros) {
-    Machine machine(shape_of(16));
+    Machine machine(shape_of(16), 16 << 20, 6);
     ASSERT_TRUE(machine.ok());
     machine.create_file("f", 0, 1);
     const uint64_t size = 3 * machine.frame_count() * kPage;
@@ -281,6 +282,7 @@ TEST_P(WriteLoss, AScratchFileIsNotWrittenAndLeavesNothing) {
 
 // A page of f that cannot be written must not fail a read of g for which there is room soon.
 TEST_P(WriteLoss, AReadWaitsForRoomAndGetsNoOtherFilesErrno) {
+    if (on_gpu()) GTEST_SKIP() << "no read holds as many pages as its cache has";
     Shape shape = side_by_side(8);
     shape.permits = 2;
     shape.readahead = Readahead::kOff;
@@ -298,13 +300,20 @@ TEST_P(WriteLoss, AReadWaitsForRoomAndGetsNoOtherFilesErrno) {
     (void)machine.run_block({set_step(0, f), write_step(0, 0, kPage, from)});
     machine.faults().inject(
         {.call = Call::kRead, .action = Action::kDelay, .delay_ns = 3'000 * kMillisecond});
-    machine.faults().inject(
-        {.call = Call::kOpen, .action = Action::kDelay, .delay_ns = 100 * kMillisecond});
+    auto* all_taken = machine.scratch().array<uint64_t>(1);
     std::vector<std::vector<Step>> blocks{
         {set_step(0, g), read_step(0, 0, (frames - 1) * kPage, out)},
-        {open_step(1, path_of(machine, "g")), set_step(0, g),
+        {{.act = Act::kLoop, .out = reinterpret_cast<std::byte*>(all_taken)},
+         set_step(0, g),
          read_step(0, 50 * kPage, kPage, late)}};
-    ASSERT_TRUE(machine.run(&blocks).ok());
+    std::thread host([&] {
+        EXPECT_TRUE(
+            Machine::wait_until([&] { return machine.fs().statistics().requests >= frames - 1; }));
+        __atomic_store_n(all_taken, 1, __ATOMIC_RELEASE);
+    });
+    const Status status = machine.run(&blocks);
+    host.join();
+    ASSERT_TRUE(status.ok()) << status.message();
     EXPECT_EQ(blocks[1][2].result, static_cast<int64_t>(kPage));
     machine.faults().clear();
     EXPECT_EQ(machine.fs().close(f).error_number(), ENOSPC) << "what nobody was told yet";

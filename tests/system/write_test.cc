@@ -34,7 +34,7 @@ std::vector<Shape> shapes() {
 
 class Writing : public ::testing::TestWithParam<Shape> {
 protected:
-    Writing() : machine_(GetParam()) {}
+    Writing() : machine_(GetParam(), 16 << 20, 8) {}
     Machine machine_;
 };
 
@@ -190,6 +190,36 @@ TEST_P(Writing, AFileThatIsWrittenOnceIsNeverRead) {
     (void)machine_.run_block({open_step(0, machine_.scratch().text(path)),
                               read_step(0, 0, new_size, back), close_step(0)});
     EXPECT_TRUE(std::equal(wanted.begin(), wanted.end(), back)) << "a page with holes was read";
+}
+
+// Blocks beside each other, a few bytes of each page of a file that fits: nothing else is written.
+TEST_P(Writing, AFewBytesOfEachPageByManyBlocks) {
+    Shape shape = GetParam();
+    shape.permits = 16;
+    shape.workers = 8;
+    shape.frames = testing::usually(4096, 1024);
+    Machine machine(shape);
+    ASSERT_TRUE(machine.ok());
+    constexpr uint64_t kBlocks = 16, kPart = limits::kGranuleSize;
+    const uint64_t page_size = shape.page_size;
+    const uint64_t pages = (16 << 20) / page_size / testing::usually(1, 4);
+    machine.create_file("file", pages * page_size, 3);
+    const std::string path = machine.files().path("file");
+    Bytes wanted = bytes_of_file(path);
+    const Bytes bytes = storage::random_bytes(5, kPart);
+    std::byte* from = machine.put(bytes);
+    const char* text = machine.scratch().text(path);
+    std::vector<std::vector<Step>> blocks(kBlocks, {open_step(0, text, kOpenReadWrite)});
+    for (uint64_t page = 0; page < pages; ++page) {
+        blocks[page % kBlocks].push_back(
+            write_step(0, static_cast<int64_t>(page * page_size), kPart, from));
+        std::copy(bytes.begin(), bytes.end(),
+                  wanted.begin() + static_cast<int64_t>(page * page_size));
+    }
+    for (auto& steps : blocks) steps.push_back(close_step(0));
+    ASSERT_TRUE(machine.run(&blocks).ok()) << machine.picture();
+    EXPECT_TRUE(bytes_of_file(path) == wanted);
+    EXPECT_EQ(machine.fs().statistics().bytes_written, pages * kPart);
 }
 
 TEST_P(Writing, AFileThatIsOpenIsCutByWhoOpensItSo) {

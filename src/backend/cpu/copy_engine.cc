@@ -38,6 +38,9 @@ void do_copy_job(const CopyJob& job) {
         case CopyJob::Kind::kCopy:
             if (is_words(job)) {
                 copy_words(job);
+            } else if (job.torn) {
+                const base::TornReads torn;
+                std::memcpy(job.to, job.from, job.size);
             } else {
                 std::memcpy(job.to, job.from, job.size);
             }

@@ -14,6 +14,8 @@
 #include <mutex>
 #include <thread>
 
+#include "base/torn_reads.h"
+
 namespace penstock::backend::cpu {
 
 struct LinkModel {
@@ -25,9 +27,10 @@ struct LinkModel {
 struct CopyJob {
     enum class Kind : uint8_t { kCopy, kFill, kWriteValue } kind = Kind::kCopy;
     void* to = nullptr;
-    const void* from = nullptr;  // kCopy
-    size_t size = 0;             // bytes; kCopy and kFill
-    uint64_t value = 0;          // kFill: the byte; kWriteValue: the word
+    const void* from = nullptr;          // kCopy
+    size_t size = 0;                     // bytes; kCopy and kFill
+    uint64_t value = 0;                  // kFill: the byte; kWriteValue: the word
+    bool torn = base::TornReads::any();  // others may write meanwhile what is copied
 };
 
 // Does the job at once, on the calling thread.
