@@ -187,7 +187,11 @@ def gtest_failures(text: str) -> list[str]:
         elif number in running:
             running[number].append(line)
             if rest.startswith(("[       OK ]", "[  SKIPPED ]")):
-                del running[number]
+                lines = running.pop(number)
+                # ThreadSanitizer reports, lets the case end well, and has the program fail.
+                failures += (
+                    lines if any("WARNING: ThreadSanitizer" in line for line in lines) else []
+                )
             elif rest.startswith("[  FAILED  ]"):
                 failures += running.pop(number)
     for lines in running.values():

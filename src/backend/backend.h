@@ -75,6 +75,11 @@ public:
     // fence keeps it ahead of them.
     static constexpr size_t kWholeSizeMax = 1024;
     virtual Status copy(StreamId stream, void* to, const void* from, size_t size) = 0;
+    // Any number of words that GPU threads may look at meanwhile. On CUDA only half of a word may
+    // be new: who reads them must be able to tell.
+    virtual Status copy_words(StreamId stream, uint64_t* to, const uint64_t* from, size_t count) {
+        return copy(stream, to, from, count * sizeof *to);
+    }
     // Many at once, in any order among themselves; in one call of the driver where it has one.
     // After an error any of them may have been made.
     virtual Status copy_all(StreamId stream, std::span<const CopyPart> parts) {

@@ -65,8 +65,8 @@ Status AnswerBoard::flush() {
                 std::swap(end, end_);
                 has_news_.store(false, std::memory_order_relaxed);
             }
-            status = device_.copy(stream_->id(), ring_.answers + begin, words_ + begin,
-                                  (end - begin) * sizeof(uint64_t));
+            status = device_.copy_words(stream_->id(), ring_.answers + begin, words_ + begin,
+                                        end - begin);
             if (status.ok()) status = stream_->mark();
         }
         sending_.clear(std::memory_order_release);

@@ -50,6 +50,10 @@ Status RemoteDevice::copy(StreamId stream, void* to, const void* from, size_t si
     }
     return inner_->copy(stream, to, from, size);
 }
+Status RemoteDevice::copy_words(StreamId stream, uint64_t* to, const uint64_t* from, size_t count) {
+    copy_count_.fetch_add(1);
+    return inner_->copy_words(stream, to, from, count);
+}
 Status RemoteDevice::fill(StreamId stream, void* to, uint8_t value, size_t size) {
     return inner_->fill(stream, to, value, size);
 }

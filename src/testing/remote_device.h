@@ -39,6 +39,8 @@ public:
     Status destroy_stream(backend::StreamId stream) override;
     Status launch(backend::StreamId stream, LaunchRequest request) override;
     Status copy(backend::StreamId stream, void* to, const void* from, size_t size) override;
+    Status copy_words(backend::StreamId stream, uint64_t* to, const uint64_t* from,
+                      size_t count) override;
     Status fill(backend::StreamId stream, void* to, uint8_t value, size_t size) override;
     Status write_value(backend::StreamId stream, uint64_t* address, uint64_t value) override;
     Status synchronize(backend::StreamId stream, backend::Deadline deadline) override;

@@ -202,7 +202,7 @@ TEST_P(Writing, AFewBytesOfEachPageByManyBlocks) {
     ASSERT_TRUE(machine.ok());
     constexpr uint64_t kBlocks = 16, kPart = limits::kGranuleSize;
     const uint64_t page_size = shape.page_size;
-    const uint64_t pages = (16 << 20) / page_size / testing::usually(1, 4);
+    const uint64_t pages = (16 << 20) / page_size / testing::usually(1, 16);
     machine.create_file("file", pages * page_size, 3);
     const std::string path = machine.files().path("file");
     Bytes wanted = bytes_of_file(path);

@@ -45,6 +45,9 @@ void do_copy_job(const CopyJob& job) {
                 std::memcpy(job.to, job.from, job.size);
             }
             break;
+        case CopyJob::Kind::kCopyWords:
+            copy_words(job);
+            break;
         case CopyJob::Kind::kFill:
             std::memset(job.to, static_cast<int>(job.value), job.size);
             break;

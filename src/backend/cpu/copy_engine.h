@@ -25,10 +25,10 @@ struct LinkModel {
 };
 
 struct CopyJob {
-    enum class Kind : uint8_t { kCopy, kFill, kWriteValue } kind = Kind::kCopy;
+    enum class Kind : uint8_t { kCopy, kCopyWords, kFill, kWriteValue } kind = Kind::kCopy;
     void* to = nullptr;
-    const void* from = nullptr;          // kCopy
-    size_t size = 0;                     // bytes; kCopy and kFill
+    const void* from = nullptr;          // kCopy, kCopyWords
+    size_t size = 0;                     // bytes; not of kWriteValue
     uint64_t value = 0;                  // kFill: the byte; kWriteValue: the word
     bool torn = base::TornReads::any();  // others may write meanwhile what is copied
 };

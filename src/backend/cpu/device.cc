@@ -51,6 +51,10 @@ public:
     Status copy(StreamId stream, void* to, const void* from, size_t size) override {
         return scheduler_->copy(stream, {CopyJob::Kind::kCopy, to, from, size, 0});
     }
+    Status copy_words(StreamId stream, uint64_t* to, const uint64_t* from, size_t count) override {
+        return scheduler_->copy(stream,
+                                {CopyJob::Kind::kCopyWords, to, from, count * sizeof *to, 0});
+    }
     Status fill(StreamId stream, void* to, uint8_t value, size_t size) override {
         return scheduler_->copy(stream, {CopyJob::Kind::kFill, to, nullptr, size, value});
     }
