@@ -3,7 +3,7 @@
 #include <bit>
 #include <vector>
 
-#include "penstock/device/page_table.cuh"
+#include "penstock/device/replacement.cuh"
 
 namespace penstock::page_cache {
 

@@ -1,6 +1,6 @@
 #include "service/drop_held.h"
 
-#include "penstock/device/page_table.cuh"
+#include "penstock/device/replacement.cuh"
 
 namespace penstock::service {
 

@@ -93,10 +93,8 @@ Result<Descriptor> FileTable::open(const std::string& path, int flags, Opener op
     auto costs = costs_of_(*opened_file);
 
     const std::lock_guard lock(mutex_);
-    if (wanted.truncates) {
-        if (Status status = truncate_unused(*opened_file, identity); !status.ok()) return status;
-    }
-    auto found = join(*opened_file, identity, wanted);
+    auto found = wanted.truncates ? truncate_unused(*opened_file, identity)
+                                  : join(*opened_file, identity, wanted);
     if (!found.ok()) return found.status();
     const uint32_t index = found.value();
     Slot& slot = slots_[index];
@@ -117,13 +115,31 @@ Result<Descriptor> FileTable::open(const std::string& path, int flags, Opener op
     return make_descriptor(state_->system, index, state_->files[index].generation, wanted.access);
 }
 
-// Under what is open here it would be truncated behind the back of cached pages.
-Status FileTable::truncate_unused(storage::File& file, storage::Identity& identity) {
-    const auto found = known_.find(key_of(identity));
-    if (found != known_.end() && slots_[found->second].references > 0)
-        return {EBUSY, "gopen", "a file that is open cannot be truncated by opening it"};
-    if (Status status = file.truncate(0); !status.ok()) return status;
-    return file.stat(&identity);
+// A slot of its own for a file that is cut to nothing, which comes last of what may fail: under
+// what is open here it would be truncated behind the back of cached pages.
+Result<uint32_t> FileTable::truncate_unused(storage::File& file, storage::Identity identity) {
+    const auto known = known_.find(key_of(identity));
+    if (known != known_.end()) {
+        if (slots_[known->second].references > 0)
+            return Status{EBUSY, "gopen", "a file that is open cannot be truncated by opening it"};
+        supersede(known->second);
+    }
+    identity.size = 0;
+    auto found = slot_for(identity, true, true);
+    if (!found.ok()) return found;
+    const uint32_t index = found.value();
+    Slot& slot = slots_[index];
+    Status status = file.truncate(0);
+    if (status.ok()) status = file.stat(&identity);
+    if (!status.ok()) {
+        supersede(index);
+        slot.idle = idle_.insert(idle_.begin(), index);
+        return status;
+    }
+    slot.identity = identity;
+    slot.racy = recent(identity);
+    state_->files[index].modified_ns = identity.mtime_ns;
+    return index;
 }
 
 // The slot of a file that was opened. While somebody writes it its times say nothing: who opens it
@@ -131,7 +147,11 @@ Status FileTable::truncate_unused(storage::File& file, storage::Identity& identi
 Result<uint32_t> FileTable::join(const storage::File& file, storage::Identity identity,
                                  const Wanted& wanted) {
     const auto found = known_.find(key_of(identity));
-    if (found == known_.end()) return slot_for(identity, recent(identity), wanted.writing != 0);
+    if (found == known_.end()) {
+        // Looked at before the lock, when somebody may have had it open still, and written to it.
+        if (Status status = file.stat(&identity); !status.ok()) return status;
+        return slot_for(identity, recent(identity), wanted.writing != 0);
+    }
     const Slot& slot = slots_[found->second];
     if (slot.references > 0) {
         const uint64_t writing = state_->files[found->second].writing;
@@ -362,6 +382,17 @@ Result<int64_t> FileTable::close(Descriptor descriptor, Opener opener, Closing h
     return 0;
 }
 
+bool FileTable::is_scratch(Descriptor descriptor) const {
+    const std::lock_guard lock(mutex_);
+    if (const_cast<FileTable*>(this)->find_open(descriptor) == nullptr) return false;
+    return (state_->files[descriptor_slot(descriptor)].writing & kWritesScratch) != 0;
+}
+
+void FileTable::distrust(uint32_t slot) {
+    const std::lock_guard lock(mutex_);
+    if (slot < used_) slots_[slot].racy = true;
+}
+
 bool FileTable::give_up(Descriptor descriptor, bool written) {
     const std::lock_guard lock(mutex_);
     const Slot* slot = find_open(descriptor);
@@ -390,6 +421,7 @@ void FileTable::end_writing(uint32_t index) {
     DeviceWords::store(file.size, now.size, site::kRelaxed);
     file.modified_ns = now.mtime_ns;
     (void)send(index, slot.references == 1);
+    send_size(index);
 }
 
 void FileTable::release(uint32_t index, Opener opener) {

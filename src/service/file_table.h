@@ -42,6 +42,10 @@ public:
     // `flags` as gopen takes them. errno of open(2); EFBIG: more pages than the page table has room
     // for; ENFILE: every slot is in use; EBUSY: to be truncated, or written once, and open already.
     Result<Descriptor> open(const std::string& path, int flags, Opener opener);
+    // Whether nobody who has it open wants what is written to it in the file.
+    [[nodiscard]] bool is_scratch(Descriptor descriptor) const;
+    // A page of this slot was dirty when it was closed: the slot's pages are not trusted any more.
+    void distrust(uint32_t slot);
     // 0; kWriteBackFirst or kForgetFirst, and nothing is closed: see Closing. EBADF.
     Result<int64_t> close(Descriptor descriptor, Opener opener, Closing how = Closing::kAsks);
     // Of a file that nobody may write any more when what kernels have open is closed: whether it
@@ -129,7 +133,7 @@ private:
         bool truncates = false;
     };
     static Result<Wanted> parse(int flags);
-    Status truncate_unused(storage::File& file, storage::Identity& identity);
+    Result<uint32_t> truncate_unused(storage::File& file, storage::Identity identity);
     Result<uint32_t> join(const storage::File& file, storage::Identity identity,
                           const Wanted& wanted);
     Status begin_use(uint32_t index, const Wanted& wanted);
@@ -147,6 +151,7 @@ private:
     Slot* find_open(Descriptor descriptor);
     [[nodiscard]] bool is_for_slot(const Request& request) const;
     Status send(uint32_t index, bool sizes = true);
+    void send_size(uint32_t index);
     void release(uint32_t index, Opener opener);
 
     const std::shared_ptr<storage::Storage> storage_;

@@ -33,6 +33,14 @@ Status FileTable::send(uint32_t index, bool sizes) {
     return device_->synchronize(stream_, std::chrono::steady_clock::now() + kSendLimit);
 }
 
+// With no writers left it is the host's to say; who reads the file sees it so.
+void FileTable::send_size(uint32_t index) {
+    if (device_files_ == state_->files) return;
+    FileState &to = device_files_[index], &from = state_->files[index];
+    if (!device_->copy(stream_, &to.size, &from.size, sizeof from.size).ok()) return;
+    (void)device_->synchronize(stream_, std::chrono::steady_clock::now() + kSendLimit);
+}
+
 Status FileTable::announce(uint64_t& response, uint64_t value) {
     if (device_files_ == state_->files) {
         SystemWords::store(response, value, site::kRespond);

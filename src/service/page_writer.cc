@@ -105,7 +105,9 @@ Status PageWriter::write_some(size_t first, size_t count, const OtherOutcome& ot
         if (!known) sources_.push_back(files_.find(request));
         transfer::Source* source = sources_.back().get();
         if (source == nullptr) {
-            errors_[i] = EBADF;  // closed, with a dirty page: its writes were given up
+            // Closed, with a dirty page: a view was let go too late. Nobody can write it; that it
+            // is not clean either would have it keep its frame for good.
+            files_.distrust(request.file_slot);
             continue;
         }
         const size_t marks = size_t{request.frame} * state_.mark_words;

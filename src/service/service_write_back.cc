@@ -5,7 +5,6 @@
 #include "page_cache/invalidation.h"
 #include "service/drop_held.h"
 #include "service/service.h"
-#include "service/write_back_file.h"
 
 namespace penstock::service {
 namespace {
@@ -20,6 +19,7 @@ constexpr std::chrono::seconds kDropHeldLimit{60};
 Result<Service::Held> Service::drop_held() {
     Held held;
     if (device_->properties().host_addressable) {
+        const std::lock_guard lock(write_back_mutex_);
         held.views = views_held(state_->held_pins);
         held.calls = page_cache::drop_held(*state_);
         return held;
@@ -38,29 +38,38 @@ Result<Service::Held> Service::drop_held() {
     return held;
 }
 
-Status Service::run_write_back(Descriptor file, bool forgets) {
+Status Service::run(FileWork work, Descriptor file) {
     if (write_back_ == nullptr)
         return {ENOSYS, "write-back", "the library's kernel that writes back is missing"};
     const std::lock_guard lock(write_back_mutex_);
     unsigned long long error = 0;
     if (Status status = write_back_->run<decltype(write_back_file)>(
-            kWriteBackThreads, kWriteBackLimit, &error, device_state_, file, forgets);
+            kWriteBackThreads, kWriteBackLimit, &error, device_state_, file, work);
         !status.ok())
         return status;
     if (error == 0) return {};
     return {static_cast<int>(error), "write-back", "pages could not be written"};
 }
 
+Status Service::write_back(Descriptor file) { return run(FileWork::kWriteBack, file); }
+
+// As gclose.
 Status Service::close_file(Descriptor file) {
     auto answer = files_->close(file, Opener::kHost, Closing::kAsks);
     Status result;
-    while (answer.ok() && answer.value() != 0) {
-        Closing next = Closing::kHasForgotten;
-        const bool forgets = answer.value() == kForgetFirst;
-        const Status status = run_write_back(file, forgets);
-        if (!forgets) next = status.ok() ? Closing::kHasWritten : Closing::kCannotWrite;
+    while (answer.ok() && answer.value() == kWriteBackFirst) {
+        const Status status = write_back(file);
         if (result.ok()) result = status;
+        const Closing next = status.ok() ? Closing::kHasWritten : Closing::kCannotWrite;
+        if (status.ok() && !files_->is_scratch(file)) {
+            answer = files_->close(file, Opener::kHost, next);
+            continue;
+        }
+        const bool held = run(FileWork::kHold, file).ok();
         answer = files_->close(file, Opener::kHost, next);
+        const bool forgets = answer.ok() && answer.value() == kForgetFirst;
+        if (held) (void)run(forgets ? FileWork::kForget : FileWork::kRelease, file);
+        if (forgets) answer = files_->close(file, Opener::kHost, Closing::kHasForgotten);
     }
     return answer.ok() ? result : answer.status();
 }
@@ -70,8 +79,11 @@ Status Service::write_back_all() {
     for (const Descriptor file : files_->written_files()) {
         const Status status = write_back(file);
         if (result.ok()) result = status;
+        if (status.ok() && !files_->is_scratch(file)) continue;
         // Its kernels are gone: who could try again?
-        if (files_->give_up(file, status.ok())) (void)run_write_back(file, true);
+        const bool held = run(FileWork::kHold, file).ok();
+        const bool forgets = files_->give_up(file, status.ok());
+        if (held) (void)run(forgets ? FileWork::kForget : FileWork::kRelease, file);
     }
     return result;
 }

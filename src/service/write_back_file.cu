@@ -4,13 +4,16 @@
 
 namespace penstock::service {
 
-__global__ void write_back_file(FileSystemState* state, Descriptor file, bool forgets,
+__global__ void write_back_file(FileSystemState* state, Descriptor file, FileWork work,
                                 unsigned long long* error) {
+    const device::Block group;
     int64_t result = 0;
-    if (forgets) {
-        device::forget_writes({state}, file, device::Block());
+    if (work == FileWork::kWriteBack) {
+        result = device::write_back({state}, file, group);
+    } else if (work == FileWork::kHold) {
+        result = device::hold_file({state}, file, group);
     } else {
-        result = device::write_back({state}, file, device::Block());
+        device::release_file({state}, file, work == FileWork::kForget, group);
     }
     if (threadIdx.x == 0) *error = static_cast<unsigned long long>(-result);
 }

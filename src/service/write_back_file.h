@@ -12,9 +12,12 @@ namespace penstock::service {
 constexpr const char* kWriteBackKey = "penstock/penstock::service::write_back_file";
 constexpr unsigned kWriteBackThreads = 128;
 
-// One block. `*error` (device memory): 0 or an errno, taken from what write-backs have left.
-// `forgets`: nothing is written, what is dirty is given up.
-PENSTOCK_GLOBAL void write_back_file(FileSystemState* state, Descriptor file, bool forgets,
+// What it does: write_back, hold_file, release_file of device/sync.cuh.
+enum class FileWork : uint32_t { kWriteBack, kHold, kRelease, kForget };
+
+// One block. `*error` (device memory): 0 or an errno; of kWriteBack, taken from what write-backs
+// have left.
+PENSTOCK_GLOBAL void write_back_file(FileSystemState* state, Descriptor file, FileWork work,
                                      unsigned long long* error);
 
 }  // namespace penstock::service

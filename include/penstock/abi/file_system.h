@@ -43,15 +43,16 @@ struct alignas(128) FileState {
     // 1: the OS page cache had not all of what windows asked for last, so that more of them at once
     // keep storage busy. Written where the host can address it, and 0 elsewhere.
     uint64_t missing;
-    uint64_t error;      // write-backs that failed 48 | errno of the first since somebody took it
-                         // 16, from the high end; GPU threads
-    uint64_t truncates;  // 0 or 1: somebody truncates it; GPU threads
-    uint64_t cuts;       // truncations so far: as `epoch`, by GPU threads
+    uint64_t error;  // write-backs that failed 32 | errno of the last 16 | of the first since
+                     // somebody took it 16, from the high end; GPU threads
+    uint64_t held;  // 0 or 1: somebody truncates it, or gives up what is dirty: no write-back of it
+                    // begins; GPU threads
+    uint64_t cuts;  // truncations so far: as `epoch`, by GPU threads
 };
 static_assert(sizeof(FileState) == 128);
 
 // FileState::error.
-constexpr uint64_t kFileErrnoMask = 0xffff, kFileFailure = 0x10000;
+constexpr uint64_t kFileErrnoMask = 0xffff, kFileLastErrno = 0x10000, kFileFailure = 0x100000000;
 
 // FileState::writing.
 constexpr uint64_t kWriting = 1;     // somebody has it open for writing, or had since it was opened

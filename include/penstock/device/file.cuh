@@ -97,8 +97,8 @@ PENSTOCK_DEVICE Descriptor gopen(DeviceFileSystem fs, const char* path, int flag
     const Descriptor file = open(flags & ~kOpenTruncate);
     const int64_t cut = file < 0 ? 0 : device::truncate(fs, file, 0, group);
     if (cut == 0) return file;
-    (void)gclose(fs, file, group);
-    return cut;
+    const int lost = gclose(fs, file, group);  // as the last that may write: told to nobody else
+    return lost != 0 ? lost : cut;
 }
 
 // Gives a descriptor back; its pages stay cached. The last one that may write a file writes it back
@@ -116,15 +116,21 @@ PENSTOCK_DEVICE int gclose(DeviceFileSystem fs, Descriptor file, Group group) {
         });
     };
     int64_t closed = close(Closing::kAsks), error = 0;
-    while (closed == kWriteBackFirst || closed == kForgetFirst) {
-        if (closed == kForgetFirst) {
-            device::forget_writes(fs, file, group);
-            closed = close(Closing::kHasForgotten);
-            continue;
-        }
+    while (closed == kWriteBackFirst) {
         const int64_t left = device::write_back(fs, file, group);
         if (error == 0) error = left;
-        closed = close(left == 0 ? Closing::kHasWritten : Closing::kCannotWrite);
+        const Closing next = left == 0 ? Closing::kHasWritten : Closing::kCannotWrite;
+        const bool scratch = group.once(
+            [&]() -> bool { return device::is_scratch(fs.state->files[descriptor_slot(file)]); });
+        if (left == 0 && !scratch) {
+            closed = close(next);
+            continue;
+        }
+        // Who opens the file once it is given up must find nothing of it under way.
+        const int64_t held = device::hold_file(fs, file, group);
+        closed = held != 0 ? held : close(next);
+        if (held == 0) device::release_file(fs, file, closed == kForgetFirst, group);
+        if (closed == kForgetFirst) closed = close(Closing::kHasForgotten);
     }
     return static_cast<int>(error != 0 ? error : closed);
 }
@@ -380,10 +386,15 @@ PENSTOCK_DEVICE int gmunmap(DeviceFileSystem fs, View& view, Group group = {}) {
     PageEntry* entry = view.entry;
     const int result = group.once([&]() -> int {
         if (entry == nullptr) return -device::kErrorInvalid;
-        if (view.writable != nullptr) device::mark_view(*fs.state, view);
+        const bool writable = view.writable != nullptr;
+        const device::SeenPage page = writable ? device::mark_view(*fs.state, view)
+                                               : device::SeenPage();
         device::unpin<device::DeviceWords>(*entry);
         device::DeviceWords::fetch_sub(fs.state->held_pins, kViewPin, site::kRelaxed);
-        return 0;
+        if (!writable || device::is_for_writing(*fs.state, page)) return 0;
+        // What was stored there is in no file, and nobody is to read it.
+        device::drop_seen(*fs.state, page);
+        return -device::kErrorBadDescriptor;
     });
     view = {};
     return result;

@@ -99,6 +99,16 @@ PENSTOCK_DEVICE int write_back_part(const Team& team, unsigned index, unsigned t
     return result;
 }
 
+// Holds a file: nobody begins a write-back of it until its lock is given back; those that began
+// before can be waited for. One lane; waits for who has it. 0 or -errno.
+PENSTOCK_DEVICE inline int lock_file(FileSystemState& system, FileState& file) {
+    Wait wait(system);
+    while (!try_lock(file.held)) {
+        if (const int error = wait.step(&file.held, 1); error != 0) return error;
+    }
+    return 0;
+}
+
 // Takes the write-back of a dirty page, which nobody else begins or ends until release_writes: what
 // was marked so far is in its snapshot. False: a write-back of it is under way.
 PENSTOCK_DEVICE inline bool hold_writes(FileSystemState& system, const SeenPage& page) {
@@ -160,14 +170,23 @@ PENSTOCK_DEVICE void release_part(const Team& team, unsigned index, unsigned tea
     });
 }
 
+// Whether a page that GPU threads have changed will be written to its file: a view may be older
+// than the last close.
+PENSTOCK_DEVICE inline bool is_for_writing(const FileSystemState& system, const SeenPage& page) {
+    const FileState& file = system.files[page.owner >> 48];
+    return (DeviceWords::load(file.generation, site::kRelaxed) & 1) != 0 &&
+           DeviceWords::load(file.writing, site::kRelaxed) != 0;
+}
+
 // The page of a view that may be written, all of the view's bytes being written that the file has
-// still. One lane.
+// still; not where it is not is_for_writing(). One lane.
 PENSTOCK_DEVICE inline SeenPage mark_view(FileSystemState& system, const View& view) {
     const uint64_t seen = DeviceWords::load(*view.entry, site::kRelaxed);
     const uint64_t at = static_cast<uint64_t>(view.data - system.frames);
     const uint64_t begin = at & ((1ull << system.page_shift) - 1);
     const uint64_t owner = DeviceWords::load(system.owners[frame_of(seen)], site::kRelaxed);
     const SeenPage page{view.entry, owner, frame_of(seen)};
+    if (!is_for_writing(system, page)) return page;
     const uint64_t size = DeviceWords::load(system.files[owner >> 48].size, site::kRelaxed);
     const uint64_t first = (owner & ((1ull << 48) - 1)) << system.page_shift;
     uint64_t end = begin + static_cast<uint64_t>(view.size);
@@ -183,6 +202,9 @@ PENSTOCK_DEVICE inline int take_error(FileState& file) {
     const uint64_t taken = DeviceWords::fetch_and(file.error, ~kFileErrnoMask, site::kRelaxed);
     return -static_cast<int>(taken & kFileErrnoMask);
 }
+PENSTOCK_DEVICE inline bool is_scratch(const FileState& file) {
+    return (DeviceWords::load(file.writing, site::kRelaxed) & kWritesScratch) != 0;
+}
 PENSTOCK_DEVICE inline uint64_t failures_of(const FileState& file) {
     return DeviceWords::load(file.error, site::kRelaxed) / kFileFailure;
 }
@@ -190,6 +212,7 @@ PENSTOCK_DEVICE inline uint64_t failures_of(const FileState& file) {
 // Has what was written through a view written to the file. One lane. 0 or -errno.
 PENSTOCK_NOINLINE PENSTOCK_DEVICE inline int write_view(FileSystemState& system, const View& view) {
     const SeenPage page = mark_view(system, view);
+    if (!is_for_writing(system, page)) return -kErrorBadDescriptor;
     const auto slot = static_cast<uint32_t>(page.owner >> 48);
     const int error = wait_for_write(system, slot, page.owner & ((1ull << 48) - 1));
     const int noted = take_error(system.files[slot]);
@@ -204,8 +227,14 @@ PENSTOCK_DEVICE int64_t write_back(DeviceFileSystem fs, Descriptor descriptor, G
     FileSystemState& system = *fs.state;
     const uint32_t slot = descriptor_slot(descriptor);
     FileState& file = system.files[slot];
-    if ((DeviceWords::load(file.writing, site::kRelaxed) & kWritesScratch) != 0) return 0;
-    const uint64_t before = group.once([&]() -> uint64_t { return failures_of(file); });
+    struct Before {
+        uint64_t failures;
+        bool scratch;
+    };
+    const Before before = group.once([&]() -> Before {
+        return {failures_of(file), is_scratch(file)};
+    });
+    if (before.scratch) return 0;
     const auto begin = [](const auto&, unsigned) -> int64_t { return 0; };
     const auto end = [](int64_t) {};
     const auto write = [&system, slot](const auto& team, unsigned index, unsigned teams,
@@ -216,31 +245,61 @@ PENSTOCK_DEVICE int64_t write_back(DeviceFileSystem fs, Descriptor descriptor, G
     return group.once([&]() -> int64_t {
         const int64_t noted = take_error(file);
         if (error != 0 || noted != 0) return error != 0 ? error : noted;
-        const bool failed = failures_of(file) != before;
-        return failed ? -static_cast<int64_t>(DeviceWords::load(system.write_error, site::kRelaxed))
-                      : 0;
+        if (failures_of(file) == before.failures) return 0;
+        const uint64_t seen = DeviceWords::load(file.error, site::kRelaxed);
+        return -static_cast<int64_t>(seen / kFileLastErrno & kFileErrnoMask);
     });
 }
 
-// Makes all pages of a file clean whatever is in their frames, and the frames free that nobody
-// holds: by a whole group, that of who closes it as the last that may write and was told to.
 template <class Group>
-PENSTOCK_DEVICE void forget_writes(DeviceFileSystem fs, Descriptor descriptor, Group group) {
+PENSTOCK_DEVICE void release_file(DeviceFileSystem fs, Descriptor descriptor, bool forgotten,
+                                  Group group);
+
+// Holds a file and all that is dirty of it, so that nothing of it is written while the host is
+// asked whether that is given up. By a whole group, before its close as the last that may write. 0,
+// or -errno of a wait: then nothing is held.
+template <class Group>
+PENSTOCK_DEVICE int64_t hold_file(DeviceFileSystem fs, Descriptor descriptor, Group group) {
+    FileSystemState& system = *fs.state;
+    const uint32_t slot = descriptor_slot(descriptor);
+    const int64_t locked = group.once(
+        [&]() -> int64_t { return lock_file(system, system.files[slot]); });
+    if (locked != 0) return locked;
+    const auto begin = [](const auto&, unsigned) -> int64_t { return 0; };
+    const auto end = [](int64_t) {};
+    const auto hold = [&system, slot](const auto& team, unsigned index, unsigned teams,
+                                      int64_t) -> int64_t {
+        return hold_part(team, index, teams, system, slot, 0);
+    };
+    const int64_t held = group.divide(begin, hold, end);
+    if (held != 0) release_file(fs, descriptor, false, group);
+    return held;
+}
+
+// Ends that. `forgotten`: all pages of the file are clean now, whatever is in their frames, and the
+// frames free that nobody holds; else they are as dirty as before.
+template <class Group>
+PENSTOCK_DEVICE void release_file(DeviceFileSystem fs, Descriptor descriptor, bool forgotten,
+                                  Group group) {
     FileSystemState& system = *fs.state;
     const uint32_t slot = descriptor_slot(descriptor);
     const auto begin = [](const auto&, unsigned) -> int64_t { return 0; };
     const auto end = [](int64_t) {};
-    const auto forget = [&system, slot](const auto& team, unsigned index, unsigned teams,
-                                        int64_t) -> int64_t {
+    const auto release = [&system, slot, forgotten](const auto& team, unsigned index,
+                                                    unsigned teams, int64_t) -> int64_t {
         const FileState& file = system.files[slot];
-        const int error = hold_part(team, index, teams, system, slot, 0);
-        release_part(team, index, teams, system, slot, 0, error == 0 ? 0 : pages_of_file(file));
+        release_part(team, index, teams, system, slot, 0, forgotten ? 0 : ~0ull);
+        if (!forgotten) return 0;
         const uint64_t stop = team.broadcast(pages_of_file(file), 0);
         for_each_page(team, index, teams, system, slot, 0, stop,
                       [&](PageIndex page) { drop_page(system, file, page); });
         return 0;
     };
-    (void)group.divide(begin, forget, end);
+    (void)group.divide(begin, release, end);
+    (void)group.once([&]() -> int64_t {
+        unlock(system.files[slot].held);
+        return 0;
+    });
 }
 
 }  // namespace penstock::device

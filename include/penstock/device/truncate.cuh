@@ -1,10 +1,11 @@
 // Cutting a file off, or making it longer: what lies beyond its new end is given up, in the cache
 // and on the host.
 //
-// One group at a time for each file. In this order: the size, so that nothing more is written
-// beyond it; write-backs beyond it are held, and those under way waited for; the host; what was
-// held is forgotten, or as dirty as before where the host could not; then what was read meanwhile
-// is cleared. Writes of others at the same time may survive or not.
+// One group at a time for each file. In this order: the file is held, so that no write-back of it
+// begins; those beyond the new end are held, and those under way waited for; the host; the size;
+// what was held is forgotten, or as dirty as before where the host could not; then what was read
+// meanwhile is cleared. Until the host has, nothing has changed. Writes of others at the same time
+// may survive or not.
 #pragma once
 
 #include "penstock/device/control_port.cuh"
@@ -12,27 +13,20 @@
 
 namespace penstock::device {
 
-// Takes the file for a truncation, and its size. One lane; waits for who has it. 0 or -errno.
-PENSTOCK_DEVICE inline int begin_truncate(FileSystemState& system, FileState& file, uint64_t size,
-                                          uint64_t* size_before) {
-    Wait wait(system);
-    while (!try_lock(file.truncates)) {
-        if (const int error = wait.step(&file.truncates, 1); error != 0) return error;
-    }
-    *size_before = DeviceWords::load(file.size, site::kRelaxed);
-    while (!DeviceWords::compare_exchange(file.size, *size_before, size, site::kRelaxed)) {
-    }
-    return 0;
-}
-
 // Makes the bytes of a page from `from` on zeros, if it is in the cache, and has nobody take it out
 // of a window else. One lane; waits for a read of it that is under way.
 PENSTOCK_NOINLINE PENSTOCK_DEVICE inline int clear_page(FileSystemState& system,
                                                         const FileState& file, PageIndex page,
                                                         uint64_t from) {
-    if (leaf_word(system, file, page) == 0) return 0;
-    PinnedEntry pinned = pin_page(system, file, page);
-    if (pinned.entry == nullptr) return 0;
+    PinnedEntry pinned{};
+    for (Wait wait(system); pinned.entry == nullptr;) {
+        if (leaf_word(system, file, page) == 0) return 0;
+        pinned = pin_page(system, file, page);
+        if (pinned.entry != nullptr) break;
+        // Its leaf is being emptied, or comes back.
+        const uint64_t hand = DeviceWords::load(system.leaf_hand, site::kRelaxed);
+        if (const int error = wait.step(&system.leaf_hand, hand); error != 0) return error;
+    }
     // A window may have been read before the host cut the file, and the page be taken out of it
     // until its entry is another word.
     const uint64_t cuts = DeviceWords::load(file.cuts, site::kRelaxed);
@@ -82,26 +76,15 @@ PENSTOCK_DEVICE int64_t truncate(DeviceFileSystem fs, Descriptor descriptor, uin
     FileSystemState& system = *fs.state;
     const uint32_t slot = descriptor_slot(descriptor);
     FileState& file = system.files[slot];
-    struct Begun {
-        uint64_t size_before;
-        int64_t error;
-    };
-    const Begun begun = group.once([&]() -> Begun {
-        Begun result{0, 0};
+    const int64_t begun = group.once([&]() -> int64_t {
         const uint64_t size_max = DeviceWords::load(file.directory_count, site::kRelaxed) *
                                       limits::kLeafEntries
                                   << system.page_shift;
-        if (find_file(system, descriptor) == nullptr || (descriptor & kMayWrite) == 0) {
-            result.error = -kErrorBadDescriptor;
-        } else if (size > size_max) {
-            result.error = -kErrorFileTooBig;
-        } else {
-            result.error = begin_truncate(system, file, size, &result.size_before);
-        }
-        return result;
+        if (find_file(system, descriptor) == nullptr || (descriptor & kMayWrite) == 0)
+            return -kErrorBadDescriptor;
+        return size > size_max ? -kErrorFileTooBig : lock_file(system, file);
     });
-    if (begun.error != 0) return begun.error;
-    const uint64_t before = begun.size_before;
+    if (begun != 0) return begun;
     const auto begin = [](const auto&, unsigned) -> int64_t { return 0; };
     const auto end = [](int64_t) {};
     // The page that the file ends in keeps what it has before the end.
@@ -118,9 +101,10 @@ PENSTOCK_DEVICE int64_t truncate(DeviceFileSystem fs, Descriptor descriptor, uin
         request.size = size;
         const int64_t answer = error != 0 ? error : control_call(system, request);
         if (answer == 0) {
+            uint64_t seen = DeviceWords::load(file.size, site::kRelaxed);
+            while (!DeviceWords::compare_exchange(file.size, seen, size, site::kRelaxed)) {
+            }
             lower_to(file.stored, size);
-        } else {
-            raise_to(file.size, before);  // it is as long as it was
         }
         DeviceWords::fetch_add(file.cuts, 1, site::kPublish);
         return answer;
@@ -133,7 +117,7 @@ PENSTOCK_DEVICE int64_t truncate(DeviceFileSystem fs, Descriptor descriptor, uin
     };
     error = group.divide(begin, release, end);
     return group.once([&]() -> int64_t {
-        unlock(file.truncates);
+        unlock(file.held);
         return cut != 0 ? cut : error;
     });
 }

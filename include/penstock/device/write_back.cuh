@@ -59,10 +59,28 @@ PENSTOCK_DEVICE inline void submit_write(FileSystemState& system, const SeenPage
     submit<SystemWords>(ring.slots, ring.shift, take_tickets<DeviceWords>(ring.tail, 1), request);
 }
 
+// Notes that a write-back of a file has failed; the errno of the first one stays until it is taken.
+PENSTOCK_DEVICE inline void note_error(FileState& file, uint64_t error) {
+    uint64_t seen = DeviceWords::load(file.error, site::kRelaxed), noted = 0;
+    do {
+        const uint64_t first = seen & kFileErrnoMask;
+        noted = (seen / kFileFailure + 1) * kFileFailure + error * kFileLastErrno +
+                (first != 0 ? first : error);
+    } while (!DeviceWords::compare_exchange(file.error, seen, noted, site::kRelaxed));
+}
+
+// Stands for the errno of a write-back that was withdrawn: its page is as dirty as before.
+constexpr uint64_t kErrorWithdrawn = 0x7fff;
+
+PENSTOCK_DEVICE inline Written end_write(FileSystemState& system, const SeenPage& page,
+                                         Completion completion);
+
 // Asks for a dirty page to be written, if it is there still and nobody else has. The number of the
-// write-back; -1: not so, or there are as many as may be. Who waits for it, or is done with many,
-// rings.
+// write-back; -1: not so, or there are as many as may be, or its file is held. Who waits for it, or
+// is done with many, rings.
 PENSTOCK_DEVICE inline int64_t begin_write(FileSystemState& system, const SeenPage& page) {
+    FileState& file = system.files[page.owner >> 48];
+    if (DeviceWords::load(file.held, site::kRelaxed) != 0) return -1;
     const uint64_t begun = DeviceWords::fetch_add(system.write_backs_begun, 1, site::kRelaxed);
     const auto holds = [&](uint64_t seen) { return page.is_there(system, seen); };
     uint32_t number = 0;
@@ -73,21 +91,15 @@ PENSTOCK_DEVICE inline int64_t begin_write(FileSystemState& system, const SeenPa
         DeviceWords::fetch_sub(system.write_backs_begun, 1, site::kRelaxed);
         return -1;
     }
+    // Either who holds the file has seen this one and waits for it, or it is withdrawn: a
+    // read-modify-write, of which his lock is one, tells which.
+    if (DeviceWords::fetch_or(file.held, 0, site::kUnlockPort) != 0) {
+        (void)end_write(system, page, make_completion(number, kErrorWithdrawn, 0));
+        return -1;
+    }
     submit_write(system, page, number);
     return number;
 }
-
-// Notes that a write-back of a file has failed; the errno of the first one stays.
-PENSTOCK_DEVICE inline void note_error(FileState& file, uint64_t error) {
-    uint64_t seen = DeviceWords::load(file.error, site::kRelaxed), noted = 0;
-    do {
-        const uint64_t first = seen & kFileErrnoMask;
-        noted = (seen & ~kFileErrnoMask) + kFileFailure + (first != 0 ? first : error);
-    } while (!DeviceWords::compare_exchange(file.error, seen, noted, site::kRelaxed));
-}
-
-// Stands for the errno of a write-back that was withdrawn: its page is as dirty as before.
-constexpr uint64_t kErrorWithdrawn = 0x7fff;
 
 // Ends the write-back of a page with `completion`: the host's word, or one that stands for it.
 PENSTOCK_DEVICE inline Written end_write(FileSystemState& system, const SeenPage& page,
@@ -172,10 +184,11 @@ public:
             turns_ = 0;
         }
         // Every page that could be tried was tried for some rounds, and none was written. Frames
-        // that are neither dirty nor held are in use, and will be let go: those are waited for; not
-        // for ever, as it may be a leaf that is short.
+        // that are not dirty are in use, and will be let go: those are waited for; not for ever, as
+        // views may have them, or it is a leaf that is short.
         if (++turns_ > kTurnsMax && failed - failed_ > kTurnsMax &&
-            (others_in_use() == 0 || now_ns() - began_ns_ > kPatienceNs))
+            (DeviceWords::load(system_.dirty_pages, site::kRelaxed) >= system_.frame_count ||
+             now_ns() - began_ns_ > kPatienceNs))
             return -static_cast<int>(DeviceWords::load(system_.write_error, site::kRelaxed));
         if (write_some(system_, system_.frame_count, kBatch)) return 0;
         ring(system_.rings[0]);
@@ -193,13 +206,6 @@ private:
     static constexpr uint64_t kBatch = 64;
     static constexpr uint64_t kTurnsMax = 64;
     static constexpr uint64_t kPatienceNs = 60'000'000'000;
-
-    // Frames that are neither dirty nor held by views or calls that were begun.
-    [[nodiscard]] PENSTOCK_DEVICE uint64_t others_in_use() const {
-        const uint64_t taken = DeviceWords::load(system_.dirty_pages, site::kRelaxed) +
-                               pages_held(DeviceWords::load(system_.held_pins, site::kRelaxed));
-        return taken < system_.frame_count ? system_.frame_count - taken : 0;
-    }
 
     FileSystemState& system_;
     Wait wait_;
