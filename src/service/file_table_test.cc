@@ -6,11 +6,15 @@
 #include <time.h>
 
 #include <cerrno>
+#include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "page_cache/page_cache_fixture.h"
 #include "penstock/abi/limits.h"
+#include "storage/posix.h"
+#include "storage/storage_fixture.h"
 
 namespace penstock::service {
 namespace {
@@ -270,6 +274,34 @@ TEST_F(FileTableTest, AFileFoundShorterIsNotServedAgain) {
     EXPECT_EQ(table_->size(second).value(), 10'000u);
     close(first);
     close(second);
+}
+
+// Who wrote it last closes it while another opens it: what that one has seen of it before is old.
+TEST_F(FileTableTest, AFileIsLookedAtWhenNobodyCanCloseIt) {
+    const storage::ScratchFolder folder;
+    folder.write("f", 0, {});
+    const std::string path = folder.path("f");
+    std::function<void()> meanwhile;
+    const auto costs_of = [&](const storage::File&) {  // between the look and the lock
+        if (meanwhile) std::exchange(meanwhile, nullptr)();
+        return std::make_shared<transfer::Costs>();
+    };
+    FileTable table(storage::open_posix(), device_.get(), 0, &memory_.state(),
+                    memory_.state().files, nullptr, costs_of);
+    const auto close = [&](Descriptor file, Closing how) {
+        return table.close(file, Opener::kKernel, how).value();
+    };
+    constexpr int kOnce = kOpenWriteOnly | kOpenWriteOnce;
+    const Descriptor writer = table.open(path, kOnce, Opener::kKernel).value();
+    meanwhile = [&] {
+        folder.write("f", 0, storage::random_bytes(1, 5000));
+        EXPECT_EQ(close(writer, Closing::kAsks), kWriteBackFirst);
+        EXPECT_EQ(close(writer, Closing::kHasWritten), 0);
+    };
+    for (int i = 0; i < 2; ++i) {
+        const Descriptor file = table.open(path, kOpenReadWrite, Opener::kKernel).value();
+        EXPECT_EQ(table.size(file).value(), 5000u) << i;
+    }
 }
 
 }  // namespace

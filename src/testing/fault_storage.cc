@@ -58,6 +58,8 @@ Fault FaultPlan::meet(Call call, uint64_t offset, uint64_t size) {
             return fault;
         case Action::kFail:
         case Action::kShort:
+            lock.unlock();
+            if (fault.delay_ns != 0) base::sleep_until_ns(base::monotonic_ns() + fault.delay_ns);
             return fault;
         case Action::kDelay:
             lock.unlock();

@@ -208,6 +208,29 @@ TEST_P(WriteOrder, AnOpenThatFailsHasNotEmptiedTheFile) {
     EXPECT_EQ(bytes_of_file(path).size(), 0u);
 }
 
+TEST_P(WriteOrder, AWriteThatNeedsNoReadingIsNotToldOfAnothersRead) {
+    Machine machine(side_by_side(64));
+    ASSERT_TRUE(machine.ok());
+    machine.create_file("f", 4 * kPage, 1);
+    machine.create_file("g", kPage, 2);
+    const char *path = path_of(machine, "f"), *other = path_of(machine, "g");
+    const Descriptor file = machine.fs().open(path, kOpenReadWrite).value();
+    const Bytes bytes = storage::random_bytes(7, 4 * kPage);
+    std::byte* from = machine.put(bytes);
+    auto* out = machine.scratch().array<std::byte>(kPage);
+    machine.faults().inject({.call = Call::kRead, .error = EIO, .delay_ns = 500 * kMillisecond});
+    slow_down(machine, 1);
+    std::vector<std::vector<Step>> blocks{
+        {set_step(0, file), read_step(0, at(1), kPage, out)},
+        {open_step(1, other), set_step(0, file), write_step(0, 0, 4 * kPage, from)}};
+    ASSERT_TRUE(machine.run(&blocks).ok());
+    const int64_t read = blocks[0][1].result;  // or it saw the page when it was filled again
+    EXPECT_TRUE(read == -EIO || read == int64_t{kPage}) << read;
+    EXPECT_EQ(blocks[1][2].result, int64_t{4 * kPage});
+    EXPECT_TRUE(machine.fs().close(file).ok());
+    EXPECT_EQ(wrong_pages(machine, "f", bytes), "");
+}
+
 // What nobody has said was stored is in no file: nobody is to read it either.
 TEST_P(WriteOrder, WhatWasStoredThroughALostViewIsNotRead) {
     if (GetParam()) GTEST_SKIP() << "the host stores for the kernel";

@@ -222,6 +222,20 @@ PENSTOCK_DEVICE inline void write_behind(FileSystemState& system, uint64_t pages
         start_reads(system.rings[0]);
 }
 
+// Whether of a batch's pages only such could not be read that the team needs not read: another had
+// asked for them.
+template <class Team>
+PENSTOCK_DEVICE bool only_own_failed(const Team& team, const Batch<Team>& batch) {
+    bool own = false, other = false;
+    for (unsigned k = 0, mine = batch.mine(team); k < mine; ++k) {
+        if (batch.index_of(team, k) >= batch.count) continue;
+        const uint64_t seen = DeviceWords::load(*batch.pages[k].entry, site::kLook);
+        if (state_of(seen) != PageState::kFailed) continue;
+        ((batch.own >> k & 1) != 0 ? own : other) = true;
+    }
+    return team.any(own) && !team.any(other);
+}
+
 // Writes a run of pages, of which one at most is held. 0 or -errno; nothing is held then. `run` is
 // used up.
 template <class Team>
@@ -230,11 +244,12 @@ PENSTOCK_DEVICE int write_run(const Team& team, FileSystemState& system,
     FileState& file = system.files[descriptor_slot(request.descriptor)];
     Batch<Team> batch;
     RoomWait room(system);
-    unsigned closed = 0;
+    unsigned closed = 0, failed = 0;
     unsigned most = system.one_by_one != 0 ? 1 : team.lanes() * Team::kPagesPerLane;
     while (run.first < run.stop) {
         int error = 0;
-        if (begin_batch(team, system, file, run, most, batch)) {
+        const bool begun = begin_batch(team, system, file, run, most, batch);
+        if (begun) {
             if (team.lane() == 0) count_write(system, file, batch.first, batch.count);
             team.sync();
         } else {
@@ -257,7 +272,13 @@ PENSTOCK_DEVICE int write_run(const Team& team, FileSystemState& system,
             const uint64_t dirtied = mark_pages(team, system, file, request, batch);
             if (team.lane() == 0) write_behind(system, dirtied + 1);
         }
+        const bool again = error != 0 && !begun && failed < kClosedMax &&
+                           only_own_failed(team, batch);
         unpin_pages(team, batch, 0);
+        if (again) {
+            ++failed;
+            continue;
+        }
         if (error == -static_cast<int>(kErrorClosed)) {
             const bool open = !team.any(find_file(system, request.descriptor) == nullptr);
             if (open && ++closed < kClosedMax) continue;
