@@ -85,7 +85,9 @@ public:
     Status close(Descriptor descriptor);
     // Makes what kernels have written to a file so far last; as gfsync, and waits as close() does.
     Status sync(Descriptor descriptor);
-    // Size in bytes as of the open, or shorter if a read found it so. EBADF.
+    // Size in bytes as of the open, or shorter if a read found it so. Of a file that kernels write:
+    // with what they have written so far where the host can address the device's memory, else as of
+    // the last open or close. EBADF.
     [[nodiscard]] Result<uint64_t> size(Descriptor descriptor) const;
 
     // What kernels are given, by value. Valid as long as this object.
@@ -101,10 +103,11 @@ public:
     // The storage that serves it: "posix", "uring", "throttle (100 us, 2000 MB/s) over posix".
     [[nodiscard]] std::string storage() const;
 
-    // Closes what kernels left open, drops the views they left mapped and the reads they left
-    // begun; says how many. Waits for the requests of those. EBUSY while a kernel runs on the
-    // device, or if the requests are not served within 10 s. Where the host cannot address the
-    // device's memory a small kernel does it.
+    // Writes back what kernels have written and left open, gives up what cannot be written of it,
+    // closes it, drops the views they left mapped and the calls they left begun; says how many.
+    // What was stored through such a view and not synced may be lost. Waits for their requests.
+    // EBUSY while a kernel runs on the device, or if the requests are not served within 10 s. Where
+    // the host cannot address the device's memory a small kernel does it.
     [[nodiscard]] Result<Leftovers> reclaim();
 
     // Why waits end with an error since then ("worker 2 stopped while it held requests"); empty:

@@ -3,7 +3,7 @@
 #include <bit>
 #include <vector>
 
-#include "penstock/device/replacement.cuh"
+#include "penstock/device/page_table.cuh"
 
 namespace penstock::page_cache {
 

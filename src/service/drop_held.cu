@@ -1,6 +1,6 @@
 #include "service/drop_held.h"
 
-#include "penstock/device/replacement.cuh"
+#include "penstock/device/page_table.cuh"
 
 namespace penstock::service {
 

@@ -134,15 +134,16 @@ enum class ControlCall : uint64_t {
 };
 
 // How far the group is that closes a descriptor, and what it is told where that is the last that
-// may write its file: kWriteBackFirst, write it back and come again; kForgetFirst, nobody opens
-// this slot any more, and nobody has what is still dirty: forget it and come again.
+// may write its file: kWriteBackFirst, write it back and come again (kCannotWrite, or of a scratch
+// file: with all that is dirty held, so that nothing of it is under way); kForgetFirst, nobody
+// opens this slot any more: forget what is held and come again.
 enum class Closing : uint32_t { kAsks, kHasWritten, kCannotWrite, kHasForgotten };
 constexpr int64_t kWriteBackFirst = 1, kForgetFirst = 2;
 struct alignas(64) ControlPort {
     Descriptor descriptor;  // argument of close, sync, truncate and write
     int64_t result;         // a descriptor, 0 or -errno; written by the host, read behind kRespond
     uint64_t size;          // argument of truncate; of write: the first byte in the file
-    int32_t flags;          // argument of open; of close: 1, it was written back; of write: bytes
+    int32_t flags;          // argument of open; of close: a Closing; of write: bytes
     char path[limits::kPathSizeMax];  // of write: the bytes
 };
 static_assert(sizeof(ControlPort) == 4160);

@@ -42,6 +42,9 @@
 //      operating system only.
 //        gwrite(fs, log, at, size, record);
 //        if (gfsync(fs, log) == 0) answer();         // the record outlives a crash
+//   6. kOpenNoSync, where all who may write a file have said so: neither close nor sync writes it,
+//      and what of it is in the cache is gone with the last of them. Its pages go to the file only
+//      to make room. When one opens it without, all that is dirty then is his to have written.
 #pragma once
 
 #include "penstock/device/advice.cuh"
@@ -287,7 +290,7 @@ PENSTOCK_DEVICE int gfsync(DeviceFileSystem fs, Descriptor file, Group group = {
 
 // Cuts a file off at `size` bytes, or makes it longer, with zeros. A block or a warp calls; waits
 // for the host. 0; -EBADF (also: not open for writing), -EFBIG (beyond what the file may grow to:
-// see gopen), what the host says: the file has the size that it had then. Cost: a look at every
+// see gopen), what the host says: the file is as it was then. Cost: a look at every
 // page beyond `size` that is cached, and a trip to the host.
 template <class Group = device::Block>
 PENSTOCK_DEVICE int gftruncate(DeviceFileSystem fs, Descriptor file, uint64_t size,
@@ -306,8 +309,8 @@ PENSTOCK_DEVICE int gunlink(DeviceFileSystem fs, const char* path, Group group =
     }));
 }
 
-// Tells size, identity and modification time, as of the open (the size: or shorter if a read found
-// it so).
+// Tells identity and modification time, as of the open, and the size: that with all that was
+// written here so far, or shorter if a read found it so.
 //   out  of each calling thread, any memory
 // A block or a warp calls; never waits for the host. 0, -EBADF, -EFAULT (null `out`).
 template <class Group = device::Block>
@@ -368,7 +371,7 @@ PENSTOCK_DEVICE View gmmap(DeviceFileSystem fs, Descriptor descriptor, int64_t o
 // be written counts as written, all of it, here and in gmunmap.
 //   view  of each calling thread, all from one gmmap
 // A block or a warp calls, behind all of its stores. 0; -EINVAL for an empty view, or one that may
-// not be written; what could not be written back, as gfsync. Cost: a write.
+// not be written; -EBADF: as gmunmap; what could not be written back, as gfsync. Cost: a write.
 template <class Group = device::Block>
 PENSTOCK_DEVICE int gmsync(DeviceFileSystem fs, const View& view, Group group = {}) {
     return group.once([&]() -> int {
@@ -380,7 +383,9 @@ PENSTOCK_DEVICE int gmsync(DeviceFileSystem fs, const View& view, Group group = 
 // Lets a view go; it is empty afterwards, and its bytes must not be touched any more. What was
 // written through it is written back in time, as by gwrite.
 //   view  of each calling thread, all from one gmmap
-// A block or a warp calls; never waits for the host. 0, or -EINVAL for an empty view.
+// A view that may be written is to be let go, or synced, before its file is closed by the last that
+// may write it: behind that, what was stored is lost, and the page dropped. A block or a warp
+// calls; never waits for the host. 0; -EINVAL for an empty view; -EBADF: too late.
 template <class Group = device::Block>
 PENSTOCK_DEVICE int gmunmap(DeviceFileSystem fs, View& view, Group group = {}) {
     PageEntry* entry = view.entry;

@@ -70,32 +70,6 @@ PENSTOCK_DEVICE inline void drop_seen(FileSystemState& system, const SeenPage& p
     drop_page(system, system.files[page.owner >> 48], page.owner & ((1ull << 48) - 1));
 }
 
-// Drops the pins of every `step`-th entry from `index` on, and gives up as many of the asynchronous
-// calls, while no other kernel runs; how many calls somebody had begun.
-PENSTOCK_BOTH inline uint64_t drop_held(FileSystemState& system, uint64_t index, uint64_t step) {
-    const uint64_t entries = uint64_t{system.leaf_count} * limits::kLeafEntries;
-    for (uint64_t i = index; i < entries; i += step) {
-        const uint64_t seen = DeviceWords::load(system.leaves[i], site::kRelaxed);
-        if (pins_of(seen) == 0) continue;
-        DeviceWords::fetch_and(system.leaves[i], ~kPinMask, site::kUnpin);
-        if (state_of(seen) != PageState::kValid) continue;
-        // It may have been stored to, and nobody says so any more: it is in no file.
-        const uint64_t owner = DeviceWords::load(system.owners[frame_of(seen)], site::kRelaxed);
-        const FileState& file = system.files[owner >> 48];
-        if (owner == kFrameFree || owner == kFrameTaken || file.writing == 0) continue;
-        drop_page(system, file, owner & ((1ull << 48) - 1));
-    }
-    uint64_t count = 0;
-    for (uint64_t i = index; i < system.async_count; i += step) {
-        uint64_t& state = system.async_calls[i].state;
-        const uint64_t seen = DeviceWords::load(state, site::kRelaxed);
-        if ((seen & 1) == 0) continue;
-        DeviceWords::store(state, seen + 1, site::kUnlockPort);
-        ++count;
-    }
-    return count;
-}
-
 PENSTOCK_BOTH inline void give_frame_back(FileSystemState& system, FrameIndex frame) {
     DeviceWords::store(system.owners[frame], kFrameFree, site::kFreeFrame);
 }
