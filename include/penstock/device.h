@@ -82,8 +82,9 @@ public:
     Stream& operator=(Stream&& other) noexcept;
     ~Stream();
 
-    // Copies `size` bytes behind what is in the stream; the addresses tell the direction. Does not
-    // wait: both ends must stay until synchronize.
+    // Copies `size` bytes behind what is in the stream; the addresses tell the direction. Both ends
+    // must stay until synchronize. Does not wait, but on CUDA for kernels of this stream: queued
+    // behind them it could stop those that wait for files (README, "Limits").
     Status copy(void* to, const void* from, size_t size);
     // Sets `size` bytes of device or pinned memory to `value`, likewise.
     Status fill(void* to, uint8_t value, size_t size);

@@ -96,7 +96,9 @@ TEST_F(CudaDeviceTest, a_stream_runs_in_order) {
     word_[0] = 5;
     EXPECT_TRUE(device_->copy(stream_, there, word_, 8).ok());
     EXPECT_TRUE(device_->launch(stream_, request(fake_add, there, 7)).ok());
+    fake_->hold = false;
     EXPECT_TRUE(device_->copy(stream_, word_ + 1, there, 8).ok());
+    fake_->hold = true;
     EXPECT_TRUE(device_->fill(stream_, there, 0xff, 4).ok());
     EXPECT_TRUE(device_->copy(stream_, word_ + 2, there, 8).ok());
     EXPECT_TRUE(device_->write_value(stream_, word_ + 3, 99).ok());
@@ -118,6 +120,35 @@ TEST_F(CudaDeviceTest, a_stream_runs_in_order) {
                                 reinterpret_cast<uint64_t*>(reinterpret_cast<char*>(word_) + 4), 1)
                   .error_number(),
               EINVAL);
+}
+
+// In the queue of copies it would stand before those that the kernel waits for.
+TEST_F(CudaDeviceTest, a_copy_is_not_queued_behind_a_kernel) {
+    for (const bool many : {false, true}) {
+        word_[0] = 0;
+        ASSERT_TRUE(device_->launch(stream_, request(fake_until, word_, 1)).ok());
+        std::atomic<bool> queued{false};
+        std::thread copier([&] {
+            const std::vector<CopyPart> parts(many ? 2 : 1, {word_ + 2, word_ + 1, 8});
+            EXPECT_TRUE(device_->copy_all(stream_, parts).ok());
+            queued = true;
+        });
+        StreamId other = 0;
+        ASSERT_TRUE(device_->create_stream(0, &other).ok());
+        EXPECT_TRUE(device_->copy(other, word_ + 3, word_ + 1, 8).ok()) << "no kernel is before it";
+        EXPECT_TRUE(device_->synchronize(other, after(milliseconds(5000))).ok());
+        EXPECT_FALSE(queued);
+        __atomic_store_n(word_, 1, __ATOMIC_RELEASE);
+        copier.join();
+        EXPECT_TRUE(device_->synchronize(stream_, after(milliseconds(5000))).ok());
+        EXPECT_TRUE(device_->destroy_stream(other).ok());
+    }
+    // Nor does it wait for a device that is lost.
+    word_[0] = 0;
+    ASSERT_TRUE(device_->launch(stream_, request(fake_until, word_, 1)).ok());
+    device_->abort({EIO, "test", "lost"});
+    EXPECT_EQ(device_->copy(stream_, word_ + 2, word_ + 1, 8).error_number(), EIO);
+    __atomic_store_n(word_, 1, __ATOMIC_RELEASE);
 }
 
 TEST_F(CudaDeviceTest, few_copies_are_one_call) {
@@ -283,9 +314,12 @@ TEST_F(CudaDeviceTest, a_launch_past_the_limit_waits_for_room) {
     std::this_thread::sleep_for(milliseconds(20));
     EXPECT_FALSE(launched);
     EXPECT_TRUE(device_->kernels_in_flight()) << "who serves the kernels is not held up";
-    EXPECT_TRUE(device_->copy(stream_, word_ + 1, word_ + 1, 8).ok());
+    StreamId other = 0;
+    ASSERT_TRUE(device_->create_stream(0, &other).ok());
+    EXPECT_TRUE(device_->copy(other, word_ + 1, word_ + 1, 8).ok());
     fake_->hold = false;
     launcher.join();
+    EXPECT_TRUE(device_->destroy_stream(other).ok());
     EXPECT_TRUE(device_->synchronize(stream_, after(milliseconds(1000))).ok());
     EXPECT_EQ(word_[0], 513u);
 }

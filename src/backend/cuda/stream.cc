@@ -81,8 +81,17 @@ Status Stream::launch(const Kernel& kernel, const LaunchRequest& request) {
     return {};
 }
 
+// The driver has few queues for copies (8; CUDA_DEVICE_MAX_COPY_CONNECTIONS), which all streams
+// share: a copy that waits in one of them for a kernel stands before copies of other streams, which
+// that kernel may wait for (docs/design/0010-writing.md, "On a GPU").
+Status Stream::wait_for_kernels() {
+    if (begun_.load(std::memory_order_acquire) == done_.load(std::memory_order_relaxed)) return {};
+    return wait_idle(Deadline::max(), true);
+}
+
 Status Stream::copy(void* to, const void* from, size_t size) {
     if (size == 0) return {};
+    if (Status status = wait_for_kernels(); !status.ok()) return status;
     return context_.call(context_.driver().copy_async, device_pointer(to), device_pointer(from),
                          size, handle_);
 }
@@ -96,6 +105,7 @@ Status Stream::copy_all(std::span<const CopyPart> parts) {
         }
         return {};
     }
+    if (Status status = wait_for_kernels(); !status.ok()) return status;
     DevicePointer to[kBatchMax], from[kBatchMax];
     size_t sizes[kBatchMax];
     for (size_t i = 0; i < parts.size(); ++i) {

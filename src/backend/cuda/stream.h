@@ -58,6 +58,7 @@ private:
         : context_(context), handle_(handle), priority_(priority) {}
 
     Status make_room();
+    Status wait_for_kernels();
     Status wait_idle(Deadline deadline, bool until_abort);
 
     Context& context_;
