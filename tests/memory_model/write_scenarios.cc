@@ -141,6 +141,149 @@ Program write_program(const WriteForm& form) {
     return program;
 }
 
+// A file is cut off, its page being written and written back: then the host has nothing of it, or
+// nothing is lost where the host could not.
+struct CutForm {
+    std::string name;
+    bool fails = false;
+    // Canaries.
+    bool looks_before = false;  // who begins a write-back does not look behind that
+    bool cuts_at_once = false;  // and nobody waits for one that is under way
+};
+
+constexpr uint64_t kWritten = 7;
+constexpr uint64_t kSized = 1 << 20;  // bit of a request: the file's size counts the page
+
+struct CutPage {
+    DirtyPage page;
+    Word held, size;
+};
+
+Next finish(CutPage at, Completion completion) {
+    DirtyPage page = at.page;
+    const auto holds = [](uint64_t now) { return frame_of(now) == kFrame; };
+    (void)device::finish_write_back<Words>(page.entry, holds, page.write_back, &page.marks,
+                                           &page.snapshot, 1, completion, [](device::Written) {});
+    return Next::kAgain;
+}
+
+bool begin(CutPage at, uint32_t& number) {
+    DirtyPage page = at.page;
+    const auto holds = [](uint64_t now) { return frame_of(now) == kFrame; };
+    return device::begin_write_back<Words>(page.entry, holds, page.write_back, &page.marks,
+                                           &page.snapshot, 1, number);
+}
+
+// As begin_write() and end_if_written() of device/write_back.cuh.
+Next tend_cut(CutPage at, const CutForm& form) {
+    DirtyPage page = at.page;
+    const WriteBackWord word = Words::load(page.write_back, site::kRelaxed);
+    if (phase_of(word) == WritePhase::kUnderWay) {
+        const Completion completion = Words::load(page.completion, site::kCompletion);
+        if (completion_generation(completion) != number_of(word)) return Next::kRetry;
+        return finish(at, completion);
+    }
+    if (phase_of(word) != WritePhase::kIdle) return Next::kRetry;
+    if ((Words::load(page.entry, site::kLook) & kDirtyBit) == 0) return Next::kRetry;
+    if (Words::load(at.held, site::kRelaxed) != 0) return Next::kRetry;
+    uint32_t number = 0;
+    if (!begin(at, number)) return Next::kAgain;
+    if (!form.looks_before && device::is_held<Words>(at.held))
+        return finish(at, make_completion(number, kNoSpace, 0));
+    const bool sized = Words::load(at.size, site::kRelaxed) != 0;
+    Words::store(page.request, number | (sized ? kSized : 0), site::kSubmit);
+    return Next::kAgain;
+}
+
+// As truncate() of device/truncate.cuh. Register 0: how far; 1: the number that is held, 0: none.
+Next cut(CutPage at, Registers& r, const CutForm& form) {
+    DirtyPage page = at.page;
+    if (r[0] == 0) {
+        uint64_t unlocked = 0;
+        if (!Words::compare_exchange(at.held, unlocked, 1, site::kLockPort)) return Next::kRetry;
+        r[0] = 1;
+        return Next::kAgain;
+    }
+    if (r[0] == 1) {
+        const bool dirty = (Words::load(page.entry, site::kLook) & kDirtyBit) != 0;
+        uint32_t number = 0;
+        if (dirty && begin(at, number)) {
+            Words::store(page.write_back, make_write_back(number, WritePhase::kHeld),
+                         site::kRelaxed);
+            r[1] = number;
+        } else if (dirty && !form.cuts_at_once) {
+            const WriteBackWord word = Words::load(page.write_back, site::kRelaxed);
+            if (phase_of(word) == WritePhase::kIdle) return Next::kAgain;
+            const Completion completion = Words::load(page.completion, site::kCompletion);
+            const bool over = phase_of(word) == WritePhase::kUnderWay &&
+                              completion_generation(completion) == number_of(word);
+            return over ? finish(at, completion) : Next::kRetry;
+        }
+        r[0] = 2;
+        return Next::kAgain;
+    }
+    if (!form.fails) {
+        Words::fetch_and(page.file, 0, site::kRelaxed);
+        Words::store(at.size, 0, site::kRelaxed);
+    }
+    if (r[1] != 0) {
+        const auto number = static_cast<uint32_t>(r[1]);
+        Words::store(page.write_back, make_write_back(number, WritePhase::kUnderWay),
+                     site::kRelaxed);
+        (void)finish(at, make_completion(number, form.fails ? kNoSpace : 0, 0));
+    }
+    Words::store(at.held, 0, site::kUnlockPort);
+    return Next::kDone;
+}
+
+// Register 0: the last request that was served.
+Next serve_cut(CutPage at, Registers& r) {
+    DirtyPage page = at.page;
+    const uint64_t request = Words::load(page.request, site::kDrain);
+    if (request == r[0]) return Next::kRetry;
+    r[0] = request;
+    if ((request & kSized) != 0 && Words::load(page.snapshot, site::kRelaxed) != 0)
+        Words::fetch_or(page.file, kWritten, site::kRelaxed);
+    const auto number = static_cast<uint32_t>(request & (kSized - 1));
+    Words::store(page.completion, make_completion(number, 0, 0), site::kComplete);
+    return Next::kAgain;
+}
+
+Program cut_program(const CutForm& form) {
+    Program program;
+    program.name = form.name;
+    program.deferrals = false;
+    CutPage at;
+    DirtyPage& page = at.page;
+    page.entry = program.word("entry", make_entry(PageState::kValid, kFrame, 1, 0));
+    page.write_back = program.word("write_back");
+    page.marks = program.word("marks");
+    page.snapshot = program.word("snapshot", 0, false);
+    page.request = program.word("request", 0, false);
+    page.completion = program.word("completion", 0, false);
+    page.file = program.word("file");  // in time: writes and cuts of the system are
+    at.held = program.word("held");
+    at.size = program.word("size", 1, false);
+    program.thread("writes", [=](Registers&) {
+        DirtyPage written = at.page;
+        (void)device::pin<Words>(written.entry);
+        device::mark<Words>(written.marks, 1);
+        (void)device::set_dirty<Words>(written.entry);
+        device::unpin<Words>(written.entry);
+        return Next::kDone;
+    });
+    program.thread("cuts", [=](Registers& r) { return cut(at, r, form); });
+    program.server("tends", [=](Registers&) { return tend_cut(at, form); });
+    program.server("host", [=](Registers& r) { return serve_cut(at, r); });
+    program.at_end = [=](const Outcome& outcome) -> const char* {
+        if ((outcome.value(at.page.entry) & kDirtyBit) != 0) return "a page stays dirty";
+        const uint64_t file = outcome.value(at.page.file);
+        if (form.fails) return file == kWritten ? nullptr : "a truncation that failed lost a write";
+        return file == 0 ? nullptr : "the file has what was cut off";
+    };
+    return program;
+}
+
 }  // namespace
 
 std::vector<Program> write_programs(bool nightly) {
@@ -160,6 +303,9 @@ std::vector<Program> write_programs(bool nightly) {
     add({.name = "two teams tend a page", .tenders = 2, .evicts = false, .deferrals = false});
     add({.name = "two teams tend a page, and one evicts it", .tenders = 2, .deferrals = false});
     add({.name = "a write-back fails and is tried again", .failures = 1});
+    programs.push_back(cut_program({.name = "a file is cut off while a page of it is written"}));
+    programs.push_back(
+        cut_program({.name = "a truncation fails while a page is written", .fails = true}));
     if (!nightly) return programs;
     add({.name = "a page is written twice and stays, with load buffering",
          .writers = 2,
@@ -183,7 +329,11 @@ std::vector<Program> write_canaries() {
             write_program({.name = "canary: marks come before the bytes",
                            .writers = 2,
                            .evicts = false,
-                           .marks_too_soon = true})};
+                           .marks_too_soon = true}),
+            cut_program({.name = "canary: a write-back begins in a file that is held",
+                         .looks_before = true}),
+            cut_program(
+                {.name = "canary: a truncation waits for no write-back", .cuts_at_once = true})};
 }
 
 }  // namespace penstock::memory_model

@@ -54,6 +54,8 @@ enum class Order : uint32_t { kRelaxed, kAcquire, kRelease, kAcquireRelease };
     X(kTakeCounts, kAcquire, "kCountWrite")                                              \
     X(kBeginWrite, kAcquire, "kEndWrite: the page is clean, or its marks are set again") \
     X(kEndWrite, kRelease, "kBeginWrite")                                                \
+    X(kAskHeld, kAcquireRelease,                                                         \
+      "kUnlockPort: the size that was set; kLockPort: that a write-back has begun")      \
     X(kLockPort, kAcquire, "kUnlockPort")                                                \
     X(kUnlockPort, kRelease, "kLockPort: what the lock guards may be written again")     \
     X(kCall, kRelease, "kServe: the payload")                                            \

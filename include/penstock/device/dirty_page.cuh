@@ -68,6 +68,14 @@ PENSTOCK_BOTH bool begin_write_back(typename Words::Word& entry, Holds holds,
     return true;
 }
 
+// Whether somebody holds the page's file: asked behind the begin of a write-back, which is
+// withdrawn then. Else who locks the file from here on sees that it has begun, since both are
+// read-modify-writes; and who asks sees what those have changed who had the lock before.
+template <class Words>
+PENSTOCK_BOTH bool is_held(typename Words::Word& held) {
+    return Words::fetch_or(held, 0, site::kAskHeld) != 0;
+}
+
 // What became of a write-back, for who ended it.
 enum class Written : uint32_t {
     kNot,     // it is not over, another ends it, or it is of another page

@@ -91,9 +91,7 @@ PENSTOCK_DEVICE inline int64_t begin_write(FileSystemState& system, const SeenPa
         DeviceWords::fetch_sub(system.write_backs_begun, 1, site::kRelaxed);
         return -1;
     }
-    // Either who holds the file has seen this one and waits for it, or it is withdrawn: a
-    // read-modify-write, of which his lock is one, tells which.
-    if (DeviceWords::fetch_or(file.held, 0, site::kUnlockPort) != 0) {
+    if (is_held<DeviceWords>(file.held)) {
         (void)end_write(system, page, make_completion(number, kErrorWithdrawn, 0));
         return -1;
     }
