@@ -87,7 +87,7 @@ public:
     // Writes an open file back, by a kernel of our own, which waits for the host as any other does;
     // not where kernels fill the device and wait for the caller. The error of a write-back that
     // nobody has taken yet; ETIMEDOUT; ENOSYS: that kernel is not in this program. Any thread.
-    Status write_back(Descriptor file);
+    Status write_back(Descriptor file) { return run(FileWork::kWriteBack, file); }
     // Closes what the host has opened; the last that may write it has it written back first, and
     // gives up what cannot be. As gclose; any thread.
     Status close_file(Descriptor file);

@@ -51,8 +51,6 @@ Status Service::run(FileWork work, Descriptor file) {
     return {static_cast<int>(error), "write-back", "pages could not be written"};
 }
 
-Status Service::write_back(Descriptor file) { return run(FileWork::kWriteBack, file); }
-
 // As gclose.
 Status Service::close_file(Descriptor file) {
     auto answer = files_->close(file, Opener::kHost, Closing::kAsks);

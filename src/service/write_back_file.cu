@@ -11,9 +11,9 @@ __global__ void write_back_file(FileSystemState* state, Descriptor file, FileWor
     if (work == FileWork::kWriteBack) {
         result = device::write_back({state}, file, group);
     } else if (work == FileWork::kHold) {
-        result = device::hold_file({state}, file, group);
+        result = device::hold_file({state}, file, 0, group);
     } else {
-        device::release_file({state}, file, work == FileWork::kForget, group);
+        device::give_up_file({state}, file, work == FileWork::kForget, group);
     }
     if (threadIdx.x == 0) *error = static_cast<unsigned long long>(-result);
 }

@@ -12,7 +12,7 @@ namespace penstock::service {
 constexpr const char* kWriteBackKey = "penstock/penstock::service::write_back_file";
 constexpr unsigned kWriteBackThreads = 128;
 
-// What it does: write_back, hold_file, release_file of device/sync.cuh.
+// What it does: write_back, hold_file, give_up_file of device/sync.cuh.
 enum class FileWork : uint32_t { kWriteBack, kHold, kRelease, kForget };
 
 // One block. `*error` (device memory): 0 or an errno; of kWriteBack, taken from what write-backs

@@ -22,7 +22,7 @@ enum class Call : uint8_t { kOpen, kStat, kRead, kWrite, kSync, kTruncate, kUnli
 inline constexpr size_t kCalls = 7;
 
 enum class Action : uint8_t {
-    kFail,   // with `error` after `delay_ns`, without touching the storage
+    kFail,   // with `error`, after `delay_ns`, as kShort; without touching the storage
     kShort,  // kRead, kWrite: only the first `bytes` move, then `error`; 0: a file that is read
              // ends there
     kBad,    // kRead, kWrite: the byte of a file at `offset` cannot be moved; what lies before it

@@ -105,10 +105,8 @@ Next serve(DirtyPage page, Registers& r, const WriteForm& form) {
     return Next::kAgain;
 }
 
-Program write_program(const WriteForm& form) {
-    Program program;
-    program.name = form.name;
-    program.deferrals = form.deferrals;
+// All but the words of bytes.
+DirtyPage dirty_page(Program& program) {
     DirtyPage page;
     page.entry = program.word("entry", make_entry(PageState::kValid, kFrame, 1, 0));
     page.write_back = program.word("write_back");
@@ -116,6 +114,14 @@ Program write_program(const WriteForm& form) {
     page.snapshot = program.word("snapshot", 0, false);
     page.request = program.word("request", 0, false);
     page.completion = program.word("completion", 0, false);
+    return page;
+}
+
+Program write_program(const WriteForm& form) {
+    Program program;
+    program.name = form.name;
+    program.deferrals = form.deferrals;
+    DirtyPage page = dirty_page(program);
     page.bytes = program.word("bytes", 0, false);
     page.file = program.word("file", 0, false);
     if (form.counts) page.count = program.word("count");
@@ -254,14 +260,8 @@ Program cut_program(const CutForm& form) {
     program.name = form.name;
     program.deferrals = false;
     CutPage at;
-    DirtyPage& page = at.page;
-    page.entry = program.word("entry", make_entry(PageState::kValid, kFrame, 1, 0));
-    page.write_back = program.word("write_back");
-    page.marks = program.word("marks");
-    page.snapshot = program.word("snapshot", 0, false);
-    page.request = program.word("request", 0, false);
-    page.completion = program.word("completion", 0, false);
-    page.file = program.word("file");  // in time: writes and cuts of the system are
+    at.page = dirty_page(program);
+    at.page.file = program.word("file");  // in time: writes and cuts of the system are
     at.held = program.word("held");
     at.size = program.word("size", 1, false);
     program.thread("writes", [=](Registers&) {

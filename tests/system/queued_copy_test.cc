@@ -1,5 +1,5 @@
-// Goal: kernels that read and write files end, whatever copies a program has queued behind them:
-// the copies by which the host serves the kernels do not wait for those.
+// Goal: kernels that read and write files end, whatever copies a program asks its streams for
+// behind them: the copies by which the host serves the kernels do not wait for those.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -10,41 +10,13 @@
 #include <thread>
 #include <vector>
 
-#include "system/machine.h"
+#include "system/write_fixture.h"
 
 namespace penstock::system_test {
 namespace {
 
-using testing::Action;
-using testing::Call;
-
-constexpr uint64_t kPage = 4096;
-constexpr uint64_t kMillisecond = 1'000'000;
-
-class WriteLoss : public ::testing::TestWithParam<bool> {
+class WriteLoss : public WriteTest {
 protected:
-    void SetUp() override {
-        if (on_gpu() && !GetParam()) GTEST_SKIP() << "a GPU is always remote";
-    }
-    static Shape shape_of(uint64_t frames) {
-        Shape shape;
-        shape.frames = frames;
-        shape.faults = true;
-        shape.remote = GetParam();
-        shape.helping = !shape.remote;
-        return shape;
-    }
-    // Blocks that run beside each other while storage takes its time.
-    static Shape side_by_side(uint64_t frames) {
-        Shape shape = shape_of(frames);
-        shape.permits = 4;
-        shape.helping = false;
-        shape.workers = 4;
-        return shape;
-    }
-    static const char* path_of(Machine& machine, const std::string& name) {
-        return machine.scratch().text(machine.files().path(name));
-    }
     // That no later time of change is within the file system's clock ticks.
     static void let_times_pass() { usleep(50'000); }
 };
@@ -319,8 +291,7 @@ TEST_P(WriteLoss, AReadWaitsForRoomAndGetsNoOtherFilesErrno) {
     EXPECT_EQ(machine.fs().close(f).error_number(), ENOSPC) << "what nobody was told yet";
 }
 
-INSTANTIATE_TEST_SUITE_P(Devices, WriteLoss, ::testing::Bool(),
-                         [](const auto& made) { return made.param ? "remote" : "cpu"; });
+INSTANTIATE_TEST_SUITE_P(Devices, WriteLoss, ::testing::Bool(), name_of_device);
 
 }  // namespace
 }  // namespace penstock::system_test

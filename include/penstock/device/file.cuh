@@ -130,9 +130,9 @@ PENSTOCK_DEVICE int gclose(DeviceFileSystem fs, Descriptor file, Group group) {
             continue;
         }
         // Who opens the file once it is given up must find nothing of it under way.
-        const int64_t held = device::hold_file(fs, file, group);
+        const int64_t held = device::hold_file(fs, file, 0, group);
         closed = held != 0 ? held : close(next);
-        if (held == 0) device::release_file(fs, file, closed == kForgetFirst, group);
+        if (held == 0) device::give_up_file(fs, file, closed == kForgetFirst, group);
         if (closed == kForgetFirst) closed = close(Closing::kHasForgotten);
     }
     return static_cast<int>(error != 0 ? error : closed);
@@ -391,12 +391,11 @@ PENSTOCK_DEVICE int gmunmap(DeviceFileSystem fs, View& view, Group group = {}) {
     PageEntry* entry = view.entry;
     const int result = group.once([&]() -> int {
         if (entry == nullptr) return -device::kErrorInvalid;
-        const bool writable = view.writable != nullptr;
-        const device::SeenPage page = writable ? device::mark_view(*fs.state, view)
-                                               : device::SeenPage();
+        device::SeenPage page;
+        const bool kept = view.writable == nullptr || device::mark_view(*fs.state, view, page);
         device::unpin<device::DeviceWords>(*entry);
         device::DeviceWords::fetch_sub(fs.state->held_pins, kViewPin, site::kRelaxed);
-        if (!writable || device::is_for_writing(*fs.state, page)) return 0;
+        if (kept) return 0;
         // What was stored there is in no file, and nobody is to read it.
         device::drop_seen(*fs.state, page);
         return -device::kErrorBadDescriptor;

@@ -154,7 +154,9 @@ PENSTOCK_BOTH inline uint64_t drop_held(FileSystemState& system, uint64_t index,
         // It may have been stored to, and nobody says so any more: it is in no file.
         const uint64_t owner = DeviceWords::load(system.owners[frame_of(seen)], site::kRelaxed);
         const FileState& file = system.files[owner >> 48];
-        if (owner == kFrameFree || owner == kFrameTaken || file.writing == 0) continue;
+        if (owner == kFrameFree || owner == kFrameTaken ||
+            DeviceWords::load(file.writing, site::kRelaxed) == 0)
+            continue;
         const uint64_t now = DeviceWords::load(system.leaves[i], site::kLook);
         if (evict<DeviceWords>(system.leaves[i], now, frame_of(now)))
             DeviceWords::store(system.owners[frame_of(now)], kFrameFree, site::kFreeFrame);

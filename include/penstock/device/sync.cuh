@@ -178,22 +178,22 @@ PENSTOCK_DEVICE inline bool is_for_writing(const FileSystemState& system, const 
            DeviceWords::load(file.writing, site::kRelaxed) != 0;
 }
 
-// The page of a view that may be written, all of the view's bytes being written that the file has
-// still; not where it is not is_for_writing(). One lane.
-PENSTOCK_DEVICE inline SeenPage mark_view(FileSystemState& system, const View& view) {
+// The page of a view that may be written: marks all of the view's bytes as written that the file
+// has still. False: it is not is_for_writing(), and nothing is marked. One lane.
+PENSTOCK_DEVICE inline bool mark_view(FileSystemState& system, const View& view, SeenPage& page) {
     const uint64_t seen = DeviceWords::load(*view.entry, site::kRelaxed);
     const uint64_t at = static_cast<uint64_t>(view.data - system.frames);
     const uint64_t begin = at & ((1ull << system.page_shift) - 1);
     const uint64_t owner = DeviceWords::load(system.owners[frame_of(seen)], site::kRelaxed);
-    const SeenPage page{view.entry, owner, frame_of(seen)};
-    if (!is_for_writing(system, page)) return page;
+    page = {view.entry, owner, frame_of(seen)};
+    if (!is_for_writing(system, page)) return false;
     const uint64_t size = DeviceWords::load(system.files[owner >> 48].size, site::kRelaxed);
     const uint64_t first = (owner & ((1ull << 48) - 1)) << system.page_shift;
     uint64_t end = begin + static_cast<uint64_t>(view.size);
     if (size < first + end) end = size > first ? size - first : 0;
     if (end > begin)
         count_dirty(system, mark_page(system, {view.entry, seen}, {begin, end}) ? 1 : 0);
-    return page;
+    return true;
 }
 
 // The error that write-backs of a file have left since somebody took it last: 0 or -errno. One
@@ -211,12 +211,22 @@ PENSTOCK_DEVICE inline uint64_t failures_of(const FileState& file) {
 
 // Has what was written through a view written to the file. One lane. 0 or -errno.
 PENSTOCK_NOINLINE PENSTOCK_DEVICE inline int write_view(FileSystemState& system, const View& view) {
-    const SeenPage page = mark_view(system, view);
-    if (!is_for_writing(system, page)) return -kErrorBadDescriptor;
+    SeenPage page;
+    if (!mark_view(system, view, page)) return -kErrorBadDescriptor;
     const auto slot = static_cast<uint32_t>(page.owner >> 48);
     const int error = wait_for_write(system, slot, page.owner & ((1ull << 48) - 1));
     const int noted = take_error(system.files[slot]);
     return error != 0 ? error : noted;
+}
+
+// Has each team of a group do `part(team, index, teams)`. 0, or -errno of one, in all threads.
+template <class Group, class Part>
+PENSTOCK_DEVICE int64_t each_part(Group group, const Part& part) {
+    return group.divide([](const auto&, unsigned) -> int64_t { return 0; },
+                        [&](const auto& team, unsigned index, unsigned teams, int64_t) -> int64_t {
+                            return part(team, index, teams);
+                        },
+                        [](int64_t) {});
 }
 
 // Writes an open file back, by a whole group, and takes the error that was noted since somebody
@@ -235,13 +245,10 @@ PENSTOCK_DEVICE int64_t write_back(DeviceFileSystem fs, Descriptor descriptor, G
         return {failures_of(file), is_scratch(file)};
     });
     if (before.scratch) return 0;
-    const auto begin = [](const auto&, unsigned) -> int64_t { return 0; };
-    const auto end = [](int64_t) {};
-    const auto write = [&system, slot](const auto& team, unsigned index, unsigned teams,
-                                       int64_t) -> int64_t {
-        return write_back_part(team, index, teams, system, slot);
-    };
-    const int64_t error = group.divide(begin, write, end);
+    const int64_t error = each_part(
+        group, [&](const auto& team, unsigned index, unsigned teams) -> int64_t {
+            return write_back_part(team, index, teams, system, slot);
+        });
     return group.once([&]() -> int64_t {
         const int64_t noted = take_error(file);
         if (error != 0 || noted != 0) return error != 0 ? error : noted;
@@ -251,55 +258,62 @@ PENSTOCK_DEVICE int64_t write_back(DeviceFileSystem fs, Descriptor descriptor, G
     });
 }
 
-template <class Group>
-PENSTOCK_DEVICE void release_file(DeviceFileSystem fs, Descriptor descriptor, bool forgotten,
-                                  Group group);
+// Ends hold_file(): of what was held, pages from `forgotten` on are clean now, whatever is in their
+// frames, the others as dirty as before; then each team does `then(team, index, teams)`. 0, or
+// -errno of one of those.
+template <class Group, class Then>
+PENSTOCK_DEVICE int64_t release_file(DeviceFileSystem fs, Descriptor descriptor, PageIndex first,
+                                     PageIndex forgotten, Group group, const Then& then) {
+    FileSystemState& system = *fs.state;
+    const uint32_t slot = descriptor_slot(descriptor);
+    const int64_t error = each_part(
+        group, [&](const auto& team, unsigned index, unsigned teams) -> int64_t {
+            release_part(team, index, teams, system, slot, first, forgotten);
+            return then(team, index, teams);
+        });
+    return group.once([&]() -> int64_t {
+        unlock(system.files[slot].held);
+        return error;
+    });
+}
 
-// Holds a file and all that is dirty of it, so that nothing of it is written while the host is
-// asked whether that is given up. By a whole group, before its close as the last that may write. 0,
-// or -errno of a wait: then nothing is held.
+// Holds a file, and all that is dirty of it from page `first` on: nothing of that is written before
+// the release. By a whole group; waits for what is under way, and for who holds it. 0, or -errno of
+// a wait: then nothing is held.
 template <class Group>
-PENSTOCK_DEVICE int64_t hold_file(DeviceFileSystem fs, Descriptor descriptor, Group group) {
+PENSTOCK_DEVICE int64_t hold_file(DeviceFileSystem fs, Descriptor descriptor, PageIndex first,
+                                  Group group) {
     FileSystemState& system = *fs.state;
     const uint32_t slot = descriptor_slot(descriptor);
     const int64_t locked = group.once(
         [&]() -> int64_t { return lock_file(system, system.files[slot]); });
     if (locked != 0) return locked;
-    const auto begin = [](const auto&, unsigned) -> int64_t { return 0; };
-    const auto end = [](int64_t) {};
-    const auto hold = [&system, slot](const auto& team, unsigned index, unsigned teams,
-                                      int64_t) -> int64_t {
-        return hold_part(team, index, teams, system, slot, 0);
-    };
-    const int64_t held = group.divide(begin, hold, end);
-    if (held != 0) release_file(fs, descriptor, false, group);
+    const int64_t held = each_part(
+        group, [&](const auto& team, unsigned index, unsigned teams) -> int64_t {
+            return hold_part(team, index, teams, system, slot, first);
+        });
+    if (held != 0)
+        (void)release_file(fs, descriptor, first, ~0ull, group,
+                           [](const auto&, unsigned, unsigned) -> int64_t { return 0; });
     return held;
 }
 
-// Ends that. `forgotten`: all pages of the file are clean now, whatever is in their frames, and the
-// frames free that nobody holds; else they are as dirty as before.
+// Ends that for who closes a file as the last that may write it, and has asked the host meanwhile
+// whether what is dirty is `forgotten`: then the frames are free that nobody holds.
 template <class Group>
-PENSTOCK_DEVICE void release_file(DeviceFileSystem fs, Descriptor descriptor, bool forgotten,
+PENSTOCK_DEVICE void give_up_file(DeviceFileSystem fs, Descriptor descriptor, bool forgotten,
                                   Group group) {
     FileSystemState& system = *fs.state;
     const uint32_t slot = descriptor_slot(descriptor);
-    const auto begin = [](const auto&, unsigned) -> int64_t { return 0; };
-    const auto end = [](int64_t) {};
-    const auto release = [&system, slot, forgotten](const auto& team, unsigned index,
-                                                    unsigned teams, int64_t) -> int64_t {
-        const FileState& file = system.files[slot];
-        release_part(team, index, teams, system, slot, 0, forgotten ? 0 : ~0ull);
-        if (!forgotten) return 0;
-        const uint64_t stop = team.broadcast(pages_of_file(file), 0);
-        for_each_page(team, index, teams, system, slot, 0, stop,
-                      [&](PageIndex page) { drop_page(system, file, page); });
-        return 0;
-    };
-    (void)group.divide(begin, release, end);
-    (void)group.once([&]() -> int64_t {
-        unlock(system.files[slot].held);
-        return 0;
-    });
+    (void)release_file(fs, descriptor, 0, forgotten ? 0 : ~0ull, group,
+                       [&](const auto& team, unsigned index, unsigned teams) -> int64_t {
+                           if (!forgotten) return 0;
+                           const FileState& file = system.files[slot];
+                           const uint64_t stop = team.broadcast(pages_of_file(file), 0);
+                           for_each_page(team, index, teams, system, slot, 0, stop,
+                                         [&](PageIndex page) { drop_page(system, file, page); });
+                           return 0;
+                       });
 }
 
 }  // namespace penstock::device

@@ -76,30 +76,21 @@ PENSTOCK_DEVICE int64_t truncate(DeviceFileSystem fs, Descriptor descriptor, uin
     FileSystemState& system = *fs.state;
     const uint32_t slot = descriptor_slot(descriptor);
     FileState& file = system.files[slot];
-    const int64_t begun = group.once([&]() -> int64_t {
+    const PageIndex first = size >> system.page_shift;
+    const int64_t allowed = group.once([&]() -> int64_t {
         const uint64_t size_max = DeviceWords::load(file.directory_count, site::kRelaxed) *
                                       limits::kLeafEntries
                                   << system.page_shift;
         if (find_file(system, descriptor) == nullptr || (descriptor & kMayWrite) == 0)
             return -kErrorBadDescriptor;
-        return size > size_max ? -kErrorFileTooBig : lock_file(system, file);
+        return size > size_max ? -kErrorFileTooBig : 0;
     });
-    if (begun != 0) return begun;
-    const auto begin = [](const auto&, unsigned) -> int64_t { return 0; };
-    const auto end = [](int64_t) {};
-    // The page that the file ends in keeps what it has before the end.
-    const uint64_t in_page = (1ull << system.page_shift) - 1;
-    const PageIndex first = size >> system.page_shift;
-    const PageIndex beyond = (size + in_page) >> system.page_shift;
-    const auto hold = [&system, slot, first](const auto& team, unsigned index, unsigned teams,
-                                             int64_t) -> int64_t {
-        return hold_part(team, index, teams, system, slot, first);
-    };
-    int64_t error = group.divide(begin, hold, end);
+    if (allowed != 0) return allowed;
+    if (const int64_t held = hold_file(fs, descriptor, first, group); held != 0) return held;
     const int64_t cut = group.once([&]() -> int64_t {
         ControlRequest request{ControlCall::kTruncate, descriptor};
         request.size = size;
-        const int64_t answer = error != 0 ? error : control_call(system, request);
+        const int64_t answer = control_call(system, request);
         if (answer == 0) {
             uint64_t seen = DeviceWords::load(file.size, site::kRelaxed);
             while (!DeviceWords::compare_exchange(file.size, seen, size, site::kRelaxed)) {
@@ -109,17 +100,14 @@ PENSTOCK_DEVICE int64_t truncate(DeviceFileSystem fs, Descriptor descriptor, uin
         DeviceWords::fetch_add(file.cuts, 1, site::kPublish);
         return answer;
     });
-    const auto release = [&system, slot, first, beyond, size, cut](
-                             const auto& team, unsigned index, unsigned teams, int64_t) -> int64_t {
-        const PageIndex forgotten = cut == 0 ? beyond : ~0ull;
-        release_part(team, index, teams, system, slot, first, forgotten);
-        return cut == 0 ? clear_beyond(team, index, teams, system, slot, size) : 0;
-    };
-    error = group.divide(begin, release, end);
-    return group.once([&]() -> int64_t {
-        unlock(file.held);
-        return cut != 0 ? cut : error;
-    });
+    // The page that the file ends in keeps what it has before the end.
+    const PageIndex beyond = (size + (1ull << system.page_shift) - 1) >> system.page_shift;
+    const int64_t error = release_file(
+        fs, descriptor, first, cut == 0 ? beyond : ~0ull, group,
+        [&](const auto& team, unsigned index, unsigned teams) -> int64_t {
+            return cut == 0 ? clear_beyond(team, index, teams, system, slot, size) : 0;
+        });
+    return cut != 0 ? cut : error;
 }
 
 }  // namespace penstock::device
