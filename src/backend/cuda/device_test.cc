@@ -42,6 +42,13 @@ protected:
     uint64_t* word_ = nullptr;
 };
 
+// What the driver does with it only a GPU shows (tests/system/queued_copy_test.cc).
+TEST_F(CudaDeviceTest, the_driver_is_asked_for_all_its_copy_queues) {
+    const char* const asked = std::getenv("CUDA_DEVICE_MAX_COPY_CONNECTIONS");
+    ASSERT_NE(asked, nullptr);
+    EXPECT_STRNE(asked, "");
+}
+
 TEST_F(CudaDeviceTest, says_what_the_device_is) {
     const Properties& is = device_->properties();
     EXPECT_EQ(is.name, "cuda:0 Fake 1");

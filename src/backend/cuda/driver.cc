@@ -30,6 +30,15 @@ const char* resolve_all(void* library, Driver* out) {
     return all ? nullptr : last;
 }
 
+// The driver shares its queues of copies, 8 unless told, among all streams of a process: a copy
+// that waits in one for a kernel stands before copies of other streams. With as many as it offers,
+// kernels that read files went on whatever copies a program queued (docs/design/0010-writing.md,
+// "On a GPU"). The driver looks once, at its start, which may be the program's: hence when this
+// library is loaded. A program or user that has chosen keeps what it chose.
+[[gnu::constructor]] void ask_for_all_copy_queues() {
+    ::setenv("CUDA_DEVICE_MAX_COPY_CONNECTIONS", "32", 0);
+}
+
 }  // namespace
 
 std::string Driver::describe(int code) const {
