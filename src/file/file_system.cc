@@ -84,6 +84,7 @@ System::~System() {
 namespace {
 
 constexpr std::chrono::seconds kReclaimLimit{10};
+constexpr std::chrono::microseconds kGivenUpPeriod{100};
 
 FileStatistics describe(const FileTotals& totals) {
     const FileCounts& counts = totals.counts;
@@ -121,7 +122,14 @@ static_assert(kOpenReadOnly == O_RDONLY && kOpenWriteOnly == O_WRONLY && kOpenRe
               kOpenTruncate == O_TRUNC && kOpenAppend == O_APPEND);
 
 Result<Descriptor> FileSystem::open(const std::string& path, int flags) {
-    return system_->service().files().open(path, flags, service::Opener::kHost);
+    service::Service& service = system_->service();
+    for (;;) {
+        auto opened = service.files().open(path, flags, Opener::kHost);
+        const bool again = !opened.ok() && opened.status().error_number() == EAGAIN;
+        if (!again || !service.abort_cause().empty()) return opened;
+        // A kernel is dropping what it could not write of it.
+        std::this_thread::sleep_for(kGivenUpPeriod);
+    }
 }
 
 Status FileSystem::close(Descriptor descriptor) {

@@ -74,7 +74,7 @@ Result<FileTable::Wanted> FileTable::parse(int flags) {
     if (!writes) return wanted;
     wanted.access = kMayWrite | (access == O_WRONLY ? kMayNotRead : 0) |
                     ((flags & O_APPEND) != 0 ? kAppends : 0);
-    wanted.writing = kWriting | ((flags & kOpenWriteOnce) != 0 ? kWritesOnce : 0) |
+    wanted.writing = kWriting | kHasWriters | ((flags & kOpenWriteOnce) != 0 ? kWritesOnce : 0) |
                      ((flags & kOpenNoSync) != 0 ? kWritesScratch : 0);
     return wanted;
 }
@@ -103,6 +103,7 @@ Result<Descriptor> FileTable::open(const std::string& path, int flags, Opener op
     const bool lacks = !first && wanted.writing != 0 && !slot.source->file->rights().write;
     if (first || lacks)
         slot.source = std::make_shared<transfer::Source>(opened_file, std::move(costs));
+    if (first) slot.syncs = std::make_shared<SyncGroup>();
     if (Status status = first ? begin_use(index, wanted) : begin_writing(index, wanted);
         !status.ok())
         return status;
@@ -153,17 +154,18 @@ Result<uint32_t> FileTable::join(const storage::File& file, storage::Identity id
         return slot_for(identity, recent(identity), wanted.writing != 0);
     }
     const Slot& slot = slots_[found->second];
+    if (slot.given_up) return Status{EAGAIN, "gopen", "the file is being given up"};
     if (slot.references > 0) {
         const uint64_t writing = state_->files[found->second].writing;
         const bool once = ((writing | wanted.writing) & kWritesOnce) != 0;
         const bool all_once = (writing & wanted.writing & kWritesOnce) != 0;
         if (once && !all_once)
             return Status{EBUSY, "gopen", "a file that is written once is open in another way"};
-        if (writing != 0) return found->second;
+        const bool trusted = !slot.distrusted || slot.writers > 0;
+        if (writing != 0 && trusted) return found->second;
         // Who reads it is to see what is written here. What the times hide, he has missed already.
         if (wanted.writing != 0 && slot.identity == identity) {
-            (void)is_fresh(found->second, recent(identity));
-            return found->second;
+            if (is_fresh(found->second, recent(identity)) || trusted) return found->second;
         }
     }
     if (slot.identity != identity) {
@@ -253,6 +255,7 @@ bool FileTable::is_fresh(uint32_t index, bool racy) {
     if (dropper_ != nullptr && !dropper_->possible()) return false;
     if (!drop_pages(index)) return false;
     slot.racy = racy;
+    slot.distrusted = false;
     return true;
 }
 
@@ -356,24 +359,42 @@ FileTable::Slot* FileTable::find_open(Descriptor descriptor) {
     return same ? &slots_[index] : nullptr;
 }
 
+// What the last that may write a file has to do before it is closed; nothing: it may be.
+std::optional<int64_t> FileTable::before_close(uint32_t index, bool last, bool reclaims,
+                                               Closing how) {
+    Slot& slot = slots_[index];
+    if (how == Closing::kHasForgotten || how == Closing::kHasLeft) {
+        // Some have bytes pinned that are in no file: who opens the file from here on has others.
+        if (how == Closing::kHasLeft && !slot.superseded) supersede(index);
+        slot.given_up = false;
+        return std::nullopt;
+    }
+    if (how == Closing::kAsks && (last || reclaims)) {
+        slot.unwritten = false;
+        return kWriteBackFirst;
+    }
+    if (!last) return std::nullopt;
+    // Who has opened and closed it while the last one was writing back has written nothing.
+    if (std::exchange(slot.unwritten, false)) return kWriteBackFirst;
+    const bool scratch = (state_->files[index].writing & kWritesScratch) != 0;
+    if (how != Closing::kCannotWrite && !scratch) return std::nullopt;
+    slot.given_up = true;
+    return kForgetFirst;
+}
+
 Result<int64_t> FileTable::close(Descriptor descriptor, Opener opener, Closing how) {
     const std::lock_guard lock(mutex_);
     Slot* slot = find_open(descriptor);
     if (slot == nullptr) return Status{EBADF, "gclose", "no such open file"};
-    const bool writes = (descriptor & kMayWrite) != 0 && slot->writers > 0;
     const uint32_t index = descriptor_slot(descriptor);
-    if (writes && slot->writers == 1 && how != Closing::kHasForgotten) {
-        // Who has opened and closed it while the last one was writing back has written nothing.
-        if (how == Closing::kAsks || std::exchange(slot->unwritten, false)) {
-            slot->unwritten = false;
-            return kWriteBackFirst;
-        }
-        const bool scratch = (state_->files[index].writing & kWritesScratch) != 0;
-        if (how == Closing::kCannotWrite || scratch) {
-            if (!slot->superseded) supersede(index);
-            return kForgetFirst;
-        }
+    const bool reclaims = opener == Opener::kReclaim;
+    const bool writes = (reclaims || (descriptor & kMayWrite) != 0) && slot->writers > 0;
+    if (writes) {
+        const bool last = reclaims ? slot->writers == slot->kernel_writers : slot->writers == 1;
+        if (const auto first = before_close(index, last, reclaims, how); first.has_value())
+            return *first;
     }
+    if (reclaims) return 0;
     if (writes && how == Closing::kAsks) slot->unwritten = true;
     if (writes && opener == Opener::kKernel && slot->kernel_writers > 0) --slot->kernel_writers;
     if (writes && --slot->writers == 0) end_writing(index);
@@ -382,25 +403,9 @@ Result<int64_t> FileTable::close(Descriptor descriptor, Opener opener, Closing h
     return 0;
 }
 
-bool FileTable::is_scratch(Descriptor descriptor) const {
-    const std::lock_guard lock(mutex_);
-    if (const_cast<FileTable*>(this)->find_open(descriptor) == nullptr) return false;
-    return (state_->files[descriptor_slot(descriptor)].writing & kWritesScratch) != 0;
-}
-
 void FileTable::distrust(uint32_t slot) {
     const std::lock_guard lock(mutex_);
-    if (slot < used_) slots_[slot].racy = true;
-}
-
-bool FileTable::give_up(Descriptor descriptor, bool written) {
-    const std::lock_guard lock(mutex_);
-    const Slot* slot = find_open(descriptor);
-    const uint32_t index = descriptor_slot(descriptor);
-    if (slot == nullptr || slot->writers != slot->kernel_writers) return false;
-    if (written && (state_->files[index].writing & kWritesScratch) == 0) return false;
-    if (!slot->superseded) supersede(index);
-    return true;
+    if (slot < used_) slots_[slot].racy = slots_[slot].distrusted = true;
 }
 
 // All that was written is with the host, or given up: the file's times are those of our own writes,
@@ -410,10 +415,12 @@ void FileTable::end_writing(uint32_t index) {
     FileState& file = state_->files[index];
     // Pages of a file that is written once have holes: nobody is to read them.
     if ((file.writing & kWritesOnce) != 0 && !slot.superseded) supersede(index);
+    DeviceWords::fetch_and(file.writing, ~kHasWriters, site::kRelaxed);
     storage::Identity now;
     const bool known = slot.source->file->stat(&now).ok() && now.same_file(slot.identity);
     if (!known) {
         slot.racy = true;
+        (void)send(index, slot.references == 1);
         return;
     }
     slot.identity = now;

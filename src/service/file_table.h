@@ -10,6 +10,7 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -19,13 +20,11 @@
 #include "penstock/status.h"
 #include "service/directory_space.h"
 #include "service/page_dropper.h"
+#include "service/sync_group.h"
 #include "storage/storage.h"
 #include "transfer/source.h"
 
 namespace penstock::service {
-
-// Who opened a file: kernels may forget to close theirs.
-enum class Opener : uint8_t { kHost, kKernel };
 
 class FileTable {
 public:
@@ -40,18 +39,14 @@ public:
     FileTable& operator=(const FileTable&) = delete;
 
     // `flags` as gopen takes them. errno of open(2); EFBIG: more pages than the page table has room
-    // for; ENFILE: every slot is in use; EBUSY: to be truncated, or written once, and open already.
+    // for; ENFILE: every slot is in use; EBUSY: to be truncated, or written once, and open already;
+    // EAGAIN: its last writer is giving up what could not be written: ask again.
     Result<Descriptor> open(const std::string& path, int flags, Opener opener);
-    // Whether nobody who has it open wants what is written to it in the file.
-    [[nodiscard]] bool is_scratch(Descriptor descriptor) const;
-    // A page of this slot was dirty when it was closed: the slot's pages are not trusted any more.
+    // Pages of this slot may have what is in no file: none is trusted any more.
     void distrust(uint32_t slot);
-    // 0; kWriteBackFirst or kForgetFirst, and nothing is closed: see Closing. EBADF.
+    // 0; kWriteBackFirst or kForgetFirst, and nothing is closed: see Closing. EBADF. By kReclaim:
+    // a file that only kernels may write is given up as by its last writer, and nothing is closed.
     Result<int64_t> close(Descriptor descriptor, Opener opener, Closing how = Closing::kAsks);
-    // Of a file that nobody may write any more when what kernels have open is closed: whether it
-    // has dirty pages that are to be forgotten, as it could not be `written` back or is a scratch
-    // file. From then on nobody opens its slot.
-    bool give_up(Descriptor descriptor, bool written);
     // What was written back lasts. EBADF, and what the disk says.
     Status sync(Descriptor descriptor);
     // Of the file on the host: GPU threads see to the pages. EBADF, and what ftruncate(2) says.
@@ -101,13 +96,16 @@ public:
 private:
     struct Slot {
         std::shared_ptr<transfer::Source> source;  // null when closed
+        std::shared_ptr<SyncGroup> syncs;          // since it was opened
         std::string path;                          // that it was opened by
         storage::Identity identity;
         bool superseded = false;  // the file has changed: no further opens
         bool racy = false;  // its times were so recent that a later change may not show in them
         uint32_t references = 0, kernel_references = 0;
         uint32_t writers = 0, kernel_writers = 0;  // of the references, those that may write
-        bool unwritten = false;  // one that may write has closed it since it was last written back
+        bool unwritten = false;   // one that may write has closed it since it was last written back
+        bool given_up = false;    // nobody opens it until what could not be written is forgotten
+        bool distrusted = false;  // see distrust(); until its pages have been dropped
         std::list<uint32_t>::iterator idle;  // its place in idle_, while it is closed and known
     };
     // A file whatever became of its bytes.
@@ -138,6 +136,7 @@ private:
                           const Wanted& wanted);
     Status begin_use(uint32_t index, const Wanted& wanted);
     Status begin_writing(uint32_t index, const Wanted& wanted);
+    std::optional<int64_t> before_close(uint32_t index, bool last, bool reclaims, Closing how);
     void end_writing(uint32_t index);
     Result<uint32_t> slot_for(const storage::Identity& identity, bool racy, bool grows);
     Result<uint32_t> empty_slot();

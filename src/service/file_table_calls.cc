@@ -19,9 +19,16 @@ std::shared_ptr<transfer::Source> FileTable::source_of(Descriptor descriptor) {
 }
 
 Status FileTable::sync(Descriptor descriptor) {
-    const auto source = source_of(descriptor);
-    if (source == nullptr) return {EBADF, "gfsync", "no such open file"};
-    return source->file->sync(false);
+    std::shared_ptr<transfer::Source> source;
+    std::shared_ptr<SyncGroup> syncs;
+    {
+        const std::lock_guard lock(mutex_);
+        const Slot* slot = find_open(descriptor);
+        if (slot == nullptr) return {EBADF, "gfsync", "no such open file"};
+        source = slot->source;
+        syncs = slot->syncs;
+    }
+    return syncs->sync(*source->file);
 }
 
 Status FileTable::truncate(Descriptor descriptor, uint64_t size) {

@@ -49,8 +49,8 @@ void Server::answer_call(uint32_t index, ControlCall call) {
             return;
         }
         case ControlCall::kClose: {
-            const auto closed = shared_.files->close(port.descriptor, Opener::kKernel,
-                                                     static_cast<Closing>(port.flags));
+            const auto closed = shared_.files->close(port.descriptor, opener_of(port.flags),
+                                                     closing_of(port.flags));
             port.result = closed.ok() ? closed.value() : -closed.status().error_number();
             return;
         }
@@ -68,6 +68,10 @@ void Server::answer_call(uint32_t index, ControlCall call) {
             port.result = -shared_.files->unlink(std::string(port.path, length)).error_number();
             return;
         }
+        case ControlCall::kDistrust:
+            shared_.files->distrust(static_cast<uint32_t>(port.size));
+            port.result = 0;
+            return;
         case ControlCall::kNone:
             break;
     }

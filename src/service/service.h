@@ -87,7 +87,7 @@ public:
     // Writes an open file back, by a kernel of our own, which waits for the host as any other does;
     // not where kernels fill the device and wait for the caller. The error of a write-back that
     // nobody has taken yet; ETIMEDOUT; ENOSYS: that kernel is not in this program. Any thread.
-    Status write_back(Descriptor file) { return run(FileWork::kWriteBack, file); }
+    Status write_back(Descriptor file);
     // Closes what the host has opened; the last that may write it has it written back first, and
     // gives up what cannot be. As gclose; any thread.
     Status close_file(Descriptor file);
@@ -147,7 +147,7 @@ private:
     Shared shared_;
     std::unique_ptr<FileTable> files_;
     std::unique_ptr<LaunchLearner> learner_;
-    Status run(FileWork work, Descriptor file);
+    Result<uint64_t> run(FileWork work, Descriptor file);
     std::mutex write_back_mutex_;             // guards the use of what follows
     std::unique_ptr<KernelCall> write_back_;  // null: the kernel is not in this program
     std::unique_ptr<KernelCall> drop_held_;   // likewise, or the host does it itself

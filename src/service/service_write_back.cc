@@ -38,50 +38,56 @@ Result<Service::Held> Service::drop_held() {
     return held;
 }
 
-Status Service::run(FileWork work, Descriptor file) {
+// The kernel's result: make_file_result(). An error: it has not run to its end.
+Result<uint64_t> Service::run(FileWork work, Descriptor file) {
     if (write_back_ == nullptr)
-        return {ENOSYS, "write-back", "the library's kernel that writes back is missing"};
+        return Status{ENOSYS, "write-back", "the library's kernel that writes back is missing"};
     const std::lock_guard lock(write_back_mutex_);
-    unsigned long long error = 0;
+    unsigned long long result = 0;
     if (Status status = write_back_->run<decltype(write_back_file)>(
-            kWriteBackThreads, kWriteBackLimit, &error, device_state_, file, work);
+            kWriteBackThreads, kWriteBackLimit, &result, device_state_, file, work);
         !status.ok())
         return status;
-    if (error == 0) return {};
-    return {static_cast<int>(error), "write-back", "pages could not be written"};
+    return uint64_t{result};
 }
 
-// As gclose.
+namespace {
+
+Status written_status(uint64_t result) {
+    if (result >> 32 == 0) return {};
+    return {static_cast<int>(result >> 32), "write-back", "pages could not be written"};
+}
+
+}  // namespace
+
+Status Service::write_back(Descriptor file) {
+    const auto result = run(FileWork::kWriteBack, file);
+    return result.ok() ? written_status(result.value()) : result.status();
+}
+
+// Only the last that may write a file needs a kernel; and where none runs any more, what it has
+// written is lost.
 Status Service::close_file(Descriptor file) {
     auto answer = files_->close(file, Opener::kHost, Closing::kAsks);
-    Status result;
-    while (answer.ok() && answer.value() == kWriteBackFirst) {
-        const Status status = write_back(file);
-        if (result.ok()) result = status;
-        const Closing next = status.ok() ? Closing::kHasWritten : Closing::kCannotWrite;
-        if (status.ok() && !files_->is_scratch(file)) {
-            answer = files_->close(file, Opener::kHost, next);
-            continue;
-        }
-        const bool held = run(FileWork::kHold, file).ok();
-        answer = files_->close(file, Opener::kHost, next);
-        const bool forgets = answer.ok() && answer.value() == kForgetFirst;
-        if (held) (void)run(forgets ? FileWork::kForget : FileWork::kRelease, file);
-        if (forgets) answer = files_->close(file, Opener::kHost, Closing::kHasForgotten);
-    }
-    return answer.ok() ? result : answer.status();
+    if (!answer.ok() || answer.value() == 0) return answer.status();
+    const auto result = run(FileWork::kClose, file);
+    if (result.ok() && (result.value() & 0xffffffff) == 0) return written_status(result.value());
+    while (answer.ok() && answer.value() != 0)
+        answer = files_->close(
+            file, Opener::kHost,
+            answer.value() == kForgetFirst ? Closing::kHasLeft : Closing::kCannotWrite);
+    if (!result.ok()) return result.status();
+    const Status written = written_status(result.value());
+    if (!written.ok()) return written;
+    return {static_cast<int>(result.value() & 0xffffffff), "close", "the kernel that closes ended"};
 }
 
 Status Service::write_back_all() {
     Status result;
     for (const Descriptor file : files_->written_files()) {
-        const Status status = write_back(file);
+        const auto given_up = run(FileWork::kGiveUp, file);
+        const Status status = given_up.ok() ? written_status(given_up.value()) : given_up.status();
         if (result.ok()) result = status;
-        if (status.ok() && !files_->is_scratch(file)) continue;
-        // Its kernels are gone: who could try again?
-        const bool held = run(FileWork::kHold, file).ok();
-        const bool forgets = files_->give_up(file, status.ok());
-        if (held) (void)run(forgets ? FileWork::kForget : FileWork::kRelease, file);
     }
     return result;
 }

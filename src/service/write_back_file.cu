@@ -5,17 +5,18 @@
 namespace penstock::service {
 
 __global__ void write_back_file(FileSystemState* state, Descriptor file, FileWork work,
-                                unsigned long long* error) {
+                                unsigned long long* result) {
     const device::Block group;
-    int64_t result = 0;
+    device::Closed closed;
     if (work == FileWork::kWriteBack) {
-        result = device::write_back({state}, file, group);
-    } else if (work == FileWork::kHold) {
-        result = device::hold_file({state}, file, 0, group);
+        closed.written = device::write_back({state}, file, group);
     } else {
-        device::give_up_file({state}, file, work == FileWork::kForget, group);
+        const Opener opener = work == FileWork::kClose ? Opener::kHost : Opener::kReclaim;
+        closed = device::close_file({state}, file, opener, group);
     }
-    if (threadIdx.x == 0) *error = static_cast<unsigned long long>(-result);
+    if (threadIdx.x == 0)
+        *result = make_file_result(static_cast<int>(-closed.written),
+                                   static_cast<int>(-closed.answer));
 }
 
 }  // namespace penstock::service

@@ -12,12 +12,18 @@ namespace penstock::service {
 constexpr const char* kWriteBackKey = "penstock/penstock::service::write_back_file";
 constexpr unsigned kWriteBackThreads = 128;
 
-// What it does: write_back, hold_file, give_up_file of device/sync.cuh.
-enum class FileWork : uint32_t { kWriteBack, kHold, kRelease, kForget };
+// What it does: write_back() of device/sync.cuh; close_file() of device/close.cuh for the host, or
+// for what kernels have left open.
+enum class FileWork : uint32_t { kWriteBack, kClose, kGiveUp };
 
-// One block. `*error` (device memory): 0 or an errno; of kWriteBack, taken from what write-backs
-// have left.
+// Its result: errno of what could not be written back 32 | errno of closing 32, from the high end.
+PENSTOCK_BOTH constexpr unsigned long long make_file_result(int written, int closed) {
+    return static_cast<unsigned long long>(written) << 32 | static_cast<unsigned>(closed);
+}
+
+// One block. `*result` is in device memory; the errno of writing back is taken from what
+// write-backs have left.
 PENSTOCK_GLOBAL void write_back_file(FileSystemState* state, Descriptor file, FileWork work,
-                                     unsigned long long* error);
+                                     unsigned long long* result);
 
 }  // namespace penstock::service

@@ -180,6 +180,13 @@ bool begin(CutPage at, uint32_t& number) {
                                            &page.snapshot, 1, number);
 }
 
+device::BeginResult begin_unless_held(CutPage at, uint32_t& number) {
+    DirtyPage page = at.page;
+    const auto holds = [](uint64_t now) { return frame_of(now) == kFrame; };
+    return device::begin_unless_held<Words>(page.entry, holds, page.write_back, &page.marks,
+                                            &page.snapshot, 1, at.held, number);
+}
+
 // As begin_write() and end_if_written() of device/write_back.cuh.
 Next tend_cut(CutPage at, const CutForm& form) {
     DirtyPage page = at.page;
@@ -193,9 +200,14 @@ Next tend_cut(CutPage at, const CutForm& form) {
     if ((Words::load(page.entry, site::kLook) & kDirtyBit) == 0) return Next::kRetry;
     if (Words::load(at.held, site::kRelaxed) != 0) return Next::kRetry;
     uint32_t number = 0;
-    if (!begin(at, number)) return Next::kAgain;
-    if (!form.looks_before && device::is_held<Words>(at.held))
-        return finish(at, make_completion(number, kNoSpace, 0));
+    if (form.looks_before) {
+        if (!begin(at, number)) return Next::kAgain;
+    } else {
+        const device::BeginResult begun = begin_unless_held(at, number);
+        if (begun == device::BeginResult::kNot) return Next::kAgain;
+        if (begun == device::BeginResult::kHeld)
+            return finish(at, make_completion(number, kNoSpace, 0));
+    }
     const bool sized = Words::load(at.size, site::kRelaxed) != 0;
     Words::store(page.request, number | (sized ? kSized : 0), site::kSubmit);
     return Next::kAgain;
@@ -284,6 +296,47 @@ Program cut_program(const CutForm& form) {
     return program;
 }
 
+// A file is cut off that has no leaf for a page of it, as has_leaf() and clear_beyond() have it,
+// while the page comes out of a window that was read before, as install_leaf() and begin_run() do.
+Program leaf_program() {
+    Program program;
+    program.name = "a leaf is installed in a file that is cut off";
+    Word directory = program.word("directory"), cuts = program.word("cuts");
+    Word entry = program.word("entry"), passed = program.word("passed over");
+    program.thread("cuts", [=](Registers& r) mutable {
+        if (r[0]++ == 0) {
+            Words::fetch_add(cuts, 1, site::kPublish);
+            return Next::kAgain;
+        }
+        if (Words::fetch_or(directory, 0, site::kLeafWord) == 0) return Next::kDone;
+        (void)device::pin<Words>(entry);
+        const uint64_t seen = device::renew<Words>(entry, 1);
+        if (state_of(seen) != PageState::kEmpty)  // its bytes are cleared
+            Words::fetch_and(passed, 0, site::kRelaxed);
+        device::unpin<Words>(entry);
+        return Next::kDone;
+    });
+    program.thread("reads out of a window", [=](Registers& r) mutable {
+        if (r[0]++ == 0) {
+            uint64_t none = 0;
+            (void)Words::compare_exchange(directory, none, 1, site::kLeafWord);
+            return Next::kAgain;
+        }
+        uint64_t seen = device::pin<Words>(entry);
+        if (Words::load(cuts, site::kRelaxed) == 0) {
+            Words::fetch_or(passed, 1, site::kRelaxed);
+            if (!device::adopt<Words>(entry, seen, kFrame, 1, make_completion(1, 0, 0)))
+                Words::fetch_and(passed, 0, site::kRelaxed);
+        }
+        device::unpin<Words>(entry);
+        return Next::kDone;
+    });
+    program.at_end = [=](const Outcome& outcome) -> const char* {
+        return outcome.value(passed) == 0 ? nullptr : "bytes that were cut off came back";
+    };
+    return program;
+}
+
 }  // namespace
 
 std::vector<Program> write_programs(bool nightly) {
@@ -306,6 +359,7 @@ std::vector<Program> write_programs(bool nightly) {
     programs.push_back(cut_program({.name = "a file is cut off while a page of it is written"}));
     programs.push_back(
         cut_program({.name = "a truncation fails while a page is written", .fails = true}));
+    programs.push_back(leaf_program());
     if (!nightly) return programs;
     add({.name = "a page is written twice and stays, with load buffering",
          .writers = 2,

@@ -58,6 +58,7 @@ constexpr uint64_t kFileErrnoMask = 0xffff, kFileLastErrno = 0x10000, kFileFailu
 constexpr uint64_t kWriting = 1;     // somebody has it open for writing, or had since it was opened
 constexpr uint64_t kWritesOnce = 2;  // kOpenWriteOnce
 constexpr uint64_t kWritesScratch = 4;  // kOpenNoSync
+constexpr uint64_t kHasWriters = 8;     // somebody has it open for writing now
 
 // Flags of gopen beside those of open(2), whose numbers O_RDONLY, O_WRONLY, O_RDWR, O_CREAT,
 // O_EXCL, O_TRUNC and O_APPEND have.
@@ -126,24 +127,34 @@ PENSTOCK_BOTH constexpr int64_t stride_of_advice(uint64_t word) {
 enum class ControlCall : uint64_t {
     kNone,
     kOpen,
-    kClose,     // `flags`: a Closing; may be answered kWriteBackFirst or kForgetFirst
+    kClose,     // `flags`: make_close(); may be answered kWriteBackFirst or kForgetFirst
     kSync,      // what was written back becomes durable
     kTruncate,  // the file gets `size` bytes
     kUnlink,
-    kWrite,  // bytes go to the file at once
+    kWrite,     // bytes go to the file at once
+    kDistrust,  // pages of slot `size` may have what is in no file
 };
 
 // How far the group is that closes a descriptor, and what it is told where that is the last that
 // may write its file: kWriteBackFirst, write it back and come again (kCannotWrite, or of a scratch
 // file: with all that is dirty held, so that nothing of it is under way); kForgetFirst, nobody
-// opens this slot any more: forget what is held and come again.
-enum class Closing : uint32_t { kAsks, kHasWritten, kCannotWrite, kHasForgotten };
+// opens the file until that is over: forget what is held and come again, with kHasForgotten, or
+// kHasLeft if others have some of those pages pinned: nobody opens this slot any more then.
+enum class Closing : uint32_t { kAsks, kHasWritten, kCannotWrite, kHasForgotten, kHasLeft };
 constexpr int64_t kWriteBackFirst = 1, kForgetFirst = 2;
+// Who opens or closes a file: a kernel, which may forget to close it; the host; or the host that
+// gives up what kernels have left open, by which nothing is closed.
+enum class Opener : uint32_t { kKernel, kHost, kReclaim };
+PENSTOCK_BOTH constexpr int make_close(Closing how, Opener opener) {
+    return static_cast<int>(how) | static_cast<int>(opener) << 8;
+}
+PENSTOCK_BOTH constexpr Closing closing_of(int flags) { return static_cast<Closing>(flags & 0xff); }
+PENSTOCK_BOTH constexpr Opener opener_of(int flags) { return static_cast<Opener>(flags >> 8); }
 struct alignas(64) ControlPort {
     Descriptor descriptor;  // argument of close, sync, truncate and write
     int64_t result;         // a descriptor, 0 or -errno; written by the host, read behind kRespond
-    uint64_t size;          // argument of truncate; of write: the first byte in the file
-    int32_t flags;          // argument of open; of close: a Closing; of write: bytes
+    uint64_t size;  // argument of truncate and distrust; of write: the first byte in the file
+    int32_t flags;  // argument of open and close; of write: bytes
     char path[limits::kPathSizeMax];  // of write: the bytes
 };
 static_assert(sizeof(ControlPort) == 4160);

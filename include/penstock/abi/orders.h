@@ -22,8 +22,8 @@ enum class Order : uint32_t { kRelaxed, kAcquire, kRelease, kAcquireRelease };
 // name, order, partner (the site it synchronises with, and what that carries).
 //
 // Page entry (device/page_entry.cuh): kPin to kTakeFrame. Leaves of the page table
-// (device/page_table.cuh): kRestore; installing and finding a leaf is relaxed, since whoever found
-// one pins an entry of it, and a read-modify-write always sees the entry's newest state. Request
+// (device/page_table.cuh): kRestore, kLeafWord; finding a leaf is relaxed, since whoever found one
+// pins an entry of it, and a read-modify-write always sees the entry's newest state. Request
 // queue (device/request_queue.cuh, src/request_queue/ring.h): kTicket to kRefill. Dirty pages
 // (device/dirty_page.cuh): kMark to kEndWrite. Control ports (device/control_port.cuh): the rest.
 #define PENSTOCK_SITES(X)                                                                \
@@ -36,6 +36,8 @@ enum class Order : uint32_t { kRelaxed, kAcquire, kRelease, kAcquireRelease };
     X(kFreeFrame, kRelease, "kTakeFrame: the frame's last readers are done")             \
     X(kTakeFrame, kAcquire, "kFreeFrame")                                                \
     X(kRestore, kRelease, "kPin: the directory no longer names the leaf's old owner")    \
+    X(kLeafWord, kAcquireRelease,                                                        \
+      "itself: who cuts a file sees the leaf, or who installs it that it was cut")       \
     X(kTicket, kAcquireRelease,                                                          \
       "itself: a team that saw a completion lets a slot's next lap be written")          \
     X(kSubmit, kRelease, "kDrain: the words, and that nobody reads the frame")           \

@@ -188,7 +188,7 @@ PENSTOCK_DEVICE int advise_part(const Team& team, unsigned index, unsigned teams
     const PageRange pages = pages_of_range(range, file_size, system.page_shift, true);
     PageIndex page = pages.first + index * team.lanes() + team.lane();
     for (; page < pages.stop; page += uint64_t{teams} * team.lanes())
-        drop_page(system, *file, page);
+        (void)drop_page(system, *file, page);
     return 0;
 }
 

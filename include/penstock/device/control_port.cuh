@@ -29,8 +29,8 @@ PENSTOCK_DEVICE inline bool write_path(ControlPort& port, const char* path) {
     return false;
 }
 
-// The host's answer: for kOpen the descriptor, of kClose 0, kWriteBackFirst or kForgetFirst, else
-// 0; or -errno. One lane calls; it waits.
+// The host's answer: for kOpen the descriptor (-EAGAIN: the file is being given up, ask again), of
+// kClose 0, kWriteBackFirst or kForgetFirst, else 0; or -errno. One lane calls; it waits.
 PENSTOCK_DEVICE inline int64_t control_call(FileSystemState& system,
                                             const ControlRequest& request) {
     Wait wait(system);

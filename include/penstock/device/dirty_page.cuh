@@ -68,12 +68,25 @@ PENSTOCK_BOTH bool begin_write_back(typename Words::Word& entry, Holds holds,
     return true;
 }
 
-// Whether somebody holds the page's file: asked behind the begin of a write-back, which is
-// withdrawn then. Else who locks the file from here on sees that it has begun, since both are
-// read-modify-writes; and who asks sees what those have changed who had the lock before.
-template <class Words>
-PENSTOCK_BOTH bool is_held(typename Words::Word& held) {
-    return Words::fetch_or(held, 0, site::kAskHeld) != 0;
+// What begin_unless_held() did.
+enum class BeginResult : uint32_t {
+    kNot,   // the file is held, or as begin_write_back()
+    kHeld,  // it has begun, and somebody holds the file: the caller withdraws it
+    kYes,
+};
+
+// begin_write_back() for who may not if the page's file is held. Asked behind the begin: who locks
+// the file from here on sees that it has begun, since both are read-modify-writes; and who asks
+// sees what those have changed who had the lock before.
+template <class Words, class Holds>
+PENSTOCK_BOTH BeginResult begin_unless_held(typename Words::Word& entry, Holds holds,
+                                            typename Words::Word& word, typename Words::Word* marks,
+                                            typename Words::Word* snapshot, uint32_t mark_words,
+                                            typename Words::Word& held, uint32_t& number) {
+    if (Words::load(held, site::kRelaxed) != 0) return BeginResult::kNot;
+    if (!begin_write_back<Words>(entry, holds, word, marks, snapshot, mark_words, number))
+        return BeginResult::kNot;
+    return Words::fetch_or(held, 0, site::kAskHeld) != 0 ? BeginResult::kHeld : BeginResult::kYes;
 }
 
 // What became of a write-back, for who ended it.

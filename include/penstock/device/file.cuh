@@ -49,6 +49,7 @@
 
 #include "penstock/device/advice.cuh"
 #include "penstock/device/async_call.cuh"
+#include "penstock/device/close.cuh"
 #include "penstock/device/control_port.cuh"
 #include "penstock/device/errors.cuh"
 #include "penstock/device/handle.h"
@@ -91,13 +92,22 @@ PENSTOCK_DEVICE Descriptor gopen(DeviceFileSystem fs, const char* path, int flag
     const auto open = [&](int how) -> int64_t {
         return group.once([&]() -> int64_t {
             if (path == nullptr) return -device::kErrorFault;
-            return device::control_call(*fs.state, {ControlCall::kOpen, 0, path, how});
+            device::Wait wait(*fs.state);
+            for (;;) {
+                const uint64_t& hand = fs.state->port_hand;  // counts calls: its closing is one
+                const uint64_t seen = device::DeviceWords::load(hand, site::kRelaxed);
+                const int64_t answer = device::control_call(*fs.state,
+                                                            {ControlCall::kOpen, 0, path, how});
+                if (answer != -device::kErrorAgain) return answer;
+                if (const int error = wait.step(&hand, seen + 1); error != 0) return error;
+            }
         });
     };
     const Descriptor opened = open(flags);
     if (opened != -device::kErrorBusy || (flags & kOpenTruncate) == 0) return opened;
-    // Open already: its pages are to be cut with it, which GPU threads do.
-    const Descriptor file = open(flags & ~kOpenTruncate);
+    // Open already: its pages are to be cut with it, which GPU threads do. If it was not to be
+    // there before, it was not: another has opened what this call has made.
+    const Descriptor file = open(flags & ~(kOpenTruncate | kOpenExclusive));
     const int64_t cut = file < 0 ? 0 : device::truncate(fs, file, 0, group);
     if (cut == 0) return file;
     const int lost = gclose(fs, file, group);  // as the last that may write: told to nobody else
@@ -110,32 +120,8 @@ PENSTOCK_DEVICE Descriptor gopen(DeviceFileSystem fs, const char* path, int flag
 // such pages are dropped). Cost: a trip to the host; two, and the writes, for the last writer.
 template <class Group>
 PENSTOCK_DEVICE int gclose(DeviceFileSystem fs, Descriptor file, Group group) {
-    const auto close = [&](Closing how) -> int64_t {
-        return group.once([&]() -> int64_t {
-            if (device::find_file(*fs.state, file) == nullptr) return -device::kErrorBadDescriptor;
-            const device::ControlRequest request{ControlCall::kClose, file, nullptr,
-                                                 static_cast<int>(how)};
-            return device::control_call(*fs.state, request);
-        });
-    };
-    int64_t closed = close(Closing::kAsks), error = 0;
-    while (closed == kWriteBackFirst) {
-        const int64_t left = device::write_back(fs, file, group);
-        if (error == 0) error = left;
-        const Closing next = left == 0 ? Closing::kHasWritten : Closing::kCannotWrite;
-        const bool scratch = group.once(
-            [&]() -> bool { return device::is_scratch(fs.state->files[descriptor_slot(file)]); });
-        if (left == 0 && !scratch) {
-            closed = close(next);
-            continue;
-        }
-        // Who opens the file once it is given up must find nothing of it under way.
-        const int64_t held = device::hold_file(fs, file, 0, group);
-        closed = held != 0 ? held : close(next);
-        if (held == 0) device::give_up_file(fs, file, closed == kForgetFirst, group);
-        if (closed == kForgetFirst) closed = close(Closing::kHasForgotten);
-    }
-    return static_cast<int>(error != 0 ? error : closed);
+    const device::Closed closed = device::close_file(fs, file, Opener::kKernel, group);
+    return static_cast<int>(closed.written != 0 ? closed.written : closed.answer);
 }
 
 // Reads `size` bytes at `offset` into `buffer` through the page cache.
@@ -384,8 +370,9 @@ PENSTOCK_DEVICE int gmsync(DeviceFileSystem fs, const View& view, Group group = 
 // written through it is written back in time, as by gwrite.
 //   view  of each calling thread, all from one gmmap
 // A view that may be written is to be let go, or synced, before its file is closed by the last that
-// may write it: behind that, what was stored is lost, and the page dropped. A block or a warp
-// calls; never waits for the host. 0; -EINVAL for an empty view; -EBADF: too late.
+// may write it: behind that, what was stored is lost, and the page dropped, or not trusted by who
+// opens the file again. A block or a warp calls; waits for the host in that case only. 0; -EINVAL
+// for an empty view; -EBADF: too late.
 template <class Group = device::Block>
 PENSTOCK_DEVICE int gmunmap(DeviceFileSystem fs, View& view, Group group = {}) {
     PageEntry* entry = view.entry;
@@ -396,8 +383,12 @@ PENSTOCK_DEVICE int gmunmap(DeviceFileSystem fs, View& view, Group group = {}) {
         device::unpin<device::DeviceWords>(*entry);
         device::DeviceWords::fetch_sub(fs.state->held_pins, kViewPin, site::kRelaxed);
         if (kept) return 0;
-        // What was stored there is in no file, and nobody is to read it.
-        device::drop_seen(*fs.state, page);
+        // What was stored there is in no file: who opens it again is not to read it.
+        if (!device::drop_seen(*fs.state, page)) {
+            device::ControlRequest distrust{ControlCall::kDistrust};
+            distrust.size = page.owner >> 48;
+            (void)device::control_call(*fs.state, distrust);
+        }
         return -device::kErrorBadDescriptor;
     });
     view = {};

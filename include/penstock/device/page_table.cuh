@@ -33,6 +33,14 @@ PENSTOCK_BOTH inline uint64_t leaf_word(const FileSystemState& system, const Fil
     return DeviceWords::load(system.directory[index], site::kRelaxed);
 }
 
+// Whether it names one, asked by who has cut the file and passes over pages that have none: a
+// read-modify-write, as installing a leaf is, so that who installs it behind this sees the cut.
+PENSTOCK_BOTH inline bool has_leaf(FileSystemState& system, const FileState& file, PageIndex page) {
+    const uint64_t index = directory_index(file, page);
+    return index < system.directory_size &&
+           DeviceWords::fetch_or(system.directory[index], 0, site::kLeafWord) != 0;
+}
+
 PENSTOCK_BOTH inline PageEntry* entry_in_leaf(const FileSystemState& system, uint64_t leaf_word,
                                               PageIndex page) {
     return system.leaves + (leaf_word - 1) * limits::kLeafEntries + page % limits::kLeafEntries;
@@ -134,7 +142,7 @@ PENSTOCK_BOTH inline uint64_t install_leaf(FileSystemState& system, uint64_t ind
         }
         DeviceWords::store(system.leaf_owners[leaf], index + 1, site::kRelaxed);
         const bool won = DeviceWords::compare_exchange(system.directory[index], present, leaf + 1,
-                                                       site::kRelaxed);
+                                                       site::kLeafWord);
         if (!won) DeviceWords::store(system.leaf_owners[leaf], 0, site::kRelaxed);
         unlock_leaf(system, leaf);
         return won ? leaf + 1 : present;
@@ -151,12 +159,7 @@ PENSTOCK_BOTH inline uint64_t drop_held(FileSystemState& system, uint64_t index,
         if (pins_of(seen) == 0) continue;
         DeviceWords::fetch_and(system.leaves[i], ~kPinMask, site::kUnpin);
         if (state_of(seen) != PageState::kValid) continue;
-        // It may have been stored to, and nobody says so any more: it is in no file.
-        const uint64_t owner = DeviceWords::load(system.owners[frame_of(seen)], site::kRelaxed);
-        const FileState& file = system.files[owner >> 48];
-        if (owner == kFrameFree || owner == kFrameTaken ||
-            DeviceWords::load(file.writing, site::kRelaxed) == 0)
-            continue;
+        // By a view that may be written it may have been stored to, and nobody says so any more.
         const uint64_t now = DeviceWords::load(system.leaves[i], site::kLook);
         if (evict<DeviceWords>(system.leaves[i], now, frame_of(now)))
             DeviceWords::store(system.owners[frame_of(now)], kFrameFree, site::kFreeFrame);

@@ -50,24 +50,25 @@ PENSTOCK_DEVICE inline bool take_frame(FileSystemState& system, uint64_t hint, F
     return false;
 }
 
-// Gives up the frame of a page that nobody holds.
-PENSTOCK_BOTH inline void drop_page(FileSystemState& system, const FileState& file,
+// Gives up the frame of a page. False: somebody holds it, or it is dirty.
+PENSTOCK_BOTH inline bool drop_page(FileSystemState& system, const FileState& file,
                                     PageIndex page) {
     const uint64_t leaf = leaf_word(system, file, page);
-    if (leaf == 0) return;
+    if (leaf == 0) return true;
     // Should the leaf be given to other pages meanwhile, one of those goes: no harm.
     PageEntry& entry = *entry_in_leaf(system, leaf, page);
     const uint64_t seen = publish_if_complete(system, entry, DeviceWords::load(entry, site::kLook));
     const PageState state = state_of(seen);
-    if (state != PageState::kValid && state != PageState::kFailed) return;
+    if (state != PageState::kValid && state != PageState::kFailed) return true;
     const FrameIndex frame = frame_of(seen);
-    if (evict<DeviceWords>(entry, seen, frame))
-        DeviceWords::store(system.owners[frame], kFrameFree, site::kFreeFrame);
+    if (!evict<DeviceWords>(entry, seen, frame)) return false;
+    DeviceWords::store(system.owners[frame], kFrameFree, site::kFreeFrame);
+    return true;
 }
 
-// The same for a page that was seen, if nobody holds it and it is clean.
-PENSTOCK_DEVICE inline void drop_seen(FileSystemState& system, const SeenPage& page) {
-    drop_page(system, system.files[page.owner >> 48], page.owner & ((1ull << 48) - 1));
+// The same for a page that was seen.
+PENSTOCK_DEVICE inline bool drop_seen(FileSystemState& system, const SeenPage& page) {
+    return drop_page(system, system.files[page.owner >> 48], page.owner & ((1ull << 48) - 1));
 }
 
 PENSTOCK_BOTH inline void give_frame_back(FileSystemState& system, FrameIndex frame) {

@@ -62,16 +62,19 @@ PENSTOCK_DEVICE inline uint64_t pages_of_file(const FileState& file) {
 }
 
 // Calls `visit(page)` for the team's part of the pages from `first` to before `stop` that have a
-// leaf: every `teams`-th leaf, its pages by the team's lanes.
-template <class Team, class Visit>
+// leaf: every `teams`-th leaf, its pages by the team's lanes. kBehindCut: as has_leaf().
+constexpr bool kBehindCut = true;
+template <bool kIsBehindCut = false, class Team, class Visit>
 PENSTOCK_DEVICE void for_each_page(const Team& team, unsigned index, unsigned teams,
-                                   const FileSystemState& system, uint32_t slot, PageIndex first,
+                                   FileSystemState& system, uint32_t slot, PageIndex first,
                                    PageIndex stop, Visit visit) {
     const FileState& file = system.files[slot];
     for (uint64_t leaf = first / limits::kLeafEntries + index; leaf * limits::kLeafEntries < stop;
          leaf += teams) {
         const PageIndex begin = leaf * limits::kLeafEntries;
-        if (leaf_word(system, file, begin) == 0) continue;
+        if (kIsBehindCut ? !team.broadcast(team.lane() == 0 && has_leaf(system, file, begin), 0)
+                         : leaf_word(system, file, begin) == 0)
+            continue;
         for (unsigned i = team.lane(); i < limits::kLeafEntries; i += team.lanes()) {
             if (begin + i >= first && begin + i < stop) visit(begin + i);
         }
@@ -126,16 +129,17 @@ PENSTOCK_DEVICE inline bool hold_writes(FileSystemState& system, const SeenPage&
 }
 
 // Ends that, for who held it: what was marked is as written where it is `forgotten`, else as
-// before. Nothing, if it is not held.
-PENSTOCK_DEVICE inline void release_writes(FileSystemState& system, const SeenPage& page,
+// before. False: it is not held.
+PENSTOCK_DEVICE inline bool release_writes(FileSystemState& system, const SeenPage& page,
                                            bool forgotten) {
     uint64_t& word = system.write_backs[page.frame];
     const WriteBackWord seen = DeviceWords::load(word, site::kRelaxed);
-    if (phase_of(seen) != WritePhase::kHeld) return;
+    if (phase_of(seen) != WritePhase::kHeld) return false;
     const uint32_t number = number_of(seen);
     DeviceWords::store(word, make_write_back(number, WritePhase::kUnderWay), site::kRelaxed);
     const uint32_t error = forgotten ? 0 : static_cast<uint32_t>(kErrorWithdrawn);
     (void)end_write(system, page, make_completion(number, error, 0));
+    return true;
 }
 
 // Holds the write-backs of all dirty pages of a file from `first` on, waiting for those under way.
@@ -158,15 +162,16 @@ PENSTOCK_DEVICE int hold_part(const Team& team, unsigned index, unsigned teams,
     return result;
 }
 
-// Ends that: pages from `forgotten` on are clean, whatever is in their frames.
-template <class Team>
+// Ends that: pages from `forgotten` on are clean, and `visit(page)` is called for each.
+template <class Team, class Visit>
 PENSTOCK_DEVICE void release_part(const Team& team, unsigned index, unsigned teams,
                                   FileSystemState& system, uint32_t slot, PageIndex first,
-                                  PageIndex forgotten) {
+                                  PageIndex forgotten, const Visit& visit) {
     const uint64_t stop = team.broadcast(pages_of_file(system.files[slot]), 0);
     for_each_page(team, index, teams, system, slot, first, stop, [&](PageIndex page) {
         const SeenPage seen = see_dirty_page(system, slot, page);
-        if (seen.entry != nullptr) release_writes(system, seen, page >= forgotten);
+        if (seen.entry == nullptr) return;
+        if (release_writes(system, seen, page >= forgotten) && page >= forgotten) visit(seen);
     });
 }
 
@@ -175,7 +180,7 @@ PENSTOCK_DEVICE void release_part(const Team& team, unsigned index, unsigned tea
 PENSTOCK_DEVICE inline bool is_for_writing(const FileSystemState& system, const SeenPage& page) {
     const FileState& file = system.files[page.owner >> 48];
     return (DeviceWords::load(file.generation, site::kRelaxed) & 1) != 0 &&
-           DeviceWords::load(file.writing, site::kRelaxed) != 0;
+           (DeviceWords::load(file.writing, site::kRelaxed) & kHasWriters) != 0;
 }
 
 // The page of a view that may be written: marks all of the view's bytes as written that the file
@@ -196,12 +201,6 @@ PENSTOCK_DEVICE inline bool mark_view(FileSystemState& system, const View& view,
     return true;
 }
 
-// The error that write-backs of a file have left since somebody took it last: 0 or -errno. One
-// lane.
-PENSTOCK_DEVICE inline int take_error(FileState& file) {
-    const uint64_t taken = DeviceWords::fetch_and(file.error, ~kFileErrnoMask, site::kRelaxed);
-    return -static_cast<int>(taken & kFileErrnoMask);
-}
 PENSTOCK_DEVICE inline bool is_scratch(const FileState& file) {
     return (DeviceWords::load(file.writing, site::kRelaxed) & kWritesScratch) != 0;
 }
@@ -209,13 +208,27 @@ PENSTOCK_DEVICE inline uint64_t failures_of(const FileState& file) {
     return DeviceWords::load(file.error, site::kRelaxed) / kFileFailure;
 }
 
+// The error that write-backs of a file have left since somebody took it last; else, if one failed
+// since there were `failures`, whose error another has taken, that one's. 0 or -errno. One lane.
+PENSTOCK_DEVICE inline int take_error(FileState& file, uint64_t failures) {
+    const uint64_t taken = DeviceWords::fetch_and(file.error, ~kFileErrnoMask, site::kRelaxed);
+    uint64_t error = taken & kFileErrnoMask;
+    if (error == 0 && taken / kFileFailure != failures)
+        error = taken / kFileLastErrno & kFileErrnoMask;
+    return -static_cast<int>(error);
+}
+
 // Has what was written through a view written to the file. One lane. 0 or -errno.
 PENSTOCK_NOINLINE PENSTOCK_DEVICE inline int write_view(FileSystemState& system, const View& view) {
+    const uint64_t seen = DeviceWords::load(*view.entry, site::kRelaxed);
+    const uint64_t owner = DeviceWords::load(system.owners[frame_of(seen)], site::kRelaxed);
+    FileState& file = system.files[owner >> 48];
+    const uint64_t failures = failures_of(file);
     SeenPage page;
     if (!mark_view(system, view, page)) return -kErrorBadDescriptor;
-    const auto slot = static_cast<uint32_t>(page.owner >> 48);
-    const int error = wait_for_write(system, slot, page.owner & ((1ull << 48) - 1));
-    const int noted = take_error(system.files[slot]);
+    const int error = wait_for_write(system, static_cast<uint32_t>(owner >> 48),
+                                     owner & ((1ull << 48) - 1));
+    const int noted = take_error(file, failures);
     return error != 0 ? error : noted;
 }
 
@@ -250,25 +263,23 @@ PENSTOCK_DEVICE int64_t write_back(DeviceFileSystem fs, Descriptor descriptor, G
             return write_back_part(team, index, teams, system, slot);
         });
     return group.once([&]() -> int64_t {
-        const int64_t noted = take_error(file);
-        if (error != 0 || noted != 0) return error != 0 ? error : noted;
-        if (failures_of(file) == before.failures) return 0;
-        const uint64_t seen = DeviceWords::load(file.error, site::kRelaxed);
-        return -static_cast<int64_t>(seen / kFileLastErrno & kFileErrnoMask);
+        const int64_t noted = take_error(file, before.failures);
+        return error != 0 ? error : noted;
     });
 }
 
-// Ends hold_file(): of what was held, pages from `forgotten` on are clean now, whatever is in their
-// frames, the others as dirty as before; then each team does `then(team, index, teams)`. 0, or
-// -errno of one of those.
-template <class Group, class Then>
+// Ends hold_file(): of what was held, pages from `forgotten` on are clean now, and `visit(page)` is
+// called for each, the others as dirty as before; then each team does `then(team, index, teams)`.
+// 0, or -errno of one of those.
+template <class Group, class Visit, class Then>
 PENSTOCK_DEVICE int64_t release_file(DeviceFileSystem fs, Descriptor descriptor, PageIndex first,
-                                     PageIndex forgotten, Group group, const Then& then) {
+                                     PageIndex forgotten, Group group, const Visit& visit,
+                                     const Then& then) {
     FileSystemState& system = *fs.state;
     const uint32_t slot = descriptor_slot(descriptor);
     const int64_t error = each_part(
         group, [&](const auto& team, unsigned index, unsigned teams) -> int64_t {
-            release_part(team, index, teams, system, slot, first, forgotten);
+            release_part(team, index, teams, system, slot, first, forgotten, visit);
             return then(team, index, teams);
         });
     return group.once([&]() -> int64_t {
@@ -293,27 +304,10 @@ PENSTOCK_DEVICE int64_t hold_file(DeviceFileSystem fs, Descriptor descriptor, Pa
             return hold_part(team, index, teams, system, slot, first);
         });
     if (held != 0)
-        (void)release_file(fs, descriptor, first, ~0ull, group,
-                           [](const auto&, unsigned, unsigned) -> int64_t { return 0; });
+        (void)release_file(
+            fs, descriptor, first, ~0ull, group, [](const SeenPage&) {},
+            [](const auto&, unsigned, unsigned) -> int64_t { return 0; });
     return held;
-}
-
-// Ends that for who closes a file as the last that may write it, and has asked the host meanwhile
-// whether what is dirty is `forgotten`: then the frames are free that nobody holds.
-template <class Group>
-PENSTOCK_DEVICE void give_up_file(DeviceFileSystem fs, Descriptor descriptor, bool forgotten,
-                                  Group group) {
-    FileSystemState& system = *fs.state;
-    const uint32_t slot = descriptor_slot(descriptor);
-    (void)release_file(fs, descriptor, 0, forgotten ? 0 : ~0ull, group,
-                       [&](const auto& team, unsigned index, unsigned teams) -> int64_t {
-                           if (!forgotten) return 0;
-                           const FileState& file = system.files[slot];
-                           const uint64_t stop = team.broadcast(pages_of_file(file), 0);
-                           for_each_page(team, index, teams, system, slot, 0, stop,
-                                         [&](PageIndex page) { drop_page(system, file, page); });
-                           return 0;
-                       });
 }
 
 }  // namespace penstock::device

@@ -20,7 +20,7 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE inline int clear_page(FileSystemState& system,
                                                         uint64_t from) {
     PinnedEntry pinned{};
     for (Wait wait(system); pinned.entry == nullptr;) {
-        if (leaf_word(system, file, page) == 0) return 0;
+        if (!has_leaf(system, file, page)) return 0;
         pinned = pin_page(system, file, page);
         if (pinned.entry != nullptr) break;
         // Its leaf is being emptied, or comes back.
@@ -60,9 +60,9 @@ PENSTOCK_DEVICE int clear_beyond(const Team& team, unsigned index, unsigned team
     const PageIndex first = size >> system.page_shift;
     const PageIndex stop = team.broadcast(pages_of_file(file), 0);
     int result = 0;
-    for_each_page(team, index, teams, system, slot, first, stop, [&](PageIndex page) {
+    for_each_page<kBehindCut>(team, index, teams, system, slot, first, stop, [&](PageIndex page) {
         const bool last = page == first && (size & in_page) != 0;
-        if (!last) drop_page(system, file, page);
+        if (!last) (void)drop_page(system, file, page);
         const int error = clear_page(system, file, page, last ? size & in_page : 0);
         if (error != 0) result = error;
     });
@@ -103,7 +103,7 @@ PENSTOCK_DEVICE int64_t truncate(DeviceFileSystem fs, Descriptor descriptor, uin
     // The page that the file ends in keeps what it has before the end.
     const PageIndex beyond = (size + (1ull << system.page_shift) - 1) >> system.page_shift;
     const int64_t error = release_file(
-        fs, descriptor, first, cut == 0 ? beyond : ~0ull, group,
+        fs, descriptor, first, cut == 0 ? beyond : ~0ull, group, [](const SeenPage&) {},
         [&](const auto& team, unsigned index, unsigned teams) -> int64_t {
             return cut == 0 ? clear_beyond(team, index, teams, system, slot, size) : 0;
         });

@@ -80,18 +80,21 @@ PENSTOCK_DEVICE inline Written end_write(FileSystemState& system, const SeenPage
 // is done with many, rings.
 PENSTOCK_DEVICE inline int64_t begin_write(FileSystemState& system, const SeenPage& page) {
     FileState& file = system.files[page.owner >> 48];
-    if (DeviceWords::load(file.held, site::kRelaxed) != 0) return -1;
     const uint64_t begun = DeviceWords::fetch_add(system.write_backs_begun, 1, site::kRelaxed);
     const auto holds = [&](uint64_t seen) { return page.is_there(system, seen); };
     uint32_t number = 0;
-    if (begun >= system.write_backs_max ||
-        !begin_write_back<DeviceWords>(
-            *page.entry, holds, system.write_backs[page.frame], marks_of_frame(system, page.frame),
-            snapshot_of_frame(system, page.frame), system.mark_words, number)) {
+    const BeginResult answer = begun >= system.write_backs_max
+                                   ? BeginResult::kNot
+                                   : begin_unless_held<DeviceWords>(
+                                         *page.entry, holds, system.write_backs[page.frame],
+                                         marks_of_frame(system, page.frame),
+                                         snapshot_of_frame(system, page.frame), system.mark_words,
+                                         file.held, number);
+    if (answer == BeginResult::kNot) {
         DeviceWords::fetch_sub(system.write_backs_begun, 1, site::kRelaxed);
         return -1;
     }
-    if (is_held<DeviceWords>(file.held)) {
+    if (answer == BeginResult::kHeld) {
         (void)end_write(system, page, make_completion(number, kErrorWithdrawn, 0));
         return -1;
     }
