@@ -318,16 +318,18 @@ bool FileTable::drop_pages(uint32_t index) {
     return dropper_->drop(file.directory_first, file.directory_count);
 }
 
-Status FileTable::reserve_directory(uint32_t index, uint64_t size, bool grows) {
+// Directory words of a file of so many bytes; if it `grows`, with those that it may grow into.
+uint64_t FileTable::directory_words(uint64_t size, bool grows) const {
     const uint64_t pages = (size + (1ull << state_->page_shift) - 1) >> state_->page_shift;
-    uint64_t words = std::max<uint64_t>(1,
-                                        (pages + limits::kLeafEntries - 1) / limits::kLeafEntries);
-    if (words > state_->directory_size)
+    const uint64_t words = std::max<uint64_t>(
+        1, (pages + limits::kLeafEntries - 1) / limits::kLeafEntries);
+    return grows ? std::max<uint64_t>(2 * words, limits::kGrowingWordsMin) : words;
+}
+
+Status FileTable::reserve_directory(uint32_t index, uint64_t size, bool grows) {
+    if (directory_words(size, false) > state_->directory_size)
         return {EFBIG, "gopen", "the file has more pages than the page table has room for"};
-    if (grows) {
-        words = std::max<uint64_t>(2 * words, limits::kGrowingWordsMin);
-        words = std::min(words, state_->directory_size);
-    }
+    const uint64_t words = std::min(directory_words(size, grows), state_->directory_size);
     for (;;) {
         if (const auto first = directory_.take(words); first.has_value()) {
             FileState& file = state_->files[index];
@@ -340,12 +342,13 @@ Status FileTable::reserve_directory(uint32_t index, uint64_t size, bool grows) {
     }
 }
 
-// Gives a file that is written the words behind its own, as far as they are free: those that it has
-// cannot move.
+// Gives a file that is written the words behind its own that it lacks, as far as they are free:
+// those that it has cannot move.
 void FileTable::grow_directory(uint32_t index) {
     FileState& file = state_->files[index];
     const uint64_t count = file.directory_count;
-    const uint64_t wanted = std::max<uint64_t>(2 * count, limits::kGrowingWordsMin);
+    const uint64_t wanted = directory_words(size_of(index), true);
+    if (wanted <= count) return;
     const uint64_t more = directory_.take_at(file.directory_first + count, wanted - count);
     if (more > 0) DeviceWords::store(file.directory_count, count + more, site::kRelaxed);
 }

@@ -145,6 +145,7 @@ private:
     bool forget(uint32_t index);
     bool drop_pages(uint32_t index);
     bool forget_some();
+    [[nodiscard]] uint64_t directory_words(uint64_t size, bool grows) const;
     Status reserve_directory(uint32_t index, uint64_t size, bool grows);
     void grow_directory(uint32_t index);
     Slot* find_open(Descriptor descriptor);

@@ -304,5 +304,26 @@ TEST_F(FileTableTest, AFileIsLookedAtWhenNobodyCanCloseIt) {
     }
 }
 
+// A file that is opened for writing again and again takes no more of the directory each time:
+// every sync walks over that.
+TEST_F(FileTableTest, AFileGrowsByItsSizeNotByHowOftenItIsOpened) {
+    const storage::ScratchFolder folder;
+    folder.write("f", 0, storage::random_bytes(1, 5000));
+    const std::string path = folder.path("f");
+    FileTable table(storage::open_posix(), device_.get(), 0, &memory_.state(),
+                    memory_.state().files, nullptr);
+    uint64_t first_count = 0;
+    for (int i = 0; i < 6; ++i) {
+        const Descriptor reader = table.open(path, kOpenReadOnly, Opener::kHost).value();
+        const Descriptor writer = table.open(path, kOpenReadWrite, Opener::kHost).value();
+        const uint64_t count = memory_.state().files[descriptor_slot(writer)].directory_count;
+        if (i == 0) first_count = count;
+        EXPECT_EQ(count, first_count) << i;
+        EXPECT_EQ(table.close(writer, Opener::kHost).value(), kWriteBackFirst);
+        EXPECT_EQ(table.close(writer, Opener::kHost, Closing::kHasWritten).value(), 0);
+        EXPECT_EQ(table.close(reader, Opener::kHost).value(), 0);
+    }
+}
+
 }  // namespace
 }  // namespace penstock::service

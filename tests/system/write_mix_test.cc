@@ -85,7 +85,8 @@ protected:
 };
 
 TEST_P(WriteMix, EndsWithTheCacheAsTheFile) {
-    for (uint64_t round = 0; round < testing::effort(60, 6, 2000) && !HasFailure(); ++round) {
+    if (testing::kThreadSanitizer) GTEST_SKIP() << "its blocks race for bytes, on purpose";
+    for (uint64_t round = 0; round < testing::effort(60, 60, 2000) && !HasFailure(); ++round) {
         SCOPED_TRACE("round " + std::to_string(round));
         base::Prng prng(991'000 + round);
         Shape shape = side_by_side(6 + prng.below(20));

@@ -62,21 +62,27 @@ PENSTOCK_DEVICE inline uint64_t pages_of_file(const FileState& file) {
 }
 
 // Calls `visit(page)` for the team's part of the pages from `first` to before `stop` that have a
-// leaf: every `teams`-th leaf, its pages by the team's lanes. kBehindCut: as has_leaf().
+// leaf: every `teams`-th leaf, its pages by the team's lanes. Most of a file that may grow has
+// none: the lanes look at a directory word each. kBehindCut: as has_leaf().
 constexpr bool kBehindCut = true;
 template <bool kIsBehindCut = false, class Team, class Visit>
 PENSTOCK_DEVICE void for_each_page(const Team& team, unsigned index, unsigned teams,
                                    FileSystemState& system, uint32_t slot, PageIndex first,
                                    PageIndex stop, Visit visit) {
+    constexpr uint64_t kEntries = limits::kLeafEntries;
     const FileState& file = system.files[slot];
-    for (uint64_t leaf = first / limits::kLeafEntries + index; leaf * limits::kLeafEntries < stop;
-         leaf += teams) {
-        const PageIndex begin = leaf * limits::kLeafEntries;
-        if (kIsBehindCut ? !team.broadcast(team.lane() == 0 && has_leaf(system, file, begin), 0)
-                         : leaf_word(system, file, begin) == 0)
-            continue;
-        for (unsigned i = team.lane(); i < limits::kLeafEntries; i += team.lanes()) {
-            if (begin + i >= first && begin + i < stop) visit(begin + i);
+    const uint64_t step = uint64_t{team.lanes()} * teams;
+    for (uint64_t leaf = first / kEntries + index; leaf * kEntries < stop; leaf += step) {
+        const PageIndex mine = (leaf + uint64_t{team.lane()} * teams) * kEntries;
+        const bool has = mine < stop && (kIsBehindCut ? has_leaf(system, file, mine)
+                                                      : leaf_word(system, file, mine) != 0);
+        if (!team.any(has)) continue;
+        for (unsigned lane = 0; lane < team.lanes(); ++lane) {
+            if (!team.broadcast(has, lane)) continue;
+            const PageIndex begin = (leaf + uint64_t{lane} * teams) * kEntries;
+            for (unsigned i = team.lane(); i < kEntries; i += team.lanes()) {
+                if (begin + i >= first && begin + i < stop) visit(begin + i);
+            }
         }
     }
     team.sync();
