@@ -123,10 +123,12 @@ static_assert(kOpenReadOnly == O_RDONLY && kOpenWriteOnly == O_WRONLY && kOpenRe
 
 Result<Descriptor> FileSystem::open(const std::string& path, int flags) {
     service::Service& service = system_->service();
+    const auto limit = std::chrono::steady_clock::now() +
+                       std::chrono::nanoseconds(limits::kGivenUpNs);
     for (;;) {
         auto opened = service.files().open(path, flags, Opener::kHost);
         const bool again = !opened.ok() && opened.status().error_number() == EAGAIN;
-        if (!again || !service.abort_cause().empty()) return opened;
+        if (!again || std::chrono::steady_clock::now() > limit) return opened;
         // A kernel is dropping what it could not write of it.
         std::this_thread::sleep_for(kGivenUpPeriod);
     }

@@ -250,7 +250,7 @@ Result<uint32_t> FileTable::slot_for(const storage::Identity& identity, bool rac
 // been written have one slot between them; not where a page is held or the file was found shorter.
 bool FileTable::is_fresh(uint32_t index, bool racy) {
     Slot& slot = slots_[index];
-    if (!slot.racy) return true;
+    if (!slot.racy && !slot.distrusted) return true;
     if (size_of(index) != slot.identity.size) return false;
     if (dropper_ != nullptr && !dropper_->possible()) return false;
     if (!drop_pages(index)) return false;
@@ -312,7 +312,7 @@ bool FileTable::drop_pages(uint32_t index) {
     uint64_t& epoch = state_->files[index].epoch;
     // A read-modify-write: before the page table is looked at, everybody can see it.
     DeviceWords::fetch_add(epoch, 1, site::kPublish);
-    if (!send(index).ok()) return false;
+    if (!send(index, state_->files[index].writing == 0).ok()) return false;
     if (dropper_ == nullptr) return page_cache::drop_file(*state_, index);
     const FileState& file = state_->files[index];
     return dropper_->drop(file.directory_first, file.directory_count);
@@ -429,6 +429,7 @@ void FileTable::end_writing(uint32_t index) {
     slot.identity = now;
     slot.racy = recent(now);
     DeviceWords::store(file.size, now.size, site::kRelaxed);
+    DeviceWords::store(file.stored, now.size, site::kRelaxed);
     file.modified_ns = now.mtime_ns;
     (void)send(index, slot.references == 1);
     send_size(index);
@@ -440,6 +441,8 @@ void FileTable::release(uint32_t index, Opener opener) {
     slot.kernel_references = std::min(slot.kernel_references, --slot.references);
     --open_count_;
     if (slot.references > 0) return;
+    // Whoever gave it up never came back.
+    if (std::exchange(slot.given_up, false) && !slot.superseded) supersede(index);
     slot.source.reset();
     slot.idle = idle_.insert(slot.superseded ? idle_.begin() : idle_.end(), index);
     FileState& file = state_->files[index];

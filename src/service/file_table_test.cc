@@ -304,6 +304,51 @@ TEST_F(FileTableTest, AFileIsLookedAtWhenNobodyCanCloseIt) {
     }
 }
 
+// Said of a file that has a writer by then, who leaves its times as they were.
+TEST_F(FileTableTest, PagesThatAreNotTrustedGoThoughTheFileIsAsItWas) {
+    make("f", 1, 8192);
+    const Descriptor reader = open("f");
+    PageEntry* entry = memory_.fill_page(slot(reader), 1);
+    ASSERT_NE(entry, nullptr);
+    const Descriptor writer = table_->open("f", kOpenReadWrite, Opener::kHost).value();
+    ASSERT_EQ(slot(writer), slot(reader));
+    table_->distrust(slot(reader));
+    EXPECT_EQ(table_->close(writer, Opener::kHost).value(), kWriteBackFirst);
+    EXPECT_EQ(table_->close(writer, Opener::kHost, Closing::kHasWritten).value(), 0);
+    ASSERT_EQ(state_of(*entry), PageState::kValid);
+    const Descriptor again = open("f");
+    EXPECT_EQ(state_of(*entry), PageState::kEmpty);
+    for (const Descriptor descriptor : {reader, again}) close(descriptor);
+}
+
+// Nobody opens it meanwhile; and if that never ends, the file has another slot when it is closed.
+TEST_F(FileTableTest, AFileThatIsGivenUpIsOpenedBehindThat) {
+    make("f", 1, 8192);
+    const auto write = [&] { return table_->open("f", kOpenReadWrite, Opener::kKernel).value(); };
+    const auto give_up = [&](Descriptor file) {
+        EXPECT_EQ(table_->close(file, Opener::kKernel).value(), kWriteBackFirst);
+        EXPECT_EQ(table_->close(file, Opener::kKernel, Closing::kCannotWrite).value(),
+                  kForgetFirst);
+        EXPECT_EQ(try_open("f").status().error_number(), EAGAIN);
+    };
+    for (const Closing how : {Closing::kHasForgotten, Closing::kHasLeft}) {
+        const Descriptor reader = open("f"), writer = write();
+        give_up(writer);
+        EXPECT_EQ(table_->close(writer, Opener::kKernel, how).value(), 0);
+        const Descriptor again = open("f");
+        EXPECT_EQ(slot(again) == slot(reader), how == Closing::kHasForgotten);
+        close(reader);
+        close(again);
+    }
+    const Descriptor writer = write();
+    const uint64_t number = table_->number_of(slot(writer));
+    give_up(writer);
+    EXPECT_EQ(table_->close_kernel_files(), 1u);
+    const Descriptor again = open("f");
+    EXPECT_NE(table_->number_of(slot(again)), number);
+    close(again);
+}
+
 // A file that is opened for writing again and again takes no more of the directory each time:
 // every sync walks over that.
 TEST_F(FileTableTest, AFileGrowsByItsSizeNotByHowOftenItIsOpened) {

@@ -148,6 +148,7 @@ private:
     std::unique_ptr<FileTable> files_;
     std::unique_ptr<LaunchLearner> learner_;
     Result<uint64_t> run(FileWork work, Descriptor file);
+    void close_without_kernel(Descriptor file, Opener opener);
     std::mutex write_back_mutex_;             // guards the use of what follows
     std::unique_ptr<KernelCall> write_back_;  // null: the kernel is not in this program
     std::unique_ptr<KernelCall> drop_held_;   // likewise, or the host does it itself

@@ -65,17 +65,22 @@ Status Service::write_back(Descriptor file) {
     return result.ok() ? written_status(result.value()) : result.status();
 }
 
-// Only the last that may write a file needs a kernel; and where none runs any more, what it has
-// written is lost.
+// What has been written is lost: nobody opens its slot any more.
+void Service::close_without_kernel(Descriptor file, Opener opener) {
+    auto answer = files_->close(file, opener, Closing::kCannotWrite);
+    while (answer.ok() && answer.value() != 0) {
+        const bool forgets = answer.value() == kForgetFirst;
+        answer = files_->close(file, opener, forgets ? Closing::kHasLeft : Closing::kCannotWrite);
+    }
+}
+
+// Only the last that may write a file needs a kernel.
 Status Service::close_file(Descriptor file) {
-    auto answer = files_->close(file, Opener::kHost, Closing::kAsks);
+    const auto answer = files_->close(file, Opener::kHost, Closing::kAsks);
     if (!answer.ok() || answer.value() == 0) return answer.status();
     const auto result = run(FileWork::kClose, file);
     if (result.ok() && (result.value() & 0xffffffff) == 0) return written_status(result.value());
-    while (answer.ok() && answer.value() != 0)
-        answer = files_->close(
-            file, Opener::kHost,
-            answer.value() == kForgetFirst ? Closing::kHasLeft : Closing::kCannotWrite);
+    close_without_kernel(file, Opener::kHost);
     if (!result.ok()) return result.status();
     const Status written = written_status(result.value());
     if (!written.ok()) return written;
@@ -86,6 +91,8 @@ Status Service::write_back_all() {
     Status result;
     for (const Descriptor file : files_->written_files()) {
         const auto given_up = run(FileWork::kGiveUp, file);
+        if (!given_up.ok() || (given_up.value() & 0xffffffff) != 0)
+            close_without_kernel(file, Opener::kReclaim);
         const Status status = given_up.ok() ? written_status(given_up.value()) : given_up.status();
         if (result.ok()) result = status;
     }

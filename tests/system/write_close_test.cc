@@ -173,6 +173,30 @@ TEST_P(WriteClose, AViewThatIsLetGoTooLateLeavesNothingToReaders) {
     }
 }
 
+// The host drops the pages of an open file for that: what GPU threads know of its size stays.
+TEST_P(WriteClose, AFileThatIsNotTrustedForAViewKeepsWhatWasAppended) {
+    Machine machine(shape_of(64));
+    ASSERT_TRUE(machine.ok());
+    machine.create_file("f", kPage, 1);
+    const std::string name = machine.files().path("f");
+    const char* path = path_of(machine, "f");
+    const Bytes appended = storage::random_bytes(3, 10 * kPage),
+                part = storage::random_bytes(4, 10);
+    auto* out = machine.scratch().array<std::byte>(kPage);
+    const auto done = machine.run_block(
+        {open_step(0, path), open_step(1, path, kOpenReadWrite),
+         write_step(1, 0, 10 * kPage, machine.put(appended)), map_step(1, 0, 0, kPage, out),
+         close_step(1), map_step(0, 1, 0, kPage, out), unmap_step(0), unmap_step(1)});
+    EXPECT_EQ(done[6].result, -EBADF);
+    const Descriptor opened = machine.fs().open(name).value();
+    (void)machine.run_block({open_step(2, path, kOpenReadWrite),
+                             write_step(2, at(5) + 100, 10, machine.put(part)), close_step(2)});
+    Bytes wanted = appended;
+    std::copy(part.begin(), part.end(), wanted.begin() + at(5) + 100);
+    EXPECT_TRUE(bytes_of_file(name) == wanted);
+    EXPECT_TRUE(machine.fs().close(opened).ok());
+}
+
 TEST_P(WriteClose, ALostViewOfAFileThatIsOpenForReadingAgainLeavesNothing) {
     Machine machine(shape_of(16));
     ASSERT_TRUE(machine.ok());

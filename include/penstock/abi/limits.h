@@ -99,6 +99,9 @@ constexpr uint32_t kSequencesMax = 1u << 16;
 // Words of the directory that a file has which is open for writing, at least: room to grow to a
 // million pages.
 constexpr uint32_t kGrowingWordsMin = 2048;
+// How long who opens a file waits for its last writer, who drops what could not be written: that
+// takes a walk over the file's pages, unless the writer has stopped in the midst of it.
+constexpr uint64_t kGivenUpNs = 10'000'000'000;
 
 // Frames that a block takes at a time for its ring (seed 000, section 5), where the cache has
 // enough of them.

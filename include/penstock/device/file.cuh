@@ -84,7 +84,8 @@ PENSTOCK_DEVICE int gclose(DeviceFileSystem fs, Descriptor file, Group group = {
 // opened, or to kGrowingWordsMin * 512 pages, at most. Errors: those of open(2); -EISDIR, -ESPIPE,
 // -ENOTSUP (no regular file), -EFBIG (more pages than the page table has room for), -ENFILE
 // (kFilesMax files known, all in use), -ENAMETOOLONG, -EINVAL (flags), -EFAULT (null path), -EBUSY
-// (kOpenWriteOnce of a file that is open otherwise, or the other way round). Cost: a trip to the
+// (kOpenWriteOnce of a file that is open otherwise, or the other way round), -EAGAIN (its last
+// writer has been dropping what could not be written for 10 s). Cost: a trip to the
 // host, an open and a stat there; kOpenTruncate of a file that is open here, a gftruncate more.
 template <class Group = device::Block>
 PENSTOCK_DEVICE Descriptor gopen(DeviceFileSystem fs, const char* path, int flags,
@@ -93,12 +94,14 @@ PENSTOCK_DEVICE Descriptor gopen(DeviceFileSystem fs, const char* path, int flag
         return group.once([&]() -> int64_t {
             if (path == nullptr) return -device::kErrorFault;
             device::Wait wait(*fs.state);
-            for (;;) {
+            for (const uint64_t began = device::now_ns();;) {
                 const uint64_t& hand = fs.state->port_hand;  // counts calls: its closing is one
                 const uint64_t seen = device::DeviceWords::load(hand, site::kRelaxed);
                 const int64_t answer = device::control_call(*fs.state,
                                                             {ControlCall::kOpen, 0, path, how});
-                if (answer != -device::kErrorAgain) return answer;
+                const bool late = device::now_ns() - began > limits::kGivenUpNs;
+                if (answer != -device::kErrorAgain || late) return answer;
+                how &= ~kOpenExclusive;  // it was not there: this call has made it
                 if (const int error = wait.step(&hand, seen + 1); error != 0) return error;
             }
         });
