@@ -408,7 +408,7 @@ Result<int64_t> FileTable::close(Descriptor descriptor, Opener opener, Closing h
 
 void FileTable::distrust(uint32_t slot) {
     const std::lock_guard lock(mutex_);
-    if (slot < used_) slots_[slot].racy = slots_[slot].distrusted = true;
+    if (slot < used_) slots_[slot].distrusted = true;
 }
 
 // All that was written is with the host, or given up: the file's times are those of our own writes,
