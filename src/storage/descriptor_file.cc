@@ -195,6 +195,10 @@ void DescriptorFile::announce(uint64_t offset, uint64_t size) const {
                         POSIX_FADV_WILLNEED);
 }
 
+void DescriptorFile::read_ahead(bool ahead) const {
+    (void)posix_fadvise(descriptor(), 0, 0, ahead ? POSIX_FADV_NORMAL : POSIX_FADV_RANDOM);
+}
+
 Status DescriptorFile::sync(bool data_only) {
     int result;
     do {

@@ -18,6 +18,7 @@ public:
     Status stat(Identity* out) const override;
     int direct_descriptor() const override;
     void announce(uint64_t offset, uint64_t size) const override;
+    void read_ahead(bool ahead) const override;
     Status sync(bool data_only) override;
     Status truncate(uint64_t size) override;
 

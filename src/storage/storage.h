@@ -88,6 +88,9 @@ public:
     // A hint: these bytes are about to be read through the OS page cache, which may begin to fetch
     // what it has not got. Waits for none of them.
     virtual void announce(uint64_t /*offset*/, uint64_t /*size*/) const {}
+    // A hint: whether the kernel shall read ahead of what is read through the OS page cache, as it
+    // does from the start.
+    virtual void read_ahead(bool /*ahead*/) const {}
 
     // The open file as it is now, even when its name is gone or stands for another file.
     virtual Status stat(Identity* out) const = 0;

@@ -65,6 +65,7 @@ SmallOutcome Executor::read_small(Source& source, uint64_t offset, const iovec& 
         source.small.saw(to.iov_len, base::monotonic_ns() - started);
         return outcome;
     }
+    source.read_ahead(true);
     outcome.completion = move_now(operation);
     return outcome;
 }
@@ -153,6 +154,7 @@ SmallOutcome Executor::read_doubtful(Source& source, const storage::Operation& o
         outcome.completion = move_now(operation);
     }
     source.small.tally(size, base::monotonic_ns() - started, !missing);
+    source.read_ahead(source.small.way() == Route::kCached);
     return outcome;
 }
 

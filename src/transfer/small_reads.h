@@ -4,9 +4,9 @@
 // A look at residency costs a tenth of a hot 64 KiB read, so the time of the reads themselves is
 // the first probe. Once one was slow, the next are looked at; those that miss go through the cache,
 // where the kernel reads ahead, or past it. What is better depends on the order of the reads, which
-// nobody told, so both are timed: past the cache miss by miss; through it in stretches that begin
-// at a miss, with the hits that follow, since it may have brought them. The way that lost is tried
-// again after longer and longer.
+// nobody told, so both are timed: past the cache miss by miss; through it from one slow read to
+// another (a miss, or a hit that pays for what the kernel reads ahead), with the quick hits that
+// follow, since it may have brought them. The way that lost is tried again after longer and longer.
 //
 // Reads that come many at once, and that are too small to go direct, are announced to the kernel
 // before they are made, as long as such batches are slow.
@@ -49,19 +49,11 @@ public:
         } else if (!hit) {
             doubt_.store(kDoubt, std::memory_order_relaxed);
         }
-        Trial& trial = trials_[current_];
         if (kWays[current_] == Route::kDirect) {
-            if (hit) return;
-            if (skipped_ < kSkipped) {  // what was read ahead before is still on its way
-                ++skipped_;
-                return;
-            }
-        } else if (trial.reads == 0 && hit) {
-            return;
+            tally_direct(size, ns, hit);
+        } else {
+            tally_cached(size, ns, hit && quick(size, ns));
         }
-        trial.bytes += static_cast<double>(size);
-        trial.ns += static_cast<double>(ns);
-        if (++trial.reads == kStretch) judge();
     }
 
     // A plan was made for a read; `hit`: all of it was in the cache.
@@ -89,7 +81,10 @@ private:
     static constexpr int kSuspicion = 12, kDoubt = 128;
     static constexpr uint64_t kQuickNs = 4000;       // a hot read takes less than this and
     static constexpr uint64_t kQuickBytesPerNs = 3;  // a byte at this rate
-    static constexpr unsigned kStretch = 12;         // reads
+    static constexpr unsigned kStretch = 12;         // reads, at least
+    // So many in a row: a kernel that reads 8 MiB ahead for reads of 64 KiB. Those behind them were
+    // in the cache before.
+    static constexpr unsigned kStretchMax = 128;
     static constexpr unsigned kSkipped = 2;
     static constexpr unsigned kTrialsApartMax = 256;  // stretches
     static constexpr std::array<Route, 2> kWays{Route::kDirect, Route::kCached};
@@ -98,10 +93,39 @@ private:
         double bytes = 0, ns = 0;
         unsigned reads = 0;
         double ns_per_byte = 0;  // lately; 0: never tried
+
+        void add(uint64_t more, uint64_t took_ns) {
+            bytes += static_cast<double>(more);
+            ns += static_cast<double>(took_ns);
+            ++reads;
+        }
     };
 
     static bool quick(uint64_t size, uint64_t ns) {
         return ns <= kQuickNs + size / kQuickBytesPerNs;
+    }
+
+    // Under the lock.
+    void tally_direct(uint64_t size, uint64_t ns, bool hit) {
+        if (hit) return;
+        if (skipped_ < kSkipped) {  // what was read ahead before is still on its way
+            ++skipped_;
+            return;
+        }
+        Trial& trial = trials_[current_];
+        trial.add(size, ns);
+        if (trial.reads == kStretch) judge();
+    }
+    // Where the kernel reads far ahead few reads miss, and hits pay for most of it.
+    void tally_cached(uint64_t size, uint64_t ns, bool quick) {
+        Trial& trial = trials_[current_];
+        if (quick && trial.reads == 0) return;
+        if (!quick && trial.reads >= kStretch) {
+            judge();
+            if (kWays[current_] == Route::kDirect) return;
+        }
+        trial.add(size, ns);
+        if (trial.reads == kStretchMax) judge();
     }
 
     // Under the lock, at the end of a stretch: by which way the next goes.
@@ -109,11 +133,12 @@ private:
         Trial& trial = trials_[current_];
         const double now = trial.ns / trial.bytes;
         trial.ns_per_byte = trial.ns_per_byte == 0 ? now : (trial.ns_per_byte + now) / 2;
+        stretches_ += trial.reads / kStretch;  // as many as it is long
         trial.bytes = trial.ns = 0;
         trial.reads = skipped_ = 0;
         const size_t other = 1 - current_;
         const bool untried = trials_[other].ns_per_byte == 0;
-        if (untried || ++stretches_ >= trials_apart_) {
+        if (untried || stretches_ >= trials_apart_) {
             if (!untried) trials_apart_ = std::min(2 * trials_apart_, kTrialsApartMax);
             stretches_ = 0;
             current_ = other;

@@ -103,5 +103,29 @@ TEST(SmallReads, HitsBeforeAMissCountForNobody) {
     EXPECT_GT(direct, misses * 8 / 10);
 }
 
+// A kernel that reads far ahead: of 128 reads one misses, and is quick with it; a hit among the
+// others waits for what is read ahead. The whole of it counts, not what follows the miss.
+TEST(SmallReads, AHitThatWaitsForWhatIsReadAheadCounts) {
+    const auto share = [](uint64_t slow_hit_ns) {
+        SmallReads reads;
+        int direct = 0;
+        constexpr int kCount = 40'000;
+        for (int i = 0; i < kCount; ++i) {
+            const bool past = reads.way() == Route::kDirect;
+            if (i >= kCount / 2) direct += past;
+            if (past) {
+                reads.tally(kSize, 57'000, false);
+            } else if (i % 128 == 0) {
+                reads.tally(kSize, 100'000, false);
+            } else {
+                reads.tally(kSize, i % 128 == 64 ? slow_hit_ns : kHotNs, true);
+            }
+        }
+        return direct / (kCount / 2.0);
+    };
+    EXPECT_GT(share(15'000'000), 0.9);  // 125 us a read
+    EXPECT_LT(share(2'000'000), 0.1);   // 23 us a read
+}
+
 }  // namespace
 }  // namespace penstock::transfer

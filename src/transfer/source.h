@@ -95,6 +95,14 @@ struct Source {
         return hot_looks_.load(std::memory_order_relaxed) == kHotLooks;
     }
 
+    // Whether the kernel reads ahead of what comes through the OS page cache. Where misses go past
+    // it, what it reads ahead of hits would turn them into slow hits, without end.
+    void read_ahead(bool ahead) {
+        if (reads_ahead_.load(std::memory_order_relaxed) == ahead) return;
+        reads_ahead_.store(ahead, std::memory_order_relaxed);
+        file->read_ahead(ahead);
+    }
+
     const std::shared_ptr<storage::File> file;
     storage::ResidencyProbe probe;
     const std::shared_ptr<Costs> costs;
@@ -120,6 +128,7 @@ private:
     static constexpr uint32_t kHotLooks = 16;
 
     std::atomic<uint64_t> size_;
+    std::atomic<bool> reads_ahead_{true};
     std::atomic<uint32_t> hot_looks_{0};  // in a row; at most kHotLooks
 };
 
