@@ -10,7 +10,7 @@
 namespace penstock::transfer {
 namespace {
 
-constexpr size_t kSmallBatch = 32;  // small windows that are taken at once
+constexpr size_t kSmallBatch = 16;  // small windows that are taken at once
 // Whoever has a batch goes on for so long, as coarsely as the clock goes, and until the operation
 // under way is over: others wait.
 constexpr uint64_t kBatchNs = 5'000'000;
