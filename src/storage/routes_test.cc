@@ -133,6 +133,21 @@ TEST_P(RoutesTest, DirectReadsBringNothingIntoTheCache) {
     EXPECT_EQ(cached_pages(), 0u);
 }
 
+// How far it reads ahead where it may is the kernel's affair.
+TEST_P(RoutesTest, TheKernelReadsAheadOnlyWhereItMay) {
+    uint64_t pages[2] = {0, 0};
+    for (const bool ahead : {false, true}) {
+        if (!make_cold()) GTEST_SKIP() << "this file system keeps pages in its cache";
+        file_->read_ahead(ahead);
+        for (uint64_t offset = 0; offset < 4 * kPage; offset += kPage)
+            ASSERT_EQ(read(offset, kPage, Route::kCached).bytes, kPage);
+        pages[ahead] = cached_pages();
+    }
+    EXPECT_GE(pages[0], 4u);
+    EXPECT_LE(pages[0], pages[1]);
+    EXPECT_LE(pages[0], 4 * 16u) << "a folio for each";
+}
+
 TEST_P(RoutesTest, DroppingReadsGiveTheBytesWhetherTheKernelDropsThemOrNot) {
     const bool cold = make_cold();
     const Completion completion = read(100, 200'000, Route::kCached, true);
