@@ -99,8 +99,9 @@ struct Source {
     // it, what it reads ahead of hits would turn them into slow hits, without end.
     void read_ahead(bool ahead) {
         if (reads_ahead_.load(std::memory_order_relaxed) == ahead) return;
-        reads_ahead_.store(ahead, std::memory_order_relaxed);
+        const std::lock_guard lock(advice_mutex_);  // what the kernel was told last is what we know
         file->read_ahead(ahead);
+        reads_ahead_.store(ahead, std::memory_order_relaxed);
     }
 
     const std::shared_ptr<storage::File> file;
@@ -128,8 +129,9 @@ private:
     static constexpr uint32_t kHotLooks = 16;
 
     std::atomic<uint64_t> size_;
-    std::atomic<bool> reads_ahead_{true};
-    std::atomic<uint32_t> hot_looks_{0};  // in a row; at most kHotLooks
+    std::mutex advice_mutex_;
+    std::atomic<bool> reads_ahead_{true};  // written under it
+    std::atomic<uint32_t> hot_looks_{0};   // in a row; at most kHotLooks
 };
 
 }  // namespace penstock::transfer
