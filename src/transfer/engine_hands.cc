@@ -10,7 +10,7 @@
 namespace penstock::transfer {
 namespace {
 
-constexpr size_t kSmallBatch = 16;  // small windows that are taken at once
+constexpr size_t kSmallBatch = 32;  // small windows that are taken at once
 // Whoever has a batch goes on for so long, as coarsely as the clock goes, and until the operation
 // under way is over: others wait.
 constexpr uint64_t kBatchNs = 5'000'000;
@@ -117,7 +117,9 @@ void Hands::finish() {
 Hands::Taken Hands::take_small(Job& job) {
     std::array<Window, kSmallBatch> windows;
     std::array<Outcome, kSmallBatch> outcomes;
-    const size_t count = job.take(windows);
+    // Slow ones are announced together; of others fewer, or the last ones wait for one thread.
+    const bool slow = job.source().small.slow_batches();
+    const size_t count = job.take(std::span(windows).first(slow ? kSmallBatch : kSmallBatch / 2));
     if (count == 0) return Taken::kNothing;
     const std::span<const Window> all(windows.data(), count);
     Source& source = job.source();

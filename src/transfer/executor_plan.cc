@@ -94,6 +94,7 @@ Result<planner::Plan> Executor::make_plan(Slot& slot) {
         if (unknown && request.options.cache == CachePolicy::kAuto && source.unknown.tries_cached())
             wanted.cached_because = RouteReason::kTimed;
     }
+    if (wanted.cached_because.has_value()) source.read_ahead(true);
     wanted.buffered = buffered(request);
     wanted.residency = {runs_.data(), run_count_};
     return planner_.plan(wanted, model);
@@ -105,6 +106,7 @@ void Executor::plan(Slot& slot) {
                        !asks_cached(request.options);
     if (small && !plans_small(*request.source, request.size, request.options)) {
         // What every plan of it would be.
+        if (request.size < SmallReads::kSizeMin) request.source->read_ahead(true);
         const Extent all{request.offset, request.size};
         slot.transfers.assign(1, {all, all, Route::kCached, RouteReason::kSmall, 0});
         return;

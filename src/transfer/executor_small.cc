@@ -65,7 +65,8 @@ SmallOutcome Executor::read_small(Source& source, uint64_t offset, const iovec& 
         source.small.saw(to.iov_len, base::monotonic_ns() - started);
         return outcome;
     }
-    source.read_ahead(true);
+    if (to.iov_len < SmallReads::kSizeMin || asks_cached(options).has_value())
+        source.read_ahead(true);
     outcome.completion = move_now(operation);
     return outcome;
 }
@@ -148,13 +149,14 @@ SmallOutcome Executor::read_doubtful(Source& source, const storage::Operation& o
     const uint64_t started = base::monotonic_ns();
     SmallOutcome outcome = look_at_small(source, operation.offset, size);
     const bool missing = outcome.reason == RouteReason::kCheaperBuffered;
-    if (missing && source.small.way() == Route::kDirect) {
+    const bool direct = missing && source.small.way() == Route::kDirect;
+    if (missing) source.read_ahead(!direct);
+    if (direct) {
         outcome = read_missing(source, operation, outcome);
     } else {
         outcome.completion = move_now(operation);
     }
     source.small.tally(size, base::monotonic_ns() - started, !missing);
-    source.read_ahead(source.small.way() == Route::kCached);
     return outcome;
 }
 
