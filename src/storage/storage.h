@@ -89,7 +89,8 @@ public:
     // what it has not got. Waits for none of them.
     virtual void announce(uint64_t /*offset*/, uint64_t /*size*/) const {}
     // A hint: whether the kernel shall read ahead of what is read through the OS page cache, as it
-    // does from the start.
+    // does from the start. Of this open file, until the next such hint; what the kernel has begun
+    // to read goes on.
     virtual void read_ahead(bool /*ahead*/) const {}
 
     // The open file as it is now, even when its name is gone or stands for another file.

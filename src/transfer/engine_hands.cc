@@ -10,7 +10,9 @@
 namespace penstock::transfer {
 namespace {
 
-constexpr size_t kSmallBatch = 32;  // small windows that are taken at once
+// Small windows that are taken at once: slow ones are announced together; of others fewer, or the
+// last ones of a call wait for one thread.
+constexpr size_t kSmallBatch = 16, kSlowBatch = 32;
 // Whoever has a batch goes on for so long, as coarsely as the clock goes, and until the operation
 // under way is over: others wait.
 constexpr uint64_t kBatchNs = 5'000'000;
@@ -115,15 +117,14 @@ void Hands::finish() {
 
 // Small pieces, many at once: a lock for each would cost as much as some of the reads.
 Hands::Taken Hands::take_small(Job& job) {
-    std::array<Window, kSmallBatch> windows;
-    std::array<Outcome, kSmallBatch> outcomes;
-    // Slow ones are announced together; of others fewer, or the last ones wait for one thread.
-    const bool slow = job.source().small.slow_batches();
-    const size_t count = job.take(std::span(windows).first(slow ? kSmallBatch : kSmallBatch / 2));
+    std::array<Window, kSlowBatch> windows;
+    std::array<Outcome, kSlowBatch> outcomes;
+    Source& source = job.source();
+    const bool slow = source.small.slow_batches();
+    const size_t count = job.take(std::span(windows).first(slow ? kSlowBatch : kSmallBatch));
     if (count == 0) return Taken::kNothing;
     const std::span<const Window> all(windows.data(), count);
-    Source& source = job.source();
-    if (!job.write() && source.small.slow_batches() && goes_through_cache(job)) announce(job, all);
+    if (!job.write() && slow && goes_through_cache(job)) announce(job, all);
     const uint64_t begin_ns = base::monotonic_ns();
     const uint64_t limit_ns = base::coarse_ns() + kBatchNs;
     Report report;

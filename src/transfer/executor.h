@@ -55,6 +55,13 @@ inline constexpr uint64_t kRequestSizeMax = 8 << 20;
     return size < kPlanSizeMin && !asks_direct(options) && options.route != Route::kPeer;
 }
 
+// Whether such reads go through the page cache whatever it holds, so that the kernel had better
+// read ahead of them.
+[[nodiscard]] inline bool is_never_direct(uint64_t size, const ReadOptions& options) {
+    return asks_cached(options).has_value() ||
+           (size < SmallReads::kSizeMin && is_small(size, options));
+}
+
 // Whether a small read of `source` is worth a plan if others go with it: it most likely misses, and
 // by direct reads several are in flight.
 [[nodiscard]] inline bool plans_small(Source& source, uint64_t size, const ReadOptions& options) {

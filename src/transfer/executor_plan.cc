@@ -94,7 +94,6 @@ Result<planner::Plan> Executor::make_plan(Slot& slot) {
         if (unknown && request.options.cache == CachePolicy::kAuto && source.unknown.tries_cached())
             wanted.cached_because = RouteReason::kTimed;
     }
-    if (wanted.cached_because.has_value()) source.read_ahead(true);
     wanted.buffered = buffered(request);
     wanted.residency = {runs_.data(), run_count_};
     return planner_.plan(wanted, model);
@@ -102,11 +101,12 @@ Result<planner::Plan> Executor::make_plan(Slot& slot) {
 
 void Executor::plan(Slot& slot) {
     const Request& request = slot.request;
+    if (!request.looks && is_never_direct(request.size, request.options))
+        request.source->read_ahead(true);
     const bool small = !request.looks && is_small(request.size, request.options) &&
                        !asks_cached(request.options);
     if (small && !plans_small(*request.source, request.size, request.options)) {
         // What every plan of it would be.
-        if (request.size < SmallReads::kSizeMin) request.source->read_ahead(true);
         const Extent all{request.offset, request.size};
         slot.transfers.assign(1, {all, all, Route::kCached, RouteReason::kSmall, 0});
         return;

@@ -48,6 +48,7 @@ SmallOutcome Executor::read_small(Source& source, uint64_t offset, const iovec& 
                                   const ReadOptions& options) {
     storage::Operation operation{source.file.get(), offset, {&to, 1}};
     operation.drop = options.cache == CachePolicy::kDrop;
+    if (is_never_direct(to.iov_len, options)) source.read_ahead(true);
     SmallOutcome outcome;
     if (const auto why = asks_cached(options); why.has_value()) {
         outcome.reason = *why;
@@ -65,8 +66,6 @@ SmallOutcome Executor::read_small(Source& source, uint64_t offset, const iovec& 
         source.small.saw(to.iov_len, base::monotonic_ns() - started);
         return outcome;
     }
-    if (to.iov_len < SmallReads::kSizeMin || asks_cached(options).has_value())
-        source.read_ahead(true);
     outcome.completion = move_now(operation);
     return outcome;
 }

@@ -34,10 +34,7 @@ public:
     [[nodiscard]] bool doubtful() const { return doubt_.load(std::memory_order_relaxed) > 0; }
     // A read through the cache that nobody looked at took `ns`.
     void saw(uint64_t size, uint64_t ns) {
-        if (!quick(size, ns)) {
-            const int hits = suspicion_.load(std::memory_order_relaxed);
-            doubt_.store(hits, std::memory_order_relaxed);
-        }
+        if (!quick(size, ns)) doubt_.store(kSuspicion, std::memory_order_relaxed);
     }
     // The way of a read that misses.
     [[nodiscard]] Route way() {
@@ -47,10 +44,10 @@ public:
     // A read that was looked at took `ns`; `hit`: all of it was in the cache.
     void tally(uint64_t size, uint64_t ns, bool hit) {
         const std::lock_guard lock(mutex_);
-        if (hit && quick(size, ns)) {
-            dispel();
-        } else if (!hit) {
-            raise();
+        if (!hit) {
+            doubt_.store(kDoubt, std::memory_order_relaxed);
+        } else if (quick(size, ns)) {
+            doubt_.fetch_sub(1, std::memory_order_relaxed);
         }
         if (kWays[current_] == Route::kDirect) {
             tally_direct(size, ns, hit);
@@ -62,9 +59,9 @@ public:
     // A plan was made for a read; `hit`: all of it was in the cache.
     void planned(bool hit) {
         if (!hit) {
-            raise();
+            doubt_.store(kDoubt, std::memory_order_relaxed);
         } else if (doubtful()) {
-            dispel();
+            doubt_.fetch_sub(1, std::memory_order_relaxed);
         }
     }
 
@@ -79,9 +76,9 @@ public:
     }
 
 private:
-    // Hits in a row that dispel it: after a slow read, which may have been other work's doing, and
-    // after a miss.
-    static constexpr int kSuspicion = 12, kSuspicionMin = 2, kDoubt = 128;
+    // So many hits dispel it: after a slow read, which may have been other work's doing, and after
+    // a miss.
+    static constexpr int kSuspicion = 12, kDoubt = 128;
     static constexpr uint64_t kQuickNs = 4000;       // a hot read takes less than this and
     static constexpr uint64_t kQuickBytesPerNs = 3;  // a byte at this rate
     static constexpr unsigned kStretch = 12;         // reads, at least
@@ -106,19 +103,6 @@ private:
 
     static bool quick(uint64_t size, uint64_t ns) {
         return ns <= kQuickNs + size / kQuickBytesPerNs;
-    }
-
-    // A read missed.
-    void raise() {
-        doubt_.store(kDoubt, std::memory_order_relaxed);
-        suspicion_.store(kSuspicion, std::memory_order_relaxed);
-    }
-    // Was a hit. Doubt that came to nothing is shorter the next time: in a hot file the slow reads
-    // are other work's doing.
-    void dispel() {
-        if (doubt_.fetch_sub(1, std::memory_order_relaxed) != 1) return;
-        const int hits = suspicion_.load(std::memory_order_relaxed);
-        suspicion_.store(std::max(hits / 2, kSuspicionMin), std::memory_order_relaxed);
     }
 
     // Under the lock.
@@ -164,7 +148,6 @@ private:
     }
 
     std::atomic<int> doubt_{0};
-    std::atomic<int> suspicion_{kSuspicion};
     std::atomic<bool> slow_batches_{false};
     std::mutex mutex_;
     size_t current_ = 0;  // of kWays

@@ -44,25 +44,6 @@ TEST(SmallReads, ASlowReadRaisesDoubtAndHitsDispelIt) {
     EXPECT_TRUE(reads.doubtful());
 }
 
-TEST(SmallReads, DoubtThatComesToNothingIsShorterUntilAReadMisses) {
-    SmallReads reads;
-    const auto looks = [&] {
-        int count = 0;
-        for (reads.saw(kSize, 200'000); reads.doubtful() && count < 1000; ++count)
-            reads.tally(kSize, kHotNs, true);
-        return count;
-    };
-    const int first = looks();
-    EXPECT_GT(first, 8);
-    for (int i = 0; i < 8; ++i) (void)looks();
-    EXPECT_LE(looks(), 2);
-    EXPECT_GE(looks(), 1) << "a file that is hot no more has to be found out";
-    reads.saw(kSize, 200'000);
-    reads.tally(kSize, 100'000, false);
-    while (reads.doubtful()) reads.tally(kSize, kHotNs, true);
-    EXPECT_GE(looks(), first / 2);
-}
-
 TEST(SmallReads, TheQuickerWayIsFoundWhicheverItIs) {
     SmallReads direct_wins;
     EXPECT_GT(share_direct(&direct_wins, 2000, 150'000, 70'000), 0.9);

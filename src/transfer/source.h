@@ -95,8 +95,9 @@ struct Source {
         return hot_looks_.load(std::memory_order_relaxed) == kHotLooks;
     }
 
-    // Whether the kernel reads ahead of what comes through the OS page cache. Where misses go past
-    // it, what it reads ahead of hits would turn them into slow hits, without end.
+    // Whether the kernel reads ahead of what comes through the OS page cache: not where misses go
+    // past it, since what it reads ahead of the hits between them makes slow hits of what would
+    // have missed. What it has begun goes on.
     void read_ahead(bool ahead) {
         if (reads_ahead_.load(std::memory_order_relaxed) == ahead) return;
         const std::lock_guard lock(advice_mutex_);  // what the kernel was told last is what we know
@@ -119,7 +120,10 @@ struct Source {
         const bool for_good = error == EINVAL || error == EOPNOTSUPP || error == ENOTSUP ||
                               error == EREMOTEIO || error == EACCES || error == EPERM ||
                               error == ENOENT;
-        if (for_good) direct_refused.store(true, std::memory_order_relaxed);
+        if (for_good) {
+            direct_refused.store(true, std::memory_order_relaxed);
+            read_ahead(true);
+        }
         return for_now || for_good;
     }
 

@@ -6,7 +6,8 @@
 // and granules are shared and results are not in doubt; and each has a file of its own, which it
 // may also write once, each byte of it, and take the name of away. 10,000
 // calls (3,000 under ThreadSanitizer), a million with PENSTOCK_NIGHTLY=1; PENSTOCK_SEED replays one
-// life.
+// life. Long, since the model of a file, the blocks' programs and the host's are one thing: what a
+// byte is depends on all three.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 
