@@ -25,7 +25,7 @@ struct Section;
 class Sections;
 // Of a read of at least kSectionSizeMin. The first ones are short, so that the link has something
 // to do soon, and so are the last ones.
-inline constexpr uint64_t kSectionSizeMin = 1 << 20, kSectionSizeMax = 16 << 20;
+inline constexpr uint64_t kSectionSizeMin = 1 << 20, kSectionSizeMax = 8 << 20;
 
 // Bytes [offset, offset + size) of the file go to `to`; or come from there, which is then only
 // read.

@@ -49,7 +49,7 @@ struct Section {
 class Sections {
 public:
     // All that is in staging at a time: pinned memory, taken with the first section.
-    static constexpr uint32_t kSlots = 64;
+    static constexpr uint32_t kSlots = 32;
     static_assert(kSlots * Staging::kSlotSize >= 4 * kSectionSizeMax,
                   "one is copied, one waits, one is read, one may be another job's");
 

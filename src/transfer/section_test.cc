@@ -306,7 +306,7 @@ TEST_F(SectionTest, ALongReadTakesFewCopiesTheFirstAndTheLastOfThemShort) {
                 EXPECT_LE(copies.front(), 4 * kMiB) << "not behind much that is read";
             }
         }
-        EXPECT_LE(device_.pinned_size, (64 + 3) * kMiB) << "the ring, and words";
+        EXPECT_LE(device_.pinned_size, (32 + 3) * kMiB) << "the ring, and words";
         device_.pinned_size = 0;
         engine_.reset();
     }
