@@ -19,7 +19,7 @@ __global__ void prefetch_pages(FileSystemState* state, const PrefetchRange* rang
                                uint64_t count) {
     FileSystemState& system = *state;
     const device::Block group;
-    const auto begin = [](const auto&, unsigned) -> ReadaheadPlace* { return nullptr; };
+    const auto begin = [](const auto&, unsigned, unsigned) -> ReadaheadPlace* { return nullptr; };
     const auto end = [](ReadaheadPlace*) {};
     for (uint64_t i = blockIdx.x; i < count; i += gridDim.x) {
         const PrefetchRange range = ranges[i];

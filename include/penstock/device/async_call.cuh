@@ -314,8 +314,8 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE int64_t wait_write_part(const Team& team, unsi
 // begin_issue says.
 template <Direction kDirection, class Group, class Prepare>
 PENSTOCK_DEVICE AsyncHandle issue(FileSystemState& system, Group group, const Prepare& prepare) {
-    const unsigned count = group.teams();
-    const auto begin = [&system, prepare, count](const auto& team, unsigned place) -> Issue {
+    const auto begin = [&system, prepare](const auto& team, unsigned place,
+                                          unsigned count) -> Issue {
         return begin_issue<kDirection>(team, system, place, count, prepare);
     };
     const auto work = [&system](const auto& team, unsigned index, unsigned teams,

@@ -143,9 +143,8 @@ template <class Group = device::Block>
 PENSTOCK_DEVICE int64_t gread(DeviceFileSystem fs, Descriptor descriptor, int64_t offset,
                               uint64_t size, void* buffer, Group group = {}) {
     FileSystemState& system = *fs.state;
-    const unsigned count = group.teams();
-    const auto begin = [&system, descriptor, offset, size, count](const auto& team,
-                                                                  unsigned place) {
+    const auto begin = [&system, descriptor, offset, size](const auto& team, unsigned place,
+                                                           unsigned count) {
         return device::begin_read(team, system, place, descriptor, offset, size, count);
     };
     const auto work = [=, &system](const auto& team, unsigned index, unsigned teams,
@@ -194,7 +193,7 @@ PENSTOCK_DEVICE AsyncHandle gread_async(DeviceFileSystem fs, Descriptor descript
 template <class Group = device::Block>
 PENSTOCK_DEVICE int64_t gwait(DeviceFileSystem fs, AsyncHandle handle, Group group = {}) {
     FileSystemState& system = *fs.state;
-    const auto begin = [&system, handle](const auto& team, unsigned place) {
+    const auto begin = [&system, handle](const auto& team, unsigned place, unsigned) {
         return device::begin_wait(team, system, place, handle);
     };
     const auto work = [&system](const auto& team, unsigned index, unsigned teams,
@@ -224,7 +223,7 @@ template <class Group = device::Block>
 PENSTOCK_DEVICE int64_t gwrite(DeviceFileSystem fs, Descriptor descriptor, int64_t offset,
                                uint64_t size, const void* buffer, Group group = {}) {
     FileSystemState& system = *fs.state;
-    const auto begin = [=, &system](const auto& team, unsigned) -> int64_t {
+    const auto begin = [=, &system](const auto& team, unsigned, unsigned) -> int64_t {
         return device::take_place(team, system, descriptor, offset, size, buffer);
     };
     const auto work = [=, &system](const auto& team, unsigned index, unsigned teams,
@@ -422,7 +421,7 @@ PENSTOCK_DEVICE int gadvise(DeviceFileSystem fs, Descriptor descriptor, int64_t 
                             uint64_t size, Advice advice, Group group = {}) {
     FileSystemState& system = *fs.state;
     const device::AdvisedRange range{descriptor, offset, size, advice};
-    const auto begin = [&system, range](const auto& team, unsigned place) {
+    const auto begin = [&system, range](const auto& team, unsigned place, unsigned) {
         return device::begin_advice(team, system, place, range);
     };
     const auto work = [&system, range](const auto& team, unsigned index, unsigned teams,

@@ -54,6 +54,21 @@ PENSTOCK_BOTH inline PageEntry* entry_of_owner(FileSystemState& system, uint64_t
     const uint64_t leaf = leaf_word(system, file, page);
     return leaf == 0 ? nullptr : entry_in_leaf(system, leaf, page);
 }
+// The same of owner words that mostly go up by one, as those of adjacent frames do: the directory
+// is asked once a leaf.
+class OwnerWalk {
+public:
+    PENSTOCK_BOTH PageEntry* entry(FileSystemState& system, uint64_t owner) {
+        const bool next = owner == last_ + 1 && owner % limits::kLeafEntries != 0;
+        entry_ = next && entry_ != nullptr ? entry_ + 1 : entry_of_owner(system, owner);
+        last_ = owner;
+        return entry_;
+    }
+
+private:
+    uint64_t last_ = 0;  // of a page that has no page before it
+    PageEntry* entry_ = nullptr;
+};
 
 // Publishes a page in FETCHING whose bytes have arrived, whoever asked for them; the newest entry.
 PENSTOCK_BOTH inline uint64_t publish_if_complete(FileSystemState& system, PageEntry& entry,

@@ -20,12 +20,28 @@
 
 namespace penstock::device {
 
+// Looks which pages are absent, asking the directory once for those that follow each other in a
+// leaf.
+class AbsenceWalk {
+public:
+    PENSTOCK_DEVICE bool is_absent(const FileSystemState& system, const FileState& file,
+                                   PageIndex page) {
+        const uint64_t index = page / limits::kLeafEntries;
+        if (index != index_) {
+            index_ = index;
+            leaf_ = leaf_word(system, file, page);
+        }
+        if (leaf_ == 0) return true;
+        const PageEntry& entry = *entry_in_leaf(system, leaf_, page);
+        return state_of(DeviceWords::load(entry, site::kRelaxed)) == PageState::kEmpty;
+    }
+
+private:
+    uint64_t index_ = ~0ull, leaf_ = 0;
+};
 PENSTOCK_DEVICE inline bool is_absent(const FileSystemState& system, const FileState& file,
                                       PageIndex page) {
-    const uint64_t leaf = leaf_word(system, file, page);
-    if (leaf == 0) return true;
-    const PageEntry& entry = *entry_in_leaf(system, leaf, page);
-    return state_of(DeviceWords::load(entry, site::kRelaxed)) == PageState::kEmpty;
+    return AbsenceWalk().is_absent(system, file, page);
 }
 
 // The ones of `bits` from the first on, without a gap, as (first, count).
@@ -85,8 +101,9 @@ PENSTOCK_DEVICE FrameRange take_adjacent_frames(const Team& team, FileSystemStat
         range.count = team.broadcast(range.count, 0);
         fetch_frames(team, system, range);
         uint64_t mine = 0;
+        OwnerWalk walk;
         for (uint32_t i = team.lane(); i < range.count; i += team.lanes()) {
-            if (take_frame_at(system, range.first + i)) mine |= 1ull << i;
+            if (take_frame_at(system, range.first + i, walk)) mine |= 1ull << i;
         }
         const Stretch stretch = first_stretch(team.unite(mine));
         for (uint32_t i = team.lane(); i < range.count; i += team.lanes()) {
@@ -262,8 +279,9 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE bool open_window(const Team& team, FileSystemS
     shape.step = wanted.step;
     shape.run = wanted.run;
     uint64_t mine = 0;
+    AbsenceWalk walk;
     for (uint32_t p = team.lane(); p < wanted.count; p += team.lanes()) {
-        if (is_absent(system, file, page_of(shape, p))) mine |= 1ull << p;
+        if (walk.is_absent(system, file, page_of(shape, p))) mine |= 1ull << p;
     }
     Stretch stretch = first_stretch(team.unite(mine));
     // Whole runs.

@@ -11,16 +11,17 @@
 
 namespace penstock::device {
 
-// Tries to take the frame that `hand` points at. A dirty page keeps it: who finds no room has some
-// written (RoomWait).
-PENSTOCK_DEVICE inline bool take_frame_at(FileSystemState& system, FrameIndex frame) {
+// Tries to take a frame; `walk` may have been at its neighbours. A dirty page keeps it: who finds
+// no room has some written (RoomWait).
+PENSTOCK_DEVICE inline bool take_frame_at(FileSystemState& system, FrameIndex frame,
+                                          OwnerWalk& walk) {
     uint64_t owner = DeviceWords::load(system.owners[frame], site::kRelaxed);
     if (owner == kFrameFree) {
         return DeviceWords::compare_exchange(system.owners[frame], owner, kFrameTaken,
                                              site::kTakeFrame);
     }
     if (owner == kFrameTaken) return false;
-    PageEntry* entry = entry_of_owner(system, owner);
+    PageEntry* entry = walk.entry(system, owner);
     if (entry == nullptr) return false;
     const uint64_t seen = publish_if_complete(system, *entry,
                                               DeviceWords::load(*entry, site::kLook));
@@ -32,6 +33,10 @@ PENSTOCK_DEVICE inline bool take_frame_at(FileSystemState& system, FrameIndex fr
     if (!evict<DeviceWords>(*entry, seen, frame)) return false;
     DeviceWords::store(system.owners[frame], kFrameTaken, site::kRelaxed);
     return true;
+}
+PENSTOCK_DEVICE inline bool take_frame_at(FileSystemState& system, FrameIndex frame) {
+    OwnerWalk walk;
+    return take_frame_at(system, frame, walk);
 }
 
 // A frame for the caller alone: first the one at `hint` (one of next_frames(), so that neighbouring

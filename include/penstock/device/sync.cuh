@@ -241,7 +241,7 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE inline int write_view(FileSystemState& system,
 // Has each team of a group do `part(team, index, teams)`. 0, or -errno of one, in all threads.
 template <class Group, class Part>
 PENSTOCK_DEVICE int64_t each_part(Group group, const Part& part) {
-    return group.divide([](const auto&, unsigned) -> int64_t { return 0; },
+    return group.divide([](const auto&, unsigned, unsigned) -> int64_t { return 0; },
                         [&](const auto& team, unsigned index, unsigned teams, int64_t) -> int64_t {
                             return part(team, index, teams);
                         },
