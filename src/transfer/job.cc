@@ -81,9 +81,10 @@ bool Job::may_open(const Piece& piece) const {
            piece.size - next_begin_ >= kSectionSizeMin && !asks_direct(options_);
 }
 
-// Most of what comes now, as far as anybody knows.
+// Under the lock. Most of what comes now, as far as anybody knows. A section waits for what misses
+// in it and keeps its staging meanwhile, so where something has missed it takes more to believe it.
 bool Job::goes_through_cache() const {
-    return asks_cached(options_) || source_->hot() ||
+    return asks_cached(options_) || (missed_ ? source_->long_hot() : source_->hot()) ||
            source_->file->direct_alignment().offset == 0 ||
            source_->direct_refused.load(std::memory_order_relaxed);
 }

@@ -59,7 +59,8 @@ bool is_right(const std::byte* bytes, uint64_t offset, uint64_t size) {
 // A file that no direct reads are offered of, so that all of it goes through the page cache.
 class TestFile final : public storage::File {
 public:
-    TestFile() : File({.size = kFileSize}, {}, -1) {}
+    explicit TestFile(storage::DirectAlignment alignment = {})
+        : File({.size = kFileSize}, alignment, -1) {}
     Status stat(storage::Identity* out) const override {
         *out = identity();
         return {};
@@ -310,6 +311,38 @@ TEST_F(SectionTest, ALongReadTakesFewCopiesTheFirstAndTheLastOfThemShort) {
         device_.pinned_size = 0;
         engine_.reset();
     }
+}
+
+TEST_F(SectionTest, WhereSomethingMissedSectionsBeginOnlyBehindALongHotStretch) {
+    constexpr int kLong = 16;  // looks
+    Sections sections(&device_);
+    std::vector<std::byte> memory(kFileSize);
+    const auto file = std::make_shared<TestFile>(storage::DirectAlignment{4096, 4096});
+    const auto source = std::make_shared<Source>(file);
+    const auto job = std::make_shared<Job>(source,
+                                           std::vector<Piece>{{memory.data(), kFileSize, 0}}, false,
+                                           true, ReadOptions{}, kMiB, nullptr);
+    std::vector<Section*> opened;  // what of them was not given out is not waited for
+    const auto in_section = [&] {
+        Window window;
+        EXPECT_EQ(job->take({&window, 1}, &sections), 1u);
+        if (window.section != nullptr && (opened.empty() || opened.back() != window.section))
+            opened.push_back(window.section);
+        return window.section != nullptr;
+    };
+    source->looked(true);
+    EXPECT_TRUE(in_section()) << "a read begins in good faith";
+    source->looked(false);
+    int taken = 1;
+    while (taken < 100 && in_section()) ++taken;
+    EXPECT_LT(taken, 100) << "what was cut is given out, and no more";
+    for (int look = 1; look < kLong; ++look) {
+        source->looked(true);
+        EXPECT_FALSE(in_section()) << look;
+    }
+    source->looked(true);
+    EXPECT_TRUE(in_section());
+    EXPECT_EQ(opened.size(), 2u);
 }
 
 TEST_F(SectionTest, RandomReadsOfManyCallersEqualTheFileOrAreStopped) {
