@@ -1,6 +1,7 @@
 // Goal: long reads into memory that the host cannot address take few copies, each of what several
 // threads have read, and are byte for byte the file; whatever fails, ends early, stands still or is
-// stopped costs the bytes it struck and no staging.
+// stopped costs the bytes it struck and no staging. Long, since the device, the file and the checks
+// are the same for all.
 #include "transfer/section.h"
 
 #include <gtest/gtest.h>
@@ -56,7 +57,8 @@ bool is_right(const std::byte* bytes, uint64_t offset, uint64_t size) {
     return true;
 }
 
-// A file that no direct reads are offered of, so that all of it goes through the page cache.
+// A file that no direct reads are offered of, so that all of it goes through the page cache; but
+// for what `alignment` says.
 class TestFile final : public storage::File {
 public:
     explicit TestFile(storage::DirectAlignment alignment = {})
@@ -322,7 +324,7 @@ TEST_F(SectionTest, WhereSomethingMissedSectionsBeginOnlyBehindALongHotStretch) 
     const auto job = std::make_shared<Job>(source,
                                            std::vector<Piece>{{memory.data(), kFileSize, 0}}, false,
                                            true, ReadOptions{}, kMiB, nullptr);
-    std::vector<Section*> opened;  // what of them was not given out is not waited for
+    std::vector<Section*> opened;
     const auto in_section = [&] {
         Window window;
         EXPECT_EQ(job->take({&window, 1}, &sections), 1u);
