@@ -11,7 +11,10 @@
 #include "file/advice_test.h"
 #include "file/host_read_fixture.h"
 #include "file/read_test.h"
+#include "file/system.h"
 #include "penstock/file_system.h"
+#include "storage/storage.h"
+#include "testing/fault_storage.h"
 
 namespace penstock {
 namespace {
@@ -28,12 +31,17 @@ protected:
         device_ = Device::open("cpu:2", options).value();
         out_ = static_cast<std::byte*>(device_.allocate(kFileSize).value());
         result_ = static_cast<int64_t*>(device_.allocate(16).value());
+        fsync(descriptor_);
+        create(8 << 20);
+    }
+    // Windows may hold a quarter of the cache.
+    void create(uint64_t cache_size) {
         FileSystemOptions wanted;
         wanted.page_size = kPage;
-        wanted.cache_size = 8 << 20;
+        wanted.cache_size = cache_size;
         wanted.helping = GetParam();
+        fs_ = {};
         fs_ = std::move(FileSystem::create(device_, wanted).value());
-        fsync(descriptor_);
         file_ = fs_.open(path_).value();
     }
     // Out of the OS page cache, and out of the GPU's by a cache that is smaller than the file.
@@ -79,13 +87,53 @@ protected:
 
 // One block reads in a row, two at equal distances.
 TEST_P(ColdWindowsTest, BringTheRightBytes) {
-    for (const unsigned blocks : {1u, 2u}) {
-        drop_all();
-        std::memset(out_, 0, kFileSize);
-        ASSERT_EQ(read_whole(blocks, 16 << 10), static_cast<int64_t>(kFileSize));
-        EXPECT_EQ(std::memcmp(out_, bytes_.data(), kFileSize), 0) << blocks;
+    for (const uint64_t cache_size : {8 << 20, 19 << 20, 24 << 20}) {
+        create(cache_size);
+        for (const unsigned blocks : {1u, 2u}) {
+            drop_all();
+            std::memset(out_, 0, kFileSize);
+            ASSERT_EQ(read_whole(blocks, 16 << 10), static_cast<int64_t>(kFileSize));
+            EXPECT_EQ(std::memcmp(out_, bytes_.data(), kFileSize), 0) << blocks;
+        }
+        EXPECT_GT(fs_.statistics().pages.prefetched, 0u);
     }
-    EXPECT_GT(fs_.statistics().pages.prefetched, 0u);
+}
+
+// Windows that became one read: an error in one reaches only who reads the page that it struck.
+TEST_P(ColdWindowsTest, ABadPageIsThatOfWhoReadsIt) {
+    auto faults = std::make_shared<testing::FaultStorage>(
+        storage::make_storage({.kind = storage::Kind::kPosix}).value());
+    FileSystemOptions options;
+    options.page_size = kPage;
+    options.cache_size = 24 << 20;
+    options.helping = GetParam();
+    base::Prng prng(5);
+    for (int round = 0; round < 8; ++round) {
+        fs_ = {};
+        auto system = file::System::create(device_, faults, options);
+        ASSERT_TRUE(system.ok()) << system.status().message();
+        fs_ = std::move(system.value());
+        const uint64_t bad = prng.below(kFileSize / kPage) * kPage;
+        faults->plan().inject({.call = testing::Call::kRead,
+                               .action = testing::Action::kBad,
+                               .count = UINT64_MAX,
+                               .error = EIO,
+                               .offset = bad});
+        drop_all();
+        file_ = fs_.open(path_).value();
+        std::memcpy(out_, bytes_.data(), kFileSize);
+        std::memset(out_, 0, bad);
+        std::memset(out_ + bad + kPage, 0, kFileSize - bad - kPage);  // the bad one stays
+        Stream stream = std::move(Stream::create(device_).value());
+        result_[0] = result_[1] = 0;
+        finish(stream, launch(stream, {{1}, {32}}, file_test::read_whole<device::Block>,
+                              fs_.device_handle(), file_, kPage, out_, result_));
+        EXPECT_EQ(result_[1], EIO);
+        EXPECT_EQ(result_[0], static_cast<int64_t>(kFileSize - kPage)) << "page " << bad / kPage;
+        EXPECT_EQ(std::memcmp(out_, bytes_.data(), kFileSize), 0) << "page " << bad / kPage;
+        ASSERT_TRUE(fs_.close(file_).ok());
+        faults->plan().clear();
+    }
 }
 
 TEST_P(ColdWindowsTest, GoWithTheirFile) {

@@ -87,6 +87,9 @@ constexpr uint64_t kBehindMin = 2 * limits::kWorkersMax * limits::kDrainMax;
 
 // Bytes of a stream's first window.
 constexpr uint64_t kFirstWindowSize = 32 << 10;
+// Bytes that lie ahead of a reader where storage is waited for: a few requests of 1 MiB keep a disk
+// busy (docs/design/0008-readahead-on-the-gpu.md).
+constexpr uint64_t kAheadSizeMissing = 4 << 20;
 // A ring has so many chunks at least where every block has one: a share that is given up in few
 // pieces is half empty most of the time.
 constexpr uint64_t kChunksOfRing = 4;
@@ -122,7 +125,7 @@ Status plan_readahead(const LayoutRequest& request, Layout& layout) {
     };
     settings.ahead_pages_max = request.ahead_size_max == 0 ? 0
                                                            : ahead_pages(request.ahead_size_max);
-    settings.ahead_pages_missing = ahead_pages(limits::kWindowSizeMax);
+    settings.ahead_pages_missing = ahead_pages(kAheadSizeMissing);
     layout.policy = request.policy;
     layout.bells = request.bells;
     layout.one_by_one = request.one_by_one;

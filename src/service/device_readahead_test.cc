@@ -219,6 +219,51 @@ TEST(StreamTest, WindowsGrowAndFollowEachOther) {
     EXPECT_TRUE(large);
 }
 
+// Where storage is waited for, windows are asked for as many at once as make a request of 1 MiB, up
+// to 4 MiB ahead.
+TEST(StreamTest, WindowsOfWhatIsMissingComeTogether) {
+    constexpr PageIndex kPages = 20'000, kTogether = (1 << 20) / kPage, kAhead = 4 * kTogether;
+    Host host({.frames = 32 * kTogether});
+    const Descriptor file = host.open(0, kPages);
+    host.state().files[0].missing = 1;
+    host.state().rings[0].bells = 1;  // workers serve
+    PageIndex frontier = 0, most = 0;
+    size_t seen = 0;
+    for (PageIndex page = 0; page < kPages; ++page) {
+        ASSERT_EQ(host.read(0, file, page, 1), 0);
+        ASSERT_EQ(host.broken(), 0) << page;
+        const PageIndex before = frontier;
+        for (; seen < host.windows.size(); ++seen) {
+            ASSERT_EQ(host.windows[seen].page, std::max<PageIndex>(frontier, 1));
+            frontier = host.windows[seen].page + host.windows[seen].page_count;
+        }
+        if (frontier > page) most = std::max(most, frontier - page - 1);
+        if (frontier == before || page < 4 * kAhead || frontier == kPages) continue;
+        EXPECT_GE(frontier - before, kTogether - limits::kWindowPagesMax) << page;
+        EXPECT_LE(frontier - before, kTogether) << page;
+    }
+    EXPECT_LE(most, kAhead);
+    EXPECT_GE(most, kAhead - limits::kWindowPagesMax);
+    EXPECT_EQ(host.demanded, 1u);
+    EXPECT_EQ(host.counts(0).wasted, 0u);
+}
+
+// Less lies ahead where windows may hold little: no read looks for room in vain again and again.
+TEST(StreamTest, WhatIsMissingKeepsToItsRoom) {
+    Host host({.frames = 1024});
+    const Descriptor file = host.open(0, 4000);
+    host.state().files[0].missing = 1;
+    host.state().rings[0].bells = 1;  // workers serve
+    for (PageIndex page = 0; page < 4000; ++page) {
+        ASSERT_EQ(host.read(0, file, page, 1), 0);
+        ASSERT_EQ(host.broken(), 0) << page;
+        ASSERT_LE(host.state().window_frames, host.state().readahead.frames_max);
+    }
+    EXPECT_EQ(host.demanded, 1u);
+    EXPECT_EQ(host.counts(0).used, 3999u);
+    EXPECT_EQ(host.counts(0).wasted, 0u);
+}
+
 TEST(StreamTest, WasteHalvesAndThenDistrusts) {
     Host host({.frames = 4096});
     const Descriptor file = host.open(0, 20'000);

@@ -182,10 +182,11 @@ void Server::count_time(uint64_t started) {
     counters_.serving_ns.add(base::monotonic_ns() - started - storage_ns_);
 }
 
-// Neighbouring pages of a file become one run each; returns how many. Windows of
-// some size stay apart, as their readers go on with each by itself.
+// Neighbouring pages of a file become one run each; returns how many. Windows of some size stay
+// apart, as their readers go on with each by itself, but where storage is waited for: a disk takes
+// a few large requests in less time.
 size_t Server::divide_into_runs(size_t count) {
-    const uint64_t size_max = background_ && direct_ ? kShareSizeMin : kReadSizeMax;
+    const uint64_t size_max = background_ && direct_ && !missing_ ? kShareSizeMin : kReadSizeMax;
     size_t runs = 0, place = 0;
     for (size_t i = 0; i < count; ++i) {
         const Request& request = requests_[i];
@@ -239,7 +240,7 @@ void Server::read_failed() {
     for (size_t i = 0; i < kWindowsMax; ++i) {
         if ((ended_ >> i & 1) != 0) held_[i].reset();
     }
-    const uint32_t windows = windows_.load(std::memory_order_relaxed);
+    const uint64_t windows = windows_.load(std::memory_order_relaxed);
     windows_.store(windows & ~ended_, std::memory_order_relaxed);
     ended_ = 0;
 }
@@ -326,7 +327,7 @@ void Server::execute_runs(size_t runs, bool again) {
             if (!again) answer_nothing(run);
             continue;
         }
-        if (!small && begin_window(run)) continue;
+        if (!small && begin_windows(run)) continue;
         // Of a page that is read again there is one piece, with the run's number.
         // What the page cache has may be read by submit().
         if (pending++ == 0) since = base::monotonic_ns();
@@ -390,7 +391,7 @@ size_t Server::reap_runs(uint64_t since, bool waits) {
         if (place < limits::kDrainMax) {
             ++of_drain;
         } else {
-            ended_ |= 1u << (place - limits::kDrainMax);
+            end_windows(runs_[place]);
         }
     }
     if (!direct_ && now >= due_ns_) send_answers();

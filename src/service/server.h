@@ -97,11 +97,11 @@ struct Shared {
 class Server {
 public:
     // Windows that are left to storage from one call to the next: each has a place behind those of
-    // the drain in requests_, pieces_ and runs_. As many as two streams have on their way, and as
-    // many that were given up; further ones are read at once.
-    static constexpr size_t kWindowsMax = 16;
-    static_assert(kWindowsMax <= 32, "they are bits of a word");
-    static_assert(kWindowsMax >= 4 * limits::kWindowsMax);
+    // the drain in requests_, pieces_ and runs_; those of one run lie side by side. As many as
+    // three streams have; further ones are read at once.
+    static constexpr size_t kWindowsMax = 64;
+    static_assert(kWindowsMax <= 64, "they are bits of a word");
+    static_assert(kWindowsMax >= 3 * limits::kWindowsMax);
 
     static Result<std::unique_ptr<Server>> create(Shared& shared, storage::Storage& storage);
     ~Server();
@@ -166,7 +166,8 @@ private:
     void read_runs(size_t runs);
     void read_failed();
     [[nodiscard]] bool may_be_left(const Run& run) const;
-    bool begin_window(const Run& run);
+    bool begin_windows(const Run& run);
+    void end_windows(const Run& run);
     void reap_windows();
     void count_time(uint64_t started);
     void submit(const Run& run, std::span<const iovec> pieces, uint64_t cookie);
@@ -222,8 +223,8 @@ private:
     bool background_ = false;                         // out of the background ring
     // Of what was last looked at for windows, not all was in the OS page cache.
     bool missing_ = false;
-    std::atomic<uint32_t> windows_{0};  // bit i: place kDrainMax + i has one; written by one thread
-    uint32_t ended_ = 0;                // of them, those that have arrived
+    std::atomic<uint64_t> windows_{0};  // bit i: place kDrainMax + i has one; written by one thread
+    uint64_t ended_ = 0;                // of them, those that have arrived
 
     std::atomic<Activity> activity_{Activity::kIdle};
     Counters counters_;

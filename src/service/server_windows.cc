@@ -1,7 +1,7 @@
 // Windows that a server leaves to storage from one call to the next: begun when they are asked for,
 // completed by whoever waits. So storage has something to do while blocks copy, and who waits goes
 // on with the first that arrives. Threads as server.h says.
-#include <bit>
+#include <algorithm>
 
 #include "base/clock.h"
 #include "penstock/device/atomic.cuh"
@@ -15,6 +15,10 @@ using device::DeviceWords;
 // Smaller ones mostly come in batches, which are planned and read together.
 constexpr uint64_t kWindowSizeMin = 32 << 10;
 
+constexpr uint64_t bits(size_t first, size_t count) {
+    return (count < 64 ? (uint64_t{1} << count) - 1 : ~uint64_t{0}) << first;
+}
+
 }  // namespace
 
 // Whether a run is looked at before it is read, and may be left to storage.
@@ -22,23 +26,30 @@ bool Server::may_be_left(const Run& run) const {
     return direct_ && run.background && run.pages * page_size_ >= kWindowSizeMin;
 }
 
-// A window goes to a place of its own and is left to storage. False: it is none, it is of several
-// requests, or all places are taken.
-bool Server::begin_window(const Run& run) {
-    const uint32_t busy = windows_.load(std::memory_order_relaxed);
-    const auto index = static_cast<size_t>(std::countr_one(busy));
-    if (!may_be_left(run) || run.count != 1 || index >= kWindowsMax) return false;
+// A run of windows goes to places of its own and is left to storage. False: it is of none, or there
+// are not so many places.
+bool Server::begin_windows(const Run& run) {
+    if (!may_be_left(run) || run.count > kWindowsMax) return false;
+    const uint64_t busy = windows_.load(std::memory_order_relaxed);
+    size_t index = 0;
+    while (index + run.count <= kWindowsMax && (busy & bits(index, run.count)) != 0) ++index;
+    if (index + run.count > kWindowsMax) return false;
     const size_t place = limits::kDrainMax + index;
-    requests_[place] = requests_[run.first];
-    pieces_[place] = pieces_[run.first];
+    std::copy_n(requests_ + run.first, run.count, requests_ + place);
+    std::copy_n(pieces_ + run.first, run.count, pieces_ + place);
     runs_[place] = run;
     runs_[place].first = place;
     for (const std::shared_ptr<transfer::Source>& source : sources_) {
         if (source.get() == run.source) held_[index] = source;
     }
-    windows_.store(busy | 1u << index, std::memory_order_relaxed);
-    submit(runs_[place], {pieces_ + place, 1}, place);
+    windows_.store(busy | bits(index, run.count), std::memory_order_relaxed);
+    submit(runs_[place], {pieces_ + place, run.count}, place);
     return true;
+}
+
+// They have arrived; their places are free behind read_failed().
+void Server::end_windows(const Run& run) {
+    ended_ |= bits(run.first - limits::kDrainMax, run.count);
 }
 
 bool Server::finish_windows() {

@@ -35,7 +35,7 @@ void Server::use_writer(const Writing& writing) {
     PageWriter::Done done;
     const auto other = [this](const transfer::Outcome& window) {
         finish(runs_[window.cookie], window);
-        ended_ |= 1u << (window.cookie - limits::kDrainMax);
+        end_windows(runs_[window.cookie]);
     };
     writing(other, &done);
     activity_.store(before, std::memory_order_release);

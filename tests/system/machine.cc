@@ -111,10 +111,10 @@ std::shared_ptr<storage::Storage> Machine::make_storage() {
 }
 
 void Machine::open(size_t scratch_size, unsigned scratch_caches) {
-    // The tables are at most 64 MiB for the sizes of these tests; room for a second file system.
+    // The tables are at most 96 MiB for the sizes of these tests; room for a second file system.
     const uint64_t cache_size = shape_.frames * shape_.page_size;
     auto device = open_device(
-        shape_, 2 * (cache_size + (64 << 20)) + scratch_size + scratch_caches * cache_size);
+        shape_, 2 * (cache_size + (96 << 20)) + scratch_size + scratch_caches * cache_size);
     ASSERT_TRUE(device.ok()) << device.status().message();
     device_ = device.value();
     scratch_size += scratch_caches * frame_count() * shape_.page_size;

@@ -67,10 +67,11 @@ static_assert(kWorkersMax <= kRingsMax, "the static map gives every worker a rin
 constexpr uint32_t kStaticSlots = 128;
 
 // A readahead window: so many pages at most, in as many adjacent frames, of at most so many bytes.
-// What a stream has ahead is at most kWindowsMax of them; a block follows kStreamsMax streams.
+// What a stream has is at most kWindowsMax of them: 4 MiB of 4 KiB pages ahead of its reader, and
+// the 1 MiB that it is at. A block follows kStreamsMax streams.
 constexpr uint32_t kWindowPagesMax = 64;
 constexpr uint64_t kWindowSizeMax = 1u << 20;
-constexpr uint32_t kWindowsMax = 4;
+constexpr uint32_t kWindowsMax = 20;
 constexpr uint32_t kStreamsMax = 4;
 static_assert(kWindowPagesMax <= 64, "a window's pages that are left are one word");
 static_assert(kWindowPagesMax < (1u << 12), "a request's page count");
@@ -107,10 +108,10 @@ constexpr uint64_t kGivenUpNs = 10'000'000'000;
 // enough of them.
 constexpr uint32_t kChunkFramesMax = 256;
 // Frames that a block keeps to while it reads what is read once (gadvise kNoReuse), in chunks: all
-// its windows and as much again.
-constexpr uint32_t kOnceFramesMax = 512, kOnceChunksMax = 8;
-static_assert(kOnceFramesMax >= 2 * kWindowsMax * kWindowPagesMax);
-static_assert(kOnceFramesMax >= 2 * kChunkFramesMax, "one is read while the next is filled");
+// windows of a stream, a chunk that is read and one that is filled. Fewer in a small cache.
+constexpr uint32_t kOnceFramesMax = 2048, kOnceChunksMax = 8;
+static_assert(kOnceFramesMax >= kWindowsMax * kWindowPagesMax + 2 * kChunkFramesMax);
+static_assert(kOnceFramesMax <= kOnceChunksMax * kChunkFramesMax);
 
 // Requests a worker copies out and claims at once; also the most that are merged into one read.
 constexpr uint32_t kDrainMax = 64;

@@ -130,6 +130,7 @@ PENSTOCK_DEVICE PageIndex ask_for_stretch(const Team& team, FileSystemState& sys
             window.frame = frames.first;
             window.generation = generation;
             submit_window(system, file_of_stream(descriptor), window);
+            announce_windows(system, file_of_stream(descriptor));
             *word = uint64_t{frames.first} << 32 | uint64_t{completion_generation(before)} << 1 | 1;
             add_count(system.totals[slot].advised, claimed);
         }

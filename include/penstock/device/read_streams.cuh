@@ -132,15 +132,23 @@ struct WindowRequest {
     uint32_t count = 0;  // pages; 0: nothing
 };
 
-// How many pages should lie ahead of a stream. None where blocks help and storage is not waited
-// for: whoever asks fills the window itself when it waits, and another that waits meanwhile would
-// fill it on its CPU.
-PENSTOCK_DEVICE inline uint64_t ahead_wanted(const FileSystemState& system,
-                                             const ReadStream& stream) {
+// Whether to ask for a window behind the `ahead` pages that lie ahead of a stream. `asked`: this
+// read has asked for one already.
+//
+// Where storage is not waited for, a window whenever less than half of what should lie ahead does.
+// Never where blocks help: whoever asks fills the window itself when it waits, and another that
+// waits meanwhile would fill it on its CPU. Where storage is waited for, as many windows at once as
+// make one request to storage: a disk takes four of 256 KiB for longer than one of 1 MiB.
+PENSTOCK_DEVICE inline bool wants_more(const FileSystemState& system, const ReadStream& stream,
+                                       uint64_t ahead, bool asked) {
     const FileState& file = system.files[descriptor_slot(static_cast<Descriptor>(stream.file))];
-    const bool late = system.readahead.ahead_pages_max == 0 &&
-                      DeviceWords::load(file.missing, site::kRelaxed) == 0;
-    return late ? 0 : stream.ahead_pages;
+    const uint64_t wanted = stream.ahead_pages;
+    if (DeviceWords::load(file.missing, site::kRelaxed) == 0)
+        return system.readahead.ahead_pages_max != 0 && 2 * ahead < wanted;
+    uint64_t room = limits::kWindowSizeMax >> system.page_shift;
+    if (room > wanted / 2) room = wanted / 2;
+    if (room == 0) room = 1;
+    return ahead + (asked ? stream.window_pages : room) <= wanted;
 }
 
 // The next window of a stream of equal distances.
@@ -168,9 +176,10 @@ PENSTOCK_DEVICE inline WindowRequest next_strided(const ReadStream& stream, cons
     return request;
 }
 
-// What to ask for next, for the read that is to be served; one lane.
+// What to ask for next, for the read that is to be served; one lane. `asked`: that read has asked
+// for a window already.
 PENSTOCK_DEVICE inline WindowRequest next_window(const FileSystemState& system, ReadStream& stream,
-                                                 const StreamRead& read) {
+                                                 const StreamRead& read, bool asked) {
     if (stream.window_count == limits::kWindowsMax || stream.streak < stream.needed) return {};
     if (stream.delta != 0) {
         const int64_t step = stride_of(system, stream);
@@ -186,7 +195,7 @@ PENSTOCK_DEVICE inline WindowRequest next_window(const FileSystemState& system, 
     uint64_t count = stream.window_pages;
     if (stream.frontier < end) {
         count += end - stream.frontier;
-    } else if (system.readahead.prefetch_pages != 0 || 2 * ahead >= ahead_wanted(system, stream)) {
+    } else if (system.readahead.prefetch_pages != 0 || !wants_more(system, stream, ahead, asked)) {
         return {};
     }
     if (count > limits::kWindowPagesMax) count = limits::kWindowPagesMax;

@@ -191,7 +191,8 @@ PENSTOCK_DEVICE void submit_pull(const Team& team, FileSystemState& system, Read
     add_count(counts_of(system, &place, slot).late, needed < window.count ? needed : window.count);
 }
 
-// The requests of a window: one, or one for each run.
+// The requests of a window: one, or one for each run. announce_windows() goes behind the last of
+// some.
 PENSTOCK_DEVICE inline void submit_window(FileSystemState& system, uint64_t file,
                                           const Window& window) {
     const bool adjacent = window.step == static_cast<int64_t>(window.run);
@@ -203,6 +204,8 @@ PENSTOCK_DEVICE inline void submit_window(FileSystemState& system, uint64_t file
                                                   length);
         submit<SystemWords>(ring.slots, ring.shift, ticket++, request);
     }
+}
+PENSTOCK_DEVICE inline void announce_windows(FileSystemState& system, uint64_t file) {
     device::ring(system.rings[0]);
     const FileState& state = system.files[descriptor_slot(static_cast<Descriptor>(file))];
     if (DeviceWords::load(state.missing, site::kRelaxed) != 0) start_reads(system.rings[0]);
@@ -229,12 +232,20 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE inline void drop_idle_windows(FileSystemState&
     unlock(other.busy);
 }
 
+// There was no room: a stream has less ahead until windows are used up again, or each of its reads
+// would look for some. One lane.
+PENSTOCK_DEVICE inline void have_less_ahead(ReadStream& stream) {
+    stream.ahead_pages /= 2;
+    if (stream.ahead_pages < stream.window_pages) stream.ahead_pages = stream.window_pages;
+}
+
 // Counts `count` frames more for windows, if they may hold so many. One lane.
 PENSTOCK_DEVICE inline bool may_hold(FileSystemState& system, ReadaheadPlace& place,
-                                     const ReadStream& stream, uint32_t count) {
+                                     ReadStream& stream, uint32_t count) {
     const uint64_t held = DeviceWords::fetch_add(system.window_frames, count, site::kRelaxed);
     if (held + count <= system.readahead.frames_max) return true;
     DeviceWords::fetch_sub(system.window_frames, count, site::kRelaxed);
+    have_less_ahead(stream);
     drop_idle_windows(system, place, stream);
     return false;
 }
@@ -306,6 +317,7 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE bool open_window(const Team& team, FileSystemS
                                  : stretch.count > 0 ? stretch.first
                                                      : wanted.count;
         stream.frontier = page_of(shape, covered);
+        if (room && frames.count == 0) have_less_ahead(stream);
         if (room && frames.count < stretch.count) {
             DeviceWords::fetch_sub(system.window_frames, stretch.count - frames.count,
                                    site::kRelaxed);
@@ -404,11 +416,12 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE ReadaheadPlace* look_ahead(const Team& team,
     }
     ReadStream& stream = place.streams[current];
     const bool pulls = teams > 0 && system.rings[0].answers != nullptr;
+    bool asked = false, submitted = false;
     for (unsigned tries = 0; tries < limits::kWindowsMax; ++tries) {
         WindowRequest wanted;
         unsigned pullers = 0;
         if (team.lane() == 0) {
-            wanted = next_window(system, stream, read);
+            wanted = next_window(system, stream, read, asked);
             // Nothing is asked for while what is read is there already.
             const PageIndex page = stream.delta < 0 ? read.first : read.last;
             const bool needed = wanted.count == 0 || stream.frontier > read.last ||
@@ -431,7 +444,11 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE ReadaheadPlace* look_ahead(const Team& team,
         wanted.run = team.broadcast(wanted.run, 0);
         pullers = team.broadcast(pullers, 0);
         if (!open_window(team, system, place, stream, read, wanted, pullers)) break;
+        asked = true;
+        submitted = submitted || pullers == 0;
     }
+    // Once for all of them: those that lie side by side are read together.
+    if (submitted && team.lane() == 0) announce_windows(system, read.file);
     if (team.lane() == 0 && stream.window_count == 0) place.current = kNoStream;
     team.sync();
     return &place;
