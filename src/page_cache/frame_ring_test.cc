@@ -102,8 +102,8 @@ TEST_F(FrameRingTest, WhatIsReadOnceKeepsToAFewFrames) {
     place(0).once = 1;
     std::set<FrameIndex> used;
     for (int i = 0; i < 3000; ++i) used.insert(next(0, 1).first);
-    const uint64_t half = std::max<uint64_t>(state().chunk_count / 2, 2) * state().chunk_frames;
-    EXPECT_LE(used.size(), std::min<uint64_t>(half, limits::kOnceFramesMax));
+    EXPECT_LE(used.size(), state().readahead.once_chunks * state().chunk_frames);
+    EXPECT_LE(used.size(), state().frame_count / 2);
     EXPECT_EQ(check_invariants(state()), 0);
 }
 

@@ -33,7 +33,8 @@ int check_windows(const FileSystemState& system, const std::vector<bool>& named)
     for (uint32_t i = 0; i < system.place_count; ++i) {
         for (const ReadStream& stream : system.places[i].streams) {
             uint64_t windows = 0;
-            for (const Window& window : stream.windows) {
+            for (uint64_t w = 0; w < stream.windows_max; ++w) {
+                const Window& window = stream.windows[w];
                 windows += window.count != 0;
                 places += window.count;
                 if (window.count > limits::kWindowPagesMax) return 6;

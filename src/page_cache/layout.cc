@@ -55,6 +55,8 @@ uint64_t* lay_tables(const Layout& layout, Cursor& cursor, FileSystemState& stat
     state.async_calls = cursor.take<AsyncCall>(layout.async_count);
     state.totals = cursor.take<FileTotals>(limits::kFilesMax);
     state.places = cursor.take<ReadaheadPlace>(layout.place_count);
+    state.windows = cursor.take<Window>(size_t{layout.place_count} * limits::kStreamsMax *
+                                        layout.readahead.windows_max);
     state.chunk_next = cursor.take<uint64_t>(layout.chunk_count);
     state.chunk_owners = cursor.take<uint64_t>(layout.chunk_count);
     const size_t mark_words = size_t{layout.frame_count} * layout.mark_words;
@@ -119,13 +121,16 @@ Status plan_readahead(const LayoutRequest& request, Layout& layout) {
     settings.prefetch_pages = request.prefetch_size / page;
     settings.window_pages_min = std::clamp<uint64_t>(kFirstWindowSize / page, 1,
                                                      settings.window_pages_max);
+    settings.windows_max = request.windows_max;
     const auto ahead_pages = [&](uint64_t size) {
         return std::clamp<uint64_t>(size / page, settings.window_pages_max,
-                                    settings.window_pages_max * limits::kWindowsMax);
+                                    settings.window_pages_max * settings.windows_max);
     };
     settings.ahead_pages_max = request.ahead_size_max == 0 ? 0
                                                            : ahead_pages(request.ahead_size_max);
-    settings.ahead_pages_missing = ahead_pages(kAheadSizeMissing);
+    // A stream of each block that is resident finds room.
+    const uint64_t each = settings.frames_max / std::max(request.permit_count, 1u);
+    settings.ahead_pages_missing = ahead_pages(std::min(kAheadSizeMissing, each * page));
     layout.policy = request.policy;
     layout.bells = request.bells;
     layout.one_by_one = request.one_by_one;
@@ -136,6 +141,11 @@ Status plan_readahead(const LayoutRequest& request, Layout& layout) {
     layout.chunk_frames = static_cast<uint32_t>(
         std::min<uint64_t>(std::bit_floor(wanted), limits::kChunkFramesMax));
     layout.chunk_count = (layout.frame_count + layout.chunk_frames - 1) / layout.chunk_frames;
+    const uint64_t once_frames = 2 * settings.windows_max * limits::kWindowPagesMax;
+    const uint64_t half = layout.chunk_count / (2 * std::max(request.permit_count, 1u));
+    // At least one that is read while the next is filled.
+    settings.once_chunks = std::max<uint64_t>(
+        2, std::min({once_frames / layout.chunk_frames, half, uint64_t{limits::kOnceChunksMax}}));
     const uint64_t advised = uint64_t{layout.place_count} * limits::kAdvisedMax;
     // A window whose pages were all taken is gone; those that an asynchronous read holds may be on
     // their way still.

@@ -25,6 +25,7 @@ struct LayoutRequest {
     bool readahead = true;
     bool one_by_one = false;     // a read asks for page after page (seed 000's original)
     uint64_t prefetch_size = 0;  // bytes behind every miss; 0: windows grow and shrink
+    uint32_t windows_max = limits::kWindowsMax;  // of a stream; kSentWindowsMax, where teams pull
     uint64_t ahead_size_max = limits::kWindowSizeMax;  // bytes that lie ahead of a reader, where
                                                        // windows need not wait for storage
 };

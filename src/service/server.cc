@@ -157,7 +157,7 @@ bool Server::serve_requests(uint32_t ring_index, bool waits) {
     storage_ns_ = 0;
     if (count > 0) read_pages(count);
     // What the OS page cache has is copied by this thread, so nothing is gained by leaving it.
-    while (background && waits && !missing_ && has_windows()) reap_windows();
+    while (background && waits && hot_ != 0) reap_windows();
     if (count < all) write_pages(all - count);
     count_time(started);
     if (!direct_) {
@@ -186,10 +186,11 @@ void Server::count_time(uint64_t started) {
 // apart, as their readers go on with each by itself, but where storage is waited for: a disk takes
 // a few large requests in less time.
 size_t Server::divide_into_runs(size_t count) {
-    const uint64_t size_max = background_ && direct_ && !missing_ ? kShareSizeMin : kReadSizeMax;
     size_t runs = 0, place = 0;
     for (size_t i = 0; i < count; ++i) {
         const Request& request = requests_[i];
+        const uint64_t size_max = background_ && direct_ && !is_missing(request) ? kShareSizeMin
+                                                                                 : kReadSizeMax;
         places_[i] = place;
         place += request.page_count;
         pieces_[i] = {destination({i, 0}), request.page_count * page_size_};
@@ -198,7 +199,8 @@ size_t Server::divide_into_runs(size_t count) {
                                request.file_slot == before.file_slot &&
                                request.opened == before.opened &&
                                request.page == before.page + before.page_count &&
-                               runs_[runs - 1].pages * page_size_ < size_max;
+                               (runs_[runs - 1].pages + request.page_count) * page_size_ <=
+                                   size_max;
         if (continues) {
             ++runs_[runs - 1].count;
             runs_[runs - 1].pages += request.page_count;
@@ -222,18 +224,22 @@ transfer::Source* Server::find_source(size_t request) {
     return sources_.back().get();
 }
 
-// Reads every run; pages behind one that failed are asked for again, each on its own, so that an
-// error reaches only who reads the page it struck.
+// Reads every run; where one fails, the pages from there on are asked for again, each on its own,
+// so that an error reaches only who reads the page it struck.
 void Server::read_runs(size_t runs) {
     execute_runs(runs, false);
     read_failed();
 }
 
-// Reads pages behind one that failed once more, which may be of windows; whose requests are then
-// not needed any more.
+// Reads pages of runs that failed once more, which may be of windows; whose requests are then not
+// needed any more.
 void Server::read_failed() {
-    for (size_t done = 0; done < retries_.size(); done += limits::kDrainMax)
-        read_again(done, std::min(retries_.size() - done, size_t{limits::kDrainMax}));
+    // Windows that end meanwhile may add to them.
+    for (size_t done = 0; done < retries_.size();) {
+        const size_t count = std::min(retries_.size() - done, size_t{limits::kDrainMax});
+        read_again(done, count);
+        done += count;
+    }
     retries_.clear();
     sources_.clear();
     if (ended_ == 0) return;
@@ -242,6 +248,7 @@ void Server::read_failed() {
     }
     const uint64_t windows = windows_.load(std::memory_order_relaxed);
     windows_.store(windows & ~ended_, std::memory_order_relaxed);
+    hot_ &= ~ended_;
     ended_ = 0;
 }
 
@@ -410,10 +417,11 @@ void Server::finish(const Run& run, const transfer::Outcome& outcome) {
         const uint64_t bytes = std::min(left, page_size_);
         left -= bytes;
         const bool struck = outcome.error != 0 && bytes < page_size_;
+        // A direct read that fails has no bytes at all: which page it was shows when each is read.
+        if (struck && run.pages > 1) break;
         complete(page, bytes, struck ? outcome.error : 0);
         page = next(page);
         ++completed;
-        if (struck) break;
     }
     announce(begin, completed);
     if (!run.again) answer_nothing(run);

@@ -98,7 +98,7 @@ class Server {
 public:
     // Windows that are left to storage from one call to the next: each has a place behind those of
     // the drain in requests_, pieces_ and runs_; those of one run lie side by side. As many as
-    // three streams have; further ones are read at once.
+    // three sequential streams have; further ones are read at once.
     static constexpr size_t kWindowsMax = 64;
     static_assert(kWindowsMax <= 64, "they are bits of a word");
     static_assert(kWindowsMax >= 3 * limits::kWindowsMax);
@@ -174,6 +174,7 @@ private:
     bool announce_to_storage(size_t runs);
     void execute_runs(size_t runs, bool again);
     void note_missing(const Run& run);
+    [[nodiscard]] bool is_missing(const Request& request) const;
     void write_down(const Run& run, int error);
     size_t reap_runs(uint64_t since, bool waits);
     void finish(const Run& run, const transfer::Outcome& outcome);
@@ -224,7 +225,8 @@ private:
     // Of what was last looked at for windows, not all was in the OS page cache.
     bool missing_ = false;
     std::atomic<uint64_t> windows_{0};  // bit i: place kDrainMax + i has one; written by one thread
-    uint64_t ended_ = 0;                // of them, those that have arrived
+    uint64_t hot_ = 0;                  // of them, those that the OS page cache had
+    uint64_t ended_ = 0;                // and those that have arrived
 
     std::atomic<Activity> activity_{Activity::kIdle};
     Counters counters_;

@@ -44,6 +44,7 @@ bool Server::begin_windows(const Run& run) {
     }
     windows_.store(busy | bits(index, run.count), std::memory_order_relaxed);
     submit(runs_[place], {pieces_ + place, run.count}, place);
+    if (!missing_) hot_ |= bits(index, run.count);
     return true;
 }
 
@@ -70,10 +71,19 @@ void Server::reap_windows() {
 
 // Tells the file of a window whether the OS page cache has what was asked for.
 void Server::note_missing(const Run& run) {
-    missing_ = !run.source->hot();
-    uint64_t& word = shared_.state->files[requests_[run.first].file_slot].missing;
-    if ((DeviceWords::load(word, site::kRelaxed) != 0) != missing_)
-        DeviceWords::store(word, missing_ ? 1 : 0, site::kRelaxed);
+    const Request& request = requests_[run.first];
+    if (!run.source->is_looked_at())
+        run.source->look({(request.page + run.from) * page_size_, run.pages * page_size_});
+    missing_ = !run.source->hot() && !run.source->probe.in_memory();
+    if (is_missing(request) != missing_)
+        DeviceWords::store(shared_.state->files[request.file_slot].missing, missing_ ? 1 : 0,
+                           site::kRelaxed);
+}
+
+// Whether storage was waited for when windows of that file were last asked for. On a device that
+// the host can address.
+bool Server::is_missing(const Request& request) const {
+    return DeviceWords::load(shared_.state->files[request.file_slot].missing, site::kRelaxed) != 0;
 }
 
 }  // namespace penstock::service

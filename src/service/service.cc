@@ -83,6 +83,7 @@ Status Service::allocate(const Options& options) {
     if (options.helping) request.ahead_size_max = 0;
     const bool direct = properties.host_addressable;
     // The original sends each page with a copy of its own.
+    request.windows_max = direct ? limits::kWindowsMax : limits::kSentWindowsMax;
     request.pulls = !direct && !options.one_by_one && options.page_size <= kPulledSizeMax;
     if (Status status = page_cache::plan_layout(request, &layout_); !status.ok()) return status;
 

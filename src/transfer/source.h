@@ -87,6 +87,11 @@ struct Source {
                    return run.state == Residency::kCached || run.state == Residency::kDirty;
                }));
     }
+    // Whether plans begin with a look; not where there is nothing to choose.
+    [[nodiscard]] bool is_looked_at() const {
+        return file->direct_alignment().offset != 0 &&
+               !direct_refused.load(std::memory_order_relaxed);
+    }
     // All that was last looked at was in the OS page cache.
     [[nodiscard]] bool hot() const { return hot_looks_.load(std::memory_order_relaxed) > 0; }
     // So was all before that, for so long that the time of the reads themselves shows an end of it

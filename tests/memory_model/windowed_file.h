@@ -23,7 +23,8 @@ struct WindowedFile {
     std::array<Cell, kFrames> frames{};
     AddressMap map;
 
-    Window& window() { return place.streams[0].windows[0]; }
+    Window one{};
+    Window& window() { return one; }
 
     // The window has `count` pages; where it has not `arrived`, their frames say so.
     void lay_out(FrameIndex frame_count, uint64_t count, bool arrived) {
@@ -44,7 +45,8 @@ struct WindowedFile {
         directory[0] = 1;
         leaf_owners[0] = 1;
         file.directory_count = 1;
-        place.streams[0].window_count = 1;
+        place.streams[0].window_count = place.streams[0].windows_max = 1;
+        place.streams[0].windows = &one;
         window().step = 1;
         window().run = 1;
         window().count = count;

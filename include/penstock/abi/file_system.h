@@ -250,6 +250,7 @@ struct FileSystemState {
     AsyncCall* async_calls;    // async_count, device memory
     FileTotals* totals;        // kFilesMax, device memory
     ReadaheadPlace* places;    // place_count, device memory
+    Window* windows;           // readahead.windows_max for each stream of each place, device memory
     // Of each frame, in device memory (abi/write_back.h); snapshots are as large as the marks.
     uint64_t* marks;              // mark_words: dirty granules
     uint64_t* snapshots;          // mark_words: those that a write-back takes; the host reads them

@@ -68,10 +68,12 @@ constexpr uint32_t kStaticSlots = 128;
 
 // A readahead window: so many pages at most, in as many adjacent frames, of at most so many bytes.
 // What a stream has is at most kWindowsMax of them: 4 MiB of 4 KiB pages ahead of its reader, and
-// the 1 MiB that it is at. A block follows kStreamsMax streams.
+// the 1 MiB that it is at; on a device that the host cannot address, where windows do not wait for
+// storage by themselves, kSentWindowsMax. A block follows kStreamsMax streams.
 constexpr uint32_t kWindowPagesMax = 64;
 constexpr uint64_t kWindowSizeMax = 1u << 20;
 constexpr uint32_t kWindowsMax = 20;
+constexpr uint32_t kSentWindowsMax = 4;
 constexpr uint32_t kStreamsMax = 4;
 static_assert(kWindowPagesMax <= 64, "a window's pages that are left are one word");
 static_assert(kWindowPagesMax < (1u << 12), "a request's page count");
@@ -107,11 +109,10 @@ constexpr uint64_t kGivenUpNs = 10'000'000'000;
 // Frames that a block takes at a time for its ring (seed 000, section 5), where the cache has
 // enough of them.
 constexpr uint32_t kChunkFramesMax = 256;
-// Frames that a block keeps to while it reads what is read once (gadvise kNoReuse), in chunks: all
-// windows of a stream, a chunk that is read and one that is filled. Fewer in a small cache.
-constexpr uint32_t kOnceFramesMax = 2048, kOnceChunksMax = 8;
-static_assert(kOnceFramesMax >= kWindowsMax * kWindowPagesMax + 2 * kChunkFramesMax);
-static_assert(kOnceFramesMax <= kOnceChunksMax * kChunkFramesMax);
+// Frames that a block keeps to while it reads what is read once (gadvise kNoReuse), in chunks:
+// twice the windows that a stream may have, but at most half of its share of the cache, and so many
+// chunks.
+constexpr uint32_t kOnceChunksMax = 8;
 
 // Requests a worker copies out and claims at once; also the most that are merged into one read.
 constexpr uint32_t kDrainMax = 64;

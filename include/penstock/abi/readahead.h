@@ -49,10 +49,10 @@ struct alignas(64) ReadStream {
                             // order
     uint64_t seen_at;       // `used_at` when another place looked for windows to let go
     uint64_t ahead_left;    // on a GPU: windows that are asked for ahead before one is pulled again
-    uint64_t spare[2];
-    Window windows[limits::kWindowsMax];
+    uint64_t windows_max;   // of `windows`; 0: the stream has not begun
+    Window* windows;        // its part of FileSystemState::windows
 };
-static_assert(sizeof(ReadStream) == 128 + 64 * limits::kWindowsMax);
+static_assert(sizeof(ReadStream) == 128);
 
 // A window that the teams of the call under way pull, team i the places from i * part on. What it
 // needs of the window is copied: a team that is done with its part may give the window up.
@@ -118,12 +118,12 @@ struct alignas(64) ReadaheadPlace {
     uint64_t once_cursor;     // as `cursor`, for pages that are read once
     uint64_t once_turn;       // of `once_chunks`, how many were begun
     uint64_t once_chunks[limits::kOnceChunksMax];  // chunk + 1; those of such pages, in turn
-    WindowPull pulls[limits::kWindowsMax];         // of the call that is under way
+    WindowPull pulls[limits::kSentWindowsMax];     // of the call that is under way
     FileCounts counts[limits::kCountedMax];        // of file slot s: s % kCountedMax
     ReadStream streams[limits::kStreamsMax];
 };
 static_assert(offsetof(ReadaheadPlace, streams) ==
-              192 + 64 * (limits::kWindowsMax + limits::kCountedMax));
+              192 + 64 * (limits::kSentWindowsMax + limits::kCountedMax));
 
 // How windows are asked for. Constant after creation.
 struct ReadaheadSettings {
@@ -134,7 +134,9 @@ struct ReadaheadSettings {
     uint64_t window_pages_max;
     uint64_t ahead_pages_max;  // of a reader, and where windows wait for storage; 0: blocks help
     uint64_t ahead_pages_missing;
-    uint64_t frames_max;  // that all windows may hold
+    uint64_t windows_max;  // of a stream
+    uint64_t once_chunks;  // of a ring, that pages which are read once take turns in
+    uint64_t frames_max;   // that all windows may hold
 };
 
 }  // namespace penstock

@@ -88,7 +88,7 @@ PENSTOCK_DEVICE inline uint32_t claim_stretch(FileSystemState& system, uint32_t 
 template <class Team>
 PENSTOCK_DEVICE PageIndex ask_for_stretch(const Team& team, FileSystemState& system,
                                           ReadaheadPlace& place, Descriptor descriptor,
-                                          PageIndex first, PageIndex stop) {
+                                          PageIndex first, PageIndex stop, bool& asked) {
     const uint32_t slot = descriptor_slot(descriptor);
     const FileState& file = system.files[slot];
     const uint64_t most = system.readahead.window_pages_max;
@@ -130,12 +130,12 @@ PENSTOCK_DEVICE PageIndex ask_for_stretch(const Team& team, FileSystemState& sys
             window.frame = frames.first;
             window.generation = generation;
             submit_window(system, file_of_stream(descriptor), window);
-            announce_windows(system, file_of_stream(descriptor));
             *word = uint64_t{frames.first} << 32 | uint64_t{completion_generation(before)} << 1 | 1;
             add_count(system.totals[slot].advised, claimed);
         }
     }
     claimed = team.broadcast(claimed, 0);
+    asked = asked || claimed > 0;
     for (uint32_t i = team.lane(); i < frames.count; i += team.lanes()) {
         if ((held >> i & 1) != 0) unpin<DeviceWords>(*held_page(system, file, begin + i).entry);
         if (i >= claimed) give_frame_back(system, frames.first + i);
@@ -158,11 +158,14 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE void ask_for_range(const Team& team, FileSyste
     // More would push out of the cache what it has asked for itself.
     const uint64_t most = system.readahead.frames_max;
     if (pages.stop > pages.first + most) pages.stop = pages.first + most;
+    bool asked = false;
     while (pages.first < pages.stop)
         pages.first = ask_for_stretch(team, system, place, range.descriptor, pages.first,
-                                      pages.stop);
+                                      pages.stop, asked);
     team.sync();
-    if (team.lane() == 0) unlock(place.busy);
+    if (team.lane() != 0) return;
+    if (asked) announce_windows(system, file_of_stream(range.descriptor));
+    unlock(place.busy);
 }
 
 // The first team: what is done once. The file; null: it is not open.

@@ -410,8 +410,8 @@ PENSTOCK_DEVICE int gmunmap(DeviceFileSystem fs, View& view, Group group = {}) {
 //             kNoReuse     what is read gives up its frames first
 //           For the range, at once:
 //             kWillNeed    its pages are asked for, in order: up to a quarter of the cache, four
-//                          windows (1 MiB each) on their way for a warp or a block at a time. What
-//                          has no room now is left out
+//                          windows (64 pages, at most 1 MiB) on their way for a warp or a block at
+//                          a time. What has no room now is left out
 //             kDontNeed    pages that lie wholly in it and that nobody holds give up their frames
 // A block or a warp calls; never waits. 0, -EBADF, -EINVAL (negative offset, distance 0 or beyond
 // 2^43, unknown advice). Cost: kWillNeed a look at each page and a request for each window,

@@ -125,17 +125,6 @@ PENSTOCK_BOTH inline uint64_t take_chunk(FileSystemState& system, ReadaheadPlace
     return chunk;
 }
 
-// The chunks that take turns for pages which are read once: no more than half of the ring's share,
-// so that the rest of it keeps what it has.
-PENSTOCK_BOTH inline uint64_t once_chunks_max(const FileSystemState& system) {
-    const uint64_t rings = DeviceWords::load(system.rings_in_use, site::kRelaxed);
-    uint64_t chunks = limits::kOnceFramesMax / system.chunk_frames;
-    if (chunks > limits::kOnceChunksMax) chunks = limits::kOnceChunksMax;
-    const uint64_t half = system.chunk_count / (2 * (rings == 0 ? 1 : rings));
-    if (chunks > half) chunks = half;
-    return chunks < 2 ? 2 : chunks;  // one is read while the next is filled
-}
-
 enum class NextChunk : uint32_t { kBegun, kBusy, kNone };
 
 // Goes on to the next chunk from where the cursor was `seen` (`none`: there was none), unless
@@ -156,7 +145,7 @@ PENSTOCK_BOTH inline NextChunk next_chunk(FileSystemState& system, ReadaheadPlac
     if (once) {
         const uint64_t begun = DeviceWords::load(place.once_turn, site::kRelaxed);
         DeviceWords::store(place.once_turn, begun + 1, site::kRelaxed);
-        uint64_t& kept = place.once_chunks[begun % once_chunks_max(system)];
+        uint64_t& kept = place.once_chunks[begun % system.readahead.once_chunks];
         const auto index = static_cast<uint64_t>(&place - system.places);
         const bool mine = kept != 0 && DeviceWords::load(system.chunk_owners[kept - 1],
                                                          site::kRelaxed) == index + 1;

@@ -221,6 +221,13 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE void pull_pages(const Team& team, FileSystemSt
     if (stalled_ns != 0) add_count(counts_of(system, place, file_slot).stalled_ns, stalled_ns);
 }
 
+// One more, where a team's ranges did not suffice: chunks are small, or other teams of the block
+// had the rest. Any other frame may have a page while the cache has free ones.
+PENSTOCK_NOINLINE PENSTOCK_DEVICE inline uint64_t next_frame(FileSystemState& system,
+                                                             ReadaheadPlace* place) {
+    return next_frames(system, place, 1, 1).first;
+}
+
 // Asks for every page of the batch that nobody has asked for, but those that the team fills itself,
 // before the first that has no frame just now; its index, or the batch's size. What is to be
 // pulled, which only a team may that waits for all of it, is noted in the batch.
@@ -277,8 +284,9 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE unsigned claim_pages(const Team& team, FileSys
         bool need_frame = (wanted >> k & 1) != 0;
         if ((!need_frame && (failed >> k & 1) == 0) || missing < i) continue;
         const uint64_t owner = make_owner(file_slot, batch.first + i);
-        const uint64_t hint = hint_of(tried);
+        uint64_t hint = hint_of(tried);
         if (need_frame) ++tried;
+        if (need_frame && hint == kNoHint) hint = next_frame(system, place);
         if (claim_page(system, batch.pages[k], owner, hint, need_frame)) owed |= 1ull << k;
         if (need_frame) missing = i;
     }

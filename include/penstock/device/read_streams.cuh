@@ -75,6 +75,9 @@ PENSTOCK_DEVICE inline void start_stream(const FileSystemState& system, const Re
     stream.used_at = place.calls;
     stream.oldest = stream.window_count = 0;
     stream.ahead_left = 0;
+    const auto index = (&place - system.places) * limits::kStreamsMax + (&stream - place.streams);
+    stream.windows_max = settings.windows_max;
+    stream.windows = system.windows + static_cast<uint64_t>(index) * settings.windows_max;
 }
 
 // Whether a read is followed at all. Where reads come at random it is enough to look at a few in a
@@ -152,7 +155,8 @@ PENSTOCK_DEVICE inline bool wants_more(const FileSystemState& system, const Read
 }
 
 // The next window of a stream of equal distances.
-PENSTOCK_DEVICE inline WindowRequest next_strided(const ReadStream& stream, const StreamRead& read,
+PENSTOCK_DEVICE inline WindowRequest next_strided(const FileSystemState& system,
+                                                  const ReadStream& stream, const StreamRead& read,
                                                   int64_t step) {
     uint64_t run = read.last - read.first + 1;
     // Backwards, those that the last read had are there.
@@ -161,7 +165,9 @@ PENSTOCK_DEVICE inline WindowRequest next_strided(const ReadStream& stream, cons
     // The first read that is not covered, counted from this one.
     int64_t next = (static_cast<int64_t>(stream.frontier - read.first)) / step;
     if (next < 1) next = 1;
-    uint64_t ahead = stream.ahead_pages / run;
+    // A request for each run: far fewer pages than such a stream reads over keep storage busy.
+    const uint64_t most = limits::kWindowSizeMax >> system.page_shift;
+    uint64_t ahead = (stream.ahead_pages < most ? stream.ahead_pages : most) / run;
     if (ahead == 0) ahead = 1;
     if (2 * static_cast<uint64_t>(next - 1) > ahead) return {};
     uint64_t runs = stream.window_pages / run;
@@ -180,14 +186,15 @@ PENSTOCK_DEVICE inline WindowRequest next_strided(const ReadStream& stream, cons
 // for a window already.
 PENSTOCK_DEVICE inline WindowRequest next_window(const FileSystemState& system, ReadStream& stream,
                                                  const StreamRead& read, bool asked) {
-    if (stream.window_count == limits::kWindowsMax || stream.streak < stream.needed) return {};
+    if (stream.window_count == stream.windows_max || stream.streak < stream.needed) return {};
     if (stream.delta != 0) {
         const int64_t step = stride_of(system, stream);
         // Two distances alike are three reads.
         if (step == 0 || stream.streak < 1) return {};
         // Forwards, those that overlap are as those one behind the other.
         const uint64_t run = read.last - read.first + 1;
-        if (step < 0 || static_cast<uint64_t>(step) >= run) return next_strided(stream, read, step);
+        if (step < 0 || static_cast<uint64_t>(step) >= run)
+            return next_strided(system, stream, read, step);
     }
     if (stream.frontier < read.first) stream.frontier = read.first;
     const PageIndex end = read.last + 1;

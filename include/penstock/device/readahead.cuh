@@ -232,20 +232,12 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE inline void drop_idle_windows(FileSystemState&
     unlock(other.busy);
 }
 
-// There was no room: a stream has less ahead until windows are used up again, or each of its reads
-// would look for some. One lane.
-PENSTOCK_DEVICE inline void have_less_ahead(ReadStream& stream) {
-    stream.ahead_pages /= 2;
-    if (stream.ahead_pages < stream.window_pages) stream.ahead_pages = stream.window_pages;
-}
-
 // Counts `count` frames more for windows, if they may hold so many. One lane.
 PENSTOCK_DEVICE inline bool may_hold(FileSystemState& system, ReadaheadPlace& place,
-                                     ReadStream& stream, uint32_t count) {
+                                     const ReadStream& stream, uint32_t count) {
     const uint64_t held = DeviceWords::fetch_add(system.window_frames, count, site::kRelaxed);
     if (held + count <= system.readahead.frames_max) return true;
     DeviceWords::fetch_sub(system.window_frames, count, site::kRelaxed);
-    have_less_ahead(stream);
     drop_idle_windows(system, place, stream);
     return false;
 }
@@ -317,7 +309,6 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE bool open_window(const Team& team, FileSystemS
                                  : stretch.count > 0 ? stretch.first
                                                      : wanted.count;
         stream.frontier = page_of(shape, covered);
-        if (room && frames.count == 0) have_less_ahead(stream);
         if (room && frames.count < stretch.count) {
             DeviceWords::fetch_sub(system.window_frames, stretch.count - frames.count,
                                    site::kRelaxed);
@@ -417,7 +408,7 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE ReadaheadPlace* look_ahead(const Team& team,
     ReadStream& stream = place.streams[current];
     const bool pulls = teams > 0 && system.rings[0].answers != nullptr;
     bool asked = false, submitted = false;
-    for (unsigned tries = 0; tries < limits::kWindowsMax; ++tries) {
+    for (unsigned tries = 0; tries < stream.windows_max; ++tries) {
         WindowRequest wanted;
         unsigned pullers = 0;
         if (team.lane() == 0) {

@@ -215,7 +215,8 @@ PENSTOCK_DEVICE inline void give_up_windows(FileSystemState& system, ReadaheadPl
     if (system.places == nullptr) return;
     const auto give_up = [&](ReadaheadPlace& place) {
         for (ReadStream& stream : place.streams) {
-            for (Window& window : stream.windows) {
+            for (uint64_t i = 0; i < stream.windows_max; ++i) {
+                Window& window = stream.windows[i];
                 if (window.count != 0) (void)give_up_window(system, place, stream.file, window);
             }
         }

@@ -85,7 +85,8 @@ PENSTOCK_DEVICE inline bool give_up_window(FileSystemState& system, ReadaheadPla
 }
 
 PENSTOCK_DEVICE inline Window& window_of(ReadStream& stream, uint64_t index) {
-    return stream.windows[(stream.oldest + index) % limits::kWindowsMax];
+    const uint64_t place = stream.oldest + index;
+    return stream.windows[place < stream.windows_max ? place : place - stream.windows_max];
 }
 
 // The oldest window of a stream is over: what it says about the size of the next ones.
@@ -117,7 +118,8 @@ PENSTOCK_DEVICE inline void judge_window(const FileSystemState& system, ReadStre
         const uint32_t slot = descriptor_slot(static_cast<Descriptor>(stream.file));
         const bool missing = DeviceWords::load(system.files[slot].missing, site::kRelaxed) != 0;
         const uint64_t most = missing ? settings.ahead_pages_missing : settings.ahead_pages_max;
-        stream.ahead_pages *= 2;
+        // Never more than has been read.
+        stream.ahead_pages += stream.window_pages;
         if (stream.ahead_pages > most) stream.ahead_pages = most;
         if (stream.ahead_pages < stream.window_pages) stream.ahead_pages = stream.window_pages;
     }
@@ -141,7 +143,7 @@ PENSTOCK_DEVICE bool drop_windows(FileSystemState& system, ReadaheadPlace& place
         judged = judged || left != 0;
         DeviceWords::fetch_sub(system.window_frames, window.count, site::kRelaxed);
         window.count = 0;
-        stream.oldest = (stream.oldest + 1) % limits::kWindowsMax;
+        if (++stream.oldest == stream.windows_max) stream.oldest = 0;
         --stream.window_count;
     }
     return true;
