@@ -33,8 +33,11 @@ int check_windows(const FileSystemState& system, const std::vector<bool>& named)
     for (uint32_t i = 0; i < system.place_count; ++i) {
         for (const ReadStream& stream : system.places[i].streams) {
             uint64_t windows = 0;
+            // Where they lie in a copy for the host, the stream does not say.
+            const auto s = static_cast<uint64_t>(&stream - system.places[i].streams);
+            const Window* of_stream = windows_of(system, i, s);
             for (uint64_t w = 0; w < stream.windows_max; ++w) {
-                const Window& window = stream.windows[w];
+                const Window& window = of_stream[w];
                 windows += window.count != 0;
                 places += window.count;
                 if (window.count > limits::kWindowPagesMax) return 6;

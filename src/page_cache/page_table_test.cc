@@ -158,7 +158,7 @@ TEST(InvalidationTest, EachBrokenInvariantIsFound) {
     EXPECT_EQ(broken([](State& state, PageEntry*) { state.owners[7] = make_owner(0, 9); }), 5);
     const auto window = [](State& state, uint64_t frame) {
         ReadStream& stream = state.places[0].streams[1];
-        stream.windows = state.windows;
+        stream.windows = windows_of(state, 0, 1);
         stream.windows_max = state.readahead.windows_max;
         Window& made = stream.windows[stream.window_count++];
         made = {.first = 5,

@@ -224,8 +224,8 @@ transfer::Source* Server::find_source(size_t request) {
     return sources_.back().get();
 }
 
-// Reads every run; where one fails, the pages from there on are asked for again, each on its own,
-// so that an error reaches only who reads the page it struck.
+// Reads every run; where one fails, the pages behind that, or all where it brought none, are asked
+// for again, each on its own, so that an error reaches only who reads the page it struck.
 void Server::read_runs(size_t runs) {
     execute_runs(runs, false);
     read_failed();
@@ -418,10 +418,11 @@ void Server::finish(const Run& run, const transfer::Outcome& outcome) {
         left -= bytes;
         const bool struck = outcome.error != 0 && bytes < page_size_;
         // A direct read that fails has no bytes at all: which page it was shows when each is read.
-        if (struck && run.pages > 1) break;
+        if (struck && run.pages > 1 && outcome.bytes == 0) break;
         complete(page, bytes, struck ? outcome.error : 0);
         page = next(page);
         ++completed;
+        if (struck) break;
     }
     announce(begin, completed);
     if (!run.again) answer_nothing(run);

@@ -281,4 +281,10 @@ struct FileSystemState {
     RingState background;  // what nobody waits for yet
 };
 
+// Where the windows of a place's stream lie.
+PENSTOCK_BOTH inline Window* windows_of(const FileSystemState& system, uint64_t place,
+                                        uint64_t stream) {
+    return system.windows + (place * limits::kStreamsMax + stream) * system.readahead.windows_max;
+}
+
 }  // namespace penstock

@@ -75,9 +75,9 @@ PENSTOCK_DEVICE inline void start_stream(const FileSystemState& system, const Re
     stream.used_at = place.calls;
     stream.oldest = stream.window_count = 0;
     stream.ahead_left = 0;
-    const auto index = (&place - system.places) * limits::kStreamsMax + (&stream - place.streams);
     stream.windows_max = settings.windows_max;
-    stream.windows = system.windows + static_cast<uint64_t>(index) * settings.windows_max;
+    stream.windows = windows_of(system, static_cast<uint64_t>(&place - system.places),
+                                static_cast<uint64_t>(&stream - place.streams));
 }
 
 // Whether a read is followed at all. Where reads come at random it is enough to look at a few in a
