@@ -54,7 +54,7 @@ public:
           device_(device),
           options_(options),
           turns_(options.threads),
-          sections_(device),
+          sections_(device, [this] { have_copies_watched(); }),
           hands_(options.threads),
           to_host_(*storage_, nullptr, nullptr, options.limits, options.threads),
           to_device_(*storage_, device, &sections_, options.limits,
@@ -141,6 +141,12 @@ public:
         waiting_.store(turns_.waiting(), std::memory_order_relaxed);
     }
 
+    // For who may have begun copies and goes where he does not see them end: the last who looked
+    // may have found none under way, and sleeps.
+    void have_copies_watched() {
+        if (sections_.copying()) call_watcher(std::unique_lock(mutex_));
+    }
+
     void stop() {
         {
             const std::lock_guard lock(mutex_);
@@ -176,6 +182,13 @@ private:
         lock.unlock();
         for (unsigned i = 0; i < made; ++i) made_.bell.notify_one();
         for (unsigned i = 0; i < unmade; ++i) unmade_.bell.notify_one();
+    }
+
+    // Calls a thread where copies have nobody who looks after them. Who has been called and is not
+    // there yet does, or calls another: begin_turn().
+    void call_watcher(std::unique_lock<std::mutex> lock) {
+        if (sections_.copying() && !watching_ && made_.woken + unmade_.woken == 0)
+            wake(1, std::move(lock));
     }
 
     // False: told to stop.
@@ -331,7 +344,7 @@ void Engine::run(const std::shared_ptr<Job>& job) {
     }
     for (;;) {
         const bool seen = look_out([&] { return job->done() || sections.ready(); });
-        if (job->done()) return;
+        if (job->done()) return core_->have_copies_watched();
         // Copies that this thread sent are looked after by nobody else, perhaps.
         if (!sections.copying()) break;
         if (seen) {

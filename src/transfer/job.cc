@@ -235,6 +235,7 @@ void Job::stop() {
     if (left_ == 0) return end(std::move(lock));
     // Windows of an open section that were taken are not over before it is told, so the job is not.
     const uint64_t untaken_of_section = std::exchange(section_left_, 0);
+    const std::shared_ptr<void> keep = keep_;  // others may end the job, and sections_ with it
     lock.unlock();
     if (untaken_of_section > 0) sections_->shorten(section_, untaken_of_section);
 }

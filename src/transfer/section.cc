@@ -77,6 +77,7 @@ void Sections::shorten(Section* section, uint64_t size) {
         }
     }
     send_landed(&ended);
+    if (left_ && copying()) left_();  // before jobs are told: with them this may go
     tell(&ended);
 }
 

@@ -11,8 +11,10 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "backend/backend.h"
@@ -54,7 +56,9 @@ public:
                   "one is copied, one waits, one is read, one may be another job's");
 
     // `device` must outlive it; null where everything is host memory: no section is asked for.
-    explicit Sections(backend::Device* device) : device_(device), sections_(kSlots) {}
+    // `left`: called by a thread that may have begun copies and will not come again to collect().
+    explicit Sections(backend::Device* device, std::function<void()> left = {})
+        : device_(device), left_(std::move(left)), sections_(kSlots) {}
 
     // Of `job`, which calls with its lock held, from `offset` of its file on. Null: there is no
     // staging for it before others are over, or none at all: refused().
@@ -71,7 +75,8 @@ public:
     // over without a copy: nobody wants it.
     void shorten(Section* section, uint64_t size);
 
-    // Copies are under way, and somebody has to collect() them.
+    // Copies are under way, and somebody has to collect() them. A moment of false may lie between
+    // those of two jobs: whoever begins a copy sees to it that somebody comes, or comes himself.
     [[nodiscard]] bool copying() const { return oldest_.load(std::memory_order_relaxed) != 0; }
     // Some of them are over.
     [[nodiscard]] bool ready() const;
@@ -90,6 +95,7 @@ private:
     static void tell(Ended* ended);
 
     backend::Device* const device_;
+    const std::function<void()> left_;
     // Guards sections that have windows in somebody's hands, the slots of staging, and landed_.
     // Held for no call of the device's driver: with a job's lock too, threads wait here for
     // windows.

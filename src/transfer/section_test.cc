@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <functional>
 #include <mutex>
 #include <numeric>
 #include <thread>
@@ -143,6 +144,7 @@ public:
     Status destroy_stream(StreamId) override { return {}; }
     Status launch(StreamId, LaunchRequest) override { return {ENOSYS, "launch", ""}; }
     Status copy(StreamId stream, void* to, const void* from, size_t size) override {
+        call(&on_copy);
         const std::lock_guard lock(mutex_);
         copied_.emplace_back(static_cast<std::byte*>(to), size);
         if (copied_.size() == fail_copy) return {EIO, "copy", "as the test asked"};
@@ -160,6 +162,7 @@ public:
     }
     Status synchronize(StreamId, backend::Deadline) override { return {ENOSYS, "wait", ""}; }
     Status query(StreamId stream, bool* idle) override {
+        call(&on_query);
         const std::lock_guard lock(mutex_);
         *idle = std::none_of(operations_.begin(), operations_.end(),
                              [&](const Operation& one) { return one.stream == stream; });
@@ -199,8 +202,18 @@ public:
 
     size_t fail_copy = 0, fail_write = 0, writes = 0;  // the n-th fails; 0: none
     size_t pinned_size = 0, pinned_size_max = SIZE_MAX;
+    // Called once, before the device does as it is told.
+    std::function<void()> on_copy, on_query;
 
 private:
+    void call(std::function<void()>* hook) {
+        std::function<void()> now;
+        {
+            const std::lock_guard lock(mutex_);
+            now.swap(*hook);
+        }
+        if (now) now();
+    }
     struct Operation {
         StreamId stream;
         std::byte* to;
@@ -516,6 +529,30 @@ TEST_F(SectionTest, WhileTheDeviceStandsStillOtherReadsOfTheHostGoOn) {
         ASSERT_TRUE(read.job->wait(20s));
         expect_right(read);
     }
+}
+
+// Its copy is begun by a caller who then has nothing left to do here, at a moment when the engine's
+// thread sees none under way. Where the naps below are too short there is nothing to see.
+TEST_F(SectionTest, AReadWhoseLastCopyACallerBeginsIsToldOfWithoutAnother) {
+    constexpr auto kNap = 20ms;
+    start(1);
+    const auto file = std::make_shared<TestFile>();
+    file->hold_from(kMiB / 2);
+    const Read left = make(0, kMiB, std::make_shared<Source>(file));
+    const Read whole = make(0, kMiB);
+    device_.hold(true);
+    engine_->start(left.job);
+    ASSERT_TRUE(file->wait_inside(1));
+    device_.on_query = [&] {  // by the caller, who looks after his own copy
+        file->hold_from(UINT64_MAX);
+        std::this_thread::sleep_for(kNap);  // all of `left` is in staging
+        device_.hold(false);
+        device_.on_copy = [&] { std::this_thread::sleep_for(kNap); };
+    };
+    engine_->run(whole.job);
+    expect_right(whole);
+    ASSERT_TRUE(left.job->wait(20s));
+    expect_right(left);
 }
 
 TEST_F(SectionTest, WithoutPinnedMemoryReadsTakeAnother) {
