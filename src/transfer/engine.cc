@@ -91,7 +91,8 @@ public:
             }
             if (sections_.ready()) sections_.collect();
             bool more = true, crowded = false;
-            uint64_t spent_ns = 0;  // on what is held
+            uint64_t spent_ns = 0;                       // on what is held
+            if (!hands.hungry()) have_copies_watched();  // else begin_turn() looks
             while (more && hands.hungry()) {
                 const std::shared_ptr<Job> job = begin_turn(index, hands.idle());
                 more = job != nullptr && take_turn(index, job, &spent_ns);
@@ -209,15 +210,14 @@ private:
     // Null: there is no job for this thread; with `wait` only when told to stop.
     std::shared_ptr<Job> begin_turn(unsigned index, bool wait) {
         std::unique_lock lock(mutex_);
-        bool watched = false;  // by this thread
         for (;;) {
             std::shared_ptr<Job> job = turns_.begin(index, base::coarse_ns());
             if (job != nullptr || !wait || stopping_) {
-                if (watched && sections_.copying()) wake(1, std::move(lock));
+                call_watcher(std::move(lock));  // what this one does next may take long
                 return job;
             }
             if (sections_.copying() && !watching_) {
-                watching_ = watched = true;
+                watching_ = true;
                 lock.unlock();
                 sections_.wait();
                 lock.lock();
@@ -336,6 +336,7 @@ void Engine::run(const std::shared_ptr<Job>& job) {
                 continue;
             }
             if (hands.idle()) break;
+            core_->have_copies_watched();
             hands.work(!more || !hands.has_copies(), nullptr);
             hands.finish();
         }

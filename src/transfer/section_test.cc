@@ -154,6 +154,7 @@ public:
     }
     Status fill(StreamId, void*, uint8_t, size_t) override { return {ENOSYS, "fill", ""}; }
     Status write_value(StreamId stream, uint64_t* address, uint64_t value) override {
+        call(&on_write);
         const std::lock_guard lock(mutex_);
         if (++writes == fail_write) return {EIO, "write_value", "as the test asked"};
         operations_.push_back({stream, reinterpret_cast<std::byte*>(address), nullptr, 8, value});
@@ -203,7 +204,7 @@ public:
     size_t fail_copy = 0, fail_write = 0, writes = 0;  // the n-th fails; 0: none
     size_t pinned_size = 0, pinned_size_max = SIZE_MAX;
     // Called once, before the device does as it is told.
-    std::function<void()> on_copy, on_query;
+    std::function<void()> on_copy, on_query, on_write;
 
 private:
     void call(std::function<void()>* hook) {
@@ -553,6 +554,25 @@ TEST_F(SectionTest, AReadWhoseLastCopyACallerBeginsIsToldOfWithoutAnother) {
     expect_right(whole);
     ASSERT_TRUE(left.job->wait(20s));
     expect_right(left);
+}
+
+TEST_F(SectionTest, AReadWhoseSenderThenStandsStillInAnotherFileIsToldOf) {
+    start(2);
+    const auto file = std::make_shared<TestFile>();
+    file->hold_from(0);
+    const Read standing = make(0, 4096, std::make_shared<Source>(file));
+    // By the thread that sends the copy, which looks out for more behind it.
+    device_.on_write = [&] { engine_->start(standing.job); };
+    device_.hold(true);
+    const Read read = make(0, kMiB);
+    engine_->start(read.job);
+    ASSERT_TRUE(file->wait_inside(1));
+    device_.hold(false);
+    EXPECT_TRUE(read.job->wait(20s));
+    file->hold_from(UINT64_MAX);
+    ASSERT_TRUE(standing.job->wait(20s));
+    ASSERT_TRUE(read.job->wait(20s));
+    expect_right(read);
 }
 
 TEST_F(SectionTest, WithoutPinnedMemoryReadsTakeAnother) {
