@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <iterator>
 #include <utility>
 
 #include "base/clock.h"
@@ -155,7 +156,7 @@ void Job::put_back(std::span<const Window> windows) {
 }
 
 void Job::finish(std::span<const Window> windows, std::span<const Outcome> outcomes,
-                 const Report& part) {
+                 const Report& part, Callbacks* owed) {
     std::unique_lock lock(mutex_);
     add(part);
     for (size_t i = 0; i < windows.size(); ++i) {
@@ -163,7 +164,7 @@ void Job::finish(std::span<const Window> windows, std::span<const Outcome> outco
         if (outcomes[i].bytes < windows[i].size)
             gaps_.push_back({windows[i].piece, windows[i].begin + outcomes[i].bytes});
     }
-    if (left_ == 0) end(std::move(lock));
+    if (left_ == 0) end(std::move(lock), owed);
 }
 
 void Job::add(const Report& part) {
@@ -181,7 +182,7 @@ void Job::add(const Report& part) {
 }
 
 // Under the lock, which it gives up before it calls anybody.
-void Job::end(std::unique_lock<std::mutex> lock) {
+void Job::end(std::unique_lock<std::mutex> lock, Callbacks* owed) {
     const uint64_t now = base::monotonic_ns();
     if (taken_ns_ != 0) {
         report_.queue_ns = taken_ns_ - created_ns_;
@@ -197,14 +198,19 @@ void Job::end(std::unique_lock<std::mutex> lock) {
     std::sort(gaps_.begin(), gaps_.end(), [](const Gap& a, const Gap& b) {
         return a.piece != b.piece ? a.piece < b.piece : a.at < b.at;
     });
-    std::vector<std::function<void()>> callbacks;
+    Callbacks callbacks;
     callbacks.swap(callbacks_);
     std::shared_ptr<void> keep;
     keep.swap(keep_);
     done_.store(true, std::memory_order_release);  // partner: done()
     changed_.notify_all();
     lock.unlock();
-    for (const auto& callback : callbacks) callback();
+    if (owed == nullptr) {
+        for (const auto& callback : callbacks) callback();
+    } else {
+        owed->insert(owed->end(), std::make_move_iterator(callbacks.begin()),
+                     std::make_move_iterator(callbacks.end()));
+    }
 }
 
 bool Job::wait(std::chrono::nanoseconds limit) const {

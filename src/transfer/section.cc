@@ -54,7 +54,7 @@ Section* Sections::open(std::shared_ptr<Job> job, std::byte* to, uint64_t offset
     return &section;
 }
 
-void Sections::land(Section* section, Section::Landed landed) {
+void Sections::land(Section* section, Section::Landed landed, Callbacks* owed) {
     Ended ended;
     {
         const std::lock_guard lock(mutex_);
@@ -63,7 +63,7 @@ void Sections::land(Section* section, Section::Landed landed) {
         if (section->left == 0) landed_.push_back(section);
     }
     send_landed(&ended);
-    tell(&ended);
+    tell(&ended, owed);
 }
 
 void Sections::shorten(Section* section, uint64_t size) {
@@ -172,7 +172,7 @@ void Sections::end(Section* section, Ended* ended) {
 }
 
 // Under no lock: whoever waits for a job may go on at once.
-void Sections::tell(Ended* ended) {
+void Sections::tell(Ended* ended, Callbacks* owed) {
     for (Section& section : *ended) {
         const uint64_t copy_ns = base::monotonic_ns() - section.sent_ns;
         for (Section::Landed& landed : section.landed) {
@@ -182,7 +182,7 @@ void Sections::tell(Ended* ended) {
                 add_bytes(&landed.report, landed.landing.report);
             }
             if (section.sent_ns != 0) landed.report.copy_ns = copy_ns;
-            section.job->finish({&landed.window, 1}, {&landed.outcome, 1}, landed.report);
+            section.job->finish({&landed.window, 1}, {&landed.outcome, 1}, landed.report, owed);
         }
     }
 }

@@ -69,8 +69,9 @@ public:
         return section.memory + (offset - section.offset);
     }
 
-    // A window is in staging, or it is known why not. With the last one the copy begins.
-    void land(Section* section, Section::Landed landed);
+    // A window is in staging, or it is known why not. With the last one the copy begins. `owed` as
+    // for Job::finish().
+    void land(Section* section, Section::Landed landed, Callbacks* owed = nullptr);
     // `size` bytes of its windows will never be given out. Where nothing else is missing, it is
     // over without a copy: nobody wants it.
     void shorten(Section* section, uint64_t size);
@@ -92,7 +93,7 @@ private:
     void send(Section* section, Ended* ended);
     void collect_slots(Status status, Ended* ended);
     void end(Section* section, Ended* ended);
-    static void tell(Ended* ended);
+    static void tell(Ended* ended, Callbacks* owed = nullptr);
 
     backend::Device* const device_;
     const std::function<void()> left_;
