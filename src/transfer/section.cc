@@ -11,8 +11,8 @@ namespace {
 
 constexpr uint64_t kDozeNs = 20'000;
 
-// Of a window whose bytes in staging did not reach the device.
-void lose(Section::Landed* landed) {
+// Of a window whose bytes in staging did not reach the device. `error` 0: they were not to.
+void lose(Section::Landed* landed, int error) {
     const std::vector<extent::Extent>& extents = landed->landing.extents;
     if (extents.empty()) return;
     uint64_t first = extents.front().offset;
@@ -21,10 +21,11 @@ void lose(Section::Landed* landed) {
     Report& report = landed->report;
     if (bytes <= landed->outcome.bytes) {
         landed->outcome.bytes = bytes;
-        landed->outcome.error = EIO;
+        landed->outcome.error = error;
     }
+    if (error == 0) return;
     if (report.error_number != 0 && report.error_offset <= first) return;
-    report.error_number = EIO;
+    report.error_number = error;
     report.error_offset = first;
     report.error_route = Route::kCached;
 }
@@ -72,7 +73,7 @@ void Sections::shorten(Section* section, uint64_t size) {
         const std::lock_guard lock(mutex_);
         section->left -= size;
         if (section->left == 0) {
-            section->failed = true;  // and so without a copy
+            section->dropped = true;  // and so without a copy
             landed_.push_back(section);
         }
     }
@@ -112,7 +113,7 @@ void Sections::send(Section* section, Ended* ended) {
     const auto slot = static_cast<int32_t>(section - sections_.data());
     const std::byte* const base = staging_->memory(slot);
     section->sent_ns = base::monotonic_ns();
-    for (size_t i = 0, next; i < runs.size() && !section->failed; i = next) {
+    for (size_t i = 0, next; i < runs.size() && !section->failed && !section->dropped; i = next) {
         uint64_t end = runs[i].end();
         for (next = i + 1; next < runs.size() && runs[next].offset == end; ++next)
             end = runs[next].end();
@@ -176,8 +177,8 @@ void Sections::tell(Ended* ended, Callbacks* owed) {
     for (Section& section : *ended) {
         const uint64_t copy_ns = base::monotonic_ns() - section.sent_ns;
         for (Section::Landed& landed : section.landed) {
-            if (section.failed) {
-                lose(&landed);
+            if (section.failed || section.dropped) {
+                lose(&landed, section.failed ? EIO : 0);
             } else {
                 add_bytes(&landed.report, landed.landing.report);
             }

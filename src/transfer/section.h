@@ -45,6 +45,7 @@ struct Section {
     bool last = false;
     size_t copies = 0;  // under way
     bool failed = false;
+    bool dropped = false;  // nobody wants it: what is in staging stays there, and is no error
     uint64_t sent_ns = 0;
 };
 

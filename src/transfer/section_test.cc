@@ -491,6 +491,7 @@ TEST_F(SectionTest, AReadThatIsStoppedInTheMiddleOfASectionEndsAndGivesItsStagin
                 EXPECT_EQ(read.job->result().status().error_number(), ECANCELED);
                 const Report& report = read.job->report();
                 EXPECT_LT(report.bytes, kFileSize);
+                EXPECT_EQ(report.error_number, 0) << "nothing failed";
                 expect_sums(report);
                 uint64_t arrived = 0;
                 for (uint64_t at = 0; at + 65536 <= kFileSize; at += 65536)
@@ -506,6 +507,27 @@ TEST_F(SectionTest, AReadThatIsStoppedInTheMiddleOfASectionEndsAndGivesItsStagin
             engine_.reset();
         }
     }
+}
+
+TEST_F(SectionTest, WhatNobodyWantsAnyMoreIsNoError) {
+    Sections sections(&device_);
+    std::vector<std::byte> memory(kFileSize);
+    const auto job = std::make_shared<Job>(source_,
+                                           std::vector<Piece>{{memory.data(), kFileSize, 0}}, false,
+                                           true, ReadOptions{}, kMiB, nullptr);
+    Window window;
+    ASSERT_EQ(job->take({&window, 1}, &sections), 1u);
+    ASSERT_NE(window.section, nullptr);
+    Section::Landed landed{window, {0, window.size, 0}, {}, {}};
+    landed.landing.extents.push_back({0, window.size});
+    landed.landing.report.bytes = window.size;
+    sections.land(window.section, landed);
+    job->stop();
+    ASSERT_TRUE(job->done());
+    EXPECT_EQ(job->result().status().error_number(), ECANCELED);
+    EXPECT_EQ(job->report().error_number, 0);
+    EXPECT_EQ(job->report().bytes, 0u);
+    EXPECT_TRUE(device_.copies().empty());
 }
 
 TEST_F(SectionTest, WhileTheDeviceStandsStillOtherReadsOfTheHostGoOn) {
