@@ -112,6 +112,17 @@ bool Job::open_section(const Piece& piece, Sections* sections) {
 }
 
 size_t Job::take(std::span<Window> out, Sections* sections) {
+    for (;;) {
+        bool unprepared = false;
+        const size_t count = take_some(out, sections, &unprepared);
+        if (count > 0 || !unprepared) return count;
+        sections->prepare();  // others use the lock meanwhile
+        if (!sections->prepared()) return 0;
+    }
+}
+
+// `unprepared`: it stops where the first section would begin.
+size_t Job::take_some(std::span<Window> out, Sections* sections, bool* unprepared) {
     const std::lock_guard lock(mutex_);
     if (cancelled_) return 0;
     size_t count = 0;
@@ -123,8 +134,9 @@ size_t Job::take(std::span<Window> out, Sections* sections) {
         if (opens && !goes_through_cache()) {
             missed_ = true;
             next_section_size_ = kSectionSizeAgain;
-        } else if (opens && !open_section(piece, sections)) {
-            break;
+        } else if (opens) {
+            *unprepared = !sections->prepared();
+            if (*unprepared || !open_section(piece, sections)) break;
         }
         const uint64_t size = next_window(piece);
         Section* const section = section_left_ > 0 ? section_ : nullptr;

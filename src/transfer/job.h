@@ -97,6 +97,7 @@ private:
         uint64_t at = 0;  // from the start of the piece
     };
 
+    size_t take_some(std::span<Window> out, Sections* sections, bool* unprepared);
     [[nodiscard]] uint64_t next_window(const Piece& piece) const;
     [[nodiscard]] bool may_open(const Piece& piece) const;
     [[nodiscard]] bool goes_through_cache() const;

@@ -32,17 +32,21 @@ void lose(Section::Landed* landed, int error) {
 
 }  // namespace
 
+void Sections::prepare() {
+    const std::unique_lock preparing(preparing_, std::try_to_lock);
+    if (!preparing.owns_lock() || prepared()) return;
+    auto made = Staging::create(device_, kSlots);
+    if (made.ok() && made.value()->prepare().ok()) {
+        staging_ = std::move(made.value());
+    } else {
+        refused_.store(true, std::memory_order_relaxed);
+    }
+    prepared_.store(true, std::memory_order_release);  // partner: prepared()
+}
+
 Section* Sections::open(std::shared_ptr<Job> job, std::byte* to, uint64_t offset, uint64_t size) {
     const std::lock_guard lock(mutex_);
     if (refused()) return nullptr;
-    if (staging_ == nullptr) {
-        auto made = Staging::create(device_, kSlots);
-        if (!made.ok() || !made.value()->prepare().ok()) {
-            refused_.store(true, std::memory_order_relaxed);
-            return nullptr;
-        }
-        staging_ = std::move(made.value());
-    }
     const int32_t slot = staging_->take(size);
     if (slot < 0) return nullptr;
     Section& section = sections_[static_cast<size_t>(slot)];

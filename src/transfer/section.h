@@ -61,8 +61,12 @@ public:
     explicit Sections(backend::Device* device, std::function<void()> left = {})
         : device_(device), left_(std::move(left)), sections_(kSlots) {}
 
+    // Whether staging has been asked for; and asks, which takes milliseconds, unless another thread
+    // is at it. With no lock held.
+    [[nodiscard]] bool prepared() const { return prepared_.load(std::memory_order_acquire); }
+    void prepare();
     // Of `job`, which calls with its lock held, from `offset` of its file on. Null: there is no
-    // staging for it before others are over, or none at all: refused().
+    // staging for it before others are over, or none at all: refused(). Only when prepared().
     Section* open(std::shared_ptr<Job> job, std::byte* to, uint64_t offset, uint64_t size);
     [[nodiscard]] bool refused() const { return refused_.load(std::memory_order_relaxed); }
     // Where the byte at `offset` of the file belongs; for who has a window of it.
@@ -98,6 +102,8 @@ private:
 
     backend::Device* const device_;
     const std::function<void()> left_;
+    std::mutex preparing_;  // held by who asks for staging, waited for by nobody
+    std::atomic<bool> prepared_{false};
     // Guards sections that have windows in somebody's hands, the slots of staging, and landed_.
     // Held for no call of the device's driver: with a job's lock too, threads wait here for
     // windows.

@@ -14,6 +14,7 @@
 #include <cstring>
 #include <deque>
 #include <functional>
+#include <future>
 #include <mutex>
 #include <numeric>
 #include <thread>
@@ -127,6 +128,7 @@ public:
     }
     const backend::Properties& properties() const override { return properties_; }
     Status allocate(size_t size, backend::Memory, void** out) override {
+        if (size > kMiB) call(&on_pin);
         const std::lock_guard lock(mutex_);
         if (size > pinned_size_max) return {ENOMEM, "allocate", "as the test asked"};
         pinned_size += size;
@@ -203,8 +205,8 @@ public:
 
     size_t fail_copy = 0, fail_write = 0, writes = 0;  // the n-th fails; 0: none
     size_t pinned_size = 0, pinned_size_max = SIZE_MAX;
-    // Called once, before the device does as it is told.
-    std::function<void()> on_copy, on_query, on_write;
+    // Called once, before the device does as it is told; the last for more than a MiB.
+    std::function<void()> on_copy, on_query, on_write, on_pin;
 
 private:
     void call(std::function<void()>* hook) {
@@ -595,6 +597,24 @@ TEST_F(SectionTest, AReadWhoseSenderThenStandsStillInAnotherFileIsToldOf) {
     ASSERT_TRUE(standing.job->wait(20s));
     ASSERT_TRUE(read.job->wait(20s));
     expect_right(read);
+}
+
+TEST_F(SectionTest, WhileMemoryIsPinnedTheReadCanBeStopped) {
+    std::promise<void> inside, pinned;
+    device_.on_pin = [&, ready = pinned.get_future().share()] {
+        inside.set_value();
+        ready.wait();
+    };
+    start(2);
+    const Read read = make(0, kFileSize);
+    engine_->start(read.job);
+    EXPECT_EQ(inside.get_future().wait_for(20s), std::future_status::ready);
+    auto stopped = std::async(std::launch::async, [&] { read.job->stop(); });
+    EXPECT_EQ(stopped.wait_for(20s), std::future_status::ready);
+    pinned.set_value();
+    ASSERT_TRUE(read.job->wait(20s));
+    EXPECT_EQ(read.job->result().status().error_number(), ECANCELED);
+    expect_well();
 }
 
 TEST_F(SectionTest, WithoutPinnedMemoryReadsTakeAnother) {
