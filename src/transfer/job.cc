@@ -96,7 +96,9 @@ bool Job::open_section(const Piece& piece, Sections* sections) {
     uint64_t size = next_section_size_;
     if (&piece == &pieces_.back())  // what is read last is copied while nothing else is read
         size = std::min(size, base::align_up(left / 2, kSectionSizeMin));
-    size = std::min(left, base::align_down(begin + size, kSectionSizeMin) - begin);
+    size = base::align_down(begin + size, kSectionSizeMin) - begin;
+    if (size < kSectionSizeMin / 2) size += kSectionSizeMin;  // else a copy for a few bytes
+    size = std::min(left, size);
     if (left - size < kSectionSizeMin) size = left;  // too little for one of its own
     auto* const to = static_cast<std::byte*>(piece.to) + next_begin_;
     section_ = sections->open(shared_from_this(), to, begin, size);

@@ -331,6 +331,21 @@ TEST_F(SectionTest, ALongReadTakesFewCopiesTheFirstAndTheLastOfThemShort) {
     }
 }
 
+TEST_F(SectionTest, NoSectionIsAFewBytesLong) {
+    start(2);
+    for (const uint64_t offset : {kMiB - 1, kMiB - 4096, kMiB / 2 + 1, kMiB / 2 - 1}) {
+        for (const uint64_t size : {12 * kMiB, 3 * kMiB + 2, 2 * kMiB}) {
+            SCOPED_TRACE(::testing::Message() << size << " bytes from " << offset);
+            device_.forget();
+            const Read read = make(offset, size);
+            engine_->run(read.job);
+            expect_right(read);
+            const std::vector<size_t> copies = device_.copies();
+            EXPECT_GE(*std::min_element(copies.begin(), copies.end()), kMiB / 2);
+        }
+    }
+}
+
 TEST_F(SectionTest, WhereSomethingMissedSectionsBeginOnlyBehindALongHotStretch) {
     constexpr int kLong = 16;  // looks
     Sections sections(&device_);
