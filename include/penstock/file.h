@@ -45,18 +45,19 @@ struct WritePiece {
 
 // A read or write under way. A handle: copies stand for the same one. Any thread. The memory and
 // whatever owns it must stay, and what is written must not change, until done() or a cancel() that
-// returned true; the File may be closed earlier.
+// returned true; the File may be closed earlier. In the child of a fork nobody works on what was
+// under way: it is never done there.
 class Future {
 public:
     Future() = default;  // of nothing: only assign to it
 
     [[nodiscard]] bool done() const;
-    // Waits at most `limit`. ETIMEDOUT: not done yet; it goes on.
+    // Waits at most `limit`. ETIMEDOUT: not done yet; it goes on. ECHILD: it is a parent's.
     [[nodiscard]] Status wait(std::chrono::nanoseconds limit = std::chrono::hours(24)) const;
     // Bytes that arrived from the start, fewer at the end of a file that is read; waits at most
     // `limit`.
-    // Errors: ETIMEDOUT; ECANCELED; else what storage said of the first extent that failed: the
-    // others have arrived, and report() names it.
+    // Errors: ETIMEDOUT; ECHILD; ECANCELED; else what storage said of the first extent that failed:
+    // the others have arrived, and report() names it.
     [[nodiscard]] Result<uint64_t> result(
         std::chrono::nanoseconds limit = std::chrono::hours(24)) const;
     // True: nothing of it had begun and nothing ever will. False: it runs, or it is done.
@@ -69,10 +70,13 @@ public:
     // Only when done(); stays valid as long as a handle does.
     [[nodiscard]] const Report& report() const;
 
-    explicit Future(std::shared_ptr<transfer::Job> job) : job_(std::move(job)) {}
+    explicit Future(std::shared_ptr<transfer::Job> job);
 
 private:
+    [[nodiscard]] bool is_of_parent() const;
+
     std::shared_ptr<transfer::Job> job_;
+    uint64_t process_ = 0;  // that began it
 };
 
 class File {

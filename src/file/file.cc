@@ -11,6 +11,7 @@ namespace penstock {
 namespace {
 
 constexpr Status kNotOpen{EBADF, "file", "the file is closed"};
+constexpr Status kForked{ECHILD, "wait", "it was under way in this process's parent"};
 
 }  // namespace
 
@@ -182,9 +183,17 @@ FileOptions File::options() const {
     return use ? use->options() : FileOptions();
 }
 
+Future::Future(std::shared_ptr<transfer::Job> job)
+    : job_(std::move(job)), process_(file::process_number()) {}
+
+// Its lock may have been somebody's at the fork, who never gives it back here.
+bool Future::is_of_parent() const { return process_ != file::process_number(); }
+
 bool Future::done() const { return job_->done(); }
 
 Status Future::wait(std::chrono::nanoseconds limit) const {
+    if (job_->done()) return {};
+    if (is_of_parent()) return kForked;
     if (job_->wait(limit)) return {};
     return {ETIMEDOUT, "wait", "it is still under way"};
 }
@@ -194,9 +203,17 @@ Result<uint64_t> Future::result(std::chrono::nanoseconds limit) const {
     return job_->result();
 }
 
-bool Future::cancel() const { return job_->cancel(); }
-void Future::stop() const { job_->stop(); }
-void Future::on_done(std::function<void()> callback) const { job_->on_done(std::move(callback)); }
+bool Future::cancel() const { return !is_of_parent() && job_->cancel(); }
+void Future::stop() const {
+    if (!is_of_parent()) job_->stop();
+}
+void Future::on_done(std::function<void()> callback) const {
+    if (!is_of_parent()) {
+        job_->on_done(std::move(callback));
+    } else if (done()) {
+        callback();
+    }
+}
 const Report& Future::report() const { return job_->report(); }
 
 }  // namespace penstock

@@ -350,5 +350,33 @@ TEST_F(HostReadTest, AChildOfAForkIsToldToOpenAgainAndCan) {
     EXPECT_TRUE(file.value().read(memory_, 8 << 20, 0).ok());
 }
 
+TEST_F(HostReadTest, AChildOfAForkIsToldThatAReadIsItsParents) {
+    FileOptions options;
+    options.throttle_latency_us = 300'000;
+    const auto file = File::open(path_, {}, options);
+    ASSERT_TRUE(file.ok());
+    const Future over = file.value().pread(memory_, 4096, 0).value();
+    ASSERT_EQ(over.result().value(), 4096u);
+    const Future future = file.value().pread(memory_, 4096, 0).value();
+    const pid_t child = fork();
+    if (child == 0) {
+        alarm(20);
+        bool called = false, right = !future.done();
+        right = right && future.wait().error_number() == ECHILD;
+        right = right && future.result().status().error_number() == ECHILD;
+        right = right && !future.cancel();
+        future.stop();
+        future.on_done([&] { called = true; });
+        right = right && !called && !over.cancel() && over.result().ok();
+        over.stop();
+        over.on_done([&] { called = true; });
+        _exit(right && called ? 0 : 1);
+    }
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+    EXPECT_EQ(future.result().value(), 4096u);
+}
+
 }  // namespace
 }  // namespace penstock

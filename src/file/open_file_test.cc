@@ -179,6 +179,35 @@ TEST_F(OpenFileTest, AnyThreadMayCloseAFileThatOthersRead) {
     }
 }
 
+TEST_F(OpenFileTest, ACallbackMayDropTheLastHandleOfADevice) {
+    // Behind whatever else holds one.
+    struct Last {
+        explicit Last(Device mine) : device(std::move(mine)) {}
+        ~Last() {
+            for (int i = 0; i < 20'000 && device.port().use_count() > 1; ++i) usleep(1000);
+        }
+        Last(const Last&) = delete;
+        Last& operator=(const Last&) = delete;
+        Device device;
+    };
+    const size_t before = count_threads();
+    auto device = Device::open("cpu:2", {.memory_size = 32 << 20});
+    ASSERT_TRUE(device.ok());
+    const std::weak_ptr<backend::Device> port = device.value().port();
+    auto last = std::make_shared<Last>(std::move(device.value()));
+    FileOptions options;
+    options.throttle_latency_us = 100'000;
+    {
+        const File file = File::open(path_, last->device, options).value();
+        const Future future = file.pread(memory_, 4096, 0).value();
+        future.on_done([last = std::move(last)] {});
+    }
+    for (int i = 0; i < 20'000 && !port.expired(); ++i) usleep(1000);
+    EXPECT_TRUE(port.expired());
+    for (int i = 0; i < 2000 && count_threads() > before + 1; ++i) usleep(10'000);
+    EXPECT_LE(count_threads(), before + 1) << "but for the process's reaper";
+}
+
 TEST_F(OpenFileTest, CopiesAndMovedFilesAreFilesOfTheirOwn) {
     auto opened = File::open(path_);
     ASSERT_TRUE(opened.ok());

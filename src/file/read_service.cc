@@ -64,6 +64,16 @@ void forget(const backend::Device* device) {
     std::erase_if(all.kept, is_its);
 }
 
+// A device whose last handle is gone.
+struct Going {
+    explicit Going(std::shared_ptr<backend::Device> device) : port(std::move(device)) {}
+    ~Going() { forget(port.get()); }
+    Going(const Going&) = delete;
+    Going& operator=(const Going&) = delete;
+
+    const std::shared_ptr<backend::Device> port;
+};
+
 }  // namespace
 
 Result<unsigned> thread_count(const FileOptions& options, const Device& device) {
@@ -112,8 +122,11 @@ Result<std::shared_ptr<ReadService>> ReadService::shared(const Device& device,
             {options.throttle_latency_us, options.throttle_bandwidth_mbs});
         !status.ok())
         return status;
-    Registry& all = registry();
     const backend::Device* port = device.port().get();
+    if (port != nullptr) {  // whoever drops the device may need it, and can report nothing
+        if (const auto reaper = Reaper::of_process(); !reaper.ok()) return reaper.status();
+    }
+    Registry& all = registry();
     const Key key{port, options.storage, options.throttle_latency_us,
                   options.throttle_bandwidth_mbs, threads.value()};
     const std::lock_guard lock(all.mutex);
@@ -150,6 +163,12 @@ Result<Reaper*> Reaper::of_process() {
     return all.reaper;
 }
 
+Reaper* Reaper::running() {
+    Registry& all = registry();
+    const std::lock_guard lock(all.mutex);
+    return all.reaper;
+}
+
 void Reaper::drop(std::shared_ptr<void> last) {
     const std::lock_guard lock(mutex_);
     dropped_.push_back(std::move(last));
@@ -176,6 +195,11 @@ std::shared_ptr<backend::Device> with_services(std::shared_ptr<backend::Device> 
         all.watched.insert(port);
     }
     return {port, [held = std::move(device)](backend::Device* going) mutable {
+                // By a callback of a read, perhaps. Without a reaper it has no services.
+                Reaper* const reaper = transfer::Engine::on_own_thread() ? Reaper::running()
+                                                                         : nullptr;
+                if (reaper != nullptr)
+                    return reaper->drop(std::make_shared<Going>(std::move(held)));
                 forget(going);
                 held.reset();
             }};

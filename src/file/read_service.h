@@ -47,6 +47,7 @@ class Reaper {
 public:
     // Made by the first call. EAGAIN: no thread is to be had.
     static Result<Reaper*> of_process();
+    static Reaper* running();  // null: none was made
     void drop(std::shared_ptr<void> last);
 
 private:

@@ -54,7 +54,7 @@ public:
           device_(device),
           options_(options),
           turns_(options.threads),
-          sections_(device),
+          sections_(device, [this] { have_copies_watched(); }),
           hands_(options.threads),
           to_host_(*storage_, nullptr, nullptr, options.limits, options.threads),
           to_device_(*storage_, device, &sections_, options.limits,
@@ -81,17 +81,19 @@ public:
         if (index != 0 && !make_when_needed(index)) return;
         Hands& hands = *hands_[index];
         std::vector<const Source*> over;
+        Callbacks owed;
         bool looks_out = false;
         for (;;) {
             if (std::exchange(looks_out, false)) {
                 (void)look_out([this] {
                     return waiting_.load(std::memory_order_relaxed) != 0 || sections_.ready();
                 });
-                lookouts_.fetch_sub(1, std::memory_order_relaxed);
+                end_look_out();
             }
             if (sections_.ready()) sections_.collect();
             bool more = true, crowded = false;
-            uint64_t spent_ns = 0;  // on what is held
+            uint64_t spent_ns = 0;                       // on what is held
+            if (!hands.hungry()) have_copies_watched();  // else begin_turn() looks
             while (more && hands.hungry()) {
                 const std::shared_ptr<Job> job = begin_turn(index, hands.idle());
                 more = job != nullptr && take_turn(index, job, &spent_ns);
@@ -109,15 +111,17 @@ public:
             const uint64_t begin_ns = base::coarse_ns();
             over.clear();
             hands.work(!more || !hands.has_copies(), &over);
-            end_turns(index, over, begin_ns - spent_ns);
             // Before anybody is told: who waited publishes the next job at once, and need not wake
-            // another thread for it. A CPU is left to him.
-            if (hands.idle()) {
-                const unsigned others = lookouts_.fetch_add(1, std::memory_order_relaxed);
-                looks_out = others + 1 < std::max(2u, options_.threads);
-                if (!looks_out) lookouts_.fetch_sub(1, std::memory_order_relaxed);
-            }
-            hands.finish();
+            // another thread for it.
+            looks_out = end_turns(index, over, begin_ns - spent_ns, hands.idle());
+            hands.finish(&owed);
+            if (owed.empty()) continue;
+            // They may start jobs, and take their time.
+            if (std::exchange(looks_out, false)) break_off_look_out();
+            for (const auto& callback : owed) callback();
+            owed.clear();
+            const std::lock_guard lock(mutex_);
+            looks_out = hands.idle() && begin_look_out();
         }
     }
 
@@ -139,6 +143,13 @@ public:
         const std::lock_guard lock(mutex_);
         if (!job->has_windows()) turns_.retire(job);
         waiting_.store(turns_.waiting(), std::memory_order_relaxed);
+        if (turns_.waiting() == 0) promised_ = 0;
+    }
+
+    // For who may have begun copies and goes where he does not see them end: the last who looked
+    // may have found none under way, and sleeps.
+    void have_copies_watched() {
+        if (sections_.copying()) call_watcher(std::unique_lock(mutex_));
     }
 
     void stop() {
@@ -171,11 +182,41 @@ private:
     void wake(unsigned count, std::unique_lock<std::mutex> lock) {
         waiting_.store(turns_.waiting(), std::memory_order_relaxed);
         count = std::min(count, options_.threads);
-        count -= std::min(count, lookouts_.load(std::memory_order_relaxed));
+        const unsigned lookouts = std::min(count, lookouts_ - promised_);
+        promised_ += lookouts;
+        count -= lookouts;
         const unsigned made = made_.wake(count), unmade = unmade_.wake(count - made);
         lock.unlock();
         for (unsigned i = 0; i < made; ++i) made_.bell.notify_one();
         for (unsigned i = 0; i < unmade; ++i) unmade_.bell.notify_one();
+    }
+
+    // With the lock, by a thread that will come to begin_turn() next. False: enough do already, and
+    // a CPU is left to who publishes.
+    bool begin_look_out() {
+        if (lookouts_ + 1 >= std::max(2u, options_.threads)) return false;
+        ++lookouts_;
+        return true;
+    }
+    void end_look_out() {
+        const std::lock_guard lock(mutex_);
+        --lookouts_;
+        if (promised_ > 0) --promised_;
+    }
+    // By a thread that does something else first.
+    void break_off_look_out() {
+        std::unique_lock lock(mutex_);
+        --lookouts_;
+        if (promised_ <= lookouts_) return call_watcher(std::move(lock));
+        --promised_;
+        wake(1, std::move(lock));
+    }
+
+    // Calls a thread where copies have nobody who looks after them. Who looks out, or has been
+    // called and is not there yet, does, or calls another: begin_turn().
+    void call_watcher(std::unique_lock<std::mutex> lock) {
+        if (sections_.copying() && !watching_ && lookouts_ + made_.woken + unmade_.woken == 0)
+            wake(1, std::move(lock));
     }
 
     // False: told to stop.
@@ -196,15 +237,14 @@ private:
     // Null: there is no job for this thread; with `wait` only when told to stop.
     std::shared_ptr<Job> begin_turn(unsigned index, bool wait) {
         std::unique_lock lock(mutex_);
-        bool watched = false;  // by this thread
         for (;;) {
             std::shared_ptr<Job> job = turns_.begin(index, base::coarse_ns());
             if (job != nullptr || !wait || stopping_) {
-                if (watched && sections_.copying()) wake(1, std::move(lock));
+                call_watcher(std::move(lock));  // what this one does next may take long
                 return job;
             }
             if (sections_.copying() && !watching_) {
-                watching_ = watched = true;
+                watching_ = true;
                 lock.unlock();
                 sections_.wait();
                 lock.lock();
@@ -240,26 +280,30 @@ private:
         return taken != Hands::Taken::kCrowded;
     }
 
-    void end_turns(unsigned index, const std::vector<const Source*>& over, uint64_t begin_ns) {
-        if (over.empty()) return;
+    // Where the thread is `idle` now, whether it looks out for more.
+    bool end_turns(unsigned index, const std::vector<const Source*>& over, uint64_t begin_ns,
+                   bool idle) {
+        if (over.empty()) return false;
         const uint64_t now_ns = base::coarse_ns();
         const std::lock_guard lock(mutex_);
         for (const Source* source : over) turns_.end(index, source, now_ns - begin_ns, now_ns);
+        return idle && begin_look_out();
     }
 
     const std::shared_ptr<storage::Storage> storage_;
     backend::Device* const device_;
     const Options options_;
 
-    std::mutex mutex_;  // guards these five
+    std::mutex mutex_;  // guards these seven
     Turns turns_;
     Sleepers made_, unmade_;  // threads with an executor, and without
     bool watching_ = false;   // one of them looks after copies of sections, having nothing to do
     bool stopping_ = false;
+    // Threads that look out, and how many of them a job has been left to that none has come for.
+    unsigned lookouts_ = 0, promised_ = 0;
 
     Sections sections_;
 
-    std::atomic<unsigned> lookouts_{0};
     std::atomic<size_t> waiting_{0};             // jobs; for threads that look out
     std::vector<std::unique_ptr<Hands>> hands_;  // of the threads, each its own
     HandsPool to_host_, to_device_;              // for callers; what is read to the host needs no
@@ -323,6 +367,7 @@ void Engine::run(const std::shared_ptr<Job>& job) {
                 continue;
             }
             if (hands.idle()) break;
+            core_->have_copies_watched();
             hands.work(!more || !hands.has_copies(), nullptr);
             hands.finish();
         }
@@ -331,7 +376,7 @@ void Engine::run(const std::shared_ptr<Job>& job) {
     }
     for (;;) {
         const bool seen = look_out([&] { return job->done() || sections.ready(); });
-        if (job->done()) return;
+        if (job->done()) return core_->have_copies_watched();
         // Copies that this thread sent are looked after by nobody else, perhaps.
         if (!sections.copying()) break;
         if (seen) {

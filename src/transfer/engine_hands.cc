@@ -97,7 +97,7 @@ void Hands::work(bool wait, std::vector<const Source*>* over) {
     for (size_t i = 0; i < over_; ++i) over->push_back(&held_[outcomes_[i].cookie].job->source());
 }
 
-void Hands::finish() {
+void Hands::finish(Callbacks* owed) {
     for (size_t i = 0; i < over_; ++i) {
         Held& held = held_[outcomes_[i].cookie];
         const std::shared_ptr<Job> job = std::move(held.job);
@@ -107,10 +107,11 @@ void Hands::finish() {
         free_.push_back(static_cast<uint32_t>(outcomes_[i].cookie));
         if (window.section != nullptr) {
             if (window.section->last) base::demote(landing.memory, window.size);
-            sections_->land(window.section, {window, outcomes_[i], report, std::move(landing)});
+            sections_->land(window.section, {window, outcomes_[i], report, std::move(landing)},
+                            owed);
             continue;
         }
-        job->finish({&window, 1}, {&outcomes_[i], 1}, report);
+        job->finish({&window, 1}, {&outcomes_[i], 1}, report, owed);
     }
     over_ = 0;
 }

@@ -42,7 +42,8 @@ public:
     // something to do. Unless it is null `over` gets the sources of windows that are over.
     void work(bool wait, std::vector<const Source*>* over);
     // Behind every work(): tells the jobs what is over. Whoever waits for one may go on at once.
-    void finish();
+    // `owed` as for Job::finish().
+    void finish(Callbacks* owed = nullptr);
 
 private:
     struct Held {

@@ -267,6 +267,54 @@ TEST_F(EngineTest, WithoutMemoryForMoreOneExecutorDoesIt) {
     }
 }
 
+TEST_F(EngineTest, ReadsThatACallbackStartsAreInSeveralHands) {
+    constexpr unsigned kThreads = 4;
+    StandingFile slow;
+    start(kThreads);
+    std::vector<std::shared_ptr<Job>> jobs;
+    for (unsigned i = 0; i < kThreads; ++i) jobs.push_back(make_job(slow.source, 1, 1 << 20));
+    const auto first = make_job(quick_, 1, 1 << 20);
+    first->on_done([&] {
+        for (const auto& job : jobs) engine_->start(job);
+    });
+    engine_->start(first);
+    EXPECT_TRUE(slow.gate.wait_inside(kThreads));
+    slow.gate.let(1000);
+    for (const auto& job : jobs) {
+        ASSERT_TRUE(job->wait(20s));
+        expect_right(*job, 1);
+    }
+}
+
+TEST_F(EngineTest, AReadThatIsStartedWhileACallbackRunsIsInOtherHands) {
+    start(2);
+    Gate gate;
+    const auto first = make_job(quick_, 1, 1 << 20);
+    first->on_done([&] { gate.pass(); });
+    engine_->start(first);
+    ASSERT_TRUE(gate.wait_inside(1));
+    EXPECT_TRUE(start_job(quick_, 1, 1 << 20)->wait(20s));
+    gate.let(1);
+    engine_.reset();
+}
+
+// By a thread that looks out, if it is in time, and another.
+TEST_F(EngineTest, ReadsThatAreStartedAtOnceAreInSeveralHands) {
+    start(2);
+    for (int i = 0; i < 300; ++i) {
+        StandingFile slow;
+        const std::shared_ptr<Job> jobs[] = {make_job(slow.source, 1, 1 << 20),
+                                             make_job(slow.source, 1, 1 << 20)};
+        ASSERT_TRUE(start_job(quick_, 1, 1 << 20)->wait(20s));
+        for (const auto& job : jobs) engine_->start(job);
+        const bool both = slow.gate.wait_inside(2);
+        slow.gate.let(2);
+        for (const auto& job : jobs) ASSERT_TRUE(job->wait(20s));
+        ASSERT_TRUE(both) << i;
+        memory_.clear();
+    }
+}
+
 TEST_F(EngineTest, BatchesThatAreSlowAreAnnouncedUntilTheyAreQuickAgain) {
     start(1);
     const auto file = std::make_shared<TestFile>(nullptr, 30us);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <iterator>
 #include <utility>
 
 #include "base/clock.h"
@@ -95,7 +96,9 @@ bool Job::open_section(const Piece& piece, Sections* sections) {
     uint64_t size = next_section_size_;
     if (&piece == &pieces_.back())  // what is read last is copied while nothing else is read
         size = std::min(size, base::align_up(left / 2, kSectionSizeMin));
-    size = std::min(left, base::align_down(begin + size, kSectionSizeMin) - begin);
+    size = base::align_down(begin + size, kSectionSizeMin) - begin;
+    if (size < kSectionSizeMin / 2) size += kSectionSizeMin;  // else a copy for a few bytes
+    size = std::min(left, size);
     if (left - size < kSectionSizeMin) size = left;  // too little for one of its own
     auto* const to = static_cast<std::byte*>(piece.to) + next_begin_;
     section_ = sections->open(shared_from_this(), to, begin, size);
@@ -111,6 +114,17 @@ bool Job::open_section(const Piece& piece, Sections* sections) {
 }
 
 size_t Job::take(std::span<Window> out, Sections* sections) {
+    for (;;) {
+        bool unprepared = false;
+        const size_t count = take_some(out, sections, &unprepared);
+        if (count > 0 || !unprepared) return count;
+        sections->prepare();  // others use the lock meanwhile
+        if (!sections->prepared()) return 0;
+    }
+}
+
+// `unprepared`: it stops where the first section would begin.
+size_t Job::take_some(std::span<Window> out, Sections* sections, bool* unprepared) {
     const std::lock_guard lock(mutex_);
     if (cancelled_) return 0;
     size_t count = 0;
@@ -122,8 +136,9 @@ size_t Job::take(std::span<Window> out, Sections* sections) {
         if (opens && !goes_through_cache()) {
             missed_ = true;
             next_section_size_ = kSectionSizeAgain;
-        } else if (opens && !open_section(piece, sections)) {
-            break;
+        } else if (opens) {
+            *unprepared = !sections->prepared();
+            if (*unprepared || !open_section(piece, sections)) break;
         }
         const uint64_t size = next_window(piece);
         Section* const section = section_left_ > 0 ? section_ : nullptr;
@@ -155,7 +170,7 @@ void Job::put_back(std::span<const Window> windows) {
 }
 
 void Job::finish(std::span<const Window> windows, std::span<const Outcome> outcomes,
-                 const Report& part) {
+                 const Report& part, Callbacks* owed) {
     std::unique_lock lock(mutex_);
     add(part);
     for (size_t i = 0; i < windows.size(); ++i) {
@@ -163,7 +178,7 @@ void Job::finish(std::span<const Window> windows, std::span<const Outcome> outco
         if (outcomes[i].bytes < windows[i].size)
             gaps_.push_back({windows[i].piece, windows[i].begin + outcomes[i].bytes});
     }
-    if (left_ == 0) end(std::move(lock));
+    if (left_ == 0) end(std::move(lock), owed);
 }
 
 void Job::add(const Report& part) {
@@ -181,7 +196,7 @@ void Job::add(const Report& part) {
 }
 
 // Under the lock, which it gives up before it calls anybody.
-void Job::end(std::unique_lock<std::mutex> lock) {
+void Job::end(std::unique_lock<std::mutex> lock, Callbacks* owed) {
     const uint64_t now = base::monotonic_ns();
     if (taken_ns_ != 0) {
         report_.queue_ns = taken_ns_ - created_ns_;
@@ -197,14 +212,19 @@ void Job::end(std::unique_lock<std::mutex> lock) {
     std::sort(gaps_.begin(), gaps_.end(), [](const Gap& a, const Gap& b) {
         return a.piece != b.piece ? a.piece < b.piece : a.at < b.at;
     });
-    std::vector<std::function<void()>> callbacks;
+    Callbacks callbacks;
     callbacks.swap(callbacks_);
     std::shared_ptr<void> keep;
     keep.swap(keep_);
     done_.store(true, std::memory_order_release);  // partner: done()
     changed_.notify_all();
     lock.unlock();
-    for (const auto& callback : callbacks) callback();
+    if (owed == nullptr) {
+        for (const auto& callback : callbacks) callback();
+    } else {
+        owed->insert(owed->end(), std::make_move_iterator(callbacks.begin()),
+                     std::make_move_iterator(callbacks.end()));
+    }
 }
 
 bool Job::wait(std::chrono::nanoseconds limit) const {
@@ -235,6 +255,7 @@ void Job::stop() {
     if (left_ == 0) return end(std::move(lock));
     // Windows of an open section that were taken are not over before it is told, so the job is not.
     const uint64_t untaken_of_section = std::exchange(section_left_, 0);
+    const std::shared_ptr<void> keep = keep_;  // others may end the job, and sections_ with it
     lock.unlock();
     if (untaken_of_section > 0) sections_->shorten(section_, untaken_of_section);
 }

@@ -46,6 +46,8 @@ struct Window {
 // Adds what became of bytes, without times and errors.
 void add_bytes(Report* to, const Report& from);
 
+using Callbacks = std::vector<std::function<void()>>;
+
 class Job : public std::enable_shared_from_this<Job> {
 public:
     // `window_size`: at most kRequestSizeMax. `keep` lives until the job is done: what owns the
@@ -71,9 +73,10 @@ public:
     [[nodiscard]] bool has_windows() const;
     // Windows that were taken and that nobody has begun: others may take them.
     void put_back(std::span<const Window> windows);
-    // `count` windows are over: their outcomes, and what happened on the way.
+    // `count` windows are over: their outcomes, and what happened on the way. Unless it is null
+    // `owed` gets the callbacks of a job that is done, for whoever calls this to call.
     void finish(std::span<const Window> windows, std::span<const Outcome> outcomes,
-                const Report& part);
+                const Report& part, Callbacks* owed = nullptr);
 
     // For its caller.
     [[nodiscard]] bool done() const { return done_.load(std::memory_order_acquire); }
@@ -94,12 +97,13 @@ private:
         uint64_t at = 0;  // from the start of the piece
     };
 
+    size_t take_some(std::span<Window> out, Sections* sections, bool* unprepared);
     [[nodiscard]] uint64_t next_window(const Piece& piece) const;
     [[nodiscard]] bool may_open(const Piece& piece) const;
     [[nodiscard]] bool goes_through_cache() const;
     bool open_section(const Piece& piece, Sections* sections);
     void add(const Report& part);
-    void end(std::unique_lock<std::mutex> lock);
+    void end(std::unique_lock<std::mutex> lock, Callbacks* owed = nullptr);
 
     const std::shared_ptr<Source> source_;
     const std::vector<Piece> pieces_;
@@ -129,7 +133,7 @@ private:
     uint64_t left_ = 0;      // bytes that are not over
     std::vector<Gap> gaps_;
     bool cancelled_ = false;
-    std::vector<std::function<void()>> callbacks_;
+    Callbacks callbacks_;
     Report report_;
     std::atomic<bool> done_{false};
 };

@@ -11,8 +11,8 @@ namespace {
 
 constexpr uint64_t kDozeNs = 20'000;
 
-// Of a window whose bytes in staging did not reach the device.
-void lose(Section::Landed* landed) {
+// Of a window whose bytes in staging did not reach the device. `error` 0: they were not to.
+void lose(Section::Landed* landed, int error) {
     const std::vector<extent::Extent>& extents = landed->landing.extents;
     if (extents.empty()) return;
     uint64_t first = extents.front().offset;
@@ -21,27 +21,32 @@ void lose(Section::Landed* landed) {
     Report& report = landed->report;
     if (bytes <= landed->outcome.bytes) {
         landed->outcome.bytes = bytes;
-        landed->outcome.error = EIO;
+        landed->outcome.error = error;
     }
+    if (error == 0) return;
     if (report.error_number != 0 && report.error_offset <= first) return;
-    report.error_number = EIO;
+    report.error_number = error;
     report.error_offset = first;
     report.error_route = Route::kCached;
 }
 
 }  // namespace
 
+void Sections::prepare() {
+    const std::unique_lock preparing(preparing_, std::try_to_lock);
+    if (!preparing.owns_lock() || prepared()) return;
+    auto made = Staging::create(device_, kSlots);
+    if (made.ok() && made.value()->prepare().ok()) {
+        staging_ = std::move(made.value());
+    } else {
+        refused_.store(true, std::memory_order_relaxed);
+    }
+    prepared_.store(true, std::memory_order_release);  // partner: prepared()
+}
+
 Section* Sections::open(std::shared_ptr<Job> job, std::byte* to, uint64_t offset, uint64_t size) {
     const std::lock_guard lock(mutex_);
     if (refused()) return nullptr;
-    if (staging_ == nullptr) {
-        auto made = Staging::create(device_, kSlots);
-        if (!made.ok() || !made.value()->prepare().ok()) {
-            refused_.store(true, std::memory_order_relaxed);
-            return nullptr;
-        }
-        staging_ = std::move(made.value());
-    }
     const int32_t slot = staging_->take(size);
     if (slot < 0) return nullptr;
     Section& section = sections_[static_cast<size_t>(slot)];
@@ -54,7 +59,7 @@ Section* Sections::open(std::shared_ptr<Job> job, std::byte* to, uint64_t offset
     return &section;
 }
 
-void Sections::land(Section* section, Section::Landed landed) {
+void Sections::land(Section* section, Section::Landed landed, Callbacks* owed) {
     Ended ended;
     {
         const std::lock_guard lock(mutex_);
@@ -63,7 +68,7 @@ void Sections::land(Section* section, Section::Landed landed) {
         if (section->left == 0) landed_.push_back(section);
     }
     send_landed(&ended);
-    tell(&ended);
+    tell(&ended, owed);
 }
 
 void Sections::shorten(Section* section, uint64_t size) {
@@ -72,11 +77,12 @@ void Sections::shorten(Section* section, uint64_t size) {
         const std::lock_guard lock(mutex_);
         section->left -= size;
         if (section->left == 0) {
-            section->failed = true;  // and so without a copy
+            section->dropped = true;  // and so without a copy
             landed_.push_back(section);
         }
     }
     send_landed(&ended);
+    if (left_ && copying()) left_();  // before jobs are told: with them this may go
     tell(&ended);
 }
 
@@ -111,7 +117,7 @@ void Sections::send(Section* section, Ended* ended) {
     const auto slot = static_cast<int32_t>(section - sections_.data());
     const std::byte* const base = staging_->memory(slot);
     section->sent_ns = base::monotonic_ns();
-    for (size_t i = 0, next; i < runs.size() && !section->failed; i = next) {
+    for (size_t i = 0, next; i < runs.size() && !section->failed && !section->dropped; i = next) {
         uint64_t end = runs[i].end();
         for (next = i + 1; next < runs.size() && runs[next].offset == end; ++next)
             end = runs[next].end();
@@ -171,17 +177,17 @@ void Sections::end(Section* section, Ended* ended) {
 }
 
 // Under no lock: whoever waits for a job may go on at once.
-void Sections::tell(Ended* ended) {
+void Sections::tell(Ended* ended, Callbacks* owed) {
     for (Section& section : *ended) {
         const uint64_t copy_ns = base::monotonic_ns() - section.sent_ns;
         for (Section::Landed& landed : section.landed) {
-            if (section.failed) {
-                lose(&landed);
+            if (section.failed || section.dropped) {
+                lose(&landed, section.failed ? EIO : 0);
             } else {
                 add_bytes(&landed.report, landed.landing.report);
             }
             if (section.sent_ns != 0) landed.report.copy_ns = copy_ns;
-            section.job->finish({&landed.window, 1}, {&landed.outcome, 1}, landed.report);
+            section.job->finish({&landed.window, 1}, {&landed.outcome, 1}, landed.report, owed);
         }
     }
 }

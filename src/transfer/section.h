@@ -11,8 +11,10 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "backend/backend.h"
@@ -43,6 +45,7 @@ struct Section {
     bool last = false;
     size_t copies = 0;  // under way
     bool failed = false;
+    bool dropped = false;  // nobody wants it: what is in staging stays there, and is no error
     uint64_t sent_ns = 0;
 };
 
@@ -54,10 +57,16 @@ public:
                   "one is copied, one waits, one is read, one may be another job's");
 
     // `device` must outlive it; null where everything is host memory: no section is asked for.
-    explicit Sections(backend::Device* device) : device_(device), sections_(kSlots) {}
+    // `left`: called by a thread that may have begun copies and will not come again to collect().
+    explicit Sections(backend::Device* device, std::function<void()> left = {})
+        : device_(device), left_(std::move(left)), sections_(kSlots) {}
 
+    // Whether staging has been asked for; and asks, which takes milliseconds, unless another thread
+    // is at it. With no lock held.
+    [[nodiscard]] bool prepared() const { return prepared_.load(std::memory_order_acquire); }
+    void prepare();
     // Of `job`, which calls with its lock held, from `offset` of its file on. Null: there is no
-    // staging for it before others are over, or none at all: refused().
+    // staging for it before others are over, or none at all: refused(). Only when prepared().
     Section* open(std::shared_ptr<Job> job, std::byte* to, uint64_t offset, uint64_t size);
     [[nodiscard]] bool refused() const { return refused_.load(std::memory_order_relaxed); }
     // Where the byte at `offset` of the file belongs; for who has a window of it.
@@ -65,13 +74,15 @@ public:
         return section.memory + (offset - section.offset);
     }
 
-    // A window is in staging, or it is known why not. With the last one the copy begins.
-    void land(Section* section, Section::Landed landed);
+    // A window is in staging, or it is known why not. With the last one the copy begins. `owed` as
+    // for Job::finish().
+    void land(Section* section, Section::Landed landed, Callbacks* owed = nullptr);
     // `size` bytes of its windows will never be given out. Where nothing else is missing, it is
     // over without a copy: nobody wants it.
     void shorten(Section* section, uint64_t size);
 
-    // Copies are under way, and somebody has to collect() them.
+    // Copies are under way, and somebody has to collect() them. A moment of false may lie between
+    // those of two jobs: whoever begins a copy sees to it that somebody comes, or comes himself.
     [[nodiscard]] bool copying() const { return oldest_.load(std::memory_order_relaxed) != 0; }
     // Some of them are over.
     [[nodiscard]] bool ready() const;
@@ -87,9 +98,12 @@ private:
     void send(Section* section, Ended* ended);
     void collect_slots(Status status, Ended* ended);
     void end(Section* section, Ended* ended);
-    static void tell(Ended* ended);
+    static void tell(Ended* ended, Callbacks* owed = nullptr);
 
     backend::Device* const device_;
+    const std::function<void()> left_;
+    std::mutex preparing_;  // held by who asks for staging, waited for by nobody
+    std::atomic<bool> prepared_{false};
     // Guards sections that have windows in somebody's hands, the slots of staging, and landed_.
     // Held for no call of the device's driver: with a job's lock too, threads wait here for
     // windows.

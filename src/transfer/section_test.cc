@@ -13,6 +13,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <functional>
+#include <future>
 #include <mutex>
 #include <numeric>
 #include <thread>
@@ -126,6 +128,7 @@ public:
     }
     const backend::Properties& properties() const override { return properties_; }
     Status allocate(size_t size, backend::Memory, void** out) override {
+        if (size > kMiB) call(&on_pin);
         const std::lock_guard lock(mutex_);
         if (size > pinned_size_max) return {ENOMEM, "allocate", "as the test asked"};
         pinned_size += size;
@@ -143,6 +146,7 @@ public:
     Status destroy_stream(StreamId) override { return {}; }
     Status launch(StreamId, LaunchRequest) override { return {ENOSYS, "launch", ""}; }
     Status copy(StreamId stream, void* to, const void* from, size_t size) override {
+        call(&on_copy);
         const std::lock_guard lock(mutex_);
         copied_.emplace_back(static_cast<std::byte*>(to), size);
         if (copied_.size() == fail_copy) return {EIO, "copy", "as the test asked"};
@@ -152,6 +156,7 @@ public:
     }
     Status fill(StreamId, void*, uint8_t, size_t) override { return {ENOSYS, "fill", ""}; }
     Status write_value(StreamId stream, uint64_t* address, uint64_t value) override {
+        call(&on_write);
         const std::lock_guard lock(mutex_);
         if (++writes == fail_write) return {EIO, "write_value", "as the test asked"};
         operations_.push_back({stream, reinterpret_cast<std::byte*>(address), nullptr, 8, value});
@@ -160,6 +165,7 @@ public:
     }
     Status synchronize(StreamId, backend::Deadline) override { return {ENOSYS, "wait", ""}; }
     Status query(StreamId stream, bool* idle) override {
+        call(&on_query);
         const std::lock_guard lock(mutex_);
         *idle = std::none_of(operations_.begin(), operations_.end(),
                              [&](const Operation& one) { return one.stream == stream; });
@@ -199,8 +205,18 @@ public:
 
     size_t fail_copy = 0, fail_write = 0, writes = 0;  // the n-th fails; 0: none
     size_t pinned_size = 0, pinned_size_max = SIZE_MAX;
+    // Called once, before the device does as it is told; the last for more than a MiB.
+    std::function<void()> on_copy, on_query, on_write, on_pin;
 
 private:
+    void call(std::function<void()>* hook) {
+        std::function<void()> now;
+        {
+            const std::lock_guard lock(mutex_);
+            now.swap(*hook);
+        }
+        if (now) now();
+    }
     struct Operation {
         StreamId stream;
         std::byte* to;
@@ -312,6 +328,21 @@ TEST_F(SectionTest, ALongReadTakesFewCopiesTheFirstAndTheLastOfThemShort) {
         EXPECT_LE(device_.pinned_size, (32 + 3) * kMiB) << "the ring, and words";
         device_.pinned_size = 0;
         engine_.reset();
+    }
+}
+
+TEST_F(SectionTest, NoSectionIsAFewBytesLong) {
+    start(2);
+    for (const uint64_t offset : {kMiB - 1, kMiB - 4096, kMiB / 2 + 1, kMiB / 2 - 1}) {
+        for (const uint64_t size : {12 * kMiB, 3 * kMiB + 2, 2 * kMiB}) {
+            SCOPED_TRACE(::testing::Message() << size << " bytes from " << offset);
+            device_.forget();
+            const Read read = make(offset, size);
+            engine_->run(read.job);
+            expect_right(read);
+            const std::vector<size_t> copies = device_.copies();
+            EXPECT_GE(*std::min_element(copies.begin(), copies.end()), kMiB / 2);
+        }
     }
 }
 
@@ -477,6 +508,7 @@ TEST_F(SectionTest, AReadThatIsStoppedInTheMiddleOfASectionEndsAndGivesItsStagin
                 EXPECT_EQ(read.job->result().status().error_number(), ECANCELED);
                 const Report& report = read.job->report();
                 EXPECT_LT(report.bytes, kFileSize);
+                EXPECT_EQ(report.error_number, 0) << "nothing failed";
                 expect_sums(report);
                 uint64_t arrived = 0;
                 for (uint64_t at = 0; at + 65536 <= kFileSize; at += 65536)
@@ -492,6 +524,27 @@ TEST_F(SectionTest, AReadThatIsStoppedInTheMiddleOfASectionEndsAndGivesItsStagin
             engine_.reset();
         }
     }
+}
+
+TEST_F(SectionTest, WhatNobodyWantsAnyMoreIsNoError) {
+    Sections sections(&device_);
+    std::vector<std::byte> memory(kFileSize);
+    const auto job = std::make_shared<Job>(source_,
+                                           std::vector<Piece>{{memory.data(), kFileSize, 0}}, false,
+                                           true, ReadOptions{}, kMiB, nullptr);
+    Window window;
+    ASSERT_EQ(job->take({&window, 1}, &sections), 1u);
+    ASSERT_NE(window.section, nullptr);
+    Section::Landed landed{window, {0, window.size, 0}, {}, {}};
+    landed.landing.extents.push_back({0, window.size});
+    landed.landing.report.bytes = window.size;
+    sections.land(window.section, landed);
+    job->stop();
+    ASSERT_TRUE(job->done());
+    EXPECT_EQ(job->result().status().error_number(), ECANCELED);
+    EXPECT_EQ(job->report().error_number, 0);
+    EXPECT_EQ(job->report().bytes, 0u);
+    EXPECT_TRUE(device_.copies().empty());
 }
 
 TEST_F(SectionTest, WhileTheDeviceStandsStillOtherReadsOfTheHostGoOn) {
@@ -516,6 +569,67 @@ TEST_F(SectionTest, WhileTheDeviceStandsStillOtherReadsOfTheHostGoOn) {
         ASSERT_TRUE(read.job->wait(20s));
         expect_right(read);
     }
+}
+
+// Its copy is begun by a caller who then has nothing left to do here, at a moment when the engine's
+// thread sees none under way. Where the naps below are too short there is nothing to see.
+TEST_F(SectionTest, AReadWhoseLastCopyACallerBeginsIsToldOfWithoutAnother) {
+    constexpr auto kNap = 20ms;
+    start(1);
+    const auto file = std::make_shared<TestFile>();
+    file->hold_from(kMiB / 2);
+    const Read left = make(0, kMiB, std::make_shared<Source>(file));
+    const Read whole = make(0, kMiB);
+    device_.hold(true);
+    engine_->start(left.job);
+    ASSERT_TRUE(file->wait_inside(1));
+    device_.on_query = [&] {  // by the caller, who looks after his own copy
+        file->hold_from(UINT64_MAX);
+        std::this_thread::sleep_for(kNap);  // all of `left` is in staging
+        device_.hold(false);
+        device_.on_copy = [&] { std::this_thread::sleep_for(kNap); };
+    };
+    engine_->run(whole.job);
+    expect_right(whole);
+    ASSERT_TRUE(left.job->wait(20s));
+    expect_right(left);
+}
+
+TEST_F(SectionTest, AReadWhoseSenderThenStandsStillInAnotherFileIsToldOf) {
+    start(2);
+    const auto file = std::make_shared<TestFile>();
+    file->hold_from(0);
+    const Read standing = make(0, 4096, std::make_shared<Source>(file));
+    // By the thread that sends the copy, which looks out for more behind it.
+    device_.on_write = [&] { engine_->start(standing.job); };
+    device_.hold(true);
+    const Read read = make(0, kMiB);
+    engine_->start(read.job);
+    ASSERT_TRUE(file->wait_inside(1));
+    device_.hold(false);
+    EXPECT_TRUE(read.job->wait(20s));
+    file->hold_from(UINT64_MAX);
+    ASSERT_TRUE(standing.job->wait(20s));
+    ASSERT_TRUE(read.job->wait(20s));
+    expect_right(read);
+}
+
+TEST_F(SectionTest, WhileMemoryIsPinnedTheReadCanBeStopped) {
+    std::promise<void> inside, pinned;
+    device_.on_pin = [&, ready = pinned.get_future().share()] {
+        inside.set_value();
+        ready.wait();
+    };
+    start(2);
+    const Read read = make(0, kFileSize);
+    engine_->start(read.job);
+    EXPECT_EQ(inside.get_future().wait_for(20s), std::future_status::ready);
+    auto stopped = std::async(std::launch::async, [&] { read.job->stop(); });
+    EXPECT_EQ(stopped.wait_for(20s), std::future_status::ready);
+    pinned.set_value();
+    ASSERT_TRUE(read.job->wait(20s));
+    EXPECT_EQ(read.job->result().status().error_number(), ECANCELED);
+    expect_well();
 }
 
 TEST_F(SectionTest, WithoutPinnedMemoryReadsTakeAnother) {
