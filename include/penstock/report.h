@@ -29,8 +29,9 @@ struct Report {
                            // or in the file
     uint64_t copy_ns = 0;  // from then until the last was in device memory; 0: no copy
     uint64_t transfers = 0;  // storage operations
-    // Direct reads that the device had in flight, over all files: the most when one of these was
-    // started. 0: none was.
+    // Direct reads in flight when one of these was started, the most: of all files of the same file
+    // system that are read with the same device memory, storage, throttle and number of threads.
+    // 0: none was.
     uint64_t direct_depth = 0;
     // What the plans of its parts expected them to take, one behind the other; 0: not planned.
     uint64_t predicted_ns = 0;

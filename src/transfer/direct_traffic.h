@@ -1,5 +1,5 @@
-// Direct operations in flight on one device, over all executors that read it, and how many there
-// may be.
+// Direct operations in flight on one file system, over all executors that share its `Costs`, and
+// how many there may be.
 //
 // Nobody is woken for a place that falls free: an executor that has nothing in flight may always
 // start, one that holds back has operations of its own that end, and goes on then.

@@ -39,8 +39,10 @@ def open(  # noqa: A001, PLR0913, PLR0917 (as gzip.open; each has its paragraph 
         the CUDA device of each buffer that lies on one.
     cache : str
         What reads do to the OS page cache. auto: what is cached is used and stays, what is not
-        takes the cheapest route; keep: everything goes through the cache and stays; drop: nothing
-        is left there that was not before; bypass: direct wherever that can be. What is written goes
+        takes the cheapest route; keep: everything goes through the cache and stays; drop: what
+        was not there is not left there, as far as the kernel lets it (reads below 32 KiB, and
+        what cannot be read direct, leave some before Linux 6.14 and on file systems that do not
+        take RWF_DONTCACHE, as FUSE); bypass: direct wherever that can be. What is written goes
         through the cache unless it says bypass, which sends whole pages past it.
     route : str, optional
         cached, direct or peer: take this route wherever it can be taken. None: what PENSTOCK_ROUTE

@@ -27,8 +27,9 @@ class Report(Mapping[str, Any]):
     transfers : int
         Storage operations.
     direct_depth : int
-        The most direct operations that the device had in flight when one of these was started, over
-        all reads of it; 0: none was.
+        The most direct operations in flight when one of these was started, over all reads of the
+        same file system with the same device memory, storage, throttle and number of threads; 0:
+        none was.
     predicted_ns : int
         What plans expected reading to take, summed over the parts of the read; 0: not planned.
     queue_ns, plan_ns, read_ns, copy_ns : int
