@@ -18,12 +18,13 @@ constexpr uint32_t kInFlightMax = 4096;
 
 constexpr double kGainMin = 0.03;  // of a step, as all below in natural logarithms
 // Where operations wait for so long, fewer are better if that costs no more than kLossMax.
-constexpr double kQueueNsMax = 20e6, kLossMax = 0.015;
+constexpr double kQueueNsMax = 5e6, kLossMax = 0.015;
 // Pairs of windows until a gain is believed, and until it is given up. What is known of their noise
 // beforehand: so large, as if from so many pairs.
 constexpr unsigned kPairsMin = 3, kPairsMax = 24;
 constexpr double kNoise = 0.1, kNoisePairs = 2, kNoiseMin = 0.004;
-constexpr double kConfidence = 1.5;  // standard errors
+// Standard errors. A step up that won by chance is paid for by all who wait behind it.
+constexpr double kConfidence = 1.5, kConfidenceUp = 2;
 constexpr unsigned kInterruptionsMax = 16;
 // Windows between trials.
 constexpr unsigned kPauseMin = 4, kPauseMax = 256;
@@ -144,9 +145,11 @@ void Concurrency::judge() {
         const double spread = std::max(0.0, trial_.squares - pairs * mean * mean);
         const double variance = (spread + kNoisePairs * kNoise * kNoise) /
                                 (pairs - 1 + kNoisePairs);
-        const double doubt = kConfidence * std::max(std::sqrt(variance / pairs), kNoiseMin);
-        if (mean + doubt < trial_.least) return end_trial(false);
-        if (trial_.pairs >= kPairsMin && mean - doubt > trial_.least) return end_trial(true);
+        const double doubt = std::max(std::sqrt(variance / pairs), kNoiseMin);
+        const double of_win = trial_.challenger > trial_.opponent ? kConfidenceUp : kConfidence;
+        if (mean + kConfidence * doubt < trial_.least) return end_trial(false);
+        if (trial_.pairs >= kPairsMin && mean - of_win * doubt > trial_.least)
+            return end_trial(true);
     }
     if (trial_.turns >= 2 * kPairsMax) end_trial(false);
 }
@@ -154,10 +157,11 @@ void Concurrency::judge() {
 void Concurrency::end_trial(bool won) {
     const Trial trial = trial_;
     trial_ = {};
-    usual_ = 0;
     unusual_ = 0;
     paused_ = 0;
+    // Where the depth stays the rate from before the trial does, so that a change in it is seen.
     if (won) {
+        usual_ = 0;
         rung_ = trial.challenger;
         best_ = trial.least < 0 ? std::max(trial.opponent, rung_) : rung_;
         pause_ = 0;

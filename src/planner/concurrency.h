@@ -19,8 +19,9 @@ namespace penstock::planner {
 class Concurrency {
 public:
     static constexpr uint32_t kMin = 1, kMax = 256;
-    // More than all but the widest devices take in operations of 1 MiB.
-    static constexpr uint32_t kStart = 64;
+    // 8 to 16 MiB in operations of half a MiB to one: all but the widest devices are busy with
+    // that, and some are slower with more.
+    static constexpr uint32_t kStart = 16;
 
     // Operations that are over, with nothing in between that others than the device were slow at.
     struct Finished {
