@@ -109,6 +109,14 @@ nb::dict describe(const FileStatistics& pages) {
     return out;
 }
 
+nb::dict describe(const ReadaheadMemory& memory) {
+    nb::dict out;
+    out["windows_bytes_max"] = memory.windows_size_max;
+    out["windows_bytes"] = memory.windows_size;
+    out["tables_bytes"] = memory.tables_size;
+    return out;
+}
+
 // For tracing.py.
 nb::dict describe(const ServiceLog& log) {
     nb::list events, samples;
@@ -156,6 +164,8 @@ nb::dict describe(const scan::ScanReport& report) {
     out["bytes_read"] = report.files.bytes_read;
     out["storage_seconds"] = static_cast<double>(report.files.storage_time_ns) * 1e-9;
     out["page_cache"] = describe(report.files.pages);
+    out["cache_bytes"] = report.files.cache_size;
+    out["readahead"] = describe(report.files.readahead);
     return out;
 }
 

@@ -455,6 +455,14 @@ FileTotals Service::add_counts(uint32_t first_slot, uint32_t slot_count) const {
     return sum;
 }
 
+uint64_t Service::window_frames() const {
+    const std::lock_guard lock(look_mutex_);
+    const uint64_t* word = see(&device_state_->window_frames, 1);
+    // Who finds no room has counted its frames for a moment.
+    return std::min(DeviceWords::load(const_cast<uint64_t&>(*word), site::kRelaxed),
+                    layout_.readahead.frames_max);
+}
+
 FileTotals Service::counts() const { return add_counts(0, limits::kFilesMax); }
 
 Log::Contents Service::take_log() {

@@ -66,6 +66,9 @@ public:
     [[nodiscard]] FileSystemState* host_state() const { return state_; }
     // Bytes of the tables, of which the state is the first; they lie in one piece.
     [[nodiscard]] size_t tables_size() const { return layout_.tables_size; }
+    [[nodiscard]] const page_cache::Layout& layout() const { return layout_; }
+    // That windows hold now. Waits as observe() does.
+    [[nodiscard]] uint64_t window_frames() const;
     void add_counters(Counters& sum) const;
     [[nodiscard]] unsigned worker_count() const { return static_cast<unsigned>(threads_.size()); }
     // Waits for a copy of a few bytes, never for a kernel, on a device that the host cannot
