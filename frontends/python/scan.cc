@@ -119,7 +119,7 @@ nb::dict describe(const ReadaheadMemory& memory) {
 
 // For tracing.py.
 nb::dict describe(const ServiceLog& log) {
-    nb::list events, samples;
+    nb::list events, samples, file_samples;
     for (const ServiceEvent& event : log.events) {
         nb::dict out;
         out["kind"] = name(event.kind);
@@ -138,9 +138,16 @@ nb::dict describe(const ServiceLog& log) {
         out["at_ns"] = sample.at_ns;
         samples.append(out);
     }
+    for (const ServiceFileSample& sample : log.file_samples) {
+        nb::dict out = describe(sample.pages);
+        out["file"] = path_of(log.files.at(sample.file));
+        out["at_ns"] = sample.at_ns;
+        file_samples.append(out);
+    }
     nb::dict out;
     out["events"] = events;
     out["samples"] = samples;
+    out["file_samples"] = file_samples;
     out["lost"] = log.lost;
     return out;
 }

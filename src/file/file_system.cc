@@ -212,6 +212,8 @@ ServiceLog FileSystem::take_log() {
     result.lost = taken.lost;
     for (const service::Log::Sample& sample : taken.samples)
         result.samples.push_back({sample.at_ns, describe(sample.totals)});
+    for (const service::Log::FileSample& sample : taken.file_samples)
+        result.file_samples.push_back({sample.at_ns, sample.file, describe(sample.totals)});
     return result;
 }
 

@@ -62,6 +62,13 @@ std::string FileTable::path_of(uint32_t slot) const {
     return slot < used_ ? slots_[slot].path : std::string();
 }
 
+std::optional<std::string> FileTable::path_of_number(uint64_t number) const {
+    const std::lock_guard lock(mutex_);
+    const auto index = static_cast<uint32_t>(number & 0xffff);
+    if (index >= used_ || number_of(index) != number) return std::nullopt;
+    return slots_[index].path;
+}
+
 Result<uint64_t> FileTable::size(Descriptor descriptor) const {
     const std::lock_guard lock(mutex_);
     if (const_cast<FileTable*>(this)->find_open(descriptor) == nullptr) {
