@@ -76,9 +76,10 @@ public:
     [[nodiscard]] std::optional<std::string> path_of_number(uint64_t number) const;
 
     [[nodiscard]] uint64_t size_of(uint32_t slot) const;
-    // A read found that the file of `request` ends at `size`: from now on that is where it ends.
-    // ESTALE: its slot serves another file by now.
-    Status shrink(const Request& request, uint64_t size);
+    // A read found that the file of `request` has only `bytes` of the page at `begin`: from now on
+    // it ends there; where it has none of them, at what its size is. ESTALE: its slot serves
+    // another file by now.
+    Status shrink(const Request& request, uint64_t begin, uint64_t bytes);
 
     // Stores the response word of a control call behind everything that was sent to the device for
     // it.
