@@ -255,6 +255,52 @@ TEST_P(BadReadaheadTest, AnErrorInAWindowReachesOnlyWhoReadsThePage) {
     }
 }
 
+// Two blocks have windows over the bad page; one stops before it, and hears nothing of it.
+TEST_P(BadReadaheadTest, AnErrorInAWindowOfWhoStopsBeforeItReachesNobody) {
+    constexpr int64_t kBadPage = 123, kFirst = 60;
+    machine_->faults().inject({.action = Action::kBad,
+                               .count = UINT64_MAX,
+                               .error = EIO,
+                               .offset = kBadPage * kPage + 17});
+    Blocks blocks(2);
+    for (std::vector<Step>& steps : blocks)
+        steps = {set_step(0, open("f")), advise_step(0, Advice::kSequential)};
+    add_walk(*machine_, blocks[0], {kFirst * kSignedPage, kSignedPage, kPage, kBadPage - kFirst});
+    add_walk(*machine_, blocks[1], {kFirst * kSignedPage, kSignedPage, kPage, 100});
+    const Status status = machine_->run(&blocks, std::chrono::seconds(30));
+    ASSERT_TRUE(status.ok()) << status.message() << machine_->device().diagnosis();
+    EXPECT_GT(prefetched(), 30u) << "or the test shows nothing";
+    const auto bad = std::ranges::find_if(blocks[1], [](const Step& step) {
+        return step.act == Act::kRead && step.offset == kBadPage * kSignedPage;
+    });
+    EXPECT_EQ(bad->result, -EIO);
+    blocks[1].erase(bad);
+    for (const auto& steps : blocks) expect_bytes(*machine_, steps);
+    EXPECT_EQ(machine_->broken_invariant(), 0);
+}
+
+// A window of which nothing came: its pages are read again, each alone, so all that are asked for
+// arrive. Where the operation was of a single page, that page fails, once.
+TEST_P(BadReadaheadTest, AWindowThatFailsAsAWholeCostsAtMostAPage) {
+    for (uint64_t n = 1; n <= 12; ++n) {
+        machine_->renew();
+        machine_->scratch().clear();
+        machine_->faults().inject({.call = Call::kRead, .first = n, .error = EIO});
+        std::vector<Step> steps = {set_step(0, open("f")), advise_step(0, Advice::kSequential)};
+        add_walk(*machine_, steps, {0, kSignedPage, kPage, kFilePages + 1});
+        Blocks blocks = {steps};
+        const Status status = machine_->run(&blocks, std::chrono::seconds(30));
+        ASSERT_TRUE(status.ok()) << status.message() << machine_->device().diagnosis();
+        EXPECT_GT(prefetched(), 30u) << "or the test shows nothing";
+        const auto failed = [](const Step& step) { return step.result == -EIO; };
+        EXPECT_LE(std::erase_if(blocks[0], failed), 1u) << "operation " << n;
+        expect_bytes(*machine_, blocks[0]);
+        EXPECT_EQ(machine_->broken_invariant(), 0);
+        run(steps);
+        if (HasFailure()) return;
+    }
+}
+
 INSTANTIATE_TEST_SUITE_P(Ways, BadReadaheadTest, kWays, name_of_way);
 
 }  // namespace
