@@ -109,9 +109,17 @@ nb::dict describe(const FileStatistics& pages) {
     return out;
 }
 
+nb::dict describe(const ReadaheadMemory& memory) {
+    nb::dict out;
+    out["windows_bytes_max"] = memory.windows_size_max;
+    out["windows_bytes"] = memory.windows_size;
+    out["tables_bytes"] = memory.tables_size;
+    return out;
+}
+
 // For tracing.py.
 nb::dict describe(const ServiceLog& log) {
-    nb::list events, samples;
+    nb::list events, samples, file_samples;
     for (const ServiceEvent& event : log.events) {
         nb::dict out;
         out["kind"] = name(event.kind);
@@ -130,9 +138,16 @@ nb::dict describe(const ServiceLog& log) {
         out["at_ns"] = sample.at_ns;
         samples.append(out);
     }
+    for (const ServiceFileSample& sample : log.file_samples) {
+        nb::dict out = describe(sample.pages);
+        out["file"] = path_of(log.files.at(sample.file));
+        out["at_ns"] = sample.at_ns;
+        file_samples.append(out);
+    }
     nb::dict out;
     out["events"] = events;
     out["samples"] = samples;
+    out["file_samples"] = file_samples;
     out["lost"] = log.lost;
     return out;
 }
@@ -156,6 +171,8 @@ nb::dict describe(const scan::ScanReport& report) {
     out["bytes_read"] = report.files.bytes_read;
     out["storage_seconds"] = static_cast<double>(report.files.storage_time_ns) * 1e-9;
     out["page_cache"] = describe(report.files.pages);
+    out["cache_bytes"] = report.files.cache_size;
+    out["readahead"] = describe(report.files.readahead);
     return out;
 }
 

@@ -23,6 +23,16 @@ namespace file {
 class System;
 }
 
+// Memory that readahead has for itself, in bytes. Constant after creation, but for `windows_size`.
+struct ReadaheadMemory {
+    // Frames of the cache that all windows together may hold: a quarter at most; 0: no readahead.
+    uint64_t windows_size_max = 0;
+    uint64_t windows_size = 0;  // that they hold now
+    // Beside the cache: streams, windows, ring and counters of each block that can be resident; of
+    // each warp, as calls may be a warp's.
+    uint64_t tables_size = 0;
+};
+
 // What the file system has done since it was created. Counted relaxed: a moment's picture.
 struct FileSystemStatistics {
     uint64_t requests = 0;         // pages asked of the host
@@ -37,6 +47,8 @@ struct FileSystemStatistics {
     uint64_t bytes_written = 0;    // by them
     uint64_t failed_writes = 0;    // pages that could not be written back, each time
     FileStatistics pages;          // over all files
+    uint64_t cache_size = 0;       // bytes of frames
+    ReadaheadMemory readahead;
     uint64_t open_descriptors = 0;
     uint64_t views = 0;    // mapped now; 0 where the host cannot address device memory
     unsigned workers = 0;  // worker threads; 0: blocks help themselves
@@ -92,6 +104,7 @@ public:
 
     // What kernels are given, by value. Valid as long as this object.
     [[nodiscard]] DeviceFileSystem device_handle() const;
+    // Any thread; on a GPU waits for copies from the device.
     [[nodiscard]] FileSystemStatistics statistics() const;
     // Of an open file. Any thread; on a GPU waits for a copy from the device. EBADF.
     [[nodiscard]] Result<FileStatistics> file_statistics(Descriptor descriptor) const;

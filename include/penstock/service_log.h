@@ -44,9 +44,18 @@ struct ServiceSample {
     FileStatistics pages;
 };
 
+// The same of one file since the file system knows it.
+struct ServiceFileSample {
+    uint64_t at_ns = 0;
+    uint64_t file = 0;  // key of ServiceLog::files
+    FileStatistics pages;
+};
+
 struct ServiceLog {
-    std::vector<ServiceEvent> events;       // by arrival, as each thread saw it
-    std::vector<ServiceSample> samples;     // ten a second, and one when the log was taken
+    std::vector<ServiceEvent> events;    // by arrival, as each thread saw it
+    std::vector<ServiceSample> samples;  // ten a second, and one when the log was taken
+    // With each of them one of each file that something was done with since the one before.
+    std::vector<ServiceFileSample> file_samples;
     std::map<uint64_t, std::string> files;  // paths as they were opened
     uint64_t lost = 0;                      // events and samples for which there was no room
 };

@@ -15,6 +15,7 @@
 #include "penstock/file_system.h"
 #include "penstock/residency.h"
 #include "storage/storage.h"
+#include "testing/effort.h"
 #include "testing/fault_storage.h"
 
 namespace penstock {
@@ -61,6 +62,20 @@ protected:
                               fs_.device_handle(), file_, piece, out_, result_));
         EXPECT_EQ(result_[1], 0);
         return result_[0];
+    }
+    // A file system whose storage fails when told to, with the file open.
+    std::shared_ptr<testing::FaultStorage> create_faulty(uint64_t cache_size) {
+        auto made = storage::make_storage({.kind = storage::Kind::kUring});
+        if (!made.ok()) made = storage::make_storage({.kind = storage::Kind::kPosix});
+        auto faults = std::make_shared<testing::FaultStorage>(made.value());
+        FileSystemOptions options;
+        options.page_size = kPage;
+        options.cache_size = cache_size;
+        options.helping = GetParam();
+        fs_ = {};
+        fs_ = std::move(file::System::create(device_, faults, options).value());
+        file_ = fs_.open(path_).value();
+        return faults;
     }
     // So many reads of 16 KiB in a row by one block: it stops in the middle of its windows.
     void read_some(uint64_t reads) {
@@ -120,19 +135,9 @@ TEST_P(ColdWindowsTest, AreReadByTheMebibyte) {
 // Windows that became one read: an error in one reaches only who reads the page that it struck,
 // also where several fail while pages of the first are read again.
 TEST_P(ColdWindowsTest, ABadPageIsThatOfWhoReadsIt) {
-    auto made = storage::make_storage({.kind = storage::Kind::kUring});
-    if (!made.ok()) made = storage::make_storage({.kind = storage::Kind::kPosix});
-    auto faults = std::make_shared<testing::FaultStorage>(made.value());
-    FileSystemOptions options;
-    options.page_size = kPage;
-    options.cache_size = 24 << 20;
-    options.helping = GetParam();
     base::Prng prng(5);
     for (int round = 0; round < 8; ++round) {
-        fs_ = {};
-        auto system = file::System::create(device_, faults, options);
-        ASSERT_TRUE(system.ok()) << system.status().message();
-        fs_ = std::move(system.value());
+        const auto faults = create_faulty(24 << 20);
         std::memset(out_, 0, kFileSize);
         const uint64_t first = prng.below(kFileSize / kPage - 1000);
         const uint64_t pages[] = {first, first + 1 + prng.below(300), first + 400, first + 900};
@@ -145,7 +150,6 @@ TEST_P(ColdWindowsTest, ABadPageIsThatOfWhoReadsIt) {
             std::memcpy(out_ + page * kPage, bytes_.data() + page * kPage, kPage);
         }
         drop_all();
-        file_ = fs_.open(path_).value();
         Stream stream = std::move(Stream::create(device_).value());
         result_[0] = result_[1] = 0;
         finish(stream, launch(stream, {{1}, {32}}, file_test::read_whole<device::Block>,
@@ -154,7 +158,52 @@ TEST_P(ColdWindowsTest, ABadPageIsThatOfWhoReadsIt) {
         EXPECT_EQ(result_[0], static_cast<int64_t>(kFileSize - std::size(pages) * kPage)) << first;
         EXPECT_EQ(std::memcmp(out_, bytes_.data(), kFileSize), 0) << first;
         ASSERT_TRUE(fs_.close(file_).ok());
-        faults->plan().clear();
+    }
+}
+
+// The file is cut while some windows are with storage and another is about to be: what lies below
+// the new end is right, and once all is over nothing beyond it can be had.
+TEST_P(ColdWindowsTest, OfAFileThatIsCut) {
+    constexpr uint64_t kBeyond[] = {0, 5'000, 300'000, 4'000'000};
+    for (const uint64_t n : {2, 7, 12, 20}) {
+        if (testing::kThreadSanitizer && n != 7) continue;  // half a minute
+        for (const uint64_t beyond : kBeyond) {
+            ASSERT_EQ(pwrite(descriptor_, bytes_.data(), kFileSize, 0),
+                      static_cast<ssize_t>(kFileSize));
+            fsync(descriptor_);
+            const auto faults = create_faulty(8 << 20);
+            drop_all();
+            faults->plan().inject(
+                {.call = testing::Call::kRead, .action = testing::Action::kBlock, .first = n});
+            constexpr std::byte kUntouched{0xee};
+            std::memset(out_, static_cast<int>(kUntouched), kFileSize);
+            Stream stream = std::move(Stream::create(device_).value());
+            result_[0] = result_[1] = 0;
+            const Status launched = launch(
+                stream, {{1}, {32}}, file_test::read_whole<device::Block>, fs_.device_handle(),
+                file_, uint64_t{16 << 10}, out_, result_);
+            ASSERT_TRUE(faults->plan().wait_blocked(1, 10'000'000'000));
+            const uint64_t cut = std::min(fs_.statistics().bytes_read + beyond, kFileSize - 1);
+            ASSERT_EQ(ftruncate(descriptor_, static_cast<off_t>(cut)), 0);
+            faults->plan().release();
+            finish(stream, launched);
+            SCOPED_TRACE("operation " + std::to_string(n) + ", cut to " + std::to_string(cut));
+            EXPECT_GT(fs_.statistics().pages.prefetched, 0u);
+            EXPECT_EQ(result_[1], 0);
+            EXPECT_GE(result_[0], static_cast<int64_t>(cut));
+            EXPECT_EQ(std::memcmp(out_, bytes_.data(), cut), 0);
+            // A read that was under way may have brought what was there, or zeros.
+            for (uint64_t i = cut; i < kFileSize; ++i) {
+                const bool good = out_[i] == bytes_[i] || out_[i] == kUntouched ||
+                                  out_[i] == std::byte{0};
+                ASSERT_TRUE(good) << i;
+            }
+            EXPECT_EQ(fs_.size(file_).value(), cut);
+            std::memset(out_, 0, kFileSize);
+            EXPECT_EQ(read_whole(1, 16 << 10), static_cast<int64_t>(cut));
+            EXPECT_EQ(std::memcmp(out_, bytes_.data(), cut), 0);
+            ASSERT_TRUE(fs_.close(file_).ok());
+        }
     }
 }
 

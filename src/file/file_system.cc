@@ -104,6 +104,16 @@ FileStatistics describe(const FileTotals& totals) {
     return result;
 }
 
+ReadaheadMemory memory_of(const service::Service& service) {
+    const page_cache::Layout& layout = service.layout();
+    ReadaheadMemory result;
+    result.tables_size = layout.places_size;
+    if (layout.readahead.enabled == 0) return result;
+    result.windows_size_max = layout.readahead.frames_max << layout.page_shift;
+    result.windows_size = service.window_frames() << layout.page_shift;
+    return result;
+}
+
 }  // namespace
 
 FileSystem::FileSystem(std::shared_ptr<file::System> system) : system_(std::move(system)) {}
@@ -177,6 +187,8 @@ FileSystemStatistics FileSystem::statistics() const {
     result.failed_writes = counters.failed_writes.load();
     const FileTotals totals = service.counts();
     result.pages = describe(totals);
+    result.cache_size = service.layout().frames_size;
+    result.readahead = memory_of(service);
     result.open_descriptors = service.files().open_count();
     if (service.device().properties().host_addressable) {
         result.views = views_held(
@@ -200,6 +212,8 @@ ServiceLog FileSystem::take_log() {
     result.lost = taken.lost;
     for (const service::Log::Sample& sample : taken.samples)
         result.samples.push_back({sample.at_ns, describe(sample.totals)});
+    for (const service::Log::FileSample& sample : taken.file_samples)
+        result.file_samples.push_back({sample.at_ns, sample.file, describe(sample.totals)});
     return result;
 }
 

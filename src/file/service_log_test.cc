@@ -1,14 +1,17 @@
 // Goal: the log of the service has every page that was asked of the host once, with whose it was
-// and when it came, nothing more than its room, and nothing where nobody wants it.
+// and when it came, what became of the pages of each file, nothing more than its room, and nothing
+// where nobody wants it.
 #include "penstock/service_log.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <fstream>
+#include <map>
 #include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "base/clock.h"
 #include "file/read_test.h"
@@ -49,8 +52,9 @@ protected:
         options.log_events = log_events;
         return std::move(FileSystem::create(device_, options).value());
     }
-    void read_whole(FileSystem& fs) {
-        const Descriptor file = fs.open(path_).value();
+    void read_whole(FileSystem& fs) { read_whole(fs, path_, kSize); }
+    void read_whole(FileSystem& fs, const std::string& path, uint64_t size) {
+        const Descriptor file = fs.open(path).value();
         Stream stream = std::move(Stream::create(device_).value());
         result_[0] = result_[1] = 0;
         const Status launched = launch(stream, {{2}, {32}}, file_test::read_whole<device::Block>,
@@ -58,7 +62,7 @@ protected:
         ASSERT_TRUE(launched.ok()) << launched.message();
         const Status done = stream.synchronize(std::chrono::seconds(120));
         ASSERT_TRUE(done.ok()) << done.message();
-        ASSERT_EQ(result_[0], static_cast<int64_t>(kSize));
+        ASSERT_EQ(result_[0], static_cast<int64_t>(size));
         // Windows that nobody waited for may still be on their way; without workers they stay in
         // the ring.
         while (GetParam() != Serving::kHelping) {
@@ -115,6 +119,62 @@ TEST_P(ServiceLogTest, HasEveryPageOnce) {
     EXPECT_FALSE(rest.samples.empty());
 }
 
+// The last sample of each file, by its key.
+std::map<uint64_t, FileStatistics> last_of_files(const ServiceLog& log) {
+    std::map<uint64_t, FileStatistics> last;
+    for (const ServiceFileSample& sample : log.file_samples) {
+        const FileStatistics& before = last[sample.file];
+        EXPECT_LE(before.pages, sample.pages.pages);
+        EXPECT_LE(before.wasted, sample.pages.wasted);
+        last[sample.file] = sample.pages;
+    }
+    return last;
+}
+
+// Also of files whose slot has gone to another, in the very same tenth of a second.
+TEST_P(ServiceLogTest, TellsOfEachFile) {
+    FileSystem fs = create(10'000);
+    const std::string second = path_ + "-second";
+    std::vector<std::string> paths;
+    uint64_t pages = 0;
+    for (uint64_t round = 0; round < 8; ++round) {
+        const std::string& path = round % 3 == 2 ? second : path_;
+        // Longer each time: the file that was read has changed, and the next has its slot.
+        const uint64_t size = (64 + round) * 4096;
+        std::ofstream(path, std::ios::binary) << std::string(size, 'y');
+        read_whole(fs, path, size);
+        paths.push_back(path);
+        pages += size / 4096;
+    }
+    const FileSystemStatistics all = fs.statistics();
+    const ServiceLog log = fs.take_log();
+    EXPECT_EQ(log.lost, 0u);
+    const auto last = last_of_files(log);
+    ASSERT_EQ(last.size(), paths.size());
+    FileStatistics sum;
+    auto path = paths.begin();
+    for (const auto& [file, statistics] : last) {
+        EXPECT_EQ(log.files.at(file), *path++) << "files have numbers in order";
+        sum.pages += statistics.pages;
+        sum.misses += statistics.misses;
+        sum.window_hits += statistics.window_hits;
+        sum.window_late += statistics.window_late;
+        sum.prefetched += statistics.prefetched;
+        sum.wasted += statistics.wasted;
+        sum.stalled_ns += statistics.stalled_ns;
+    }
+    EXPECT_GE(sum.pages, pages);
+    EXPECT_EQ(sum.pages, all.pages.pages);
+    EXPECT_EQ(sum.misses, all.pages.misses);
+    EXPECT_EQ(sum.window_hits + sum.window_late, all.pages.window_hits + all.pages.window_late);
+    EXPECT_EQ(sum.prefetched, all.pages.prefetched);
+    EXPECT_GT(sum.prefetched, 0u);
+    EXPECT_EQ(sum.wasted, all.pages.wasted);
+    EXPECT_EQ(sum.stalled_ns, all.pages.stalled_ns);
+    EXPECT_TRUE(fs.take_log().file_samples.empty()) << "nothing has changed since";
+    unlink(second.c_str());
+}
+
 TEST_P(ServiceLogTest, IsNoLongerThanItsRoom) {
     FileSystem fs = create(3);
     read_whole(fs);
@@ -130,6 +190,7 @@ TEST_P(ServiceLogTest, IsEmptyUnlessAskedFor) {
     read_whole(fs);
     const ServiceLog log = fs.take_log();
     EXPECT_TRUE(log.events.empty() && log.samples.empty() && log.files.empty());
+    EXPECT_TRUE(log.file_samples.empty());
     FileSystemOptions options;
     options.log_events = (1u << 22) + 1;
     EXPECT_EQ(FileSystem::create(device_, options).status().error_number(), EINVAL);

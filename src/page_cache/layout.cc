@@ -207,6 +207,8 @@ Status plan_layout(const LayoutRequest& request, Layout* layout) {
     lay_tables(result, tables, measured, nullptr);
     lay_shared(result, shared, measured);
     result.tables_size = tables.size();
+    const size_t windows = size_t{limits::kStreamsMax} * result.readahead.windows_max;
+    result.places_size = result.place_count * (sizeof(ReadaheadPlace) + windows * sizeof(Window));
     result.shared_size = shared.size();
     *layout = result;
     return {};

@@ -57,6 +57,7 @@ struct Layout {
 
     // Device memory.
     size_t frames_size = 0, tables_size = 0;
+    size_t places_size = 0;  // of the tables: places of readahead and their windows
     // Mapped host memory: rings, ports, host words.
     size_t shared_size = 0;
 };

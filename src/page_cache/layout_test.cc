@@ -57,6 +57,18 @@ TEST(LayoutTest, RefusesWhatItCannotServe) {
     EXPECT_EQ(refusal(request_of(4 << 20, 8, 8, 8)), 0);
 }
 
+TEST(LayoutTest, TellsWhatReadaheadTakes) {
+    for (const uint32_t teams : {1, 4, 100}) {
+        Layout layout;
+        ASSERT_TRUE(plan_layout(request_of(4096, 4000, 1, teams), &layout).ok());
+        EXPECT_EQ(layout.readahead.frames_max, 1000u);
+        const size_t place = sizeof(ReadaheadPlace) +
+                             limits::kStreamsMax * layout.readahead.windows_max * sizeof(Window);
+        EXPECT_EQ(layout.places_size, teams * place);
+        EXPECT_LT(layout.places_size, layout.tables_size);
+    }
+}
+
 TEST(LayoutTest, SufficesForAllThatCanBeOutstanding) {
     for (const uint64_t page_size : {4096u, 65536u, 4u << 20}) {
         for (const uint64_t frames : {1, 8, 100, 5000, 1 << 20}) {

@@ -226,7 +226,7 @@ Result<uint32_t> FileTable::slot_for(const storage::Identity& identity, bool rac
         return status;
     }
     Slot& slot = slots_[index];
-    if (number_of(index) != 0 && reused_) reused_(index);
+    if (number_of(index) != 0 && reused_) reused_(index, slot.path);
     slot = Slot{};
     slot.identity = identity;
     slot.racy = racy;

@@ -72,19 +72,24 @@ public:
     [[nodiscard]] Descriptor descriptor_of(uint64_t number) const;
     // What it was called when it was opened last and nobody had it open; empty where there is none.
     [[nodiscard]] std::string path_of(uint32_t slot) const;
+    // Likewise of the file with this number; nothing if its slot has gone to another.
+    [[nodiscard]] std::optional<std::string> path_of_number(uint64_t number) const;
 
     [[nodiscard]] uint64_t size_of(uint32_t slot) const;
-    // A read found that the file of `request` ends at `size`: from now on that is where it ends.
-    // ESTALE: its slot serves another file by now.
-    Status shrink(const Request& request, uint64_t size);
+    // A read found that the file of `request` has only `bytes` of the page at `begin`: from now on
+    // it ends there; where it has none of them, at what its size is. ESTALE: its slot serves
+    // another file by now.
+    Status shrink(const Request& request, uint64_t begin, uint64_t bytes);
 
     // Stores the response word of a control call behind everything that was sent to the device for
     // it.
     Status announce(uint64_t& response, uint64_t value);
 
-    // `reused(slot)` is called when a slot is given to another file, before that can be read. Once,
-    // before any file is opened.
-    void on_reuse(std::function<void(uint32_t)> reused) { reused_ = std::move(reused); }
+    // `reused(slot, path)` is called when a slot is given to another file, before that can be read
+    // and while it has the number and the path of the one that it had. Must not call what
+    // locks the table. Once, before any file is opened.
+    using Reused = std::function<void(uint32_t, const std::string&)>;
+    void on_reuse(Reused reused) { reused_ = std::move(reused); }
 
     // Of each file that somebody has open for writing a descriptor, with no reference counted.
     [[nodiscard]] std::vector<Descriptor> written_files() const;
@@ -161,7 +166,7 @@ private:
     FileSystemState* const state_;
     FileState* const device_files_;
     const std::unique_ptr<PageDropper> dropper_;
-    std::function<void(uint32_t)> reused_;
+    Reused reused_;
 
     // By slot, of its file: how many came before it << 16 | slot; 0: it never had one. Written with
     // the lock.

@@ -1,5 +1,6 @@
 // What the host does to an open file for kernels, and what it tells of it, beside opening and
 // closing it. Any thread.
+#include <algorithm>
 #include <cerrno>
 
 #include "penstock/device/atomic.cuh"
@@ -62,6 +63,13 @@ std::string FileTable::path_of(uint32_t slot) const {
     return slot < used_ ? slots_[slot].path : std::string();
 }
 
+std::optional<std::string> FileTable::path_of_number(uint64_t number) const {
+    const std::lock_guard lock(mutex_);
+    const auto index = static_cast<uint32_t>(number & 0xffff);
+    if (index >= used_ || number_of(index) != number) return std::nullopt;
+    return slots_[index].path;
+}
+
 Result<uint64_t> FileTable::size(Descriptor descriptor) const {
     const std::lock_guard lock(mutex_);
     if (const_cast<FileTable*>(this)->find_open(descriptor) == nullptr) {
@@ -78,7 +86,13 @@ bool FileTable::is_written(uint32_t slot) const {
     return DeviceWords::load(state_->files[slot].writing, site::kRelaxed) != 0;
 }
 
-Status FileTable::shrink(const Request& request, uint64_t size) {
+Status FileTable::shrink(const Request& request, uint64_t begin, uint64_t bytes) {
+    uint64_t size = begin + bytes;
+    // The new end may lie further down, in pages that came before the file was cut: their bytes
+    // beyond it must not be had any more either.
+    const std::shared_ptr<transfer::Source> source = bytes == 0 ? find(request) : nullptr;
+    storage::Identity now;
+    if (source != nullptr && source->file->stat(&now).ok()) size = std::min(size, now.size);
     const std::lock_guard lock(mutex_);
     const uint32_t slot = request.file_slot;
     if (!is_for_slot(request)) return {ESTALE, "read ahead", "the file was closed"};

@@ -266,14 +266,28 @@ TEST_F(FileTableTest, PagesOfAnOldFileAreKept) {
 TEST_F(FileTableTest, AFileFoundShorterIsNotServedAgain) {
     make("f", 1, 10'000);
     const Descriptor first = open("f");
-    EXPECT_TRUE(table_->shrink(page_of(first), 4000).ok());
-    EXPECT_TRUE(table_->shrink(page_of(first), 6000).ok()) << "it never grows";
+    EXPECT_TRUE(table_->shrink(page_of(first), 0, 4000).ok());
+    EXPECT_TRUE(table_->shrink(page_of(first), 4096, 1904).ok()) << "it never grows";
     EXPECT_EQ(table_->size(first).value(), 4000u);
     const Descriptor second = open("f");
     EXPECT_NE(slot(second), slot(first));
     EXPECT_EQ(table_->size(second).value(), 10'000u);
     close(first);
     close(second);
+}
+
+// Symptom: pages that came before a file was cut were had as they had been, though reads behind
+// them had found that it was shorter.
+TEST_F(FileTableTest, AFileWithoutAPageEndsWhereItsSizeIs) {
+    const storage::ScratchFolder folder;
+    folder.write("f", 0, storage::Bytes(20'000));
+    FileTable table(storage::open_posix(), device_.get(), 0, &memory_.state(),
+                    memory_.state().files, nullptr);
+    const Descriptor file = table.open(folder.path("f"), 0, Opener::kHost).value();
+    ASSERT_EQ(truncate(folder.path("f").c_str(), 5000), 0);
+    EXPECT_TRUE(table.shrink(page_of(file), 12'288, 0).ok());
+    EXPECT_EQ(table.size(file).value(), 5000u);
+    EXPECT_TRUE(table.close(file, Opener::kHost).ok());
 }
 
 // Who wrote it last closes it while another opens it: what that one has seen of it before is old.

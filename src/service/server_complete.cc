@@ -50,7 +50,7 @@ void Server::complete(const PageOf& which, uint64_t bytes, int error) {
         } else if (error == 0) {
             activity_.store(Activity::kStorage, std::memory_order_release);  // may wait
             // GPU threads would take the missing bytes for zeros.
-            const Status shrunk = shared_.files->shrink(request, begin + bytes);
+            const Status shrunk = shared_.files->shrink(request, begin, bytes);
             if (!shrunk.ok())
                 error = shrunk.error_number() == ESTALE ? static_cast<int>(kErrorClosed) : EIO;
             activity_.store(Activity::kServing, std::memory_order_release);

@@ -7,7 +7,6 @@
 
 #include "base/clock.h"
 #include "base/file_size_signal.h"
-#include "base/torn_reads.h"
 #include "penstock/device/atomic.cuh"
 #include "service/drop_held.h"
 #include "service/write_back_file.h"
@@ -31,7 +30,6 @@ constexpr uint64_t kBackgroundFirstEvery = 16;  // likewise
 // looks at the clock for that.
 constexpr uint64_t kPollNs = 500'000;
 constexpr uint32_t kPollTurns = 256;
-constexpr std::chrono::seconds kLookLimit{1};
 // Pages up to this size are copied by the team that waits for them, where the host cannot address
 // device memory: larger ones the copy engine brings faster than one team.
 constexpr uint64_t kPulledSizeMax = 64 << 10;
@@ -150,11 +148,7 @@ Status Service::make_files(const Options& options) {
     }
     files_ = std::make_unique<FileTable>(storage_, device_.get(), stream_, state_, device_files,
                                          std::move(dropper), options.costs_of);
-    files_->on_reuse([this](uint32_t slot) {
-        const FileTotals base = add_counts(slot, 1);
-        const std::lock_guard lock(base_mutex_);
-        bases_[slot] = base;
-    });
+    files_->on_reuse([this](uint32_t slot, const std::string& path) { keep_counts(slot, path); });
     return {};
 }
 
@@ -373,7 +367,7 @@ void Service::monitor() {
         // Where an abort of the device ends no wait in a kernel, the abort word does.
         if (const Status cause = device_->abort_cause(); !cause.ok())
             abort(cause.error_number(), cause.message());
-        if (log_ != nullptr) log_->add({base::monotonic_ns(), counts()});
+        if (log_ != nullptr) add_sample();
         std::unique_lock lock(mutex_);
         const auto period = std::chrono::nanoseconds(limits::kHeartbeatPeriodNs);
         if (stop_changed_.wait_for(lock, period, [this] { return stopping_.load(); })) return;
@@ -392,102 +386,6 @@ void Service::abort(int error_number, const std::string& text) {
 std::string Service::abort_cause() const {
     const std::lock_guard lock(mutex_);
     return abort_cause_;
-}
-
-// The next ticket of a ring. Where the host cannot address that word, the copy of it in the host's
-// copy of the tables is made anew, by the stream of the file table, which no kernel is ever in.
-uint64_t Service::see_tail(const RingState& ring) const {
-    uint64_t& seen = const_cast<RingState&>(ring).tail;
-    if (tables_copy_ == nullptr) return DeviceWords::load(seen, site::kRelaxed);
-    const auto offset = reinterpret_cast<const std::byte*>(&seen) -
-                        static_cast<const std::byte*>(tables_copy_);
-    const std::lock_guard lock(look_mutex_);
-    if (device_->copy(stream_, &seen, static_cast<std::byte*>(tables_) + offset, sizeof seen)
-            .ok()) {
-        // Late or failed, what was seen last still stands there.
-        (void)device_->synchronize(stream_, std::chrono::steady_clock::now() + kLookLimit);
-    }
-    return DeviceWords::load(seen, site::kRelaxed);
-}
-
-// Words of the tables, as the host can read them; of a device whose memory it cannot address, a
-// copy of now, or an older one if that does not come in a second. With `look_mutex_`.
-template <class T>
-const T* Service::see(const T* first, size_t count) const {
-    if (tables_copy_ == nullptr) return first;
-    const auto offset = reinterpret_cast<const std::byte*>(first) -
-                        static_cast<const std::byte*>(tables_);
-    void* copy = static_cast<std::byte*>(tables_copy_) + offset;
-    const base::TornReads torn;  // kernels go on meanwhile
-    if (device_->copy(stream_, copy, first, count * sizeof *first).ok())
-        (void)device_->synchronize(stream_, std::chrono::steady_clock::now() + kLookLimit);
-    return static_cast<const T*>(copy);
-}
-
-void Service::add_counters(Counters& sum) const {
-    for (const auto& server : helpers_) sum.add(server->counters());
-    for (const auto& server : workers_) sum.add(server->counters());
-}
-
-FileTotals Service::add_counts(uint32_t first_slot, uint32_t slot_count) const {
-    FileTotals sum{};
-    const auto add = [](uint64_t& to, const uint64_t& word) {
-        to += DeviceWords::load(const_cast<uint64_t&>(word), site::kRelaxed);
-    };
-    const auto add_row = [&](const FileCounts& row) {
-        for_each_count([&](auto word) { add(sum.counts.*word, row.*word); });
-    };
-    const std::lock_guard lock(look_mutex_);
-    const FileTotals* totals = see(state_->totals + first_slot, slot_count);
-    for (uint32_t i = 0; i < slot_count; ++i) {
-        add_row(totals[i].counts);
-        add(sum.advised, totals[i].advised);
-        add(sum.learned, totals[i].learned);
-    }
-    const ReadaheadPlace* places = see(state_->places, layout_.place_count);
-    for (uint32_t i = 0; i < layout_.place_count; ++i) {
-        for (const FileCounts& row : places[i].counts) {
-            uint64_t whose = 0;
-            add(whose, row.whose);
-            if (whose > first_slot && whose <= first_slot + slot_count) add_row(row);
-        }
-    }
-    return sum;
-}
-
-FileTotals Service::counts() const { return add_counts(0, limits::kFilesMax); }
-
-Log::Contents Service::take_log() {
-    if (log_ == nullptr) return {};
-    log_->add({base::monotonic_ns(), counts()});
-    return log_->take();
-}
-
-FileTotals Service::counts_of(uint32_t file_slot) const {
-    FileTotals result = add_counts(file_slot, 1);
-    const std::lock_guard lock(base_mutex_);
-    const auto base = bases_.find(file_slot);
-    if (base == bases_.end()) return result;
-    for_each_count([&](auto word) { result.counts.*word -= base->second.counts.*word; });
-    result.advised -= base->second.advised;
-    result.learned -= base->second.learned;
-    return result;
-}
-
-QueueLoad Service::observe() const {
-    QueueLoad result;
-    const auto count = [&](uint32_t ring) {
-        const uint64_t head = DeviceWords::load(shared_.heads[ring].ticket, site::kRelaxed);
-        const uint64_t tail = see_tail(shared_.ring(ring));
-        if (tail > head) result.backlog += tail - head;
-    };
-    for (uint32_t i = 0; i < layout_.ring_count; ++i) count(i);
-    count(Shared::kBackground);
-    for (const auto& worker : workers_) {
-        const Activity activity = worker->activity();
-        result.busy_workers += activity == Activity::kServing || activity == Activity::kStorage;
-    }
-    return result;
 }
 
 }  // namespace penstock::service

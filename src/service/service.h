@@ -66,6 +66,9 @@ public:
     [[nodiscard]] FileSystemState* host_state() const { return state_; }
     // Bytes of the tables, of which the state is the first; they lie in one piece.
     [[nodiscard]] size_t tables_size() const { return layout_.tables_size; }
+    [[nodiscard]] const page_cache::Layout& layout() const { return layout_; }
+    // That windows hold now. Waits as observe() does.
+    [[nodiscard]] uint64_t window_frames() const;
     void add_counters(Counters& sum) const;
     [[nodiscard]] unsigned worker_count() const { return static_cast<unsigned>(threads_.size()); }
     // Waits for a copy of a few bytes, never for a kernel, on a device that the host cannot
@@ -128,9 +131,14 @@ private:
     static bool serve_waiting(Server& server);
     static bool serve(Server& server, uint32_t ring);
     uint64_t see_tail(const RingState& ring) const;
+    using LookEnd = std::chrono::steady_clock::time_point;
     template <class T>
-    const T* see(const T* first, size_t count) const;
+    const T* see(const T* first, size_t count, LookEnd end) const;
+    template <class Visit>
+    void visit_counts(uint32_t first_slot, uint32_t slot_count, const Visit& visit) const;
     FileTotals add_counts(uint32_t first_slot, uint32_t slot_count) const;
+    void keep_counts(uint32_t slot, const std::string& path);
+    void add_sample();
 
     const std::shared_ptr<backend::Device> device_;
     const std::shared_ptr<storage::Storage> storage_;
@@ -164,9 +172,17 @@ private:
 
     // Guards what is looked at in `tables_copy_`: the rings' tails, places and totals.
     mutable std::mutex look_mutex_;
-    mutable std::mutex base_mutex_;         // guards `bases_`
-    std::map<uint32_t, FileTotals> bases_;  // of reused slots: when their file got them
-    mutable std::mutex mutex_;              // guards what follows
+    // A slot that was reused: number of the file that had it before, counts at that time.
+    struct Base {
+        uint64_t number = 0;
+        FileTotals totals{};
+    };
+    std::mutex sample_mutex_;           // while a sample is made; before any other
+    mutable std::mutex base_mutex_;     // guards what follows; `look_mutex_` may come after it
+    std::map<uint32_t, Base> bases_;    // by slot
+    std::vector<Log::FileCount> gone_;  // files that lost their slot since the last sample
+    uint64_t gone_lost_ = 0;            // and those that had no room in it
+    mutable std::mutex mutex_;          // guards what follows
     std::condition_variable stop_changed_;
     bool aborted_ = false;
     std::string abort_cause_;

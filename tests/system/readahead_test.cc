@@ -196,6 +196,45 @@ TEST(IdleWindowsTest, MakeRoomForOthers) {
     }
 }
 
+// What windows may hold is told before anything is read, what they hold whenever somebody asks:
+// also of a device whose words the host cannot address.
+TEST(WindowMemoryTest, IsBoundedAndTold) {
+    for (const bool remote : {false, true}) {
+        if (on_gpu() && remote) continue;  // a GPU always is
+        Machine machine({.permits = 2, .frames = 512, .helping = !remote, .remote = remote});
+        ASSERT_TRUE(machine.ok());
+        const uint64_t cache_size = machine.frame_count() * kPage;
+        const FileSystemStatistics before = machine.fs().statistics();
+        EXPECT_EQ(before.cache_size, cache_size);
+        EXPECT_EQ(before.readahead.windows_size_max, cache_size / 4 / kPage * kPage);
+        EXPECT_EQ(before.readahead.windows_size, 0u);
+        EXPECT_GT(before.readahead.tables_size, 2 * sizeof(ReadaheadPlace));
+        const uint64_t pages = machine.frame_count() * 2;
+        machine.create_file("f", pages * kPage, 5);
+        const Descriptor file = machine.fs().open(machine.files().path("f")).value();
+        auto* out = machine.scratch().array<std::byte>(kPage);
+        // Each of these reads asks for a large window, and leaves it.
+        Blocks blocks = {{set_step(0, file), advise_step(0, Advice::kSequential)}};
+        for (uint64_t i = 0; i < 7; ++i) {
+            const auto offset = static_cast<int64_t>(i * (pages / 7) * kPage);
+            blocks[0].push_back(read_step(0, offset, kPage, out));
+            ASSERT_TRUE(machine.run(&blocks).ok());
+            const ReadaheadMemory now = machine.fs().statistics().readahead;
+            EXPECT_GT(now.windows_size, 0u);
+            EXPECT_LE(now.windows_size, now.windows_size_max);
+        }
+        EXPECT_EQ(machine.broken_invariant(), 0);
+    }
+}
+
+TEST(WindowMemoryTest, IsNoneWithoutReadahead) {
+    Machine machine({.permits = 2, .frames = 512, .readahead = Readahead::kOff});
+    ASSERT_TRUE(machine.ok());
+    const ReadaheadMemory memory = machine.fs().statistics().readahead;
+    EXPECT_EQ(memory.windows_size_max, 0u);
+    EXPECT_EQ(memory.windows_size, 0u);
+}
+
 // A place that has seen nothing but random reads for long finds a stream soon all the same.
 TEST(WatchTest, AStreamBehindRandomReadsIsFound) {
     constexpr uint64_t kPages = 4000, kRandom = 300, kStream = 400;

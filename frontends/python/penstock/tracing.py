@@ -176,7 +176,8 @@ class trace:  # noqa: N801 (used as a function)
         copy in it, and its report at hand. So is, of scans that begin and end in it, whatever
         kernels asked of the page cache: demands, windows of readahead and what was advised, each
         from when the host took it to when it had read it, with file, pages and block. Counters
-        tell ten times a second what became of the pages, and how long calls waited for them.
+        tell ten times a second what became of the pages that calls wanted, and of those that were
+        prefetched (used, wasted, or left), and how long calls waited: of all files, and of each.
 
     Examples
     --------
@@ -254,12 +255,10 @@ class trace:  # noqa: N801 (used as a function)
             ]
         whose = (next(_numbers), 0)
         for one in log["samples"]:
-            pages = {name: one[name] for name in _COUNTED}
-            stalled = {"seconds": one["stalled_seconds"]}
-            events += [
-                _event("C", "pages wanted by kernels", one["at_ns"], whose, pages),
-                _event("C", "waited for pages", one["at_ns"], whose, stalled),
-            ]
+            events += _counters(one, whose, "pages wanted by kernels", "")
+        for one in log["file_samples"]:
+            of_file = f" of {_shown(one['file'])}"
+            events += _counters(one, whose, f"pages{of_file}", of_file)
         if log["lost"]:
             at = log["samples"][-1]["at_ns"]
             events.append(_event("i", f"{log['lost']} more events had no room", at, whose))
@@ -269,6 +268,21 @@ class trace:  # noqa: N801 (used as a function)
 
 # Counters of the page cache that a trace has; together they are the pages that calls wanted.
 _COUNTED = ("hits", "misses", "window_hits", "window_late")
+
+
+def _counters(
+    sample: dict[str, Any], whose: tuple[int, int], wanted: str, of_file: str
+) -> list[dict[str, Any]]:
+    """Return what had become of pages, as counters whose parts add up: of a file, or of all."""
+    used = sample["window_hits"] + sample["window_late"]
+    # Counted while kernels run: a page may be counted as used before it is as prefetched.
+    left = max(sample["prefetched"] - used - sample["wasted"], 0)
+    counters = {
+        wanted: {name: sample[name] for name in _COUNTED},
+        f"pages prefetched{of_file}": {"used": used, "wasted": sample["wasted"], "left": left},
+        f"waited for pages{of_file}": {"seconds": sample["stalled_seconds"]},
+    }
+    return [_event("C", name, sample["at_ns"], whose, about) for name, about in counters.items()]
 
 
 def _event(

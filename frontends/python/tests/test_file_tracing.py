@@ -130,7 +130,7 @@ def test_a_trace_has_every_read_with_its_phases(file: Path, tmp_path: Path) -> N
 
 
 def scan(path: Path) -> dict[str, Any]:
-    return _core.scan("cpu:2", b"needle\n", [], [os.fsencode(path)], lines=False)
+    return _core.scan("cpu:2", b"needle\n", [], [os.fsencode(path)], lines=False, explain=True)
 
 
 def test_a_trace_has_what_kernels_read(tmp_path: Path) -> None:
@@ -160,6 +160,33 @@ def test_a_trace_has_what_kernels_read(tmp_path: Path) -> None:
     waited = [event["args"] for event in events if event["name"] == "waited for pages"]
     assert waited[-1] == {"seconds": result["page_cache"]["stalled_seconds"]}
     assert any(event["name"].startswith("read 100 bytes") for event in events)
+
+
+def test_a_trace_has_what_became_of_each_files_pages(tmp_path: Path) -> None:
+    folder, out = tmp_path / "texts", tmp_path / "trace.json"
+    folder.mkdir()
+    for number in range(3):
+        (folder / f"text{number}").write_bytes(b"a line of text\n" * 200_000 * (number + 1))
+    with penstock.trace(out):
+        result = scan(folder)
+    counters: dict[str, dict[str, float]] = {}  # the last of each name
+    for event in json.loads(out.read_text())["traceEvents"]:
+        if event["ph"] == "C":
+            counters[event["name"]] = event["args"]
+    assert len(result["files"]) == 3
+    for told in [*result["files"], result]:
+        pages = told["page_cache"]
+        of_file = f" of {told['path']}" if "path" in told else ""
+        wanted = counters[f"pages{of_file}" if of_file else "pages wanted by kernels"]
+        assert wanted == {name: pages[name] for name in wanted}
+        assert sum(wanted.values()) == pages["pages"] > 0
+        prefetched = counters[f"pages prefetched{of_file}"]
+        assert prefetched["used"] == pages["window_hits"] + pages["window_late"]
+        # What is left of a file's windows may be given up when the file has been told.
+        assert prefetched["wasted"] >= pages["wasted"]
+        assert sum(prefetched.values()) == pages["prefetched"]
+        assert counters[f"waited for pages{of_file}"] == {"seconds": pages["stalled_seconds"]}
+    assert result["page_cache"]["prefetched"] > 0
 
 
 def test_hooks_of_reads_are_not_told_of_kernels(file: Path) -> None:

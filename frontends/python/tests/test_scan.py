@@ -70,19 +70,28 @@ def test_json_has_the_counts_and_where_the_time_went(text: Path) -> None:
     assert pages["wasted"] + pages["window_hits"] + pages["window_late"] <= pages["prefetched"]
     assert pages["advised"] == pages["learned"] == 0
     assert pages["stalled_seconds"] >= 0
+    memory = found["readahead"]
+    assert memory["windows_bytes"] <= memory["windows_bytes_max"]
+    assert 0 < memory["windows_bytes_max"] <= found["cache_bytes"] / 4
+    assert memory["tables_bytes"] > 0
 
 
 def test_explain_tells_how_pages_came(text: Path) -> None:
     told = _scan(str(text), "--pattern", "three", "--count", "--explain")
     assert told.stdout == b"2\n"
-    first, second = told.stderr.decode().splitlines()[-2:]
+    first, memory, last = told.stderr.decode().splitlines()[-3:]
     assert re.fullmatch(
         r"page cache: \d+ pages wanted, [\d.]+ % read ahead, [\d.]+ % read ahead but late,"
         r" [\d.]+ % missed, [\d.]+ % there before; \d+ read ahead in vain, 0 ahead of launches;"
         r" \d+\.\d{3} s waited for them, summed over blocks",
         first,
     )
-    assert re.fullmatch(r"storage: \d+ pages in \d+ reads, 1\.2 MB in .* over threads", second)
+    assert re.fullmatch(
+        r"readahead: windows hold [\d.]+ MB, at most [\d.]+ MB of a cache of [\d.]+ MB;"
+        r" [\d.]+ MB of tables",
+        memory,
+    )
+    assert re.fullmatch(r"storage: \d+ pages in \d+ reads, 1\.2 MB in .* over threads", last)
     assert b"page cache" not in _scan(str(text), "--pattern", "three", "--count").stderr
 
 

@@ -103,6 +103,12 @@ def _explain(result: dict[str, Any]) -> str:
         lines += [f"  {one['path']}: {_told(one['page_cache'])}" for one in files[:_FILES_TOLD]]
     if len(files) > _FILES_TOLD:
         lines.append(f"  and {len(files) - _FILES_TOLD} files that were waited for no longer")
+    memory = result["readahead"]
+    lines.append(
+        f"readahead: windows hold {memory['windows_bytes'] / 1e6:.1f} MB, at most"
+        f" {memory['windows_bytes_max'] / 1e6:.1f} MB of a cache of"
+        f" {result['cache_bytes'] / 1e6:.1f} MB; {memory['tables_bytes'] / 1e6:.1f} MB of tables"
+    )
     lines.append(
         f"storage: {result['requests']} pages in {result['reads']} reads,"
         f" {result['bytes_read'] / 1e6:.1f} MB in {result['storage_seconds']:.3f} s,"
