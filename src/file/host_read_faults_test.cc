@@ -164,6 +164,24 @@ TEST_F(FaultyReadTest, DirectReadsThatAreRefusedFallBackAndSaySoAndStrictRaises)
     EXPECT_EQ(report.error_number, EOPNOTSUPP);
 }
 
+// Symptom: EOPNOTSUPP of a read that had asked for no route.
+TEST_F(FaultyReadTest, StrictAloneInsistsOnNothing) {
+    open(1);
+    fsync(descriptor_);
+    posix_fadvise(descriptor_, 0, 0, POSIX_FADV_DONTNEED);
+    plan().inject({.action = testing::Action::kBad, .count = 1, .error = EINVAL, .offset = 0});
+    ReadOptions strict;
+    strict.strict = true;
+    Report report;
+    const auto got = file_->read(memory_, 8 << 20, 0, strict, &report);
+    if (report.error_route == Route::kCached && report.error_number == EINVAL)
+        GTEST_SKIP() << "it was a cached one that met the fault";
+    ASSERT_TRUE(got.ok()) << got.status().message();
+    EXPECT_EQ(std::memcmp(memory_, bytes_.data(), 8 << 20), 0);
+    EXPECT_GT(report.bytes_by(RouteReason::kRefused), 0u);
+    expect_sums(report);
+}
+
 // Each byte once, whatever of its neighbours had been read by then.
 TEST_F(FaultyReadTest, OneDirectReadThatIsRefusedAmongCachedOnesIsReadOnce) {
     constexpr uint64_t kPart = 1 << 20, kSize = 16 * kPart;
