@@ -403,6 +403,42 @@ def test_ctrl_c_ends_a_blocking_read(call: str, file: Path) -> None:
     assert (errors, process.returncode) == ("", 0)
 
 
+INTERRUPTED_SHORT = """
+import sys, signal, time, penstock
+signal.signal(signal.SIGINT, signal.default_int_handler)
+slow = penstock.open(sys.argv[1], threads=1, throttle_latency_us=2_000_000)
+plain = open(sys.argv[1], "rb").read(1 << 20)
+buffer = bytearray(1 << 20)
+future = slow.pread(buffer) if sys.argv[2] == "result" else None
+print("ready", flush=True)
+begin = time.monotonic()
+try:
+    future.result() if future else slow.read(buffer)
+    time.sleep(0)
+except KeyboardInterrupt:
+    print("at once" if time.monotonic() - begin < 1.5 else "behind it", flush=True)
+if future:
+    future.result()
+print(buffer == plain)
+"""
+
+
+@pytest.mark.parametrize(("call", "when"), [("read", "behind it"), ("result", "at once")])
+def test_ctrl_c_does_not_cut_a_short_read_off(call: str, when: str, file: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", INTERRUPTED_SHORT, str(file), call],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        time.sleep(0.2)
+        process.send_signal(signal.SIGINT)
+        out, errors = process.communicate(timeout=LIMIT)
+    assert (out, errors, process.returncode) == (f"{when}\nTrue\n", "", 0)
+
+
 def test_a_signal_handler_runs_while_a_read_is_waited_for(file: Path) -> None:
     called: list[float] = []
     before = signal.signal(signal.SIGUSR1, lambda *_: called.append(time.monotonic()))
