@@ -79,6 +79,37 @@ TEST_F(FaultyReadTest, OneBadPageCostsThatPage) {
     }
 }
 
+// Each may take storage seconds to give up: a call that meets several is continued behind the first
+// and no more. What that costs is counted right, and nothing arrives that is not told.
+TEST_F(FaultyReadTest, ManyBadPagesCostACallOneMore) {
+    constexpr uint64_t kSize = 16 << 20, kPage = 4096, kEvery = 37;
+    ReadOptions options;
+    options.cache = CachePolicy::kKeep;
+    for (const unsigned threads : {1u, 2u}) {
+        open(threads);
+        ASSERT_TRUE(file_->read(memory_, kSize, 0, options, nullptr).ok());
+        const uint64_t calls = plan().calls(testing::Call::kRead);
+        for (uint64_t page = 11; page < kSize / kPage; page += kEvery) {
+            plan().inject({.action = testing::Action::kBad,
+                           .count = UINT64_MAX,
+                           .error = EIO,
+                           .offset = page * kPage});
+        }
+        std::memset(memory_, 0xee, kSize);
+        Report report;
+        const auto got = file_->read(memory_, kSize, 0, options, &report);
+        EXPECT_EQ(got.status().error_number(), EIO);
+        EXPECT_EQ(report.error_offset, 11 * kPage);
+        expect_sums(report);
+        EXPECT_LE(plan().calls(testing::Call::kRead) - calls, 2 * calls);
+        uint64_t arrived = 0;
+        for (uint64_t at = 0; at < kSize; at += kPage)
+            arrived += std::memcmp(memory_ + at, bytes_.data() + at, kPage) == 0 ? kPage : 0;
+        EXPECT_EQ(report.bytes, arrived);
+        EXPECT_GE(arrived, calls * kEvery * kPage);
+    }
+}
+
 TEST_F(FaultyReadTest, TheNthReadFails) {
     for (uint64_t n = 1; n <= 40; ++n) {
         SCOPED_TRACE(::testing::Message() << "read " << n);
