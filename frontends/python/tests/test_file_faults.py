@@ -237,7 +237,7 @@ path, how = sys.argv[1:]
 plain = open(path, "rb").read(100)
 file = penstock.open(path if how != "descriptor" else os.open(path, os.O_RDONLY))
 slow = penstock.open(path, throttle_latency_us=300_000)
-memory = penstock.empty(1000, "cpu")
+memory = penstock.empty(3 << 20, "cpu")
 before, future = bytearray(1000), slow.pread(bytearray(2 << 20))
 file.read(before)
 future.add_done_callback(lambda _: None)
@@ -250,7 +250,10 @@ if child == 0:
     called = threading.Event()
     file.pread(bytearray(2 << 20)).add_done_callback(lambda _: called.set())
     assert called.wait(30)
-    assert memory.tobytes() == bytes(1000)
+    assert memory.tobytes() == bytes(3 << 20)
+    for part in (memory[:1000], memory):
+        assert file.read(part, None, 5) == len(part)
+        assert part.tobytes()[:95] == plain[5:]
     assert penstock.empty(10, "cpu").tobytes() == bytes(10)
     for ask in (future.result, future.exception):
         try:
@@ -271,6 +274,7 @@ _, status = os.waitpid(child, 0)
 assert status == 0, status
 assert future.result() == 2 << 20
 assert file.read(before) == 1000
+assert memory.tobytes() == bytes(3 << 20)  # the child has its own
 print("parent")
 """
 
