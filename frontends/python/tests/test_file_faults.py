@@ -198,6 +198,15 @@ with penstock.open(sys.argv[1], storage="posix", cache=sys.argv[2]) as file:
     lost = sum(got[at : at + 4096] != plain[at : at + 4096] for at in range(0, SIZE, 4096))
     # What fails is one storage operation, of at most 4 MiB.
     assert lost * 4096 <= 4 << 20, f"{lost} pages did not arrive"
+    # Of many pieces that which holds the bad page fails alone.
+    pieces = [(bytearray(size), at) for at in range(0, SIZE, 1 << 20) for size in (9000, 70_000)]
+    pieces[16:16] = [(bytearray(8192), BAD - 4096)]
+    error = file.preadv(pieces).exception()
+    assert isinstance(error, penstock.Error) and error.errno == 5, error
+    assert BAD - 4096 <= error.offset <= BAD, error.offset
+    good = [at for part, at in pieces if part == plain[at : at + len(part)]]
+    assert len(good) == len(pieces) - 3, good  # two begin there
+    assert not {BAD, BAD - 4096} & set(good)
     try:
         file.read(bytearray(100), None, BAD + 7)
     except penstock.Error as small:
@@ -341,6 +350,11 @@ def loop():
     while True: slow.read(bytearray(1000))
 for each in (wait, read, loop): threading.Thread(target=each, daemon=True).start()
 time.sleep(0.1)""",
+    "vectored": "f = slow.preadv([(bytearray(5000), 5000 * i) for i in range(3000)])",
+    "writes": """
+w = penstock.open(sys.argv[1], "r+", threads=2, throttle_latency_us=100_000)
+f = [w.pwrite(bytes(1 << 20)) for _ in range(50)]
+g = w.pwritev([(bytes(5000), 5000 * i) for i in range(3000)])""",
     "raised": "f = [slow.pread(bytearray(1 << 20)) for _ in range(50)]; raise SystemExit(0)",
     "late": """
 import atexit
@@ -372,17 +386,21 @@ def test_interpreter_exit_with_reads_under_way(case: str, file: Path) -> None:
 INTERRUPTED = """
 import sys, signal, time, penstock
 signal.signal(signal.SIGINT, signal.default_int_handler)
-slow = penstock.open(sys.argv[1], threads=1, throttle_bandwidth_mbs=8)
+slow = penstock.open(sys.argv[1], "r+", threads=1, throttle_bandwidth_mbs=8)
 buffer = bytearray(16 << 20)
 future = slow.pread(buffer) if sys.argv[2] == "result" else None
 print("ready", flush=True)
 begin = time.monotonic()
 try:
     future.result() if future else getattr(slow, sys.argv[2])(
-        buffer if sys.argv[2] == "read" else [(buffer, 0)])
+        [(buffer, 0)] if sys.argv[2].endswith("v") else buffer)
 except KeyboardInterrupt:
     print("interrupted", flush=True)
-if future is None:
+if "write" in sys.argv[2]:
+    before = open(sys.argv[1], "rb").read()
+    time.sleep(1.2)
+    print("still" if before == open(sys.argv[1], "rb").read() else "written later")
+elif future is None:
     before = bytes(buffer)
     time.sleep(1.2)
     print("still" if buffer == before else "written to later")
@@ -390,8 +408,8 @@ if future is None:
 """
 
 
-@pytest.mark.parametrize("call", ["result", "read", "readv"])
-def test_ctrl_c_ends_a_blocking_read(call: str, file: Path) -> None:
+@pytest.mark.parametrize("call", ["result", "read", "readv", "write", "writev"])
+def test_ctrl_c_ends_a_blocking_call(call: str, file: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", INTERRUPTED, str(file), call],
         stdout=subprocess.PIPE,
