@@ -7,8 +7,10 @@
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 
+#include <cerrno>
 #include <charconv>
 #include <cstdlib>
+#include <cstring>
 #include <map>
 
 #include "core.h"
@@ -84,8 +86,12 @@ DeviceMemory slice(DeviceMemory& memory, const nb::slice& range) {
     return {memory.block, memory.offset + static_cast<size_t>(start), length};
 }
 
+// By the host where it can: in the child of a fork the threads behind streams are missing.
 nb::bytes to_bytes(DeviceMemory& memory) {
     const Device& device = held(memory).block->device();
+    const bool host = device.host_addressable();
+    if (!host && memory.block->is_of_parent())
+        raise_error(Status(ECHILD, "penstock", "memory of a device of before a fork"), nb::none());
     auto* const bytes = PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(memory.size));
     if (bytes == nullptr) throw nb::python_error();
     auto out = nb::steal<nb::bytes>(bytes);
@@ -93,7 +99,10 @@ nb::bytes to_bytes(DeviceMemory& memory) {
     const std::byte* const from = memory.data();
     const size_t size = memory.size;
     Status status;
-    if (size > 0) {
+    if (size > 0 && host) {
+        const Unlocked others;
+        std::memcpy(PyBytes_AsString(bytes), from, size);
+    } else if (size > 0) {
         const Unlocked others;
         auto stream = Stream::create(device);
         status = stream.status();
@@ -176,11 +185,13 @@ Block::Block(Device device, void* data, size_t size)
     : device_(std::move(device)), data_(data), size_(size), process_(process_number()) {}
 
 Block::~Block() {
-    if (process_ == process_number())
-        device_.free(data_);
+    if (is_of_parent())
+        new Device(std::move(device_));  // it cannot be destroyed here
     else
-        new Device(std::move(device_));  // the parent's: it cannot be destroyed here
+        device_.free(data_);
 }
+
+bool Block::is_of_parent() const { return process_ != process_number(); }
 
 void bind_device_memory(nb::module_& module) {
     nb::class_<DeviceMemory>(module, "DeviceMemory", nb::type_slots(kSlots),

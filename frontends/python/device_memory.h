@@ -30,6 +30,8 @@ public:
     [[nodiscard]] const Device& device() const { return device_; }
     [[nodiscard]] std::byte* data() const { return static_cast<std::byte*>(data_); }
     [[nodiscard]] size_t size() const { return size_; }
+    // This is the child of a fork, and the device's threads are not here.
+    [[nodiscard]] bool is_of_parent() const;
 
 private:
     Device device_;

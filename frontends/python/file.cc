@@ -20,7 +20,9 @@ namespace {
 
 namespace nb = nanobind;
 
-// A blocking call for at most so much is not interrupted by signals: milliseconds.
+// A blocking call for at most so much is not interrupted by signals: milliseconds, unless storage
+// stands still, and then a thread inside a system call cannot be called back. To have another one
+// make it costs each such read the waking of a thread.
 constexpr uint64_t kUninterruptedSize = 1 << 20;
 // How long Ctrl-C waits for what of a blocking call cannot be dropped any more.
 constexpr auto kInterruptLimit = std::chrono::seconds(5);
@@ -302,6 +304,14 @@ constexpr const char* kWriteText =
     "must\n"
     "    be over.\n";
 
+constexpr const char* kSignalsText =
+    "\nNotes\n-----\n"
+    "Of a call for at most 1 MiB a signal's handler (Ctrl-C) runs when it is over: as\n"
+    "os.preadv on a disk, it does not end before storage answers. A longer one, and readv\n"
+    "and writev, let the handler run; where that raises, they end when what of them has begun\n"
+    "is over, or 5 seconds later. Where storage may stand still, wait for a Future: a signal\n"
+    "ends its result() at once, and the read or write goes on.\n";
+
 template <Use use>
 void bind_moves(nb::class_<PythonFile>& file, const char* const (&names)[4],
                 const std::string (&texts)[4]) {
@@ -324,13 +334,14 @@ void bind_all_moves(nb::class_<PythonFile>& file) {
     bind_moves<Use::kRead>(
         file, {"pread", "read", "preadv", "readv"},
         {"Begin to read into `buf`; a Future of the bytes that arrive." + read_arguments,
-         "Read into `buf`; bytes that arrived, fewer only at the end of the file." + read_arguments,
+         "Read into `buf`; bytes that arrived, fewer only at the end of the file." +
+             read_arguments + kSignalsText,
          "Begin to read (buf, file_offset[, size]) pieces; one Future of the sum of bytes.",
          "Read (buf, file_offset[, size]) pieces; the sum of bytes."});
     bind_moves<Use::kWrite>(
         file, {"pwrite", "write", "pwritev", "writev"},
         {"Begin to write what is in `buf`; a Future of the bytes." + write_arguments,
-         "Write what is in `buf`; its bytes." + write_arguments,
+         "Write what is in `buf`; its bytes." + write_arguments + kSignalsText,
          "Begin to write (buf, file_offset[, size]) pieces; one Future of the sum of bytes.",
          "Write (buf, file_offset[, size]) pieces; the sum of bytes."});
     file.def("fsync", fsync, nb::arg("data_only") = false,

@@ -38,8 +38,10 @@ enum class RouteReason : uint8_t {
                         // cached of it, or need not. Or one is, to find out
     kNoPeer,            // cached or direct, as costs say: `peer` was asked for and is not to be had
     kDeferred,          // cached: written, and left to the OS to bring to storage
+    kNoDrop,  // cached: `drop` was asked for, and the kernel takes no calls here that leave
+              // nothing: what was not seen in the OS page cache before may be there now
 };
-inline constexpr size_t kRouteReasonCount = 15;
+inline constexpr size_t kRouteReasonCount = 16;
 
 // What the OS page cache holds of a range.
 enum class Residency : uint8_t {
@@ -62,7 +64,7 @@ inline constexpr size_t kResidencyCount = 5;
     constexpr const char* kNames[kRouteReasonCount] = {
         "resident",  "missing",           "swallowed",   "cheaper-buffered", "small", "dirty",
         "unaligned", "buffer-misaligned", "not-offered", "refused",          "asked", "keep",
-        "timed",     "no-peer",           "deferred"};
+        "timed",     "no-peer",           "deferred",    "no-drop"};
     return kNames[static_cast<size_t>(reason)];
 }
 

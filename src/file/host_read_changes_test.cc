@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include "file/host_read_fixture.h"
+#include "file/open_file.h"
 #include "testing/remote_device.h"
 
 namespace penstock {
@@ -80,6 +81,155 @@ TEST_F(HostReadTest, StrictHoldsForWhatThePolicyAsks) {
         EXPECT_EQ(file.value().read(memory_, size, 0, bypass).status().error_number(), EOPNOTSUPP);
     }
     close(descriptor);
+}
+
+// Its files take no calls that leave nothing in the OS page cache, as those of FUSE and of old
+// kernels.
+class KeepingStorage final : public storage::Storage {
+public:
+    [[nodiscard]] storage::Kind kind() const override { return under_->kind(); }
+    [[nodiscard]] std::string description() const override { return under_->description(); }
+    Result<std::shared_ptr<storage::File>> open(const std::string& path, int flags) override {
+        auto file = under_->open(path, flags);
+        if (file.ok()) file.value()->refuse_drop();
+        return file;
+    }
+    Result<std::unique_ptr<storage::Queue>> make_queue(uint32_t depth) override {
+        return under_->make_queue(depth);
+    }
+
+private:
+    const std::shared_ptr<storage::Storage> under_ = storage::make_storage({}).value();
+};
+
+class LeftBehindTest : public HostReadTest {
+protected:
+    void SetUp() override {
+        HostReadTest::SetUp();
+        FileOptions options;
+        options.open_flags = O_RDWR;
+        options.threads = 2;
+        file_ = file::OpenFile::open(path_, {}, options, std::make_shared<KeepingStorage>())
+                    .value();
+        drop_.cache = strict_.cache = CachePolicy::kDrop;
+        strict_.strict = true;
+        make_cold();
+    }
+    void make_cold() {
+        fsync(descriptor_);
+        posix_fadvise(descriptor_, 0, 0, POSIX_FADV_DONTNEED);
+        cold_ = cached_pages() == 0;
+    }
+    uint64_t cached_pages() {
+        void* view = mmap(nullptr, kFileSize, PROT_READ, MAP_SHARED, descriptor_, 0);
+        std::vector<unsigned char> pages((kFileSize + 4095) / 4096);
+        EXPECT_EQ(mincore(view, kFileSize, pages.data()), 0);
+        munmap(view, kFileSize);
+        return static_cast<uint64_t>(
+            std::count_if(pages.begin(), pages.end(), [](unsigned char page) { return page & 1; }));
+    }
+    // `size` bytes from `offset` on arrive; their report.
+    Report read(uint64_t size, uint64_t offset, const ReadOptions& options) {
+        std::memset(memory_, 0xee, size);
+        Report report;
+        const auto got = file_->read(memory_, size, offset, options, &report);
+        EXPECT_TRUE(got.ok()) << got.status().message();
+        const uint64_t there = std::min(size, kFileSize - offset);
+        EXPECT_EQ(report.bytes, there);
+        EXPECT_EQ(std::memcmp(memory_, bytes_.data() + offset, there), 0);
+        expect_sums(report);
+        return report;
+    }
+
+    std::shared_ptr<file::OpenFile> file_;
+    ReadOptions drop_, strict_;
+    bool cold_ = false;  // else something holds pages here, and counts of them say nothing
+};
+
+TEST_F(LeftBehindTest, BytesThatStayAgainstTheCallersWishAreTold) {
+    EXPECT_EQ(read(5000, 77, drop_).bytes_by(RouteReason::kNoDrop), 5000u);
+    ReadOptions cached = drop_;
+    cached.route = Route::kCached;
+    for (const uint64_t size : {100'000, 8 << 20})
+        EXPECT_EQ(read(size, 1 << 20, cached).bytes_by(RouteReason::kNoDrop), size);
+    // Not what was there before, nor what went past the cache, nor for who did not wish it.
+    if (cold_) {
+        EXPECT_EQ(read(1 << 20, 1 << 20, drop_).bytes_by(RouteReason::kNoDrop), 0u);
+    }
+    make_cold();
+    const Report direct = read(8 << 20, 77, drop_);
+    EXPECT_EQ(direct.bytes_by(RouteReason::kNoDrop), direct.bytes_by(Route::kCached));
+    EXPECT_EQ(read(5000, 77, {}).bytes_by(RouteReason::kNoDrop), 0u);
+    for (const uint64_t size : {5000, 1 << 20}) {
+        Report report;
+        ASSERT_EQ(file_->write(bytes_.data(), size, 0, drop_, &report).value(), size);
+        EXPECT_EQ(report.bytes_by(RouteReason::kNoDrop), size);
+        expect_sums(report);
+    }
+}
+
+TEST_F(LeftBehindTest, StrictReadsLeaveNothingOrFail) {
+    ReadOptions cached = strict_;
+    cached.route = Route::kCached;
+    for (const uint64_t size : {5000, 100'000, 8 << 20}) {
+        Report report;
+        const auto got = file_->read(memory_, size, 77, cached, &report);
+        EXPECT_EQ(got.status().error_number(), EOPNOTSUPP);
+        EXPECT_EQ(report.error_number, EOPNOTSUPP);
+        EXPECT_EQ(report.error_offset, 77u);
+        EXPECT_EQ(report.bytes, 0u);
+    }
+    if (cold_) {
+        EXPECT_EQ(cached_pages(), 0u);
+    }
+    for (const uint64_t size : {5000, 1 << 20}) {  // others than are there
+        EXPECT_EQ(
+            file_->write(bytes_.data() + 1, size, 0, strict_, nullptr).status().error_number(),
+            EOPNOTSUPP);
+    }
+    if (read(8 << 20, 0, drop_).bytes_by(RouteReason::kNotOffered) > 0)
+        GTEST_SKIP() << "no direct I/O here";
+    // Past the cache whatever the size, up to the end of the file.
+    for (const uint64_t size : {1, 5000, 40'000, 300'000, 8 << 20}) {
+        for (const uint64_t offset : {uint64_t{0}, uint64_t{77}, kFileSize - 100}) {
+            const Report report = read(size, offset, strict_);
+            EXPECT_EQ(report.bytes_by(RouteReason::kNoDrop), 0u) << size << " at " << offset;
+        }
+    }
+    if (cold_) {
+        EXPECT_EQ(cached_pages(), 0u);
+    }
+    std::vector<ReadPiece> pieces;
+    for (uint64_t i = 0; i < 300; ++i) pieces.push_back({memory_ + i * 5000, 5000, i * 9000});
+    ASSERT_EQ(file_->readv(pieces, strict_, nullptr).value(), 300u * 5000);
+    for (const ReadPiece& piece : pieces)
+        ASSERT_EQ(std::memcmp(piece.to, bytes_.data() + piece.offset, 5000), 0);
+    // What is there already is copied.
+    ReadOptions keep;
+    keep.cache = CachePolicy::kKeep;
+    read(1 << 20, 1 << 20, keep);
+    const Report hot = read(1 << 20, 1 << 20, strict_);
+    EXPECT_EQ(hot.bytes_by(Route::kDirect) + hot.bytes_by(RouteReason::kResident), 1u << 20);
+}
+
+// What lives in memory was there before, and no read leaves anything.
+TEST_F(HostReadTest, OfAFileInMemoryNothingIsLeftBehind) {
+    char name[] = "/dev/shm/penstock-host-read-XXXXXX";
+    const int descriptor = mkstemp(name);
+    if (descriptor < 0) GTEST_SKIP() << "no /dev/shm";
+    ASSERT_EQ(write(descriptor, bytes_.data(), 2 << 20), 2 << 20);
+    close(descriptor);
+    const auto file = File::open(name);
+    unlink(name);
+    ASSERT_TRUE(file.ok());
+    for (const bool strict : {false, true}) {
+        for (const uint64_t size : {5000, 2 << 20}) {
+            Report report;
+            const ReadOptions options{.cache = CachePolicy::kDrop, .route = {}, .strict = strict};
+            ASSERT_EQ(file.value().read(memory_, size, 0, options, &report).value(), size);
+            EXPECT_EQ(report.bytes_by(RouteReason::kNoDrop), 0u);
+        }
+    }
 }
 
 // The descriptor of direct reads is opened by the first of them.

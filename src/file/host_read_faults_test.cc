@@ -3,6 +3,7 @@
 #include "file/host_read_fixture.h"
 #include "file/open_file.h"
 #include "testing/fault_storage.h"
+#include "testing/remote_device.h"
 
 namespace penstock {
 namespace {
@@ -10,13 +11,13 @@ namespace {
 // With a storage of its own, whose faults the test chooses.
 class FaultyReadTest : public HostReadTest {
 protected:
-    void open(unsigned threads = 2) {
+    void open(unsigned threads = 2, const Device& device = {}) {
         auto under = storage::make_storage({});
         ASSERT_TRUE(under.ok());
         faulty_ = std::make_shared<testing::FaultStorage>(under.value());
         FileOptions options;
         options.threads = threads;
-        auto opened = file::OpenFile::open(path_, {}, options, faulty_);
+        auto opened = file::OpenFile::open(path_, device, options, faulty_);
         ASSERT_TRUE(opened.ok()) << opened.status().message();
         file_ = opened.value();
     }
@@ -79,6 +80,37 @@ TEST_F(FaultyReadTest, OneBadPageCostsThatPage) {
     }
 }
 
+// Each may take storage seconds to give up: a call that meets several is continued behind the first
+// and no more. What that costs is counted right, and nothing arrives that is not told.
+TEST_F(FaultyReadTest, ManyBadPagesCostACallOneMore) {
+    constexpr uint64_t kSize = 16 << 20, kPage = 4096, kEvery = 37;
+    ReadOptions options;
+    options.cache = CachePolicy::kKeep;
+    for (const unsigned threads : {1u, 2u}) {
+        open(threads);
+        ASSERT_TRUE(file_->read(memory_, kSize, 0, options, nullptr).ok());
+        const uint64_t calls = plan().calls(testing::Call::kRead);
+        for (uint64_t page = 11; page < kSize / kPage; page += kEvery) {
+            plan().inject({.action = testing::Action::kBad,
+                           .count = UINT64_MAX,
+                           .error = EIO,
+                           .offset = page * kPage});
+        }
+        std::memset(memory_, 0xee, kSize);
+        Report report;
+        const auto got = file_->read(memory_, kSize, 0, options, &report);
+        EXPECT_EQ(got.status().error_number(), EIO);
+        EXPECT_EQ(report.error_offset, 11 * kPage);
+        expect_sums(report);
+        EXPECT_LE(plan().calls(testing::Call::kRead) - calls, 2 * calls);
+        uint64_t arrived = 0;
+        for (uint64_t at = 0; at < kSize; at += kPage)
+            arrived += std::memcmp(memory_ + at, bytes_.data() + at, kPage) == 0 ? kPage : 0;
+        EXPECT_EQ(report.bytes, arrived);
+        EXPECT_GE(arrived, calls * kEvery * kPage);
+    }
+}
+
 TEST_F(FaultyReadTest, TheNthReadFails) {
     for (uint64_t n = 1; n <= 40; ++n) {
         SCOPED_TRACE(::testing::Message() << "read " << n);
@@ -107,6 +139,52 @@ TEST_F(FaultyReadTest, OneThreadThatSharesWithNobodyTakesAllInOneWindow) {
         EXPECT_EQ(job->window_count() == 1, threads == 1);
         EXPECT_TRUE(job->wait(std::chrono::seconds(30)));
     }
+}
+
+// Whatever its neighbours' sizes, routes and memory.
+TEST_F(FaultyReadTest, OneBadPieceOfManyFailsAlone) {
+    auto cpu = backend::open_cpu({.permits = 2, .memory_size = 96 << 20});
+    ASSERT_TRUE(cpu.ok());
+    const Device device(std::make_shared<testing::RemoteDevice>(cpu.value()));
+    auto* const remote = static_cast<std::byte*>(device.allocate(kMemory).value());
+    for (uint64_t seed = 1; seed <= 24; ++seed) {
+        SCOPED_TRACE(::testing::Message() << "seed " << seed);
+        base::Prng prng(seed);
+        const bool far = seed % 3 == 0;
+        open(static_cast<unsigned>(1 + prng.below(3)), far ? device : Device());
+        std::byte* const memory = far ? remote : memory_;
+        std::vector<ReadPiece> pieces;
+        uint64_t offset = prng.below(3) * 7, size = 0;
+        for (; pieces.size() < 24; offset += 8192 + prng.below(2) * 300'000) {
+            const uint64_t sizes[] = {500, 5000, 70'000, 300'000, 1'200'000};
+            pieces.push_back({memory + size, sizes[prng.below(5)], offset});
+            size += pieces.back().size;
+            offset += pieces.back().size;
+            if (offset > kFileSize - (3 << 20)) break;
+        }
+        const ReadPiece& bad = pieces[prng.below(pieces.size())];
+        plan().inject({.action = testing::Action::kBad,
+                       .count = UINT64_MAX,
+                       .error = EIO,
+                       .offset = bad.offset + prng.below(bad.size)});
+        std::memset(memory, 0xee, size);
+        ReadOptions options;
+        options.cache = static_cast<CachePolicy>(prng.below(4));
+        Report report;
+        const auto got = file_->readv(pieces, options, &report);
+        ASSERT_EQ(got.status().error_number(), EIO);
+        EXPECT_GE(report.error_offset, bad.offset);
+        EXPECT_LT(report.error_offset, bad.offset + bad.size);
+        EXPECT_GE(report.bytes, size - bad.size);
+        expect_sums(report);
+        for (const ReadPiece& piece : pieces) {
+            if (piece.offset == bad.offset) continue;
+            ASSERT_EQ(std::memcmp(piece.to, bytes_.data() + piece.offset, piece.size), 0)
+                << piece.size << " at " << piece.offset;
+        }
+    }
+    file_.reset();
+    device.free(remote);
 }
 
 // First in the file, whichever piece it is and whichever is over first.
@@ -162,6 +240,24 @@ TEST_F(FaultyReadTest, DirectReadsThatAreRefusedFallBackAndSaySoAndStrictRaises)
     ASSERT_FALSE(refused.ok());
     EXPECT_EQ(refused.status().error_number(), EOPNOTSUPP);
     EXPECT_EQ(report.error_number, EOPNOTSUPP);
+}
+
+// Symptom: EOPNOTSUPP of a read that had asked for no route.
+TEST_F(FaultyReadTest, StrictAloneInsistsOnNothing) {
+    open(1);
+    fsync(descriptor_);
+    posix_fadvise(descriptor_, 0, 0, POSIX_FADV_DONTNEED);
+    plan().inject({.action = testing::Action::kBad, .count = 1, .error = EINVAL, .offset = 0});
+    ReadOptions strict;
+    strict.strict = true;
+    Report report;
+    const auto got = file_->read(memory_, 8 << 20, 0, strict, &report);
+    if (report.error_route == Route::kCached && report.error_number == EINVAL)
+        GTEST_SKIP() << "it was a cached one that met the fault";
+    ASSERT_TRUE(got.ok()) << got.status().message();
+    EXPECT_EQ(std::memcmp(memory_, bytes_.data(), 8 << 20), 0);
+    EXPECT_GT(report.bytes_by(RouteReason::kRefused), 0u);
+    expect_sums(report);
 }
 
 // Each byte once, whatever of its neighbours had been read by then.

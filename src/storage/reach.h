@@ -20,7 +20,8 @@ inline constexpr int kDropFlag = 0x80;  // Linux 6.14; older kernels refuse it w
 struct Reach {
     int descriptor = -1;
     int flags = 0;
-    int error = 0;           // why there is no descriptor
+    int error = 0;           // why there is no descriptor, or no call
+    bool must_drop = false;  // no call without the flag
     uint64_t alignment = 0;  // of a direct read's length; 0: not direct, or a write
     File* file = nullptr;
 
@@ -34,15 +35,23 @@ struct Reach {
             error = EOPNOTSUPP;
         } else {
             descriptor = file->descriptor();
-            if (operation.drop && !file->drop_refused()) flags = kDropFlag;
+            if (!operation.drop) return;
+            must_drop = operation.must_drop;
+            if (!file->drop_refused()) {
+                flags = kDropFlag;
+            } else if (must_drop) {
+                error = EOPNOTSUPP;
+            }
         }
     }
 
-    // The flags were refused: the same call goes again without them, here and for good.
+    // The flags were refused: the same call goes again without them, here and for good; or, where
+    // it must not, `error` says so.
     bool again_without_flags(int error_number) {
         if (flags == 0 || (error_number != EOPNOTSUPP && error_number != EINVAL)) return false;
         flags = 0;
         file->refuse_drop();
+        if (must_drop) error = EOPNOTSUPP;
         return true;
     }
 

@@ -177,6 +177,39 @@ TEST_P(RoutesTest, DroppingReadsGiveTheBytesWhetherTheKernelDropsThemOrNot) {
     }
 }
 
+// In a file of tmpfs, whose bytes nothing can drop: found out by the first call, then remembered.
+TEST_P(RoutesTest, WhatMustNotStayDoesNotMoveWhereTheKernelTakesNoSuchCalls) {
+    char name[] = "/dev/shm/penstock-routes-XXXXXX";
+    const int descriptor = mkstemp(name);
+    if (descriptor < 0) GTEST_SKIP() << "no /dev/shm";
+    ASSERT_EQ(pwrite(descriptor, bytes_.data(), kPage, 0), ssize_t{kPage});
+    close(descriptor);
+    for (const bool write : {false, true}) {
+        file_ = storage_->open(name, O_RDWR).value();
+        std::memset(memory_, 0xee, kPage);
+        const iovec piece{memory_, kPage};
+        Operation operation{.file = file_.get(), .pieces = {&piece, 1}};
+        operation.drop = operation.must_drop = true;
+        operation.write = write;
+        for (int turn = 0; turn < 2; ++turn) {
+            ASSERT_EQ(queue_->submit({&operation, 1}), 1u);
+            Completion completion;
+            ASSERT_EQ(queue_->reap({&completion, 1}, true), 1u);
+            if (completion.error == 0) {
+                unlink(name);
+                GTEST_SKIP() << "the kernel takes them on tmpfs";
+            }
+            EXPECT_EQ(completion.error, EOPNOTSUPP);
+            EXPECT_EQ(completion.bytes, 0u);
+            EXPECT_TRUE(file_->drop_refused());
+        }
+        EXPECT_EQ(memory_[0], std::byte{0xee});
+        EXPECT_EQ(read(0, kPage, Route::kCached, true).bytes, kPage);
+        EXPECT_EQ(std::memcmp(memory_, bytes_.data(), kPage), 0);
+    }
+    unlink(name);
+}
+
 TEST_P(RoutesTest, WritesByAllRoutesInTurnEqualAFlatArray) {
     const uint64_t alignment = file_->direct_alignment().offset;
     if (alignment == 0) GTEST_SKIP() << "no direct I/O on this file system";

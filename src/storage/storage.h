@@ -134,7 +134,9 @@ struct Operation {
     // beyond the end of the file. EINVAL, EOPNOTSUPP and the like in the completion: not to be had
     // that way. What the OS page cache held of a range that is written direct is dropped.
     Route route = Route::kCached;
-    bool drop = false;   // kCached: what was not in the OS page cache need not stay there
+    bool drop = false;  // kCached: what was not in the OS page cache need not stay there
+    // With `drop`: nothing moves where the kernel takes no such calls; EOPNOTSUPP.
+    bool must_drop = false;
     bool write = false;  // the pieces are sources, and are only read
 };
 

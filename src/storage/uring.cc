@@ -213,7 +213,8 @@ private:
                 return enqueue(slot);
             }
         } else if (result == -EINTR || (result < 0 && slot->reach.again_without_flags(-result))) {
-            return enqueue(slot);
+            if (slot->reach.error == 0) return enqueue(slot);
+            slot->completion.error = slot->reach.error;
         } else if (result < 0 || slot->write) {
             slot->completion.error = result < 0 ? -result : EIO;
         }

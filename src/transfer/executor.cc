@@ -240,7 +240,8 @@ void Executor::settle(const storage::Completion& completion) {
         observe_cached(operation, completion.bytes);
     if (completion.error != 0 && front.route != Route::kCached &&
         slot.request.source->refuses_direct(completion.error)) {
-        if (!slot.request.options.strict) return go_again(operation);
+        const bool insists = slot.request.options.strict && asked_route(slot.request.options);
+        if (!insists) return go_again(operation);
         operation.good = 0;
         operation.error = EOPNOTSUPP;
         return arrive(operation);
@@ -364,10 +365,7 @@ void Executor::arrive(Operation& operation) {
                                        .size;
             report->bytes += bytes;
             report->route_bytes[static_cast<size_t>(transfer.route)] += bytes;
-            const bool no_peer = slot.request.options.route == Route::kPeer &&
-                                 transfer.route != Route::kPeer;
-            const RouteReason reason = no_peer ? RouteReason::kNoPeer : transfer.reason;
-            report->reason_bytes[static_cast<size_t>(reason)] += bytes;
+            report->reason_bytes[static_cast<size_t>(slot.reason_of(transfer))] += bytes;
         }
         slot.count_residency({operation.range.offset, operation.good}, report);
     }

@@ -50,9 +50,27 @@ inline constexpr uint64_t kRequestSizeMax = 8 << 20;
     if (options.route.has_value() || options.cache != CachePolicy::kBypass) return options.route;
     return Route::kDirect;
 }
+// Whether nothing that was not in the page cache may stay there: it goes past it, or by calls that
+// leave nothing, or is an error.
+[[nodiscard]] inline bool insists_on_drop(const ReadOptions& options) {
+    return options.strict && options.cache == CachePolicy::kDrop;
+}
+// Whether what goes through the page cache for `reason` was not seen there before, and is not to
+// stay.
+[[nodiscard]] inline bool drops(const ReadOptions& options, RouteReason reason) {
+    return options.cache == CachePolicy::kDrop && reason != RouteReason::kResident &&
+           reason != RouteReason::kDirty;
+}
+// Whether it stays all the same, as is known when it has gone there. What lives in memory was there
+// before.
+[[nodiscard]] inline bool stays(const Source& source, const ReadOptions& options,
+                                RouteReason reason) {
+    return drops(options, reason) && source.file->drop_refused() && !source.probe.in_memory();
+}
 // Whether a read of host memory is one for Executor::read_small.
 [[nodiscard]] inline bool is_small(uint64_t size, const ReadOptions& options) {
-    return size < kPlanSizeMin && !asks_direct(options) && options.route != Route::kPeer;
+    return size < kPlanSizeMin && !asks_direct(options) && options.route != Route::kPeer &&
+           !insists_on_drop(options);
 }
 
 // Whether such reads go through the page cache whatever it holds, so that the kernel had better
@@ -171,11 +189,14 @@ private:
              const Limits& limits);
 
     storage::Completion move_now(const storage::Operation& operation);
+    void move_cached(const Source& source, const storage::Operation& operation,
+                     const ReadOptions& options, SmallOutcome* outcome);
     storage::Completion read_direct(storage::Operation operation);
     SmallOutcome look_at_small(Source& source, uint64_t offset, uint64_t size);
     SmallOutcome read_missing(Source& source, const storage::Operation& operation,
-                              SmallOutcome outcome);
-    SmallOutcome read_doubtful(Source& source, const storage::Operation& operation, uint64_t size);
+                              const ReadOptions& options, SmallOutcome outcome);
+    SmallOutcome read_doubtful(Source& source, const storage::Operation& operation,
+                               const ReadOptions& options);
     void plan(Slot& slot);
     Result<planner::Plan> make_plan(Slot& slot);
     void look_at_residency(Slot& slot, const planner::CostModel& model);

@@ -180,8 +180,8 @@ void Executor::cut(Slot& slot, std::span<const Transfer> transfers) {
     const uint64_t end = slot.request.offset + slot.request.size;
     if (planned == end) return;
     const Extent rest{planned, end - planned};
-    if (only.has_value() && *only != Route::kCached) {
-        stop_at(slot, planned, 0, *only);
+    if ((only.has_value() && *only != Route::kCached) || slot.must_drop()) {
+        stop_at(slot, planned, 0, only.value_or(Route::kCached));
     } else {
         add({rest, rest, Route::kCached, RouteReason::kSmall, 0});
     }

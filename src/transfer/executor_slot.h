@@ -60,8 +60,19 @@ struct Executor::Slot {
     // Whether cached transfers may start.
     [[nodiscard]] bool may_copy() const { return !request.write || direct_left == 0; }
     [[nodiscard]] bool drops(const planner::Transfer& transfer) const {
-        return request.options.cache == CachePolicy::kDrop &&
-               transfer.reason != RouteReason::kResident && transfer.reason != RouteReason::kDirty;
+        return transfer::drops(request.options, transfer.reason);
+    }
+    [[nodiscard]] bool must_drop() const {
+        return insists_on_drop(request.options) && !request.source->probe.in_memory();
+    }
+    // Why it took its route, when it has, as the report tells.
+    [[nodiscard]] RouteReason reason_of(const planner::Transfer& transfer) const {
+        const bool cached = transfer.route == Route::kCached;
+        if (cached && stays(*request.source, request.options, transfer.reason))
+            return RouteReason::kNoDrop;
+        const bool no_peer = request.options.route == Route::kPeer &&
+                             transfer.route != Route::kPeer;
+        return no_peer ? RouteReason::kNoPeer : transfer.reason;
     }
     [[nodiscard]] bool all_started() const { return started == transfers.size() && again.empty(); }
 };

@@ -44,6 +44,14 @@ storage::Completion Executor::move_now(const storage::Operation& operation) {
     return completion;
 }
 
+// Says so where what was to leave no trace in the page cache does.
+void Executor::move_cached(const Source& source, const storage::Operation& operation,
+                           const ReadOptions& options, SmallOutcome* outcome) {
+    outcome->completion = move_now(operation);
+    if (operation.drop && stays(source, options, outcome->reason))
+        outcome->reason = RouteReason::kNoDrop;
+}
+
 SmallOutcome Executor::read_small(Source& source, uint64_t offset, const iovec& to,
                                   const ReadOptions& options) {
     storage::Operation operation{source.file.get(), offset, {&to, 1}};
@@ -58,15 +66,15 @@ SmallOutcome Executor::read_small(Source& source, uint64_t offset, const iovec& 
         outcome = look_at_small(source, offset, to.iov_len);
         const bool cached = outcome.reason == RouteReason::kResident ||
                             outcome.reason == RouteReason::kDirty;
-        if (!cached) return read_missing(source, operation, outcome);
+        if (!cached) return read_missing(source, operation, options, outcome);
     } else if (options.cache == CachePolicy::kAuto && could_be_direct(source, offset, to)) {
-        if (source.small.doubtful()) return read_doubtful(source, operation, to.iov_len);
+        if (source.small.doubtful()) return read_doubtful(source, operation, options);
         const uint64_t started = base::monotonic_ns();
         outcome.completion = move_now(operation);
         source.small.saw(to.iov_len, base::monotonic_ns() - started);
         return outcome;
     }
-    outcome.completion = move_now(operation);
+    move_cached(source, operation, options, &outcome);
     return outcome;
 }
 
@@ -77,7 +85,7 @@ SmallOutcome Executor::write_small(Source& source, uint64_t offset, const iovec&
     operation.write = true;
     SmallOutcome outcome;
     outcome.reason = asks_cached(options).value_or(RouteReason::kDeferred);
-    outcome.completion = move_now(operation);
+    move_cached(source, operation, options, &outcome);
     return outcome;
 }
 
@@ -130,28 +138,29 @@ SmallOutcome Executor::look_at_small(Source& source, uint64_t offset, uint64_t s
 
 // Past the cache, or through it where that is refused.
 SmallOutcome Executor::read_missing(Source& source, const storage::Operation& operation,
-                                    SmallOutcome outcome) {
+                                    const ReadOptions& options, SmallOutcome outcome) {
     outcome.route = Route::kDirect;
     outcome.reason = RouteReason::kMissing;
     outcome.completion = read_direct(operation);
     if (source.refuses_direct(outcome.completion.error)) {
         outcome.route = Route::kCached;
         outcome.reason = RouteReason::kRefused;
-        outcome.completion = move_now(operation);
+        move_cached(source, operation, options, &outcome);
     }
     return outcome;
 }
 
 // A read like it was slow lately.
 SmallOutcome Executor::read_doubtful(Source& source, const storage::Operation& operation,
-                                     uint64_t size) {
+                                     const ReadOptions& options) {
+    const uint64_t size = operation.pieces.front().iov_len;
     const uint64_t started = base::monotonic_ns();
     SmallOutcome outcome = look_at_small(source, operation.offset, size);
     const bool missing = outcome.reason == RouteReason::kCheaperBuffered;
     const bool direct = missing && source.small.way() == Route::kDirect;
     if (missing) source.read_ahead(!direct);
     if (direct) {
-        outcome = read_missing(source, operation, outcome);
+        outcome = read_missing(source, operation, options, outcome);
     } else {
         outcome.completion = move_now(operation);
     }

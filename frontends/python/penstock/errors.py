@@ -42,7 +42,7 @@ class ModeError(Error, ValueError):
 
 
 class FallbackError(Error):
-    """A range cannot take the route that was asked for, and `strict` forbids another."""
+    """A range cannot take the route, or be kept out of the OS page cache, as `strict` wants."""
 
 
 class MissingFileError(Error, FileNotFoundError):

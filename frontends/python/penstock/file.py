@@ -40,15 +40,18 @@ def open(  # noqa: A001, PLR0913, PLR0917 (as gzip.open; each has its paragraph 
     cache : str
         What reads do to the OS page cache. auto: what is cached is used and stays, what is not
         takes the cheapest route; keep: everything goes through the cache and stays; drop: what
-        was not there is not left there, as far as the kernel lets it (reads below 32 KiB, and
-        what cannot be read direct, leave some before Linux 6.14 and on file systems that do not
-        take RWF_DONTCACHE, as FUSE); bypass: direct wherever that can be. What is written goes
-        through the cache unless it says bypass, which sends whole pages past it.
+        was not there is not left there, as far as the kernel lets it (reads below 32 KiB, writes,
+        and what cannot be read direct, stay before Linux 6.14 and on file systems that do not
+        take RWF_DONTCACHE, as FUSE: the report's reason for them is no-drop); bypass: direct
+        wherever that can be. What is written goes through the cache unless it says bypass, which
+        sends whole pages past it.
     route : str, optional
         cached, direct or peer: take this route wherever it can be taken. None: what PENSTOCK_ROUTE
         says. auto: the cheapest, whatever it says.
     strict : bool, optional
-        Raise FallbackError where `route` cannot be taken. None: what PENSTOCK_STRICT says.
+        Raise FallbackError where `route` cannot be taken, bytes cannot go past the OS page cache
+        with bypass, or would stay there with drop (small reads go past it then). None: what
+        PENSTOCK_STRICT says.
     threads : int, optional
         That read and write, beside the caller, 1 to 64. None: what PENSTOCK_THREADS says, else as
         many as CPUs, at most 16.

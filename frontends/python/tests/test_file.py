@@ -265,6 +265,22 @@ def test_strict_raises_where_a_fallback_would_be(file: Path) -> None:
         assert opened.read(memory[: 2 * MIB], strict=False) == 2 * MIB
 
 
+def test_what_stays_against_drop_is_told_and_strict_refuses_it(file: Path) -> None:
+    with penstock.open(file, route="cached", cache="drop") as opened:
+        future = opened.pread(bytearray(2 * MIB))
+        assert future.result() == 2 * MIB
+        told = future.report.reasons
+        strict = opened.pread(bytearray(2 * MIB), strict=True)
+        # Whether it stays is the kernel's and the file system's business.
+        if "no-drop" in told:
+            assert told == {"no-drop": 2 * MIB}
+            with pytest.raises(penstock.FallbackError) as caught:
+                strict.result()
+            assert caught.value.route == "cached"
+        else:
+            assert strict.result() == 2 * MIB
+
+
 IN_ENVIRONMENT = """
 import sys, penstock
 file = penstock.open(sys.argv[1])

@@ -144,7 +144,12 @@ def test_cuda_array_interface_is_understood(file: penstock.File) -> None:
 
 def test_read_only_buffers_are_refused(file: penstock.File) -> None:
     for buffer in (b"bytes", memoryview(b"bytes")):
-        for read in (file.read, file.pread):
+        for read in (
+            file.read,
+            file.pread,
+            lambda one: file.readv([(bytearray(5), 0), (one, 0)]),
+            lambda one: file.preadv([(one, 0)]),
+        ):
             with pytest.raises(BufferError, match="object is read-only"):
                 read(buffer)
 
@@ -244,6 +249,15 @@ def test_sizes_and_offsets_that_make_no_sense(file: penstock.File) -> None:
     for no_size in (1.5, "10"):
         with pytest.raises(TypeError):
             file.read(buffer, no_size)  # type: ignore[arg-type]
+    for piece, told in [
+        ((buffer, -1), "file_offset is negative"),
+        ((buffer, 1 << 63), "file_offset is beyond"),
+        ((buffer, 0, -1), "size is negative"),
+        ((buffer, 0, 101), "size 101 is beyond the buffer's 100 bytes"),
+    ]:
+        for readv in (file.readv, file.preadv):
+            with pytest.raises(ValueError, match=told):
+                readv([(buffer, 0), piece])  # nothing of the others is read either
     with pytest.raises(ValueError, match="a piece is"):
         file.preadv([(buffer,)])  # type: ignore[list-item]
     with pytest.raises(TypeError):

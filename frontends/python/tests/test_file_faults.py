@@ -198,6 +198,15 @@ with penstock.open(sys.argv[1], storage="posix", cache=sys.argv[2]) as file:
     lost = sum(got[at : at + 4096] != plain[at : at + 4096] for at in range(0, SIZE, 4096))
     # What fails is one storage operation, of at most 4 MiB.
     assert lost * 4096 <= 4 << 20, f"{lost} pages did not arrive"
+    # Of many pieces that which holds the bad page fails alone.
+    pieces = [(bytearray(size), at) for at in range(0, SIZE, 1 << 20) for size in (9000, 70_000)]
+    pieces[16:16] = [(bytearray(8192), BAD - 4096)]
+    error = file.preadv(pieces).exception()
+    assert isinstance(error, penstock.Error) and error.errno == 5, error
+    assert BAD - 4096 <= error.offset <= BAD, error.offset
+    good = [at for part, at in pieces if part == plain[at : at + len(part)]]
+    assert len(good) == len(pieces) - 3, good  # two begin there
+    assert not {BAD, BAD - 4096} & set(good)
     try:
         file.read(bytearray(100), None, BAD + 7)
     except penstock.Error as small:
@@ -237,7 +246,7 @@ path, how = sys.argv[1:]
 plain = open(path, "rb").read(100)
 file = penstock.open(path if how != "descriptor" else os.open(path, os.O_RDONLY))
 slow = penstock.open(path, throttle_latency_us=300_000)
-memory = penstock.empty(1000, "cpu")
+memory = penstock.empty(3 << 20, "cpu")
 before, future = bytearray(1000), slow.pread(bytearray(2 << 20))
 file.read(before)
 future.add_done_callback(lambda _: None)
@@ -250,7 +259,10 @@ if child == 0:
     called = threading.Event()
     file.pread(bytearray(2 << 20)).add_done_callback(lambda _: called.set())
     assert called.wait(30)
-    assert memory.tobytes() == bytes(1000)
+    assert memory.tobytes() == bytes(3 << 20)
+    for part in (memory[:1000], memory):
+        assert file.read(part, None, 5) == len(part)
+        assert part.tobytes()[:95] == plain[5:]
     assert penstock.empty(10, "cpu").tobytes() == bytes(10)
     for ask in (future.result, future.exception):
         try:
@@ -271,6 +283,7 @@ _, status = os.waitpid(child, 0)
 assert status == 0, status
 assert future.result() == 2 << 20
 assert file.read(before) == 1000
+assert memory.tobytes() == bytes(3 << 20)  # the child has its own
 print("parent")
 """
 
@@ -337,6 +350,11 @@ def loop():
     while True: slow.read(bytearray(1000))
 for each in (wait, read, loop): threading.Thread(target=each, daemon=True).start()
 time.sleep(0.1)""",
+    "vectored": "f = slow.preadv([(bytearray(5000), 5000 * i) for i in range(3000)])",
+    "writes": """
+w = penstock.open(sys.argv[1], "r+", threads=2, throttle_latency_us=100_000)
+f = [w.pwrite(bytes(1 << 20)) for _ in range(50)]
+g = w.pwritev([(bytes(5000), 5000 * i) for i in range(3000)])""",
     "raised": "f = [slow.pread(bytearray(1 << 20)) for _ in range(50)]; raise SystemExit(0)",
     "late": """
 import atexit
@@ -368,17 +386,21 @@ def test_interpreter_exit_with_reads_under_way(case: str, file: Path) -> None:
 INTERRUPTED = """
 import sys, signal, time, penstock
 signal.signal(signal.SIGINT, signal.default_int_handler)
-slow = penstock.open(sys.argv[1], threads=1, throttle_bandwidth_mbs=8)
+slow = penstock.open(sys.argv[1], "r+", threads=1, throttle_bandwidth_mbs=8)
 buffer = bytearray(16 << 20)
 future = slow.pread(buffer) if sys.argv[2] == "result" else None
 print("ready", flush=True)
 begin = time.monotonic()
 try:
     future.result() if future else getattr(slow, sys.argv[2])(
-        buffer if sys.argv[2] == "read" else [(buffer, 0)])
+        [(buffer, 0)] if sys.argv[2].endswith("v") else buffer)
 except KeyboardInterrupt:
     print("interrupted", flush=True)
-if future is None:
+if "write" in sys.argv[2]:
+    before = open(sys.argv[1], "rb").read()
+    time.sleep(1.2)
+    print("still" if before == open(sys.argv[1], "rb").read() else "written later")
+elif future is None:
     before = bytes(buffer)
     time.sleep(1.2)
     print("still" if buffer == before else "written to later")
@@ -386,8 +408,8 @@ if future is None:
 """
 
 
-@pytest.mark.parametrize("call", ["result", "read", "readv"])
-def test_ctrl_c_ends_a_blocking_read(call: str, file: Path) -> None:
+@pytest.mark.parametrize("call", ["result", "read", "readv", "write", "writev"])
+def test_ctrl_c_ends_a_blocking_call(call: str, file: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", INTERRUPTED, str(file), call],
         stdout=subprocess.PIPE,
@@ -401,6 +423,42 @@ def test_ctrl_c_ends_a_blocking_read(call: str, file: Path) -> None:
         out, errors = process.communicate(timeout=LIMIT)
     assert out == ("interrupted\n" if call == "result" else "interrupted\nstill\n")
     assert (errors, process.returncode) == ("", 0)
+
+
+INTERRUPTED_SHORT = """
+import sys, signal, time, penstock
+signal.signal(signal.SIGINT, signal.default_int_handler)
+slow = penstock.open(sys.argv[1], threads=1, throttle_latency_us=2_000_000)
+plain = open(sys.argv[1], "rb").read(1 << 20)
+buffer = bytearray(1 << 20)
+future = slow.pread(buffer) if sys.argv[2] == "result" else None
+print("ready", flush=True)
+begin = time.monotonic()
+try:
+    future.result() if future else slow.read(buffer)
+    time.sleep(0)
+except KeyboardInterrupt:
+    print("at once" if time.monotonic() - begin < 1.5 else "behind it", flush=True)
+if future:
+    future.result()
+print(buffer == plain)
+"""
+
+
+@pytest.mark.parametrize(("call", "when"), [("read", "behind it"), ("result", "at once")])
+def test_ctrl_c_does_not_cut_a_short_read_off(call: str, when: str, file: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", INTERRUPTED_SHORT, str(file), call],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        time.sleep(0.2)
+        process.send_signal(signal.SIGINT)
+        out, errors = process.communicate(timeout=LIMIT)
+    assert (out, errors, process.returncode) == (f"{when}\nTrue\n", "", 0)
 
 
 def test_a_signal_handler_runs_while_a_read_is_waited_for(file: Path) -> None:
