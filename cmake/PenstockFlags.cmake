@@ -37,5 +37,7 @@ if(PENSTOCK_SANITIZE)
     # Instrumented code makes GCC 12 see uninitialised words in <regex> and <functional>; the
     # release build warns of real ones.
     add_compile_options(${flags} -Wno-maybe-uninitialized)
+    # ccache wants it where headers were compiled before.
+    add_compile_options($<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
     add_link_options(${flags})
 endif()

@@ -24,6 +24,14 @@ CANARY_SECONDS_MAX = 600  # in which the planted bug must be found
 # Programs of one thread that ask the system for nothing, and take minutes.
 PURE_TESTS = "memory_model_test|access_test|readahead_test"
 
+# For ccache, where there is one: what was compiled in one checkout serves another, also with headers
+# that were compiled before.
+CACHE = {
+    "CCACHE_BASEDIR": str(ROOT),
+    "CCACHE_NOHASHDIR": "1",
+    "CCACHE_SLOPPINESS": "pch_defines,time_macros",
+}
+
 Counts = tuple[int, int]  # passed, failed
 
 
@@ -47,7 +55,7 @@ class Stage:
         self.log.write(f"$ {' '.join(words)}\n")
         self.log.flush()
         # What the user has calibrated is not to decide what tests see.
-        everything = os.environ | {"XDG_CONFIG_HOME": "/dev/null"} | environment
+        everything = CACHE | os.environ | {"XDG_CONFIG_HOME": "/dev/null"} | environment
         try:
             done = subprocess.run(
                 words,
