@@ -24,8 +24,8 @@ CANARY_SECONDS_MAX = 600  # in which the planted bug must be found
 # Programs of one thread that ask the system for nothing, and take minutes.
 PURE_TESTS = "memory_model_test|access_test|readahead_test"
 
-# For ccache, where there is one: what was compiled in one checkout serves another, also with headers
-# that were compiled before.
+# For ccache, where there is one: what was compiled in one checkout serves another, also with
+# headers that were compiled before.
 CACHE = {
     "CCACHE_BASEDIR": str(ROOT),
     "CCACHE_NOHASHDIR": "1",

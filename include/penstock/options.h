@@ -75,7 +75,7 @@ enum class CachePolicy : uint8_t {
     kKeep,    // everything goes through the cache and stays there, as far as the kernel lets it
     kDrop,    // what was not in the cache is not left there, as far as the kernel lets it. What is
               // below 32 KiB, cannot be read direct or is written goes by calls that leave nothing
-              // (RWF_DONTCACHE, Linux 6.14); where it takes none, as of FUSE, it stays (kNoDrop)
+              // (RWF_DONTCACHE, Linux 6.14); where it takes none, as of FUSE, it may stay (kNoDrop)
     kBypass,  // direct wherever direct I/O can, also for what is cached and clean; of a write whole
               // pages
 };
@@ -84,7 +84,7 @@ struct ReadOptions {
     CachePolicy cache = CachePolicy::kAuto;
     std::optional<Route> route;  // take this one wherever it can be taken; else what `cache` says
     bool strict = false;         // a range that cannot take `route`, or with kBypass cannot go past
-                                 // the cache, or with kDrop would stay there, is an error,
+                                 // the cache, or with kDrop may stay there, is an error,
                                  // EOPNOTSUPP, not a fallback. Of a write nothing is written then.
                                  // With kDrop reads below 32 KiB go past the cache too
 };

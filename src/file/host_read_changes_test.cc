@@ -1,7 +1,9 @@
 // Goal: host reads hold what they promise when the world changes around an open file: it grows, its
 // owner is somebody else, descriptors run out, a policy cannot be kept.
+#include <linux/magic.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 
 #include "file/host_read_fixture.h"
 #include "file/open_file.h"
@@ -113,6 +115,9 @@ protected:
                     .value();
         drop_.cache = strict_.cache = CachePolicy::kDrop;
         strict_.strict = true;
+        struct statfs place {};
+        ASSERT_EQ(fstatfs(descriptor_, &place), 0);
+        if (place.f_type == TMPFS_MAGIC) GTEST_SKIP() << "files live in memory here";
         make_cold();
     }
     void make_cold() {
@@ -158,7 +163,9 @@ TEST_F(LeftBehindTest, BytesThatStayAgainstTheCallersWishAreTold) {
     }
     make_cold();
     const Report direct = read(8 << 20, 77, drop_);
-    EXPECT_EQ(direct.bytes_by(RouteReason::kNoDrop), direct.bytes_by(Route::kCached));
+    if (cold_) {
+        EXPECT_EQ(direct.bytes_by(RouteReason::kNoDrop), direct.bytes_by(Route::kCached));
+    }
     EXPECT_EQ(read(5000, 77, {}).bytes_by(RouteReason::kNoDrop), 0u);
     for (const uint64_t size : {5000, 1 << 20}) {
         Report report;

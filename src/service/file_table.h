@@ -72,7 +72,8 @@ public:
     [[nodiscard]] Descriptor descriptor_of(uint64_t number) const;
     // What it was called when it was opened last and nobody had it open; empty where there is none.
     [[nodiscard]] std::string path_of(uint32_t slot) const;
-    // Likewise of the file with this number; nothing if its slot has gone to another.
+    // Likewise of the file with this number; nothing if its slot has gone to another, or if the
+    // table is busy, which is not waited for.
     [[nodiscard]] std::optional<std::string> path_of_number(uint64_t number) const;
 
     [[nodiscard]] uint64_t size_of(uint32_t slot) const;

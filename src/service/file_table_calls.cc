@@ -64,7 +64,8 @@ std::string FileTable::path_of(uint32_t slot) const {
 }
 
 std::optional<std::string> FileTable::path_of_number(uint64_t number) const {
-    const std::lock_guard lock(mutex_);
+    const std::unique_lock lock(mutex_, std::try_to_lock);
+    if (!lock.owns_lock()) return std::nullopt;
     const auto index = static_cast<uint32_t>(number & 0xffff);
     if (index >= used_ || number_of(index) != number) return std::nullopt;
     return slots_[index].path;

@@ -13,27 +13,55 @@ bool are_equal(const FileTotals& one, const FileTotals& other) {
     return equal;
 }
 
+FileTotals larger(const FileTotals& one, const FileTotals& other) {
+    FileTotals result{};
+    for_each_count(
+        [&](auto word) { result.counts.*word = std::max(one.counts.*word, other.counts.*word); });
+    result.advised = std::max(one.advised, other.advised);
+    result.learned = std::max(one.learned, other.learned);
+    return result;
+}
+
 }  // namespace
 
 Log::Log(const FileTable& files, size_t events_max)
     : files_(files), events_max_(events_max), last_(limits::kFilesMax) {
     contents_.events.reserve(events_max_);
-}
-
-uint64_t Log::file_in(uint32_t slot) {
-    const uint64_t number = files_.number_of(slot);
-    if (!contents_.files.contains(number)) contents_.files[number] = files_.path_of(slot);
-    return number;
+    contents_.file_samples.reserve(kLogFileSamplesMax);
 }
 
 void Log::add(std::span<const ServiceEvent> events) {
+    // Paths that the log lacks. The table of files may be busy for as long as storage is, and who
+    // takes a sample, which must not wait for that, waits for the log: it is asked without its
+    // lock.
+    std::map<uint64_t, std::string> found;
+    std::map<uint64_t, uint32_t> unknown;  // number, slot
+    while (!try_add(events, &found, &unknown)) {
+        for (const auto& [number, slot] : unknown) found[number] = files_.path_of(slot);
+    }
+}
+
+// False: it lacks the paths of `unknown`, which are not in `found` either.
+bool Log::try_add(std::span<const ServiceEvent> events, std::map<uint64_t, std::string>* found,
+                  std::map<uint64_t, uint32_t>* unknown) {
     const std::lock_guard lock(mutex_);
-    const size_t room = events_max_ - contents_.events.size();
-    contents_.lost += events.size() - std::min(room, events.size());
-    for (ServiceEvent event : events.first(std::min(room, events.size()))) {
-        event.file = file_in(static_cast<uint32_t>(event.file));
+    const size_t room = std::min(events_max_ - contents_.events.size(), events.size());
+    const std::span<const ServiceEvent> kept = events.first(room);
+    unknown->clear();
+    for (const ServiceEvent& event : kept) {
+        const auto slot = static_cast<uint32_t>(event.file);
+        const uint64_t number = files_.number_of(slot);
+        if (!contents_.files.contains(number) && !found->contains(number))
+            unknown->emplace(number, slot);
+    }
+    if (!unknown->empty()) return false;
+    contents_.files.merge(*found);
+    contents_.lost += events.size() - room;
+    for (ServiceEvent event : kept) {
+        event.file = files_.number_of(static_cast<uint32_t>(event.file));
         contents_.events.push_back(event);
     }
+    return true;
 }
 
 void Log::add(const Sample& sample, std::span<const FileCount> files) {
@@ -49,24 +77,29 @@ void Log::add(const Sample& sample, std::span<const FileCount> files) {
 
 void Log::add(uint64_t at_ns, const FileCount& file) {
     FileSample& last = last_[file.number & 0xffff];
-    if (are_equal(last.file == file.number ? last.totals : FileTotals{}, file.totals)) return;
+    const FileTotals before = last.file == file.number ? last.totals : FileTotals{};
+    // Seen while kernels move them from place to place, counts may lack some for a moment.
+    const FileTotals now = larger(before, file.totals);
+    if (are_equal(before, now)) return;
     if (contents_.file_samples.size() == kLogFileSamplesMax) {
         ++contents_.lost;
         return;
     }
     if (!contents_.files.contains(file.number)) {
-        // Gone meanwhile: then the next sample has its last counts, and its path.
+        // Gone meanwhile: then the next sample has its last counts, and its path. Or the table is
+        // busy: the next sample asks again.
         auto path = file.path.empty() ? files_.path_of_number(file.number) : file.path;
         if (!path.has_value()) return;
         contents_.files[file.number] = std::move(*path);
     }
-    last = {at_ns, file.number, file.totals};
+    last = {at_ns, file.number, now};
     contents_.file_samples.push_back(last);
 }
 
 Log::Contents Log::take() {
     Contents fresh;
     fresh.events.reserve(events_max_);
+    fresh.file_samples.reserve(kLogFileSamplesMax);
     const std::lock_guard lock(mutex_);
     return std::exchange(contents_, std::move(fresh));
 }

@@ -60,7 +60,8 @@ public:
     [[nodiscard]] Contents take();
 
 private:
-    uint64_t file_in(uint32_t slot);
+    bool try_add(std::span<const ServiceEvent> events, std::map<uint64_t, std::string>* found,
+                 std::map<uint64_t, uint32_t>* unknown);
     void add(uint64_t at_ns, const FileCount& file);
 
     const FileTable& files_;

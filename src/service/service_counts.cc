@@ -33,10 +33,12 @@ void add(FileTotals& sum, const FileTotals& more) {
     sum.learned += more.learned;
 }
 
+// Not below 0: what kernels move from place to place meanwhile may be missing from either.
 void subtract(FileTotals& from, const FileTotals& base) {
-    for_each_count([&](auto word) { from.counts.*word -= base.counts.*word; });
-    from.advised -= base.advised;
-    from.learned -= base.learned;
+    const auto take = [](uint64_t& word, uint64_t less) { word -= std::min(word, less); };
+    for_each_count([&](auto word) { take(from.counts.*word, base.counts.*word); });
+    take(from.advised, base.advised);
+    take(from.learned, base.learned);
 }
 
 }  // namespace

@@ -156,6 +156,7 @@ private:
         uint64_t cookie = 0;           // the caller's
         int error = 0;                 // of kShort
         std::vector<iovec> shortened;  // must live as long as the operation underneath
+        FaultFile* file = nullptr;
     };
 
     void start(storage::Operation operation) {
@@ -177,7 +178,8 @@ private:
             slot.shortened = cut(operation.pieces, fault.bytes);
             operation.pieces = slot.shortened;
         }
-        const auto* file = dynamic_cast<const FaultFile*>(operation.file);
+        auto* const file = dynamic_cast<FaultFile*>(operation.file);
+        slot.file = file;
         operation.file = file == nullptr ? nullptr : file->under();
         operation.cookie = index;
         const size_t taken = under_->submit({&operation, 1});
@@ -189,6 +191,8 @@ private:
         free_.push_back(static_cast<uint32_t>(completion->cookie));
         completion->cookie = slot.cookie;
         if (completion->error == 0) completion->error = slot.error;
+        // What the file underneath has learned of itself.
+        if (slot.file != nullptr && slot.file->under()->drop_refused()) slot.file->refuse_drop();
     }
 
     const std::shared_ptr<FaultPlan> plan_;

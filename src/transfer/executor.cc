@@ -160,6 +160,7 @@ bool Executor::prepare(Slot& slot, bool direct) {
         while (next + count < transfers.size()) {
             const Transfer& more = transfers[next + count];
             if (more.route != Route::kCached || slot.drops(more) != slot.drops(transfers[next]) ||
+                slot.leaves_nothing(more) != slot.leaves_nothing(transfers[next]) ||
                 more.range.end() - first.offset > size_max ||
                 more.range.offset != transfers[next + count - 1].range.end())
                 break;

@@ -88,8 +88,8 @@ void Executor::put_into_batch(Operation& operation) {
                             operation.pieces,
                             static_cast<uint64_t>(&operation - operations_.data())};
     move.route = operation.front().route;
-    move.drop = slot.drops(operation.front());
-    move.must_drop = move.drop && slot.must_drop();
+    move.drop = slot.leaves_nothing(operation.front());
+    move.must_drop = slot.drops(operation.front()) && slot.must_drop();
     move.write = slot.request.write;
     batch_.push_back(move);
     if (move.route == Route::kCached) {

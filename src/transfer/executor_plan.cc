@@ -103,7 +103,11 @@ void Executor::plan(Slot& slot) {
     const Request& request = slot.request;
     if (!request.looks && is_never_direct(request.size, request.options))
         request.source->read_ahead(true);
-    const bool small = !request.looks && is_small(request.size, request.options) &&
+    // What is to leave nothing behind goes past the cache where it can, as Executor::read_small
+    // does.
+    const bool looks = request.looks || (request.options.cache == CachePolicy::kDrop &&
+                                         request.size >= SmallReads::kSizeMin);
+    const bool small = !looks && is_small(request.size, request.options) &&
                        !asks_cached(request.options);
     if (small && !plans_small(*request.source, request.size, request.options)) {
         // What every plan of it would be.

@@ -59,6 +59,11 @@ struct Executor::Slot {
     [[nodiscard]] bool fetches() const { return request.write && request.device_memory; }
     // Whether cached transfers may start.
     [[nodiscard]] bool may_copy() const { return !request.write || direct_left == 0; }
+    // Whether it goes by calls that leave nothing. Of what is dirty some may be missing.
+    [[nodiscard]] bool leaves_nothing(const planner::Transfer& transfer) const {
+        return drops(transfer) || (request.options.cache == CachePolicy::kDrop &&
+                                   transfer.reason == RouteReason::kDirty);
+    }
     [[nodiscard]] bool drops(const planner::Transfer& transfer) const {
         return transfer::drops(request.options, transfer.reason);
     }
@@ -67,12 +72,11 @@ struct Executor::Slot {
     }
     // Why it took its route, when it has, as the report tells.
     [[nodiscard]] RouteReason reason_of(const planner::Transfer& transfer) const {
-        const bool cached = transfer.route == Route::kCached;
-        if (cached && stays(*request.source, request.options, transfer.reason))
-            return RouteReason::kNoDrop;
-        const bool no_peer = request.options.route == Route::kPeer &&
-                             transfer.route != Route::kPeer;
-        return no_peer ? RouteReason::kNoPeer : transfer.reason;
+        if (request.options.route == Route::kPeer && transfer.route != Route::kPeer)
+            return RouteReason::kNoPeer;
+        const bool stayed = transfer.route == Route::kCached &&
+                            stays(*request.source, request.options, transfer.reason);
+        return stayed ? RouteReason::kNoDrop : transfer.reason;
     }
     [[nodiscard]] bool all_started() const { return started == transfers.size() && again.empty(); }
 };
