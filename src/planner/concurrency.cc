@@ -18,7 +18,7 @@ constexpr uint32_t kInFlightMax = 4096;
 
 constexpr double kGainMin = 0.03;  // of a step, as all below in natural logarithms
 // Where operations wait for so long, fewer are better if that costs no more than kLossMax.
-constexpr double kQueueNsMax = 5e6, kLossMax = 0.015;
+constexpr double kQueueNsMax = 20e6, kLossMax = 0.015;
 // Pairs of windows until a gain is believed, and until it is given up. What is known of their noise
 // beforehand: so large, as if from so many pairs.
 constexpr unsigned kPairsMin = 3, kPairsMax = 24;

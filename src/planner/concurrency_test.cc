@@ -128,7 +128,7 @@ TEST(Concurrency, DoesNotFillTheQueueOfASlowDevice) {
     Device fast(saturates(4, 3.0), 3);
     Concurrency other;
     EXPECT_GT(settled_share(&fast, &other), 0.99);
-    EXPECT_GE(other.depth(), 7u) << "a queue of 2.5 ms is no long one";
+    EXPECT_GE(other.depth(), 12u) << "where a queue is over soon, it may as well be full";
 }
 
 TEST(Concurrency, FollowsADeviceThatChanges) {
