@@ -32,18 +32,6 @@ endif()
 
 set_property(GLOBAL PROPERTY PENSTOCK_ROOMS "")
 
-# Headers that are compiled once for all targets of one `kind` of a sanitizer build. The release
-# build goes without, so that a file that forgets an include is found.
-function(penstock_headers_once name kind)
-    get_property(owner GLOBAL PROPERTY PENSTOCK_HEADERS_OF_${kind})
-    if(owner)
-        target_precompile_headers(${name} REUSE_FROM ${owner})
-    else()
-        target_precompile_headers(${name} PRIVATE ${ARGN})
-        set_property(GLOBAL PROPERTY PENSTOCK_HEADERS_OF_${kind} ${name})
-    endif()
-endfunction()
-
 function(penstock_room name)
     cmake_parse_arguments(PARSE_ARGV 1 ROOM "TEST_ONLY" "" "DEPENDS")
     set(folder "${CMAKE_CURRENT_SOURCE_DIR}/src/${name}")
@@ -68,11 +56,6 @@ function(penstock_room name)
         target_include_directories(${room} PRIVATE "${CMAKE_CURRENT_SOURCE_DIR}/include"
                                                    "${CMAKE_CURRENT_SOURCE_DIR}/src")
         target_link_libraries(${room} PRIVATE penstock_flags PkgConfig::PENSTOCK_LIBURING)
-        if(PENSTOCK_SANITIZE)
-            penstock_headers_once(${room} ROOM <algorithm> <array> <atomic> <chrono>
-                                  <condition_variable> <cstdint> <deque> <functional> <map>
-                                  <memory> <mutex> <optional> <span> <string> <thread> <vector>)
-        endif()
     endif()
 endfunction()
 
@@ -99,6 +82,19 @@ function(penstock_library)
             target_sources(penstock PRIVATE $<TARGET_OBJECTS:penstock_room_${room}>)
         endif()
     endforeach()
+endfunction()
+
+# GoogleTest's headers, compiled once for all test programs of a sanitizer build. The release build
+# goes without, so that a file that forgets an include is found. Not those of the rooms: GCC 12 then
+# warns of copies within <string> that cannot be.
+function(penstock_test_headers name)
+    get_property(owner GLOBAL PROPERTY PENSTOCK_TEST_HEADERS)
+    if(owner)
+        target_precompile_headers(${name} REUSE_FROM ${owner})
+    else()
+        target_precompile_headers(${name} PRIVATE <gmock/gmock.h> <gtest/gtest.h>)
+        set_property(GLOBAL PROPERTY PENSTOCK_TEST_HEADERS ${name})
+    endif()
 endfunction()
 
 # Programs that a sanitizer has nothing to find in: of documents, of the two compilers, of the
@@ -129,7 +125,7 @@ function(penstock_test name)
     # The macros of GoogleTest have parameters with everyday names, which lambdas then shadow.
     target_compile_options(${name} PRIVATE -Wno-shadow)
     if(PENSTOCK_SANITIZE)
-        penstock_headers_once(${name} TEST <gmock/gmock.h> <gtest/gtest.h>)
+        penstock_test_headers(${name})
     endif()
     if(name IN_LIST PENSTOCK_NOT_SANITIZED)
         set_target_properties(${name} PROPERTIES EXCLUDE_FROM_ALL ON)

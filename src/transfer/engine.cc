@@ -22,6 +22,9 @@ namespace {
 
 // Below it direct transfers get too short; copies may be shared out in smaller parts.
 constexpr uint64_t kWindowSizeMin = 1 << 20, kHotWindowSizeMin = 512 << 10;
+// Threads that work on windows far apart have disks go to and fro, and the machine below, which may
+// read ahead, too.
+constexpr uint64_t kColdWindowSizeMax = 2 << 20;
 // Callers that read into device memory with their own executor: its staging is pinned memory.
 constexpr unsigned kDeviceCallersMax = 2;
 // A thread that has just worked looks out for more so long before it sleeps: waking one up takes
@@ -407,9 +410,11 @@ uint64_t Engine::window_size(uint64_t size, bool hot, bool with_caller, bool dev
     // One thread alone shares with nobody, and plans best over all of it.
     const uint64_t share = threads > 1 || with_caller ? size / (2 * threads) : size;
     const uint64_t least = hot ? kHotWindowSizeMin : kWindowSizeMin;
-    // For a device what misses is asked of the disk nearly in the file's order; what does not has
-    // sections.
-    const uint64_t most = device_memory ? kWindowSizeMin : kRequestSizeMax;
+    // What misses is asked of the disk nearly in the file's order. What does not has sections where
+    // it goes to a device.
+    const uint64_t most = device_memory ? kWindowSizeMin
+                          : hot         ? kRequestSizeMax
+                                        : kColdWindowSizeMax;
     return std::clamp(base::align_up(share, least), least, most);
 }
 
