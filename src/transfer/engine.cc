@@ -408,13 +408,17 @@ bool Engine::move_small(Source& source, const Piece& piece, bool write, const Re
 uint64_t Engine::window_size(uint64_t size, bool hot, bool with_caller, bool device_memory) const {
     const unsigned threads = core_->thread_count();
     // One thread alone shares with nobody, and plans best over all of it.
-    const uint64_t share = threads > 1 || with_caller ? size / (2 * threads) : size;
+    const bool shared = threads > 1 || with_caller;
+    const uint64_t share = shared ? size / (2 * threads) : size;
     const uint64_t least = hot ? kHotWindowSizeMin : kWindowSizeMin;
     // What misses is asked of the disk nearly in the file's order. What does not has sections where
     // it goes to a device.
-    const uint64_t most = device_memory ? kWindowSizeMin
-                          : hot         ? kRequestSizeMax
-                                        : kColdWindowSizeMax;
+    uint64_t most = kRequestSizeMax;
+    if (device_memory) {
+        most = kWindowSizeMin;
+    } else if (shared && !hot) {
+        most = kColdWindowSizeMax;
+    }
     return std::clamp(base::align_up(share, least), least, most);
 }
 
