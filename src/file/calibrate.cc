@@ -27,6 +27,7 @@ using file::ScratchState;
 using planner::Sample;
 
 constexpr int kWarmingsMax = 3;
+constexpr char kNotKept[] = "the OS page cache does not keep the scratch file";
 constexpr const char* kOrigin = "calibrate";
 constexpr uint64_t kSizes[] = {4 * kKiB,   8 * kKiB,   16 * kKiB,  32 * kKiB, 64 * kKiB,
                                128 * kKiB, 256 * kKiB, 512 * kKiB, kMiB};
@@ -247,16 +248,21 @@ Status Calibrating::measure_cached() {
     std::vector<uint64_t> offsets;
     for (uint64_t at = 0; at < scratch_.size(); at += kMiB) offsets.push_back(at);
     const uint64_t count = (offsets.size() + timing_.threads() - 1) / timing_.threads();
-    // Somebody may drop the caches of the whole machine just then.
-    for (int attempt = 0; attempt < kWarmingsMax && scratch_.state() != ScratchState::kHot;
-         ++attempt) {
-        auto warmed = timing_.run(scratch_.source(), {kind.route, kMiB, 1, count, offsets});
-        if (!warmed.ok()) return warmed.status();
-    }
+    // The whole machine's caches may be dropped just then, or memory be short: once more, but not
+    // for ever.
+    std::string& why = reason(kind.kind);
+    why = kNotKept;
     Status status;
-    if (scratch_.state() == ScratchState::kHot) status = measure(kind);
-    if (scratch_.state() != ScratchState::kHot)
-        reason(kind.kind) = "the OS page cache does not keep the scratch file";
+    for (int attempt = 0; attempt < kWarmingsMax && status.ok() && !why.empty(); ++attempt) {
+        if (scratch_.state() != ScratchState::kHot) {
+            auto warmed = timing_.run(scratch_.source(), {kind.route, kMiB, 1, count, offsets});
+            if (!warmed.ok()) return warmed.status();
+        }
+        if (scratch_.state() != ScratchState::kHot) continue;
+        std::erase_if(samples_, [&kind](const Sample& one) { return one.kind == kind.kind; });
+        status = measure(kind);
+        if (scratch_.state() == ScratchState::kHot) why.clear();
+    }
     return is_skip(status) ? Status() : status;
 }
 
