@@ -4,7 +4,9 @@
 // pread into the same memory in the number of threads and with the call size that are fastest here.
 // cold-64m: the same of a file that it has nothing of, against fio at its fastest engine, depth,
 // block size and number of threads, direct or buffered, with the buffers it takes by itself
-// (fio-best); and against direct reads on one thread with buffers on huge pages, and with its own.
+// (fio-best); against direct reads on one thread with buffers on huge pages, and with its own; and
+// against a plain loop with the same memory, because fio reads into as little as 4 MiB again and
+// again: plain-loop-64m is that loop alone, into 64 MiB against 8.
 // random-4k-vectored: 1024 pieces of 4 KiB at random places
 // of a hot file in one call, against a loop of pread. small-512: single reads of 512 bytes one
 // after another, hot, against pread. All memory but fio's is page-aligned and on huge pages.

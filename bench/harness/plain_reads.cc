@@ -112,10 +112,11 @@ struct UringReads::Piece {
     uint64_t done = 0;  // bytes so far: direct reads may be short
 };
 
-UringReads::UringReads(const std::string& path, unsigned depth, uint64_t piece_size)
+UringReads::UringReads(const std::string& path, unsigned depth, uint64_t piece_size, uint64_t wrap)
     : PlainReads(path, O_DIRECT),
       depth_(depth),
       piece_size_(piece_size),
+      wrap_(wrap == 0 ? UINT64_MAX : wrap),
       staging_(depth * piece_size) {
     int error = io_uring_queue_init(depth, &ring_, IORING_SETUP_COOP_TASKRUN);
     if (error == -EINVAL) error = io_uring_queue_init(depth, &ring_, 0);
@@ -145,7 +146,8 @@ void UringReads::read(unsigned char* to, uint64_t size, uint64_t offset) {
     unsigned flying = 0;
     const auto start = [&](unsigned slot) {
         if (next >= whole.size) return;
-        unsigned char* place = whole.straight ? to + next : staging_.data() + slot * piece_size_;
+        unsigned char* place = whole.straight ? to + next % wrap_
+                                              : staging_.data() + slot * piece_size_;
         slots[slot] = {place, std::min(piece_size_, whole.size - next), whole.offset + next, 0};
         next += slots[slot].size;
         submit(slots[slot], slot);

@@ -69,7 +69,9 @@ private:
 // O_DIRECT by io_uring with `depth` pieces in flight.
 class UringReads final : public PlainReads {
 public:
-    UringReads(const std::string& path, unsigned depth, uint64_t piece_size);
+    // Of aligned reads into aligned memory: what is behind the first `wrap` bytes, a multiple of
+    // the piece, goes over them again. 0: nothing does.
+    UringReads(const std::string& path, unsigned depth, uint64_t piece_size, uint64_t wrap = 0);
     ~UringReads() override;
     void read(unsigned char* to, uint64_t size, uint64_t offset) override;
 
@@ -82,6 +84,7 @@ private:
 
     const unsigned depth_;
     const uint64_t piece_size_;
+    const uint64_t wrap_;
     HugeBuffer staging_;  // a piece for each slot
     io_uring ring_{};
 };

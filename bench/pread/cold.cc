@@ -8,14 +8,22 @@
 #include "bench/harness/cache_state.h"
 #include "bench/harness/fio.h"
 #include "bench/harness/huge_buffer.h"
+#include "bench/harness/plain_reads.h"
 #include "penstock/file.h"
 
 namespace penstock::bench {
 namespace {
 
 constexpr uint64_t kRequest = 64 * base::kMiB;
+constexpr uint64_t kReused = 8 * base::kMiB;  // memory that fio's fastest jobs read into
 constexpr size_t kFinalists = 4;
 constexpr int kFinalRuns = 5;
+
+// One thread, io_uring, O_DIRECT.
+struct LoopJob {
+    unsigned depth;
+    uint64_t block_size;
+};
 
 // A file that the OS has nothing of at the start of each run.
 class ColdFile {
@@ -45,6 +53,15 @@ public:
         return run_fio(job, file_.path(), file_.size());
     }
 
+    // The whole file in one request of a loop that a C programmer writes, into the first `memory`
+    // bytes of the buffer, over and over. The bytes are not looked at.
+    double run_loop(const LoopJob& job, uint64_t memory) {
+        verified_ = state_.set(cold_) && verified_;
+        UringReads loop(file_.path(), job.depth, job.block_size, memory);
+        const double seconds = timed([&] { loop.read(buffer_.data(), file_.size(), 0); });
+        return static_cast<double>(file_.size()) / seconds;
+    }
+
     [[nodiscard]] bool verified() const { return verified_; }
     [[nodiscard]] uint64_t size() const { return file_.size(); }
     [[nodiscard]] double huge_share() const { return buffer_.huge_share(); }
@@ -58,8 +75,9 @@ private:
     bool verified_ = true;
 };
 
+template <typename Job>
 struct Tried {
-    FioJob job;
+    Job job;
     std::vector<double> rates;
     [[nodiscard]] double median() const {
         std::vector<double> sorted = rates;
@@ -69,18 +87,20 @@ struct Tried {
 };
 
 // All once, after one to warm up; the best few again, in turn. These runs are not judged.
-std::optional<FioJob> best_job(ColdFile& file, const std::vector<FioJob>& jobs, bool smoke) {
-    std::vector<Tried> tried;
-    (void)file.run(jobs[0]);
-    for (const FioJob& job : jobs) {
-        if (const std::optional<double> rate = file.run(job)) tried.push_back({job, {*rate}});
+//   run  of a job: bytes a second, or nothing if it cannot be done here
+template <typename Job, typename Run>
+std::optional<Job> best_job(const std::vector<Job>& jobs, bool smoke, const Run& run) {
+    std::vector<Tried<Job>> tried;
+    (void)run(jobs[0]);
+    for (const Job& job : jobs) {
+        if (const std::optional<double> rate = run(job)) tried.push_back({job, {*rate}});
     }
-    const auto faster = [](const Tried& a, const Tried& b) { return a.median() > b.median(); };
+    const auto faster = [](const auto& a, const auto& b) { return a.median() > b.median(); };
     std::sort(tried.begin(), tried.end(), faster);
     if (tried.size() > kFinalists) tried.resize(kFinalists);
     for (int i = smoke ? kFinalRuns : 0; i < kFinalRuns; ++i) {
-        for (Tried& one : tried)
-            if (const std::optional<double> rate = file.run(one.job)) one.rates.push_back(*rate);
+        for (Tried<Job>& one : tried)
+            if (const std::optional<double> rate = run(one.job)) one.rates.push_back(*rate);
     }
     std::sort(tried.begin(), tried.end(), faster);
     if (tried.empty()) return std::nullopt;
@@ -94,7 +114,8 @@ struct Baseline {
 
 void measure_against(Report& report, const Arguments& arguments, ColdFile& file,
                      const Baseline& baseline) {
-    const std::optional<FioJob> job = best_job(file, baseline.jobs, arguments.smoke);
+    const std::optional<FioJob> job = best_job(baseline.jobs, arguments.smoke,
+                                               [&](const FioJob& one) { return file.run(one); });
     if (!job) {
         report.describe(baseline.name, "left out: this fio could do no job of the sweep");
         return;
@@ -120,6 +141,54 @@ void measure_against(Report& report, const Arguments& arguments, ColdFile& file,
     report.add(std::move(row));
 }
 
+// What the memory read into is worth, without this library: the same loop into 64 MiB, as cold-64m
+// must, and into as little as fio's fastest jobs use, again and again. And this library beside that
+// loop with the same memory.
+void measure_loops(Report& report, const Arguments& arguments, ColdFile& file) {
+    if (!UringReads::offered()) {
+        report.describe("plain-loop", "left out: no io_uring here");
+        return;
+    }
+    std::vector<LoopJob> jobs;
+    for (const uint64_t block_size : {256 * base::kKiB, base::kMiB, 4 * base::kMiB}) {
+        for (const unsigned depth : {8u, 16u, 32u}) jobs.push_back({depth, block_size});
+    }
+    if (arguments.smoke) jobs.resize(1);
+    const auto best_into = [&](uint64_t memory) {
+        std::vector<LoopJob> fitting = jobs;
+        std::erase_if(fitting,
+                      [&](const LoopJob& one) { return one.depth * one.block_size > memory; });
+        return *best_job(fitting, arguments.smoke, [&](const LoopJob& one) {
+            return std::optional(file.run_loop(one, memory));
+        });
+    };
+    const LoopJob wide = best_into(kRequest), narrow = best_into(kReused);
+    const auto text = [](const LoopJob& job) {
+        return "depth " + std::to_string(job.depth) + ", " + std::to_string(job.block_size >> 10) +
+               " KiB";
+    };
+    const auto add = [&](const char* name, const char* against, const std::string& note,
+                         const auto& ours, const auto& theirs) {
+        Row row;
+        row.name = name;
+        row.against = against;
+        row.unit = "B/s";
+        row.pairs = take_pairs(arguments.pairs, ours, theirs, &row.cpu_seconds);
+        row.bytes = file.size();
+        row.verified = file.verified();
+        row.note = note + "; file cold before each run";
+        report.add(std::move(row));
+    };
+    const auto loop_wide = [&] { return file.run_loop(wide, kRequest); };
+    add(
+        "cold-64m", "plain-loop-same-memory", "io_uring, direct, " + text(wide) + ", into 64 MiB",
+        [&] { return file.run_library(); }, loop_wide);
+    add("plain-loop-64m", "plain-loop-8m",
+        "no library: io_uring, direct, " + text(wide) + ", into 64 MiB, against " + text(narrow) +
+            ", into 8 MiB",
+        loop_wide, [&] { return file.run_loop(narrow, kReused); });
+}
+
 }  // namespace
 
 void measure_cold(Report& report, const Arguments& arguments) {
@@ -139,6 +208,7 @@ void measure_cold(Report& report, const Arguments& arguments) {
           Baseline{"fio-best-one-direct-thread", fio_sweep(false, smoke)}}) {
         measure_against(report, arguments, file, baseline);
     }
+    measure_loops(report, arguments, file);
 }
 
 }  // namespace penstock::bench
