@@ -99,12 +99,34 @@ TEST_F(FrameRingTest, OnlyOthersGiveASecondChance) {
 
 TEST_F(FrameRingTest, WhatIsReadOnceKeepsToAFewFrames) {
     for (uint32_t i = 0; i < state().chunk_count; ++i) take_chunk(0);
-    place(0).once = 1;
+    place(0).once = ReadOnce::kAdvised;
     std::set<FrameIndex> used;
     for (int i = 0; i < 3000; ++i) used.insert(next(0, 1).first);
     EXPECT_LE(used.size(), state().readahead.once_chunks * state().chunk_frames);
     EXPECT_LE(used.size(), state().frame_count / 2);
     EXPECT_EQ(check_invariants(state()), 0);
+}
+
+TEST_F(FrameRingTest, OnlyAFullShareIsOutrun) {
+    state().readahead.outrun_chunks = 1;
+    std::fill_n(state().owners, state().frame_count, make_owner(0, 1));
+    const uint64_t size = state().chunk_frames;
+    EXPECT_FALSE(device::outruns_ring(state(), place(0), 1000)) << "no ring";
+    for (uint32_t i = 0; i < state().chunk_count / 2; ++i) take_chunk(0);
+    EXPECT_FALSE(device::outruns_ring(state(), place(0), 1000)) << "there are fresh ones";
+    for (uint32_t i = 0; i < state().chunk_count - 1; ++i) take_chunk(1);
+    const uint64_t mine = chunks(0);
+    ASSERT_GE(mine, state().chunk_count / 2);
+    EXPECT_TRUE(device::outruns_ring(state(), place(0), mine * size));
+    EXPECT_FALSE(device::outruns_ring(state(), place(0), mine * size - 1)) << "it holds them all";
+    std::fill_n(state().owners, state().frame_count, kFrameFree);
+    EXPECT_FALSE(device::outruns_ring(state(), place(0), 1000)) << "its pages were dropped";
+    std::fill_n(state().owners, state().frame_count, make_owner(0, 1));
+    EXPECT_FALSE(device::outruns_ring(state(), place(2), 1000)) << "no ring";
+    take_chunk(2);
+    EXPECT_FALSE(device::outruns_ring(state(), place(2), 1000)) << "less than a share";
+    state().readahead.outrun_chunks = mine + 1;
+    EXPECT_FALSE(device::outruns_ring(state(), place(0), 1000)) << "too short a ring";
 }
 
 // Without rings all look at the frames in turn.
@@ -129,7 +151,7 @@ TEST(FrameRingsTest, EveryOrderKeepsEachChunkInOneRing) {
         FileSystemState& state = memory.state();
         for (int i = 0; i < 500; ++i) {
             ReadaheadPlace& place = state.places[prng.below(1 + prng.below(places))];
-            place.once = prng.below(10) == 0;
+            place.once = prng.below(10) == 0 ? ReadOnce::kAdvised : ReadOnce::kNo;
             const auto want = static_cast<uint32_t>(1 + prng.below(64));
             const device::FrameRange range = device::next_frames(
                 state, &place, want, static_cast<uint32_t>(prng.below(want) + 1));

@@ -98,6 +98,8 @@ constexpr uint64_t kChunksOfRing = 4;
 // So many chunks do even where more blocks could be resident. A GPU could have thousands and seldom
 // has: chunks of a few frames would make windows of a few pages.
 constexpr uint64_t kChunksMax = 1024;
+// A ring that a stream outruns is so many times what then takes turns in it.
+constexpr uint64_t kOutrunShare = 8;
 
 // Windows and rings, for a layout with its frames.
 Status plan_readahead(const LayoutRequest& request, Layout& layout) {
@@ -146,6 +148,13 @@ Status plan_readahead(const LayoutRequest& request, Layout& layout) {
     // At least one that is read while the next is filled.
     settings.once_chunks = std::max<uint64_t>(
         2, std::min({once_frames / layout.chunk_frames, half, uint64_t{limits::kOnceChunksMax}}));
+    // What takes turns must hold the windows of a stream and more. Nothing is won where it is a
+    // large part of the ring, and seed 000's rings keep to their order.
+    const bool holds = 2 * settings.once_chunks * layout.chunk_frames >=
+                       3 * settings.windows_max * settings.window_pages_max;
+    settings.outrun_chunks = holds && settings.prefetch_pages == 0
+                                 ? kOutrunShare * settings.once_chunks
+                                 : UINT64_MAX;
     const uint64_t advised = uint64_t{layout.place_count} * limits::kAdvisedMax;
     // A window whose pages were all taken is gone; those that an asynchronous read holds may be on
     // their way still.

@@ -30,6 +30,7 @@ std::string describe(const Shape& shape) {
     constexpr const char* kReplacement[] = {"", ", global LRA", ", CLOCK"};
     text += kReadahead[static_cast<int>(shape.readahead)];
     text += kReplacement[static_cast<int>(shape.replacement)];
+    if (shape.short_rings) text += ", short rings";
     if (shape.helping) return text + ", helping";
     return text + ", " + std::to_string(shape.workers) + " workers" +
            (shape.static_map ? ", static map" : "");
@@ -141,6 +142,8 @@ void Machine::open_file_system() {
     auto fs = file::System::create(device_, make_storage(), options);
     ASSERT_TRUE(fs.ok()) << fs.status().message();
     fs_ = std::move(fs.value());
+    if (shape_.short_rings && device_.host_addressable())
+        service().host_state()->readahead.outrun_chunks = 1;
 }
 
 void Machine::create_file(const std::string& name, uint64_t size, uint64_t seed) {

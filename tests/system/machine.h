@@ -40,6 +40,7 @@ struct Shape {
     bool warps = false;
     Readahead readahead = Readahead::kAuto;
     Replacement replacement = Replacement::kRings;
+    bool short_rings = false;  // streams outrun rings of any size, where the host can say so
     unsigned lanes = 32;
     storage::Kind storage = storage::Kind::kPosix;  // kRam, kUring, kThrottle
     bool faults = false;                            // the storage is wrapped in a FaultStorage

@@ -59,6 +59,7 @@ Shape random_shape(base::Prng& prng) {
                                     Readahead::kStatic, Readahead::kOff, Readahead::kSeed});
     shape.replacement = one_of(prng, {Replacement::kRings, Replacement::kRings, Replacement::kClock,
                                       Replacement::kGlobalLra});
+    shape.short_rings = prng.below(2) == 0;
     shape.storage = one_of(
         prng, {Kind::kPosix, Kind::kPosix, Kind::kRam, Kind::kRam, Kind::kUring, Kind::kThrottle});
     shape.remote = prng.below(4) == 0;

@@ -30,6 +30,13 @@ struct alignas(64) Window {
 };
 static_assert(sizeof(Window) == 64);
 
+// Whether a stream reads more than its ring of frames holds.
+enum class Outrun : uint16_t {
+    kNo = 0,
+    kBefore = 1,  // the stream of the same file before it did
+    kDoes = 2,
+};
+
 // Reads of one file that come one behind the other, or at equal distances.
 struct alignas(64) ReadStream {
     uint64_t file;     // of its reads: descriptor bits 0 to 47; 0: no stream
@@ -48,9 +55,11 @@ struct alignas(64) ReadStream {
     uint64_t frontier;      // page from which on nothing was asked for; of equal distances: in that
                             // order
     uint64_t seen_at;       // `used_at` when another place looked for windows to let go
-    uint64_t ahead_left;    // on a GPU: windows that are asked for ahead before one is pulled again
-    uint64_t windows_max;   // of `windows`; 0: the stream has not begun
-    Window* windows;        // its part of FileSystemState::windows
+    uint64_t began;         // page from which on all was read, one behind the other
+    uint32_t ahead_left;    // on a GPU: windows that are asked for ahead before one is pulled again
+    uint16_t windows_max;   // of `windows`; 0: the stream has not begun
+    Outrun outrun;
+    Window* windows;  // its part of FileSystemState::windows
 };
 static_assert(sizeof(ReadStream) == 128);
 
@@ -99,11 +108,18 @@ struct alignas(64) FileTotals {
                        // among the misses, too
 };
 
+// Why pages are taken to be read once, so that they take turns in a few frames.
+enum class ReadOnce : uint16_t {
+    kNo = 0,
+    kAdvised = 1,  // gadvise(kNoReuse)
+    kOutrun = 2,   // their stream has read more than its ring of frames holds
+};
+
 struct alignas(64) ReadaheadPlace {
     uint64_t busy;        // 0 or 1: a call uses the streams
     uint64_t calls;       // reads that came by
     uint64_t current;     // index of the stream of the call that is under way, if it has windows
-    uint16_t once;        // 0 or 1: that call is of a file whose pages are read once (kNoReuse)
+    ReadOnce once;        // whether that call is of pages that are read once
     uint16_t pull_count;  // of `pulls`, that call's
     uint32_t vain;        // reads in a row that went on with no stream; counts up to kVainReads
     // Requests of kWillNeed that are on their way, as far as is known: frame 32 | generation that
@@ -134,9 +150,10 @@ struct ReadaheadSettings {
     uint64_t window_pages_max;
     uint64_t ahead_pages_max;  // of a reader, and where windows wait for storage; 0: blocks help
     uint64_t ahead_pages_missing;
-    uint64_t windows_max;  // of a stream
-    uint64_t once_chunks;  // of a ring, that pages which are read once take turns in
-    uint64_t frames_max;   // that all windows may hold
+    uint64_t windows_max;    // of a stream
+    uint64_t once_chunks;    // of a ring, that pages which are read once take turns in
+    uint64_t outrun_chunks;  // of a ring at least that a stream can outrun (device/frame_ring.cuh)
+    uint64_t frames_max;     // that all windows may hold
 };
 
 }  // namespace penstock

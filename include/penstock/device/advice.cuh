@@ -103,7 +103,8 @@ PENSTOCK_DEVICE PageIndex ask_for_stretch(const Team& team, FileSystemState& sys
     if (team.lane() == 0) word = free_advised(system, place);
     word = team.broadcast(word, 0);
     if (word == nullptr) return stop;
-    FrameRange frames = take_adjacent_frames(team, system, place, stretch.count);
+    bool touched = false;
+    FrameRange frames = take_adjacent_frames(team, system, place, stretch.count, touched);
     if (frames.count == 0) return stop;
     const uint32_t generation = common_generation(team, system, frames);
     bool pinned = true;

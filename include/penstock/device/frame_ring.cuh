@@ -50,7 +50,7 @@ PENSTOCK_BOTH inline void append_chunk(FileSystemState& system, ReadaheadPlace& 
     DeviceWords::store(system.chunk_owners[chunk], index + 1, site::kRelaxed);
     const uint64_t count = DeviceWords::load(place.chunk_count, site::kRelaxed);
     if (count == 0) {
-        place.oldest = chunk;
+        DeviceWords::store(place.oldest, chunk, site::kRelaxed);
         DeviceWords::fetch_add(system.rings_in_use, 1, site::kRelaxed);
     } else {
         system.chunk_next[place.newest] = chunk;
@@ -66,10 +66,38 @@ PENSTOCK_BOTH inline uint64_t remove_oldest_chunk(FileSystemState& system, Reada
     if (count == 0) {
         DeviceWords::fetch_sub(system.rings_in_use, 1, site::kRelaxed);
     } else {
-        place.oldest = system.chunk_next[chunk];
+        DeviceWords::store(place.oldest, system.chunk_next[chunk], site::kRelaxed);
     }
     DeviceWords::store(place.chunk_count, count, site::kRelaxed);
     return chunk;
+}
+
+// Whether frames are free that come next in a ring, which must have some, as far as a few of them
+// tell: of a file whose pages were dropped, many are.
+PENSTOCK_BOTH inline bool has_free_frames(const FileSystemState& system,
+                                          const ReadaheadPlace& place) {
+    const auto is_free = [&system](uint64_t chunk, uint64_t used) {
+        const uint64_t first = chunk * system.chunk_frames;
+        const uint64_t size = frames_of_chunk(system, chunk);
+        if (used >= size) return false;
+        return DeviceWords::load(system.owners[first + used], site::kRelaxed) == kFrameFree ||
+               DeviceWords::load(system.owners[first + size - 1], site::kRelaxed) == kFrameFree;
+    };
+    const uint64_t cursor = DeviceWords::load(place.cursor, site::kRelaxed);
+    return is_free(cursor >> 32, cursor & 0xffffffff) ||
+           is_free(DeviceWords::load(place.oldest, site::kRelaxed), 0);
+}
+
+// Whether a team that has read `pages` one behind the other would only evict what it has read of
+// them before: its ring has its share of a full cache, and holds no more than that. By age, none of
+// them would be there when it begins anew; and memory that was written long ago is slow to write.
+PENSTOCK_BOTH inline bool outruns_ring(const FileSystemState& system, const ReadaheadPlace& place,
+                                       uint64_t pages) {
+    const uint64_t chunks = DeviceWords::load(place.chunk_count, site::kRelaxed);
+    return chunks >= system.readahead.outrun_chunks && pages >= chunks * system.chunk_frames &&
+           chunks * DeviceWords::load(system.rings_in_use, site::kRelaxed) >= system.chunk_count &&
+           DeviceWords::load(system.fresh_hand, site::kRelaxed) >= system.chunk_count &&
+           !has_free_frames(system, place);
 }
 
 constexpr uint64_t kNoChunk = ~0ull;
@@ -165,7 +193,7 @@ PENSTOCK_BOTH inline FrameRange ring_frames(FileSystemState& system, ReadaheadPl
                                             uint32_t want, uint32_t least) {
     constexpr unsigned kTries = 64;  // who is at the next chunk is soon done
     if (least > system.chunk_frames) least = system.chunk_frames;
-    const bool once = place.once != 0;
+    const bool once = place.once != ReadOnce::kNo;
     uint64_t& word = once ? place.once_cursor : place.cursor;
     const uint64_t& chunks = once ? place.once_turn : place.chunk_count;
     for (unsigned i = 0; i < kTries; ++i) {

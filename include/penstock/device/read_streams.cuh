@@ -31,6 +31,22 @@ PENSTOCK_DEVICE inline bool is_apart(const ReadStream& stream) {
     return stream.delta < 0 || stream.delta >= static_cast<int64_t>(stream.size);
 }
 
+// Whether the pages of a read are taken to be read once (frame_ring.cuh), since their stream reads
+// more than the ring holds: so far, or as the one of that file before it did. Else the next time
+// that a file is read from its start, what is there of it would go just before its turn comes.
+PENSTOCK_DEVICE inline bool outruns(const FileSystemState& system, const ReadaheadPlace& place,
+                                    ReadStream& stream, const StreamRead& read) {
+    constexpr uint64_t kStreak = 4;  // reads at random are not of a stream
+    if (stream.delta != 0 || read.first <= stream.began) return false;
+    const bool again = stream.outrun == Outrun::kBefore && stream.streak >= kStreak;
+    const uint64_t pages = read.first - stream.began;
+    if (outruns_ring(system, place, pages)) {
+        stream.outrun = Outrun::kDoes;
+        return true;
+    }
+    return again && outruns_ring(system, place, UINT64_MAX);
+}
+
 // What gadvise has said of a file last, while it was open by this descriptor.
 struct GivenAdvice {
     Advice advice = Advice::kNormal;
@@ -54,7 +70,7 @@ PENSTOCK_DEVICE inline uint64_t first_window_pages(const ReadaheadSettings& sett
 
 PENSTOCK_DEVICE inline void start_stream(const FileSystemState& system, const ReadaheadPlace& place,
                                          ReadStream& stream, const StreamRead& read,
-                                         const GivenAdvice& given) {
+                                         const GivenAdvice& given, Outrun outrun) {
     const ReadaheadSettings& settings = system.readahead;
     const bool strided = given.advice == Advice::kStrided;
     const bool trusted = strided || given.advice == Advice::kSequential ||
@@ -71,11 +87,12 @@ PENSTOCK_DEVICE inline void start_stream(const FileSystemState& system, const Re
                           : trusted                    ? settings.window_pages_max
                                                        : first_window_pages(settings, read);
     stream.ahead_pages = stream.window_pages;
-    stream.frontier = read.first;
+    stream.frontier = stream.began = read.first;
     stream.used_at = place.calls;
     stream.oldest = stream.window_count = 0;
     stream.ahead_left = 0;
-    stream.windows_max = settings.windows_max;
+    stream.windows_max = static_cast<uint16_t>(settings.windows_max);
+    stream.outrun = outrun;
     stream.windows = windows_of(system, static_cast<uint64_t>(&place - system.places),
                                 static_cast<uint64_t>(&stream - place.streams));
 }
@@ -91,6 +108,7 @@ PENSTOCK_DEVICE inline bool is_watched(const ReadaheadPlace& place) {
 PENSTOCK_DEVICE inline uint64_t follow(FileSystemState& system, ReadaheadPlace& place,
                                        const StreamRead& read, const GivenAdvice& given) {
     uint64_t oldest = kNoStream, loose = kNoStream;
+    ReadStream* before = nullptr;  // that outran the ring; what that tells, it tells once
     for (uint64_t i = 0; i < limits::kStreamsMax; ++i) {
         ReadStream& stream = place.streams[i];
         if (stream.file == read.file) {
@@ -99,7 +117,7 @@ PENSTOCK_DEVICE inline uint64_t follow(FileSystemState& system, ReadaheadPlace& 
             if (sequential || (delta != 0 && delta == stream.delta)) {
                 ++stream.streak;
                 // What was asked for at a distance lies elsewhere.
-                if (sequential && is_apart(stream)) stream.frontier = read.first;
+                if (sequential && is_apart(stream)) stream.frontier = stream.began = read.first;
                 // Reads of one size in a row have equal distances too.
                 stream.delta = sequential ? 0 : delta;
                 stream.offset = read.offset;
@@ -108,22 +126,26 @@ PENSTOCK_DEVICE inline uint64_t follow(FileSystemState& system, ReadaheadPlace& 
                 return i;
             }
             if (stream.streak == 0 && stream.window_count == 0) loose = i;
+            if (stream.outrun == Outrun::kDoes) before = &stream;
         }
         const bool older = oldest == kNoStream || stream.file == 0 ||
                            (place.streams[oldest].file != 0 &&
                             stream.used_at < place.streams[oldest].used_at);
         if (older) oldest = i;
     }
+    const Outrun outrun = before != nullptr ? Outrun::kBefore : Outrun::kNo;
     if (loose != kNoStream) {  // one read so far, or none that came as expected
+        if (before != nullptr) before->outrun = Outrun::kNo;
         ReadStream& stream = place.streams[loose];
         const auto delta = static_cast<int64_t>(read.offset - stream.offset);
-        start_stream(system, place, stream, read, given);
+        start_stream(system, place, stream, read, given, outrun);
         if (stream.needed != 0) stream.delta = delta;
         return loose;
     }
     ReadStream& stream = place.streams[oldest];
     if (!drop_windows(system, place, stream, [](const Window&) { return true; })) return kNoStream;
-    start_stream(system, place, stream, read, given);
+    if (before != nullptr) before->outrun = Outrun::kNo;
+    start_stream(system, place, stream, read, given, outrun);
     return oldest;
 }
 

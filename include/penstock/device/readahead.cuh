@@ -89,10 +89,11 @@ PENSTOCK_DEVICE void fetch_next_window(const Team& team, FileSystemState& system
 }
 
 // Adjacent frames for a window: up to `want`, at most 64; the others that it came by are free
-// again.
+// again. `touched`, of all lanes: a page was passed over that is used by others, or again.
 template <class Team>
 PENSTOCK_DEVICE FrameRange take_adjacent_frames(const Team& team, FileSystemState& system,
-                                                ReadaheadPlace& place, uint32_t want) {
+                                                ReadaheadPlace& place, uint32_t want,
+                                                bool& touched) {
     constexpr unsigned kTries = 4;
     for (unsigned tries = 0; tries < kTries; ++tries) {
         FrameRange range;
@@ -103,7 +104,7 @@ PENSTOCK_DEVICE FrameRange take_adjacent_frames(const Team& team, FileSystemStat
         uint64_t mine = 0;
         OwnerWalk walk;
         for (uint32_t i = team.lane(); i < range.count; i += team.lanes()) {
-            if (take_frame_at(system, range.first + i, walk)) mine |= 1ull << i;
+            if (take_frame_at(system, range.first + i, walk, touched)) mine |= 1ull << i;
         }
         const Stretch stretch = first_stretch(team.unite(mine));
         for (uint32_t i = team.lane(); i < range.count; i += team.lanes()) {
@@ -295,13 +296,15 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE bool open_window(const Team& team, FileSystemS
     if (room && team.lane() == 0) room = may_hold(system, place, stream, stretch.count);
     room = team.broadcast(room, 0);
     FrameRange frames;
+    bool touched = false;
     if (room) {
-        frames = take_adjacent_frames(team, system, place, stretch.count);
+        frames = take_adjacent_frames(team, system, place, stretch.count, touched);
         const uint32_t whole = frames.count / wanted.run * wanted.run;
         for (uint32_t i = whole + team.lane(); i < frames.count; i += team.lanes())
             give_frame_back(system, frames.first + i);
         frames.count = whole;
     }
+    touched = team.any(touched);
     const uint32_t generation = common_generation(team, system, frames);
     team.sync();  // what the lanes that took the frames have acquired, lane 0 has
     if (team.lane() == 0) {
@@ -309,6 +312,12 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE bool open_window(const Team& team, FileSystemS
                                  : stretch.count > 0 ? stretch.first
                                                      : wanted.count;
         stream.frontier = page_of(shape, covered);
+        // Somebody follows: not read once, for as long as the ring lasts.
+        if (touched && place.once == ReadOnce::kOutrun) {
+            place.once = ReadOnce::kNo;
+            stream.began = read.last;
+            stream.outrun = Outrun::kNo;
+        }
         if (room && frames.count < stretch.count) {
             DeviceWords::fetch_sub(system.window_frames, stretch.count - frames.count,
                                    site::kRelaxed);
@@ -352,11 +361,13 @@ PENSTOCK_DEVICE inline bool is_passed(const Window& window, const StreamRead& re
 PENSTOCK_DEVICE inline uint64_t begin_stream(FileSystemState& system, ReadaheadPlace& place,
                                              const StreamRead& read, const GivenAdvice& given) {
     ++place.calls;
-    place.once = given.advice == Advice::kNoReuse ? 1 : 0;
+    place.once = given.advice == Advice::kNoReuse ? ReadOnce::kAdvised : ReadOnce::kNo;
     if (system.readahead.enabled == 0 || given.advice == Advice::kRandom) return kNoStream;
     if (given.advice == Advice::kNormal && !is_watched(place)) return kNoStream;
     const uint64_t current = follow(system, place, read, given);
     if (current == kNoStream) return current;
+    if (place.once == ReadOnce::kNo && outruns(system, place, place.streams[current], read))
+        place.once = ReadOnce::kOutrun;
     const bool vain = place.streams[current].streak == 0 && place.streams[current].needed != 0;
     place.vain = !vain ? 0 : place.vain < kVainReads ? place.vain + 1 : kVainReads;
     (void)drop_windows(system, place, place.streams[current],
@@ -447,7 +458,9 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE ReadaheadPlace* look_ahead(const Team& team,
 
 // One lane, when all teams are done.
 PENSTOCK_DEVICE inline void end_read(ReadaheadPlace* place) {
-    if (place != nullptr) unlock(place->busy);
+    if (place == nullptr) return;
+    place->once = ReadOnce::kNo;  // advice and writes are of other pages
+    unlock(place->busy);
 }
 
 }  // namespace penstock::device

@@ -1,0 +1,149 @@
+// Goal: a stream that is longer than its ring of frames keeps what it read first for the next time,
+// and all bytes are as the file has them; others that read the same pages find them meanwhile.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "system/machine.h"
+#include "testing/effort.h"
+
+namespace penstock::system_test {
+namespace {
+
+constexpr uint64_t kPage = 4096;
+constexpr uint64_t kPiece = 16 * kPage;
+
+using Blocks = std::vector<std::vector<Step>>;
+
+struct Kind {
+    const char* name;
+    Shape shape;
+    bool by_age = false;  // the oldest go whatever the stream
+};
+void PrintTo(const Kind& kind, std::ostream* out) { *out << kind.name; }
+
+class LongStreamTest : public ::testing::TestWithParam<Kind> {
+protected:
+    LongStreamTest() : machine_(GetParam().shape, 64 << 20) {}
+    void SetUp() override {
+        if (on_gpu() && GetParam().shape.remote) GTEST_SKIP() << "a GPU always is";
+        ASSERT_TRUE(machine_.ok());
+        pages_ = 2 * machine_.frame_count();
+        machine_.create_file("f", pages_ * kPage, 7);
+        file_ = machine_.fs().open(machine_.files().path("f")).value();
+    }
+
+    // Each of `block_count` blocks reads all of the file from its start, all into the same memory:
+    // they write the same bytes there. Pages of it that were found in the cache.
+    uint64_t read_all(unsigned block_count) {
+        machine_.scratch().clear();
+        auto* out = machine_.scratch().array<std::byte>(pages_ * kPage);
+        Blocks blocks(block_count);
+        for (auto& steps : blocks) {
+            steps.push_back(set_step(0, file_));
+            for (uint64_t at = 0; at < pages_ * kPage; at += kPiece) {
+                steps.push_back(read_step(0, static_cast<int64_t>(at),
+                                          std::min(kPiece, pages_ * kPage - at), out + at));
+            }
+        }
+        const FileStatistics before = counts();
+        const Status status = machine_.run(&blocks);
+        EXPECT_TRUE(status.ok()) << status.message() << machine_.device().diagnosis();
+        for (const auto& steps : blocks) {
+            for (const Step& step : steps) {
+                if (step.act != Act::kRead) continue;
+                EXPECT_EQ(step.result, static_cast<int64_t>(step.size));
+            }
+        }
+        EXPECT_EQ(machine_.files().file("f").mismatch(0, {out, pages_ * kPage}), pages_ * kPage);
+        EXPECT_EQ(machine_.broken_invariant(), 0);
+        return counts().hits - before.hits;
+    }
+    FileStatistics counts() { return machine_.fs().file_statistics(file_).value(); }
+    // Whether a ring that has all of the cache is outrun.
+    bool can_be_outrun() {
+        const FileSystemState* state = machine_.service().host_state();
+        return !GetParam().by_age && state->readahead.outrun_chunks <= state->chunk_count;
+    }
+
+    // All but what pages that are read once take turns in, and what goes where a pass begins.
+    uint64_t kept() {
+        const FileSystemState* state = machine_.service().host_state();
+        const uint64_t turning = state->readahead.once_chunks * state->chunk_frames;
+        return (machine_.frame_count() - turning) * 3 / 4;
+    }
+
+    Machine machine_;
+    uint64_t pages_ = 0;
+    Descriptor file_ = -1;
+};
+
+TEST_P(LongStreamTest, KeepsWhatItReadFirst) {
+    if (testing::kThreadSanitizer) GTEST_SKIP() << "counts; races are for the next";
+    ASSERT_TRUE(can_be_outrun() || GetParam().by_age || on_gpu());
+    EXPECT_EQ(read_all(1), 0u);
+    const uint64_t frames = machine_.frame_count();
+    for (int i = 0; i < 4; ++i) {
+        const uint64_t bytes = machine_.fs().statistics().bytes_read;
+        const uint64_t hits = read_all(1);
+        if (can_be_outrun()) {
+            EXPECT_GE(hits, kept()) << "of " << frames << " frames";
+            EXPECT_LE(machine_.fs().statistics().bytes_read - bytes, (pages_ - hits) * kPage);
+        } else {
+            EXPECT_LE(hits, frames / 8) << "of " << frames << " frames";
+        }
+    }
+}
+
+TEST_P(LongStreamTest, FillsTheCacheAnewWhenItsPagesWereDropped) {
+    if (testing::kThreadSanitizer) GTEST_SKIP() << "counts; races are for the next";
+    if (!can_be_outrun()) GTEST_SKIP() << "nothing is kept";
+    for (int i = 0; i < 2; ++i) {
+        (void)read_all(1);
+        ASSERT_TRUE(launch(machine_.stream(), {{1}, {32}}, forget_file,
+                           machine_.fs().device_handle(), file_)
+                        .ok());
+        ASSERT_TRUE(machine_.stream().synchronize().ok());
+        EXPECT_LE(read_all(1), 64u) << "what was asked for ahead and not read";
+        EXPECT_GE(read_all(1), kept());
+    }
+}
+
+class SharedStreamTest : public LongStreamTest {};
+TEST_P(SharedStreamTest, OthersFindThePages) {
+    for (const unsigned block_count : {2u, 5u}) (void)read_all(block_count);
+}
+
+// One block at once: else the next launch's may have another ring.
+INSTANTIATE_TEST_SUITE_P(
+    Kinds, LongStreamTest,
+    ::testing::Values(
+        Kind{"helping", {.permits = 1, .frames = 2048, .short_rings = true}},
+        Kind{"workers", {.permits = 1, .frames = 2048, .helping = false, .short_rings = true}},
+        Kind{"warps",
+             {.permits = 1, .frames = 2048, .warps = true, .short_rings = true, .lanes = 64}},
+        Kind{"remote", {.permits = 1, .frames = 4096, .helping = false, .remote = true}},
+        Kind{"static_windows",
+             {.permits = 1, .frames = 2048, .readahead = Readahead::kStatic},
+             true},
+        Kind{"global_lra",
+             {.permits = 1,
+              .frames = 2048,
+              .replacement = Replacement::kGlobalLra,
+              .short_rings = true},
+             true}),
+    [](const auto& made) { return std::string(made.param.name); });
+
+INSTANTIATE_TEST_SUITE_P(
+    Kinds, SharedStreamTest,
+    ::testing::Values(Kind{"helping", {.frames = 1024, .short_rings = true}},
+                      Kind{"workers", {.frames = 1024, .helping = false, .short_rings = true}},
+                      Kind{"warps",
+                           {.frames = 1024, .warps = true, .short_rings = true, .lanes = 64}},
+                      Kind{"remote", {.frames = 2048, .helping = false, .remote = true}}),
+    [](const auto& made) { return std::string(made.param.name); });
+
+}  // namespace
+}  // namespace penstock::system_test
