@@ -125,6 +125,10 @@ TEST_F(FrameRingTest, OnlyAFullShareIsOutrun) {
     EXPECT_FALSE(device::outruns_ring(state(), place(2), 1000)) << "no ring";
     take_chunk(2);
     EXPECT_FALSE(device::outruns_ring(state(), place(2), 1000)) << "less than a share";
+    // Shares that do not come out even: each of three has one.
+    for (uint32_t i = 0; i < 4 * state().chunk_count; ++i) take_chunk(i % 3);
+    for (uint64_t index = 0; index < 3; ++index)
+        EXPECT_TRUE(device::outruns_ring(state(), place(index), 1000)) << chunks(index);
     state().readahead.outrun_chunks = mine + 1;
     EXPECT_FALSE(device::outruns_ring(state(), place(0), 1000)) << "too short a ring";
 }

@@ -69,6 +69,38 @@ TEST(LayoutTest, TellsWhatReadaheadTakes) {
     }
 }
 
+// A ring that a stream can outrun is much longer than what then takes turns in it, which holds more
+// than the stream's windows.
+TEST(LayoutTest, StreamsOutrunLongRingsOnly) {
+    uint64_t never = 0, times = 0;
+    for (const uint64_t page_size : {4096, 16384, 65536, 1 << 20, 4 << 20}) {
+        for (const uint64_t frames : {64, 1000, 16384, 262144}) {
+            for (const uint32_t permits : {1, 2, 16, 2112}) {
+                for (const uint32_t windows : {limits::kSentWindowsMax, uint32_t{20}}) {
+                    if (frames < permits) continue;
+                    LayoutRequest request = request_of(page_size, frames, permits, permits);
+                    request.windows_max = windows;
+                    Layout layout;
+                    ASSERT_TRUE(plan_layout(request, &layout).ok());
+                    const ReadaheadSettings& made = layout.readahead;
+                    request.prefetch_size = page_size;
+                    Layout seed;
+                    if (plan_layout(request, &seed).ok()) {
+                        EXPECT_EQ(seed.readahead.outrun_chunks, UINT64_MAX) << "static windows";
+                    }
+                    ++(made.outrun_chunks == UINT64_MAX ? never : times);
+                    if (made.outrun_chunks == UINT64_MAX) continue;
+                    EXPECT_GE(made.outrun_chunks, 8 * made.once_chunks);
+                    EXPECT_GE(2 * made.once_chunks * layout.chunk_frames,
+                              3 * windows * made.window_pages_max);
+                }
+            }
+        }
+    }
+    EXPECT_GT(never, 0u);
+    EXPECT_GT(times, 0u);
+}
+
 TEST(LayoutTest, SufficesForAllThatCanBeOutstanding) {
     for (const uint64_t page_size : {4096u, 65536u, 4u << 20}) {
         for (const uint64_t frames : {1, 8, 100, 5000, 1 << 20}) {

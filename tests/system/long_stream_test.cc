@@ -111,7 +111,72 @@ TEST_P(LongStreamTest, FillsTheCacheAnewWhenItsPagesWereDropped) {
     }
 }
 
-class SharedStreamTest : public LongStreamTest {};
+// Pages that were read before and are read again behind the reader, further back than what takes
+// turns, nearer than the ring is long.
+TEST_P(LongStreamTest, ASecondCursorOfTheBlockFindsThePages) {
+    if (testing::kThreadSanitizer) GTEST_SKIP() << "counts; races are for the next";
+    if (!can_be_outrun()) GTEST_SKIP() << "nothing is kept";
+    const FileSystemState* state = machine_.service().host_state();
+    const uint64_t turning = state->readahead.once_chunks * state->chunk_frames;
+    const uint64_t behind = (turning + machine_.frame_count()) / 2 * kPage / kPiece * kPiece;
+    auto* out = machine_.scratch().array<std::byte>(kPiece);
+    std::vector<Step> steps = {set_step(0, file_)};
+    for (uint64_t at = 0; at < pages_ * kPage / kPiece * kPiece; at += kPiece) {
+        steps.push_back(read_step(0, static_cast<int64_t>(at), kPiece, out));
+        if (at >= behind) {
+            steps.push_back(read_step(0, static_cast<int64_t>(at - behind), kPiece, out));
+        }
+    }
+    Blocks blocks = {steps};
+    ASSERT_TRUE(machine_.run(&blocks).ok());
+    EXPECT_LE(machine_.fs().statistics().bytes_read, (pages_ + pages_ / 8) * kPage);
+}
+
+class SharedStreamTest : public LongStreamTest {
+protected:
+    // A block that reads all, and one that does so `behind` pieces later: bytes from storage.
+    uint64_t read_trailing(uint64_t behind) {
+        constexpr uint64_t kSlack = 4;  // pieces that it may be later still
+        const uint64_t pieces = pages_ * kPage / kPiece;
+        auto* out = machine_.scratch().array<std::byte>(2 * kPiece);
+        auto* words = machine_.scratch().array<uint64_t>(2 * pieces);
+        const auto told = [words](uint64_t i) { return reinterpret_cast<std::byte*>(words + i); };
+        Blocks blocks = {{set_step(0, file_)}, {set_step(0, file_)}};
+        const auto read = [&](uint64_t block, uint64_t piece) {
+            blocks[block].push_back(
+                read_step(0, static_cast<int64_t>(piece * kPiece), kPiece, out + block * kPiece));
+            blocks[block].push_back(
+                {.act = Act::kShare, .file = 0, .out = told(block * pieces + piece)});
+        };
+        const auto wait = [&](uint64_t block, uint64_t other, uint64_t piece) {
+            blocks[block].push_back({.act = Act::kLoop, .out = told(other * pieces + piece)});
+        };
+        for (uint64_t i = 0; i < pieces; ++i) {
+            if (i >= behind + kSlack) wait(0, 1, i - behind - kSlack);
+            read(0, i);
+            wait(1, 0, std::min(i + behind, pieces - 1));
+            read(1, i);
+        }
+        const uint64_t before = machine_.fs().statistics().bytes_read;
+        const Status status = machine_.run(&blocks, std::chrono::seconds(60));
+        EXPECT_TRUE(status.ok()) << status.message() << machine_.device().diagnosis();
+        return machine_.fs().statistics().bytes_read - before;
+    }
+};
+
+TEST_P(SharedStreamTest, AnotherBlockFindsThePagesBehind) {
+    if (testing::kThreadSanitizer) GTEST_SKIP() << "counts; races are for the next";
+    if (on_gpu() || GetParam().shape.warps) GTEST_SKIP() << "waits in one block for another";
+    const FileSystemState* state = machine_.service().host_state();
+    const uint64_t turning = state->readahead.once_chunks * state->chunk_frames;
+    const uint64_t ring = machine_.frame_count() / 2;
+    ASSERT_LT(turning, ring);
+    const uint64_t behind = (turning + ring) / 2 * kPage / kPiece;
+    // By age alone the second block finds 40 to 60 % of them.
+    for (int i = 0; i < 4; ++i)
+        EXPECT_LE(read_trailing(behind), pages_ * 37 / 20 * kPage) << behind << " pieces";
+}
+
 TEST_P(SharedStreamTest, OthersFindThePages) {
     for (const unsigned block_count : {2u, 5u}) (void)read_all(block_count);
 }
@@ -138,8 +203,8 @@ INSTANTIATE_TEST_SUITE_P(
 
 INSTANTIATE_TEST_SUITE_P(
     Kinds, SharedStreamTest,
-    ::testing::Values(Kind{"helping", {.frames = 1024, .short_rings = true}},
-                      Kind{"workers", {.frames = 1024, .helping = false, .short_rings = true}},
+    ::testing::Values(Kind{"helping", {.frames = 4096, .short_rings = true}},
+                      Kind{"workers", {.frames = 4096, .helping = false, .short_rings = true}},
                       Kind{"warps",
                            {.frames = 1024, .warps = true, .short_rings = true, .lanes = 64}},
                       Kind{"remote", {.frames = 2048, .helping = false, .remote = true}}),

@@ -72,7 +72,7 @@ constexpr uint32_t kStaticSlots = 128;
 // storage by themselves, kSentWindowsMax. A block follows kStreamsMax streams.
 constexpr uint32_t kWindowPagesMax = 64;
 constexpr uint64_t kWindowSizeMax = 1u << 20;
-constexpr uint32_t kWindowsMax = 20;
+constexpr uint16_t kWindowsMax = 20;
 constexpr uint32_t kSentWindowsMax = 4;
 constexpr uint32_t kStreamsMax = 4;
 static_assert(kWindowPagesMax <= 64, "a window's pages that are left are one word");
@@ -109,7 +109,7 @@ constexpr uint64_t kGivenUpNs = 10'000'000'000;
 // Frames that a block takes at a time for its ring (seed 000, section 5), where the cache has
 // enough of them.
 constexpr uint32_t kChunkFramesMax = 256;
-// Frames that a block keeps to while it reads what is read once (gadvise kNoReuse), in chunks:
+// Frames that a block keeps to while it reads what is read once (ReadOnce), in chunks:
 // twice the windows that a stream may have, but at most half of its share of the cache, and so many
 // chunks.
 constexpr uint32_t kOnceChunksMax = 8;

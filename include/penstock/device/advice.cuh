@@ -103,8 +103,7 @@ PENSTOCK_DEVICE PageIndex ask_for_stretch(const Team& team, FileSystemState& sys
     if (team.lane() == 0) word = free_advised(system, place);
     word = team.broadcast(word, 0);
     if (word == nullptr) return stop;
-    bool touched = false;
-    FrameRange frames = take_adjacent_frames(team, system, place, stretch.count, touched);
+    FrameRange frames = take_adjacent_frames(team, system, place, stretch.count);
     if (frames.count == 0) return stop;
     const uint32_t generation = common_generation(team, system, frames);
     bool pinned = true;
@@ -159,12 +158,17 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE void ask_for_range(const Team& team, FileSyste
     // More would push out of the cache what it has asked for itself.
     const uint64_t most = system.readahead.frames_max;
     if (pages.stop > pages.first + most) pages.stop = pages.first + most;
+    // As the reads of the file would.
+    if (team.lane() == 0 && given_advice(file).advice == Advice::kNoReuse)
+        place.once = ReadOnce::kAdvised;
+    team.sync();
     bool asked = false;
     while (pages.first < pages.stop)
         pages.first = ask_for_stretch(team, system, place, range.descriptor, pages.first,
                                       pages.stop, asked);
     team.sync();
     if (team.lane() != 0) return;
+    place.once = ReadOnce::kNo;
     if (asked) announce_windows(system, file_of_stream(range.descriptor));
     unlock(place.busy);
 }

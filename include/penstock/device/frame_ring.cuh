@@ -2,9 +2,11 @@
 //
 // A ring is a team's share of the cache (seed 000, section 5): chunks of adjacent frames, the
 // oldest first, which the team goes through over and over, so that it gives up what it read longest
-// ago and asks nobody. Chunks that nobody has had yet go first; shares bind only when there are
-// none, and are dealt anew all the time: who has less than a share takes from who has more, or from
-// who has taken nothing since the whole cache turned over (the blocks of a launch that has ended).
+// ago and asks nobody. Pages that are read once, as they are advised to be or as their stream is
+// longer than the ring, take turns in a few chunks of it instead. Chunks that nobody has had yet go
+// first; shares bind only when there are none, and are dealt anew all the time: who has less than a
+// share takes from who has more, or from who has taken nothing since the whole cache turned over
+// (the blocks of a launch that has ended).
 //
 // A ring says where to look. Whose a frame is, its owner word says (device/replacement.cuh): two
 // teams that look at one frame do no harm. One lane of a team calls; nothing here waits.
@@ -73,7 +75,8 @@ PENSTOCK_BOTH inline uint64_t remove_oldest_chunk(FileSystemState& system, Reada
 }
 
 // Whether frames are free that come next in a ring, which must have some, as far as a few of them
-// tell: of a file whose pages were dropped, many are.
+// tell: of a file whose pages were dropped, many are. The last ones of a chunk are often passed
+// over.
 PENSTOCK_BOTH inline bool has_free_frames(const FileSystemState& system,
                                           const ReadaheadPlace& place) {
     const auto is_free = [&system](uint64_t chunk, uint64_t used) {
@@ -81,7 +84,7 @@ PENSTOCK_BOTH inline bool has_free_frames(const FileSystemState& system,
         const uint64_t size = frames_of_chunk(system, chunk);
         if (used >= size) return false;
         return DeviceWords::load(system.owners[first + used], site::kRelaxed) == kFrameFree ||
-               DeviceWords::load(system.owners[first + size - 1], site::kRelaxed) == kFrameFree;
+               DeviceWords::load(system.owners[first + size / 2], site::kRelaxed) == kFrameFree;
     };
     const uint64_t cursor = DeviceWords::load(place.cursor, site::kRelaxed);
     return is_free(cursor >> 32, cursor & 0xffffffff) ||
@@ -90,12 +93,13 @@ PENSTOCK_BOTH inline bool has_free_frames(const FileSystemState& system,
 
 // Whether a team that has read `pages` one behind the other would only evict what it has read of
 // them before: its ring has its share of a full cache, and holds no more than that. By age, none of
-// them would be there when it begins anew; and memory that was written long ago is slow to write.
+// them would be there when it begins anew.
 PENSTOCK_BOTH inline bool outruns_ring(const FileSystemState& system, const ReadaheadPlace& place,
                                        uint64_t pages) {
     const uint64_t chunks = DeviceWords::load(place.chunk_count, site::kRelaxed);
     return chunks >= system.readahead.outrun_chunks && pages >= chunks * system.chunk_frames &&
-           chunks * DeviceWords::load(system.rings_in_use, site::kRelaxed) >= system.chunk_count &&
+           (chunks + 1) * DeviceWords::load(system.rings_in_use, site::kRelaxed) >
+               system.chunk_count &&
            DeviceWords::load(system.fresh_hand, site::kRelaxed) >= system.chunk_count &&
            !has_free_frames(system, place);
 }
@@ -178,6 +182,10 @@ PENSTOCK_BOTH inline NextChunk next_chunk(FileSystemState& system, ReadaheadPlac
         const bool mine = kept != 0 && DeviceWords::load(system.chunk_owners[kept - 1],
                                                          site::kRelaxed) == index + 1;
         chunk = mine ? kept - 1 : take_chunk(system, place);
+        if (mine) {  // its team is not gone
+            const uint64_t turn = DeviceWords::fetch_add(system.chunk_hand, 1, site::kRelaxed) + 1;
+            DeviceWords::store(place.turn, turn, site::kRelaxed);
+        }
         kept = chunk + 1;
     } else {
         chunk = take_chunk(system, place);

@@ -31,20 +31,39 @@ PENSTOCK_DEVICE inline bool is_apart(const ReadStream& stream) {
     return stream.delta < 0 || stream.delta >= static_cast<int64_t>(stream.size);
 }
 
-// Whether the pages of a read are taken to be read once (frame_ring.cuh), since their stream reads
-// more than the ring holds: so far, or as the one of that file before it did. Else the next time
-// that a file is read from its start, what is there of it would go just before its turn comes.
-PENSTOCK_DEVICE inline bool outruns(const FileSystemState& system, const ReadaheadPlace& place,
-                                    ReadStream& stream, const StreamRead& read) {
-    constexpr uint64_t kStreak = 4;  // reads at random are not of a stream
-    if (stream.delta != 0 || read.first <= stream.began) return false;
-    const bool again = stream.outrun == Outrun::kBefore && stream.streak >= kStreak;
-    const uint64_t pages = read.first - stream.began;
-    if (outruns_ring(system, place, pages)) {
-        stream.outrun = Outrun::kDoes;
-        return true;
+// Whether another stream of the file is about to read here what a stream has read of late.
+PENSTOCK_DEVICE inline bool is_followed(const FileSystemState& system, const ReadaheadPlace& place,
+                                        const ReadStream& stream, const StreamRead& read) {
+    const uint64_t pages = DeviceWords::load(place.chunk_count, site::kRelaxed) *
+                           system.chunk_frames;
+    for (const ReadStream& other : place.streams) {
+        if (&other == &stream || other.file != stream.file ||
+            place.calls - other.used_at > kIdleReads)
+            continue;
+        const PageIndex page = other.offset >> system.page_shift;
+        if (page < read.first && read.first - page < pages) return true;
     }
-    return again && outruns_ring(system, place, UINT64_MAX);
+    return false;
+}
+
+// Says whether the pages of a read are taken to be read once (frame_ring.cuh), since their stream
+// reads more than the ring holds: so far, or as the one of that file before it did. Else the next
+// time that a file is read from its start, what is there of it would go just before its turn comes.
+PENSTOCK_DEVICE inline bool judge_outrun(const FileSystemState& system, const ReadaheadPlace& place,
+                                         ReadStream& stream, const StreamRead& read) {
+    constexpr uint64_t kStreak = 4;     // reads at random are not of a stream
+    constexpr uint64_t kReadShare = 8;  // of what takes turns, that a read may want at once
+    if (stream.delta != 0 || read.first <= stream.began) return false;
+    const uint64_t pages = read.first - stream.began;
+    const bool again = stream.outrun == Outrun::kBefore && stream.streak >= kStreak;
+    const bool now = outruns_ring(system, place, pages);
+    if (!now && !(again && outruns_ring(system, place, UINT64_MAX))) return false;
+    const uint64_t turning = system.readahead.once_chunks * system.chunk_frames;
+    if (kReadShare * (read.last - read.first + 1) > turning ||
+        is_followed(system, place, stream, read))
+        return false;
+    if (now) stream.outrun = Outrun::kDoes;
+    return true;
 }
 
 // What gadvise has said of a file last, while it was open by this descriptor.

@@ -89,11 +89,10 @@ PENSTOCK_DEVICE void fetch_next_window(const Team& team, FileSystemState& system
 }
 
 // Adjacent frames for a window: up to `want`, at most 64; the others that it came by are free
-// again. `touched`, of all lanes: a page was passed over that is used by others, or again.
+// again. Where what takes turns is all in use, the others of the ring are tried.
 template <class Team>
 PENSTOCK_DEVICE FrameRange take_adjacent_frames(const Team& team, FileSystemState& system,
-                                                ReadaheadPlace& place, uint32_t want,
-                                                bool& touched) {
+                                                ReadaheadPlace& place, uint32_t want) {
     constexpr unsigned kTries = 4;
     for (unsigned tries = 0; tries < kTries; ++tries) {
         FrameRange range;
@@ -104,7 +103,7 @@ PENSTOCK_DEVICE FrameRange take_adjacent_frames(const Team& team, FileSystemStat
         uint64_t mine = 0;
         OwnerWalk walk;
         for (uint32_t i = team.lane(); i < range.count; i += team.lanes()) {
-            if (take_frame_at(system, range.first + i, walk, touched)) mine |= 1ull << i;
+            if (take_frame_at(system, range.first + i, walk)) mine |= 1ull << i;
         }
         const Stretch stretch = first_stretch(team.unite(mine));
         for (uint32_t i = team.lane(); i < range.count; i += team.lanes()) {
@@ -112,6 +111,8 @@ PENSTOCK_DEVICE FrameRange take_adjacent_frames(const Team& team, FileSystemStat
             if ((mine >> i & 1) != 0 && !kept) give_frame_back(system, range.first + i);
         }
         if (stretch.count > 0) return {range.first + stretch.first, stretch.count};
+        if (tries == kTries / 2 && team.lane() == 0 && place.once == ReadOnce::kOutrun)
+            place.once = ReadOnce::kNo;
     }
     return {};
 }
@@ -296,15 +297,13 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE bool open_window(const Team& team, FileSystemS
     if (room && team.lane() == 0) room = may_hold(system, place, stream, stretch.count);
     room = team.broadcast(room, 0);
     FrameRange frames;
-    bool touched = false;
     if (room) {
-        frames = take_adjacent_frames(team, system, place, stretch.count, touched);
+        frames = take_adjacent_frames(team, system, place, stretch.count);
         const uint32_t whole = frames.count / wanted.run * wanted.run;
         for (uint32_t i = whole + team.lane(); i < frames.count; i += team.lanes())
             give_frame_back(system, frames.first + i);
         frames.count = whole;
     }
-    touched = team.any(touched);
     const uint32_t generation = common_generation(team, system, frames);
     team.sync();  // what the lanes that took the frames have acquired, lane 0 has
     if (team.lane() == 0) {
@@ -312,12 +311,6 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE bool open_window(const Team& team, FileSystemS
                                  : stretch.count > 0 ? stretch.first
                                                      : wanted.count;
         stream.frontier = page_of(shape, covered);
-        // Somebody follows: not read once, for as long as the ring lasts.
-        if (touched && place.once == ReadOnce::kOutrun) {
-            place.once = ReadOnce::kNo;
-            stream.began = read.last;
-            stream.outrun = Outrun::kNo;
-        }
         if (room && frames.count < stretch.count) {
             DeviceWords::fetch_sub(system.window_frames, stretch.count - frames.count,
                                    site::kRelaxed);
@@ -366,7 +359,7 @@ PENSTOCK_DEVICE inline uint64_t begin_stream(FileSystemState& system, ReadaheadP
     if (given.advice == Advice::kNormal && !is_watched(place)) return kNoStream;
     const uint64_t current = follow(system, place, read, given);
     if (current == kNoStream) return current;
-    if (place.once == ReadOnce::kNo && outruns(system, place, place.streams[current], read))
+    if (place.once == ReadOnce::kNo && judge_outrun(system, place, place.streams[current], read))
         place.once = ReadOnce::kOutrun;
     const bool vain = place.streams[current].streak == 0 && place.streams[current].needed != 0;
     place.vain = !vain ? 0 : place.vain < kVainReads ? place.vain + 1 : kVainReads;
@@ -381,7 +374,7 @@ PENSTOCK_DEVICE inline uint64_t begin_stream(FileSystemState& system, ReadaheadP
 constexpr unsigned kPullersMin = 12;
 // Windows that are asked for ahead once storage was waited for, before one is pulled again to see
 // whether it still is.
-constexpr uint64_t kAheadWindows = 16;
+constexpr uint32_t kAheadWindows = 16;
 
 // Before a read of [offset, end), not empty, of a file of `file_size` bytes: which stream goes on,
 // and what should be on its way. `teams`: that read together and will pull_windows(); 0: they will

@@ -12,9 +12,9 @@
 namespace penstock::device {
 
 // Tries to take a frame; `walk` may have been at its neighbours. A dirty page keeps it: who finds
-// no room has some written (RoomWait). Sets `touched` where a page gets its second chance.
+// no room has some written (RoomWait).
 PENSTOCK_DEVICE inline bool take_frame_at(FileSystemState& system, FrameIndex frame,
-                                          OwnerWalk& walk, bool& touched) {
+                                          OwnerWalk& walk) {
     uint64_t owner = DeviceWords::load(system.owners[frame], site::kRelaxed);
     if (owner == kFrameFree) {
         return DeviceWords::compare_exchange(system.owners[frame], owner, kFrameTaken,
@@ -28,7 +28,6 @@ PENSTOCK_DEVICE inline bool take_frame_at(FileSystemState& system, FrameIndex fr
     if (frame_of(seen) != frame) return false;
     if ((seen & kTouchedBit) != 0) {
         DeviceWords::fetch_and(*entry, ~kTouchedBit, site::kRelaxed);
-        touched = true;
         return false;
     }
     if (!evict<DeviceWords>(*entry, seen, frame)) return false;
@@ -37,8 +36,7 @@ PENSTOCK_DEVICE inline bool take_frame_at(FileSystemState& system, FrameIndex fr
 }
 PENSTOCK_DEVICE inline bool take_frame_at(FileSystemState& system, FrameIndex frame) {
     OwnerWalk walk;
-    bool touched = false;
-    return take_frame_at(system, frame, walk, touched);
+    return take_frame_at(system, frame, walk);
 }
 
 // A frame for the caller alone: first the one at `hint` (one of next_frames(), so that neighbouring
