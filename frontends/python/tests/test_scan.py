@@ -91,7 +91,8 @@ def test_explain_tells_how_pages_came(text: Path) -> None:
         r" [\d.]+ MB of tables",
         memory,
     )
-    assert re.fullmatch(r"storage: \d+ pages in \d+ reads, 1\.2 MB in .* over threads", last)
+    # A page that is wanted while its window is given up is read twice.
+    assert re.fullmatch(r"storage: \d+ pages in \d+ reads, 1\.[23] MB in .* over threads", last)
     assert b"page cache" not in _scan(str(text), "--pattern", "three", "--count").stderr
 
 
