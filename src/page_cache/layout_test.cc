@@ -76,7 +76,8 @@ TEST(LayoutTest, StreamsOutrunLongRingsOnly) {
     for (const uint64_t page_size : {4096, 16384, 65536, 1 << 20, 4 << 20}) {
         for (const uint64_t frames : {64, 1000, 16384, 262144}) {
             for (const uint32_t permits : {1, 2, 16, 2112}) {
-                for (const uint32_t windows : {limits::kSentWindowsMax, uint32_t{20}}) {
+                for (const uint32_t windows :
+                     {limits::kSentWindowsMax, uint32_t{limits::kWindowsMax}}) {
                     if (frames < permits) continue;
                     LayoutRequest request = request_of(page_size, frames, permits, permits);
                     request.windows_max = windows;

@@ -1,7 +1,7 @@
 """Goal: nothing that a user, a disk or the end of a process can do gives wrong bytes or a hang.
 
 Files that are closed, gone, cut short or fail in places; forks, Ctrl-C, and the end of the
-interpreter while reads are under way.
+interpreter while reads are under way. Long, since all of them share a faulty file and its checks.
 """
 
 from __future__ import annotations
