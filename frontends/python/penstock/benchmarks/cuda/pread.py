@@ -11,8 +11,9 @@ this state, of KvikIO, InstantTensor, flashpack's parallel reader, and a loop of
 pieces into pinned memory and copy them, each at its defaults and tuned; chosen in runs that are not
 judged. The file is a safetensors file with a header of one page, so that InstantTensor, which reads
 no others, can take part; it alone leaves out the header. fio-best-huge-pages: fio at its fastest
-engine, depth and block size, which ends in host memory. Not measured: GPUDirect Storage, several
-devices, parts of files.
+engine, depth and block size, which ends in host memory. missing-part-cold: what the library takes
+for all of the cold file, times the share of it that is missing: at 1 a mixed read waits for storage
+and for nothing else. Not measured: GPUDirect Storage, several devices, parts of files.
 """
 
 from __future__ import annotations
@@ -167,48 +168,68 @@ class Bench:
         row = Row("cold", name, bytes=self._file.file_size, verified=True)
         row.note = f"fio: {job}; best of {len(jobs)}; it ends in host memory"
 
-        def own() -> float:
-            try:
-                found = self._contest.run(self._contest.ours, cold)
-            except WorkerError as error:
-                raise CommandError("penstock", str(error)) from None
-            row.verified = row.verified and found.right and found.ready
-            row.cpu_seconds += found.cpu_seconds
-            return found.seconds
-
         def other() -> float:
             seconds = self._fio(job)
             row.verified = row.verified and seconds is not None
             return seconds or 0.0
 
-        row.pairs = take_pairs(self._pairs, own, other)
+        row.pairs = take_pairs(self._pairs, partial(self._read, row, cold), other)
         self._report.add(row)
+
+    def _read(self, row: Row, state: State) -> float:
+        """Return the seconds that the library takes from a state, for a row."""
+        try:
+            found = self._contest.run(self._contest.ours, state)
+        except WorkerError as error:
+            raise CommandError("penstock", str(error)) from None
+        row.verified = row.verified and found.right and found.ready
+        row.cpu_seconds += found.cpu_seconds
+        return found.seconds
 
     def measure_mixed(self) -> None:
         """Add the rows of a file that is cached in part."""
         size = self._file.file_size
         pool = self._contest.trial("mixed-50, all settings", mixed(50, size))
-        found = []
+        beside_rivals, beside_cold = [], []
         for share in SHARES:
             state = mixed(share, size)
             ranked = self._contest.trial(f"mixed-{share}", state, pool)
             judged = self._judge(state, ranked, f"mixed-{share}")
             if judged is None:
                 return
-            self._report.add(self._row(f"mixed-{share}", "best-rival", judged))
-            found.append(judged)
-        row = Row("mixed", "best-rival", bytes=size)
-        row.pairs = [
-            (math.prod(own) ** (1 / len(own)), math.prod(other) ** (1 / len(other)))
-            for own, other in (
-                zip(*three, strict=True)
-                for three in zip(*(judged.pairs for judged in found), strict=True)
-            )
-        ]
-        row.verified = all(judged.verified for judged in found)
-        row.cpu_seconds = sum(judged.cpu_seconds for judged in found)
-        row.note = f"geometric means of the pairs at {', '.join(map(str, SHARES))} % cached"
+            beside_rivals.append(self._row(f"mixed-{share}", "best-rival", judged))
+            self._report.add(beside_rivals[-1])
+            beside_cold.append(self._beside_cold(share, state))
+        self._report.add(mean_of(beside_rivals))
+        self._report.add(mean_of(beside_cold))
+
+    def _beside_cold(self, share: int, state: State) -> Row:
+        """Add the row of a mixed read and of as many cold bytes as it misses."""
+        missing = 1 - share / 100
+        row = Row(f"mixed-{share}", "missing-part-cold", bytes=self._file.file_size, verified=True)
+        row.note = f"the library's own cold read of all, times {missing:g}"
+        row.pairs = take_pairs(
+            self._pairs,
+            partial(self._read, row, state),
+            lambda: missing * self._read(row, cold),
+        )
         self._report.add(row)
+        return row
+
+
+def mean_of(rows: list[Row]) -> Row:
+    """Return the row of the geometric means of the pairs of the same number."""
+    mean = Row("mixed", rows[0].against, bytes=rows[0].bytes)
+    mean.pairs = [
+        (math.prod(own) ** (1 / len(own)), math.prod(other) ** (1 / len(other)))
+        for own, other in (
+            zip(*three, strict=True) for three in zip(*(row.pairs for row in rows), strict=True)
+        )
+    ]
+    mean.verified = all(row.verified for row in rows)
+    mean.cpu_seconds = sum(row.cpu_seconds for row in rows)
+    mean.note = f"geometric means of the pairs at {', '.join(map(str, SHARES))} % cached"
+    return mean
 
 
 def measure_all(arguments: Namespace, report: Report) -> None:
