@@ -107,6 +107,29 @@ TEST_F(FrameRingTest, WhatIsReadOnceKeepsToAFewFrames) {
     EXPECT_EQ(check_invariants(state()), 0);
 }
 
+// A team of the block sees the ring's first chunk before the cursor is at it: seen on a GPU, where
+// two warps begin a ring at once and both had frames 0 and 1, and pages went later whose frames the
+// ring believed free.
+TEST_F(FrameRingTest, NobodyBeginsAChunkBeforeTheCursorIsAtIt) {
+    for (const bool once : {false, true}) {
+        ReadaheadPlace& begun = place(once ? 1 : 0);
+        begun.once = once ? ReadOnce::kAdvised : ReadOnce::kNo;
+        begun.ring_busy = 1;
+        device::append_chunk(state(), begun, once ? 5 : 0);
+        begun.once_turn = once ? 1 : 0;
+        EXPECT_EQ(device::ring_frames(state(), begun, 2, 1).count, 0u);
+        device::unlock(begun.ring_busy);
+    }
+    // Nor where the ring has lost all that it had.
+    const uint64_t lost = next(2, 1).first / state().chunk_frames;
+    place(2).ring_busy = 1;
+    ASSERT_EQ(device::remove_oldest_chunk(state(), place(2)), lost);
+    EXPECT_EQ(device::ring_frames(state(), place(2), 2, 1).count, 0u);
+    device::append_chunk(state(), place(2), lost);
+    EXPECT_EQ(device::ring_frames(state(), place(2), 2, 1).count, 0u);
+    device::unlock(place(2).ring_busy);
+}
+
 TEST_F(FrameRingTest, OnlyAFullShareIsOutrun) {
     state().readahead.outrun_chunks = 1;
     std::fill_n(state().owners, state().frame_count, make_owner(0, 1));

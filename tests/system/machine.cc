@@ -142,8 +142,18 @@ void Machine::open_file_system() {
     auto fs = file::System::create(device_, make_storage(), options);
     ASSERT_TRUE(fs.ok()) << fs.status().message();
     fs_ = std::move(fs.value());
-    if (shape_.short_rings && device_.host_addressable())
-        service().host_state()->readahead.outrun_chunks = 1;
+    if (shape_.short_rings) shorten_rings();
+}
+
+void Machine::shorten_rings() {
+    uint64_t& told = service().host_state()->readahead.outrun_chunks;
+    told = 1;
+    uint64_t& used = service().device_state()->readahead.outrun_chunks;
+    if (&used == &told) return;
+    auto stream = Stream::create(device_);
+    ASSERT_TRUE(stream.ok()) << stream.status().message();
+    ASSERT_TRUE(stream.value().copy(&used, &told, sizeof told).ok());
+    ASSERT_TRUE(stream.value().synchronize().ok());
 }
 
 void Machine::create_file(const std::string& name, uint64_t size, uint64_t seed) {

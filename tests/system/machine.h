@@ -40,7 +40,7 @@ struct Shape {
     bool warps = false;
     Readahead readahead = Readahead::kAuto;
     Replacement replacement = Replacement::kRings;
-    bool short_rings = false;  // streams outrun rings of any size, where the host can say so
+    bool short_rings = false;  // streams outrun rings of any size
     unsigned lanes = 32;
     storage::Kind storage = storage::Kind::kPosix;  // kRam, kUring, kThrottle
     bool faults = false;                            // the storage is wrapped in a FaultStorage
@@ -158,6 +158,7 @@ public:
 private:
     void open(size_t scratch_size, unsigned scratch_caches);
     void open_file_system();
+    void shorten_rings();  // as the shape's short_rings says
     std::shared_ptr<storage::Storage> make_storage();
     FileSystemState* look();
     uint64_t word(uint64_t FileSystemState::*which);

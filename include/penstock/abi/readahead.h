@@ -127,7 +127,7 @@ struct alignas(64) ReadaheadPlace {
     uint64_t advised[limits::kAdvisedMax];
     // The ring of frames: chunks, oldest first.
     uint64_t ring_busy;       // 0 or 1: the list is being changed
-    uint64_t cursor;          // chunk << 32 | frames of it that were handed out
+    uint64_t cursor;          // chunk + 1 << 32 | frames of it that were handed out; less: no chunk
     uint64_t chunk_count;     // in the ring
     uint64_t oldest, newest;  // chunks
     uint64_t turn;            // number of the last chunk that it took or used again

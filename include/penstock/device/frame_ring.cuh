@@ -45,6 +45,13 @@ PENSTOCK_BOTH inline bool in_ring(const FileSystemState& system, const Readahead
     return system.places + owner == place + 1;
 }
 
+// A cursor tells by itself whether it is at a chunk: what says how many chunks there are is another
+// word, and who saw only that one new would begin at frame 0, with somebody else's page.
+PENSTOCK_BOTH constexpr uint64_t cursor_at(uint64_t chunk) { return (chunk + 1) << 32; }
+PENSTOCK_BOTH constexpr bool has_chunk(uint64_t cursor) { return cursor >> 32 != 0; }
+PENSTOCK_BOTH constexpr uint64_t chunk_of(uint64_t cursor) { return (cursor >> 32) - 1; }
+PENSTOCK_BOTH constexpr uint64_t used_of(uint64_t cursor) { return cursor & 0xffffffff; }
+
 // The lists. Of a place whose `ring_busy` the caller has.
 PENSTOCK_BOTH inline void append_chunk(FileSystemState& system, ReadaheadPlace& place,
                                        uint64_t chunk) {
@@ -66,6 +73,7 @@ PENSTOCK_BOTH inline uint64_t remove_oldest_chunk(FileSystemState& system, Reada
     const uint64_t chunk = place.oldest;
     const uint64_t count = DeviceWords::load(place.chunk_count, site::kRelaxed) - 1;
     if (count == 0) {
+        DeviceWords::store(place.cursor, 0, site::kRelaxed);  // it was at this one
         DeviceWords::fetch_sub(system.rings_in_use, 1, site::kRelaxed);
     } else {
         DeviceWords::store(place.oldest, system.chunk_next[chunk], site::kRelaxed);
@@ -87,7 +95,7 @@ PENSTOCK_BOTH inline bool has_free_frames(const FileSystemState& system,
                DeviceWords::load(system.owners[first + size / 2], site::kRelaxed) == kFrameFree;
     };
     const uint64_t cursor = DeviceWords::load(place.cursor, site::kRelaxed);
-    return is_free(cursor >> 32, cursor & 0xffffffff) ||
+    return (has_chunk(cursor) && is_free(chunk_of(cursor), used_of(cursor))) ||
            is_free(DeviceWords::load(place.oldest, site::kRelaxed), 0);
 }
 
@@ -159,17 +167,16 @@ PENSTOCK_BOTH inline uint64_t take_chunk(FileSystemState& system, ReadaheadPlace
 
 enum class NextChunk : uint32_t { kBegun, kBusy, kNone };
 
-// Goes on to the next chunk from where the cursor was `seen` (`none`: there was none), unless
-// another team of the block has or is at it: what is left of a chunk that is passed over would be
-// out of use, and pages evicted instead. `once`: for pages that are read once, which take turns in
-// the few chunks that such pages had before, so that the others of the ring keep theirs.
+// Goes on to the next chunk from where the cursor was `seen`, unless another team of the block has
+// or is at it: what is left of a chunk that is passed over would be out of use, and pages evicted
+// instead. `once`: for pages that are read once, which take turns in the few chunks that such pages
+// had before, so that the others of the ring keep theirs.
 PENSTOCK_BOTH inline NextChunk next_chunk(FileSystemState& system, ReadaheadPlace& place, bool once,
-                                          uint64_t seen, bool none) {
+                                          uint64_t seen) {
     if (!try_lock(place.ring_busy)) return NextChunk::kBusy;
     uint64_t& word = once ? place.once_cursor : place.cursor;
-    const uint64_t& had = once ? place.once_turn : place.chunk_count;
     const uint64_t now = DeviceWords::load(word, site::kRelaxed);
-    if (none ? DeviceWords::load(had, site::kRelaxed) > 0 : now >> 32 != seen >> 32 || now < seen) {
+    if (now >> 32 != seen >> 32 || now < seen) {
         unlock(place.ring_busy);
         return NextChunk::kBegun;
     }
@@ -190,37 +197,47 @@ PENSTOCK_BOTH inline NextChunk next_chunk(FileSystemState& system, ReadaheadPlac
     } else {
         chunk = take_chunk(system, place);
     }
-    if (chunk != kNoChunk) DeviceWords::store(word, chunk << 32, site::kRelaxed);
+    if (chunk != kNoChunk) DeviceWords::store(word, cursor_at(chunk), site::kRelaxed);
     unlock(place.ring_busy);
     return chunk != kNoChunk ? NextChunk::kBegun : NextChunk::kNone;
 }
+
+// How often a ring that is busy is tried again before frames are sought anywhere, where pages go
+// while others are free. Who has it is soon done: on a GPU in microseconds, tens of them where its
+// instructions come out of memory, and a lane of the same warp only while this one pauses.
+#ifdef __CUDA_ARCH__
+constexpr unsigned kRingTries = 1024;
+PENSTOCK_BOTH inline void pause_for_ring() { __nanosleep(100); }
+#else
+constexpr unsigned kRingTries = 64;
+PENSTOCK_BOTH inline void pause_for_ring() {}
+#endif
 
 // Up to `want` adjacent frames to try; none: look anywhere. `least`: fewer than that at the end of
 // a chunk are passed over.
 PENSTOCK_BOTH inline FrameRange ring_frames(FileSystemState& system, ReadaheadPlace& place,
                                             uint32_t want, uint32_t least) {
-    constexpr unsigned kTries = 64;  // who is at the next chunk is soon done
     if (least > system.chunk_frames) least = system.chunk_frames;
     const bool once = place.once != ReadOnce::kNo;
     uint64_t& word = once ? place.once_cursor : place.cursor;
-    const uint64_t& chunks = once ? place.once_turn : place.chunk_count;
-    for (unsigned i = 0; i < kTries; ++i) {
+    for (unsigned i = 0; i < kRingTries; ++i) {
         uint64_t cursor = DeviceWords::load(word, site::kRelaxed);
-        const auto left = [&] {
-            const uint64_t used = cursor & 0xffffffff;
-            const uint64_t size = frames_of_chunk(system, cursor >> 32);
-            return used < size ? size - used : 0;
+        const auto left = [&]() -> uint64_t {
+            if (!has_chunk(cursor)) return 0;
+            const uint64_t size = frames_of_chunk(system, chunk_of(cursor));
+            return used_of(cursor) < size ? size - used_of(cursor) : 0;
         };
-        const bool none = DeviceWords::load(chunks, site::kRelaxed) == 0;
-        if (!none && left() >= least && left() > 0) {
+        if (left() >= least && left() > 0) {
             cursor = DeviceWords::fetch_add(word, want, site::kRelaxed);
             if (const uint64_t count = left(); count > 0) {
-                const uint64_t first = (cursor >> 32) * system.chunk_frames + (cursor & 0xffffffff);
+                const uint64_t first = chunk_of(cursor) * system.chunk_frames + used_of(cursor);
                 return {static_cast<FrameIndex>(first),
                         count < want ? static_cast<uint32_t>(count) : want};
             }
         }
-        if (next_chunk(system, place, once, cursor, none) == NextChunk::kNone) break;
+        const NextChunk next = next_chunk(system, place, once, cursor);
+        if (next == NextChunk::kNone) break;
+        if (next == NextChunk::kBusy) pause_for_ring();
     }
     return {};
 }
