@@ -8,8 +8,11 @@
 // the whole file copied there from pinned memory, with and without one CPU thread that reads it
 // into that first (bench/gread/gpu.cc); with readahead, the original's way of reading and a cache
 // that holds the file too; random pages against host threads that read them and send them in
-// batches (bench/gread/gpu_readahead.cc). Each run's rate goes to standard error as it ends. Not
-// measured: cold files, and on the CPU backend random access and readahead (bench readahead).
+// batches (bench/gread/gpu_readahead.cc). Limits there, of programs without pages: host threads
+// that read sections which are copied whole (plain-sections), and GPU threads that copy pinned
+// memory while host threads read as much (plain-pull). Each run's rate goes to standard error as it
+// ends. Not measured: cold files, and on the CPU backend random access and readahead (bench
+// readahead).
 #include <sys/mman.h>
 #include <unistd.h>
 

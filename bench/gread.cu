@@ -83,6 +83,17 @@ __global__ void check_random(RandomJob job) {
     if (mine != 0) atomicAdd(&job.result[0], mine);
 }
 
+__global__ void pull_bytes(PullJob job) {
+    constexpr uint64_t kPiece = 16 << 10;
+    const device::WarpSeat seat = device::warp_seat();
+    const device::Warp warp(seat.lane, seat.lanes);
+    for (uint64_t at = (blockIdx.x * uint64_t{seat.warps} + seat.warp) * kPiece; at < job.size;
+         at += uint64_t{gridDim.x} * seat.warps * kPiece) {
+        warp.copy(reinterpret_cast<std::byte*>(job.to + at),
+                  reinterpret_cast<const std::byte*>(job.from + at), kPiece);
+    }
+}
+
 __global__ void advise_file(DeviceFileSystem fs, Descriptor file, Advice advice) {
     (void)gadvise(fs, file, 0, 0, advice);
 }
@@ -104,5 +115,6 @@ PENSTOCK_KERNEL(penstock::bench::read_in_place)
 PENSTOCK_KERNEL(penstock::bench::read_parts)
 PENSTOCK_KERNEL(penstock::bench::read_random)
 PENSTOCK_KERNEL(penstock::bench::check_random)
+PENSTOCK_KERNEL(penstock::bench::pull_bytes)
 PENSTOCK_KERNEL(penstock::bench::advise_file)
 PENSTOCK_KERNEL(penstock::bench::check_bytes)

@@ -39,6 +39,14 @@ PENSTOCK_GLOBAL void read_random(RandomJob job);
 // Adds to job.result[0] how many words of the reads' places are wrong.
 PENSTOCK_GLOBAL void check_random(RandomJob job);
 
+// All warps of the grid copy `size` bytes, a multiple of 16 KiB, without any page cache.
+struct PullJob {
+    const unsigned char* from;
+    unsigned char* to;
+    uint64_t size;
+};
+PENSTOCK_GLOBAL void pull_bytes(PullJob job);
+
 // Says how all of a file will be used.
 PENSTOCK_GLOBAL void advise_file(DeviceFileSystem fs, Descriptor file, Advice advice);
 

@@ -77,6 +77,52 @@ void measure_sequential(HotRows& rows, const GpuCase& chosen) {
                  [](GpuRig& rig) { return rig.read_then_copy(); });
 }
 
+// The section pipeline that is fastest, of runs that are not judged.
+SectionShape best_sections(GpuRig& rig, unsigned cpus, bool smoke) {
+    constexpr int kRuns = 3;
+    SectionShape best;
+    double best_seconds = 0;
+    for (const unsigned threads : {cpus * 5 / 8, cpus * 3 / 4, cpus * 7 / 8, cpus}) {
+        for (const uint64_t size : {4, 8, 16}) {
+            const SectionShape shape{std::max(1u, threads), size << 20};
+            double seconds[kRuns];
+            for (double& one : seconds) one = rig.send_sections(shape);
+            std::sort(seconds, seconds + kRuns);
+            if (best_seconds != 0 && seconds[kRuns / 2] >= best_seconds) continue;
+            best_seconds = seconds[kRuns / 2];
+            best = shape;
+            if (smoke) return best;
+        }
+    }
+    return best;
+}
+
+void measure_limits(HotRows& rows, const Device& device, const GpuCase& chosen) {
+    const uint64_t size = rows.file().size();
+    const unsigned cpus = std::clamp(std::thread::hardware_concurrency(), 1u, 64u);
+    const unsigned threads = std::max(cpus, SectionShape::kPlaces);
+    const HotRows::Run pinned = [](GpuRig& rig) { return rig.copy_pinned(); };
+    if (rows.takes("plain-sections")) {
+        SectionShape shape;
+        {
+            GpuRig rig(device, rows.file(), threads);
+            shape = best_sections(rig, cpus, rows.arguments().smoke);
+        }
+        rows.compare(
+            "plain-sections", "pinned-h2d", size,
+            std::to_string(shape.threads) + " threads, sections of " +
+                std::to_string(shape.size >> 20) + " MiB, the best of twelve",
+            [shape](GpuRig& rig) { return rig.send_sections(shape); }, pinned, threads);
+    }
+    if (!rows.takes("plain-pull")) return;
+    const unsigned readers = std::max(1u, cpus * 3 / 4);
+    const HotRows::Run pull = [&](GpuRig& rig) { return rig.pull_beside_reads(chosen, readers); };
+    const std::string note = describe(chosen) + ", beside " + std::to_string(readers) +
+                             " threads that read as much";
+    rows.compare("plain-pull", "pinned-h2d", size, note, pull, pinned, readers);
+    rows.compare(chosen.name, "plain-pull", size, note, rows.reader(chosen, {}), pull, readers);
+}
+
 void measure_replacement(HotRows& rows, GpuCase chosen) {
     chosen.name = "twice-the-cache";
     if (!rows.takes(chosen.name)) return;
@@ -153,6 +199,7 @@ void measure_gpu_readahead(Report& report, const Arguments& arguments, const Dev
         if (rows.takes(chosen.name) && (!chosen.sweep || arguments.full))
             measure_sequential(rows, chosen);
     }
+    measure_limits(rows, device, main);
     measure_replacement(rows, main);
     for (const GpuCase& chosen : {GpuCase{"random-4k", 4096, 4 * kKiB, 2112, 32},
                                   GpuCase{"random-4k-528-blocks", 4096, 4 * kKiB, 528, 32, true}}) {

@@ -42,9 +42,9 @@ GpuRig::GpuRig(const Device& device, const TestFile& file, unsigned pool_threads
 
 GpuRig::~GpuRig() {
     (void)stream_.synchronize();
-    for (void* memory :
-         {static_cast<void*>(buffer_), static_cast<void*>(result_), static_cast<void*>(pinned_)}) {
-        device_.free(memory);
+    for (void* memory : {static_cast<void*>(buffer_), static_cast<void*>(result_),
+                         static_cast<void*>(pinned_), static_cast<void*>(staging_)}) {
+        if (memory != nullptr) device_.free(memory);
     }
 }
 

@@ -37,9 +37,17 @@ struct PoolShape {
     uint64_t batch = 256;  // pages
 };
 
+// Host threads that read the file, section by section, into one place of pinned memory for each,
+// out of which one copy brings it to the device.
+struct SectionShape {
+    unsigned threads = 1;
+    uint64_t size = 8 << 20;  // of a section; the first and last ones are shorter
+    static constexpr unsigned kPlaces = 4;
+};
+
 class GpuRig {
 public:
-    // `pool_threads`: at most so many in a PoolShape.
+    // `pool_threads`: at most so many in a PoolShape, a SectionShape, or of readers.
     GpuRig(const Device& device, const TestFile& file, unsigned pool_threads = 1);
     ~GpuRig();
     GpuRig(const GpuRig&) = delete;
@@ -69,8 +77,14 @@ public:
     double read_then_copy();
     // What read_random() reads.
     double pool(const PoolShape& shape, uint64_t count, uint64_t seed);
+    // What plain programs can do at best with a file that the OS has cached (gpu_limits.cc).
+    double send_sections(const SectionShape& shape);
+    // GPU threads copy the file out of pinned memory, while `readers` host threads read as much out
+    // of the OS's cache into a little memory each: nobody waits for anybody until both are over.
+    double pull_beside_reads(const GpuCase& chosen, unsigned readers);
 
 private:
+    unsigned char* staging(uint64_t size);
     void read_file();
     void send_pinned();
     void spin();
@@ -85,6 +99,8 @@ private:
     FileSystem fs_;
     Descriptor descriptor_ = -1;
     unsigned char *buffer_ = nullptr, *pinned_ = nullptr;
+    unsigned char* staging_ = nullptr;  // pinned
+    uint64_t staging_size_ = 0;
     unsigned long long* result_ = nullptr;
     uint64_t wrong_ = 0;
     Crew crew_;
