@@ -67,6 +67,17 @@ unsigned char* GpuRig::staging(uint64_t size) {
     return staging_;
 }
 
+double GpuRig::read_by_host() {
+    if (!host_file_) host_file_ = need(File::open(file_.path(), device_), "open");
+    prepare();
+    uint64_t bytes = 0;
+    const double seconds = timed(
+        [&] { bytes = need(host_file_->read(buffer_, file_.size(), 0), "read"); });
+    wrong_ += bytes != file_.size();
+    check(0);
+    return seconds;
+}
+
 double GpuRig::send_sections(const SectionShape& shape) {
     constexpr unsigned kPlaces = SectionShape::kPlaces;
     unsigned char* const memory = staging(kPlaces * shape.size);

@@ -113,6 +113,10 @@ void measure_limits(HotRows& rows, const Device& device, const GpuCase& chosen) 
             std::to_string(shape.threads) + " threads, sections of " +
                 std::to_string(shape.size >> 20) + " MiB, the best of twelve",
             [shape](GpuRig& rig) { return rig.send_sections(shape); }, pinned, threads);
+        rows.compare(
+            "host-read", "plain-sections", size, "one call of File::read, library defaults",
+            [](GpuRig& rig) { return rig.read_by_host(); },
+            [shape](GpuRig& rig) { return rig.send_sections(shape); }, threads);
     }
     if (!rows.takes("plain-pull")) return;
     const unsigned readers = std::max(1u, cpus * 3 / 4);

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <chrono>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "bench/harness/report.h"
 #include "bench/harness/test_file.h"
 #include "penstock/device.h"
+#include "penstock/file.h"
 #include "penstock/file_system.h"
 
 namespace penstock::bench {
@@ -77,6 +79,8 @@ public:
     double read_then_copy();
     // What read_random() reads.
     double pool(const PoolShape& shape, uint64_t count, uint64_t seed);
+    // The file by one call of the host's API, library defaults.
+    double read_by_host();
     // What plain programs can do at best with a file that the OS has cached (gpu_limits.cc).
     double send_sections(const SectionShape& shape);
     // GPU threads copy the file out of pinned memory, while `readers` host threads read as much out
@@ -98,6 +102,7 @@ private:
     Stream stream_;
     FileSystem fs_;
     Descriptor descriptor_ = -1;
+    std::optional<File> host_file_;
     unsigned char *buffer_ = nullptr, *pinned_ = nullptr;
     unsigned char* staging_ = nullptr;  // pinned
     uint64_t staging_size_ = 0;

@@ -115,7 +115,7 @@ Status Staging::close_lot() {
     lot.slots.swap(open_);
     open_.reserve(slot_count_);
     lots_.push_back(std::move(lot));
-    return device_->write_value(stream_, done_, sent_);
+    return device_->announce(stream_, done_, sent_);
 }
 
 bool Staging::is_over(uint64_t lot) const {

@@ -128,6 +128,12 @@ Status CudaDevice::write_value(StreamId id, uint64_t* address, uint64_t value) {
     return stream == nullptr ? kNoStream : stream->write_value(address, value);
 }
 
+Status CudaDevice::announce(StreamId id, uint64_t* address, uint64_t value) {
+    if (reinterpret_cast<uintptr_t>(address) % sizeof(uint64_t) != 0) return kUnaligned;
+    Stream* stream = streams_.find(id);
+    return stream == nullptr ? kNoStream : stream->announce(address, value);
+}
+
 Status CudaDevice::synchronize(StreamId id, Deadline deadline) {
     Stream* stream = streams_.find(id);
     return stream == nullptr ? kNoStream : stream->synchronize(deadline);

@@ -40,6 +40,7 @@ public:
     Status copy_all(StreamId id, std::span<const CopyPart> parts) override;
     Status fill(StreamId id, void* to, uint8_t value, size_t size) override;
     Status write_value(StreamId id, uint64_t* address, uint64_t value) override;
+    Status announce(StreamId id, uint64_t* address, uint64_t value) override;
     Status synchronize(StreamId id, Deadline deadline) override;
     Status query(StreamId id, bool* idle) override;
 

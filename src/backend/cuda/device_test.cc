@@ -129,6 +129,28 @@ TEST_F(CudaDeviceTest, a_stream_runs_in_order) {
               EINVAL);
 }
 
+TEST_F(CudaDeviceTest, announcements_come_behind_what_lay_before_them_and_in_order) {
+    fake_->hold = true;
+    for (uint64_t i = 1; i <= 3; ++i) {
+        word_[10 + i] = i;
+        EXPECT_TRUE(device_->copy(stream_, word_, word_ + 10 + i, 8).ok());
+        EXPECT_TRUE(device_->announce(stream_, word_ + 1, i).ok());
+    }
+    bool idle = true;
+    EXPECT_TRUE(device_->query(stream_, &idle).ok());
+    EXPECT_FALSE(idle);
+    EXPECT_EQ(word_[1], 0u);
+    fake_->hold = false;
+    EXPECT_TRUE(device_->synchronize(stream_, after(milliseconds(1000))).ok());
+    EXPECT_EQ(word_[0], 3u);
+    EXPECT_EQ(word_[1], 3u);
+    EXPECT_EQ(
+        device_
+            ->announce(stream_, reinterpret_cast<uint64_t*>(reinterpret_cast<char*>(word_) + 4), 1)
+            .error_number(),
+        EINVAL);
+}
+
 // In the queue of copies it would stand before those that the kernel waits for.
 TEST_F(CudaDeviceTest, a_copy_is_not_queued_behind_a_kernel) {
     for (const bool many : {false, true}) {

@@ -15,6 +15,7 @@ using DevicePointer = unsigned long long;  // CUdeviceptr
 using DeviceHandle = int;                  // CUdevice
 using ContextHandle = struct ContextTag*;  // CUcontext
 using StreamHandle = struct StreamTag*;    // CUstream, the same as cudaStream_t
+using EventHandle = struct EventTag*;      // CUevent
 
 // CUmemcpyAttributes; the hints are for other kinds of memory.
 struct CopyAttributes {
@@ -65,6 +66,10 @@ struct Call {
     X(stream_create, cuStreamCreateWithPriority, StreamHandle*, unsigned, int)            \
     X(stream_destroy, cuStreamDestroy_v2, StreamHandle)                                   \
     X(stream_query, cuStreamQuery, StreamHandle)                                          \
+    X(stream_wait, cuStreamWaitEvent, StreamHandle, EventHandle, unsigned)                \
+    X(event_create, cuEventCreate, EventHandle*, unsigned)                                \
+    X(event_destroy, cuEventDestroy_v2, EventHandle)                                      \
+    X(event_record, cuEventRecord, EventHandle, StreamHandle)                             \
     X(stream_write, cuStreamWriteValue64_v2, StreamHandle, DevicePointer, uint64_t, unsigned)
 
 // Those that drivers before CUDA 13 do not have: `function` is null there.
@@ -97,6 +102,7 @@ inline constexpr int kLimitStackSize = 0;
 inline constexpr unsigned kHostPortable = 1;   // pinned for every context
 inline constexpr unsigned kHostDeviceMap = 2;  // GPU threads may address it
 inline constexpr unsigned kStreamNonBlocking = 1;
+inline constexpr unsigned kEventUntimed = 2;
 inline constexpr unsigned kStreamWriteFenced = 0;  // CU_STREAM_WRITE_VALUE_DEFAULT: a fence, then
                                                    // the value
 

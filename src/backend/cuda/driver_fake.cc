@@ -12,6 +12,7 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <set>
 #include <string>
@@ -23,6 +24,7 @@
 using penstock::backend::cuda::ContextHandle;
 using penstock::backend::cuda::DeviceHandle;
 using penstock::backend::cuda::DevicePointer;
+using penstock::backend::cuda::EventHandle;
 using penstock::backend::cuda::FakeCuda;
 using penstock::backend::cuda::StreamHandle;
 namespace cuda = penstock::backend::cuda;
@@ -35,10 +37,16 @@ using Operation = std::function<bool()>;
 struct FakeStream {
     std::deque<Operation> operations;
 };
+struct FakeEvent {
+    // How often it was recorded, and how often what lay before it was over.
+    std::shared_ptr<uint64_t> recorded = std::make_shared<uint64_t>(0);
+    std::shared_ptr<uint64_t> over = std::make_shared<uint64_t>(0);
+};
 
 FakeCuda fake;
 std::recursive_mutex mutex;  // over streams and pieces; kernels of the fake run under it
 std::set<FakeStream*> streams;
+std::set<FakeEvent*> events;
 std::map<DevicePointer, void*> device_pieces;  // what was given -> what was taken
 std::map<DevicePointer, size_t> device_sizes;
 std::set<void*> pinned_pieces;
@@ -64,10 +72,22 @@ FakeStream* stream_of(StreamHandle handle) {
     return streams.count(stream) == 0 ? nullptr : stream;
 }
 
-void advance(FakeStream* stream) {
+bool advance(FakeStream* stream) {
+    bool some = false;
     while (!fake.hold.load() && fake.fault.load() == 0 && !stream->operations.empty()) {
-        if (!stream->operations.front()()) return;
+        if (!stream->operations.front()()) break;
         stream->operations.pop_front();
+        some = true;
+    }
+    return some;
+}
+
+// Others wait for events of this one.
+void advance_from(FakeStream* stream) {
+    if (!advance(stream) || events.empty()) return;
+    for (FakeStream* other : std::set<FakeStream*>(streams)) {
+        if (other != stream && stream_of(reinterpret_cast<StreamHandle>(other)) != nullptr)
+            advance(other);
     }
 }
 
@@ -76,7 +96,7 @@ int enqueue(StreamHandle handle, Operation operation) {
     FakeStream* stream = stream_of(handle);
     if (stream == nullptr) return 400;
     stream->operations.push_back(std::move(operation));
-    advance(stream);
+    advance_from(stream);
     return 0;
 }
 
@@ -315,12 +335,47 @@ FAKE cuStreamDestroy_v2(StreamHandle handle) {
     fake.streams.fetch_sub(1);
     return 0;
 }
+FAKE cuEventCreate(EventHandle* out, unsigned flags) {
+    if (const int code = counted_in_context(); code != 0) return code;
+    if (flags != cuda::kEventUntimed) return 1;
+    std::lock_guard lock(mutex);
+    auto* event = new FakeEvent;
+    events.insert(event);
+    *out = reinterpret_cast<EventHandle>(event);
+    return 0;
+}
+FAKE cuEventDestroy_v2(EventHandle handle) {
+    if (const int code = counted_in_context(); code != 0) return code;
+    std::lock_guard lock(mutex);
+    auto* event = reinterpret_cast<FakeEvent*>(handle);
+    if (events.erase(event) == 0) return 400;
+    delete event;
+    return 0;
+}
+FAKE cuEventRecord(EventHandle handle, StreamHandle stream) {
+    if (const int code = counted_in_context(); code != 0) return code;
+    std::lock_guard lock(mutex);
+    auto* event = reinterpret_cast<FakeEvent*>(handle);
+    if (events.count(event) == 0) return 400;
+    return enqueue(stream, [over = event->over, number = ++*event->recorded] {
+        *over = number;
+        return true;
+    });
+}
+FAKE cuStreamWaitEvent(StreamHandle stream, EventHandle handle, unsigned flags) {
+    if (const int code = counted_in_context(); code != 0) return code;
+    std::lock_guard lock(mutex);
+    auto* event = reinterpret_cast<FakeEvent*>(handle);
+    if (events.count(event) == 0 || flags != 0) return 400;
+    return enqueue(stream,
+                   [over = event->over, number = *event->recorded] { return *over >= number; });
+}
 FAKE cuStreamQuery(StreamHandle handle) {
     if (const int code = counted_in_context(); code != 0) return code;
     std::lock_guard lock(mutex);
     FakeStream* stream = stream_of(handle);
     if (stream == nullptr) return 400;
-    advance(stream);
+    advance_from(stream);
     if (const int fault = fake.fault.load(); fault != 0) return fault;
     return stream->operations.empty() ? 0 : 600;
 }

@@ -35,11 +35,13 @@ protected:
         if (status.ok()) status = device->launch(stream, request(fake_add, there, 2));
         if (status.ok()) status = device->copy(stream, word + 1, there, 8);
         if (status.ok()) status = device->write_value(stream, word + 2, 3);
+        if (status.ok()) status = device->announce(stream, word + 3, 4);
         device->poll();
         if (status.ok()) status = device->synchronize(stream, after(milliseconds(5000)));
         if (status.ok()) {
             EXPECT_EQ(word[1], 7u);
             EXPECT_EQ(word[2], 3u);
+            EXPECT_EQ(word[3], 4u);
         }
         if (status.ok()) status = device->destroy_stream(stream);
         device->free(memory);

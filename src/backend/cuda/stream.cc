@@ -42,7 +42,11 @@ Result<std::unique_ptr<Stream>> Stream::create(Context& context, int priority) {
 
 Stream::~Stream() {
     // Does not wait: the driver frees it when its work is done. Fails only with the whole context.
-    static_cast<void>(context_.raw(context_.driver().stream_destroy, handle_));
+    const Driver& driver = context_.driver();
+    static_cast<void>(context_.raw(driver.stream_destroy, handle_));
+    if (const StreamHandle announcer = announcer_.load(); announcer != nullptr)
+        static_cast<void>(context_.raw(driver.stream_destroy, announcer));
+    if (event_ != nullptr) static_cast<void>(context_.raw(driver.event_destroy, event_));
 }
 
 Status Stream::make_room() {
@@ -129,21 +133,55 @@ Status Stream::write_value(uint64_t* address, uint64_t value) {
                          kStreamWriteFenced);
 }
 
+Status Stream::make_announcer() {
+    const Driver& driver = context_.driver();
+    if (event_ == nullptr) {
+        Status status = context_.call(driver.event_create, &event_, kEventUntimed);
+        if (!status.ok()) return status;
+    }
+    StreamHandle handle = nullptr;
+    Status status = context_.call(driver.stream_create, &handle, kStreamNonBlocking, 0);
+    if (status.ok()) announcer_.store(handle, std::memory_order_release);  // partner: query
+    return status;
+}
+
+// A store in the stream itself keeps the copies behind it waiting: 1 GiB by copies of 1, 2 and 4
+// MiB took 22.5, 21.0 and 20.2 ms with nothing between them or with events, 24.3, 22.0 and 20.8
+// with stores (H100, PCIe 5). What waits for an event is what was recorded by then, so that one
+// will do.
+Status Stream::announce(uint64_t* address, uint64_t value) {
+    const Driver& driver = context_.driver();
+    std::lock_guard order(announce_mutex_);
+    if (announcer_.load(std::memory_order_relaxed) == nullptr) {
+        if (Status status = make_announcer(); !status.ok()) return status;
+    }
+    const StreamHandle announcer = announcer_.load(std::memory_order_relaxed);
+    if (Status status = context_.call(driver.event_record, event_, handle_); !status.ok())
+        return status;
+    if (Status status = context_.call(driver.stream_wait, announcer, event_, 0u); !status.ok())
+        return status;
+    return context_.call(driver.stream_write, announcer, device_pointer(address), value,
+                         kStreamWriteFenced);
+}
+
+Status Stream::look(StreamHandle handle, bool* idle) {
+    const Driver& driver = context_.driver();
+    const int code = context_.raw(driver.stream_query, handle);
+    *idle = code == kSuccess;
+    if (code == kSuccess || code == kErrorNotReady) return {};
+    return context_.failed(code, driver.stream_query.name, driver.describe(code));
+}
+
 Status Stream::query(bool* idle) {
     // Read first: a launch that is enqueued after the look is not done.
     const uint64_t enqueued = enqueued_.load(std::memory_order_acquire);
-    const int code = context_.raw(context_.driver().stream_query, handle_);
-    *idle = code == kSuccess;
-    if (code == kErrorNotReady) return {};
-    if (code != kSuccess) {
-        return context_.failed(code, context_.driver().stream_query.name,
-                               context_.driver().describe(code));
-    }
+    if (Status status = look(handle_, idle); !status.ok() || !*idle) return status;
     uint64_t done = done_.load(std::memory_order_relaxed);
     while (done < enqueued &&
            !done_.compare_exchange_weak(done, enqueued, std::memory_order_relaxed)) {
     }
-    return {};
+    const StreamHandle announcer = announcer_.load(std::memory_order_acquire);
+    return announcer == nullptr ? Status{} : look(announcer, idle);
 }
 
 Status Stream::synchronize(Deadline deadline) {

@@ -1,8 +1,9 @@
 // One stream of a device: launches, copies and stream-ordered stores, and whether kernels of it are
 // in flight.
 //
-// No lock is held over a call of the driver except the one that orders launches of the same stream:
-// a launch may block in the driver, and the threads that serve the running kernel must get past it.
+// No lock is held over a call of the driver except those that order launches and announcements of
+// the same stream: a launch may block in the driver, and the threads that serve the running kernel
+// must get past it.
 // Any thread.
 //
 // Launches are counted thrice; kernels are in flight while begun != done:
@@ -41,6 +42,7 @@ public:
     Status copy_all(std::span<const CopyPart> parts);
     Status fill(void* to, uint8_t value, size_t size);
     Status write_value(uint64_t* address, uint64_t value);
+    Status announce(uint64_t* address, uint64_t value);
 
     // Looks once; keeps the driver making progress.
     Status query(bool* idle);
@@ -60,11 +62,17 @@ private:
     Status make_room();
     Status wait_for_kernels();
     Status wait_idle(Deadline deadline, bool until_abort);
+    Status look(StreamHandle handle, bool* idle);
+    Status make_announcer();
 
     Context& context_;
     const StreamHandle handle_;
     const int priority_;
     std::mutex launch_mutex_;
+    // Held over calls of the driver too, by those alone who announce on this stream.
+    std::mutex announce_mutex_;
+    std::atomic<StreamHandle> announcer_{nullptr};  // where stores wait for what lies in this one
+    EventHandle event_ = nullptr;
     std::atomic<uint64_t> begun_{0}, enqueued_{0}, done_{0};
     std::array<std::atomic<const char*>, kLaunchesInFlightMax> keys_{};  // launch n: slot n % max
 };
