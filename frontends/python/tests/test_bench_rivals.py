@@ -257,17 +257,19 @@ def test_rows_of_pread(monkeypatch: pytest.MonkeyPatch, report: Report) -> None:
         ("hot-defaults", "best-rival"),
         ("cold", "best-rival"),
     ]
-    wanted += [(name, "best-rival") for name in ("mixed-25", "mixed-50", "mixed-75", "mixed")]
+    mixed = ("mixed-25", "mixed-50", "mixed-75", "mixed")
+    wanted += [(name, against) for name in mixed for against in ("best-rival", "missing-part-cold")]
     told = "fio-best-huge-pages"
     wanted += [] if told in report.environment else [("cold", told)]
     assert sorted(rows) == sorted(wanted)
     hot_rows = [row for (case, _), row in rows.items() if case == "hot-defaults"]
     assert all(row.verified and len(row.pairs) == 2 for row in hot_rows)
-    for i in range(2):
-        product = 1.0
-        for share in pread.SHARES:
-            product *= rows[f"mixed-{share}", "best-rival"].pairs[i][0]
-        assert rows["mixed", "best-rival"].pairs[i][0] == pytest.approx(product ** (1 / 3))
+    for against in ("best-rival", "missing-part-cold"):
+        for i in range(2):
+            product = 1.0
+            for share in pread.SHARES:
+                product *= rows[f"mixed-{share}", against].pairs[i][0]
+            assert rows["mixed", against].pairs[i][0] == pytest.approx(product ** (1 / 3))
     for name in ("kvikio", "flashpack", "instanttensor"):
         assert report.environment[f"rival {name}"]
 

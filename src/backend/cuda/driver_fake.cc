@@ -175,9 +175,11 @@ FAKE cuDevicePrimaryCtxRelease_v2(DeviceHandle) {
     // With the last one everything goes that was not freed, as with a real driver.
     std::lock_guard lock(mutex);
     for (FakeStream* stream : streams) delete stream;
+    for (FakeEvent* event : events) delete event;
     for (const auto& [given, taken] : device_pieces) std::free(taken);
     for (void* piece : pinned_pieces) std::free(piece);
     streams.clear();
+    events.clear();
     device_pieces.clear();
     pinned_pieces.clear();
     return code;
