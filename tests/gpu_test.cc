@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "backend/backend.h"
-#include "base/prng.h"
 #include "file/system.h"
 #include "penstock/file_system.h"
+#include "testing/bytes.h"
 #include "testing/remote_device.h"
 
 namespace penstock::gpu_test {
@@ -54,8 +54,7 @@ protected:
         result_ = static_cast<ReadResult*>(allocate(4096));
         out_ = static_cast<std::byte*>(allocate(file_size()));
         pinned_ = static_cast<std::byte*>(device_.allocate_pinned(file_size()).value());
-        base::Prng prng(3);
-        for (std::byte& byte : bytes_) byte = static_cast<std::byte>(prng.next());
+        testing::fill_randomly(bytes_.data(), bytes_.size(), 3);
         char name[] = "/tmp/penstock-gpu-XXXXXX";
         const int descriptor = mkstemp(name);
         path_ = name;
@@ -123,7 +122,7 @@ protected:
         EXPECT_EQ(result.bytes, file_size());
         ASSERT_TRUE(stream_.copy(pinned_, out_, file_size()).ok());
         finish(stream_);
-        EXPECT_EQ(std::memcmp(pinned_, bytes_.data(), file_size()), 0);
+        EXPECT_TRUE(testing::equal(pinned_, bytes_.data(), file_size()));
     }
 
     Device device_;

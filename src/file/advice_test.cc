@@ -10,10 +10,10 @@
 #include <utility>
 #include <vector>
 
-#include "base/prng.h"
 #include "file/system.h"
 #include "page_cache/invalidation.h"
 #include "penstock/file_system.h"
+#include "testing/bytes.h"
 
 namespace penstock {
 namespace {
@@ -21,7 +21,7 @@ namespace {
 constexpr uint64_t kPage = 4096;
 constexpr uint64_t kFilePages = 512, kFileSize = kFilePages * kPage - 100;
 
-class AdviceTest : public testing::Test {
+class AdviceTest : public ::testing::Test {
 protected:
     void SetUp() override {
         DeviceOptions options;
@@ -37,9 +37,7 @@ protected:
     }
 
     std::string make_file(uint64_t seed) {
-        base::Prng prng(seed);
-        std::vector<std::byte> bytes(kFileSize);
-        for (std::byte& byte : bytes) byte = static_cast<std::byte>(prng.next());
+        const testing::Bytes bytes = testing::random_bytes(seed, kFileSize);
         char name[] = "/tmp/penstock-advice-XXXXXX";
         const int descriptor = mkstemp(name);
         EXPECT_EQ(write(descriptor, bytes.data(), kFileSize), static_cast<ssize_t>(kFileSize));

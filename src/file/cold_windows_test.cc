@@ -15,6 +15,7 @@
 #include "penstock/file_system.h"
 #include "penstock/residency.h"
 #include "storage/storage.h"
+#include "testing/bytes.h"
 #include "testing/effort.h"
 #include "testing/fault_storage.h"
 
@@ -115,7 +116,7 @@ TEST_P(ColdWindowsTest, BringTheRightBytes) {
             drop_all();
             std::memset(out_, 0, kFileSize);
             ASSERT_EQ(read_whole(blocks, 16 << 10), static_cast<int64_t>(kFileSize));
-            EXPECT_EQ(std::memcmp(out_, bytes_.data(), kFileSize), 0) << blocks;
+            EXPECT_TRUE(testing::equal(out_, bytes_.data(), kFileSize)) << blocks;
             EXPECT_GT(fs_.statistics().pages.prefetched, 0u);
         }
     }
@@ -128,7 +129,7 @@ TEST_P(ColdWindowsTest, AreReadByTheMebibyte) {
     drop_all();
     if (!is_cold()) GTEST_SKIP() << "the file system keeps it in memory";
     ASSERT_EQ(read_whole(1, 256 << 10), static_cast<int64_t>(kFileSize));
-    EXPECT_EQ(std::memcmp(out_, bytes_.data(), kFileSize), 0);
+    EXPECT_TRUE(testing::equal(out_, bytes_.data(), kFileSize));
     EXPECT_LE(fs_.statistics().reads, 45u);
 }
 
@@ -156,7 +157,7 @@ TEST_P(ColdWindowsTest, ABadPageIsThatOfWhoReadsIt) {
                               fs_.device_handle(), file_, kPage, out_, result_));
         EXPECT_EQ(result_[1], EIO);
         EXPECT_EQ(result_[0], static_cast<int64_t>(kFileSize - std::size(pages) * kPage)) << first;
-        EXPECT_EQ(std::memcmp(out_, bytes_.data(), kFileSize), 0) << first;
+        EXPECT_TRUE(testing::equal(out_, bytes_.data(), kFileSize)) << first;
         ASSERT_TRUE(fs_.close(file_).ok());
     }
 }
@@ -191,7 +192,7 @@ TEST_P(ColdWindowsTest, OfAFileThatIsCut) {
             EXPECT_GT(fs_.statistics().pages.prefetched, 0u);
             EXPECT_EQ(result_[1], 0);
             EXPECT_GE(result_[0], static_cast<int64_t>(cut));
-            EXPECT_EQ(std::memcmp(out_, bytes_.data(), cut), 0);
+            EXPECT_TRUE(testing::equal(out_, bytes_.data(), cut));
             // A read that was under way may have brought what was there, or zeros.
             for (uint64_t i = cut; i < kFileSize; ++i) {
                 const bool good = out_[i] == bytes_[i] || out_[i] == kUntouched ||
@@ -201,7 +202,7 @@ TEST_P(ColdWindowsTest, OfAFileThatIsCut) {
             EXPECT_EQ(fs_.size(file_).value(), cut);
             std::memset(out_, 0, kFileSize);
             EXPECT_EQ(read_whole(1, 16 << 10), static_cast<int64_t>(cut));
-            EXPECT_EQ(std::memcmp(out_, bytes_.data(), cut), 0);
+            EXPECT_TRUE(testing::equal(out_, bytes_.data(), cut));
             ASSERT_TRUE(fs_.close(file_).ok());
         }
     }

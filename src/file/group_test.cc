@@ -11,10 +11,10 @@
 #include <cstring>
 #include <vector>
 
-#include "base/prng.h"
 #include "file/system.h"
 #include "page_cache/invalidation.h"
 #include "penstock/file_system.h"
+#include "testing/bytes.h"
 #include "testing/effort.h"
 
 namespace penstock {
@@ -75,8 +75,7 @@ protected:
     std::byte* take(size_t size) { return static_cast<std::byte*>(device_.allocate(size).value()); }
     void make_file() {
         expected_ = take(kFileSize);
-        base::Prng prng(29);
-        for (size_t i = 0; i < kFileSize; ++i) expected_[i] = static_cast<std::byte>(prng.next());
+        testing::fill_randomly(expected_, kFileSize, 29);
         char name[] = "/tmp/penstock-group-XXXXXX";
         const int descriptor = mkstemp(name);
         path_ = name;
@@ -150,7 +149,7 @@ TEST_P(GroupTest, WritesAtRandomAreInTheFile) {
     const int descriptor = open(path_.c_str(), O_RDONLY);
     EXPECT_EQ(read(descriptor, found.data(), found.size()), static_cast<ssize_t>(kFileSize));
     close(descriptor);
-    EXPECT_EQ(std::memcmp(found.data(), expected_, kFileSize), 0);
+    EXPECT_TRUE(testing::equal(found.data(), expected_, kFileSize));
 }
 
 TEST_P(GroupTest, EveryCallForEveryGroup) {

@@ -2,6 +2,7 @@
 #include "file/group_test.h"
 
 #include "penstock/device/file.cuh"
+#include "testing/effort.h"
 
 namespace penstock::file_test {
 
@@ -42,7 +43,8 @@ PENSTOCK_DEVICE inline bool is_right(const GroupJob& job, const Piece& piece, in
     const uint64_t left = piece.offset < job.size ? job.size - piece.offset : 0;
     const uint64_t expected = piece.size < left ? piece.size : left;
     if (count != static_cast<int64_t>(expected)) return false;
-    for (uint64_t i = threadIdx.x % 32; i < expected; i += 7)
+    constexpr uint64_t kStep = testing::usually(7, 67);
+    for (uint64_t i = threadIdx.x % 32; i < expected; i += kStep)
         if (buffer[i] != job.expected[piece.offset + i]) return false;
     return true;
 }

@@ -7,6 +7,7 @@
 
 #include "file/host_read_fixture.h"
 #include "file/open_file.h"
+#include "testing/bytes.h"
 #include "testing/remote_device.h"
 
 namespace penstock {
@@ -38,7 +39,7 @@ TEST_F(GrownFileTest, AllOfItArrivesByTheRoutesOfAnyOther) {
         const auto got = file.value().read(memory_, kMemory, 0, options, &report);
         ASSERT_TRUE(got.ok()) << got.status().message();
         EXPECT_EQ(got.value(), kMemory);
-        EXPECT_EQ(std::memcmp(memory_, bytes_.data(), kMemory), 0);
+        EXPECT_TRUE(testing::equal(memory_, bytes_.data(), kMemory));
         EXPECT_EQ(report.bytes_by(RouteReason::kSmall), 0u);
         expect_sums(report);
     }
@@ -59,7 +60,7 @@ TEST_F(GrownFileTest, AllOfItReachesMemoryThatTheHostCannotAddress) {
         const auto got = file.value().read(memory, kMemory, 0);
         ASSERT_TRUE(got.ok()) << got.status().message();
         EXPECT_EQ(got.value(), kMemory);
-        EXPECT_EQ(std::memcmp(memory, bytes_.data(), kMemory), 0) << "round " << round;
+        EXPECT_TRUE(testing::equal(memory, bytes_.data(), kMemory)) << "round " << round;
     }
     device.free(memory);
 }
@@ -141,7 +142,7 @@ protected:
         EXPECT_TRUE(got.ok()) << got.status().message();
         const uint64_t there = std::min(size, kFileSize - offset);
         EXPECT_EQ(report.bytes, there);
-        EXPECT_EQ(std::memcmp(memory_, bytes_.data() + offset, there), 0);
+        EXPECT_TRUE(testing::equal(memory_, bytes_.data() + offset, there));
         expect_sums(report);
         return report;
     }
@@ -210,7 +211,7 @@ TEST_F(LeftBehindTest, StrictReadsLeaveNothingOrFail) {
     for (uint64_t i = 0; i < 300; ++i) pieces.push_back({memory_ + i * 5000, 5000, i * 9000});
     ASSERT_EQ(file_->readv(pieces, strict_, nullptr).value(), 300u * 5000);
     for (const ReadPiece& piece : pieces)
-        ASSERT_EQ(std::memcmp(piece.to, bytes_.data() + piece.offset, 5000), 0);
+        ASSERT_TRUE(testing::equal(piece.to, bytes_.data() + piece.offset, 5000));
     // What is there already is copied.
     ReadOptions keep;
     keep.cache = CachePolicy::kKeep;
@@ -255,7 +256,7 @@ TEST_F(HostReadTest, WithoutADescriptorToSpareReadsGoThroughTheCacheAndLaterPast
     const auto got = file.value().read(memory_, 8 << 20, 0, direct, &report);
     ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
     ASSERT_TRUE(got.ok()) << got.status().message();
-    EXPECT_EQ(std::memcmp(memory_, bytes_.data(), 8 << 20), 0);
+    EXPECT_TRUE(testing::equal(memory_, bytes_.data(), 8 << 20));
     if (report.bytes_by(RouteReason::kNotOffered) > 0) GTEST_SKIP() << "no direct I/O here";
     EXPECT_EQ(report.bytes_by(RouteReason::kRefused), 8u << 20);
     report = {};
@@ -279,7 +280,7 @@ TEST_F(HostReadTest, AFileOfAnotherUserIsReadAsFastAsItComes) {
     ASSERT_EQ(seteuid(0), 0);
     if (!file.ok()) GTEST_SKIP() << "the folder is closed to others: " << file.status().message();
     ASSERT_TRUE(read);
-    EXPECT_EQ(std::memcmp(memory_, bytes_.data(), 8 << 20), 0);
+    EXPECT_TRUE(testing::equal(memory_, bytes_.data(), 8 << 20));
     expect_sums(first);
     expect_sums(hot);
     if (first.bytes_by(Residency::kUnknown) == 0) GTEST_SKIP() << "the kernel tells all here";

@@ -2,6 +2,7 @@
 // in the file is named; what was refused goes another way and says so; what is stopped ends.
 #include "file/host_read_fixture.h"
 #include "file/open_file.h"
+#include "testing/bytes.h"
 #include "testing/fault_storage.h"
 #include "testing/remote_device.h"
 
@@ -46,9 +47,10 @@ TEST_F(FaultyReadTest, OneBadByteCostsItsExtentAndIsNamed) {
         EXPECT_GT(report.error_offset + (5 << 20), kBad);
         expect_sums(report);
         // All that does not lie in the bad transfer, at most four megabytes and its ends.
-        EXPECT_EQ(std::memcmp(memory_, bytes_.data(), report.error_offset), 0);
+        EXPECT_TRUE(testing::equal(memory_, bytes_.data(), report.error_offset));
         constexpr uint64_t kBehind = kBad + (4 << 20) + 4096;
-        EXPECT_EQ(std::memcmp(memory_ + kBehind, bytes_.data() + kBehind, (16 << 20) - kBehind), 0);
+        EXPECT_TRUE(
+            testing::equal(memory_ + kBehind, bytes_.data() + kBehind, (16 << 20) - kBehind));
     }
 }
 
@@ -73,10 +75,9 @@ TEST_F(FaultyReadTest, OneBadPageCostsThatPage) {
         expect_sums(report);
         const uint64_t behind = std::min(bad / 4096 * 4096 + 4096, begin + kSize);
         EXPECT_EQ(report.bytes, kSize - (behind - bad));
-        EXPECT_EQ(std::memcmp(memory_, bytes_.data() + begin, bad - begin), 0);
-        EXPECT_EQ(
-            std::memcmp(memory_ + (behind - begin), bytes_.data() + behind, begin + kSize - behind),
-            0);
+        EXPECT_TRUE(testing::equal(memory_, bytes_.data() + begin, bad - begin));
+        EXPECT_TRUE(testing::equal(memory_ + (behind - begin), bytes_.data() + behind,
+                                   begin + kSize - behind));
     }
 }
 
@@ -105,7 +106,7 @@ TEST_F(FaultyReadTest, ManyBadPagesCostACallOneMore) {
         EXPECT_LE(plan().calls(testing::Call::kRead) - calls, 2 * calls);
         uint64_t arrived = 0;
         for (uint64_t at = 0; at < kSize; at += kPage)
-            arrived += std::memcmp(memory_ + at, bytes_.data() + at, kPage) == 0 ? kPage : 0;
+            arrived += testing::equal(memory_ + at, bytes_.data() + at, kPage) ? kPage : 0;
         EXPECT_EQ(report.bytes, arrived);
         EXPECT_GE(arrived, calls * kEvery * kPage);
     }
@@ -121,12 +122,12 @@ TEST_F(FaultyReadTest, TheNthReadFails) {
         expect_sums(report);
         if (plan().calls(testing::Call::kRead) < n) {
             ASSERT_TRUE(got.ok());
-            EXPECT_EQ(std::memcmp(memory_, bytes_.data() + 77, 16 << 20), 0);
+            EXPECT_TRUE(testing::equal(memory_, bytes_.data() + 77, 16 << 20));
             return;
         }
         ASSERT_EQ(got.status().error_number(), EIO);
         ASSERT_EQ(report.error_number, EIO);
-        ASSERT_EQ(std::memcmp(memory_, bytes_.data() + 77, report.error_offset - 77), 0);
+        ASSERT_TRUE(testing::equal(memory_, bytes_.data() + 77, report.error_offset - 77));
     }
     FAIL() << "the scenario never passed";
 }
@@ -179,7 +180,7 @@ TEST_F(FaultyReadTest, OneBadPieceOfManyFailsAlone) {
         expect_sums(report);
         for (const ReadPiece& piece : pieces) {
             if (piece.offset == bad.offset) continue;
-            ASSERT_EQ(std::memcmp(piece.to, bytes_.data() + piece.offset, piece.size), 0)
+            ASSERT_TRUE(testing::equal(piece.to, bytes_.data() + piece.offset, piece.size))
                 << piece.size << " at " << piece.offset;
         }
     }
@@ -229,7 +230,7 @@ TEST_F(FaultyReadTest, DirectReadsThatAreRefusedFallBackAndSaySoAndStrictRaises)
     Report report;
     const auto got = file_->read(memory_, 8 << 20, 0, direct, &report);
     ASSERT_TRUE(got.ok()) << got.status().message();
-    EXPECT_EQ(std::memcmp(memory_, bytes_.data(), 8 << 20), 0);
+    EXPECT_TRUE(testing::equal(memory_, bytes_.data(), 8 << 20));
     EXPECT_GT(report.bytes_by(RouteReason::kRefused), 0u);
     expect_sums(report);
     // The file remembers.
@@ -255,7 +256,7 @@ TEST_F(FaultyReadTest, StrictAloneInsistsOnNothing) {
     if (report.error_route == Route::kCached && report.error_number == EINVAL)
         GTEST_SKIP() << "it was a cached one that met the fault";
     ASSERT_TRUE(got.ok()) << got.status().message();
-    EXPECT_EQ(std::memcmp(memory_, bytes_.data(), 8 << 20), 0);
+    EXPECT_TRUE(testing::equal(memory_, bytes_.data(), 8 << 20));
     EXPECT_GT(report.bytes_by(RouteReason::kRefused), 0u);
     expect_sums(report);
 }
@@ -285,7 +286,7 @@ TEST_F(FaultyReadTest, OneDirectReadThatIsRefusedAmongCachedOnesIsReadOnce) {
             continue;
         }
         ASSERT_EQ(job->result().value(), kSize);
-        ASSERT_EQ(std::memcmp(memory_, bytes_.data(), kSize), 0) << "round " << round;
+        ASSERT_TRUE(testing::equal(memory_, bytes_.data(), kSize)) << "round " << round;
         expect_sums(job->report());
         EXPECT_EQ(job->report().bytes, kSize);
         refused += job->report().bytes_by(RouteReason::kRefused);

@@ -15,6 +15,7 @@
 
 #include "base/prng.h"
 #include "penstock/file.h"
+#include "testing/bytes.h"
 
 namespace penstock {
 
@@ -26,12 +27,7 @@ protected:
         path_ = ::testing::TempDir() + "/penstock-host-read-XXXXXX";
         descriptor_ = mkstemp(path_.data());
         ASSERT_GE(descriptor_, 0);
-        base::Prng prng(9);
-        bytes_.resize(kFileSize);
-        for (size_t i = 0; i + 8 <= kFileSize; i += 8) {
-            const uint64_t word = prng.next();
-            std::memcpy(bytes_.data() + i, &word, 8);
-        }
+        bytes_ = testing::random_bytes(9, kFileSize);
         ASSERT_EQ(write(descriptor_, bytes_.data(), kFileSize), static_cast<ssize_t>(kFileSize));
         memory_ = static_cast<std::byte*>(
             mmap(nullptr, kMemory, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
@@ -90,7 +86,7 @@ protected:
         ASSERT_EQ(report.bytes, expected);
         expect_sums(report);
         if (expected > 0) {
-            ASSERT_EQ(std::memcmp(to, bytes_.data() + offset, expected), 0)
+            ASSERT_TRUE(testing::equal(to, bytes_.data() + offset, expected))
                 << offset << " + " << size << " to " << to;
         }
         for (uint64_t i = expected; i < size; i += 61) ASSERT_EQ(to[i], std::byte{0xee});

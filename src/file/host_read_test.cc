@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "file/open_file.h"
+#include "testing/bytes.h"
 #include "testing/effort.h"
 #include "testing/remote_device.h"
 
@@ -70,7 +71,7 @@ TEST_F(HostReadTest, RandomReadsReachTheMemoryOfADevice) {
         expect_sums(report);
         ASSERT_TRUE(stream.value().copy(memory_, to, size).ok());
         ASSERT_TRUE(stream.value().synchronize().ok());
-        ASSERT_EQ(std::memcmp(memory_, bytes_.data() + offset, expected), 0);
+        ASSERT_TRUE(testing::equal(memory_, bytes_.data() + offset, expected));
         for (uint64_t i = expected; i < size; i += 61) ASSERT_EQ(memory_[i], std::byte{0xee});
     }
     device.value().free(memory);
@@ -93,7 +94,7 @@ TEST_F(HostReadTest, AFailedCopyToTheDeviceIsAnErrorAndNotWrongBytes) {
         Report report;
         const auto again = file.value().read(memory, 8 << 20, 0, {}, &report);
         ASSERT_TRUE(again.ok()) << again.status().message();
-        EXPECT_EQ(std::memcmp(memory, bytes_.data(), 8 << 20), 0);
+        EXPECT_TRUE(testing::equal(memory, bytes_.data(), 8 << 20));
         EXPECT_GT(report.copy_ns, 0u);
         expect_sums(report);
         device.free(memory);
@@ -123,7 +124,7 @@ TEST_F(HostReadTest, WhatIsCachedReachesADeviceInFewCopiesAndWhatIsNotBesideIt) 
             const auto got = file.value().read(memory, kFileSize, 0, {}, &report);
             ASSERT_TRUE(got.ok()) << got.status().message();
             EXPECT_EQ(report.bytes, kFileSize);
-            EXPECT_EQ(std::memcmp(memory, bytes_.data(), kFileSize), 0);
+            EXPECT_TRUE(testing::equal(memory, bytes_.data(), kFileSize));
             expect_sums(report);
             EXPECT_GT(report.bytes_by(Route::kCached), 0u);
             const uint64_t copies = remote->copy_count() - before;
@@ -155,7 +156,7 @@ TEST_F(HostReadTest, AStreamThatFailsIsAnErrorAndAnotherTakesItsPlace) {
     EXPECT_GE(failures, 1);
     std::memset(memory, 0, 8 << 20);
     ASSERT_TRUE(file.value().read(memory, 8 << 20, 0).ok());
-    EXPECT_EQ(std::memcmp(memory, bytes_.data(), 8 << 20), 0);
+    EXPECT_TRUE(testing::equal(memory, bytes_.data(), 8 << 20));
     device.free(memory);
 }
 
@@ -216,9 +217,8 @@ TEST_F(HostReadTest, VectoredReadsFillEveryPieceAndTellTheSum) {
         expect_sums(report);
         for (const ReadPiece& piece : pieces) {
             if (piece.offset >= kFileSize) continue;
-            ASSERT_EQ(std::memcmp(piece.to, bytes_.data() + piece.offset,
-                                  std::min(piece.size, kFileSize - piece.offset)),
-                      0);
+            ASSERT_TRUE(testing::equal(piece.to, bytes_.data() + piece.offset,
+                                       std::min(piece.size, kFileSize - piece.offset)));
         }
     }
 }
@@ -244,8 +244,8 @@ TEST_F(HostReadTest, ManyThreadsManyFutures) {
             for (size_t i = 0; i < futures.size(); ++i) {
                 const auto got = futures[i].result();
                 wrong += !got.ok() || got.value() != places[i].size() ||
-                         std::memcmp(places[i].data(), bytes_.data() + offsets[i],
-                                     places[i].size()) != 0;
+                         !testing::equal(places[i].data(), bytes_.data() + offsets[i],
+                                         places[i].size());
             }
         });
     }
@@ -266,7 +266,7 @@ TEST_F(HostReadTest, TheFileMayBeClosedAndForgottenWhileItsReadsGoOn) {
     }
     const auto got = future.result();
     ASSERT_TRUE(got.ok());
-    EXPECT_EQ(std::memcmp(memory_, bytes_.data(), 16 << 20), 0);
+    EXPECT_TRUE(testing::equal(memory_, bytes_.data(), 16 << 20));
 }
 
 TEST_F(HostReadTest, BadArgumentsAreRefused) {
@@ -298,7 +298,7 @@ TEST_F(HostReadTest, ARouteThatIsNotToBeHadShowsInTheReport) {
         Report report;
         const auto got = file.value().read(memory_, size, 0, peer, &report);
         ASSERT_TRUE(got.ok()) << got.status().message();
-        EXPECT_EQ(std::memcmp(memory_, bytes_.data(), size), 0);
+        EXPECT_TRUE(testing::equal(memory_, bytes_.data(), size));
         EXPECT_EQ(report.bytes_by(Route::kPeer), 0u);
         EXPECT_EQ(report.bytes_by(RouteReason::kNoPeer), size);
         expect_sums(report);
@@ -325,7 +325,7 @@ TEST_F(HostReadTest, AFileThatShrinksGivesWhatIsLeft) {
         ASSERT_TRUE(got.ok()) << got.status().message();
         EXPECT_EQ(got.value(), 1'000'001u);
         expect_sums(report);
-        EXPECT_EQ(std::memcmp(memory_, bytes_.data(), 1'000'001), 0);
+        EXPECT_TRUE(testing::equal(memory_, bytes_.data(), 1'000'001));
     }
 }
 
@@ -341,7 +341,7 @@ TEST_F(HostReadTest, AChildOfAForkIsToldToOpenAgainAndCan) {
                              ECHILD;
         const auto again = File::open(path_);
         const bool read = again.ok() && again.value().read(memory_, 8 << 20, 1).ok() &&
-                          std::memcmp(memory_, bytes_.data() + 1, 8 << 20) == 0;
+                          testing::equal(memory_, bytes_.data() + 1, 8 << 20);
         _exit(refused && read ? 0 : 1);
     }
     int status = 0;

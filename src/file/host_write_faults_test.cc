@@ -6,6 +6,7 @@
 #include "file/host_read_fixture.h"
 #include "file/open_file.h"
 #include "storage/ram.h"
+#include "testing/bytes.h"
 #include "testing/crash_storage.h"
 #include "testing/effort.h"
 #include "testing/fault_storage.h"
@@ -14,15 +15,9 @@
 namespace penstock {
 namespace {
 
+using testing::Bytes;
 using testing::Call;
-using Bytes = std::vector<std::byte>;
-
-Bytes random_bytes(uint64_t seed, size_t size) {
-    base::Prng prng(seed);
-    Bytes bytes(size);
-    for (std::byte& byte : bytes) byte = static_cast<std::byte>(prng.next());
-    return bytes;
-}
+using testing::random_bytes;
 
 std::shared_ptr<file::OpenFile> open(const std::string& path, int flags,
                                      const std::shared_ptr<storage::Storage>& storage,
@@ -88,7 +83,7 @@ TEST_F(FaultyWriteTest, TheNthWriteFailsIsToldOnceAndTheFileStaysUsable) {
                     }
                     const uint64_t good = failed ? report.error_offset - kOffset : kSize;
                     ASSERT_EQ(pread(descriptor_, memory_, kSize, kOffset), ssize_t{kSize});
-                    ASSERT_EQ(std::memcmp(memory_, bytes.data(), good), 0);
+                    ASSERT_TRUE(testing::equal(memory_, bytes.data(), good));
                     const auto again = file_->write(from, kSize, kOffset, options, nullptr);
                     ASSERT_TRUE(again.ok()) << again.status().message();
                     ASSERT_TRUE(file_->truncate(kFileSize).ok());
@@ -116,7 +111,7 @@ TEST_F(FaultyWriteTest, SmallWritesSyncsAndCutsFailOnce) {
     }
     std::copy(bytes.begin(), bytes.end(), bytes_.begin() + 5);
     ASSERT_EQ(pread(descriptor_, memory_, 1000, 0), 1000);
-    EXPECT_EQ(std::memcmp(memory_, bytes_.data(), 1000), 0);
+    EXPECT_TRUE(testing::equal(memory_, bytes_.data(), 1000));
 }
 
 // What was written behind the last fsync() before a crash: any of it may have been kept.

@@ -13,20 +13,15 @@
 #include <utility>
 
 #include "file/host_read_fixture.h"
+#include "testing/bytes.h"
 #include "testing/effort.h"
 #include "testing/remote_device.h"
 
 namespace penstock {
 namespace {
 
-using Bytes = std::vector<std::byte>;
-
-Bytes random_bytes(uint64_t seed, size_t size) {
-    base::Prng prng(seed);
-    Bytes bytes(size);
-    for (std::byte& byte : bytes) byte = static_cast<std::byte>(prng.next());
-    return bytes;
-}
+using testing::Bytes;
+using testing::random_bytes;
 
 enum class Memory : uint8_t { kHost, kAddressable, kRemote };
 
@@ -100,7 +95,7 @@ TEST_P(HostWriteTest, EachThreadsPartEqualsAFlatArray) {
             const auto got = file.read(at.get(), size, offset, options, &report);
             ASSERT_TRUE(got.ok()) << got.status().message();
             ASSERT_EQ(got.value(), size);
-            ASSERT_EQ(std::memcmp(at.get(), expected, size), 0) << offset << " + " << size;
+            ASSERT_TRUE(testing::equal(at.get(), expected, size)) << offset << " + " << size;
             return;
         }
         const Bytes bytes = random_bytes(prng->next(), size);
@@ -216,14 +211,14 @@ TEST_P(HostWriteTest, IsSeenByEveryoneAndOutlivesItsName) {
     std::memcpy(from.get(), more.data(), more.size());
     ASSERT_TRUE(file.write(from.get(), more.size(), kFileSize).ok());
     EXPECT_EQ(other.read(memory_, more.size(), kFileSize).value(), more.size());
-    EXPECT_EQ(std::memcmp(memory_, more.data(), more.size()), 0);
+    EXPECT_TRUE(testing::equal(memory_, more.data(), more.size()));
     ASSERT_EQ(::truncate(path_.c_str(), 100), 0);  // as another process may
     EXPECT_EQ(file.size().value(), 100u);
     ASSERT_EQ(::unlink(path_.c_str()), 0);
     ASSERT_TRUE(file.write(from.get(), more.size(), 100).ok());
     EXPECT_TRUE(file.fsync().ok());
     EXPECT_EQ(other.read(memory_, 4 << 20, 100).value(), more.size());
-    EXPECT_EQ(std::memcmp(memory_, more.data(), more.size()), 0);
+    EXPECT_TRUE(testing::equal(memory_, more.data(), more.size()));
 }
 
 // Writes at and beyond a limit of this process; exits with 0 if each write says EFBIG.

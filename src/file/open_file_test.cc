@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "file/host_read_fixture.h"
+#include "testing/bytes.h"
 #include "testing/effort.h"
 #include "testing/fault_storage.h"
 #include "testing/remote_device.h"
@@ -160,7 +161,7 @@ TEST_F(OpenFileTest, AnyThreadMayCloseAFileThatOthersRead) {
                         return;
                     }
                     wrong += got.value() != to.size() ||
-                             std::memcmp(to.data(), bytes_.data() + at, to.size()) != 0;
+                             !testing::equal(to.data(), bytes_.data() + at, to.size());
                     ++reading;
                 }
             });

@@ -11,10 +11,10 @@
 #include <fstream>
 #include <vector>
 
-#include "base/prng.h"
 #include "file/system.h"
 #include "page_cache/invalidation.h"
 #include "penstock/file_system.h"
+#include "testing/bytes.h"
 
 namespace penstock {
 namespace {
@@ -23,8 +23,7 @@ namespace {
 class RandomFile {
 public:
     RandomFile(size_t size, uint64_t seed) : bytes_(size) {
-        base::Prng prng(seed);
-        for (std::byte& byte : bytes_) byte = static_cast<std::byte>(prng.next());
+        testing::fill_randomly(bytes_.data(), bytes_.size(), seed);
         char name[] = "/tmp/penstock-read-XXXXXX";
         const int descriptor = mkstemp(name);
         path_ = name;
@@ -54,7 +53,7 @@ struct Shape {
 
 void PrintTo(const Shape& shape, std::ostream* out) { *out << shape.name; }
 
-class ReadTest : public testing::TestWithParam<Shape> {
+class ReadTest : public ::testing::TestWithParam<Shape> {
 protected:
     void SetUp() override {
         const Shape& shape = GetParam();
@@ -108,7 +107,7 @@ TEST_P(ReadTest, AWholeFileArrivesByteForByte) {
         ASSERT_TRUE(done.ok()) << done.message() << device_.diagnosis();
         EXPECT_EQ(result_[1], 0) << "an errno from gread, pieces of " << piece;
         EXPECT_EQ(result_[0], static_cast<int64_t>(file.bytes().size())) << "pieces of " << piece;
-        EXPECT_EQ(std::memcmp(out, file.bytes().data(), file.bytes().size()), 0)
+        EXPECT_TRUE(testing::equal(out, file.bytes().data(), file.bytes().size()))
             << "pieces of " << piece;
         EXPECT_EQ(page_cache::check_invariants(*fs_.system()->service().host_state()), 0);
     }
@@ -136,15 +135,15 @@ TEST_P(ReadTest, EveryCallAndItsErrors) {
     for (size_t i = 0; i < expected.size(); ++i)
         EXPECT_EQ(result_[i + 1], expected[i]) << "result " << i + 1;
     const unsigned mapped = std::min(100u, GetParam().threads);
-    EXPECT_EQ(std::memcmp(out, file.bytes().data() + 10, mapped), 0);
-    EXPECT_EQ(std::memcmp(out + 200, file.bytes().data() + 300'000 - 3, 3), 0);
+    EXPECT_TRUE(testing::equal(out, file.bytes().data() + 10, mapped));
+    EXPECT_TRUE(testing::equal(out + 200, file.bytes().data() + 300'000 - 3, 3));
     EXPECT_EQ(fs_.statistics().open_descriptors, 0u);
     EXPECT_EQ(fs_.statistics().views, 0u);
 }
 
 INSTANTIATE_TEST_SUITE_P(
     Shapes, ReadTest,
-    testing::Values(
+    ::testing::Values(
         Shape{"large_pages", "cpu:2", 65536, 1024, true, false, StorageKind::kPosix, 32},
         Shape{"small_pages_in_a_small_cache", "cpu:2", 4096, 16, true, false, StorageKind::kPosix,
               32},

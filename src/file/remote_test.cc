@@ -9,10 +9,10 @@
 #include <cstring>
 #include <vector>
 
-#include "base/prng.h"
 #include "file/read_test.h"
 #include "penstock/abi/limits.h"
 #include "penstock/file_system.h"
+#include "testing/bytes.h"
 #include "testing/remote_device.h"
 
 namespace penstock {
@@ -27,8 +27,7 @@ protected:
         ASSERT_TRUE(cpu.ok()) << cpu.status().message();
         port_ = std::make_shared<testing::RemoteDevice>(cpu.value());
         device_ = Device(port_);
-        base::Prng prng(5);
-        for (std::byte& byte : bytes_) byte = static_cast<std::byte>(prng.next());
+        testing::fill_randomly(bytes_.data(), bytes_.size(), 5);
         char name[] = "/tmp/penstock-remote-XXXXXX";
         const int descriptor = mkstemp(name);
         path_ = name;
@@ -83,7 +82,7 @@ TEST_P(RemoteTest, AWholeFileArrivesByStaging) {
             read(file.value(), piece);
             EXPECT_EQ(result_[1], 0) << frames << " frames, pieces of " << piece;
             EXPECT_EQ(result_[0], static_cast<int64_t>(kFileSize));
-            EXPECT_EQ(std::memcmp(out_, bytes_.data(), kFileSize), 0);
+            EXPECT_TRUE(testing::equal(out_, bytes_.data(), kFileSize));
         }
         EXPECT_GT(port_->write_count(), 0u) << "pages are announced in stream order";
         EXPECT_GT(port_->poll_count(), 0u) << "somebody keeps the driver making progress";
@@ -123,7 +122,7 @@ TEST_P(RemoteTest, ACopyThatFailsIsAnErrorNotBytes) {
         EXPECT_EQ(result_[1], failed ? EIO : 0) << "copy " << n;
         read(file.value(), 65536);  // asks again for what failed
         EXPECT_EQ(result_[1], 0) << "copy " << n;
-        EXPECT_EQ(std::memcmp(out_, bytes_.data(), kFileSize), 0) << "copy " << n;
+        EXPECT_TRUE(testing::equal(out_, bytes_.data(), kFileSize)) << "copy " << n;
         EXPECT_TRUE(fs_.close(file.value()).ok());
     }
 }
@@ -136,11 +135,11 @@ TEST_P(RemoteTest, PagesThatReadersCopyAreWholeWhileTheHostUsesItsMemoryAgain) {
     ASSERT_TRUE(file.ok()) << file.status().message();
     read(file.value(), 100'003);
     EXPECT_EQ(result_[1], 0);
-    EXPECT_EQ(std::memcmp(out_, bytes_.data(), kFileSize), 0);
+    EXPECT_TRUE(testing::equal(out_, bytes_.data(), kFileSize));
     const uint64_t copied = port_->copy_count();
     read(file.value(), 100'003);  // all there: nobody holds a page back
     EXPECT_EQ(port_->copy_count(), copied);
-    EXPECT_EQ(std::memcmp(out_, bytes_.data(), kFileSize), 0);
+    EXPECT_TRUE(testing::equal(out_, bytes_.data(), kFileSize));
     ASSERT_TRUE(fs_.close(file.value()).ok());
 }
 

@@ -222,7 +222,8 @@ TEST(StreamTest, WindowsGrowAndFollowEachOther) {
 // Where storage is waited for, windows are asked for as many at once as make a request of 1 MiB, up
 // to 4 MiB ahead.
 TEST(StreamTest, WindowsOfWhatIsMissingComeTogether) {
-    constexpr PageIndex kPages = 20'000, kTogether = (1 << 20) / kPage, kAhead = 4 * kTogether;
+    constexpr PageIndex kTogether = (1 << 20) / kPage, kAhead = 4 * kTogether;
+    constexpr PageIndex kPages = testing::usually(20'000, 6 * kAhead);
     Host host({.frames = 32 * kTogether});
     const Descriptor file = host.open(0, kPages);
     host.state().files[0].missing = 1;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <iterator>
+#include <span>
 
 #include "penstock/device/atomic.cuh"
 
@@ -66,13 +68,17 @@ size_t PageSender::begin(bool ahead) {
     size_t parts = 0;
     segment_ = nullptr;
     oldest_lent_ = kNone;
-    for (Segment& segment : segments_) {
+    Segment* last = segments_;
+    for (Segment& segment : std::span(segments_, segments_end_)) {
         if (segment.count > 0 && is_over(segment, done)) segment.count = 0;
         if (segment.pulls.empty()) segment.oldest = kNone;
         oldest_lent_ = std::min(oldest_lent_, segment.oldest);
-        if (segment.count == 0) segment_ = &segment;
+        if (segment.count > 0) last = &segment + 1;
+        if (segment.count == 0 && segment_ == nullptr) segment_ = &segment;
         if (segment.count > 0 && done < segment.last) parts += segment.parts;
     }
+    segments_end_ = last;
+    if (segment_ == nullptr && last < std::end(segments_)) segment_ = last;
     if (segment_ == nullptr || parts >= kPartsMax) return 0;
     segment_->parts = 0;
     size_t count = ahead ? windows_max_ : demand_max_;
@@ -86,16 +92,17 @@ size_t PageSender::begin(bool ahead) {
 
 // The first page of a lowest or highest gap of `count` pages; `pages_`: there is none.
 size_t PageSender::find_gap(size_t count, bool from_above) const {
+    const std::span<const Segment> segments(segments_, segments_end_);
     const auto is_gap = [&](size_t first) {
         return first + count <= pages_ &&
-               std::none_of(segments_, segments_ + kSegmentsMax, [&](const Segment& segment) {
+               std::none_of(segments.begin(), segments.end(), [&](const Segment& segment) {
                    return segment.count > 0 && segment.first < first + count &&
                           first < segment.first + segment.count;
                });
     };
     const size_t end = from_above ? pages_ - count : 0;
     size_t best = is_gap(end) ? end : pages_;
-    for (const Segment& segment : segments_) {
+    for (const Segment& segment : segments) {
         if (segment.count == 0 || best == end || (from_above && segment.first < count)) continue;
         const size_t first = from_above ? segment.first - count : segment.first + segment.count;
         const bool better = best == pages_ || (from_above ? first > best : first < best);
@@ -124,6 +131,7 @@ void PageSender::lend(const RingState& ring, uint64_t ticket) {
 
 void PageSender::end(size_t pages) {
     segment_->count = pages;
+    if (pages > 0) segments_end_ = std::max(segments_end_, segment_ + 1);
     oldest_lent_ = std::min(oldest_lent_, segment_->oldest);
     segment_->last = stream_->sent();
 }

@@ -97,7 +97,8 @@ private:
     // for the kernels of others.
     std::unique_ptr<CopyStream> stream_;
     Segment segments_[kSegmentsMax];
-    Segment* segment_ = segments_;  // of the drain in hand
+    Segment* segments_end_ = segments_;  // those from here on are not in use
+    Segment* segment_ = segments_;       // of the drain in hand
     uint64_t oldest_lent_ = kNone;
 
     std::vector<Stretch> added_;

@@ -11,12 +11,12 @@
 #include <utility>
 #include <vector>
 
-#include "base/prng.h"
 #include "page_cache/page_cache_fixture.h"
 #include "penstock/device/request_queue.cuh"
 #include "service/server.h"
 #include "service/slow_device_fixture.h"
 #include "storage/ram.h"
+#include "testing/bytes.h"
 
 namespace penstock::service {
 
@@ -27,8 +27,7 @@ inline constexpr uint64_t kFileSize = kPages * kPage - 1000;  // the last page e
 class ServerTest : public ::testing::Test {
 protected:
     ServerTest() {
-        base::Prng prng(11);
-        for (std::byte& byte : bytes_) byte = static_cast<std::byte>(prng.next());
+        testing::fill_randomly(bytes_.data(), bytes_.size(), 11);
         EXPECT_TRUE(storage_->create("file", kFileSize).ok());
         EXPECT_TRUE(storage_->write("file", 0, {bytes_.data(), kFileSize}).ok());
         std::fill(bytes_.begin() + kFileSize, bytes_.end(), std::byte{0});
@@ -85,9 +84,8 @@ protected:
             if (completion_generation(announced(frame)) != 1) continue;
             ++count;
             if (completion_error(announced(frame)) != 0) continue;
-            EXPECT_EQ(std::memcmp(memory_.state().frames + frame * kPage,
-                                  bytes_.data() + page * kPage, kPage),
-                      0)
+            EXPECT_TRUE(testing::equal(memory_.state().frames + frame * kPage,
+                                       bytes_.data() + page * kPage, kPage))
                 << "page " << page << " in frame " << frame;
             EXPECT_EQ(completion_bytes(announced(frame)),
                       std::min(kPage, kFileSize - page * kPage));

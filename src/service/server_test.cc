@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "service/server_fixture.h"
+#include "testing/bytes.h"
 
 namespace penstock::service {
 namespace {
@@ -259,8 +260,7 @@ private:
 TEST(ServerRetryTest, NothingIsAnnouncedBeforeItIsReadAgain) {
     constexpr uint64_t kWindow = 64, kBad[] = {1, kWindow + 40};
     std::vector<std::byte> bytes(2 * kWindow * kPage);
-    base::Prng prng(12);
-    for (std::byte& byte : bytes) byte = static_cast<std::byte>(prng.next());
+    testing::fill_randomly(bytes.data(), bytes.size(), 12);
     auto ram = std::make_shared<storage::RamStorage>();
     ASSERT_TRUE(ram->create("file", bytes.size()).ok());
     ASSERT_TRUE(ram->write("file", 0, bytes).ok());
@@ -283,8 +283,8 @@ TEST(ServerRetryTest, NothingIsAnnouncedBeforeItIsReadAgain) {
             if (frame >= 2 * kWindow || completion_generation(words[i]) != 1 ||
                 completion_error(words[i]) != 0)
                 continue;
-            EXPECT_EQ(
-                std::memcmp(state.frames + frame * kPage, bytes.data() + frame * kPage, kPage), 0)
+            EXPECT_TRUE(
+                testing::equal(state.frames + frame * kPage, bytes.data() + frame * kPage, kPage))
                 << "page " << frame << " was announced before it was there";
         }
     };

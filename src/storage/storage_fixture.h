@@ -14,19 +14,13 @@
 #include <string>
 #include <vector>
 
-#include "base/prng.h"
 #include "storage/storage.h"
+#include "testing/bytes.h"
 
 namespace penstock::storage {
 
-using Bytes = std::vector<std::byte>;
-
-inline Bytes random_bytes(uint64_t seed, size_t size) {
-    base::Prng prng(seed);
-    Bytes bytes(size);
-    for (std::byte& byte : bytes) byte = static_cast<std::byte>(prng.next());
-    return bytes;
-}
+using testing::Bytes;
+using testing::random_bytes;
 
 // A folder that goes with all that is in it.
 class ScratchFolder {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "storage/storage_fixture.h"
+#include "testing/bytes.h"
 #include "testing/effort.h"
 #include "testing/fault_storage.h"
 #include "testing/remote_device.h"
@@ -174,7 +175,7 @@ TEST_P(ExecutorWriteTest, RandomWritesBesideReadsEqualAFlatArray) {
         if (request.write) direct_bytes += cell.report.bytes_by(Route::kDirect);
         uint64_t at = request.offset;
         for (const iovec& piece : cell.pieces) {  // sources stay as they are
-            ASSERT_EQ(std::memcmp(piece.iov_base, flat_.data() + at, piece.iov_len), 0);
+            ASSERT_TRUE(testing::equal(piece.iov_base, flat_.data() + at, piece.iov_len));
             at += piece.iov_len;
         }
     };

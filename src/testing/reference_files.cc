@@ -8,6 +8,8 @@
 #include <cstring>
 #include <utility>
 
+#include "testing/bytes.h"
+
 namespace penstock::testing {
 
 void ReferenceFile::resize(uint64_t size) {
@@ -44,11 +46,10 @@ size_t ReferenceFile::mismatch(uint64_t offset, std::span<const std::byte> bytes
         const uint64_t within = (offset + done) % kChunkSize;
         const size_t piece = std::min<uint64_t>(bytes.size() - done, kChunkSize - within);
         const auto chunk = chunks_.find((offset + done) / kChunkSize);
-        for (size_t i = done; i < done + piece; ++i) {
-            const std::byte wanted = chunk == chunks_.end() ? std::byte{0}
-                                                            : chunk->second[within + (i - done)];
-            if (bytes[i] != wanted) return i;
-        }
+        static const std::vector<std::byte> zeros(kChunkSize);
+        const std::vector<std::byte>& wanted = chunk == chunks_.end() ? zeros : chunk->second;
+        const size_t good = first_difference(&bytes[done], &wanted[within], piece);
+        if (good < piece) return done + good;
         done += piece;
     }
     return bytes.size();

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/prng.h"
+#include "testing/bytes.h"
 #include "transfer/engine_turns.h"
 #include "transfer/queue_storage_fixture.h"
 
@@ -172,7 +173,7 @@ protected:
         for (size_t i = 0; i < count; ++i) {
             const Piece& piece = job.piece(i);
             size += piece.size;
-            ASSERT_EQ(std::memcmp(piece.to, content(piece.offset), piece.size), 0);
+            ASSERT_TRUE(testing::equal(piece.to, content(piece.offset), piece.size));
         }
         EXPECT_EQ(job.result().value(), size);
         EXPECT_EQ(job.report().bytes, size);

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "base/prng.h"
+#include "testing/bytes.h"
 #include "transfer/engine.h"
 #include "transfer/queue_storage_fixture.h"
 
@@ -39,9 +40,8 @@ constexpr uint64_t kMiB = 1 << 20, kFileSize = 40 * kMiB + 12'345;
 const std::byte* content(uint64_t offset) {
     constexpr uint64_t kPeriod = 1'000'003;
     static const std::vector<std::byte> all = [] {
-        base::Prng prng(7);
         std::vector<std::byte> bytes(kPeriod + 65536);
-        for (uint64_t i = 0; i < kPeriod; ++i) bytes[i] = std::byte(prng.next());
+        testing::fill_randomly(bytes.data(), kPeriod, 7);
         std::copy_n(bytes.begin(), 65536, bytes.begin() + kPeriod);
         return bytes;
     }();
@@ -54,7 +54,7 @@ void fill(std::byte* to, uint64_t offset, uint64_t size) {
 bool is_right(const std::byte* bytes, uint64_t offset, uint64_t size) {
     for (uint64_t at = 0; at < size; at += 65536) {
         const uint64_t part = std::min<uint64_t>(65536, size - at);
-        if (std::memcmp(bytes + at, content(offset + at), part) != 0) return false;
+        if (!testing::equal(bytes + at, content(offset + at), part)) return false;
     }
     return true;
 }
@@ -379,7 +379,7 @@ TEST_F(SectionTest, WhereSomethingMissedSectionsBeginOnlyBehindALongHotStretch) 
 }
 
 TEST_F(SectionTest, RandomReadsOfManyCallersEqualTheFileOrAreStopped) {
-    for (uint64_t seed = 1; seed <= 10; ++seed) {
+    for (uint64_t seed = 1; seed <= testing::usually(10, 4); ++seed) {
         SCOPED_TRACE(::testing::Message() << "seed " << seed);
         base::Prng prng(seed);
         start(1 + static_cast<unsigned>(prng.below(5)));
@@ -415,7 +415,7 @@ TEST_F(SectionTest, RandomReadsOfManyCallersEqualTheFileOrAreStopped) {
 
 TEST_F(SectionTest, TheNthReadThatFailsCostsItsPage) {
     start(3);
-    for (uint64_t n = 1; n <= 25; ++n) {
+    for (uint64_t n = 1; n <= 25; n += testing::usually(1, 3)) {
         SCOPED_TRACE(n);
         file_->reads = 0;
         file_->fail_read = n;
@@ -438,7 +438,7 @@ TEST_F(SectionTest, TheNthCopyThatFailsCostsItsBytesAndNoOthers) {
     start(3);
     for (const bool of_word : {false, true}) {
         bool struck = true;
-        for (uint64_t n = 1; struck && n < 40; ++n) {
+        for (uint64_t n = 1; struck && n < 40; n += testing::usually(1, 2)) {
             SCOPED_TRACE(::testing::Message() << (of_word ? "word " : "copy ") << n);
             device_.forget();
             (of_word ? device_.fail_write : device_.fail_copy) = n;
