@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -100,6 +101,7 @@ TEST_P(CutReadaheadTest, AFileIsCutWhileAWindowIsOnItsWay) {
         // In pages from the first that has not arrived: at it, in it, behind it; further on in what
         // was asked for, and beyond that; and where pages have arrived before.
         for (const double place : {0.0, 0.02, 1.0, 1.5, 7.3, 40.0, -0.5, -2.0}) {
+            if (testing::kThreadSanitizer && std::abs(place) >= 1 && place != 7.3) continue;
             begin_round(++round);
             std::vector<Step> steps = {set_step(0, file_), advise_step(0, Advice::kSequential)};
             add_walk(*machine_, steps, {0, kSignedPage, kPage, kFilePages + 1});

@@ -25,7 +25,7 @@ std::vector<Shape> shapes() {
             all.push_back(shape);
             shape.helping = false;
             shape.frames = 64;
-            shape.page_size = 16384;
+            shape.page_size = testing::usually(16384, 8192);
             all.push_back(shape);
         }
     }
