@@ -16,6 +16,8 @@ namespace {
 constexpr FrameIndex kFrame = 0;
 constexpr uint64_t kOtherPage = 99;  // bytes of the page that has the frame next
 constexpr uint32_t kNoSpace = 28;    // ENOSPC
+// Of who writes and syncs.
+constexpr uint64_t kOwnBytes = 5, kOwnMark = 2;
 
 struct WriteForm {
     std::string name;
@@ -25,13 +27,16 @@ struct WriteForm {
     bool evicts = true;  // else the page stays, and is clean at the end
     bool deferrals = true;
     bool counts = false;  // dirty pages, as FileSystemState::dirty_pages
+    bool syncs = false;   // another writes a granule of its own and looks until the page is clean
     // Canaries: what must be found.
     bool cleans_blindly = false;  // who ends a write-back does not look at the marks again
     bool marks_too_soon = false;  // before the bytes
+    bool asks_the_bit = false;    // who looks whether the page is clean asks for its dirty bit only
 };
 
 struct DirtyPage {
     Word entry, write_back, marks, snapshot, request, completion, bytes, file, count;
+    Word own, own_file;  // of who writes and syncs
 };
 
 Next write_page(DirtyPage page, const WriteForm& form, uint64_t value) {
@@ -44,6 +49,28 @@ Next write_page(DirtyPage page, const WriteForm& form, uint64_t value) {
         if (form.counts && was_clean) Words::fetch_add(page.count, 1, site::kRelaxed);
     }
     device::unpin<Words>(page.entry);
+    return Next::kDone;
+}
+
+// A granule of its own is written, and then synced, as gfsync does. Register 0: whether it has been
+// written.
+Next write_and_look(DirtyPage page, Registers& r, const WriteForm& form) {
+    if (r[0] == 0) {
+        r[0] = 1;
+        (void)device::pin<Words>(page.entry);
+        Words::store(page.own, kOwnBytes, site::kRelaxed);
+        device::mark<Words>(page.marks, kOwnMark);
+        (void)device::set_dirty<Words>(page.entry);
+        device::unpin<Words>(page.entry);
+        return Next::kAgain;
+    }
+    const auto word_of = [&](FrameIndex) -> const Word& { return page.write_back; };
+    uint64_t seen = 0;
+    const bool dirty = form.asks_the_bit ? (Words::load(page.entry, site::kLook) & kDirtyBit) != 0
+                                         : device::is_dirty<Words>(page.entry, word_of, seen);
+    if (dirty) return Next::kRetry;
+    check(Words::load(page.own_file, site::kRelaxed) == kOwnBytes,
+          "a page is said to be clean before the file has its bytes");
     return Next::kDone;
 }
 
@@ -97,8 +124,11 @@ Next serve(DirtyPage page, Registers& r, const WriteForm& form) {
     r[0] = number;
     const bool fails = r[1] < static_cast<uint64_t>(form.failures);
     if (fails) ++r[1];
-    if (!fails && Words::load(page.snapshot, site::kRelaxed) != 0)
+    const uint64_t taken = fails ? 0 : Words::load(page.snapshot, site::kRelaxed);
+    if ((taken & 1) != 0)
         Words::store(page.file, Words::load(page.bytes, site::kRelaxed), site::kRelaxed);
+    if ((taken & kOwnMark) != 0)
+        Words::store(page.own_file, Words::load(page.own, site::kRelaxed), site::kRelaxed);
     Words::store(page.completion,
                  make_completion(static_cast<uint32_t>(number), fails ? kNoSpace : 0, 0),
                  site::kComplete);
@@ -129,6 +159,11 @@ Program write_program(const WriteForm& form) {
         program.thread("writes " + std::to_string(i + 1), [=](Registers&) {
             return write_page(page, form, static_cast<uint64_t>(i) + 1);
         });
+    }
+    if (form.syncs) {
+        page.own = program.word("own", 0, false);
+        page.own_file = program.word("own file", 0, false);
+        program.thread("syncs", [=](Registers& r) { return write_and_look(page, r, form); });
     }
     for (int i = 0; i < form.tenders; ++i)
         program.server("tends", [=](Registers&) { return tend(page, form); });
@@ -356,6 +391,10 @@ std::vector<Program> write_programs(bool nightly) {
     add({.name = "two teams tend a page", .tenders = 2, .evicts = false, .deferrals = false});
     add({.name = "two teams tend a page, and one evicts it", .tenders = 2, .deferrals = false});
     add({.name = "a write-back fails and is tried again", .failures = 1});
+    add({.name = "who wrote a page looks until it is clean",
+         .evicts = false,
+         .deferrals = false,
+         .syncs = true});
     programs.push_back(cut_program({.name = "a file is cut off while a page of it is written"}));
     programs.push_back(
         cut_program({.name = "a truncation fails while a page is written", .fails = true}));
@@ -384,6 +423,10 @@ std::vector<Program> write_canaries() {
                            .writers = 2,
                            .evicts = false,
                            .marks_too_soon = true}),
+            write_program({.name = "canary: a page without its dirty bit is taken for clean",
+                           .evicts = false,
+                           .syncs = true,
+                           .asks_the_bit = true}),
             cut_program({.name = "canary: a write-back begins in a file that is held",
                          .looks_before = true}),
             cut_program(

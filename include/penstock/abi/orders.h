@@ -26,43 +26,43 @@ enum class Order : uint32_t { kRelaxed, kAcquire, kRelease, kAcquireRelease };
 // pins an entry of it, and a read-modify-write always sees the entry's newest state. Request
 // queue (device/request_queue.cuh, src/request_queue/ring.h): kTicket to kRefill. Dirty pages
 // (device/dirty_page.cuh): kMark to kEndWrite. Control ports (device/control_port.cuh): the rest.
-#define PENSTOCK_SITES(X)                                                                \
-    X(kRelaxed, kRelaxed, "")                                                            \
-    X(kPin, kAcquire, "kPublish: the page's bytes")                                      \
-    X(kLook, kAcquire, "kPublish: the page's bytes, seen without a new pin")             \
-    X(kUnpin, kRelease, "kEvict: my reads are over before the frame is filled again")    \
-    X(kEvict, kAcquire, "kUnpin of every reader of the frame")                           \
-    X(kPublish, kRelease, "kPin, kLook")                                                 \
-    X(kFreeFrame, kRelease, "kTakeFrame: the frame's last readers are done")             \
-    X(kTakeFrame, kAcquire, "kFreeFrame")                                                \
-    X(kRestore, kRelease, "kPin: the directory no longer names the leaf's old owner")    \
-    X(kLeafWord, kAcquireRelease,                                                        \
-      "itself: who cuts a file sees the leaf, or who installs it that it was cut")       \
-    X(kTicket, kAcquireRelease,                                                          \
-      "itself: a team that saw a completion lets a slot's next lap be written")          \
-    X(kSubmit, kRelease, "kDrain: the words, and that nobody reads the frame")           \
-    X(kDrain, kAcquire, "kSubmit")                                                       \
-    X(kClaimRun, kAcquireRelease,                                                        \
-      "itself: slots are copied out before a later claim, hence before their next lap")  \
-    X(kComplete, kRelease, "kCompletion: the frame's bytes")                             \
-    X(kCompletion, kAcquire, "kComplete")                                                \
-    X(kPulled, kRelease, "kRefill: the page was copied out of the host's memory")        \
-    X(kRefill, kAcquire, "kPulled")                                                      \
-    X(kMark, kRelease, "kTakeMarks: the granules' bytes, and the file's size")           \
-    X(kTakeMarks, kAcquire, "kMark")                                                     \
-    X(kDirty, kRelease, "kClean: the granules' bits")                                    \
-    X(kClean, kAcquire, "kDirty")                                                        \
-    X(kCountWrite, kRelease, "kTakeCounts: the page is in the cache")                    \
-    X(kTakeCounts, kAcquire, "kCountWrite")                                              \
-    X(kBeginWrite, kAcquire, "kEndWrite: the page is clean, or its marks are set again") \
-    X(kEndWrite, kRelease, "kBeginWrite")                                                \
-    X(kAskHeld, kAcquireRelease,                                                         \
-      "kUnlockPort: the size that was set; kLockPort: that a write-back has begun")      \
-    X(kLockPort, kAcquire, "kUnlockPort")                                                \
-    X(kUnlockPort, kRelease, "kLockPort: what the lock guards may be written again")     \
-    X(kCall, kRelease, "kServe: the payload")                                            \
-    X(kServe, kAcquire, "kCall")                                                         \
-    X(kRespond, kRelease, "kResponse: the result and what it stands for")                \
+#define PENSTOCK_SITES(X)                                                                     \
+    X(kRelaxed, kRelaxed, "")                                                                 \
+    X(kPin, kAcquire, "kPublish: the page's bytes")                                           \
+    X(kLook, kAcquire, "kPublish: the page's bytes, seen without a new pin; kClean")          \
+    X(kUnpin, kRelease, "kEvict: my reads are over before the frame is filled again")         \
+    X(kEvict, kAcquire, "kUnpin of every reader of the frame")                                \
+    X(kPublish, kRelease, "kPin, kLook")                                                      \
+    X(kFreeFrame, kRelease, "kTakeFrame: the frame's last readers are done")                  \
+    X(kTakeFrame, kAcquire, "kFreeFrame")                                                     \
+    X(kRestore, kRelease, "kPin: the directory no longer names the leaf's old owner")         \
+    X(kLeafWord, kAcquireRelease,                                                             \
+      "itself: who cuts a file sees the leaf, or who installs it that it was cut")            \
+    X(kTicket, kAcquireRelease,                                                               \
+      "itself: a team that saw a completion lets a slot's next lap be written")               \
+    X(kSubmit, kRelease, "kDrain: the words, and that nobody reads the frame")                \
+    X(kDrain, kAcquire, "kSubmit")                                                            \
+    X(kClaimRun, kAcquireRelease,                                                             \
+      "itself: slots are copied out before a later claim, hence before their next lap")       \
+    X(kComplete, kRelease, "kCompletion: the frame's bytes")                                  \
+    X(kCompletion, kAcquire, "kComplete")                                                     \
+    X(kPulled, kRelease, "kRefill: the page was copied out of the host's memory")             \
+    X(kRefill, kAcquire, "kPulled")                                                           \
+    X(kMark, kRelease, "kTakeMarks: the granules' bytes, and the file's size")                \
+    X(kTakeMarks, kAcquire, "kMark")                                                          \
+    X(kDirty, kRelease, "kClean: the granules' bits")                                         \
+    X(kClean, kAcquireRelease, "kDirty; kLook: somebody is about to look at the marks again") \
+    X(kCountWrite, kRelease, "kTakeCounts: the page is in the cache")                         \
+    X(kTakeCounts, kAcquire, "kCountWrite")                                                   \
+    X(kBeginWrite, kAcquire, "kEndWrite: the page is clean, or its marks are set again")      \
+    X(kEndWrite, kRelease, "kBeginWrite")                                                     \
+    X(kAskHeld, kAcquireRelease,                                                              \
+      "kUnlockPort: the size that was set; kLockPort: that a write-back has begun")           \
+    X(kLockPort, kAcquire, "kUnlockPort")                                                     \
+    X(kUnlockPort, kRelease, "kLockPort: what the lock guards may be written again")          \
+    X(kCall, kRelease, "kServe: the payload")                                                 \
+    X(kServe, kAcquire, "kCall")                                                              \
+    X(kRespond, kRelease, "kResponse: the result and what it stands for")                     \
     X(kResponse, kAcquire, "kRespond")
 
 namespace site_index {

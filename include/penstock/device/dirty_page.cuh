@@ -17,6 +17,8 @@
 //   3. Of one page at most one write-back is under way, and the next one has later bytes.
 //   4. A granule that changes while the host reads it is marked again.
 //   5. A granule that could not be written is marked again, and its page is dirty.
+//   6. Without its dirty bit a page is clean for who keeps it by a pin that was never given back
+//      since it was marked, or evicts it; who only looks asks is_dirty().
 #pragma once
 
 #include "penstock/abi/orders.h"
@@ -66,6 +68,29 @@ PENSTOCK_BOTH bool begin_write_back(typename Words::Word& entry, Holds holds,
     for (uint32_t i = 0; i < mark_words; ++i)
         Words::store(snapshot[i], Words::fetch_and(marks[i], 0, site::kTakeMarks), site::kRelaxed);
     return true;
+}
+
+// Whether a page has been written to and its write-back is not over, as an entry tells that says so
+// in `seen` if it is VALID; `word_of(frame)`: a frame's write-back word.
+//
+// The dirty bit alone does not tell: who ends a write-back takes it away, looks at the marks, and
+// may set it again (finish_write_back). While he does, the word is not idle; and an idle word that
+// is the same on both sides of a look says that whoever took the bit away was done with it.
+template <class Words, class WordOf>
+PENSTOCK_BOTH bool is_dirty(const typename Words::Word& entry, WordOf word_of, uint64_t& seen) {
+    for (;;) {
+        seen = Words::load(entry, site::kLook);
+        if (state_of(seen) != PageState::kValid) return false;
+        if ((seen & kDirtyBit) != 0) return true;
+        const typename Words::Word& word = word_of(frame_of(seen));
+        const uint64_t before = Words::load(word, site::kBeginWrite);
+        if (phase_of(before) != WritePhase::kIdle) return true;
+        const uint64_t again = Words::load(entry, site::kLook);
+        if (state_of(again) != PageState::kValid || (again & kDirtyBit) != 0 ||
+            frame_of(again) != frame_of(seen))
+            continue;
+        if (Words::load(word, site::kRelaxed) == before) return false;
+    }
 }
 
 // What begin_unless_held() did.

@@ -10,15 +10,18 @@
 
 namespace penstock::device {
 
-// The dirty page of an entry in the leaf that a directory word names, as one lane sees it; null:
-// there is none.
+// The dirty page of an entry in the leaf that a directory word names, as one lane sees it, with its
+// dirty bit or while somebody ends its write-back; null: there is none.
 PENSTOCK_DEVICE inline SeenPage see_dirty_page(const FileSystemState& system, uint32_t slot,
                                                PageIndex page) {
     const uint64_t leaf = leaf_word(system, system.files[slot], page);
     if (leaf == 0) return {};
     PageEntry* entry = entry_in_leaf(system, leaf, page);
-    const uint64_t seen = DeviceWords::load(*entry, site::kLook);
-    if (state_of(seen) != PageState::kValid || (seen & kDirtyBit) == 0) return {};
+    const auto word_of = [&](FrameIndex frame) -> const uint64_t& {
+        return system.write_backs[frame];
+    };
+    uint64_t seen = 0;
+    if (!is_dirty<DeviceWords>(*entry, word_of, seen)) return {};
     return {entry, make_owner(slot, page), frame_of(seen)};
 }
 
@@ -34,7 +37,8 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE inline int wait_for_write(FileSystemState& sys
         if (page.entry == nullptr) return 0;
         if (mine >= 0 && page.frame != frame) return 0;
         frame = page.frame;
-        const WriteBackWord word = DeviceWords::load(system.write_backs[frame], site::kRelaxed);
+        // With the error that was noted before it ended.
+        const WriteBackWord word = DeviceWords::load(system.write_backs[frame], site::kBeginWrite);
         const bool idle = phase_of(word) == WritePhase::kIdle;
         if (mine >= 0 && (idle || number_of(word) != static_cast<uint64_t>(mine))) return 0;
         const uint64_t& completion = system.write_completions[frame];
