@@ -68,7 +68,9 @@ PENSTOCK_DEVICE inline uint64_t reserve_async_pages(FileSystemState& system, uin
                                                  site::kRelaxed);
     const uint64_t async = async_pages_held(held), all = pages_held(held);
     uint64_t room = system.async_pages_max > async ? system.async_pages_max - async : 0;
-    if (room > system.held_max - all) room = system.held_max > all ? system.held_max - all : 0;
+    // Others may have counted more than there is, and be about to take it back.
+    const uint64_t left = system.held_max > all ? system.held_max - all : 0;
+    if (room > left) room = left;
     if (room >= count) return count;
     DeviceWords::fetch_sub(system.held_pins, (count - room) * kAsyncPin, site::kRelaxed);
     return room;

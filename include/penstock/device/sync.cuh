@@ -92,6 +92,18 @@ PENSTOCK_DEVICE void for_each_page(const Team& team, unsigned index, unsigned te
     team.sync();
 }
 
+// 0, or the result of the first lane that has another, in all lanes: of a group's parts the result
+// of one lane counts.
+template <class Team>
+PENSTOCK_DEVICE int result_of_lanes(const Team& team, int result) {
+    if (!team.any(result != 0)) return 0;
+    for (unsigned lane = 0; lane < team.lanes(); ++lane) {
+        const int one = team.broadcast(result, lane);
+        if (one != 0) return one;
+    }
+    return 0;
+}
+
 // One team's part of writing a file back. 0, or -errno of a wait: what could not be written is
 // noted with the file.
 template <class Team>
@@ -109,7 +121,7 @@ PENSTOCK_DEVICE int write_back_part(const Team& team, unsigned index, unsigned t
         const int error = result == 0 ? wait_for_write(system, slot, page) : 0;
         if (error != 0) result = error;
     });
-    return result;
+    return result_of_lanes(team, result);
 }
 
 // Holds a file: nobody begins a write-back of it until its lock is given back; those that began
@@ -169,7 +181,7 @@ PENSTOCK_DEVICE int hold_part(const Team& team, unsigned index, unsigned teams,
             result = wait.step(&completion, SystemWords::load(completion, site::kRelaxed));
         }
     });
-    return result;
+    return result_of_lanes(team, result);
 }
 
 // Ends that: pages from `forgotten` on are clean, and `visit(page)` is called for each.

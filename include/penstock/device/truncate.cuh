@@ -66,7 +66,7 @@ PENSTOCK_DEVICE int clear_beyond(const Team& team, unsigned index, unsigned team
         const int error = clear_page(system, file, page, last ? size & in_page : 0);
         if (error != 0) result = error;
     });
-    return result;
+    return result_of_lanes(team, result);
 }
 
 // By a whole group: 0 or -errno, in all threads.

@@ -168,7 +168,8 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE void end_run(const Team& team, FileSystemState
                                make_completion(generation, 0, 0), pins))
             return;
         DeviceWords::store(system.owners[frame], kFrameTaken, site::kRelaxed);
-        DeviceWords::fetch_or(run.window->left, 1ull << (run.place + i), site::kRelaxed);
+        // Or who gives the window up could free the frame before that.
+        DeviceWords::fetch_or(run.window->left, 1ull << (run.place + i), site::kFreeFrame);
         add_count(counts_of(system, &place, file_slot).used, ~0ull);  // one less than counted below
         if (pins != 0) unpin<DeviceWords>(run.entries[i]);
     };
@@ -204,7 +205,7 @@ PENSTOCK_DEVICE inline Taken take_from_windows(FileSystemState& system, Readahea
     if (good) DeviceWords::store(system.owners[frame], owner, site::kRelaxed);
     if (!good || !adopt<DeviceWords>(*pinned.entry, pinned.seen, frame, generation, completion)) {
         DeviceWords::store(system.owners[frame], kFrameTaken, site::kRelaxed);
-        DeviceWords::fetch_or(window->left, bit, site::kRelaxed);
+        DeviceWords::fetch_or(window->left, bit, site::kFreeFrame);  // as in end_run()
         return Taken::kNot;
     }
     return arrived ? Taken::kArrived : Taken::kLate;

@@ -66,7 +66,7 @@ PENSTOCK_DEVICE inline bool has_arrived(const FileSystemState& system, FrameInde
 // Frees what is left of a window. False: some of it is on its way still, and stays with the window.
 PENSTOCK_DEVICE inline bool give_up_window(FileSystemState& system, ReadaheadPlace& place,
                                            uint64_t file, Window& window) {
-    uint64_t left = DeviceWords::fetch_and(window.left, 0, site::kRelaxed);
+    uint64_t left = DeviceWords::fetch_and(window.left, 0, site::kTakeFrame);
     uint64_t stays = 0, freed = 0;
     for (uint64_t p = 0; left != 0; ++p, left >>= 1) {
         if ((left & 1) == 0) continue;
