@@ -104,9 +104,10 @@ int check_dirty(const FileSystemState& system, const std::vector<bool>& dirty) {
 
 int check_invariants(FileSystemState& system) {
     std::vector<bool> named(system.frame_count), dirty(system.frame_count);
-    uint64_t pins = 0;
+    uint64_t pins = 0, in_use = 0;
     for (uint64_t leaf = 0; leaf < system.leaf_count; ++leaf) {
         const uint64_t owner = system.leaf_owners[leaf];
+        in_use += owner != 0;
         if (owner != 0 && system.directory[owner - 1] != leaf + 1) return 3;
         for (uint32_t i = 0; i < limits::kLeafEntries; ++i) {
             PageEntry& entry = system.leaves[leaf * limits::kLeafEntries + i];
@@ -124,6 +125,7 @@ int check_invariants(FileSystemState& system) {
             if (dirty[frame] && (file.generation & 1) == 0) return 10;
         }
     }
+    if (in_use != system.leaves_in_use) return 3;
     if (const int broken = check_dirty(system, dirty); broken != 0) return broken;
     if (pins != pages_held(system.held_pins)) return 4;
     if (const int broken = check_windows(system, named); broken != 0) return broken;

@@ -55,6 +55,56 @@ TEST(PageTableTest, LeavesAreGivenToOtherPages) {
     EXPECT_NE(memory.fill_page(0, 50 * limits::kLeafEntries), nullptr);
 }
 
+TEST(PageTableTest, NoLeafIsTakenFromPagesWhileThereAreFreeOnes) {
+    Memory memory({.frames = 8, .leaves = 4});
+    memory.place_file(0, 0, 8);
+    FileSystemState& state = memory.state();
+    PageEntry* const first = memory.fill_page(0, 0);
+    EXPECT_EQ(state.leaves_in_use, 1u);
+    for (uint64_t word = 1; word < 4; ++word) {
+        state.leaf_hand = 4;  // at that of the first page
+        const PageIndex page = word * limits::kLeafEntries;
+        const device::PinnedEntry pinned = device::pin_page(state, memory.file(0), page);
+        ASSERT_NE(pinned.entry, nullptr) << word;
+        device::unpin<DeviceWords>(*pinned.entry);
+        EXPECT_EQ(state_of(*first), PageState::kValid) << word;
+        EXPECT_EQ(state.leaves_in_use, word + 1);
+    }
+    EXPECT_EQ(check_invariants(state), 0);
+    device::install_leaves(state, memory.file(0), 5 * limits::kLeafEntries - 1, 2);
+    EXPECT_NE(state.directory[4], 0u) << "of the first of the two";
+    EXPECT_NE(state.directory[5], 0u) << "and of the last";
+    EXPECT_EQ(state.leaves_in_use, 4u);
+    EXPECT_EQ(check_invariants(state), 0);
+    EXPECT_TRUE(drop_file(state, 0));
+    EXPECT_EQ(state.leaves_in_use, 0u);
+}
+
+TEST(PageTableTest, ALeafThatStaysKeepsItsPages) {
+    Memory memory({.frames = 8, .leaves = 2});
+    memory.place_file(0, 0, 8);
+    FileSystemState& state = memory.state();
+    PageEntry* const beside = memory.fill_page(0, 3);
+    const device::PinnedEntry held = device::pin_page(state, memory.file(0), 400);
+    PageEntry* const used = memory.fill_page(0, limits::kLeafEntries);
+    PageEntry* const last = memory.fill_page(0, 2 * limits::kLeafEntries - 1);
+    DeviceWords::fetch_or(*last, kTouchedBit, site::kRelaxed);
+    EXPECT_FALSE(device::empty_leaf(state, state.directory[1] - 1, true)) << "a second chance";
+    EXPECT_EQ(state_of(*used), PageState::kValid);
+    EXPECT_EQ(*last & kTouchedBit, 0u) << "its last one";
+    EXPECT_FALSE(device::empty_leaf(state, state.directory[0] - 1, false)) << "somebody holds it";
+    EXPECT_EQ(state_of(*beside), PageState::kValid);
+    // What may go goes.
+    const device::PinnedEntry other = device::pin_page(state, memory.file(0),
+                                                       5 * limits::kLeafEntries);
+    ASSERT_NE(other.entry, nullptr);
+    EXPECT_EQ(state.directory[1], 0u);
+    EXPECT_EQ(state_of(*beside), PageState::kValid);
+    device::unpin<DeviceWords>(*other.entry);
+    device::unpin<DeviceWords>(*held.entry);
+    EXPECT_EQ(check_invariants(state), 0);
+}
+
 // As a miss does: it draws the hand's place, then looks from there on.
 bool take(FileSystemState& state, FrameIndex& frame) {
     const uint64_t hand = state.clock_hand++;
@@ -152,6 +202,7 @@ TEST(InvalidationTest, EachBrokenInvariantIsFound) {
                   *entry = static_cast<uint64_t>(PageState::kRetired);
               }),
               3);
+    EXPECT_EQ(broken([](State& state, PageEntry*) { ++state.leaves_in_use; }), 3);
     EXPECT_EQ(broken([](State& state, PageEntry*) { ++state.held_pins; }), 4);
     EXPECT_EQ(broken([](State& state, PageEntry*) { state.owners[7] = kFrameTaken; }), 5)
         << "a frame that no window has";

@@ -20,9 +20,10 @@ Result<std::unique_ptr<PageDropper>> PageDropper::create(backend::Device* device
 
 bool PageDropper::drop(uint64_t first, uint64_t count) {
     unsigned long long kept = 0;
-    given_up_ = !call_->run<decltype(drop_pages)>(kDropThreads, kLimit, &kept, state_, first, count)
-                     .ok();
-    return !given_up_ && kept == 0;
+    return possible() &&
+           call_->run<decltype(drop_pages)>(kDropThreads, kLimit, &kept, state_, first, count)
+               .ok() &&
+           kept == 0;
 }
 
 }  // namespace penstock::service

@@ -21,9 +21,10 @@ public:
                                                        FileSystemState* state);
 
     // Whether drop() may be called just now.
-    [[nodiscard]] bool possible() const { return !given_up_ && !device_->kernels_in_flight(); }
+    [[nodiscard]] bool possible() const { return !device_->kernels_in_flight(); }
     // Drops the pages of `count` directory words from `first` on; waits. False: some page is held,
-    // or the device did not answer in time, after which it is not asked again.
+    // a kernel is in flight, or the device did not answer in time, as one was launched meanwhile:
+    // it drops them late then, which nobody minds.
     bool drop(uint64_t first, uint64_t count);
 
 private:
@@ -33,7 +34,6 @@ private:
     backend::Device* const device_;
     FileSystemState* const state_;
     const std::unique_ptr<KernelCall> call_;
-    bool given_up_ = false;
 };
 
 }  // namespace penstock::service

@@ -154,7 +154,7 @@ Next serve(System& system, Registers& r, const CacheForm& form) {
 void lay_out(System& system, const CacheForm& form) {
     FileSystemState& state = system.state;
     state.frame_count = static_cast<uint32_t>(form.frames);
-    state.leaf_count = form.leaf_reuse ? 1 : 2;
+    state.leaves_in_use = state.leaf_count = form.leaf_reuse ? 1 : 2;
     state.ring_count = 1;
     state.directory_size = kDirectoryMax;
     state.completions = system.completions.data();

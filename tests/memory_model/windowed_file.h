@@ -29,7 +29,7 @@ struct WindowedFile {
     // The window has `count` pages; where it has not `arrived`, their frames say so.
     void lay_out(FrameIndex frame_count, uint64_t count, bool arrived) {
         state.frame_count = frame_count;
-        state.leaf_count = 1;
+        state.leaves_in_use = state.leaf_count = 1;
         state.directory_size = directory.size();
         state.completions = completions.data();
         state.owners = owners.data();

@@ -262,6 +262,8 @@ struct FileSystemState {
     // Written by GPU threads, each on a line of its own.
     alignas(64) uint64_t clock_hand;     // frames looked at by CLOCK
     alignas(64) uint64_t leaf_hand;      // leaves looked at for reuse
+    uint64_t leaves_in_use;              // that a directory word names
+    uint64_t renewals;                   // of page entries (device/page_entry.cuh: renew)
     alignas(64) uint64_t held_pins;      // kViewPin for each view, kAsyncPin for each page that an
                                          // asynchronous call holds
     alignas(64) uint64_t port_hand;      // ports tried

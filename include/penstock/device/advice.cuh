@@ -106,10 +106,12 @@ PENSTOCK_DEVICE PageIndex ask_for_stretch(const Team& team, FileSystemState& sys
     FrameRange frames = take_adjacent_frames(team, system, place, stretch.count);
     if (frames.count == 0) return stop;
     const uint32_t generation = common_generation(team, system, frames);
+    if (team.lane() == 0) install_leaves(system, file, begin, frames.count);
+    team.sync();
     bool pinned = true;
     uint64_t held = 0;  // bit i: this lane has pinned page i
     for (uint32_t i = team.lane(); i < frames.count; i += team.lanes()) {
-        const bool got = pin_page(system, file, begin + i).entry != nullptr;
+        const bool got = pin_page(system, file, begin + i, false).entry != nullptr;
         if (got) held |= 1ull << i;
         pinned = pinned && got;
     }

@@ -66,25 +66,35 @@ PENSTOCK_BOTH inline bool is_second_use(const FileSystemState& system, const Fil
 template <class Team>
 PENSTOCK_DEVICE bool pin_pages(const Team& team, FileSystemState& system, const FileState& file,
                                const ReadaheadPlace* place, Batch<Team>& batch) {
-    unsigned missing = batch.count;
     bool valid = true;
-    for (unsigned k = 0, mine = batch.mine(team); k < mine; ++k) {
-        const unsigned i = batch.index_of(team, k);
-        batch.pages[k] = {};
-        if (i >= batch.count || missing < batch.count) continue;
-        batch.pages[k] = pin_page(system, file, batch.first + i);
-        PageEntry* entry = batch.pages[k].entry;
-        const uint64_t seen = batch.pages[k].seen;
-        if (entry == nullptr) {
-            missing = i;
-        } else if (state_of(seen) != PageState::kValid) {
-            valid = false;
-        } else if ((seen & kTouchedBit) == 0 &&
-                   is_second_use(system, file, place, frame_of(seen))) {
-            DeviceWords::fetch_or(*entry, kTouchedBit, site::kRelaxed);
+    for (bool installed = false;; installed = true) {
+        unsigned missing = batch.count;
+        for (unsigned k = 0, mine = batch.mine(team); k < mine; ++k) {
+            const unsigned i = batch.index_of(team, k);
+            PinnedEntry& page = batch.pages[k];
+            if (installed && page.entry != nullptr) continue;
+            page = {};
+            if (i >= batch.count || missing < batch.count) continue;
+            page = pin_page(system, file, batch.first + i, false);
+            if (page.entry == nullptr) {
+                missing = i;
+            } else if (state_of(page.seen) != PageState::kValid) {
+                valid = false;
+            } else if ((page.seen & kTouchedBit) == 0 &&
+                       is_second_use(system, file, place, frame_of(page.seen))) {
+                DeviceWords::fetch_or(*page.entry, kTouchedBit, site::kRelaxed);
+            }
         }
+        if (!team.any(missing < batch.count)) break;
+        if (installed) {
+            unpin_pages(team, batch, team.lowest(missing));
+            break;
+        }
+        // By one lane: each that tried would take one from other pages, and all but one for
+        // nothing.
+        if (team.lane() == 0) install_leaves(system, file, batch.first, batch.count);
+        team.sync();
     }
-    if (team.any(missing < batch.count)) unpin_pages(team, batch, team.lowest(missing));
     return !team.any(!valid);
 }
 
@@ -132,9 +142,11 @@ PENSTOCK_DEVICE void settle_pages(const Team& team, FileSystemState& system, Bat
 PENSTOCK_DEVICE inline bool claim_page(FileSystemState& system, PinnedEntry& page, uint64_t owner,
                                        uint64_t hint, bool& need_frame) {
     if (!need_frame) return claim_again<DeviceWords>(*page.entry, page.seen);
+    // Others may have been first: then no page is evicted for it.
+    page.seen = DeviceWords::load(*page.entry, site::kLook);
     FrameIndex frame = 0;
-    if (!take_frame(system, hint, frame)) return false;
-    need_frame = false;
+    need_frame = state_of(page.seen) == PageState::kEmpty && !take_frame(system, hint, frame);
+    if (need_frame || state_of(page.seen) != PageState::kEmpty) return false;
     if (claim<DeviceWords>(*page.entry, page.seen, frame, next_generation(system, frame))) {
         DeviceWords::store(system.owners[frame], owner, site::kRelaxed);
         return true;

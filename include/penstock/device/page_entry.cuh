@@ -126,8 +126,9 @@ PENSTOCK_BOTH bool retire(typename Words::Word& entry) {
 }
 
 // EMPTY -> EMPTY, another word: what somebody has read for the page, and would adopt, is not to be
-// taken. What the caller has stored before, they see. `number`: of no renewal before. Returns the
-// newest word: who finds it not EMPTY has the page in the cache.
+// taken. What the caller has stored before, they see. `number`: of no renewal before, of whatever
+// page, since entries change hands. Returns the newest word: who finds it not EMPTY has the page in
+// the cache.
 template <class Words>
 PENSTOCK_BOTH uint64_t renew(typename Words::Word& entry, uint64_t number) {
     constexpr FrameIndex kNoFrame = (1u << limits::kFrameBits) - 1;

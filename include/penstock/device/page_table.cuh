@@ -79,19 +79,35 @@ PENSTOCK_BOTH inline uint64_t publish_if_complete(FileSystemState& system, PageE
     return publish<DeviceWords>(entry, seen, completion);
 }
 
+// Whether every page of a leaf could be evicted just now. Pages used since the last look keep it
+// once, if there is a `second_chance`. Looked at before anything is evicted, so that a leaf which
+// stays keeps its other pages too.
+PENSTOCK_BOTH inline bool is_leaf_idle(FileSystemState& system, uint64_t leaf, bool second_chance) {
+    PageEntry* entries = system.leaves + leaf * limits::kLeafEntries;
+    bool idle = true;
+    for (uint32_t i = 0; i < limits::kLeafEntries; ++i) {
+        PageEntry& entry = entries[i];
+        const uint64_t seen = publish_if_complete(system, entry,
+                                                  DeviceWords::load(entry, site::kLook));
+        if (state_of(seen) == PageState::kFetching || (seen & (kPinMask | kDirtyBit)) != 0)
+            return false;
+        if (second_chance && (seen & kTouchedBit) != 0) {
+            DeviceWords::fetch_and(entry, ~kTouchedBit, site::kRelaxed);
+            idle = false;
+        }
+    }
+    return idle;
+}
+
 // Takes every entry of a leaf out of use: evicts what can be evicted (its frames become free) and
-// retires the rest. False: somebody holds or used a page of it; then nothing has changed but
-// touched bits and evictions.
-PENSTOCK_BOTH inline bool retire_leaf(FileSystemState& system, uint64_t leaf, bool second_chance) {
+// retires the rest. False: somebody holds a page of it; then nothing has changed but evictions.
+PENSTOCK_BOTH inline bool retire_leaf(FileSystemState& system, uint64_t leaf) {
     PageEntry* entries = system.leaves + leaf * limits::kLeafEntries;
     uint32_t retired = 0;
     for (; retired < limits::kLeafEntries; ++retired) {
         PageEntry& entry = entries[retired];
-        uint64_t seen = publish_if_complete(system, entry, DeviceWords::load(entry, site::kLook));
-        if (second_chance && (seen & kTouchedBit) != 0) {
-            DeviceWords::fetch_and(entry, ~kTouchedBit, site::kRelaxed);
-            break;
-        }
+        const uint64_t seen = publish_if_complete(system, entry,
+                                                  DeviceWords::load(entry, site::kLook));
         const PageState state = state_of(seen);
         if (state == PageState::kValid || state == PageState::kFailed) {
             const FrameIndex frame = frame_of(seen);
@@ -108,7 +124,10 @@ PENSTOCK_BOTH inline bool retire_leaf(FileSystemState& system, uint64_t leaf, bo
 // Gives a leaf whose entries are all RETIRED back to the pool: no directory names it any more.
 PENSTOCK_BOTH inline void release_leaf(FileSystemState& system, uint64_t leaf) {
     const uint64_t owner = DeviceWords::load(system.leaf_owners[leaf], site::kRelaxed);
-    if (owner != 0) DeviceWords::store(system.directory[owner - 1], 0, site::kRelaxed);
+    if (owner != 0) {
+        DeviceWords::store(system.directory[owner - 1], 0, site::kRelaxed);
+        DeviceWords::fetch_sub(system.leaves_in_use, 1, site::kRelaxed);
+    }
     DeviceWords::store(system.leaf_owners[leaf], 0, site::kRelaxed);
     PageEntry* entries = system.leaves + leaf * limits::kLeafEntries;
     for (uint32_t i = 0; i < limits::kLeafEntries; ++i) restore<DeviceWords>(entries[i]);
@@ -126,39 +145,56 @@ PENSTOCK_BOTH inline void unlock_leaf(FileSystemState& system, uint64_t leaf) {
 
 // Evicts the pages of one directory word and gives its leaf back. False: a page of it is held.
 PENSTOCK_BOTH inline bool drop_leaf(FileSystemState& system, uint64_t index) {
-    const uint64_t word = DeviceWords::load(system.directory[index], site::kRelaxed);
+    // As has_leaf(): who installs it behind this sees what the caller has done before.
+    const uint64_t word = DeviceWords::fetch_or(system.directory[index], 0, site::kLeafWord);
     if (word == 0) return true;
     const uint64_t leaf = word - 1;
     if (!try_lock_leaf(system, leaf)) return false;
     // The leaf may have gone to other pages before it was locked.
     const bool still = DeviceWords::load(system.leaf_owners[leaf], site::kRelaxed) == index + 1;
-    const bool dropped = !still || retire_leaf(system, leaf, false);
+    const bool dropped = !still || retire_leaf(system, leaf);
     if (still && dropped) release_leaf(system, leaf);
     unlock_leaf(system, leaf);
     return dropped;
 }
 
-// Gives directory word `index` a leaf: a fresh one while there are any, else one whose pages can be
+// Takes a leaf from the pages that it is of, if it is of any and they can be evicted. Its lock is
+// the caller's.
+PENSTOCK_BOTH inline bool empty_leaf(FileSystemState& system, uint64_t leaf, bool second_chance) {
+    if (DeviceWords::load(system.leaf_owners[leaf], site::kRelaxed) == 0) return true;
+    if (!is_leaf_idle(system, leaf, second_chance) || !retire_leaf(system, leaf)) return false;
+    release_leaf(system, leaf);
+    return true;
+}
+
+// Gives directory word `index` a leaf: a free one while there are any, else one whose pages can be
 // evicted. Returns the word's value (leaf + 1), or 0 when every leaf is held just now.
 PENSTOCK_BOTH inline uint64_t install_leaf(FileSystemState& system, uint64_t index) {
-    for (uint64_t tries = 0; tries < 3ull * system.leaf_count; ++tries) {
+    const uint64_t count = system.leaf_count;
+    for (uint64_t tries = 0; tries < 4 * count; ++tries) {
         uint64_t present = DeviceWords::load(system.directory[index], site::kRelaxed);
         if (present != 0) return present;
-        const uint64_t leaf = DeviceWords::fetch_add(system.leaf_hand, 1, site::kRelaxed) %
-                              system.leaf_count;
+        const uint64_t leaf = DeviceWords::fetch_add(system.leaf_hand, 1, site::kRelaxed) % count;
+        // A turn of the hand for the free ones.
+        if (tries < count && DeviceWords::load(system.leaf_owners[leaf], site::kRelaxed) != 0 &&
+            DeviceWords::load(system.leaves_in_use, site::kRelaxed) < count)
+            continue;
         if (!try_lock_leaf(system, leaf)) continue;
-        const bool in_use = DeviceWords::load(system.leaf_owners[leaf], site::kRelaxed) != 0;
-        if (in_use) {
-            if (!retire_leaf(system, leaf, tries < 2ull * system.leaf_count)) {
-                unlock_leaf(system, leaf);
-                continue;
-            }
-            release_leaf(system, leaf);
+        // Others may have given the word a leaf since: no pages are evicted for nothing.
+        present = DeviceWords::load(system.directory[index], site::kRelaxed);
+        if (present != 0 || !empty_leaf(system, leaf, tries < 3 * count)) {
+            unlock_leaf(system, leaf);
+            if (present != 0) return present;
+            continue;
         }
         DeviceWords::store(system.leaf_owners[leaf], index + 1, site::kRelaxed);
         const bool won = DeviceWords::compare_exchange(system.directory[index], present, leaf + 1,
                                                        site::kLeafWord);
-        if (!won) DeviceWords::store(system.leaf_owners[leaf], 0, site::kRelaxed);
+        if (won) {
+            DeviceWords::fetch_add(system.leaves_in_use, 1, site::kRelaxed);
+        } else {
+            DeviceWords::store(system.leaf_owners[leaf], 0, site::kRelaxed);
+        }
         unlock_leaf(system, leaf);
         return won ? leaf + 1 : present;
     }
@@ -191,15 +227,15 @@ PENSTOCK_BOTH inline uint64_t drop_held(FileSystemState& system, uint64_t index,
 }
 
 // Finds the entry of a page and pins it. The result's entry is null when no leaf could be had just
-// now, or the file's slot has changed hands: the caller drops what it holds, waits, looks for the
-// file again and tries again.
+// now (or the page has none, unless it `installs` one), or the file's slot has changed hands: the
+// caller drops what it holds, waits, looks for the file again and tries again.
 PENSTOCK_BOTH inline PinnedEntry pin_page(FileSystemState& system, const FileState& file,
-                                          PageIndex page) {
+                                          PageIndex page, bool installs = true) {
     const uint64_t index = directory_index(file, page);
     if (index >= system.directory_size) return {};
     for (;;) {
         uint64_t leaf = DeviceWords::load(system.directory[index], site::kRelaxed);
-        if (leaf == 0) leaf = install_leaf(system, index);
+        if (leaf == 0 && installs) leaf = install_leaf(system, index);
         if (leaf == 0) return {};
         PageEntry* entry = entry_in_leaf(system, leaf, page);
         const uint64_t seen = pin<DeviceWords>(*entry);
@@ -210,6 +246,17 @@ PENSTOCK_BOTH inline PinnedEntry pin_page(FileSystemState& system, const FileSta
         unpin<DeviceWords>(*entry);
         if (state_of(seen) == PageState::kRetired) return {};  // its owner is at work: wait a turn
     }
+}
+
+// Has a leaf for each of `count` pages, up to a leaf's, if one is to be had. One lane.
+PENSTOCK_NOINLINE PENSTOCK_BOTH inline void install_leaves(FileSystemState& system,
+                                                           const FileState& file, PageIndex first,
+                                                           uint64_t count) {
+    const uint64_t begin = directory_index(file, first);
+    const uint64_t end = directory_index(file, first + count - 1);
+    for (uint64_t index = begin; index <= end && index < system.directory_size; ++index)
+        if (DeviceWords::load(system.directory[index], site::kRelaxed) == 0)
+            (void)install_leaf(system, index);
 }
 
 }  // namespace penstock::device

@@ -110,6 +110,8 @@ PENSTOCK_DEVICE FrameRange take_adjacent_frames(const Team& team, FileSystemStat
             const bool kept = i >= stretch.first && i < stretch.first + stretch.count;
             if ((mine >> i & 1) != 0 && !kept) give_frame_back(system, range.first + i);
         }
+        // Lane 0 stores to frames that other lanes took: behind all that those had to wait for.
+        team.sync();
         if (stretch.count > 0) return {range.first + stretch.first, stretch.count};
         if (tries == kTries / 2 && team.lane() == 0 && place.once == ReadOnce::kOutrun)
             place.once = ReadOnce::kNo;
@@ -405,10 +407,8 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE ReadaheadPlace* look_ahead(const Team& team,
         place.pull_count = 0;
     }
     current = team.broadcast(current, 0);
-    if (current == kNoStream) {
-        team.sync();  // all lanes see what lane 0 wrote
-        return &place;
-    }
+    team.sync();  // all lanes see what lane 0 wrote
+    if (current == kNoStream) return &place;
     ReadStream& stream = place.streams[current];
     const bool pulls = teams > 0 && system.rings[0].answers != nullptr;
     bool asked = false, submitted = false;

@@ -29,8 +29,8 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE inline int clear_page(FileSystemState& system,
     }
     // A window may have been read before the host cut the file, and the page be taken out of it
     // until its entry is another word.
-    const uint64_t cuts = DeviceWords::load(file.cuts, site::kRelaxed);
-    pinned.seen = renew<DeviceWords>(*pinned.entry, cuts);
+    const uint64_t number = DeviceWords::fetch_add(system.renewals, 1, site::kRelaxed);
+    pinned.seen = renew<DeviceWords>(*pinned.entry, number);
     int error = 0;
     if (state_of(pinned.seen) == PageState::kFetching) {
         error = wait_for_page(system, *pinned.entry, pinned.seen);
