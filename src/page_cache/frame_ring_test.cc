@@ -156,6 +156,29 @@ TEST_F(FrameRingTest, OnlyAFullShareIsOutrun) {
     EXPECT_FALSE(device::outruns_ring(state(), place(0), 1000)) << "too short a ring";
 }
 
+// The last chunk may be short: a ring that has no other hands out what it has.
+TEST(FrameRingsTest, AShortChunkIsTakenWhole) {
+    Memory memory({.frames = 250, .teams = 4, .permits = 4});
+    FileSystemState& state = memory.state();
+    const uint64_t last = state.chunk_count - 1;
+    const auto size = static_cast<uint32_t>(device::frames_of_chunk(state, last));
+    ASSERT_LT(size, state.chunk_frames) << "choose another number of frames";
+    ReadaheadPlace& place = state.places[0];
+    state.fresh_hand = state.chunk_count;
+    state.chunk_owners[last] = 1;
+    place.ring_busy = 1;
+    device::append_chunk(state, place, last);
+    place.cursor = device::cursor_at(last);
+    device::unlock(place.ring_busy);
+    const uint64_t turns = state.chunk_hand;
+    for (int i = 0; i < 3; ++i) {
+        const device::FrameRange range = device::ring_frames(state, place, 64, size + 1);
+        EXPECT_EQ(range.first, last * state.chunk_frames);
+        EXPECT_EQ(range.count, size);
+    }
+    EXPECT_LE(state.chunk_hand, turns + 3) << "one turn a call";
+}
+
 // Without rings all look at the frames in turn.
 TEST(OneHandTest, GoesRoundAndKeepsToTheEnd) {
     Memory memory({.frames = 10, .teams = 2, .policy = ReplacementPolicy::kGlobalLra});

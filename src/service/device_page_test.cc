@@ -2,8 +2,10 @@
 // first or come behind, one step at a time.
 #include <gtest/gtest.h>
 
+#include <cerrno>
 #include <vector>
 
+#include "backend/cpu/test_device.h"
 #include "page_cache/page_cache_fixture.h"
 #include "penstock/device/truncate.cuh"
 
@@ -56,5 +58,36 @@ TEST(DevicePageTest, EachCutMakesTheEntryAnotherWord) {
     }
 }
 
+// Of a ticket whose answer does not come, then of a page; what it was told.
+__global__ void pull_in_vain(FileSystemState* state, uint64_t ticket, PageEntry* entry,
+                             int* results) {
+    results[0] = device::wait_for_answer(*state, state->rings[0], ticket, 0, 5) == 0 ? 0 : 1;
+    uint64_t seen = 0;
+    results[1] = device::wait_for_page(*state, *entry, seen);
+}
+
+// A GPU thread that has waited for its host too long takes no answer that comes after all: so no
+// other waits for the page either, even when the host goes on.
+TEST(PullTest, WhoGivesAnAnswerUpEndsAllWaits) {
+    Memory memory({.frames = 2});
+    memory.place_file(0, 0, 1);
+    FileSystemState& state = memory.state();
+    std::vector<uint64_t> answers(size_t{1} << state.rings[0].shift);
+    state.rings[0].answers = answers.data();
+    state.host->heartbeat = 1;  // for ever
+    device::PinnedEntry page = device::pin_page(state, memory.file(0), 7);
+    ASSERT_TRUE(device::claim<DeviceWords>(*page.entry, page.seen, 0, 5));
+    int results[] = {7, 7};
+    backend::cpu::TestDevice device;
+    ASSERT_TRUE(device
+                    .run({{1}, {1}, 0}, pull_in_vain, &state, 1ull << state.rings[0].shift,
+                         page.entry, results)
+                    .ok());
+    EXPECT_EQ(results[0], 0) << "no answer";
+    EXPECT_EQ(state.host->abort, uint64_t{EOWNERDEAD});
+    EXPECT_EQ(results[1], -EOWNERDEAD);
+}
+
 }  // namespace
+PENSTOCK_KERNEL(pull_in_vain)
 }  // namespace penstock::service

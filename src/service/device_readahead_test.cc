@@ -287,6 +287,27 @@ TEST(StreamTest, WasteHalvesAndThenDistrusts) {
     EXPECT_EQ(host.broken(), 0);
 }
 
+// Who finds no room has the windows of its stream go: the next ones are no longer for that.
+TEST(StreamTest, WindowsThatHadToGoForRoomAreAWaste) {
+    Host host({.frames = 4096});
+    const Descriptor file = host.open(0, 4000);
+    for (PageIndex page = 0; page < 200; ++page) ASSERT_EQ(host.read(0, file, page, 1), 0);
+    ReadStream& stream = host.place(0).streams[host.place(0).current];
+    const uint64_t pages = stream.window_pages, ahead = stream.ahead_pages;
+    ASSERT_GT(pages, host.state().readahead.window_pages_min);
+    ASSERT_GT(stream.window_count, 1u);
+    device::give_up_windows(host.state(), &host.place(0));
+    EXPECT_GT(host.counts(0).wasted, 0u);
+    ASSERT_EQ(host.read(0, file, 200, 1), 0);
+    EXPECT_EQ(stream.window_pages, pages / 2) << "once, whatever number of windows it were";
+    EXPECT_LT(stream.ahead_pages, ahead);
+    EXPECT_EQ(stream.given_up, 0u);
+    EXPECT_EQ(host.broken(), 0);
+    for (PageIndex page = 201; page < 1000; ++page) ASSERT_EQ(host.read(0, file, page, 1), 0);
+    EXPECT_GE(stream.window_pages, pages) << "it grows again";
+    EXPECT_EQ(host.broken(), 0);
+}
+
 TEST(StreamTest, BackwardsAndAtADistance) {
     for (const uint64_t run : {1, 2, 3}) {
         for (const int64_t step : {-1, 2, -2, 3, -3, 7, -7, 40}) {

@@ -180,6 +180,9 @@ Status FileTable::begin_use(uint32_t index, const Wanted& wanted) {
     FileState& file = state_->files[index];
     if (slot.idle != idle_.end()) idle_.erase(std::exchange(slot.idle, idle_.end()));
     DeviceWords::store(file.writing, wanted.writing, site::kRelaxed);
+    // What somebody asked for by a descriptor of before may come when the file has been written and
+    // closed. Behind `writing`: who sees this counts writes.
+    DeviceWords::fetch_add(file.epoch, 1, site::kPublish);
     DeviceWords::store(file.error, 0, site::kRelaxed);
     DeviceWords::store(file.size, slot.identity.size, site::kRelaxed);
     DeviceWords::store(file.stored, slot.identity.size, site::kRelaxed);

@@ -364,6 +364,11 @@ void Service::monitor() {
             abort(ECANCELED,
                   "a kernel failed while it may have held pages: make a new file system");
         }
+        // By a GPU thread, while no beat came in time.
+        const uint64_t raised = SystemWords::load(host_words_->abort, site::kRelaxed);
+        if (raised != 0)
+            abort(static_cast<int>(raised),
+                  "the program stood still while a kernel waited for it: make a new file system");
         // Where an abort of the device ends no wait in a kernel, the abort word does.
         if (const Status cause = device_->abort_cause(); !cause.ok())
             abort(cause.error_number(), cause.message());

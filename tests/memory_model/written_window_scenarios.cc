@@ -26,11 +26,13 @@ struct WrittenForm {
     bool posts = false;  // the window is asked for by the program, else has arrived before it
     bool tells = false;  // the reader reads behind the write, else beside it
     bool cuts = false;   // the page is cut off, not written
+    bool reopened = false;  // the file is opened for the write, and for reading again behind it
     bool deferrals = true;
     // Canaries: what must be found.
     bool keeps_entries = false;    // a truncation does not renew the entry of an absent page
     bool counts_too_late = false;  // the write is counted behind the page's leaving
     bool stamps_too_late = false;  // the stamp is taken behind the look
+    bool keeps_epoch = false;      // who opens the file for the first time trusts its windows
 };
 
 // The file is open for writing.
@@ -47,7 +49,7 @@ void lay_out(WrittenSystem& system, const WrittenForm& form) {
     system.state.sequences = system.sequences.data();
     system.state.sequence_count = 1;
     system.owners.fill(kFrameTaken);
-    system.file.writing = kWriting;
+    system.file.writing = form.reopened ? 0 : kWriting;
     system.window().stamp = 1;  // nothing was counted
 }
 
@@ -66,6 +68,8 @@ void name_words(Program& program, WrittenSystem& system, const WrittenForm& form
     add("bytes", system.bytes, true);
     add("told", system.told, false);
     if (form.cuts) add("cuts", system.file.cuts, true);
+    if (form.reopened) add("writing", system.file.writing, false);
+    if (form.reopened) add("epoch", system.file.epoch, true);
     if (!form.posts) return;
     add("request", system.request, false);
     add("brought", system.brought, false);
@@ -100,6 +104,19 @@ Next write_page(WrittenSystem& system, Registers& r, const WrittenForm& form) {
     if (form.tells) SystemWords::store(system.told, 1, site::kRespond);
     r[0] = 3;
     return Next::kDone;
+}
+
+// Opened as FileTable::begin_use() does, all its users having closed it. Register 2: openings.
+Next write_reopened(WrittenSystem& system, Registers& r, const WrittenForm& form) {
+    const bool over = r[0] == 3;
+    if (r[2] == 0 || over) {
+        DeviceWords::store(system.file.writing, over ? 0 : kWriting, site::kRelaxed);
+        if (!form.keeps_epoch) DeviceWords::fetch_add(system.file.epoch, 1, site::kPublish);
+        ++r[2];
+        return over ? Next::kDone : Next::kAgain;
+    }
+    const Next next = write_page(system, r, form);
+    return r[0] == 3 ? Next::kAgain : next;
 }
 
 // Truncation of the page, as device/truncate.cuh has it: what the file has of it from then on is as
@@ -185,6 +202,7 @@ Program written_program(const WrittenForm& form) {
     name_words(program, *system, form);
     program.thread(form.cuts ? "cuts" : "writes", [=](Registers& r) {
         use(system->map);
+        if (form.reopened) return write_reopened(*system, r, form);
         return form.cuts ? cut_page(*system, r, form) : write_page(*system, r, form);
     });
     program.thread("reads", [=](Registers& r) {
@@ -226,6 +244,10 @@ std::vector<Program> written_window_programs(bool nightly) {
          .posts = true,
          .cuts = true,
          .deferrals = nightly});
+    add({.name = "a file is opened, written, and opened again while a window of it is taken",
+         .posts = true,
+         .reopened = true,
+         .deferrals = nightly});
     return programs;
 }
 
@@ -247,7 +269,12 @@ std::vector<Program> written_window_canaries() {
                              .posts = true,
                              .cuts = true,
                              .deferrals = false,
-                             .counts_too_late = true})};
+                             .counts_too_late = true}),
+            written_program({.name = "canary: windows of a file's last opening are trusted",
+                             .posts = true,
+                             .reopened = true,
+                             .deferrals = false,
+                             .keeps_epoch = true})};
 }
 
 }  // namespace penstock::memory_model

@@ -1,8 +1,10 @@
 // Goal: nothing waits for ever. A dead worker, an aborted file system and an aborted device end
 // every waiting block within five seconds, with an error that names the cause; storage that is only
 // slow is waited for, longer than any of the limits.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
@@ -96,11 +98,14 @@ TEST(EndingTest, OneOfSeveralWorkersDies) {
     EXPECT_EQ(machine.fs().abort_cause(), "worker 2 stopped while it held requests");
 }
 
-// The abort arrives while a worker stands in the storage and all blocks wait.
-class AbortTest : public ::testing::TestWithParam<bool> {};
+enum class Aborted { kFileSystem, kDevice, kByAGpuThread };
+
+// The abort arrives while a worker stands in the storage and all blocks wait. A GPU thread raises
+// it that has given up what its host had read.
+class AbortTest : public ::testing::TestWithParam<Aborted> {};
 
 TEST_P(AbortTest, EndsEveryBlock) {
-    const bool whole_device = GetParam();
+    const bool whole_device = GetParam() == Aborted::kDevice;
     Machine machine({.permits = 4,
                      .helping = false,
                      .workers = 1,
@@ -118,8 +123,10 @@ TEST_P(AbortTest, EndsEveryBlock) {
     const Status cause{ECANCELED, "test", "told to stop"};
     if (whole_device) {
         machine.device().abort(cause);
-    } else {
+    } else if (GetParam() == Aborted::kFileSystem) {
         machine.fs().abort(cause);
+    } else {
+        std::atomic_ref<uint64_t>(machine.service().host_state()->host->abort).store(ECANCELED);
     }
     const Status status = machine.stream().synchronize(std::chrono::seconds(30));
     EXPECT_LT(base::monotonic_ns() - start_ns, 5 * kSecondNs);
@@ -128,14 +135,26 @@ TEST_P(AbortTest, EndsEveryBlock) {
         EXPECT_EQ(written[b].steps[1].result, -ECANCELED) << "block " << b;
         EXPECT_EQ(written[b].steps[2].result, -ECANCELED) << "block " << b;
     }
-    // On a GPU it is the file system that ends what waits, whoever asked for it.
-    EXPECT_EQ(machine.fs().abort_cause(), whole_device && !on_gpu() ? "" : cause.message());
+    if (GetParam() == Aborted::kByAGpuThread) {  // the monitor sees it with its next beat
+        while (machine.fs().abort_cause().empty() &&
+               base::monotonic_ns() - start_ns < 10 * kSecondNs)
+            base::sleep_until_ns(base::monotonic_ns() + kSecondNs / 100);
+        EXPECT_THAT(machine.fs().abort_cause(), ::testing::HasSubstr("the program stood still"));
+    } else {
+        // On a GPU it is the file system that ends what waits, whoever asked for it.
+        EXPECT_EQ(machine.fs().abort_cause(), whole_device && !on_gpu() ? "" : cause.message());
+    }
     machine.faults().release();
 }
 
-INSTANTIATE_TEST_SUITE_P(Of, AbortTest, ::testing::Bool(), [](const auto& made) {
-    return std::string(made.param ? "the_device" : "the_file_system");
-});
+INSTANTIATE_TEST_SUITE_P(Of, AbortTest,
+                         ::testing::Values(Aborted::kFileSystem, Aborted::kDevice,
+                                           Aborted::kByAGpuThread),
+                         [](const auto& made) -> std::string {
+                             if (made.param == Aborted::kByAGpuThread) return "by_a_gpu_thread";
+                             return made.param == Aborted::kDevice ? "the_device"
+                                                                   : "the_file_system";
+                         });
 
 // A read and an open that take longer than the heartbeat's limit, a worker's and the watchdog's.
 class SlowStorageTest : public ::testing::TestWithParam<bool> {};

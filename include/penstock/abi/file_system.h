@@ -162,7 +162,8 @@ static_assert(sizeof(ControlPort) == 4160);
 // Words that the host writes and waiting GPU threads read; mapped host memory, system scope,
 // relaxed: nothing hangs on what was written before them.
 struct alignas(64) HostWords {
-    uint64_t abort;      // 0, or the errno with which every wait ends from now on
+    uint64_t abort;      // 0, or the errno with which every wait ends from now on; written by a GPU
+                         // thread, too, that has given up what the host waits for
     uint64_t heartbeat;  // counts up every kHeartbeatPeriodNs while the host serves
 };
 
@@ -246,7 +247,7 @@ struct FileSystemState {
     uint64_t* port_requests;  // kPortsMax: sequence << 8 | ControlCall, mapped; GPU writes
     uint64_t* port_responses;  // kPortsMax: the sequence answered, mapped; host writes
     ControlPort* ports;        // kPortsMax, mapped
-    const HostWords* host;     // mapped
+    HostWords* host;           // mapped
     AsyncCall* async_calls;    // async_count, device memory
     FileTotals* totals;        // kFilesMax, device memory
     ReadaheadPlace* places;    // place_count, device memory

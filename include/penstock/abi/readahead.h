@@ -45,8 +45,9 @@ struct alignas(64) ReadStream {
     int64_t delta;     // bytes from the read before to it
     uint64_t streak;   // reads in a row that came as expected
     uint64_t used_at;  // ReadaheadPlace::calls when it was read last
-    uint64_t oldest;   // its first window in `windows`, a ring
-    uint64_t window_count;
+    uint32_t oldest;   // its first window in `windows`, a ring
+    uint32_t window_count;
+    uint64_t given_up;  // windows that went for want of room since the last were judged
     // To find out which stream a read belongs to takes a line of each; from here on only of that
     // one.
     uint64_t needed;        // reads in a row before anything is asked for

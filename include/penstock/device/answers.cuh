@@ -11,8 +11,9 @@
 namespace penstock::device {
 
 // Waits for the answer to a ticket, one lane. 0: the page of `frame` came by its completion word,
-// with that generation, or the wait has ended with an error, which who waits for the page meets
-// again.
+// with that generation, or the wait has ended with an error. That is every wait's from then on: an
+// answer may come yet, which nobody takes, so its page stays in FETCHING and the host's memory
+// lent.
 PENSTOCK_DEVICE inline uint64_t wait_for_answer(FileSystemState& system, const RingState& ring,
                                                 uint64_t ticket, uint64_t frame,
                                                 uint64_t generation) {
@@ -24,7 +25,10 @@ PENSTOCK_DEVICE inline uint64_t wait_for_answer(FileSystemState& system, const R
         if (lap_of_answer(answer) == lap_of(ticket, ring.shift)) return answer;
         const Completion completion = SystemWords::load(word, site::kRelaxed);
         if (completion_generation(completion) == generation) return 0;
-        if (wait.step(&ring.answers[index], answer, &word, completion) != 0) return 0;
+        const int error = wait.step(&ring.answers[index], answer, &word, completion);
+        if (error == 0) continue;
+        SystemWords::store(system.host->abort, static_cast<uint64_t>(-error), site::kRelaxed);
+        return 0;
     }
 }
 

@@ -214,10 +214,9 @@ PENSTOCK_BOTH inline void pause_for_ring() {}
 #endif
 
 // Up to `want` adjacent frames to try; none: look anywhere. `least`: fewer than that at the end of
-// a chunk are passed over.
+// a chunk are passed over, unless they are all of it.
 PENSTOCK_BOTH inline FrameRange ring_frames(FileSystemState& system, ReadaheadPlace& place,
                                             uint32_t want, uint32_t least) {
-    if (least > system.chunk_frames) least = system.chunk_frames;
     const bool once = place.once != ReadOnce::kNo;
     uint64_t& word = once ? place.once_cursor : place.cursor;
     for (unsigned i = 0; i < kRingTries; ++i) {
@@ -227,7 +226,9 @@ PENSTOCK_BOTH inline FrameRange ring_frames(FileSystemState& system, ReadaheadPl
             const uint64_t size = frames_of_chunk(system, chunk_of(cursor));
             return used_of(cursor) < size ? size - used_of(cursor) : 0;
         };
-        if (left() >= least && left() > 0) {
+        const bool whole = has_chunk(cursor) &&
+                           used_of(cursor) == 0;  // the last chunk may be short
+        if (left() >= least || whole) {
             cursor = DeviceWords::fetch_add(word, want, site::kRelaxed);
             if (const uint64_t count = left(); count > 0) {
                 const uint64_t first = chunk_of(cursor) * system.chunk_frames + used_of(cursor);

@@ -109,6 +109,7 @@ PENSTOCK_DEVICE inline void start_stream(const FileSystemState& system, const Re
     stream.frontier = stream.began = read.first;
     stream.used_at = place.calls;
     stream.oldest = stream.window_count = 0;
+    DeviceWords::store(stream.given_up, 0, site::kRelaxed);
     stream.ahead_left = 0;
     stream.windows_max = static_cast<uint16_t>(settings.windows_max);
     stream.outrun = outrun;

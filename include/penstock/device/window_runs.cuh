@@ -46,7 +46,7 @@ PENSTOCK_DEVICE uint64_t take_places(Window& window, uint64_t places) {
         DeviceWords::store(window.left, left & ~places, site::kRelaxed);
         return left & places;
     } else {
-        return DeviceWords::fetch_and(window.left, ~places, site::kRelaxed) & places;
+        return DeviceWords::fetch_and(window.left, ~places, site::kTakeFrame) & places;
     }
 }
 
@@ -193,7 +193,8 @@ PENSTOCK_DEVICE inline Taken take_from_windows(FileSystemState& system, Readahea
     Window* const window = find_window(place, page, p);
     if (window == nullptr) return Taken::kNot;
     const uint64_t bit = 1ull << p;
-    if ((DeviceWords::fetch_and(window->left, ~bit, site::kRelaxed) & bit) == 0) return Taken::kNot;
+    if ((DeviceWords::fetch_and(window->left, ~bit, site::kTakeFrame) & bit) == 0)
+        return Taken::kNot;
     const auto frame = static_cast<FrameIndex>(window->frame + p);
     const Completion completion = SystemWords::load(system.completions[frame], site::kCompletion);
     const auto generation = static_cast<uint32_t>(window->generation);
@@ -218,7 +219,10 @@ PENSTOCK_DEVICE inline void give_up_windows(FileSystemState& system, ReadaheadPl
         for (ReadStream& stream : place.streams) {
             for (uint64_t i = 0; i < stream.windows_max; ++i) {
                 Window& window = stream.windows[i];
-                if (window.count != 0) (void)give_up_window(system, place, stream.file, window);
+                if (window.count == 0 || DeviceWords::load(window.left, site::kRelaxed) == 0)
+                    continue;
+                DeviceWords::fetch_add(stream.given_up, 1, site::kRelaxed);
+                (void)give_up_window(system, place, stream.file, window);
             }
         }
     };

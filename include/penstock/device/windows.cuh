@@ -131,6 +131,8 @@ template <class Passed>
 PENSTOCK_DEVICE bool drop_windows(FileSystemState& system, ReadaheadPlace& place,
                                   ReadStream& stream, Passed passed) {
     bool judged = false;  // those that a stream leaves behind where it ends are one waste
+    // So are those that had to go for want of room: no reason to ask for more.
+    const bool given_up = DeviceWords::load(stream.given_up, site::kRelaxed) != 0;
     while (stream.window_count > 0) {
         Window& window = window_of(stream, 0);
         const uint64_t left = DeviceWords::load(window.left, site::kRelaxed);
@@ -138,9 +140,10 @@ PENSTOCK_DEVICE bool drop_windows(FileSystemState& system, ReadaheadPlace& place
             if (!passed(window)) return true;
             if (!give_up_window(system, place, stream.file, window)) return false;
         }
-        if (!judged || left == 0)
-            judge_window(system, stream, window.count, static_cast<uint64_t>(__popcll(left)));
-        judged = judged || left != 0;
+        const uint64_t wasted = given_up ? window.count : static_cast<uint64_t>(__popcll(left));
+        if (!judged || wasted == 0) judge_window(system, stream, window.count, wasted);
+        judged = judged || wasted != 0;
+        if (given_up) DeviceWords::store(stream.given_up, 0, site::kRelaxed);
         DeviceWords::fetch_sub(system.window_frames, window.count, site::kRelaxed);
         window.count = 0;
         if (++stream.oldest == stream.windows_max) stream.oldest = 0;
