@@ -161,6 +161,10 @@ void Report::add(Row row) {
 }
 
 void Report::write() const {
+    if (rows_.empty() && !arguments_.only.empty())
+        fail("--only " + arguments_.only + ": no case of " + bench_ +
+             " that runs here has that in "
+             "its name; without --only all run, and tell their names");
     std::string out = "{\n  \"bench\": " + quoted(bench_) +
                       ",\n  \"question\": " + quoted(question_) + ",\n  \"environment\": {";
     for (size_t i = 0; i < environment_.size(); ++i) {

@@ -72,6 +72,18 @@ def test_seed000_has_every_figure(tmp_path: Path) -> None:
     }
 
 
+def test_a_case_that_is_none_is_an_error() -> None:
+    command = find_programs().get("gread")
+    if command is None:
+        pytest.skip("penstock-bench-gread is not built")
+    told = subprocess.run(
+        [*command, "--smoke", "--only", "=nosuch"], capture_output=True, text=True, check=False
+    )
+    assert told.returncode == 1
+    assert "--only =nosuch: no case of gread" in told.stderr
+    assert not told.stdout
+
+
 def test_help_of_a_program_has_an_example() -> None:
     command = find_programs().get("seed000")
     if command is None:

@@ -35,6 +35,20 @@ def text(done: subprocess.CompletedProcess[bytes]) -> str:
     return done.stdout.decode()
 
 
+@pytest.mark.parametrize("words", [[], ["--offset", "100"], ["--size", "50"]])
+def test_a_file_that_does_not_tell_its_size_is_read_to_its_end(
+    words: list[str], tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    begin = 100 if "--offset" in words else 0
+    end = 50 if "--size" in words else None
+    done = run("/proc/filesystems", *words, "-o", out, "--check", "--json", "--device", "cpu")
+    assert (done.returncode, done.stderr) == (0, b"")
+    whole = Path("/proc/filesystems").read_bytes()
+    assert out.read_bytes() == whole[begin:end]
+    assert json.loads(done.stdout)["bytes"] == len(whole[begin:end])
+
+
 @pytest.mark.parametrize(
     ("words", "begin", "end"),
     [

@@ -41,6 +41,7 @@ EXAMPLE = """\
 
 _PIECE_SIZE = 64 << 20
 _PIECES_IN_FLIGHT = 3
+_UNTOLD_PIECE_SIZE = 1 << 20  # of a file that does not tell how long it is, as in /proc
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -133,10 +134,11 @@ def _output(path: str | None) -> Iterator[IO[bytes] | None]:
 def _pieces(
     file: File, memory: DeviceMemory, offset: int, size: int
 ) -> Iterator[tuple[int, DeviceMemory, Future]]:
-    """Read [offset, offset + size) piece by piece, with several of them under way."""
-    slots = [memory[at : at + _PIECE_SIZE] for at in range(0, len(memory), _PIECE_SIZE)]
+    """Read [offset, offset + size) piece by piece, with several under way if they have room."""
+    piece_size = min(_PIECE_SIZE, max(len(memory), 1))
+    slots = [memory[at : at + piece_size] for at in range(0, len(memory), piece_size)]
     flights: collections.deque[tuple[int, DeviceMemory, Future]] = collections.deque()
-    for number, at in enumerate(range(0, size, _PIECE_SIZE)):
+    for number, at in enumerate(range(0, size, piece_size)):
         if len(flights) == len(slots):
             yield flights.popleft()  # used up by the caller before this goes on
         slot = slots[number % len(slots)][: size - at]
@@ -161,10 +163,11 @@ def _read(file: File, memory: DeviceMemory, size: int, arguments: argparse.Names
             if output is not None:
                 _write(output, _bytes_of(slot, count))
             rate = total.bytes / max(time.monotonic() - line.begin, 1e-9) / 1e9
-            share = 100 * total.bytes // max(size, 1)
-            line.show(
-                f"{total.bytes / 1e9:.2f} GB of {size / 1e9:.2f} GB {share:3d} %, {rate:.2f} GB/s"
-            )
+            whole = "" if size == sys.maxsize else f" of {size / 1e9:.2f} GB"
+            share = "" if size == sys.maxsize else f" {100 * total.bytes // max(size, 1):3d} %"
+            line.show(f"{total.bytes / 1e9:.2f} GB{whole}{share}, {rate:.2f} GB/s")
+            if size == sys.maxsize and count < len(slot):
+                break  # it ends here: there is no other piece under way
     return total
 
 
@@ -217,9 +220,10 @@ def run(arguments: argparse.Namespace) -> int:
     import penstock
 
     with traced(arguments.trace), _open(arguments) as file:
-        left = max(file.size - arguments.offset, 0)
+        left = max(file.size - arguments.offset, 0) if file.size > 0 else sys.maxsize
         size = left if arguments.size is None else min(arguments.size, left)
-        memory = penstock.empty(min(size, _PIECES_IN_FLIGHT * _PIECE_SIZE), arguments.device)
+        room = _UNTOLD_PIECE_SIZE if size == sys.maxsize else _PIECES_IN_FLIGHT * _PIECE_SIZE
+        memory = penstock.empty(min(size, room), arguments.device)
         begin = time.perf_counter()
         total = _read(file, memory, size, arguments)
         seconds = time.perf_counter() - begin

@@ -111,6 +111,12 @@ class Report:
 
     def write(self) -> None:
         """Write the JSON where it was asked for."""
+        if self._arguments.only and not self._rows:
+            told = f"no case of {self._head['bench']} that runs here has that in its name"
+            raise CommandError(
+                f"--only {self._arguments.only}",
+                f"{told}; without --only all run, and tell their names",
+            )
         whole = self._head | {
             "environment": self.environment,
             "rows": list(map(asdict, self._rows)),
@@ -132,8 +138,8 @@ def run_benchmark(
     report = Report(bench, question, arguments)
     try:
         measure_all(arguments, report)
+        report.write()
     except (CommandError, OSError) as error:
         print(f"penstock-bench: {error}", file=sys.stderr)
         return 1
-    report.write()
     return 0
