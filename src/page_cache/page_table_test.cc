@@ -92,6 +92,9 @@ TEST(PageTableTest, ALeafThatStaysKeepsItsPages) {
     EXPECT_FALSE(device::empty_leaf(state, state.directory[1] - 1, true)) << "a second chance";
     EXPECT_EQ(state_of(*used), PageState::kValid);
     EXPECT_EQ(*last & kTouchedBit, 0u) << "its last one";
+    DeviceWords::fetch_or(*beside, kTouchedBit, site::kRelaxed);
+    EXPECT_FALSE(device::empty_leaf(state, state.directory[0] - 1, true)) << "somebody holds it";
+    EXPECT_NE(*beside & kTouchedBit, 0u) << "nobody asked whether it could go";
     EXPECT_FALSE(device::empty_leaf(state, state.directory[0] - 1, false)) << "somebody holds it";
     EXPECT_EQ(state_of(*beside), PageState::kValid);
     // What may go goes.

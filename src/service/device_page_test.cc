@@ -49,7 +49,9 @@ TEST(DevicePageTest, EachCutMakesTheEntryAnotherWord) {
         words.push_back(*page.entry);
     }
     EXPECT_TRUE(page_cache::drop_file(state, 0));
+    state.leaf_hand = 0;
     const device::PinnedEntry given_on = device::pin_page(state, memory.file(1), 7);
+    ASSERT_EQ(given_on.entry, page.entry);
     device::unpin<DeviceWords>(*given_on.entry);
     for (int cuts = 0; cuts < 3; ++cuts) {
         EXPECT_EQ(device::clear_page(state, memory.file(1), 7, 0), 0);

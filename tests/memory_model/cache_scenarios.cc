@@ -202,6 +202,7 @@ void name_words(Program& program, System& system, const CacheForm& form) {
             add("directory" + std::to_string(i), system.directory[i], true);
         add("leaf_owner", system.leaf_owners[0], false);
         add("leaf_lock", system.leaf_locks[0], true);
+        add("leaves_in_use", system.state.leaves_in_use, true);
     }
     for (int i = 0; i < form.staging; ++i)
         system.staging[i] = program.cell("staging" + std::to_string(i));

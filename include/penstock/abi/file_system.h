@@ -26,8 +26,9 @@ struct alignas(128) FileState {
     uint64_t generation;  // of the open descriptors of this slot, odd while open; 0: never used
     uint64_t directory_first;  // index of this file's first word in FileSystemState::directory
     uint64_t directory_count;  // its words: one for each leaf of 512 pages
-    uint64_t epoch;  // counts up when pages are dropped because the file may have changed: what was
-                     // asked for before is not taken any more. By the host
+    uint64_t epoch;  // counts up when pages are dropped because the file may have changed, and when
+                     // it is opened while nobody has it open, or first for writing: what was asked
+                     // for before is not taken any more. By the host
     int64_t modified_ns;  // st_mtim, for gstat
     uint64_t mode;        // file type bits of st_mode, for gstat
     uint64_t writing;     // 0: nobody has opened it for writing; else 1 and the flags below
@@ -159,8 +160,8 @@ struct alignas(64) ControlPort {
 };
 static_assert(sizeof(ControlPort) == 4160);
 
-// Words that the host writes and waiting GPU threads read; mapped host memory, system scope,
-// relaxed: nothing hangs on what was written before them.
+// Words that the host (but for `abort` nobody else) writes and waiting GPU threads read; mapped
+// host memory, system scope, relaxed: nothing hangs on what was written before them.
 struct alignas(64) HostWords {
     uint64_t abort;      // 0, or the errno with which every wait ends from now on; written by a GPU
                          // thread, too, that has given up what the host waits for
@@ -260,7 +261,7 @@ struct FileSystemState {
     uint64_t* sequences;          // sequence_count: write sequences of groups of 64 pages
     uint64_t* chunk_next;         // chunk_count, device memory: the next newer one of its ring
     uint64_t* chunk_owners;       // chunk_count, device memory: place + 1
-    // Written by GPU threads, each on a line of its own.
+    // Written by GPU threads, on lines of their own.
     alignas(64) uint64_t clock_hand;     // frames looked at by CLOCK
     alignas(64) uint64_t leaf_hand;      // leaves looked at for reuse
     uint64_t leaves_in_use;              // that a directory word names

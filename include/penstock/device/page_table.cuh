@@ -84,19 +84,20 @@ PENSTOCK_BOTH inline uint64_t publish_if_complete(FileSystemState& system, PageE
 // stays keeps its other pages too.
 PENSTOCK_BOTH inline bool is_leaf_idle(FileSystemState& system, uint64_t leaf, bool second_chance) {
     PageEntry* entries = system.leaves + leaf * limits::kLeafEntries;
-    bool idle = true;
+    bool touched = false;
     for (uint32_t i = 0; i < limits::kLeafEntries; ++i) {
-        PageEntry& entry = entries[i];
-        const uint64_t seen = publish_if_complete(system, entry,
-                                                  DeviceWords::load(entry, site::kLook));
+        const uint64_t seen = publish_if_complete(system, entries[i],
+                                                  DeviceWords::load(entries[i], site::kLook));
         if (state_of(seen) == PageState::kFetching || (seen & (kPinMask | kDirtyBit)) != 0)
             return false;
-        if (second_chance && (seen & kTouchedBit) != 0) {
-            DeviceWords::fetch_and(entry, ~kTouchedBit, site::kRelaxed);
-            idle = false;
-        }
+        touched = touched || (seen & kTouchedBit) != 0;
     }
-    return idle;
+    if (!second_chance || !touched) return true;
+    for (uint32_t i = 0; i < limits::kLeafEntries; ++i) {
+        if ((DeviceWords::load(entries[i], site::kRelaxed) & kTouchedBit) != 0)
+            DeviceWords::fetch_and(entries[i], ~kTouchedBit, site::kRelaxed);
+    }
+    return false;
 }
 
 // Takes every entry of a leaf out of use: evicts what can be evicted (its frames become free) and
@@ -124,10 +125,7 @@ PENSTOCK_BOTH inline bool retire_leaf(FileSystemState& system, uint64_t leaf) {
 // Gives a leaf whose entries are all RETIRED back to the pool: no directory names it any more.
 PENSTOCK_BOTH inline void release_leaf(FileSystemState& system, uint64_t leaf) {
     const uint64_t owner = DeviceWords::load(system.leaf_owners[leaf], site::kRelaxed);
-    if (owner != 0) {
-        DeviceWords::store(system.directory[owner - 1], 0, site::kRelaxed);
-        DeviceWords::fetch_sub(system.leaves_in_use, 1, site::kRelaxed);
-    }
+    if (owner != 0) DeviceWords::store(system.directory[owner - 1], 0, site::kRelaxed);
     DeviceWords::store(system.leaf_owners[leaf], 0, site::kRelaxed);
     PageEntry* entries = system.leaves + leaf * limits::kLeafEntries;
     for (uint32_t i = 0; i < limits::kLeafEntries; ++i) restore<DeviceWords>(entries[i]);
@@ -153,7 +151,10 @@ PENSTOCK_BOTH inline bool drop_leaf(FileSystemState& system, uint64_t index) {
     // The leaf may have gone to other pages before it was locked.
     const bool still = DeviceWords::load(system.leaf_owners[leaf], site::kRelaxed) == index + 1;
     const bool dropped = !still || retire_leaf(system, leaf);
-    if (still && dropped) release_leaf(system, leaf);
+    if (still && dropped) {
+        release_leaf(system, leaf);
+        DeviceWords::fetch_sub(system.leaves_in_use, 1, site::kRelaxed);
+    }
     unlock_leaf(system, leaf);
     return dropped;
 }
@@ -182,6 +183,7 @@ PENSTOCK_BOTH inline uint64_t install_leaf(FileSystemState& system, uint64_t ind
         if (!try_lock_leaf(system, leaf)) continue;
         // Others may have given the word a leaf since: no pages are evicted for nothing.
         present = DeviceWords::load(system.directory[index], site::kRelaxed);
+        const bool in_use = DeviceWords::load(system.leaf_owners[leaf], site::kRelaxed) != 0;
         if (present != 0 || !empty_leaf(system, leaf, tries < 3 * count)) {
             unlock_leaf(system, leaf);
             if (present != 0) return present;
@@ -190,11 +192,10 @@ PENSTOCK_BOTH inline uint64_t install_leaf(FileSystemState& system, uint64_t ind
         DeviceWords::store(system.leaf_owners[leaf], index + 1, site::kRelaxed);
         const bool won = DeviceWords::compare_exchange(system.directory[index], present, leaf + 1,
                                                        site::kLeafWord);
-        if (won) {
-            DeviceWords::fetch_add(system.leaves_in_use, 1, site::kRelaxed);
-        } else {
-            DeviceWords::store(system.leaf_owners[leaf], 0, site::kRelaxed);
-        }
+        if (!won) DeviceWords::store(system.leaf_owners[leaf], 0, site::kRelaxed);
+        // Not where it only passes from one word to another: others would look for a free one.
+        if (won && !in_use) DeviceWords::fetch_add(system.leaves_in_use, 1, site::kRelaxed);
+        if (!won && in_use) DeviceWords::fetch_sub(system.leaves_in_use, 1, site::kRelaxed);
         unlock_leaf(system, leaf);
         return won ? leaf + 1 : present;
     }
@@ -248,15 +249,18 @@ PENSTOCK_BOTH inline PinnedEntry pin_page(FileSystemState& system, const FileSta
     }
 }
 
-// Has a leaf for each of `count` pages, up to a leaf's, if one is to be had. One lane.
+// Has a leaf for each of `count` pages, up to a leaf's, if one is to be had. One lane. The first
+// one last: where there is but one for two, the second is to go without.
 PENSTOCK_NOINLINE PENSTOCK_BOTH inline void install_leaves(FileSystemState& system,
                                                            const FileState& file, PageIndex first,
                                                            uint64_t count) {
-    const uint64_t begin = directory_index(file, first);
-    const uint64_t end = directory_index(file, first + count - 1);
-    for (uint64_t index = begin; index <= end && index < system.directory_size; ++index)
-        if (DeviceWords::load(system.directory[index], site::kRelaxed) == 0)
-            (void)install_leaf(system, index);
+    const uint64_t begin = directory_index(file, first);  // loaded once: the slot may change hands
+    const uint64_t words = (first % limits::kLeafEntries + count - 1) / limits::kLeafEntries + 1;
+    for (uint64_t i = words; i-- > 0;) {
+        if (begin + i < system.directory_size &&
+            DeviceWords::load(system.directory[begin + i], site::kRelaxed) == 0)
+            (void)install_leaf(system, begin + i);
+    }
 }
 
 }  // namespace penstock::device

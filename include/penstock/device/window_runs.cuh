@@ -219,10 +219,9 @@ PENSTOCK_DEVICE inline void give_up_windows(FileSystemState& system, ReadaheadPl
         for (ReadStream& stream : place.streams) {
             for (uint64_t i = 0; i < stream.windows_max; ++i) {
                 Window& window = stream.windows[i];
-                if (window.count == 0 || DeviceWords::load(window.left, site::kRelaxed) == 0)
-                    continue;
-                DeviceWords::fetch_add(stream.given_up, 1, site::kRelaxed);
-                (void)give_up_window(system, place, stream.file, window);
+                if (window.count == 0) continue;
+                if (give_up_window(system, place, stream.file, window).freed > 0)
+                    DeviceWords::fetch_add(stream.given_up, 1, site::kRelaxed);
             }
         }
     };

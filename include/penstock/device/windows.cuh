@@ -63,9 +63,15 @@ PENSTOCK_DEVICE inline bool has_arrived(const FileSystemState& system, FrameInde
            generation;
 }
 
-// Frees what is left of a window. False: some of it is on its way still, and stays with the window.
-PENSTOCK_DEVICE inline bool give_up_window(FileSystemState& system, ReadaheadPlace& place,
-                                           uint64_t file, Window& window) {
+// Pages of a window that was given up: those that are on their way still stay with it.
+struct GivenUp {
+    uint64_t freed = 0;
+    bool all = true;
+};
+
+// Frees what is left of a window.
+PENSTOCK_DEVICE inline GivenUp give_up_window(FileSystemState& system, ReadaheadPlace& place,
+                                              uint64_t file, Window& window) {
     uint64_t left = DeviceWords::fetch_and(window.left, 0, site::kTakeFrame);
     uint64_t stays = 0, freed = 0;
     for (uint64_t p = 0; left != 0; ++p, left >>= 1) {
@@ -81,7 +87,7 @@ PENSTOCK_DEVICE inline bool give_up_window(FileSystemState& system, ReadaheadPla
     add_count(counts_of(system, &place, descriptor_slot(static_cast<Descriptor>(file))).wasted,
               freed);
     if (stays != 0) DeviceWords::fetch_or(window.left, stays, site::kRelaxed);
-    return stays == 0;
+    return {freed, stays == 0};
 }
 
 PENSTOCK_DEVICE inline Window& window_of(ReadStream& stream, uint64_t index) {
@@ -138,7 +144,7 @@ PENSTOCK_DEVICE bool drop_windows(FileSystemState& system, ReadaheadPlace& place
         const uint64_t left = DeviceWords::load(window.left, site::kRelaxed);
         if (left != 0) {
             if (!passed(window)) return true;
-            if (!give_up_window(system, place, stream.file, window)) return false;
+            if (!give_up_window(system, place, stream.file, window).all) return false;
         }
         const uint64_t wasted = given_up ? window.count : static_cast<uint64_t>(__popcll(left));
         if (!judged || wasted == 0) judge_window(system, stream, window.count, wasted);

@@ -163,10 +163,9 @@ def _read(file: File, memory: DeviceMemory, size: int, arguments: argparse.Names
             if output is not None:
                 _write(output, _bytes_of(slot, count))
             rate = total.bytes / max(time.monotonic() - line.begin, 1e-9) / 1e9
-            whole = "" if size == sys.maxsize else f" of {size / 1e9:.2f} GB"
-            share = "" if size == sys.maxsize else f" {100 * total.bytes // max(size, 1):3d} %"
-            line.show(f"{total.bytes / 1e9:.2f} GB{whole}{share}, {rate:.2f} GB/s")
-            if size == sys.maxsize and count < len(slot):
+            told = f" of {size / 1e9:.2f} GB {100 * total.bytes // max(size, 1):3d} %"
+            line.show(f"{total.bytes / 1e9:.2f} GB{told if file.size > 0 else ''}, {rate:.2f} GB/s")
+            if file.size == 0 and count < len(slot):
                 break  # it ends here: there is no other piece under way
     return total
 
@@ -220,9 +219,10 @@ def run(arguments: argparse.Namespace) -> int:
     import penstock
 
     with traced(arguments.trace), _open(arguments) as file:
-        left = max(file.size - arguments.offset, 0) if file.size > 0 else sys.maxsize
+        told = file.size > 0
+        left = max(file.size - arguments.offset, 0) if told else sys.maxsize - arguments.offset
         size = left if arguments.size is None else min(arguments.size, left)
-        room = _UNTOLD_PIECE_SIZE if size == sys.maxsize else _PIECES_IN_FLIGHT * _PIECE_SIZE
+        room = _PIECES_IN_FLIGHT * _PIECE_SIZE if told else _UNTOLD_PIECE_SIZE
         memory = penstock.empty(min(size, room), arguments.device)
         begin = time.perf_counter()
         total = _read(file, memory, size, arguments)
