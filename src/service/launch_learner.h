@@ -2,7 +2,8 @@
 //
 // Told of every launch on the device. A launch that begins while nothing else runs is recorded; if
 // its kernel is known by then, a kernel goes ahead of it in its stream that asks for what it missed
-// the last time (readahead/kernel_memory.h says when that is trusted). Launches put in behind
+// the last time (readahead/kernel_memory.h says when that is trusted) and waits until it is there:
+// the launch begins only then, also where it would have computed first. Launches put in behind
 // others that still run are neither recorded nor helped: whose pages are asked for could not be
 // told. Any thread.
 #pragma once
