@@ -407,7 +407,9 @@ PENSTOCK_DEVICE int gmunmap(DeviceFileSystem fs, View& view, Group group = {}) {
 //             kStrided     likewise, `offset` bytes apart; only a multiple of the page size helps.
 //                          Reads that leave no gap are kSequential
 //             kRandom      no windows
-//             kNoReuse     what is read gives up its frames first
+//             kNoReuse     what is read has no second chance, by Replacement::kRings and kClock;
+//                          by kRings it also takes turns in a few frames of its block's ring,
+//                          which else keeps what it has. kGlobalLra takes no notice
 //           For the range, at once:
 //             kWillNeed    its pages are asked for, in order: up to a quarter of the cache, four
 //                          windows (64 pages, at most 1 MiB) on their way for a warp or a block at
