@@ -144,6 +144,8 @@ Begun begin(PythonFile& self, const char* operation, Pieces& pieces, const Polic
     self.require(pieces.use);
     const ReadOptions options = options_of(self, pieces.use, policy);
     const File file = self.file_for(pieces.cuda);
+    for (const ReadPiece& piece : pieces.pieces)
+        if (piece.size > 0) self.require_memory(pieces.cuda, piece.to);
     std::unique_ptr<Observed> observed;
     const uint64_t offset = pieces.pieces.empty() ? 0 : pieces.pieces[0].offset;
     if (observer().is_valid())
@@ -218,6 +220,7 @@ uint64_t do_one(PythonFile& self, nb::handle buffer, nb::handle size, nb::handle
     refuse_at_exit();
     self.require(use);
     const File file = self.file_for(target.cuda);
+    if (asked > 0) self.require_memory(target.cuda, target.data);
     const ReadOptions options = options_of(self, use, policy);
     std::unique_ptr<Observed> observed;
     if (observer().is_valid())

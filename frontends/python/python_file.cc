@@ -237,13 +237,27 @@ File PythonFile::file_for(int cuda) {
     auto host = files_.find(Target::kHost);
     if (host == files_.end()) host = files_.emplace(Target::kHost, open_for(device_name_)).first;
     if (cuda == Target::kHost) return host->second;
-    const int own = device_name_.empty() ? -1 : cuda_index(open_device(device_name_));
+    const int own = own_cuda();
     if (cuda == Target::kSomeCuda) cuda = std::max(own, 0);
     if (cuda == own) return host->second;
     auto found = files_.find(cuda);
     if (found == files_.end())
         found = files_.emplace(cuda, open_for("cuda:" + std::to_string(cuda))).first;
     return found->second;
+}
+
+int PythonFile::own_cuda() const {
+    return device_name_.empty() ? -1 : cuda_index(open_device(device_name_));
+}
+
+void PythonFile::require_memory(int cuda, const void* data) {
+    if (cuda == Target::kHost) return;
+    const int own = own_cuda();
+    if (cuda == Target::kSomeCuda) cuda = std::max(own, 0);
+    const Device& device = open_device(cuda == own ? device_name_ : "cuda:" + std::to_string(cuda));
+    if (!device.knows(data))
+        raise_error(Status(EFAULT, "buffer", "no CUDA memory is there: was it freed?"),
+                    source_->name);
 }
 
 void PythonFile::close() {

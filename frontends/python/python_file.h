@@ -44,6 +44,9 @@ public:
     // For memory of CUDA device `cuda`, or Target::kHost, Target::kSomeCuda. Opens the file again
     // for a device that is new to it, and after a fork. Throws penstock.Error.
     File file_for(int cuda);
+    // Throws penstock.Error, EFAULT, where `data` is said to lie in memory of that device and the
+    // driver knows nothing there: its owner gave it back, and the host would take it for its own.
+    void require_memory(int cuda, const void* data);
     // Throws penstock.ModeError where the mode forbids that.
     void require(Use use) const;
     void close();
@@ -55,6 +58,7 @@ public:
 
 private:
     File open_for(const std::string& device);
+    [[nodiscard]] int own_cuda() const;  // the number of the device it was opened with, or -1
     void take_name(nanobind::object file);
 
     std::shared_ptr<const Source> source_;

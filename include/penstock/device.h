@@ -49,6 +49,9 @@ public:
     // The same in pinned host memory that GPU threads can address: host pointer and device pointer
     // are one.
     [[nodiscard]] Result<void*> allocate_pinned(size_t size) const;
+    // Whether `address` lies in device or pinned memory, of whoever: false on CUDA for pageable
+    // host memory and for what was given back. The CPU backend cannot tell, and says true.
+    [[nodiscard]] bool knows(const void* address) const;
     // Gives either kind back; null is allowed. Synchronize the streams whose kernels use it first.
     void free(void* pointer) const;
 

@@ -105,8 +105,9 @@ public:
     //   report  null, or gets what became of it
     // Blocks; the calling thread does its part, so that small reads cost a system call and little
     // else. Returns bytes, fewer only at the end of the file. Errors: EBADF closed, or opened for
-    // writing only; EINVAL a range that ends beyond 2^63; EFAULT no such memory; EOPNOTSUPP strict;
-    // what storage said.
+    // writing only; EINVAL a range that ends beyond 2^63; EFAULT null, with bytes asked for: other
+    // memory that is not there is no error but what memcpy makes of it; EOPNOTSUPP strict; what
+    // storage said.
     [[nodiscard]] Result<uint64_t> read(void* to, uint64_t size, uint64_t offset,
                                         Report* report = nullptr) const;
     [[nodiscard]] Result<uint64_t> read(void* to, uint64_t size, uint64_t offset,
@@ -132,8 +133,8 @@ public:
     // the file has them from then on, whatever route it takes; fsync() makes them last. With
     // kBypass or kDirect whole pages go past the cache, and only a head and tail that fill none go
     // through it. Writes that overlap and are under way at once may mix. Returns `size`. Errors:
-    // EBADF closed, or not opened for writing; EINVAL a range that ends beyond 2^63; EFAULT no such
-    // memory; EFBIG beyond RLIMIT_FSIZE (no signal comes) or what the file system holds; ENOSPC,
+    // EBADF closed, or not opened for writing; EINVAL a range that ends beyond 2^63; EFAULT null;
+    // EFBIG beyond RLIMIT_FSIZE (no signal comes) or what the file system holds; ENOSPC,
     // EDQUOT, EIO ...: then report says where, what lies before is written, and part of what lies
     // behind may be. EOPNOTSUPP strict. Cost: below 256 KiB a system call; longer ones are shared
     // out over threads as reads are, and from a GPU pass through pinned memory.

@@ -64,6 +64,9 @@ public:
     [[nodiscard]] virtual size_t free_memory() const = 0;
     // Whether the host may load and store at `address`: any memory, not only this device's.
     [[nodiscard]] virtual bool host_can_address(const void* /*address*/) const { return true; }
+    // Whether there is anything that copies of this device reach at `address`, as far as it can
+    // tell: of pageable host memory CUDA cannot.
+    [[nodiscard]] virtual bool knows(const void* /*address*/) const { return true; }
 
     // Streams: operations of one run in order; blocks of a stream of higher priority start first.
     virtual Status create_stream(int priority, StreamId* out) = 0;

@@ -75,6 +75,7 @@ Result<Device> Device::open(const std::string& name, const DeviceOptions& option
 
 std::string Device::name() const { return port_->properties().name; }
 bool Device::host_addressable() const { return port_->properties().host_addressable; }
+bool Device::knows(const void* address) const { return port_->knows(address); }
 unsigned Device::permits() const { return port_->properties().permit_count; }
 bool Device::huge_pages() const { return port_->properties().huge_pages; }
 bool Device::simulated() const { return port_->properties().simulated_link; }

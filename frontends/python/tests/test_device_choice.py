@@ -77,3 +77,44 @@ def test_kernels_take_the_cpu_and_check_says_what_reads_take(tmp_path: Path) -> 
         pytest.skip("this build has kernels that the stand-in takes")
     assert name.startswith("cpu:")
     assert "; host reads take cuda:0" in why
+
+
+FREED = """
+import errno
+import penstock
+
+class Interface:
+    def __init__(self, told):
+        self.__cuda_array_interface__ = told
+
+memory = penstock.empty(3 << 20, "cuda:0")
+stale = Interface(memory.__cuda_array_interface__)
+with penstock.open("file") as opened:
+    assert opened.read(stale) == len(memory)
+    memory.free()
+    for device in (None, "auto", "cuda:0"):
+        with penstock.open("file", "r+", device=device) as opened:
+            for read in (
+                lambda: opened.read(stale),
+                lambda: opened.read(stale, 100),
+                lambda: opened.pread(stale, cache="bypass"),
+                lambda: opened.preadv([(stale, 13)]),
+                lambda: opened.write(stale, 100),
+            ):
+                try:
+                    read()
+                    print("read")
+                except penstock.Error as error:
+                    assert error.errno == errno.EFAULT, error
+                    print(error)
+            assert opened.read(stale, 0) == 0
+"""
+
+
+def test_memory_that_was_freed_is_told_by_name(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(os.urandom(4 * MIB))
+    told = run(FREED, tmp_path)
+    assert len(told) == 15
+    assert set(told) == {told[0]}
+    assert "file" in told[0]
+    assert "was it freed?" in told[0]

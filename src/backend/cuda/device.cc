@@ -107,6 +107,12 @@ bool CudaDevice::host_can_address(const void* address) const {
     return code != kSuccess || type != kMemoryTypeDevice;
 }
 
+bool CudaDevice::knows(const void* address) const {
+    unsigned type = 0;
+    return context_->raw(context_->driver().pointer_attribute, &type, kMemoryTypeOfPointer,
+                         reinterpret_cast<DevicePointer>(address)) == kSuccess;
+}
+
 Status CudaDevice::copy(StreamId id, void* to, const void* from, size_t size) {
     Stream* stream = streams_.find(id);
     return stream == nullptr ? kNoStream : stream->copy(to, from, size);

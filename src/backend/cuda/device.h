@@ -32,6 +32,7 @@ public:
     void free(void* pointer) override;
     [[nodiscard]] size_t free_memory() const override;
     [[nodiscard]] bool host_can_address(const void* address) const override;
+    [[nodiscard]] bool knows(const void* address) const override;
 
     Status create_stream(int priority, StreamId* out) override;
     Status destroy_stream(StreamId id) override;
