@@ -78,6 +78,7 @@ unsigned threads_of_environment() {
 
 FileOptions options_of(const OpenArguments& arguments) {
     FileOptions options;
+    options.environment = false;  // looked at here: arguments go before it, `auto` among them
     options.reading.cache = cache_policy_of(arguments.cache);
     if (!arguments.route.is_none()) {
         options.reading.route = route_of(nb::cast<std::string>(arguments.route), "route");

@@ -95,8 +95,11 @@ struct FileOptions {
     // Parameters that affect behaviour.
     // As open(2): O_RDONLY, O_WRONLY or O_RDWR, with O_CREAT (mode 0666), O_EXCL and O_TRUNC.
     int open_flags = 0;
-    ReadOptions reading;                       // of reads that do not bring their own
-    WriteOptions writing;                      // of writes that do not
+    ReadOptions reading;   // of reads that do not bring their own
+    WriteOptions writing;  // of writes that do not
+    // PENSTOCK_ROUTE (auto, cached, direct, peer) and PENSTOCK_STRICT (1, 0) decide for `reading`
+    // and `writing` where those name no route and are not strict.
+    bool environment = true;
     StorageKind storage = StorageKind::kAuto;  // kAuto: see StorageKind
     double throttle_latency_us = 0;            // for studies; as in FileSystemOptions
     double throttle_bandwidth_mbs = 0;

@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "file/environment.h"
 #include "file/open_file.h"
 #include "transfer/job.h"
 
@@ -70,7 +71,11 @@ void File::release() const {
 }
 
 Result<File> File::open(const std::string& path, const Device& device, const FileOptions& options) {
-    auto opened = file::OpenFile::open(path, device, options);
+    FileOptions wanted = options;
+    if (options.environment) {
+        if (Status status = file::fill_from_environment(&wanted); !status.ok()) return status;
+    }
+    auto opened = file::OpenFile::open(path, device, wanted);
     if (!opened.ok()) return opened.status();
     return File(std::move(opened.value()));
 }

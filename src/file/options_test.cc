@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <string>
+#include <utility>
 
 #include "file/calibration.h"
 #include "file/host_read_fixture.h"
@@ -48,6 +49,42 @@ TEST_F(OptionsTest, ThreadsThatAreNoNumberInReachAreNamed) {
         FileOptions named;
         named.threads = 2;
         EXPECT_TRUE(File::open(path_, {}, named).ok()) << "an option goes before it";
+    }
+}
+
+TEST_F(OptionsTest, TheEnvironmentNamesTheRouteWhereNobodyElseDoes) {
+    const Setting route("PENSTOCK_ROUTE", "direct");
+    const Setting strict("PENSTOCK_STRICT", "Yes");
+    const FileOptions asked = File::open(path_).value().options();
+    EXPECT_EQ(asked.reading.route, Route::kDirect);
+    EXPECT_EQ(asked.writing.route, Route::kDirect);
+    EXPECT_TRUE(asked.reading.strict && asked.writing.strict);
+    std::byte byte{};
+    EXPECT_EQ(File::open(path_).value().read(&byte, 1, 1).status().error_number(), EOPNOTSUPP)
+        << "no direct transfer is for one byte";
+    FileOptions named;
+    named.reading.route = Route::kCached;
+    const FileOptions half = File::open(path_, {}, named).value().options();
+    EXPECT_EQ(half.reading.route, Route::kCached);
+    EXPECT_EQ(half.writing.route, Route::kDirect);
+    named = {};
+    named.environment = false;
+    const FileOptions none = File::open(path_, {}, named).value().options();
+    EXPECT_FALSE(none.reading.route.has_value() || none.reading.strict);
+    const Setting any("PENSTOCK_ROUTE", "auto");
+    const Setting off("PENSTOCK_STRICT", "0");
+    const FileOptions plain = File::open(path_).value().options();
+    EXPECT_FALSE(plain.reading.route.has_value() || plain.reading.strict);
+}
+
+TEST_F(OptionsTest, RoutesThatThereAreNotAreNamed) {
+    for (const auto& [name, value] :
+         {std::pair("PENSTOCK_ROUTE", "fast"), std::pair("PENSTOCK_ROUTE", "Direct"),
+          std::pair("PENSTOCK_STRICT", "maybe")}) {
+        const Setting setting(name, value);
+        const Status status = File::open(path_).status();
+        EXPECT_EQ(status.error_number(), EINVAL) << value;
+        EXPECT_STREQ(status.origin(), name);
     }
 }
 

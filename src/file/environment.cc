@@ -1,0 +1,42 @@
+#include "file/environment.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cerrno>
+#include <cstdlib>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace penstock::file {
+namespace {
+
+std::string value_of(const char* variable) {
+    const char* const value = std::getenv(variable);
+    return value == nullptr ? "" : value;
+}
+
+}  // namespace
+
+Status fill_from_environment(FileOptions* options) {
+    std::optional<Route> route;
+    if (const std::string named = value_of("PENSTOCK_ROUTE"); !named.empty() && named != "auto") {
+        for (const Route one : {Route::kCached, Route::kDirect, Route::kPeer})
+            if (named == name(one)) route = one;
+        if (!route.has_value())
+            return {EINVAL, "PENSTOCK_ROUTE", "must be auto, cached, direct or peer"};
+    }
+    std::string wish = value_of("PENSTOCK_STRICT");
+    std::ranges::transform(wish, wish.begin(), [](unsigned char c) { return std::tolower(c); });
+    const auto is = [&wish](std::string_view word) { return wish == word; };
+    const bool strict = is("1") || is("true") || is("on") || is("yes");
+    if (!strict && !(is("") || is("0") || is("false") || is("off") || is("no")))
+        return {EINVAL, "PENSTOCK_STRICT", "must be 1 or 0"};
+    for (ReadOptions* const each : {&options->reading, &options->writing}) {
+        if (!each->route.has_value()) each->route = route;
+        each->strict = each->strict || strict;
+    }
+    return {};
+}
+
+}  // namespace penstock::file

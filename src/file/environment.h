@@ -1,0 +1,13 @@
+// What the environment asks for of reads and writes that name nothing themselves.
+#pragma once
+
+#include "penstock/options.h"
+#include "penstock/status.h"
+
+namespace penstock::file {
+
+// Sets the route and strictness of `options`' reads and writes by PENSTOCK_ROUTE and
+// PENSTOCK_STRICT, where they name no route and are not strict. EINVAL: values that say nothing.
+Status fill_from_environment(FileOptions* options);
+
+}  // namespace penstock::file
