@@ -18,6 +18,7 @@ TABLE = """# Architecture
 | extent | pure | | base |
 | storage | port | | extent, base, backend/memory.h |
 | backend | port | backend.h, memory.h | base |
+| transfer | | executor.cc | storage, base |
 | service | | | storage, base |
 """
 
@@ -31,7 +32,8 @@ CLEAN = {
     "src/backend/memory.h": "// Memory.\n",
     "src/storage/storage.h": '// Port.\n#include "extent/extent.h"\n#include "backend/memory.h"\n',
     "src/storage/posix.cc": "// Posix.\nlong n = ::pread(1, nullptr, 0, 0);\n",
-    "src/service/service.h": "// Serves.\nvoid serve() { storage.submit(1); }\n",
+    "src/service/service.h": "// Serves.\nvoid serve() { executor_.submit(1); }\n",
+    "src/transfer/executor.cc": "// Executes.\nsize_t taken = queue_->submit(batch_);\n",
     # None of these is a violation: comments, strings, members, declarations.
     "src/service/service.cc": "// See pread(2).\n"
     'const char* kText = "= pread(";\n'
@@ -49,7 +51,9 @@ PLANTED = (
     ("src/service/ring.cc", "// R.\nvoid f() {\n    io_uring_submit(r);\n}\n", "port: io_uring_"),
     ("src/backend/cpu/a.cc", "// A.\nauto e = cuInit(0);\n", "port: cuInit"),
     ("src/service/b.cc", "// B.\nvoid f() {\n    cudaFree(p);\n}\n", "port: cudaFree"),
-    ("src/service/more.cc", "// M.\nvoid f() { storage_->submit(2); }\n", "second caller"),
+    ("src/service/more.cc", "// M.\nvoid f() { queue_->submit(two); }\n", "only src/transfer"),
+    ("src/transfer/job.cc", "// J.\nauto n = storage_queue().submit(2);\n", "only src/transfer"),
+    ("src/transfer/executor.cc", "// E.\nvoid f() { port_->submit(2); }\n", "no executor submits"),
     ("src/base/thrower.cc", "// T.\nvoid f() { throw 1; }\n", "throw:"),
     ("src/base/names.h", "// N.\nclass CacheManager {};\n", "name: class"),
     ("src/attic/x.h", "// X.\n", "room 'attic' is not in the layer table"),
