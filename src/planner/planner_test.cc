@@ -12,6 +12,7 @@
 
 #include "base/counted_allocations_fixture.h"
 #include "planner/brute_force_fixture.h"
+#include "testing/effort.h"
 
 namespace penstock::planner {
 namespace {
@@ -57,11 +58,14 @@ void expect_valid(const Plan& plan, const Request& request, const CostModel& mod
     EXPECT_TRUE(std::isfinite(plan.predicted_ns));
 }
 
+// Brute force doubles with each page.
 TEST(Planner, ExactEqualsBruteForceOnRandomRequests) {
-    for (uint64_t seed = 1; seed <= 4000; ++seed) {
-        SCOPED_TRACE(testing::Message() << "seed " << seed);
+    const bool long_form = testing::nightly();
+    const uint64_t seeds = long_form ? 100'000 : 4000;
+    for (uint64_t seed = 1; seed <= seeds; ++seed) {
+        SCOPED_TRACE(::testing::Message() << "seed " << seed);
         base::Prng prng(seed);
-        Case one(prng, 14);
+        Case one(prng, long_form ? 20 : 14);
         Planner planner(one.options);
         const Result<Plan> plan = planner.plan(one.request, one.model);
         ASSERT_TRUE(plan.ok());
@@ -69,7 +73,7 @@ TEST(Planner, ExactEqualsBruteForceOnRandomRequests) {
         const brute_force::Best best = brute_force::search(one.request, one.options, one.model);
         EXPECT_NEAR(plan.value().predicted_ns, best.serial_ns, best.serial_ns * 1e-9);
         EXPECT_NEAR(plan.value().bound_ns, best.serial_ns, best.serial_ns * 1e-9);
-        if (testing::Test::HasFailure()) return;
+        if (::testing::Test::HasFailure()) return;
     }
 }
 
@@ -77,7 +81,7 @@ constexpr Algorithm kAlgorithms[] = {Algorithm::kOverlapped, Algorithm::kExact, 
 
 TEST(Planner, EveryPlanIsValidWhateverTheAlgorithm) {
     for (uint64_t seed = 1; seed <= 3000; ++seed) {
-        SCOPED_TRACE(testing::Message() << "seed " << seed);
+        SCOPED_TRACE(::testing::Message() << "seed " << seed);
         base::Prng prng(seed);
         Case one(prng, 200);
         for (const Algorithm algorithm : kAlgorithms) {
@@ -89,7 +93,7 @@ TEST(Planner, EveryPlanIsValidWhateverTheAlgorithm) {
             ASSERT_TRUE(plan.ok());
             expect_valid(plan.value(), one.request, one.model);
         }
-        if (testing::Test::HasFailure()) return;
+        if (::testing::Test::HasFailure()) return;
     }
 }
 
@@ -128,7 +132,7 @@ TEST(Planner, GreedyAndOverlappedStayNearTheBest) {
     double greedy = 0, overlapped = 0, overlapped_worst = 0;
     int count = 0;
     for (uint64_t seed = 1; seed <= 3000; ++seed) {
-        SCOPED_TRACE(testing::Message() << "seed " << seed);
+        SCOPED_TRACE(::testing::Message() << "seed " << seed);
         base::Prng prng(seed);
         RealisticCase made(prng);
         Case& one = made.one;
@@ -157,7 +161,7 @@ TEST(Planner, GreedyAndOverlappedStayNearTheBest) {
 
 TEST(Planner, CoarseCellsLoseLittle) {
     for (uint64_t seed = 1; seed <= 200; ++seed) {
-        SCOPED_TRACE(testing::Message() << "seed " << seed);
+        SCOPED_TRACE(::testing::Message() << "seed " << seed);
         base::Prng prng(seed);
         Request request;
         request.range = {0, 8 * base::kMiB};
@@ -364,7 +368,7 @@ TEST(Planner, HostileRequestsAreRefusedOrPlanned) {
 TEST(Planner, HostileModelsStillMakeValidPlans) {
     const double hostile[] = {0, -1, HUGE_VAL, -HUGE_VAL, std::nan(""), 1e300, 1e-300};
     for (uint64_t seed = 1; seed <= 1000; ++seed) {
-        SCOPED_TRACE(testing::Message() << "seed " << seed);
+        SCOPED_TRACE(::testing::Message() << "seed " << seed);
         base::Prng prng(seed);
         Case one(prng, 60);
         for (double* number :
