@@ -280,7 +280,11 @@ void truncate(PythonFile& self, nb::handle size) {
 }
 
 uint64_t file_size(PythonFile& self) {
-    const Result<uint64_t> size = self.file_for(Target::kHost).size();
+    const File file = self.file_for(Target::kHost);
+    const Result<uint64_t> size = [&] {
+        const Unlocked others;  // a file system of the network may take long to answer
+        return file.size();
+    }();
     if (!size.ok()) raise_error(size.status(), self.source()->name);
     return size.value();
 }
