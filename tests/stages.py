@@ -19,6 +19,7 @@ SECONDS_MAX = 1800  # of one command: a hang ends there
 NIGHTLY_SECONDS_MAX = 4 * 3600
 FUZZ_SECONDS = 3600  # of each target, nightly; PENSTOCK_FUZZ_SECONDS names another time
 FUZZ_SECONDS_SHORT = 60  # with --only fuzz
+WHEEL_SIZE_MAX = 10_000_000
 LINT_BATCH = 8  # files that clang-tidy reads at once
 CANARY_SECONDS_MAX = 600  # in which the planted bug must be found
 # Programs of one thread that ask the system for nothing, and take minutes.
@@ -399,7 +400,7 @@ def wheel(log: Stage) -> Counts:
     return one(
         built
         and len(wheels) == 1
-        and wheels[0].stat().st_size < 10 << 20
+        and wheels[0].stat().st_size < WHEEL_SIZE_MAX
         and log.run([python(), "-m", "venv", alone])
         and log.run([alone / "bin/pip", "install", "-q", "--no-deps", wheels[0]])
         and log.run([alone / "bin/penstock", "check", "--json"])

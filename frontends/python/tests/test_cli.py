@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import statistics
 import subprocess
 import sys
 import time
@@ -75,6 +76,6 @@ def test_import_takes_less_than_30_ms() -> None:
     code = "import time; t = time.perf_counter(); import penstock; print(time.perf_counter() - t)"
     seconds = [
         float(subprocess.check_output([sys.executable, "-c", code], env=os.environ, text=True))
-        for _ in range(5)
+        for _ in range(20)
     ]
-    assert min(seconds) < 0.030
+    assert statistics.median(seconds) < 0.030
