@@ -98,6 +98,25 @@ def test_pieces_come_in_order(file: Path, monkeypatch: pytest.MonkeyPatch, tmp_p
     assert out.read_bytes() == file.read_bytes()
 
 
+def test_json_with_explain_has_the_report_of_each_piece(
+    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from penstock import cli
+    from penstock.commands import read
+
+    monkeypatch.setattr(read, "_PIECE_SIZE", 1 << 20)
+    words = ["read", str(file), "--device", "cpu", "--json"]
+    assert cli.main([*words, "--explain"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    pieces = told["pieces"]
+    assert [piece["offset"] for piece in pieces] == [at << 20 for at in range(4)]
+    assert sum(piece["bytes"] for piece in pieces) == told["bytes"] == SIZE
+    for piece in pieces:
+        assert sum(piece["residency"].values()) == piece["bytes"]
+    assert cli.main(words) == 0
+    assert "pieces" not in json.loads(capsys.readouterr().out)
+
+
 def test_text(file: Path) -> None:
     lines = text(run(file, "--device", "cpu", "--route", "cached")).splitlines()
     assert lines[0].startswith(f"{file}: 3.1 MB in ")

@@ -87,6 +87,7 @@ class _Sum:
             "reasons": collections.Counter(),
             "residency": collections.Counter(),
         }
+        self.pieces: list[dict[str, Any]] = []  # with --explain: the report of each, for JSON
 
     def add(self, report: Report) -> None:
         self.bytes += report.bytes
@@ -155,7 +156,9 @@ def _read(file: File, memory: DeviceMemory, size: int, arguments: argparse.Names
         for at, slot, future in _pieces(file, memory, arguments.offset, size):
             count = future.result()
             total.add(future.report)
-            if arguments.explain and not arguments.json:
+            if arguments.explain and arguments.json:
+                total.pieces.append({"offset": at, **future.report.as_dict()})
+            elif arguments.explain:
                 line.clear()
                 print(f"{at}: {future.report.explain()}", file=_channel(arguments))
             if plain is not None:
@@ -240,6 +243,8 @@ def run(arguments: argparse.Namespace) -> int:
             "direct_depth": total.direct_depth,
             **total.times,
         }
+        if arguments.explain:
+            answer["pieces"] = total.pieces
         print(json.dumps(answer, indent=2), file=_channel(arguments))
     elif not arguments.quiet:
         _print_text(total, seconds, memory.device, arguments)
