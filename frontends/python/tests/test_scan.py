@@ -82,8 +82,8 @@ def test_explain_tells_how_pages_came(text: Path) -> None:
     first, memory, last = told.stderr.decode().splitlines()[-3:]
     assert re.fullmatch(
         r"page cache: \d+ pages wanted, [\d.]+ % read ahead, [\d.]+ % read ahead but late,"
-        r" [\d.]+ % missed, [\d.]+ % there before; \d+ read ahead in vain, 0 ahead of launches;"
-        r" \d+\.\d{3} s waited for them, summed over blocks",
+        r" [\d.]+ % missed, [\d.]+ % there before; \d+ prefetched, \d+ used, \d+ wasted,"
+        r" 0 advised, 0 ahead of launches; \d+\.\d{3} s waited for them, summed over blocks",
         first,
     )
     assert re.fullmatch(

@@ -89,8 +89,10 @@ def _told(pages: dict[str, Any]) -> str:
     return (
         f"{pages['pages']} pages wanted, {share('window_hits')} read ahead,"
         f" {share('window_late')} read ahead but late, {share('misses')} missed,"
-        f" {share('hits')} there before; {pages['wasted']} read ahead in vain,"
-        f" {pages['learned']} ahead of launches; {pages['stalled_seconds']:.3f} s waited for them"
+        f" {share('hits')} there before; {pages['prefetched']} prefetched,"
+        f" {pages['window_hits'] + pages['window_late']} used, {pages['wasted']} wasted,"
+        f" {pages['advised']} advised, {pages['learned']} ahead of launches;"
+        f" {pages['stalled_seconds']:.3f} s waited for them"
     )
 
 
