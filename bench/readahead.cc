@@ -186,6 +186,8 @@ FileSystemOptions with_pages(uint32_t page_size, uint64_t cache_size, Readahead 
 int run_all(const Arguments& arguments) {
     WalkDevice device(arguments.device, {}, {walk_file, walk_files, forget_file}, 0,
                       HotFile::kThreads, kMiB);
+    if (!device.device().host_addressable())
+        fail("two-copy-limit works in memory of the device, which must be host memory: use cpu");
     Report report("readahead", kQuestion, arguments);
     const uint64_t size = (arguments.smoke ? 16 : 512) * kMiB;
     report.describe("file", std::to_string(size / kMiB) + " MiB");
