@@ -6,7 +6,7 @@
 Stages run in two lanes side by side: one compiles and lints with every CPU, at a low priority; the
 other runs what was built, which sleeps half of its time. A failed stage does not stop the others;
 its log is shown and kept in build/logs. The last line counts: each GoogleTest case and each pytest
-case is one, every other stage is one.
+case is one, every other stage is one; what could not run here is skipped.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ from stages import (
     pytest,
     python_lint,
     tidy,
+    total,
     wheel,
 )
 
@@ -121,11 +122,12 @@ class Run:
             self.counts[name] = STAGES[name](stage)
         except Exception as error:  # a defect of the stage itself is a failure, not a lost lane
             stage.log.write(f"{type(error).__name__}: {error}\n")
-            self.counts[name] = (0, 1)
-        passed, failed = self.counts[name]
+            self.counts[name] = Counts(0, 1)
+        passed, failed, skipped = self.counts[name]
         seconds = time.monotonic() - started
         with self.printing:
-            print(f"{name:<14} {passed:>5} passed {failed:>4} failed {seconds:>8.1f} s", flush=True)
+            counted = f"{passed:>5} passed {failed:>4} failed {skipped:>4} skipped"
+            print(f"{name:<14} {counted} {seconds:>8.1f} s", flush=True)
             if failed or not passed:
                 text = stage.text()
                 # What failed may be far above the end.
@@ -144,8 +146,7 @@ class Run:
             lane.start()
         for lane in lanes:
             lane.join()
-        results = list(self.counts.values())
-        return sum(one[0] for one in results), sum(one[1] for one in results)
+        return total(self.counts.values())
 
 
 def main() -> int:
@@ -171,11 +172,11 @@ def main() -> int:
     # A shell starts jobs in the background with SIGINT ignored, and tests send it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     started = time.monotonic()
-    passed, failed = Run(chosen, arguments.nightly).all()
+    passed, failed, skipped = Run(chosen, arguments.nightly).all()
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = used.ru_utime + used.ru_stime
     print(f"{time.monotonic() - started:.0f} s ({cpu:.0f} s of CPU)")
-    print(f"{passed} passed, {failed} failed")
+    print(f"{passed} passed, {failed} failed, {skipped} skipped")
     return 1 if failed else 0
 
 

@@ -7,9 +7,10 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build"
@@ -33,7 +34,13 @@ CACHE = {
     "CCACHE_SLOPPINESS": "pch_defines,time_macros",
 }
 
-Counts = tuple[int, int]  # passed, failed
+
+class Counts(NamedTuple):
+    """Of checks."""
+
+    passed: int
+    failed: int
+    skipped: int = 0  # could not be made here: the log says why
 
 
 class Stage:
@@ -81,7 +88,12 @@ class Stage:
 
 def one(succeeded: bool) -> Counts:
     """The counts of a stage that is one check."""
-    return (1, 0) if succeeded else (0, 1)
+    return Counts(1, 0) if succeeded else Counts(0, 1)
+
+
+def total(counts: Iterable[Counts]) -> Counts:
+    """Add counts up."""
+    return Counts(*(sum(numbers) for numbers in zip(Counts(0, 0), *counts, strict=True)))
 
 
 def python() -> Path:
@@ -175,8 +187,10 @@ def ctest(preset: str, **environment: str) -> Callable[[Stage], Counts]:
 def gtest_counts(text: str, succeeded: bool) -> Counts:
     """Count what GoogleTest programs say in their output."""
     passed = len(re.findall(r"\[       OK \] ", text))
+    # Both kinds are listed again at the end of a program, without a time.
     failed = len(re.findall(r"\[  FAILED  \] .* ms\)$", text, re.MULTILINE))
-    return passed, failed if succeeded else max(failed, 1)
+    skipped = len(re.findall(r"\[  SKIPPED \] .* ms\)$", text, re.MULTILINE))
+    return Counts(passed, failed if succeeded else max(failed, 1), skipped)
 
 
 def gtest_failures(text: str) -> list[str]:
@@ -365,10 +379,11 @@ def pytest(log: Stage) -> Counts:
 
 def pytest_counts(text: str, succeeded: bool) -> Counts:
     """Count what pytest says at the end of its output."""
-    found = re.findall(r"(\d+) (passed|failed|error)", text[-2000:])
+    found = re.findall(r"(\d+) (passed|failed|error|skipped)", text[-2000:])
     numbers = {word: int(count) for count, word in found}
     failed = numbers.get("failed", 0) + numbers.get("error", 0)
-    return numbers.get("passed", 0), failed if succeeded else max(failed, 1)
+    failed = failed if succeeded else max(failed, 1)
+    return Counts(numbers.get("passed", 0), failed, numbers.get("skipped", 0))
 
 
 def container(log: Stage) -> Counts:
@@ -376,18 +391,18 @@ def container(log: Stage) -> Counts:
     inside: list[str | Path] = [python(), "tests/container.py"]
     if not log.run([*inside, "true"]):
         log.log.write("skipped: there can be no such container here\n")
-        return 0, 0
+        return Counts(0, 0, 1)
     code = "from importlib.util import find_spec; import sys; from penstock.probes import devices; "
     code += "found = [*filter(find_spec, ('torch', 'cupy')), *devices.cuda().devices]; "
     code += "print('GPU, torch, CuPy:', found); sys.exit(bool(found))"
     bare = log.run([*inside, python(), "-c", code])
     command = [*inside, "ctest", "--test-dir", BUILD / "release", "-V", "--no-tests=error"]
     tested = log.run([*command, "-E", PURE_TESTS], GTEST_COLOR="no")
-    passed, failed = gtest_counts(log.text(), tested)
+    programs = gtest_counts(log.text(), tested)
     command = [*inside, python(), "-m", "pytest", "-ra", "--color=no", "-p", "no:cacheprovider"]
     tested = log.run(command)
-    more_passed, more_failed = pytest_counts(log.text(), tested)
-    return passed + more_passed, failed + more_failed + (not bare)
+    package = pytest_counts(log.text(), tested)
+    return total([programs, package, Counts(0, int(not bare))])
 
 
 def wheel(log: Stage) -> Counts:
@@ -456,7 +471,7 @@ def fuzz(log: Stage) -> Counts:
     targets = sorted((ROOT / "src").rglob("*_fuzz.cc"))
     results = [result for source in targets for result in fuzz_one(source, seconds, log)]
     passed = sum(results)
-    return passed, max(len(results) - passed, 0 if targets else 1)
+    return Counts(passed, max(len(results) - passed, 0 if targets else 1))
 
 
 def has_gpu(log: Stage) -> Counts:
@@ -483,7 +498,7 @@ def compute_sanitizer(log: Stage) -> Counts:
             command: list[str | Path] = [tool, "--tool", check, "--error-exitcode", "9"]
             command += [BUILD / "cuda" / program, f"--gtest_filter={wanted}"]
             found.append(log.run(command, PENSTOCK_DEVICE="cuda:0"))
-    return found.count(True), found.count(False)
+    return Counts(found.count(True), found.count(False))
 
 
 def cuda_figures(log: Stage) -> Counts:
