@@ -39,6 +39,7 @@ from stages import (
     headers,
     out_of_tree,
     pytest,
+    pytest_cuda,
     python_lint,
     tidy,
     total,
@@ -70,6 +71,7 @@ RUN: dict[str, Callable[[Stage], Counts]] = {
     "test-asan": ctest("asan"),
     "has-gpu": has_gpu,
     "test-cuda": ctest("cuda", PENSTOCK_DEVICE="cuda:0"),
+    "pytest-cuda": pytest_cuda,
     "sanitize-cuda": compute_sanitizer,
     "figures-cuda": cuda_figures,
 }
@@ -84,11 +86,19 @@ AFTER = {
     "test-tsan": "build-tsan",
     "has-gpu": "build-cuda",
     "test-cuda": "build-cuda",
+    "pytest-cuda": "build-cuda",
     "sanitize-cuda": "build-cuda",
     "figures-cuda": "build-cuda",
 }
 NIGHTLY_ONLY = {"wheel", "fuzz", "container"}
-GPU_ONLY = {"has-gpu", "build-cuda", "test-cuda", "sanitize-cuda", "figures-cuda"}
+GPU_ONLY = {
+    "has-gpu",
+    "build-cuda",
+    "test-cuda",
+    "pytest-cuda",
+    "sanitize-cuda",
+    "figures-cuda",
+}
 
 
 class Run:

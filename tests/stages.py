@@ -377,6 +377,13 @@ def pytest(log: Stage) -> Counts:
     return pytest_counts(log.text(), succeeded)
 
 
+def pytest_cuda(log: Stage) -> Counts:
+    """Run the tests of the Python package that was built with the cuda preset."""
+    package = str(BUILD / "cuda/python")
+    succeeded = log.run([python(), "-m", "pytest", "-ra", "--color=no"], PYTHONPATH=package)
+    return pytest_counts(log.text(), succeeded)
+
+
 def pytest_counts(text: str, succeeded: bool) -> Counts:
     """Count what pytest says at the end of its output."""
     found = re.findall(r"(\d+) (passed|failed|error|skipped)", text[-2000:])
