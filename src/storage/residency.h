@@ -16,7 +16,8 @@
 // What it costs (two cores of a virtual machine, Linux 6.18): 0.4 us where all is cold, or cached
 // in large folios; in folios of 4 KiB 7 us a MiB, and twice to four times that where pieces of 64
 // KiB are cached and others not; by mincore 10 us and 13 to 30 us a MiB. It pays from ranges of
-// about 256 KiB on; below, the caller asks nothing.
+// about 256 KiB on; below, the caller asks only where reads were slow lately, or are to
+// leave nothing in the cache.
 #pragma once
 
 #include <sys/types.h>

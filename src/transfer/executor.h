@@ -26,8 +26,9 @@
 
 namespace penstock::transfer {
 
-// Below this a request goes through the page cache without a look at it: a probe costs from half
-// a microsecond up, a read of so little a few tens.
+// Below this a request is not planned: a probe costs from half a microsecond up, a read of so
+// little a few tens. It goes through the page cache; of SmallReads::kSizeMin or more, where reads
+// like it were slow lately or it is to leave nothing there, only after a look (executor_small.cc).
 inline constexpr uint64_t kPlanSizeMin = 256 << 10;
 // The most that one request may ask for; longer reads are cut into windows (job.h).
 inline constexpr uint64_t kRequestSizeMax = 8 << 20;
