@@ -18,7 +18,7 @@ from penstock._core import Endings, Future, is_completing
 if TYPE_CHECKING:
     import asyncio
 
-# How long a cancelled task waits for what of its read cannot be dropped any more.
+# How long a cancelled task waits for what of its read or write cannot be dropped any more.
 STOP_LIMIT_SECONDS = 5.0
 
 if sys.version_info >= (3, 11):
@@ -30,22 +30,23 @@ else:
 
 
 def cancelled_error(subject: object) -> BaseException:
-    """Return what result() of a cancelled read raises."""
-    return concurrent.futures.CancelledError(f"the read of {subject!r} was cancelled")
+    """Return what result() of a cancelled read or write raises."""
+    return concurrent.futures.CancelledError(f"the read or write of {subject!r} was cancelled")
 
 
 def timeout_error(subject: object) -> BaseException:
-    """Return what result() raises when the read takes longer than its timeout."""
-    return _TimeoutError(f"the read of {subject!r} is still under way")
+    """Return what result() raises when the read or write takes longer than its timeout."""
+    return _TimeoutError(f"the read or write of {subject!r} is still under way")
 
 
 def not_done_error(subject: object) -> BaseException:
     """Return what a report raises that is asked for too early."""
-    return concurrent.futures.InvalidStateError(f"the read of {subject!r} is still under way")
+    text = f"the read or write of {subject!r} is still under way"
+    return concurrent.futures.InvalidStateError(text)
 
 
 def wait_in_loop(future: Future) -> Generator[Any, None, int]:
-    """Await `future` in the running asyncio loop; a cancelled task stops the read."""
+    """Await `future` in the running asyncio loop; a cancelled task stops the read or write."""
     return _result_in_loop(future).__await__()
 
 
@@ -54,7 +55,7 @@ async def _result_in_loop(future: Future) -> int:
 
     if not future.done():
         if is_completing():
-            raise RuntimeError("a callback of a read cannot await another one: use result()")
+            raise RuntimeError("a callback of a future cannot await another one: use result()")
         ended = _end_in_loop(future, asyncio.get_running_loop())
         try:
             await asyncio.shield(ended)
@@ -67,7 +68,7 @@ async def _result_in_loop(future: Future) -> int:
 
 
 def _end_in_loop(future: Future, loop: asyncio.AbstractEventLoop) -> asyncio.Future[None]:
-    """Return a future of a loop that is done when a read is."""
+    """Return a future of a loop that is done when a future of ours is."""
     waiter = loop.create_future()
 
     def wake() -> None:
@@ -83,7 +84,7 @@ def _end_in_loop(future: Future, loop: asyncio.AbstractEventLoop) -> asyncio.Fut
 
 
 async def _wait_until(ended: asyncio.Future[None], end: float) -> None:
-    """Wait for the end of a read, also when the task is cancelled again, as at the loop's end."""
+    """Wait for an end, also when the task is cancelled again, as at the end of the loop."""
     import asyncio
 
     while not ended.done() and (left := end - time.monotonic()) > 0:
@@ -106,7 +107,7 @@ def as_completed(futures: Iterable[Future], timeout: float | None = None) -> Ite
     for left in range(len(given), 0, -1):
         number = endings.next(_remaining(end))
         if number is None:
-            raise _TimeoutError(f"{left} of {len(given)} reads are still under way")
+            raise _TimeoutError(f"{left} of {len(given)} reads and writes are still under way")
         yield given[number]
 
 

@@ -1,7 +1,7 @@
-"""Who is told of reads: hooks at their begin and end, a Chrome trace, PENSTOCK_EXPLAIN.
+"""Who is told of reads and writes: hooks at their begin and end, a Chrome trace, PENSTOCK_EXPLAIN.
 
-While there is no hook, `_core` has no observer and a read spends one comparison on this. Hooks are
-called on the thread that reads, or on the one that calls done callbacks; several may run at once.
+While there is no hook, `_core` has no observer and a call spends one comparison on this. Hooks are
+called on the thread that calls, or on the one that calls done callbacks; several may run at once.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _numbers = itertools.count()
 
 @dataclasses.dataclass(frozen=True)
 class Transfer:
-    """A read that somebody is told of.
+    """A read or write that somebody is told of.
 
     Attributes
     ----------
     number : int
         Counts those that were observed.
     operation : str
-        read, pread, readv or preadv.
+        read, pread, readv or preadv; write, pwrite, writev or pwritev.
     name : str, bytes or int
         The file, as it was given to open.
     size, offset : int
@@ -130,12 +130,12 @@ class Hook:
 
 
 def on_transfer(begun: Begun | None = None, ended: Ended | None = None) -> Hook:
-    """Have functions called when reads of this process begin and end.
+    """Have functions called when reads and writes of this process begin and end.
 
     Parameters
     ----------
     begun : callable, optional
-        Called with the Transfer, by the thread that reads; what it raises, the read raises.
+        Called with the Transfer, by the thread that calls; what it raises, the call raises.
     ended : callable, optional
         Called with the Transfer and its Report.
 
@@ -162,22 +162,23 @@ def _explain(transfer: Transfer, report: Report) -> None:
 
 
 def explain() -> Hook:
-    """Print a line to standard error for every read that ends; what PENSTOCK_EXPLAIN=1 does."""
+    """Print a line to standard error for every call that ends; what PENSTOCK_EXPLAIN=1 does."""
     return on_transfer(ended=_explain)
 
 
 class trace:  # noqa: N801 (used as a function)
-    """Write what reads do while this is open as a Chrome trace (chrome://tracing, Perfetto).
+    """Write what calls do while this is open as a Chrome trace (chrome://tracing, Perfetto).
 
     Parameters
     ----------
     path : path
-        Of the JSON file, written at the end. Each read is a bar with its phases queue, read and
-        copy in it, and its report at hand. So is, of scans that begin and end in it, whatever
-        kernels asked of the page cache: demands, windows of readahead and what was advised, each
-        from when the host took it to when it had read it, with file, pages and block. Counters
-        tell ten times a second what became of the pages that calls wanted, and of those that were
-        prefetched (used, wasted, or left), and how long calls waited: of all files, and of each.
+        Of the JSON file, written at the end. Each read or write is a bar with its phases queue,
+        read and copy in it, and its report at hand. So is, of scans that begin and end in it,
+        whatever kernels asked of the page cache: demands, windows of readahead and what was
+        advised, each from when the host took it to when it had read it, with file, pages and
+        block. Counters tell ten times a second what became of the pages that calls wanted, and of
+        those that were prefetched (used, wasted, or left), and how long calls waited: of all
+        files, and of each.
 
     Examples
     --------

@@ -414,7 +414,7 @@ def test_as_completed(slow: penstock.File) -> None:
     except TimeoutError as error:
         told = str(error)
     see_under_way(late)
-    assert told == "1 of 1 reads are still under way"
+    assert told == "1 of 1 reads and writes are still under way"
 
 
 def test_several_wait_for_one_read(slow: penstock.File) -> None:

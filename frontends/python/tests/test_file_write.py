@@ -14,6 +14,7 @@ import random
 import subprocess
 import sys
 import threading
+from concurrent.futures import CancelledError
 from pathlib import Path
 from typing import Any
 
@@ -260,6 +261,30 @@ def test_who_is_told_of_writes(path: Path) -> None:
         file.writev([(b"abc", 7), (b"defg", 1)])
         file.write(bytes(2 * MIB), None, 1)
     assert told == [("write", 3, 5, 3), ("writev", 7, 7, 7), ("write", 2 * MIB, 1, 2 * MIB)]
+
+
+def test_writes_that_are_not_waited_for_are_told_too(path: Path) -> None:
+    begun: list[str] = []
+    with (
+        penstock.open(path, "r+") as file,
+        penstock.on_transfer(lambda transfer: begun.append(transfer.operation)),
+    ):
+        file.pwrite(b"abc").result()
+        file.pwritev([(b"abc", 7)]).result()
+    assert begun == ["pwrite", "pwritev"]
+
+
+def test_a_write_is_not_told_as_a_read(path: Path) -> None:
+    with penstock.open(path, "r+", threads=1, throttle_latency_us=200_000) as file:
+        futures = [file.pwrite(bytes(MIB), None, 0, cache="bypass") for _ in range(20)]
+        with pytest.raises(TimeoutError, match=r"the read or write of .* is still under way"):
+            futures[-1].result(0)
+        assert futures[-1].cancel()
+        with pytest.raises(CancelledError, match=r"the read or write of .* was cancelled"):
+            futures[-1].result()
+        for future in reversed(futures):
+            future.cancel()
+        penstock.wait(futures)
 
 
 def test_threads_on_parts_of_their_own(path: Path) -> None:
