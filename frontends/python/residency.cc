@@ -11,6 +11,8 @@
 #include <utility>
 
 #include "core.h"
+#include "python_file.h"
+#include "target.h"
 
 namespace penstock::python {
 namespace {
@@ -43,7 +45,9 @@ nb::dict describe(const ResidencyReport& report) {
     return out;
 }
 
-nb::dict ask(const nb::bytes& path, uint64_t offset, uint64_t size, uint64_t runs_max,
+// `look` asks with the options that it is given.
+template <class Look>
+nb::dict ask(const Look& look, uint64_t offset, uint64_t size, uint64_t runs_max,
              const nb::object& progress) {
     bool raised = false;
     ResidencyOptions options;
@@ -62,24 +66,42 @@ nb::dict ask(const nb::bytes& path, uint64_t offset, uint64_t size, uint64_t run
         }
         return !raised;
     };
-    const std::string name(path.c_str(), path.size());
     Result<ResidencyReport> report = Status{};
     {
         const nb::gil_scoped_release others;
-        report = residency(name, options);
+        report = look(options);
     }
     if (raised) throw nb::python_error();
     if (!report.ok()) raise_status(report.status());
     return describe(report.value());
 }
 
+nb::dict of_path(const nb::bytes& path, uint64_t offset, uint64_t size, uint64_t runs_max,
+                 const nb::object& progress) {
+    const std::string name(path.c_str(), path.size());
+    return ask([&](const ResidencyOptions& options) { return residency(name, options); }, offset,
+               size, runs_max, progress);
+}
+
+nb::dict of_file(PythonFile& opened, uint64_t offset, uint64_t size, uint64_t runs_max,
+                 const nb::object& progress) {
+    const File file = opened.file_for(Target::kHost);
+    return ask([&](const ResidencyOptions& options) { return file.residency(options); }, offset,
+               size, runs_max, progress);
+}
+
 }  // namespace
 
 void bind_residency(nb::module_& module) {
-    module.def("residency", &ask, nb::arg("path"), nb::kw_only(), nb::arg("offset") = 0,
-               nb::arg("size") = UINT64_MAX, nb::arg("runs_max") = 65536,
-               nb::arg("progress").none() = nb::none(),
-               "What the OS page cache holds of a file; see penstock/commands/residency.py.");
+    const auto define = [&](auto* function) {
+        module.def("residency", function, nb::arg("file"), nb::kw_only(), nb::arg("offset") = 0,
+                   nb::arg("size") = UINT64_MAX, nb::arg("runs_max") = 65536,
+                   nb::arg("progress").none() = nb::none(),
+                   "What the OS page cache holds of a file, which is opened if a path is given; "
+                   "see penstock/commands/residency.py.");
+    };
+    define(&of_path);
+    define(&of_file);
 }
 
 }  // namespace penstock::python

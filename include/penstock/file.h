@@ -18,6 +18,7 @@
 #include "penstock/device.h"
 #include "penstock/options.h"
 #include "penstock/report.h"
+#include "penstock/residency.h"
 #include "penstock/status.h"
 
 namespace penstock {
@@ -166,6 +167,9 @@ public:
 
     // Bytes, now. EBADF.
     [[nodiscard]] Result<uint64_t> size() const;
+    // What the OS page cache holds of it: residency() of an open file, whatever has its name now.
+    // Opens nothing, so that no file system drops what is cached. EBADF; ECANCELED; EINVAL.
+    [[nodiscard]] Result<ResidencyReport> residency(const ResidencyOptions& options = {}) const;
     [[nodiscard]] std::string path() const;  // empty when closed
     [[nodiscard]] bool closed() const {
         return (uses_.load(std::memory_order_relaxed) & kClosed) != 0;

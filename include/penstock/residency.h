@@ -52,7 +52,8 @@ struct ResidencyOptions {
 
 // Asks the kernel about a regular file. Brings nothing into the cache. What this process may not
 // know is kUnknown, never a guess: the kernel tells only who owns a file or may write it. Most FUSE
-// file systems drop what is cached of a file when anybody opens it, so also here.
+// file systems drop what is cached of a file when anybody opens it, so also here; File::residency()
+// opens nothing.
 //   path  as open(2); it must be readable
 // Blocks for 0.1 to some 100 ms a GiB, most where a file lies in the cache in small pieces. Errors:
 // those of open(2); EISDIR, ESPIPE, ENOTSUP for what is no regular file; ECANCELED; EINVAL.

@@ -178,6 +178,12 @@ Result<uint64_t> File::size() const {
     return use->size();
 }
 
+Result<ResidencyReport> File::residency(const ResidencyOptions& options) const {
+    const Use use(*this);
+    if (!use) return kNotOpen;
+    return use->residency(options);
+}
+
 std::string File::path() const {
     const Use use(*this);
     return use ? use->path() : std::string();

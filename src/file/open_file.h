@@ -27,6 +27,7 @@ public:
     [[nodiscard]] const std::string& path() const { return path_; }
     [[nodiscard]] const FileOptions& options() const { return options_; }
     [[nodiscard]] Result<uint64_t> size() const;
+    [[nodiscard]] Result<ResidencyReport> residency(const ResidencyOptions& options);
 
     Result<uint64_t> read(void* to, uint64_t size, uint64_t offset, const ReadOptions& options,
                           Report* report);

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "base/units.h"
+#include "file/open_file.h"
 #include "file/residency_picture.h"
 #include "storage/residency.h"
 #include "storage/storage.h"
@@ -45,20 +46,14 @@ void fill(const ResidencyPicture& picture, ResidencyReport* report) {
     }
 }
 
-}  // namespace
-
-Result<ResidencyReport> residency(const std::string& path, const ResidencyOptions& options) {
+// Of a file of `size` bytes.
+Result<ResidencyReport> look(storage::ResidencyProbe& probe, uint64_t size,
+                             const ResidencyOptions& options) {
     if (options.ranges_max < kRangesMin) {
         return Status{EINVAL, kOrigin, "fewer than 16 runs tell nothing"};
     }
-    auto storage = storage::make_storage({.kind = storage::Kind::kPosix});
-    if (!storage.ok()) return storage.status();
-    auto file = storage.value()->open(path, O_RDONLY);
-    if (!file.ok()) return file.status();
-
-    storage::ResidencyProbe probe(*file.value());
     ResidencyReport report;
-    report.size = file.value()->size();
+    report.size = size;
     report.page_size = probe.page_size();
     ResidencyPicture picture(report.page_size);
     auto method = storage::ResidencyMethod::kNone;
@@ -80,6 +75,23 @@ Result<ResidencyReport> residency(const std::string& path, const ResidencyOption
     report.method = name(method);
     fill(picture, &report);
     return report;
+}
+
+}  // namespace
+
+Result<ResidencyReport> residency(const std::string& path, const ResidencyOptions& options) {
+    auto storage = storage::make_storage({.kind = storage::Kind::kPosix});
+    if (!storage.ok()) return storage.status();
+    auto file = storage.value()->open(path, O_RDONLY);
+    if (!file.ok()) return file.status();
+    storage::ResidencyProbe probe(*file.value());
+    return look(probe, file.value()->size(), options);
+}
+
+Result<ResidencyReport> file::OpenFile::residency(const ResidencyOptions& options) {
+    const Result<uint64_t> now = size();
+    if (!now.ok()) return now.status();
+    return look(source_->probe, now.value(), options);
 }
 
 }  // namespace penstock

@@ -12,6 +12,7 @@
 
 #include "base/prng.h"
 #include "file/residency_picture.h"
+#include "penstock/file.h"
 
 namespace penstock {
 namespace {
@@ -161,6 +162,29 @@ TEST_F(ResidencyOf, AHugeFileIsLookedAtInNoTime) {
     ASSERT_TRUE(report.ok()) << report.status().message();
     EXPECT_EQ(last, kHuge);
     EXPECT_EQ(report.value().ranges.size(), 1u);
+}
+
+TEST_F(ResidencyOf, AnOpenFileTellsOfItselfWhateverHasItsName) {
+    const std::string path = written(8 * kPage);
+    const Result<File> file = File::open(path);
+    ASSERT_TRUE(file.ok()) << file.status().message();
+    std::filesystem::remove(path);
+    EXPECT_EQ(written(3 * kPage), path);
+    ResidencyOptions options;
+    options.offset = kPage;
+    const auto report = file.value().residency(options);
+    ASSERT_TRUE(report.ok()) << report.status().message();
+    EXPECT_EQ(report.value().size, 8 * kPage);
+    EXPECT_EQ(report.value().ranges.front().offset, kPage);
+    uint64_t told = 0;
+    for (const uint64_t bytes : report.value().bytes) told += bytes;
+    EXPECT_EQ(told, 7 * kPage);
+    if (report.value().method != "unknown") {
+        EXPECT_EQ(report.value().resident_size, 7 * kPage) << "just written";
+    }
+    options.ranges_max = 15;
+    EXPECT_EQ(file.value().residency(options).status().error_number(), EINVAL);
+    EXPECT_EQ(File().residency().status().error_number(), EBADF);
 }
 
 TEST_F(ResidencyOf, WhatCannotBeAskedIsRefused) {

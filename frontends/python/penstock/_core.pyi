@@ -245,7 +245,7 @@ def calibrate(
     progress: Callable[[str, float], None] | None = None,
 ) -> dict[str, Any]: ...
 def residency(
-    path: bytes,
+    file: bytes | File,
     *,
     offset: int = 0,
     size: int = ...,

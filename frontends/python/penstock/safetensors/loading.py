@@ -203,8 +203,9 @@ class SafetensorsFile:
         if size < PROBED_BYTES_MIN:
             return True
         try:
-            path = os.fsencode(self.path)
-            seen = _core.residency(path, offset=begin, size=size, runs_max=16)
+            # Of what is open: to open it again would empty the cache of most FUSE file systems,
+            # and another file may have that name by now.
+            seen = _core.residency(self._file, offset=begin, size=size, runs_max=16)
         except OSError:
             return False
         return bool(2 * seen["resident"] >= size)
