@@ -11,6 +11,7 @@ __version__ = "0.1.0"
 
 TYPE_CHECKING = False  # typing's; loading that takes longer than all of this
 if TYPE_CHECKING:
+    from penstock import safetensors as safetensors
     from penstock._core import DeviceMemory, File, Future, empty
     from penstock._core import File as CuFile
     from penstock.errors import ClosedError, Error, FallbackError, ModeError
