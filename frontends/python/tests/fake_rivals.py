@@ -42,7 +42,7 @@ class Fake(InPlace):
         return model.path
 
     def _due(self, what: str) -> bool:
-        return self._reads >= self._settings.get(what, sys.maxsize)
+        return bool(self._reads >= self._settings.get(what, sys.maxsize))
 
     def read(self) -> None:
         self._reads += 1

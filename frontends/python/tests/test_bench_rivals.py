@@ -196,7 +196,9 @@ def test_rival_that_keeps_the_file_mapped_does_not_keep_it_from_being_cold(
             ranked = contest.trial("cold", cold)
             assert [str(entry) for entry in ranked] == ["not (defaults)", "maps (slow_s 0.2)"]
             assert "only run on cached files: maps (maps True)" in report.environment
-            assert contest.judge(2, cold, ranked).verified
+            judged = contest.judge(2, cold, ranked)
+            assert judged is not None
+            assert judged.verified
 
 
 def test_coverage_knows_gaps() -> None:

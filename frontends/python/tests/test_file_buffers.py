@@ -257,7 +257,8 @@ def test_sizes_and_offsets_that_make_no_sense(file: penstock.File) -> None:
     ]:
         for readv in (file.readv, file.preadv):
             with pytest.raises(ValueError, match=told):
-                readv([(buffer, 0), piece])  # nothing of the others is read either
+                # Nothing of the others is read either.
+                readv([(buffer, 0), piece])  # type: ignore[list-item]
     with pytest.raises(ValueError, match="a piece is"):
         file.preadv([(buffer,)])  # type: ignore[list-item]
     with pytest.raises(TypeError):

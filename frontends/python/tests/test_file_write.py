@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import array
 import errno
+import functools
 import itertools
 import os
 import random
@@ -51,7 +52,7 @@ def put(data: bytearray, offset: int, part: bytes) -> None:
 
 
 def one_step(chance: random.Random, file: penstock.File, data: bytearray) -> None:
-    how = {
+    how: dict[str, Any] = {
         "cache": chance.choice([None, "auto", "keep", "drop", "bypass"]),
         "route": chance.choice([None, "auto", "cached", "direct"]),
     }
@@ -114,11 +115,11 @@ def test_modes_are_those_of_open(tmp_path: Path) -> None:
             with pytest.raises(kind), theirs.open(mode + "b"):
                 pass
             with pytest.raises(kind):
-                penstock.open(ours, mode)
+                penstock.open(ours, mode)  # type: ignore[arg-type]
             continue
         with theirs.open(mode + "b") as expected:
             can_read, can_write = expected.readable(), expected.writable()
-        with penstock.open(ours, mode) as file:
+        with penstock.open(ours, mode) as file:  # type: ignore[arg-type]
             assert file.mode == mode
             assert ours.read_bytes() == theirs.read_bytes()
             if can_read:
@@ -134,9 +135,9 @@ def test_modes_are_those_of_open(tmp_path: Path) -> None:
                 assert ours.read_bytes()[1:] == b"aft"
             else:
                 for call in (
-                    lambda file=file: file.write(b"x"),
-                    lambda file=file: file.pwrite(b"x"),
-                    lambda file=file: file.truncate(0),
+                    functools.partial(file.write, b"x"),
+                    functools.partial(file.pwrite, b"x"),
+                    functools.partial(file.truncate, 0),
                 ):
                     with pytest.raises(penstock.ModeError, match="for reading only"):
                         call()
@@ -179,7 +180,7 @@ def test_every_kind_of_buffer(path: Path) -> None:
             file.truncate(0)
         for kind in (memoryview(data)[::2], [1, 2], None, "text"):
             with pytest.raises((BufferError, TypeError)):
-                file.write(kind)
+                file.write(kind)  # type: ignore[arg-type]
         for kind, why in ((memoryview(data)[::2], "contiguous copy"),):
             with pytest.raises(BufferError, match=why):
                 file.pwrite(kind)

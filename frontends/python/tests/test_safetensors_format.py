@@ -49,7 +49,7 @@ GOOD = {
 }
 
 
-def test_header_says_where_tensors_are():
+def test_header_says_where_tensors_are() -> None:
     content = file_of(GOOD, bytes(40))
     header = parsed(content)
     assert header.metadata == {"format": "pt", "ü": "ß"}
@@ -61,11 +61,11 @@ def test_header_says_where_tensors_are():
 
 
 @pytest.mark.parametrize("header", [b"{}", b'{"__metadata__":null}', b"{}    \n\t "])
-def test_file_without_tensors(header: bytes):
+def test_file_without_tensors(header: bytes) -> None:
     assert parsed(file_of(header)) == ({}, None, 8 + len(header))
 
 
-def test_every_dtype_is_known():
+def test_every_dtype_is_known() -> None:
     for name, dtype in DTYPES.items():
         content = file_of({"x": tensor(name, [8], 0, dtype.bits)}, bytes(dtype.bits))
         assert parsed(content).tensors["x"].size == dtype.bits
@@ -156,7 +156,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("what", BAD)
-def test_bad_file_is_refused_with_the_reason(what: str):
+def test_bad_file_is_refused_with_the_reason(what: str) -> None:
     content, reason = BAD[what]
     with pytest.raises(FormatError, match=re.escape(reason)) as caught:
         parsed(content)
@@ -166,7 +166,7 @@ def test_bad_file_is_refused_with_the_reason(what: str):
     assert len(text) < 300
 
 
-def test_header_that_shrinks_while_it_is_read():
+def test_header_that_shrinks_while_it_is_read() -> None:
     content = file_of(GOOD, bytes(40))
     with pytest.raises(FormatError, match="became shorter"):
         read_header(lambda offset, size: content[offset : offset + size][:20], len(content), "m.st")
@@ -202,7 +202,7 @@ BOMBS: dict[str, Callable[[], bytes]] = {
 
 
 @pytest.mark.parametrize("what", BOMBS)
-def test_header_takes_no_more_memory_than_is_said(what: str):
+def test_header_takes_no_more_memory_than_is_said(what: str) -> None:
     content = file_of(BOMBS[what]())
     tracemalloc.start()
     try:
@@ -236,8 +236,8 @@ def random_good_file(chance: random.Random) -> bytes:
     return file_of(header, chance.randbytes(end))
 
 
-SPLICES = (b"{", b"}", b"[", b"]", b'"', b",", b":", b"0", b"-", b"1e3", b"null", b"true", b"\\u")
-SPLICES += (b"\xc3", b"\\", b"\0", b"18446744073709551616", b"F32", b"F4", b"[[", b"\\ud83d", b"-0")
+SPLICES = [b"{", b"}", b"[", b"]", b'"', b",", b":", b"0", b"-", b"1e3", b"null", b"true", b"\\u"]
+SPLICES += [b"\xc3", b"\\", b"\0", b"18446744073709551616", b"F32", b"F4", b"[[", b"\\ud83d", b"-0"]
 
 
 def mutated(content: bytes, chance: random.Random) -> bytes:
@@ -271,7 +271,7 @@ def edge_of(content: bytes) -> int:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_mutated_files_are_parsed_or_refused(seed: int):
+def test_mutated_files_are_parsed_or_refused(seed: int) -> None:
     chance = random.Random(seed)
     refused = 0
     for i in range(MUTATIONS // 4):
@@ -298,7 +298,7 @@ def test_mutated_files_are_parsed_or_refused(seed: int):
 STRICTER = ("twice", "does not begin with a brace", "is no object", "negative number")
 
 
-def test_refuses_what_the_reference_refuses(tmp_path: Path):
+def test_refuses_what_the_reference_refuses(tmp_path: Path) -> None:
     reference = pytest.importorskip("safetensors")
     pytest.importorskip("numpy")
     chance = random.Random(11)

@@ -43,7 +43,7 @@ def carried_out(made: layout.Layout, file: bytes, chance: random.Random) -> byte
 
 
 @pytest.mark.parametrize("slide", [True, False])
-def test_layout_brings_every_byte_to_an_aligned_place(monkeypatch: Any, slide: bool):
+def test_layout_brings_every_byte_to_an_aligned_place(monkeypatch: Any, slide: bool) -> None:
     for seed in range(LAYOUTS):
         chance = random.Random(seed)
         monkeypatch.setattr(layout, "READ_BYTES", chance.choice((4096, 16384, 16 << 20)))
@@ -68,14 +68,14 @@ def test_layout_brings_every_byte_to_an_aligned_place(monkeypatch: Any, slide: b
                 assert piece.to % layout.PAGE == piece.offset % layout.PAGE == 0, f"seed {seed}"
 
 
-def test_tensors_that_lie_well_are_read_at_once():
+def test_tensors_that_lie_well_are_read_at_once() -> None:
     spans = [layout.Span(128 + i * (20 << 20), 20 << 20) for i in range(10)]
     made = layout.plan(spans, 128 + (200 << 20), slide=True)
     assert made.places == [span.offset for span in spans]
     assert made.steps == [([(0, 128 + (200 << 20), 0)], [])]
 
 
-def test_tensors_at_an_odd_place_slide_by_no_more_than_needed():
+def test_tensors_at_an_odd_place_slide_by_no_more_than_needed() -> None:
     spans = [layout.Span(1000 + i * (20 << 20), 20 << 20) for i in range(10)]
     made = layout.plan(spans, 1000 + (200 << 20), slide=True)
     slides = [slide for step in made.steps for slide in step.slides]
@@ -94,8 +94,10 @@ def random_key(shape: Sequence[int], chance: random.Random) -> Any:
         elif kind == 1:
             keys.append(slice(None))
         else:
-            ends = [chance.choice((None, chance.randrange(-size - 2, size + 3))) for _ in range(2)]
-            keys.append(slice(*ends, chance.choice((None, 1, 1, 2, 3, 50))))
+            start, stop = (
+                chance.choice((None, chance.randrange(-size - 2, size + 3))) for _ in range(2)
+            )
+            keys.append(slice(start, stop, chance.choice((None, 1, 1, 2, 3, 50))))
     if chance.random() < 0.3:
         begin = chance.randrange(len(keys) + 1)
         keys[begin : chance.randrange(begin, len(keys) + 1)] = [...]
@@ -105,7 +107,7 @@ def random_key(shape: Sequence[int], chance: random.Random) -> Any:
 
 
 @pytest.mark.parametrize("gather", [True, False])
-def test_slices_are_those_of_numpy(monkeypatch: Any, gather: bool):
+def test_slices_are_those_of_numpy(monkeypatch: Any, gather: bool) -> None:
     np = pytest.importorskip("numpy")
     for seed in range(SLICES):
         chance = random.Random(seed)
@@ -130,7 +132,7 @@ def test_slices_are_those_of_numpy(monkeypatch: Any, gather: bool):
         assert picked.tobytes() == wanted.tobytes(), f"seed {seed}"
 
 
-def test_near_ranges_are_one_read_and_far_ones_are_not():
+def test_near_ranges_are_one_read_and_far_ones_are_not() -> None:
     near = slicing.cut((1000, 64), 4, (slice(None), slice(0, 8)), gather=True)
     assert near.ranges == [(0, 999 * 256 + 32)]
     far = slicing.cut((1000, 1 << 20), 4, (slice(None), slice(0, 8)), gather=True)
@@ -153,11 +155,11 @@ def test_near_ranges_are_one_read_and_far_ones_are_not():
         (None, TypeError, "integer"),
     ],
 )
-def test_bad_slice_is_refused(key: Any, error: type[Exception], text: str):
+def test_bad_slice_is_refused(key: Any, error: type[Exception], text: str) -> None:
     with pytest.raises(error, match=text):
         slicing.cut((10, 4), 4, key, gather=True)
 
 
-def test_slice_of_millions_of_ranges_is_refused():
+def test_slice_of_millions_of_ranges_is_refused() -> None:
     with pytest.raises(ValueError, match="read the whole tensor"):
         slicing.cut((1 << 21, 1 << 21), 4, (slice(None), 0), gather=True)

@@ -81,7 +81,7 @@ def random_specs(chance: random.Random, types: list[str]) -> dict[str, Spec]:
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_random_files_arrive(tmp_path: Path, monkeypatch: Any, device: str | None):
+def test_random_files_arrive(tmp_path: Path, monkeypatch: Any, device: str | None) -> None:
     path = tmp_path / "m.safetensors"
     for seed in range(60):
         chance = random.Random(seed)
@@ -109,7 +109,9 @@ def test_random_files_arrive(tmp_path: Path, monkeypatch: Any, device: str | Non
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("route", ["cached", "direct", None])
-def test_large_tensors_arrive_by_every_route(tmp_path: Path, route: str | None, device: str | None):
+def test_large_tensors_arrive_by_every_route(
+    tmp_path: Path, route: str | None, device: str | None
+) -> None:
     path = tmp_path / "m.safetensors"
     specs = {"a": ("F32", (3, 1 << 20)), "b": ("U8", (5_000_001,)), "c": ("F64", (1 << 20,))}
     content = write(path, specs, pad=5)
@@ -122,7 +124,7 @@ def test_large_tensors_arrive_by_every_route(tmp_path: Path, route: str | None, 
         assert tensor.tobytes() == content[name]
 
 
-def test_plan_follows_the_page_cache(tmp_path: Path):
+def test_plan_follows_the_page_cache(tmp_path: Path) -> None:
     path = Path("/var/tmp") / f"penstock-test-{os.getpid()}.safetensors"
     content = write(path, {"a": ("U8", (3 << 20,)), "b": ("U8", (3 << 20,))}, pad=5)
     try:
@@ -140,7 +142,7 @@ def test_plan_follows_the_page_cache(tmp_path: Path):
         path.unlink()
 
 
-def test_agrees_with_the_reference(tmp_path: Path):
+def test_agrees_with_the_reference(tmp_path: Path) -> None:
     reference = pytest.importorskip("safetensors.numpy")
     path = tmp_path / "m.safetensors"
     chance = np.random.default_rng(5)
@@ -192,7 +194,7 @@ def dlpack_of(tensor: Any) -> tuple[Any, DLTensor]:
 
 
 @pytest.mark.parametrize("device", [None, "cpu"])
-def test_dlpack_names_every_type(tmp_path: Path, device: str | None):
+def test_dlpack_names_every_type(tmp_path: Path, device: str | None) -> None:
     path = tmp_path / "m.safetensors"
     specs = {name: (name, (3, 16)) for name in DTYPES}
     content = write(path, specs, pad=3)
@@ -214,7 +216,7 @@ def test_dlpack_names_every_type(tmp_path: Path, device: str | None):
             _ = tensor.__cuda_array_interface__
 
 
-def test_numpy_takes_tensors_by_dlpack(tmp_path: Path):
+def test_numpy_takes_tensors_by_dlpack(tmp_path: Path) -> None:
     path = tmp_path / "m.safetensors"
     content = write(path, {"a": ("F32", (5, 7)), "empty": ("I64", (0, 3)), "one": ("F64", ())})
     loaded = safetensors.load_file(path, "cpu")
@@ -227,7 +229,7 @@ def test_numpy_takes_tensors_by_dlpack(tmp_path: Path):
     assert "F32, [5, 7]" in repr(loaded["a"])
 
 
-def test_types_that_numpy_lacks(tmp_path: Path, monkeypatch: Any):
+def test_types_that_numpy_lacks(tmp_path: Path, monkeypatch: Any) -> None:
     path = tmp_path / "m.safetensors"
     content = write(path, {"w": ("BF16", (4, 8)), "x": ("F4", (4, 8))})
     with safetensors.safe_open(path) as opened:
@@ -250,7 +252,7 @@ def test_types_that_numpy_lacks(tmp_path: Path, monkeypatch: Any):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_slices_are_those_of_numpy(tmp_path: Path, monkeypatch: Any, device: str | None):
+def test_slices_are_those_of_numpy(tmp_path: Path, monkeypatch: Any, device: str | None) -> None:
     path = tmp_path / "m.safetensors"
     shape = (30, 20, 50)
     content = write(path, {"skip": ("U8", (13,)), "x": ("I16", shape)})
@@ -273,7 +275,7 @@ def test_slices_are_those_of_numpy(tmp_path: Path, monkeypatch: Any, device: str
             _ = part[0, 0, 0, 0]
 
 
-def test_tensors_outlive_file_and_each_other(tmp_path: Path):
+def test_tensors_outlive_file_and_each_other(tmp_path: Path) -> None:
     path = tmp_path / "m.safetensors"
     content = write(path, {"a": ("F32", (1000,)), "b": ("F32", (1000,))})
     for device in (None, "cpu"):
@@ -291,7 +293,7 @@ def test_tensors_outlive_file_and_each_other(tmp_path: Path):
         assert watched is None or watched() is None
 
 
-def test_memory_of_the_user_is_read_into(tmp_path: Path):
+def test_memory_of_the_user_is_read_into(tmp_path: Path) -> None:
     path = tmp_path / "m.safetensors"
     content = write(path, {"a": ("F32", (100_000,)), "b": ("F64", (3,))}, pad=7)
     with safetensors.safe_open(path, device="cpu") as opened:
@@ -306,12 +308,12 @@ def test_memory_of_the_user_is_read_into(tmp_path: Path):
         with pytest.raises(ValueError, match="multiple of 64"):
             opened.get_tensors(penstock.empty(size + 8, "cpu")[8:])
         with pytest.raises(TypeError, match="not bytearray"):
-            opened.get_tensors(bytearray(size))
+            opened.get_tensors(bytearray(size))  # type: ignore[arg-type]
     memory.free()
     assert loaded["b"].numpy().tobytes() == content["b"]
 
 
-def test_files_of_nothing(tmp_path: Path):
+def test_files_of_nothing(tmp_path: Path) -> None:
     path = tmp_path / "m.safetensors"
     write(path, {})
     assert safetensors.load_file(path) == {}
@@ -324,7 +326,7 @@ def test_files_of_nothing(tmp_path: Path):
             assert opened.get_slice("b")[1:].shape == (2, 0)
 
 
-def test_file_that_shrinks_after_it_was_opened(tmp_path: Path):
+def test_file_that_shrinks_after_it_was_opened(tmp_path: Path) -> None:
     path = tmp_path / "m.safetensors"
     write(path, {"a": ("U8", (100_000,)), "b": ("U8", (100_000,))})
     with safetensors.safe_open(path) as opened:
@@ -337,7 +339,7 @@ def test_file_that_shrinks_after_it_was_opened(tmp_path: Path):
             assert caught.value.filename == str(path)
 
 
-def test_wrong_calls_are_refused(tmp_path: Path):
+def test_wrong_calls_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "m.safetensors"
     write(path, {"a": ("U8", (100,))})
     with pytest.raises(FileNotFoundError, match="no-such-file"):
@@ -363,7 +365,7 @@ def test_wrong_calls_are_refused(tmp_path: Path):
         safetensors.load_file(path)
 
 
-def test_memory_that_is_not_there(tmp_path: Path):
+def test_memory_that_is_not_there(tmp_path: Path) -> None:
     path = tmp_path / "m.safetensors"
     size = 1 << 40
     header = json.dumps({"a": {"dtype": "U8", "shape": [size], "data_offsets": [0, size]}}).encode()
@@ -375,7 +377,7 @@ def test_memory_that_is_not_there(tmp_path: Path):
     assert caught.value.filename == str(path)
 
 
-def test_slices_without_numpy(tmp_path: Path, monkeypatch: Any):
+def test_slices_without_numpy(tmp_path: Path, monkeypatch: Any) -> None:
     path = tmp_path / "m.safetensors"
     content = write(path, {"x": ("U8", (10, 20, 3))})
     whole = np.frombuffer(content["x"], "u1").reshape(10, 20, 3)
@@ -385,7 +387,7 @@ def test_slices_without_numpy(tmp_path: Path, monkeypatch: Any):
         assert part.tobytes() == whole[2:9:3, 5, ::2].tobytes()
 
 
-def test_threads_share_an_open_file(tmp_path: Path):
+def test_threads_share_an_open_file(tmp_path: Path) -> None:
     path = tmp_path / "m.safetensors"
     content = write(path, {f"t{i}": ("U8", (50_000 + i,)) for i in range(20)})
     wrong: list[str] = []
