@@ -178,15 +178,18 @@ Status Machine::start(Stream& stream, BlockSteps* blocks, size_t count) {
                : launch(stream, shape, run_steps<device::Block>, fs_.device_handle(), blocks);
 }
 
+Status Machine::wait(std::chrono::seconds limit) {
+    const Status status = stream_.synchronize(limit);
+    if (status.error_number() == ETIMEDOUT) end(status);
+    return status;
+}
+
 Status Machine::run(std::vector<std::vector<Step>>* blocks, std::chrono::seconds limit) {
     BlockSteps* written = write_down(*blocks);
     if (Status status = start(stream_, written, blocks->size()); !status.ok()) return status;
-    const Status status = stream_.synchronize(limit);
+    const Status status = wait(limit);
     // A block that was given up may still run, and with it what it was given.
-    if (status.error_number() == ETIMEDOUT) {
-        end(status);
-        return status;
-    }
+    if (status.error_number() == ETIMEDOUT) return status;
     for (size_t b = 0; b < blocks->size(); ++b) {
         std::copy_n(written[b].steps, written[b].count, (*blocks)[b].begin());
     }

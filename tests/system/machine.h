@@ -127,6 +127,8 @@ public:
     // One block for each list of steps. They are in scratch(), where the results will be.
     BlockSteps* write_down(const std::vector<std::vector<Step>>& blocks);
     Status start(Stream& stream, BlockSteps* blocks, size_t count);
+    // Waits for what is in stream(), a test's own launches too; ends what takes longer.
+    Status wait(std::chrono::seconds limit = std::chrono::seconds(120));
     // Starts them in stream() and waits; the steps with their results.
     Status run(std::vector<std::vector<Step>>* blocks,
                std::chrono::seconds limit = std::chrono::seconds(120));

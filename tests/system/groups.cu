@@ -1,10 +1,10 @@
-// Kernels of the tests of groups: see group_test.h.
-#include "file/group_test.h"
+// Kernels of the tests of groups: see groups.h.
+#include "system/groups.h"
 
 #include "penstock/device/file.cuh"
 #include "testing/effort.h"
 
-namespace penstock::file_test {
+namespace penstock::system_test {
 
 constexpr unsigned kPending = 3;
 
@@ -219,6 +219,39 @@ __global__ void write_at_random(GroupJob job, unsigned rounds) {
     count(job.done, threadIdx.x % 32 == 0);
 }
 
+// The calls that change a file, in one of the group's own, which is gone afterwards.
+template <class Group>
+PENSTOCK_NOINLINE PENSTOCK_DEVICE void change_own_file(const GroupJob& job, const char* path,
+                                                       std::byte* buffer, Group group) {
+    constexpr uint64_t kWritten = 6000, kCut = 4500;  // into the second page
+    const Descriptor file = gopen(job.fs, path, kOpenReadWrite | kOpenCreate, group);
+    count(job.wrong, file < 0);
+    make_bytes(job.seed, kWritten, buffer, group);
+    count(job.wrong,
+          gwrite(job.fs, file, 0, kWritten, buffer, group) != static_cast<int64_t>(kWritten));
+    View view = gmmap(job.fs, file, 10, 100, group);
+    if (view.size != -device::kErrorNoMemory) {
+        count(job.wrong, view.size != 100 || view.writable == nullptr);
+        (void)group.once([&]() -> int64_t {
+            view.writable[7] = buffer[17] = ~buffer[17];
+            return 0;
+        });
+        count(job.wrong, gmsync(job.fs, view, group) != 0);
+        count(job.wrong, gmunmap(job.fs, view, group) != 0);
+    }
+    count(job.wrong, gmsync(job.fs, view, group) != -device::kErrorInvalid);
+    count(job.wrong, gftruncate(job.fs, file, kCut, group) != 0);
+    FileStatus status;
+    count(job.wrong, gstat(job.fs, file, &status, group) != 0 || status.size != kCut);
+    count(job.wrong, gfsync(job.fs, file, group) != 0);
+    std::byte* found = buffer + kWritten;
+    count(job.wrong, gread(job.fs, file, 0, kWritten, found, group) != static_cast<int64_t>(kCut));
+    for (uint64_t i = threadIdx.x % 32; i < kCut; i += 32) count(job.wrong, found[i] != buffer[i]);
+    count(job.wrong, gclose(job.fs, file, group) != 0);
+    count(job.wrong, gunlink(job.fs, path, group) != 0);
+    count(job.wrong, gopen(job.fs, path, 0, group) >= 0);
+}
+
 template <class Group>
 __global__ void call_all(GroupJob job) {
     const unsigned number = group_number<Group>();
@@ -260,20 +293,25 @@ __global__ void call_all(GroupJob job) {
     count(job.wrong, gadvise(job.fs, file, 0, 0, Advice::kDontNeed, group) != 0);
     const AsyncHandle late = async_once(job, file, 0, 10, buffer, group);
     count(job.wrong, late < 0);
+    count(job.wrong, gftruncate(job.fs, file, 0, group) != -device::kErrorBadDescriptor);
     count(job.wrong, gclose(job.fs, file, group) != 0);
     // The other groups may have the file open still: then it is read.
     const int64_t got = wait_once(job, late, group);
     count(job.wrong, got != 10 && got != -device::kErrorBadDescriptor);
+    count(job.wrong, gfsync(job.fs, -1, group) != -device::kErrorBadDescriptor);
+    count(job.wrong, gunlink(job.fs, nullptr, group) != -device::kErrorFault);
+    change_own_file(job, job.own_paths[number], buffer, group);
     count(job.done, threadIdx.x % 32 == 2);
 }
 
 template <class Group>
-__global__ void leave_calls(GroupJob job, unsigned waited) {
+__global__ void leave_calls(GroupJob job, unsigned waited, bool refuses) {
     Group group;
     const unsigned number = group_number<Group>();
     std::byte* buffer = job.buffers + number * job.buffer_size;
+    const unsigned most = limits::kAsyncCallsMax + waited;
     unsigned issued = 0;
-    for (;; ++issued) {
+    for (; refuses || issued < most; ++issued) {
         const int64_t at = number * int64_t{200'000} + issued * 5000;  // a part of its own
         AsyncHandle handle = 0;
         if (issued % 2 == 0) {
@@ -289,25 +327,25 @@ __global__ void leave_calls(GroupJob job, unsigned waited) {
             count(job.wrong, wait_once(job, handle, group) != 4000);
         }
     }
-    count(job.wrong, issued != limits::kAsyncCallsMax + waited);
+    count(job.wrong, issued != most);
     count(job.done, threadIdx.x % 32 == 0);
 }
 
-}  // namespace penstock::file_test
+}  // namespace penstock::system_test
 
-PENSTOCK_KERNEL(penstock::file_test::read_at_random<penstock::device::Block>)
-PENSTOCK_KERNEL(penstock::file_test::read_at_random<penstock::device::Warps>)
-PENSTOCK_KERNEL(penstock::file_test::read_at_random<penstock::device::OneWarp>)
-PENSTOCK_KERNEL(penstock::file_test::read_at_random<penstock::device::Lanes>)
-PENSTOCK_KERNEL(penstock::file_test::call_all<penstock::device::Block>)
-PENSTOCK_KERNEL(penstock::file_test::call_all<penstock::device::Warps>)
-PENSTOCK_KERNEL(penstock::file_test::call_all<penstock::device::OneWarp>)
-PENSTOCK_KERNEL(penstock::file_test::call_all<penstock::device::Lanes>)
-PENSTOCK_KERNEL(penstock::file_test::leave_calls<penstock::device::OneWarp>)
-PENSTOCK_KERNEL(penstock::file_test::write_at_random<penstock::device::OneWarp>)
-PENSTOCK_KERNEL(penstock::file_test::leave_calls<penstock::device::Lanes>)
-PENSTOCK_KERNEL(penstock::file_test::write_at_random<penstock::device::Lanes>)
-PENSTOCK_KERNEL(penstock::file_test::leave_calls<penstock::device::Block>)
-PENSTOCK_KERNEL(penstock::file_test::write_at_random<penstock::device::Block>)
-PENSTOCK_KERNEL(penstock::file_test::leave_calls<penstock::device::Warps>)
-PENSTOCK_KERNEL(penstock::file_test::write_at_random<penstock::device::Warps>)
+PENSTOCK_KERNEL(penstock::system_test::read_at_random<penstock::device::Block>)
+PENSTOCK_KERNEL(penstock::system_test::read_at_random<penstock::device::Warps>)
+PENSTOCK_KERNEL(penstock::system_test::read_at_random<penstock::device::OneWarp>)
+PENSTOCK_KERNEL(penstock::system_test::read_at_random<penstock::device::Lanes>)
+PENSTOCK_KERNEL(penstock::system_test::call_all<penstock::device::Block>)
+PENSTOCK_KERNEL(penstock::system_test::call_all<penstock::device::Warps>)
+PENSTOCK_KERNEL(penstock::system_test::call_all<penstock::device::OneWarp>)
+PENSTOCK_KERNEL(penstock::system_test::call_all<penstock::device::Lanes>)
+PENSTOCK_KERNEL(penstock::system_test::leave_calls<penstock::device::OneWarp>)
+PENSTOCK_KERNEL(penstock::system_test::write_at_random<penstock::device::OneWarp>)
+PENSTOCK_KERNEL(penstock::system_test::leave_calls<penstock::device::Lanes>)
+PENSTOCK_KERNEL(penstock::system_test::write_at_random<penstock::device::Lanes>)
+PENSTOCK_KERNEL(penstock::system_test::leave_calls<penstock::device::Block>)
+PENSTOCK_KERNEL(penstock::system_test::write_at_random<penstock::device::Block>)
+PENSTOCK_KERNEL(penstock::system_test::leave_calls<penstock::device::Warps>)
+PENSTOCK_KERNEL(penstock::system_test::write_at_random<penstock::device::Warps>)

@@ -1,5 +1,5 @@
-// Kernels of the tests of groups and of reads and writes in two halves, as the test program
-// launches them.
+// Kernels of the tests of groups and of reads and writes in two halves, as group_test.cc launches
+// them.
 #pragma once
 
 #include "penstock/abi/file_system.h"
@@ -16,17 +16,18 @@ class Lanes;
 }  // namespace device
 #endif
 
-namespace file_test {
+namespace system_test {
 
 // What the kernels share. Results are counted in device memory.
 struct GroupJob {
     DeviceFileSystem fs;
     Descriptor file;
     const char* path;
-    const std::byte* expected;  // the file's bytes
-    std::byte* model;           // the same, where groups write the file
-    uint64_t size;              // of the file
-    std::byte* buffers;         // one of `buffer_size` for each warp
+    const char* const* own_paths;  // of each warp: a file that is not there
+    const std::byte* expected;     // the file's bytes
+    std::byte* model;              // the same, where groups write the file
+    uint64_t size;                 // of the file
+    std::byte* buffers;            // one of `buffer_size` for each warp
     uint64_t buffer_size;
     uint64_t seed;
     unsigned long long* wrong;    // bytes, counts and results that were not as they must be
@@ -45,10 +46,11 @@ PENSTOCK_GLOBAL void write_at_random(GroupJob job, unsigned rounds);
 // Every call once, by each group.
 template <class Group>
 PENSTOCK_GLOBAL void call_all(GroupJob job);
-// Begins reads and writes in turn until there is no more to be had, waits for `waited` of them and
-// leaves the others.
+// Begins reads and writes in turn until a group has as many as it may, waits for `waited` of them
+// and leaves the others. `refuses`: there are records for every team that can be resident, and so
+// no more for this one.
 template <class Group>
-PENSTOCK_GLOBAL void leave_calls(GroupJob job, unsigned waited);
+PENSTOCK_GLOBAL void leave_calls(GroupJob job, unsigned waited, bool refuses);
 
-}  // namespace file_test
+}  // namespace system_test
 }  // namespace penstock
