@@ -88,7 +88,7 @@ TEST_F(FrameRingTest, WhoHasGoneLeavesItsChunks) {
     EXPECT_EQ(check_invariants(state()), 0);
 }
 
-TEST_F(FrameRingTest, OnlyOthersGiveASecondChance) {
+TEST_F(FrameRingTest, AFrameIsInTheRingOfItsTeamOnly) {
     take_chunk(1);
     take_chunk(2);
     EXPECT_TRUE(device::in_ring(state(), &place(1), 0));
