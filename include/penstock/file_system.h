@@ -71,9 +71,9 @@ public:
     // Any thread. EINVAL: a page size that is no power of two from 4 KiB to 4 MiB, a cache with
     // fewer frames than the device has permits, more workers than 16, the static map with helping,
     // a log of more than 2^22 events,
-    // a prefetch size (Readahead::kStatic) that is no multiple of the page, 0, or more than 64
-    // pages, 1 MiB or a quarter of the cache; ENOMEM: the cache does not fit; ENOSYS, EPERM: the
-    // storage asked for is not to be had here.
+    // a prefetch size (Readahead::kStatic) that is no multiple of the page, or more than 63 pages,
+    // 1 MiB (but for one page) or, with one page more, a quarter of the cache; ENOMEM: the cache
+    // does not fit; ENOSYS, EPERM: the storage asked for is not to be had here.
     [[nodiscard]] static Result<FileSystem> create(const Device& device,
                                                    const FileSystemOptions& options = {});
 

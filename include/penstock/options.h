@@ -61,8 +61,10 @@ struct FileSystemOptions {
     bool helping = true;   // CPU backend: a block that waits serves requests itself
     RequestMap map = RequestMap::kShared;
     Readahead readahead = Readahead::kAuto;
-    uint64_t prefetch_size = 60 << 10;  // bytes; kStatic only: a multiple of the page, at most 64
-                                        // of them, 1 MiB and a quarter of the cache
+    uint64_t prefetch_size = 0;  // bytes; kStatic only: a multiple of the page, at most 63 of them
+                                 // and 1 MiB, or one page; with the page that is missed at most a
+                                 // quarter of the cache. A read that misses several pages has what
+                                 // is left of 64 behind them. 0: 60 KiB, rounded up to whole pages
     Replacement replacement = Replacement::kRings;
     uint32_t log_events = 0;  // what is served is kept for FileSystem::take_log(), up to so many
                               // events of 64 bytes; 0: none, else at most 2^22

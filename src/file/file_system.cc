@@ -27,6 +27,15 @@ unsigned default_workers(const Device& device) {
                       kWorkersOfGpuMax);
 }
 
+// Seed 000's, where nothing else is asked for: with the page that is missed 64 KiB.
+constexpr uint64_t kPrefetchSizeDefault = 60 << 10;
+
+uint64_t prefetch_size(const FileSystemOptions& options) {
+    const uint64_t page = options.page_size;
+    if (options.prefetch_size != 0 || page == 0) return options.prefetch_size;
+    return (kPrefetchSizeDefault + page - 1) / page * page;
+}
+
 }  // namespace
 
 Result<std::shared_ptr<storage::Storage>> open_storage(const FileSystemOptions& options) {
@@ -58,11 +67,7 @@ Result<FileSystem> System::create(const Device& device, std::shared_ptr<storage:
     wanted.one_by_one = options.readahead == Readahead::kSeed;
     wanted.learning = options.readahead == Readahead::kAuto;
     wanted.log_events = options.log_events;
-    if (options.readahead == Readahead::kStatic) {
-        if (options.prefetch_size == 0)
-            return Status{EINVAL, "prefetch size", "must not be 0: Readahead::kOff reads no more"};
-        wanted.prefetch_size = options.prefetch_size;
-    }
+    if (options.readahead == Readahead::kStatic) wanted.prefetch_size = prefetch_size(options);
     auto book = std::make_shared<CostBook>(device.port().get(), *storage);
     wanted.costs_of = [book](const storage::File& file) { return book->of(file); };
     auto service = service::Service::create(device.port(), std::move(storage), wanted);

@@ -107,20 +107,24 @@ Status plan_readahead(const LayoutRequest& request, Layout& layout) {
     ReadaheadSettings& settings = layout.readahead;
     settings.window_pages_max = std::clamp<uint64_t>(limits::kWindowSizeMax / page, 1,
                                                      limits::kWindowPagesMax);
+    // A static window has the page that was missed too.
+    const uint64_t prefetch_pages = request.prefetch_size / page;
     if (request.prefetch_size % page != 0 ||
-        request.prefetch_size >= (settings.window_pages_max + 1) * page) {
+        prefetch_pages >
+            std::min<uint64_t>(settings.window_pages_max, limits::kWindowPagesMax - 1)) {
         return {EINVAL, "prefetch size",
-                "must be a multiple of the page size, at most 64 pages and 1 MiB"};
+                "must be a multiple of the page size, at most 63 pages and 1 MiB, or one page"};
     }
     settings.frames_max = std::min(layout.frame_count / 4, limits::kWindowFramesMax);
-    if (request.prefetch_size / page > std::max<uint64_t>(settings.frames_max, 1)) {
+    if (prefetch_pages > 0 && prefetch_pages + 1 > settings.frames_max) {
         return {EINVAL, "prefetch size",
-                "must be at most a quarter of the cache, which is all that windows may hold"};
+                "with one page more must be at most a quarter of the cache, which is all that "
+                "windows may hold"};
     }
     settings.enabled = request.readahead && settings.frames_max > 0 ? 1 : 0;
     settings.window_pages_max = std::clamp<uint64_t>(settings.frames_max, 1,
                                                      settings.window_pages_max);
-    settings.prefetch_pages = request.prefetch_size / page;
+    settings.prefetch_pages = prefetch_pages;
     settings.window_pages_min = std::clamp<uint64_t>(kFirstWindowSize / page, 1,
                                                      settings.window_pages_max);
     settings.windows_max = request.windows_max;

@@ -40,16 +40,36 @@ TEST(LayoutTest, RefusesWhatItCannotServe) {
     LayoutRequest rings = request_of(4096, 100, 4, 4);
     rings.ring_count = limits::kRingsMax + 1;
     EXPECT_EQ(refusal(rings), EINVAL);
-    for (const uint64_t size : {1u, 4095u, 6000u, 65 * 4096u, 2u << 20}) {
+    for (const uint64_t size : {1u, 4095u, 6000u, 64 * 4096u, 2u << 20}) {
         LayoutRequest windows = request_of(4096, 4000, 4, 4);
         windows.prefetch_size = size;
         EXPECT_EQ(refusal(windows), EINVAL) << size;
     }
     LayoutRequest windows = request_of(4096, 40, 4, 4);
+    windows.prefetch_size = 9 * 4096;
+    EXPECT_EQ(refusal(windows), 0) << "a quarter of the cache, with the page that is missed";
     windows.prefetch_size = 10 * 4096;
+    EXPECT_EQ(refusal(windows), EINVAL) << "beyond it";
+    for (const uint64_t frames : {1, 3, 7, 8}) {
+        windows = request_of(4096, frames, 1, 1);
+        windows.prefetch_size = 4096;
+        EXPECT_EQ(refusal(windows), frames < 8 ? EINVAL : 0) << frames;
+    }
+    windows = request_of(4096, 256, 4, 4);
+    windows.prefetch_size = 63 * 4096;
     EXPECT_EQ(refusal(windows), 0);
-    windows.prefetch_size = 11 * 4096;
-    EXPECT_EQ(refusal(windows), EINVAL) << "beyond a quarter of the cache";
+    windows = request_of(65536, 256, 4, 4);
+    windows.prefetch_size = 1 << 20;
+    EXPECT_EQ(refusal(windows), 0);
+    windows.prefetch_size += 65536;
+    EXPECT_EQ(refusal(windows), EINVAL) << "beyond 1 MiB";
+    for (const uint64_t size : {1 << 20, 2 << 20, 4 << 20}) {
+        windows = request_of(size, 64, 4, 4);
+        windows.prefetch_size = size;
+        EXPECT_EQ(refusal(windows), 0) << "one page of any size: " << size;
+        windows.prefetch_size = 2 * size;
+        EXPECT_EQ(refusal(windows), EINVAL) << size;
+    }
     EXPECT_EQ(refusal(request_of(4096, 4, 4, 4)), 0);
     EXPECT_EQ(
         refusal(request_of(4096, (uint64_t{1} << limits::kFrameBits) - 1, 4, limits::kTeamsMax)),

@@ -127,8 +127,8 @@ INSTANTIATE_TEST_SUITE_P(
 // As many pages behind every miss as was asked for (seed 000, section 4.1), however small the
 // cache.
 TEST(StaticReadaheadTest, AsksForPageAndPrefetchSize) {
-    for (const uint64_t frames : {16, 64, 2048}) {
-        for (const uint64_t pages : {1, 4, 15, 60}) {
+    for (const uint64_t frames : {16, 64, 256, 2048}) {
+        for (const uint64_t pages : {1, 3, 4, 15, 60, 63}) {
             Machine machine({.permits = 2, .page_size = kPage, .frames = frames});
             ASSERT_TRUE(machine.ok());
             FileSystemOptions options;
@@ -137,7 +137,7 @@ TEST(StaticReadaheadTest, AsksForPageAndPrefetchSize) {
             options.readahead = Readahead::kStatic;
             options.prefetch_size = pages * kPage;
             auto fs = FileSystem::create(machine.device(), options);
-            if (pages > machine.frame_count() / 4) {
+            if (pages + 1 > machine.frame_count() / 4) {
                 EXPECT_EQ(fs.status().error_number(), EINVAL) << frames << " frames, " << pages;
                 continue;
             }
