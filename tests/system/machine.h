@@ -39,6 +39,7 @@ struct Shape {
     bool static_map = false;
     bool warps = false;
     Readahead readahead = Readahead::kAuto;
+    unsigned prefetch_pages = 15;  // of Readahead::kStatic; fewer where they do not fit
     Replacement replacement = Replacement::kRings;
     bool short_rings = false;  // streams outrun rings of any size
     unsigned lanes = 32;

@@ -57,6 +57,9 @@ Shape random_shape(base::Prng& prng) {
     shape.static_map = !shape.helping && prng.below(3) == 0;
     shape.readahead = one_of(prng, {Readahead::kAuto, Readahead::kAuto, Readahead::kAuto,
                                     Readahead::kStatic, Readahead::kOff, Readahead::kSeed});
+    if (shape.readahead == Readahead::kStatic && shape.frames < 8)
+        shape.readahead = Readahead::kAuto;  // no window fits
+    shape.prefetch_pages = static_cast<unsigned>(1 + prng.below(15));
     shape.replacement = one_of(prng, {Replacement::kRings, Replacement::kRings, Replacement::kClock,
                                       Replacement::kGlobalLra});
     shape.short_rings = prng.below(2) == 0;
