@@ -222,6 +222,29 @@ TEST_P(BadReadaheadTest, FilesAreClosedAndReplacedUnderTheirWindows) {
     }
 }
 
+testing::Fault bad_byte(int64_t page) {
+    return {.action = Action::kBad,
+            .count = UINT64_MAX,
+            .error = EIO,
+            .offset = static_cast<uint64_t>(page) * kPage + 17};
+}
+
+// Every read brought what the file has there, but those of the bad page. `bad`: the last of them.
+void expect_struck(Machine& machine, const std::vector<Step>& steps, int64_t bad_page, Step* bad) {
+    const testing::ReferenceFile& file = machine.files().file("f");
+    for (const Step& step : steps) {
+        if (step.act != Act::kRead) continue;
+        const bool struck = step.offset <= bad_page * kSignedPage &&
+                            step.offset + static_cast<int64_t>(step.size) > bad_page * kSignedPage;
+        if (struck) *bad = step;
+        ASSERT_EQ(step.result, struck ? -EIO : static_cast<int64_t>(step.size))
+            << "page " << step.offset / kSignedPage;
+        if (struck) continue;
+        ASSERT_EQ(file.mismatch(static_cast<uint64_t>(step.offset), {step.out, step.size}),
+                  step.size);
+    }
+}
+
 TEST_P(BadReadaheadTest, AnErrorInAWindowReachesOnlyWhoReadsThePage) {
     constexpr int64_t kBadPage = 123;
     const Walk walks[] = {{90 * kSignedPage, kSignedPage, kPage, 100},
@@ -231,30 +254,16 @@ TEST_P(BadReadaheadTest, AnErrorInAWindowReachesOnlyWhoReadsThePage) {
     for (const Walk& walk : walks) {
         machine_->renew();
         machine_->scratch().clear();
-        machine_->faults().inject({.action = Action::kBad,
-                                   .count = UINT64_MAX,
-                                   .error = EIO,
-                                   .offset = kBadPage * kPage + 17});
+        machine_->faults().inject(bad_byte(kBadPage));
         std::vector<Step> steps = {set_step(0, open("f"))};
         add_walk(*machine_, steps, walk);
+        SCOPED_TRACE(walk.step);
         Blocks blocks = {steps};
         const Status status = machine_->run(&blocks, std::chrono::seconds(30));
         ASSERT_TRUE(status.ok()) << status.message() << machine_->device().diagnosis();
         EXPECT_GT(prefetched(), 30u) << "or the test shows nothing";
-        const testing::ReferenceFile& file = machine_->files().file("f");
         Step bad{};
-        for (const Step& step : blocks[0]) {
-            if (step.act != Act::kRead) continue;
-            const bool struck = step.offset <= kBadPage * kSignedPage &&
-                                step.offset + static_cast<int64_t>(step.size) >
-                                    kBadPage * kSignedPage;
-            if (struck) bad = step;
-            ASSERT_EQ(step.result, struck ? -EIO : static_cast<int64_t>(step.size))
-                << "page " << step.offset / kSignedPage << ", step " << walk.step;
-            if (struck) continue;
-            ASSERT_EQ(file.mismatch(static_cast<uint64_t>(step.offset), {step.out, step.size}),
-                      step.size);
-        }
+        expect_struck(*machine_, blocks[0], kBadPage, &bad);
         ASSERT_EQ(bad.act, Act::kRead);
         EXPECT_EQ(machine_->broken_invariant(), 0);
         // The page is read well once it can be read.
@@ -263,13 +272,62 @@ TEST_P(BadReadaheadTest, AnErrorInAWindowReachesOnlyWhoReadsThePage) {
     }
 }
 
+// What is asked for by advice is everybody's from the start.
+TEST_P(BadReadaheadTest, AnErrorInWhatIsNeededReachesOnlyWhoReadsThePage) {
+    constexpr int64_t kBadPage = 123, kFirst = 118, kCount = 12;
+    machine_->faults().inject(bad_byte(kBadPage));
+    const Descriptor file = open("f");
+    run({set_step(0, file), advise_step(0, Advice::kRandom),
+         advise_step(0, Advice::kWillNeed, kFirst * kSignedPage, kCount * kPage)});
+    EXPECT_EQ(steps_.back().result, 0) << "advice tells of no error";
+    ASSERT_TRUE(machine_->service().serve_all(std::chrono::seconds(30)).ok());
+    EXPECT_EQ(machine_->fs().file_statistics(file).value().advised, uint64_t{kCount});
+    Blocks blocks(2, {set_step(0, file)});
+    for (std::vector<Step>& steps : blocks)
+        add_walk(*machine_, steps, {(kFirst - 3) * kSignedPage, kSignedPage, kPage, kCount + 6});
+    const Status status = machine_->run(&blocks, std::chrono::seconds(30));
+    ASSERT_TRUE(status.ok()) << status.message() << machine_->device().diagnosis();
+    Step bad{};
+    for (const auto& steps : blocks) expect_struck(*machine_, steps, kBadPage, &bad);
+    ASSERT_EQ(bad.act, Act::kRead);
+    EXPECT_EQ(machine_->broken_invariant(), 0);
+    machine_->faults().clear();
+    run({set_step(0, file), bad, bad});
+}
+
+// So is what is asked for ahead of a launch, as the last one had to wait for it.
+TEST_P(BadReadaheadTest, AnErrorInWhatWasLearnedReachesOnlyWhoReadsThePage) {
+    if (GetParam().readahead != Readahead::kAuto) GTEST_SKIP() << "nothing is learned";
+    constexpr int64_t kBlocks = 10, kBadPage = 80;  // the second that block 4 reads
+    const Descriptor file = open("f");
+    Blocks plan(kBlocks, {set_step(0, file)});
+    for (int64_t b = 0; b < kBlocks; ++b) {
+        for (const int64_t page : {0, 60, 120, 2, 62, 122})
+            add_walk(*machine_, plan[b], {(b * 5 + page) * kSignedPage, 0, kPage, 1});
+    }
+    Blocks blocks = plan;
+    run_well(*machine_, blocks);
+    ASSERT_TRUE(
+        launch(machine_->stream(), {{4}, {32}}, forget_file, machine_->fs().device_handle(), file)
+            .ok());
+    ASSERT_TRUE(machine_->wait().ok());
+    machine_->faults().inject(bad_byte(kBadPage));
+    blocks = plan;
+    const Status status = machine_->run(&blocks, std::chrono::seconds(30));
+    ASSERT_TRUE(status.ok()) << status.message() << machine_->device().diagnosis();
+    EXPECT_EQ(machine_->fs().file_statistics(file).value().learned, uint64_t{kBlocks} * 6);
+    Step bad{};
+    for (const auto& steps : blocks) expect_struck(*machine_, steps, kBadPage, &bad);
+    ASSERT_EQ(bad.act, Act::kRead);
+    EXPECT_EQ(machine_->broken_invariant(), 0);
+    machine_->faults().clear();
+    run({set_step(0, file), bad, bad});
+}
+
 // Two blocks have windows over the bad page; one stops before it, and hears nothing of it.
 TEST_P(BadReadaheadTest, AnErrorInAWindowOfWhoStopsBeforeItReachesNobody) {
     constexpr int64_t kBadPage = 123, kFirst = 60;
-    machine_->faults().inject({.action = Action::kBad,
-                               .count = UINT64_MAX,
-                               .error = EIO,
-                               .offset = kBadPage * kPage + 17});
+    machine_->faults().inject(bad_byte(kBadPage));
     Blocks blocks(2);
     for (std::vector<Step>& steps : blocks)
         steps = {set_step(0, open("f")), advise_step(0, Advice::kSequential)};
