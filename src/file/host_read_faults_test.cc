@@ -294,6 +294,42 @@ TEST_F(FaultyReadTest, OneDirectReadThatIsRefusedAmongCachedOnesIsReadOnce) {
     EXPECT_GT(refused, 0u) << "or the test shows nothing";
 }
 
+// While it is read: from the n-th call on all stand before they move a byte, until it was cut.
+TEST_F(FaultyReadTest, AFileThatIsCutWhileItIsReadGivesWhatIsLeft) {
+    constexpr uint64_t kSize = 16 << 20, kLeft = 12'345'679;
+    for (const CachePolicy policy : {CachePolicy::kAuto, CachePolicy::kBypass}) {
+        for (const unsigned threads : {1u, 3u}) {
+            // Of many threads the first call may be of the last window.
+            for (uint64_t n = 1; n <= (threads == 1 ? 2 : 1); ++n) {
+                SCOPED_TRACE(::testing::Message() << static_cast<int>(policy) << ", " << threads
+                                                  << " threads, call " << n);
+                ASSERT_EQ(pwrite(descriptor_, bytes_.data(), kFileSize, 0),
+                          static_cast<ssize_t>(kFileSize));
+                ASSERT_EQ(fsync(descriptor_), 0);
+                open(threads);
+                plan().inject({.action = testing::Action::kBlock, .first = n, .count = UINT64_MAX});
+                std::memset(memory_, 0xee, kSize);
+                const ReadPiece pieces[] = {{memory_, kSize, 0}};
+                ReadOptions options;
+                options.cache = policy;
+                const auto job = file_->start(pieces, options);
+                ASSERT_TRUE(job.ok());
+                ASSERT_TRUE(plan().wait_blocked(1, 10'000'000'000));
+                EXPECT_EQ(ftruncate(descriptor_, kLeft), 0);
+                plan().release();
+                ASSERT_TRUE(job.value()->wait(std::chrono::seconds(30)));
+                const auto got = job.value()->result();
+                ASSERT_TRUE(got.ok()) << got.status().message();
+                EXPECT_EQ(got.value(), kLeft);
+                EXPECT_EQ(job.value()->report().bytes, kLeft);
+                expect_sums(job.value()->report());
+                EXPECT_TRUE(testing::equal(memory_, bytes_.data(), kLeft));
+                for (uint64_t i = kLeft; i < kSize; i += 61) ASSERT_EQ(memory_[i], std::byte{0xee});
+            }
+        }
+    }
+}
+
 TEST_F(FaultyReadTest, StoppedAndCancelledReadsEnd) {
     open(1);
     plan().inject({.action = testing::Action::kBlock, .count = UINT64_MAX});
