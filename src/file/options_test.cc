@@ -59,9 +59,6 @@ TEST_F(OptionsTest, TheEnvironmentNamesTheRouteWhereNobodyElseDoes) {
     EXPECT_EQ(asked.reading.route, Route::kDirect);
     EXPECT_EQ(asked.writing.route, Route::kDirect);
     EXPECT_TRUE(asked.reading.strict && asked.writing.strict);
-    std::byte byte{};
-    EXPECT_EQ(File::open(path_).value().read(&byte, 1, 1).status().error_number(), EOPNOTSUPP)
-        << "no direct transfer is for one byte";
     FileOptions named;
     named.reading.route = Route::kCached;
     const FileOptions half = File::open(path_, {}, named).value().options();
