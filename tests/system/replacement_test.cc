@@ -33,7 +33,7 @@ TEST_P(SecondChanceTest, AHotPageWhileALongFileIsRead) {
     const Descriptor file = machine.fs().open(machine.files().path("long")).value();
     const Descriptor hot = machine.fs().open(machine.files().path("hot")).value();
     auto* out = machine.scratch().array<std::byte>(kReadPages * kPage);
-    auto* hot_out = machine.scratch().array<std::byte>(kPage);
+    auto* hot_out = machine.scratch().array<std::byte>(2 * kPage);  // a page for each block
     // The blocks take turns: each says by a word that the other may go on.
     auto* words = machine.scratch().array<uint64_t>(2 * (reads / period));
     const auto pass = [](uint64_t* word) {
@@ -52,7 +52,7 @@ TEST_P(SecondChanceTest, AHotPageWhileALongFileIsRead) {
             blocks[0].push_back(read_step(1, 0, kPage, hot_out));
         blocks[0].push_back(pass(words));
         blocks[1].push_back(await(words++));
-        if (GetParam().by_other) blocks[1].push_back(read_step(1, 0, kPage, hot_out));
+        if (GetParam().by_other) blocks[1].push_back(read_step(1, 0, kPage, hot_out + kPage));
         blocks[1].push_back(pass(words));
         blocks[0].push_back(await(words++));
     }
