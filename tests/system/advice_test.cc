@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "system/readahead_fixture.h"
+#include "testing/effort.h"
 
 namespace penstock::system_test {
 namespace {
@@ -11,6 +12,7 @@ namespace {
 class AdviceEffectTest : public ::testing::TestWithParam<Way> {
 protected:
     void SetUp() override {
+        if (testing::kThreadSanitizer) GTEST_SKIP() << "counts; races are for RandomPrograms";
         if (on_gpu() && GetParam().remote) GTEST_SKIP() << "a GPU always is";
     }
     static Shape shape(uint64_t frames) {
