@@ -89,8 +89,8 @@ public:
     // Any thread. Errors: those of open(2), EROFS and EEXIST among them; EINVAL: other flags;
     // EISDIR, ESPIPE, ENOTSUP for what is no regular file;
     // ENOSYS, EPERM: the storage asked for is not to be had here; EINVAL: options, or
-    // PENSTOCK_THREADS, PENSTOCK_ROUTE or PENSTOCK_STRICT, that make no sense. Cost: an open, a stat; the first
-    // of a device and options starts threads and takes their memory.
+    // PENSTOCK_THREADS, PENSTOCK_ROUTE or PENSTOCK_STRICT, that make no sense. Cost: an open, a
+    // stat; the first of a device and options starts threads and takes their memory.
     [[nodiscard]] static Result<File> open(const std::string& path, const Device& device = {},
                                            const FileOptions& options = {});
     File() = default;  // closed
