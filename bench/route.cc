@@ -6,7 +6,8 @@
 // (nothing, all, 25, 50 or 75 % in runs of 4 MiB, of 64 MiB or as random pages) × 4 KiB, 64 KiB, 1,
 // 16 or 64 MiB a request × offsets at a multiple of that or 13 bytes behind it (the memory stays
 // page-aligned) × the disk as it is, or capped by the block layer for all that reads. Of small
-// requests a sample of stretches is read. The case is `auto`: the library at its defaults.
+// requests a sample of stretches is read. Hot runs go over it 4 to 32 times (direct ones of them
+// twice, scaled), behind a pass that is not timed. The case is `auto`: the library at its defaults.
 // Baselines are plain C loops, one mode for everything: `cached` (pread, a request of 1 MiB or more
 // in as many parts as the library has threads), `direct` (O_DIRECT by io_uring, 16 pieces of 1 MiB
 // in flight; of 1 MiB and more), `direct-pread` (O_DIRECT, 4 threads that take pieces of 1 MiB; up

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <numeric>
 #include <thread>
+#include <utility>
 
 namespace penstock::bench {
 namespace {
@@ -13,6 +14,7 @@ constexpr uint64_t kUringPiece = base::kMiB;
 constexpr unsigned kDirectThreads = 4;  // they wait more than they work
 constexpr uint64_t kDirectPiece = base::kMiB;
 constexpr unsigned kHotPairsMin = 31;
+constexpr unsigned kDirectPassesMax = 2;
 // The block layer counts bytes by the tenth of a second: rested, it begins to count with the run.
 constexpr auto kThrottleRest = std::chrono::milliseconds(200);
 
@@ -86,15 +88,19 @@ void RouteMeasurement::lay(const Pattern& pattern) {
 
 // Sets the state, wipes what earlier runs left, reads, checks.
 template <class Read>
-double RouteMeasurement::timed_run(Run& run, Read read) {
+double RouteMeasurement::timed_run(Run& run, unsigned passes, Read read) {
     CellResult& result = run.result;
     result.verified = state_.set(wanted_) && result.verified;
     if (run.cell.capped) std::this_thread::sleep_for(kThrottleRest);
-    const double seconds = timed([&] {
-        for (unsigned pass = passes(run.cell); pass > 0; --pass) {
+    const auto read_passes = [&](unsigned count) {
+        for (; count > 0; --count) {
             for (const ReadRequest& request : run.requests) read(request);
         }
-    });
+    };
+    // Behind direct reads the destination is in no CPU's cache, and CPUs that waited run slowly at
+    // first: whoever comes next would pay for that.
+    if (run.cell.pattern.hot()) read_passes(1);
+    const double seconds = timed([&] { read_passes(passes); });
     uint64_t wrong = 0;
     for (const ReadRequest& request : run.requests) {
         wrong += count_wrong_and_wipe(destination_.data() + request.place, request.offset,
@@ -106,7 +112,7 @@ double RouteMeasurement::timed_run(Run& run, Read read) {
 
 double RouteMeasurement::run_auto(Run& run) {
     const double before = cpu_time();
-    const double seconds = timed_run(run, [&](const ReadRequest& request) {
+    const double seconds = timed_run(run, passes(run.cell), [&](const ReadRequest& request) {
         const Result<uint64_t> got = library_.read(destination_.data() + request.place,
                                                    run.cell.request_size, request.offset);
         if (!got.ok()) need(got.status(), "read");
@@ -116,16 +122,21 @@ double RouteMeasurement::run_auto(Run& run) {
 }
 
 double RouteMeasurement::run_mode(Run& run, PlainReads& reads) {
-    return timed_run(run, [&](const ReadRequest& request) {
+    // Past the cache a hot run would last seconds: few passes stand for all.
+    const unsigned all = passes(run.cell);
+    const unsigned few = &reads == run.modes[0] ? all : std::min(all, kDirectPassesMax);
+    const double seconds = timed_run(run, few, [&](const ReadRequest& request) {
         reads.read(destination_.data() + request.place, run.cell.request_size, request.offset);
     });
+    return seconds * all / few;
 }
 
-// The warm-up of auto, with reports: each must add up, and together they say what was done.
+// One run of auto with reports, which is not judged: each must add up, and together they say what
+// was done.
 void RouteMeasurement::watch_routes(Run& run) {
     std::array<uint64_t, kRouteReasonCount> reason_bytes{};
     uint64_t bytes = 0;
-    timed_run(run, [&](const ReadRequest& request) {
+    timed_run(run, passes(run.cell), [&](const ReadRequest& request) {
         penstock::Report report;
         need(library_.read(destination_.data() + request.place, run.cell.request_size,
                            request.offset, &report),
@@ -137,15 +148,15 @@ void RouteMeasurement::watch_routes(Run& run) {
     run.result.routes = percents(reason_bytes, std::max<uint64_t>(bytes, 1));
 }
 
-// Seconds of one run of each of `sides`: one call of `run_side` each, from a different one on in
-// each round, so that none always follows the same other.
+// Seconds of one run of each of `sides`: one call of `run_side` each, in an order drawn for each
+// round. In turn a side would always follow the same other, and run in what that left of the CPUs'
+// caches: behind a direct read nothing of the memory that is read into.
 template <class RunSide>
-void take_round(unsigned round, const std::vector<size_t>& sides, std::vector<double>* seconds,
+void take_round(base::Prng* prng, std::vector<size_t> sides, std::vector<double>* seconds,
                 RunSide run_side) {
-    for (size_t i = 0; i < sides.size(); ++i) {
-        const size_t side = sides[(i + round) % sides.size()];
-        (*seconds)[side] = run_side(side);
-    }
+    for (size_t left = sides.size(); left > 1; --left)
+        std::swap(sides[left - 1], sides[prng->below(left)]);
+    for (const size_t side : sides) (*seconds)[side] = run_side(side);
 }
 
 // All modes; the one whose median is least is the best.
@@ -158,7 +169,7 @@ void RouteMeasurement::choose_best(Run& run, unsigned pairs) {
     std::vector<std::vector<double>> of_mode(mode_count);
     result.first_half.resize(mode_count);
     for (unsigned i = 0; i < pairs; ++i) {
-        take_round(i, sides, &seconds, [&](size_t side) {
+        take_round(&prng_, sides, &seconds, [&](size_t side) {
             return side == mode_count ? run_auto(run) : run_mode(run, *run.modes[side]);
         });
         for (size_t mode = 0; mode < mode_count; ++mode) {
@@ -180,7 +191,7 @@ void RouteMeasurement::judge(Run& run, unsigned pairs) {
     if (hot && pairs > 1) pairs = std::max(pairs, kHotPairsMin - std::min(pairs, kHotPairsMin));
     std::vector<double> seconds(mode_count + 1);
     for (unsigned i = 0; i < pairs; ++i) {
-        take_round(i, sides, &seconds, [&](size_t side) {
+        take_round(&prng_, sides, &seconds, [&](size_t side) {
             return side == mode_count ? run_auto(run) : run_mode(run, *run.modes[side]);
         });
         result.judged.emplace_back(seconds.back(), seconds[result.best]);

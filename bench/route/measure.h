@@ -1,5 +1,5 @@
-// Runs the cells of one disk: `auto`, which is the library at its defaults, and single modes in
-// turn, each from the same cache state.
+// Runs the cells of one disk: `auto`, which is the library at its defaults, and single modes, in an
+// order drawn for each round, each from the same cache state.
 //
 // One thread.
 #pragma once
@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/prng.h"
 #include "bench/harness/cache_state.h"
 #include "bench/harness/huge_buffer.h"
 #include "bench/harness/plain_reads.h"
@@ -61,7 +62,7 @@ private:
     void judge(Run& run, unsigned pairs);
     void lay(const Pattern& pattern);
     template <class Read>
-    double timed_run(Run& run, Read read);
+    double timed_run(Run& run, unsigned passes, Read read);
 
     TestFile file_;
     CacheState state_;
@@ -69,6 +70,7 @@ private:
     std::vector<Mode> modes_;
     HugeBuffer destination_;
     Pattern laid_;
+    base::Prng prng_{4};  // of the order of runs
     PageMap wanted_;
 };
 
