@@ -37,7 +37,9 @@ struct Plan {
     double direct_ns = 0;     // from submission of the first direct transfer to the end of the last
     double predicted_ns = 0;  // the whole: of both at once, or of one behind the other where the
                               // algorithm assumes that
-    double beside_copies = 0;  // how much of the former runs beside copies, from 0 to 1
+    // The same as it turns out: more where both take about as long (Costs::expected_ns).
+    double expected_ns = 0;
+    double beside_copies = 0;  // how much of the transfers runs beside copies, from 0 to 1
     // Below this no plan over the same cells can be, by the same model; predicted_ns less this is
     // the most that it may lack. 0: not known (the greedy rule, and what was asked for).
     double bound_ns = 0;

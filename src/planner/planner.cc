@@ -131,6 +131,8 @@ Result<Plan> Planner::plan(const Request& request, const CostModel& model) {
         plan.predicted_ns = std::max(costs.copy_ns, stretch * costs.storage_ns(sound));
         plan.bound_ns *= std::min(1.0, sound.direct_beside_copies);
     }
+    plan.expected_ns = options_.algorithm == Algorithm::kOverlapped ? costs.expected_ns(sound)
+                                                                    : plan.predicted_ns;
     if (no_choice) plan.bound_ns = plan.predicted_ns;
     // What a search was kept from cost more there than it takes.
     if (request.buffered != Buffered::kCheaper)

@@ -326,6 +326,41 @@ TEST(Planner, PredictionsTellWhatCopiesChangeOfDirectTransfers) {
     EXPECT_EQ(alone.predicted_ns, planner.plan(request, {}).value().predicted_ns);
 }
 
+TEST(Planner, PlansWhoseHalvesTakeEquallyLongAreExpectedToTakeLonger) {
+    Planner planner;
+    CostModel model;
+    model.direct_beside_copies = 1;
+    const auto plan = [&](uint64_t cached_size) {
+        const uint64_t missing_size = 2 * base::kMiB;
+        const std::vector<extent::ResidencyRun> runs = {
+            {{0, missing_size}, Residency::kMissing},
+            {{missing_size, cached_size}, Residency::kCached}};
+        Request request;
+        request.range = {0, missing_size + cached_size};
+        request.residency = std::span(runs).first(cached_size > 0 ? 2 : 1);
+        request.direct = {Route::kDirect, 4096, 512};
+        return planner.plan(request, model).value();
+    };
+    const Plan missing = plan(0);
+    EXPECT_NEAR(missing.expected_ns, missing.predicted_ns, 1);
+    const auto equal_size = static_cast<uint64_t>(missing.direct_ns / model.cached_ns_per_byte);
+    const Plan equal = plan(base::align_down(equal_size, 4096));
+    EXPECT_GT(equal.expected_ns, 1.15 * equal.predicted_ns);
+    EXPECT_LT(equal.expected_ns, 1.26 * equal.predicted_ns);
+    const Plan unequal = plan(base::align_down(equal_size / 4, 4096));
+    EXPECT_LT(unequal.expected_ns, 1.01 * unequal.predicted_ns);
+    // Misses that go through the cache are waited for, not worked beside.
+    const Plan waited = [&] {
+        Request request;
+        const std::vector<extent::ResidencyRun> runs = {{{0, base::kMiB}, Residency::kMissing}};
+        request.range = {0, base::kMiB};
+        request.residency = runs;
+        request.cached_because = RouteReason::kKeep;
+        return planner.plan(request, model).value();
+    }();
+    EXPECT_EQ(waited.expected_ns, waited.predicted_ns);
+}
+
 TEST(Planner, HostileRequestsAreRefusedOrPlanned) {
     Planner planner;
     OneState one(Residency::kMissing);

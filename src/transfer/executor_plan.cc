@@ -136,7 +136,7 @@ void Executor::plan(Slot& slot) {
     }
     if (request.report == nullptr) return;
     request.report->plan_ns += base::monotonic_ns() - started;
-    if (plan.ok()) request.report->predicted_ns += static_cast<uint64_t>(plan.value().predicted_ns);
+    if (plan.ok()) request.report->predicted_ns += static_cast<uint64_t>(plan.value().expected_ns);
 }
 
 // Transfers that are too long for an operation become several; with `strict` what cannot take its
