@@ -69,7 +69,9 @@ function(penstock_library)
     target_compile_features(penstock PUBLIC cxx_std_20)
     target_link_libraries(penstock PRIVATE $<BUILD_INTERFACE:penstock_system>)
     # Nothing of the static libraries is offered to the program: it may bring its own.
-    target_link_options(penstock PRIVATE LINKER:--exclude-libs,ALL)
+    # And calls from one room to another go straight there: by way of the table that a program's own
+    # functions could be put into, each would be one more word to fetch behind a long copy.
+    target_link_options(penstock PRIVATE LINKER:--exclude-libs,ALL LINKER:-Bsymbolic-functions)
     set_target_properties(penstock PROPERTIES LINKER_LANGUAGE CXX)
     if(NOT SKBUILD)  # a wheel holds no symbolic links
         set_target_properties(penstock PROPERTIES VERSION ${PROJECT_VERSION}

@@ -51,7 +51,7 @@ IMPURE = re.compile(
 )
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 # To a storage queue, whatever the member is called: `queue_->submit(`, `storage.submit(`.
-SUBMIT = re.compile(r"\b\w*(?:queue|storage)\w*(?:\(\)|\[\w*\])?(?:\.|->)submit\(")
+SUBMIT = re.compile(r"\b\w*(?:queue|storage)\w*(?:\(\)|\[\w*\])?(?:\.|->)submit(?:_and_reap)?\(")
 # Where such a call stands.
 SUBMITTER = re.compile(r"src/(?:storage/|transfer/executor\w*\.cc$)")
 COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)

@@ -53,6 +53,7 @@ PLANTED = (
     ("src/service/b.cc", "// B.\nvoid f() {\n    cudaFree(p);\n}\n", "port: cudaFree"),
     ("src/service/more.cc", "// M.\nvoid f() { queue_->submit(two); }\n", "only src/transfer"),
     ("src/transfer/job.cc", "// J.\nauto n = storage_queue().submit(2);\n", "only src/transfer"),
+    ("src/file/one.cc", "// O.\nauto c = queue_->submit_and_reap(one);\n", "only src/transfer"),
     ("src/transfer/executor.cc", "// E.\nvoid f() { port_->submit(2); }\n", "no executor submits"),
     ("src/base/thrower.cc", "// T.\nvoid f() { throw 1; }\n", "throw:"),
     ("src/base/names.h", "// N.\nclass CacheManager {};\n", "name: class"),

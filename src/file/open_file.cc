@@ -79,7 +79,12 @@ OpenFile::OpenFile(std::string path, const Device& device, const FileOptions& op
       options_(options),
       service_(std::move(service)),
       source_(std::make_shared<transfer::Source>(file, service_->costs->of(*file))),
-      process_(process_number()) {}
+      process_(process_number()),
+      host_memory_(device.port() == nullptr || device.port()->properties().host_addressable) {}
+
+bool OpenFile::is_device_memory(const void* address) const {
+    return !host_memory_ && !device_.port()->host_can_address(address);
+}
 
 Result<uint64_t> OpenFile::size() const {
     storage::Identity now;
@@ -112,12 +117,12 @@ Result<std::shared_ptr<transfer::Job>> OpenFile::make_job(Pieces pieces, bool wr
     uint64_t sum = 0;
     bool device_memory = false;
     for (const transfer::Piece& piece : pieces) {
-        const bool here = device_.port() == nullptr || device_.port()->host_can_address(piece.to);
-        if (&piece != pieces.data() && device_memory == here) {
+        const bool there = is_device_memory(piece.to);
+        if (&piece != pieces.data() && device_memory != there) {
             return Status{EINVAL, write ? "write" : "read",
                           "pieces in host memory and in device memory do not mix"};
         }
-        device_memory = !here;
+        device_memory = there;
         sum += piece.size;
     }
     // Long parts of what is hot go to the device at once, which is decided part by part.
@@ -131,8 +136,7 @@ Result<std::shared_ptr<transfer::Job>> OpenFile::make_job(Pieces pieces, bool wr
 
 Result<uint64_t> OpenFile::move(const transfer::Piece& piece, bool write,
                                 const ReadOptions& options, Report* report) {
-    const bool small = transfer::is_small(piece.size, options) &&
-                       (device_.port() == nullptr || device_.port()->host_can_address(piece.to));
+    const bool small = transfer::is_small(piece.size, options) && !is_device_memory(piece.to);
     if (small && piece.size > 0) {
         if (Status status = check({&piece, 1}, write); !status.ok()) return status;
         // The clock is read only for who asks: small reads are counted in nanoseconds.

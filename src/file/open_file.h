@@ -53,6 +53,8 @@ private:
              std::shared_ptr<ReadService> service, const std::shared_ptr<storage::File>& file);
     using Pieces = std::vector<transfer::Piece>;
     [[nodiscard]] Status check(std::span<const transfer::Piece> pieces, bool write) const;
+    // Memory that the host cannot address.
+    [[nodiscard]] bool is_device_memory(const void* address) const;
     Result<uint64_t> move(const transfer::Piece& piece, bool write, const ReadOptions& options,
                           Report* report);
     Result<uint64_t> move_all(Pieces pieces, bool write, const ReadOptions& options,
@@ -68,6 +70,7 @@ private:
     const std::shared_ptr<ReadService> service_;
     const std::shared_ptr<transfer::Source> source_;
     const uint64_t process_;  // process_number() when it was opened
+    const bool host_memory_;  // the device has no other
 };
 
 }  // namespace penstock::file

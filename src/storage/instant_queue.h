@@ -29,6 +29,10 @@ public:
         return count;
     }
 
+    [[nodiscard]] Completion submit_and_reap(const Operation& operation) override {
+        return move_(operation);
+    }
+
     [[nodiscard]] size_t outstanding() const override { return completions_.size(); }
 
 private:

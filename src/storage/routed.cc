@@ -43,6 +43,12 @@ public:
         return count + direct_->reap(out.subspan(count), wait && count == 0);
     }
 
+    // Small reads out of the page cache come by here: what need not be touched is out of the CPU's
+    // first cache behind a read of 64 KiB.
+    [[nodiscard]] Completion submit_and_reap(const Operation& operation) override {
+        return (operation.route == Route::kCached ? cached_ : direct_)->submit_and_reap(operation);
+    }
+
     [[nodiscard]] size_t outstanding() const override {
         return cached_->outstanding() + direct_->outstanding();
     }

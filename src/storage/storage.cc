@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 
+#include "base/check.h"
 #include "storage/posix.h"
 #include "storage/ram.h"
 #include "storage/routed.h"
@@ -17,6 +18,13 @@ Status File::sync(bool /*data_only*/) {
 
 Status File::truncate(uint64_t /*size*/) {
     return {EOPNOTSUPP, "ftruncate", "this file cannot be cut"};
+}
+
+Completion Queue::submit_and_reap(const Operation& operation) {
+    Completion completion;
+    if (submit({&operation, 1}) != 1 || reap({&completion, 1}, true) != 1)
+        PENSTOCK_CHECK(false, "an idle queue takes an operation and completes it");
+    return completion;
 }
 
 Status Storage::unlink(const std::string& /*path*/) {

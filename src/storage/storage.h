@@ -169,6 +169,9 @@ public:
     // outstanding it blocks until there is at least one.
     [[nodiscard]] virtual size_t reap(std::span<Completion> out, bool wait) = 0;
 
+    // Submits one operation to a queue with nothing outstanding and waits for its completion.
+    [[nodiscard]] virtual Completion submit_and_reap(const Operation& operation);
+
     // Taken and not yet reaped; at most depth().
     [[nodiscard]] virtual size_t outstanding() const = 0;
     [[nodiscard]] uint32_t depth() const { return depth_; }

@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/units.h"
+#include "base/waits.h"
 #include "transfer/executor_slot.h"
 
 namespace penstock::transfer {
@@ -121,6 +122,7 @@ bool Executor::pump(bool copies) {
     call_ns_ = 0;
     if (batch_.empty()) return fetching;
     const bool timed = batch_.size() == 1 && operations_[batch_[0].cookie].is_timed_call();
+    if (timed) (void)base::waited_since_asked();  // the next answer is of this call
     const uint64_t begin_ns = timed ? base::monotonic_ns() : 0;
     const size_t taken = queue_->submit(batch_);
     if (timed) {
@@ -430,7 +432,10 @@ void Executor::observe_cached(const Operation& operation, uint64_t bytes) {
         const double copy_ns = model.cached_ns +
                                static_cast<double>(bytes) * model.cached_ns_per_byte;
         if (!source.hot()) return source.unknown.saw(ns, copy_ns);
-        if (UnknownReads::is_slow(ns, copy_ns)) return source.looked(false);
+        if (UnknownReads::is_slow(ns, copy_ns)) {
+            if (base::waited_since_asked()) source.looked(false);
+            return;
+        }
     }
     source.costs->refine({planner::Sample::Kind::kCached, 1, bytes, ns});
 }

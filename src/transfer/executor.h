@@ -189,7 +189,6 @@ private:
     Executor(std::unique_ptr<storage::Queue> queue, std::unique_ptr<Staging> staging,
              const Limits& limits);
 
-    storage::Completion move_now(const storage::Operation& operation);
     void move_cached(const Source& source, const storage::Operation& operation,
                      const ReadOptions& options, SmallOutcome* outcome);
     storage::Completion read_direct(storage::Operation operation);

@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <cstring>
 
-#include "base/check.h"
 #include "base/clock.h"
 #include "base/units.h"
+#include "base/waits.h"
 #include "transfer/executor.h"
 
 namespace penstock::transfer {
@@ -15,6 +15,11 @@ bool could_be_direct(const Source& source, uint64_t offset, const iovec& to) {
     return to.iov_len >= SmallReads::kSizeMin && source.file->direct_alignment().offset != 0 &&
            offset + to.iov_len <= source.known_size() &&
            !source.direct_refused.load(std::memory_order_relaxed);
+}
+
+// Whether a read that took `ns` waited for storage, as far as is known.
+bool waited(uint64_t size, uint64_t ns) {
+    return SmallReads::slow(size, ns) && base::waited_since_asked();
 }
 
 }  // namespace
@@ -36,18 +41,10 @@ void add_to(Report* report, uint64_t offset, const SmallOutcome& outcome) {
     report->error_route = outcome.route;
 }
 
-storage::Completion Executor::move_now(const storage::Operation& operation) {
-    storage::Completion completion;
-    if (queue_->submit({&operation, 1}) != 1 || queue_->reap({&completion, 1}, true) != 1) {
-        PENSTOCK_CHECK(false, "an idle queue takes an operation and completes it");
-    }
-    return completion;
-}
-
 // Says so where what was to leave no trace in the page cache does.
 void Executor::move_cached(const Source& source, const storage::Operation& operation,
                            const ReadOptions& options, SmallOutcome* outcome) {
-    outcome->completion = move_now(operation);
+    outcome->completion = queue_->submit_and_reap(operation);
     if (operation.drop && stays(source, options, outcome->reason))
         outcome->reason = RouteReason::kNoDrop;
 }
@@ -70,8 +67,8 @@ SmallOutcome Executor::read_small(Source& source, uint64_t offset, const iovec& 
     } else if (options.cache == CachePolicy::kAuto && could_be_direct(source, offset, to)) {
         if (source.small.doubtful()) return read_doubtful(source, operation, options);
         const uint64_t started = base::monotonic_ns();
-        outcome.completion = move_now(operation);
-        source.small.saw(to.iov_len, base::monotonic_ns() - started);
+        outcome.completion = queue_->submit_and_reap(operation);
+        if (waited(to.iov_len, base::monotonic_ns() - started)) source.small.suspect();
         return outcome;
     }
     move_cached(source, operation, options, &outcome);
@@ -98,14 +95,14 @@ storage::Completion Executor::read_direct(storage::Operation operation) {
     const uint64_t end = base::align_up(operation.offset + to.iov_len, alignment.offset);
     if (end - begin == to.iov_len &&
         reinterpret_cast<uintptr_t>(to.iov_base) % alignment.memory == 0)
-        return move_now(operation);
+        return queue_->submit_and_reap(operation);
     const int32_t slot = staging_->take(to.iov_len);
     PENSTOCK_CHECK(slot >= 0, "an idle executor has staging");
     const iovec piece{staging_->memory(slot), end - begin};
     const uint64_t skipped = operation.offset - begin;
     operation.offset = begin;
     operation.pieces = {&piece, 1};
-    storage::Completion completion = move_now(operation);
+    storage::Completion completion = queue_->submit_and_reap(operation);
     completion.bytes = std::min<uint64_t>(completion.bytes - std::min(completion.bytes, skipped),
                                           to.iov_len);
     std::memcpy(to.iov_base, staging_->memory(slot) + skipped, completion.bytes);
@@ -162,9 +159,10 @@ SmallOutcome Executor::read_doubtful(Source& source, const storage::Operation& o
     if (direct) {
         outcome = read_missing(source, operation, options, outcome);
     } else {
-        outcome.completion = move_now(operation);
+        outcome.completion = queue_->submit_and_reap(operation);
     }
-    source.small.tally(size, base::monotonic_ns() - started, !missing);
+    const uint64_t ns = base::monotonic_ns() - started;
+    source.small.tally(size, ns, !missing, waited(size, ns));
     return outcome;
 }
 

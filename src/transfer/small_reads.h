@@ -2,8 +2,9 @@
 // when it is not, by whichever way has lately been quicker.
 //
 // A look at residency costs a tenth of a hot 64 KiB read, so the time of the reads themselves is
-// the first probe. Once one was slow, the next are looked at; those that miss go through the cache,
-// where the kernel reads ahead, or past it. What is better depends on the order of the reads, which
+// the first probe. Once one was slow, and its thread waited meanwhile (others may only have kept it
+// off the processor), the next are looked at; those that miss go through the cache, where the
+// kernel reads ahead, or past it. What is better depends on the order of the reads, which
 // nobody told, so both are timed: past the cache miss by miss; through it from one slow read to
 // another (a miss, or a hit that pays for what the kernel reads ahead), with the quick hits that
 // follow, since it may have brought them. The way that lost is tried again after longer and longer.
@@ -32,27 +33,34 @@ public:
 
     // Whether the next read is to be looked at before it is made. A relaxed load.
     [[nodiscard]] bool doubtful() const { return doubt_.load(std::memory_order_relaxed) > 0; }
-    // A read through the cache that nobody looked at took `ns`.
-    void saw(uint64_t size, uint64_t ns) {
-        if (!quick(size, ns)) doubt_.store(kSuspicion, std::memory_order_relaxed);
+    // Whether a read through the cache that took `ns` was more than a copy out of it: it waited for
+    // storage, or its thread did not run.
+    [[nodiscard]] static bool slow(uint64_t size, uint64_t ns) {
+        return ns > kQuickNs + size / kQuickBytesPerNs;
     }
+    // A read through the cache that nobody looked at waited.
+    void suspect() { doubt_.store(kSuspicion, std::memory_order_relaxed); }
     // The way of a read that misses.
     [[nodiscard]] Route way() {
         const std::lock_guard lock(mutex_);
         return kWays[current_];
     }
-    // A read that was looked at took `ns`; `hit`: all of it was in the cache.
-    void tally(uint64_t size, uint64_t ns, bool hit) {
+    // A read that was looked at took `ns`; `hit`: all of it was in the cache; `waited`: it was slow
+    // and its thread waited.
+    void tally(uint64_t size, uint64_t ns, bool hit, bool waited) {
         const std::lock_guard lock(mutex_);
+        // The thread did not run: that says nothing of either way.
+        const bool preempted = !waited && slow(size, ns);
         if (!hit) {
             doubt_.store(kDoubt, std::memory_order_relaxed);
-        } else if (quick(size, ns)) {
+        } else if (!waited) {
             doubt_.fetch_sub(1, std::memory_order_relaxed);
         }
+        if (preempted) return;
         if (kWays[current_] == Route::kDirect) {
             tally_direct(size, ns, hit);
         } else {
-            tally_cached(size, ns, hit && quick(size, ns));
+            tally_cached(size, ns, hit && !waited);
         }
     }
 
@@ -67,8 +75,8 @@ public:
 
     // A batch of `count` reads through the cache, `size` bytes in all, took `ns`.
     void saw_batch(size_t count, uint64_t size, uint64_t ns) {
-        const bool slow = !quick(size / count, ns / count);
-        if (slow != slow_batches()) slow_batches_.store(slow, std::memory_order_relaxed);
+        const bool now = slow(size / count, ns / count);
+        if (now != slow_batches()) slow_batches_.store(now, std::memory_order_relaxed);
     }
     // Whether the last one was slow.
     [[nodiscard]] bool slow_batches() const {
@@ -76,8 +84,8 @@ public:
     }
 
 private:
-    // So many hits dispel it: after a slow read, which may have been other work's doing, and after
-    // a miss.
+    // So many hits dispel it: after a slow read, which may have waited for something else, and
+    // after a miss.
     static constexpr int kSuspicion = 12, kDoubt = 128;
     static constexpr uint64_t kQuickNs = 4000;       // a hot read takes less than this and
     static constexpr uint64_t kQuickBytesPerNs = 3;  // a byte at this rate
@@ -100,10 +108,6 @@ private:
             ++reads;
         }
     };
-
-    static bool quick(uint64_t size, uint64_t ns) {
-        return ns <= kQuickNs + size / kQuickBytesPerNs;
-    }
 
     // Under the lock.
     void tally_direct(uint64_t size, uint64_t ns, bool hit) {

@@ -1,0 +1,41 @@
+// Goal: a thread is told of its own waits, once each, and of nothing else.
+#include "base/waits.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <thread>
+
+#include "base/clock.h"
+
+namespace penstock::base {
+namespace {
+
+void spin(uint64_t ns) {
+    for (const uint64_t end = monotonic_ns() + ns; monotonic_ns() < end;) {
+    }
+}
+
+TEST(Waits, SleepingCountsAndWorkingDoesNot) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    EXPECT_TRUE(waited_since_asked());
+    spin(3'000'000);
+    EXPECT_FALSE(waited_since_asked());
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    EXPECT_TRUE(waited_since_asked());
+    EXPECT_FALSE(waited_since_asked()) << "told once";
+}
+
+TEST(Waits, OtherThreadsDoNotCount) {
+    (void)waited_since_asked();
+    std::thread other([] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        EXPECT_TRUE(waited_since_asked());
+    });
+    spin(3'000'000);
+    EXPECT_FALSE(waited_since_asked());
+    other.join();
+}
+
+}  // namespace
+}  // namespace penstock::base
