@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <thread>
 
@@ -27,13 +28,15 @@ TEST(Waits, SleepingCountsAndWorkingDoesNot) {
 }
 
 TEST(Waits, OtherThreadsDoNotCount) {
-    (void)waited_since_asked();
-    std::thread other([] {
-        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    std::atomic<bool> over{false};
+    std::thread other([&over] {
+        while (!over) std::this_thread::sleep_for(std::chrono::microseconds(100));
         EXPECT_TRUE(waited_since_asked());
     });
+    (void)waited_since_asked();  // to make a thread may take a wait
     spin(3'000'000);
     EXPECT_FALSE(waited_since_asked());
+    over = true;
     other.join();
 }
 

@@ -1,5 +1,5 @@
-// Goal: a small read that was slow raises doubt where its thread waited for storage, and none where
-// others only kept it off its processor.
+// Goal: a read that nobody looked at and that was slow raises doubt where its thread waited for
+// storage, and none where others only kept it off its processor.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -14,7 +14,7 @@
 namespace penstock::transfer {
 namespace {
 
-constexpr uint64_t kFileSize = 1 << 20, kSize = 64 << 10;
+constexpr uint64_t kFileSize = 4 << 20, kSize = 64 << 10;
 constexpr uint64_t kLongNs = 2'000'000;
 
 class TestFile final : public storage::File {
@@ -69,6 +69,34 @@ TEST(SmallReadsOfAnExecutor, OnlyThoseThatWaitedRaiseDoubt) {
     while (source.small.doubtful()) source.small.tally(kSize, 1, true, false);
     EXPECT_FALSE(doubtful_behind(Read::kIsPreempted));
     EXPECT_TRUE(doubtful_behind(Read::kWaits));
+}
+
+// Of a file that was hot for so long that it is read without a look.
+TEST(SmallReadsOfAnExecutor, AFileIsHotAsLongAsNoReadOfItWaited) {
+    TestStorage storage;
+    auto executor = Executor::create(storage, nullptr, {});
+    ASSERT_TRUE(executor.ok());
+    Source source(std::make_shared<TestFile>());
+    while (!source.long_hot()) source.looked(true);
+    std::vector<std::byte> memory(1 << 20);
+    const iovec to{memory.data(), memory.size()};
+    const auto hot_behind = [&](Read how) {
+        storage.how = how;
+        Request request;
+        request.source = &source;
+        request.size = memory.size();
+        request.pieces = {&to, 1};
+        EXPECT_TRUE(executor.value()->submit(request));
+        Outcome outcome;
+        while (executor.value()->reap({&outcome, 1}, true) == 0) {
+        }
+        EXPECT_EQ(outcome.bytes, memory.size());
+        return source.hot();
+    };
+    EXPECT_TRUE(hot_behind(Read::kQuick));
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));  // before, not in it
+    EXPECT_TRUE(hot_behind(Read::kIsPreempted));
+    EXPECT_FALSE(hot_behind(Read::kWaits));
 }
 
 }  // namespace
