@@ -33,7 +33,8 @@ TEST(Waits, OtherThreadsDoNotCount) {
         while (!over) std::this_thread::sleep_for(std::chrono::microseconds(100));
         EXPECT_TRUE(waited_since_asked());
     });
-    (void)waited_since_asked();  // to make a thread may take a wait
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));  // else nothing is known
+    (void)waited_since_asked();
     spin(3'000'000);
     EXPECT_FALSE(waited_since_asked());
     over = true;

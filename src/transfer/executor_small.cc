@@ -161,8 +161,7 @@ SmallOutcome Executor::read_doubtful(Source& source, const storage::Operation& o
     } else {
         outcome.completion = queue_->submit_and_reap(operation);
     }
-    const uint64_t ns = base::monotonic_ns() - started;
-    source.small.tally(size, ns, !missing, waited(size, ns));
+    source.small.tally(size, base::monotonic_ns() - started, !missing);
     return outcome;
 }
 

@@ -45,22 +45,19 @@ public:
         const std::lock_guard lock(mutex_);
         return kWays[current_];
     }
-    // A read that was looked at took `ns`; `hit`: all of it was in the cache; `waited`: it was slow
-    // and its thread waited.
-    void tally(uint64_t size, uint64_t ns, bool hit, bool waited) {
+    // A read that was looked at took `ns`; `hit`: all of it was in the cache. A slow hit need not
+    // have waited: its thread itself asks for what the kernel reads ahead of it.
+    void tally(uint64_t size, uint64_t ns, bool hit) {
         const std::lock_guard lock(mutex_);
-        // The thread did not run: that says nothing of either way.
-        const bool preempted = !waited && slow(size, ns);
         if (!hit) {
             doubt_.store(kDoubt, std::memory_order_relaxed);
-        } else if (!waited) {
+        } else if (!slow(size, ns)) {
             doubt_.fetch_sub(1, std::memory_order_relaxed);
         }
-        if (preempted) return;
         if (kWays[current_] == Route::kDirect) {
             tally_direct(size, ns, hit);
         } else {
-            tally_cached(size, ns, hit && !waited);
+            tally_cached(size, ns, hit && !slow(size, ns));
         }
     }
 
@@ -94,7 +91,7 @@ private:
     // in the cache before.
     static constexpr unsigned kStretchMax = 128;
     static constexpr unsigned kSkipped = 2;
-    static constexpr unsigned kTrialsApartMax = 256;  // stretches
+    static constexpr unsigned kTrialsApartMax = 128;  // stretches
     static constexpr std::array<Route, 2> kWays{Route::kDirect, Route::kCached};
 
     struct Trial {

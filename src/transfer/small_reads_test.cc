@@ -16,7 +16,7 @@ double share_direct(SmallReads* reads, int count, uint64_t cached_ns, uint64_t d
     for (int i = 0; i < count; ++i) {
         const Route way = reads->way();
         if (i >= count / 2) direct += way == Route::kDirect;
-        reads->tally(kSize, way == Route::kDirect ? direct_ns : cached_ns, false, true);
+        reads->tally(kSize, way == Route::kDirect ? direct_ns : cached_ns, false);
     }
     return direct / (count / 2.0);
 }
@@ -32,18 +32,14 @@ TEST(SmallReads, ASlowReadRaisesDoubtAndHitsDispelIt) {
     EXPECT_TRUE(reads.doubtful());
     int looked_at = 0;
     while (reads.doubtful() && looked_at < 1000) {
-        reads.tally(kSize, kHotNs, true, false);
+        reads.tally(kSize, kHotNs, true);
         ++looked_at;
     }
     EXPECT_LT(looked_at, 20);
-    // Others that ran meanwhile do not sustain it.
-    reads.suspect();
-    for (int i = 0; i < looked_at; ++i) reads.tally(kSize, 200'000, true, false);
-    EXPECT_FALSE(reads.doubtful());
     // After a miss it takes longer.
     reads.suspect();
-    reads.tally(kSize, 100'000, false, true);
-    for (int i = 0; i < 100; ++i) reads.tally(kSize, kHotNs, true, false);
+    reads.tally(kSize, 100'000, false);
+    for (int i = 0; i < 100; ++i) reads.tally(kSize, kHotNs, true);
     EXPECT_TRUE(reads.doubtful());
 }
 
@@ -95,29 +91,15 @@ TEST(SmallReads, HitsBeforeAMissCountForNobody) {
     int direct = 0, misses = 0;
     for (int i = 0; i < 4000; ++i) {
         if (i % 128 < 64) {
-            reads.tally(kSize, kHotNs, true, false);
+            reads.tally(kSize, kHotNs, true);
             continue;
         }
         const Route way = reads.way();
-        reads.tally(kSize, way == Route::kDirect ? 60'000 : 160'000, false, true);
+        reads.tally(kSize, way == Route::kDirect ? 60'000 : 160'000, false);
         ++misses;
         direct += way == Route::kDirect;
     }
     EXPECT_GT(direct, misses * 8 / 10);
-}
-
-// A thread that others kept off its processor tells nothing of the way that its read went.
-TEST(SmallReads, PreemptedHitsSpeakForNeitherWay) {
-    SmallReads reads;
-    int direct = 0;
-    constexpr int kCount = 4000;
-    for (int i = 0; i < kCount; ++i) {
-        const bool past = reads.way() == Route::kDirect;
-        if (i >= kCount / 2) direct += past;
-        reads.tally(kSize, past ? 90'000 : 60'000, false, true);
-        if (!past) reads.tally(kSize, 4'000'000, true, false);
-    }
-    EXPECT_LT(direct, kCount / 2 / 10);
 }
 
 // A kernel that reads far ahead: of 128 reads one misses, and is quick with it; a hit among the
@@ -131,12 +113,11 @@ TEST(SmallReads, AHitThatWaitsForWhatIsReadAheadCounts) {
             const bool past = reads.way() == Route::kDirect;
             if (i >= kCount / 2) direct += past;
             if (past) {
-                reads.tally(kSize, 57'000, false, true);
+                reads.tally(kSize, 57'000, false);
             } else if (i % 128 == 0) {
-                reads.tally(kSize, 100'000, false, true);
+                reads.tally(kSize, 100'000, false);
             } else {
-                const bool waits = i % 128 == 64;
-                reads.tally(kSize, waits ? slow_hit_ns : kHotNs, true, waits);
+                reads.tally(kSize, i % 128 == 64 ? slow_hit_ns : kHotNs, true);
             }
         }
         return direct / (kCount / 2.0);
