@@ -63,8 +63,8 @@ TEST(SmallReadsOfAnExecutor, OnlyThoseThatWaitedRaiseDoubt) {
         EXPECT_EQ(executor.value()->read_small(source, 0, to, {}).completion.bytes, kSize);
         return source.small.doubtful();
     };
-    std::this_thread::sleep_for(
-        std::chrono::milliseconds(1));  // of who never waited nothing is known
+    // Of a thread that never waited nothing is known.
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
     EXPECT_FALSE(doubtful_behind(Read::kQuick));
     // What this thread waited for before its first slow read is not known to have been elsewhere.
     (void)doubtful_behind(Read::kIsPreempted);
