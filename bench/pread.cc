@@ -43,13 +43,15 @@ constexpr uint64_t kSeed = 4;
 struct HotFile {
     HotFile(uint64_t size, uint64_t buffer_size) : file(size), buffer(buffer_size) {
         library = need(File::open(file.path()), "open");
-        file.warm();
+        warm();
     }
-    [[nodiscard]] bool hot() const { return cached_share(file.path()) == 1.0; }
+    // Before each run.
+    void warm() { hot = file.warm() && hot; }
 
     TestFile file;
     HugeBuffer buffer;
     File library;
+    bool hot = true;  // before each run so far
 };
 
 struct RawSetting {
@@ -67,6 +69,7 @@ std::string describe(const RawSetting& setting) {
 template <class Read>
 double read_through(HotFile& hot, uint64_t request_size, bool* right, Read read) {
     double seconds = 0;
+    hot.warm();
     for (uint64_t offset = 0; offset < hot.file.size(); offset += request_size) {
         seconds += timed([&] { read(hot.buffer.data(), request_size, offset); });
         *right = count_wrong_and_wipe(hot.buffer.data(), offset, request_size) == 0 && *right;
@@ -116,7 +119,7 @@ void measure_hot(Report& report, const Arguments& arguments) {
         },
         [&] { return run_raw(raw); }, &row.cpu_seconds);
     row.bytes = hot.file.size();
-    row.verified = right && hot.hot();
+    row.verified = right && hot.hot;
     row.note = "pread: " + describe(chosen) + ", best of " + std::to_string(settings.size()) +
                "; requests of " + std::to_string(request_size / kMiB) + " MiB";
     report.add(std::move(row));
@@ -146,6 +149,7 @@ void measure_vectored(Report& report, const Arguments& arguments) {
     row.pairs = take_pairs(
         arguments.pairs,
         [&] {
+            hot.warm();
             const double seconds = timed([&] {
                 for (size_t call = 0; call < calls; ++call) {
                     const std::span<const ReadPiece> part(pieces.data() + call * kPieces, kPieces);
@@ -156,6 +160,7 @@ void measure_vectored(Report& report, const Arguments& arguments) {
             return seconds;
         },
         [&] {
+            hot.warm();
             const double seconds = timed([&] {
                 for (const ReadPiece& piece : pieces) {
                     if (pread(hot.file.descriptor(), piece.to, kPiece,
@@ -169,7 +174,7 @@ void measure_vectored(Report& report, const Arguments& arguments) {
         },
         &row.cpu_seconds);
     row.bytes = pieces.size() * kPiece;
-    row.verified = right && hot.hot();
+    row.verified = right && hot.hot;
     row.note = std::to_string(calls) + " calls of " + std::to_string(kPieces) +
                " pieces; pread on one thread";
     report.add(std::move(row));
@@ -185,6 +190,7 @@ void measure_small(Report& report, const Arguments& arguments) {
         base::Prng random(kSeed);
         unsigned char* to = hot.buffer.data();
         uint64_t wrong = 0;
+        hot.warm();
         const double seconds = timed([&] {
             for (uint64_t i = 0; i < reads; ++i) {
                 const uint64_t offset = random.below(hot.file.size() / kRead) * kRead;
@@ -216,7 +222,7 @@ void measure_small(Report& report, const Arguments& arguments) {
         },
         &row.cpu_seconds);
     row.bytes = reads * kRead;
-    row.verified = right && hot.hot();
+    row.verified = right && hot.hot;
     double mine = 0, other = 0;
     for (const auto& [first, second] : row.pairs) {
         mine += first;

@@ -42,8 +42,9 @@ PENSTOCK_BOTH inline uint64_t count_wrong(const unsigned char* bytes, uint64_t o
 // left do not pass for those of the next.
 uint64_t count_wrong_and_wipe(unsigned char* bytes, uint64_t offset, uint64_t size);
 
-// Reads all of a file through the OS page cache.
-void warm_file(const std::string& path);
+// Reads all of a file through the OS page cache; whether all of it is cached then. Some virtual
+// machines give pages that were idle back to their host, every few seconds: it reads them again.
+bool warm_file(const std::string& path);
 
 // Share of a file's pages that the OS has cached, as mincore says to the owner; -1: cannot be told.
 double cached_share(const std::string& path);
@@ -63,7 +64,7 @@ public:
     [[nodiscard]] uint64_t size() const { return size_; }
     [[nodiscard]] int descriptor() const { return descriptor_; }
 
-    void warm() const;  // reads all of it
+    bool warm() const;  // reads all of it; whether it is cached then
 
 private:
     std::string path_;

@@ -93,8 +93,7 @@ private:
         if (cold) {
             *right = cold_.make_cold() && *right;
         } else {
-            cold_.file().warm();
-            *right = *right && cached_share(cold_.file().path()) == 1.0;
+            *right = cold_.file().warm() && *right;
         }
     }
 
