@@ -9,8 +9,9 @@
 // into that first (bench/gread/gpu.cc); with readahead, the original's way of reading and a cache
 // that holds the file too; random pages against host threads that read them and send them in
 // batches (bench/gread/gpu_readahead.cc). Limits there, of programs without pages: host threads
-// that read sections which are copied whole (plain-sections), and GPU threads that copy pinned
-// memory while host threads read as much (plain-pull). Each run's rate goes to standard error as it
+// that read sections which are copied whole (plain-sections; -rested where the CPUs had nothing to
+// do before each run), and GPU threads that copy pinned memory while host threads read as much
+// (plain-pull). Each run's rate goes to standard error as it
 // ends. Not measured: cold files, and on the CPU backend random access and readahead (bench
 // readahead).
 #include <sys/mman.h>

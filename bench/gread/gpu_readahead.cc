@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <chrono>
 #include <functional>
 #include <string>
 #include <thread>
@@ -9,6 +10,16 @@
 namespace penstock::bench {
 namespace {
 
+// A virtual machine's CPUs that do nothing for so long are asleep, and the first to be woken up are
+// slow for a millisecond: how a program that reads now and then finds them.
+constexpr std::chrono::milliseconds kRest{50};
+
+// What runs find, but for the file.
+struct Conditions {
+    unsigned pool_threads = 1;
+    std::chrono::milliseconds rest{0};  // before each run
+};
+
 // What is common to the rows on one file that the OS has cached.
 class HotRows {
 public:
@@ -18,8 +29,9 @@ public:
     using Run = std::function<double(GpuRig& rig)>;
     void compare(const std::string& name, const std::string& against, uint64_t bytes,
                  const std::string& note, const Run& one, const Run& other,
-                 unsigned pool_threads = 1) {
-        GpuRig rig(device_, file_, pool_threads);
+                 const Conditions& found = {}) {
+        GpuRig rig(device_, file_, found.pool_threads);
+        rig.rest_before_runs(found.rest);
         file_.warm();
         Row row;
         row.name = name;
@@ -77,8 +89,13 @@ void measure_sequential(HotRows& rows, const GpuCase& chosen) {
                  [](GpuRig& rig) { return rig.read_then_copy(); });
 }
 
+std::string describe(const SectionShape& shape) {
+    return std::to_string(shape.threads) + " threads, sections of " +
+           std::to_string(shape.size >> 20) + " MiB";
+}
+
 // The section pipeline that is fastest, of runs that are not judged.
-SectionShape best_sections(GpuRig& rig, unsigned cpus, bool smoke) {
+SectionShape best_sections(GpuRig& rig, uint64_t bytes, unsigned cpus, bool smoke) {
     constexpr int kRuns = 3;
     SectionShape best;
     double best_seconds = 0;
@@ -88,6 +105,7 @@ SectionShape best_sections(GpuRig& rig, unsigned cpus, bool smoke) {
             double seconds[kRuns];
             for (double& one : seconds) one = rig.send_sections(shape);
             std::sort(seconds, seconds + kRuns);
+            tell(("trial: " + describe(shape)).c_str(), bytes, seconds[kRuns / 2]);
             if (best_seconds != 0 && seconds[kRuns / 2] >= best_seconds) continue;
             best_seconds = seconds[kRuns / 2];
             best = shape;
@@ -102,29 +120,32 @@ void measure_limits(HotRows& rows, const Device& device, const GpuCase& chosen) 
     const unsigned cpus = std::clamp(std::thread::hardware_concurrency(), 1u, 64u);
     const unsigned threads = std::max(cpus, SectionShape::kPlaces);
     const HotRows::Run pinned = [](GpuRig& rig) { return rig.copy_pinned(); };
-    if (rows.takes("plain-sections")) {
+    for (const bool rested : {false, true}) {
+        const std::string plain = rested ? "plain-sections-rested" : "plain-sections";
+        if (!rows.takes(plain)) continue;
+        const Conditions found{threads, rested ? kRest : std::chrono::milliseconds{0}};
         SectionShape shape;
         {
             GpuRig rig(device, rows.file(), threads);
-            shape = best_sections(rig, cpus, rows.arguments().smoke);
+            rig.rest_before_runs(found.rest);
+            shape = best_sections(rig, size, cpus, rows.arguments().smoke);
         }
+        const std::string note = rested ? ", each run behind a rest of 50 ms" : "";
+        const HotRows::Run send = [shape](GpuRig& rig) { return rig.send_sections(shape); };
+        rows.compare(plain, "pinned-h2d", size, describe(shape) + ", the best of twelve" + note,
+                     send, pinned, found);
         rows.compare(
-            "plain-sections", "pinned-h2d", size,
-            std::to_string(shape.threads) + " threads, sections of " +
-                std::to_string(shape.size >> 20) + " MiB, the best of twelve",
-            [shape](GpuRig& rig) { return rig.send_sections(shape); }, pinned, threads);
-        rows.compare(
-            "host-read", "plain-sections", size, "one call of File::read, library defaults",
-            [](GpuRig& rig) { return rig.read_by_host(); },
-            [shape](GpuRig& rig) { return rig.send_sections(shape); }, threads);
+            rested ? "host-read-rested" : "host-read", plain, size,
+            "one call of File::read, library defaults" + note,
+            [](GpuRig& rig) { return rig.read_by_host(); }, send, found);
     }
     if (!rows.takes("plain-pull")) return;
     const unsigned readers = std::max(1u, cpus * 3 / 4);
     const HotRows::Run pull = [&](GpuRig& rig) { return rig.pull_beside_reads(chosen, readers); };
     const std::string note = describe(chosen) + ", beside " + std::to_string(readers) +
                              " threads that read as much";
-    rows.compare("plain-pull", "pinned-h2d", size, note, pull, pinned, readers);
-    rows.compare(chosen.name, "plain-pull", size, note, rows.reader(chosen, {}), pull, readers);
+    rows.compare("plain-pull", "pinned-h2d", size, note, pull, pinned, {readers});
+    rows.compare(chosen.name, "plain-pull", size, note, rows.reader(chosen, {}), pull, {readers});
 }
 
 void measure_replacement(HotRows& rows, GpuCase chosen) {
@@ -184,7 +205,7 @@ void measure_random(HotRows& rows, const Device& device, const GpuCase& chosen) 
             rig.open(options);
             return rig.read_random(chosen, count, ++seed * 1'000'003);
         },
-        [&](GpuRig& rig) { return rig.pool(shape, count, seed * 1'000'003); }, threads);
+        [&](GpuRig& rig) { return rig.pool(shape, count, seed * 1'000'003); }, {threads});
 }
 
 }  // namespace

@@ -186,11 +186,12 @@ void GpuRig::spin() {
     }
 }
 
-// No byte of an earlier run is left in the buffer.
+// No byte of an earlier run is left in the buffer; and the rest.
 void GpuRig::prepare() {
     need(stream_.fill(buffer_, 0xa5, file_.size()), "fill");
     need(stream_.fill(result_, 0, 16), "fill");
     need(stream_.synchronize(), "fill");
+    std::this_thread::sleep_for(rest_);
 }
 
 // `expected`: the bytes that the kernel says it has read.

@@ -64,6 +64,8 @@ public:
     [[nodiscard]] bool bytes_right() const { return wrong_ == 0; }
     void count_wrong_state(bool right) { wrong_ += !right; }
     void advise(Advice advice);
+    // Every run from now on begins behind a rest of so long, in which nothing is done.
+    void rest_before_runs(std::chrono::milliseconds rest) { rest_ = rest; }
 
     using ReadKernel = void (*)(ReadJob);
     // Seconds of the kernel. It is waited for by sleeping, since who asks the driver again and
@@ -108,6 +110,7 @@ private:
     uint64_t staging_size_ = 0;
     unsigned long long* result_ = nullptr;
     uint64_t wrong_ = 0;
+    std::chrono::milliseconds rest_{0};
     Crew crew_;
     std::vector<Stream> streams_;  // of the crew
 };
