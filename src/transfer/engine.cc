@@ -12,6 +12,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/file_size_signal.h"
+#include "base/look_out.h"
 #include "base/units.h"
 #include "transfer/engine_hands.h"
 #include "transfer/engine_turns.h"
@@ -32,21 +33,6 @@ constexpr unsigned kDeviceCallersMax = 2;
 constexpr uint64_t kLookoutNs = 60'000;
 
 thread_local bool own_thread = false;  // of some engine
-
-// Until `ready` or the time is over; whether it is ready.
-template <class Ready>
-bool look_out(const Ready& ready) {
-    const uint64_t end = base::monotonic_ns() + kLookoutNs;
-    do {
-        for (int i = 0; i < 32; ++i) {
-            if (ready()) return true;
-#if defined(__x86_64__)
-            __builtin_ia32_pause();
-#endif
-        }
-    } while (base::monotonic_ns() < end);
-    return false;
-}
 
 }  // namespace
 
@@ -88,7 +74,7 @@ public:
         bool looks_out = false;
         for (;;) {
             if (std::exchange(looks_out, false)) {
-                (void)look_out([this] {
+                (void)base::look_out(kLookoutNs, [this] {
                     return waiting_.load(std::memory_order_relaxed) != 0 || sections_.ready();
                 });
                 end_look_out();
@@ -378,7 +364,8 @@ void Engine::run(const std::shared_ptr<Job>& job) {
         if (windows > 1) core_->retire_if_taken(job);
     }
     for (;;) {
-        const bool seen = look_out([&] { return job->done() || sections.ready(); });
+        const bool seen = base::look_out(kLookoutNs,
+                                         [&] { return job->done() || sections.ready(); });
         if (job->done()) return core_->have_copies_watched();
         // Copies that this thread sent are looked after by nobody else, perhaps.
         if (!sections.copying()) break;

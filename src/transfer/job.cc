@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/look_out.h"
 #include "base/units.h"
 #include "transfer/section.h"
 
@@ -20,6 +21,8 @@ constexpr uint64_t kSectionWindowSizeMin = kPlanSizeMin, kSectionWindowSizeMax =
 // As much as CPUs' own caches hold, about. Of shorter reads the device waits for the CPUs, which
 // have no time for it.
 constexpr uint64_t kLastSize = 32 << 20;
+// Copies of all that staging holds take less. Who sleeps meanwhile wakes up 50 us late.
+constexpr std::chrono::nanoseconds kArrivalMax{1'000'000};
 // The first section behind something that missed: what misses in it keeps the others waiting.
 constexpr uint64_t kSectionSizeAgain = 4 << 20;
 
@@ -65,7 +68,7 @@ Job::Job(std::shared_ptr<Source> source, std::vector<Piece> pieces, bool write, 
         window_size_max_ = std::max(window_size_max_, std::min(piece.size, window_size_));
     }
     scattered_ = 2 * jumps > pieces_.size();
-    report_.bytes_asked = left_;
+    report_.bytes_asked = to_read_ = left_;
     if (left_ == 0) end(std::unique_lock(mutex_));
 }
 
@@ -175,10 +178,17 @@ void Job::finish(std::span<const Window> windows, std::span<const Outcome> outco
     add(part);
     for (size_t i = 0; i < windows.size(); ++i) {
         left_ -= windows[i].size;
+        if (windows[i].section == nullptr) to_read_ -= windows[i].size;
         if (outcomes[i].bytes < windows[i].size)
             gaps_.push_back({windows[i].piece, windows[i].begin + outcomes[i].bytes});
     }
     if (left_ == 0) end(std::move(lock), owed);
+}
+
+void Job::arriving(uint64_t size) {
+    const std::lock_guard lock(mutex_);
+    to_read_ -= size;
+    if (to_read_ == 0 && !done()) changed_.notify_all();
 }
 
 void Job::add(const Report& part) {
@@ -229,8 +239,19 @@ void Job::end(std::unique_lock<std::mutex> lock, Callbacks* owed) {
 
 bool Job::wait(std::chrono::nanoseconds limit) const {
     if (done()) return true;
+    const auto begin = std::chrono::steady_clock::now();
+    {
+        std::unique_lock lock(mutex_);
+        if (!changed_.wait_for(lock, limit, [this] { return done() || to_read_ == 0; }))
+            return false;
+    }
+    const std::chrono::nanoseconds awake = std::min(limit, kArrivalMax);
+    if (base::look_out(static_cast<uint64_t>(awake.count()), [this] { return done(); }))
+        return true;
+    const std::chrono::nanoseconds left = limit - (std::chrono::steady_clock::now() - begin);
+    if (left <= std::chrono::nanoseconds(0)) return done();
     std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, limit, [this] { return done(); });
+    return changed_.wait_for(lock, left, [this] { return done(); });
 }
 
 bool Job::cancel() {

@@ -77,9 +77,12 @@ public:
     // `owed` gets the callbacks of a job that is done, for whoever calls this to call.
     void finish(std::span<const Window> windows, std::span<const Outcome> outcomes,
                 const Report& part, Callbacks* owed = nullptr);
+    // `size` more bytes, of a section, are only to be copied to the device yet.
+    void arriving(uint64_t size);
 
     // For its caller.
     [[nodiscard]] bool done() const { return done_.load(std::memory_order_acquire); }
+    // For the last microseconds, in which nothing is missing but copies to a device, it is awake.
     [[nodiscard]] bool wait(std::chrono::nanoseconds limit) const;
     // True: nothing had begun, and nothing ever will.
     bool cancel();
@@ -131,6 +134,7 @@ private:
     bool missed_ = false;    // part of it was none, since the file was not hot
     uint64_t taken_ns_ = 0;  // when the first was; 0: none yet
     uint64_t left_ = 0;      // bytes that are not over
+    uint64_t to_read_ = 0;   // but for those that only the device's copies lack
     std::vector<Gap> gaps_;
     bool cancelled_ = false;
     Callbacks callbacks_;

@@ -61,13 +61,20 @@ Section* Sections::open(std::shared_ptr<Job> job, std::byte* to, uint64_t offset
 
 void Sections::land(Section* section, Section::Landed landed, Callbacks* owed) {
     Ended ended;
+    std::shared_ptr<Job> whole;  // whose section this makes whole: it may be over soon
+    uint64_t size = 0;
     {
         const std::lock_guard lock(mutex_);
         section->left -= landed.window.size;
         section->landed.push_back(std::move(landed));
-        if (section->left == 0) landed_.push_back(section);
+        if (section->left == 0) {
+            whole = section->job;
+            for (const Section::Landed& one : section->landed) size += one.window.size;
+            landed_.push_back(section);
+        }
     }
     send_landed(&ended);
+    if (whole != nullptr) whole->arriving(size);
     tell(&ended, owed);
 }
 

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "base/prng.h"
+#include "base/waits.h"
 #include "testing/bytes.h"
 #include "transfer/engine.h"
 #include "transfer/queue_storage_fixture.h"
@@ -545,6 +546,35 @@ TEST_F(SectionTest, WhatNobodyWantsAnyMoreIsNoError) {
     EXPECT_EQ(job->report().error_number, 0);
     EXPECT_EQ(job->report().bytes, 0u);
     EXPECT_TRUE(device_.copies().empty());
+}
+
+// Waking up takes longer than those copies do.
+TEST_F(SectionTest, WhoWaitsForCopiesAloneIsAwakeForAMomentAndHasHisLimitStill) {
+    start(2);
+    device_.hold(true);
+    const Read read = make(0, 2 * kMiB);
+    engine_->start(read.job);
+    const auto sent = [this] {
+        const std::vector<size_t> copies = device_.copies();
+        return std::accumulate(copies.begin(), copies.end(), uint64_t{0});
+    };
+    while (sent() < 2 * kMiB) std::this_thread::yield();
+    std::this_thread::sleep_for(1ms);
+    (void)base::waited_since_asked();
+    const bool counted = !base::waited_since_asked();
+    // The engine's thread says a moment later that nothing else is missing.
+    bool awake = !counted;
+    for (int i = 0; i < 1000 && !awake; ++i) {
+        (void)base::waited_since_asked();
+        EXPECT_FALSE(read.job->wait(200us));
+        awake = !base::waited_since_asked();
+    }
+    EXPECT_TRUE(awake);
+    EXPECT_FALSE(read.job->wait(0ns));
+    EXPECT_FALSE(read.job->wait(5ms)) << "longer than it is awake";
+    device_.hold(false);
+    ASSERT_TRUE(read.job->wait(20s));
+    expect_right(read);
 }
 
 TEST_F(SectionTest, WhileTheDeviceStandsStillOtherReadsOfTheHostGoOn) {
