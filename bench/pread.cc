@@ -43,15 +43,14 @@ constexpr uint64_t kSeed = 4;
 struct HotFile {
     HotFile(uint64_t size, uint64_t buffer_size) : file(size), buffer(buffer_size) {
         library = need(File::open(file.path()), "open");
-        warm();
+        (void)file.warm();
     }
-    // Before each run.
-    void warm() { hot = file.warm() && hot; }
+    void prepare() { hot = file.make_hot() && hot; }
 
     TestFile file;
     HugeBuffer buffer;
     File library;
-    bool hot = true;  // before each run so far
+    bool hot = true;  // before each run so far: prepare()
 };
 
 struct RawSetting {
@@ -69,7 +68,6 @@ std::string describe(const RawSetting& setting) {
 template <class Read>
 double read_through(HotFile& hot, uint64_t request_size, bool* right, Read read) {
     double seconds = 0;
-    hot.warm();
     for (uint64_t offset = 0; offset < hot.file.size(); offset += request_size) {
         seconds += timed([&] { read(hot.buffer.data(), request_size, offset); });
         *right = count_wrong_and_wipe(hot.buffer.data(), offset, request_size) == 0 && *right;
@@ -97,6 +95,7 @@ void measure_hot(Report& report, const Arguments& arguments) {
     for (unsigned i = 0; i <= arguments.pairs; ++i) {
         for (size_t k = 0; k < settings.size(); ++k) {
             CachedReads raw(hot.file.path(), settings[k].threads, settings[k].call_size);
+            hot.prepare();
             times[k].push_back(run_raw(raw));
         }
     }
@@ -117,7 +116,7 @@ void measure_hot(Report& report, const Arguments& arguments) {
                                     need(hot.library.read(to, size, offset), "read");
                                 });
         },
-        [&] { return run_raw(raw); }, &row.cpu_seconds);
+        [&] { return run_raw(raw); }, &row.cpu_seconds, [&] { hot.prepare(); });
     row.bytes = hot.file.size();
     row.verified = right && hot.hot;
     row.note = "pread: " + describe(chosen) + ", best of " + std::to_string(settings.size()) +
@@ -149,7 +148,6 @@ void measure_vectored(Report& report, const Arguments& arguments) {
     row.pairs = take_pairs(
         arguments.pairs,
         [&] {
-            hot.warm();
             const double seconds = timed([&] {
                 for (size_t call = 0; call < calls; ++call) {
                     const std::span<const ReadPiece> part(pieces.data() + call * kPieces, kPieces);
@@ -160,7 +158,6 @@ void measure_vectored(Report& report, const Arguments& arguments) {
             return seconds;
         },
         [&] {
-            hot.warm();
             const double seconds = timed([&] {
                 for (const ReadPiece& piece : pieces) {
                     if (pread(hot.file.descriptor(), piece.to, kPiece,
@@ -172,7 +169,7 @@ void measure_vectored(Report& report, const Arguments& arguments) {
             check();
             return seconds;
         },
-        &row.cpu_seconds);
+        &row.cpu_seconds, [&] { hot.prepare(); });
     row.bytes = pieces.size() * kPiece;
     row.verified = right && hot.hot;
     row.note = std::to_string(calls) + " calls of " + std::to_string(kPieces) +
@@ -190,7 +187,6 @@ void measure_small(Report& report, const Arguments& arguments) {
         base::Prng random(kSeed);
         unsigned char* to = hot.buffer.data();
         uint64_t wrong = 0;
-        hot.warm();
         const double seconds = timed([&] {
             for (uint64_t i = 0; i < reads; ++i) {
                 const uint64_t offset = random.below(hot.file.size() / kRead) * kRead;
@@ -220,7 +216,7 @@ void measure_small(Report& report, const Arguments& arguments) {
                        static_cast<ssize_t>(kRead);
             });
         },
-        &row.cpu_seconds);
+        &row.cpu_seconds, [&] { hot.prepare(); });
     row.bytes = reads * kRead;
     row.verified = right && hot.hot;
     double mine = 0, other = 0;

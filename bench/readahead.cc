@@ -90,9 +90,8 @@ public:
     void compare(const char* name, const char* against, const std::string& note,
                  const WalkRunner& one, const WalkRunner& other) {
         if (!wanted(arguments_, name)) return;
-        file_.warm();
         bench::compare(report_, arguments_, {name, against, note, file_.size()}, one, other,
-                       [&] { return cached_share(file_.path()) == 1.0; });
+                       [&] { return file_.make_hot(); });
     }
     // Reads all of it from storage, each block its own part.
     [[nodiscard]] WalkRunner reader(uint32_t page_size, uint64_t read_size, Readahead readahead,

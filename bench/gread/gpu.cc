@@ -59,8 +59,8 @@ void measure_gpu_misses(Report& report, const Arguments& arguments, const Device
                 return tell(row.against.c_str(), row.bytes,
                             pinned ? rig.copy_pinned() : rig.read_then_copy());
             },
-            &row.cpu_seconds);
-        row.verified = rig.bytes_right() && cached_share(file.path()) == 1.0;
+            &row.cpu_seconds, [&] { rig.count_wrong_state(file.make_hot()); });
+        row.verified = rig.bytes_right();
         row.simulated = device.simulated();
         row.note = describe(chosen) + ", a file of " + std::to_string(file.size() >> 20) +
                    " MiB; " + std::to_string(GpuRig::workers()) +

@@ -117,13 +117,16 @@ double timed(const std::function<void()>& work) {
 std::vector<std::pair<double, double>> take_pairs(unsigned count,
                                                   const std::function<double()>& run,
                                                   const std::function<double()>& baseline,
-                                                  double* cpu_seconds) {
+                                                  double* cpu_seconds,
+                                                  const std::function<void()>& prepare) {
     std::vector<std::pair<double, double>> pairs;
     double spent = 0;
     for (unsigned i = 0; i <= count; ++i) {
+        if (prepare) prepare();
         const double before = cpu_time();
         const double first = run();
         if (i > 0) spent += cpu_time() - before;
+        if (prepare) prepare();
         const double second = baseline();
         if (i > 0) pairs.emplace_back(first, second);
     }

@@ -47,11 +47,12 @@ struct Row {
 };
 
 // Runs `run` and `baseline` in turn, one pair to warm up and `count` that are kept. Each returns
-// its figure.
+// its figure. `prepare` comes before each of both, and its CPU seconds are nobody's.
 std::vector<std::pair<double, double>> take_pairs(unsigned count,
                                                   const std::function<double()>& run,
                                                   const std::function<double()>& baseline,
-                                                  double* cpu_seconds = nullptr);
+                                                  double* cpu_seconds = nullptr,
+                                                  const std::function<void()>& prepare = {});
 
 // CPU seconds so far of this process and of the commands it has waited for.
 double cpu_time();

@@ -46,7 +46,9 @@ TestFile::~TestFile() {
 
 bool TestFile::warm() const { return warm_file(path_); }
 
-bool warm_file(const std::string& path) {
+bool TestFile::make_hot() const { return cached_share(path_) == 1.0 || warm(); }
+
+bool warm_file(const std::string& path, double enough) {
     constexpr int kTriesMax = 10;
     const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
     if (descriptor < 0) fail(path + ": cannot be read");
@@ -57,7 +59,7 @@ bool warm_file(const std::string& path) {
         for (off_t offset = 0; (count = pread(descriptor, buffer.data(), kPiece, offset)) > 0;)
             offset += count;
         if (count < 0) fail(path + ": cannot be read");
-        cached = cached_share(path) == 1.0;
+        cached = cached_share(path) >= enough;
     }
     close(descriptor);
     return cached;

@@ -42,9 +42,10 @@ PENSTOCK_BOTH inline uint64_t count_wrong(const unsigned char* bytes, uint64_t o
 // left do not pass for those of the next.
 uint64_t count_wrong_and_wipe(unsigned char* bytes, uint64_t offset, uint64_t size);
 
-// Reads all of a file through the OS page cache; whether all of it is cached then. Some virtual
-// machines give pages that were idle back to their host, every few seconds: it reads them again.
-bool warm_file(const std::string& path);
+// Reads all of a file through the OS page cache; whether a share of it, `enough`, is cached then.
+// Some virtual machines give pages that were idle back to their host, every few seconds: it reads
+// again, ten times at most.
+bool warm_file(const std::string& path, double enough = 1.0);
 
 // Share of a file's pages that the OS has cached, as mincore says to the owner; -1: cannot be told.
 double cached_share(const std::string& path);
@@ -64,7 +65,9 @@ public:
     [[nodiscard]] uint64_t size() const { return size_; }
     [[nodiscard]] int descriptor() const { return descriptor_; }
 
-    bool warm() const;  // reads all of it; whether it is cached then
+    bool warm() const;  // warm_file()
+    // The same, without a read where all of it is cached; for before each run.
+    [[nodiscard]] bool make_hot() const;
 
 private:
     std::string path_;

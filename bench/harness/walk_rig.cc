@@ -74,17 +74,16 @@ void compare(Report& report, const Arguments& arguments, const Case& named, cons
     Row row;
     row.name = named.name;
     row.against = named.against;
-    bool right = true;
+    bool right = true, kept = true;
     row.pairs = take_pairs(
         arguments.pairs, [&] { return one(&right); }, [&] { return other(&right); },
-        &row.cpu_seconds);
+        &row.cpu_seconds, [&] { kept = (!state || state()) && kept; });
     row.bytes = named.bytes;
-    const bool kept = !state || state();
     row.verified = right && kept;
     row.simulated = named.simulated;
     row.note = named.note;
     if (!right) row.note += "; WRONG: a run read other bytes, or not all of them from storage";
-    if (!kept) row.note += "; NOT AS CLAIMED: the OS page cache has not all of it any more";
+    if (!kept) row.note += "; NOT AS CLAIMED: the OS page cache had not all of it";
     report.add(std::move(row));
 }
 

@@ -90,8 +90,8 @@ struct Case {
 };
 // Seconds of a run; clears `right` where it did or found something else than it should.
 using WalkRunner = std::function<double(bool* right)>;
-// Two kinds of runs in turn as a row; `state`: asked at the end whether what was claimed still
-// holds.
+// Two kinds of runs in turn as a row. `state` brings about what is claimed, before each run;
+// whether it could.
 void compare(Report& report, const Arguments& arguments, const Case& named, const WalkRunner& one,
              const WalkRunner& other, const std::function<bool()>& state = nullptr);
 

@@ -7,7 +7,8 @@
 
 namespace penstock::base {
 
-// Until `ready` or the time is over; whether it is ready.
+// Until `ready` or the time, of microseconds rather than more, is over; whether it is ready. Takes
+// a CPU meanwhile.
 template <class Ready>
 bool look_out(uint64_t ns, const Ready& ready) {
     const uint64_t end = monotonic_ns() + ns;

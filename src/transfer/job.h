@@ -77,12 +77,14 @@ public:
     // `owed` gets the callbacks of a job that is done, for whoever calls this to call.
     void finish(std::span<const Window> windows, std::span<const Outcome> outcomes,
                 const Report& part, Callbacks* owed = nullptr);
-    // `size` more bytes, of a section, are only to be copied to the device yet.
+    // `size` more bytes, of a section, lack nothing but their copy to the device. When all that is
+    // not over is so, who waits is woken up, to be awake when the last copy ends.
     void arriving(uint64_t size);
 
     // For its caller.
     [[nodiscard]] bool done() const { return done_.load(std::memory_order_acquire); }
-    // For the last microseconds, in which nothing is missing but copies to a device, it is awake.
+    // In the first millisecond in which nothing is missing but copies to a device it stays awake,
+    // and takes a CPU, unless too many others do (a quarter of the CPUs; of one CPU nobody).
     [[nodiscard]] bool wait(std::chrono::nanoseconds limit) const;
     // True: nothing had begun, and nothing ever will.
     bool cancel();
@@ -134,7 +136,10 @@ private:
     bool missed_ = false;    // part of it was none, since the file was not hot
     uint64_t taken_ns_ = 0;  // when the first was; 0: none yet
     uint64_t left_ = 0;      // bytes that are not over
-    uint64_t to_read_ = 0;   // but for those that only the device's copies lack
+    // But for those that lack only their copy; of a job that is cancelled or stopped it may stay
+    // too large, and then nobody is awake.
+    uint64_t to_read_ = 0;
+    uint64_t awake_until_ns_ = 0;  // 0: something else is missing
     std::vector<Gap> gaps_;
     bool cancelled_ = false;
     Callbacks callbacks_;

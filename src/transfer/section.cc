@@ -74,6 +74,7 @@ void Sections::land(Section* section, Section::Landed landed, Callbacks* owed) {
         }
     }
     send_landed(&ended);
+    // Behind what this thread sends for others too: where many read, who waits may be told late.
     if (whole != nullptr) whole->arriving(size);
     tell(&ended, owed);
 }
