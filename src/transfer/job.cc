@@ -39,12 +39,14 @@ uint64_t cut_window(uint64_t begin, uint64_t left, uint64_t window_size) {
     return left <= kRequestSizeMax ? left : base::align_down(begin + left / 2, kCutSize) - begin;
 }
 
+std::atomic<unsigned> awake_waiters{0};
+
 // One of those who are awake while they wait. Threads that read need most of the CPUs, and of one
 // CPU all.
 class Awake {
 public:
-    Awake() : may_be_(count_.fetch_add(1, std::memory_order_relaxed) < most()) {}
-    ~Awake() { count_.fetch_sub(1, std::memory_order_relaxed); }
+    Awake() : may_be_(awake_waiters.fetch_add(1, std::memory_order_relaxed) < most()) {}
+    ~Awake() { awake_waiters.fetch_sub(1, std::memory_order_relaxed); }
     Awake(const Awake&) = delete;
     Awake& operator=(const Awake&) = delete;
 
@@ -56,7 +58,6 @@ private:
         return cpus < 2 ? 0 : std::max(1u, cpus / 4);
     }
 
-    static inline std::atomic<unsigned> count_{0};
     const bool may_be_;
 };
 
