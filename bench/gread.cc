@@ -237,7 +237,6 @@ void measure_misses(Report& report, const Arguments& arguments, const TestFile& 
     options.helping = chosen.helping;
     options.readahead = Readahead::kOff;
     Setup setup(arguments.device, file, options, permits, chosen.threads, chosen.request_size);
-    (void)file.warm();
     bool hot = true;  // before each run
     const uint64_t before = setup.requests();
     Row row;

@@ -43,7 +43,6 @@ constexpr uint64_t kSeed = 4;
 struct HotFile {
     HotFile(uint64_t size, uint64_t buffer_size) : file(size), buffer(buffer_size) {
         library = need(File::open(file.path()), "open");
-        (void)file.warm();
     }
     void prepare() { hot = file.make_hot() && hot; }
 

@@ -41,7 +41,6 @@ void measure_gpu_misses(Report& report, const Arguments& arguments, const Device
                         const TestFile& file, const GpuCase& chosen) {
     for (const bool pinned : {true, false}) {
         GpuRig rig(device, file);
-        file.warm();
         Row row;
         row.name = chosen.name;
         row.against = pinned ? "pinned-h2d" : "cpu-read-then-copy";

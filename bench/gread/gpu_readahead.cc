@@ -32,7 +32,6 @@ public:
                  const Conditions& found = {}) {
         GpuRig rig(device_, file_, found.pool_threads);
         rig.rest_before_runs(found.rest);
-        (void)file_.warm();
         Row row;
         row.name = name;
         row.against = against;

@@ -93,7 +93,7 @@ private:
         if (cold) {
             *right = cold_.make_cold() && *right;
         } else {
-            *right = cold_.file().warm() && *right;
+            *right = cold_.file().make_hot() && *right;
         }
     }
 

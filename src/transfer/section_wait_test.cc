@@ -144,5 +144,6 @@ TEST_F(SectionWaitTest, WhileMemoryIsPinnedTheReadCanBeStopped) {
     EXPECT_EQ(read.job->result().status().error_number(), ECANCELED);
     expect_well();
 }
+
 }  // namespace
 }  // namespace penstock::transfer
