@@ -257,6 +257,8 @@ def test_rows_of_pread(monkeypatch: pytest.MonkeyPatch, report: Report) -> None:
     wanted = [
         ("hot-defaults", "pinned-h2d"),
         ("hot-defaults", "best-rival"),
+        ("hot-8g", "pinned-h2d"),
+        ("hot-8g", "best-rival"),
         ("cold", "best-rival"),
     ]
     mixed = ("mixed-25", "mixed-50", "mixed-75", "mixed")
@@ -264,7 +266,7 @@ def test_rows_of_pread(monkeypatch: pytest.MonkeyPatch, report: Report) -> None:
     told = "fio-best-huge-pages"
     wanted += [] if told in report.environment else [("cold", told)]
     assert sorted(rows) == sorted(wanted)
-    hot_rows = [row for (case, _), row in rows.items() if case == "hot-defaults"]
+    hot_rows = [row for (case, _), row in rows.items() if case.startswith("hot")]
     assert all(row.verified and len(row.pairs) == 2 for row in hot_rows)
     for against in ("best-rival", "missing-part-cold"):
         for i in range(2):
@@ -274,6 +276,14 @@ def test_rows_of_pread(monkeypatch: pytest.MonkeyPatch, report: Report) -> None:
             assert rows["mixed", against].pairs[i][0] == pytest.approx(product ** (1 / 3))
     for name in ("kvikio", "flashpack", "instanttensor"):
         assert report.environment[f"rival {name}"]
+
+
+def test_long_file_needs_room(monkeypatch: pytest.MonkeyPatch, report: Report) -> None:
+    monkeypatch.setenv("TMPDIR", "/var/tmp")
+    monkeypatch.setattr(pread, "LONG_SMOKE_SIZE", 1 << 50)
+    pread.measure_long(arguments(), report, [])
+    assert rows_of(report) == {}
+    assert report.environment["hot-8g"].startswith("left out: ")
 
 
 def test_rows_of_safetensors(monkeypatch: pytest.MonkeyPatch, report: Report) -> None:
