@@ -43,7 +43,8 @@ public:
           device_(device),
           options_(options),
           turns_(options.threads),
-          sections_(device, [this] { have_copies_watched(); }),
+          sections_(
+              device, [this] { have_copies_watched(); }, options.threads),
           hands_(options.threads),
           to_host_(*storage_, nullptr, nullptr, options.limits, options.threads),
           to_device_(*storage_, device, &sections_, options.limits,
@@ -58,7 +59,7 @@ public:
     // The executor of a thread. The first thread's is made at once, lest there be an engine that
     // can do nothing; the others', with the pinned memory of each, when they are needed.
     Status make(unsigned index) {
-        auto made = Hands::make(*storage_, device_, &sections_, options_.limits);
+        auto made = Hands::make(*storage_, device_, &sections_, index, options_.limits);
         if (!made.ok()) return made.status();
         hands_[index] = std::move(made.value());
         return {};

@@ -25,9 +25,10 @@ public:
         kCrowded,  // nothing, before a section that is copied is over
     };
 
-    // `device`: null, or with its `sections`. All must outlive it.
+    // `device`: null, or with its `sections`, which know it as `number`. All must outlive it.
     static Result<std::unique_ptr<Hands>> make(storage::Storage& storage, backend::Device* device,
-                                               Sections* sections, const Executor::Limits& limits);
+                                               Sections* sections, unsigned number,
+                                               const Executor::Limits& limits);
 
     [[nodiscard]] bool idle() const { return executor_->outstanding() == 0; }
     // To be asked before take().
@@ -54,11 +55,13 @@ private:
         Landing landing;  // of a window of a section
     };
 
-    Hands(std::unique_ptr<Executor> executor, Sections* sections, uint32_t requests);
+    Hands(std::unique_ptr<Executor> executor, Sections* sections, unsigned number,
+          uint32_t requests);
     Taken take_small(Job& job);
 
     const std::unique_ptr<Executor> executor_;
     Sections* const sections_;
+    const unsigned number_;
     std::vector<Held> held_;
     std::vector<uint32_t> free_;
     std::vector<Outcome> outcomes_;

@@ -98,15 +98,21 @@ Job::Job(std::shared_ptr<Source> source, std::vector<Piece> pieces, bool write, 
 
 // Under the lock.
 uint64_t Job::next_window(const Piece& piece) const {
-    const uint64_t begin = piece.offset + next_begin_;
-    if (section_left_ > 0) return cut_window(begin, section_left_, section_window_size_);
-    return cut_window(begin, piece.size - next_begin_, window_size_);
+    return cut_window(piece.offset + next_begin_, piece.size - next_begin_, window_size_);
+}
+
+// Under the lock.
+void Job::advance(uint64_t size) {
+    next_begin_ += size;
+    if (next_begin_ < pieces_[next_piece_].size) return;
+    ++next_piece_;
+    next_begin_ = 0;
 }
 
 // Under the lock. Whether a section may begin here: what comes now is long.
 bool Job::may_open(const Piece& piece) const {
-    return device_memory_ && !write_ && section_left_ == 0 &&
-           piece.size - next_begin_ >= kSectionSizeMin && !asks_direct(options_);
+    return device_memory_ && !write_ && piece.size - next_begin_ >= kSectionSizeMin &&
+           !asks_direct(options_);
 }
 
 // Under the lock. Most of what comes now, as far as anybody knows. A section waits for what misses
@@ -128,22 +134,38 @@ bool Job::open_section(const Piece& piece, Sections* sections) {
     size = std::min(left, size);
     if (left - size < kSectionSizeMin) size = left;  // too little for one of its own
     auto* const to = static_cast<std::byte*>(piece.to) + next_begin_;
-    section_ = sections->open(shared_from_this(), to, begin, size);
-    if (section_ == nullptr) return sections->refused();
+    Section* const section = sections->open(shared_from_this(), to, begin, size);
+    if (section == nullptr) return sections->refused();
     sections_ = sections;
-    section_left_ = size;
-    section_->last = &piece == &pieces_.back() && left <= kLastSize && next_begin_ >= 2 * kLastSize;
+    section->last = &piece == &pieces_.back() && left <= kLastSize && next_begin_ >= 2 * kLastSize;
     const uint64_t least = missed_ ? kSectionWindowSizeMax : kSectionWindowSizeMin;
-    section_window_size_ = std::clamp(base::align_up(size / kSectionWindows, kCutSize), least,
-                                      kSectionWindowSizeMax);
+    const uint64_t window_size = std::clamp(base::align_up(size / kSectionWindows, kCutSize), least,
+                                            kSectionWindowSizeMax);
+    for (uint64_t at = 0, next; at < size; at += next) {
+        next = cut_window(begin + at, size - at, window_size);
+        section_windows_.push_back({next_piece_, next_begin_ + at, next, section});
+    }
+    advance(size);
     next_section_size_ = std::min(2 * next_section_size_, kSectionSizeMax);
     return true;
 }
 
-size_t Job::take(std::span<Window> out, Sections* sections) {
+// Under the lock.
+Window Job::take_of_section(unsigned hand) {
+    const auto is_own = [&](const Window& window) {
+        return sections_->is_own(hand, *window.section, piece(window.piece).offset + window.begin);
+    };
+    auto found = std::find_if(section_windows_.begin(), section_windows_.end(), is_own);
+    if (found == section_windows_.end()) found = section_windows_.begin();
+    const Window window = *found;
+    section_windows_.erase(found);
+    return window;
+}
+
+size_t Job::take(std::span<Window> out, Sections* sections, unsigned hand) {
     for (;;) {
         bool unprepared = false;
-        const size_t count = take_some(out, sections, &unprepared);
+        const size_t count = take_some(out, sections, hand, &unprepared);
         if (count > 0 || !unprepared) return count;
         sections->prepare();  // others use the lock meanwhile
         if (!sections->prepared()) return 0;
@@ -151,31 +173,31 @@ size_t Job::take(std::span<Window> out, Sections* sections) {
 }
 
 // `unprepared`: it stops where the first section would begin.
-size_t Job::take_some(std::span<Window> out, Sections* sections, bool* unprepared) {
+size_t Job::take_some(std::span<Window> out, Sections* sections, unsigned hand, bool* unprepared) {
     const std::lock_guard lock(mutex_);
     if (cancelled_) return 0;
     size_t count = 0;
     for (; count < out.size() && !put_back_.empty(); put_back_.pop_back())
         out[count++] = put_back_.back();
-    while (count < out.size() && next_piece_ < pieces_.size()) {
+    while (count < out.size()) {
+        if (!section_windows_.empty()) {
+            out[count++] = take_of_section(hand);
+            continue;
+        }
+        if (next_piece_ == pieces_.size()) break;
         const Piece& piece = pieces_[next_piece_];
         const bool opens = sections != nullptr && may_open(piece);
-        if (opens && !goes_through_cache()) {
-            missed_ = true;
-            next_section_size_ = kSectionSizeAgain;
-        } else if (opens) {
+        if (opens && goes_through_cache()) {
             *unprepared = !sections->prepared();
             if (*unprepared || !open_section(piece, sections)) break;
+            if (!section_windows_.empty()) continue;
+        } else if (opens) {
+            missed_ = true;
+            next_section_size_ = kSectionSizeAgain;
         }
         const uint64_t size = next_window(piece);
-        Section* const section = section_left_ > 0 ? section_ : nullptr;
-        if (size > 0) out[count++] = {next_piece_, next_begin_, size, section};
-        section_left_ -= section != nullptr ? size : 0;
-        next_begin_ += size;
-        if (next_begin_ == piece.size) {
-            ++next_piece_;
-            next_begin_ = 0;
-        }
+        if (size > 0) out[count++] = {next_piece_, next_begin_, size, nullptr};
+        advance(size);
     }
     if (count > 0 && taken_ns_ == 0) taken_ns_ = base::monotonic_ns();
     return count;
@@ -183,7 +205,8 @@ size_t Job::take_some(std::span<Window> out, Sections* sections, bool* unprepare
 
 bool Job::has_windows() const {
     const std::lock_guard lock(mutex_);
-    return !cancelled_ && (next_piece_ < pieces_.size() || !put_back_.empty());
+    return !cancelled_ &&
+           (next_piece_ < pieces_.size() || !section_windows_.empty() || !put_back_.empty());
 }
 
 void Job::put_back(std::span<const Window> windows) {
@@ -298,15 +321,20 @@ void Job::stop() {
     for (size_t i = next_piece_; i < pieces_.size(); ++i) untaken += pieces_[i].size;
     untaken -= next_begin_;
     for (const Window& window : put_back_) untaken += window.size;
+    uint64_t untaken_of_section = 0;
+    for (const Window& window : section_windows_) untaken_of_section += window.size;
+    untaken += untaken_of_section;
     if (untaken == 0) return;
     cancelled_ = true;
     left_ -= untaken;
     if (left_ == 0) return end(std::move(lock));
     // Windows of an open section that were taken are not over before it is told, so the job is not.
-    const uint64_t untaken_of_section = std::exchange(section_left_, 0);
+    if (untaken_of_section == 0) return;
+    Section* const section = section_windows_.front().section;
+    section_windows_.clear();
     const std::shared_ptr<void> keep = keep_;  // others may end the job, and sections_ with it
     lock.unlock();
-    if (untaken_of_section > 0) sections_->shorten(section_, untaken_of_section);
+    sections_->shorten(section, untaken_of_section);
 }
 
 void Job::on_done(std::function<void()> callback) {

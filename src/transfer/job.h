@@ -68,8 +68,9 @@ public:
 
     // For those who work on it. Takes the next windows, at most out.size() of them; 0: none left.
     // With `sections` long parts that go through the page cache become sections; 0 may then mean
-    // that there is no staging for the next one before others are over.
-    size_t take(std::span<Window> out, Sections* sections = nullptr);
+    // that there is no staging for the next one before others are over. `hand`: whose they are; of
+    // a section each gets what lies where he has worked before, if there is such.
+    size_t take(std::span<Window> out, Sections* sections = nullptr, unsigned hand = 0);
     [[nodiscard]] bool has_windows() const;
     // Windows that were taken and that nobody has begun: others may take them.
     void put_back(std::span<const Window> windows);
@@ -102,7 +103,9 @@ private:
         uint64_t at = 0;  // from the start of the piece
     };
 
-    size_t take_some(std::span<Window> out, Sections* sections, bool* unprepared);
+    size_t take_some(std::span<Window> out, Sections* sections, unsigned hand, bool* unprepared);
+    [[nodiscard]] Window take_of_section(unsigned hand);
+    void advance(uint64_t size);
     [[nodiscard]] uint64_t next_window(const Piece& piece) const;
     [[nodiscard]] bool may_open(const Piece& piece) const;
     [[nodiscard]] bool goes_through_cache() const;
@@ -127,11 +130,10 @@ private:
     size_t next_piece_ = 0;         // the first byte that nobody has taken
     uint64_t next_begin_ = 0;       // within it
     std::vector<Window> put_back_;  // the first of them last
-    // The section that windows are taken from, whose it is, and its bytes that nobody has taken.
-    Section* section_ = nullptr;
+    // Of the section that was opened last; what nobody has taken comes before the byte above. Whose
+    // it is.
+    std::vector<Window> section_windows_;
     Sections* sections_ = nullptr;
-    uint64_t section_left_ = 0;
-    uint64_t section_window_size_ = 0;
     uint64_t next_section_size_ = kSectionSizeMin;  // they grow
     bool missed_ = false;    // part of it was none, since the file was not hot
     uint64_t taken_ns_ = 0;  // when the first was; 0: none yet

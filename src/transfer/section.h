@@ -58,8 +58,9 @@ public:
 
     // `device` must outlive it; null where everything is host memory: no section is asked for.
     // `left`: called by a thread that may have begun copies and will not come again to collect().
-    explicit Sections(backend::Device* device, std::function<void()> left = {})
-        : device_(device), left_(std::move(left)), sections_(kSlots) {}
+    // `hands`: how many read into it, mostly.
+    explicit Sections(backend::Device* device, std::function<void()> left = {}, unsigned hands = 1)
+        : device_(device), left_(std::move(left)), hands_(hands), sections_(kSlots) {}
 
     // Whether staging has been asked for; and asks, which takes milliseconds, unless another thread
     // is at it. With no lock held.
@@ -73,6 +74,9 @@ public:
     [[nodiscard]] static std::byte* memory(const Section& section, uint64_t offset) {
         return section.memory + (offset - section.offset);
     }
+
+    // Whether the byte at `offset` of the file belongs where in staging `hand` of them works.
+    [[nodiscard]] bool is_own(unsigned hand, const Section& section, uint64_t offset) const;
 
     // A window is in staging, or it is known why not. With the last one the copy begins. `owed` as
     // for Job::finish().
@@ -102,6 +106,7 @@ private:
 
     backend::Device* const device_;
     const std::function<void()> left_;
+    const unsigned hands_;
     std::mutex preparing_;  // held by who asks for staging, waited for by nobody
     std::atomic<bool> prepared_{false};
     // Guards sections that have windows in somebody's hands, the slots of staging, and landed_.

@@ -58,6 +58,42 @@ TEST_F(SectionTest, NoSectionIsAFewBytesLong) {
     }
 }
 
+TEST_F(SectionTest, EachHandWorksWhereItDidAndTakesWhatIsLeftOfOthers) {
+    constexpr uint64_t kSize = 30 * kMiB;  // as much as staging holds
+    constexpr unsigned kHands = 4;
+    for (const unsigned turns : {kHands, 1u}) {  // the last: one of them does it all
+        SCOPED_TRACE(::testing::Message() << turns << " hands");
+        Sections sections(&device_, {}, kHands);
+        std::vector<std::byte> memory(kSize);
+        const auto job = std::make_shared<Job>(source_,
+                                               std::vector<Piece>{{memory.data(), kSize, 0}}, false,
+                                               true, ReadOptions{}, kMiB, nullptr);
+        std::vector<Window> taken;
+        size_t long_ones = 0, own = 0;
+        for (unsigned turn = 0;; ++turn) {
+            Window window;
+            const unsigned hand = (turn + 2) % turns;
+            if (job->take({&window, 1}, &sections, hand) == 0) break;
+            ASSERT_NE(window.section, nullptr);
+            taken.push_back(window);
+            if (window.size < kMiB / 2) continue;  // all take part in the first, short ones
+            ++long_ones;
+            own += sections.is_own(hand, *window.section, window.begin) ? 1 : 0;
+        }
+        EXPECT_GE(long_ones, 32u);
+        EXPECT_EQ(own, turns == kHands ? long_ones : long_ones / kHands);
+        std::sort(taken.begin(), taken.end(),
+                  [](const Window& a, const Window& b) { return a.begin < b.begin; });
+        uint64_t end = 0;
+        for (const Window& window : taken) {
+            EXPECT_EQ(window.begin, end);
+            end = window.begin + window.size;
+        }
+        EXPECT_EQ(end, kSize);
+        EXPECT_FALSE(job->has_windows());
+    }
+}
+
 TEST_F(SectionTest, WhereSomethingMissedSectionsBeginOnlyBehindALongHotStretch) {
     constexpr int kLong = 16;  // looks
     Sections sections(&device_);
