@@ -43,17 +43,17 @@ void announce(const Job& job, std::span<const Window> windows) {
 }  // namespace
 
 Result<std::unique_ptr<Hands>> Hands::make(storage::Storage& storage, backend::Device* device,
-                                           Sections* sections, unsigned number,
+                                           Sections* sections, unsigned index,
                                            const Executor::Limits& limits) {
     auto executor = Executor::create(storage, device, limits);
     if (!executor.ok()) return executor.status();
     return std::unique_ptr<Hands>(
-        new Hands(std::move(executor.value()), sections, number, limits.requests));
+        new Hands(std::move(executor.value()), sections, index, limits.requests));
 }
 
-Hands::Hands(std::unique_ptr<Executor> executor, Sections* sections, unsigned number,
+Hands::Hands(std::unique_ptr<Executor> executor, Sections* sections, unsigned index,
              uint32_t requests)
-    : executor_(std::move(executor)), sections_(sections), number_(number), held_(requests) {
+    : executor_(std::move(executor)), sections_(sections), index_(index), held_(requests) {
     for (uint32_t i = 0; i < requests; ++i) free_.push_back(i);
     outcomes_.resize(requests);
 }
@@ -65,7 +65,7 @@ Hands::Taken Hands::take(const std::shared_ptr<Job>& job) {
     const bool planned = small && !job->write() && job->scattered() &&
                          plans_small(job->source(), job->window_size_max(), job->options());
     if (idle() && small && !planned) return take_small(*job);
-    if (job->take({&window, 1}, sections_, number_) == 0)
+    if (job->take({&window, 1}, sections_, index_) == 0)
         return sections_ != nullptr && job->has_windows() ? Taken::kCrowded : Taken::kNothing;
     const uint32_t index = free_.back();
     free_.pop_back();

@@ -25,9 +25,10 @@ public:
         kCrowded,  // nothing, before a section that is copied is over
     };
 
-    // `device`: null, or with its `sections`, which know it as `number`. All must outlive it.
+    // `device`: null, or with its `sections`. All must outlive it. `index`: as whose hand it reads
+    // sections; several may have the same.
     static Result<std::unique_ptr<Hands>> make(storage::Storage& storage, backend::Device* device,
-                                               Sections* sections, unsigned number,
+                                               Sections* sections, unsigned index,
                                                const Executor::Limits& limits);
 
     [[nodiscard]] bool idle() const { return executor_->outstanding() == 0; }
@@ -55,13 +56,13 @@ private:
         Landing landing;  // of a window of a section
     };
 
-    Hands(std::unique_ptr<Executor> executor, Sections* sections, unsigned number,
+    Hands(std::unique_ptr<Executor> executor, Sections* sections, unsigned index,
           uint32_t requests);
     Taken take_small(Job& job);
 
     const std::unique_ptr<Executor> executor_;
     Sections* const sections_;
-    const unsigned number_;
+    const unsigned index_;
     std::vector<Held> held_;
     std::vector<uint32_t> free_;
     std::vector<Outcome> outcomes_;
@@ -76,7 +77,7 @@ public:
         std::atomic_flag borrowed;
     };
 
-    // As Hands::make.
+    // As Hands::make; their indices are those of the engine's first threads.
     HandsPool(storage::Storage& storage, backend::Device* device, Sections* sections,
               const Executor::Limits& limits, unsigned count)
         : storage_(storage),

@@ -18,6 +18,7 @@ constexpr uint64_t kCutSize = 64 << 10;  // windows that end within the file's o
 // A section's windows: so many that all threads have part of it, but none so short that to give it
 // out counts.
 constexpr uint64_t kSectionWindows = 16;
+static_assert(kSectionSizeMax / kSectionWindows == Sections::kPartSize);
 constexpr uint64_t kSectionWindowSizeMin = kPlanSizeMin, kSectionWindowSizeMax = 1 << 20;
 // As much as CPUs' own caches hold, about. Of shorter reads the device waits for the CPUs, which
 // have no time for it.
@@ -93,6 +94,7 @@ Job::Job(std::shared_ptr<Source> source, std::vector<Piece> pieces, bool write, 
     }
     scattered_ = 2 * jumps > pieces_.size();
     report_.bytes_asked = to_read_ = left_;
+    if (device_memory_) section_windows_.reserve(kSectionWindows + 1);  // under no lock yet
     if (left_ == 0) end(std::unique_lock(mutex_));
 }
 
@@ -137,6 +139,7 @@ bool Job::open_section(const Piece& piece, Sections* sections) {
     Section* const section = sections->open(shared_from_this(), to, begin, size);
     if (section == nullptr) return sections->refused();
     sections_ = sections;
+    by_hand_ = source_->hot() && !missed_;  // what misses is asked of storage in the file's order
     section->last = &piece == &pieces_.back() && left <= kLastSize && next_begin_ >= 2 * kLastSize;
     const uint64_t least = missed_ ? kSectionWindowSizeMax : kSectionWindowSizeMin;
     const uint64_t window_size = std::clamp(base::align_up(size / kSectionWindows, kCutSize), least,
@@ -155,7 +158,8 @@ Window Job::take_of_section(unsigned hand) {
     const auto is_own = [&](const Window& window) {
         return sections_->is_own(hand, *window.section, piece(window.piece).offset + window.begin);
     };
-    auto found = std::find_if(section_windows_.begin(), section_windows_.end(), is_own);
+    auto found = section_windows_.begin();
+    if (by_hand_) found = std::find_if(found, section_windows_.end(), is_own);
     if (found == section_windows_.end()) found = section_windows_.begin();
     const Window window = *found;
     section_windows_.erase(found);

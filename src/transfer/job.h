@@ -68,8 +68,8 @@ public:
 
     // For those who work on it. Takes the next windows, at most out.size() of them; 0: none left.
     // With `sections` long parts that go through the page cache become sections; 0 may then mean
-    // that there is no staging for the next one before others are over. `hand`: whose they are; of
-    // a section each gets what lies where he has worked before, if there is such.
+    // that there is no staging for the next one before others are over. `hand`: who takes them; of
+    // a hot section he gets those in his part of staging, and others when none of them is left.
     size_t take(std::span<Window> out, Sections* sections = nullptr, unsigned hand = 0);
     [[nodiscard]] bool has_windows() const;
     // Windows that were taken and that nobody has begun: others may take them.
@@ -127,13 +127,12 @@ private:
     mutable std::mutex mutex_;
     mutable std::condition_variable changed_;
     std::shared_ptr<void> keep_;
-    size_t next_piece_ = 0;         // the first byte that nobody has taken
+    size_t next_piece_ = 0;         // the first byte that was neither taken nor cut for a section
     uint64_t next_begin_ = 0;       // within it
     std::vector<Window> put_back_;  // the first of them last
-    // Of the section that was opened last; what nobody has taken comes before the byte above. Whose
-    // it is.
-    std::vector<Window> section_windows_;
-    Sections* sections_ = nullptr;
+    std::vector<Window> section_windows_;  // of the section opened last, that nobody has taken
+    bool by_hand_ = false;                 // who takes one of them gets his own first
+    Sections* sections_ = nullptr;         // whose it is
     uint64_t next_section_size_ = kSectionSizeMin;  // they grow
     bool missed_ = false;    // part of it was none, since the file was not hot
     uint64_t taken_ns_ = 0;  // when the first was; 0: none yet

@@ -10,9 +10,9 @@ namespace penstock::transfer {
 namespace {
 
 constexpr uint64_t kDozeNs = 20'000;
-// Staging is shared out to hands in parts of as much, a window of a long section each: a CPU takes
-// longer to write where others have written (docs/design/0007-host-reads.md, 17).
-constexpr uint64_t kPartSize = (512 << 10) + Staging::kMarginSize;
+// A part with its share of the margins between slots, of which a long section takes none.
+constexpr uint64_t kPartStride = Sections::kPartSize + Staging::kMarginSize;
+static_assert(2 * Sections::kPartSize == Staging::kSlotSize);
 
 // Of a window whose bytes in staging did not reach the device. `error` 0: they were not to.
 void lose(Section::Landed* landed, int error) {
@@ -64,7 +64,7 @@ Section* Sections::open(std::shared_ptr<Job> job, std::byte* to, uint64_t offset
 
 bool Sections::is_own(unsigned hand, const Section& section, uint64_t offset) const {
     const auto at = static_cast<uint64_t>(memory(section, offset) - staging_->memory(0));
-    return (at + kPartSize / 2) / kPartSize % hands_ == hand % hands_;
+    return (at + kPartStride / 2) / kPartStride % hand_count_ == hand % hand_count_;
 }
 
 void Sections::land(Section* section, Section::Landed landed, Callbacks* owed) {

@@ -58,9 +58,10 @@ public:
 
     // `device` must outlive it; null where everything is host memory: no section is asked for.
     // `left`: called by a thread that may have begun copies and will not come again to collect().
-    // `hands`: how many read into it, mostly.
-    explicit Sections(backend::Device* device, std::function<void()> left = {}, unsigned hands = 1)
-        : device_(device), left_(std::move(left)), hands_(hands), sections_(kSlots) {}
+    // `hand_count`: of those who read into it, mostly; not 0.
+    explicit Sections(backend::Device* device, std::function<void()> left = {},
+                      unsigned hand_count = 1)
+        : device_(device), left_(std::move(left)), hand_count_(hand_count), sections_(kSlots) {}
 
     // Whether staging has been asked for; and asks, which takes milliseconds, unless another thread
     // is at it. With no lock held.
@@ -70,12 +71,16 @@ public:
     // staging for it before others are over, or none at all: refused(). Only when prepared().
     Section* open(std::shared_ptr<Job> job, std::byte* to, uint64_t offset, uint64_t size);
     [[nodiscard]] bool refused() const { return refused_.load(std::memory_order_relaxed); }
-    // Where the byte at `offset` of the file belongs; for who has a window of it.
+    // Where the byte at `offset` of the file belongs; before the section is over.
     [[nodiscard]] static std::byte* memory(const Section& section, uint64_t offset) {
         return section.memory + (offset - section.offset);
     }
 
-    // Whether the byte at `offset` of the file belongs where in staging `hand` of them works.
+    // Staging is shared out to hands by parts of as much, a window of the longest sections each:
+    // on virtual machines a CPU is slow where in staging it has not written lately, and threads
+    // mostly stay on theirs (docs/design/0007-host-reads.md, 17). `hand`: from 0 on, modulo their
+    // count. Called with the job's lock, while some of the section's windows are not taken.
+    static constexpr uint64_t kPartSize = 512 << 10;
     [[nodiscard]] bool is_own(unsigned hand, const Section& section, uint64_t offset) const;
 
     // A window is in staging, or it is known why not. With the last one the copy begins. `owed` as
@@ -106,7 +111,7 @@ private:
 
     backend::Device* const device_;
     const std::function<void()> left_;
-    const unsigned hands_;
+    const unsigned hand_count_;
     std::mutex preparing_;  // held by who asks for staging, waited for by nobody
     std::atomic<bool> prepared_{false};
     // Guards sections that have windows in somebody's hands, the slots of staging, and landed_.

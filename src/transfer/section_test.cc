@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/prng.h"
+#include "transfer/engine_hands.h"
 #include "transfer/section_fixture.h"
 
 namespace penstock::transfer {
@@ -58,39 +59,77 @@ TEST_F(SectionTest, NoSectionIsAFewBytesLong) {
     }
 }
 
-TEST_F(SectionTest, EachHandWorksWhereItDidAndTakesWhatIsLeftOfOthers) {
-    constexpr uint64_t kSize = 30 * kMiB;  // as much as staging holds
-    constexpr unsigned kHands = 4;
-    for (const unsigned turns : {kHands, 1u}) {  // the last: one of them does it all
-        SCOPED_TRACE(::testing::Message() << turns << " hands");
+TEST_F(SectionTest, OfAHotSectionHandsTakeTheirPartsOfStagingFirstThenTheRestInOrder) {
+    constexpr unsigned kHands = 4, kHand = 3;
+    constexpr size_t kOwn = 16 / kHands;
+    for (const bool hot : {true, false}) {
+        SCOPED_TRACE(hot ? "hot" : "not hot: all in order");
+        source_->looked(hot);
         Sections sections(&device_, {}, kHands);
-        std::vector<std::byte> memory(kSize);
-        const auto job = std::make_shared<Job>(source_,
-                                               std::vector<Piece>{{memory.data(), kSize, 0}}, false,
-                                               true, ReadOptions{}, kMiB, nullptr);
-        std::vector<Window> taken;
-        size_t long_ones = 0, own = 0;
-        for (unsigned turn = 0;; ++turn) {
-            Window window;
-            const unsigned hand = (turn + 2) % turns;
-            if (job->take({&window, 1}, &sections, hand) == 0) break;
+        Read read{std::vector<std::byte>(30 * kMiB), 0, nullptr};
+        read.job = std::make_shared<Job>(
+            source_, std::vector<Piece>{{read.memory.data(), read.memory.size(), 0}}, false, true,
+            ReadOptions{}, kMiB, nullptr);
+        std::vector<std::vector<Window>> taken;  // by section
+        Window window;
+        while (read.job->take({&window, 1}, &sections, kHand) == 1) {
             ASSERT_NE(window.section, nullptr);
-            taken.push_back(window);
-            if (window.size < kMiB / 2) continue;  // all take part in the first, short ones
-            ++long_ones;
-            own += sections.is_own(hand, *window.section, window.begin) ? 1 : 0;
+            if (taken.empty() || taken.back().back().section != window.section)
+                taken.emplace_back();
+            taken.back().push_back(window);
         }
-        EXPECT_GE(long_ones, 32u);
-        EXPECT_EQ(own, turns == kHands ? long_ones : long_ones / kHands);
-        std::sort(taken.begin(), taken.end(),
-                  [](const Window& a, const Window& b) { return a.begin < b.begin; });
-        uint64_t end = 0;
-        for (const Window& window : taken) {
-            EXPECT_EQ(window.begin, end);
-            end = window.begin + window.size;
+        EXPECT_FALSE(read.job->has_windows());
+        uint64_t begin = 0;
+        size_t long_ones = 0;
+        for (std::vector<Window>& windows : taken) {
+            const auto is_own = [&](const Window& one) {
+                return sections.is_own(kHand, *one.section, one.begin);
+            };
+            const auto is_before = [](const Window& a, const Window& b) {
+                return a.begin < b.begin;
+            };
+            auto rest = windows.begin();
+            if (hot) rest = std::find_if_not(windows.begin(), windows.end(), is_own);
+            EXPECT_TRUE(std::is_sorted(windows.begin(), rest, is_before));
+            EXPECT_TRUE(std::is_sorted(rest, windows.end(), is_before));
+            if (hot) {
+                EXPECT_EQ(std::count_if(rest, windows.end(), is_own), 0);
+            }
+            if (hot && windows.front().size == Sections::kPartSize) {
+                ++long_ones;
+                EXPECT_EQ(static_cast<size_t>(rest - windows.begin()), kOwn);
+                EXPECT_NE(windows.front().begin, begin) << "that one is another's";
+            }
+            std::sort(windows.begin(), windows.end(), is_before);
+            for (const Window& one : windows) {
+                EXPECT_EQ(one.begin, begin);
+                begin = one.begin + one.size;
+            }
         }
-        EXPECT_EQ(end, kSize);
-        EXPECT_FALSE(job->has_windows());
+        EXPECT_EQ(begin, read.memory.size());
+        EXPECT_EQ(long_ones, hot ? 2u : 0u);
+    }
+}
+
+TEST_F(SectionTest, HandsAskForTheirOwnParts) {
+    source_->looked(true);
+    Sections sections(&device_, {}, 2);
+    for (const unsigned index : {0u, 1u}) {
+        Read read{std::vector<std::byte>(4 * kMiB), 0, nullptr};
+        read.job = std::make_shared<Job>(
+            source_, std::vector<Piece>{{read.memory.data(), read.memory.size(), 0}}, false, true,
+            ReadOptions{}, kMiB, nullptr);
+        auto hands = Hands::make(*storage_, &device_, &sections, index, {});
+        ASSERT_TRUE(hands.ok()) << hands.status().message();
+        ASSERT_EQ(hands.value()->take(read.job), Hands::Taken::kHeld);
+        Window window;
+        ASSERT_EQ(read.job->take({&window, 1}, &sections, 0), 1u);
+        EXPECT_EQ(window.begin == 0, index == 1) << "the other one has the first part";
+        read.job->stop();
+        while (!hands.value()->idle()) {
+            hands.value()->work(true, nullptr);
+            hands.value()->finish();
+        }
     }
 }
 

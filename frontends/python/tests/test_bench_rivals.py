@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import os
 import random
+import shutil
 import subprocess
 import sys
 from argparse import Namespace
@@ -278,12 +279,32 @@ def test_rows_of_pread(monkeypatch: pytest.MonkeyPatch, report: Report) -> None:
         assert report.environment[f"rival {name}"]
 
 
-def test_long_file_needs_room(monkeypatch: pytest.MonkeyPatch, report: Report) -> None:
+def test_long_file_needs_room(
+    monkeypatch: pytest.MonkeyPatch, report: Report, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("TMPDIR", "/var/tmp")
-    monkeypatch.setattr(pread, "LONG_SMOKE_SIZE", 1 << 50)
+    size = pread.LONG_SMOKE_SIZE
+    for disk, memory, told in [
+        (2 * size - 1, pread.LONG_MEMORY * size, "are free in /var/tmp"),
+        (2 * size, pread.LONG_MEMORY * size - 1, "of memory are to be had"),
+    ]:
+        usage = Namespace(free=disk)
+        monkeypatch.setattr(shutil, "disk_usage", lambda place, usage=usage: usage)
+        monkeypatch.setattr(pread, "memory_free", lambda memory=memory: memory)
+        pread.measure_long(arguments(), report, [])
+        assert rows_of(report) == {}
+        assert told in report.environment["hot-8g"]
+        assert told in capsys.readouterr().err
+
+
+def test_long_file_that_does_not_fit_the_device_costs_no_other_row(
+    monkeypatch: pytest.MonkeyPatch, report: Report
+) -> None:
+    monkeypatch.setenv("TMPDIR", "/var/tmp")
+    monkeypatch.setattr(pread, "OURS", fake("penstock", kind="Missing"))
     pread.measure_long(arguments(), report, [])
     assert rows_of(report) == {}
-    assert report.environment["hot-8g"].startswith("left out: ")
+    assert report.environment["hot-8g"].startswith("left out: penstock")
 
 
 def test_rows_of_safetensors(monkeypatch: pytest.MonkeyPatch, report: Report) -> None:

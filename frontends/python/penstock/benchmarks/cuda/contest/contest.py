@@ -116,6 +116,7 @@ class Contest:
         self._restarts: Counter[str] = Counter()
         self._entries = [Entry(rival, one) for rival in cast.rivals for one in rival.settings]
         self._cast = (cast.ours, *cast.baselines, *cast.rivals)
+        self.best: list[Entry] = []  # of each rival the setting that was fastest in the last trial
         for rival in self._cast:  # their libraries load at the same time
             self._launch(rival)
         for rival in self._cast:
@@ -270,6 +271,7 @@ class Contest:
         told = {str(entry): f"{median(entry.seconds) * 1e3:.1f} ms" for entry in best.values()}
         text = "; ".join(f"{entry} {took}" for entry, took in told.items())
         self._report.environment[f"trial {name}"] = f"{text or 'no rival'}, of {len(entries)}"
+        self.best = [best[one] for one in {entry.rival.name: None for entry in entries}]
 
     def judge(self, pairs: int, state: State, ranked: Sequence[Entry]) -> Judged | None:
         """Take pairs against the first of `ranked` that does not fail. None: all do."""
