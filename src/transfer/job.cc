@@ -139,7 +139,6 @@ bool Job::open_section(const Piece& piece, Sections* sections) {
     Section* const section = sections->open(shared_from_this(), to, begin, size);
     if (section == nullptr) return sections->refused();
     sections_ = sections;
-    by_hand_ = source_->hot() && !missed_;  // what misses is asked of storage in the file's order
     section->last = &piece == &pieces_.back() && left <= kLastSize && next_begin_ >= 2 * kLastSize;
     const uint64_t least = missed_ ? kSectionWindowSizeMax : kSectionWindowSizeMin;
     const uint64_t window_size = std::clamp(base::align_up(size / kSectionWindows, kCutSize), least,
@@ -159,7 +158,8 @@ Window Job::take_of_section(unsigned hand) {
         return sections_->is_own(hand, *window.section, piece(window.piece).offset + window.begin);
     };
     auto found = section_windows_.begin();
-    if (by_hand_) found = std::find_if(found, section_windows_.end(), is_own);
+    // What misses is asked of storage in the file's order.
+    if (source_->hot() && !missed_) found = std::find_if(found, section_windows_.end(), is_own);
     if (found == section_windows_.end()) found = section_windows_.begin();
     const Window window = *found;
     section_windows_.erase(found);

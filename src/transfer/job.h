@@ -131,7 +131,6 @@ private:
     uint64_t next_begin_ = 0;       // within it
     std::vector<Window> put_back_;  // the first of them last
     std::vector<Window> section_windows_;  // of the section opened last, that nobody has taken
-    bool by_hand_ = false;                 // who takes one of them gets his own first
     Sections* sections_ = nullptr;         // whose it is
     uint64_t next_section_size_ = kSectionSizeMin;  // they grow
     bool missed_ = false;    // part of it was none, since the file was not hot

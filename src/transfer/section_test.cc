@@ -135,7 +135,7 @@ TEST_F(SectionTest, HandsAskForTheirOwnParts) {
 
 TEST_F(SectionTest, WhereSomethingMissedSectionsBeginOnlyBehindALongHotStretch) {
     constexpr int kLong = 16;  // looks
-    Sections sections(&device_);
+    Sections sections(&device_, {}, 4);
     std::vector<std::byte> memory(kFileSize);
     const auto file = std::make_shared<TestFile>(storage::DirectAlignment{4096, 4096});
     const auto source = std::make_shared<Source>(file);
@@ -143,9 +143,15 @@ TEST_F(SectionTest, WhereSomethingMissedSectionsBeginOnlyBehindALongHotStretch) 
                                            std::vector<Piece>{{memory.data(), kFileSize, 0}}, false,
                                            true, ReadOptions{}, kMiB, nullptr);
     std::vector<Section*> opened;
+    bool missed = false;
+    uint64_t end = 0;
     const auto in_section = [&] {
         Window window;
-        EXPECT_EQ(job->take({&window, 1}, &sections), 1u);
+        EXPECT_EQ(job->take({&window, 1}, &sections, 0), 1u);
+        if (missed) {
+            EXPECT_EQ(window.begin, end) << "behind a miss in the file's order";
+        }
+        end = window.begin + window.size;
         if (window.section != nullptr && (opened.empty() || opened.back() != window.section))
             opened.push_back(window.section);
         return window.section != nullptr;
@@ -156,12 +162,13 @@ TEST_F(SectionTest, WhereSomethingMissedSectionsBeginOnlyBehindALongHotStretch) 
     int taken = 1;
     while (taken < 100 && in_section()) ++taken;
     EXPECT_LT(taken, 100) << "what was cut is given out, and no more";
+    missed = true;
     for (int look = 1; look < kLong; ++look) {
         source->looked(true);
         EXPECT_FALSE(in_section()) << look;
     }
     source->looked(true);
-    EXPECT_TRUE(in_section());
+    for (int window = 0; window < 4; ++window) EXPECT_TRUE(in_section());
     EXPECT_EQ(opened.size(), 2u);
 }
 

@@ -29,6 +29,7 @@ from penstock.benchmarks.harness.model_file import ModelFile, folder, shapes_of,
 from penstock.benchmarks.harness.report import Report
 from penstock.commands.bench import find_programs
 from penstock.errors import CommandError
+from penstock.probes import system
 
 LIMITS = Limits(start=60, open=30, read=30)
 READ_SECONDS_MAX = 4  # where something hangs
@@ -284,13 +285,15 @@ def test_long_file_needs_room(
 ) -> None:
     monkeypatch.setenv("TMPDIR", "/var/tmp")
     size = pread.LONG_SMOKE_SIZE
+    enough = pread.LONG_MEMORY * size
     for disk, memory, told in [
-        (2 * size - 1, pread.LONG_MEMORY * size, "are free in /var/tmp"),
-        (2 * size, pread.LONG_MEMORY * size - 1, "of memory are to be had"),
+        (2 * size - 1, system.Memory(enough, enough, None), "are free in /var/tmp"),
+        (2 * size, system.Memory(enough, enough - 1, None), "of memory are to be had"),
+        (2 * size, system.Memory(2 * enough, enough, enough - 1), "of memory are to be had"),
     ]:
         usage = Namespace(free=disk)
         monkeypatch.setattr(shutil, "disk_usage", lambda place, usage=usage: usage)
-        monkeypatch.setattr(pread, "memory_free", lambda memory=memory: memory)
+        monkeypatch.setattr(system, "memory", lambda memory=memory: memory)
         pread.measure_long(arguments(), report, [])
         assert rows_of(report) == {}
         assert told in report.environment["hot-8g"]

@@ -6,6 +6,7 @@ import mmap
 import os
 import resource
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from penstock.probes import calls
 from penstock.probes.finding import LIMITED, MISSING, OK, UNKNOWN, Finding, size_text
@@ -86,22 +87,37 @@ def _cpus() -> Finding:
     return Finding("machine", "cpus", OK, value)
 
 
-def _memory() -> Finding:
+class Memory(NamedTuple):
+    """Bytes of memory of this machine."""
+
+    total: int
+    available: int
+    limit: int | None  # of the control group; None: it sets none below the total
+
+
+def memory() -> Memory:
+    """What memory there is; 0 where the kernel does not tell."""
     sizes = {}
     for line in read_text("/proc/meminfo").splitlines():
         name, _, rest = line.partition(":")
         sizes[name] = int(rest.split()[0]) * 1024
-    total, available = sizes.get("MemTotal", 0), sizes.get("MemAvailable", 0)
-    value = f"{size_text(total)}, {size_text(available)} available"
-    limit_text = read_text("/sys/fs/cgroup/memory.max") or read_text(
+    total = sizes.get("MemTotal", 0)
+    told = read_text("/sys/fs/cgroup/memory.max") or read_text(
         "/sys/fs/cgroup/memory/memory.limit_in_bytes"
     )
-    if limit_text.isdigit() and int(limit_text) < total:
+    limited = told.isdigit() and int(told) < total
+    return Memory(total, sizes.get("MemAvailable", 0), int(told) if limited else None)
+
+
+def _memory() -> Finding:
+    total, available, limit = memory()
+    value = f"{size_text(total)}, {size_text(available)} available"
+    if limit is not None:
         return Finding(
             "machine",
             "memory",
             LIMITED,
-            f"{value}; the control group allows {size_text(int(limit_text))}",
+            f"{value}; the control group allows {size_text(limit)}",
             "device memory and page cache of the CPU backend must fit below the limit",
             "raise the container's memory limit",
         )

@@ -50,6 +50,7 @@ from penstock.benchmarks.harness import fio, page_cache
 from penstock.benchmarks.harness.model_file import ModelFile, folder, write
 from penstock.benchmarks.harness.report import Report, Row, run_benchmark, take_pairs, wanted
 from penstock.errors import CommandError
+from penstock.probes import system
 
 QUESTION = "what does a plain read into a CUDA device's memory cost against what else there is?"
 SIZE, SMOKE_SIZE = 1 << 30, 64 << 20
@@ -252,27 +253,16 @@ def write_file(place: Path, size: int) -> ModelFile:
     return file
 
 
-def memory_free() -> int:
-    """Return the bytes of memory that are to be had, by the kernel and the control group."""
-    found = [
-        int(line.split()[1]) << 10
-        for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-        if line.startswith("MemAvailable:")
-    ]
-    limit = Path("/sys/fs/cgroup/memory.max")
-    told = limit.read_text(encoding="ascii").strip() if limit.exists() else ""
-    return min([*found, *([int(told)] if told.isdigit() else [])], default=0)
-
-
 def why_no_room(size: int, place: Path) -> str:
     """Return why the long file cannot be measured here; empty: it can."""
     mib = 1 << 20
     free = shutil.disk_usage(place).free
     if free < 2 * size:
         return f"{free // mib} MiB are free in {place}, {2 * size // mib} are wanted"
-    memory = memory_free()
-    if memory < LONG_MEMORY * size:
-        return f"{memory // mib} MiB of memory are to be had, {LONG_MEMORY * size // mib} wanted"
+    memory = system.memory()
+    free = min(memory.available, memory.limit or memory.available)
+    if free < LONG_MEMORY * size:
+        return f"{free // mib} MiB of memory are to be had, {LONG_MEMORY * size // mib} wanted"
     return ""
 
 
