@@ -43,8 +43,7 @@ public:
           device_(device),
           options_(options),
           turns_(options.threads),
-          sections_(
-              device, [this] { have_copies_watched(); }, options.threads),
+          sections_(device, options.threads),
           hands_(options.threads),
           to_host_(*storage_, nullptr, nullptr, options.limits, options.threads),
           to_device_(*storage_, device, &sections_, options.limits,

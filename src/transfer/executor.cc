@@ -318,13 +318,12 @@ void Executor::send(Operation& operation, size_t from) {
     auto* to = static_cast<std::byte*>(request.pieces.front().iov_base) +
                (operation.range.offset - request.offset);
     if (request.report != nullptr) operation.slot->sent_ns = base::monotonic_ns();
-    if (staging_->copy_out(operation.staging, to, from, operation.good).ok()) {
-        copying_[static_cast<size_t>(operation.staging)] = &operation;
-        return;
+    const backend::CopyPart part{to, staging_->memory(operation.staging) + from, operation.good};
+    if (!staging_->copy_out({&part, 1}, {&operation.staging, 1}).ok()) {
+        operation.good = 0;
+        operation.error = EIO;
     }
-    operation.good = 0;
-    operation.error = EIO;
-    arrive(operation);
+    copying_[static_cast<size_t>(operation.staging)] = &operation;
 }
 
 void Executor::collect_copies(bool wait) {

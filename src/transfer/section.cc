@@ -10,6 +10,9 @@ namespace penstock::transfer {
 namespace {
 
 constexpr uint64_t kDozeNs = 20'000;
+// Copied in 150 us by PCIe 5, which is longer than anybody takes to see that the one before is
+// over.
+constexpr uint64_t kWaitingSize = kSectionSizeMax;
 // A part with its share of the margins between slots, of which a long section takes none.
 constexpr uint64_t kPartStride = Sections::kPartSize + Staging::kMarginSize;
 static_assert(2 * Sections::kPartSize == Staging::kSlotSize);
@@ -88,27 +91,26 @@ void Sections::land(Section* section, Section::Landed landed, Callbacks* owed) {
 }
 
 void Sections::shorten(Section* section, uint64_t size) {
-    Ended ended;
     {
         const std::lock_guard lock(mutex_);
         section->left -= size;
-        if (section->left == 0) {
-            section->dropped = true;  // and so without a copy
-            landed_.push_back(section);
-        }
+        if (section->left != 0) return;
     }
-    send_landed(&ended);
-    if (left_ && copying()) left_();  // before jobs are told: with them this may go
+    Ended ended;
+    section->dropped = true;
+    end(section, &ended);
     tell(&ended);
 }
 
-// Who finds the copies taken leaves it to who has them, who looks again behind that.
+// Who finds the copies taken leaves it to who has them, who looks again behind that. While enough
+// waits for the device sections stay with who collects copies: it pauses between two calls' copies,
+// not between those of one.
 void Sections::send_landed(Ended* ended) {
     std::vector<Section*> mine;
     for (;;) {
         {
             const std::lock_guard lock(mutex_);
-            if (landed_.empty()) return;
+            if (landed_.empty() || waiting_.load(std::memory_order_relaxed) >= kWaitingSize) return;
         }
         const std::unique_lock copies(copies_mutex_, std::try_to_lock);
         if (!copies.owns_lock()) return;
@@ -116,38 +118,73 @@ void Sections::send_landed(Ended* ended) {
             const std::lock_guard lock(mutex_);
             mine.swap(landed_);
         }
-        for (Section* section : mine) send(section, ended);
+        send(mine, ended);
         mine.clear();
     }
 }
 
-// With the copies. What lies side by side in staging lies so on the device: mostly one copy.
-void Sections::send(Section* section, Ended* ended) {
+// Of a section that is whole, to parts_. What lies side by side in staging lies so on the device:
+// mostly it is one.
+void Sections::add_parts(const Section& section) {
     std::vector<extent::Extent> runs;
-    for (const Section::Landed& landed : section->landed) {
+    for (const Section::Landed& landed : section.landed) {
         const std::vector<extent::Extent>& extents = landed.landing.extents;
         runs.insert(runs.end(), extents.begin(), extents.end());
     }
     std::sort(runs.begin(), runs.end(),
               [](const extent::Extent& a, const extent::Extent& b) { return a.offset < b.offset; });
-    const auto slot = static_cast<int32_t>(section - sections_.data());
-    const std::byte* const base = staging_->memory(slot);
-    section->sent_ns = base::monotonic_ns();
-    for (size_t i = 0, next; i < runs.size() && !section->failed && !section->dropped; i = next) {
+    for (size_t i = 0, next; i < runs.size(); i = next) {
         uint64_t end = runs[i].end();
         for (next = i + 1; next < runs.size() && runs[next].offset == end; ++next)
             end = runs[next].end();
-        const auto from = static_cast<size_t>(memory(*section, runs[i].offset) - base);
-        std::byte* const to = section->to + (runs[i].offset - section->offset);
-        if (staging_->copy_out(slot, to, from, end - runs[i].offset).ok()) {
-            ++section->copies;
-        } else {
-            section->failed = true;
-        }
+        parts_.push_back({section.to + (runs[i].offset - section.offset),
+                          memory(section, runs[i].offset), end - runs[i].offset});
     }
-    if (section->copies == 0) return this->end(section, ended);
+}
+
+// With the copies. As one lot.
+void Sections::send(std::span<Section* const> sections, Ended* ended) {
+    parts_.clear();
+    slots_.clear();
+    std::vector<size_t> begins;  // of each section's, in parts_
+    for (Section* section : sections) {
+        const size_t begin = parts_.size();
+        add_parts(*section);
+        if (parts_.size() == begin) {
+            end(section, ended);
+            continue;
+        }
+        section->sent_ns = base::monotonic_ns();
+        section->copies = 1;
+        slots_.push_back(static_cast<int32_t>(section - sections_.data()));
+        begins.push_back(begin);
+    }
+    if (slots_.empty()) return;
+    if (!staging_->copy_out(parts_, slots_).ok()) copy_one_by_one(begins);
     slots_.clear();
     if (Status status = staging_->close_lot(); !status.ok()) collect_slots(status, ended);
+    look_at_copies();
+}
+
+// With the copies, of which the device has refused all of slots_ together: some read's memory may
+// be no more. What it began nevertheless brings the same bytes twice. `begins`: of each one's.
+void Sections::copy_one_by_one(std::span<const size_t> begins) {
+    for (size_t i = 0; i < slots_.size(); ++i) {
+        Section& section = sections_[static_cast<size_t>(slots_[i])];
+        section.failed = true;
+        if (slots_.size() == 1) return;
+        const size_t end = i + 1 < begins.size() ? begins[i + 1] : parts_.size();
+        ++section.copies;
+        section.failed = !staging_
+                              ->copy_out(std::span(parts_).subspan(begins[i], end - begins[i]),
+                                         std::span(slots_).subspan(i, 1))
+                              .ok();
+    }
+}
+
+// With the copies, which have changed.
+void Sections::look_at_copies() {
+    waiting_.store(staging_->waiting_size(), std::memory_order_relaxed);
     oldest_.store(staging_->oldest_lot(), std::memory_order_release);  // partner: ready()
 }
 
@@ -163,7 +200,7 @@ void Sections::collect() {
         if (!copies.owns_lock()) return;
         slots_.clear();
         collect_slots(staging_->finished(&slots_, false), &ended);
-        oldest_.store(staging_->oldest_lot(), std::memory_order_release);  // partner: ready()
+        look_at_copies();
     }
     send_landed(&ended);
     tell(&ended);
@@ -185,7 +222,7 @@ void Sections::collect_slots(Status status, Ended* ended) {
     }
 }
 
-// With the copies.
+// With the copies, or before the section's first.
 void Sections::end(Section* section, Ended* ended) {
     const std::lock_guard lock(mutex_);
     staging_->give_back(static_cast<int32_t>(section - sections_.data()));

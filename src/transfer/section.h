@@ -11,9 +11,9 @@
 
 #include <atomic>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -43,7 +43,7 @@ struct Section {
     // The last of a read: nothing that is read behind it pushes its bytes out of each CPU's own
     // cache, out of which the device reads at a third of the link's speed.
     bool last = false;
-    size_t copies = 0;  // under way
+    size_t copies = 0;  // calls for copies of it that are under way
     bool failed = false;
     bool dropped = false;  // nobody wants it: what is in staging stays there, and is no error
     uint64_t sent_ns = 0;
@@ -52,16 +52,15 @@ struct Section {
 class Sections {
 public:
     // All that is in staging at a time: pinned memory, taken with the first section.
-    static constexpr uint32_t kSlots = 32;
-    static_assert(kSlots * Staging::kSlotSize >= 4 * kSectionSizeMax,
-                  "one is copied, one waits, one is read, one may be another job's");
+    // What grows towards the longest, and six of those: two are copied, two wait, two are read
+    // (docs/design/0007-host-reads.md, 18).
+    static constexpr uint32_t kSlots = 56;
+    static_assert(kSlots * Staging::kSlotSize >= 7 * kSectionSizeMax);
 
     // `device` must outlive it; null where everything is host memory: no section is asked for.
-    // `left`: called by a thread that may have begun copies and will not come again to collect().
     // `hand_count`: of those who read into it, mostly; not 0.
-    explicit Sections(backend::Device* device, std::function<void()> left = {},
-                      unsigned hand_count = 1)
-        : device_(device), left_(std::move(left)), hand_count_(hand_count), sections_(kSlots) {}
+    explicit Sections(backend::Device* device, unsigned hand_count = 1)
+        : device_(device), hand_count_(hand_count), sections_(kSlots) {}
 
     // Whether staging has been asked for; and asks, which takes milliseconds, unless another thread
     // is at it. With no lock held.
@@ -83,8 +82,8 @@ public:
     static constexpr uint64_t kPartSize = 512 << 10;
     [[nodiscard]] bool is_own(unsigned hand, const Section& section, uint64_t offset) const;
 
-    // A window is in staging, or it is known why not. With the last one the copy begins. `owed` as
-    // for Job::finish().
+    // A window is in staging, or it is known why not. With the last one the copy begins, or does
+    // with others' when less waits for the device. `owed` as for Job::finish().
     void land(Section* section, Section::Landed landed, Callbacks* owed = nullptr);
     // `size` bytes of its windows will never be given out. Where nothing else is missing, it is
     // over without a copy: nobody wants it.
@@ -95,7 +94,8 @@ public:
     [[nodiscard]] bool copying() const { return oldest_.load(std::memory_order_relaxed) != 0; }
     // Some of them are over.
     [[nodiscard]] bool ready() const;
-    // Tells jobs what is over. They may go, with this, when the caller keeps nothing that owns it.
+    // Tells jobs what is over, and begins what waited for that. Jobs may go, with this, when the
+    // caller keeps nothing that owns it.
     void collect();
     // The same after some microseconds, or as soon as something is over.
     void wait();
@@ -104,13 +104,15 @@ private:
     using Ended = std::vector<Section>;  // out of the locks' reach
 
     void send_landed(Ended* ended);
-    void send(Section* section, Ended* ended);
+    void send(std::span<Section* const> sections, Ended* ended);
+    void add_parts(const Section& section);
+    void copy_one_by_one(std::span<const size_t> begins);
+    void look_at_copies();
     void collect_slots(Status status, Ended* ended);
     void end(Section* section, Ended* ended);
     static void tell(Ended* ended, Callbacks* owed = nullptr);
 
     backend::Device* const device_;
-    const std::function<void()> left_;
     const unsigned hand_count_;
     std::mutex preparing_;  // held by who asks for staging, waited for by nobody
     std::atomic<bool> prepared_{false};
@@ -125,9 +127,12 @@ private:
     // other, and waited for by nobody: who has it does what was added meanwhile.
     std::mutex copies_mutex_;
     std::vector<int32_t> slots_;
+    std::vector<backend::CopyPart> parts_;
     std::atomic<bool> refused_{false};
-    // The lot whose end is awaited; 0: none is under way.
-    std::atomic<uint64_t> oldest_{0};
+    // The lot whose end is awaited; 0: none is under way. What waits behind it: whoever finds too
+    // much there leaves a section to who will collect that lot, and looks after he has put it into
+    // landed_, which the other one does after he has changed this.
+    std::atomic<uint64_t> oldest_{0}, waiting_{0};
 };
 
 }  // namespace penstock::transfer

@@ -144,7 +144,8 @@ public:
         call(&on_copy);
         const std::lock_guard lock(mutex_);
         copied_.emplace_back(static_cast<std::byte*>(to), size);
-        if (copied_.size() == fail_copy) return {EIO, "copy", "as the test asked"};
+        if (copied_.size() == fail_copy) bad_ = to;
+        if (to == bad_) return {EIO, "copy", "as the test asked"};
         operations_.push_back({stream, static_cast<std::byte*>(to), from, size, 0});
         go_on();
         return {};
@@ -184,6 +185,7 @@ public:
         const std::lock_guard lock(mutex_);
         copied_.clear();
         fail_copy = fail_write = writes = 0;
+        bad_ = nullptr;
     }
     // Their sizes, in the order in which they were asked for.
     std::vector<size_t> copies() {
@@ -198,7 +200,8 @@ public:
         return sizes_of(copied);
     }
 
-    size_t fail_copy = 0, fail_write = 0, writes = 0;  // the n-th fails; 0: none
+    // The n-th fails, of copies each to that place from then on; 0: none.
+    size_t fail_copy = 0, fail_write = 0, writes = 0;
     size_t pinned_size = 0, pinned_size_max = SIZE_MAX;
     // Called once, before the device does as it is told; the last for more than a MiB.
     std::function<void()> on_copy, on_query, on_write, on_pin;
@@ -241,6 +244,7 @@ private:
     StreamId streams_ = 0;
     std::deque<Operation> operations_;
     std::vector<std::pair<std::byte*, size_t>> copied_;
+    void* bad_ = nullptr;
     bool held_ = false;
 };
 

@@ -38,7 +38,7 @@ TEST_F(SectionTest, ALongReadTakesFewCopiesTheFirstAndTheLastOfThemShort) {
                 EXPECT_LE(copies.front(), 4 * kMiB) << "not behind much that is read";
             }
         }
-        EXPECT_LE(device_.pinned_size, (32 + 3) * kMiB) << "the ring, and words";
+        EXPECT_LE(device_.pinned_size, (56 + 3) * kMiB) << "the ring, and words";
         device_.pinned_size = 0;
         engine_.reset();
     }
@@ -65,7 +65,7 @@ TEST_F(SectionTest, OfAHotSectionHandsTakeTheirPartsOfStagingFirstThenTheRestInO
     for (const bool hot : {true, false}) {
         SCOPED_TRACE(hot ? "hot" : "not hot: all in order");
         source_->looked(hot);
-        Sections sections(&device_, {}, kHands);
+        Sections sections(&device_, kHands);
         Read read{std::vector<std::byte>(30 * kMiB), 0, nullptr};
         read.job = std::make_shared<Job>(
             source_, std::vector<Piece>{{read.memory.data(), read.memory.size(), 0}}, false, true,
@@ -113,7 +113,7 @@ TEST_F(SectionTest, OfAHotSectionHandsTakeTheirPartsOfStagingFirstThenTheRestInO
 
 TEST_F(SectionTest, HandsAskForTheirOwnParts) {
     source_->looked(true);
-    Sections sections(&device_, {}, 2);
+    Sections sections(&device_, 2);
     for (const unsigned index : {0u, 1u}) {
         Read read{std::vector<std::byte>(4 * kMiB), 0, nullptr};
         read.job = std::make_shared<Job>(
@@ -135,7 +135,7 @@ TEST_F(SectionTest, HandsAskForTheirOwnParts) {
 
 TEST_F(SectionTest, WhereSomethingMissedSectionsBeginOnlyBehindALongHotStretch) {
     constexpr int kLong = 16;  // looks
-    Sections sections(&device_, {}, 4);
+    Sections sections(&device_, 4);
     std::vector<std::byte> memory(kFileSize);
     const auto file = std::make_shared<TestFile>(storage::DirectAlignment{4096, 4096});
     const auto source = std::make_shared<Source>(file);
@@ -204,6 +204,54 @@ TEST_F(SectionTest, RandomReadsOfManyCallersEqualTheFileOrAreStopped) {
         }
         expect_well();
         engine_.reset();
+    }
+}
+
+TEST_F(SectionTest, WhileEnoughWaitsForTheDeviceSectionsWaitAndGoTogether) {
+    source_->looked(true);
+    constexpr size_t kAlone = 4;  // 1, 2, 4 and 8 MiB: 14 wait behind the first
+    for (size_t failing : {size_t{0}, kAlone + 1, kAlone + 3}) {
+        SCOPED_TRACE(::testing::Message() << "copy " << failing << " fails");
+        device_.forget();
+        device_.fail_copy = failing;
+        device_.hold(true);
+        Sections sections(&device_);
+        auto hands = Hands::make(*storage_, &device_, &sections, 0, {});
+        ASSERT_TRUE(hands.ok()) << hands.status().message();
+        Read read{std::vector<std::byte>(kFileSize, std::byte{0xee}), 0, nullptr};
+        read.job = std::make_shared<Job>(source_,
+                                         std::vector<Piece>{{read.memory.data(), kFileSize, 0}},
+                                         false, true, ReadOptions{}, kMiB, nullptr);
+        while (hands.value()->take(read.job) == Hands::Taken::kHeld) {
+            hands.value()->work(true, nullptr);
+            hands.value()->finish();
+        }
+        ASSERT_FALSE(read.job->has_windows()) << "there is staging for all of it";
+        EXPECT_EQ(device_.copies(), (std::vector<size_t>{kMiB, 2 * kMiB, 4 * kMiB, 8 * kMiB}));
+        EXPECT_EQ(device_.writes, kAlone) << "each is announced";
+        sections.collect();
+        EXPECT_EQ(device_.writes, kAlone) << "none is over";
+
+        device_.hold(false);
+        ASSERT_TRUE(sections.ready());
+        sections.collect();
+        EXPECT_EQ(device_.writes, kAlone + 1) << "all the others together";
+        EXPECT_FALSE(read.job->done());
+        sections.collect();
+        EXPECT_FALSE(sections.copying());
+        ASSERT_TRUE(read.job->done());
+        if (failing == 0) {
+            expect_right(read);
+            continue;
+        }
+        const Report& report = read.job->report();
+        const uint64_t lost = device_.copies()[failing - 1], at = report.error_offset;
+        EXPECT_EQ(report.error_number, EIO);
+        EXPECT_EQ(report.bytes, kFileSize - lost);
+        expect_sums(report);
+        EXPECT_TRUE(is_right(read.memory.data(), 0, at));
+        EXPECT_EQ(read.memory[at], std::byte{0xee});
+        EXPECT_TRUE(is_right(read.memory.data() + at + lost, at + lost, kFileSize - at - lost));
     }
 }
 

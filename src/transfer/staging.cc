@@ -85,11 +85,11 @@ int32_t Staging::take(size_t size) {
 
 void Staging::give_back(int32_t slot) { runs_[static_cast<size_t>(slot)] = 0; }
 
-Status Staging::copy_out(int32_t slot, void* to, size_t from, size_t size) {
-    Status status = make_stream();
-    if (status.ok()) status = device_->copy(stream_, to, memory(slot) + from, size);
-    if (status.ok()) open_.push_back(slot);
-    return status;
+Status Staging::copy_out(std::span<const backend::CopyPart> parts, std::span<const int32_t> slots) {
+    open_.insert(open_.end(), slots.begin(), slots.end());
+    for (const backend::CopyPart& part : parts) open_size_ += part.size;
+    if (Status status = make_stream(); !status.ok()) return status;
+    return device_->copy_all(stream_, parts);
 }
 
 Status Staging::copy_in(int32_t slot, size_t to, std::span<const iovec> from) {
@@ -111,11 +111,17 @@ Status Staging::make_stream() {
 
 Status Staging::close_lot() {
     if (open_.empty()) return {};
-    Lot lot{++sent_, base::monotonic_ns() + kCopyLimitNs, {}};
+    Lot lot{++sent_, base::monotonic_ns() + kCopyLimitNs, std::exchange(open_size_, 0), {}};
     lot.slots.swap(open_);
     open_.reserve(slot_count_);
     lots_.push_back(std::move(lot));
     return device_->announce(stream_, done_, sent_);
+}
+
+uint64_t Staging::waiting_size() const {
+    uint64_t size = 0;
+    for (size_t i = 1; i < lots_.size(); ++i) size += lots_[i].size;
+    return size;
 }
 
 bool Staging::is_over(uint64_t lot) const {
@@ -163,6 +169,7 @@ void Staging::abandon(std::vector<int32_t>* slots) {
     slots->insert(slots->end(), open_.begin(), open_.end());
     lots_.clear();
     open_.clear();
+    open_size_ = 0;
     (void)device_->destroy_stream(std::exchange(stream_, 0));
 }
 

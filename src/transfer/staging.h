@@ -44,15 +44,15 @@ public:
     // All that were taken with it.
     void give_back(int32_t slot);
 
-    // Puts a copy to device memory behind the others; if that succeeds the slot is the copy's
-    // until finished() or abandon() returns it. An error is this copy's alone.
-    Status copy_out(int32_t slot, void* to, size_t from, size_t size);
-    // Puts copies from device memory, one behind the other in the slot from its byte `to` on,
-    // behind the others. The slot is theirs in any case, until finished() or abandon() returns it:
-    // after an error some of them may have begun.
+    // Copies, behind the others. The slots are theirs in any case, until finished() or abandon()
+    // returns them, each as often as it was given: after an error some of them may have begun.
+    //
+    // Out of slots to device memory, with as few pauses of the device between them as it can.
+    Status copy_out(std::span<const backend::CopyPart> parts, std::span<const int32_t> slots);
+    // From device memory, one behind the other in the slot from its byte `to` on.
     Status copy_in(int32_t slot, size_t to, std::span<const iovec> from);
-    // Tells that everything given to the two above so far is one lot. Copies are announced lot by
-    // lot.
+    // Tells that everything given to the two above since the last time is one lot. Copies are
+    // announced lot by lot.
     Status close_lot();
     // The slots of copies that are over. With `wait` and no copy over it sleeps for some
     // microseconds. An error: nothing more will be told of those under way; abandon() them.
@@ -63,6 +63,8 @@ public:
     [[nodiscard]] bool copying() const { return !lots_.empty() || !open_.empty(); }
     // The number of the first lot under way; 0: none is.
     [[nodiscard]] uint64_t oldest_lot() const { return lots_.empty() ? 0 : lots_.front().number; }
+    // Bytes of the copies to the device that wait behind that lot.
+    [[nodiscard]] uint64_t waiting_size() const;
     // Whether finished() would tell of that lot. Any thread.
     [[nodiscard]] bool is_over(uint64_t lot) const;
 
@@ -70,6 +72,7 @@ private:
     struct Lot {
         uint64_t number = 0;
         uint64_t limit_ns = 0;
+        uint64_t size = 0;  // to the device
         std::vector<int32_t> slots;
     };
 
@@ -88,6 +91,7 @@ private:
     uint64_t sent_ = 0;
     uint64_t looked_ns_ = 0;                // when the device was asked last
     std::vector<int32_t> open_;             // of the lot that is being made
+    uint64_t open_size_ = 0;                // its bytes to the device
     std::vector<Lot> lots_;                 // under way, oldest first
     std::vector<backend::CopyPart> parts_;  // of one copy_in()
 };
