@@ -207,52 +207,85 @@ TEST_F(SectionTest, RandomReadsOfManyCallersEqualTheFileOrAreStopped) {
     }
 }
 
-TEST_F(SectionTest, WhileEnoughWaitsForTheDeviceSectionsWaitAndGoTogether) {
-    source_->looked(true);
-    constexpr size_t kAlone = 4;  // 1, 2, 4 and 8 MiB: 14 wait behind the first
-    for (size_t failing : {size_t{0}, kAlone + 1, kAlone + 3}) {
-        SCOPED_TRACE(::testing::Message() << "copy " << failing << " fails");
-        device_.forget();
-        device_.fail_copy = failing;
-        device_.hold(true);
-        Sections sections(&device_);
-        auto hands = Hands::make(*storage_, &device_, &sections, 0, {});
-        ASSERT_TRUE(hands.ok()) << hands.status().message();
-        Read read{std::vector<std::byte>(kFileSize, std::byte{0xee}), 0, nullptr};
-        read.job = std::make_shared<Job>(source_,
-                                         std::vector<Piece>{{read.memory.data(), kFileSize, 0}},
-                                         false, true, ReadOptions{}, kMiB, nullptr);
-        while (hands.value()->take(read.job) == Hands::Taken::kHeld) {
-            hands.value()->work(true, nullptr);
-            hands.value()->finish();
-        }
-        ASSERT_FALSE(read.job->has_windows()) << "there is staging for all of it";
-        EXPECT_EQ(device_.copies(), (std::vector<size_t>{kMiB, 2 * kMiB, 4 * kMiB, 8 * kMiB}));
-        EXPECT_EQ(device_.writes, kAlone) << "each is announced";
-        sections.collect();
-        EXPECT_EQ(device_.writes, kAlone) << "none is over";
-
-        device_.hold(false);
-        ASSERT_TRUE(sections.ready());
-        sections.collect();
-        EXPECT_EQ(device_.writes, kAlone + 1) << "all the others together";
-        EXPECT_FALSE(read.job->done());
-        sections.collect();
-        EXPECT_FALSE(sections.copying());
-        ASSERT_TRUE(read.job->done());
-        if (failing == 0) {
-            expect_right(read);
-            continue;
-        }
-        const Report& report = read.job->report();
-        const uint64_t lost = device_.copies()[failing - 1], at = report.error_offset;
-        EXPECT_EQ(report.error_number, EIO);
-        EXPECT_EQ(report.bytes, kFileSize - lost);
-        expect_sums(report);
-        EXPECT_TRUE(is_right(read.memory.data(), 0, at));
-        EXPECT_EQ(read.memory[at], std::byte{0xee});
-        EXPECT_TRUE(is_right(read.memory.data() + at + lost, at + lost, kFileSize - at - lost));
+// One thread reads a file that is hot, for which there is staging, all of it.
+class LotsTest : public SectionFixture {
+protected:
+    void SetUp() override {
+        source_->looked(true);
+        auto made = Hands::make(*storage_, &device_, &sections_, 0, {});
+        ASSERT_TRUE(made.ok()) << made.status().message();
+        hands_ = std::move(made.value());
+        read_.job = std::make_shared<Job>(source_,
+                                          std::vector<Piece>{{read_.memory.data(), kFileSize, 0}},
+                                          false, true, ReadOptions{}, kMiB, nullptr);
     }
+    // Until so many copies have been asked for, or all is read.
+    void read_until(size_t copies) {
+        while (device_.copies().size() < copies && hands_->take(read_.job) == Hands::Taken::kHeld) {
+            hands_->work(true, nullptr);
+            hands_->finish();
+        }
+    }
+    void read_rest() {
+        read_until(SIZE_MAX);
+        ASSERT_FALSE(read_.job->has_windows());
+    }
+
+    Sections sections_{&device_};
+    std::unique_ptr<Hands> hands_;
+    Read read_{std::vector<std::byte>(kFileSize, std::byte{0xee}), 0, nullptr};
+};
+
+TEST_F(LotsTest, WhileEnoughWaitsForTheDeviceSectionsWaitAndGoTogether) {
+    device_.hold(true);
+    read_rest();
+    EXPECT_EQ(device_.copies(), (std::vector<size_t>{kMiB, 2 * kMiB, 4 * kMiB, 8 * kMiB}));
+    EXPECT_EQ(device_.writes, 4u) << "each is announced";
+    sections_.collect();
+    EXPECT_EQ(device_.writes, 4u) << "none is over";
+
+    device_.hold(false);
+    ASSERT_TRUE(sections_.ready());
+    sections_.collect();
+    EXPECT_EQ(device_.writes, 5u) << "all the others together";
+    EXPECT_FALSE(read_.job->done());
+    sections_.collect();
+    EXPECT_FALSE(sections_.copying());
+    ASSERT_TRUE(read_.job->done());
+    expect_right(read_);
+}
+
+TEST_F(LotsTest, WhatIsCopiedDoesNotWait) {
+    read_until(3);
+    sections_.collect();
+    EXPECT_FALSE(sections_.copying());
+    device_.hold(true);
+    read_rest();
+    const std::vector<size_t> copies = device_.copies();
+    ASSERT_EQ(copies.size(), 5u) << "one of 8 MiB is copied, one waits";
+    EXPECT_EQ(copies[3], 8 * kMiB);
+    EXPECT_EQ(copies[4], 8 * kMiB);
+    device_.hold(false);
+    while (sections_.copying()) sections_.collect();
+    ASSERT_TRUE(read_.job->done());
+    expect_right(read_);
+}
+
+TEST_F(LotsTest, AnErrorOfOneSectionCostsNoOtherOfItsLot) {
+    device_.hold(true);
+    device_.fail_copy = 6;  // of the lot that begins with the fifth
+    read_rest();
+    device_.hold(false);
+    while (sections_.copying()) sections_.collect();
+    ASSERT_TRUE(read_.job->done());
+    const Report& report = read_.job->report();
+    const uint64_t lost = device_.copies()[5], at = report.error_offset;
+    EXPECT_EQ(report.error_number, EIO);
+    EXPECT_EQ(report.bytes, kFileSize - lost);
+    expect_sums(report);
+    EXPECT_TRUE(is_right(read_.memory.data(), 0, at));
+    EXPECT_EQ(read_.memory[at], std::byte{0xee});
+    EXPECT_TRUE(is_right(read_.memory.data() + at + lost, at + lost, kFileSize - at - lost));
 }
 
 TEST_F(SectionTest, TheNthReadThatFailsCostsItsPage) {
