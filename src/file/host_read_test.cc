@@ -91,6 +91,7 @@ TEST_F(HostReadTest, AFailedCopyToTheDeviceIsAnErrorAndNotWrongBytes) {
         ASSERT_FALSE(got.ok());
         EXPECT_EQ(got.status().error_number(), EIO);
         // It costs no other read its bytes, nor those that follow.
+        remote->fail_copy(0);
         Report report;
         const auto again = file.value().read(memory, 8 << 20, 0, {}, &report);
         ASSERT_TRUE(again.ok()) << again.status().message();

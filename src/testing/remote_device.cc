@@ -45,9 +45,9 @@ Status RemoteDevice::launch(StreamId stream, LaunchRequest request) {
 Status RemoteDevice::copy(StreamId stream, void* to, const void* from, size_t size) {
     copy_count_.fetch_add(1);
     const bool words = size <= kWholeSizeMax;
-    if (!words && copies_until_failure_.load() > 0 && copies_until_failure_.fetch_sub(1) == 1) {
-        return {EIO, "copy", "as the test asked"};
-    }
+    if (!words && copies_until_failure_.load() > 0 && copies_until_failure_.fetch_sub(1) == 1)
+        failing_place_ = to;
+    if (to == failing_place_) return {EIO, "copy", "as the test asked"};
     return inner_->copy(stream, to, from, size);
 }
 Status RemoteDevice::copy_words(StreamId stream, uint64_t* to, const uint64_t* from, size_t count) {

@@ -20,8 +20,12 @@ class RemoteDevice final : public backend::Device {
 public:
     explicit RemoteDevice(std::shared_ptr<backend::Device> inner);
 
-    // The n-th copy of more than words from now on (1 is the next) fails with EIO; 0: none.
-    void fail_copy(int64_t n) { copies_until_failure_ = n; }
+    // The n-th copy of more than words from now on (1 is the next) fails with EIO, and all to the
+    // same place behind it, lest trying again should hide it; 0: none.
+    void fail_copy(int64_t n) {
+        failing_place_ = nullptr;
+        copies_until_failure_ = n;
+    }
     // Whether it has.
     [[nodiscard]] bool copy_failed() const { return copies_until_failure_ == 0; }
     // The same for values that streams write.
@@ -62,6 +66,7 @@ private:
     mutable std::mutex mutex_;
     std::map<const std::byte*, size_t> device_pieces_;  // sizes
     std::atomic<int64_t> copies_until_failure_{0}, writes_until_failure_{0};
+    std::atomic<void*> failing_place_{nullptr};
     std::atomic<uint64_t> copy_count_{0}, write_count_{0}, poll_count_{0};
 };
 

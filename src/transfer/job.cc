@@ -23,8 +23,8 @@ constexpr uint64_t kSectionWindowSizeMin = kPlanSizeMin, kSectionWindowSizeMax =
 // As much as CPUs' own caches hold, about. Of shorter reads the device waits for the CPUs, which
 // have no time for it.
 constexpr uint64_t kLastSize = 32 << 20;
-// What staging holds takes 0.6 ms by PCIe 5, twice that by PCIe 4. Who sleeps wakes up 50 us late.
-constexpr uint64_t kAwakeNs = 1'000'000;
+// What staging holds takes 1.1 ms by PCIe 5, twice that by PCIe 4. Who sleeps wakes up 50 us late.
+constexpr uint64_t kAwakeNs = 1'500'000;
 constexpr std::chrono::hours kForever{24 * 365};
 // The first section behind something that missed: what misses in it keeps the others waiting.
 constexpr uint64_t kSectionSizeAgain = 4 << 20;

@@ -43,10 +43,9 @@ struct Section {
     // The last of a read: nothing that is read behind it pushes its bytes out of each CPU's own
     // cache, out of which the device reads at a third of the link's speed.
     bool last = false;
-    size_t copies = 0;  // calls for copies of it that are under way
     bool failed = false;
-    bool dropped = false;  // nobody wants it: what is in staging stays there, and is no error
-    uint64_t sent_ns = 0;
+    bool dropped = false;    // nobody wants it: what is in staging stays there, and is no error
+    uint64_t landed_ns = 0;  // when the last of its windows did
 };
 
 class Sections {
@@ -129,9 +128,9 @@ private:
     std::vector<int32_t> slots_;
     std::vector<backend::CopyPart> parts_;
     std::atomic<bool> refused_{false};
-    // The lot whose end is awaited; 0: none is under way. What waits behind it: whoever finds too
-    // much there leaves a section to who will collect that lot, and looks after he has put it into
-    // landed_, which the other one does after he has changed this.
+    // The lot whose end is awaited; 0: none is under way. And the bytes that wait behind it. Who
+    // finds many leaves what landed to who collects that lot. He finds it: both look at landed_
+    // with mutex_, the one behind putting it there, the other behind changing this.
     std::atomic<uint64_t> oldest_{0}, waiting_{0};
 };
 

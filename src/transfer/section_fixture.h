@@ -14,6 +14,7 @@
 #include <functional>
 #include <mutex>
 #include <numeric>
+#include <span>
 #include <vector>
 
 #include "testing/bytes.h"
@@ -150,6 +151,13 @@ public:
         go_on();
         return {};
     }
+    Status copy_all(StreamId stream, std::span<const backend::CopyPart> parts) override {
+        {
+            const std::lock_guard lock(mutex_);
+            calls_.push_back(parts.size());
+        }
+        return backend::Device::copy_all(stream, parts);
+    }
     Status fill(StreamId, void*, uint8_t, size_t) override { return {ENOSYS, "fill", ""}; }
     Status write_value(StreamId stream, uint64_t* address, uint64_t value) override {
         call(&on_write);
@@ -184,6 +192,7 @@ public:
     void forget() {
         const std::lock_guard lock(mutex_);
         copied_.clear();
+        calls_.clear();
         fail_copy = fail_write = writes = 0;
         bad_ = nullptr;
     }
@@ -191,6 +200,11 @@ public:
     std::vector<size_t> copies() {
         const std::lock_guard lock(mutex_);
         return sizes_of(copied_);
+    }
+    // Of how many copies each call was.
+    std::vector<size_t> calls() {
+        const std::lock_guard lock(mutex_);
+        return calls_;
     }
     // By where they go: a thread that was stopped may send the first of a read late.
     std::vector<size_t> copies_by_place() {
@@ -244,6 +258,7 @@ private:
     StreamId streams_ = 0;
     std::deque<Operation> operations_;
     std::vector<std::pair<std::byte*, size_t>> copied_;
+    std::vector<size_t> calls_;
     void* bad_ = nullptr;
     bool held_ = false;
 };

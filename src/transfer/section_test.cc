@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <thread>
 #include <vector>
@@ -189,13 +190,27 @@ TEST_F(SectionTest, RandomReadsOfManyCallersEqualTheFileOrAreStopped) {
         std::thread caller([&] {
             for (size_t i = 0; i < reads.size(); i += 3) engine_->run(reads[i].job);
         });
+        // So that lots become long.
+        std::atomic<bool> over{false};
+        std::thread brake([&, nap = std::chrono::microseconds(prng.below(2'000))] {
+            while (!over) {
+                device_.hold(true);
+                std::this_thread::sleep_for(nap);
+                device_.hold(false);
+                std::this_thread::sleep_for(nap / 4);
+            }
+        });
         for (size_t i = 0; i < reads.size(); ++i) {
             if (i % 3 != 0) engine_->start(reads[i].job);
             if (i > 1 && stopped[i - 1]) reads[i - 1].job->stop();
         }
         caller.join();
+        std::vector<bool> ended;
+        for (const Read& read : reads) ended.push_back(read.job->wait(30s));
+        over = true;
+        brake.join();
         for (size_t i = 0; i < reads.size(); ++i) {
-            ASSERT_TRUE(reads[i].job->wait(30s));
+            ASSERT_TRUE(ended[i]);
             const int error = reads[i].job->result().status().error_number();
             ASSERT_TRUE(error == 0 || (stopped[i] && error == ECANCELED)) << error;
             if (error == 0) expect_right(reads[i]);
@@ -243,16 +258,19 @@ TEST_F(LotsTest, WhileEnoughWaitsForTheDeviceSectionsWaitAndGoTogether) {
     EXPECT_EQ(device_.writes, 4u) << "each is announced";
     sections_.collect();
     EXPECT_EQ(device_.writes, 4u) << "none is over";
+    std::this_thread::sleep_for(20ms);
 
     device_.hold(false);
     ASSERT_TRUE(sections_.ready());
     sections_.collect();
-    EXPECT_EQ(device_.writes, 5u) << "all the others together";
+    EXPECT_EQ(device_.calls(), (std::vector<size_t>{1, 1, 1, 1, 5})) << "the others together";
+    EXPECT_EQ(device_.writes, 5u);
     EXPECT_FALSE(read_.job->done());
     sections_.collect();
     EXPECT_FALSE(sections_.copying());
     ASSERT_TRUE(read_.job->done());
     expect_right(read_);
+    EXPECT_GE(read_.job->report().copy_ns, 20'000'000u) << "what lies in staging is read";
 }
 
 TEST_F(LotsTest, WhatIsCopiedDoesNotWait) {

@@ -45,9 +45,10 @@ public:
     void give_back(int32_t slot);
 
     // Copies, behind the others. The slots are theirs in any case, until finished() or abandon()
-    // returns them, each as often as it was given: after an error some of them may have begun.
+    // returns them: after an error some of them may have begun.
     //
-    // Out of slots to device memory, with as few pauses of the device between them as it can.
+    // Out of slots to device memory, with as few pauses of the device between them as it can; out
+    // of slots of this lot again with none of `slots`.
     Status copy_out(std::span<const backend::CopyPart> parts, std::span<const int32_t> slots);
     // From device memory, one behind the other in the slot from its byte `to` on.
     Status copy_in(int32_t slot, size_t to, std::span<const iovec> from);
