@@ -5,10 +5,20 @@
 // OSError with its errno, of reads a penstock.Error with file, offset and route.
 #include "core.h"
 
+#include <cerrno>
+#include <cstdlib>
+#include <string>
+
 namespace penstock::python {
 
 void raise_error(const Status& status, nanobind::handle subject, const Report* report) {
     namespace nb = nanobind;
+    if (const std::string variable = status.origin();
+        status.error_number() == EINVAL && variable.starts_with("PENSTOCK_")) {
+        const char* const value = std::getenv(variable.c_str());
+        throw nb::value_error(
+            (variable + ": '" + (value == nullptr ? "" : value) + "' " + status.text()).c_str());
+    }
     const bool told = report != nullptr && report->error_number != 0;
     const nb::object offset = told ? nb::cast(report->error_offset) : nb::none();
     const nb::object route = told ? nb::cast(name(report->error_route)) : nb::none();

@@ -21,7 +21,7 @@ namespace penstock::python {
     raise_os_error(status.error_number(), status.message());
 }
 
-// Throws the penstock.Error for `status`.
+// Throws the penstock.Error for `status`; a ValueError where an environment variable says nothing.
 //   subject  what `filename` is to be: str, int or None
 //   report   null, or tells the offset and the route
 [[noreturn]] void raise_error(const Status& status, nanobind::handle subject,

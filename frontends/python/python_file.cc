@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
@@ -48,13 +47,9 @@ StorageKind storage_kind(const std::string& word) {
                                  {"uring", StorageKind::kUring}});
 }
 
-const char* environment(const char* name) {
-    const char* const value = std::getenv(name);
-    return value == nullptr ? "" : value;
-}
-
 bool is_on(const char* variable) {
-    std::string value = environment(variable);
+    const char* const said = std::getenv(variable);
+    std::string value = said == nullptr ? "" : said;
     std::ranges::transform(value, value.begin(), [](unsigned char c) { return std::tolower(c); });
     if (value == "1" || value == "true" || value == "on" || value == "yes") return true;
     if (value.empty() || value == "0" || value == "false" || value == "off" || value == "no")
@@ -62,31 +57,15 @@ bool is_on(const char* variable) {
     throw nb::value_error((std::string(variable) + ": '" + value + "' is neither 1 nor 0").c_str());
 }
 
-// 0: PENSTOCK_THREADS says nothing.
-unsigned threads_of_environment() {
-    const std::string value = environment("PENSTOCK_THREADS");
-    if (value.empty()) return 0;
-    unsigned threads = 0;
-    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), threads);
-    if (error == std::errc() && end == value.data() + value.size() && threads >= 1 &&
-        threads <= kThreadsMax)
-        return threads;
-    throw nb::value_error(
-        ("PENSTOCK_THREADS: '" + value + "' is no number from 1 to " + std::to_string(kThreadsMax))
-            .c_str());
-}
-
 FileOptions options_of(const OpenArguments& arguments) {
     FileOptions options;
-    options.environment = false;  // looked at here: arguments go before it, `auto` among them
     options.reading.cache = cache_policy_of(arguments.cache);
-    if (!arguments.route.is_none()) {
+    // Arguments go before the environment, `auto` and False among them.
+    options.route_of_environment = arguments.route.is_none();
+    if (!arguments.route.is_none())
         options.reading.route = route_of(nb::cast<std::string>(arguments.route), "route");
-    } else if (const std::string route = environment("PENSTOCK_ROUTE"); !route.empty()) {
-        options.reading.route = route_of(route, "PENSTOCK_ROUTE");
-    }
-    options.reading.strict = arguments.strict.is_none() ? is_on("PENSTOCK_STRICT")
-                                                        : nb::cast<bool>(arguments.strict);
+    options.strict_of_environment = arguments.strict.is_none();
+    options.reading.strict = !arguments.strict.is_none() && nb::cast<bool>(arguments.strict);
     options.writing = options.reading;
     options.storage = storage_kind(arguments.storage);
     for (const double figure : {arguments.throttle_latency_us, arguments.throttle_bandwidth_mbs}) {
@@ -100,8 +79,6 @@ FileOptions options_of(const OpenArguments& arguments) {
         if (threads < 1 || threads > kThreadsMax)
             throw nb::value_error(("threads is 1 to " + std::to_string(kThreadsMax)).c_str());
         options.threads = static_cast<unsigned>(threads);
-    } else {
-        options.threads = threads_of_environment();
     }
     return options;
 }
@@ -225,6 +202,7 @@ File PythonFile::open_for(const std::string& device) {
     if (identity_.value_or(identity) != identity)
         raise_error(Status(ESTALE, "open", "another file has this name now"), source_->name);
     identity_ = identity;
+    options_ = opened.value().options();  // what the environment said then it says for good
     return opened.value();
 }
 

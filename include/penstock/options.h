@@ -99,9 +99,9 @@ struct FileOptions {
     int open_flags = 0;
     ReadOptions reading;   // of reads that do not bring their own
     WriteOptions writing;  // of writes that do not
-    // PENSTOCK_ROUTE (auto, cached, direct, peer) and PENSTOCK_STRICT (1, 0) decide for `reading`
-    // and `writing` where those name no route and are not strict.
-    bool environment = true;
+    // PENSTOCK_ROUTE (auto, cached, direct, peer) decides for `reading` and `writing` where those
+    // name no route, PENSTOCK_STRICT (1, 0) where they are not strict.
+    bool route_of_environment = true, strict_of_environment = true;
     StorageKind storage = StorageKind::kAuto;  // kAuto: see StorageKind
     double throttle_latency_us = 0;            // for studies; as in FileSystemOptions
     double throttle_bandwidth_mbs = 0;

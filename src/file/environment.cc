@@ -19,23 +19,25 @@ std::string value_of(const char* variable) {
 }  // namespace
 
 Status fill_from_environment(FileOptions* options) {
+    const std::string named = options->route_of_environment ? value_of("PENSTOCK_ROUTE") : "";
     std::optional<Route> route;
-    if (const std::string named = value_of("PENSTOCK_ROUTE"); !named.empty() && named != "auto") {
+    if (!named.empty() && named != "auto") {
         for (const Route one : {Route::kCached, Route::kDirect, Route::kPeer})
             if (named == name(one)) route = one;
         if (!route.has_value())
-            return {EINVAL, "PENSTOCK_ROUTE", "must be auto, cached, direct or peer"};
+            return {EINVAL, "PENSTOCK_ROUTE", "is not one of auto, cached, direct, peer"};
     }
-    std::string wish = value_of("PENSTOCK_STRICT");
+    std::string wish = options->strict_of_environment ? value_of("PENSTOCK_STRICT") : "";
     std::ranges::transform(wish, wish.begin(), [](unsigned char c) { return std::tolower(c); });
     const auto is = [&wish](std::string_view word) { return wish == word; };
     const bool strict = is("1") || is("true") || is("on") || is("yes");
     if (!strict && !(is("") || is("0") || is("false") || is("off") || is("no")))
-        return {EINVAL, "PENSTOCK_STRICT", "must be 1 or 0"};
+        return {EINVAL, "PENSTOCK_STRICT", "is neither 1 nor 0"};
     for (ReadOptions* const each : {&options->reading, &options->writing}) {
         if (!each->route.has_value()) each->route = route;
         each->strict = each->strict || strict;
     }
+    options->route_of_environment = options->strict_of_environment = false;
     return {};
 }
 

@@ -7,7 +7,8 @@
 namespace penstock::file {
 
 // Sets the route and strictness of `options`' reads and writes by PENSTOCK_ROUTE and
-// PENSTOCK_STRICT, where they name no route and are not strict. EINVAL: values that say nothing.
+// PENSTOCK_STRICT, as it asks for, and no more: what it is then it stays. EINVAL: a variable, which
+// is where it arose, has a value that says nothing.
 Status fill_from_environment(FileOptions* options);
 
 }  // namespace penstock::file

@@ -72,9 +72,7 @@ void File::release() const {
 
 Result<File> File::open(const std::string& path, const Device& device, const FileOptions& options) {
     FileOptions wanted = options;
-    if (options.environment) {
-        if (Status status = file::fill_from_environment(&wanted); !status.ok()) return status;
-    }
+    if (Status status = file::fill_from_environment(&wanted); !status.ok()) return status;
     auto opened = file::OpenFile::open(path, device, wanted);
     if (!opened.ok()) return opened.status();
     return File(std::move(opened.value()));

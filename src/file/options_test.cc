@@ -65,9 +65,15 @@ TEST_F(OptionsTest, TheEnvironmentNamesTheRouteWhereNobodyElseDoes) {
     EXPECT_EQ(half.reading.route, Route::kCached);
     EXPECT_EQ(half.writing.route, Route::kDirect);
     named = {};
-    named.environment = false;
-    const FileOptions none = File::open(path_, {}, named).value().options();
-    EXPECT_FALSE(none.reading.route.has_value() || none.reading.strict);
+    named.route_of_environment = false;
+    const FileOptions only_strict = File::open(path_, {}, named).value().options();
+    EXPECT_FALSE(only_strict.reading.route.has_value() || only_strict.writing.route.has_value());
+    EXPECT_TRUE(only_strict.reading.strict && only_strict.writing.strict);
+    named = {};
+    named.strict_of_environment = false;
+    const FileOptions only_route = File::open(path_, {}, named).value().options();
+    EXPECT_EQ(only_route.reading.route, Route::kDirect);
+    EXPECT_FALSE(only_route.reading.strict || only_route.writing.strict);
     const Setting any("PENSTOCK_ROUTE", "auto");
     const Setting off("PENSTOCK_STRICT", "0");
     const FileOptions plain = File::open(path_).value().options();

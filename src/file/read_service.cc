@@ -92,7 +92,7 @@ Result<unsigned> thread_count(const FileOptions& options, const Device& device) 
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
     if (error == std::errc() && end == text.data() + text.size() && count >= 1 && count <= kMax)
         return count;
-    return Status{EINVAL, "PENSTOCK_THREADS", "must be a number from 1 to 64"};
+    return Status{EINVAL, "PENSTOCK_THREADS", "is no number from 1 to 64"};
 }
 
 uint64_t process_number() { return forks.load(std::memory_order_relaxed); }
