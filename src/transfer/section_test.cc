@@ -358,6 +358,29 @@ TEST_F(SectionTest, TheNthCopyThatFailsCostsItsBytesAndNoOthers) {
     expect_well();
 }
 
+TEST_F(SectionTest, ShortReadsThatAreNotCopiedGiveTheirStagingBack) {
+    start(1);
+    for (const bool of_word : {false, true}) {
+        for (int i = 0; i < 40; ++i) {  // more than an executor has slots
+            SCOPED_TRACE(::testing::Message() << (of_word ? "word " : "copy ") << i);
+            device_.forget();
+            (of_word ? device_.fail_write : device_.fail_copy) = 1;
+            const Read read = make(4321, 900 << 10);
+            engine_->run(read.job);
+            ASSERT_EQ(read.job->result().status().error_number(), EIO);
+            const Report& report = read.job->report();
+            EXPECT_EQ(report.error_number, EIO);
+            EXPECT_LT(report.bytes, read.memory.size());
+            expect_sums(report);
+            EXPECT_TRUE(is_right(read.memory.data(), 4321, report.error_offset - 4321));
+        }
+    }
+    expect_well();
+    const Read read = make(4321, 900 << 10);
+    engine_->run(read.job);
+    expect_right(read);
+}
+
 TEST_F(SectionTest, AFileThatIsShorterThanItWasGivesWhatIsThere) {
     start(2);
     for (uint64_t seed = 1; seed <= 12; ++seed) {
