@@ -245,6 +245,7 @@ TEST_F(FaultyReadTest, DirectReadsThatAreRefusedFallBackAndSaySoAndStrictRaises)
 
 // Symptom: EOPNOTSUPP of a read that had asked for no route.
 TEST_F(FaultyReadTest, StrictAloneInsistsOnNothing) {
+    constexpr uint64_t kSize = 1 << 20;  // one call, which is the first
     open(1);
     fsync(descriptor_);
     posix_fadvise(descriptor_, 0, 0, POSIX_FADV_DONTNEED);
@@ -252,11 +253,11 @@ TEST_F(FaultyReadTest, StrictAloneInsistsOnNothing) {
     ReadOptions strict;
     strict.strict = true;
     Report report;
-    const auto got = file_->read(memory_, 8 << 20, 0, strict, &report);
+    const auto got = file_->read(memory_, kSize, 0, strict, &report);
     if (report.error_route == Route::kCached && report.error_number == EINVAL)
         GTEST_SKIP() << "it was a cached one that met the fault";
     ASSERT_TRUE(got.ok()) << got.status().message();
-    EXPECT_TRUE(testing::equal(memory_, bytes_.data(), 8 << 20));
+    EXPECT_TRUE(testing::equal(memory_, bytes_.data(), kSize));
     EXPECT_GT(report.bytes_by(RouteReason::kRefused), 0u);
     expect_sums(report);
 }
