@@ -2,7 +2,8 @@
 //
 // Sees include/penstock and the doors of workloads/ only. Each area of the API has its own file
 // with a bind_X(module) that is called here. Translates once: a Status that failed becomes an
-// OSError with its errno, of reads a penstock.Error with file, offset and route.
+// OSError with its errno, of reads a penstock.Error with file, offset and route; where an
+// environment variable says nothing, a ValueError.
 #include "core.h"
 
 #include <cerrno>

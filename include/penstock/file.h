@@ -53,7 +53,7 @@ public:
     Future() = default;  // of nothing: only assign to it
 
     [[nodiscard]] bool done() const;
-    // Waits at most `limit`, asleep but for the first millisecond in which only copies to a device
+    // Waits at most `limit`, asleep but for the first 1.5 ms in which only copies to a device
     // are missing. ETIMEDOUT: not done yet; it goes on. ECHILD: it is a parent's.
     [[nodiscard]] Status wait(std::chrono::nanoseconds limit = std::chrono::hours(24)) const;
     // Bytes that arrived from the start, fewer at the end of a file that is read; waits at most

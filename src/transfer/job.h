@@ -84,7 +84,7 @@ public:
 
     // For its caller.
     [[nodiscard]] bool done() const { return done_.load(std::memory_order_acquire); }
-    // In the first millisecond in which nothing is missing but copies to a device it stays awake,
+    // In the first 1.5 ms in which nothing is missing but copies to a device it stays awake,
     // and takes a CPU, unless too many others do (a quarter of the CPUs; of one CPU nobody).
     [[nodiscard]] bool wait(std::chrono::nanoseconds limit) const;
     // True: nothing had begun, and nothing ever will.

@@ -169,13 +169,10 @@ void Sections::send(std::span<Section* const> sections, Ended* ended) {
 // `begins`.
 void Sections::copy_one_by_one(std::span<const size_t> begins) {
     for (size_t i = 0; i < slots_.size(); ++i) {
-        Section& section = sections_[static_cast<size_t>(slots_[i])];
-        section.failed = true;
-        if (slots_.size() == 1) return;
         const size_t end = i + 1 < begins.size() ? begins[i + 1] : parts_.size();
-        section.failed = !staging_
-                              ->copy_out(std::span(parts_).subspan(begins[i], end - begins[i]), {})
-                              .ok();
+        const auto parts = std::span(parts_).subspan(begins[i], end - begins[i]);
+        sections_[static_cast<size_t>(slots_[i])].failed = slots_.size() == 1 ||
+                                                           !staging_->copy_out(parts, {}).ok();
     }
 }
 

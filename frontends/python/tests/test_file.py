@@ -291,9 +291,24 @@ print(file.route, file.strict, dict(future.report.reasons), penstock.open(sys.ar
 """
 
 
-def environment_run(path: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+IN_CHILD = """
+import os, sys, penstock
+file = penstock.open(sys.argv[1])
+os.environ["PENSTOCK_ROUTE"] = "fast"
+if os.fork() == 0:
+    future = file.pread(bytearray(2 << 20))
+    future.result()
+    print(file.route, dict(future.report.reasons), flush=True)
+    os._exit(0)
+os.wait()
+"""
+
+
+def environment_run(
+    path: Path, code: str = IN_ENVIRONMENT, **variables: str
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", IN_ENVIRONMENT, str(path)],
+        [sys.executable, "-c", code, str(path)],
         env={**os.environ, **variables},
         capture_output=True,
         text=True,
@@ -310,6 +325,12 @@ def test_the_environment_names_route_and_strict(file: Path) -> None:
     assert "PENSTOCK_ROUTE: 'fast' is not one of auto, cached, direct, peer" in wrong.stderr
     wrong = environment_run(file, PENSTOCK_STRICT="maybe")
     assert "PENSTOCK_STRICT: 'maybe' is neither 1 nor 0" in wrong.stderr
+
+
+def test_a_file_keeps_what_the_environment_said_when_it_was_opened(file: Path) -> None:
+    done = environment_run(file, IN_CHILD, PENSTOCK_ROUTE="cached")
+    assert done.stdout == "cached {'asked': 2097152}\n"
+    assert done.stderr == ""
 
 
 def test_importing_loads_nothing() -> None:
