@@ -72,6 +72,10 @@ public:
     virtual Status create_stream(int priority, StreamId* out) = 0;
     virtual Status destroy_stream(StreamId stream) = 0;  // waits for what is in it, at most until
                                                          // its watchdog
+    // A stream for copies that running kernels wait for: copy, copy_words, copy_all, write_value,
+    // announce, between pinned and kServed memory. On CUDA no call that the program makes meanwhile
+    // (cudaFree, the first launch of a kernel) holds it up.
+    virtual Status create_copy_stream(StreamId* out) { return create_stream(0, out); }
     virtual Status launch(StreamId stream, LaunchRequest request) = 0;
     // Words of 8 bytes, aligned and up to kWholeSizeMax bytes in all, arrive whole: GPU threads may
     // look at them meanwhile. On CUDA they announce only what lies behind a write_value, whose
@@ -107,8 +111,15 @@ public:
     virtual Status synchronize(StreamId stream, Deadline deadline) = 0;
     virtual Status query(StreamId stream, bool* idle) = 0;
 
-    // Whether any kernel is queued or running; workers park only when none is.
+    // Whether any kernel is queued or running. On CUDA this asks the driver, which may not answer
+    // before a kernel ends: not for threads that kernels wait for.
     [[nodiscard]] virtual bool kernels_in_flight() const = 0;
+    // The same as of the last look, by poll() at the latest: asks no driver. A kernel that has ended
+    // since may still count.
+    [[nodiscard]] virtual bool kernels_seen_in_flight() const { return kernels_in_flight(); }
+    // For how long the longest call of the driver for a copy stream has not returned by `now_ns`
+    // (base::monotonic_ns); 0: no call is under way.
+    [[nodiscard]] virtual uint64_t longest_copy_call_ns(uint64_t /*now_ns*/) const { return 0; }
     // How many launches were ended by a failure of the kernel (a trap, a mismatch, the watchdog).
     // Blocks of such a launch stop anywhere. On CUDA the context is lost with them.
     [[nodiscard]] virtual uint64_t failed_launches() const { return 0; }
@@ -154,6 +165,9 @@ Result<std::shared_ptr<Device>> open_cpu(const CpuOptions& options);
 struct CudaOptions {
     int ordinal = 0;
     bool need_kernels = false;  // refuse a device on which none of the program's kernels can run
+    // Kernels will run, perhaps: they are loaded at once. Else at their first launch.
+    bool runs_kernels = true;
+    bool second_context = true;  // for what copy streams do; false: in the program's own
 };
 // ENODEV with the reason when there is no driver or no such device.
 Result<std::shared_ptr<Device>> open_cuda(const CudaOptions& options);

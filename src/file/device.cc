@@ -30,12 +30,20 @@ Result<std::shared_ptr<backend::Device>> open_cpu(const DeviceOptions& options, 
     return backend::open_cpu(wanted);
 }
 
+Result<std::shared_ptr<backend::Device>> open_cuda(const DeviceOptions& options, unsigned ordinal,
+                                                   bool need_kernels) {
+    return backend::open_cuda({.ordinal = static_cast<int>(ordinal),
+                               .need_kernels = need_kernels,
+                               .runs_kernels = options.runs_kernels,
+                               .second_context = options.second_context});
+}
+
 Result<std::shared_ptr<backend::Device>> open_port(std::string_view name,
                                                    const DeviceOptions& options,
                                                    std::string* why_not_gpu) {
     unsigned number = 0;
     if (name == "auto") {
-        auto gpu = backend::open_cuda({.ordinal = 0, .need_kernels = options.runs_kernels});
+        auto gpu = open_cuda(options, 0, options.runs_kernels);
         if (gpu.ok()) return gpu;
         *why_not_gpu = gpu.status().message();
         return open_cpu(options, options.permits);
@@ -44,10 +52,9 @@ Result<std::shared_ptr<backend::Device>> open_port(std::string_view name,
     if (name.starts_with("cpu:") && parse_number(name.substr(4), number) && number > 0) {
         return open_cpu(options, number);
     }
-    if (name == "cuda") return backend::open_cuda({});
-    if (name.starts_with("cuda:") && parse_number(name.substr(5), number)) {
-        return backend::open_cuda({.ordinal = static_cast<int>(number)});
-    }
+    if (name == "cuda") return open_cuda(options, 0, false);
+    if (name.starts_with("cuda:") && parse_number(name.substr(5), number))
+        return open_cuda(options, number, false);
     return Status{EINVAL, "device", "not auto, cpu, cpu:N (N from 1) or cuda:N"};
 }
 

@@ -17,7 +17,7 @@ constexpr uint64_t kLookNs = 1'000'000;  // between two looks at a stream with c
 
 Result<std::unique_ptr<CopyStream>> CopyStream::create(backend::Device& device, uint64_t* word) {
     std::unique_ptr<CopyStream> stream(new CopyStream(device, word));
-    if (Status status = device.create_stream(0, &stream->id_); !status.ok()) return status;
+    if (Status status = device.create_copy_stream(&stream->id_); !status.ok()) return status;
     return stream;
 }
 

@@ -21,7 +21,7 @@ public:
                                                        FileSystemState* state);
 
     // Whether drop() may be called just now.
-    [[nodiscard]] bool possible() const { return !device_->kernels_in_flight(); }
+    [[nodiscard]] bool possible() const { return !device_->kernels_seen_in_flight(); }
     // Drops the pages of `count` directory words from `first` on; waits. False: some page is held,
     // a kernel is in flight, or the device did not answer in time, as one was launched meanwhile:
     // it drops them late then, which nobody minds.

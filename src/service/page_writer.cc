@@ -55,7 +55,7 @@ Result<std::unique_ptr<PageWriter>> PageWriter::create(backend::Device& device,
     writer->words_ = writer->snapshots_ + pages * state.mark_words;
     writer->staged_max_ = pages;
     writer->parts_.reserve(2 * pages);
-    status = device.create_stream(0, &writer->stream_);
+    status = device.create_copy_stream(&writer->stream_);
     if (!status.ok()) return status;
     return writer;
 }

@@ -26,10 +26,7 @@ constexpr uint32_t kSpinTurns = 2000, kDozeTurns = 20000;
 constexpr uint64_t kDozeNs = 20'000;
 constexpr uint64_t kCallsFirstEvery = 16;       // beats of a helper
 constexpr uint64_t kBackgroundFirstEvery = 16;  // likewise
-// Between two looks at the driver by workers that have nothing to do, and idle turns between two
-// looks at the clock for that.
-constexpr uint64_t kPollNs = 500'000;
-constexpr uint32_t kPollTurns = 256;
+constexpr std::chrono::microseconds kPollPeriod{500};  // between two looks at the driver
 // Pages up to this size are copied by the team that waits for them, where the host cannot address
 // device memory: larger ones the copy engine brings faster than one team.
 constexpr uint64_t kPulledSizeMax = 64 << 10;
@@ -85,17 +82,17 @@ Status Service::allocate(const Options& options) {
     request.pulls = !direct && !options.one_by_one && options.page_size <= kPulledSizeMax;
     if (Status status = page_cache::plan_layout(request, &layout_); !status.ok()) return status;
 
-    if (Status s = device_->allocate(layout_.frames_size, backend::Memory::kDevice, &frames_);
+    if (Status s = device_->allocate(layout_.frames_size, backend::Memory::kServed, &frames_);
         !s.ok())
         return s;
-    if (Status s = device_->allocate(layout_.tables_size, backend::Memory::kDevice, &tables_);
+    if (Status s = device_->allocate(layout_.tables_size, backend::Memory::kServed, &tables_);
         !s.ok())
         return s;
     if (Status s = device_->allocate(layout_.shared_size, backend::Memory::kPinned,
                                      &shared_memory_);
         !s.ok())
         return s;
-    if (Status s = device_->create_stream(0, &stream_); !s.ok()) return s;
+    if (Status s = device_->create_copy_stream(&stream_); !s.ok()) return s;
     if (!direct) {
         if (Status s = device_->allocate(layout_.tables_size, backend::Memory::kPinned,
                                          &tables_copy_);
@@ -189,6 +186,8 @@ Status Service::start(const Options& options) {
     try {
         for (unsigned i = 0; i < workers; ++i) threads_.emplace_back([this, i] { work(i); });
         monitor_ = std::thread([this] { monitor(); });
+        if (!device_->properties().host_addressable)
+            poller_ = std::thread([this] { poll_device(); });
     } catch (const std::system_error&) {
         return {EAGAIN, "file system", "no more threads are to be had"};
     }
@@ -219,6 +218,7 @@ Service::~Service() {
     }
     for (std::thread& thread : threads_) thread.join();
     if (monitor_.joinable()) monitor_.join();
+    if (poller_.joinable()) poller_.join();
     workers_.clear();
     helpers_.clear();
     write_back_.reset();
@@ -251,16 +251,14 @@ void Service::work(unsigned index) {
 }
 
 // Idle policy. CPU backend: sleep until the bell rings. CUDA: spin, doze, and park only while no
-// kernel is in flight; somebody keeps calling the driver, or a waiting kernel may never move on
-// (device-anchors, 6e).
+// kernel is in flight.
 void Service::wait_for_work(uint32_t ring, uint64_t seen, uint32_t idle_turns) {
     if (device_->properties().host_addressable) {
         device_->wait_changed(&state_->rings[ring].doorbell, seen, kSleep);
         return;
     }
-    if (idle_turns % kPollTurns == 0) poll_device();
     if (idle_turns < kSpinTurns) return;
-    if (idle_turns < kDozeTurns || device_->kernels_in_flight()) {
+    if (idle_turns < kDozeTurns || device_->kernels_seen_in_flight()) {
         base::sleep_until_ns(base::monotonic_ns() + kDozeNs);
         return;
     }
@@ -268,12 +266,14 @@ void Service::wait_for_work(uint32_t ring, uint64_t seen, uint32_t idle_turns) {
     stop_changed_.wait_for(lock, std::chrono::milliseconds(1), [this] { return stopping_.load(); });
 }
 
-// One worker for all: each look keeps the others' copies waiting.
+// While kernels run a thread keeps calling the driver, or a waiting kernel may never move on
+// (device-anchors, 6e). Such a call may not return before a kernel ends, so no worker makes it.
 void Service::poll_device() {
-    const uint64_t now = base::monotonic_ns();
-    uint64_t last = polled_ns_.load(std::memory_order_relaxed);
-    if (now - last < kPollNs || !polled_ns_.compare_exchange_strong(last, now)) return;
-    device_->poll();
+    while (!stopping_.load()) {
+        if (device_->kernels_seen_in_flight()) device_->poll();
+        std::unique_lock lock(mutex_);
+        stop_changed_.wait_for(lock, kPollPeriod, [this] { return stopping_.load(); });
+    }
 }
 
 // What somebody waits for goes first; now and then the other way round, so that a window is not
@@ -358,6 +358,7 @@ void Service::monitor() {
                       "worker " + std::to_string(i) + " stopped while it held requests");
             }
         }
+        look_for_held_copies(now);
         if (device_->failed_launches() != failed_launches_) {
             // Blocks were stopped wherever they were: with pages pinned, ports locked, tickets
             // taken.
@@ -377,6 +378,15 @@ void Service::monitor() {
         const auto period = std::chrono::nanoseconds(limits::kHeartbeatPeriodNs);
         if (stop_changed_.wait_for(lock, period, [this] { return stopping_.load(); })) return;
     }
+}
+
+// Copies that kernels wait for, held up by a call that waits for those kernels.
+void Service::look_for_held_copies(uint64_t now_ns) {
+    if (!device_->kernels_seen_in_flight()) return;
+    if (device_->longest_copy_call_ns(now_ns) <= kWorkerLimitNs) return;
+    abort(EDEADLK,
+          "the CUDA driver holds up copies that a kernel waits for: another thread is in a call, "
+          "as cudaFree or the first launch of a kernel, that waits for that kernel");
 }
 
 void Service::abort(int error_number, const std::string& text) {

@@ -127,6 +127,7 @@ private:
     void wait_for_work(uint32_t ring, uint64_t seen, uint32_t idle_turns);
     void poll_device();
     void monitor();
+    void look_for_held_copies(uint64_t now_ns);
     bool help(unsigned permit, bool waits);
     static bool serve_waiting(Server& server);
     static bool serve(Server& server, uint32_t ring);
@@ -166,8 +167,8 @@ private:
     std::vector<std::unique_ptr<Server>> helpers_;      // lent to blocks that help: one a permit
     std::vector<std::thread> threads_;
     std::thread monitor_;
+    std::thread poller_;  // on devices whose kernels go on by themselves
     std::atomic<bool> stopping_{false};
-    std::atomic<uint64_t> polled_ns_{0};  // when the driver was looked at last
     uint64_t failed_launches_ = 0;        // of the device, when this began
 
     // Guards what is looked at in `tables_copy_`: the rings' tails, places and totals.

@@ -12,7 +12,7 @@ RemoteDevice::RemoteDevice(std::shared_ptr<backend::Device> inner)
 
 Status RemoteDevice::allocate(size_t size, backend::Memory memory, void** out) {
     Status status = inner_->allocate(size, memory, out);
-    if (status.ok() && memory == backend::Memory::kDevice) {
+    if (status.ok() && memory != backend::Memory::kPinned) {
         const std::lock_guard lock(mutex_);
         device_pieces_[static_cast<const std::byte*>(*out)] = size;
     }

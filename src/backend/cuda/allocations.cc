@@ -39,8 +39,9 @@ Status Allocations::allocate(size_t size, Memory memory, bool busy, void** out) 
     const size_t alignment = size >= kHugePageSize ? kHugePageSize : kPageSize;
     size = base::align_up(size, kPageSize);
     Piece piece;
-    Status status = memory == Memory::kDevice ? take_device(size, alignment, &piece)
-                                              : take_pinned(size, alignment, &piece);
+    Status status = memory == Memory::kPinned                   ? take_pinned(size, alignment, &piece)
+                    : memory == Memory::kServed && can_.can_map ? take_mapped(size, &piece)
+                                                                : take_device(size, alignment, &piece);
     if (status.ok()) status = zero(piece);
     if (!status.ok()) {
         if (piece.base != nullptr) release(piece);
@@ -69,11 +70,43 @@ Status Allocations::take_device(size_t size, size_t alignment, Piece* out) {
     return {};
 }
 
+// The driver gives such memory by 2 MiB, at addresses aligned to that.
+Status Allocations::take_mapped(size_t size, Piece* out) {
+    const Driver& driver = context_.driver();
+    const size_t asked = base::align_up(size, kHugePageSize);
+    PhysicalProperties properties;
+    properties.location.id = context_.device();
+    PhysicalHandle physical = 0;
+    Status status = context_.call(driver.physical_create, &physical, asked, &properties,
+                                  uint64_t{0});
+    if (!status.ok()) return status;
+    DevicePointer start = 0;
+    status = context_.call(driver.address_reserve, &start, asked, kHugePageSize, DevicePointer{0},
+                           uint64_t{0});
+    bool mapped = false;
+    if (status.ok()) {
+        status = context_.call(driver.map, start, asked, size_t{0}, physical, uint64_t{0});
+        mapped = status.ok();
+    }
+    // The mapping keeps the memory from here on.
+    static_cast<void>(context_.raw(driver.physical_release, physical));
+    const AccessDescription access{.location = properties.location};
+    if (status.ok()) status = context_.call(driver.set_access, start, asked, &access, size_t{1});
+    if (status.ok()) {
+        *out = {reinterpret_cast<void*>(start), asked, Kind::kMapped};
+        return status;
+    }
+    if (mapped) static_cast<void>(context_.raw(driver.unmap, start, asked));
+    if (start != 0) static_cast<void>(context_.raw(driver.address_free, start, asked));
+    return status;
+}
+
 Status Allocations::take_pinned(size_t size, size_t alignment, Piece* out) {
     // Direct I/O is twice as fast into huge pages, and the driver's own pinned memory promises
     // none.
-    if (alignment == kHugePageSize && can_register_ && take_registered(size, out)) return {};
-    const size_t asked = size + alignment - kPageSize;
+    if (alignment == kHugePageSize && can_.can_register && take_registered(size, out)) return {};
+    // The driver puts small pieces side by side, at any multiple of 256 bytes or so.
+    const size_t asked = size + alignment;
     void* base = nullptr;
     Status status = context_.call(context_.driver().host_allocate, &base, asked,
                                   kHostPortable | kHostDeviceMap);
@@ -155,6 +188,12 @@ void Allocations::release(const Piece& piece) {
                 context_.raw(driver.memory_free,
                              static_cast<DevicePointer>(reinterpret_cast<uintptr_t>(piece.base))));
             break;
+        case Kind::kMapped: {
+            const auto start = static_cast<DevicePointer>(reinterpret_cast<uintptr_t>(piece.base));
+            static_cast<void>(context_.raw(driver.unmap, start, piece.size));
+            static_cast<void>(context_.raw(driver.address_free, start, piece.size));
+            break;
+        }
         case Kind::kDriverPinned:
             static_cast<void>(context_.raw(driver.host_free, piece.base));
             break;

@@ -17,10 +17,14 @@ namespace penstock::backend::cuda {
 
 class Allocations {
 public:
-    // `can_register`: GPU threads see memory that was pinned after its allocation at the host's
-    // address.
-    Allocations(Context& context, Stream& stream, bool can_register)
-        : context_(context), stream_(stream), can_register_(can_register) {}
+    // What the device can do.
+    struct Abilities {
+        bool can_register = false;  // GPU threads see memory that was pinned after its allocation at
+                                    // the host's address
+        bool can_map = false;       // cuMemCreate and cuMemMap: memory that every context reaches
+    };
+    Allocations(Context& context, Stream& stream, Abilities can)
+        : context_(context), stream_(stream), can_(can) {}
     ~Allocations();
 
     // Zeroed; aligned to 2 MiB from 2 MiB on, else to 4 KiB. ENOMEM.
@@ -33,7 +37,7 @@ public:
     void leave();
 
 private:
-    enum class Kind : uint8_t { kDevice, kDriverPinned, kRegistered };
+    enum class Kind : uint8_t { kDevice, kMapped, kDriverPinned, kRegistered };
     struct Piece {
         void* base = nullptr;  // what the driver or the kernel gave
         size_t size = 0;       // of that
@@ -41,6 +45,7 @@ private:
     };
 
     Status take_device(size_t size, size_t alignment, Piece* out);
+    Status take_mapped(size_t size, Piece* out);
     Status take_pinned(size_t size, size_t alignment, Piece* out);
     bool take_registered(size_t size, Piece* out);
     void release(const Piece& piece);
@@ -49,7 +54,7 @@ private:
 
     Context& context_;
     Stream& stream_;  // for zeroing
-    const bool can_register_;
+    const Abilities can_;
     std::mutex mutex_;
     std::map<void*, Piece> pieces_;  // by the pointer that the caller has
     std::vector<Piece> deferred_;    // freed by the caller, not yet by us

@@ -7,12 +7,28 @@ Result<std::unique_ptr<Context>> Context::retain(const Driver& driver, DeviceHan
     if (const int code = driver.primary_retain(&handle, device); code != kSuccess) {
         return status_of(code, driver.primary_retain.name);
     }
-    return std::unique_ptr<Context>(new Context(driver, device, handle));
+    return std::unique_ptr<Context>(new Context(driver, device, handle, true));
+}
+
+Result<std::unique_ptr<Context>> Context::create(const Driver& driver, DeviceHandle device) {
+    ContextHandle handle = nullptr, popped = nullptr;
+    constexpr unsigned kNoFlags = 0;
+    if (const int code = driver.context_create(&handle, kNoFlags, device); code != kSuccess) {
+        return status_of(code, driver.context_create.name);
+    }
+    std::unique_ptr<Context> context(new Context(driver, device, handle, false));
+    // The driver has made it current to this thread.
+    if (const int code = driver.context_pop(&popped); code != kSuccess) {
+        return status_of(code, driver.context_pop.name);
+    }
+    return context;
 }
 
 Context::~Context() {
+    if (leave_) return;
     // Fails only when the driver is shutting down with the process: nothing is left to do then.
-    if (!leave_) static_cast<void>(driver_.primary_release(device_));
+    static_cast<void>(primary_ ? driver_.primary_release(device_)
+                               : driver_.context_destroy(handle_));
 }
 
 Status Context::failed(int code, const char* origin, const std::string& description) {

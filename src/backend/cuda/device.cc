@@ -25,6 +25,7 @@ bool within(const Dimensions& shape, const unsigned limits[3]) {
 }  // namespace
 
 CudaDevice::~CudaDevice() {
+    if (second_context_made_.valid()) second_context_made_.wait();
     const auto deadline = std::chrono::steady_clock::now() + kCloseLimit;
     const bool busy = streams_.any(
         [&](Stream& stream) { return stream.synchronize(deadline).error_number() == ETIMEDOUT; });
@@ -32,6 +33,7 @@ CudaDevice::~CudaDevice() {
     // Freeing would wait without end for the kernel that does not stop.
     if (allocations_) allocations_->leave();
     context_->leave();
+    if (second_context_) second_context_->leave();
 }
 
 Status CudaDevice::allocate(size_t size, Memory memory, void** out) {
@@ -46,9 +48,20 @@ Status CudaDevice::create_stream(int priority, StreamId* out) {
     return streams_.take(*context_, priority, out);
 }
 
+Status CudaDevice::create_copy_stream(StreamId* out) {
+    if (Status status = prepare_kernels(); !status.ok()) return status;
+    // Without a second context copies go by the program's own: a call that holds them up for long is
+    // found by who watches longest_copy_call_ns().
+    Context& context = second_context_made_.get().ok() ? *second_context_ : *context_;
+    if (Status status = streams_.take(context, 0, out); !status.ok()) return status;
+    streams_.find(*out)->serve_kernels(true);
+    return {};
+}
+
 Status CudaDevice::destroy_stream(StreamId id) {
     Stream* stream = streams_.find(id);
     if (stream == nullptr) return kNoStream;
+    stream->serve_kernels(false);
     Status status = stream->synchronize(std::chrono::steady_clock::now() + kCloseLimit);
     // One that does not come to rest is not given to anyone else.
     if (status.error_number() != ETIMEDOUT) streams_.give_back(id);
@@ -152,6 +165,20 @@ Status CudaDevice::query(StreamId id, bool* idle) {
 
 bool CudaDevice::kernels_in_flight() const {
     return streams_.any([](Stream& stream) { return stream.kernels_in_flight(); });
+}
+
+bool CudaDevice::kernels_seen_in_flight() const {
+    return streams_.any([](Stream& stream) { return stream.kernels_seen_in_flight(); });
+}
+
+uint64_t CudaDevice::longest_copy_call_ns(uint64_t now_ns) const {
+    uint64_t longest = 0;
+    static_cast<void>(streams_.any([&](Stream& stream) {
+        const uint64_t since = stream.serves_kernels() ? stream.call_since_ns() : 0;
+        if (since != 0 && since < now_ns) longest = std::max(longest, now_ns - since);
+        return false;
+    }));
+    return longest;
 }
 
 // kernels_in_flight() asks the driver about every stream that has some: that is the call that makes

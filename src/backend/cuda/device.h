@@ -5,7 +5,9 @@
 // host. Device memory is not host addressable. Any thread.
 #pragma once
 
+#include <future>
 #include <memory>
+#include <mutex>
 
 #include "backend/backend.h"
 #include "backend/cuda/allocations.h"
@@ -35,6 +37,7 @@ public:
     [[nodiscard]] bool knows(const void* address) const override;
 
     Status create_stream(int priority, StreamId* out) override;
+    Status create_copy_stream(StreamId* out) override;
     Status destroy_stream(StreamId id) override;
     Status launch(StreamId id, LaunchRequest request) override;
     Status copy(StreamId id, void* to, const void* from, size_t size) override;
@@ -46,6 +49,8 @@ public:
     Status query(StreamId id, bool* idle) override;
 
     [[nodiscard]] bool kernels_in_flight() const override;
+    [[nodiscard]] bool kernels_seen_in_flight() const override;
+    [[nodiscard]] uint64_t longest_copy_call_ns(uint64_t now_ns) const override;
     void poll() override;
 
     Status add_help(Help) override { return {}; }
@@ -66,19 +71,29 @@ private:
 
     Status read_properties(int ordinal);
     Status warm_up();
+    Status warm_up(StreamId stream, void* there, void* pinned);
+    Status prepare_kernels();
+    void begin_second_context();
+    Status make_second_context();
     [[nodiscard]] Status check_shape(const Kernel& kernel, const LaunchShape& shape) const;
     [[nodiscard]] std::string kernels_not_done() const;
 
     // In the order in which they are needed: destroyed from the last to the first.
     std::unique_ptr<Context> context_;
+    std::unique_ptr<Context> second_context_;  // null: not wanted, or none is to be had
     Properties properties_;
     ShapeLimits shape_limits_;
-    bool can_register_ = false;
+    Allocations::Abilities can_;
     StreamTable streams_;
     StreamId own_stream_ = 0;  // zeroes memory, warms up
     std::unique_ptr<Allocations> allocations_;
     std::unique_ptr<Kernels> kernels_;
     Sleepers sleepers_;
+    // Makes the second context beside what the opening thread does. Copy streams wait for it.
+    bool wants_second_context_ = true;
+    std::once_flag prepare_once_;
+    Status prepared_;
+    std::shared_future<Status> second_context_made_;
 };
 
 }  // namespace penstock::backend::cuda

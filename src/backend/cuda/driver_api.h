@@ -26,6 +26,26 @@ struct CopyAttributes {
     unsigned flags = 0;
 };
 
+using PhysicalHandle = uint64_t;  // CUmemGenericAllocationHandle
+struct MemoryLocation {            // CUmemLocation
+    int type = 1;                  // CU_MEM_LOCATION_TYPE_DEVICE
+    int id = 0;                    // its ordinal
+};
+struct PhysicalProperties {  // CUmemAllocationProp
+    int type = 1;            // CU_MEM_ALLOCATION_TYPE_PINNED
+    int handle_types = 0;    // none: it is not shared with other processes
+    MemoryLocation location;
+    void* windows_only = nullptr;
+    unsigned char compression = 0, gpu_direct = 0;
+    unsigned short usage = 0;
+    unsigned char reserved[4] = {};
+};
+static_assert(sizeof(PhysicalProperties) == 32);
+struct AccessDescription {  // CUmemAccessDesc
+    MemoryLocation location;
+    int flags = 3;  // CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+};
+
 // One function of the driver: 0 or a CUresult.
 template <class... Parameters>
 struct Call {
@@ -70,7 +90,20 @@ struct Call {
     X(event_create, cuEventCreate, EventHandle*, unsigned)                                \
     X(event_destroy, cuEventDestroy_v2, EventHandle)                                      \
     X(event_record, cuEventRecord, EventHandle, StreamHandle)                             \
-    X(stream_write, cuStreamWriteValue64_v2, StreamHandle, DevicePointer, uint64_t, unsigned)
+    X(stream_write, cuStreamWriteValue64_v2, StreamHandle, DevicePointer, uint64_t, unsigned)    \
+    X(context_create, cuCtxCreate_v2, ContextHandle*, unsigned, DeviceHandle)             \
+    X(context_destroy, cuCtxDestroy_v2, ContextHandle)                                    \
+    X(context_pop, cuCtxPopCurrent_v2, ContextHandle*)                                    \
+    X(physical_create, cuMemCreate, PhysicalHandle*, size_t, const PhysicalProperties*, uint64_t) \
+    X(physical_release, cuMemRelease, PhysicalHandle)                                     \
+    X(address_reserve, cuMemAddressReserve, DevicePointer*, size_t, size_t, DevicePointer, uint64_t) \
+    X(address_free, cuMemAddressFree, DevicePointer, size_t)                              \
+    X(map, cuMemMap, DevicePointer, size_t, size_t, PhysicalHandle, uint64_t)             \
+    X(unmap, cuMemUnmap, DevicePointer, size_t)                                           \
+    X(set_access, cuMemSetAccess, DevicePointer, size_t, const AccessDescription*, size_t) \
+    X(exchange_capture_mode, cuThreadExchangeStreamCaptureMode, int*)                     \
+    X(stream_is_capturing, cuStreamIsCapturing, StreamHandle, int*)                       \
+    X(event_query, cuEventQuery, EventHandle)
 
 // Those that drivers before CUDA 13 do not have: `function` is null there.
 #define PENSTOCK_CUDA_NEWER_DRIVER_CALLS(X)                                               \
@@ -95,6 +128,7 @@ enum Attribute : int {
     kCapabilityMinor = 76,
     kCanUseHostPointerForRegistered = 91,
     kSharedSizeMaxOptin = 97,
+    kCanMapMemory = 102,  // cuMemCreate and what belongs to it
     kBlocksPerMultiprocessorMax = 106,
     kCan64BitStreamWrites = 122,
 };
@@ -105,6 +139,10 @@ inline constexpr unsigned kStreamNonBlocking = 1;
 inline constexpr unsigned kEventUntimed = 2;
 inline constexpr unsigned kStreamWriteFenced = 0;  // CU_STREAM_WRITE_VALUE_DEFAULT: a fence, then
                                                    // the value
+
+inline constexpr int kCaptureModeRelaxed = 2;  // calls of this thread break no capture
+inline constexpr int kNotCapturing = 0;
+inline const StreamHandle kLegacyStream = reinterpret_cast<StreamHandle>(uintptr_t{1});
 
 inline constexpr int kSuccess = 0;
 inline constexpr int kErrorOutOfMemory = 2;

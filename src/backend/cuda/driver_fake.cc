@@ -7,6 +7,8 @@
 // context, copies of a stream that is gone.
 #include "backend/cuda/driver_fake.h"
 
+#include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
@@ -16,6 +18,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "backend/cuda/driver_api.h"
@@ -36,11 +39,14 @@ using Operation = std::function<bool()>;
 
 struct FakeStream {
     std::deque<Operation> operations;
+    ContextHandle context = nullptr;
+    size_t kernels = 0;  // of its operations
 };
 struct FakeEvent {
     // How often it was recorded, and how often what lay before it was over.
     std::shared_ptr<uint64_t> recorded = std::make_shared<uint64_t>(0);
     std::shared_ptr<uint64_t> over = std::make_shared<uint64_t>(0);
+    bool of_legacy = false;  // recorded in the legacy default stream last
 };
 
 FakeCuda fake;
@@ -49,9 +55,19 @@ std::set<FakeStream*> streams;
 std::set<FakeEvent*> events;
 std::map<DevicePointer, void*> device_pieces;  // what was given -> what was taken
 std::map<DevicePointer, size_t> device_sizes;
-std::set<void*> pinned_pieces;
+std::map<DevicePointer, size_t> mapped_pieces;  // of device_pieces, those that every context reaches
+// Pinned memory begins behind this much of a page, as behind a small piece of the program's, and has
+// a guard behind its end.
+constexpr size_t kPinnedSkew = 0x400, kGuardSize = 4096;
+constexpr unsigned char kGuard = 0x5c;
+std::map<void*, size_t> pinned_pieces;
 thread_local ContextHandle current = nullptr;
-char context_tag;
+thread_local int capture_mode = 0;  // global: unsafe calls of this thread break captures
+char primary_tag;
+
+bool is_primary(ContextHandle context) {
+    return context == reinterpret_cast<ContextHandle>(&primary_tag);
+}
 
 int counted() {
     const int64_t number = fake.call_count.fetch_add(1) + 1;
@@ -59,11 +75,33 @@ int counted() {
     return number == fake.fail_at.load() ? fake.fail_code.load() : 0;
 }
 
+bool has_kernels() {
+    std::lock_guard lock(mutex);
+    return std::any_of(streams.begin(), streams.end(), [](FakeStream* s) { return s->kernels > 0; });
+}
+bool advance(FakeStream* stream);
+void advance_all() {
+    std::lock_guard lock(mutex);
+    for (FakeStream* stream : std::set<FakeStream*>(streams)) advance(stream);
+}
+
+// As a driver whose context another thread holds until the kernels that run have ended.
+void wait_while_held() {
+    if (!is_primary(current) || !fake.held.load() || !has_kernels()) return;
+    fake.calls_while_held.fetch_add(1);
+    while (fake.held.load() && has_kernels()) {
+        advance_all();  // the GPU goes on
+        std::this_thread::sleep_for(std::chrono::microseconds(100));
+    }
+}
+
 int counted_in_context() {
     if (current == nullptr) {
         fake.calls_without_context.fetch_add(1);
         return 201;
     }
+    if (capture_mode != cuda::kCaptureModeRelaxed) fake.unsafe_calls.fetch_add(1);
+    wait_while_held();
     return counted();
 }
 
@@ -78,6 +116,7 @@ bool advance(FakeStream* stream) {
         if (!stream->operations.front()()) break;
         stream->operations.pop_front();
         some = true;
+        if (stream->operations.empty()) stream->kernels = 0;
     }
     return some;
 }
@@ -93,14 +132,25 @@ void advance_from(FakeStream* stream) {
 
 int enqueue(StreamHandle handle, Operation operation) {
     std::lock_guard lock(mutex);
+    if (handle == cuda::kLegacyStream) return operation() ? 0 : 1;
     FakeStream* stream = stream_of(handle);
-    if (stream == nullptr) return 400;
+    if (stream == nullptr || stream->context != current) return 400;
     stream->operations.push_back(std::move(operation));
     advance_from(stream);
     return 0;
 }
 
 void* host(DevicePointer pointer) { return reinterpret_cast<void*>(pointer); }
+
+// Memory of cuMemAlloc belongs to the primary context.
+bool is_out_of_reach(DevicePointer pointer) {
+    if (is_primary(current)) return false;
+    std::lock_guard lock(mutex);
+    const auto behind = device_sizes.upper_bound(pointer);
+    if (behind == device_sizes.begin()) return false;
+    const auto& [base, size] = *std::prev(behind);
+    return pointer - base < size && mapped_pieces.count(base) == 0;
+}
 
 }  // namespace
 
@@ -156,6 +206,7 @@ FAKE cuDeviceGetAttribute(int* out, int attribute, DeviceHandle) {
                                            {cuda::kCapabilityMinor, 0},
                                            {cuda::kSharedSizeMaxOptin, 232448},
                                            {cuda::kCanUseHostPointerForRegistered, 1},
+                                           {cuda::kCanMapMemory, 1},
                                            {cuda::kBlocksPerMultiprocessorMax, 32},
                                            {cuda::kCan64BitStreamWrites, 1}};
     const auto found = values.find(attribute);
@@ -166,8 +217,29 @@ FAKE cuDeviceGetAttribute(int* out, int attribute, DeviceHandle) {
 FAKE cuDevicePrimaryCtxRetain(ContextHandle* out, DeviceHandle) {
     if (const int code = counted(); code != 0) return code;
     fake.contexts.fetch_add(1);
-    *out = reinterpret_cast<ContextHandle>(&context_tag);
+    *out = reinterpret_cast<ContextHandle>(&primary_tag);
     return 0;
+}
+FAKE cuCtxCreate_v2(ContextHandle* out, unsigned, DeviceHandle) {
+    if (const int code = counted(); code != 0) return code;
+    if (fake.refuse_second_context.load()) return 2;
+    fake.second_contexts.fetch_add(1);
+    *out = current = reinterpret_cast<ContextHandle>(new char);
+    return 0;
+}
+FAKE cuCtxDestroy_v2(ContextHandle context) {
+    if (is_primary(context)) return 201;
+    fake.second_contexts.fetch_sub(1);
+    delete reinterpret_cast<char*>(context);
+    return counted();
+}
+FAKE cuCtxPopCurrent_v2(ContextHandle* out) {
+    *out = std::exchange(current, nullptr);
+    return counted();
+}
+FAKE cuThreadExchangeStreamCaptureMode(int* mode) {
+    std::swap(capture_mode, *mode);
+    return 0;  // not counted: it cannot fail
 }
 FAKE cuDevicePrimaryCtxRelease_v2(DeviceHandle) {
     const int code = counted();
@@ -177,7 +249,7 @@ FAKE cuDevicePrimaryCtxRelease_v2(DeviceHandle) {
     for (FakeStream* stream : streams) delete stream;
     for (FakeEvent* event : events) delete event;
     for (const auto& [given, taken] : device_pieces) std::free(taken);
-    for (void* piece : pinned_pieces) std::free(piece);
+    for (const auto& [piece, size] : pinned_pieces) std::free(static_cast<char*>(piece) - kPinnedSkew);
     streams.clear();
     events.clear();
     device_pieces.clear();
@@ -224,6 +296,53 @@ FAKE cuMemAlloc_v2(DevicePointer* out, size_t size) {
     fake.device_pieces.fetch_add(1);
     return 0;
 }
+// Memory that every context reaches: created, then mapped at an address that was reserved.
+FAKE cuMemCreate(cuda::PhysicalHandle* out, size_t size, const cuda::PhysicalProperties* properties,
+                 uint64_t flags) {
+    if (const int code = counted_in_context(); code != 0) return code;
+    if (properties->type != 1 || properties->location.type != 1 || flags != 0 ||
+        size % (size_t{2} << 20) != 0)
+        return 1;
+    if (size > (size_t{1} << 30)) return 2;
+    *out = size;
+    fake.device_pieces.fetch_add(1);
+    return 0;
+}
+FAKE cuMemRelease(cuda::PhysicalHandle) { return counted_in_context(); }
+FAKE cuMemAddressReserve(DevicePointer* out, size_t size, size_t alignment, DevicePointer,
+                         uint64_t) {
+    if (const int code = counted_in_context(); code != 0) return code;
+    void* taken = std::aligned_alloc(alignment, size);
+    if (taken == nullptr) return 2;
+    *out = reinterpret_cast<DevicePointer>(taken);
+    return 0;
+}
+FAKE cuMemAddressFree(DevicePointer start, size_t) {
+    if (const int code = counted_in_context(); code != 0) return code;
+    std::free(reinterpret_cast<void*>(start));
+    return 0;
+}
+FAKE cuMemMap(DevicePointer start, size_t size, size_t, cuda::PhysicalHandle physical, uint64_t) {
+    if (const int code = counted_in_context(); code != 0) return code;
+    if (physical != size) return 1;
+    std::memset(reinterpret_cast<void*>(start), 0xa5, size);
+    std::lock_guard lock(mutex);
+    mapped_pieces[start] = size;
+    device_sizes[start] = size;
+    return 0;
+}
+FAKE cuMemUnmap(DevicePointer start, size_t) {
+    if (const int code = counted_in_context(); code != 0) return code;
+    std::lock_guard lock(mutex);
+    if (mapped_pieces.erase(start) == 0) return 1;
+    device_sizes.erase(start);
+    fake.device_pieces.fetch_sub(1);
+    return 0;
+}
+FAKE cuMemSetAccess(DevicePointer, size_t, const cuda::AccessDescription* access, size_t count) {
+    if (const int code = counted_in_context(); code != 0) return code;
+    return count == 1 && access->location.type == 1 && access->flags == 3 ? 0 : 1;
+}
 FAKE cuMemFree_v2(DevicePointer pointer) {
     if (const int code = counted_in_context(); code != 0) return code;
     std::lock_guard lock(mutex);
@@ -249,19 +368,27 @@ FAKE cuPointerGetAttribute(void* out, int attribute, DevicePointer pointer) {
 }
 FAKE cuMemHostAlloc(void** out, size_t size, unsigned) {
     if (const int code = counted_in_context(); code != 0) return code;
-    *out = std::aligned_alloc(4096, (size + 4095) / 4096 * 4096);
-    if (*out == nullptr) return 2;
+    const size_t whole = kPinnedSkew + size + kGuardSize;
+    auto* taken = static_cast<char*>(std::aligned_alloc(4096, (whole + 4095) / 4096 * 4096));
+    if (taken == nullptr) return 2;
+    *out = taken + kPinnedSkew;
     std::memset(*out, 0xa5, size);
+    std::memset(static_cast<char*>(*out) + size, kGuard, kGuardSize);
     std::lock_guard lock(mutex);
-    pinned_pieces.insert(*out);
+    pinned_pieces[*out] = size;
     fake.pinned_pieces.fetch_add(1);
     return 0;
 }
 FAKE cuMemFreeHost(void* pointer) {
     if (const int code = counted_in_context(); code != 0) return code;
     std::lock_guard lock(mutex);
-    if (pinned_pieces.erase(pointer) == 0) return 1;
-    std::free(pointer);
+    const auto found = pinned_pieces.find(pointer);
+    if (found == pinned_pieces.end()) return 1;
+    const auto* guard = static_cast<const unsigned char*>(pointer) + found->second;
+    if (std::any_of(guard, guard + kGuardSize, [](unsigned char byte) { return byte != kGuard; }))
+        fake.overruns.fetch_add(1);
+    std::free(static_cast<char*>(pointer) - kPinnedSkew);
+    pinned_pieces.erase(found);
     fake.pinned_pieces.fetch_sub(1);
     return 0;
 }
@@ -282,6 +409,7 @@ FAKE cuMemHostGetDevicePointer_v2(DevicePointer* out, void* pointer, unsigned) {
 }
 FAKE cuMemcpyAsync(DevicePointer to, DevicePointer from, size_t size, StreamHandle stream) {
     if (const int code = counted_in_context(); code != 0) return code;
+    if (is_out_of_reach(to) || is_out_of_reach(from)) return 1;
     return enqueue(stream, [=] {
         std::memmove(host(to), host(from), size);
         return true;
@@ -295,6 +423,7 @@ FAKE cuMemcpyBatchAsync_v2(DevicePointer* to, DevicePointer* from, size_t* sizes
         attributes->flags != 0)
         return 1;
     for (size_t i = count; i-- > 0;) {  // in any order
+        if (is_out_of_reach(to[i]) || is_out_of_reach(from[i])) return 1;
         const auto copy = [to = to[i], from = from[i], size = sizes[i]] {
             std::memmove(host(to), host(from), size);
             return true;
@@ -322,6 +451,7 @@ FAKE cuStreamCreateWithPriority(StreamHandle* out, unsigned flags, int priority)
     if (flags != cuda::kStreamNonBlocking || priority < -5 || priority > 0) return 1;
     std::lock_guard lock(mutex);
     auto* stream = new FakeStream;
+    stream->context = current;
     streams.insert(stream);
     fake.streams.fetch_add(1);
     *out = reinterpret_cast<StreamHandle>(stream);
@@ -359,10 +489,31 @@ FAKE cuEventRecord(EventHandle handle, StreamHandle stream) {
     std::lock_guard lock(mutex);
     auto* event = reinterpret_cast<FakeEvent*>(handle);
     if (events.count(event) == 0) return 400;
+    if (stream == cuda::kLegacyStream) {
+        fake.legacy_waits.fetch_add(1);
+        if (fake.legacy_captured.load()) return 906;
+        event->of_legacy = true;
+        return 0;
+    }
+    event->of_legacy = false;
     return enqueue(stream, [over = event->over, number = ++*event->recorded] {
         *over = number;
         return true;
     });
+}
+FAKE cuEventQuery(EventHandle handle) {
+    if (const int code = counted_in_context(); code != 0) return code;
+    std::lock_guard lock(mutex);
+    auto* event = reinterpret_cast<FakeEvent*>(handle);
+    if (events.count(event) == 0) return 400;
+    if (event->of_legacy) return fake.legacy_busy.load() ? 600 : 0;
+    for (FakeStream* stream : std::set<FakeStream*>(streams)) advance(stream);
+    return *event->over >= *event->recorded ? 0 : 600;
+}
+FAKE cuStreamIsCapturing(StreamHandle stream, int* out) {
+    if (const int code = counted_in_context(); code != 0) return code;
+    *out = 0;
+    return stream == cuda::kLegacyStream && fake.legacy_captured.load() ? 906 : 0;
 }
 FAKE cuStreamWaitEvent(StreamHandle stream, EventHandle handle, unsigned flags) {
     if (const int code = counted_in_context(); code != 0) return code;
@@ -430,6 +581,11 @@ int launch(const void* stub, const unsigned*, const unsigned*, void** arguments,
     auto* word = *static_cast<uint64_t**>(arguments[0]);
     const uint64_t value = *static_cast<uint64_t*>(arguments[1]);
     const auto* body = static_cast<const Body*>(stub);
+    {
+        std::lock_guard lock(mutex);
+        if (FakeStream* found = stream_of(static_cast<StreamHandle>(stream)); found != nullptr)
+            ++found->kernels;
+    }
     return enqueue(static_cast<StreamHandle>(stream), [=] { return body->run(word, value); });
 }
 

@@ -67,7 +67,10 @@ protected:
     void TearDown() override {
         device_.reset();
         EXPECT_EQ(fake_->contexts, 0);
+        EXPECT_EQ(fake_->second_contexts, 0);
         EXPECT_EQ(fake_->calls_without_context, 0);
+        EXPECT_EQ(fake_->overruns, 0) << "pinned memory was written beyond its end";
+        EXPECT_EQ(fake_->unsafe_calls, 0) << "a stream capture would have been broken";
     }
 
     void reset() {
@@ -78,6 +81,9 @@ protected:
         fake_->device_count = 1;
         fake_->streams = fake_->device_pieces = fake_->pinned_pieces = fake_->registered_pieces = 0;
         fake_->launches = 0;
+        fake_->refuse_second_context = fake_->held = false;
+        fake_->legacy_busy = fake_->legacy_captured = false;
+        fake_->calls_while_held = fake_->overruns = fake_->unsafe_calls = fake_->legacy_waits = 0;
     }
 
     void open() {

@@ -74,9 +74,9 @@ TEST_F(CudaFaultsTest, any_call_may_fail) {
             }
             EXPECT_EQ(fake_->contexts, 0) << "call " << n << " code " << code;
         }
-        // The rest: calls that free, the pinning that has another way, kernels that the scenario
-        // does not launch.
-        EXPECT_GT(failed, calls / 3 / step) << "code " << code;
+        // The rest: calls that free, the pinning and the second context that have another way,
+        // kernels that the scenario does not launch.
+        EXPECT_GT(failed, calls / 4 / step) << "code " << code;
     }
 }
 

@@ -1,6 +1,8 @@
 // Opening a CUDA device: what it must be able to do, its limits, and everything that the driver
 // loads or allocates at a first use, done before a kernel runs that the host must serve.
 #include <cstdio>
+#include <system_error>
+#include <thread>
 #include <vector>
 
 #include "backend/cuda/device.h"
@@ -12,6 +14,8 @@ namespace {
 
 constexpr size_t kNameSizeMax = 128;
 constexpr auto kWarmUpLimit = std::chrono::seconds(60);
+constexpr size_t kWarmUpSize = base::kMiB;
+constexpr size_t kWarmUpSizes[] = {kWarmUpSize / 2, 4 * base::kKiB, 8, 3};
 
 Status read_attribute(const Driver& driver, DeviceHandle device, Attribute attribute,
                       unsigned* out) {
@@ -54,7 +58,7 @@ Status CudaDevice::read_properties(int ordinal) {
         }
         if (value == 0) return {ENOTSUP, "open_cuda", need.text};
     }
-    unsigned major = 0, minor = 0, processors = 0, blocks = 0, shared = 0, can_register = 0;
+    unsigned major = 0, minor = 0, processors = 0, blocks = 0, shared = 0, can_register = 0, can_map = 0;
     const std::pair<Attribute, unsigned*> wanted[] = {
         {kCapabilityMajor, &major},
         {kCapabilityMinor, &minor},
@@ -63,6 +67,7 @@ Status CudaDevice::read_properties(int ordinal) {
         {kSharedSizeMaxOptin, &shared},
         {kThreadsPerBlockMax, &properties_.threads_per_block_max},
         {kCanUseHostPointerForRegistered, &can_register},
+        {kCanMapMemory, &can_map},
         {kGridDimensionXMax, &shape_limits_.grid[0]},
         {kGridDimensionYMax, &shape_limits_.grid[1]},
         {kGridDimensionZMax, &shape_limits_.grid[2]},
@@ -77,7 +82,7 @@ Status CudaDevice::read_properties(int ordinal) {
     if (major * 10 + minor < kCapabilityMin) {
         return {ENOTSUP, "open_cuda", "the device is older than compute capability 7.5"};
     }
-    can_register_ = can_register != 0;
+    can_ = {.can_register = can_register != 0, .can_map = can_map != 0};
     properties_.permit_count = processors * blocks;
     properties_.shared_size_max = shared;
     properties_.name = "cuda:" + std::to_string(ordinal) + " " + read_name(driver, device);
@@ -88,27 +93,78 @@ Status CudaDevice::read_properties(int ordinal) {
 // The driver loads kernels of its own for copies within the device and fills, and sets up its copy
 // channels, when they are first used: that may wait for kernels that run.
 Status CudaDevice::warm_up() {
-    constexpr size_t kLarge = base::kMiB, kSmall = 4 * base::kKiB;
     void* memory = nullptr;
     void* pinned = nullptr;
-    Status status = allocate(2 * kLarge, Memory::kDevice, &memory);
-    if (status.ok()) status = allocate(kLarge, Memory::kPinned, &pinned);
+    Status status = allocate(2 * kWarmUpSize, Memory::kDevice, &memory);
+    if (status.ok()) status = allocate(kWarmUpSize, Memory::kPinned, &pinned);
     auto* there = static_cast<char*>(memory);
-    for (const size_t size : {kLarge, kSmall, size_t{8}, size_t{3}}) {
+    for (const size_t size : kWarmUpSizes) {
         const size_t skew = size % 8 == 0 ? 0
                                           : 1;  // aligned and not: different kernels of the driver
         if (status.ok()) status = fill(own_stream_, there + skew, 0, size);
-        if (status.ok()) status = copy(own_stream_, there + kLarge, there + skew, size);
-        if (status.ok()) status = copy(own_stream_, there + skew, pinned, size);
-        if (status.ok()) status = copy(own_stream_, pinned, there + skew, size);
+        if (status.ok()) status = copy(own_stream_, there + kWarmUpSize, there + skew, size);
     }
-    if (status.ok()) status = write_value(own_stream_, static_cast<uint64_t*>(memory), 0);
-    if (status.ok()) status = write_value(own_stream_, static_cast<uint64_t*>(pinned), 0);
-    if (status.ok()) {
-        status = synchronize(own_stream_, std::chrono::steady_clock::now() + kWarmUpLimit);
-    }
+    if (status.ok()) status = warm_up(own_stream_, memory, pinned);
     free(pinned);
     free(memory);
+    return status;
+}
+
+// What a copy stream does: copies between pinned memory and the device, and stores.
+Status CudaDevice::warm_up(StreamId stream, void* there, void* pinned) {
+    Status status;
+    for (const size_t size : kWarmUpSizes) {
+        auto* at = static_cast<char*>(there) + (size % 8 == 0 ? 0 : 1);
+        if (status.ok()) status = copy(stream, at, pinned, size);
+        if (status.ok()) status = copy(stream, pinned, at, size);
+    }
+    const CopyPart parts[] = {{there, pinned, kWarmUpSizes[1]},
+                              {static_cast<char*>(there) + kWarmUpSizes[1], pinned, 8}};
+    if (status.ok()) status = copy_all(stream, parts);
+    if (status.ok()) status = write_value(stream, static_cast<uint64_t*>(there), 0);
+    if (status.ok()) status = write_value(stream, static_cast<uint64_t*>(pinned), 0);
+    if (status.ok()) status = synchronize(stream, std::chrono::steady_clock::now() + kWarmUpLimit);
+    return status;
+}
+
+// What a device needs on which kernels will run that use files. Any thread; done once.
+Status CudaDevice::prepare_kernels() {
+    std::call_once(prepare_once_, [this] {
+        begin_second_context();
+        prepared_ = kernels_->load_all();
+    });
+    return prepared_;
+}
+
+// On a thread of its own, since it takes 0.1 to 0.2 s.
+void CudaDevice::begin_second_context() {
+    std::packaged_task<Status()> make([this] { return make_second_context(); });
+    second_context_made_ = make.get_future().share();
+    try {
+        std::thread(std::move(make)).detach();
+    } catch (const std::system_error&) {
+        std::promise<Status> none;
+        none.set_value({EAGAIN, "threads", "no more threads are to be had"});
+        second_context_made_ = none.get_future().share();
+    }
+}
+
+Status CudaDevice::make_second_context() {
+    if (!wants_second_context_) return {ENOTSUP, "cuCtxCreate", "no second context is wanted"};
+    if (!can_.can_map) return {ENOTSUP, "cuMemMap", "no memory that two contexts reach"};
+    auto made = Context::create(context_->driver(), context_->device());
+    if (!made.ok()) return made.status();
+    second_context_ = std::move(made.value());
+    StreamId stream = 0;
+    void* memory = nullptr;
+    void* pinned = nullptr;
+    Status status = streams_.take(*second_context_, 0, &stream);
+    if (status.ok()) status = allocate(kWarmUpSize, Memory::kServed, &memory);
+    if (status.ok()) status = allocate(kWarmUpSize, Memory::kPinned, &pinned);
+    if (status.ok()) status = warm_up(stream, memory, pinned);
+    free(pinned);
+    free(memory);
+    if (stream != 0) static_cast<void>(destroy_stream(stream));
     return status;
 }
 
@@ -127,9 +183,10 @@ Result<std::shared_ptr<Device>> CudaDevice::open(const Driver& driver, const Cud
     if (status.ok()) status = device->create_stream(0, &device->own_stream_);
     if (!status.ok()) return status;
     device->allocations_ = std::make_unique<Allocations>(
-        within, *device->streams_.find(device->own_stream_), device->can_register_);
+        within, *device->streams_.find(device->own_stream_), device->can_);
+    device->wants_second_context_ = options.second_context;
     device->kernels_ = std::make_unique<Kernels>(within, device->properties_.shared_size_max);
-    status = device->kernels_->load_all();
+    if (options.runs_kernels) status = device->prepare_kernels();
     if (status.ok() && options.need_kernels) status = device->kernels_->any_usable();
     if (status.ok()) status = device->warm_up();
     if (!status.ok()) return status;

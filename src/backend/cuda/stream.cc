@@ -49,6 +49,16 @@ Stream::~Stream() {
     if (event_ != nullptr) static_cast<void>(context_.raw(driver.event_destroy, event_));
 }
 
+Stream::Under::Under(Stream& stream) : stream_(stream), since_ns_(base::monotonic_ns()) {
+    uint64_t none = 0;
+    if (!stream_.call_since_ns_.compare_exchange_strong(none, since_ns_, std::memory_order_relaxed))
+        since_ns_ = 0;
+}
+
+Stream::Under::~Under() {
+    if (since_ns_ != 0) stream_.call_since_ns_.store(0, std::memory_order_relaxed);
+}
+
 Status Stream::make_room() {
     if (begun_.load(std::memory_order_relaxed) - done_.load(std::memory_order_relaxed) <
         kLaunchesInFlightMax) {
@@ -96,7 +106,7 @@ Status Stream::wait_for_kernels() {
 Status Stream::copy(void* to, const void* from, size_t size) {
     if (size == 0) return {};
     if (Status status = wait_for_kernels(); !status.ok()) return status;
-    return context_.call(context_.driver().copy_async, device_pointer(to), device_pointer(from),
+    return call(context_.driver().copy_async, device_pointer(to), device_pointer(from),
                          size, handle_);
 }
 
@@ -119,28 +129,28 @@ Status Stream::copy_all(std::span<const CopyPart> parts) {
     }
     CopyAttributes attributes;
     size_t first_of_attributes = 0;
-    return context_.call(context_.driver().copy_batch, to, from, sizes, parts.size(), &attributes,
+    return call(context_.driver().copy_batch, to, from, sizes, parts.size(), &attributes,
                          &first_of_attributes, 1, handle_);
 }
 
 Status Stream::fill(void* to, uint8_t value, size_t size) {
     if (size == 0) return {};
-    return context_.call(context_.driver().fill_async, device_pointer(to), value, size, handle_);
+    return call(context_.driver().fill_async, device_pointer(to), value, size, handle_);
 }
 
 Status Stream::write_value(uint64_t* address, uint64_t value) {
-    return context_.call(context_.driver().stream_write, handle_, device_pointer(address), value,
+    return call(context_.driver().stream_write, handle_, device_pointer(address), value,
                          kStreamWriteFenced);
 }
 
 Status Stream::make_announcer() {
     const Driver& driver = context_.driver();
     if (event_ == nullptr) {
-        Status status = context_.call(driver.event_create, &event_, kEventUntimed);
+        Status status = call(driver.event_create, &event_, kEventUntimed);
         if (!status.ok()) return status;
     }
     StreamHandle handle = nullptr;
-    Status status = context_.call(driver.stream_create, &handle, kStreamNonBlocking, 0);
+    Status status = call(driver.stream_create, &handle, kStreamNonBlocking, 0);
     if (status.ok()) announcer_.store(handle, std::memory_order_release);  // partner: query
     return status;
 }
@@ -156,17 +166,21 @@ Status Stream::announce(uint64_t* address, uint64_t value) {
         if (Status status = make_announcer(); !status.ok()) return status;
     }
     const StreamHandle announcer = announcer_.load(std::memory_order_relaxed);
-    if (Status status = context_.call(driver.event_record, event_, handle_); !status.ok())
+    if (Status status = call(driver.event_record, event_, handle_); !status.ok())
         return status;
-    if (Status status = context_.call(driver.stream_wait, announcer, event_, 0u); !status.ok())
+    if (Status status = call(driver.stream_wait, announcer, event_, 0u); !status.ok())
         return status;
-    return context_.call(driver.stream_write, announcer, device_pointer(address), value,
+    return call(driver.stream_write, announcer, device_pointer(address), value,
                          kStreamWriteFenced);
 }
 
 Status Stream::look(StreamHandle handle, bool* idle) {
     const Driver& driver = context_.driver();
-    const int code = context_.raw(driver.stream_query, handle);
+    int code = kSuccess;
+    {
+        const Under under(*this);
+        code = context_.raw(driver.stream_query, handle);
+    }
     *idle = code == kSuccess;
     if (code == kSuccess || code == kErrorNotReady) return {};
     return context_.failed(code, driver.stream_query.name, driver.describe(code));
@@ -217,11 +231,9 @@ Status Stream::wait_idle(Deadline deadline, bool until_abort) {
 }
 
 bool Stream::kernels_in_flight() {
-    const uint64_t begun = begun_.load(std::memory_order_acquire);
-    if (begun == done_.load(std::memory_order_relaxed)) return false;
+    if (!kernels_seen_in_flight()) return false;
     bool idle = false;
-    if (!query(&idle).ok()) return false;
-    return begun_.load(std::memory_order_acquire) != done_.load(std::memory_order_relaxed);
+    return query(&idle).ok() && kernels_seen_in_flight();
 }
 
 std::string Stream::kernels_not_done() const {

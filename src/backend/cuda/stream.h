@@ -36,6 +36,7 @@ public:
     ~Stream();
 
     [[nodiscard]] int priority() const { return priority_; }
+    [[nodiscard]] bool is_of(const Context& context) const { return &context == &context_; }
 
     Status launch(const Kernel& kernel, const LaunchRequest& request);
     Status copy(void* to, const void* from, size_t size);
@@ -51,6 +52,20 @@ public:
     Status synchronize(Deadline deadline);
     // A look only when some were in flight. A stream in error has kernels in flight no longer.
     [[nodiscard]] bool kernels_in_flight();
+    // The same as of the last look: asks no driver.
+    [[nodiscard]] bool kernels_seen_in_flight() const {
+        return begun_.load(std::memory_order_acquire) != done_.load(std::memory_order_relaxed);
+    }
+    // Whether kernels wait for what is copied by this stream.
+    void serve_kernels(bool serves) { serves_kernels_.store(serves, std::memory_order_relaxed); }
+    [[nodiscard]] bool serves_kernels() const {
+        return serves_kernels_.load(std::memory_order_relaxed);
+    }
+    // When the call of the driver began that has not returned; 0: none is under way. Of calls by
+    // several threads at once it knows one.
+    [[nodiscard]] uint64_t call_since_ns() const {
+        return call_since_ns_.load(std::memory_order_relaxed);
+    }
     // The keys of launches not known to be complete, oldest first, ", " between them; at most
     // eight.
     [[nodiscard]] std::string kernels_not_done() const;
@@ -58,6 +73,24 @@ public:
 private:
     Stream(Context& context, StreamHandle handle, int priority)
         : context_(context), handle_(handle), priority_(priority) {}
+
+    // Calls a function of the driver, for whoever watches over calls that do not return.
+    template <class... Parameters, class... Arguments>
+    Status call(const Call<Parameters...>& function, Arguments... arguments) {
+        const Under under(*this);
+        return context_.call(function, arguments...);
+    }
+    class Under {
+    public:
+        explicit Under(Stream& stream);
+        ~Under();
+        Under(const Under&) = delete;
+        Under& operator=(const Under&) = delete;
+
+    private:
+        Stream& stream_;
+        uint64_t since_ns_;
+    };
 
     Status make_room();
     Status wait_for_kernels();
@@ -74,6 +107,8 @@ private:
     std::atomic<StreamHandle> announcer_{nullptr};  // where stores wait for what lies in this one
     EventHandle event_ = nullptr;
     std::atomic<uint64_t> begun_{0}, enqueued_{0}, done_{0};
+    std::atomic<bool> serves_kernels_{false};
+    std::atomic<uint64_t> call_since_ns_{0};
     std::array<std::atomic<const char*>, kLaunchesInFlightMax> keys_{};  // launch n: slot n % max
 };
 

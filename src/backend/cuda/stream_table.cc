@@ -24,7 +24,8 @@ Status StreamTable::take(Context& context, int priority, StreamId* out) {
             if (!created.ok()) return created.status();
             stream = created.value().release();
             slot.stream.store(stream, std::memory_order_release);  // partner: any, find
-        } else if (slot.id.load(std::memory_order_relaxed) != 0 || stream->priority() != priority) {
+        } else if (slot.id.load(std::memory_order_relaxed) != 0 || stream->priority() != priority ||
+                   !stream->is_of(context)) {
             continue;
         }
         *out = id_of(i, ++slot.generation);

@@ -19,8 +19,8 @@ class StreamTable {
 public:
     ~StreamTable();
 
-    // A stream of this priority: one that was given back, else a new one. EMFILE: kStreamsMax are
-    // in use.
+    // A stream of this context and priority: one that was given back, else a new one. EMFILE:
+    // kStreamsMax are in use.
     Status take(Context& context, int priority, StreamId* out);
     // The stream must be idle. Its number is never given again (before 2^24 others were).
     void give_back(StreamId id);
