@@ -52,20 +52,38 @@ uint64_t size_within(const Target& target, nb::handle size) {
 }
 
 struct Policy {
-    nb::handle cache, route, strict;
-
-    [[nodiscard]] bool given() const {
-        return !cache.is_none() || !route.is_none() || !strict.is_none();
-    }
+    nb::handle cache, route, strict, stream;
 };
 
-ReadOptions options_of(const PythonFile& file, Use use, const Policy& policy) {
+// The number of the stream that `stream` stands for: an int (-1: none), or what torch, CuPy or
+// cuda.core call a stream.
+uintptr_t stream_of(nb::handle stream) {
+    nb::object number = nb::borrow(stream);
+    if (nb::hasattr(stream, "__cuda_stream__"))
+        number = nb::steal(PySequence_GetItem(stream.attr("__cuda_stream__")().ptr(), 1));
+    else if (nb::hasattr(stream, "cuda_stream"))
+        number = stream.attr("cuda_stream");
+    else if (nb::hasattr(stream, "ptr"))
+        number = stream.attr("ptr");
+    int64_t value = 0;
+    if (!number.is_valid() || !nb::try_cast(number, value, /*convert=*/false))
+        throw nb::type_error(
+            "stream is neither an int (-1: wait for nothing) nor a stream of torch, CuPy or "
+            "cuda.core");
+    if (value < -1) throw nb::value_error("stream is negative, and not -1");
+    return value == -1 ? ReadOptions::kNoStream : static_cast<uintptr_t>(value);
+}
+
+ReadOptions options_of(const PythonFile& file, Use use, const Policy& policy,
+                       uintptr_t owner_stream) {
     ReadOptions options = use == Use::kRead ? file.options().reading : file.options().writing;
     if (!policy.cache.is_none())
         options.cache = cache_policy_of(nb::cast<std::string>(policy.cache));
     if (!policy.route.is_none())
         options.route = route_of(nb::cast<std::string>(policy.route), "route");
     if (!policy.strict.is_none()) options.strict = nb::cast<bool>(policy.strict);
+    if (!policy.stream.is_none()) options.stream = stream_of(policy.stream);
+    options.owner_stream = owner_stream;
     return options;
 }
 
@@ -92,16 +110,18 @@ private:
 
 // The parts of a vectored read or write.
 struct Pieces {
-    explicit Pieces(Use given) : use(given) {}
+    Pieces(Use given, bool is_ordered) : use(given), ordered(is_ordered) {}
 
     Use use;
+    bool ordered;  // no stream was named
     std::vector<Target> targets;
     std::vector<ReadPiece> pieces;  // sources of a write are only read
     uint64_t size = 0;
     int cuda = Target::kHost;
+    uintptr_t owner_stream = 0;
 
     void add(nb::handle buffer, nb::handle size_asked, uint64_t offset) {
-        add(target_of(buffer, use), size_asked, offset);
+        add(target_of(buffer, use, ordered), size_asked, offset);
     }
     void add(Target target, nb::handle size_asked, uint64_t offset) {
         const uint64_t size_here = size_within(target, size_asked);
@@ -109,6 +129,12 @@ struct Pieces {
             if (cuda != Target::kHost && cuda != target.cuda)
                 throw nb::value_error("the buffers lie on several devices");
             cuda = target.cuda;
+        }
+        if (target.stream != 0) {
+            if (owner_stream != 0 && owner_stream != target.stream)
+                throw nb::value_error(
+                    "work on the buffers is queued on several streams: name the last by stream=");
+            owner_stream = target.stream;
         }
         pieces.push_back({target.data, size_here, offset});
         targets.push_back(std::move(target));
@@ -142,7 +168,7 @@ Result<Future> start(const File& file, const Pieces& pieces, const ReadOptions& 
 Begun begin(PythonFile& self, const char* operation, Pieces& pieces, const Policy& policy) {
     refuse_at_exit();
     self.require(pieces.use);
-    const ReadOptions options = options_of(self, pieces.use, policy);
+    const ReadOptions options = options_of(self, pieces.use, policy, pieces.owner_stream);
     const File file = self.file_for(pieces.cuda);
     for (const ReadPiece& piece : pieces.pieces)
         if (piece.size > 0) self.require_memory(pieces.cuda, piece.to);
@@ -197,23 +223,24 @@ uint64_t finish(Begun begun) {
 template <Use use>
 PythonFuture begin_one(PythonFile& self, nb::handle buffer, nb::handle size, nb::handle file_offset,
                        nb::handle /*task_size*/, nb::handle cache, nb::handle route,
-                       nb::handle strict) {
-    Pieces pieces(use);
+                       nb::handle strict, nb::handle stream) {
+    Pieces pieces(use, stream.is_none());
     pieces.add(buffer, size, natural(file_offset, "file_offset"));
     return leave(
-        begin(self, use == Use::kRead ? "pread" : "pwrite", pieces, {cache, route, strict}));
+        begin(self, use == Use::kRead ? "pread" : "pwrite", pieces, {cache, route, strict, stream}));
 }
 
 template <Use use>
 uint64_t do_one(PythonFile& self, nb::handle buffer, nb::handle size, nb::handle file_offset,
-                nb::handle /*task_size*/, nb::handle cache, nb::handle route, nb::handle strict) {
+                nb::handle /*task_size*/, nb::handle cache, nb::handle route, nb::handle strict,
+                nb::handle stream) {
     constexpr const char* kOperation = use == Use::kRead ? "read" : "write";
     const uint64_t offset = natural(file_offset, "file_offset");
-    const Policy policy{cache, route, strict};
-    Target target = target_of(buffer, use);
+    const Policy policy{cache, route, strict, stream};
+    Target target = target_of(buffer, use, stream.is_none());
     const uint64_t asked = size_within(target, size);
     if (asked > kUninterruptedSize) {
-        Pieces pieces(use);
+        Pieces pieces(use, stream.is_none());
         pieces.add(std::move(target), size, offset);
         return finish(begin(self, kOperation, pieces, policy));
     }
@@ -221,7 +248,7 @@ uint64_t do_one(PythonFile& self, nb::handle buffer, nb::handle size, nb::handle
     self.require(use);
     const File file = self.file_for(target.cuda);
     if (asked > 0) self.require_memory(target.cuda, target.data);
-    const ReadOptions options = options_of(self, use, policy);
+    const ReadOptions options = options_of(self, use, policy, target.stream);
     std::unique_ptr<Observed> observed;
     if (observer().is_valid())
         observed = std::make_unique<Observed>(kOperation, self, asked, offset);
@@ -242,20 +269,20 @@ uint64_t do_one(PythonFile& self, nb::handle buffer, nb::handle size, nb::handle
 
 template <Use use>
 PythonFuture begin_many(PythonFile& self, nb::handle buffers, nb::handle cache, nb::handle route,
-                        nb::handle strict) {
-    Pieces pieces(use);
+                        nb::handle strict, nb::handle stream) {
+    Pieces pieces(use, stream.is_none());
     for (const nb::handle item : nb::iter(buffers)) pieces.add_tuple(item);
     return leave(
-        begin(self, use == Use::kRead ? "preadv" : "pwritev", pieces, {cache, route, strict}));
+        begin(self, use == Use::kRead ? "preadv" : "pwritev", pieces, {cache, route, strict, stream}));
 }
 
 template <Use use>
 uint64_t do_many(PythonFile& self, nb::handle buffers, nb::handle cache, nb::handle route,
-                 nb::handle strict) {
-    Pieces pieces(use);
+                 nb::handle strict, nb::handle stream) {
+    Pieces pieces(use, stream.is_none());
     for (const nb::handle item : nb::iter(buffers)) pieces.add_tuple(item);
     return finish(
-        begin(self, use == Use::kRead ? "readv" : "writev", pieces, {cache, route, strict}));
+        begin(self, use == Use::kRead ? "readv" : "writev", pieces, {cache, route, strict, stream}));
 }
 
 // Not interrupted by signals: the kernel does not let it be.
@@ -293,12 +320,17 @@ constexpr const char* kArgumentsText =
     "size : int, optional\n    Bytes; all of `buf`.\n"
     "file_offset : int\n    Where in the file, from its start.\n"
     "task_size : int, optional\n    Ignored: for programs written for KvikIO.\n"
-    "cache, route, strict : optional\n    As in penstock.open, for this call.\n";
+    "cache, route, strict : optional\n    As in penstock.open, for this call.\n"
+    "stream : optional\n    Of device memory: the call begins when what is queued now on this "
+    "stream is over (an\n"
+    "    int, or a stream of torch, CuPy or cuda.core); -1: at once. None: on the legacy default\n"
+    "    stream, and on the current stream of who owns the buffer.\n";
 
 constexpr const char* kReadText =
     "\n\nParameters\n----------\n"
     "buf : buffer\n    Writable, contiguous host or device memory: DeviceMemory, the buffer\n"
-    "    protocol, DLPack or __cuda_array_interface__. No kernel may use it meanwhile.\n";
+    "    protocol, DLPack or __cuda_array_interface__. No kernel that is queued later may use\n"
+    "    it before the call is over.\n";
 
 constexpr const char* kWriteText =
     "\n\nBeyond its end the file grows, with zeros between. By default the bytes are then in the "
@@ -307,9 +339,8 @@ constexpr const char* kWriteText =
     "Parameters\n----------\n"
     "buf : buffer\n    Contiguous host or device memory: DeviceMemory, the buffer protocol, "
     "DLPack\n"
-    "    or __cuda_array_interface__. Nothing may write to it meanwhile, and kernels that did "
-    "must\n"
-    "    be over.\n";
+    "    or __cuda_array_interface__. Nothing that is queued later may write to it\n"
+    "    before the call is over.\n";
 
 constexpr const char* kSignalsText =
     "\nNotes\n-----\n"
@@ -325,14 +356,14 @@ void bind_moves(nb::class_<PythonFile>& file, const char* const (&names)[4],
     const auto none = [](const char* name) { return nb::arg(name).none() = nb::none(); };
     file.def(names[0], begin_one<use>, nb::arg("buf").none(), none("size"),
              nb::arg("file_offset") = 0, none("task_size"), nb::kw_only(), none("cache"),
-             none("route"), none("strict"), texts[0].c_str())
+             none("route"), none("strict"), none("stream"), texts[0].c_str())
         .def(names[1], do_one<use>, nb::arg("buf").none(), none("size"), nb::arg("file_offset") = 0,
-             none("task_size"), nb::kw_only(), none("cache"), none("route"), none("strict"),
+             none("task_size"), nb::kw_only(), none("cache"), none("route"), none("strict"), none("stream"),
              texts[1].c_str())
         .def(names[2], begin_many<use>, nb::arg("pieces"), nb::kw_only(), none("cache"),
-             none("route"), none("strict"), texts[2].c_str())
+             none("route"), none("strict"), none("stream"), texts[2].c_str())
         .def(names[3], do_many<use>, nb::arg("pieces"), nb::kw_only(), none("cache"), none("route"),
-             none("strict"), texts[3].c_str());
+             none("strict"), none("stream"), texts[3].c_str());
 }
 
 void bind_all_moves(nb::class_<PythonFile>& file) {

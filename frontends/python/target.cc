@@ -82,9 +82,44 @@ std::optional<Target> by_dlpack_as(nb::handle object) {
     return target;
 }
 
-std::optional<Target> by_dlpack(nb::handle object, Use use) {
-    return use == Use::kRead ? by_dlpack_as<nb::ndarray<nb::any_contig>>(object)
-                             : by_dlpack_as<nb::ndarray<nb::ro, nb::any_contig>>(object);
+// The DLPack capsule of an object in CUDA memory, asked for as by a user of the legacy default stream
+// (1 in the protocol): its owner has that stream wait for what is queued on its own, and reads and
+// writes wait for that stream. Without being asked torch promises nothing. Null: it lies elsewhere.
+nb::object ordered_capsule(nb::handle object) {
+    constexpr int kLegacyStream = 1;
+    // torch's attribute: to ask a tensor in host memory for its DLPack device costs more, and fails
+    // in the child of a fork.
+    if (nb::getattr(object, "is_cuda", nb::none()).ptr() == Py_False) return {};
+    if (!nb::hasattr(object, "__dlpack_device__") || !nb::hasattr(object, "__dlpack__")) return {};
+    try {
+        const nb::object kind = object.attr("__dlpack_device__")()[0];
+        if (nb::cast<int>(nb::int_(kind)) != nb::device::cuda::value) return {};
+    } catch (nb::python_error&) {  // refused: the caller finds out why
+        return {};
+    }
+    nb::dict arguments;
+    arguments["stream"] = kLegacyStream;
+    arguments["max_version"] = nb::make_tuple(1, 1);
+    const nb::object give = object.attr("__dlpack__");
+    try {
+        return give(**arguments);
+    } catch (nb::python_error& error) {
+        if (!error.matches(PyExc_TypeError)) return {};  // refused: the caller finds out why
+    }
+    nb::dict older;  // from before the protocol had versions
+    older["stream"] = kLegacyStream;
+    try {
+        return give(**older);
+    } catch (nb::python_error&) {
+        return {};
+    }
+}
+
+std::optional<Target> by_dlpack(nb::handle object, Use use, bool ordered) {
+    const nb::object capsule = ordered ? ordered_capsule(object) : nb::object();
+    const nb::handle given = capsule.is_valid() ? nb::handle(capsule) : object;
+    return use == Use::kRead ? by_dlpack_as<nb::ndarray<nb::any_contig>>(given)
+                             : by_dlpack_as<nb::ndarray<nb::ro, nb::any_contig>>(given);
 }
 
 // Bytes of an element: the digits at the end of "<f4". 0: not told, or Python objects ("|O8").
@@ -96,8 +131,7 @@ uint64_t element_size(const std::string& type) {
     return size;
 }
 
-// https://nvidia.github.io/numba-cuda/user/cuda_array_interface.html, version 3. Not checked: what
-// is queued on its stream.
+// https://nvidia.github.io/numba-cuda/user/cuda_array_interface.html, version 3.
 std::optional<Target> by_cuda_array_interface(nb::handle object, Use use) {
     const nb::object told = nb::getattr(object, "__cuda_array_interface__", nb::none());
     if (!nb::isinstance<nb::dict>(told)) return std::nullopt;
@@ -123,6 +157,9 @@ std::optional<Target> by_cuda_array_interface(nb::handle object, Use use) {
     target.data = reinterpret_cast<std::byte*>(nb::cast<uintptr_t>(data[0]));
     target.size = size;
     target.cuda = Target::kSomeCuda;
+    const nb::object stream = description.contains("stream") ? nb::object(description["stream"])
+                                                             : nb::none();
+    if (!stream.is_none()) target.stream = nb::cast<uintptr_t>(stream);
     target.holder = nb::borrow(object);
     return target;
 }
@@ -155,14 +192,14 @@ Target by_device_memory(const DeviceMemory& memory) {
 
 }  // namespace
 
-Target target_of(nb::handle object, Use use) {
+Target target_of(nb::handle object, Use use, bool ordered) {
     if (nb::isinstance<DeviceMemory>(object))
         return by_device_memory(*nb::inst_ptr<DeviceMemory>(object));
     if (is_host_buffer(object)) {
         if (auto plain = by_buffer_protocol(object, use)) return std::move(*plain);
         refuse(object, use);
     }
-    if (auto shared = by_dlpack(object, use)) return std::move(*shared);
+    if (auto shared = by_dlpack(object, use, ordered)) return std::move(*shared);
     if (auto cuda = by_cuda_array_interface(object, use)) return std::move(*cuda);
     if (PyObject_CheckBuffer(object.ptr()) != 0)
         if (auto plain = by_buffer_protocol(object, use)) return std::move(*plain);

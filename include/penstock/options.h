@@ -95,6 +95,14 @@ struct ReadOptions {
                                  // the cache, or with kDrop may stay there, is an error,
                                  // EOPNOTSUPP, not a fallback. Of a write nothing is written then.
                                  // With kDrop reads below 32 KiB go past the cache too
+    // Of CUDA device memory: a transfer begins to read or write it when what the program has queued
+    // so far on `stream` is over: a cudaStream_t as a number, or kNoStream, which waits for
+    // nothing. Without one: on the legacy default stream, with all streams that synchronise with
+    // it, and on `owner_stream`, if that is not 0. A stream that is being captured into a graph is
+    // EBUSY.
+    static constexpr uintptr_t kNoStream = UINTPTR_MAX;
+    std::optional<uintptr_t> stream = {};
+    uintptr_t owner_stream = 0;
 };
 // The same choices.
 using WriteOptions = ReadOptions;

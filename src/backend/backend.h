@@ -51,6 +51,14 @@ struct CopyPart {
     size_t size = 0;
 };
 
+// What a program had queued on streams of its own at some moment.
+class QueuedWork {
+public:
+    virtual ~QueuedWork() = default;
+    // Looks once; never waits. Any thread.
+    [[nodiscard]] virtual bool over() = 0;
+};
+
 class Device {
 public:
     virtual ~Device() = default;
@@ -76,6 +84,14 @@ public:
     // announce, between pinned and kServed memory. On CUDA no call that the program makes meanwhile
     // (cudaFree, the first launch of a kernel) holds it up.
     virtual Status create_copy_stream(StreamId* out) { return create_stream(0, out); }
+    // What is queued now on streams that are not ours: each a cudaStream_t as a number; 0 and 1: the
+    // legacy default stream, with all that synchronises with it. Null in `out`: nothing is. EINVAL:
+    // no stream; EBUSY: one that is being captured.
+    virtual Status queued_work(std::span<const uintptr_t> /*streams*/,
+                               std::shared_ptr<QueuedWork>* out) {
+        out->reset();
+        return {};
+    }
     virtual Status launch(StreamId stream, LaunchRequest request) = 0;
     // Words of 8 bytes, aligned and up to kWholeSizeMax bytes in all, arrive whole: GPU threads may
     // look at them meanwhile. On CUDA they announce only what lies behind a write_value, whose

@@ -2,11 +2,13 @@
 
 #include <fcntl.h>
 
+#include <array>
 #include <cerrno>
 #include <utility>
 
 #include "backend/backend.h"
 #include "base/clock.h"
+#include "file/later_start.h"
 
 namespace penstock::file {
 namespace {
@@ -134,6 +136,14 @@ Result<std::shared_ptr<transfer::Job>> OpenFile::make_job(Pieces pieces, bool wr
                                            options, window_size, shared_from_this());
 }
 
+Status OpenFile::find_queued_work(const ReadOptions& options,
+                                  std::shared_ptr<backend::QueuedWork>* out) const {
+    if (options.stream == ReadOptions::kNoStream) return {};
+    std::array<uintptr_t, 2> streams{options.stream.value_or(0), options.owner_stream};
+    const bool both = !options.stream.has_value() && options.owner_stream > 1;
+    return device_.port()->queued_work(std::span(streams).first(both ? 2 : 1), out);
+}
+
 Result<uint64_t> OpenFile::move(const transfer::Piece& piece, bool write,
                                 const ReadOptions& options, Report* report) {
     const bool small = transfer::is_small(piece.size, options) && !is_device_memory(piece.to);
@@ -165,6 +175,11 @@ Result<uint64_t> OpenFile::move_all(Pieces pieces, bool write, const ReadOptions
                                     Report* report) {
     auto job = make_job(std::move(pieces), write, options, true);
     if (!job.ok()) return job.status();
+    if (job.value()->device_memory()) {
+        std::shared_ptr<backend::QueuedWork> before;
+        if (Status s = find_queued_work(options, &before); !s.ok()) return s;
+        if (before != nullptr) LaterStart::wait(*before);
+    }
     service_->engine->run(job.value());
     if (report != nullptr) *report = job.value()->report();
     return job.value()->result();
@@ -173,7 +188,20 @@ Result<uint64_t> OpenFile::move_all(Pieces pieces, bool write, const ReadOptions
 Result<std::shared_ptr<transfer::Job>> OpenFile::start_job(Pieces pieces, bool write,
                                                            const ReadOptions& options) {
     auto job = make_job(std::move(pieces), write, options, false);
-    if (job.ok()) service_->engine->start(job.value());
+    if (!job.ok()) return job;
+    std::shared_ptr<backend::QueuedWork> before;
+    if (job.value()->device_memory()) {
+        if (Status s = find_queued_work(options, &before); !s.ok()) return s;
+    }
+    if (before == nullptr) {
+        service_->engine->start(job.value());
+        return job;
+    }
+    const auto starter = LaterStart::of_process();
+    if (!starter.ok()) return starter.status();
+    starter.value()->add(std::move(before), [file = shared_from_this(), later = job.value()] {
+        file->service_->engine->start(later);
+    });
     return job;
 }
 

@@ -55,6 +55,9 @@ private:
     [[nodiscard]] Status check(std::span<const transfer::Piece> pieces, bool write) const;
     // Memory that the host cannot address.
     [[nodiscard]] bool is_device_memory(const void* address) const;
+    // What a transfer of device memory must wait for; null: nothing.
+    Status find_queued_work(const ReadOptions& options,
+                            std::shared_ptr<backend::QueuedWork>* out) const;
     Result<uint64_t> move(const transfer::Piece& piece, bool write, const ReadOptions& options,
                           Report* report);
     Result<uint64_t> move_all(Pieces pieces, bool write, const ReadOptions& options,

@@ -44,17 +44,20 @@ Result<std::unique_ptr<Server>> Server::create(Shared& shared, storage::Storage&
                                                {.depth = kOperationsMax, .requests = kRequestsMax});
     if (!executor.ok()) return executor.status();
     std::unique_ptr<Server> server(new Server(shared, std::move(executor.value())));
-    if (!server->direct_) {
-        auto sender = PageSender::create(*shared.device, *shared.state);
-        if (!sender.ok()) return sender.status();
-        server->sender_ = std::move(sender.value());
-        server->oldest_ = &shared.oldest.emplace_back();
-    }
-    auto writer = PageWriter::create(*shared.device, *shared.state, *shared.files,
-                                     *server->executor_);
-    if (!writer.ok()) return writer.status();
-    server->writer_ = std::move(writer.value());
+    if (!server->direct_) server->oldest_ = &shared.oldest.emplace_back();
     return server;
+}
+
+Status Server::take_staging() {
+    if (!direct_) {
+        auto sender = PageSender::create(*shared_.device, *shared_.state);
+        if (!sender.ok()) return sender.status();
+        sender_ = std::move(sender.value());
+    }
+    auto writer = PageWriter::create(*shared_.device, *shared_.state, *shared_.files, *executor_);
+    if (!writer.ok()) return writer.status();
+    writer_ = std::move(writer.value());
+    return {};
 }
 
 Server::~Server() {

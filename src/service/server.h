@@ -104,6 +104,9 @@ public:
     static_assert(kWindowsMax >= 3 * limits::kWindowsMax);
 
     static Result<std::unique_ptr<Server>> create(Shared& shared, storage::Storage& storage);
+    // Takes the memory that pages pass through, before anything else is called. Several servers may
+    // be at it at once.
+    Status take_staging();
     ~Server();
     Server(const Server&) = delete;
     Server& operator=(const Server&) = delete;

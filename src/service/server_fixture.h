@@ -38,6 +38,7 @@ protected:
         shared_.send_period_ns = 60'000'000'000;
         file_ = files_.open("file", 0, Opener::kHost).value();
         server_ = std::move(Server::create(shared_, *storage_).value());
+        EXPECT_TRUE(server_->take_staging().ok());
         for (const auto& [stream, operations] : device_.streams) streams_.push_back(stream);
     }
 

@@ -174,6 +174,7 @@ TEST_F(ServerTest, PagesThatCannotBeAnnouncedEndEverything) {
         device_.write_calls = 0;
         device_.fail_write = fail;
         server_ = std::move(Server::create(shared_, *storage_).value());
+        EXPECT_TRUE(server_->take_staging().ok());
         ask_many(0, 4);
         EXPECT_TRUE(server_->serve_requests(0));
         EXPECT_EQ(aborted_, EIO);
@@ -277,6 +278,7 @@ TEST(ServerRetryTest, NothingIsAnnouncedBeforeItIsReadAgain) {
     const Descriptor file = files.open("file", 0, Opener::kHost).value();
     auto server = Server::create(shared, *storage);
     ASSERT_TRUE(server.ok());
+    ASSERT_TRUE(server.value()->take_staging().ok());
     device.on_notify = [&](const uint64_t* words, size_t count) {
         for (size_t i = 0; i < count; ++i) {
             const auto frame = static_cast<size_t>(words + i - state.completions);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <future>
 #include <system_error>
 
 #include "base/clock.h"
@@ -169,11 +170,8 @@ Status Service::start(const Options& options) {
     shared_.hands = options.helping ? device_->properties().permit_count : shared_.workers;
     const unsigned helpers = options.helping ? device_->properties().permit_count : 0;
     const unsigned workers = options.helping ? 0 : options.workers;
-    for (unsigned i = 0; i < helpers + workers; ++i) {
-        auto server = Server::create(shared_, *storage_);
-        if (!server.ok()) return server.status();
-        (i < helpers ? helpers_ : workers_).push_back(std::move(server.value()));
-    }
+    if (Status status = make_servers(helpers, &helpers_); !status.ok()) return status;
+    if (Status status = make_servers(workers, &workers_); !status.ok()) return status;
     shared_.tickets_behind_max = layout_.tickets_behind_max;
     for (uint32_t i = 0; i < layout_.ring_count; ++i) {
         if (state_->rings[i].answers == nullptr) break;
@@ -198,6 +196,30 @@ Status Service::start(const Options& options) {
                                   this});
     }
     return {};
+}
+
+// Where the host cannot address the device each server takes some 10 MiB of pinned memory, and to
+// touch that takes longest: all of them side by side.
+Status Service::make_servers(unsigned count, std::vector<std::unique_ptr<Server>>* out) {
+    for (unsigned i = 0; i < count; ++i) {
+        auto server = Server::create(shared_, *storage_);
+        if (!server.ok()) return server.status();
+        out->push_back(std::move(server.value()));
+    }
+    const auto how = device_->properties().host_addressable ? std::launch::deferred
+                                                            : std::launch::async;
+    std::vector<std::future<Status>> staged;
+    Status status;
+    try {
+        for (const auto& server : *out)
+            staged.push_back(std::async(how, [&server] { return server->take_staging(); }));
+    } catch (const std::system_error&) {
+        status = {EAGAIN, "file system", "no more threads are to be had"};
+    }
+    for (auto& one : staged) {
+        if (Status taken = one.get(); !taken.ok() && status.ok()) status = taken;
+    }
+    return status;
 }
 
 Service::~Service() {

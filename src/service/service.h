@@ -123,6 +123,7 @@ private:
     Status allocate(const Options& options);
     Status make_files(const Options& options);
     Status start(const Options& options);
+    Status make_servers(unsigned count, std::vector<std::unique_ptr<Server>>* out);
     void work(unsigned index);
     void wait_for_work(uint32_t ring, uint64_t seen, uint32_t idle_turns);
     void poll_device();

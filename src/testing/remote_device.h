@@ -16,7 +16,7 @@
 
 namespace penstock::testing {
 
-class RemoteDevice final : public backend::Device {
+class RemoteDevice : public backend::Device {
 public:
     explicit RemoteDevice(std::shared_ptr<backend::Device> inner);
 

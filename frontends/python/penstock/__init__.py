@@ -7,7 +7,13 @@ each name is loaded when it is first used.
 
 from __future__ import annotations
 
+from os import environ as _environ
+
 __version__ = "0.1.0"
+
+# The CUDA driver reads this when it starts: copies that a program queues behind its kernels share few
+# queues otherwise, and hold up copies of other streams.
+_environ.setdefault("CUDA_DEVICE_MAX_COPY_CONNECTIONS", "32")
 
 TYPE_CHECKING = False  # typing's; loading that takes longer than all of this
 if TYPE_CHECKING:

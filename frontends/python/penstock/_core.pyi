@@ -113,6 +113,7 @@ class File:
         cache: Cache | None = None,
         route: Route | None = None,
         strict: bool | None = None,
+        stream: object = None,
     ) -> Future: ...
     def read(
         self,
@@ -124,6 +125,7 @@ class File:
         cache: Cache | None = None,
         route: Route | None = None,
         strict: bool | None = None,
+        stream: object = None,
     ) -> int: ...
     def preadv(
         self,
@@ -132,6 +134,7 @@ class File:
         cache: Cache | None = None,
         route: Route | None = None,
         strict: bool | None = None,
+        stream: object = None,
     ) -> Future: ...
     def readv(
         self,
@@ -140,6 +143,7 @@ class File:
         cache: Cache | None = None,
         route: Route | None = None,
         strict: bool | None = None,
+        stream: object = None,
     ) -> int: ...
     def pwrite(
         self,
@@ -151,6 +155,7 @@ class File:
         cache: Cache | None = None,
         route: Route | None = None,
         strict: bool | None = None,
+        stream: object = None,
     ) -> Future: ...
     def write(
         self,
@@ -162,6 +167,7 @@ class File:
         cache: Cache | None = None,
         route: Route | None = None,
         strict: bool | None = None,
+        stream: object = None,
     ) -> int: ...
     def pwritev(
         self,
@@ -170,6 +176,7 @@ class File:
         cache: Cache | None = None,
         route: Route | None = None,
         strict: bool | None = None,
+        stream: object = None,
     ) -> Future: ...
     def writev(
         self,
@@ -178,6 +185,7 @@ class File:
         cache: Cache | None = None,
         route: Route | None = None,
         strict: bool | None = None,
+        stream: object = None,
     ) -> int: ...
     def fsync(self, data_only: bool = False) -> None: ...
     def truncate(self, size: int) -> None: ...

@@ -2,7 +2,11 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstring>
+#include <future>
+#include <system_error>
+#include <thread>
 
 #include "base/check.h"
 #include "base/units.h"
@@ -13,10 +17,31 @@ namespace {
 constexpr size_t kHugePageSize = 2 * base::kMiB;
 constexpr size_t kPageSize = 4 * base::kKiB;
 constexpr size_t kDriverAlignment = 256;               // of cuMemAlloc, at least
+constexpr size_t kZeroPartSize = 16 * base::kMiB;       // that a thread of its own is worth
+constexpr size_t kKeptSizeMax = 512 * base::kMiB;       // two file systems' on a large GPU
 constexpr auto kZeroLimit = std::chrono::seconds(60);  // 140 GiB of device memory take less than 1
 
 void* aligned(void* base, size_t alignment) {
     return reinterpret_cast<void*>(base::align_up(reinterpret_cast<uintptr_t>(base), alignment));
+}
+
+// One thread touches fresh memory at a few GB/s: the tables of a large GPU would take 50 ms.
+void zero_host(void* start, size_t size) {
+    const size_t parts = std::clamp<size_t>(size / kZeroPartSize, 1,
+                                            std::clamp(std::thread::hardware_concurrency(), 1u, 8u));
+    const size_t part = base::align_up(size / parts, kHugePageSize);
+    std::vector<std::future<void>> others;
+    auto* const at = static_cast<char*>(start);
+    for (size_t begin = part; begin < size; begin += part) {
+        const size_t count = std::min(part, size - begin);
+        try {
+            others.push_back(std::async(std::launch::async,
+                                        [=] { std::memset(at + begin, 0, count); }));
+        } catch (const std::system_error&) {  // no thread is to be had
+            std::memset(at + begin, 0, count);
+        }
+    }
+    std::memset(at, 0, std::min(part, size));
 }
 
 }  // namespace
@@ -24,12 +49,14 @@ void* aligned(void* base, size_t alignment) {
 Allocations::~Allocations() {
     release_deferred(false);
     for (const auto& [pointer, piece] : pieces_) release(piece);
+    for (const Piece& piece : kept_) unregister(piece);
 }
 
 void Allocations::leave() {
     std::lock_guard lock(mutex_);
     pieces_.clear();
     deferred_.clear();
+    kept_.clear();
 }
 
 Status Allocations::allocate(size_t size, Memory memory, bool busy, void** out) {
@@ -120,9 +147,38 @@ Status Allocations::take_pinned(size_t size, size_t alignment, Piece* out) {
     return status;
 }
 
+bool Allocations::take_kept(size_t asked, Piece* out) {
+    {
+        const std::lock_guard lock(mutex_);
+        const auto found = std::find_if(kept_.begin(), kept_.end(),
+                                        [&](const Piece& piece) { return piece.size == asked; });
+        if (found == kept_.end()) return false;
+        *out = *found;
+        kept_.erase(found);
+        kept_size_ -= asked;
+    }
+    zero_host(aligned(out->base, kHugePageSize), asked - kHugePageSize);
+    return true;
+}
+
+bool Allocations::keep(const Piece& piece) {
+    const std::lock_guard lock(mutex_);
+    if (kept_size_ + piece.size > kKeptSizeMax) return false;
+    kept_.push_back(piece);
+    kept_size_ += piece.size;
+    return true;
+}
+
+void Allocations::unregister(const Piece& piece) {
+    static_cast<void>(
+        context_.raw(context_.driver().host_unregister, aligned(piece.base, kHugePageSize)));
+    munmap(piece.base, piece.size);
+}
+
 // False: not this way, and nothing is left behind.
 bool Allocations::take_registered(size_t size, Piece* out) {
     const size_t asked = base::align_up(size, kHugePageSize) + kHugePageSize;
+    if (take_kept(asked, out)) return true;
     void* base = mmap(nullptr, asked, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (base == MAP_FAILED) return false;
     void* start = aligned(base, kHugePageSize);
@@ -131,7 +187,7 @@ bool Allocations::take_registered(size_t size, Piece* out) {
     static_cast<void>(madvise(start, usable, MADV_HUGEPAGE));
     static_cast<void>(
         madvise(base, asked, MADV_DONTFORK));  // a child's copy-on-write would move pinned pages
-    std::memset(start, 0, usable);
+    zero_host(start, usable);
     const Driver& driver = context_.driver();
     if (context_.raw(driver.host_register, start, usable, kHostPortable | kHostDeviceMap) ==
         kSuccess) {
@@ -198,9 +254,7 @@ void Allocations::release(const Piece& piece) {
             static_cast<void>(context_.raw(driver.host_free, piece.base));
             break;
         case Kind::kRegistered:
-            static_cast<void>(
-                context_.raw(driver.host_unregister, aligned(piece.base, kHugePageSize)));
-            munmap(piece.base, piece.size);
+            if (!keep(piece)) unregister(piece);
             break;
     }
 }

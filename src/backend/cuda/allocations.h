@@ -48,7 +48,10 @@ private:
     Status take_mapped(size_t size, Piece* out);
     Status take_pinned(size_t size, size_t alignment, Piece* out);
     bool take_registered(size_t size, Piece* out);
+    bool take_kept(size_t asked, Piece* out);
     void release(const Piece& piece);
+    bool keep(const Piece& piece);
+    void unregister(const Piece& piece);
     void release_deferred(bool busy);
     Status zero(const Piece& piece);
 
@@ -58,6 +61,10 @@ private:
     std::mutex mutex_;
     std::map<void*, Piece> pieces_;  // by the pointer that the caller has
     std::vector<Piece> deferred_;    // freed by the caller, not yet by us
+    // Registered memory that was given back: to touch and pin it again takes longest of all that a
+    // file system needs.
+    std::vector<Piece> kept_;
+    size_t kept_size_ = 0;
 };
 
 }  // namespace penstock::backend::cuda

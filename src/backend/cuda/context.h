@@ -33,6 +33,7 @@ public:
 
     [[nodiscard]] const Driver& driver() const { return driver_; }
     [[nodiscard]] DeviceHandle device() const { return device_; }
+    [[nodiscard]] bool is_primary() const { return primary_; }
 
     // Calls a function of the driver in this context. A failure is remembered for diagnosis().
     template <class... Parameters, class... Arguments>

@@ -2,6 +2,8 @@
 
 #include <thread>
 
+#include "backend/cuda/queued_work.h"
+
 namespace penstock::backend::cuda {
 namespace {
 
@@ -66,6 +68,11 @@ Status CudaDevice::destroy_stream(StreamId id) {
     // One that does not come to rest is not given to anyone else.
     if (status.error_number() != ETIMEDOUT) streams_.give_back(id);
     return status;
+}
+
+Status CudaDevice::queued_work(std::span<const uintptr_t> streams,
+                               std::shared_ptr<QueuedWork>* out) {
+    return EventWork::of(*context_, streams, out);
 }
 
 Status CudaDevice::check_shape(const Kernel& kernel, const LaunchShape& shape) const {

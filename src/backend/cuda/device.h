@@ -39,6 +39,8 @@ public:
     Status create_stream(int priority, StreamId* out) override;
     Status create_copy_stream(StreamId* out) override;
     Status destroy_stream(StreamId id) override;
+    Status queued_work(std::span<const uintptr_t> streams,
+                       std::shared_ptr<QueuedWork>* out) override;
     Status launch(StreamId id, LaunchRequest request) override;
     Status copy(StreamId id, void* to, const void* from, size_t size) override;
     Status copy_all(StreamId id, std::span<const CopyPart> parts) override;

@@ -82,7 +82,7 @@ TEST_F(CudaDeviceTest, memory_is_zeroed_and_aligned_whatever_the_driver_gives) {
         }
     }
     EXPECT_EQ(fake_->device_pieces, 0);
-    EXPECT_EQ(fake_->registered_pieces, 0);
+    EXPECT_LE(fake_->registered_pieces, 2);  // kept for the next of that size
     EXPECT_EQ(fake_->pinned_pieces, 1);  // word_
     device_->free(nullptr);
 }
@@ -219,6 +219,8 @@ TEST_F(CudaDeviceTest, streams_that_are_gone_are_refused_and_reused) {
     EXPECT_EQ(device_->launch(0, request(fake_add, word_, 1)).error_number(), EINVAL);
     EXPECT_EQ(device_->copy(77, word_, word_, 8).error_number(), EINVAL);
     StreamId first = 0, second = 0;
+    ASSERT_TRUE(device_->create_copy_stream(&first).ok());  // the second context is made by now
+    ASSERT_TRUE(device_->destroy_stream(first).ok());
     ASSERT_TRUE(device_->create_stream(3, &first).ok());
     const int64_t made = fake_->streams;
     EXPECT_TRUE(device_->destroy_stream(first).ok());
@@ -232,7 +234,7 @@ TEST_F(CudaDeviceTest, streams_that_are_gone_are_refused_and_reused) {
     std::vector<StreamId> all;
     StreamId id = 0;
     while (device_->create_stream(1000, &id).ok()) all.push_back(id);
-    EXPECT_EQ(all.size(), 256u - 3);  // the device's own, stream_ and `second`
+    EXPECT_EQ(all.size(), 256u - 4);  // the device's own, the second context's, stream_ and `second`
     EXPECT_EQ(device_->create_stream(0, &id).error_number(), EMFILE);
 }
 

@@ -46,6 +46,22 @@ struct AccessDescription {  // CUmemAccessDesc
     int flags = 3;  // CU_MEM_ACCESS_FLAGS_PROT_READWRITE
 };
 
+struct RowsCopy {  // CUDA_MEMCPY2D
+    size_t source_x = 0, source_y = 0;
+    int source_type = 4;  // CU_MEMORYTYPE_UNIFIED: the address tells where it is
+    const void* source_host = nullptr;
+    DevicePointer source = 0;
+    void* source_array = nullptr;
+    size_t source_pitch = 0;
+    size_t destination_x = 0, destination_y = 0;
+    int destination_type = 4;
+    void* destination_host = nullptr;
+    DevicePointer destination = 0;
+    void* destination_array = nullptr;
+    size_t destination_pitch = 0;
+    size_t width = 0, height = 0;  // bytes, rows
+};
+
 // One function of the driver: 0 or a CUresult.
 template <class... Parameters>
 struct Call {
@@ -82,6 +98,7 @@ struct Call {
     X(host_device_pointer, cuMemHostGetDevicePointer_v2, DevicePointer*, void*, unsigned) \
     X(pointer_attribute, cuPointerGetAttribute, void*, int, DevicePointer)                \
     X(copy_async, cuMemcpyAsync, DevicePointer, DevicePointer, size_t, StreamHandle)      \
+    X(copy_rows_async, cuMemcpy2DAsync_v2, const RowsCopy*, StreamHandle)                  \
     X(fill_async, cuMemsetD8Async, DevicePointer, unsigned char, size_t, StreamHandle)    \
     X(stream_create, cuStreamCreateWithPriority, StreamHandle*, unsigned, int)            \
     X(stream_destroy, cuStreamDestroy_v2, StreamHandle)                                   \
@@ -147,5 +164,7 @@ inline const StreamHandle kLegacyStream = reinterpret_cast<StreamHandle>(uintptr
 inline constexpr int kSuccess = 0;
 inline constexpr int kErrorOutOfMemory = 2;
 inline constexpr int kErrorNotReady = 600;
+inline constexpr int kErrorCaptureImplicit = 906;  // a capture would come to depend on the legacy
+                                                   // default stream
 
 }  // namespace penstock::backend::cuda

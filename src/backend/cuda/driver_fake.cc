@@ -21,138 +21,11 @@
 #include <thread>
 #include <utility>
 
-#include "backend/cuda/driver_api.h"
+#include "backend/cuda/driver_fake_state.h"
 #include "penstock/cuda_library.h"
 
-using penstock::backend::cuda::ContextHandle;
-using penstock::backend::cuda::DeviceHandle;
-using penstock::backend::cuda::DevicePointer;
-using penstock::backend::cuda::EventHandle;
-using penstock::backend::cuda::FakeCuda;
-using penstock::backend::cuda::StreamHandle;
 namespace cuda = penstock::backend::cuda;
-
-namespace {
-
-// An operation of a stream: true when it is done, false to be asked again.
-using Operation = std::function<bool()>;
-
-struct FakeStream {
-    std::deque<Operation> operations;
-    ContextHandle context = nullptr;
-    size_t kernels = 0;  // of its operations
-};
-struct FakeEvent {
-    // How often it was recorded, and how often what lay before it was over.
-    std::shared_ptr<uint64_t> recorded = std::make_shared<uint64_t>(0);
-    std::shared_ptr<uint64_t> over = std::make_shared<uint64_t>(0);
-    bool of_legacy = false;  // recorded in the legacy default stream last
-};
-
-FakeCuda fake;
-std::recursive_mutex mutex;  // over streams and pieces; kernels of the fake run under it
-std::set<FakeStream*> streams;
-std::set<FakeEvent*> events;
-std::map<DevicePointer, void*> device_pieces;  // what was given -> what was taken
-std::map<DevicePointer, size_t> device_sizes;
-std::map<DevicePointer, size_t> mapped_pieces;  // of device_pieces, those that every context reaches
-// Pinned memory begins behind this much of a page, as behind a small piece of the program's, and has
-// a guard behind its end.
-constexpr size_t kPinnedSkew = 0x400, kGuardSize = 4096;
-constexpr unsigned char kGuard = 0x5c;
-std::map<void*, size_t> pinned_pieces;
-thread_local ContextHandle current = nullptr;
-thread_local int capture_mode = 0;  // global: unsafe calls of this thread break captures
-char primary_tag;
-
-bool is_primary(ContextHandle context) {
-    return context == reinterpret_cast<ContextHandle>(&primary_tag);
-}
-
-int counted() {
-    const int64_t number = fake.call_count.fetch_add(1) + 1;
-    if (const int fault = fake.fault.load(); fault != 0) return fault;
-    return number == fake.fail_at.load() ? fake.fail_code.load() : 0;
-}
-
-bool has_kernels() {
-    std::lock_guard lock(mutex);
-    return std::any_of(streams.begin(), streams.end(), [](FakeStream* s) { return s->kernels > 0; });
-}
-bool advance(FakeStream* stream);
-void advance_all() {
-    std::lock_guard lock(mutex);
-    for (FakeStream* stream : std::set<FakeStream*>(streams)) advance(stream);
-}
-
-// As a driver whose context another thread holds until the kernels that run have ended.
-void wait_while_held() {
-    if (!is_primary(current) || !fake.held.load() || !has_kernels()) return;
-    fake.calls_while_held.fetch_add(1);
-    while (fake.held.load() && has_kernels()) {
-        advance_all();  // the GPU goes on
-        std::this_thread::sleep_for(std::chrono::microseconds(100));
-    }
-}
-
-int counted_in_context() {
-    if (current == nullptr) {
-        fake.calls_without_context.fetch_add(1);
-        return 201;
-    }
-    if (capture_mode != cuda::kCaptureModeRelaxed) fake.unsafe_calls.fetch_add(1);
-    wait_while_held();
-    return counted();
-}
-
-FakeStream* stream_of(StreamHandle handle) {
-    auto* stream = reinterpret_cast<FakeStream*>(handle);
-    return streams.count(stream) == 0 ? nullptr : stream;
-}
-
-bool advance(FakeStream* stream) {
-    bool some = false;
-    while (!fake.hold.load() && fake.fault.load() == 0 && !stream->operations.empty()) {
-        if (!stream->operations.front()()) break;
-        stream->operations.pop_front();
-        some = true;
-        if (stream->operations.empty()) stream->kernels = 0;
-    }
-    return some;
-}
-
-// Others wait for events of this one.
-void advance_from(FakeStream* stream) {
-    if (!advance(stream) || events.empty()) return;
-    for (FakeStream* other : std::set<FakeStream*>(streams)) {
-        if (other != stream && stream_of(reinterpret_cast<StreamHandle>(other)) != nullptr)
-            advance(other);
-    }
-}
-
-int enqueue(StreamHandle handle, Operation operation) {
-    std::lock_guard lock(mutex);
-    if (handle == cuda::kLegacyStream) return operation() ? 0 : 1;
-    FakeStream* stream = stream_of(handle);
-    if (stream == nullptr || stream->context != current) return 400;
-    stream->operations.push_back(std::move(operation));
-    advance_from(stream);
-    return 0;
-}
-
-void* host(DevicePointer pointer) { return reinterpret_cast<void*>(pointer); }
-
-// Memory of cuMemAlloc belongs to the primary context.
-bool is_out_of_reach(DevicePointer pointer) {
-    if (is_primary(current)) return false;
-    std::lock_guard lock(mutex);
-    const auto behind = device_sizes.upper_bound(pointer);
-    if (behind == device_sizes.begin()) return false;
-    const auto& [base, size] = *std::prev(behind);
-    return pointer - base < size && mapped_pieces.count(base) == 0;
-}
-
-}  // namespace
+using namespace penstock::backend::cuda;  // NOLINT(google-build-using-namespace): its own state
 
 #define FAKE extern "C" __attribute__((visibility("default"))) int
 
@@ -415,6 +288,19 @@ FAKE cuMemcpyAsync(DevicePointer to, DevicePointer from, size_t size, StreamHand
         return true;
     });
 }
+FAKE cuMemcpy2DAsync_v2(const cuda::RowsCopy* copy, StreamHandle stream) {
+    if (const int code = counted_in_context(); code != 0) return code;
+    if (is_out_of_reach(copy->source) || is_out_of_reach(copy->destination)) return 1;
+    if (copy->height < 2 || copy->source_pitch < copy->width ||
+        copy->destination_pitch < copy->width)
+        return 1;
+    return enqueue(stream, [rows = *copy] {
+        for (size_t row = 0; row < rows.height; ++row)
+            std::memmove(host(rows.destination + row * rows.destination_pitch),
+                         host(rows.source + row * rows.source_pitch), rows.width);
+        return true;
+    });
+}
 FAKE cuMemcpyBatchAsync_v2(DevicePointer* to, DevicePointer* from, size_t* sizes, size_t count,
                            cuda::CopyAttributes* attributes, size_t* firsts, size_t attribute_count,
                            StreamHandle stream) {
@@ -512,7 +398,7 @@ FAKE cuEventQuery(EventHandle handle) {
 }
 FAKE cuStreamIsCapturing(StreamHandle stream, int* out) {
     if (const int code = counted_in_context(); code != 0) return code;
-    *out = 0;
+    *out = stream != cuda::kLegacyStream && fake.stream_captured.load() ? 1 : 0;
     return stream == cuda::kLegacyStream && fake.legacy_captured.load() ? 906 : 0;
 }
 FAKE cuStreamWaitEvent(StreamHandle stream, EventHandle handle, unsigned flags) {
@@ -525,6 +411,7 @@ FAKE cuStreamWaitEvent(StreamHandle stream, EventHandle handle, unsigned flags) 
 }
 FAKE cuStreamQuery(StreamHandle handle) {
     if (const int code = counted_in_context(); code != 0) return code;
+    if (handle == cuda::kLegacyStream) return fake.legacy_busy.load() ? 600 : 0;
     std::lock_guard lock(mutex);
     FakeStream* stream = stream_of(handle);
     if (stream == nullptr) return 400;
@@ -578,6 +465,7 @@ int launch(const void* stub, const unsigned*, const unsigned*, void** arguments,
            void* stream) {
     if (const int code = counted_in_context(); code != 0) return code;
     fake.launches.fetch_add(1);
+    fake.last_launch_stream.store(reinterpret_cast<uintptr_t>(stream));
     auto* word = *static_cast<uint64_t**>(arguments[0]);
     const uint64_t value = *static_cast<uint64_t*>(arguments[1]);
     const auto* body = static_cast<const Body*>(stub);

@@ -82,7 +82,7 @@ protected:
         fake_->streams = fake_->device_pieces = fake_->pinned_pieces = fake_->registered_pieces = 0;
         fake_->launches = 0;
         fake_->refuse_second_context = fake_->held = false;
-        fake_->legacy_busy = fake_->legacy_captured = false;
+        fake_->legacy_busy = fake_->legacy_captured = fake_->stream_captured = false;
         fake_->calls_while_held = fake_->overruns = fake_->unsafe_calls = fake_->legacy_waits = 0;
     }
 

@@ -39,6 +39,14 @@ TEST_F(SecondContextTest, copies_for_kernels_go_on_while_the_programs_context_is
     ASSERT_TRUE(device_->copy(copies, to + 12345, from, 4096).ok());
     const CopyPart parts[] = {{to, from, 8}, {to + (2 << 20), from, 100}};
     ASSERT_TRUE(device_->copy_all(copies, parts).ok());
+    // Short copies of every form: words, a single word, odd sizes.
+    for (size_t size = 1; size <= 100; ++size) {
+        std::memset(to, 0, 128);
+        ASSERT_TRUE(device_->copy(copies, to, from, size).ok());
+        ASSERT_TRUE(device_->synchronize(copies, after(std::chrono::seconds(10))).ok());
+        EXPECT_EQ(std::memcmp(to, from, size), 0) << size;
+        EXPECT_EQ(to[size], 0) << size;
+    }
     ASSERT_TRUE(device_->write_value(copies, word + 1, 9).ok());
     ASSERT_TRUE(device_->announce(copies, word + 2, 10).ok());
     EXPECT_TRUE(device_->kernels_seen_in_flight());

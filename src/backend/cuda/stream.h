@@ -72,7 +72,10 @@ public:
 
 private:
     Stream(Context& context, StreamHandle handle, int priority)
-        : context_(context), handle_(handle), priority_(priority) {}
+        : context_(context),
+          handle_(handle),
+          priority_(priority),
+          small_by_rows_(!context.is_primary()) {}
 
     // Calls a function of the driver, for whoever watches over calls that do not return.
     template <class... Parameters, class... Arguments>
@@ -92,6 +95,8 @@ private:
         uint64_t since_ns_;
     };
 
+    Status copy_small(void* to, const void* from, size_t size);
+    Status copy_parts(std::span<const CopyPart> parts);
     Status make_room();
     Status wait_for_kernels();
     Status wait_idle(Deadline deadline, bool until_abort);
@@ -101,6 +106,7 @@ private:
     Context& context_;
     const StreamHandle handle_;
     const int priority_;
+    const bool small_by_rows_;  // see copy_small
     std::mutex launch_mutex_;
     // Held over calls of the driver too, by those alone who announce on this stream.
     std::mutex announce_mutex_;
