@@ -18,14 +18,17 @@ enum class Route : uint8_t {
 };
 inline constexpr size_t kRouteCount = 3;
 
-// Why a range takes its route. The first five are what costs say; each of the others decides
-// against or without them.
+// Why a range takes its route. The first six are what costs say; each of the others decides
+// against or without them. A report tells the first five apart by each byte, whatever lies beside
+// it in one transfer; where only a count of cached pages is known, by that count.
 enum class RouteReason : uint8_t {
     kResident,         // cached: its pages are in the OS page cache, and copying them is cheaper
     kMissing,          // direct: its pages are not in the OS page cache
     kSwallowed,        // direct: resident, but cheaper to pass over than to go round
     kCheaperBuffered,  // cached: not resident, but too little for a direct transfer to pay
-    kSmall,            // cached: the request is too small for planning to pay
+    kUnknown,  // direct, or cached as costs say: nobody can tell what the OS page cache holds of
+               // it, and it is taken for missing
+    kSmall,    // cached: the request is too small for planning to pay
 
     kDirty,             // cached: its pages hold bytes that storage has not
     kUnaligned,         // cached: a head or tail that no aligned transfer covers
@@ -41,7 +44,7 @@ enum class RouteReason : uint8_t {
     kNoDrop,  // cached: `drop` was asked for, and the kernel takes no calls here that leave
               // nothing: what was not seen in the OS page cache before may be there now
 };
-inline constexpr size_t kRouteReasonCount = 16;
+inline constexpr size_t kRouteReasonCount = 17;
 
 // What the OS page cache holds of a range.
 enum class Residency : uint8_t {
@@ -62,9 +65,9 @@ inline constexpr size_t kResidencyCount = 5;
 // "resident", "missing", "swallowed" ...
 [[nodiscard]] constexpr const char* name(RouteReason reason) {
     constexpr const char* kNames[kRouteReasonCount] = {
-        "resident",  "missing",           "swallowed",   "cheaper-buffered", "small", "dirty",
-        "unaligned", "buffer-misaligned", "not-offered", "refused",          "asked", "keep",
-        "timed",     "no-peer",           "deferred",    "no-drop"};
+        "resident", "missing",   "swallowed",         "cheaper-buffered", "unknown", "small",
+        "dirty",    "unaligned", "buffer-misaligned", "not-offered",      "refused", "asked",
+        "keep",     "timed",     "no-peer",           "deferred",         "no-drop"};
     return kNames[static_cast<size_t>(reason)];
 }
 

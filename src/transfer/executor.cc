@@ -367,7 +367,7 @@ void Executor::arrive(Operation& operation) {
                                        .size;
             report->bytes += bytes;
             report->route_bytes[static_cast<size_t>(transfer.route)] += bytes;
-            report->reason_bytes[static_cast<size_t>(slot.reason_of(transfer))] += bytes;
+            slot.count_reasons(transfer, {transfer.range.offset, bytes}, report);
         }
         slot.count_residency({operation.range.offset, operation.good}, report);
     }

@@ -135,6 +135,7 @@ struct SmallOutcome {
     Route route = Route::kCached;
     RouteReason reason = RouteReason::kSmall;
     Residency residency = Residency::kUnknown;
+    uint64_t resident_size = 0;  // how much of it the OS page cache held, where that was looked at
 };
 void add_to(Report* report, uint64_t offset, const SmallOutcome& outcome);
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "transfer/executor.h"
+#include "transfer/reasons.h"
 
 namespace penstock::transfer {
 
@@ -77,6 +78,11 @@ struct Executor::Slot {
         const bool stayed = transfer.route == Route::kCached &&
                             stays(*request.source, request.options, transfer.reason);
         return stayed ? RouteReason::kNoDrop : transfer.reason;
+    }
+    // For the report: these bytes of a transfer arrived.
+    void count_reasons(const planner::Transfer& transfer, const extent::Extent& arrived,
+                       Report* report) const {
+        transfer::count_reasons(runs, arrived, reason_of(transfer), report);
     }
     [[nodiscard]] bool all_started() const { return started == transfers.size() && again.empty(); }
 };

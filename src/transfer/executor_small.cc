@@ -6,6 +6,7 @@
 #include "base/units.h"
 #include "base/waits.h"
 #include "transfer/executor.h"
+#include "transfer/reasons.h"
 
 namespace penstock::transfer {
 namespace {
@@ -28,7 +29,10 @@ void add_to(Report* report, uint64_t offset, const SmallOutcome& outcome) {
     const storage::Completion& completion = outcome.completion;
     report->bytes += completion.bytes;
     report->route_bytes[static_cast<size_t>(outcome.route)] += completion.bytes;
-    report->reason_bytes[static_cast<size_t>(outcome.reason)] += completion.bytes;
+    const extent::Extent arrived{offset, completion.bytes};
+    const extent::ResidencyRun held{arrived, outcome.residency,
+                                    std::min(outcome.resident_size, completion.bytes)};
+    count_reasons({&held, arrived.empty() ? 0u : 1u}, arrived, outcome.reason, report);
     report->residency_bytes[static_cast<size_t>(outcome.residency)] += completion.bytes;
     ++report->transfers;
     if (outcome.route != Route::kCached)  // nothing else of it is in flight
@@ -123,6 +127,8 @@ SmallOutcome Executor::look_at_small(Source& source, uint64_t offset, uint64_t s
         dirty = dirty || run.state == Residency::kDirty;
     }
     SmallOutcome outcome;
+    for (const extent::ResidencyRun& run : std::span(runs_).first(answer.runs))
+        outcome.resident_size += run.resident_size;
     outcome.residency = unknown            ? Residency::kUnknown
                         : answer.runs == 1 ? runs_[0].state
                                            : Residency::kMixed;

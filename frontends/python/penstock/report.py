@@ -21,8 +21,10 @@ class Report(Mapping[str, Any]):
     routes : dict of str to int
         Bytes by route: cached (through the OS page cache), direct (round it), peer (DMA).
     reasons : dict of str to int
-        Bytes by why they took their route: resident, missing, small, dirty, unaligned, asked ...;
-        no-drop: through the OS page cache, where they stay although cache="drop" was asked for.
+        Bytes by why they took their route: resident (copied), missing (direct), swallowed (cached,
+        but cheaper to read again with what lies beside them), unknown (the kernel does not tell
+        what is cached, as of other users' files), small, dirty, unaligned, asked ...; no-drop:
+        through the OS page cache, where they stay although cache="drop" was asked for.
     residency : dict of str to int
         Bytes by what the OS page cache held of them before: missing, cached, dirty, mixed, unknown.
     transfers : int
