@@ -372,7 +372,9 @@ void bind_all_moves(nb::class_<PythonFile>& file) {
     bind_moves<Use::kRead>(
         file, {"pread", "read", "preadv", "readv"},
         {"Begin to read into `buf`; a Future of the bytes that arrive." + read_arguments,
-         "Read into `buf`; bytes that arrived, fewer only at the end of the file." +
+         "Read into `buf`; bytes that arrived, fewer only at the end of the file. `buf` stays as "
+         "it "
+         "is behind them." +
              read_arguments + kSignalsText,
          "Begin to read (buf, file_offset[, size]) pieces; one Future of the sum of bytes.",
          "Read (buf, file_offset[, size]) pieces; the sum of bytes."});

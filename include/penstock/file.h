@@ -106,7 +106,9 @@ public:
     //           fastest
     //   report  null, or gets what became of it
     // Blocks; the calling thread does its part, so that small reads cost a system call and little
-    // else. Returns bytes, fewer only at the end of the file. Errors: EBADF closed, or opened for
+    // else. Returns bytes, fewer only at the end of the file; the memory behind them stays as it
+    // is, unless another program cuts the file during the read: then the kernel may have written
+    // zeros there, where bytes come past the OS page cache. Errors: EBADF closed, or opened for
     // writing only; EINVAL a range that ends beyond 2^63; EFAULT null, with bytes asked for: other
     // memory that is not there is no error but what memcpy makes of it; EOPNOTSUPP strict; what
     // storage said.

@@ -2,6 +2,7 @@
 // storage.h says.
 #include "storage/posix.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -39,15 +40,21 @@ ssize_t read_and_slide(const Reach& reach, char* to, uint64_t size, off_t positi
     return got;
 }
 
+bool ends_before(int descriptor, uint64_t end) {
+    struct stat now {};
+    return fstat(descriptor, &now) != 0 || static_cast<uint64_t>(now.st_size) < end;
+}
+
 ssize_t read_once(const Reach& reach, const Scatter::Call& call, uint64_t offset,
                   uint64_t file_size) {
     const off_t position = static_cast<off_t>(offset);
     const uint64_t size = std::min(call.size, kSlideSizeMax);
-    // Not over the end of the file: memory behind what arrives stays as it is.
+    // Not over the end of the file, which may have been cut: memory behind what arrives stays as it
+    // is.
     if (call.count == 0 && size >= kSlideSizeMin && offset + size <= file_size) {
         char* const to = static_cast<char*>(call.base);
         const uint64_t ahead = (reinterpret_cast<uintptr_t>(to) - offset) % kPage;
-        if (ahead != 0 && ahead < kSlowDistance)
+        if (ahead != 0 && ahead < kSlowDistance && !ends_before(reach.descriptor, offset + size))
             return read_and_slide(reach, to, size, position, kSlowDistance - ahead);
     }
     if (reach.flags == 0) {

@@ -192,7 +192,7 @@ private:
 
     void move_cached(const Source& source, const storage::Operation& operation,
                      const ReadOptions& options, SmallOutcome* outcome);
-    storage::Completion read_direct(storage::Operation operation);
+    storage::Completion read_direct(Source& source, storage::Operation operation);
     SmallOutcome look_at_small(Source& source, uint64_t offset, uint64_t size);
     SmallOutcome read_missing(Source& source, const storage::Operation& operation,
                               const ReadOptions& options, SmallOutcome outcome);

@@ -21,6 +21,11 @@ planner::Buffered buffered(const Request& request) {
                                                        : planner::Buffered::kGaining;
 }
 
+bool has_direct(const planner::Plan& plan) {
+    return std::any_of(plan.transfers.begin(), plan.transfers.end(),
+                       [](const Transfer& one) { return one.route != Route::kCached; });
+}
+
 // Whether a read goes through the page cache without a look at it, since the file has long been
 // hot. Not where somebody wants to know what was cached; and one that is wrong shall not bring much
 // into the cache.
@@ -71,8 +76,12 @@ Result<planner::Plan> Executor::make_plan(Slot& slot) {
     model.transfer_size_max = std::min<uint64_t>(model.transfer_size_max, size_max);
     planner::Request wanted;
     // What lies behind the end is left to cut(): a direct transfer over it would write zeros there.
-    const uint64_t file_size = std::max(source.size(request.offset + request.size), request.offset);
-    wanted.range = {request.offset, std::min(request.size, file_size - request.offset)};
+    const auto cut_at_end = [&] {
+        const uint64_t end = request.offset + request.size;
+        const uint64_t file_size = std::max(source.size(end), request.offset);
+        wanted.range = {request.offset, std::min(request.size, file_size - request.offset)};
+    };
+    cut_at_end();
     wanted.direct.offset_alignment = alignment.offset;
     wanted.direct.memory_alignment = alignment.memory;
     // What does not fit where it is to go passes through staging.
@@ -96,7 +105,12 @@ Result<planner::Plan> Executor::make_plan(Slot& slot) {
     }
     wanted.buffered = buffered(request);
     wanted.residency = {runs_.data(), run_count_};
-    return planner_.plan(wanted, model);
+    auto made = planner_.plan(wanted, model);
+    if (made.ok() && has_direct(made.value()) && source.was_cut(wanted.range.end())) {
+        cut_at_end();
+        made = planner_.plan(wanted, model);
+    }
+    return made;
 }
 
 void Executor::plan(Slot& slot) {

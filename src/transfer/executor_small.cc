@@ -91,14 +91,14 @@ SmallOutcome Executor::write_small(Source& source, uint64_t offset, const iovec&
 }
 
 // Straight to its place, or by staging where that is not aligned.
-storage::Completion Executor::read_direct(storage::Operation operation) {
+storage::Completion Executor::read_direct(Source& source, storage::Operation operation) {
     operation.route = Route::kDirect;
     const storage::DirectAlignment alignment = operation.file->direct_alignment();
     const iovec to = operation.pieces.front();
     const uint64_t begin = base::align_down(operation.offset, alignment.offset);
     const uint64_t end = base::align_up(operation.offset + to.iov_len, alignment.offset);
     if (end - begin == to.iov_len &&
-        reinterpret_cast<uintptr_t>(to.iov_base) % alignment.memory == 0)
+        reinterpret_cast<uintptr_t>(to.iov_base) % alignment.memory == 0 && !source.was_cut(end))
         return queue_->submit_and_reap(operation);
     const int32_t slot = staging_->take(to.iov_len);
     PENSTOCK_CHECK(slot >= 0, "an idle executor has staging");
@@ -144,7 +144,7 @@ SmallOutcome Executor::read_missing(Source& source, const storage::Operation& op
                                     const ReadOptions& options, SmallOutcome outcome) {
     outcome.route = Route::kDirect;
     outcome.reason = RouteReason::kMissing;
-    outcome.completion = read_direct(operation);
+    outcome.completion = read_direct(source, operation);
     if (source.refuses_direct(outcome.completion.error)) {
         outcome.route = Route::kCached;
         outcome.reason = RouteReason::kRefused;

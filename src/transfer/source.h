@@ -64,6 +64,15 @@ struct Source {
         return now.size;
     }
 
+    // Whether the file ends before `end` though it was last seen not to: another program cut it.
+    // For a direct read, which writes zeros over all memory behind the end that it is given.
+    [[nodiscard]] bool was_cut(uint64_t end) {
+        storage::Identity now;
+        if (end > known_size() || !file->stat(&now).ok() || now.size >= end) return false;
+        resized(now.size);
+        return true;
+    }
+
     // It is that long now: the file was cut, or made longer.
     void resized(uint64_t size) { size_.store(size, std::memory_order_relaxed); }
 
