@@ -5,9 +5,9 @@
 // fsync. random-4k: blocks read and write random pages of 4 KiB of a file that the OS has cached,
 // half of which the cache holds, then the last close writes back; baseline: a pool of as many
 // threads with preadv and pwritev. sparse-granules: bytes that reach storage where 64 bytes are
-// written in each page of 4 KiB, against the same with whole pages. After each run the whole file
-// is compared. Baselines copy by memcpy, so the host must be able to address the device's memory;
-// on a GPU only sparse-granules is measured.
+// written in each page of 4 KiB, against the same with whole pages. scattered-counters:
+// bench/gwrite/counters.h. After each run the whole file is compared. The first two baselines copy
+// by memcpy, so the host must be able to address the device's memory; on a GPU they are left out.
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "bench/gwrite/counters.h"
 #include "bench/gwrite_kernels.h"
 #include "bench/harness/crew.h"
 #include "bench/harness/report.h"
@@ -311,6 +312,7 @@ int run_all(const Arguments& arguments) {
         measure_sequential(report, arguments, TestFile(large));
     if (device.host_addressable() && wanted(arguments, "random-4k"))
         measure_random(report, arguments, TestFile(hot));
+    if (wanted(arguments, "scattered-counters")) measure_counters(report, arguments);
     if (wanted(arguments, "sparse-granules")) measure_sparse(report, arguments, TestFile(small));
     report.write();
     return 0;

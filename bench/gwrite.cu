@@ -38,6 +38,19 @@ __global__ void write_random(MixedJob job) {
     atomicAdd(&job.result[1], bytes);
 }
 
+__global__ void count_up(CountJob job) {
+    unsigned long long* word = job.words + blockIdx.x;
+    unsigned long long wrong = 0;
+    for (uint64_t i = blockIdx.x; i < job.count; i += gridDim.x) {
+        const auto at = static_cast<int64_t>(i * job.step);
+        wrong += gread(job.fs, job.file, at, sizeof *word, word) != int64_t{sizeof *word};
+        if (threadIdx.x == 0) ++*word;
+        __syncthreads();
+        wrong += gwrite(job.fs, job.file, at, sizeof *word, word) != int64_t{sizeof *word};
+    }
+    if (threadIdx.x == 0) atomicAdd(job.wrong, wrong);
+}
+
 __global__ void fill_source(unsigned char* source, uint64_t size, uint64_t run, bool all) {
     auto* words = reinterpret_cast<uint64_t*>(source);
     const uint64_t pages = size / 4096;
@@ -57,4 +70,5 @@ __global__ void fill_source(unsigned char* source, uint64_t size, uint64_t run, 
 
 PENSTOCK_KERNEL(penstock::bench::write_stream)
 PENSTOCK_KERNEL(penstock::bench::write_random)
+PENSTOCK_KERNEL(penstock::bench::count_up)
 PENSTOCK_KERNEL(penstock::bench::fill_source)

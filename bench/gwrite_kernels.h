@@ -42,6 +42,16 @@ struct MixedJob {
 };
 PENSTOCK_GLOBAL void write_random(MixedJob job);
 
+// Adds one to the word of 8 bytes at each multiple of `step`.
+struct CountJob {
+    DeviceFileSystem fs;
+    Descriptor file;
+    uint64_t count, step;
+    unsigned long long* words;  // one for each block
+    unsigned long long* wrong;  // += calls that failed
+};
+PENSTOCK_GLOBAL void count_up(CountJob job);
+
 // Makes `source` what run `run` writes; all of it, or only the checked words.
 PENSTOCK_GLOBAL void fill_source(unsigned char* source, uint64_t size, uint64_t run, bool all);
 
