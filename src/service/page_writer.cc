@@ -20,6 +20,11 @@ constexpr uint64_t kWriteSizeMax = 1 << 20;
 static_assert(kWriteSizeMax + limits::kPageSizeMax <= transfer::kRequestSizeMax);
 // Pinned memory for pages of a device that the host cannot address.
 constexpr size_t kStagingSize = limits::kPageSizeMax;
+// The copy engine pauses for some 3 us behind each copy, in which it moves this much: snapshots
+// that lie no further apart come in one, up to kGapsSize of others between them.
+constexpr size_t kGapSizeMax = 64 << 10, kGapsSize = 512 << 10;
+static_assert(limits::kDrainMax * sizeof(uint64_t) <= backend::Device::kWholeSizeMax,
+              "completions of neighbouring frames go in one copy");
 // How long copies from the device may take: they wait for no kernel.
 constexpr std::chrono::seconds kCopyLimit{60};
 // Tells outcomes of writes from those of the server's reads.
@@ -47,12 +52,13 @@ Result<std::unique_ptr<PageWriter>> PageWriter::create(backend::Device& device,
     const size_t pages = std::min<size_t>(kStagingSize / writer->page_size_, limits::kDrainMax);
     const size_t words = pages * state.mark_words + pages;
     void* memory = nullptr;
-    Status status = device.allocate(pages * writer->page_size_ + words * sizeof(uint64_t),
-                                    backend::Memory::kPinned, &memory);
+    Status status = device.allocate(
+        pages * writer->page_size_ + words * sizeof(uint64_t) + kGapsSize, backend::Memory::kPinned,
+        &memory);
     if (!status.ok()) return status;
     writer->staging_ = static_cast<std::byte*>(memory);
     writer->snapshots_ = reinterpret_cast<uint64_t*>(writer->staging_ + pages * writer->page_size_);
-    writer->words_ = writer->snapshots_ + pages * state.mark_words;
+    writer->words_ = writer->snapshots_ + pages * state.mark_words + kGapsSize / sizeof(uint64_t);
     writer->staged_max_ = pages;
     writer->parts_.reserve(2 * pages);
     status = device.create_copy_stream(&writer->stream_);
@@ -111,8 +117,7 @@ Status PageWriter::write_some(size_t first, size_t count, const OtherOutcome& ot
             continue;
         }
         const size_t marks = size_t{request.frame} * state_.mark_words;
-        const uint64_t* snapshot = direct_ ? state_.snapshots + marks
-                                           : snapshots_ + (i - first) * state_.mark_words;
+        const uint64_t* snapshot = direct_ ? state_.snapshots + marks : snapshot_of_[i - first];
         const std::byte* frame = direct_ ? state_.frames + request.frame * page_size_
                                          : staging_ + (i - first) * page_size_;
         gather(i, snapshot, frame, source, other);
@@ -124,17 +129,50 @@ Status PageWriter::write_some(size_t first, size_t count, const OtherOutcome& ot
 // Brings snapshots and frames here. What is written to a frame meanwhile is marked again.
 Status PageWriter::fetch(size_t first, size_t count) {
     parts_.clear();
+    add_snapshots(first, count);
     for (size_t i = 0; i < count; ++i) {
-        const FrameIndex frame = requests_[first + i].frame;
-        const size_t words = state_.mark_words;
-        parts_.push_back(
-            {snapshots_ + i * words, state_.snapshots + frame * words, words * sizeof(uint64_t)});
-        parts_.push_back(
-            {staging_ + i * page_size_, state_.frames + frame * page_size_, page_size_});
+        const size_t frame = requests_[first + i].frame;
+        add_part(staging_ + i * page_size_, state_.frames + frame * page_size_, page_size_);
     }
     const base::TornReads torn;
     if (Status status = device_.copy_all(stream_, parts_); !status.ok()) return status;
     return device_.synchronize(stream_, std::chrono::steady_clock::now() + kCopyLimit);
+}
+
+// Those of frames that lie near each other in one copy, with what lies between.
+void PageWriter::add_snapshots(size_t first, size_t count) {
+    size_t order[limits::kDrainMax];
+    for (size_t i = 0; i < count; ++i) order[i] = i;
+    const auto frame_of = [&](size_t i) -> size_t { return requests_[first + i].frame; };
+    std::sort(order, order + count, [&](size_t a, size_t b) { return frame_of(a) < frame_of(b); });
+    const size_t words = state_.mark_words, size = words * sizeof(uint64_t);
+    size_t gaps_left = kGapsSize;
+    uint64_t* to = snapshots_;
+    for (size_t i = 0; i < count; ++i) {
+        const size_t frame = frame_of(order[i]);
+        const size_t gap = i == 0 ? 0 : (frame - frame_of(order[i - 1]) - 1) * size;
+        if (gap > 0 && gap <= std::min(kGapSizeMax, gaps_left)) {
+            add_part(to, state_.snapshots + frame * words - gap / sizeof(uint64_t), gap);
+            to += gap / sizeof(uint64_t);
+            gaps_left -= gap;
+        }
+        add_part(to, state_.snapshots + frame * words, size);
+        snapshot_of_[order[i]] = to;
+        to += words;
+    }
+}
+
+// Adds a copy, or makes the last one longer.
+void PageWriter::add_part(void* to, const void* from, size_t size) {
+    if (!parts_.empty()) {
+        backend::CopyPart& last = parts_.back();
+        if (static_cast<std::byte*>(last.to) + last.size == to &&
+            static_cast<const std::byte*>(last.from) + last.size == from) {
+            last.size += size;
+            return;
+        }
+    }
+    parts_.push_back({to, from, size});
 }
 
 // Adds the runs of a page's dirty granules that lie before its file's end.
@@ -247,7 +285,7 @@ Status PageWriter::complete(size_t first, size_t count) {
             device_.notify(&completion);
         } else {
             words_[i - first] = word;
-            parts_.push_back({&completion, words_ + (i - first), sizeof word});
+            add_part(&completion, words_ + (i - first), sizeof word);
         }
     }
     if (direct_) return {};

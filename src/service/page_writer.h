@@ -59,6 +59,8 @@ private:
                transfer::Executor& executor);
     Status write_some(size_t first, size_t count, const OtherOutcome& other);
     Status fetch(size_t first, size_t count);
+    void add_snapshots(size_t first, size_t count);
+    void add_part(void* to, const void* from, size_t size);
     void gather(size_t request, const uint64_t* snapshot, const std::byte* frame,
                 transfer::Source* source, const OtherOutcome& other);
     void add(size_t request, transfer::Source* source, uint64_t offset, iovec bytes,
@@ -76,10 +78,11 @@ private:
     size_t staged_max_ = limits::kDrainMax;  // pages at a time
     // Where the host cannot address the device's memory.
     std::byte* staging_ = nullptr;   // pinned: pages, then their snapshots, then their words
-    uint64_t* snapshots_ = nullptr;  // in it
+    uint64_t* snapshots_ = nullptr;  // in it: kGapsSize more than those of staged_max_ pages
     uint64_t* words_ = nullptr;      // in it
     backend::StreamId stream_ = 0;
     std::vector<backend::CopyPart> parts_;
+    const uint64_t* snapshot_of_[limits::kDrainMax] = {};  // in staging, of each request in hand
 
     std::span<const Request> requests_;  // in hand
     Done* done_ = nullptr;

@@ -52,6 +52,11 @@ public:
     }
     Status launch(StreamId, LaunchRequest) override { return {ENOSYS, "launch", ""}; }
     Status copy(StreamId stream, void* to, const void* from, size_t size) override {
+        if (prompt) {
+            copy_sizes.push_back(size);
+            std::memcpy(to, from, size);
+            return {};
+        }
         auto& operations = streams[stream];
         if (size <= kWholeSizeMax) {
             ++words_copies;
@@ -75,7 +80,9 @@ public:
         streams[stream].push_back({reinterpret_cast<std::byte*>(address), nullptr, 8, value});
         return {};
     }
-    Status synchronize(StreamId, backend::Deadline) override { return {ENOSYS, "wait", ""}; }
+    Status synchronize(StreamId, backend::Deadline) override {
+        return prompt ? Status{} : Status{ENOSYS, "wait", ""};
+    }
     Status query(StreamId stream, bool* idle) override {
         *idle = streams[stream].empty();
         return fail_query ? Status{EIO, "query", "as the test asked"} : Status{};
@@ -104,6 +111,7 @@ public:
     }
 
     std::map<StreamId, std::deque<Operation>> streams;
+    bool prompt = false;                  // copies are made at once
     std::vector<size_t> copy_sizes;       // of every copy asked for
     size_t fail_copy = 0;                 // the n-th copy fails; 0: none
     int write_calls = 0, fail_write = 0;  // the n-th fails; 0: none
