@@ -5,6 +5,7 @@
 #include <mutex>
 #include <string>
 
+#include "storage/first_write.h"
 #include "storage/storage.h"
 
 namespace penstock::storage {
@@ -21,11 +22,19 @@ public:
     void read_ahead(bool ahead) const override;
     Status sync(bool data_only) override;
     Status truncate(uint64_t size) override;
+    void begin_write() override {
+        if (first_write_ != nullptr) first_write_->begin(descriptor());
+    }
 
 private:
     DescriptorFile(const Identity& identity, DirectAlignment alignment, int descriptor,
                    Rights rights)
-        : File(identity, alignment, descriptor, rights) {}
+        : File(identity, alignment, descriptor, rights) {
+        if (rights.write && alignment.offset != 0)
+            first_write_ = FirstWrite::of(identity.device, identity.inode);
+    }
+
+    std::shared_ptr<FirstWrite> first_write_;  // null: not open for writing, or no direct I/O
 
     mutable std::mutex direct_mutex_;  // of who opens it
     mutable std::atomic<int> direct_descriptor_{-EOPNOTSUPP};

@@ -27,6 +27,7 @@ struct Reach {
 
     Reach() = default;
     explicit Reach(const Operation& operation) : file(operation.file) {
+        if (operation.write) file->begin_write();
         if (operation.route == Route::kDirect) {
             descriptor = file->direct_descriptor();
             if (descriptor < 0) error = -descriptor;

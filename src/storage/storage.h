@@ -93,6 +93,10 @@ public:
     // to read goes on.
     virtual void read_ahead(bool /*ahead*/) const {}
 
+    // Before each write of its bytes, by the queue that makes it; may wait for direct writes that
+    // another process has left behind.
+    virtual void begin_write() {}
+
     // The open file as it is now, even when its name is gone or stands for another file.
     virtual Status stat(Identity* out) const = 0;
 

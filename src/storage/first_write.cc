@@ -1,0 +1,47 @@
+#include "storage/first_write.h"
+
+#include <fcntl.h>
+#include <linux/falloc.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <map>
+#include <utility>
+
+namespace penstock::storage {
+namespace {
+
+using Inode = std::pair<uint64_t, uint64_t>;
+
+}  // namespace
+
+std::shared_ptr<FirstWrite> FirstWrite::of(uint64_t device, uint64_t inode) {
+    static std::mutex mutex;  // guards the map
+    static std::map<Inode, std::weak_ptr<FirstWrite>> all;
+    const std::lock_guard lock(mutex);
+    std::erase_if(all, [](const auto& entry) { return entry.second.expired(); });
+    std::weak_ptr<FirstWrite>& known = all[{device, inode}];
+    std::shared_ptr<FirstWrite> first = known.lock();
+    if (first == nullptr) {
+        first = std::make_shared<FirstWrite>();
+        known = first;
+    }
+    return first;
+}
+
+// fallocate waits for all direct I/O of a file, on ext4, XFS and btrfs alike. To punch a hole so
+// far behind the end that no file grows up to there changes nothing but the times, which the write
+// is about to change. Where it fails, there is no such wait.
+void FirstWrite::wait_for_direct_writes(int descriptor) {
+    constexpr off_t kFarEnough[] = {off_t{1} << 62, off_t{1} << 53, off_t{1} << 43};
+    constexpr off_t kRoom = off_t{1} << 42;
+    struct stat now {};
+    if (fstat(descriptor, &now) != 0) return;
+    for (const off_t offset : kFarEnough) {  // EFBIG: longer than a file may be here
+        if (now.st_size > offset - kRoom) return;
+        constexpr int kMode = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
+        if (fallocate(descriptor, kMode, offset, 4096) == 0 || errno != EFBIG) return;
+    }
+}
+
+}  // namespace penstock::storage
