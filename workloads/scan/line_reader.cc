@@ -12,9 +12,8 @@ constexpr size_t kWindowSize = 256 << 10;
 
 }  // namespace
 
-void LineReader::reset(const TextSource* source, uint64_t size) {
+void LineReader::reset(TextSource* source) {
     source_ = source;
-    size_ = size;
     begin_ = 0;
     window_.clear();
 }
@@ -30,7 +29,7 @@ Status LineReader::fill(uint64_t start, size_t size) {
     }
     begin_ = start;
     size_t have = window_.size();
-    window_.resize(std::max<uint64_t>(have, std::min<uint64_t>(size, size_ - start)));
+    window_.resize(std::max<uint64_t>(have, std::min<uint64_t>(size, source_->size() - start)));
     while (have < window_.size()) {
         const Result<size_t> count = source_->read(start + have, window_.data() + have,
                                                    window_.size() - have);
@@ -42,9 +41,9 @@ Status LineReader::fill(uint64_t start, size_t size) {
     return {};
 }
 
-Result<std::string_view> LineReader::line(uint64_t start) {
+Result<std::string_view> LineReader::line(uint64_t start, const KeepWaiting& keep_waiting) {
     size_t searched = 0;  // bytes of the line that hold no newline
-    for (size_t size = kWindowSize;; size *= 2) {
+    for (;;) {
         const uint64_t end = begin_ + window_.size();
         const bool inside = start >= begin_ && start < end;
         const size_t at = inside ? start - begin_ : 0;
@@ -54,11 +53,15 @@ Result<std::string_view> LineReader::line(uint64_t start) {
             const void* newline = std::memchr(bytes + searched, '\n', left - searched);
             if (newline != nullptr)
                 return std::string_view(bytes, static_cast<const char*>(newline));
-            if (end >= size_) return std::string_view(bytes, left);
             searched = left;
+            if (end >= source_->size()) {
+                const Result<uint64_t> extended = source_->extend(keep_waiting);
+                if (!extended.ok()) return extended.status();
+                if (extended.value() <= end) return std::string_view(bytes, left);
+            }
         }
         const size_t before = inside ? window_.size() - at : 0;
-        if (const Status filled = fill(start, std::max(size, 2 * before)); !filled.ok())
+        if (const Status filled = fill(start, std::max(kWindowSize, 2 * before)); !filled.ok())
             return filled;
         if (window_.size() <= before) return std::string_view(window_.data(), window_.size());
     }

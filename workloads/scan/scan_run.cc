@@ -145,11 +145,14 @@ Status ScanRun::add_part(Slot slot, const Part& part, bool* grown) {
     Text* text = part.text.get();
     uint64_t size = text->size;
     if (part.last && text->result.status.ok() && text->descriptor >= 0 && !stopped_) {
-        const Result<uint64_t> now = text->source.extend([this] { return tick(); });
-        if (!now.ok())
-            text->result.status = now.status();
-        else
+        // The source may have more already, for the sake of a line that did not end before.
+        if (text->source.size() > text->size) {
+            size = text->source.size();
+        } else if (const auto now = text->source.extend([this] { return tick(); }); now.ok()) {
             size = now.value();
+        } else {
+            text->result.status = now.status();
+        }
     }
     *grown = size > text->size;
     for (size_t i = 0; i < part.stride_count; ++i) {
@@ -199,7 +202,7 @@ Status ScanRun::add_stride(Slot slot, size_t stride, Text* text) {
 Status ScanRun::tell_lines(Slot slot, const StrideJob& job, const StrideRecord& record,
                            Text* text) {
     if (record.first_entry == kNoEntries) return {};  // the text became shorter since
-    if (lines_.source() != &text->source) lines_.reset(&text->source, text->size);
+    if (lines_.source() != &text->source) lines_.reset(&text->source);
     const LineEntry* entry = queue_->entries(slot) + record.first_entry;
     for (const LineEntry* end = entry + record.entry_count; entry != end && !stopped_; ++entry) {
         LineMatch match;
@@ -208,11 +211,12 @@ Status ScanRun::tell_lines(Slot slot, const StrideJob& job, const StrideRecord& 
         text->last_number = match.number;
         match.path = text->result.path;
         match.offset = text->fold.line_start(*entry, job.offset);
-        const Result<std::string_view> bytes = lines_.line(match.offset);
+        const auto bytes = lines_.line(match.offset, [this] { return tick(); });
         if (!bytes.ok()) {
             text->result.status = bytes.status();
             return {};
         }
+        if (stopped_) return {};  // the line may be a part of what is to come
         match.bytes = bytes.value();
         if (!listener_->on_line(match)) stop();
     }
@@ -223,7 +227,6 @@ Status ScanRun::tell_lines(Slot slot, const StrideJob& job, const StrideRecord& 
 Status ScanRun::follow(Text* text) {
     const std::shared_ptr<Text> alias(std::shared_ptr<Text>(), text);
     for (bool grown = true; grown && text->result.status.ok() && !stopped_;) {
-        lines_.reset(nullptr, 0);
         text->result.status = open_on_device(text);
         for (Part part{alias, 0, 0, false}; !part.last && text->result.status.ok();) {
             std::vector<StrideJob>& jobs = queue_->jobs(Slot::kGrown);
@@ -247,7 +250,7 @@ void ScanRun::finish(Text* text) {
             text->result.pages = pages.value();
     }
     if (text->descriptor >= 0) (void)files_->close(std::exchange(text->descriptor, -1));
-    if (lines_.source() == &text->source) lines_.reset(nullptr, 0);
+    if (lines_.source() == &text->source) lines_.reset(nullptr);
     text->result.match_count = text->fold.match_count();
     ++report_.text_count;
     report_.failed_count += text->result.status.ok() ? 0 : 1;

@@ -113,6 +113,43 @@ protected:
         }
     }
 
+    // Scans `text` from a pipe that it is written to in pieces.
+    Collector scan_pipe(const std::vector<std::string>& patterns, const std::string& text,
+                        size_t piece_size) {
+        int ends[2];
+        EXPECT_EQ(pipe(ends), 0);
+        const int saved = dup(STDIN_FILENO);
+        dup2(ends[0], STDIN_FILENO);
+        std::thread writer([&] {
+            for (size_t done = 0; done < text.size();) {
+                const ssize_t count = write(ends[1], text.data() + done,
+                                            std::min(piece_size, text.size() - done));
+                if (count > 0) done += static_cast<size_t>(count);
+            }
+            close(ends[1]);
+        });
+        Collector found = scan(patterns, {"-"}, true);
+        writer.join();
+        dup2(saved, STDIN_FILENO);
+        close(saved);
+        close(ends[0]);
+        return found;
+    }
+
+    void expect_pipe_as_grep(const std::vector<std::string>& patterns, const std::string& text,
+                             size_t piece_size) {
+        const std::string list = folder_.write("list", pattern_list(patterns));
+        const std::string found = scan_pipe(patterns, text, piece_size).output;
+        std::string expected;
+        std::istringstream lines(grep_output("-n", list, folder_.write("text", text)));
+        for (std::string line; std::getline(lines, line);) expected += "-:" + line + "\n";
+        EXPECT_FALSE(expected.empty());
+        EXPECT_TRUE(found == expected)
+            << found.size() << " bytes, grep " << expected.size() << ", the same up to byte "
+            << std::mismatch(found.begin(), found.end(), expected.begin(), expected.end()).first -
+                   found.begin();
+    }
+
     TemporaryFolder folder_;
     Device device_;
     ScanReport report_;
@@ -238,34 +275,24 @@ TEST_P(ScanTest, ATextThatGrowsIsScannedToItsNewEnd) {
 }
 
 TEST_P(ScanTest, StandardInputIsTakenAsItComes) {
-    int ends[2];
-    ASSERT_EQ(pipe(ends), 0);
-    const int saved = dup(STDIN_FILENO);
-    dup2(ends[0], STDIN_FILENO);
     const AccessLogOptions log{9, 20, 0.2};
-    const std::string text = access_log(log, 2'000'000);
-    std::thread writer([&] {
-        for (size_t done = 0; done < text.size();) {
-            const ssize_t count = write(ends[1], text.data() + done,
-                                        std::min<size_t>(77'777, text.size() - done));
-            if (count > 0) done += static_cast<size_t>(count);
-        }
-        close(ends[1]);
-    });
-    const Collector found = scan(suspicious_addresses(log), {"-"}, true);
-    writer.join();
-    dup2(saved, STDIN_FILENO);
-    close(saved);
-    close(ends[0]);
-    const std::string list = folder_.write("list", pattern_list(suspicious_addresses(log)));
-    const std::string expected = grep_output("--label=- -H -n", list, folder_.write("text", text));
-    std::string renamed;
-    for (size_t at = 0; at < expected.size();) {
-        const size_t colon = expected.find(':', at), newline = expected.find('\n', at);
-        renamed += "-" + expected.substr(colon, newline + 1 - colon);
-        at = newline + 1;
+    expect_pipe_as_grep(suspicious_addresses(log), access_log(log, 2'000'000), 77'777);
+}
+
+// A line was cut where the pipe's bytes ended when its match was found.
+TEST_P(ScanTest, LongLinesOfAPipeAreWhole) {
+    std::mt19937_64 random(7);
+    std::string text;
+    for (const size_t size : {300'000, 10, 1'500'000, 262'144, 700'000, 0, 2'500'000}) {
+        std::string line;
+        while (line.size() < size) line += static_cast<char>('a' + random() % 26);
+        for (const size_t at : {size_t{0}, size / 2, size})
+            if (random() % 3 != 0) line.insert(at, "NEEDLE");
+        text += line + "\n";
     }
-    EXPECT_EQ(found.output, renamed);
+    text += "tail NEEDLE " + std::string(400'000, 'z');  // without a newline
+    expect_pipe_as_grep({"NEEDLE"}, text, 50'000);
+    expect_pipe_as_grep({"NEEDLE", "zzzz"}, text, 1'000'003);
 }
 
 TEST_P(ScanTest, AListenerCanStopIt) {
