@@ -3,8 +3,10 @@
 A kernel streams the files through the page cache and searches them: on a GPU where there is one,
 else on the CPU. The answers equal those of `LC_ALL=C grep -a -F`, for any bytes: `--count` prints
 what `grep -c` prints, `--lines` (the default) what `grep -n` prints. Directories are searched with
-all files below them; `-` is standard input. Found nothing is no error: the exit code is 1 only if
-something could not be read.
+all files below them; `-` is standard input. `--pattern` and `--patterns` may be given several times
+and together: a line is found if it holds any of the strings. As for grep, an empty string or an
+empty line of a list is in every line, and a list without lines adds no string. Found nothing is no
+error: the exit code is 1 only if something could not be read or written.
 """
 
 from __future__ import annotations
@@ -25,6 +27,8 @@ EXAMPLE = """\
   /var/log/access.log:1042
   $ penstock scan access.log --pattern 203.0.113.7
   1741:203.0.113.7 - - [20/Nov/2026:10:19:00 +0000] "GET / HTTP/1.1" 200 512
+  $ penstock scan access.log --pattern /etc/passwd --pattern wp-login.php --count
+  17
 """
 
 
@@ -34,9 +38,20 @@ _FILES_TOLD = 10  # those that were waited for the longest
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `penstock scan`."""
     parser.add_argument("paths", nargs="+", metavar="PATH", help="file, directory, or -")
-    which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument("--pattern", metavar="TEXT", help="the string to look for")
-    which.add_argument("--patterns", metavar="LIST", help="a file with one string a line")
+    parser.add_argument(
+        "--pattern",
+        action="append",
+        default=[],
+        metavar="TEXT",
+        help="a string to look for, as grep -e; may be repeated",
+    )
+    parser.add_argument(
+        "--patterns",
+        action="append",
+        default=[],
+        metavar="LIST",
+        help="a file with one string a line, as grep -f; may be repeated",
+    )
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--count", action="store_true", help="print the number of lines of each file")
     form.add_argument("--lines", action="store_true", help="print the lines, numbered (default)")
@@ -64,10 +79,12 @@ def _how_far(done: int, known: int, texts: int, seconds: float) -> str:
 
 
 def _pattern_list(path: str) -> bytes:
+    """Return the lines of a list, the last one with its newline too."""
     try:
-        return sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+        lines = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
     except OSError as error:
         raise CommandError(path, error.strerror or str(error)) from None
+    return lines + b"\n" if lines and not lines.endswith(b"\n") else lines
 
 
 def _report(result: dict[str, Any]) -> str:
@@ -123,12 +140,15 @@ def run(arguments: argparse.Namespace) -> int:
     """Scan and print."""
     from penstock import _core
 
-    if arguments.patterns == "-" and "-" in arguments.paths:
+    if not arguments.pattern and not arguments.patterns:
+        raise UsageError("scan", "what to look for? --pattern TEXT or --patterns LIST is required")
+    if "-" in arguments.patterns and "-" in arguments.paths:
         raise UsageError("-", "standard input cannot be both the patterns and a text")
-    pattern_list = None if arguments.patterns is None else _pattern_list(arguments.patterns)
-    if pattern_list == b"":
-        raise UsageError(arguments.patterns, "holds no patterns, so nothing can match")
-    texts = [] if arguments.pattern is None else [os.fsencode(arguments.pattern)]
+    pattern_list = b"".join(_pattern_list(path) for path in arguments.patterns)
+    if not pattern_list and not arguments.pattern and not arguments.quiet:
+        empty = ", ".join(arguments.patterns)
+        print(f"penstock: {empty}: no patterns, so nothing is found", file=sys.stderr)
+    texts = [os.fsencode(text) for text in arguments.pattern]
     several = len(arguments.paths) > 1 or any(Path(path).is_dir() for path in arguments.paths)
     sys.stdout.flush()
     with (
