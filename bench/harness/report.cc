@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -198,7 +199,7 @@ void Report::write() const {
     std::ofstream file(arguments_.json);
     file << out;
     file.close();
-    if (!file) fail(arguments_.json + ": cannot be written");
+    if (!file) fail(arguments_.json + ": " + std::strerror(errno));
 }
 
 void fail(const std::string& text) {

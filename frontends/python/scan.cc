@@ -74,12 +74,23 @@ public:
     void finish() {
         if (interrupted_) throw nb::python_error();
         if (request_.output >= 0) open_ = writer_.flush() && open_;
-        if (!open_) raise_os_error(writer_.error_number(), "cannot write the results");
+        if (!open_) raise_write_error();
     }
 
     std::vector<scan::TextResult> results;
 
 private:
+    [[noreturn]] void raise_write_error() const {
+        const int error_number = writer_.error_number();
+        const std::string file = request_.output == STDOUT_FILENO
+                                     ? "standard output"
+                                     : "descriptor " + std::to_string(request_.output);
+        const nb::object arguments = nb::make_tuple(error_number, std::strerror(error_number),
+                                                    file.c_str());
+        PyErr_SetObject(PyExc_OSError, arguments.ptr());
+        throw nb::python_error();
+    }
+
     const ScanRequest& request_;
     scan::LineWriter writer_;
     nb::object progress_;

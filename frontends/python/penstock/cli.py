@@ -3,20 +3,26 @@
 A verb is a module `penstock/commands/VERB.py` and a line in `VERBS`. The module has `EXAMPLE`,
 `add_arguments(parser)` and `run(arguments) -> int`; it is imported only when its verb is asked for.
 
-Exit codes: 0 done, 1 failed, 2 usage; 130 after Ctrl-C, as shells expect.
+Exit codes: 0 done, 1 failed, 2 usage; 130 after Ctrl-C, as shells expect. That the reader of the
+output goes away before its end, as `head` does, is no failure.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
+import io
 import os
 import sys
-from collections.abc import Sequence
-from typing import NoReturn
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NoReturn
 
 import penstock
-from penstock.errors import CommandError
+from penstock.errors import STANDARD_OUTPUT, CommandError
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 VERBS = {
     "check": "what this machine offers, which backend is picked, and what is missing",
@@ -42,7 +48,10 @@ def _main_parser() -> argparse.ArgumentParser:
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs")
     for verb, summary in VERBS.items():
         verbs.add_parser(verb, help=summary, add_help=False)
-    parser.epilog = "penstock VERB --help explains a verb, with an example."
+    parser.epilog = (
+        "penstock VERB --help explains a verb, with an example. Exit codes: 0 done, also where the"
+        " reader of the output has gone (| head); 1 failed; 2 wrong usage; 130 ended by Ctrl-C."
+    )
     return parser
 
 
@@ -65,30 +74,79 @@ def _dispatch(words: Sequence[str]) -> int:
         parser.print_help(sys.stderr)
         return 2
     parser, module = _verb_parser(words[0])
-    code = module.run(parser.parse_args(words[1:]))  # type: ignore[attr-defined]
-    sys.stdout.flush()
-    return int(code)
+    return int(module.run(parser.parse_args(words[1:])))  # type: ignore[attr-defined]
+
+
+class _StandardOutput(io.FileIO):
+    """File descriptor 1, whose errors name it."""
+
+    def write(self, data: Buffer, /) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, STANDARD_OUTPUT) from None
+
+
+def _name_output() -> None:
+    """Let errors of `sys.stdout` say what they are of, unless it is not the process's own."""
+    if sys.stdout is None:
+        raise CommandError(STANDARD_OUTPUT, "is closed")
+    old = sys.__stdout__
+    if old is None or sys.stdout is not old:
+        return
+    old.flush()
+    raw = _StandardOutput(old.fileno(), "w", closefd=False)
+    sys.stdout = io.TextIOWrapper(
+        io.BufferedWriter(raw),
+        encoding=old.encoding,
+        errors=old.errors,
+        line_buffering=old.line_buffering,
+    )
 
 
 def _silence_output() -> None:
-    """Whoever read our output is gone: let nothing more be written, not even at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    """Let nothing more be written, not even at exit."""
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError, OSError):
+            os.dup2(nothing, stream.fileno())
+
+
+def _fail(text: str, code: int) -> int:
+    with contextlib.suppress(OSError):
+        print(f"penstock: {text}", file=sys.stderr or sys.__stderr__)
+    return code
+
+
+def _attempt(step: Callable[[], object]) -> int:
+    """Return the exit code of `step`; its errors are one line."""
+    try:
+        return int(step() or 0)  # type: ignore[call-overload, no-any-return]
+    except SystemExit as ending:  # of argparse
+        return int(ending.code or 0)
+    except CommandError as error:
+        return _fail(str(error), error.exit_code)
+    except BrokenPipeError:
+        _silence_output()
+        return 0
+    except KeyboardInterrupt:
+        return _fail("interrupted", 130)
+    except OSError as error:
+        subject = f"{error.filename}: " if error.filename else ""
+        code = _fail(f"{subject}{error.strerror or error}", 1)
+        if error.filename == STANDARD_OUTPUT:
+            _silence_output()
+        return code
 
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run the command line `words` (default: the process's) and return the exit code."""
-    try:
+
+    def run() -> int:
+        _name_output()
         return _dispatch(sys.argv[1:] if words is None else words)
-    except CommandError as error:
-        print(f"penstock: {error}", file=sys.stderr)
-        return error.exit_code
-    except BrokenPipeError:
-        _silence_output()
-        return 1
-    except KeyboardInterrupt:
-        print("penstock: interrupted", file=sys.stderr)
-        return 130
-    except OSError as error:
-        subject = f"{error.filename}: " if error.filename else ""
-        print(f"penstock: {subject}{error.strerror or error}", file=sys.stderr)
-        return 1
+
+    code = _attempt(run)
+    # What is still buffered may fail too, and then Python would say so in its own way at exit.
+    ended = _attempt(lambda: sys.stdout.flush() if sys.stdout is not None else None)
+    return code or ended

@@ -110,6 +110,9 @@ def mode_error(mode: str, filename: str | bytes | int) -> Error:
     return ModeError(errno.EBADF, cause, filename)
 
 
+STANDARD_OUTPUT = "standard output"  # what errors of it name
+
+
 class CommandError(Exception):
     """A command failed: exit code 1. `subject` is the file or thing, `cause` what happened."""
 

@@ -213,8 +213,11 @@ class trace:  # noqa: N801 (used as a function)
         self._hook.remove()
         process = {"name": "process_name", "ph": "M", "pid": os.getpid()}
         process["args"] = {"name": "penstock"}
-        with self._file as file:
-            json.dump({"displayTimeUnit": "ms", "traceEvents": [process, *self._events]}, file)
+        try:
+            with self._file as file:
+                json.dump({"displayTimeUnit": "ms", "traceEvents": [process, *self._events]}, file)
+        except OSError as failed:  # Python does not say of which file
+            raise OSError(failed.errno, failed.strerror, self.path) from None
 
     def _begun(self, _: Transfer) -> None:
         with self._changed:

@@ -8,6 +8,7 @@ import statistics
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -49,10 +50,89 @@ def test_an_error_is_one_line_that_names_the_file() -> None:
     assert done.stderr == "penstock: /no/such/place: No such file or directory\n"
 
 
-def test_a_closed_pipe_ends_quietly() -> None:
-    command = f"{' '.join(COMMAND)} check --json | true"
+@pytest.fixture
+def command_lines(tmp_path: Path) -> dict[str, list[str]]:
+    """Return words for each verb with which it prints at once."""
+    text = tmp_path / "text"
+    text.write_bytes(b"line\n" * 100_000)
+    trace = tmp_path / "trace"
+    trace.write_text("penstock-trace 1\n0 0 r data 0 4096\n")
+    return {
+        "check": ["check", "--json"],
+        "scan": ["scan", str(text), "--pattern", "line"],
+        "read": ["read", str(text), "--device", "cpu"],
+        "residency": ["residency", str(text)],
+        "calibrate": ["calibrate", str(tmp_path), "--seconds", "0.1", "--dry-run"],
+        "signature": ["signature", str(trace), "--json"],
+        "bench": ["bench", "--list"],
+        "completion": ["completion", "bash"],
+    }
+
+
+@pytest.mark.parametrize("words", [["--help"], ["--version"], *cli.VERBS])
+def test_a_closed_pipe_is_no_failure(
+    words: str | list[str], command_lines: dict[str, list[str]]
+) -> None:
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    line = command_lines[words] if isinstance(words, str) else words
+    done = subprocess.run(
+        [*COMMAND, *line], stdout=write_end, stderr=subprocess.PIPE, check=False, timeout=60
+    )
+    os.close(write_end)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize("words", [["--help"], ["check", "--help"], *cli.VERBS])
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_full_disk_is_one_line_that_names_it(
+    words: str | list[str], unbuffered: str, command_lines: dict[str, list[str]]
+) -> None:
+    line = command_lines[words] if isinstance(words, str) else words
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [*COMMAND, *line],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            check=False,
+            timeout=60,
+            env=os.environ | {"PYTHONUNBUFFERED": unbuffered},
+        )
+    assert done.returncode == 1
+    assert done.stderr == b"penstock: standard output: No space left on device\n"
+
+
+def test_the_json_of_a_benchmark_goes_the_same_way(tmp_path: Path) -> None:
+    program = tmp_path / "penstock-bench-fake"
+    program.write_text("#!/bin/sh\necho '{}'\n")
+    program.chmod(0o755)
+    environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    command = [*COMMAND, "bench", "fake"]
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    with open("/dev/full", "wb") as full, open(write_end, "wb") as gone:
+        for output, code, told in (
+            (subprocess.PIPE, 0, b""),
+            (full, 1, b"penstock: standard output: No space left on device\n"),
+            (gone, 0, b""),
+        ):
+            done = subprocess.run(
+                command, env=environment, stdout=output, stderr=subprocess.PIPE, check=False
+            )
+            assert (done.returncode, done.stderr) == (code, told)
+            assert done.stdout in (None, b"{}\n")
+
+
+def test_a_closed_standard_output_is_told() -> None:
+    command = f"{' '.join(COMMAND)} check >&-"
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
-    assert done.stderr == ""
+    assert (done.returncode, done.stderr) == (1, "penstock: standard output: is closed\n")
+
+
+def test_help_tells_the_exit_codes() -> None:
+    told = " ".join(run("--help").stdout.split())
+    for code in ("0 done", "1 failed", "2 wrong usage", "130 ended by Ctrl-C"):
+        assert code in told
 
 
 def test_ctrl_c_ends_with_one_line() -> None:

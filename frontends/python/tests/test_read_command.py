@@ -38,10 +38,28 @@ def text(done: subprocess.CompletedProcess[bytes]) -> str:
 def test_of_an_empty_file_nothing_is_read_whatever_is_asked_for(tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.touch()
-    for words in ([], ["--size", "1T"], ["--offset", "1T"]):
+    for words in ([], ["--size", "1T"]):
         done = run(empty, *words, "--json", "--device", "cpu")
         assert (done.returncode, done.stderr) == (0, b"")
         assert json.loads(done.stdout)["bytes"] == 0
+
+
+def test_an_offset_past_the_end_is_told(file: Path, tmp_path: Path) -> None:
+    out, empty = tmp_path / "out", tmp_path / "empty"
+    empty.touch()
+    untold = "of a file that does not tell its size"
+    cases = [(file, SIZE + 1, "at 3.1 MB"), (empty, 1, untold), ("/proc/version", 1 << 20, untold)]
+    for path, offset, end in cases:
+        done = run(path, "--offset", offset, "--device", "cpu", "-o", out)
+        assert (done.returncode, done.stdout) == (1, b"")
+        told = f"penstock: {path}: --offset {offset} is past the end, {end}\n"
+        assert done.stderr.decode() == told
+
+
+def test_a_full_disk_is_told_by_name(file: Path) -> None:
+    done = run(file, "-o", "/dev/full", "--device", "cpu")
+    assert done.returncode == 1
+    assert done.stderr == b"penstock: /dev/full: No space left on device\n"
 
 
 @pytest.mark.parametrize("words", [[], ["--offset", "100"], ["--size", "50"]])
@@ -68,7 +86,7 @@ def test_a_file_that_does_not_tell_its_size_is_read_to_its_end(
         (["--offset", "13"], 13, SIZE),
         (["--size", "1M"], 0, 1 << 20),
         (["--offset", "4K", "--size", "1MiB", "--route", "direct"], 4096, 4096 + (1 << 20)),
-        (["--offset", "1G"], SIZE, SIZE),
+        (["--offset", str(SIZE)], SIZE, SIZE),
         (["--cache", "drop", "--threads", "1"], 0, SIZE),
     ],
 )

@@ -186,6 +186,9 @@ def test_trace_is_written_by_scan_and_read(text: Path, tmp_path: Path) -> None:
     refused = _scan(str(text), "--pattern", "x", "--trace", "/nowhere/trace")
     assert refused.returncode == 1
     assert refused.stderr.startswith(b"penstock: /nowhere/trace: No such file")
+    full = _scan(str(text), "--pattern", "three", "--count", "--trace", "/dev/full")
+    assert full.returncode == 1
+    assert full.stderr == b"penstock: /dev/full: No space left on device\n"
 
 
 @pytest.mark.parametrize(

@@ -97,7 +97,11 @@ def run(arguments: argparse.Namespace) -> int:
     # Benchmarks of whole commands run the same penstock.
     own = shutil.which(sys.argv[0]) or sys.argv[0]
     environment = os.environ | {"PENSTOCK_COMMAND": str(Path(own).absolute())}
-    done = subprocess.run(command, env=environment, check=False)
+    # Its JSON goes through here, so that what befalls standard output is told as for any verb.
+    kept = None if arguments.json is not None else subprocess.PIPE
+    done = subprocess.run(command, env=environment, check=False, stdout=kept)
+    if done.stdout:
+        sys.stdout.write(done.stdout.decode())
     if done.returncode < 0:
         raise CommandError(arguments.name, f"ended by signal {-done.returncode}")
     return done.returncode

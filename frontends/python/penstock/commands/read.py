@@ -128,8 +128,13 @@ def _output(path: str | None) -> Iterator[IO[bytes] | None]:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
     else:
-        with Path(path).open("wb") as file:
-            yield file
+        try:
+            with Path(path).open("wb") as file:
+                yield file
+        except OSError as error:
+            if error.filename is not None:
+                raise
+            raise CommandError(path, error.strerror or str(error)) from None
 
 
 def _pieces(
@@ -217,12 +222,20 @@ def _open(arguments: argparse.Namespace) -> File:
         raise UsageError("", str(error)) from None
 
 
+def _past_the_end(arguments: argparse.Namespace, size: int | None) -> CommandError:
+    end = "of a file that does not tell its size" if size is None else f"at {_megabytes(size)}"
+    where = f"--offset {arguments.offset} is past the end, {end}"
+    return CommandError(arguments.path, where)
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Read and print."""
     import penstock
 
     with traced(arguments.trace), _open(arguments) as file:
         told = file.size > 0
+        if told and arguments.offset > file.size:
+            raise _past_the_end(arguments, file.size)
         left = max(file.size - arguments.offset, 0) if told else sys.maxsize - arguments.offset
         size = left if arguments.size is None else min(arguments.size, left)
         room = _PIECES_IN_FLIGHT * _PIECE_SIZE if told else _UNTOLD_PIECE_SIZE
@@ -230,6 +243,8 @@ def run(arguments: argparse.Namespace) -> int:
         begin = time.perf_counter()
         total = _read(file, memory, size, arguments)
         seconds = time.perf_counter() - begin
+        if not told and total.bytes == 0 and arguments.offset > 0 and size > 0:
+            raise _past_the_end(arguments, None)
     if arguments.json:
         answer: dict[str, Any] = {
             "path": arguments.path,

@@ -125,7 +125,10 @@ class Report:
         if self._arguments.json is None:
             sys.stdout.write(text)
         else:
-            Path(self._arguments.json).write_text(text)
+            try:
+                Path(self._arguments.json).write_text(text)
+            except OSError as error:  # of a write Python does not say which file it was
+                raise CommandError(self._arguments.json, error.strerror or str(error)) from None
 
 
 def run_benchmark(
