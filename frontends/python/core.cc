@@ -30,6 +30,11 @@ void raise_error(const Status& status, nanobind::handle subject, const Report* r
     throw nb::python_error();
 }
 
+void raise_kind(nanobind::handle value, const char* name, const char* kind) {
+    const std::string type = nanobind::type_name(value.type()).c_str();
+    throw nanobind::type_error((std::string(name) + " is " + kind + ", not " + type).c_str());
+}
+
 }  // namespace penstock::python
 
 NB_MODULE(_core, module) {
@@ -49,4 +54,5 @@ NB_MODULE(_core, module) {
     penstock::python::bind_tensor(module);
     for (const char* name : {"DeviceMemory", "File", "Future"})
         module.attr(name).attr("__module__") = "penstock";
+    penstock::python::check_arguments(module);
 }

@@ -27,6 +27,20 @@ namespace penstock::python {
 [[noreturn]] void raise_error(const Status& status, nanobind::handle subject,
                               const Report* report = nullptr);
 
+// Throws TypeError: `name` is `kind`, and not what `value` is.
+[[noreturn]] void raise_kind(nanobind::handle value, const char* name, const char* kind);
+
+// The argument `name`, which must be a T: `kind` says so in words. Throws TypeError.
+template <class T>
+T argument(nanobind::handle value, const char* name, const char* kind) {
+    T out{};
+    if (!nanobind::try_cast(value, out)) raise_kind(value, name, kind);
+    return out;
+}
+
+// Behind all others: lets arguments that do not fit be told in one line (misuse.cc).
+void check_arguments(nanobind::module_& module);
+
 void bind_calibrate(nanobind::module_& module);
 void bind_device(nanobind::module_& module);
 void bind_device_memory(nanobind::module_& module);

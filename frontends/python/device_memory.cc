@@ -40,7 +40,8 @@ DeviceMemory& held(DeviceMemory& memory) {
 }
 
 DeviceMemory allocate(size_t size, const nb::object& name) {
-    const Device device = open_device(name.is_none() ? "" : nb::cast<std::string>(name));
+    const Device device = open_device(
+        name.is_none() ? "" : argument<std::string>(name, "device", "a str"));
     if (size == 0) return {std::make_shared<Block>(device, nullptr, 0), 0, 0};
     Result<void*> data = [&] {
         const Unlocked others;
@@ -80,7 +81,9 @@ nb::dict cuda_array_interface(DeviceMemory& memory) {
     return out;
 }
 
-DeviceMemory slice(DeviceMemory& memory, const nb::slice& range) {
+DeviceMemory slice(DeviceMemory& memory, nb::handle part) {
+    if (!nb::isinstance<nb::slice>(part)) raise_kind(part, "a part of device memory", "a slice");
+    const auto range = nb::borrow<nb::slice>(part);
     const auto [start, stop, step, length] = range.compute(held(memory).size);
     if (step != 1) throw nb::value_error("device memory is cut into contiguous pieces only");
     return {memory.block, memory.offset + static_cast<size_t>(start), length};

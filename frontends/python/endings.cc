@@ -50,6 +50,8 @@ class Endings {
 public:
     explicit Endings(const nb::list& futures) : ended_(std::make_shared<Ended>(futures.size())) {
         for (size_t i = 0; i < futures.size(); ++i) {
+            if (!nb::isinstance<PythonFuture>(futures[i]))
+                raise_kind(futures[i], "each of the futures", "a penstock.Future");
             auto& future = nb::cast<PythonFuture&>(futures[i]);
             if (!future.done()) future.refuse_of_parent();
             future.future().on_done([ended = ended_, i] { ended->add(i); });

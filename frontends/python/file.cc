@@ -78,10 +78,11 @@ ReadOptions options_of(const PythonFile& file, Use use, const Policy& policy,
                        uintptr_t owner_stream) {
     ReadOptions options = use == Use::kRead ? file.options().reading : file.options().writing;
     if (!policy.cache.is_none())
-        options.cache = cache_policy_of(nb::cast<std::string>(policy.cache));
+        options.cache = cache_policy_of(argument<std::string>(policy.cache, "cache", "a str"));
     if (!policy.route.is_none())
-        options.route = route_of(nb::cast<std::string>(policy.route), "route");
-    if (!policy.strict.is_none()) options.strict = nb::cast<bool>(policy.strict);
+        options.route = route_of(argument<std::string>(policy.route, "route", "a str"), "route");
+    if (!policy.strict.is_none())
+        options.strict = argument<bool>(policy.strict, "strict", "a bool");
     if (!policy.stream.is_none()) options.stream = stream_of(policy.stream);
     options.owner_stream = owner_stream;
     return options;

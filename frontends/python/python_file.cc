@@ -63,9 +63,11 @@ FileOptions options_of(const OpenArguments& arguments) {
     // Arguments go before the environment, `auto` and False among them.
     options.route_of_environment = arguments.route.is_none();
     if (!arguments.route.is_none())
-        options.reading.route = route_of(nb::cast<std::string>(arguments.route), "route");
+        options.reading.route = route_of(argument<std::string>(arguments.route, "route", "a str"),
+                                         "route");
     options.strict_of_environment = arguments.strict.is_none();
-    options.reading.strict = !arguments.strict.is_none() && nb::cast<bool>(arguments.strict);
+    options.reading.strict = !arguments.strict.is_none() &&
+                             argument<bool>(arguments.strict, "strict", "a bool");
     options.writing = options.reading;
     options.storage = storage_kind(arguments.storage);
     for (const double figure : {arguments.throttle_latency_us, arguments.throttle_bandwidth_mbs}) {
@@ -75,7 +77,7 @@ FileOptions options_of(const OpenArguments& arguments) {
     options.throttle_latency_us = arguments.throttle_latency_us;
     options.throttle_bandwidth_mbs = arguments.throttle_bandwidth_mbs;
     if (!arguments.threads.is_none()) {
-        const auto threads = nb::cast<int64_t>(arguments.threads);
+        const auto threads = argument<int64_t>(arguments.threads, "threads", "an int");
         if (threads < 1 || threads > kThreadsMax)
             throw nb::value_error(("threads is 1 to " + std::to_string(kThreadsMax)).c_str());
         options.threads = static_cast<unsigned>(threads);
@@ -136,7 +138,7 @@ PythonFile::PythonFile(nb::object file, const std::string& mode, const OpenArgum
     refuse_at_exit();
     explain_if_asked();
     if (!arguments.device.is_none()) {
-        device_name_ = nb::cast<std::string>(arguments.device);
+        device_name_ = argument<std::string>(arguments.device, "device", "a str");
         if (device_name_.empty()) device_name_ = "auto";
     }
     take_name(std::move(file));

@@ -9,6 +9,11 @@ from __future__ import annotations
 import errno
 import os
 
+TYPE_CHECKING = False  # typing's; loading that takes longer than all of this
+if TYPE_CHECKING:
+    import inspect
+    from typing import Any
+
 
 class Error(OSError):
     """A file could not be opened, read or written.
@@ -108,6 +113,59 @@ def mode_error(mode: str, filename: str | bytes | int) -> Error:
     direction = "reading" if mode == "r" else "writing"
     cause = f"{os.strerror(errno.EBADF)}: opened for {direction} only, mode {mode!r}"
     return ModeError(errno.EBADF, cause, filename)
+
+
+def _parameters(function: Any) -> list[inspect.Parameter]:
+    """Return the parameters of a function of `_core`, with their types as annotations."""
+    import ast
+    import inspect
+    import re
+
+    # Defaults are numbered, as in `size: int = \\0`.
+    text = re.sub(r"= \\\d+", "= None", function.__nb_signature__[0][0])
+    head = ast.parse(text.rpartition(" -> ")[0] + ": ...").body[0]
+    assert isinstance(head, ast.FunctionDef)
+    given = head.args
+    places = len(given.args) - len(given.defaults)
+    kinds = inspect.Parameter
+    made = []
+    for kind, among in (
+        (kinds.POSITIONAL_OR_KEYWORD, enumerate(given.args)),
+        (kinds.KEYWORD_ONLY, enumerate(given.kwonlyargs, places)),
+    ):
+        for i, one in among:
+            default = None if i >= places else kinds.empty
+            annotation = ast.unparse(one.annotation) if one.annotation else ""
+            made.append(kinds(one.arg, kind, default=default, annotation=annotation))
+    return made
+
+
+def misuse(
+    function: Any, places: list[Any], named: dict[str, Any], name: str | None = None
+) -> TypeError | ValueError:
+    """Return the error for arguments that a function of `_core` does not take: one line."""
+    import inspect
+
+    parameters = {one.name: one for one in _parameters(function)}
+    name = f"{name or function.__name__}()"
+    unknown = next((key for key in named if key not in parameters), None)
+    if unknown is not None:
+        takes = ", ".join(key for key in parameters if key != "self") or "none"
+        return TypeError(f"{name} got an unexpected keyword argument {unknown!r}; it takes {takes}")
+    try:
+        bound = inspect.Signature([*parameters.values()]).bind(*places, **named)
+    except TypeError as error:
+        return TypeError(f"{name} {error}")
+    for key, value in bound.arguments.items():
+        kind = parameters[key].annotation
+        if kind == "int" and isinstance(value, int):
+            if not 0 <= value < 1 << 64:
+                problem = "negative" if value < 0 else "too large"
+                return ValueError(f"{name}: {key} is {problem}: {value}")
+        elif kind in {"int", "bool", "str", "float"} and type(value).__name__ != kind:
+            return TypeError(f"{name}: {key} is of type {kind}, not {type(value).__name__}")
+    told = ", ".join(type(value).__name__ for value in bound.arguments.values())
+    return TypeError(f"{name} does not take these types: {told}")
 
 
 STANDARD_OUTPUT = "standard output"  # what errors of it name

@@ -6,6 +6,8 @@ from penstock._core import File
 
 TYPE_CHECKING = False  # typing's; loading that takes longer than all of this
 if TYPE_CHECKING:
+    from typing import Any
+
     from penstock._core import Cache, FileName, Mode, Route, Storage
 
 CuFile = File  # KvikIO's name
@@ -71,15 +73,17 @@ def open(  # noqa: A001, PLR0913, PLR0917 (as gzip.open; each has its paragraph 
     Error
         As the OSError of open(2), and of the same class; also for directories, pipes and devices.
     """
-    return File(
-        file,
-        mode,
-        device,
-        cache,
-        route,
-        strict,
-        threads,
-        storage=storage,
-        throttle_latency_us=throttle_latency_us,
-        throttle_bandwidth_mbs=throttle_bandwidth_mbs,
-    )
+    places = (file, mode, device, cache, route, strict, threads)
+    named: dict[str, Any] = {
+        "storage": storage,
+        "throttle_latency_us": throttle_latency_us,
+        "throttle_bandwidth_mbs": throttle_bandwidth_mbs,
+    }
+    try:
+        return File(*places, **named)
+    except TypeError as error:
+        if "incompatible function arguments" not in str(error):
+            raise
+        from penstock.errors import misuse
+
+        raise misuse(File.__init__, [None, *places], named, "open") from None
