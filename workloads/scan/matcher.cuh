@@ -49,6 +49,17 @@ PENSTOCK_BOTH inline uint64_t load_two_words(const uint8_t* bytes, size_t at) {
 #endif
 }
 
+// Bytes that a search on the host asks memory for ahead of itself: the CPU's own prefetchers stop
+// at each page, and a mapped text comes from memory. What it asks for may lie beyond the text: a
+// prefetch faults nowhere.
+constexpr size_t kAhead = 2048;
+
+PENSTOCK_BOTH inline void look_ahead(const uint8_t* from) {
+#ifndef __CUDA_ARCH__
+    __builtin_prefetch(from + kAhead);
+#endif
+}
+
 // Below, at, above 0: the text at `at` sorts behind, begins with, sorts before the pattern. A text
 // that ends within the pattern sorts before it.
 PENSTOCK_BOTH inline int compare_at(const PatternTable& table, const PatternSpan& span,
@@ -143,6 +154,7 @@ struct ScalarEngine {
                                                                : text.limit - (kGramSize - 1);
         if (text.limit < kGramSize) return end;
         for (size_t probe = from; probe < last; probe += table.gram_step) {
+            look_ahead(text.bytes + probe);
             const uint32_t slot = hash_gram(load_word(text.bytes, probe), table.gram_bits);
             if (!test_bit(grams, slot)) continue;
             const size_t at = verify_gram(table, text, probe, slot, from, end);

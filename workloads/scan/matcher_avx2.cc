@@ -92,6 +92,7 @@ PENSTOCK_AVX2 size_t find_pair(const PatternTable& table, const Text& text, size
     const __m256i first_byte = _mm256_set1_epi8(static_cast<char>(table.rare_bytes[0]));
     const __m256i second_byte = _mm256_set1_epi8(static_cast<char>(table.rare_bytes[1]));
     for (size_t block = from; block < past; block += kBlock) {
+        look_ahead(text.bytes + block);
         const __m256i low = _mm256_and_si256(_mm256_cmpeq_epi8(load(first + block), first_byte),
                                              _mm256_cmpeq_epi8(load(second + block), second_byte));
         const __m256i high = _mm256_and_si256(
@@ -116,6 +117,7 @@ PENSTOCK_AVX2 size_t find_run(const PatternTable& table, const Text& text, size_
     const bool only_long = table.shortest >= kGramSize;
     uint64_t mask = member_mask(set, text.bytes + from);
     for (size_t block = from; block < past; block += kBlock) {
+        look_ahead(text.bytes + block);
         const uint64_t next = member_mask(set, text.bytes + block + kBlock);
         uint64_t candidates = runs_of(mask, next, table.run_size) & below(block, past);
         for (; candidates != 0; candidates &= candidates - 1) {
