@@ -197,6 +197,8 @@ nb::dict run_scan(const ScanRequest& request, nb::object progress) {
     const nb::object told = nb::borrow(observer());
     const bool logs = told.is_valid() && nb::cast<bool>(told.attr("wants_served"));
     if (logs) options.file_system.log_events = kLogEvents;
+    // Who asks how pages came wants them to go through the page cache.
+    options.map_cached = !logs && !request.explain;
     auto scanner = scan::Scanner::create(device.value(), request.patterns, options);
     if (!scanner.ok()) raise_status(scanner.status());
     Listener listener(request, std::move(progress));

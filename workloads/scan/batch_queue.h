@@ -37,6 +37,7 @@ struct BatchOptions {
     unsigned blocks = 0;       // at most so many
     Search search = Search::kByLanes;
     Wanted wanted = Wanted::kCount;
+    bool map_cached = false;  // jobs may name mapped memory
 };
 
 // Bytes of device memory that a queue takes for each block: its buffers in all slots.

@@ -114,13 +114,15 @@ __global__ void scan_strides(DeviceFileSystem fs, ScanBatch batch) {
         const StrideJob job = batch.jobs[mine];
         StrideRecord* record = batch.records + mine;
         const uint64_t began_ns = device::now_ns();
-        const int64_t read_size = gread(fs, job.file, static_cast<int64_t>(job.offset), job.reach,
-                                        buffer);
+        const uint8_t* text = job.mapped != nullptr ? job.mapped : buffer;
+        int64_t read_size = job.reach;
+        if (job.mapped == nullptr)
+            read_size = gread(fs, job.file, static_cast<int64_t>(job.offset), job.reach, buffer);
         const uint64_t read_ns = device::now_ns();
         if (threadIdx.x == 0) record->read_size = read_size;
         if (read_size > 0) {
             const auto limit = static_cast<size_t>(read_size);
-            Search::search(batch, {buffer, limit}, limit < job.size ? limit : job.size, record);
+            Search::search(batch, {text, limit}, limit < job.size ? limit : job.size, record);
         }
         if (threadIdx.x == 0) {
             const uint64_t end_ns = device::now_ns();

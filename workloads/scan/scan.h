@@ -28,10 +28,14 @@ struct ScanOptions {
     int output = -1;
     bool explain = false;  // texts are told with what the page cache did for them
     // Parameters that affect performance; 0: chosen for the device.
-    uint32_t stride_size = 0;       // bytes that a block takes at once, at most 1 MiB
-    unsigned threads = 0;           // GPU threads a block, at most 256
-    unsigned blocks = 0;            // at most the device's permits
-    bool by_lanes = false;          // CPU backend: search as a GPU does
+    uint32_t stride_size = 0;  // bytes that a block takes at once, at most 1 MiB
+    unsigned threads = 0;      // GPU threads a block, at most 256
+    unsigned blocks = 0;       // at most the device's permits
+    bool by_lanes = false;     // CPU backend: search as a GPU does
+    // CPU backend, lines counted only: what the OS page cache holds of files larger than a stride
+    // is searched where it lies, by mmap, and not copied into Penstock's page cache. Sets a handler
+    // of SIGBUS for the process, for files that become shorter meanwhile; those are told as failed.
+    bool map_cached = false;
     FileSystemOptions file_system;  // cache_size 0: a few strides a block, as nothing is read twice
 };
 

@@ -24,6 +24,8 @@ struct StrideJob {
     uint32_t size;    // bytes that this stride owns
     uint32_t reach;   // bytes to read: size and, to see matches whole, up to the longest pattern
                       // less 1
+    const uint8_t* mapped;  // CPU backend: where `reach` bytes and kTextPadding lie in host memory;
+                            // null: they are read with gread
 };
 
 // The answer for one stride. Written by one block, read by the host after the launch; pinned

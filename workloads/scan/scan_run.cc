@@ -95,6 +95,8 @@ bool ScanRun::plan(Text* text, std::vector<StrideJob>* jobs) const {
         job.offset = text->next_offset;
         job.size = static_cast<uint32_t>(std::min(stride, left));
         job.reach = static_cast<uint32_t>(std::min(job.size + overlap_, left));
+        if (queue_->options().map_cached)
+            job.mapped = text->source.mapped(job.offset, job.reach + kTextPadding);
         if (is_cut(*text, job) && jobs->size() + (left + stride - 1) / stride > kStridesMax)
             return false;
         jobs->push_back(job);
@@ -245,6 +247,8 @@ Status ScanRun::follow(Text* text) {
 }
 
 void ScanRun::finish(Text* text) {
+    if (text->source.damaged() && text->result.status.ok())
+        text->result.status = {EIO, "scan", "it became shorter, or storage failed, meanwhile"};
     if (options_.explain && text->descriptor >= 0) {
         if (auto pages = files_->file_statistics(text->descriptor); pages.ok())
             text->result.pages = pages.value();

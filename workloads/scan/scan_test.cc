@@ -14,7 +14,9 @@
 #include <random>
 #include <sstream>
 #include <thread>
+#include <utility>
 
+#include "penstock/residency.h"
 #include "scan/access_log.h"
 #include "scan/grep_reference.h"
 #include "scan/line_writer.h"
@@ -63,6 +65,7 @@ struct Form {
     unsigned threads;
     uint32_t stride_size;
     uint32_t page_size;
+    bool map_cached = false;
 };
 
 void PrintTo(const Form& form, std::ostream* out) { *out << form.name; }
@@ -75,6 +78,7 @@ protected:
         options.by_lanes = GetParam().by_lanes;
         options.threads = GetParam().threads;
         options.stride_size = GetParam().stride_size;
+        options.map_cached = GetParam().map_cached;
         options.file_system.page_size = GetParam().page_size;
         return options;
     }
@@ -386,11 +390,64 @@ TEST_P(ScanTest, APatternOfMegabytesTakesFewerBlocks) {
 // Those with small strides show no more races, and take ThreadSanitizer a minute.
 INSTANTIATE_TEST_SUITE_P(Forms, ScanTest,
                          testing::Values(Form{"Leader", false, 0, 0, 64 << 10},
+                                         Form{"Mapped", false, 0, 4096, 4096, true},
 #ifndef __SANITIZE_THREAD__
                                          Form{"LeaderSmallStrides", false, 32, 4096, 4096},
                                          Form{"LanesOddStrides", true, 96, 12345, 16 << 10},
 #endif
                                          Form{"Lanes", true, 32, 0, 64 << 10}),
+                         [](const auto& form) { return std::string(form.param.name); });
+
+class MappedScanTest : public ScanTest {
+protected:
+    // All of it is in the OS page cache, as the file system says.
+    static bool is_cached(const std::string& path) {
+        const Result<ResidencyReport> told = residency(path);
+        return told.ok() && told.value().resident_size == told.value().size;
+    }
+};
+
+TEST_P(MappedScanTest, CachedTextsAreNotCopied) {
+    const AccessLogOptions log{3, 50, 0.1};
+    const std::string path = folder_.write("text", access_log(log, 8 << 20));
+    if (!is_cached(path)) GTEST_SKIP() << "what was written is not in the OS page cache";
+    expect_as_grep(suspicious_addresses(log), path);
+    (void)scan(suspicious_addresses(log), {path}, false);
+    EXPECT_GT(report_.match_count, 0u);
+    EXPECT_LT(report_.files.bytes_read, 600u << 10);  // the end, and readahead there
+}
+
+// The scan is under way when the file loses all but its first megabyte; the strides of the third
+// batch are planned later. What it answers is its business, but it ends.
+TEST_P(MappedScanTest, ATextThatIsCutOffEndsNothing) {
+    std::string text;
+    while (text.size() < 12 << 20) text += "needle\n";
+    const std::string path = folder_.write("text", text);
+    class Cutting : public Collector {
+    public:
+        explicit Cutting(std::string path) : Collector(false), path_(std::move(path)) {}
+        bool on_progress(const ScanProgress&) override {
+            return std::exchange(cut_, true) || truncate(path_.c_str(), 1 << 20) == 0;
+        }
+
+    private:
+        std::string path_;
+        bool cut_ = false;
+    };
+    Cutting found(path);
+    auto scanner = Scanner::create(device_, {"needle"}, options(false));
+    ASSERT_TRUE(scanner.ok());
+    EXPECT_TRUE(scanner.value().scan({path}, found).ok());
+    EXPECT_FALSE(scanner.value().report().stopped);
+    if (found.failures.empty()) {
+        EXPECT_LT(scanner.value().report().match_count, text.size() / 7);
+    } else {
+        EXPECT_EQ(found.failures[0].status.error_number(), EIO);
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Forms, MappedScanTest,
+                         testing::Values(Form{"Mapped", false, 0, 4096, 4096, true}),
                          [](const auto& form) { return std::string(form.param.name); });
 
 TEST(Scanner, OptionsOutOfRangeAreErrors) {

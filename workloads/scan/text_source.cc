@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -75,6 +76,8 @@ TextSource& TextSource::operator=(TextSource&& other) noexcept {
     std::swap(stream_, other.stream_);
     std::swap(size_, other.size_);
     std::swap(forgotten_, other.forgotten_);
+    std::swap(mapping_, other.mapping_);
+    std::swap(unmappable_, other.unmappable_);
     return *this;
 }
 
@@ -130,6 +133,24 @@ void TextSource::forget(uint64_t offset) {
     (void)fallocate(file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
                     static_cast<off_t>(forgotten_), static_cast<off_t>(end - forgotten_));
     forgotten_ = end;
+}
+
+const uint8_t* TextSource::mapped(uint64_t offset, uint64_t size) {
+    if (unmappable_ || stream_ >= 0 || offset + size > size_) return nullptr;
+    char byte = 0;
+    const iovec piece{&byte, 1};
+    if (preadv2(file_, &piece, 1, static_cast<off_t>(offset), RWF_NOWAIT) != 1) {
+        unmappable_ = true;
+        return nullptr;
+    }
+    if (mapping_.bytes() == nullptr) {
+        Result<TextMapping> mapping = TextMapping::create(file_, size_);
+        unmappable_ = !mapping.ok();
+        if (unmappable_) return nullptr;
+        mapping_ = std::move(mapping.value());
+    }
+    // A file that has grown was mapped as it was.
+    return offset + size <= mapping_.size() ? mapping_.bytes() + offset : nullptr;
 }
 
 Result<size_t> TextSource::read(uint64_t offset, void* buffer, size_t size) const {

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "penstock/status.h"
+#include "scan/text_mapping.h"
 
 namespace penstock::scan {
 
@@ -41,6 +42,12 @@ public:
     [[nodiscard]] std::string device_path() const;
     // The first bytes of a stream up to `offset` are not asked for again.
     void forget(uint64_t offset);
+    // Where [offset, offset + size) lies in this process's memory; null unless the source is a file
+    // that has them all and the OS page cache has the first of them. Once it has not, all that
+    // follows is null: a file that storage must be asked for is not mapped. Asked in rising order.
+    [[nodiscard]] const uint8_t* mapped(uint64_t offset, uint64_t size);
+    // Whether mapped bytes were lost while they were searched: TextMapping::damaged().
+    [[nodiscard]] bool damaged() const { return mapping_.damaged(); }
     // As pread: bytes read, 0 at the end.
     [[nodiscard]] Result<size_t> read(uint64_t offset, void* buffer, size_t size) const;
 
@@ -52,6 +59,8 @@ private:
     int stream_ = -1;  // where a spool is filled from; -1: none
     uint64_t size_ = 0;
     uint64_t forgotten_ = 0;
+    TextMapping mapping_;
+    bool unmappable_ = false;
 };
 
 }  // namespace penstock::scan
