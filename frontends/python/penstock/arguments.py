@@ -6,9 +6,12 @@ import argparse
 import contextlib
 import os
 import re
-from typing import Any
 
 from penstock.errors import UsageError
+
+TYPE_CHECKING = False  # typing's, whose loading is a tenth of a short command's time
+if TYPE_CHECKING:
+    from typing import Any
 
 
 def device_name(text: str) -> str:
