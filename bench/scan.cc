@@ -1,9 +1,10 @@
-// Question: is `penstock scan` faster than grep at what both do, as whole commands?
+// Question: is `penstock scan` faster than grep and ripgrep at what all do, as whole commands?
 //
 // Workload: a generated web server log that the OS has cached, searched for lists of IPv4
 // addresses: 100 and 10,000 of them (30 % of the lines hit with 10,000) and one string. Baseline:
-// GNU grep, LC_ALL=C grep -a -F -c. Every run's count is compared with the other's. Not measured:
-// cold files, many small files, output of lines.
+// GNU grep, LC_ALL=C grep -a -F -c, and, where it is installed, ripgrep with the same options.
+// Every run's count is compared with the other's. Not measured: cold files, many small files,
+// output of lines.
 #include <unistd.h>
 
 #include <algorithm>
@@ -22,7 +23,7 @@ namespace penstock::bench {
 namespace {
 
 constexpr const char*
-    kQuestion = "is `penstock scan` faster than grep at what both do, as whole commands?";
+    kQuestion = "is `penstock scan` faster than grep and ripgrep, as whole commands?";
 
 // Files that go with the object.
 class Folder {
@@ -50,21 +51,42 @@ struct Case {
     double hit_share;
 };
 
-void measure(Report& report, const Arguments& arguments, const Case& chosen) {
-    const Folder folder;
-    const std::string log = folder.file("log"), list = folder.file("list");
-    const uint64_t size = arguments.smoke ? 8 << 20 : 1ull << 30;
-    scan::AccessLogOptions options;
-    options.suspicious_count = chosen.patterns;
-    options.hit_share = chosen.hit_share;
-    if (const int error = scan::write_access_log(options, size, log); error != 0)
-        fail(log + ": " + std::strerror(error));
-    std::ofstream(list) << scan::pattern_list(scan::suspicious_addresses(options));
+// What is compared with: a program that takes grep's options.
+struct Baseline {
+    const char* name;
+    const char* program;
+};
+
+std::vector<Baseline> installed_baselines() {
+    std::vector<Baseline> all{{"grep-F", "grep"}};
+    if (run_command({"rg", "--version"}).exit_code == 0) all.push_back({"ripgrep", "rg"});
+    return all;
+}
+
+// The log and the list of one case.
+struct Workload {
+    Folder folder;
+    std::string log = folder.file("log"), list = folder.file("list");
+    uint64_t size = 0;  // bytes of the log
+
+    Workload(const Case& chosen, bool smoke) : size(smoke ? 8 << 20 : 1ull << 30) {
+        scan::AccessLogOptions options;
+        options.suspicious_count = chosen.patterns;
+        options.hit_share = chosen.hit_share;
+        if (const int error = scan::write_access_log(options, size, log); error != 0)
+            fail(log + ": " + std::strerror(error));
+        std::ofstream(list) << scan::pattern_list(scan::suspicious_addresses(options));
+    }
+};
+
+void measure(Report& report, const Arguments& arguments, const Case& chosen,
+             const Workload& workload, const Baseline& baseline) {
+    const std::string &log = workload.log, &list = workload.list;
     const char* command = std::getenv("PENSTOCK_COMMAND");
     const std::string penstock = command != nullptr ? command : "penstock";
     Row row;
     row.name = chosen.name;
-    row.against = "grep-F";
+    row.against = baseline.name;
     row.verified = true;
     std::string expected;
     constexpr double kHotShare = 0.999;
@@ -81,7 +103,6 @@ void measure(Report& report, const Arguments& arguments, const Case& chosen) {
         least_share = std::min(least_share, cached_share(log));
         return answer.seconds;
     };
-    setenv("LC_ALL", "C", 1);
     row.pairs = take_pairs(
         arguments.pairs,
         [&] {
@@ -89,12 +110,12 @@ void measure(Report& report, const Arguments& arguments, const Case& chosen) {
                         arguments.device});
         },
         [&] {
-            return run({"grep", "-a", "-F", "-c", "-f", list, log});
+            return run({baseline.program, "-a", "-F", "-c", "-f", list, log});
         },
         &row.cpu_seconds);
-    row.bytes = size;
+    row.bytes = workload.size;
     row.verified = row.verified && least_share >= kHotShare;
-    row.note = expected + " lines hit of " + std::to_string(size >> 20) +
+    row.note = expected + " lines hit of " + std::to_string(workload.size >> 20) +
                " MiB, whole commands, at least " + std::to_string(least_share) +
                " of it in the OS cache behind each";
     report.add(std::move(row));
@@ -105,10 +126,16 @@ void measure(Report& report, const Arguments& arguments, const Case& chosen) {
 int run_all(const Arguments& arguments) {
     Report report("scan", kQuestion, arguments);
     report.describe("device", arguments.device);
+    setenv("LC_ALL", "C", 1);
+    const std::vector<Baseline> baselines = installed_baselines();
+    if (baselines.size() == 1) report.describe("ripgrep", "not installed");
     for (const Case& chosen :
          {Case{"count-100-patterns", 100, 0.01}, Case{"count-10000-patterns", 10000, 0.3},
           Case{"count-1-pattern", 1, 0.01}}) {
-        if (wanted(arguments, chosen.name)) measure(report, arguments, chosen);
+        if (!wanted(arguments, chosen.name)) continue;
+        const Workload workload(chosen, arguments.smoke);
+        for (const Baseline& baseline : baselines)
+            measure(report, arguments, chosen, workload, baseline);
     }
     report.write();
     return 0;
