@@ -10,6 +10,7 @@ output goes away before its end, as `head` does, is no failure.
 from __future__ import annotations
 
 import argparse
+import atexit
 import contextlib
 import importlib
 import io
@@ -34,6 +35,7 @@ VERBS = {
     "calibrate": "measure what reads of a file system cost, for choosing their routes",
     "signature": "what a recorded trace of accesses is, as access programs, text and picture",
     "bench": "run a benchmark and write its raw pairs as JSON",
+    "completion": "a script that completes all of this in bash or zsh",
 }
 
 
@@ -87,7 +89,8 @@ def _main_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _verb_parser(verb: str) -> tuple[argparse.ArgumentParser, object]:
+def verb_parser(verb: str) -> tuple[argparse.ArgumentParser, object]:
+    """Return the parser and the module of a verb."""
     module = importlib.import_module(f"penstock.commands.{verb}")
     parser = _Parser(
         prog=f"penstock {verb}",
@@ -105,7 +108,7 @@ def _dispatch(words: Sequence[str]) -> int:
         parser.parse_args(words)
         parser.print_help(sys.stderr)
         return 2
-    parser, module = _verb_parser(words[0])
+    parser, module = verb_parser(words[0])
     return int(module.run(parser.parse_args(words[1:])))  # type: ignore[attr-defined]
 
 
@@ -171,8 +174,16 @@ def _attempt(step: Callable[[], object]) -> int:
         return code
 
 
+def _leave(code: int) -> NoReturn:
+    """End the process without freeing what the OS frees too: some milliseconds of each command."""
+    atexit._run_exitfuncs()
+    with contextlib.suppress(OSError, AttributeError):
+        sys.stderr.flush()
+    os._exit(code)
+
+
 def main(words: Sequence[str] | None = None) -> int:
-    """Run the command line `words` (default: the process's) and return the exit code."""
+    """Run the command line `words` and return the exit code; end the process with it if None."""
 
     def run() -> int:
         _name_output()
@@ -181,4 +192,5 @@ def main(words: Sequence[str] | None = None) -> int:
     code = _attempt(run)
     # What is still buffered may fail too, and then Python would say so in its own way at exit.
     ended = _attempt(lambda: sys.stdout.flush() if sys.stdout is not None else None)
-    return code or ended
+    code = code or ended
+    return code if words is not None else _leave(code)
