@@ -42,6 +42,10 @@ Status LineReader::fill(uint64_t start, size_t size) {
 }
 
 Result<std::string_view> LineReader::line(uint64_t start, const KeepWaiting& keep_waiting) {
+    if (const std::string_view mapped = source_->mapped_text(); start < mapped.size()) {
+        const std::string_view rest = mapped.substr(start);
+        if (const size_t size = rest.find('\n'); size != rest.npos) return rest.substr(0, size);
+    }
     size_t searched = 0;  // bytes of the line that hold no newline
     for (;;) {
         const uint64_t end = begin_ + window_.size();

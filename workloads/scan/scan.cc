@@ -34,9 +34,7 @@ BatchOptions choose_batches(const Device& device, const ScanOptions& options, ui
     const uint64_t fit = device.free_memory() / 4 / block_memory(batches.stride_size, longest);
     batches.blocks = static_cast<unsigned>(std::clamp<uint64_t>(fit, 1, blocks));
     batches.wanted = options.lines ? Wanted::kNumbers : Wanted::kCount;
-    // Lines are searched twice, first for how many there are: their text must not change meanwhile.
-    batches.map_cached = options.map_cached && !options.lines &&
-                         batches.search == Search::kByLeader;
+    batches.map_cached = options.map_cached && batches.search == Search::kByLeader;
     return batches;
 }
 

@@ -114,10 +114,13 @@ __global__ void scan_strides(DeviceFileSystem fs, ScanBatch batch) {
         const StrideJob job = batch.jobs[mine];
         StrideRecord* record = batch.records + mine;
         const uint64_t began_ns = device::now_ns();
-        const uint8_t* text = job.mapped != nullptr ? job.mapped : buffer;
+        const bool in_place = job.mapped != nullptr && batch.wanted == Wanted::kCount;
         int64_t read_size = job.reach;
         if (job.mapped == nullptr)
             read_size = gread(fs, job.file, static_cast<int64_t>(job.offset), job.reach, buffer);
+        else if (!in_place && threadIdx.x == 0)
+            memcpy(buffer, job.mapped, job.reach);  // searched twice: it must not change meanwhile
+        const uint8_t* text = in_place ? job.mapped : buffer;
         const uint64_t read_ns = device::now_ns();
         if (threadIdx.x == 0) record->read_size = read_size;
         if (read_size > 0) {

@@ -32,9 +32,10 @@ struct ScanOptions {
     unsigned threads = 0;      // GPU threads a block, at most 256
     unsigned blocks = 0;       // at most the device's permits
     bool by_lanes = false;     // CPU backend: search as a GPU does
-    // CPU backend, lines counted only: what the OS page cache holds of files larger than a stride
-    // is searched where it lies, by mmap, and not copied into Penstock's page cache. Sets a handler
-    // of SIGBUS for the process, for files that become shorter meanwhile; those are told as failed.
+    // CPU backend: what the OS page cache holds of files larger than a stride is mapped, and lines
+    // are counted where it lies, or it is copied once for lines to be named; it does not go through
+    // Penstock's page cache. Sets a handler of SIGBUS for the process, for files that become
+    // shorter meanwhile; those are told as failed.
     bool map_cached = false;
     FileSystemOptions file_system;  // cache_size 0: a few strides a block, as nothing is read twice
 };

@@ -412,9 +412,11 @@ TEST_P(MappedScanTest, CachedTextsAreNotCopied) {
     const std::string path = folder_.write("text", access_log(log, 8 << 20));
     if (!is_cached(path)) GTEST_SKIP() << "what was written is not in the OS page cache";
     expect_as_grep(suspicious_addresses(log), path);
-    (void)scan(suspicious_addresses(log), {path}, false);
-    EXPECT_GT(report_.match_count, 0u);
-    EXPECT_LT(report_.files.bytes_read, 600u << 10);  // the end, and readahead there
+    for (const bool lines : {false, true}) {
+        (void)scan(suspicious_addresses(log), {path}, lines);
+        EXPECT_GT(report_.match_count, 0u);
+        EXPECT_LT(report_.files.bytes_read, 600u << 10);  // the end, and readahead there
+    }
 }
 
 // The scan is under way when the file loses all but its first megabyte; the strides of the third
@@ -422,10 +424,9 @@ TEST_P(MappedScanTest, CachedTextsAreNotCopied) {
 TEST_P(MappedScanTest, ATextThatIsCutOffEndsNothing) {
     std::string text;
     while (text.size() < 12 << 20) text += "needle\n";
-    const std::string path = folder_.write("text", text);
     class Cutting : public Collector {
     public:
-        explicit Cutting(std::string path) : Collector(false), path_(std::move(path)) {}
+        Cutting(std::string path, bool lines) : Collector(lines), path_(std::move(path)) {}
         bool on_progress(const ScanProgress&) override {
             return std::exchange(cut_, true) || truncate(path_.c_str(), 1 << 20) == 0;
         }
@@ -434,15 +435,18 @@ TEST_P(MappedScanTest, ATextThatIsCutOffEndsNothing) {
         std::string path_;
         bool cut_ = false;
     };
-    Cutting found(path);
-    auto scanner = Scanner::create(device_, {"needle"}, options(false));
-    ASSERT_TRUE(scanner.ok());
-    EXPECT_TRUE(scanner.value().scan({path}, found).ok());
-    EXPECT_FALSE(scanner.value().report().stopped);
-    if (found.failures.empty()) {
-        EXPECT_LT(scanner.value().report().match_count, text.size() / 7);
-    } else {
-        EXPECT_EQ(found.failures[0].status.error_number(), EIO);
+    for (const bool lines : {false, true}) {
+        const std::string path = folder_.write("text", text);
+        Cutting found(path, lines);
+        auto scanner = Scanner::create(device_, {"needle"}, options(lines));
+        ASSERT_TRUE(scanner.ok());
+        EXPECT_TRUE(scanner.value().scan({path}, found).ok());
+        EXPECT_FALSE(scanner.value().report().stopped);
+        if (found.failures.empty()) {
+            EXPECT_LT(scanner.value().report().match_count, text.size() / 7);
+        } else {
+            EXPECT_EQ(found.failures[0].status.error_number(), EIO);
+        }
     }
 }
 

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <string_view>
 
 #include "penstock/status.h"
 #include "scan/text_mapping.h"
@@ -46,6 +47,11 @@ public:
     // that has them all and the OS page cache has the first of them. Once it has not, all that
     // follows is null: a file that storage must be asked for is not mapped. Asked in rising order.
     [[nodiscard]] const uint8_t* mapped(uint64_t offset, uint64_t size);
+    // What mapped() has mapped so far: from the text's begin, or nothing. It may change under the
+    // reader, as the file does.
+    [[nodiscard]] std::string_view mapped_text() const {
+        return {reinterpret_cast<const char*>(mapping_.bytes()), mapping_.size()};
+    }
     // Whether mapped bytes were lost while they were searched: TextMapping::damaged().
     [[nodiscard]] bool damaged() const { return mapping_.damaged(); }
     // As pread: bytes read, 0 at the end.

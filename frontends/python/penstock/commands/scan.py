@@ -6,9 +6,9 @@ what `grep -c` prints, `--lines` (the default) what `grep -n` prints. Directorie
 all files below them; `-` is standard input. `--pattern` and `--patterns` may be given several times
 and together: a line is found if it holds any of the strings. As for grep, an empty string or an
 empty line of a list is in every line, and a list without lines adds no string. Found nothing is no
-error: the exit code is 1 only if something could not be read or written. On the CPU, `--count`
-searches what the OS has cached of large files in place; with `--explain` or `--trace` those go
-through the page cache too.
+error: the exit code is 1 only if something could not be read or written. On the CPU, what the OS
+has cached of large files is searched without a way through the page cache, but for `--explain` and
+`--trace`.
 """
 
 from __future__ import annotations
