@@ -219,6 +219,7 @@ Status ScanRun::tell_lines(Slot slot, const StrideJob& job, const StrideRecord& 
             return {};
         }
         if (stopped_) return {};  // the line may be a part of what is to come
+        if (fail_damaged(text)) return {};
         match.bytes = bytes.value();
         if (!listener_->on_line(match)) stop();
     }
@@ -246,9 +247,16 @@ Status ScanRun::follow(Text* text) {
     return {};
 }
 
-void ScanRun::finish(Text* text) {
-    if (text->source.damaged() && text->result.status.ok())
+// Whether the text lost bytes under its mapping; then it has failed.
+bool ScanRun::fail_damaged(Text* text) {
+    if (!text->source.damaged()) return false;
+    if (text->result.status.ok())
         text->result.status = {EIO, "scan", "it became shorter, or storage failed, meanwhile"};
+    return true;
+}
+
+void ScanRun::finish(Text* text) {
+    (void)fail_damaged(text);
     if (options_.explain && text->descriptor >= 0) {
         if (auto pages = files_->file_statistics(text->descriptor); pages.ok())
             text->result.pages = pages.value();

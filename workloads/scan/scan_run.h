@@ -62,6 +62,7 @@ private:
     Status add_stride(Slot slot, size_t stride, Text* text);
     Status tell_lines(Slot slot, const StrideJob& job, const StrideRecord& record, Text* text);
     Status follow(Text* text);
+    static bool fail_damaged(Text* text);
     void finish(Text* text);
     bool tick();
     void stop();
