@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "backend/cpu/crash_report.h"
+#include "backend/cpu/placement.h"
 #include "base/file_size_signal.h"
 
 namespace penstock::backend::cpu {
@@ -268,6 +269,7 @@ void Scheduler::ensure_residents() {
         --missing;
         std::thread([self = shared_from_this(), permit, resident = slot.resident] {
             base::FileSizeSignal::block_for_good();  // blocks that help write files
+            begin_on_cpu(permit);
             self->serve(permit, resident);
         }).detach();
     }
