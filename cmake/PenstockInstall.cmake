@@ -1,8 +1,16 @@
-# What `cmake --install` leaves: headers, libpenstock.so, the workloads and benchmarks, and the
-# package that find_package(penstock) reads. In a wheel: libpenstock.so beside the extension.
+# What `cmake --install` leaves.
+#
+# component package     the compiled parts of the Python package in penstock/: for a wheel, and for
+#                       .venv (setup/link-python.sh)
+# component benchmarks  the programs behind `penstock bench`, beside them
+# all else              what `make install` brings: libraries, headers, what find_package(penstock)
+#                       reads, penstock.pc, the Python package and the command
+install(TARGETS penstock LIBRARY DESTINATION penstock COMPONENT package EXCLUDE_FROM_ALL)
+penstock_install_kernels(penstock penstock COMPONENT package EXCLUDE_FROM_ALL)
+if(PENSTOCK_PYTHON)
+    install(TARGETS _core LIBRARY DESTINATION penstock COMPONENT package EXCLUDE_FROM_ALL)
+endif()
 if(SKBUILD)
-    install(TARGETS penstock LIBRARY DESTINATION penstock COMPONENT python)
-    penstock_install_kernels(penstock penstock COMPONENT python)
     return()
 endif()
 
@@ -21,3 +29,29 @@ install(FILES "${CMAKE_CURRENT_BINARY_DIR}/penstockConfig.cmake"
               "${CMAKE_CURRENT_BINARY_DIR}/penstockConfigVersion.cmake"
               cmake/PenstockKernels.cmake cmake/PenstockCudaLibrary.cu
         DESTINATION "${package}")
+
+# Paths in penstock.pc start from where it lies: the prefix is known only when it is installed.
+file(RELATIVE_PATH PENSTOCK_PC_PREFIX "/prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig" /prefix)
+string(REGEX REPLACE "/$" "" PENSTOCK_PC_PREFIX "${PENSTOCK_PC_PREFIX}")
+configure_file(cmake/penstock.pc.in penstock.pc @ONLY)
+install(FILES "${CMAKE_CURRENT_BINARY_DIR}/penstock.pc"
+        DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig")
+
+if(NOT PENSTOCK_PYTHON)
+    return()
+endif()
+# Not the Python of a virtual environment: what is installed outlives that.
+execute_process(COMMAND "${Python_EXECUTABLE}" -c "import sys; print(sys._base_executable)"
+                OUTPUT_VARIABLE PENSTOCK_BASE_PYTHON OUTPUT_STRIP_TRAILING_WHITESPACE
+                COMMAND_ERROR_IS_FATAL ANY)
+configure_file(cmake/find_python_folder.cmake.in find_python_folder.cmake @ONLY)
+install(SCRIPT "${CMAKE_CURRENT_BINARY_DIR}/find_python_folder.cmake")
+# The script sets PENSTOCK_PYTHON_FOLDER, LIB/pythonX.Y/site-packages or the like below the prefix.
+set(folder "\${PENSTOCK_PYTHON_FOLDER}/penstock")
+set_target_properties(_core PROPERTIES
+                      INSTALL_RPATH "$ORIGIN;$ORIGIN/../../../../${CMAKE_INSTALL_LIBDIR}")
+install(TARGETS _core LIBRARY DESTINATION "${folder}")
+install(DIRECTORY frontends/python/penstock/ DESTINATION "${folder}"
+        PATTERN "__pycache__" EXCLUDE)
+install(PROGRAMS "${CMAKE_CURRENT_BINARY_DIR}/penstock-command"
+        DESTINATION "${CMAKE_INSTALL_BINDIR}" RENAME penstock)

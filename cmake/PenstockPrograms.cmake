@@ -10,31 +10,21 @@
 # As in rooms, a new file needs no edit.
 
 set_property(GLOBAL PROPERTY PENSTOCK_WORKLOADS "")
-# All that users get, without the tests: what `make build` builds.
+# What users get, without tests and benchmarks: what `make install` and a wheel need.
 add_custom_target(penstock_runtime)
 add_dependencies(penstock_runtime penstock)
+# The programs behind `penstock bench`: an extra, which no plain installation has.
+add_custom_target(penstock_benchmarks)
 
-# A target that users get: beside libpenstock.so, or in the Python package when a wheel is built.
-function(penstock_runtime target)
-    add_dependencies(penstock_runtime ${target})
+# Has `group` build a target, and installs it into the Python package (see PenstockInstall.cmake).
+function(penstock_program group target component)
+    add_dependencies(${group} ${target})
     if(TARGET ${target}_cuda)
-        add_dependencies(penstock_runtime ${target}_cuda)
+        add_dependencies(${group} ${target}_cuda)
     endif()
-    if(SKBUILD)
-        set_target_properties(${target} PROPERTIES INSTALL_RPATH "$ORIGIN")
-        install(TARGETS ${target} DESTINATION penstock COMPONENT python)
-        penstock_install_kernels(${target} penstock COMPONENT python)
-        return()
-    endif()
-    get_target_property(kind ${target} TYPE)
-    set(destination "${CMAKE_INSTALL_LIBDIR}")
-    if(kind STREQUAL "EXECUTABLE")
-        set(destination "${CMAKE_INSTALL_BINDIR}")
-    endif()
-    set_target_properties(${target} PROPERTIES
-                          INSTALL_RPATH "$ORIGIN;$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
-    install(TARGETS ${target} DESTINATION "${destination}")
-    penstock_install_kernels(${target} "${destination}")
+    set_target_properties(${target} PROPERTIES INSTALL_RPATH "$ORIGIN")
+    install(TARGETS ${target} DESTINATION penstock COMPONENT ${component} EXCLUDE_FROM_ALL)
+    penstock_install_kernels(${target} penstock COMPONENT ${component} EXCLUDE_FROM_ALL)
 endfunction()
 
 function(penstock_workload name)
@@ -56,7 +46,11 @@ function(penstock_workload name)
     if(kernels)
         penstock_add_kernels(${target} ${kernels})
     endif()
-    penstock_runtime(${target})
+    penstock_program(penstock_runtime ${target} package)
+    if(NOT SKBUILD)
+        install(TARGETS ${target} DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+        penstock_install_kernels(${target} "${CMAKE_INSTALL_LIBDIR}")
+    endif()
     set_property(GLOBAL APPEND PROPERTY PENSTOCK_WORKLOADS ${target})
     if(tests AND PENSTOCK_TESTS)
         penstock_library_test(${target}_test ${tests})
@@ -96,7 +90,7 @@ function(penstock_benchmarks)
         if(EXISTS "${PROJECT_SOURCE_DIR}/bench/${name}.cu")
             penstock_add_kernels(${target} "${PROJECT_SOURCE_DIR}/bench/${name}.cu")
         endif()
-        penstock_runtime(${target})
+        penstock_program(penstock_benchmarks ${target} benchmarks)
     endforeach()
 endfunction()
 

@@ -10,25 +10,26 @@
 # A room with no .cc yet is passed over. Adding a file needs no edit: globs are checked at each
 # build.
 find_package(Threads REQUIRED)
-find_package(PkgConfig REQUIRED)
-pkg_check_modules(PENSTOCK_LIBURING REQUIRED IMPORTED_TARGET liburing)
-find_library(PENSTOCK_LIBURING_A liburing.a)
-find_library(PENSTOCK_BOOST_CONTEXT_A libboost_context.a)
-mark_as_advanced(PENSTOCK_LIBURING_A PENSTOCK_BOOST_CONTEXT_A)
-if(NOT PENSTOCK_BOOST_CONTEXT_A)
-    message(FATAL_ERROR "libboost_context.a not found: apt-get install libboost-context-dev")
+# Static libraries where there are, so that a wheel carries all it needs.
+find_path(PENSTOCK_LIBURING_INCLUDE liburing.h)
+find_library(PENSTOCK_LIBURING NAMES liburing.a uring)
+find_library(PENSTOCK_BOOST_CONTEXT libboost_context.a)
+mark_as_advanced(PENSTOCK_LIBURING_INCLUDE PENSTOCK_LIBURING PENSTOCK_BOOST_CONTEXT)
+set(missing "")
+if(NOT PENSTOCK_LIBURING_INCLUDE OR NOT PENSTOCK_LIBURING)
+    string(APPEND missing " liburing-dev")
+endif()
+if(NOT PENSTOCK_BOOST_CONTEXT)
+    string(APPEND missing " libboost-context-dev")
+endif()
+if(missing)
+    message(FATAL_ERROR "penstock: missing${missing}; run: apt-get install${missing}")
 endif()
 
-# What libpenstock.so is linked with. Static where there is a static library, so that a wheel
-# carries all it needs.
+# What libpenstock.so is linked with.
 add_library(penstock_system INTERFACE)
-target_link_libraries(penstock_system INTERFACE
-                      "${PENSTOCK_BOOST_CONTEXT_A}" Threads::Threads ${CMAKE_DL_LIBS})
-if(PENSTOCK_LIBURING_A)
-    target_link_libraries(penstock_system INTERFACE "${PENSTOCK_LIBURING_A}")
-else()
-    target_link_libraries(penstock_system INTERFACE PkgConfig::PENSTOCK_LIBURING)
-endif()
+target_link_libraries(penstock_system INTERFACE "${PENSTOCK_BOOST_CONTEXT}" "${PENSTOCK_LIBURING}"
+                      Threads::Threads ${CMAKE_DL_LIBS})
 
 set_property(GLOBAL PROPERTY PENSTOCK_ROOMS "")
 
@@ -55,7 +56,8 @@ function(penstock_room name)
         add_library(${room} OBJECT ${sources})
         target_include_directories(${room} PRIVATE "${CMAKE_CURRENT_SOURCE_DIR}/include"
                                                    "${CMAKE_CURRENT_SOURCE_DIR}/src")
-        target_link_libraries(${room} PRIVATE penstock_flags PkgConfig::PENSTOCK_LIBURING)
+        target_include_directories(${room} SYSTEM PRIVATE "${PENSTOCK_LIBURING_INCLUDE}")
+        target_link_libraries(${room} PRIVATE penstock_flags)
     endif()
 endfunction()
 

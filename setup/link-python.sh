@@ -1,11 +1,31 @@
 #!/bin/sh
-# Makes the package of a build tree importable in .venv, and .venv/bin/penstock run it: setup/link-
-# python.sh BUILD
+# Makes the package of a build tree importable in .venv, and .venv/bin/penstock run it:
+# setup/link-python.sh BUILD [COMPONENT...]
+#
+# What was compiled is copied, so that .venv outlives the build tree; the .py files are links to the
+# sources, so that an edited one is seen at once. COMPONENT: what is copied besides, `benchmarks`.
+# Not in site-packages: there pip would write, and remove, through the links.
 set -eu
 cd "$(dirname "$0")/.."
-package=$(cd "$1/python" && pwd)
+build=$1
+shift
 site=$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
-echo "$package" >"$site/penstock-build-tree.pth"
+if [ -e "$site/penstock" ]; then # what `pip install .` left would be found before this
+    .venv/bin/python -m pip uninstall -q -y --disable-pip-version-check penstock
+fi
+folder=.venv/package
+rm -rf "$folder.new"
+for component in package "$@"; do
+    cmake --install "$build" --prefix "$folder.new" --component "$component" >/dev/null
+done
+for source in frontends/python/penstock/*; do
+    name=${source##*/}
+    [ "$name" = __pycache__ ] || ln -s "$PWD/$source" "$folder.new/penstock/$name"
+done
+rm -rf "$folder"
+mv "$folder.new" "$folder"
+rm -f "$site/penstock-build-tree.pth"
+echo "$PWD/$folder" >"$site/penstock.pth"
 cat >.venv/bin/penstock.new <<SCRIPT
 #!$PWD/.venv/bin/python
 import sys

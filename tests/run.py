@@ -19,6 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
+from install_stages import out_of_tree, wheel
 from stages import (
     LOGS,
     ROOT,
@@ -37,13 +38,11 @@ from stages import (
     gtest_failures,
     has_gpu,
     headers,
-    out_of_tree,
     pytest,
     pytest_cuda,
     python_lint,
     tidy,
     total,
-    wheel,
 )
 
 SHOWN_LINES = 60  # of a failed stage's log

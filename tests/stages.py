@@ -20,7 +20,6 @@ SECONDS_MAX = 1800  # of one command: a hang ends there
 NIGHTLY_SECONDS_MAX = 4 * 3600
 FUZZ_SECONDS = 3600  # of each target, nightly; PENSTOCK_FUZZ_SECONDS names another time
 FUZZ_SECONDS_SHORT = 60  # with --only fuzz
-WHEEL_SIZE_MAX = 10_000_000
 LINT_BATCH = 8  # files that clang-tidy reads at once
 CANARY_SECONDS_MAX = 600  # in which the planted bug must be found
 # Programs of one thread that ask the system for nothing, and take minutes.
@@ -353,22 +352,6 @@ def headers(log: Stage) -> Counts:
     return one(bool(compiler) and len(in_parallel(log, commands)) == len(commands))
 
 
-def out_of_tree(log: Stage) -> Counts:
-    """Install the library, and build and run the example against what was installed."""
-    prefix, build_folder = BUILD / "installed", BUILD / "out-of-tree"
-    shutil.rmtree(prefix, ignore_errors=True)
-    shutil.rmtree(build_folder, ignore_errors=True)
-    configure: list[str | Path] = ["cmake", "-G", "Ninja", "-S", "examples/out-of-tree"]
-    configure += ["-B", build_folder, f"-DCMAKE_PREFIX_PATH={prefix}"]
-    configure += [f"-DPENSTOCK_NVCC={nvcc()}", "-DPENSTOCK_CUDA_ARCHITECTURES=90-virtual"]
-    return one(
-        log.run(["cmake", "--install", BUILD / "release", "--prefix", prefix])
-        and log.run(configure)
-        and log.run(["cmake", "--build", build_folder])
-        and log.run([build_folder / "out-of-tree", "LICENSE"], PENSTOCK_DEVICE="cpu")
-    )
-
-
 def pytest(log: Stage) -> Counts:
     """Run the tests of the Python package and of the command."""
     linked = log.run(["setup/link-python.sh", BUILD / "release"])
@@ -410,24 +393,6 @@ def container(log: Stage) -> Counts:
     tested = log.run(command)
     package = pytest_counts(log.text(), tested)
     return total([programs, package, Counts(0, int(not bare))])
-
-
-def wheel(log: Stage) -> Counts:
-    """Build a wheel, install it alone, and run the command from it (nightly)."""
-    folder = BUILD / "wheel"
-    shutil.rmtree(folder, ignore_errors=True)
-    alone = folder / "venv"
-    built = log.run([python(), "-m", "pip", "wheel", "-q", "--no-deps", "-w", folder, "."])
-    wheels = list(folder.glob("penstock-*.whl"))
-    return one(
-        built
-        and len(wheels) == 1
-        and wheels[0].stat().st_size < WHEEL_SIZE_MAX
-        and log.run([python(), "-m", "venv", alone])
-        and log.run([alone / "bin/pip", "install", "-q", "--no-deps", wheels[0]])
-        and log.run([alone / "bin/penstock", "check", "--json"])
-        and log.run([alone / "bin/python", "-c", "import penstock._core"])
-    )
 
 
 def fuzz_target(source: Path, canary: bool, log: Stage) -> Path | None:

@@ -15,6 +15,8 @@ import pytest
 from penstock.benchmarks import safetensors
 from penstock.benchmarks.harness import page_cache, rivals
 from penstock.benchmarks.harness.report import Report, take_pairs, wanted
+from penstock.cli import main
+from penstock.commands import bench
 from penstock.commands.bench import find_programs
 
 KEYS = ["case", "against", "unit", "pairs", "bytes", "verified", "simulated", "cpu_seconds", "note"]
@@ -102,6 +104,25 @@ def test_modules_are_found_as_programs_are() -> None:
     programs = find_programs()
     assert programs["safetensors"] == [sys.executable, "-m", "penstock.benchmarks.safetensors"]
     assert "harness" not in programs
+
+
+def test_programs_that_are_not_installed_are_known_by_name(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    checkout = Path(__file__).parents[3]
+    assert sorted(path.stem for path in checkout.glob("bench/*.cc")) == list(bench.PROGRAMS)
+    monkeypatch.setattr(bench, "_folders", list[Path])
+    assert main(["bench", "gread"]) == 1
+    told = capsys.readouterr().err
+    assert told.startswith("penstock: gread: not installed; ")
+    assert "cmake.define.PENSTOCK_BENCH=ON" in told
+    assert told.count("\n") == 1
+    assert main(["bench", "graed"]) == 2
+    assert "graed: no such benchmark" in capsys.readouterr().err
+    assert main(["bench", "--list"]) == 0
+    listed = capsys.readouterr()
+    assert listed.out.split() == ["safetensors"]
+    assert "seed000: not installed; " in listed.err
 
 
 def test_file_is_brought_into_the_page_cache_and_out() -> None:

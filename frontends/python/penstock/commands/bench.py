@@ -1,8 +1,9 @@
 """Run a benchmark: one question, raw pairs of figures, a baseline that you would pick instead.
 
-Each benchmark is a program of its own, installed with penstock, or a module of it. It prints a line
-per case to standard error while it runs and one JSON object with every raw pair: case and baseline
-run in turn, the first pair is thrown away. With no NAME, or --list, it says which there are.
+Each benchmark is a module of penstock, or a program of its own; these are installed only where they
+were asked for. It prints a line per case to standard error while it runs and one JSON object with
+every raw pair: case and baseline run in turn, the first pair is thrown away. With no NAME, or
+--list, it says which there are.
 """
 
 from __future__ import annotations
@@ -19,6 +20,23 @@ from penstock.arguments import device_name
 from penstock.errors import CommandError, UsageError
 
 PREFIX = "penstock-bench-"
+# What is in bench/ of a checkout, so that one that is not installed is known from a typing error.
+PROGRAMS = (
+    "detector",
+    "gread",
+    "gwrite",
+    "plan",
+    "pread",
+    "readahead",
+    "readahead_simulation",
+    "route",
+    "scan",
+    "seed000",
+)
+HOW_TO_GET = (
+    "not installed; in a checkout of Penstock run: make build, or"
+    " pip install . --config-settings=cmake.define.PENSTOCK_BENCH=ON"
+)
 
 EXAMPLE = """\
   $ penstock bench gread --smoke --json gread.json
@@ -80,10 +98,14 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the benchmark's program in this process's place and return its exit code."""
     programs = find_programs(arguments.device)
     if arguments.list or arguments.name is None:
-        print("\n".join(sorted(programs)) or "no benchmark is installed")
+        print("\n".join(sorted(programs)))
+        if missing := [name for name in PROGRAMS if name not in programs]:
+            print(f"penstock: {', '.join(missing)}: {HOW_TO_GET}", file=sys.stderr)
         return 0 if arguments.list else UsageError.exit_code
     if arguments.name not in programs:
-        known = ", ".join(sorted(programs)) or "none is installed"
+        if arguments.name in PROGRAMS:
+            raise CommandError(arguments.name, HOW_TO_GET)
+        known = ", ".join(sorted({*programs, *PROGRAMS}))
         raise UsageError(arguments.name, f"no such benchmark ({known})")
     if arguments.pairs < 1:
         raise UsageError("--pairs", "must be at least 1")
@@ -97,6 +119,11 @@ def run(arguments: argparse.Namespace) -> int:
     # Benchmarks of whole commands run the same penstock.
     own = shutil.which(sys.argv[0]) or sys.argv[0]
     environment = os.environ | {"PENSTOCK_COMMAND": str(Path(own).absolute())}
+    # What is installed below a prefix of its own only this process knows the place of.
+    here = str(Path(sys.modules["penstock"].__file__ or "").absolute().parent.parent)
+    environment["PYTHONPATH"] = os.pathsep.join(
+        [here, *filter(None, [os.environ.get("PYTHONPATH")])]
+    )
     # Its JSON goes through here, so that what befalls standard output is told as for any verb.
     kept = None if arguments.json is not None else subprocess.PIPE
     done = subprocess.run(command, env=environment, check=False, stdout=kept)
