@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import subprocess
 from pathlib import Path
@@ -44,3 +45,22 @@ def test_an_edited_source_is_seen_at_once() -> None:
     package = CHECKOUT / ".venv/package/penstock"
     for source in (CHECKOUT / "frontends/python/penstock").glob("*.py"):
         assert (package / source.name).resolve() == source
+
+
+def test_the_build_tells_which_packages_are_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("scikit_build_core")
+    monkeypatch.syspath_prepend(str(CHECKOUT / "setup"))
+    backend = importlib.import_module("build_backend")
+    assert backend.missing_packages() == []
+    # A compiler that finds neither headers nor libraries: it prints a name as it was given.
+    compiler = tmp_path / "c++"
+    compiler.write_text('#!/bin/sh\necho "${1#*=}"\ncase $1 in -print*) ;; *) exit 1 ;; esac\n')
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+    libraries = "liburing-dev libboost-context-dev"
+    with pytest.raises(SystemExit, match=f"missing {libraries}; run: apt-get install {libraries}$"):
+        backend.get_requires_for_build_wheel()
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    assert backend.missing_packages() == ["g++", *libraries.split()]
