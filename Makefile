@@ -17,15 +17,23 @@ CXX_SOURCES = $(shell find include src workloads bench tests frontends examples 
 help:  ## This list
 	@sed -n 's/^\([a-z]*\):[^#]*## /\1	/p' Makefile | expand -t 10
 
-demo: build  ## Set up, build, and run the main job on real files of this machine
+# One line a step; on a terminal ninja shows in another how far it is.
+define compile
+	@setup/install.sh demo
+	@test -f $(BUILD)/build.ninja || cmake --preset $(PRESET) --log-level=WARNING -DPENSTOCK_PYTHON=ON \
+	    -DPython_EXECUTABLE=$(CURDIR)/$(PYTHON) -DPENSTOCK_TESTS=OFF -DPENSTOCK_CUDA=$(CUDA) >/dev/null
+	@echo "build: $(1), $(JOBS) files at once"
+	@cmake --build $(BUILD) -j $(JOBS) --target $(2) -- $$([ -t 1 ] || echo --quiet)
+endef
+
+demo:  ## Set up, build, and run the main job on real files of this machine
+	$(call compile,the library and the Python package,penstock_runtime)
+	@setup/link-python.sh $(BUILD)
 	@$(PYTHON) examples/demo.py
 
-build:  ## Set up and build (PRESET=release); leaves .venv/bin/penstock
-	@setup/install.sh demo
-	@test -f $(BUILD)/build.ninja || cmake --preset $(PRESET) --log-level=WARNING \
-	    -DPENSTOCK_PYTHON=ON -DPython_EXECUTABLE=$(CURDIR)/$(PYTHON) -DPENSTOCK_TESTS=OFF -DPENSTOCK_CUDA=$(CUDA)
-	@cmake --build $(BUILD) -j $(JOBS) --target penstock_runtime
-	@setup/link-python.sh $(BUILD)
+build:  ## Set up and build, benchmarks too (PRESET=release); leaves .venv/bin/penstock
+	$(call compile,the library and the Python package and benchmarks,penstock_runtime penstock_benchmarks)
+	@setup/link-python.sh $(BUILD) benchmarks
 
 test:  ## Set up, build with and without sanitizers, run all tests and checks (half an hour)
 	@setup/install.sh test
@@ -48,8 +56,10 @@ lint:  ## The checks that need no run: tidy, formats, ruff, mypy, clang-tidy
 	@setup/install.sh test
 	@$(PYTHON) tests/run.py --only tidy,python-lint,cxx-format,build-release,cxx-lint
 
-install: build  ## Install library, headers, programs and CMake package under PREFIX
-	@cmake --install $(BUILD) --prefix $(PREFIX)
+install:  ## Install library, headers, Python package and command under PREFIX (/usr/local)
+	$(call compile,the library and the Python package,penstock_runtime)
+	@cmake --install $(BUILD) --prefix $(PREFIX) >/dev/null
+	@echo "install: command, Python package, library, headers, CMake package, penstock.pc in $(PREFIX)"
 
 clean:  ## Remove everything that was built; .venv stays
 	@rm -rf build
