@@ -11,10 +11,15 @@
 # PENSTOCK_NVCC                the nvcc; default: $CUDACXX, PATH, $CUDA_PATH, /usr/local/cuda
 # PENSTOCK_CUDA_ARCHITECTURES  a list such as 80;90; PTX is added for the highest. 90-virtual: PTX
 #                              alone, in a quarter of the time; the driver compiles it at its load.
-#                              86 and 89 run the code of 80: the wheel stays below 10 MB
+#                              86 and 89 run the code of 80: the wheel stays below 10 MB. $CUDAARCHS
+#                              names others, as for CMake's own CUDA
 set(PENSTOCK_CUDA AUTO CACHE STRING "Compile kernels with nvcc too: AUTO, ON or OFF")
 set_property(CACHE PENSTOCK_CUDA PROPERTY STRINGS AUTO ON OFF)
-set(PENSTOCK_CUDA_ARCHITECTURES "75;80;90" CACHE STRING
+set(default "75;80;90")
+if(NOT "$ENV{CUDAARCHS}" STREQUAL "")
+    set(default "$ENV{CUDAARCHS}")
+endif()
+set(PENSTOCK_CUDA_ARCHITECTURES "${default}" CACHE STRING
     "Architectures that nvcc compiles kernels for")
 if(DEFINED ENV{CUDACXX})
     set(PENSTOCK_NVCC "$ENV{CUDACXX}" CACHE FILEPATH "nvcc, which compiles kernels for GPUs")
