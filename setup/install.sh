@@ -62,8 +62,10 @@ install_packages() {
     apt="$apt -o DPkg::Lock::Timeout=300 -o Acquire::Retries=3"
     $apt update >/dev/null || echo "setup: apt-get update failed; trying with the old lists" >&2
     # shellcheck disable=SC2086
-    $apt install -y --no-install-recommends $missing >/dev/null ||
+    if ! told=$($apt install -y --no-install-recommends $missing 2>&1); then
+        echo "$told" >&2
         fail "apt-get could not install: $missing"
+    fi
 }
 
 # --- Python ---------------------------------------------------------------------------------------
