@@ -17,17 +17,22 @@ from typing import Any
 
 from scikit_build_core import build as _build
 from scikit_build_core.build import (
+    build_editable,
     build_sdist,
     build_wheel,
     get_requires_for_build_sdist,
+    prepare_metadata_for_build_editable,
     prepare_metadata_for_build_wheel,
 )
 
 __all__ = [
+    "build_editable",
     "build_sdist",
     "build_wheel",
+    "get_requires_for_build_editable",
     "get_requires_for_build_sdist",
     "get_requires_for_build_wheel",
+    "prepare_metadata_for_build_editable",
     "prepare_metadata_for_build_wheel",
 ]
 
@@ -36,7 +41,7 @@ def missing_packages() -> list[str]:
     """Return the Debian packages that bring what the build does not find."""
     compiler = shlex.split(os.environ.get("CXX", "c++"))
     if shutil.which(compiler[0]) is None:
-        # Nothing can be tried; who has no compiler has the libraries hardly.
+        # Without a compiler nothing can be tried: all are named.
         return ["g++", "liburing-dev", "libboost-context-dev", *_missing_headers_of_python()]
 
     def compiles(header: str) -> bool:
@@ -60,8 +65,18 @@ def _missing_headers_of_python() -> list[str]:
     return [] if header.exists() else ["python3-dev"]
 
 
-def get_requires_for_build_wheel(config_settings: dict[str, Any] | None = None) -> list[str]:
-    """Say what the build wants from PyPI, or end it with the line that tells what is missing."""
+def _end_where_packages_are_missing() -> None:
     if missing := " ".join(missing_packages()):
         raise SystemExit(f"penstock: missing {missing}; run: apt-get install {missing}")
+
+
+def get_requires_for_build_wheel(config_settings: dict[str, Any] | None = None) -> list[str]:
+    """Say what the build wants from PyPI, or end it with the line that tells what is missing."""
+    _end_where_packages_are_missing()
     return list(_build.get_requires_for_build_wheel(config_settings))
+
+
+def get_requires_for_build_editable(config_settings: dict[str, Any] | None = None) -> list[str]:
+    """The same for `pip install -e`."""
+    _end_where_packages_are_missing()
+    return list(_build.get_requires_for_build_editable(config_settings))
