@@ -97,8 +97,10 @@ def environment(scratch: Path, prefix: Path) -> dict[str, str]:
     home = scratch / "home"
     home.mkdir()
     (home / ".local").symlink_to(prefix.resolve())
-    unwanted = ("PYTHONPATH", "PKG_CONFIG_PATH", "CMAKE_PREFIX_PATH")
+    unwanted = ("PKG_CONFIG_PATH", "CMAKE_PREFIX_PATH")
     kept = {name: text for name, text in os.environ.items() if name not in unwanted}
+    # A Python of a virtual environment does not look below $HOME/.local by itself.
+    kept["PYTHONPATH"] = ":".join(map(str, prefix.resolve().glob("lib/python*/*-packages")))
     path = [str(home / ".local/bin"), str(ROOT / ".venv/bin"), os.environ["PATH"]]
     return kept | {"HOME": str(home), "PATH": os.pathsep.join(path), "PENSTOCK_DEVICE": "cpu"}
 

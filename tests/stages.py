@@ -354,7 +354,7 @@ def headers(log: Stage) -> Counts:
 
 def pytest(log: Stage) -> Counts:
     """Run the tests of the Python package and of the command."""
-    linked = log.run(["setup/link-python.sh", BUILD / "release"])
+    linked = log.run(["setup/link-python.sh", BUILD / "release", "benchmarks"])
     nightly = {"PENSTOCK_NIGHTLY": "1"} if log.nightly else {}
     succeeded = log.run([python(), "-m", "pytest", "-ra", "--color=no"], **nightly) and linked
     return pytest_counts(log.text(), succeeded)
