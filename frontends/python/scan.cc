@@ -211,8 +211,8 @@ nb::dict run_scan(const ScanRequest& request, nb::object progress) {
     listener.finish();
     if (!status.ok()) {
         const std::string why = device.value().diagnosis();
-        raise_os_error(status.error_number(),
-                       status.message() + (why.empty() ? "" : " (" + why + ")"));
+        const bool says_it = status.message().find(why) != std::string::npos;
+        raise_os_error(status.error_number(), status.message() + (says_it ? "" : " (" + why + ")"));
     }
     nb::dict out = describe(scanner.value().report());
     out["device"] = device.value().name();

@@ -93,7 +93,8 @@ public:
     Status fill(void* to, uint8_t value, size_t size);
     // Waits until all is done, at most `limit`; then the host sees what kernels and copies wrote.
     // Returns the first error since the last call: EFAULT: a kernel faulted; EDEADLK: its barriers
-    // do not match; ETIMEDOUT: the limit, or the watchdog. Device::diagnosis() says more.
+    // do not match; ETIMEDOUT: the limit, or the watchdog. Of a kernel that failed the message
+    // names kernel, block and cause, as Device::diagnosis() does.
     Status synchronize(std::chrono::nanoseconds limit = std::chrono::hours(24));
     // Whether nothing is left to do; never waits.
     [[nodiscard]] Result<bool> idle();

@@ -1,4 +1,4 @@
-// What a call that can fail returns: an errno, where it arose, and a fixed sentence.
+// What a call that can fail returns: an errno, where it arose, and a sentence.
 //
 // Knows nothing of files or GPUs. A Status is a value of three words: copying it is free, it owns
 // nothing and any thread may read it. Front-ends add the file's name and turn it into one line.
@@ -16,7 +16,8 @@ public:
     constexpr Status() = default;
 
     // `error_number` is a positive errno; `origin` names the call that failed ("pread"); `text`
-    // says what that means to the caller. Both must be string literals: a Status never frees them.
+    // says what that means to the caller. Both live as long as the program, as string literals do:
+    // a Status never frees them.
     constexpr Status(int error_number, const char* origin, const char* text)
         : error_number_(error_number), origin_(origin), text_(text) {}
 

@@ -369,6 +369,8 @@ TEST(Stop, TheFirstErrorOfAStreamSkipsItsNextLaunches) {
     Status status = device->synchronize(device.stream(), soon());
     EXPECT_EQ(status.error_number(), EFAULT);
     EXPECT_EQ(device->diagnosis(), "kernel program/stop_itself, block (1,0,0): out of paper");
+    EXPECT_EQ(status.message(),
+              "kernel: Bad address: the kernel stopped itself: " + device->diagnosis());
     EXPECT_EQ(words[0], 0u);
     EXPECT_EQ(*count, 0u);    // skipped
     EXPECT_EQ(words[3], 5u);  // whoever waits for a value gets it

@@ -7,6 +7,7 @@
 #include "backend/cpu/crash_report.h"
 #include "backend/cpu/placement.h"
 #include "base/file_size_signal.h"
+#include "base/kept_text.h"
 
 namespace penstock::backend::cpu {
 namespace {
@@ -327,10 +328,13 @@ void Scheduler::finish_block(Slot& slot) {
     complete_if_over(launch);
 }
 
-// Drops the launch's blocks that have not started and stops those that run.
+// Drops the launch's blocks that have not started and stops those that run. `text`, the diagnosis,
+// becomes part of the error that synchronize returns.
 void Scheduler::fail(Launch& launch, Status status, const std::string& text) {
     if (!launch.failure.ok()) return;
-    launch.failure = status;
+    const std::string whole = std::string(status.text()) + ": " + text;
+    launch.failure = {status.error_number(), status.origin(),
+                      base::kept_text(whole, status.text())};
     failed_launches_.fetch_add(1);
     diagnosis_ = text;
     launch.next_block = launch.block_count;

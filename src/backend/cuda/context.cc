@@ -1,5 +1,7 @@
 #include "backend/cuda/context.h"
 
+#include "base/kept_text.h"
+
 namespace penstock::backend::cuda {
 
 Result<std::unique_ptr<Context>> Context::retain(const Driver& driver, DeviceHandle device) {
@@ -41,7 +43,10 @@ Status Context::failed(int code, const char* origin, const std::string& descript
         diagnosis_ = std::string(origin) + ": " + description;
         if (!names.empty()) diagnosis_ += "; kernels in flight, oldest first: " + names;
     }
-    return status_of(code, origin);
+    const Status status = status_of(code, origin);
+    if (!fault) return status;
+    const std::string whole = std::string(status.text()) + ": " + diagnosis_;
+    return {status.error_number(), origin, base::kept_text(whole, status.text())};
 }
 
 void Context::note(std::string text) {

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "backend/cuda/kernel_library.h"
+#include "base/kept_text.h"
 
 namespace penstock::backend::cuda {
 
@@ -79,6 +80,10 @@ const Kernel* Kernels::load(const KernelEntry& entry) {
                              kernel->library->error_text(code) + ")";
             kernel->status = context_.failed(code, "cudaFuncGetAttributes", kernel->detail);
         }
+    }
+    if (const Status why = kernel->status; !why.ok() && !kernel->detail.empty()) {
+        const std::string whole = std::string(why.text()) + ": " + kernel->detail;
+        kernel->status = {why.error_number(), why.origin(), base::kept_text(whole, why.text())};
     }
     return (kernels_[entry.function] = std::move(kernel)).get();
 }
