@@ -28,6 +28,7 @@ write_basic_package_version_file(penstockConfigVersion.cmake COMPATIBILITY SameM
 install(FILES "${CMAKE_CURRENT_BINARY_DIR}/penstockConfig.cmake"
               "${CMAKE_CURRENT_BINARY_DIR}/penstockConfigVersion.cmake"
               cmake/PenstockKernels.cmake cmake/PenstockCudaLibrary.cu
+              cmake/penstock-kernel-compile.sh cmake/penstock-kernel-source.awk
         DESTINATION "${package}")
 
 # Paths in penstock.pc start from where it lies: the prefix is known only when it is installed.

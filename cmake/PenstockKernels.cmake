@@ -59,9 +59,22 @@ function(penstock_add_kernels target)
         list(APPEND sources "${source}")
     endforeach()
     target_sources(${target} PRIVATE ${sources})
+    # CUDA's headers by their names (<cooperative_groups.h>): for these files and g++ alone.
+    set(headers "$<TARGET_PROPERTY:penstock::penstock,INTERFACE_INCLUDE_DIRECTORIES>")
     set_source_files_properties(${sources} TARGET_DIRECTORY ${target} PROPERTIES
         LANGUAGE CXX
+        INCLUDE_DIRECTORIES "${headers}/penstock/language/toolkit"
         COMPILE_OPTIONS "-x;c++;-include;penstock/language/cuda.h;-Wno-unknown-pragmas")
+    # What g++ cannot read as it is, penstock-kernel-compile.sh rewrites, or says what to do.
+    get_target_property(launcher ${target} CXX_COMPILER_LAUNCHER)
+    if(NOT launcher)
+        set(launcher "")
+    endif()
+    set(script "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/penstock-kernel-compile.sh")
+    if(NOT script IN_LIST launcher)
+        list(PREPEND launcher sh "${script}")
+        set_target_properties(${target} PROPERTIES CXX_COMPILER_LAUNCHER "${launcher}")
+    endif()
     target_compile_definitions(${target} PRIVATE PENSTOCK_KERNEL_TARGET="${target}")
     if(NOT PENSTOCK_NVCC OR PENSTOCK_CUDA STREQUAL "OFF")
         return()

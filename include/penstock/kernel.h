@@ -14,7 +14,7 @@
 #include <type_traits>
 #include <utility>
 
-#ifdef __CUDACC__
+#ifdef __NVCC__
 #include "penstock/cuda_library.h"
 #endif
 #include "penstock/status.h"
@@ -128,7 +128,7 @@ Status launch(Stream& stream, const LaunchShape& shape, void (*kernel)(Parameter
 
 // How a header declares a kernel that host code launches: PENSTOCK_GLOBAL void scale(float*, int);
 // both compilers and host code may read the header.
-#ifdef __CUDACC__
+#ifdef __NVCC__
 #define PENSTOCK_GLOBAL __global__
 #else
 #define PENSTOCK_GLOBAL
@@ -144,7 +144,7 @@ Status launch(Stream& stream, const LaunchShape& shape, void (*kernel)(Parameter
 
 // At namespace scope in a .cu file: forces the instantiation of `kernel<T>` and makes it launchable
 // on every backend. Variadic because template arguments contain commas.
-#ifdef __CUDACC__
+#ifdef __NVCC__
 #define PENSTOCK_KERNEL(...)                                                                   \
     static ::penstock::CudaStubRegistration PENSTOCK_KERNEL_JOIN(penstock_stub_, __COUNTER__){ \
         PENSTOCK_KERNEL_TARGET "/" #__VA_ARGS__, reinterpret_cast<const void*>(&__VA_ARGS__)};

@@ -6,7 +6,7 @@
 #include "penstock/kernel.h"
 
 namespace penstock {
-#ifndef __CUDACC__
+#ifndef __NVCC__
 namespace device {
 class Block;
 class Warps;

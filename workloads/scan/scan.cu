@@ -10,7 +10,7 @@
 #include "scan/scan_batch.h"
 #include "scan/scan_kernel.h"
 
-#ifndef __CUDACC__
+#ifndef __NVCC__
 #include "scan/matcher_wide.h"
 #endif
 
@@ -81,7 +81,7 @@ struct ByLanes {
     }
 };
 
-#ifndef __CUDACC__
+#ifndef __NVCC__
 // The block's first thread searches the whole stride; the others pass by.
 struct ByLeader {
     static void search(const ScanBatch& batch, const Text& text, size_t size,
@@ -142,7 +142,7 @@ __global__ void scan_strides(DeviceFileSystem fs, ScanBatch batch) {
 }  // namespace
 
 PENSTOCK_KERNEL(scan_strides<ByLanes>)
-#ifndef __CUDACC__
+#ifndef __NVCC__
 PENSTOCK_KERNEL(scan_strides<ByLeader>)
 
 Status launch_scan(Stream& stream, unsigned blocks, unsigned threads, Search search,

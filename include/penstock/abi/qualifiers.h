@@ -1,7 +1,7 @@
 // The function qualifiers of the headers that both compilers read. Nothing else lives here.
 #pragma once
 
-#ifdef __CUDACC__
+#ifdef __NVCC__
 #define PENSTOCK_NOINLINE __noinline__
 #define PENSTOCK_BOTH __host__ __device__
 #define PENSTOCK_DEVICE __device__

@@ -11,7 +11,7 @@
 #include "penstock/abi/orders.h"
 #include "penstock/abi/qualifiers.h"
 
-#ifdef __CUDACC__
+#ifdef __NVCC__
 #include <cuda/atomic>
 #else
 #include <atomic>
@@ -19,7 +19,7 @@
 
 namespace penstock::device {
 
-#ifdef __CUDACC__
+#ifdef __NVCC__
 namespace memory = ::cuda::std;
 #else
 namespace memory = ::std;
@@ -46,7 +46,7 @@ PENSTOCK_BOTH constexpr memory::memory_order update_order(Order order) {
 // Over PCIe a read-modify-write is not atomic, so this policy has none.
 struct SystemWords {
     using Word = uint64_t;
-#ifdef __CUDACC__
+#ifdef __NVCC__
     using Reference = ::cuda::atomic_ref<uint64_t, ::cuda::thread_scope_system>;
 #else
     using Reference = ::std::atomic_ref<uint64_t>;
@@ -63,7 +63,7 @@ struct SystemWords {
 // it stands in).
 struct DeviceWords {
     using Word = uint64_t;
-#ifdef __CUDACC__
+#ifdef __NVCC__
     using Reference = ::cuda::atomic_ref<uint64_t, ::cuda::thread_scope_device>;
 #else
     using Reference = ::std::atomic_ref<uint64_t>;

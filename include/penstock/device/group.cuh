@@ -89,7 +89,7 @@ struct LoneTeam {
     // turn would wait as often as there are lines.
     PENSTOCK_DEVICE void fetch([[maybe_unused]] const uint64_t* words,
                                [[maybe_unused]] uint64_t count) const {
-#ifndef __CUDACC__
+#ifndef __NVCC__
         constexpr uint64_t kLineWords = 8;
         for (uint64_t i = 0; i < count; i += kLineWords) __builtin_prefetch(words + i, 1);
         if (count > 1) __builtin_prefetch(words + count - 1, 1);
@@ -200,7 +200,7 @@ PENSTOCK_DEVICE inline WarpSeat warp_seat() {
 
 // A number that no two resident warps have, as far as the hardware tells.
 PENSTOCK_DEVICE inline unsigned place_of_warp() {
-#ifdef __CUDACC__
+#ifdef __NVCC__
     unsigned multiprocessor, warp;
     asm volatile("mov.u32 %0, %%smid;" : "=r"(multiprocessor));
     asm volatile("mov.u32 %0, %%warpid;" : "=r"(warp));
@@ -281,7 +281,7 @@ private:
     // happen then, so the CPU backend says it. Each thread looks at its neighbour: where one is
     // missing, somebody sees it.
     PENSTOCK_DEVICE void require_all() const {
-#ifndef __CUDACC__
+#ifndef __NVCC__
         const unsigned rank = warp_ * kWarpSize + lane_;
         const unsigned neighbour = rank + 1 < language::current_block->lane_count ? rank + 1 : 0;
         if (!language::present(neighbour)) {
@@ -342,7 +342,7 @@ private:
     }
 };
 
-#ifdef __CUDACC__
+#ifdef __NVCC__
 using Block = Warps;
 using OneWarp = Lanes;
 #else

@@ -8,14 +8,14 @@
 
 #include "penstock/abi/file_system.h"
 #include "penstock/device/atomic.cuh"
-#ifndef __CUDACC__
+#ifndef __NVCC__
 #include "penstock/language/runtime.h"
 #endif
 
 namespace penstock::device {
 
 PENSTOCK_DEVICE inline uint64_t now_ns() {
-#ifdef __CUDACC__
+#ifdef __NVCC__
     uint64_t time;
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(time));
     return time;
@@ -27,7 +27,7 @@ PENSTOCK_DEVICE inline uint64_t now_ns() {
 // Rings the bell of a ring: one sleeping worker of the CPU backend comes. On a GPU the host polls,
 // and where blocks help nobody sleeps.
 PENSTOCK_DEVICE inline void ring([[maybe_unused]] RingState& ring) {
-#ifndef __CUDACC__
+#ifndef __NVCC__
     if (ring.bells == 0) return;
     DeviceWords::fetch_add(ring.doorbell, 1, site::kRelaxed);
     language::ring(&ring.doorbell);
@@ -36,7 +36,7 @@ PENSTOCK_DEVICE inline void ring([[maybe_unused]] RingState& ring) {
 
 // Tells who sleeps on a word of the CPU backend that it has changed; on a GPU waits look.
 PENSTOCK_DEVICE inline void notify([[maybe_unused]] const uint64_t& word) {
-#ifndef __CUDACC__
+#ifndef __NVCC__
     language::notify(&word);
 #endif
 }
@@ -44,7 +44,7 @@ PENSTOCK_DEVICE inline void notify([[maybe_unused]] const uint64_t& word) {
 // What was asked for comes while the block goes on. A worker takes it anyway; a block that helps
 // would do so only when it waits.
 PENSTOCK_DEVICE inline void start_reads([[maybe_unused]] const RingState& ring) {
-#ifndef __CUDACC__
+#ifndef __NVCC__
     if (ring.bells == 0) language::start_requests();
 #endif
 }
@@ -62,7 +62,7 @@ public:
     PENSTOCK_DEVICE int step(const uint64_t* word, uint64_t seen,
                              [[maybe_unused]] const uint64_t* other,
                              [[maybe_unused]] uint64_t other_seen) {
-#ifdef __CUDACC__
+#ifdef __NVCC__
         const uint64_t begin = now_ns();
         if (turn_ == 0) began_ns_ = begin;
         if (turn_ == 0 || begin - checked_ns_ > kCheckPeriodNs) {
@@ -86,7 +86,7 @@ public:
     }
 
 private:
-#ifdef __CUDACC__
+#ifdef __NVCC__
     static constexpr uint64_t kCheckPeriodNs = 1'000'000;
     static constexpr uint64_t kSleepNsMin = 64, kSleepNsMax = 4096;
     static constexpr bool kGlances = true;  // the clock says when to look at the host's words

@@ -1,13 +1,15 @@
 // CUDA's atomic functions, for the types CUDA has them for; relaxed, as there.
 //
-// The _block and _system forms are the same here: one memory, one kind of processor.
+// The _block and _system forms are the same here: one memory, one kind of processor. Those of
+// __half and __nv_bfloat16 are in language/half.h.
 #pragma once
 
-#ifndef __CUDACC__  // nvcc has the language itself
+#ifndef __NVCC__  // nvcc has the language itself
 
 #include <type_traits>
 
 #include "penstock/language/runtime.h"
+#include "penstock/language/vectors.h"
 
 namespace penstock::language {
 
@@ -15,6 +17,9 @@ template <class T, class... Allowed>
 concept OneOf = (std::is_same_v<T, Allowed> || ...);
 template <class T>
 concept AtomicWord = OneOf<T, int, unsigned, unsigned long long>;
+// Vectors of which each component is added atomically by itself, as on a GPU.
+template <class T>
+concept AtomicVector = OneOf<T, float2, float4>;
 template <class T>
 concept AtomicInteger = OneOf<T, int, unsigned, long long, unsigned long long>;
 template <class T>
@@ -57,6 +62,18 @@ T atomicAdd(T* address, std::type_identity_t<T> value) {
     } else {
         return penstock::language::atomic_update(address, [value](T seen) { return seen + value; });
     }
+}
+
+template <penstock::language::AtomicVector T>
+T atomicAdd(T* address, std::type_identity_t<T> value) {
+    T before{};
+    before.x = atomicAdd(&address->x, value.x);
+    before.y = atomicAdd(&address->y, value.y);
+    if constexpr (sizeof(T) == sizeof(float4)) {
+        before.z = atomicAdd(&address->z, value.z);
+        before.w = atomicAdd(&address->w, value.w);
+    }
+    return before;
 }
 
 template <penstock::language::OneOf<int, unsigned> T>
@@ -151,4 +168,4 @@ inline void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 inline void __threadfence_block() { __threadfence(); }
 inline void __threadfence_system() { __threadfence(); }
 
-#endif  // __CUDACC__
+#endif  // __NVCC__

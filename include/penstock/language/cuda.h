@@ -11,9 +11,16 @@
 
 #include "penstock/language/shared.h"
 
-#ifndef __CUDACC__
+#ifndef __NVCC__
 
-#include <cassert>
+#include <assert.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -22,7 +29,12 @@
 #include <cstring>
 
 #include "penstock/language/atomics.h"
+#include "penstock/language/integers.h"
 #include "penstock/language/intrinsics.h"
+#include "penstock/language/math_header.h"
+#include "penstock/language/mathematics.h"
+#include "penstock/language/packed.h"
+#include "penstock/language/rounding.h"
 #include "penstock/language/runtime.h"
 #include "penstock/language/vectors.h"
 #include "penstock/language/warp.h"
@@ -40,6 +52,8 @@
 #define __noinline__
 #define __align__(n) __attribute__((aligned(n)))
 #define __launch_bounds__(...)
+#define __maxnreg__(...)
+#define __cluster_dims__(...)
 
 // A block runs to its end on one OS thread, so its shared memory may be that thread's. The ABI tag
 // lets the backend find these variables to poison them at every start of a block
@@ -87,6 +101,8 @@ inline constexpr int warpSize = 32;
 #define __all_sync(mask, predicate) \
     static_cast<int>(               \
         ::penstock::language::ballot(PENSTOCK_SITE("__all_sync"), mask, (predicate) == 0) == 0)
+#define __match_all_sync(mask, value, predicate) \
+    ::penstock::language::match_all(PENSTOCK_SITE("__match_all_sync"), mask, value, predicate)
 #define __match_any_sync(mask, value) \
     ::penstock::language::match_any(PENSTOCK_SITE("__match_any_sync"), mask, value)
 #define __reduce_add_sync(mask, value) \
@@ -106,4 +122,9 @@ inline constexpr int warpSize = 32;
 #define __trap() \
     ::penstock::language::stop_block("__trap at " __FILE__ ":" PENSTOCK_TEXT_OF(__LINE__))
 
-#endif  // __CUDACC__
+// CUDA sources ask for it to tell themselves from plain C++. Penstock's own ask for __NVCC__.
+#ifndef __CUDACC__
+#define __CUDACC__ 1
+#endif
+
+#endif  // __NVCC__

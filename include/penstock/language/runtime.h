@@ -6,7 +6,7 @@
 // the same time and never change threads. Knows nothing of files.
 #pragma once
 
-#ifndef __CUDACC__  // nvcc has the language itself
+#ifndef __NVCC__  // nvcc has the language itself
 
 #include <cstddef>
 #include <cstdint>
@@ -97,4 +97,4 @@ uint64_t clock_ns();
 
 }  // namespace penstock::language
 
-#endif  // __CUDACC__
+#endif  // __NVCC__

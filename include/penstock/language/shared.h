@@ -1,7 +1,7 @@
 // Dynamic shared memory, by the same word under both compilers.
 #pragma once
 
-#ifdef __CUDACC__
+#ifdef __NVCC__
 
 // `T* name`: the block's dynamic shared memory, LaunchShape::dynamic_shared_size bytes, aligned to
 // 16.
@@ -15,5 +15,20 @@
 
 #define PENSTOCK_DYNAMIC_SHARED(T, name) \
     T* name = static_cast<T*>(::penstock::language::current_block->dynamic_shared)
+
+namespace penstock::language {
+
+// Binds a reference to an array of any type to the block's dynamic shared memory:
+//   static thread_local float (&s)[] = DynamicShared();
+// is what `extern __shared__ float s[];` becomes (cmake/penstock-kernel-source.awk). Of one thread
+// it is the same memory for all blocks, and is asked for in a block first.
+struct DynamicShared {
+    template <class T>
+    operator T&() const {
+        return *static_cast<T*>(current_block->dynamic_shared);
+    }
+};
+
+}  // namespace penstock::language
 
 #endif

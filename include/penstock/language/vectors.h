@@ -1,7 +1,7 @@
 // CUDA's small vector types with their alignments, and dim3.
 #pragma once
 
-#ifndef __CUDACC__  // nvcc has the language itself
+#ifndef __NVCC__  // nvcc has the language itself
 
 #include "penstock/language/runtime.h"
 
@@ -42,6 +42,8 @@ PENSTOCK_VECTORS(short, short, 4, 8)
 PENSTOCK_VECTORS(ushort, unsigned short, 4, 8)
 PENSTOCK_VECTORS(int, int, 8, 16)
 PENSTOCK_VECTORS(uint, unsigned, 8, 16)
+PENSTOCK_VECTORS(long, long, 16, 16)
+PENSTOCK_VECTORS(ulong, unsigned long, 16, 16)
 PENSTOCK_VECTORS(longlong, long long, 16, 16)
 PENSTOCK_VECTORS(ulonglong, unsigned long long, 16, 16)
 PENSTOCK_VECTORS(float, float, 8, 16)
@@ -51,6 +53,8 @@ PENSTOCK_VECTOR3(uchar, unsigned char)
 PENSTOCK_VECTOR3(short, short)
 PENSTOCK_VECTOR3(ushort, unsigned short)
 PENSTOCK_VECTOR3(int, int)
+PENSTOCK_VECTOR3(long, long)
+PENSTOCK_VECTOR3(ulong, unsigned long)
 PENSTOCK_VECTOR3(longlong, long long)
 PENSTOCK_VECTOR3(ulonglong, unsigned long long)
 PENSTOCK_VECTOR3(float, float)
@@ -58,4 +62,4 @@ PENSTOCK_VECTOR3(double, double)
 #undef PENSTOCK_VECTORS
 #undef PENSTOCK_VECTOR3
 
-#endif  // __CUDACC__
+#endif  // __NVCC__

@@ -7,7 +7,7 @@
 // (PENSTOCK_SITE).
 #pragma once
 
-#ifndef __CUDACC__  // nvcc has the language itself
+#ifndef __NVCC__  // nvcc has the language itself
 
 #include <cstdint>
 #include <cstring>
@@ -157,6 +157,29 @@ unsigned match_any(const char* site, unsigned mask, T value) {
     return static_cast<unsigned>(WarpExchange(mask, to_word(value)).meet(site, Match{}));
 }
 
+// All that take part if their values are the same, else 0.
+struct MatchAll {
+    void operator()(const WarpExchange& exchange) const {
+        uint64_t lanes = 0;
+        const Exchange* first = nullptr;
+        bool same = true;
+        exchange.for_each([&](unsigned lane) {
+            if (first == nullptr) first = &exchange.part(lane);
+            same = same && exchange.part(lane).value == first->value;
+            lanes |= uint64_t{1} << lane;
+        });
+        exchange.for_each([&](unsigned lane) { exchange.part(lane).result = same ? lanes : 0; });
+    }
+};
+
+template <class T>
+unsigned match_all(const char* site, unsigned mask, T value, int* predicate) {
+    const auto lanes = static_cast<unsigned>(
+        WarpExchange(mask, to_word(value)).meet(site, MatchAll{}));
+    *predicate = lanes != 0;
+    return lanes;
+}
+
 template <class T, class Operation>
 struct Reduce {
     void operator()(const WarpExchange& exchange) const {
@@ -251,4 +274,4 @@ inline int block_count(bool predicate, const char* site) {
 // The calling thread alone: lanes are never in step here, and code must not count on more.
 inline unsigned __activemask() { return 1u << ::penstock::language::current_lane->lane_index; }
 
-#endif  // __CUDACC__
+#endif  // __NVCC__

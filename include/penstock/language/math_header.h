@@ -1,0 +1,16 @@
+// The C library's mathematics in the global namespace, as CUDA has it: without C++20's std::lerp,
+// whose name CUDA sources give to functions of their own.
+#pragma once
+
+#ifndef __NVCC__  // nvcc has the language itself
+
+#include <cmath>
+
+namespace std {
+inline void penstock_stands_for_lerp() {}
+}  // namespace std
+#define lerp penstock_stands_for_lerp  // <math.h> of libstdc++ says `using std::lerp;`
+#include <math.h>
+#undef lerp
+
+#endif  // __NVCC__

@@ -1,0 +1,4 @@
+// CUDA's header of this name, for g++: bfloat16.
+#pragma once
+
+#include "penstock/language/half_conversions.h"
