@@ -125,7 +125,8 @@ function(penstock_test name)
     target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}/include"
                                                "${PROJECT_SOURCE_DIR}/src")
     target_link_libraries(${name} PRIVATE penstock_flags GTest::gmock GTest::gtest)
-    target_compile_definitions(${name} PRIVATE PENSTOCK_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+    target_compile_definitions(${name} PRIVATE PENSTOCK_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
+                                               PENSTOCK_TEST_COMPILER="${CMAKE_CXX_COMPILER}")
     # The macros of GoogleTest have parameters with everyday names, which lambdas then shadow.
     target_compile_options(${name} PRIVATE -Wno-shadow)
     # A third of the time of a release build went into optimising code that runs once. Kernels of

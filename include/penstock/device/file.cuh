@@ -47,6 +47,9 @@
 //      to make room. When one opens it without, all that is dirty then is his to have written.
 #pragma once
 
+#include <compare>
+#include <type_traits>
+
 #include "penstock/device/advice.cuh"
 #include "penstock/device/async_call.cuh"
 #include "penstock/device/close.cuh"
@@ -69,6 +72,34 @@ struct FileStatus {
     uint64_t mode = 0;        // file type bits of st_mode
 };
 
+// What gopen returns: a Descriptor, which needs all of its 64 bits. An int would lose the half that
+// later calls look at, so it converts to nothing smaller. `auto` keeps it as it is.
+struct OpenedDescriptor {
+    Descriptor descriptor;
+
+    PENSTOCK_DEVICE constexpr operator Descriptor() const { return descriptor; }
+    template <class T>
+    requires(std::is_arithmetic_v<T> && !std::is_same_v<T, Descriptor>) PENSTOCK_DEVICE constexpr
+    operator T() const {
+        static_assert(std::is_integral_v<T> && sizeof(T) == sizeof(Descriptor),
+                      "gopen returns a penstock::Descriptor of 64 bits, which does not fit: write "
+                      "`penstock::Descriptor file = penstock::gopen(...)`");
+        return static_cast<T>(descriptor);
+    }
+
+    // With an errno or 0, as a Descriptor is compared.
+    template <class T>
+    requires std::is_integral_v<T> PENSTOCK_DEVICE friend constexpr bool operator==(
+        OpenedDescriptor a, T b) {
+        return a.descriptor == static_cast<Descriptor>(b);
+    }
+    template <class T>
+    requires std::is_integral_v<T> PENSTOCK_DEVICE friend constexpr auto operator<=>(
+        OpenedDescriptor a, T b) {
+        return a.descriptor <=> static_cast<Descriptor>(b);
+    }
+};
+
 template <class Group = device::Block>
 PENSTOCK_DEVICE int gclose(DeviceFileSystem fs, Descriptor file, Group group = {});
 
@@ -88,8 +119,8 @@ PENSTOCK_DEVICE int gclose(DeviceFileSystem fs, Descriptor file, Group group = {
 // writer has been dropping what could not be written for 10 s). Cost: a trip to the
 // host, an open and a stat there; kOpenTruncate of a file that is open here, a gftruncate more.
 template <class Group = device::Block>
-PENSTOCK_DEVICE Descriptor gopen(DeviceFileSystem fs, const char* path, int flags,
-                                 Group group = {}) {
+PENSTOCK_DEVICE OpenedDescriptor gopen(DeviceFileSystem fs, const char* path, int flags,
+                                       Group group = {}) {
     const auto open = [&](int how) -> int64_t {
         return group.once([&]() -> int64_t {
             if (path == nullptr) return -device::kErrorFault;
@@ -107,14 +138,14 @@ PENSTOCK_DEVICE Descriptor gopen(DeviceFileSystem fs, const char* path, int flag
         });
     };
     const Descriptor opened = open(flags);
-    if (opened != -device::kErrorBusy || (flags & kOpenTruncate) == 0) return opened;
+    if (opened != -device::kErrorBusy || (flags & kOpenTruncate) == 0) return {opened};
     // Open already: its pages are to be cut with it, which GPU threads do. If it was not to be
     // there before, it was not: another has opened what this call has made.
     const Descriptor file = open(flags & ~(kOpenTruncate | kOpenExclusive));
     const int64_t cut = file < 0 ? 0 : device::truncate(fs, file, 0, group);
-    if (cut == 0) return file;
+    if (cut == 0) return {file};
     const int lost = gclose(fs, file, group);  // as the last that may write: told to nobody else
-    return lost != 0 ? lost : cut;
+    return {lost != 0 ? lost : cut};
 }
 
 // Gives a descriptor back; its pages stay cached. The last one that may write a file writes it back
