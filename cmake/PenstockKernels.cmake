@@ -1,8 +1,12 @@
-# penstock_add_kernels(TARGET a.cu ...): kernels of a program or library, for every backend.
+# penstock_add_kernels(TARGET a.cu ... [MAX_REGISTERS n]): kernels of a program or library, for
+# every backend.
 #
 # Each .cu goes through the C++ compiler into TARGET (the CPU backend runs that) and, where an nvcc
 # is found, also through nvcc into lib<TARGET>_cuda.so beside TARGET, which libpenstock opens when a
 # CUDA device is used. TARGET itself never depends on CUDA; no CUDA language is enabled in CMake.
+# MAX_REGISTERS: registers that a GPU thread gets at most. A block has 65,536, and a kernel with
+# gread takes about 110 a thread: blocks of 1,024 threads want MAX_REGISTERS 64, or
+# __launch_bounds__(1024, 1) at the kernel.
 # penstock_install_kernels(TARGET FOLDER) installs it: it must lie beside the module that holds
 # TARGET, or in a folder of the environment variable PENSTOCK_CUDA_KERNELS. This file is part of the
 # installed package and knows nothing of the project's tree.
@@ -50,11 +54,17 @@ function(penstock_cuda_gencode out)
 endfunction()
 
 function(penstock_add_kernels target)
-    if(NOT TARGET ${target} OR NOT ARGN)
+    cmake_parse_arguments(PARSE_ARGV 1 KERNELS "" "MAX_REGISTERS" "")
+    set(given ${KERNELS_UNPARSED_ARGUMENTS})
+    if(NOT TARGET ${target} OR NOT given)
         message(FATAL_ERROR "penstock_add_kernels(TARGET a.cu ...): needs a target and files")
     endif()
+    set(registers "")
+    if(KERNELS_MAX_REGISTERS)
+        set(registers -maxrregcount=${KERNELS_MAX_REGISTERS})
+    endif()
     set(sources "")
-    foreach(source IN LISTS ARGN)
+    foreach(source IN LISTS given)
         cmake_path(ABSOLUTE_PATH source BASE_DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}" NORMALIZE)
         list(APPEND sources "${source}")
     endforeach()
@@ -106,8 +116,8 @@ function(penstock_add_kernels target)
         endif()
         add_custom_command(
             OUTPUT "${object}"
-            COMMAND "${PENSTOCK_NVCC}" -std=c++20 ${optimise} ${architectures} --threads 0
-                    -ccbin "${CMAKE_CXX_COMPILER}" -Xcompiler -fPIC,-fvisibility=hidden
+            COMMAND "${PENSTOCK_NVCC}" -std=c++20 ${optimise} ${registers} ${architectures}
+                    --threads 0 -ccbin "${CMAKE_CXX_COMPILER}" -Xcompiler -fPIC,-fvisibility=hidden
                     --expt-relaxed-constexpr ${warnings}
                     "-I$<JOIN:$<FILTER:${includes},EXCLUDE,^/usr/include$>,;-I>"
                     "$<$<BOOL:${definitions}>:-D$<JOIN:${definitions},;-D>>"

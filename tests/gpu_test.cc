@@ -108,10 +108,11 @@ protected:
     }
 
     // Puts a read of the whole file into `stream`; check_read() after it is done.
-    void start_read(Stream& stream, Descriptor file, uint64_t piece, const LaunchShape& shape) {
+    void start_read(Stream& stream, Descriptor file, uint64_t piece, const LaunchShape& shape,
+                    decltype(&read_whole) kernel = read_whole) {
         ASSERT_TRUE(stream.fill(result_, 0, sizeof(ReadResult)).ok());
         ASSERT_TRUE(stream.fill(out_, 0, file_size()).ok());
-        const Status launched = launch(stream, shape, read_whole, fs_.device_handle(), file, piece,
+        const Status launched = launch(stream, shape, kernel, fs_.device_handle(), file, piece,
                                        out_, result_);
         ASSERT_TRUE(launched.ok()) << launched.message() << ": " << device_.diagnosis();
     }
@@ -155,6 +156,24 @@ TEST_F(GpuTest, files_arrive_byte_for_byte) {
         }
         EXPECT_TRUE(fs_.close(file.value()).ok());
     }
+}
+
+TEST_F(GpuTest, files_arrive_in_blocks_of_1024_threads) {
+    create(65536);
+    auto file = fs_.open(path_);
+    ASSERT_TRUE(file.ok()) << file.status().message();
+    for (const uint64_t piece : {4096u, 100'003u, 1u << 20}) {
+        start_read(stream_, file.value(), piece, {{5}, {1024}, 0}, read_whole_by_large_blocks);
+        check_read();
+    }
+    if (!has_gpu()) return;
+    // Without a bound of its own the kernel takes more registers: the error says what to do.
+    const Status refused = launch(stream_, {{1}, {1024}, 0}, read_whole, fs_.device_handle(),
+                                  file.value(), uint64_t{4096}, out_, result_);
+    if (refused.ok()) return finish(stream_);
+    EXPECT_EQ(refused.error_number(), EINVAL);
+    EXPECT_NE(refused.message().find("__launch_bounds__(1024, 1)"), std::string::npos)
+        << refused.message();
 }
 
 TEST_F(GpuTest, many_more_blocks_than_fit_open_the_file_themselves) {

@@ -4,8 +4,8 @@
 
 namespace penstock::gpu_test {
 
-__global__ void read_whole(DeviceFileSystem fs, Descriptor file, uint64_t piece, std::byte* out,
-                           ReadResult* result) {
+__device__ void read_pieces(DeviceFileSystem fs, Descriptor file, uint64_t piece, std::byte* out,
+                            ReadResult* result) {
     FileStatus status;
     if (gstat(fs, file, &status) != 0) return;
     for (uint64_t offset = blockIdx.x * piece; offset < status.size; offset += gridDim.x * piece) {
@@ -17,6 +17,17 @@ __global__ void read_whole(DeviceFileSystem fs, Descriptor file, uint64_t piece,
             atomicAdd(&result->bytes, static_cast<unsigned long long>(count));
         }
     }
+}
+
+__global__ void read_whole(DeviceFileSystem fs, Descriptor file, uint64_t piece, std::byte* out,
+                           ReadResult* result) {
+    read_pieces(fs, file, piece, out, result);
+}
+
+__global__ void __launch_bounds__(1024, 1)
+    read_whole_by_large_blocks(DeviceFileSystem fs, Descriptor file, uint64_t piece, std::byte* out,
+                               ReadResult* result) {
+    read_pieces(fs, file, piece, out, result);
 }
 
 __global__ void open_and_compare(DeviceFileSystem fs, const char* path, int64_t* result) {
@@ -59,6 +70,7 @@ __global__ void wait_for_word(const uint64_t* word, uint64_t told) {
 __global__ void store_nowhere(unsigned* address) { *address = 1; }
 
 PENSTOCK_KERNEL(read_whole)
+PENSTOCK_KERNEL(read_whole_by_large_blocks)
 PENSTOCK_KERNEL(open_and_compare)
 PENSTOCK_KERNEL(use_shared_and_stack)
 PENSTOCK_KERNEL(wait_for_word)

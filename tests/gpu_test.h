@@ -16,6 +16,9 @@ struct ReadResult {
 // Reads the whole file into `out`; blocks take turns with pieces of `piece` bytes.
 PENSTOCK_GLOBAL void read_whole(DeviceFileSystem fs, Descriptor file, uint64_t piece,
                                 std::byte* out, ReadResult* result);
+// The same for blocks of up to 1,024 GPU threads, for which 64 registers a thread are left.
+PENSTOCK_GLOBAL void read_whole_by_large_blocks(DeviceFileSystem fs, Descriptor file,
+                                                uint64_t piece, std::byte* out, ReadResult* result);
 // Opens `path` in every block, compares what gread and gmmap give, closes. `result[block]`: 0 or
 // what went wrong.
 PENSTOCK_GLOBAL void open_and_compare(DeviceFileSystem fs, const char* path, int64_t* result);

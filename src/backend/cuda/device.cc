@@ -3,6 +3,7 @@
 #include <thread>
 
 #include "backend/cuda/queued_work.h"
+#include "base/kept_text.h"
 
 namespace penstock::backend::cuda {
 namespace {
@@ -22,6 +23,24 @@ constexpr Status kUnaligned(EINVAL, "write_value", "the word is not aligned to 8
 bool within(const Dimensions& shape, const unsigned limits[3]) {
     return shape.x >= 1 && shape.y >= 1 && shape.z >= 1 && shape.x <= limits[0] &&
            shape.y <= limits[1] && shape.z <= limits[2];
+}
+
+// Of every GPU since compute capability 3.0; given out by eights for each thread.
+constexpr uint64_t kRegistersOfBlock = 65536;
+
+// Says what the kernel takes, and how it comes to take less.
+Status too_many_threads(const Kernel& kernel, uint64_t wanted) {
+    constexpr const char*
+        kShort = "the block has more GPU threads than this kernel's registers allow";
+    const int registers = kernel.attributes.registers_per_thread;
+    const std::string text = std::string(kShort) + ": " + kernel.key + " takes " +
+                             std::to_string(registers) + " registers a thread, so a block has " +
+                             std::to_string(kernel.attributes.threads_per_block_max) +
+                             " threads at most, not " + std::to_string(wanted) +
+                             "; declare it __launch_bounds__(" + std::to_string(wanted) +
+                             ", 1), or give penstock_add_kernels() MAX_REGISTERS " +
+                             std::to_string(kRegistersOfBlock / wanted / 8 * 8);
+    return {EINVAL, "launch", base::kept_text(text, kShort)};
 }
 
 }  // namespace
@@ -81,10 +100,10 @@ Status CudaDevice::check_shape(const Kernel& kernel, const LaunchShape& shape) c
                 "grid or block has a dimension of 0 or beyond the device's limit"};
     }
     const auto threads = static_cast<uint64_t>(kernel.attributes.threads_per_block_max);
-    if (shape.block.count() > std::min<uint64_t>(threads, properties_.threads_per_block_max)) {
-        return {EINVAL, "launch",
-                "the block has more GPU threads than this kernel's registers allow"};
+    if (shape.block.count() > properties_.threads_per_block_max) {
+        return {EINVAL, "launch", "the block has more GPU threads than the device allows"};
     }
+    if (shape.block.count() > threads) return too_many_threads(kernel, shape.block.count());
     if (shape.dynamic_shared_size > kernel.attributes.dynamic_shared_size_max) {
         return {EINVAL, "launch",
                 "more dynamic shared memory than a block of this kernel can have"};

@@ -280,7 +280,10 @@ TEST_F(CudaDeviceTest, a_kernels_fault_is_named_and_stays) {
     ASSERT_TRUE(device_->launch(stream_, request(fake_add, word_, 1)).ok());
     ASSERT_TRUE(device_->launch(stream_, request(fake_faulty, word_, 1)).ok());
     fake_->hold = false;
-    EXPECT_EQ(device_->synchronize(stream_, after(milliseconds(1000))).error_number(), EFAULT);
+    const Status faulted = device_->synchronize(stream_, after(milliseconds(1000)));
+    EXPECT_EQ(faulted.error_number(), EFAULT);
+    EXPECT_THAT(faulted.message(), HasSubstr("a kernel touched memory that it may not: "));
+    EXPECT_THAT(faulted.message(), HasSubstr(device_->diagnosis()));
     EXPECT_THAT(device_->diagnosis(),
                 HasSubstr("CUDA_ERROR_ILLEGAL_ADDRESS (an illegal memory access"));
     EXPECT_THAT(device_->diagnosis(), HasSubstr("fake/add, fake/faulty"));
@@ -299,7 +302,9 @@ TEST_F(CudaDeviceTest, launches_that_cannot_be_say_why) {
     EXPECT_THAT(device_->diagnosis(), HasSubstr("fake/unloadable"));
     EXPECT_THAT(device_->diagnosis(), HasSubstr("cudaErrorNoKernelImageForDevice"));
 
-    EXPECT_EQ(device_->launch(stream_, request(absent_kernel, word_, 1)).error_number(), ENOENT);
+    const Status absent = device_->launch(stream_, request(absent_kernel, word_, 1));
+    EXPECT_EQ(absent.error_number(), ENOENT);
+    EXPECT_THAT(absent.message(), HasSubstr("has no kernel fake/absent"));
     EXPECT_THAT(device_->diagnosis(), HasSubstr("has no kernel fake/absent"));
 
     EXPECT_EQ(device_->launch(stream_, request(stray_kernel, word_, 1)).error_number(), ENOENT);
@@ -314,10 +319,12 @@ TEST_F(CudaDeviceTest, launches_that_cannot_be_say_why) {
                   EINVAL)
             << &shape - wrong;
     }
-    EXPECT_EQ(
-        device_->launch(stream_, request(fake_until, word_, 0, {{1}, {257}, 0})).error_number(),
-        EINVAL)
-        << "the kernel's registers allow 256";
+    const Status wide = device_->launch(stream_, request(fake_until, word_, 0, {{1}, {264}, 0}));
+    EXPECT_EQ(wide.error_number(), EINVAL);
+    EXPECT_THAT(wide.message(),
+                HasSubstr("fake/until takes 32 registers a thread, so a block has 256 threads at "
+                          "most, not 264; declare it __launch_bounds__(264, 1), or give "
+                          "penstock_add_kernels() MAX_REGISTERS 248"));
     EXPECT_EQ(fake_->launches, 0);
     EXPECT_TRUE(
         device_->launch(stream_, request(fake_add, word_, 1, {{1, 65535}, {1024}, 232448 - 1024}))
