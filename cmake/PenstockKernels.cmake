@@ -145,6 +145,8 @@ function(penstock_add_kernels target)
         VERBATIM)
     add_custom_target(${target}_cuda ALL DEPENDS "${stamp}")
     set_target_properties(${target}_cuda PROPERTIES PENSTOCK_LIBRARY "${library}")
+    # Whoever builds the program alone has its kernels too.
+    add_dependencies(${target} ${target}_cuda)
 endfunction()
 
 # Installs lib<TARGET>_cuda.so, if it is built, into the folder that TARGET is installed into; more

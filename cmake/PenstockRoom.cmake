@@ -101,11 +101,12 @@ function(penstock_test_headers name)
     endif()
 endfunction()
 
-# Programs that a sanitizer has nothing to find in: of documents, of the two compilers, of the
+# Programs that a sanitizer has nothing to find in: of documents, of compilers, of the
 # explorer of orders; for TSan those of one thread that ask the system for nothing.
 set(PENSTOCK_NOT_SANITIZED "")
 if(PENSTOCK_SANITIZE)
-    set(PENSTOCK_NOT_SANITIZED docs_test memory_model_test two_compilers_test)
+    set(PENSTOCK_NOT_SANITIZED docs_test memory_model_test two_compilers_test add_kernels_test
+        refusals_test)
     if(PENSTOCK_SANITIZE STREQUAL "thread")
         list(APPEND PENSTOCK_NOT_SANITIZED access_test extent_test page_cache_test planner_test
              readahead_test)
