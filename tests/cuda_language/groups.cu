@@ -76,6 +76,9 @@ __global__ void use_groups(const int* in, GroupResults* out) {
     const cg::coalesced_group part = cg::binary_partition(warp, rank % 4 == 0);
     mine.part_size = static_cast<int>(part.size());
     mine.part_sum = cg::reduce(part, value, cg::plus<int>());
+    const cg::coalesced_group label = cg::labeled_partition(warp, (rank + 2) % 3);
+    mine.part_rank = part.meta_group_rank() + 10 * label.meta_group_rank() +
+                     100 * label.meta_group_size() + 1000 * label.thread_rank();
 
     __shared__ int copy[64];
     cg::memcpy_async(block, copy, in, sizeof copy);

@@ -74,6 +74,9 @@ TEST_F(Groups, TilesReduceAndScan) {
         }
         EXPECT_EQ(r.part_size, part_size);
         EXPECT_EQ(r.part_sum, part_sum);
+        // Of the labels, that of lane 0 is the first, that of lane 1 the second.
+        EXPECT_EQ(r.part_rank,
+                  (i % 4 == 0 ? 1u : 0u) + 10 * (i % 32 % 3) + 300 + 1000 * (i % 32 / 3));
     }
 }
 

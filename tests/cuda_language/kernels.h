@@ -52,7 +52,7 @@ struct GroupResults {
     unsigned votes, same, all_same, any, all;
     double wide[3];
     int small_sum, dynamic_size, dynamic_rank, part_size, part_sum, copied;
-    unsigned matched;
+    unsigned matched, part_rank;
     int agreed;
 };
 PENSTOCK_GLOBAL void use_groups(const int* in, GroupResults* out);

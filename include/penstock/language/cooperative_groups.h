@@ -270,6 +270,12 @@ public:
 };
 inline coalesced_group coalesced_threads() { return coalesced_group(__activemask()); }
 
+// What tiles of several warps would need; they are refused here.
+template <unsigned kSize>
+struct block_tile_memory {
+    static_assert(kSize == 0, "penstock: a tile has 1, 2, 4, 8, 16 or 32 threads");
+};
+
 template <unsigned kSize, class Parent = void>
 class thread_block_tile;
 
@@ -319,16 +325,26 @@ inline thread_group tiled_partition(const thread_group& parent, unsigned size) {
     return thread_group(mask);
 }
 
-// Cuts a tile or a coalesced group by what its threads say.
+// Cuts a tile or a coalesced group by what its threads say. Of the parts by label, that with the
+// lowest lane is the first; by a predicate, part 1 is where it holds.
 template <class Label>
 coalesced_group labeled_partition(const penstock_lanes& group, Label label) {
     const unsigned own = group.penstock_mask();
     const unsigned mask = penstock::language::match_any("cooperative_groups: partition", own,
                                                         label);
-    return coalesced_group(mask);
+    const auto leader = static_cast<unsigned>(__builtin_ctz(mask));
+    const unsigned leaders = penstock::language::ballot(
+        "cooperative_groups: leaders", own, leader == penstock_groups::current_lane->lane_index);
+    return coalesced_group(
+        mask, static_cast<unsigned>(__builtin_popcount(leaders & ((1u << leader) - 1))),
+        static_cast<unsigned>(__builtin_popcount(leaders)));
 }
 inline coalesced_group binary_partition(const penstock_lanes& group, bool predicate) {
-    return labeled_partition(group, predicate ? 1 : 0);
+    const unsigned own = group.penstock_mask();
+    const unsigned mask = penstock::language::match_any("cooperative_groups: partition", own,
+                                                        predicate ? 1 : 0);
+    if (mask == own) return coalesced_group(own);
+    return coalesced_group(mask, predicate ? 1 : 0, 2);
 }
 
 template <class Group>
