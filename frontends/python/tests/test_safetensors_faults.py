@@ -9,8 +9,11 @@ from __future__ import annotations
 import errno
 import json
 import os
+import pickle
 import signal
 import struct
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -46,6 +49,8 @@ def path(tmp_path: Path) -> Path:
 class Recorder:
     """A file that keeps the futures of its reads."""
 
+    closed = False
+
     def __init__(self, file: penstock.File) -> None:
         self._file = file
         self.futures: list[penstock.Future] = []
@@ -76,7 +81,7 @@ def test_file_that_shrinks_while_many_reads_are_under_way(
         os.truncate(path, 5 * MIB)
         with pytest.raises(OSError, match="became shorter") as caught:
             opened.get_tensors()
-        assert type(caught.value) is penstock.Error
+        assert isinstance(caught.value, penstock.Error)
         assert caught.value.errno == errno.EIO
         assert caught.value.filename == str(path)
         assert len(opened._file.futures) > 1
@@ -122,3 +127,64 @@ def test_what_a_forked_child_writes_stays_there(name: str, tmp_path: Path) -> No
     assert os.waitpid(child, 0)[1] == 0
     assert array.tobytes() == b"x" * size
     assert mapping_of(array.ctypes.data) == "rw-p"
+
+
+def test_safetensor_error_and_os_error_catch_what_goes_wrong(tmp_path: Path) -> None:
+    reference = pytest.importorskip("safetensors")
+    path = tmp_path / "m.safetensors"
+    path.write_bytes(b"no safetensors file")
+    for kind in (reference.SafetensorError, OSError, ValueError, safetensors.FormatError):
+        with pytest.raises(kind, match=r"m\.safetensors: its header would have"):
+            safetensors.load_file(path)
+    path.write_bytes(struct.pack("<Q", 2) + b"{}")
+    with safetensors.safe_open(path) as opened:
+        for kind in (reference.SafetensorError, KeyError, safetensors.MissingTensorError):
+            with pytest.raises(kind, match="no tensor 'a'"):
+                opened.get_tensor("a")
+    for use in (opened.keys, opened.offset_keys, opened.metadata, opened.get_tensors):
+        for kind in (reference.SafetensorError, penstock.ClosedError):
+            with pytest.raises(kind, match="the file is closed"):
+                use()
+
+
+def test_safetensor_error_catches_a_file_that_shrinks(tmp_path: Path) -> None:
+    reference = pytest.importorskip("safetensors")
+    path = tmp_path / "m.safetensors"
+    header = b'{"a":{"dtype":"U8","shape":[5000],"data_offsets":[0,5000]}}'
+    path.write_bytes(struct.pack("<Q", len(header)) + header + bytes(5000))
+    with safetensors.safe_open(path) as opened:
+        os.truncate(path, 1000)
+        with pytest.raises(reference.SafetensorError, match="became shorter") as caught:
+            opened.get_tensor("a")
+    assert isinstance(caught.value, penstock.Error)
+    assert caught.value.errno == errno.EIO
+
+
+def test_errors_come_back_from_other_processes(tmp_path: Path) -> None:
+    path = tmp_path / "m.safetensors"
+    path.write_bytes(b"")
+    with pytest.raises(safetensors.FormatError) as caught:
+        safetensors.load_file(path)
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert type(again) is type(caught.value)
+    assert str(again) == str(caught.value)
+
+
+WITHOUT_SAFETENSORS = """
+import sys
+sys.modules["safetensors"] = None
+from penstock import safetensors
+try:
+    safetensors.load_file(sys.argv[1])
+except safetensors.FormatError as error:
+    assert isinstance(error, OSError)
+    print(error)
+"""
+
+
+def test_errors_without_the_package_safetensors(tmp_path: Path) -> None:
+    path = tmp_path / "m.safetensors"
+    path.write_bytes(b"")
+    command = [sys.executable, "-c", WITHOUT_SAFETENSORS, str(path)]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert "0 bytes are too few" in told

@@ -365,6 +365,19 @@ def test_wrong_calls_are_refused(tmp_path: Path) -> None:
         safetensors.load_file(path)
 
 
+def test_tensor_of_many_dimensions_is_bytes(tmp_path: Path) -> None:
+    path = tmp_path / "m.safetensors"
+    content = write(path, {"a": ("U16", (1,) * 64 + (100,)), "b": ("U8", (3,))})
+    tensor = safetensors.load_file(path, "cpu")["a"]
+    assert tensor.shape == (1,) * 64 + (100,)
+    assert tensor.tobytes() == content["a"]
+    assert np.from_dlpack(tensor).tobytes() == content["a"]
+    with safetensors.safe_open(path) as opened:
+        assert opened.get_tensor("b").tobytes() == content["b"]
+        with pytest.raises(TypeError, match="'a' has 65 dimensions: read it as DLPack"):
+            opened.get_tensor("a")
+
+
 def test_memory_that_is_not_there(tmp_path: Path) -> None:
     path = tmp_path / "m.safetensors"
     size = 1 << 40

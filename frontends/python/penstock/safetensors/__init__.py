@@ -7,13 +7,14 @@ part of one. Files are checked before a byte of a tensor is read.
 
 from __future__ import annotations
 
-from penstock.safetensors.entries import FormatError
+from penstock.safetensors.errors import FormatError, MissingTensorError
 from penstock.safetensors.header import TensorInfo
 from penstock.safetensors.loading import SafetensorsFile, TensorSlice, load_file, safe_open
 from penstock.safetensors.tensor import Tensor
 
 __all__ = [
     "FormatError",
+    "MissingTensorError",
     "SafetensorsFile",
     "Tensor",
     "TensorInfo",

@@ -1,31 +1,49 @@
 """Reads a JSON object one entry after another, so that what is in it is not held all at once. Pure.
 
-Python's parser makes of `[[],[],...]` 25 times as many bytes; who checks what comes of it has paid
-for it by then. Here a value has ENTRY_CHARACTERS_MAX at most, and the reader may refuse it before
-the next one is parsed.
+Python's parser makes of `[[],[],...]` 25 times as many bytes; a caller that checks the result has
+paid for it by then. Here a value of more than ENTRY_CHARACTERS_MAX is passed over token by token,
+and what of it is wanted is read one name after another.
+
+Accepts what serde_json accepts, the parser of the reference implementation: numbers that fit a
+double, characters that are whole, values nested no deeper than its limit.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import re
 import reprlib
+from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 from typing import Any, NoReturn
 
-# Of a tensor: 64 dimensions take 1,400.
+from penstock.safetensors.errors import FormatError, refuse
+
+# What is parsed at once. Of a tensor: 64 dimensions take 1,400.
 ENTRY_CHARACTERS_MAX = 1 << 16
 _FIRST_CHARACTERS = 1 << 10  # of an entry that are tried: mostly enough
 _MORE = 8  # times as many, if they are not
+DEPTH_MAX = 126  # of a value inside the header's object: serde_json stops at 128 levels in all
+# Digits that a number needs to be beyond the range of a double without an exponent.
+_DIGITS_MAX = 309
+# serde_json multiplies a rounded power of ten, so it finds numbers just below the largest double
+# too large.
+_DOUBLE_MAX = 1.797693134862315e308
 
 _BLANKS = frozenset(" \t\n\r")
 _blanks = re.compile(r"[ \t\n\r]*")
-
-
-class FormatError(ValueError):
-    """A file that is no safetensors file, or not a whole one: `FILE: what is wrong`."""
-
+# Half of a character, as group 1, or another escape.
+_escape = re.compile(
+    r"\\(?:u[dD][89aAbB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F])|.)",
+    re.DOTALL,
+)
+_long_number = re.compile(rf"[0-9]{{{_DIGITS_MAX},}}")
+_scalar = re.compile(
+    r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?|true|false|null", re.ASCII
+)
+_numbers = re.compile(r"\[[0-9, \t\n\r]*\]")
 
 _short = reprlib.Repr()
 _short.maxstring = 80
@@ -37,36 +55,54 @@ def shown(value: object) -> str:
     return _short.repr(value)
 
 
-def refuse(path: str, cause: str) -> NoReturn:
-    """Raise FormatError."""
-    raise FormatError(f"{path}: {cause}") from None
+class Doubled(dict[str, Any]):
+    """An object that names something twice: `twice` holds those names."""
+
+    twice: frozenset[str]
 
 
-def _unique(path: str, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _paired(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     out = dict(pairs)
-    if len(out) != len(pairs):
-        left = set(out)
-        for name, _ in pairs:
-            if name not in left:
-                refuse(path, f"its header names {shown(name)} twice")
-            left.remove(name)
-    return out
-
-
-def _unsigned(path: str, digits: str) -> int:
-    if digits.startswith("-"):
-        refuse(path, f"its header holds a negative number, {shown(digits)}")
-    return int(digits)
+    if len(out) == len(pairs):
+        return out
+    doubled = Doubled(out)
+    counts = Counter(name for name, _ in pairs)
+    doubled.twice = frozenset(name for name, count in counts.items() if count > 1)
+    return doubled
 
 
 def _refuse_constant(path: str, word: str) -> NoReturn:
     refuse(path, f"its header is no JSON: {word}")
 
 
+def _fraction(path: str, digits: str) -> float:
+    number = float(digits)
+    if math.fabs(number) > _DOUBLE_MAX:
+        refuse(path, f"its header is no JSON: {shown(digits)} is out of range")
+    return number
+
+
+def _whole(path: str, digits: str) -> int | float:
+    if digits == "-0" or len(digits) >= _DIGITS_MAX:
+        return _fraction(path, digits)
+    return int(digits)
+
+
+def _is_suspicious(text: str) -> bool:
+    """Return whether a value may hold what Python's parser takes and serde_json does not."""
+    return text.count("[") + text.count("{") > DEPTH_MAX or (
+        len(text) >= _DIGITS_MAX and _long_number.search(text) is not None
+    )
+
+
+LONG = object()  # stands for a value that is too long to be parsed at once
+
+
 class Entries:
     """A place in the text of a header. Raises FormatError for what is no JSON.
 
-    Strict where Python's parser is not: NaN, names given twice in one value, minus nothing.
+    Strict where Python's parser is not: NaN, numbers beyond a double, halves of characters, values
+    nested too deeply. Objects in which a name occurs twice are Doubled.
     """
 
     def __init__(self, text: str, path: str) -> None:
@@ -74,11 +110,14 @@ class Entries:
         self._at = 0
         self._path = path
         self._decoder = json.JSONDecoder(
-            object_pairs_hook=partial(_unique, path),
+            object_pairs_hook=_paired,
             parse_constant=partial(_refuse_constant, path),
-            # -0 would pass for 0; the check is paid for only where one may stand.
-            parse_int=partial(_unsigned, path) if "-0" in text else None,
+            parse_float=partial(_fraction, path),
+            # -0 is a float to the reference; the check is paid for only where one may stand.
+            parse_int=partial(_whole, path) if "-0" in text else None,
         )
+        if "\\u" in text and any(match[1] for match in _escape.finditer(text)):
+            self.refuse("a text in its header is no Unicode")
 
     def names(self) -> Iterator[str]:
         """Yield the names of an object that begins here; who takes one reads its value."""
@@ -97,9 +136,28 @@ class Entries:
             self._at += 1
         self._take("}")
 
+    def items(self) -> Iterator[int]:
+        """Yield the numbers of what is in an array that begins here; the caller reads each."""
+        self._take("[")
+        if self._next() == "]":
+            self._at += 1
+            return
+        number = 0
+        while True:
+            yield number
+            number += 1
+            if self._next() != ",":
+                break
+            self._at += 1
+        self._take("]")
+
     def begins_object(self) -> bool:
         """Return whether an object is next."""
         return self._next() == "{"
+
+    def begins_array(self) -> bool:
+        """Return whether an array is next."""
+        return self._next() == "["
 
     def string(self) -> str | None:
         """Read a string, of any length; None: none is next."""
@@ -109,16 +167,10 @@ class Entries:
             value, self._at = self._decoder.raw_decode(self._text, self._at)
         except json.JSONDecodeError as error:
             self._refuse_json(error.msg)
-        out = str(value)
-        try:
-            if not out.isascii():
-                out.encode("utf-8")
-        except UnicodeEncodeError:  # an escape spelled half of a character
-            self.refuse("a text in its header is no Unicode")
-        return out
+        return str(value)
 
     def value(self) -> Any:
-        """Read a value of any kind."""
+        """Read a value of any kind; LONG, and nothing is read, if it is too long for that."""
         self._next()
         size = _FIRST_CHARACTERS
         while True:
@@ -130,17 +182,75 @@ class Entries:
                     self._at += error.pos
                     self._refuse_json(error.msg)
                 if size >= ENTRY_CHARACTERS_MAX:
-                    self._refuse_json(f"no value of at most {size} characters")
+                    return LONG
                 size *= _MORE
             except FormatError:
                 raise
             except RecursionError:
-                self.refuse("its header is nested too deeply")
+                self._refuse_depth()
             except ValueError as error:  # a number with thousands of digits
                 self._refuse_json(str(error))
             else:
-                self._at += used
+                if used > DEPTH_MAX and _is_suspicious(part[:used]):
+                    self.skip()  # which checks depth and numbers
+                else:
+                    self._at += used
                 return value
+
+    def numbers(self) -> list[int] | None:
+        """Read an array of any length; None: it is no array of whole numbers from 0 up."""
+        self._next()
+        found = _numbers.match(self._text, self._at)
+        if found is None or _long_number.search(self._text, self._at, found.end()):
+            self.skip()
+            return None
+        try:
+            value, self._at = self._decoder.raw_decode(self._text, self._at)
+        except json.JSONDecodeError as error:
+            self._refuse_json(error.msg)
+        out: list[int] = value
+        return out
+
+    def skip(self) -> None:
+        """Pass over a value of any kind and length."""
+        closers: list[str] = []
+        while True:
+            character = self._next()
+            if character in ("[", "{"):
+                self._at += 1
+                closers.append("]" if character == "[" else "}")
+                if len(closers) > DEPTH_MAX:
+                    self._refuse_depth()
+                if self._next() != closers[-1]:
+                    self._skip_name(closers)
+                    continue
+            elif self.string() is None:
+                self._skip_scalar()
+            while closers:
+                character = self._next()
+                if character not in (",", closers[-1]):
+                    self._refuse_json(f"{closers[-1]} is missing")
+                self._at += 1
+                if character == ",":
+                    self._skip_name(closers)
+                    break
+                closers.pop()
+            else:
+                return
+
+    def _skip_name(self, closers: list[str]) -> None:
+        if closers[-1] == "}":
+            if self.string() is None:
+                self._refuse_json("a name is missing")
+            self._take(":")
+
+    def _skip_scalar(self) -> None:
+        found = _scalar.match(self._text, self._at)
+        if found is None:
+            self._refuse_json("Expecting value")
+        if found[0] not in ("true", "false", "null"):
+            _fraction(self._path, found[0])
+        self._at = found.end()
 
     def finish(self) -> None:
         """Refuse what is left."""
@@ -164,6 +274,9 @@ class Entries:
         if self._next() != character:
             self._refuse_json(f"{character} is missing")
         self._at += 1
+
+    def _refuse_depth(self) -> NoReturn:
+        self.refuse("its header is nested too deeply")
 
     def _refuse_json(self, cause: str) -> NoReturn:
         self.refuse(f"its header is no JSON: {cause}: character {self._at}")

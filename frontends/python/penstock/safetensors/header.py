@@ -2,9 +2,10 @@
 
 A file is 8 bytes, the header's length, little-endian; the header, a JSON object; and the tensors,
 back to back. The header names of each tensor the type, the shape, and where its bytes begin and end
-behind the header. Everything is checked before a byte of a tensor is read; what the reference
-implementation (safetensors/src/tensor.rs) refuses is refused here, and so is what its format
-forbids but its parser lets through: names that occur twice, blanks before the first brace.
+behind the header. Everything is checked before a byte of a tensor is read. What the reference
+implementation (safetensors/src/tensor.rs) refuses is refused here, what it accepts is accepted; but
+what its format forbids and its parser lets through is refused: names of tensors or texts that occur
+twice, blanks before the first brace.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from penstock.safetensors.dtypes import DTYPES
-from penstock.safetensors.entries import Entries, FormatError, refuse, shown
+from penstock.safetensors.entries import LONG, Doubled, Entries, shown
+from penstock.safetensors.errors import refuse
 
 LENGTH_BYTES = 8
 METADATA = "__metadata__"
 HEADER_BYTES_MAX = 100_000_000  # the reference's limit: who sends more wants our memory
 WORD_MAX = (1 << 64) - 1  # the reference counts in 64 bits
-METADATA_MAX = 1 << 16  # texts beside tensors: files have a dozen
+FIELDS = ("dtype", "shape", "data_offsets")  # of a tensor; in an array, in this order
 
 ReadRange = Callable[[int, int], bytes | bytearray]  # offset, size
 
@@ -46,11 +48,11 @@ def read_header(read: ReadRange, file_size: int, path: str) -> Header:
     """Read and check the header of a file of `file_size` bytes.
 
     `read` returns the bytes of a range, fewer at the end of the file. Raises FormatError, and what
-    `read` raises. Takes at most 16 times the size of the header, which may have 100 MB, and 16 MiB:
-    that is one of tiny tensors with many dimensions, as they are it takes five times.
+    `read` raises. Takes at most 24 times the size of the header, which may have 100 MB, and 16 MiB:
+    that is one of tiny texts, or of tensors with many dimensions; most take five times.
     """
     if file_size < LENGTH_BYTES:
-        raise FormatError(f"{path}: {file_size} bytes are too few for a safetensors file")
+        refuse(path, f"{file_size} bytes are too few for a safetensors file")
     length = int.from_bytes(read(0, LENGTH_BYTES), "little")
     if length > HEADER_BYTES_MAX:
         refuse(path, f"its header would have {length} bytes, the limit is {HEADER_BYTES_MAX}")
@@ -107,7 +109,7 @@ def _read_entries(
             has_metadata = True
             metadata = _read_metadata(entries)
             continue
-        info = _checked_info(name, entries.value(), data_offset, path)
+        info = _checked_info(name, _read_fields(name, entries, path), data_offset, path)
         # Names may come in any order. Empty tensors lie before the one they touch.
         in_order = in_order and info.offset >= end
         end = info.offset + info.size
@@ -128,8 +130,6 @@ def _read_metadata(entries: Entries) -> dict[str, str] | None:
     for name in entries.names():
         if name in out:
             entries.refuse(f"its header names {shown(name)} twice")
-        if len(out) == METADATA_MAX:
-            entries.refuse(f"{METADATA} has more than {METADATA_MAX} texts")
         text = entries.string()
         if text is None:
             entries.refuse(f"{METADATA} must be an object of strings")
@@ -141,13 +141,70 @@ def _is_word(value: object) -> bool:
     return type(value) is int and 0 <= value <= WORD_MAX
 
 
-def _checked_info(name: str, entry: object, data_offset: int, path: str) -> TensorInfo:
-    """Return a tensor as the header states it."""
-    if not isinstance(entry, dict):
+def _read_fields(name: str, entries: Entries, path: str) -> list[object]:
+    """Read what the header states of a tensor: FIELDS, None where one is missing.
+
+    The reference takes an object, in which it passes over other names, or an array.
+    """
+    entry = entries.value()
+    if entry is LONG:
+        return _read_long_fields(name, entries, path)
+    if isinstance(entry, dict):
+        for field in entry.twice if isinstance(entry, Doubled) else ():
+            if field in FIELDS:
+                refuse(path, f"its header names {shown(field)} twice")
+        return [entry.get(field) for field in FIELDS]
+    if not isinstance(entry, list) or len(entry) != len(FIELDS):
         refuse(path, f"tensor {shown(name)} is no object")
-    dtype, shape, place = (entry.get(key) for key in ("dtype", "shape", "data_offsets"))
-    if not isinstance(dtype, str) or dtype not in DTYPES:
-        refuse(path, f"tensor {shown(name)}: unknown dtype {shown(dtype)}")
+    return entry
+
+
+def _read_long_fields(name: str, entries: Entries, path: str) -> list[object]:
+    """As _read_fields, of an entry that is too long to be parsed at once."""
+    found: dict[str, object] = {}
+    if entries.begins_object():
+        for field in entries.names():
+            if field in found:
+                refuse(path, f"its header names {shown(field)} twice")
+            if field in FIELDS:
+                found[field] = _read_field(field, entries)
+            else:
+                entries.skip()
+    elif entries.begins_array():
+        for i in entries.items():
+            if i == len(FIELDS):
+                refuse(path, f"tensor {shown(name)} is no object")
+            found[FIELDS[i]] = _read_field(FIELDS[i], entries)
+        if len(found) != len(FIELDS):
+            refuse(path, f"tensor {shown(name)} is no object")
+    else:
+        entries.skip()
+        refuse(path, f"tensor {shown(name)} is no object")
+    return [found.get(field) for field in FIELDS]
+
+
+def _read_field(field: str, entries: Entries) -> object:
+    if field == "shape":
+        return entries.numbers()
+    value = entries.value()
+    if value is LONG:
+        entries.skip()
+    return value
+
+
+def _dtype_of(stated: object) -> str | None:
+    """Return a type of DTYPES; None: none is stated. The reference takes {"F32": null} too."""
+    if type(stated) is dict and list(stated.values()) == [None]:
+        (stated,) = stated
+    return stated if isinstance(stated, str) and stated in DTYPES else None
+
+
+def _checked_info(name: str, fields: list[object], data_offset: int, path: str) -> TensorInfo:
+    """Return a tensor as the header states it."""
+    stated, shape, place = fields
+    dtype = _dtype_of(stated)
+    if dtype is None:
+        refuse(path, f"tensor {shown(name)}: unknown dtype {shown(stated)}")
     if not isinstance(shape, list) or not all(map(_is_word, shape)):
         refuse(path, f"tensor {shown(name)}: shape {shown(shape)} is no list of sizes")
     if not isinstance(place, list) or len(place) != 2 or not all(map(_is_word, place)):

@@ -16,13 +16,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from penstock import _core
-from penstock.errors import error_of
+from penstock.errors import Error, error_of
 from penstock.safetensors import layout, slicing
 from penstock.safetensors.dtypes import DTYPES
-from penstock.safetensors.entries import FormatError, shown
-from penstock.safetensors.header import TensorInfo, read_header
+from penstock.safetensors.entries import shown
+from penstock.safetensors.errors import closed_file, missing_tensor, theirs
+from penstock.safetensors.header import Header, TensorInfo, read_header
 from penstock.safetensors.memory import Memory, allocate, host_addressable
-from penstock.safetensors.tensor import Tensor, as_array, host_bytes, required_dtype
+from penstock.safetensors.tensor import DIMENSIONS_MAX, Tensor, as_array, host_bytes, required_dtype
 
 if TYPE_CHECKING:
     import numpy as np
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 STEPS_AT_ONCE = 8  # of a layout that are under way: enough for any disk
 PROBED_BYTES_MIN = 1 << 20  # less goes through the page cache
 FRAMEWORKS = {"numpy": "numpy", "np": "numpy", "dlpack": "dlpack"}
-DIMENSIONS_MAX = 64  # NumPy's limit; DLPack's consumers have none that is higher
 
 
 class SafetensorsFile:
@@ -88,24 +88,31 @@ class SafetensorsFile:
         """Close the file; tensors that were returned stay."""
         self._file.close()
 
+    def _opened(self) -> Header:
+        """Return the header of an open file; raises ClosedError behind close()."""
+        if self._file.closed:
+            raise closed_file(self.path)
+        return self._header
+
     def keys(self) -> list[str]:
-        """Return the names of the tensors, sorted."""
-        return sorted(self._header.tensors)
+        """Return the names of the tensors, sorted. Raises ClosedError, as all that follow."""
+        return sorted(self._opened().tensors)
 
     def offset_keys(self) -> list[str]:
         """Return the names of the tensors in the order of their bytes."""
-        return list(self._header.tensors)
+        return list(self._opened().tensors)
 
     def metadata(self) -> dict[str, str] | None:
         """Return what the header says beside tensors; None: nothing."""
-        return None if self._header.metadata is None else dict(self._header.metadata)
+        held = self._opened().metadata
+        return None if held is None else dict(held)
 
     def info(self, name: str) -> TensorInfo:
-        """Return dtype, shape, and place in the file of a tensor. Raises KeyError."""
-        try:
-            return self._header.tensors[name]
-        except KeyError:
-            raise KeyError(f"{self.path}: no tensor {shown(name)}") from None
+        """Return dtype, shape, and place in the file of a tensor. Raises MissingTensorError."""
+        found = self._opened().tensors.get(name)
+        if found is None:
+            raise missing_tensor(self.path, shown(name))
+        return found
 
     def get_tensor(self, name: str) -> Any:
         """Read a tensor. Raises KeyError, penstock.Error; TypeError: NumPy has no such type."""
@@ -126,7 +133,7 @@ class SafetensorsFile:
         memory : penstock.DeviceMemory, optional
             To read into, instead of new memory; `memory_size()` says how much it takes.
         """
-        tensors = self._header.tensors
+        tensors = self._opened().tensors
         for name, info in tensors.items():
             self._check(name, info)
         plan = self._plan(list(tensors.values()))
@@ -234,8 +241,10 @@ class SafetensorsFile:
                     reports.append(self._finish_first(under_way, memory))
             while under_way:
                 reports.append(self._finish_first(under_way, memory))
-        except BaseException:
+        except BaseException as error:
             _end([future for _, future in under_way])
+            if isinstance(error, Error):
+                theirs(error)
             raise
         self.reports = reports
 
@@ -253,9 +262,10 @@ class SafetensorsFile:
 
     def _check(self, name: str, info: TensorInfo) -> None:
         """Refuse before it is read what cannot be returned."""
-        if len(info.shape) > DIMENSIONS_MAX:
-            raise FormatError(f"{self.path}: tensor {shown(name)} has {len(info.shape)} dimensions")
         if self._framework == "numpy":
+            if len(info.shape) > DIMENSIONS_MAX:
+                cause = f"{len(info.shape)} dimensions: read it as DLPack tensor, which gives bytes"
+                raise TypeError(f"{self.path}: tensor {shown(name)} has {cause}")
             try:
                 required_dtype(info.dtype)
             except TypeError as error:

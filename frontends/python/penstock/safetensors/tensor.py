@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from penstock._core import DeviceMemory
 
+DIMENSIONS_MAX = 64  # NumPy's limit; DLPack's consumers have none that is higher
 _CUDA_KINDS = {0: "i", 1: "u", 2: "f", 5: "c", 6: "b"}  # DLPack's type codes as NumPy spells them
 
 
@@ -20,8 +21,8 @@ class Tensor:
     """A tensor in C order; `torch.from_dlpack(tensor)` and its like share its memory.
 
     Keeps the memory it lies in, which it may share with all other tensors of its file. Of types
-    that DLPack cannot name (F4, F6_E2M3, F6_E3M2: several elements share a byte) DLPack gets the
-    packed bytes, as a flat array of uint8.
+    that DLPack cannot name (F4, F6_E2M3, F6_E3M2: several elements share a byte), and of more than
+    64 dimensions, DLPack gets the bytes, as a flat array of uint8.
     """
 
     def __init__(self, memory: Memory, place: int, dtype: str, shape: tuple[int, ...]) -> None:
@@ -33,7 +34,7 @@ class Tensor:
         for size in shape:
             bits *= size
         self.nbytes = bits // 8
-        self._packed = DTYPES[dtype].bits % 8 != 0
+        self._flat = DTYPES[dtype].bits % 8 != 0 or len(shape) > DIMENSIONS_MAX
 
     def __repr__(self) -> str:
         return f"Tensor({self.dtype}, {list(self.shape)}, device={self.device!r})"
@@ -44,8 +45,8 @@ class Tensor:
         return self._memory.device
 
     def _view(self) -> Any:
-        code, bits = (1, 8) if self._packed else (DTYPES[self.dtype].code, DTYPES[self.dtype].bits)
-        shape = [self.nbytes] if self._packed else list(self.shape)
+        code, bits = (1, 8) if self._flat else (DTYPES[self.dtype].code, DTYPES[self.dtype].bits)
+        shape = [self.nbytes] if self._flat else list(self.shape)
         device_type, device_index = self.__dlpack_device__()
         return _core.tensor_view(
             self._memory, self.address, shape, code, bits, device_type, device_index
@@ -64,12 +65,12 @@ class Tensor:
         if self.__dlpack_device__()[0] != CUDA:
             raise AttributeError("the tensor is not in memory of a CUDA device")
         dtype = DTYPES[self.dtype]
-        kind = "u" if self._packed else _CUDA_KINDS.get(dtype.code)
+        kind = "u" if self._flat else _CUDA_KINDS.get(dtype.code)
         if kind is None:
             raise AttributeError(f"the CUDA array interface cannot name {self.dtype}")
-        size = 1 if self._packed else dtype.bits // 8
+        size = 1 if self._flat else dtype.bits // 8
         return {
-            "shape": (self.nbytes,) if self._packed else self.shape,
+            "shape": (self.nbytes,) if self._flat else self.shape,
             "typestr": f"{'|' if size == 1 else '<'}{kind}{size}",
             "data": (self.address, False),
             "version": 3,
