@@ -346,8 +346,8 @@ def test_wrong_calls_are_refused(tmp_path: Path) -> None:
         safetensors.load_file(tmp_path / "no-such-file")
     with pytest.raises(IsADirectoryError):
         safetensors.load_file(tmp_path)
-    with pytest.raises(ValueError, match="framework: 'pt' is not one of"):
-        safetensors.load_file(path, framework="pt")
+    with pytest.raises(ValueError, match="framework: 'tf' is not one of"):
+        safetensors.load_file(path, framework="tf")
     with pytest.raises(penstock.Error, match="not auto, cpu"):
         safetensors.load_file(path, "nowhere")
     with pytest.raises(ValueError, match="route"):

@@ -2,23 +2,43 @@
 
 `load_file(path)` is safetensors.numpy's; `load_file(path, device="cuda:0")` reads into memory of
 the device and returns tensors that `torch.from_dlpack` takes; `safe_open` reads one tensor, or a
-part of one. Files are checked before a byte of a tensor is read.
+part of one. With framework="pt" both give torch tensors, and `with installed():` has transformers,
+diffusers and others that use safetensors do the same. Files are checked before a byte of a tensor
+is read.
 """
 
 from __future__ import annotations
 
 from penstock.safetensors.errors import FormatError, MissingTensorError
 from penstock.safetensors.header import TensorInfo
-from penstock.safetensors.loading import SafetensorsFile, TensorSlice, load_file, safe_open
+from penstock.safetensors.installation import installed
+from penstock.safetensors.loading import SafetensorsFile, TensorSlice, load, load_file, safe_open
 from penstock.safetensors.tensor import Tensor
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from safetensors import SafetensorError
 
 __all__ = [
     "FormatError",
     "MissingTensorError",
+    "SafetensorError",
     "SafetensorsFile",
     "Tensor",
     "TensorInfo",
     "TensorSlice",
+    "installed",
+    "load",
     "load_file",
     "safe_open",
 ]
+
+
+def __getattr__(name: str) -> object:
+    if name != "SafetensorError":
+        raise AttributeError(f"module 'penstock.safetensors' has no attribute {name!r}")
+    try:
+        from safetensors import SafetensorError
+    except ImportError:
+        return FormatError
+    return SafetensorError

@@ -24,15 +24,21 @@ from penstock.safetensors.errors import closed_file, missing_tensor, theirs
 from penstock.safetensors.header import Header, TensorInfo, read_header
 from penstock.safetensors.memory import Memory, allocate, host_addressable
 from penstock.safetensors.tensor import DIMENSIONS_MAX, Tensor, as_array, host_bytes, required_dtype
+from penstock.safetensors.torch import TorchMemory, as_torch, torch_device, torch_dtype
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from penstock.report import Report
 
 STEPS_AT_ONCE = 8  # of a layout that are under way: enough for any disk
 PROBED_BYTES_MIN = 1 << 20  # less goes through the page cache
-FRAMEWORKS = {"numpy": "numpy", "np": "numpy", "dlpack": "dlpack"}
+FRAMEWORKS = {
+    "numpy": "numpy",
+    "np": "numpy",
+    "dlpack": "dlpack",
+    "torch": "torch",
+    "pytorch": "torch",
+    "pt": "torch",
+}
 
 
 class SafetensorsFile:
@@ -51,15 +57,17 @@ class SafetensorsFile:
         self,
         path: str | os.PathLike[str],
         framework: str | None,
-        device: str | None,
+        device: Any,
+        *,
+        descriptor: int | None = None,
         **reading: Any,
     ) -> None:
         self.path = os.fspath(path)
         self._framework = _framework(framework, device)
-        self._device = device
-        self._addressable = device is None or host_addressable(_core.empty(0, device))
+        self._device = torch_device(device) if self._framework == "torch" else device
+        self._addressable = self._device is None or host_addressable(_core.empty(0, self._device))
         self.reports: list[Report] = []
-        self._file = _core.File(self.path, "r", **reading)
+        self._file = _core.File(self.path if descriptor is None else descriptor, "r", **reading)
         try:
             self._size = self._file.size
             self._header = read_header(self._read, self._size, self.path)
@@ -146,7 +154,7 @@ class SafetensorsFile:
         held = host_bytes(memory) if self._framework == "numpy" else None
         for (name, info), place in zip(tensors.items(), plan.places, strict=True):
             if held is None:
-                made[name] = Tensor(memory, place, info.dtype, info.shape)
+                made[name] = self._made(memory, place, info.dtype, info.shape)
             else:
                 dtype = required_dtype(info.dtype)
                 made[name] = as_array(held, place, info.size, dtype, info.shape)
@@ -183,6 +191,8 @@ class SafetensorsFile:
         return self._made(memory, place, info.dtype, part.shape)
 
     def _allocate(self, size: int, device: str | None) -> Memory:
+        if self._framework == "torch" and device is not None:
+            return TorchMemory(size, device)
         try:
             return allocate(size, device)
         except OSError as error:
@@ -262,18 +272,22 @@ class SafetensorsFile:
 
     def _check(self, name: str, info: TensorInfo) -> None:
         """Refuse before it is read what cannot be returned."""
-        if self._framework == "numpy":
-            if len(info.shape) > DIMENSIONS_MAX:
-                cause = f"{len(info.shape)} dimensions: read it as DLPack tensor, which gives bytes"
-                raise TypeError(f"{self.path}: tensor {shown(name)} has {cause}")
+        if len(info.shape) > DIMENSIONS_MAX and self._framework != "dlpack":
+            cause = f"{len(info.shape)} dimensions: read it as DLPack tensor, which gives bytes"
+            raise TypeError(f"{self.path}: tensor {shown(name)} has {cause}")
+        if self._framework != "dlpack":
             try:
-                required_dtype(info.dtype)
+                _ = (
+                    required_dtype(info.dtype)
+                    if self._framework == "numpy"
+                    else torch_dtype(info.dtype)
+                )
             except TypeError as error:
                 raise TypeError(f"{self.path}: tensor {shown(name)}: {error}") from None
 
-    def _made(
-        self, memory: Memory, place: int, dtype: str, shape: tuple[int, ...]
-    ) -> Tensor | np.ndarray[Any, Any]:
+    def _made(self, memory: Memory, place: int, dtype: str, shape: tuple[int, ...]) -> Any:
+        if self._framework == "torch":
+            return as_torch(memory, place, dtype, shape)
         tensor = Tensor(memory, place, dtype, shape)
         return tensor.numpy() if self._framework == "numpy" else tensor
 
@@ -321,18 +335,18 @@ def _end(futures: Sequence[_core.Future]) -> None:
     wait(futures)
 
 
-def _framework(name: str | None, device: str | None) -> str:
+def _framework(name: str | None, device: object) -> str:
     if name is None:
         return "numpy" if device is None else "dlpack"
     if name not in FRAMEWORKS:
-        raise ValueError(f"framework: {name!r} is not one of {', '.join(FRAMEWORKS)}")
+        raise ValueError(f"framework: {name!r} is not one of numpy, np, dlpack, torch, pt")
     return FRAMEWORKS[name]
 
 
 def safe_open(
     path: str | os.PathLike[str],
     framework: str | None = None,
-    device: str | None = None,
+    device: Any = None,
     **reading: Any,
 ) -> SafetensorsFile:
     """Open a safetensors file to read single tensors, or parts of them.
@@ -341,10 +355,13 @@ def safe_open(
     ----------
     path : path
     framework : str, optional
-        "numpy": arrays; "dlpack": penstock.safetensors.Tensor, which `torch.from_dlpack` and its
-        like take. Without a device arrays, else tensors.
+        "numpy" or "np": arrays; "torch" or "pt": torch tensors; "dlpack":
+        penstock.safetensors.Tensor, which `torch.from_dlpack` and its like take. None: arrays
+        without a device, else "dlpack".
     device : str, optional
         In whose memory tensors shall lie: auto, cpu, cpu:N or cuda:N. None: in plain host memory.
+        For torch as torch names it: cpu is plain host memory, cuda the current device; memory of a
+        CUDA device is torch's.
     **reading
         As in penstock.open: cache, route, strict, threads.
 
@@ -360,7 +377,7 @@ def safe_open(
 
 def load_file(
     path: str | os.PathLike[str],
-    device: str | None = None,
+    device: Any = None,
     *,
     framework: str | None = None,
     memory: Memory | None = None,
@@ -374,7 +391,20 @@ def load_file(
     Returns
     -------
     dict
-        Of numpy.ndarray, or of Tensor, by name, in the order of the file.
+        Of numpy.ndarray, torch.Tensor or Tensor, by name, in the order of the file.
     """
     with safe_open(path, framework, device, **reading) as opened:
         return opened.get_tensors(memory)
+
+
+def load(data: bytes, device: Any = None, *, framework: str | None = None) -> dict[str, Any]:
+    """Return all tensors of what a safetensors file holds. As load_file; the bytes are copied."""
+    descriptor = os.memfd_create("safetensors", os.MFD_CLOEXEC)
+    try:
+        with open(descriptor, "wb", closefd=False) as out:
+            out.write(data)
+        # The file keeps a descriptor of its own.
+        with SafetensorsFile("bytes", framework, device, descriptor=descriptor) as opened:
+            return opened.get_tensors()
+    finally:
+        os.close(descriptor)
