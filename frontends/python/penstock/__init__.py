@@ -17,19 +17,20 @@ _environ.setdefault("CUDA_DEVICE_MAX_COPY_CONNECTIONS", "32")
 
 TYPE_CHECKING = False  # typing's; loading that takes longer than all of this
 if TYPE_CHECKING:
+    from penstock import kvikio as kvikio
     from penstock import safetensors as safetensors
     from penstock._core import DeviceMemory, File, Future, empty
-    from penstock._core import File as CuFile
     from penstock.errors import ClosedError, Error, FallbackError, ModeError
     from penstock.file import open  # noqa: A004 (as gzip.open)
     from penstock.futures import as_completed, wait
+    from penstock.kvikio.cufile import CuFile
     from penstock.report import Report
     from penstock.tracing import Transfer, on_transfer, trace
 
 # Where each public name lives.
 _HOMES = {
     "ClosedError": "errors",
-    "CuFile": "file",
+    "CuFile": "kvikio.cufile",
     "DeviceMemory": "_core",
     "Error": "errors",
     "FallbackError": "errors",
@@ -46,7 +47,7 @@ _HOMES = {
     "wait": "futures",
 }
 
-_MODULES = {"safetensors"}
+_MODULES = {"kvikio", "safetensors"}
 
 __all__ = [
     "ClosedError",

@@ -15,8 +15,10 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-class Error(OSError):
+class Error(OSError, RuntimeError):
     """A file could not be opened, read or written.
+
+    A RuntimeError too, for programs written for KvikIO.
 
     Attributes
     ----------
@@ -111,7 +113,7 @@ def error_of(
 def mode_error(mode: str, filename: str | bytes | int) -> Error:
     """Return the error for a file that was opened with another mode than it takes."""
     direction = "reading" if mode == "r" else "writing"
-    cause = f"{os.strerror(errno.EBADF)}: opened for {direction} only, mode {mode!r}"
+    cause = f"Operation not permitted: opened for {direction} only, mode {mode!r}"
     return ModeError(errno.EBADF, cause, filename)
 
 

@@ -10,8 +10,6 @@ if TYPE_CHECKING:
 
     from penstock._core import Cache, FileName, Mode, Route, Storage
 
-CuFile = File  # KvikIO's name
-
 
 def open(  # noqa: A001, PLR0913, PLR0917 (as gzip.open; each has its paragraph below)
     file: FileName,

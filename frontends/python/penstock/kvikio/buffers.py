@@ -1,0 +1,96 @@
+"""What KvikIO asks of memory and streams beforehand. Penstock needs none of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock import _core
+
+CUDA, CUDA_MANAGED = 2, 13  # of DLPack's device types
+
+
+def _is_buffer(buf: Any) -> bool:
+    if hasattr(buf, "__dlpack__") or hasattr(buf, "__cuda_array_interface__"):
+        return True
+    try:
+        memoryview(buf).release()
+    except TypeError:
+        return False
+    return True
+
+
+def is_cuda(buf: Any) -> bool:
+    """Return whether a buffer lies in memory of a CUDA device."""
+    if hasattr(buf, "__dlpack_device__"):
+        return int(buf.__dlpack_device__()[0]) in (CUDA, CUDA_MANAGED)
+    return hasattr(buf, "__cuda_array_interface__")
+
+
+class Bytes:
+    """Bytes of a CUDA device, from an address on; keeps what they belong to."""
+
+    def __init__(self, owner: Any, address: int, size: int) -> None:
+        self._owner = owner
+        self.__cuda_array_interface__ = {
+            "shape": (size,),
+            "typestr": "|u1",
+            "data": (address, False),
+            "version": 3,
+            "strides": None,
+        }
+
+
+def cuda_part(buf: Any, offset: int) -> Any:
+    """Return a CUDA buffer without its first `offset` bytes.
+
+    Raises ValueError where the buffer is of the host, as KvikIO, or shorter than that.
+    """
+    if not is_cuda(buf):
+        raise ValueError("Non-CUDA buffers not supported: use read or write")
+    if offset == 0:
+        return buf
+    if isinstance(buf, _core.DeviceMemory):
+        size, address = buf.nbytes, buf.address
+    else:
+        size, address = int(buf.nbytes), int(buf.__cuda_array_interface__["data"][0])
+        if buf.__cuda_array_interface__.get("strides") is not None and not _is_dense(buf):
+            raise ValueError("the buffer is not contiguous")
+    if not 0 <= offset <= size:
+        raise ValueError(f"dev_offset {offset} is not within the buffer's {size} bytes")
+    return Bytes(buf, address + offset, size - offset)
+
+
+def _is_dense(buf: Any) -> bool:
+    interface = buf.__cuda_array_interface__
+    expected = int(interface["typestr"][2:])
+    for size, stride in zip(
+        reversed(interface["shape"]), reversed(interface["strides"]), strict=True
+    ):
+        if size > 1 and stride != expected:
+            return False
+        expected *= size
+    return True
+
+
+def memory_register(buf: Any) -> None:
+    """Do nothing: memory needs no registration. Raises TypeError for what is no buffer."""
+    if not _is_buffer(buf):
+        raise TypeError(f"{type(buf).__qualname__} object gives no memory")
+
+
+def memory_deregister(buf: Any) -> None:
+    """As memory_register."""
+    memory_register(buf)
+
+
+def bounce_buffer_free() -> int:
+    """Free nothing, and return 0: staging belongs to the files' engine, and goes with it."""
+    return 0
+
+
+def stream_register(_raw_stream: int, _flags: int) -> None:
+    """Do nothing: streams need no registration."""
+
+
+def stream_deregister(_raw_stream: int) -> None:
+    """As stream_register."""
