@@ -22,6 +22,7 @@ from penstock.safetensors import installation
 from penstock.safetensors import torch as ours
 
 np = pytest.importorskip("numpy")
+EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "transformers_model.py"
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 
 TENSORS: dict[str, tuple[str, list[int], bytes]] = {
@@ -245,3 +246,34 @@ def test_reference_gives_the_same_torch_tensors(path: Path, tmp_path: Path) -> N
     assert torch.equal(theirs.load_file(again)["odd"], expected["odd"])
     # Each tensor has a storage of its own, so that one of them can be saved.
     assert loaded["odd"].untyped_storage().nbytes() == 21
+
+
+def test_model_of_transformers_is_the_same_through_penstock(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    config = transformers.BertConfig(
+        hidden_size=64, num_hidden_layers=2, num_attention_heads=4, intermediate_size=128
+    )
+    transformers.BertModel(config).to(torch.bfloat16).save_pretrained(
+        tmp_path, max_shard_size="1MB"
+    )
+    assert len(list(tmp_path.glob("*.safetensors"))) > 1
+    expected = transformers.AutoModel.from_pretrained(tmp_path).state_dict()
+    opened: list[Any] = []
+    init = installation.safe_open.__init__
+
+    def counted(self: Any, *arguments: Any, **options: Any) -> None:
+        opened.append(arguments)
+        init(self, *arguments, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(installation.safe_open, "__init__", counted)
+        with safetensors.installed():
+            loaded = transformers.AutoModel.from_pretrained(tmp_path).state_dict()
+    assert len(opened) > 1
+    assert loaded.keys() == expected.keys()
+    assert all(torch.equal(loaded[name], expected[name]) for name in expected)
+    command = [sys.executable, str(EXAMPLE), str(tmp_path), "--rounds", "1"]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert f"{len(expected)} tensors" in told
+    assert told.endswith("equal\n")
