@@ -222,6 +222,13 @@ def test_odd_file_is_accepted(what: str) -> None:
     assert parsed(GOOD_FILES[what]).tensors.keys() <= {"x"}
 
 
+def test_number_that_is_cut_where_parsing_begins_with_a_part() -> None:
+    small = b"9" * 400 + b".5e-300"
+    for length in range(560, 640):
+        value = b'["%b",%b]' % (b"x" * length, small)
+        assert parsed(unknown(value)).tensors.keys() == {"x"}, length
+
+
 @pytest.mark.parametrize("what", [*GOOD_FILES, *(what for what in BAD if "unknown" in what)])
 def test_odd_file_is_as_the_reference_finds_it(what: str) -> None:
     reference = pytest.importorskip("safetensors")

@@ -184,8 +184,12 @@ class Entries:
                 if size >= ENTRY_CHARACTERS_MAX:
                     return LONG
                 size *= _MORE
-            except FormatError:
-                raise
+            except FormatError:  # perhaps of a number that goes on behind this part
+                if len(part) < size:
+                    raise
+                if size >= ENTRY_CHARACTERS_MAX:
+                    return LONG
+                size *= _MORE
             except RecursionError:
                 self._refuse_depth()
             except ValueError as error:  # a number with thousands of digits
