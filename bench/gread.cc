@@ -11,9 +11,10 @@
 // batches (bench/gread/gpu_readahead.cc). Limits there, of programs without pages: host threads
 // that read sections which are copied whole (plain-sections), one call of File::read beside them
 // (host-read), both again where the CPUs had nothing to do before each run (-rested), and GPU
-// threads that copy pinned memory while host threads read as much (plain-pull). Each run's rate
-// goes to standard error as it ends. Not measured: cold files, and on the CPU backend random access
-// and readahead (bench readahead).
+// threads that copy pinned memory while host threads read as much (plain-pull). On both backends,
+// library defaults: blocks that share a file piece by piece (bench/gread/grid_stride.cc). Each
+// run's rate goes to standard error as it ends. Not measured: cold files, and on the CPU backend
+// other readahead (bench readahead).
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -26,6 +27,7 @@
 #include <vector>
 
 #include "bench/gread/gpu.h"
+#include "bench/gread/grid_stride.h"
 #include "bench/gread_kernels.h"
 #include "bench/harness/report.h"
 #include "bench/harness/test_file.h"
@@ -350,6 +352,7 @@ int run_all(const Arguments& arguments) {
     report.describe("device", device.name());
     if (device.host_addressable()) {
         measure_host_addressable(report, arguments);
+        measure_grid_stride(report, arguments);
     } else {
         measure_gpu(report, arguments, device);
     }

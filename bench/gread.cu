@@ -1,6 +1,7 @@
 // The kernel of the gread benchmark: sequential requests through the page cache.
 #include "bench/gread_kernels.h"
 #include "bench/harness/test_file.h"
+#include "bench/harness/walks.cuh"
 #include "penstock/device/file.cuh"
 #include "penstock/kernel.h"
 
@@ -118,3 +119,6 @@ PENSTOCK_KERNEL(penstock::bench::check_random)
 PENSTOCK_KERNEL(penstock::bench::pull_bytes)
 PENSTOCK_KERNEL(penstock::bench::advise_file)
 PENSTOCK_KERNEL(penstock::bench::check_bytes)
+PENSTOCK_KERNEL(penstock::bench::walk_file)
+PENSTOCK_KERNEL(penstock::bench::walk_files)
+PENSTOCK_KERNEL(penstock::bench::forget_file)

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "bench/gread/gpu_rig.h"
+#include "bench/gread/grid_stride.h"
 
 namespace penstock::bench {
 namespace {
@@ -95,6 +96,7 @@ void measure_gpu(Report& report, const Arguments& arguments, const Device& devic
             measure_gpu_misses(report, arguments, device, file, chosen);
     }
     measure_gpu_readahead(report, arguments, device, file);
+    measure_gpu_grid_stride(report, arguments, device, file);
 }
 
 }  // namespace penstock::bench

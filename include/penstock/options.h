@@ -60,14 +60,14 @@ struct FileSystemOptions {
     double throttle_latency_us = 0;
     double throttle_bandwidth_mbs = 0;
     // Parameters that affect performance.
-    // Bytes, a power of two from 4 KiB to 4 MiB. Tables take 112 bytes of device memory for each page
-    // of 4 KiB (28 MiB for 1 GiB of frames), 352 bytes for each of 64 KiB (5.5 MiB), and for a start
-    // 10 MiB, on a GPU 230 MiB. A view (gmmap) lies in one page.
+    // Bytes, a power of two from 4 KiB to 4 MiB. Tables take 112 bytes of device memory for each
+    // page of 4 KiB (28 MiB for 1 GiB of frames), 352 bytes for each of 64 KiB (5.5 MiB), and 10
+    // MiB more, on a GPU 230 MiB. A view (gmmap) lies in one page.
     uint32_t page_size = 4096;
-    size_t cache_size = 0;          // bytes of frames; 0: half of the device memory that is free
-    unsigned workers = 0;  // threads that serve requests, 1 to 16; 0: 4, on a GPU up to 16, three
-                           // quarters of the CPUs. None where blocks help
-    bool helping = true;   // CPU backend: a block that waits serves requests itself
+    size_t cache_size = 0;  // bytes of frames; 0: half of the device memory that is free
+    unsigned workers = 0;   // threads that serve requests, 1 to 16; 0: 4, on a GPU up to 16, three
+                            // quarters of the CPUs. None where blocks help
+    bool helping = true;    // CPU backend: a block that waits serves requests itself
     RequestMap map = RequestMap::kShared;
     Readahead readahead = Readahead::kAuto;
     uint64_t prefetch_size = 0;  // bytes; kStatic only: a multiple of the page, at most 63 of them

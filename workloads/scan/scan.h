@@ -37,8 +37,8 @@ struct ScanOptions {
     // Penstock's page cache. Sets a handler of SIGBUS for the process, for files that become
     // shorter meanwhile; those are told as failed.
     bool map_cached = false;
-    // cache_size 0: a few strides a block, as nothing is read twice. Strides are read whole, so that
-    // small pages would only be more of them.
+    // cache_size 0: a few strides a block, as nothing is read twice. Strides are read whole, which
+    // takes fewer steps with large pages.
     FileSystemOptions file_system = {.page_size = 64 << 10};
 };
 
