@@ -54,7 +54,7 @@ uint64_t* lay_tables(const Layout& layout, Cursor& cursor, FileSystemState& stat
     state.directory = cursor.take<uint64_t>(layout.directory_size);
     state.async_calls = cursor.take<AsyncCall>(layout.async_count);
     state.totals = cursor.take<FileTotals>(limits::kFilesMax);
-    state.places = cursor.take<ReadaheadPlace>(layout.place_count);
+    state.places = cursor.take<ReadaheadPlace>(layout.place_count + 1);
     state.windows = cursor.take<Window>(size_t{layout.place_count} * limits::kStreamsMax *
                                         layout.readahead.windows_max);
     state.chunk_next = cursor.take<uint64_t>(layout.chunk_count);
@@ -221,7 +221,8 @@ Status plan_layout(const LayoutRequest& request, Layout* layout) {
     lay_shared(result, shared, measured);
     result.tables_size = tables.size();
     const size_t windows = size_t{limits::kStreamsMax} * result.readahead.windows_max;
-    result.places_size = result.place_count * (sizeof(ReadaheadPlace) + windows * sizeof(Window));
+    result.places_size = (result.place_count + 1) * sizeof(ReadaheadPlace) +
+                         result.place_count * windows * sizeof(Window);
     result.shared_size = shared.size();
     *layout = result;
     return {};

@@ -82,9 +82,8 @@ TEST(LayoutTest, TellsWhatReadaheadTakes) {
         Layout layout;
         ASSERT_TRUE(plan_layout(request_of(4096, 4000, 1, teams), &layout).ok());
         EXPECT_EQ(layout.readahead.frames_max, 1000u);
-        const size_t place = sizeof(ReadaheadPlace) +
-                             limits::kStreamsMax * layout.readahead.windows_max * sizeof(Window);
-        EXPECT_EQ(layout.places_size, teams * place);
+        const size_t windows = limits::kStreamsMax * layout.readahead.windows_max * sizeof(Window);
+        EXPECT_EQ(layout.places_size, (teams + 1) * sizeof(ReadaheadPlace) + teams * windows);
         EXPECT_LT(layout.places_size, layout.tables_size);
     }
 }

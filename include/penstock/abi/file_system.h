@@ -251,7 +251,8 @@ struct FileSystemState {
     HostWords* host;           // mapped
     AsyncCall* async_calls;    // async_count, device memory
     FileTotals* totals;        // kFilesMax, device memory
-    ReadaheadPlace* places;    // place_count, device memory
+    ReadaheadPlace* places;    // place_count and one more, whose ring is of pages that blocks read
+                               // together; device memory
     Window* windows;           // readahead.windows_max for each stream of each place, device memory
     // Of each frame, in device memory (abi/write_back.h); snapshots are as large as the marks.
     uint64_t* marks;              // mark_words: dirty granules

@@ -104,9 +104,10 @@ PENSTOCK_BOTH void for_each_count(Visit visit) {
 // A file's own, for all time; what is counted at places comes on top.
 struct alignas(64) FileTotals {
     FileCounts counts;
-    uint64_t advised;  // asked for by gadvise(kWillNeed)
-    uint64_t learned;  // asked for ahead of a launch, since the kernel's last one missed them;
-                       // among the misses, too
+    uint64_t advised;   // asked for by gadvise(kWillNeed)
+    uint64_t learned;   // asked for ahead of a launch, since the kernel's last one missed them;
+                        // among the misses, too
+    uint64_t frontier;  // page up to which windows of all blocks were asked for; not a count
 };
 
 // Why pages are taken to be read once, so that they take turns in a few frames.
@@ -122,7 +123,8 @@ struct alignas(64) ReadaheadPlace {
     uint64_t current;     // index of the stream of the call that is under way, if it has windows
     ReadOnce once;        // whether that call is of pages that are read once
     uint16_t pull_count;  // of `pulls`, that call's
-    uint32_t vain;        // reads in a row that went on with no stream; counts up to kVainReads
+    uint16_t vain;        // reads in a row that went on with no stream; counts up to kVainReads
+    uint16_t shares;      // 0 or 1: that call may be one of many blocks' that read together
     // Requests of kWillNeed that are on their way, as far as is known: frame 32 | generation that
     // its completion word had before 31 | 1; 0: none.
     uint64_t advised[limits::kAdvisedMax];

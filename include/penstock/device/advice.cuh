@@ -57,32 +57,6 @@ PENSTOCK_BOTH inline PageRange pages_of_range(const AdvisedRange& range, uint64_
     return {(wholly ? first + in_page : first) >> page_shift, stop};
 }
 
-// A place for one more request that is on its way; null: there are as many as there may be. Of a
-// place whose `busy` the caller has; one lane.
-PENSTOCK_DEVICE inline uint64_t* free_advised(FileSystemState& system, ReadaheadPlace& place) {
-    for (uint64_t& word : place.advised) {
-        if (word == 0) return &word;
-        const Completion now = SystemWords::load(system.completions[word >> 32], site::kRelaxed);
-        // Somebody has completed that frame: the request was copied out of its slot before.
-        if (completion_generation(now) != (word >> 1 & kGenerationMax)) return &word;
-    }
-    return nullptr;
-}
-
-// Claims the first pages of a stretch, without a gap, into adjacent frames of the caller's; returns
-// how many. All are pinned; one lane.
-PENSTOCK_DEVICE inline uint32_t claim_stretch(FileSystemState& system, uint32_t file_slot,
-                                              PageIndex first, const FrameRange& frames,
-                                              uint32_t generation) {
-    for (uint32_t i = 0; i < frames.count; ++i) {
-        PinnedEntry page = held_page(system, system.files[file_slot], first + i);
-        if (!claim<DeviceWords>(*page.entry, page.seen, frames.first + i, generation)) return i;
-        DeviceWords::store(system.owners[frames.first + i], make_owner(file_slot, first + i),
-                           site::kRelaxed);
-    }
-    return frames.count;
-}
-
 // Asks for one stretch of absent pages in [first, stop), at most a window. Returns the page to go
 // on with; `stop`: there is no more to do, or no room.
 template <class Team>
@@ -93,56 +67,23 @@ PENSTOCK_DEVICE PageIndex ask_for_stretch(const Team& team, FileSystemState& sys
     const FileState& file = system.files[slot];
     const uint64_t most = system.readahead.window_pages_max;
     const auto count = static_cast<uint32_t>(stop - first < most ? stop - first : most);
-    uint64_t absent = 0;
-    for (uint32_t i = team.lane(); i < count; i += team.lanes())
-        if (is_absent(system, file, first + i)) absent |= 1ull << i;
-    const Stretch stretch = first_stretch(team.unite(absent));
+    const Stretch stretch = find_absent(team, system, file, first, count);
     if (stretch.count == 0) return first + count;
     const PageIndex begin = first + stretch.first;
-    uint64_t* word = nullptr;
-    if (team.lane() == 0) word = free_advised(system, place);
-    word = team.broadcast(word, 0);
-    if (word == nullptr) return stop;
-    FrameRange frames = take_adjacent_frames(team, system, place, stretch.count);
-    if (frames.count == 0) return stop;
-    const uint32_t generation = common_generation(team, system, frames);
-    if (team.lane() == 0) install_leaves(system, file, begin, frames.count);
-    team.sync();
-    bool pinned = true;
-    uint64_t held = 0;  // bit i: this lane has pinned page i
-    for (uint32_t i = team.lane(); i < frames.count; i += team.lanes()) {
-        const bool got = pin_page(system, file, begin + i, false).entry != nullptr;
-        if (got) held |= 1ull << i;
-        pinned = pinned && got;
-    }
-    // Once a page is pinned and the file seen open, its slot cannot change hands.
-    const bool open = !team.any(find_file(system, descriptor) == nullptr);
-    uint32_t claimed = 0;
-    team.sync();  // what lanes stored of the frames comes before what lane 0 does
-    if (!team.any(!pinned) && open && team.lane() == 0) {
-        const Completion before = SystemWords::load(system.completions[frames.first],
-                                                    site::kRelaxed);
-        claimed = claim_stretch(system, slot, begin, frames, generation);
-        if (claimed > 0) {
-            Window window{};
-            window.first = begin;
-            window.run = 1;
-            window.step = 1;
-            window.count = claimed;
-            window.frame = frames.first;
-            window.generation = generation;
-            submit_window(system, file_of_stream(descriptor), window);
-            *word = uint64_t{frames.first} << 32 | uint64_t{completion_generation(before)} << 1 | 1;
-            add_count(system.totals[slot].advised, claimed);
+    bool room = true;
+    if (team.lane() == 0) room = free_advised(system, place) != nullptr;
+    if (team.any(!room)) return stop;
+    const auto submit = [&](const Window& window) {
+        bool done = false;
+        if (team.lane() == 0) {
+            done = submit_advised(system, place, file_of_stream(descriptor), window);
+            if (done) add_count(system.totals[slot].advised, window.count);
         }
-    }
-    claimed = team.broadcast(claimed, 0);
+        return !team.any(team.lane() == 0 && !done);
+    };
+    const uint32_t claimed = claim_window(team, system, {&place, place.once}, descriptor, begin,
+                                          stretch.count, submit);
     asked = asked || claimed > 0;
-    for (uint32_t i = team.lane(); i < frames.count; i += team.lanes()) {
-        if ((held >> i & 1) != 0) unpin<DeviceWords>(*held_page(system, file, begin + i).entry);
-        if (i >= claimed) give_frame_back(system, frames.first + i);
-    }
-    team.sync();
     return claimed == 0 ? stop : begin + claimed;
 }
 

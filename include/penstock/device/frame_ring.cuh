@@ -45,6 +45,23 @@ PENSTOCK_BOTH inline bool in_ring(const FileSystemState& system, const Readahead
     return system.places + owner == place + 1;
 }
 
+// The ring of pages that blocks read together: of no team, its place behind those of teams.
+PENSTOCK_BOTH inline ReadaheadPlace& common_place(const FileSystemState& system) {
+    return system.places[system.place_count];
+}
+PENSTOCK_BOTH inline bool in_common_ring(const FileSystemState& system, FrameIndex frame) {
+    return system.readahead.enabled != 0 && system.policy == ReplacementPolicy::kRings &&
+           in_ring(system, &common_place(system), frame);
+}
+// The chunks that a ring may have of a full cache; that of all half of it.
+PENSTOCK_BOTH inline uint64_t share_of_ring(const FileSystemState& system,
+                                            const ReadaheadPlace& place, uint64_t rings) {
+    const uint64_t share = system.chunk_count / rings;
+    const bool common = &place == &common_place(system);
+    const uint64_t most = common && share < system.chunk_count / 2 ? system.chunk_count / 2 : share;
+    return most == 0 ? 1 : most;
+}
+
 // A cursor tells by itself whether it is at a chunk: what says how many chunks there are is another
 // word, and who saw only that one new would begin at frame 0, with somebody else's page.
 PENSTOCK_BOTH constexpr uint64_t cursor_at(uint64_t chunk) { return (chunk + 1) << 32; }
@@ -114,9 +131,9 @@ PENSTOCK_BOTH inline bool outruns_ring(const FileSystemState& system, const Read
 
 constexpr uint64_t kNoChunk = ~0ull;
 
-// A chunk of a ring that has more than its share, or whose team is gone.
+// A chunk of a ring that has more than its share of `rings`, or whose team is gone.
 PENSTOCK_BOTH inline uint64_t take_from_other_ring(FileSystemState& system, ReadaheadPlace& place,
-                                                   uint64_t share, uint64_t turn) {
+                                                   uint64_t rings, uint64_t turn) {
     constexpr unsigned kTries = 8;
     for (unsigned i = 0; i < kTries; ++i) {
         const uint64_t hand = DeviceWords::fetch_add(system.ring_hand, 1, site::kRelaxed);
@@ -129,6 +146,9 @@ PENSTOCK_BOTH inline uint64_t take_from_other_ring(FileSystemState& system, Read
         const auto since = static_cast<int64_t>(turn -
                                                 DeviceWords::load(other.turn, site::kRelaxed));
         const bool gone = since > static_cast<int64_t>(system.chunk_count);
+        // What the ring of all may have is taken from the others alike.
+        const bool common = &place == &common_place(system);
+        const uint64_t share = share_of_ring(system, other, common ? 2 * rings : rings);
         if (!gone && DeviceWords::load(other.chunk_count, site::kRelaxed) <= share) continue;
         if (!try_lock(other.ring_busy)) continue;
         uint64_t chunk = kNoChunk;
@@ -153,9 +173,8 @@ PENSTOCK_BOTH inline uint64_t take_chunk(FileSystemState& system, ReadaheadPlace
     if (chunk == kNoChunk) {
         uint64_t rings = DeviceWords::load(system.rings_in_use, site::kRelaxed);
         if (own == 0) ++rings;
-        uint64_t share = system.chunk_count / rings;
-        if (share == 0) share = 1;
-        if (own < share) chunk = take_from_other_ring(system, place, share, turn);
+        if (own < share_of_ring(system, place, rings))
+            chunk = take_from_other_ring(system, place, rings, turn);
         if (chunk == kNoChunk && own > 0) chunk = remove_oldest_chunk(system, place);
     }
     if (chunk != kNoChunk) {
@@ -216,8 +235,7 @@ PENSTOCK_BOTH inline void pause_for_ring() {}
 // Up to `want` adjacent frames to try; none: look anywhere. `least`: fewer than that at the end of
 // a chunk are passed over, unless they are all of it.
 PENSTOCK_BOTH inline FrameRange ring_frames(FileSystemState& system, ReadaheadPlace& place,
-                                            uint32_t want, uint32_t least) {
-    const bool once = place.once != ReadOnce::kNo;
+                                            uint32_t want, uint32_t least, bool once) {
     uint64_t& word = once ? place.once_cursor : place.cursor;
     for (unsigned i = 0; i < kRingTries; ++i) {
         uint64_t cursor = DeviceWords::load(word, site::kRelaxed);
@@ -243,17 +261,23 @@ PENSTOCK_BOTH inline FrameRange ring_frames(FileSystemState& system, ReadaheadPl
     return {};
 }
 
-// Up to `want` adjacent frames to try, by the policy of the file system.
+// Up to `want` adjacent frames to try, by the policy of the file system; `once`: of those of the
+// ring that take turns.
 PENSTOCK_BOTH inline FrameRange next_frames(FileSystemState& system, ReadaheadPlace* place,
-                                            uint32_t want, uint32_t least) {
+                                            uint32_t want, uint32_t least, bool once) {
     if (place != nullptr && system.policy == ReplacementPolicy::kRings) {
-        const FrameRange range = ring_frames(system, *place, want, least);
+        const FrameRange range = ring_frames(system, *place, want, least, once);
         if (range.count > 0) return range;
     }
     const uint64_t hand = DeviceWords::fetch_add(system.clock_hand, want, site::kRelaxed);
     const auto first = static_cast<FrameIndex>(hand % system.frame_count);
     const uint32_t left = system.frame_count - first;
     return {first, left < want ? left : want};
+}
+PENSTOCK_BOTH inline FrameRange next_frames(FileSystemState& system, ReadaheadPlace* place,
+                                            uint32_t want, uint32_t least) {
+    const bool once = place != nullptr && place->once != ReadOnce::kNo;
+    return next_frames(system, place, want, least, once);
 }
 
 }  // namespace penstock::device

@@ -55,18 +55,57 @@ PENSTOCK_DEVICE void unpin_pages(const Team& team, Batch<Team>& batch, unsigned 
 // Whether a page that was found VALID has earned a second chance by that.
 PENSTOCK_BOTH inline bool is_second_use(const FileSystemState& system, const FileState& file,
                                         const ReadaheadPlace* place, FrameIndex frame) {
+    const bool together = place != nullptr && place->shares != 0 && in_common_ring(system, frame);
     const bool second = system.policy == ReplacementPolicy::kRings
-                            ? !in_ring(system, place, frame)
+                            ? !in_ring(system, place, frame) && !together
                             : system.policy == ReplacementPolicy::kClock;
     return second && given_advice(file).advice != Advice::kNoReuse;
+}
+
+// A page that was asked for ahead of all blocks, and pinned now by the first that reads it: it is
+// not unread any more, and published, where it has arrived, in the same step. Whether the caller
+// was that first one.
+PENSTOCK_DEVICE inline bool take_unread(FileSystemState& system, PinnedEntry& page) {
+    if (state_of(page.seen) == PageState::kEmpty || !in_common_ring(system, frame_of(page.seen)))
+        return false;
+    if (state_of(page.seen) == PageState::kFetching) {
+        const Completion completion = SystemWords::load(system.completions[frame_of(page.seen)],
+                                                        site::kCompletion);
+        uint64_t seen = page.seen;
+        const uint64_t valid = (seen & ~kStateMask & ~kTouchedBit) |
+                               static_cast<uint64_t>(PageState::kValid);
+        const bool good = completion_generation(completion) == generation_of(seen) &&
+                          completion_error(completion) == 0;
+        if (good && DeviceWords::compare_exchange(*page.entry, seen, valid, site::kPublish)) {
+            page.seen = valid;
+            return true;
+        }
+    }
+    const uint64_t before = DeviceWords::fetch_and(*page.entry, ~kTouchedBit, site::kRelaxed);
+    page.seen &= ~kTouchedBit;
+    return (before & kTouchedBit) != 0;
+}
+
+// Counts the pages of which take_unread() said so in this lane. `place`: the call's.
+template <class Team>
+PENSTOCK_DEVICE void count_taken(const Team& team, FileSystemState& system, const FileState& file,
+                                 ReadaheadPlace* place, unsigned used, unsigned late) {
+    if (place == nullptr || place->shares == 0) return;
+    FileCounts& counts = counts_of(system, place, static_cast<uint32_t>(&file - system.files));
+    unsigned total = 0;
+    (void)team.count_before(used, total);
+    if (team.lane() == 0) add_count(counts.used, total);
+    (void)team.count_before(late, total);
+    if (team.lane() == 0) add_count(counts.late, total);
 }
 
 // Pins the batch's pages. Shortens it to those before the first that has no leaf just now; returns
 // whether all of them are VALID already.
 template <class Team>
 PENSTOCK_DEVICE bool pin_pages(const Team& team, FileSystemState& system, const FileState& file,
-                               const ReadaheadPlace* place, Batch<Team>& batch) {
+                               ReadaheadPlace* place, Batch<Team>& batch) {
     bool valid = true;
+    unsigned used = 0, late = 0;
     for (bool installed = false;; installed = true) {
         unsigned missing = batch.count;
         for (unsigned k = 0, mine = batch.mine(team); k < mine; ++k) {
@@ -78,10 +117,17 @@ PENSTOCK_DEVICE bool pin_pages(const Team& team, FileSystemState& system, const 
             page = pin_page(system, file, batch.first + i, false);
             if (page.entry == nullptr) {
                 missing = i;
-            } else if (state_of(page.seen) != PageState::kValid) {
-                valid = false;
-            } else if ((page.seen & kTouchedBit) == 0 &&
-                       is_second_use(system, file, place, frame_of(page.seen))) {
+                continue;
+            }
+            if ((page.seen & kTouchedBit) != 0 && place != nullptr && place->shares != 0 &&
+                take_unread(system, page)) {
+                ++used;
+                late += state_of(page.seen) == PageState::kFetching;
+            }
+            const bool there = state_of(page.seen) == PageState::kValid;
+            valid = valid && there;
+            if (there && (page.seen & kTouchedBit) == 0 &&
+                is_second_use(system, file, place, frame_of(page.seen))) {
                 DeviceWords::fetch_or(*page.entry, kTouchedBit, site::kRelaxed);
             }
         }
@@ -95,6 +141,7 @@ PENSTOCK_DEVICE bool pin_pages(const Team& team, FileSystemState& system, const 
         if (team.lane() == 0) install_leaves(system, file, batch.first, batch.count);
         team.sync();
     }
+    count_taken(team, system, file, place, used, late);
     return !team.any(!valid);
 }
 

@@ -36,13 +36,13 @@ PENSTOCK_BOTH void unpin(typename Words::Word& entry) {
     Words::fetch_sub(entry, kPinUnit, site::kUnpin);
 }
 
-// EMPTY -> FETCHING, with a frame that the caller owns. False: somebody else was first; `seen` is
-// what is there.
+// EMPTY -> FETCHING, with a frame that the caller owns. `bits`: kTouchedBit or 0, which the entry
+// gets. False: somebody else was first; `seen` is what is there.
 template <class Words>
 PENSTOCK_BOTH bool claim(typename Words::Word& entry, uint64_t& seen, FrameIndex frame,
-                         uint32_t generation) {
+                         uint32_t generation, uint64_t bits = 0) {
     while (state_of(seen) == PageState::kEmpty) {
-        const uint64_t fetching = make_entry(PageState::kFetching, frame, generation, seen);
+        const uint64_t fetching = make_entry(PageState::kFetching, frame, generation, seen) | bits;
         if (Words::compare_exchange(entry, seen, fetching, site::kRelaxed)) {
             seen = fetching;
             return true;

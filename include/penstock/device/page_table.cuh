@@ -263,4 +263,23 @@ PENSTOCK_NOINLINE PENSTOCK_BOTH inline void install_leaves(FileSystemState& syst
     }
 }
 
+// The file behind a descriptor, or null.
+PENSTOCK_DEVICE inline FileState* find_file(FileSystemState& system, Descriptor descriptor) {
+    if (descriptor < 0 || descriptor_system(descriptor) != system.system) return nullptr;
+    const uint32_t slot = descriptor_slot(descriptor);
+    if (slot >= limits::kFilesMax) return nullptr;
+    FileState& file = system.files[slot];
+    const uint64_t generation = DeviceWords::load(file.generation, site::kRelaxed);
+    const bool open = (generation & 1) != 0 &&
+                      (generation & 0xffffffff) == descriptor_generation(descriptor);
+    return open ? &file : nullptr;
+}
+
+// The entry of a page that is pinned already, which keeps its leaf.
+PENSTOCK_DEVICE inline PinnedEntry held_page(const FileSystemState& system, const FileState& file,
+                                             PageIndex page) {
+    PageEntry* entry = entry_in_leaf(system, leaf_word(system, file, page), page);
+    return {entry, DeviceWords::load(*entry, site::kLook)};
+}
+
 }  // namespace penstock::device

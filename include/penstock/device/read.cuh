@@ -22,24 +22,12 @@ struct View {
 
 namespace device {
 
-// The file behind a descriptor, or null.
-PENSTOCK_DEVICE inline FileState* find_file(FileSystemState& system, Descriptor descriptor) {
-    if (descriptor < 0 || descriptor_system(descriptor) != system.system) return nullptr;
-    const uint32_t slot = descriptor_slot(descriptor);
-    if (slot >= limits::kFilesMax) return nullptr;
-    FileState& file = system.files[slot];
-    const uint64_t generation = DeviceWords::load(file.generation, site::kRelaxed);
-    const bool open = (generation & 1) != 0 &&
-                      (generation & 0xffffffff) == descriptor_generation(descriptor);
-    return open ? &file : nullptr;
-}
-
 // Pins the batch's pages (see pin_pages); `valid`: all are VALID already. 0, or -EBADF, with
 // nothing held: the file was closed meanwhile, and its slot may serve another by now. Once a page
 // is pinned and the file seen open, its slot cannot change hands.
 template <class Team>
 PENSTOCK_DEVICE int pin_open_pages(const Team& team, FileSystemState& system, Descriptor descriptor,
-                                   const ReadaheadPlace* place, Batch<Team>& batch, bool& valid) {
+                                   ReadaheadPlace* place, Batch<Team>& batch, bool& valid) {
     valid = pin_pages(team, system, system.files[descriptor_slot(descriptor)], place, batch);
     if (!team.any(find_file(system, descriptor) == nullptr)) return 0;
     unpin_pages(team, batch, 0);
@@ -56,13 +44,6 @@ PENSTOCK_DEVICE int hold_pages(const Team& team, FileSystemState& system, Descri
     if (error == 0 && !valid)
         fetch_pages(team, system, descriptor_slot(descriptor), place, batch, waits);
     return error;
-}
-
-// The entry of a page that is pinned already, which keeps its leaf.
-PENSTOCK_DEVICE inline PinnedEntry held_page(const FileSystemState& system, const FileState& file,
-                                             PageIndex page) {
-    PageEntry* entry = entry_in_leaf(system, leaf_word(system, file, page), page);
-    return {entry, DeviceWords::load(*entry, site::kLook)};
 }
 
 // So often a page is asked for again because its file was closed before it was served. More: the

@@ -5,16 +5,23 @@
 // that was used again, or by others than its ring's team, has a second chance (kTouchedBit).
 #pragma once
 
+#include "penstock/device/counts.cuh"
 #include "penstock/device/frame_ring.cuh"
 #include "penstock/device/page_table.cuh"
 #include "penstock/device/write_back.cuh"
 
 namespace penstock::device {
 
+// Counts a page that was asked for ahead of all blocks and that none of them has read.
+PENSTOCK_BOTH inline void count_unread(FileSystemState& system, uint64_t owner) {
+    add_count(system.totals[(owner >> 48) % limits::kFilesMax].counts.wasted, 1);
+}
+
 // Tries to take a frame; `walk` may have been at its neighbours. A dirty page keeps it: who finds
-// no room has some written (RoomWait).
+// no room has some written (RoomWait). `spares`: so does one that has a second chance, again and
+// again, as there are other frames.
 PENSTOCK_DEVICE inline bool take_frame_at(FileSystemState& system, FrameIndex frame,
-                                          OwnerWalk& walk) {
+                                          OwnerWalk& walk, bool spares = false) {
     uint64_t owner = DeviceWords::load(system.owners[frame], site::kRelaxed);
     if (owner == kFrameFree) {
         return DeviceWords::compare_exchange(system.owners[frame], owner, kFrameTaken,
@@ -27,7 +34,9 @@ PENSTOCK_DEVICE inline bool take_frame_at(FileSystemState& system, FrameIndex fr
                                               DeviceWords::load(*entry, site::kLook));
     if (frame_of(seen) != frame) return false;
     if ((seen & kTouchedBit) != 0) {
+        if (spares && in_common_ring(system, frame)) return false;
         DeviceWords::fetch_and(*entry, ~kTouchedBit, site::kRelaxed);
+        if (in_common_ring(system, frame)) count_unread(system, owner);
         return false;
     }
     if (!evict<DeviceWords>(*entry, seen, frame)) return false;
@@ -66,8 +75,11 @@ PENSTOCK_BOTH inline bool drop_page(FileSystemState& system, const FileState& fi
     const PageState state = state_of(seen);
     if (state != PageState::kValid && state != PageState::kFailed) return true;
     const FrameIndex frame = frame_of(seen);
+    const bool unread = (seen & kTouchedBit) != 0 && in_common_ring(system, frame);
+    const uint64_t owner = DeviceWords::load(system.owners[frame], site::kRelaxed);
     if (!evict<DeviceWords>(entry, seen, frame)) return false;
     DeviceWords::store(system.owners[frame], kFrameFree, site::kFreeFrame);
+    if (unread) count_unread(system, owner);
     return true;
 }
 

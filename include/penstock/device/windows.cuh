@@ -20,7 +20,7 @@ namespace penstock::device {
 constexpr uint64_t kNoStream = ~0ull;
 constexpr uint64_t kNeededMax = 64;  // reads in a row before a stream that wasted much is trusted
 constexpr uint64_t kIdleReads = 64;  // of its place, after which a stream is taken for over
-constexpr uint32_t kVainReads = 64;  // of a place that went on with no stream: they are random
+constexpr uint16_t kVainReads = 64;  // of a place that went on with no stream: they are random
 // Of those, how many in a row are looked at (three show equal distances), and how often.
 constexpr uint64_t kWatchedReads = 4, kWatchPeriod = 32;
 

@@ -1,0 +1,329 @@
+// Windows that are everybody's: pages in FETCHING, pinned by nobody, in adjacent frames.
+//
+// gadvise(kWillNeed) asks for such, and blocks that read a file in order together: block b takes
+// pieces b, b + grid, ..., so that each leaves gaps and all of them none. What follows is asked for
+// once, by whichever block finds a page of its own missing, and every block hits
+// (docs/design/0011-grid-stride.md). One word for each file, FileTotals::frontier, says how far it
+// was asked for; it is looked at where a page is missing and changed by a compare-exchange, so
+// hits know nothing of it.
+//
+// The frames are of a ring that belongs to no block. A page in it that was not read yet carries
+// kTouchedBit, which its first reader takes away: a second chance before the first use, and a sign
+// whether the other blocks follow. Of a place whose `busy` the caller has; nothing here waits.
+#pragma once
+
+#include "penstock/device/window_requests.cuh"
+
+namespace penstock::device {
+
+// A place for one more request that is on its way; null: there are as many as there may be. Of a
+// place whose `busy` the caller has; one lane.
+PENSTOCK_DEVICE inline uint64_t* free_advised(FileSystemState& system, ReadaheadPlace& place) {
+    for (uint64_t& word : place.advised) {
+        if (word == 0) return &word;
+        const Completion now = SystemWords::load(system.completions[word >> 32], site::kRelaxed);
+        // Somebody has completed that frame: the request was copied out of its slot before.
+        if (completion_generation(now) != (word >> 1 & kGenerationMax)) return &word;
+    }
+    return nullptr;
+}
+
+// Submits one request for a window in the background, if the place may have one more. One lane.
+PENSTOCK_DEVICE inline bool submit_advised(FileSystemState& system, ReadaheadPlace& place,
+                                           uint64_t file, const Window& window) {
+    uint64_t* word = free_advised(system, place);
+    if (word == nullptr) return false;
+    const Completion before = SystemWords::load(system.completions[window.frame], site::kRelaxed);
+    *word = window.frame << 32 | uint64_t{completion_generation(before)} << 1 | 1;
+    submit_window(system, file, window);
+    return true;
+}
+
+// Whether a place may ask for one window more, that `teams` teams pull, or 0: in the background.
+// One lane.
+PENSTOCK_DEVICE inline bool may_ask(FileSystemState& system, ReadaheadPlace& place,
+                                    unsigned teams) {
+    return teams > 0 ? place.pull_count < limits::kSentWindowsMax
+                     : free_advised(system, place) != nullptr;
+}
+
+// Pages that were claimed and cannot be asked for fail, as if their file had been closed: who wants
+// them asks again.
+template <class Team>
+PENSTOCK_NOINLINE PENSTOCK_DEVICE void fail_pages(const Team& team, FileSystemState& system,
+                                                  const Window& window) {
+    const Completion word = make_completion(static_cast<uint32_t>(window.generation), kErrorClosed,
+                                            0);
+    for (uint64_t i = team.lane(); i < window.count; i += team.lanes())
+        DeviceWords::store(system.completions[window.frame + i], word, site::kComplete);
+    team.sync();
+}
+
+// Where the frames of such a window come from.
+struct FrameSource {
+    ReadaheadPlace* place;  // whose ring
+    ReadOnce once;
+};
+
+// Claims up to `count` absent pages from `first` on into frames of a ring, and has each run of them
+// asked for: `submit(window)`, by all lanes, false: there is no room for its request. Returns how
+// many pages were dealt with; 0: there is no room just now.
+template <class Team, class Submit>
+PENSTOCK_DEVICE uint32_t claim_window(const Team& team, FileSystemState& system,
+                                      const FrameSource& source, Descriptor descriptor,
+                                      PageIndex first, uint32_t count, const Submit& submit) {
+    const uint32_t slot = descriptor_slot(descriptor);
+    const FileState& file = system.files[slot];
+    const uint64_t bits = source.place == &common_place(system) ? kTouchedBit : 0;
+    const FrameRange frames = take_adjacent_frames(team, system, *source.place, count, source.once);
+    if (frames.count == 0) return 0;
+    const uint32_t generation = common_generation(team, system, frames);
+    if (team.lane() == 0) install_leaves(system, file, first, frames.count);
+    team.sync();
+    bool pinned = true;
+    uint64_t held = 0, mine = 0;  // bit i: this lane has pinned page i, has claimed it
+    for (uint32_t i = team.lane(); i < frames.count; i += team.lanes()) {
+        const bool got = pin_page(system, file, first + i, false).entry != nullptr;
+        if (got) held |= 1ull << i;
+        pinned = pinned && got;
+    }
+    // Once a page is pinned and the file seen open, its slot cannot change hands.
+    const bool closed = team.any(find_file(system, descriptor) == nullptr);
+    const bool good = !team.any(!pinned) && !closed;
+    for (uint32_t i = team.lane(); good && i < frames.count; i += team.lanes()) {
+        PinnedEntry page = held_page(system, file, first + i);
+        const FrameIndex frame = frames.first + i;
+        if (!claim<DeviceWords>(*page.entry, page.seen, frame, generation, bits)) continue;
+        DeviceWords::store(system.owners[frame], make_owner(slot, first + i), site::kRelaxed);
+        mine |= 1ull << i;
+    }
+    team.sync();  // what lanes stored of the frames comes before what lane 0 submits
+    const uint64_t claimed = team.unite(mine);
+    for (uint64_t rest = claimed; rest != 0;) {
+        const Stretch stretch = first_stretch(rest);
+        Window window{};
+        window.first = first + stretch.first;
+        window.run = 1;
+        window.step = 1;
+        window.count = stretch.count;
+        window.frame = frames.first + stretch.first;
+        window.generation = generation;
+        if (!submit(window)) fail_pages(team, system, window);
+        const uint64_t ones = stretch.count == 64 ? ~0ull : (1ull << stretch.count) - 1;
+        rest &= ~(ones << stretch.first);
+    }
+    for (uint32_t i = team.lane(); i < frames.count; i += team.lanes()) {
+        if ((held >> i & 1) != 0) unpin<DeviceWords>(*held_page(system, file, first + i).entry);
+        if ((claimed >> i & 1) == 0) give_frame_back(system, frames.first + i);
+    }
+    team.sync();
+    return good ? frames.count : 0;
+}
+
+// The first stretch of absent pages in [first, first + count), as (first, count) from `first` on.
+template <class Team>
+PENSTOCK_DEVICE Stretch find_absent(const Team& team, const FileSystemState& system,
+                                    const FileState& file, PageIndex first, uint32_t count) {
+    uint64_t absent = 0;
+    AbsenceWalk walk;
+    for (uint32_t i = team.lane(); i < count; i += team.lanes())
+        if (walk.is_absent(system, file, first + i)) absent |= 1ull << i;
+    return first_stretch(team.unite(absent));
+}
+
+// --- Blocks that read together ---
+
+// How far a page has come.
+enum class Presence : uint32_t { kAbsent, kComing, kThere };
+PENSTOCK_DEVICE inline Presence presence_of(const FileSystemState& system, const FileState& file,
+                                            PageIndex page, bool* unread = nullptr) {
+    const uint64_t leaf = leaf_word(system, file, page);
+    if (leaf == 0) return Presence::kAbsent;
+    const uint64_t seen = DeviceWords::load(*entry_in_leaf(system, leaf, page), site::kRelaxed);
+    const PageState state = state_of(seen);
+    if (state == PageState::kEmpty || state == PageState::kRetired) return Presence::kAbsent;
+    const FrameIndex frame = frame_of(seen);
+    if (unread != nullptr) *unread = (seen & kTouchedBit) != 0 && in_common_ring(system, frame);
+    if (state != PageState::kFetching) return Presence::kThere;
+    const Completion now = SystemWords::load(system.completions[frame], site::kRelaxed);
+    return completion_generation(now) == generation_of(seen) ? Presence::kThere : Presence::kComing;
+}
+
+// FileTotals::frontier, from the low end: a page 48, and whether some block has found that others
+// do not follow: then windows of all are asked for again when the gaps of a block are seen to be
+// read.
+constexpr uint64_t kFrontierLeft = 1ull << 63;
+
+constexpr uint64_t kSamples = 8;  // pages that are looked at to tell whether blocks read together
+
+// Of pages [first, first + count), as far as a few of them tell: how many are absent, and how many
+// of the others nobody has read yet.
+struct SampledPages {
+    uint32_t absent = 0, unread = 0;
+};
+PENSTOCK_DEVICE inline SampledPages sample_pages(const FileSystemState& system,
+                                                 const FileState& file, PageIndex first,
+                                                 uint64_t count) {
+    SampledPages result;
+    for (uint64_t i = 0; i < kSamples; ++i) {
+        bool unread = false;
+        const PageIndex page = first + (2 * i + 1) * count / (2 * kSamples);
+        if (presence_of(system, file, page, &unread) == Presence::kAbsent) ++result.absent;
+        if (unread) ++result.unread;
+    }
+    return result;
+}
+
+// Whether a stream's distance is that of a grid whose every block reads one piece of each round,
+// and all of them are resident, as far as the device tells: the gaps will be read.
+PENSTOCK_DEVICE inline bool is_grid_stride(const FileSystemState& system,
+                                           const ReadStream& stream) {
+    const uint64_t blocks = uint64_t{gridDim.x} * gridDim.y * gridDim.z;
+#ifdef __CUDA_ARCH__
+    const unsigned threads = blockDim.x * blockDim.y * blockDim.z;
+    const unsigned warps = (threads + kWarpSize - 1) / kWarpSize;
+#else
+    const unsigned warps = limits::kWarpsPerBlock;
+#endif
+    return static_cast<uint64_t>(stream.delta) == blocks * stream.size &&
+           blocks * warps <= system.place_count;
+}
+
+// Whether a read is of a stream that leaves gaps which others may read.
+PENSTOCK_DEVICE inline bool may_share(const FileSystemState& system, const ReadStream& stream) {
+    if (stream.delta <= static_cast<int64_t>(stream.size) || stream.streak < stream.needed / 2 ||
+        system.readahead.prefetch_pages != 0 || system.policy != ReplacementPolicy::kRings)
+        return false;
+    return stream.streak >= 1 || is_grid_stride(system, stream);
+}
+
+// How many pages the frontier may lie ahead of a reader: the ring must keep what was asked for
+// until the others come, and as much behind them.
+PENSTOCK_DEVICE inline uint64_t common_reach(const FileSystemState& system) {
+    const uint64_t most = system.readahead.frames_max;
+    if (DeviceWords::load(system.fresh_hand, site::kRelaxed) < system.chunk_count) return most;
+    const ReadaheadPlace& common = common_place(system);
+    const uint64_t half = DeviceWords::load(common.chunk_count, site::kRelaxed) *
+                          system.chunk_frames / 2;
+    const uint64_t least = 2 * system.readahead.window_pages_max;
+    return half < most ? (half > least ? half : least < most ? least : most) : most;
+}
+
+// What a read's block should do about the windows of all.
+struct CommonRequest {
+    bool together = false;  // the read is one of those; the block needs no windows of its own
+    PageIndex first = 0;
+    uint32_t count = 0;  // pages to ask for; 0: none
+    uint64_t lead = 0;   // pages that may lie ahead of a reader
+};
+
+// Begins a frontier behind a read whose page is absent and which no frontier covers: if the grid's
+// shape says that others read the gaps, or the round before this one's shows it. One lane.
+PENSTOCK_DEVICE inline bool begin_frontier(const FileSystemState& system, const FileState& file,
+                                           uint64_t& word, uint64_t& frontier,
+                                           const StreamRead& read, uint64_t distance,
+                                           bool trusted) {
+    if (!trusted) {
+        if (read.first < 2 * distance) return false;
+        const PageIndex before = read.first - 2 * distance;
+        if (sample_pages(system, file, before, distance).absent > 1) return false;
+    }
+    if (!DeviceWords::compare_exchange(word, frontier, read.last + 1, site::kRelaxed)) return false;
+    frontier = read.last + 1;
+    return true;
+}
+
+struct CommonLimits {
+    uint64_t ahead;  // pages that should lie ahead of a whole round of the blocks; 0: a window is
+                     // asked for where the read itself must wait
+    bool room;       // for a request
+};
+
+// What to ask for, for a read that is to be served; one lane.
+PENSTOCK_DEVICE inline CommonRequest next_common(FileSystemState& system, const FileState& file,
+                                                 uint64_t& word, const ReadStream& stream,
+                                                 const StreamRead& read,
+                                                 const CommonLimits& limits) {
+    const uint64_t page_size = 1ull << system.page_shift;
+    const uint64_t distance = (static_cast<uint64_t>(stream.delta) + page_size - 1) >>
+                              system.page_shift;
+    const uint64_t reach = common_reach(system);
+    const uint64_t window = system.readahead.window_pages_max;
+    const PageIndex end = read.last + 1;
+    if (2 * distance > reach) return {};
+    const Presence first = presence_of(system, file, read.first);
+    const Presence last = read.last == read.first ? first : presence_of(system, file, read.last);
+    const Presence least = first < last ? first : last;
+    if (limits.ahead == 0 && least == Presence::kThere) return {true};
+    uint64_t frontier = DeviceWords::load(word, site::kRelaxed);
+    const bool left = (frontier & kFrontierLeft) != 0;
+    const PageIndex reached = frontier & ~kFrontierLeft;
+    const bool near = !left && reached + 2 * distance >= end && reached <= end + reach + window;
+    // A new pass over a file whose last one asked for this page long ago.
+    const bool anew = least == Presence::kAbsent && stream.streak <= 2 &&
+                      reached > end + distance + 4 * window;
+    if (!near || anew) {
+        if (least != Presence::kAbsent) return {};
+        const bool trusted = (reached == 0 || anew) && is_grid_stride(system, stream);
+        if (!begin_frontier(system, file, word, frontier, read, distance, trusted)) return {};
+    }
+    // A window for each block that may have to wait: whoever waits brings one meanwhile.
+    const uint64_t rings = DeviceWords::load(system.rings_in_use, site::kRelaxed) + 1;
+    const uint64_t wanted = distance + (limits.ahead == 0 ? rings * window : limits.ahead);
+    const uint64_t limit = wanted < reach ? wanted : reach;
+    if (frontier >= read.page_count || frontier >= end + limit) return {least != Presence::kAbsent};
+    if (!limits.room) return {true};
+    // Others that do not follow would read none of it before it has to go.
+    const uint64_t behind = reach / 4 * 3 + distance;
+    if (read.first > behind && sample_pages(system, file, read.first - behind, distance).unread > 1)
+        return {};
+    const uint64_t rest = read.page_count - frontier;
+    const auto count = static_cast<uint32_t>(rest < window ? rest : window);
+    // Another block may have been first: it has asked for these.
+    if (!DeviceWords::compare_exchange(word, frontier, frontier + count, site::kRelaxed))
+        return {true};
+    return {true, frontier, count, limit};
+}
+
+// Asks for the pages of a window of all that nobody has asked for. `teams`: not 0, so many will
+// pull them. Whether there was room.
+template <class Team>
+PENSTOCK_NOINLINE PENSTOCK_DEVICE bool open_common_window(
+    const Team& team, FileSystemState& system, ReadaheadPlace& place, Descriptor descriptor,
+    const StreamRead& read, const CommonRequest& wanted, unsigned teams) {
+    const uint32_t slot = descriptor_slot(descriptor);
+    const FileState& file = system.files[slot];
+    const auto submit = [&](const Window& window) {
+        bool room = false;
+        if (team.lane() == 0) {
+            room = teams > 0 ? may_ask(system, place, teams)
+                             : submit_advised(system, place, read.file, window);
+            add_count(counts_of(system, &place, slot).prefetched, window.count);
+        }
+        room = team.broadcast(room ? 1u : 0u, 0) != 0;
+        if (room && teams > 0) submit_pull(team, system, place, read, window, teams);
+        team.sync();
+        return room;
+    };
+    // As a block whose stream is longer than its ring: what is read once stays in a few chunks,
+    // where those hold all that lies ahead of the blocks.
+    const uint64_t turning = system.readahead.once_chunks * system.chunk_frames;
+    const bool once = teams == 0 && 4 * wanted.lead <= turning &&
+                      outruns_ring(system, common_place(system), wanted.first);
+    const FrameSource source{&common_place(system), once ? ReadOnce::kOutrun : ReadOnce::kNo};
+    for (uint32_t at = 0; at < wanted.count;) {
+        Stretch stretch = find_absent(team, system, file, wanted.first + at, wanted.count - at);
+        if (stretch.count == 0) break;
+        at += stretch.first;
+        bool room = true;  // others may have left many gaps
+        if (team.lane() == 0) room = may_ask(system, place, teams);
+        if (team.any(!room)) return false;
+        const uint32_t done = claim_window(team, system, source, descriptor, wanted.first + at,
+                                           stretch.count, submit);
+        if (done == 0) return false;
+        at += done;
+    }
+    return true;
+}
+
+}  // namespace penstock::device
