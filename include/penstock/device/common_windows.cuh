@@ -217,20 +217,14 @@ struct CommonRequest {
     uint64_t lead = 0;   // pages that may lie ahead of a reader
 };
 
-// Begins a frontier behind a read whose page is absent and which no frontier covers: if the grid's
-// shape says that others read the gaps, or the round before this one's shows it. One lane.
-PENSTOCK_DEVICE inline bool begin_frontier(const FileSystemState& system, const FileState& file,
-                                           uint64_t& word, uint64_t& frontier,
-                                           const StreamRead& read, uint64_t distance,
-                                           bool trusted) {
-    if (!trusted) {
-        if (read.first < 2 * distance) return false;
-        const PageIndex before = read.first - 2 * distance;
-        if (sample_pages(system, file, before, distance).absent > 1) return false;
-    }
-    if (!DeviceWords::compare_exchange(word, frontier, read.last + 1, site::kRelaxed)) return false;
-    frontier = read.last + 1;
-    return true;
+// Whether the round of a grid before the last one has been read by all blocks, as far as a few
+// pages tell.
+PENSTOCK_DEVICE inline bool is_round_there(const FileSystemState& system, const FileState& file,
+                                           const StreamRead& read, uint64_t distance) {
+    if (read.first < 2 * distance) return false;
+    const PageIndex before = read.first - 2 * distance;
+    const SampledPages round = sample_pages(system, file, before, distance);
+    return round.absent + round.unread <= 1;
 }
 
 struct CommonLimits {
@@ -262,21 +256,33 @@ PENSTOCK_DEVICE inline CommonRequest next_common(FileSystemState& system, const 
     // A new pass over a file whose last one asked for this page long ago.
     const bool anew = least == Presence::kAbsent && stream.streak <= 2 &&
                       reached > end + distance + 4 * window;
+    const bool grid = is_grid_stride(system, stream);
+    const bool followed = (grid && !left && (near || anew || reached == 0)) ||
+                          is_round_there(system, file, read, distance);
+    // The first of a grid waits for the others page by page, for a while.
+    if (!followed) return {grid && read.first < reached + reach};
     if (!near || anew) {
+        const PageIndex begin = read.last + 1;
         if (least != Presence::kAbsent) return {};
-        const bool trusted = (reached == 0 || anew) && is_grid_stride(system, stream);
-        if (!begin_frontier(system, file, word, frontier, read, distance, trusted)) return {};
+        if (!DeviceWords::compare_exchange(word, frontier, begin, site::kRelaxed)) return {};
+        frontier = begin;
     }
     // A window for each block that may have to wait: whoever waits brings one meanwhile.
     const uint64_t rings = DeviceWords::load(system.rings_in_use, site::kRelaxed) + 1;
-    const uint64_t wanted = distance + (limits.ahead == 0 ? rings * window : limits.ahead);
+    const uint64_t wanted = !grid               ? distance + window
+                            : limits.ahead == 0 ? distance + rings * window
+                                                : distance + limits.ahead;
     const uint64_t limit = wanted < reach ? wanted : reach;
     if (frontier >= read.page_count || frontier >= end + limit) return {least != Presence::kAbsent};
     if (!limits.room) return {true};
     // Others that do not follow would read none of it before it has to go.
-    const uint64_t behind = reach / 4 * 3 + distance;
-    if (read.first > behind && sample_pages(system, file, read.first - behind, distance).unread > 1)
-        return {};
+    const uint64_t behind = grid ? reach / 4 * 3 + distance : 3 * distance;
+    if (read.first > behind &&
+        sample_pages(system, file, read.first - behind, distance).unread > 1) {
+        (void)DeviceWords::compare_exchange(word, frontier, read.first | kFrontierLeft,
+                                            site::kRelaxed);
+        return {grid};
+    }
     const uint64_t rest = read.page_count - frontier;
     const auto count = static_cast<uint32_t>(rest < window ? rest : window);
     // Another block may have been first: it has asked for these.

@@ -261,6 +261,11 @@ PENSTOCK_BOTH inline FrameRange ring_frames(FileSystemState& system, ReadaheadPl
     return {};
 }
 
+PENSTOCK_BOTH inline FrameRange ring_frames(FileSystemState& system, ReadaheadPlace& place,
+                                            uint32_t want, uint32_t least) {
+    return ring_frames(system, place, want, least, place.once != ReadOnce::kNo);
+}
+
 // Up to `want` adjacent frames to try, by the policy of the file system; `once`: of those of the
 // ring that take turns.
 PENSTOCK_BOTH inline FrameRange next_frames(FileSystemState& system, ReadaheadPlace* place,
