@@ -1,6 +1,6 @@
-// Goal: kernels that read files end, with right bytes and at no less than half their speed, whatever
-// another thread of the program asks of the driver meanwhile; and what the program does is not
-// disturbed. On a CUDA device only (`make gpu`): the stand-in driver has its own tests.
+// Goal: kernels that read files end, with right bytes and at no less than half their speed,
+// whatever another thread of the program asks of the driver meanwhile; and what the program does is
+// not disturbed. On a CUDA device only (`make gpu`): the stand-in driver has its own tests.
 #include "tests/beside_cuda_test.h"
 
 #include <dlfcn.h>
@@ -64,9 +64,9 @@ struct Case {
     std::function<void(const Driver&, int turn)> call;
 };
 
-std::vector<Pointer> pieces;    // of device memory, allocated before
-std::vector<void*> pinned;      // likewise
-Pointer kept = 0;               // of the device, and never freed
+std::vector<Pointer> pieces;  // of device memory, allocated before
+std::vector<void*> pinned;    // likewise
+Pointer kept = 0;             // of the device, and never freed
 std::vector<std::vector<char>> pageable(64, std::vector<char>(1 << 16));
 constexpr int kPieces = 64;
 
@@ -75,76 +75,92 @@ std::vector<Case> cases() {
     static void* capturing = nullptr;
     return {
         {"nothing", [](const Driver&, int) {}},
-        {"cuMemFree", [](const Driver& d, int i) {
+        {"cuMemFree",
+         [](const Driver& d, int i) {
              if (i >= kPieces) return;
              EXPECT_EQ(d.call("cuMemFree_v2", pieces[i]), 0);
          }},
-        {"cuMemFreeHost", [](const Driver& d, int i) {
+        {"cuMemFreeHost",
+         [](const Driver& d, int i) {
              if (i >= kPieces) return;
              EXPECT_EQ(d.call("cuMemFreeHost", pinned[i]), 0);
          }},
-        {"cuMemHostAlloc", [](const Driver& d, int i) {
+        {"cuMemHostAlloc",
+         [](const Driver& d, int i) {
              void* out = nullptr;
              if (i >= 30) return;
              EXPECT_EQ(d.call("cuMemHostAlloc", &out, size_t{3000}, 0u), 0);
          }},
-        {"cuMemHostRegister", [](const Driver& d, int i) {
+        {"cuMemHostRegister",
+         [](const Driver& d, int i) {
              if (i >= 60) return;
              EXPECT_EQ(d.call("cuMemHostRegister_v2", static_cast<void*>(pageable[i].data()),
-                                  pageable[i].size(), 0u), 0);
+                              pageable[i].size(), 0u),
+                       0);
          }},
-        {"cuMemAllocManaged", [](const Driver& d, int i) {
+        {"cuMemAllocManaged",
+         [](const Driver& d, int i) {
              Pointer out = 0;
              if (i >= 30) return;
              EXPECT_EQ(d.call("cuMemAllocManaged", &out, size_t{1} << 16, 1u), 0);
          }},
-        {"cuMemAlloc", [](const Driver& d, int i) {
+        {"cuMemAlloc",
+         [](const Driver& d, int i) {
              Pointer out = 0;
              if (i >= 100) return;
              EXPECT_EQ(d.call("cuMemAlloc_v2", &out, size_t{3} << 20), 0);
          }},
-        {"cuMemAllocAsync", [](const Driver& d, int i) {
+        {"cuMemAllocAsync",
+         [](const Driver& d, int i) {
              Pointer out = 0;
              if (i == 0) d.call("cuStreamCreate", &stream, 1u);
              if (i >= 100) return;
              EXPECT_EQ(d.call("cuMemAllocAsync", &out, size_t{1} << 20, stream), 0);
              EXPECT_EQ(d.call("cuMemFreeAsync", out, stream), 0);
          }},
-        {"first launch of a kernel", [](const Driver& d, int i) {
+        {"first launch of a kernel",
+         [](const Driver& d, int i) {
              if (i >= 5) return;
              void *module = nullptr, *function = nullptr;
              const std::string text = module_text(i);
-             EXPECT_EQ(d.call("cuModuleLoadData", &module,
-                              static_cast<const void*>(text.c_str())), 0);
+             EXPECT_EQ(d.call("cuModuleLoadData", &module, static_cast<const void*>(text.c_str())),
+                       0);
              EXPECT_EQ(d.call("cuModuleGetFunction", &function, module,
-                              ("nothing" + std::to_string(i)).c_str()), 0);
+                              ("nothing" + std::to_string(i)).c_str()),
+                       0);
              EXPECT_EQ(d.call("cuLaunchKernel", function, 1u, 1u, 1u, 1u, 1u, 1u, 0u,
                               static_cast<void*>(nullptr), static_cast<void**>(nullptr),
-                              static_cast<void**>(nullptr)), 0);
+                              static_cast<void**>(nullptr)),
+                       0);
          }},
-        {"cuCtxSynchronize", [](const Driver& d, int i) {
+        {"cuCtxSynchronize",
+         [](const Driver& d, int i) {
              if (i != 0) return;
              EXPECT_EQ(d.call("cuCtxSynchronize"), 0);
          }},
-        {"copies of pageable memory", [](const Driver& d, int i) {
+        {"copies of pageable memory",
+         [](const Driver& d, int i) {
              if (i >= 200) return;
-             EXPECT_EQ(d.call("cuMemcpyHtoD_v2", kept,
-                                  static_cast<const void*>(pageable[0].data()),
-                                  size_t{1} << 16), 0);
+             EXPECT_EQ(d.call("cuMemcpyHtoD_v2", kept, static_cast<const void*>(pageable[0].data()),
+                              size_t{1} << 16),
+                       0);
          }},
-        {"a stream capture", [](const Driver& d, int i) {
+        {"a stream capture",
+         [](const Driver& d, int i) {
              if (i >= 20) return;
-             void *graph = nullptr;
+             void* graph = nullptr;
              if (i == 0) d.call("cuStreamCreate", &capturing, 1u);
              constexpr int kGlobal = 0;
              EXPECT_EQ(d.call("cuStreamBeginCapture_v2", capturing, kGlobal), 0);
              std::this_thread::sleep_for(std::chrono::milliseconds(5));
-             EXPECT_EQ(d.call("cuMemsetD8Async", kept, static_cast<unsigned char>(1),
-                              size_t{4096}, capturing), 0);
+             EXPECT_EQ(d.call("cuMemsetD8Async", kept, static_cast<unsigned char>(1), size_t{4096},
+                              capturing),
+                       0);
              EXPECT_EQ(d.call("cuStreamEndCapture", capturing, &graph), 0) << "it was broken";
              EXPECT_NE(graph, nullptr);
          }},
-        {"a context that is made and destroyed", [](const Driver& d, int i) {
+        {"a context that is made and destroyed",
+         [](const Driver& d, int i) {
              void* context = nullptr;
              if (i >= 2) return;
              EXPECT_EQ(d.call("cuCtxCreate_v2", &context, 0u, 0), 0);
@@ -222,7 +238,8 @@ protected:
         const double took = seconds_since(began);
         ended = true;
         if (done.error_number() == ETIMEDOUT) {
-            std::printf("%s: THE KERNEL DID NOT END; %s\n", one.name, fs.value().abort_cause().c_str());
+            std::printf("%s: THE KERNEL DID NOT END; %s\n", one.name,
+                        fs.value().abort_cause().c_str());
             std::fflush(stdout);
             _exit(3);
         }
@@ -261,7 +278,8 @@ TEST_F(BesideCuda, copies_of_both_contexts) {
                 device_ = Device::open("cuda:0", wanted).value();
                 options.cache_size = cache;
                 const double rate = run(cases().front(), options);
-                std::printf("%s context, cache of %4llu MiB: %5.1f GB/s\n", second ? "second" : "own   ",
+                std::printf("%s context, cache of %4llu MiB: %5.1f GB/s\n",
+                            second ? "second" : "own   ",
                             static_cast<unsigned long long>(cache >> 20), rate / 1e9);
             }
         }
@@ -299,8 +317,9 @@ TEST_F(BesideCuda, without_a_second_context_held_kernels_end_with_the_cause) {
     auto* const result = static_cast<VerifyResult*>(device_.allocate_pinned(4096).value());
     *result = {};
     const auto began = Clock::now();
-    ASSERT_TRUE(launch(stream.value(), {blocks(), threads()}, verify_whole, fs.value().device_handle(),
-                       file.value(), size_, kPiece, 20u, static_cast<unsigned*>(scratch), result)
+    ASSERT_TRUE(launch(stream.value(), {blocks(), threads()}, verify_whole,
+                       fs.value().device_handle(), file.value(), size_, kPiece, 20u,
+                       static_cast<unsigned*>(scratch), result)
                     .ok());
     std::thread other([&] {
         driver_.use();

@@ -21,8 +21,8 @@ __host__ __device__
     return static_cast<unsigned>(index) * 2654435761u + 17;
 }
 
-// Reads the file of `size` bytes `rounds` times; blocks take turns with pieces of `piece` bytes, each
-// into a part of `scratch` of its own, and compare every word.
+// Reads the file of `size` bytes `rounds` times; blocks take turns with pieces of `piece` bytes,
+// each into a part of `scratch` of its own, and compare every word.
 PENSTOCK_GLOBAL void verify_whole(DeviceFileSystem fs, Descriptor file, unsigned long long size,
                                   unsigned piece, unsigned rounds, unsigned* scratch,
                                   VerifyResult* result);

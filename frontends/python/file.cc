@@ -227,8 +227,8 @@ PythonFuture begin_one(PythonFile& self, nb::handle buffer, nb::handle size, nb:
                        nb::handle strict, nb::handle stream) {
     Pieces pieces(use, stream.is_none());
     pieces.add(buffer, size, natural(file_offset, "file_offset"));
-    return leave(
-        begin(self, use == Use::kRead ? "pread" : "pwrite", pieces, {cache, route, strict, stream}));
+    return leave(begin(self, use == Use::kRead ? "pread" : "pwrite", pieces,
+                       {cache, route, strict, stream}));
 }
 
 template <Use use>
@@ -273,8 +273,8 @@ PythonFuture begin_many(PythonFile& self, nb::handle buffers, nb::handle cache, 
                         nb::handle strict, nb::handle stream) {
     Pieces pieces(use, stream.is_none());
     for (const nb::handle item : nb::iter(buffers)) pieces.add_tuple(item);
-    return leave(
-        begin(self, use == Use::kRead ? "preadv" : "pwritev", pieces, {cache, route, strict, stream}));
+    return leave(begin(self, use == Use::kRead ? "preadv" : "pwritev", pieces,
+                       {cache, route, strict, stream}));
 }
 
 template <Use use>
@@ -282,8 +282,8 @@ uint64_t do_many(PythonFile& self, nb::handle buffers, nb::handle cache, nb::han
                  nb::handle strict, nb::handle stream) {
     Pieces pieces(use, stream.is_none());
     for (const nb::handle item : nb::iter(buffers)) pieces.add_tuple(item);
-    return finish(
-        begin(self, use == Use::kRead ? "readv" : "writev", pieces, {cache, route, strict, stream}));
+    return finish(begin(self, use == Use::kRead ? "readv" : "writev", pieces,
+                        {cache, route, strict, stream}));
 }
 
 // Not interrupted by signals: the kernel does not let it be.
@@ -359,8 +359,8 @@ void bind_moves(nb::class_<PythonFile>& file, const char* const (&names)[4],
              nb::arg("file_offset") = 0, none("task_size"), nb::kw_only(), none("cache"),
              none("route"), none("strict"), none("stream"), texts[0].c_str())
         .def(names[1], do_one<use>, nb::arg("buf").none(), none("size"), nb::arg("file_offset") = 0,
-             none("task_size"), nb::kw_only(), none("cache"), none("route"), none("strict"), none("stream"),
-             texts[1].c_str())
+             none("task_size"), nb::kw_only(), none("cache"), none("route"), none("strict"),
+             none("stream"), texts[1].c_str())
         .def(names[2], begin_many<use>, nb::arg("pieces"), nb::kw_only(), none("cache"),
              none("route"), none("strict"), none("stream"), texts[2].c_str())
         .def(names[3], do_many<use>, nb::arg("pieces"), nb::kw_only(), none("cache"), none("route"),

@@ -82,9 +82,10 @@ std::optional<Target> by_dlpack_as(nb::handle object) {
     return target;
 }
 
-// The DLPack capsule of an object in CUDA memory, asked for as by a user of the legacy default stream
-// (1 in the protocol): its owner has that stream wait for what is queued on its own, and reads and
-// writes wait for that stream. Without being asked torch promises nothing. Null: it lies elsewhere.
+// The DLPack capsule of an object in CUDA memory, asked for as by a user of the legacy default
+// stream (1 in the protocol): its owner has that stream wait for what is queued on its own, and
+// reads and writes wait for that stream. Without being asked torch promises nothing. Null: it lies
+// elsewhere.
 nb::object ordered_capsule(nb::handle object) {
     constexpr int kLegacyStream = 1;
     // torch's attribute: to ask a tensor in host memory for its DLPack device costs more, and fails

@@ -28,7 +28,7 @@ struct Target {
 
     std::byte* data = nullptr;
     uint64_t size = 0;
-    int cuda = kHost;  // or the number of the device
+    int cuda = kHost;      // or the number of the device
     uintptr_t stream = 0;  // on which its owner works, as far as it was told; 0: it was not
     std::variant<std::monostate, BufferView, nanobind::ndarray<nanobind::ro>,
                  std::shared_ptr<Block>, nanobind::object>
@@ -41,8 +41,8 @@ struct Target {
 // gives none and for what holds Python objects, BufferError for memory that is not contiguous or,
 // where a file is `read` into it, read-only.
 enum class Use : uint8_t { kRead, kWrite };
-// `ordered`: what the owner of CUDA memory has queued is to be over first. The legacy default stream
-// and `stream` of the result then wait for it.
+// `ordered`: what the owner of CUDA memory has queued is to be over first. The legacy default
+// stream and `stream` of the result then wait for it.
 Target target_of(nanobind::handle object, Use use, bool ordered);
 
 }  // namespace penstock::python

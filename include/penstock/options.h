@@ -14,14 +14,14 @@ namespace penstock {
 // All but the first two are choices of the CPU backend; a CUDA device ignores them.
 struct DeviceOptions {
     // Parameters that affect behaviour.
-    bool runs_kernels = true;      // "auto" takes a CUDA device only if it can run this program's
-                                   // kernels, and they are loaded when it is opened; false: any
-                                   // device, host reads need only its memory
-    bool second_context = true;    // CUDA: pages for kernels are copied in a context of our own, made
-                                   // when the device is opened to run kernels (500 MiB of device
-                                   // memory), so that the program may free memory or load kernels
-                                   // while kernels read files. false: in the program's context;
-                                   // kernels whose pages are held up for 4 s get EDEADLK then
+    bool runs_kernels = true;    // "auto" takes a CUDA device only if it can run this program's
+                                 // kernels, and they are loaded when it is opened; false: any
+                                 // device, host reads need only its memory
+    bool second_context = true;  // CUDA: pages for kernels are copied in a context of our own, made
+                                 // when the device is opened to run kernels (500 MiB of device
+                                 // memory), so that the program may free memory or load kernels
+                                 // while kernels read files. false: in the program's context;
+                                 // kernels whose pages are held up for 4 s get EDEADLK then
     double watchdog_seconds = 60;  // a block without barrier, wait or exit for so long; 0: never
     // Parameters that affect performance.
     unsigned permits = 0;    // blocks resident at once; 0: as many as CPUs

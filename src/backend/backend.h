@@ -84,9 +84,9 @@ public:
     // announce, between pinned and kServed memory. On CUDA no call that the program makes meanwhile
     // (cudaFree, the first launch of a kernel) holds it up.
     virtual Status create_copy_stream(StreamId* out) { return create_stream(0, out); }
-    // What is queued now on streams that are not ours: each a cudaStream_t as a number; 0 and 1: the
-    // legacy default stream, with all that synchronises with it. Null in `out`: nothing is. EINVAL:
-    // no stream; EBUSY: one that is being captured.
+    // What is queued now on streams that are not ours: each a cudaStream_t as a number; 0 and 1:
+    // the legacy default stream, with all that synchronises with it. Null in `out`: nothing is.
+    // EINVAL: no stream; EBUSY: one that is being captured.
     virtual Status queued_work(std::span<const uintptr_t> /*streams*/,
                                std::shared_ptr<QueuedWork>* out) {
         out->reset();
@@ -130,8 +130,8 @@ public:
     // Whether any kernel is queued or running. On CUDA this asks the driver, which may not answer
     // before a kernel ends: not for threads that kernels wait for.
     [[nodiscard]] virtual bool kernels_in_flight() const = 0;
-    // The same as of the last look, by poll() at the latest: asks no driver. A kernel that has ended
-    // since may still count.
+    // The same as of the last look, by poll() at the latest: asks no driver. A kernel that has
+    // ended since may still count.
     [[nodiscard]] virtual bool kernels_seen_in_flight() const { return kernels_in_flight(); }
     // For how long the longest call of the driver for a copy stream has not returned by `now_ns`
     // (base::monotonic_ns); 0: no call is under way.

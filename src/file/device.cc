@@ -38,10 +38,11 @@ bool second_context_allowed() {
 
 Result<std::shared_ptr<backend::Device>> open_cuda(const DeviceOptions& options, unsigned ordinal,
                                                    bool need_kernels) {
-    return backend::open_cuda({.ordinal = static_cast<int>(ordinal),
-                               .need_kernels = need_kernels,
-                               .runs_kernels = options.runs_kernels,
-                               .second_context = options.second_context && second_context_allowed()});
+    return backend::open_cuda(
+        {.ordinal = static_cast<int>(ordinal),
+         .need_kernels = need_kernels,
+         .runs_kernels = options.runs_kernels,
+         .second_context = options.second_context && second_context_allowed()});
 }
 
 Result<std::shared_ptr<backend::Device>> open_port(std::string_view name,

@@ -1,5 +1,5 @@
-// A thread of the process that starts transfers once the work is over that the program had queued on
-// its streams before them, so that no thread of an engine waits for a GPU. Any thread.
+// A thread of the process that starts transfers once the work is over that the program had queued
+// on its streams before them, so that no thread of an engine waits for a GPU. Any thread.
 #pragma once
 
 #include <condition_variable>

@@ -25,8 +25,8 @@ constexpr std::chrono::milliseconds kSleep{50};
 // CUDA: how long a worker spins, then dozes, before it parks (device-anchors, section 4.4).
 constexpr uint32_t kSpinTurns = 2000, kDozeTurns = 20000;
 constexpr uint64_t kDozeNs = 20'000;
-constexpr uint64_t kCallsFirstEvery = 16;       // beats of a helper
-constexpr uint64_t kBackgroundFirstEvery = 16;  // likewise
+constexpr uint64_t kCallsFirstEvery = 16;              // beats of a helper
+constexpr uint64_t kBackgroundFirstEvery = 16;         // likewise
 constexpr std::chrono::microseconds kPollPeriod{500};  // between two looks at the driver
 // Pages up to this size are copied by the team that waits for them, where the host cannot address
 // device memory: larger ones the copy engine brings faster than one team.

@@ -170,7 +170,7 @@ private:
     std::thread monitor_;
     std::thread poller_;  // on devices whose kernels go on by themselves
     std::atomic<bool> stopping_{false};
-    uint64_t failed_launches_ = 0;        // of the device, when this began
+    uint64_t failed_launches_ = 0;  // of the device, when this began
 
     // Guards what is looked at in `tables_copy_`: the rings' tails, places and totals.
     mutable std::mutex look_mutex_;

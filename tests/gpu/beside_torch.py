@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import torch
+import torch  # type: ignore[import-not-found]
 
 import penstock
 
@@ -133,7 +133,7 @@ def cost_where_nothing_is_queued() -> None:
 
 
 def cupy_arrays() -> None:
-    import cupy
+    import cupy  # type: ignore[import-not-found]
 
     pool = cupy.cuda.MemoryPool(cupy.cuda.malloc_async)
     for allocator in (cupy.get_default_memory_pool().malloc, pool.malloc):
@@ -174,10 +174,10 @@ def alone(program: str, *arguments: str, environment: dict[str, str] | None = No
 
 
 READ = (
-    "into = torch.zeros({size} // 8, dtype=torch.int64, device='cuda')\n"
-    "with penstock.open(sys.argv[1]) as file: assert file.read(into) == {size}\n"
-    "assert torch.equal(into.cpu(), torch.arange({size} // 8))\n"
-).format(size=SIZE)
+    f"into = torch.zeros({SIZE} // 8, dtype=torch.int64, device='cuda')\n"
+    f"with penstock.open(sys.argv[1]) as file: assert file.read(into) == {SIZE}\n"
+    f"assert torch.equal(into.cpu(), torch.arange({SIZE} // 8))\n"
+)
 
 
 def torch_first_and_last() -> None:
@@ -213,7 +213,7 @@ def graphs_are_captured_beside_reads() -> None:
                 started.set()
                 while not stop.is_set():
                     assert file.read(mine) == SIZE
-        except BaseException as error:  # noqa: BLE001 (told by the main thread)
+        except BaseException as error:
             failures.append(error)
             started.set()
 
@@ -240,7 +240,7 @@ def graphs_are_captured_beside_reads() -> None:
 def data_loader_workers() -> None:
     """Worker processes that read with penstock into host memory, beside a parent on the GPU."""
 
-    class Parts(torch.utils.data.Dataset):  # type: ignore[type-arg]
+    class Parts(torch.utils.data.Dataset):  # type: ignore[misc]
         def __len__(self) -> int:
             return 64
 
@@ -270,7 +270,7 @@ def a_forked_child_reads() -> None:
             with penstock.open(path) as file:
                 file.read(into)
             os._exit(0 if int(into[-1]) == SIZE // 8 - 1 else 1)
-        except BaseException:  # noqa: BLE001
+        except BaseException:
             os._exit(2)
     assert os.waitpid(child, 0)[1] == 0
 
@@ -281,9 +281,13 @@ def freed_memory_is_an_error() -> None:
     into.free()
 
     class Stale:
-        __cuda_array_interface__ = {
-            "shape": (4096,), "typestr": "|u1", "data": (address, False), "version": 3,
-        }
+        def __init__(self) -> None:
+            self.__cuda_array_interface__ = {
+                "shape": (4096,),
+                "typestr": "|u1",
+                "data": (address, False),
+                "version": 3,
+            }
 
     try:
         with penstock.open(path) as file:
@@ -336,7 +340,7 @@ def main() -> int:
         try:
             case()
             verdict = "passed"
-        except Exception as error:  # noqa: BLE001 (each case is told)
+        except Exception as error:
             verdict, failed = f"FAILED: {type(error).__name__}: {error}", failed + 1
         print(f"{case.__name__}: {verdict} ({time.perf_counter() - began:.1f} s)", flush=True)
     print(f"{len(CASES) - failed} passed, {failed} failed")

@@ -11,8 +11,8 @@ from os import environ as _environ
 
 __version__ = "0.1.0"
 
-# The CUDA driver reads this when it starts: copies that a program queues behind its kernels share few
-# queues otherwise, and hold up copies of other streams.
+# The CUDA driver reads this when it starts: copies that a program queues behind its kernels share
+# few queues otherwise, and hold up copies of other streams.
 _environ.setdefault("CUDA_DEVICE_MAX_COPY_CONNECTIONS", "32")
 
 TYPE_CHECKING = False  # typing's; loading that takes longer than all of this

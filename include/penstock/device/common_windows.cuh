@@ -3,7 +3,7 @@
 // gadvise(kWillNeed) asks for such, and blocks that read a file in order together: block b takes
 // pieces b, b + grid, ..., so that each leaves gaps and all of them none. What follows is asked for
 // once, by whichever block finds a page of its own missing, and every block hits
-// (docs/design/0011-grid-stride.md). One word for each file, FileTotals::frontier, says how far it
+// (docs/design/0013-grid-stride.md). One word for each file, FileTotals::frontier, says how far it
 // was asked for; it is looked at where a page is missing and changed by a compare-exchange, so
 // hits know nothing of it.
 //

@@ -17,8 +17,8 @@ namespace {
 constexpr size_t kHugePageSize = 2 * base::kMiB;
 constexpr size_t kPageSize = 4 * base::kKiB;
 constexpr size_t kDriverAlignment = 256;               // of cuMemAlloc, at least
-constexpr size_t kZeroPartSize = 16 * base::kMiB;       // that a thread of its own is worth
-constexpr size_t kKeptSizeMax = 512 * base::kMiB;       // two file systems' on a large GPU
+constexpr size_t kZeroPartSize = 16 * base::kMiB;      // that a thread of its own is worth
+constexpr size_t kKeptSizeMax = 512 * base::kMiB;      // two file systems' on a large GPU
 constexpr auto kZeroLimit = std::chrono::seconds(60);  // 140 GiB of device memory take less than 1
 
 void* aligned(void* base, size_t alignment) {
@@ -27,16 +27,16 @@ void* aligned(void* base, size_t alignment) {
 
 // One thread touches fresh memory at a few GB/s: the tables of a large GPU would take 50 ms.
 void zero_host(void* start, size_t size) {
-    const size_t parts = std::clamp<size_t>(size / kZeroPartSize, 1,
-                                            std::clamp(std::thread::hardware_concurrency(), 1u, 8u));
+    const size_t parts = std::clamp<size_t>(
+        size / kZeroPartSize, 1, std::clamp(std::thread::hardware_concurrency(), 1u, 8u));
     const size_t part = base::align_up(size / parts, kHugePageSize);
     std::vector<std::future<void>> others;
     auto* const at = static_cast<char*>(start);
     for (size_t begin = part; begin < size; begin += part) {
         const size_t count = std::min(part, size - begin);
         try {
-            others.push_back(std::async(std::launch::async,
-                                        [=] { std::memset(at + begin, 0, count); }));
+            others.push_back(
+                std::async(std::launch::async, [=] { std::memset(at + begin, 0, count); }));
         } catch (const std::system_error&) {  // no thread is to be had
             std::memset(at + begin, 0, count);
         }
@@ -66,9 +66,10 @@ Status Allocations::allocate(size_t size, Memory memory, bool busy, void** out) 
     const size_t alignment = size >= kHugePageSize ? kHugePageSize : kPageSize;
     size = base::align_up(size, kPageSize);
     Piece piece;
-    Status status = memory == Memory::kPinned                   ? take_pinned(size, alignment, &piece)
-                    : memory == Memory::kServed && can_.can_map ? take_mapped(size, &piece)
-                                                                : take_device(size, alignment, &piece);
+    Status status = memory == Memory::kPinned ? take_pinned(size, alignment, &piece)
+                    : memory == Memory::kServed && can_.can_map
+                        ? take_mapped(size, &piece)
+                        : take_device(size, alignment, &piece);
     if (status.ok()) status = zero(piece);
     if (!status.ok()) {
         if (piece.base != nullptr) release(piece);

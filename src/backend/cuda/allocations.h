@@ -19,8 +19,8 @@ class Allocations {
 public:
     // What the device can do.
     struct Abilities {
-        bool can_register = false;  // GPU threads see memory that was pinned after its allocation at
-                                    // the host's address
+        bool can_register = false;  // GPU threads see memory that was pinned after its allocation
+                                    // at the host's address
         bool can_map = false;       // cuMemCreate and cuMemMap: memory that every context reaches
     };
     Allocations(Context& context, Stream& stream, Abilities can)

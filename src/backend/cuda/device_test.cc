@@ -83,7 +83,7 @@ TEST_F(CudaDeviceTest, memory_is_zeroed_and_aligned_whatever_the_driver_gives) {
     }
     EXPECT_EQ(fake_->device_pieces, 0);
     EXPECT_LE(fake_->registered_pieces, 2);  // kept for the next of that size
-    EXPECT_EQ(fake_->pinned_pieces, 1);  // word_
+    EXPECT_EQ(fake_->pinned_pieces, 1);      // word_
     device_->free(nullptr);
 }
 
@@ -234,7 +234,8 @@ TEST_F(CudaDeviceTest, streams_that_are_gone_are_refused_and_reused) {
     std::vector<StreamId> all;
     StreamId id = 0;
     while (device_->create_stream(1000, &id).ok()) all.push_back(id);
-    EXPECT_EQ(all.size(), 256u - 4);  // the device's own, the second context's, stream_ and `second`
+    EXPECT_EQ(all.size(),
+              256u - 4);  // the device's own, the second context's, stream_ and `second`
     EXPECT_EQ(device_->create_stream(0, &id).error_number(), EMFILE);
 }
 

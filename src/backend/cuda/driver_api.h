@@ -27,9 +27,9 @@ struct CopyAttributes {
 };
 
 using PhysicalHandle = uint64_t;  // CUmemGenericAllocationHandle
-struct MemoryLocation {            // CUmemLocation
-    int type = 1;                  // CU_MEM_LOCATION_TYPE_DEVICE
-    int id = 0;                    // its ordinal
+struct MemoryLocation {           // CUmemLocation
+    int type = 1;                 // CU_MEM_LOCATION_TYPE_DEVICE
+    int id = 0;                   // its ordinal
 };
 struct PhysicalProperties {  // CUmemAllocationProp
     int type = 1;            // CU_MEM_ALLOCATION_TYPE_PINNED
@@ -71,55 +71,56 @@ struct Call {
 };
 
 // X(member, symbol, parameter types...)
-#define PENSTOCK_CUDA_DRIVER_CALLS(X)                                                     \
-    X(init, cuInit, unsigned)                                                             \
-    X(driver_version, cuDriverGetVersion, int*)                                           \
-    X(error_name, cuGetErrorName, int, const char**)                                      \
-    X(error_string, cuGetErrorString, int, const char**)                                  \
-    X(device_count, cuDeviceGetCount, int*)                                               \
-    X(device_get, cuDeviceGet, DeviceHandle*, int)                                        \
-    X(device_name, cuDeviceGetName, char*, int, DeviceHandle)                             \
-    X(device_memory, cuDeviceTotalMem_v2, size_t*, DeviceHandle)                          \
-    X(device_attribute, cuDeviceGetAttribute, int*, int, DeviceHandle)                    \
-    X(primary_retain, cuDevicePrimaryCtxRetain, ContextHandle*, DeviceHandle)             \
-    X(primary_release, cuDevicePrimaryCtxRelease_v2, DeviceHandle)                        \
-    X(get_current, cuCtxGetCurrent, ContextHandle*)                                       \
-    X(set_current, cuCtxSetCurrent, ContextHandle)                                        \
-    X(get_limit, cuCtxGetLimit, size_t*, int)                                             \
-    X(set_limit, cuCtxSetLimit, int, size_t)                                              \
-    X(priority_range, cuCtxGetStreamPriorityRange, int*, int*)                            \
-    X(memory_info, cuMemGetInfo_v2, size_t*, size_t*)                                     \
-    X(memory_allocate, cuMemAlloc_v2, DevicePointer*, size_t)                             \
-    X(memory_free, cuMemFree_v2, DevicePointer)                                           \
-    X(host_allocate, cuMemHostAlloc, void**, size_t, unsigned)                            \
-    X(host_free, cuMemFreeHost, void*)                                                    \
-    X(host_register, cuMemHostRegister_v2, void*, size_t, unsigned)                       \
-    X(host_unregister, cuMemHostUnregister, void*)                                        \
-    X(host_device_pointer, cuMemHostGetDevicePointer_v2, DevicePointer*, void*, unsigned) \
-    X(pointer_attribute, cuPointerGetAttribute, void*, int, DevicePointer)                \
-    X(copy_async, cuMemcpyAsync, DevicePointer, DevicePointer, size_t, StreamHandle)      \
-    X(copy_rows_async, cuMemcpy2DAsync_v2, const RowsCopy*, StreamHandle)                  \
-    X(fill_async, cuMemsetD8Async, DevicePointer, unsigned char, size_t, StreamHandle)    \
-    X(stream_create, cuStreamCreateWithPriority, StreamHandle*, unsigned, int)            \
-    X(stream_destroy, cuStreamDestroy_v2, StreamHandle)                                   \
-    X(stream_query, cuStreamQuery, StreamHandle)                                          \
-    X(stream_wait, cuStreamWaitEvent, StreamHandle, EventHandle, unsigned)                \
-    X(event_create, cuEventCreate, EventHandle*, unsigned)                                \
-    X(event_destroy, cuEventDestroy_v2, EventHandle)                                      \
-    X(event_record, cuEventRecord, EventHandle, StreamHandle)                             \
-    X(stream_write, cuStreamWriteValue64_v2, StreamHandle, DevicePointer, uint64_t, unsigned)    \
-    X(context_create, cuCtxCreate_v2, ContextHandle*, unsigned, DeviceHandle)             \
-    X(context_destroy, cuCtxDestroy_v2, ContextHandle)                                    \
-    X(context_pop, cuCtxPopCurrent_v2, ContextHandle*)                                    \
+#define PENSTOCK_CUDA_DRIVER_CALLS(X)                                                             \
+    X(init, cuInit, unsigned)                                                                     \
+    X(driver_version, cuDriverGetVersion, int*)                                                   \
+    X(error_name, cuGetErrorName, int, const char**)                                              \
+    X(error_string, cuGetErrorString, int, const char**)                                          \
+    X(device_count, cuDeviceGetCount, int*)                                                       \
+    X(device_get, cuDeviceGet, DeviceHandle*, int)                                                \
+    X(device_name, cuDeviceGetName, char*, int, DeviceHandle)                                     \
+    X(device_memory, cuDeviceTotalMem_v2, size_t*, DeviceHandle)                                  \
+    X(device_attribute, cuDeviceGetAttribute, int*, int, DeviceHandle)                            \
+    X(primary_retain, cuDevicePrimaryCtxRetain, ContextHandle*, DeviceHandle)                     \
+    X(primary_release, cuDevicePrimaryCtxRelease_v2, DeviceHandle)                                \
+    X(get_current, cuCtxGetCurrent, ContextHandle*)                                               \
+    X(set_current, cuCtxSetCurrent, ContextHandle)                                                \
+    X(get_limit, cuCtxGetLimit, size_t*, int)                                                     \
+    X(set_limit, cuCtxSetLimit, int, size_t)                                                      \
+    X(priority_range, cuCtxGetStreamPriorityRange, int*, int*)                                    \
+    X(memory_info, cuMemGetInfo_v2, size_t*, size_t*)                                             \
+    X(memory_allocate, cuMemAlloc_v2, DevicePointer*, size_t)                                     \
+    X(memory_free, cuMemFree_v2, DevicePointer)                                                   \
+    X(host_allocate, cuMemHostAlloc, void**, size_t, unsigned)                                    \
+    X(host_free, cuMemFreeHost, void*)                                                            \
+    X(host_register, cuMemHostRegister_v2, void*, size_t, unsigned)                               \
+    X(host_unregister, cuMemHostUnregister, void*)                                                \
+    X(host_device_pointer, cuMemHostGetDevicePointer_v2, DevicePointer*, void*, unsigned)         \
+    X(pointer_attribute, cuPointerGetAttribute, void*, int, DevicePointer)                        \
+    X(copy_async, cuMemcpyAsync, DevicePointer, DevicePointer, size_t, StreamHandle)              \
+    X(copy_rows_async, cuMemcpy2DAsync_v2, const RowsCopy*, StreamHandle)                         \
+    X(fill_async, cuMemsetD8Async, DevicePointer, unsigned char, size_t, StreamHandle)            \
+    X(stream_create, cuStreamCreateWithPriority, StreamHandle*, unsigned, int)                    \
+    X(stream_destroy, cuStreamDestroy_v2, StreamHandle)                                           \
+    X(stream_query, cuStreamQuery, StreamHandle)                                                  \
+    X(stream_wait, cuStreamWaitEvent, StreamHandle, EventHandle, unsigned)                        \
+    X(event_create, cuEventCreate, EventHandle*, unsigned)                                        \
+    X(event_destroy, cuEventDestroy_v2, EventHandle)                                              \
+    X(event_record, cuEventRecord, EventHandle, StreamHandle)                                     \
+    X(stream_write, cuStreamWriteValue64_v2, StreamHandle, DevicePointer, uint64_t, unsigned)     \
+    X(context_create, cuCtxCreate_v2, ContextHandle*, unsigned, DeviceHandle)                     \
+    X(context_destroy, cuCtxDestroy_v2, ContextHandle)                                            \
+    X(context_pop, cuCtxPopCurrent_v2, ContextHandle*)                                            \
     X(physical_create, cuMemCreate, PhysicalHandle*, size_t, const PhysicalProperties*, uint64_t) \
-    X(physical_release, cuMemRelease, PhysicalHandle)                                     \
-    X(address_reserve, cuMemAddressReserve, DevicePointer*, size_t, size_t, DevicePointer, uint64_t) \
-    X(address_free, cuMemAddressFree, DevicePointer, size_t)                              \
-    X(map, cuMemMap, DevicePointer, size_t, size_t, PhysicalHandle, uint64_t)             \
-    X(unmap, cuMemUnmap, DevicePointer, size_t)                                           \
-    X(set_access, cuMemSetAccess, DevicePointer, size_t, const AccessDescription*, size_t) \
-    X(exchange_capture_mode, cuThreadExchangeStreamCaptureMode, int*)                     \
-    X(stream_is_capturing, cuStreamIsCapturing, StreamHandle, int*)                       \
+    X(physical_release, cuMemRelease, PhysicalHandle)                                             \
+    X(address_reserve, cuMemAddressReserve, DevicePointer*, size_t, size_t, DevicePointer,        \
+      uint64_t)                                                                                   \
+    X(address_free, cuMemAddressFree, DevicePointer, size_t)                                      \
+    X(map, cuMemMap, DevicePointer, size_t, size_t, PhysicalHandle, uint64_t)                     \
+    X(unmap, cuMemUnmap, DevicePointer, size_t)                                                   \
+    X(set_access, cuMemSetAccess, DevicePointer, size_t, const AccessDescription*, size_t)        \
+    X(exchange_capture_mode, cuThreadExchangeStreamCaptureMode, int*)                             \
+    X(stream_is_capturing, cuStreamIsCapturing, StreamHandle, int*)                               \
     X(event_query, cuEventQuery, EventHandle)
 
 // Those that drivers before CUDA 13 do not have: `function` is null there.

@@ -122,7 +122,8 @@ FAKE cuDevicePrimaryCtxRelease_v2(DeviceHandle) {
     for (FakeStream* stream : streams) delete stream;
     for (FakeEvent* event : events) delete event;
     for (const auto& [given, taken] : device_pieces) std::free(taken);
-    for (const auto& [piece, size] : pinned_pieces) std::free(static_cast<char*>(piece) - kPinnedSkew);
+    for (const auto& [piece, size] : pinned_pieces)
+        std::free(static_cast<char*>(piece) - kPinnedSkew);
     streams.clear();
     events.clear();
     device_pieces.clear();

@@ -25,12 +25,12 @@ struct FakeCuda {
     std::atomic<bool> held{false};
     std::atomic<int64_t> calls_while_held{0};  // that had to wait
     std::atomic<int64_t> second_contexts{0};
-    std::atomic<int64_t> overruns{0};       // pinned pieces that were written beyond their end
-    std::atomic<int64_t> unsafe_calls{0};   // that would break a stream capture of another thread
-    std::atomic<bool> legacy_busy{false};   // what is in the legacy default stream does not end
+    std::atomic<int64_t> overruns{0};      // pinned pieces that were written beyond their end
+    std::atomic<int64_t> unsafe_calls{0};  // that would break a stream capture of another thread
+    std::atomic<bool> legacy_busy{false};  // what is in the legacy default stream does not end
     std::atomic<bool> legacy_captured{false};  // a blocking stream is being captured
     std::atomic<bool> stream_captured{false};  // every other stream
-    std::atomic<int64_t> legacy_waits{0};   // events that were recorded in it
+    std::atomic<int64_t> legacy_waits{0};      // events that were recorded in it
     std::atomic<int64_t> contexts{0}, streams{0}, device_pieces{0}, pinned_pieces{0},
         registered_pieces{0};
     std::atomic<int64_t> launches{0};

@@ -40,9 +40,10 @@ inline std::set<FakeStream*> streams;
 inline std::set<FakeEvent*> events;
 inline std::map<DevicePointer, void*> device_pieces;  // what was given -> what was taken
 inline std::map<DevicePointer, size_t> device_sizes;
-inline std::map<DevicePointer, size_t> mapped_pieces;  // of device_pieces, those that every context reaches
-// Pinned memory begins behind this much of a page, as behind a small piece of the program's, and has
-// a guard behind its end.
+inline std::map<DevicePointer, size_t> mapped_pieces;  // of device_pieces, those that every context
+                                                       // reaches
+// Pinned memory begins behind this much of a page, as behind a small piece of the program's, and
+// has a guard behind its end.
 constexpr size_t kPinnedSkew = 0x400, kGuardSize = 4096;
 constexpr unsigned char kGuard = 0x5c;
 inline std::map<void*, size_t> pinned_pieces;
@@ -62,7 +63,8 @@ inline int counted() {
 
 inline bool has_kernels() {
     std::lock_guard lock(mutex);
-    return std::any_of(streams.begin(), streams.end(), [](FakeStream* s) { return s->kernels > 0; });
+    return std::any_of(streams.begin(), streams.end(),
+                       [](FakeStream* s) { return s->kernels > 0; });
 }
 inline bool advance(FakeStream* stream);
 inline void advance_all() {

@@ -58,7 +58,8 @@ Status CudaDevice::read_properties(int ordinal) {
         }
         if (value == 0) return {ENOTSUP, "open_cuda", need.text};
     }
-    unsigned major = 0, minor = 0, processors = 0, blocks = 0, shared = 0, can_register = 0, can_map = 0;
+    unsigned major = 0, minor = 0, processors = 0, blocks = 0, shared = 0, can_register = 0,
+             can_map = 0;
     const std::pair<Attribute, unsigned*> wanted[] = {
         {kCapabilityMajor, &major},
         {kCapabilityMinor, &minor},

@@ -17,7 +17,8 @@ Status EventWork::of(Context& context, std::span<const uintptr_t> streams,
         // legacy default stream, and a record in it would break the capture.
         if (captured == kErrorCaptureImplicit) continue;
         if (captured == kSuccess && capturing != kNotCapturing)
-            return {EBUSY, "stream", "it is being captured into a graph: a transfer is no part of one"};
+            return {EBUSY, "stream",
+                    "it is being captured into a graph: a transfer is no part of one"};
         const int code = captured == kSuccess ? context.raw(driver.stream_query, stream) : captured;
         if (code == kSuccess) continue;
         if (code != kErrorNotReady)

@@ -60,7 +60,8 @@ TEST_F(SecondContextTest, copies_for_kernels_go_on_while_the_programs_context_is
     __atomic_store_n(word, 1, __ATOMIC_RELEASE);
     EXPECT_TRUE(device_->synchronize(stream, after(std::chrono::seconds(10))).ok());
     fake_->held = false;
-    for (void* memory : {static_cast<void*>(word), static_cast<void*>(from), static_cast<void*>(to)})
+    for (void* memory :
+         {static_cast<void*>(word), static_cast<void*>(from), static_cast<void*>(to)})
         device_->free(memory);
     EXPECT_TRUE(device_->destroy_stream(copies).ok());
 }
@@ -124,7 +125,8 @@ TEST_F(SecondContextTest, every_failure_on_the_way_to_it_leaves_nothing_behind) 
 TEST_F(SecondContextTest, pinned_memory_ends_where_it_was_asked_to) {
     fake_->refuse_register = true;
     open();
-    for (const size_t size : {size_t{1}, size_t{4096}, size_t{8200}, size_t{1} << 20, size_t{5} << 20}) {
+    for (const size_t size :
+         {size_t{1}, size_t{4096}, size_t{8200}, size_t{1} << 20, size_t{5} << 20}) {
         void* memory = allocate(size, Memory::kPinned);
         EXPECT_EQ(reinterpret_cast<uintptr_t>(memory) % 4096, 0u);
         std::memset(memory, 1, size);

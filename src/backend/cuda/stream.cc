@@ -109,14 +109,14 @@ Status Stream::copy(void* to, const void* from, size_t size) {
     if (size == 0) return {};
     if (Status status = wait_for_kernels(); !status.ok()) return status;
     if (small_by_rows_ && size < kSmallSize) return copy_small(to, from, size);
-    return call(context_.driver().copy_async, device_pointer(to), device_pointer(from),
-                         size, handle_);
+    return call(context_.driver().copy_async, device_pointer(to), device_pointer(from), size,
+                handle_);
 }
 
-// A copy to the device of less than 32 KiB is not done by the copy engine but by the part of the GPU
-// that runs kernels, and that has one context at a time: beside kernels of another context such a
-// copy takes 0.12 to 2.4 ms, for 3 us (H100, 580.159). One of several rows goes to the copy engine,
-// whatever its size. Rows are whole words, so that these arrive whole.
+// A copy to the device of less than 32 KiB is not done by the copy engine but by the part of the
+// GPU that runs kernels, and that has one context at a time: beside kernels of another context such
+// a copy takes 0.12 to 2.4 ms, for 3 us (H100, 580.159). One of several rows goes to the copy
+// engine, whatever its size. Rows are whole words, so that these arrive whole.
 Status Stream::copy_small(void* to, const void* from, size_t size) {
     constexpr size_t kWord = sizeof(uint64_t);
     const size_t unit = size % kWord == 0 ? kWord : 1;
@@ -182,7 +182,7 @@ Status Stream::copy_parts(std::span<const CopyPart> parts) {
     CopyAttributes attributes;
     size_t first_of_attributes = 0;
     return call(context_.driver().copy_batch, to, from, sizes, parts.size(), &attributes,
-                         &first_of_attributes, 1, handle_);
+                &first_of_attributes, 1, handle_);
 }
 
 Status Stream::fill(void* to, uint8_t value, size_t size) {
@@ -192,7 +192,7 @@ Status Stream::fill(void* to, uint8_t value, size_t size) {
 
 Status Stream::write_value(uint64_t* address, uint64_t value) {
     return call(context_.driver().stream_write, handle_, device_pointer(address), value,
-                         kStreamWriteFenced);
+                kStreamWriteFenced);
 }
 
 Status Stream::make_announcer() {
@@ -218,12 +218,10 @@ Status Stream::announce(uint64_t* address, uint64_t value) {
         if (Status status = make_announcer(); !status.ok()) return status;
     }
     const StreamHandle announcer = announcer_.load(std::memory_order_relaxed);
-    if (Status status = call(driver.event_record, event_, handle_); !status.ok())
-        return status;
+    if (Status status = call(driver.event_record, event_, handle_); !status.ok()) return status;
     if (Status status = call(driver.stream_wait, announcer, event_, 0u); !status.ok())
         return status;
-    return call(driver.stream_write, announcer, device_pointer(address), value,
-                         kStreamWriteFenced);
+    return call(driver.stream_write, announcer, device_pointer(address), value, kStreamWriteFenced);
 }
 
 Status Stream::look(StreamHandle handle, bool* idle) {
