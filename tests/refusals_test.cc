@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <string>
 
 namespace penstock {
@@ -54,6 +55,15 @@ std::string kernel_of(const std::string& body) {
            body + "\n}\n";
 }
 
+// The page that says what is refused has the message word by word.
+void expect_on_page(const std::string& said) {
+    std::ifstream file(std::string(PENSTOCK_SOURCE_DIR) + "/docs/guide/cuda-language.md");
+    const std::string page{std::istreambuf_iterator<char>(file), {}};
+    const size_t begin = said.find("error: penstock: ");
+    ASSERT_NE(begin, std::string::npos) << said;
+    EXPECT_THAT(page, HasSubstr("`" + said.substr(begin, said.find('\n', begin) - begin) + "`"));
+}
+
 TEST(Refusals, ADescriptorInAnIntDoesNotCompile) {
     for (const char* type : {"int", "unsigned", "short", "bool", "double"}) {
         const Compiled refused = compile(
@@ -80,6 +90,7 @@ TEST(Refusals, LaunchesByBracketsSayWhatStandsForThem) {
     EXPECT_FALSE(refused.ok);
     EXPECT_THAT(refused.said, AllOf(HasSubstr("a.cu:3: error: penstock: <<<...>>>"),
                                     HasSubstr("penstock::launch(stream, {grid, block, shared}")));
+    expect_on_page(refused.said);
 }
 
 TEST(Refusals, TexturesAndSurfacesAndAssemblySayWhatStandsForThem) {
@@ -89,12 +100,14 @@ TEST(Refusals, TexturesAndSurfacesAndAssemblySayWhatStandsForThem) {
         "}\n");
     EXPECT_FALSE(texture.ok);
     EXPECT_THAT(texture.said, HasSubstr("a.cu:2: error: penstock: there are no textures: read"));
+    expect_on_page(texture.said);
     const Compiled surface = compile(
         "__global__ void kernel(cudaSurfaceObject_t s) {\n"
         "    surf2Dwrite(1.0f, s, 4, 5);\n"
         "}\n");
     EXPECT_FALSE(surface.ok);
     EXPECT_THAT(surface.said, HasSubstr("a.cu:2: error: penstock: there are no surfaces: write"));
+    expect_on_page(surface.said);
     const Compiled assembly = compile(
         "__global__ void kernel(unsigned* out) {\n"
         "    unsigned lane;\n"
@@ -103,6 +116,7 @@ TEST(Refusals, TexturesAndSurfacesAndAssemblySayWhatStandsForThem) {
         "}\n");
     EXPECT_FALSE(assembly.ok);
     EXPECT_THAT(assembly.said, HasSubstr("a.cu:3: error: penstock: inline PTX is for GPUs"));
+    expect_on_page(assembly.said);
 }
 
 TEST(Refusals, ErrorsOfASourceWithDynamicSharedMemoryNameItsLines) {

@@ -1,6 +1,9 @@
 // The CUDA language for g++ and Clang's C++: put before a .cu file, it makes kernels run on the CPU
 // backend. Under nvcc, which has the language, it adds only PENSTOCK_DYNAMIC_SHARED.
 //
+// What is there and what differs: docs/guide/cuda-language.md. CUDA's own headers are found by
+// their names in language/toolkit, which penstock_add_kernels() gives to g++ alone.
+//
 // Only kernels and what they call use it; host code needs none of it. Everything that meets other
 // threads of the block goes through language/runtime.h. Device code and host code are one:
 // __device__ and __host__ mean nothing, __global__ functions are started with penstock::launch.
