@@ -14,20 +14,27 @@ BEGIN {
     from_system = 1
 }
 
-# Line markers: # LINE "FILE" FLAGS; flag 3 is a system header.
+# Line markers: # LINE "FILE" FLAGS; 1: a file begins, 3: of the system. Where a macro of a system
+# header is expanded, a marker with 3 names the file that uses it: what counts is how a file began.
+# A marker inside of a declaration is left out; one is printed behind it.
 /^# [0-9]+ "/ {
     line = $2 - 1
     file = $3
-    from_system = 0
-    for (i = 4; i <= NF; ++i) if ($i == "3") from_system = 1
-    if (file ~ /\/penstock\/language\//) from_system = 1
-    print
+    begins = of_system = 0
+    for (i = 4; i <= NF; ++i) {
+        if ($i == "1") begins = 1
+        if ($i == "3") of_system = 1
+    }
+    if (begins) system_files[file] = of_system
+    from_system = system_files[file] || file ~ /\/penstock\/language\// || file ~ /^"</
+    if (pending == "") print
     next
 }
 
-function refuse(text) {
-    gsub(/"/, "", file)
-    printf "%s:%d: error: penstock: %s\n", file, line, text > "/dev/stderr"
+function refuse(text,    name) {
+    name = file
+    gsub(/"/, "", name)
+    printf "%s:%d: error: penstock: %s\n", name, line, text > "/dev/stderr"
     refused = 1
 }
 
@@ -103,13 +110,13 @@ pending != "" || find_word($0, "extern") > 0 {
         done = done substr(text, 1, at - 1) statement
         text = substr(rest, end + 1)
     }
+    joined = pending != ""
+    pending = ""
     if (find_word(text, "extern") > 0) {
         pending = done text " "
-        # The line's place is kept for messages of the compiler.
-        print ""
         next
     }
-    pending = ""
+    if (joined) print "# " line " " file
     print done text
     next
 }

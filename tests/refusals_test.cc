@@ -22,8 +22,10 @@ struct Compiled {
     std::string said;
 };
 
-// Compiles `text` as a .cu file of a target with kernels.
-Compiled compile(const std::string& text) {
+// Compiles `text` as a .cu file of a target with kernels. `how`: the option that gives the
+// project's headers; an installed package is found by -isystem, where the preprocessor cuts lines
+// in pieces.
+Compiled compile(const std::string& text, const std::string& how = "-I") {
     namespace fs = std::filesystem;
     char name[] = "/tmp/penstock-refusals-XXXXXX";
     const fs::path folder = mkdtemp(name);
@@ -32,8 +34,8 @@ Compiled compile(const std::string& text) {
     const std::string
         command = "cd '" + folder.string() + "' && sh '" + source +
                   "/cmake/penstock-kernel-compile.sh' '" + PENSTOCK_TEST_COMPILER +
-                  "' -std=c++20 -I'" + source + "/include/penstock/language/toolkit' -I'" + source +
-                  "/include' -x c++ -include penstock/language/cuda.h -o a.o -c a.cu 2>&1";
+                  "' -std=c++20 -I'" + source + "/include/penstock/language/toolkit' " + how + "'" +
+                  source + "/include' -x c++ -include penstock/language/cuda.h -o a.o -c a.cu 2>&1";
     FILE* pipe = popen(command.c_str(), "r");
     EXPECT_NE(pipe, nullptr);
     Compiled result{};
@@ -120,22 +122,27 @@ TEST(Refusals, TexturesAndSurfacesAndAssemblySayWhatStandsForThem) {
 }
 
 TEST(Refusals, ErrorsOfASourceWithDynamicSharedMemoryNameItsLines) {
-    const Compiled rewritten = compile(
-        "__global__ void kernel(float* out) {\n"
-        "    extern __shared__ float part[];\n"
-        "    part[0] = \"<<<\"[0];\n"
-        "    *out = part[0];\n"
-        "}\n");
-    EXPECT_TRUE(rewritten.ok) << rewritten.said;
-    const Compiled wrong = compile(
-        "__global__ void kernel(float* out) {\n"
-        "    extern __shared__\n"
-        "        float part[];\n"
-        "    *out = part[0] + nowhere;\n"
-        "}\n");
-    EXPECT_FALSE(wrong.ok);
-    EXPECT_THAT(wrong.said, AllOf(HasSubstr("a.cu:4:"), HasSubstr("nowhere"),
-                                  testing::Not(HasSubstr("extern"))));
+    for (const char* how : {"-I", "-isystem"}) {
+        const Compiled rewritten = compile(
+            "__global__ void kernel(float* out) {\n"
+            "    extern __shared__ __align__(16) float part[]; volatile extern __shared__ int "
+            "p[];\n"
+            "    part[0] = \"<<<\"[0] + p[1];\n"
+            "    *out = part[0];\n"
+            "}\n",
+            how);
+        EXPECT_TRUE(rewritten.ok) << rewritten.said;
+        const Compiled wrong = compile(
+            "__global__ void kernel(float* out) {\n"
+            "    extern __shared__\n"
+            "        float part[];\n"
+            "    *out = part[0] + nowhere;\n"
+            "}\n",
+            how);
+        EXPECT_FALSE(wrong.ok);
+        EXPECT_THAT(wrong.said, AllOf(HasSubstr("a.cu:4:"), HasSubstr("nowhere"),
+                                      testing::Not(HasSubstr("extern"))));
+    }
 }
 
 }  // namespace
