@@ -69,9 +69,10 @@ struct FrameSource {
 // asked for: `submit(window)`, by all lanes, false: there is no room for its request. Returns how
 // many pages were dealt with; 0: there is no room just now.
 template <class Team, class Submit>
-PENSTOCK_DEVICE uint32_t claim_window(const Team& team, FileSystemState& system,
-                                      const FrameSource& source, Descriptor descriptor,
-                                      PageIndex first, uint32_t count, const Submit& submit) {
+PENSTOCK_NOINLINE PENSTOCK_DEVICE uint32_t claim_window(const Team& team, FileSystemState& system,
+                                                        const FrameSource& source,
+                                                        Descriptor descriptor, PageIndex first,
+                                                        uint32_t count, const Submit& submit) {
     const uint32_t slot = descriptor_slot(descriptor);
     const FileState& file = system.files[slot];
     const uint64_t bits = source.place == &common_place(system) ? kTouchedBit : 0;
@@ -122,8 +123,10 @@ PENSTOCK_DEVICE uint32_t claim_window(const Team& team, FileSystemState& system,
 
 // The first stretch of absent pages in [first, first + count), as (first, count) from `first` on.
 template <class Team>
-PENSTOCK_DEVICE Stretch find_absent(const Team& team, const FileSystemState& system,
-                                    const FileState& file, PageIndex first, uint32_t count) {
+PENSTOCK_NOINLINE PENSTOCK_DEVICE Stretch find_absent(const Team& team,
+                                                      const FileSystemState& system,
+                                                      const FileState& file, PageIndex first,
+                                                      uint32_t count) {
     uint64_t absent = 0;
     AbsenceWalk walk;
     for (uint32_t i = team.lane(); i < count; i += team.lanes())
@@ -135,8 +138,9 @@ PENSTOCK_DEVICE Stretch find_absent(const Team& team, const FileSystemState& sys
 
 // How far a page has come.
 enum class Presence : uint32_t { kAbsent, kComing, kThere };
-PENSTOCK_DEVICE inline Presence presence_of(const FileSystemState& system, const FileState& file,
-                                            PageIndex page, bool* unread = nullptr) {
+PENSTOCK_NOINLINE PENSTOCK_DEVICE inline Presence presence_of(const FileSystemState& system,
+                                                              const FileState& file, PageIndex page,
+                                                              bool* unread = nullptr) {
     const uint64_t leaf = leaf_word(system, file, page);
     if (leaf == 0) return Presence::kAbsent;
     const uint64_t seen = DeviceWords::load(*entry_in_leaf(system, leaf, page), site::kRelaxed);
@@ -161,9 +165,10 @@ constexpr uint64_t kSamples = 8;  // pages that are looked at to tell whether bl
 struct SampledPages {
     uint32_t absent = 0, unread = 0;
 };
-PENSTOCK_DEVICE inline SampledPages sample_pages(const FileSystemState& system,
-                                                 const FileState& file, PageIndex first,
-                                                 uint64_t count) {
+PENSTOCK_NOINLINE PENSTOCK_DEVICE inline SampledPages sample_pages(const FileSystemState& system,
+                                                                   const FileState& file,
+                                                                   PageIndex first,
+                                                                   uint64_t count) {
     SampledPages result;
     for (uint64_t i = 0; i < kSamples; ++i) {
         bool unread = false;
@@ -234,10 +239,9 @@ struct CommonLimits {
 };
 
 // What to ask for, for a read that is to be served; one lane.
-PENSTOCK_DEVICE inline CommonRequest next_common(FileSystemState& system, const FileState& file,
-                                                 uint64_t& word, const ReadStream& stream,
-                                                 const StreamRead& read,
-                                                 const CommonLimits& limits) {
+PENSTOCK_NOINLINE PENSTOCK_DEVICE inline CommonRequest next_common(
+    FileSystemState& system, const FileState& file, uint64_t& word, const ReadStream& stream,
+    const StreamRead& read, const CommonLimits& limits) {
     const uint64_t page_size = 1ull << system.page_shift;
     const uint64_t distance = (static_cast<uint64_t>(stream.delta) + page_size - 1) >>
                               system.page_shift;
@@ -283,12 +287,16 @@ PENSTOCK_DEVICE inline CommonRequest next_common(FileSystemState& system, const 
                                             site::kRelaxed);
         return {grid};
     }
-    const uint64_t rest = read.page_count - frontier;
-    const auto count = static_cast<uint32_t>(rest < window ? rest : window);
-    // Another block may have been first: it has asked for these.
-    if (!DeviceWords::compare_exchange(word, frontier, frontier + count, site::kRelaxed))
-        return {true};
-    return {true, frontier, count, limit};
+    // Where another block was first, it has asked for that window: who waits brings the next one.
+    constexpr unsigned kTries = 4;
+    for (unsigned tries = 0; tries < kTries; ++tries) {
+        const uint64_t rest = read.page_count - frontier;
+        const auto count = static_cast<uint32_t>(rest < window ? rest : window);
+        if (DeviceWords::compare_exchange(word, frontier, frontier + count, site::kRelaxed))
+            return {true, frontier, count, limit};
+        if (frontier >= read.page_count || frontier >= end + limit) break;
+    }
+    return {true};
 }
 
 // Asks for the pages of a window of all that nobody has asked for. `teams`: not 0, so many will

@@ -65,7 +65,8 @@ PENSTOCK_BOTH inline bool is_second_use(const FileSystemState& system, const Fil
 // A page that was asked for ahead of all blocks, and pinned now by the first that reads it: it is
 // not unread any more, and published, where it has arrived, in the same step. Whether the caller
 // was that first one.
-PENSTOCK_DEVICE inline bool take_unread(FileSystemState& system, PinnedEntry& page) {
+PENSTOCK_NOINLINE PENSTOCK_DEVICE inline bool take_unread(FileSystemState& system,
+                                                          PinnedEntry& page) {
     if (state_of(page.seen) == PageState::kEmpty || !in_common_ring(system, frame_of(page.seen)))
         return false;
     if (state_of(page.seen) == PageState::kFetching) {
@@ -88,8 +89,9 @@ PENSTOCK_DEVICE inline bool take_unread(FileSystemState& system, PinnedEntry& pa
 
 // Counts the pages of which take_unread() said so in this lane. `place`: the call's.
 template <class Team>
-PENSTOCK_DEVICE void count_taken(const Team& team, FileSystemState& system, const FileState& file,
-                                 ReadaheadPlace* place, unsigned used, unsigned late) {
+PENSTOCK_NOINLINE PENSTOCK_DEVICE void count_taken(const Team& team, FileSystemState& system,
+                                                   const FileState& file, ReadaheadPlace* place,
+                                                   unsigned used, unsigned late) {
     if (place == nullptr || place->shares == 0) return;
     FileCounts& counts = counts_of(system, place, static_cast<uint32_t>(&file - system.files));
     unsigned total = 0;
