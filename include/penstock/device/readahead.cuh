@@ -170,7 +170,7 @@ PENSTOCK_DEVICE inline uint64_t begin_stream(FileSystemState& system, ReadaheadP
     place.vain = static_cast<uint16_t>(!vain                     ? 0
                                        : place.vain < kVainReads ? place.vain + 1
                                                                  : kVainReads);
-    place.shares = may_share(system, place.streams[current]) ? 1 : 0;
+    place.shares = kReadsTogether && may_share(system, place.streams[current]) ? 1 : 0;
     (void)drop_windows(system, place, place.streams[current],
                        [&](const Window& window) { return is_passed(window, read); });
     return current;
