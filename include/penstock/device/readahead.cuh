@@ -254,7 +254,7 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE ReadaheadPlace* look_ahead(const Team& team,
     if (current == kNoStream) return &place;
     ReadStream& stream = place.streams[current];
     const bool pulls = teams > 0 && system.rings[0].answers != nullptr;
-    const bool shares = team.broadcast(place.shares, 0) != 0;
+    const bool shares = kReadsTogether && team.broadcast(place.shares, 0) != 0;
     if (shares &&
         look_ahead_together(team, system, place, stream, descriptor, read, pulls ? teams : 0)) {
         if (team.lane() == 0 && stream.window_count == 0 && place.pull_count == 0)
