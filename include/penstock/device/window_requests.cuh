@@ -83,10 +83,9 @@ PENSTOCK_DEVICE void fetch_next_window(const Team& team, FileSystemState& system
 // again. `once`: of those that take turns; where they are all in use, the others of the ring are
 // tried.
 template <class Team>
-PENSTOCK_NOINLINE PENSTOCK_DEVICE FrameRange take_adjacent_frames(const Team& team,
-                                                                  FileSystemState& system,
-                                                                  ReadaheadPlace& place,
-                                                                  uint32_t want, ReadOnce once) {
+PENSTOCK_DEVICE FrameRange take_adjacent_frames(const Team& team, FileSystemState& system,
+                                                ReadaheadPlace& place, uint32_t want,
+                                                ReadOnce once) {
     constexpr unsigned kTries = 4;
     for (unsigned tries = 0; tries < kTries; ++tries) {
         FrameRange range;
@@ -165,9 +164,8 @@ PENSTOCK_DEVICE inline Request request_of_window(RequestKind kind, uint64_t file
 // The requests of a window that `teams` teams pull: one for each that has a part. By all lanes, as
 // each store that makes a request visible waits for those before it to reach the host.
 template <class Team>
-PENSTOCK_NOINLINE PENSTOCK_DEVICE void submit_pull(const Team& team, FileSystemState& system,
-                                                   ReadaheadPlace& place, const StreamRead& read,
-                                                   const Window& window, unsigned teams) {
+PENSTOCK_DEVICE void submit_pull(const Team& team, FileSystemState& system, ReadaheadPlace& place,
+                                 const StreamRead& read, const Window& window, unsigned teams) {
     RingState& ring = ring_of_block(system, number_of_block());
     const uint64_t part = (window.count + teams - 1) / teams;
     const uint64_t parts = (window.count + part - 1) / part;
