@@ -13,7 +13,7 @@ struct VerifyResult {
 };
 
 // What the 32-bit word `index` of the file is.
-#ifdef __CUDACC__
+#ifdef __NVCC__
 __host__ __device__
 #endif
     inline unsigned
