@@ -131,7 +131,7 @@ struct Pieces {
                 throw nb::value_error("the buffers lie on several devices");
             cuda = target.cuda;
         }
-        if (target.stream != 0) {
+        if (ordered && target.stream > 1) {
             if (owner_stream != 0 && owner_stream != target.stream)
                 throw nb::value_error(
                     "work on the buffers is queued on several streams: name the last by stream=");

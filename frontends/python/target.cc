@@ -82,15 +82,10 @@ std::optional<Target> by_dlpack_as(nb::handle object) {
     return target;
 }
 
-// The DLPack capsule of an object in CUDA memory, asked for as by a user of the legacy default
-// stream (1 in the protocol): its owner has that stream wait for what is queued on its own, and
-// reads and writes wait for that stream. Without being asked torch promises nothing. Null: it lies
-// elsewhere.
-nb::object ordered_capsule(nb::handle object) {
-    constexpr int kLegacyStream = 1;
-    // torch's attribute: to ask a tensor in host memory for its DLPack device costs more, and fails
-    // in the child of a fork.
-    if (nb::getattr(object, "is_cuda", nb::none()).ptr() == Py_False) return {};
+// The DLPack capsule of an object in CUDA memory. `ordered`: asked for as by a user of the legacy
+// default stream (1 in the protocol), which its owner then lets wait for what is queued on its own;
+// else nothing is to wait (-1). Null: the object lies elsewhere.
+nb::object cuda_capsule(nb::handle object, bool ordered) {
     if (!nb::hasattr(object, "__dlpack_device__") || !nb::hasattr(object, "__dlpack__")) return {};
     try {
         const nb::object kind = object.attr("__dlpack_device__")()[0];
@@ -99,16 +94,16 @@ nb::object ordered_capsule(nb::handle object) {
         return {};
     }
     nb::dict arguments;
-    arguments["stream"] = kLegacyStream;
+    arguments["stream"] = ordered ? 1 : -1;
     arguments["max_version"] = nb::make_tuple(1, 1);
     const nb::object give = object.attr("__dlpack__");
     try {
         return give(**arguments);
     } catch (nb::python_error& error) {
-        if (!error.matches(PyExc_TypeError)) return {};  // refused: the caller finds out why
+        if (!error.matches(PyExc_TypeError)) return {};
     }
     nb::dict older;  // from before the protocol had versions
-    older["stream"] = kLegacyStream;
+    older["stream"] = ordered ? 1 : -1;
     try {
         return give(**older);
     } catch (nb::python_error&) {
@@ -116,8 +111,44 @@ nb::object ordered_capsule(nb::handle object) {
     }
 }
 
+// A tensor of torch in CUDA memory, by its own calls: its DLPack export refuses tensors of another
+// device than the current one, and would make a stream that is being captured wait.
+std::optional<Target> by_torch(nb::handle object, bool ordered) {
+    Target target;
+    target.cuda = nb::cast<int>(object.attr("device").attr("index"));
+    target.data = reinterpret_cast<std::byte*>(nb::cast<uintptr_t>(object.attr("data_ptr")()));
+    target.size = nb::cast<uint64_t>(object.attr("nbytes"));
+    if (ordered) {
+        const nb::object stream = nb::module_::import_("torch").attr("cuda").attr("current_stream")(
+            object.attr("device"));
+        target.stream = nb::cast<uintptr_t>(stream.attr("cuda_stream"));
+    }
+    target.holder = nb::borrow(object);
+    return target;
+}
+
+bool is_true(nb::handle object, const char* name) {
+    return nb::getattr(object, name, nb::none()).ptr() == Py_True;
+}
+
+// Where by_torch may be used: a strided tensor that is contiguous and takes part in no gradient.
+bool is_torch_on_cuda(nb::handle object) {
+    if (!is_true(object, "is_cuda") || !nb::hasattr(object, "data_ptr") ||
+        is_true(object, "requires_grad") || is_true(object, "is_sparse"))
+        return false;
+    try {
+        return nb::cast<bool>(object.attr("is_contiguous")()) &&
+               !nb::cast<bool>(object.attr("is_conj")());
+    } catch (nb::python_error&) {
+        return false;
+    }
+}
+
 std::optional<Target> by_dlpack(nb::handle object, Use use, bool ordered) {
-    const nb::object capsule = ordered ? ordered_capsule(object) : nb::object();
+    if (is_torch_on_cuda(object)) return by_torch(object, ordered);
+    // To ask a tensor of torch in host memory for its DLPack device fails in the child of a fork.
+    const bool on_host = nb::getattr(object, "is_cuda", nb::none()).ptr() == Py_False;
+    const nb::object capsule = on_host ? nb::object() : cuda_capsule(object, ordered);
     const nb::handle given = capsule.is_valid() ? nb::handle(capsule) : object;
     return use == Use::kRead ? by_dlpack_as<nb::ndarray<nb::any_contig>>(given)
                              : by_dlpack_as<nb::ndarray<nb::ro, nb::any_contig>>(given);

@@ -63,6 +63,7 @@ void LaterStart::work() {
         }
         std::erase_if(waiting, [](Waiting& one) {
             if (!one.before->over()) return false;
+            one.before.reset();  // before the device that `start` may be the last to hold
             one.start();
             return true;
         });

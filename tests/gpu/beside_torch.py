@@ -132,6 +132,47 @@ def cost_where_nothing_is_queued() -> None:
             print(f"    {size} bytes: {ordered:.1f} us, {free:.1f} with stream=-1")
 
 
+def reads_inside_a_capture_are_refused_by_name() -> None:
+    """The capture goes on; the read says why it cannot be part of it."""
+    static = torch.ones(1000, device="cuda")
+    into = torch.zeros(SIZE // 8, device="cuda", dtype=torch.int64)
+    torch.cuda.synchronize()
+    with penstock.open(path) as file:
+        graph = torch.cuda.CUDAGraph()
+        refused = ""
+        with torch.cuda.graph(graph):
+            result = static * 2
+            try:
+                file.read(into)
+            except OSError as error:
+                refused = str(error)
+        assert "captured" in refused, refused
+        graph.replay()
+        torch.cuda.synchronize()
+        assert float(result[0]) == 2.0
+        assert file.read(into) == SIZE
+        assert torch.equal(into, on_device)
+
+
+def blocking_streams_are_waited_for() -> None:
+    """Work on a stream that synchronises with the legacy default stream."""
+    import cupy
+
+    stream = cupy.cuda.Stream(non_blocking=False)
+    memory = penstock.empty(SIZE, "cuda:0")
+    view = torch.as_tensor(memory, device="cuda").view(torch.int64)
+    torch.cuda.synchronize()
+    with penstock.open(path) as file:
+        for _ in range(5):
+            with torch.cuda.stream(torch.cuda.ExternalStream(stream.ptr)):
+                kept = busy(torch.cuda.ExternalStream(stream.ptr))
+                view.fill_(-1)
+            assert file.read(memory) == SIZE
+            torch.cuda.synchronize()
+            assert torch.equal(view, on_device)
+            del kept
+
+
 def cupy_arrays() -> None:
     import cupy  # type: ignore[import-not-found]
 
@@ -321,6 +362,8 @@ CASES: list[Callable[[], None]] = [
     a_named_stream_and_none,
     cost_where_nothing_is_queued,
     graphs_are_captured_beside_reads,
+    reads_inside_a_capture_are_refused_by_name,
+    blocking_streams_are_waited_for,
     import_sets_what_cuda_reads_when_it_starts,
     torch_first_and_last,
     loading_modes_and_allocators,

@@ -323,3 +323,50 @@ def test_device_memory_that_is_freed_too_early_stays_until_the_read_is_done(
     assert future.result() == 100_000
     assert view == DATA[3:100_003]
     assert all(other.tobytes() == bytes(100_000) for other in others)
+
+
+class FakeTensor:
+    """What of a tensor of torch in CUDA memory is asked for; it lies in host memory here."""
+
+    is_cuda, requires_grad, is_sparse = True, False, False
+
+    def __init__(self, conjugate: bool = False) -> None:
+        self.conjugate = conjugate
+
+    def is_contiguous(self) -> bool:
+        return True
+
+    def is_conj(self) -> bool:
+        return self.conjugate
+
+    def data_ptr(self) -> int:
+        raise MemoryError("by its own calls")
+
+    @property
+    def device(self) -> object:
+        class Index:
+            index = 0
+
+        return Index()
+
+
+def test_tensors_of_torch_are_taken_by_their_own_calls(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"12345678")
+    with penstock.open(path) as file:
+        with pytest.raises(MemoryError, match="by its own calls"):
+            file.read(FakeTensor())
+        with pytest.raises(TypeError, match="no memory"):
+            file.read(FakeTensor(conjugate=True))
+
+
+def test_streams_that_are_none_are_told(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"12345678")
+    into = bytearray(8)
+    with penstock.open(path) as file:
+        assert file.read(into, stream=-1) == 8
+        with pytest.raises(TypeError, match="stream is neither an int"):
+            file.read(into, stream="default")
+        with pytest.raises(ValueError, match="negative"):
+            file.read(into, stream=-2)

@@ -19,6 +19,8 @@ Status EventWork::of(Context& context, std::span<const uintptr_t> streams,
         if (captured == kSuccess && capturing != kNotCapturing)
             return {EBUSY, "stream",
                     "it is being captured into a graph: a transfer is no part of one"};
+        // Of the legacy default stream the driver tells here of what is queued on streams that
+        // synchronise with it too (seen with 580.159).
         const int code = captured == kSuccess ? context.raw(driver.stream_query, stream) : captured;
         if (code == kSuccess) continue;
         if (code != kErrorNotReady)

@@ -21,6 +21,7 @@ constexpr uint64_t kSleepPart = 256, kSleepMinNs = 20'000, kSleepMaxNs = 500'000
 // other, had the driver break its own queue (Xid 32, "corrupted push buffer stream", the context
 // lost; 580.159, H200). vllm-project/vllm#49276 tells of the same call and driver.
 constexpr size_t kBatchMax = 16;
+constexpr size_t kRowsMax = 64;
 constexpr size_t kSmallSize = 64 << 10;  // copy_small says why; the driver's own limit is 32 KiB
 
 DevicePointer device_pointer(const void* pointer) {
@@ -108,9 +109,17 @@ Status Stream::wait_for_kernels() {
 Status Stream::copy(void* to, const void* from, size_t size) {
     if (size == 0) return {};
     if (Status status = wait_for_kernels(); !status.ok()) return status;
-    if (small_by_rows_ && size < kSmallSize) return copy_small(to, from, size);
+    if (small_by_rows_ && size < kSmallSize && is_device_memory(to))
+        return copy_small(to, from, size);
     return call(context_.driver().copy_async, device_pointer(to), device_pointer(from), size,
                 handle_);
+}
+
+bool Stream::is_device_memory(const void* address) {
+    unsigned type = 0;
+    return context_.raw(context_.driver().pointer_attribute, &type, kMemoryTypeOfPointer,
+                        device_pointer(address)) == kSuccess &&
+           type == kMemoryTypeDevice;
 }
 
 // A copy to the device of less than 32 KiB is not done by the copy engine but by the part of the
@@ -123,11 +132,7 @@ Status Stream::copy_small(void* to, const void* from, size_t size) {
     const size_t units = size / unit;
     const Driver& driver = context_.driver();
     if (units == 1) {  // cannot be cut
-        unsigned type = 0;
-        const bool from_device = context_.raw(driver.pointer_attribute, &type, kMemoryTypeOfPointer,
-                                              device_pointer(from)) == kSuccess &&
-                                 type == kMemoryTypeDevice;
-        if (from_device || unit != kWord)
+        if (unit != kWord || device_pointer(to) % kWord != 0 || is_device_memory(from))
             return call(driver.copy_async, device_pointer(to), device_pointer(from), size, handle_);
         uint64_t value = 0;
         std::memcpy(&value, from, kWord);
@@ -135,6 +140,12 @@ Status Stream::copy_small(void* to, const void* from, size_t size) {
     }
     size_t rows = 2;
     while (rows < units && units % rows != 0) ++rows;
+    if (rows > kRowsMax) {  // nearly prime: all but one unit, which makes it even, and the last
+        const size_t most = size - unit;
+        if (Status status = copy_small(to, from, most); !status.ok()) return status;
+        return copy_small(static_cast<char*>(to) + most, static_cast<const char*>(from) + most,
+                          unit);
+    }
     RowsCopy copy;
     copy.source = device_pointer(from);
     copy.destination = device_pointer(to);
@@ -146,7 +157,8 @@ Status Stream::copy_small(void* to, const void* from, size_t size) {
 
 // Behind each call the copy engine pauses, some ten times longer than between two parts of one.
 Status Stream::copy_all(std::span<const CopyPart> parts) {
-    if (!small_by_rows_) return copy_parts(parts);
+    if (!small_by_rows_ || parts.empty() || !is_device_memory(parts[0].to))
+        return copy_parts(parts);
     // In any order among themselves: short ones by themselves, the others together.
     CopyPart large[kBatchMax];
     size_t count = 0;

@@ -95,6 +95,7 @@ private:
         uint64_t since_ns_;
     };
 
+    bool is_device_memory(const void* address);
     Status copy_small(void* to, const void* from, size_t size);
     Status copy_parts(std::span<const CopyPart> parts);
     Status make_room();
