@@ -1,6 +1,6 @@
 """Programs of other people on a CUDA device: torch, CuPy and JAX beside penstock, a line for each.
 
-Run by hand or by `make gpu`, with a Python that has torch; exits 1 when a case failed.
+Run by hand with a Python that has torch, CuPy and JAX; exits 1 when a case failed.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ def reads_inside_a_capture_are_refused_by_name() -> None:
 
 def blocking_streams_are_waited_for() -> None:
     """Work on a stream that synchronises with the legacy default stream."""
-    import cupy
+    import cupy  # type: ignore[import-not-found]
 
     stream = cupy.cuda.Stream(non_blocking=False)
     memory = penstock.empty(SIZE, "cuda:0")
@@ -174,7 +174,7 @@ def blocking_streams_are_waited_for() -> None:
 
 
 def cupy_arrays() -> None:
-    import cupy  # type: ignore[import-not-found]
+    import cupy
 
     pool = cupy.cuda.MemoryPool(cupy.cuda.malloc_async)
     for allocator in (cupy.get_default_memory_pool().malloc, pool.malloc):
@@ -354,6 +354,23 @@ def two_devices() -> None:
                 del kept
 
 
+def another_device_than_the_current_one() -> None:
+    if torch.cuda.device_count() < 2:
+        print("    one device here: not run")
+        return
+    into = torch.empty(SIZE // 8, dtype=torch.int64, device="cuda:1")
+    matrix = torch.ones(4096, 4096, device="cuda:1")
+    with penstock.open(path) as file:
+        for _ in range(10):
+            with torch.cuda.device(1):
+                for _ in range(20):
+                    matrix = matrix @ matrix * 1e-4
+                into.fill_(-1)
+            assert file.read(into) == SIZE
+            torch.cuda.synchronize(1)
+            assert torch.equal(into.cpu(), numbers)
+
+
 CASES: list[Callable[[], None]] = [
     pinned_memory,
     reads_behind_queued_work,
@@ -373,6 +390,7 @@ CASES: list[Callable[[], None]] = [
     a_forked_child_reads,
     freed_memory_is_an_error,
     two_devices,
+    another_device_than_the_current_one,
 ]
 
 

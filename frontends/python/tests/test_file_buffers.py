@@ -12,7 +12,7 @@ import gc
 import mmap
 import weakref
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -334,16 +334,21 @@ class FakeTensor:
         self.conjugate = conjugate
 
     def is_contiguous(self) -> bool:
+        """Whether its elements lie side by side."""
         return True
 
     def is_conj(self) -> bool:
+        """Whether its bytes are those of the conjugate."""
         return self.conjugate
 
     def data_ptr(self) -> int:
+        """Tell that it was asked for its address."""
         raise MemoryError("by its own calls")
 
     @property
     def device(self) -> object:
+        """Where it lies."""
+
         class Index:
             index = 0
 
@@ -355,9 +360,9 @@ def test_tensors_of_torch_are_taken_by_their_own_calls(tmp_path: Path) -> None:
     path.write_bytes(b"12345678")
     with penstock.open(path) as file:
         with pytest.raises(MemoryError, match="by its own calls"):
-            file.read(FakeTensor())
+            file.read(cast(Any, FakeTensor()))
         with pytest.raises(TypeError, match="no memory"):
-            file.read(FakeTensor(conjugate=True))
+            file.read(cast(Any, FakeTensor(conjugate=True)))
 
 
 def test_streams_that_are_none_are_told(tmp_path: Path) -> None:

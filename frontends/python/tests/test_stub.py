@@ -102,7 +102,7 @@ def file(tmp_path: Path) -> penstock.File:
             lambda file: file.pread(BUFFER, offset=4),
             TypeError,
             "pread() got an unexpected keyword argument 'offset'; it takes buf, size, file_offset,"
-            " task_size, cache, route, strict",
+            " task_size, cache, route, strict, stream",
         ),
         (lambda file: file.readv(), TypeError, "readv() missing a required argument: 'pieces'"),
         (lambda file: file.read(BUFFER, cache=5), TypeError, "cache is a str, not int"),
