@@ -13,7 +13,7 @@ namespace penstock::system_test {
 namespace {
 
 constexpr uint64_t kPage = 4096;
-constexpr int kTries = 4;
+constexpr int kTries = 8;
 
 using Blocks = std::vector<std::vector<Step>>;
 
@@ -28,6 +28,8 @@ protected:
     GridStrideTest() : machine_(GetParam().shape, 16 << 20, 5) {}
     void SetUp() override {
         if (on_gpu() && GetParam().shape.remote) GTEST_SKIP() << "a GPU always is";
+        if (testing::kThreadSanitizer && GetParam().shape.remote)
+            GTEST_SKIP() << "each read waits for copies: minutes there";
         ASSERT_TRUE(machine_.ok());
         size_ = testing::usually(2, 1) * machine_.frame_count() * kPage + 3 * kPage + 777;
         machine_.create_file("f", size_, 7);
@@ -78,6 +80,7 @@ protected:
 };
 
 TEST_P(GridStrideTest, ReadsEachByteAboutOnce) {
+    if (testing::kThreadSanitizer) GTEST_SKIP() << "which block is late is another matter there";
     // With two permits the last ones are not resident as a whole.
     for (const unsigned grid : {1, 2, 3, 16}) {
         for (const uint64_t piece : {kPage, 4 * kPage, 16 * kPage}) {
@@ -93,10 +96,15 @@ TEST_P(GridStrideTest, ReadsEachByteAboutOnce) {
 
 // Neighbours share pages: those of a grid that is resident find them in windows of all.
 TEST_P(GridStrideTest, PiecesOfAnySizeHaveTheRightBytes) {
+    // Each read waits for the device's copies: short ones take minutes under ThreadSanitizer.
+    const std::vector<uint64_t> pieces = testing::kThreadSanitizer
+                                             ? std::vector<uint64_t>{16 * kPage - 13}
+                                             : std::vector<uint64_t>{kPage + 904, 5 * kPage - 13,
+                                                                     16 * kPage + 1};
     for (const unsigned grid : {2, 3, 7}) {
-        for (const uint64_t piece : {kPage / 4 + 1, kPage + 904, 5 * kPage - 13})
-            (void)read_all(grid, piece);
+        for (const uint64_t piece : pieces) (void)read_all(grid, piece);
     }
+    if (!testing::kThreadSanitizer) (void)read_all(3, kPage / 4 + 1);
 }
 
 // Windows of all are asked for: far fewer pages than the file has are missed by blocks themselves.
