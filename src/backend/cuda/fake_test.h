@@ -90,6 +90,10 @@ protected:
         auto opened = open_cuda({});
         ASSERT_TRUE(opened.ok()) << opened.status().message();
         device_ = opened.value();
+        // The second context is made on another thread: nothing that is counted comes late.
+        StreamId copies = 0;
+        ASSERT_TRUE(device_->create_copy_stream(&copies).ok());
+        ASSERT_TRUE(device_->destroy_stream(copies).ok());
     }
 
     static LaunchRequest request(FakeKernel kernel, uint64_t* word, uint64_t value,
