@@ -124,6 +124,10 @@ FAKE cuDevicePrimaryCtxRelease_v2(DeviceHandle) {
     for (const auto& [given, taken] : device_pieces) std::free(taken);
     for (const auto& [piece, size] : pinned_pieces)
         std::free(static_cast<char*>(piece) - kPinnedSkew);
+    for (void* address : reserved) std::free(address);
+    reserved.clear();
+    mapped_pieces.clear();
+    device_sizes.clear();
     streams.clear();
     events.clear();
     device_pieces.clear();
@@ -189,11 +193,15 @@ FAKE cuMemAddressReserve(DevicePointer* out, size_t size, size_t alignment, Devi
     void* taken = std::aligned_alloc(alignment, size);
     if (taken == nullptr) return 2;
     *out = reinterpret_cast<DevicePointer>(taken);
+    std::lock_guard lock(mutex);
+    reserved.insert(taken);
     return 0;
 }
 FAKE cuMemAddressFree(DevicePointer start, size_t) {
     if (const int code = counted_in_context(); code != 0) return code;
-    std::free(reinterpret_cast<void*>(start));
+    std::lock_guard lock(mutex);
+    if (reserved.erase(host(start)) == 0) return 1;
+    std::free(host(start));
     return 0;
 }
 FAKE cuMemMap(DevicePointer start, size_t size, size_t, cuda::PhysicalHandle physical, uint64_t) {

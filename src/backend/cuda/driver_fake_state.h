@@ -40,6 +40,7 @@ inline std::set<FakeStream*> streams;
 inline std::set<FakeEvent*> events;
 inline std::map<DevicePointer, void*> device_pieces;  // what was given -> what was taken
 inline std::map<DevicePointer, size_t> device_sizes;
+inline std::set<void*> reserved;                       // addresses for memory that is mapped there
 inline std::map<DevicePointer, size_t> mapped_pieces;  // of device_pieces, those that every context
                                                        // reaches
 // Pinned memory begins behind this much of a page, as behind a small piece of the program's, and
