@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "backend/backend.h"
+#include "file/environment.h"
 #include "file/launches.h"
 #include "file/read_service.h"
 
@@ -30,19 +31,13 @@ Result<std::shared_ptr<backend::Device>> open_cpu(const DeviceOptions& options, 
     return backend::open_cpu(wanted);
 }
 
-// For programs whose options cannot be changed.
-bool second_context_allowed() {
-    const char* const wish = std::getenv("PENSTOCK_SECOND_CONTEXT");
-    return wish == nullptr || std::string_view(wish) != "0";
-}
-
 Result<std::shared_ptr<backend::Device>> open_cuda(const DeviceOptions& options, unsigned ordinal,
                                                    bool need_kernels) {
     return backend::open_cuda(
         {.ordinal = static_cast<int>(ordinal),
          .need_kernels = need_kernels,
          .runs_kernels = options.runs_kernels,
-         .second_context = options.second_context && second_context_allowed()});
+         .second_context = options.second_context && file::environment_allows_second_context()});
 }
 
 Result<std::shared_ptr<backend::Device>> open_port(std::string_view name,

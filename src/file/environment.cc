@@ -41,4 +41,9 @@ Status fill_from_environment(FileOptions* options) {
     return {};
 }
 
+bool environment_allows_second_context() {
+    const char* const wish = std::getenv("PENSTOCK_SECOND_CONTEXT");
+    return wish == nullptr || std::string_view(wish) != "0";
+}
+
 }  // namespace penstock::file

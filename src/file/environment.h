@@ -11,4 +11,8 @@ namespace penstock::file {
 // is where it arose, has a value that says nothing.
 Status fill_from_environment(FileOptions* options);
 
+// Returns whether a CUDA device may make a second context: not with PENSTOCK_SECOND_CONTEXT=0, for
+// programs whose options cannot be changed.
+[[nodiscard]] bool environment_allows_second_context();
+
 }  // namespace penstock::file

@@ -1,4 +1,4 @@
-// Windows that are everybody's: pages in FETCHING, pinned by nobody, in adjacent frames.
+// Windows shared by all blocks: pages in FETCHING, without pins, in adjacent frames.
 //
 // gadvise(kWillNeed) asks for such, and blocks that read a file in order together: block b takes
 // pieces b, b + grid, ..., so that each leaves gaps and all of them none. What follows is asked for
@@ -22,7 +22,7 @@ PENSTOCK_DEVICE inline uint64_t* free_advised(FileSystemState& system, Readahead
     for (uint64_t& word : place.advised) {
         if (word == 0) return &word;
         const Completion now = SystemWords::load(system.completions[word >> 32], site::kRelaxed);
-        // Somebody has completed that frame: the request was copied out of its slot before.
+        // That frame is complete: its request was copied out of its slot before.
         if (completion_generation(now) != (word >> 1 & kGenerationMax)) return &word;
     }
     return nullptr;
@@ -47,8 +47,8 @@ PENSTOCK_DEVICE inline bool may_ask(FileSystemState& system, ReadaheadPlace& pla
                      : free_advised(system, place) != nullptr;
 }
 
-// Pages that were claimed and cannot be asked for fail, as if their file had been closed: who wants
-// them asks again.
+// Pages that were claimed and cannot be asked for fail, as if their file had been closed: a block
+// that wants them asks again.
 template <class Team>
 PENSTOCK_NOINLINE PENSTOCK_DEVICE void fail_pages(const Team& team, FileSystemState& system,
                                                   const Window& window) {
@@ -161,7 +161,7 @@ constexpr uint64_t kFrontierLeft = 1ull << 63;
 constexpr uint64_t kSamples = 8;  // pages that are looked at to tell whether blocks read together
 
 // Of pages [first, first + count), as far as a few of them tell: how many are absent, and how many
-// of the others nobody has read yet.
+// of the others none was read yet.
 struct SampledPages {
     uint32_t absent = 0, unread = 0;
 };
@@ -271,7 +271,7 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE inline CommonRequest next_common(
         if (!DeviceWords::compare_exchange(word, frontier, begin, site::kRelaxed)) return {};
         frontier = begin;
     }
-    // A window for each block that may have to wait: whoever waits brings one meanwhile.
+    // A window for each block that may have to wait: it brings one meanwhile.
     const uint64_t rings = DeviceWords::load(system.rings_in_use, site::kRelaxed) + 1;
     const uint64_t wanted = !grid               ? distance + window
                             : limits.ahead == 0 ? distance + rings * window
@@ -287,7 +287,7 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE inline CommonRequest next_common(
                                             site::kRelaxed);
         return {grid};
     }
-    // Where another block was first, it has asked for that window: who waits brings the next one.
+    // Where another block was first, it has asked for that window: a waiting block brings the next.
     constexpr unsigned kTries = 4;
     for (unsigned tries = 0; tries < kTries; ++tries) {
         const uint64_t rest = read.page_count - frontier;
@@ -299,7 +299,7 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE inline CommonRequest next_common(
     return {true};
 }
 
-// Asks for the pages of a window of all that nobody has asked for. `teams`: not 0, so many will
+// Asks for the pages of a shared window that no block has asked for. `teams`: not 0, so many will
 // pull them. Whether there was room.
 template <class Team>
 PENSTOCK_NOINLINE PENSTOCK_DEVICE bool open_common_window(

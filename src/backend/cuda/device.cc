@@ -72,7 +72,7 @@ Status CudaDevice::create_stream(int priority, StreamId* out) {
 Status CudaDevice::create_copy_stream(StreamId* out) {
     if (Status status = prepare_kernels(); !status.ok()) return status;
     // Without a second context copies go by the program's own: a call that holds them up for long
-    // is found by who watches longest_copy_call_ns().
+    // is found by the monitor, which reads longest_copy_call_ns().
     Context& context = second_context_made_.get().ok() ? *second_context_ : *context_;
     if (Status status = streams_.take(context, 0, out); !status.ok()) return status;
     streams_.find(*out)->serve_kernels(true);

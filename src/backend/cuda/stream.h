@@ -77,7 +77,7 @@ private:
           priority_(priority),
           small_by_rows_(!context.is_primary()) {}
 
-    // Calls a function of the driver, for whoever watches over calls that do not return.
+    // Calls a function of the driver, and remembers since when until it returns.
     template <class... Parameters, class... Arguments>
     Status call(const Call<Parameters...>& function, Arguments... arguments) {
         const Under under(*this);
