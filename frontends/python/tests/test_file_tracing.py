@@ -182,9 +182,9 @@ def test_a_trace_has_what_became_of_each_files_pages(tmp_path: Path) -> None:
         assert sum(wanted.values()) == pages["pages"] > 0
         prefetched = counters[f"pages prefetched{of_file}"]
         assert prefetched["used"] == pages["window_hits"] + pages["window_late"]
-        # What is left of a file's windows may be given up when the file has been told.
+        # A file's windows may go on when the file has been told: pages land, and are given up.
         assert prefetched["wasted"] >= pages["wasted"]
-        assert sum(prefetched.values()) == pages["prefetched"]
+        assert sum(prefetched.values()) >= pages["prefetched"]
         assert counters[f"waited for pages{of_file}"] == {"seconds": pages["stalled_seconds"]}
     assert result["page_cache"]["prefetched"] > 0
 

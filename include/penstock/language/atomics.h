@@ -33,8 +33,7 @@ concept AtomicComparable = OneOf<T, int, unsigned, unsigned long long, unsigned 
 // it.
 inline void after_try() {
     constexpr unsigned kTriesPerTurn = 64;
-    static thread_local unsigned try_count = 0;
-    if (++try_count % kTriesPerTurn != 0 || current_lane == nullptr) return;
+    if (current_lane == nullptr || ++current_lane->try_count % kTriesPerTurn != 0) return;
     uint64_t nothing = 0;
     wait_step(&nothing, 0, 0);
 }

@@ -23,6 +23,7 @@ struct Lane {
     unsigned rank = 0;        // x + y*block.x + z*block.x*block.y
     unsigned lane_index = 0;  // rank % 32
     unsigned warp_index = 0;  // rank / 32
+    unsigned try_count = 0;   // what the lane itself counts, in atomics.h
 };
 
 // What all lanes of a block share. Written by the backend before the first lane runs.
