@@ -4,9 +4,10 @@
 # Each .cu goes through the C++ compiler into TARGET (the CPU backend runs that) and, where an nvcc
 # is found, also through nvcc into lib<TARGET>_cuda.so beside TARGET, which libpenstock opens when a
 # CUDA device is used. TARGET itself never depends on CUDA; no CUDA language is enabled in CMake.
-# MAX_REGISTERS: registers that a GPU thread gets at most. A block has 65,536, and a kernel with
-# gread takes about 110 a thread: blocks of 1,024 threads want MAX_REGISTERS 64, or
-# __launch_bounds__(1024, 1) at the kernel.
+# MAX_REGISTERS: registers that a GPU thread gets at most; 128 by default, so that two blocks of 256
+# threads are resident on a multiprocessor, which has 65,536. A kernel with gread takes that many.
+# Blocks of 1,024 threads need MAX_REGISTERS 64, or __launch_bounds__(1024, 1) at the kernel. A
+# kernel that computes much and reads little may want 255, or __launch_bounds__ of its own.
 # penstock_install_kernels(TARGET FOLDER) installs it: it must lie beside the module that holds
 # TARGET, or in a folder of the environment variable PENSTOCK_CUDA_KERNELS. This file is part of the
 # installed package and knows nothing of the project's tree.
@@ -59,10 +60,10 @@ function(penstock_add_kernels target)
     if(NOT TARGET ${target} OR NOT given)
         message(FATAL_ERROR "penstock_add_kernels(TARGET a.cu ...): needs a target and files")
     endif()
-    set(registers "")
-    if(KERNELS_MAX_REGISTERS)
-        set(registers -maxrregcount=${KERNELS_MAX_REGISTERS})
+    if(NOT KERNELS_MAX_REGISTERS)
+        set(KERNELS_MAX_REGISTERS 128)
     endif()
+    set(registers -maxrregcount=${KERNELS_MAX_REGISTERS})
     set(sources "")
     foreach(source IN LISTS given)
         cmake_path(ABSOLUTE_PATH source BASE_DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}" NORMALIZE)

@@ -18,6 +18,7 @@ using base::kKiB;
 using base::kMiB;
 
 constexpr unsigned kThreads = 32;
+constexpr const char* kBytesName = "grid-stride-bytes";
 constexpr uint64_t kPieces[] = {4 * kKiB, 16 * kKiB, 64 * kKiB};
 
 std::string name_of(uint64_t piece) { return "grid-stride-" + std::to_string(piece / kKiB) + "k"; }
@@ -43,35 +44,63 @@ WalkRunner reader(WalkDevice& device, const TestFile& file, const Walk& walk) {
     };
 }
 
-// Bytes that kernels asked for over those that storage was asked for, of one run from an empty
-// cache.
-double bytes_share(WalkDevice& device, const TestFile& file, uint64_t piece, bool* right) {
+// What kernels asked for, and what storage was asked for.
+struct BytesRead {
+    uint64_t asked = 1, read = 1;
+
+    [[nodiscard]] double share() const {
+        return static_cast<double>(asked) / static_cast<double>(read);
+    }
+};
+
+// The row of the piece size for which most was read.
+class BytesRow {
+public:
+    explicit BytesRow(const TestFile& file) {
+        row_.name = kBytesName;
+        row_.against = "bytes-asked";
+        row_.unit = "B";
+        row_.bytes = file.size();
+        row_.verified = true;
+    }
+    void take(uint64_t piece, const BytesRead& bytes, bool right) {
+        row_.verified = row_.verified && right;
+        row_.note += name_of(piece) + ": " + std::to_string(bytes.share()) + "; ";
+        if (!taken_ || bytes.share() < worst_.share()) worst_ = bytes;
+        taken_ = true;
+    }
+    void report(Report& report) {
+        if (!taken_) return;
+        row_.pairs = {{static_cast<double>(worst_.read), static_cast<double>(worst_.asked)}};
+        row_.note += "bytes that kernels asked for over bytes read from storage; the worst counts";
+        report.add(std::move(row_));
+    }
+
+private:
+    Row row_;
+    BytesRead worst_;
+    bool taken_ = false;
+};
+
+// Of one run from an empty cache.
+BytesRead bytes_of(WalkDevice& device, const TestFile& file, uint64_t piece, bool* right) {
     FileSystemOptions options;
     options.cache_size = file.size() / 2;
     WalkSystem system(device, options, {&file});
     const Walk walk = grid_walk(device, file, piece);
     const WalkRun run = system.run({walk});
     *right = *right && run.right;
-    return static_cast<double>(walk.count * device.blocks() * piece) /
-           static_cast<double>(run.storage_bytes());
+    return {walk.count * device.blocks() * piece, run.storage_bytes()};
 }
 
 void measure_bytes(WalkDevice& device, Report& report, const TestFile& file) {
-    Row row;
-    row.name = "grid-stride-bytes";
-    row.against = "bytes-asked";
-    row.unit = "share";
-    row.verified = file.make_hot();
-    row.bytes = file.size();
-    double worst = 1;
+    BytesRow row(file);
     for (const uint64_t piece : kPieces) {
-        const double share = bytes_share(device, file, piece, &row.verified);
-        row.note += name_of(piece) + ": " + std::to_string(share) + "; ";
-        worst = std::min(worst, share);
+        bool right = file.make_hot();
+        const BytesRead bytes = bytes_of(device, file, piece, &right);
+        row.take(piece, bytes, right);
     }
-    row.pairs = {{worst, 1.0}};
-    row.note += "bytes asked for over bytes read from storage, the worst piece size";
-    report.add(std::move(row));
+    row.report(report);
 }
 
 WalkRunner random_reader(WalkDevice& device, const TestFile& file, uint64_t* seed,
@@ -126,7 +155,7 @@ void measure_random(WalkDevice& device, Report& report, const Arguments& argumen
 }  // namespace
 
 void measure_grid_stride(Report& report, const Arguments& arguments) {
-    const auto any = {"grid-stride-4k", "grid-stride-16k", "grid-stride-64k", "grid-stride-bytes",
+    const auto any = {"grid-stride-4k", "grid-stride-16k", "grid-stride-64k", kBytesName,
                       "random-4k-defaults"};
     if (std::none_of(any.begin(), any.end(),
                      [&](const char* name) { return wanted(arguments, name); }))
@@ -145,35 +174,28 @@ void measure_grid_stride(Report& report, const Arguments& arguments) {
                 reader(device, file, sequential_walk(device, file, 64 * kKiB)),
                 [&] { return file.make_hot(); });
     }
-    if (wanted(arguments, "grid-stride-bytes")) measure_bytes(device, report, file);
+    if (wanted(arguments, kBytesName)) measure_bytes(device, report, file);
     if (wanted(arguments, "random-4k-defaults")) measure_random(device, report, arguments, file);
 }
 
 void measure_gpu_grid_stride(Report& report, const Arguments& arguments, const Device& device,
                              const TestFile& file) {
-    const std::string bytes_name = "grid-stride-bytes";
-    Row bytes;
-    bytes.name = bytes_name;
-    bytes.against = "bytes-asked";
-    bytes.unit = "share";
-    bytes.verified = true;
-    bytes.bytes = file.size();
-    double worst = 1;
+    BytesRow bytes(file);
     for (const uint64_t piece : kPieces) {
         const std::string name = name_of(piece);
-        if (!wanted(arguments, name) && !wanted(arguments, bytes_name)) continue;
+        if (!wanted(arguments, name) && !wanted(arguments, kBytesName)) continue;
         const GpuCase ours{name.c_str(), FileSystemOptions().page_size, piece, 264, 256};
         const GpuCase parts{"sequential-4k+readahead", 4096, 64 * kKiB, 264, 256};
         GpuRig rig(device, file);
         FileSystemOptions options;
         options.cache_size = file.size() / 2;
-        double share = 1;
+        BytesRead worst;
         const auto run = [&](const GpuCase& chosen, GpuRig::ReadKernel kernel) {
             rig.open(options);
             const double seconds = rig.read(chosen, kernel, 1, false);
             if (kernel == read_in_place) {
-                share = std::min(share, static_cast<double>(file.size()) /
-                                            static_cast<double>(rig.statistics().bytes_read));
+                const BytesRead now{file.size(), rig.statistics().bytes_read};
+                if (now.share() < worst.share()) worst = now;
             }
             return tell(chosen.name, file.size(), seconds);
         };
@@ -182,20 +204,16 @@ void measure_gpu_grid_stride(Report& report, const Arguments& arguments, const D
         row.against = parts.name;
         row.bytes = file.size();
         row.pairs = take_pairs(
-            wanted(arguments, name) ? arguments.pairs : 0, [&] { return run(ours, read_in_place); },
+            wanted(arguments, name) ? arguments.pairs : 1, [&] { return run(ours, read_in_place); },
             [&] { return run(parts, read_parts); }, &row.cpu_seconds,
             [&] { rig.count_wrong_state(file.make_hot()); });
         row.verified = rig.bytes_right();
         row.simulated = device.simulated();
         row.note = describe(ours) + ", library defaults, file twice the cache, hot";
-        bytes.verified = bytes.verified && rig.bytes_right();
-        bytes.note += name + ": " + std::to_string(share) + "; ";
-        worst = std::min(worst, share);
+        bytes.take(piece, worst, rig.bytes_right());
         if (wanted(arguments, name)) report.add(std::move(row));
     }
-    if (!wanted(arguments, bytes_name) || bytes.note.empty()) return;
-    bytes.pairs = {{worst, 1.0}};
-    report.add(std::move(bytes));
+    if (wanted(arguments, kBytesName)) bytes.report(report);
 }
 
 }  // namespace penstock::bench

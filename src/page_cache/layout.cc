@@ -64,6 +64,7 @@ uint64_t* lay_tables(const Layout& layout, Cursor& cursor, FileSystemState& stat
     state.snapshots = cursor.take<uint64_t>(mark_words);
     state.write_backs = cursor.take<uint64_t>(layout.frame_count);
     state.write_completions = cursor.take<uint64_t>(layout.frame_count);
+    state.write_order = cursor.take<uint64_t>(layout.write_backs_max);
     state.sequences = cursor.take<uint64_t>(layout.sequence_count);
     for (uint32_t i = 0; layout.pulls && i < layout.ring_count; ++i)
         state.rings[i].answers = cursor.take<uint64_t>(size_t{1} << layout.ring_shift);

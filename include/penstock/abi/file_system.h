@@ -205,6 +205,11 @@ PENSTOCK_BOTH constexpr uint64_t pages_held(uint64_t pins) {
     return views_held(pins) + async_pages_held(pins);
 }
 
+// The n-th write-back, of a frame: low half of n 32 | frame 32.
+PENSTOCK_BOTH constexpr uint64_t make_write_order(uint64_t n, FrameIndex frame) {
+    return n << 32 | frame;
+}
+
 // Who gives up frames when none is free.
 enum class ReplacementPolicy : uint32_t {
     kRings,      // each team its own oldest (seed 000, section 5)
@@ -259,6 +264,7 @@ struct FileSystemState {
     uint64_t* snapshots;          // mark_words: those that a write-back takes; the host reads them
     uint64_t* write_backs;        // whether one is under way
     uint64_t* write_completions;  // of the last one; the host writes
+    uint64_t* write_order;        // write_backs_max: the frames of the last ones, as make_write_order
     uint64_t* sequences;          // sequence_count: write sequences of groups of 64 pages
     uint64_t* chunk_next;         // chunk_count, device memory: the next newer one of its ring
     uint64_t* chunk_owners;       // chunk_count, device memory: place + 1
@@ -279,6 +285,8 @@ struct FileSystemState {
     alignas(64) uint64_t write_backs_begun;  // that are not over
     uint64_t write_hand;                     // frames looked at for pages to write back
     uint64_t last_write;                     // a frame that was being written back lately
+    uint64_t write_order_tail;               // write-backs in `write_order` so far
+    uint64_t write_order_head;               // of those, looked at to be ended
     uint64_t writes_done, writes_failed;     // write-backs that are over
     uint64_t write_error;                    // errno of the last one that failed
     HostGlance glance;                       // not on the CPU backend

@@ -81,10 +81,12 @@ PENSTOCK_DEVICE PageIndex ask_for_stretch(const Team& team, FileSystemState& sys
         }
         return !team.any(team.lane() == 0 && !done);
     };
-    const uint32_t claimed = claim_window(team, system, {&place, place.once}, descriptor, begin,
-                                          stretch.count, submit);
-    asked = asked || claimed > 0;
-    return claimed == 0 ? stop : begin + claimed;
+    const ClaimedPages pages = claim_window(team, system, {&place, place.once}, descriptor, begin,
+                                            stretch.count);
+    if (pages.frames.count == 0) return stop;
+    submit_claimed(team, system, descriptor, pages, submit);
+    asked = true;
+    return begin + pages.frames.count;
 }
 
 // Asks for the pages of a range that nobody has asked for, as far as there is room. The first team.

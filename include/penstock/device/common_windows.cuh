@@ -65,60 +65,86 @@ struct FrameSource {
     ReadOnce once;
 };
 
-// Claims up to `count` absent pages from `first` on into frames of a ring, and has each run of them
-// asked for: `submit(window)`, by all lanes, false: there is no room for its request. Returns how
-// many pages were dealt with; 0: there is no room just now.
-template <class Team, class Submit>
-PENSTOCK_NOINLINE PENSTOCK_DEVICE uint32_t claim_window(const Team& team, FileSystemState& system,
-                                                        const FrameSource& source,
-                                                        Descriptor descriptor, PageIndex first,
-                                                        uint32_t count, const Submit& submit) {
+// Pages that a team has claimed in adjacent frames; all of them are pinned until submit_claimed().
+struct ClaimedPages {
+    PageIndex first = 0;
+    FrameRange frames;  // one for each page; none: there is no room just now
+    uint32_t generation = 0;
+    uint64_t claimed = 0;  // bit i: page first + i was absent, and the team must ask for it
+};
+
+// Claims the absent pages among [first, first + count), as far as the ring has adjacent frames. The
+// result is the same in all lanes.
+template <class Team>
+PENSTOCK_NOINLINE PENSTOCK_DEVICE ClaimedPages claim_window(const Team& team,
+                                                            FileSystemState& system,
+                                                            const FrameSource& source,
+                                                            Descriptor descriptor, PageIndex first,
+                                                            uint32_t count) {
     const uint32_t slot = descriptor_slot(descriptor);
     const FileState& file = system.files[slot];
     const uint64_t bits = source.place == &common_place(system) ? kTouchedBit : 0;
-    const FrameRange frames = take_adjacent_frames(team, system, *source.place, count, source.once);
-    if (frames.count == 0) return 0;
-    const uint32_t generation = common_generation(team, system, frames);
+    ClaimedPages result;
+    result.first = first;
+    result.frames = take_adjacent_frames(team, system, *source.place, count, source.once);
+    const FrameRange& frames = result.frames;
+    if (frames.count == 0) return result;
+    result.generation = common_generation(team, system, frames);
     if (team.lane() == 0) install_leaves(system, file, first, frames.count);
     team.sync();
-    bool pinned = true;
     uint64_t held = 0, mine = 0;  // bit i: this lane has pinned page i, has claimed it
-    for (uint32_t i = team.lane(); i < frames.count; i += team.lanes()) {
-        const bool got = pin_page(system, file, first + i, false).entry != nullptr;
-        if (got) held |= 1ull << i;
-        pinned = pinned && got;
-    }
+    for (uint32_t i = team.lane(); i < frames.count; i += team.lanes())
+        if (pin_page(system, file, first + i, false).entry != nullptr) held |= 1ull << i;
+    const uint64_t all = frames.count == 64 ? ~0ull : (1ull << frames.count) - 1;
+    const bool pinned = team.unite(held) == all;
     // Once a page is pinned and the file seen open, its slot cannot change hands.
-    const bool closed = team.any(find_file(system, descriptor) == nullptr);
-    const bool good = !team.any(!pinned) && !closed;
-    for (uint32_t i = team.lane(); good && i < frames.count; i += team.lanes()) {
+    if (team.any(find_file(system, descriptor) == nullptr) || !pinned) {
+        for (uint32_t i = team.lane(); i < frames.count; i += team.lanes()) {
+            if ((held >> i & 1) != 0) unpin<DeviceWords>(*held_page(system, file, first + i).entry);
+            give_frame_back(system, frames.first + i);
+        }
+        team.sync();
+        result.frames.count = 0;
+        return result;
+    }
+    for (uint32_t i = team.lane(); i < frames.count; i += team.lanes()) {
         PinnedEntry page = held_page(system, file, first + i);
         const FrameIndex frame = frames.first + i;
-        if (!claim<DeviceWords>(*page.entry, page.seen, frame, generation, bits)) continue;
+        if (!claim<DeviceWords>(*page.entry, page.seen, frame, result.generation, bits)) continue;
         DeviceWords::store(system.owners[frame], make_owner(slot, first + i), site::kRelaxed);
         mine |= 1ull << i;
     }
     team.sync();  // what lanes stored of the frames comes before what lane 0 submits
-    const uint64_t claimed = team.unite(mine);
-    for (uint64_t rest = claimed; rest != 0;) {
+    result.claimed = team.unite(mine);
+    return result;
+}
+
+// Has each run of claimed pages asked for: `submit(window)`, called by all lanes, returns false
+// where there is no room for its request. Then lets go of the pages, and of frames of pages that
+// others had claimed first.
+template <class Team, class Submit>
+PENSTOCK_DEVICE void submit_claimed(const Team& team, FileSystemState& system,
+                                    Descriptor descriptor, const ClaimedPages& pages,
+                                    const Submit& submit) {
+    const FileState& file = system.files[descriptor_slot(descriptor)];
+    for (uint64_t rest = pages.claimed; rest != 0;) {
         const Stretch stretch = first_stretch(rest);
         Window window{};
-        window.first = first + stretch.first;
+        window.first = pages.first + stretch.first;
         window.run = 1;
         window.step = 1;
         window.count = stretch.count;
-        window.frame = frames.first + stretch.first;
-        window.generation = generation;
+        window.frame = pages.frames.first + stretch.first;
+        window.generation = pages.generation;
         if (!submit(window)) fail_pages(team, system, window);
         const uint64_t ones = stretch.count == 64 ? ~0ull : (1ull << stretch.count) - 1;
         rest &= ~(ones << stretch.first);
     }
-    for (uint32_t i = team.lane(); i < frames.count; i += team.lanes()) {
-        if ((held >> i & 1) != 0) unpin<DeviceWords>(*held_page(system, file, first + i).entry);
-        if ((claimed >> i & 1) == 0) give_frame_back(system, frames.first + i);
+    for (uint32_t i = team.lane(); i < pages.frames.count; i += team.lanes()) {
+        unpin<DeviceWords>(*held_page(system, file, pages.first + i).entry);
+        if ((pages.claimed >> i & 1) == 0) give_frame_back(system, pages.frames.first + i);
     }
     team.sync();
-    return good ? frames.count : 0;
 }
 
 // The first stretch of absent pages in [first, first + count), as (first, count) from `first` on.
@@ -332,10 +358,11 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE bool open_common_window(
         bool room = true;  // others may have left many gaps
         if (team.lane() == 0) room = may_ask(system, place, teams);
         if (team.any(!room)) return false;
-        const uint32_t done = claim_window(team, system, source, descriptor, wanted.first + at,
-                                           stretch.count, submit);
-        if (done == 0) return false;
-        at += done;
+        const ClaimedPages pages = claim_window(team, system, source, descriptor, wanted.first + at,
+                                                stretch.count);
+        if (pages.frames.count == 0) return false;
+        submit_claimed(team, system, descriptor, pages, submit);
+        at += pages.frames.count;
     }
     return true;
 }

@@ -184,84 +184,56 @@ constexpr unsigned kPullersMin = 12;
 // whether it still is.
 constexpr uint32_t kAheadWindows = 16;
 
-// The same for a read whose block may be one of many that read a file in order together: asks for
-// the next windows of all. Whether the read is one of those, and wants no windows of its own.
+// Windows that are shared, for a read whose block may be one of many that read a file in order
+// together. Returns whether the read is one of those, and wants no windows of its own.
 template <class Team>
 PENSTOCK_NOINLINE PENSTOCK_DEVICE bool look_ahead_together(
-    const Team& team, FileSystemState& system, ReadaheadPlace& place, ReadStream& stream,
-    Descriptor descriptor, const StreamRead& read, unsigned teams) {
-    const uint32_t slot = descriptor_slot(descriptor);
-    const FileState& file = system.files[slot];
-    uint64_t& frontier = system.totals[slot].frontier;
+    const Team& team, FileSystemState& system, ReadaheadPlace& place, Descriptor descriptor,
+    const StreamRead& read, unsigned pullers) {
+    if (team.broadcast(place.shares, 0) == 0) return false;
     bool together = false, submitted = false;
     // Where a window is asked for by who waits, one is enough for each read.
     bool more = true;
     for (unsigned tries = 0; more && tries < limits::kAdvisedMax; ++tries) {
         CommonRequest wanted;
         if (team.lane() == 0) {
+            const uint32_t slot = descriptor_slot(descriptor);
+            const FileState& file = system.files[slot];
             const bool missing = DeviceWords::load(file.missing, site::kRelaxed) != 0;
-            const uint64_t ahead = teams > 0 ? 0
-                                   : missing ? system.readahead.ahead_pages_missing
-                                             : system.readahead.ahead_pages_max;
+            const uint64_t ahead = pullers > 0 ? 0
+                                   : missing   ? system.readahead.ahead_pages_missing
+                                               : system.readahead.ahead_pages_max;
             more = ahead != 0;
-            wanted = next_common(system, file, frontier, stream, read,
-                                 {ahead, may_ask(system, place, teams)});
+            wanted = next_common(system, file, system.totals[slot].frontier,
+                                 place.streams[place.current], read,
+                                 {ahead, may_ask(system, place, pullers)});
         }
         more = team.broadcast(more ? 1u : 0u, 0) != 0;
         together = team.broadcast(wanted.together ? 1u : 0u, 0) != 0 || together;
         wanted.count = team.broadcast(wanted.count, 0);
         if (wanted.count == 0) break;
         wanted.first = team.broadcast(wanted.first, 0);
-        const bool room = open_common_window(team, system, place, descriptor, read, wanted, teams);
-        submitted = submitted || teams == 0;
+        const bool room = open_common_window(team, system, place, descriptor, read, wanted,
+                                             pullers);
+        submitted = submitted || pullers == 0;
         if (!room) break;
     }
-    if (submitted && team.lane() == 0) announce_windows(system, read.file);
+    if (team.lane() == 0) {
+        if (submitted) announce_windows(system, read.file);
+        if (together && place.streams[place.current].window_count == 0 && place.pull_count == 0)
+            place.current = kNoStream;
+    }
     team.sync();
     return together;
 }
 
-// Before a read of [offset, end), not empty, of a file of `file_size` bytes: which stream goes on,
-// and what should be on its way. `teams`: that read together and will pull_windows(); 0: they will
-// not. Returns the place, to be given to end_read, or null: another block has it. Waits for
-// nothing.
+// Windows of the block's own.
 template <class Team>
-PENSTOCK_NOINLINE PENSTOCK_DEVICE ReadaheadPlace* look_ahead(const Team& team,
-                                                             FileSystemState& system,
-                                                             unsigned index, Descriptor descriptor,
-                                                             uint64_t offset, uint64_t end,
-                                                             uint64_t file_size, unsigned teams) {
-    if (system.places == nullptr) return nullptr;
-    ReadaheadPlace& place = system.places[index % system.place_count];
-    if (!team.any(team.lane() == 0 && try_lock(place.busy))) return nullptr;
-    const uint32_t shift = system.page_shift;
-    const StreamRead read{file_of_stream(descriptor),
-                          offset,
-                          end - offset,
-                          offset >> shift,
-                          (end - 1) >> shift,
-                          (file_size + (1ull << shift) - 1) >> shift};
-    const FileState& file = system.files[descriptor_slot(descriptor)];
-    uint64_t current = kNoStream;
-    if (team.lane() == 0) {
-        begin_counts(system, place, descriptor_slot(descriptor), read.last - read.first + 1);
-        current = begin_stream(system, place, read, given_advice(file));
-        place.current = current;
-        place.pull_count = 0;
-    }
-    current = team.broadcast(current, 0);
-    team.sync();  // all lanes see what lane 0 wrote
-    if (current == kNoStream) return &place;
-    ReadStream& stream = place.streams[current];
-    const bool pulls = teams > 0 && system.rings[0].answers != nullptr;
-    const bool shares = kReadsTogether && team.broadcast(place.shares, 0) != 0;
-    if (shares &&
-        look_ahead_together(team, system, place, stream, descriptor, read, pulls ? teams : 0)) {
-        if (team.lane() == 0 && stream.window_count == 0 && place.pull_count == 0)
-            place.current = kNoStream;
-        team.sync();
-        return &place;
-    }
+PENSTOCK_NOINLINE PENSTOCK_DEVICE void look_ahead_alone(const Team& team, FileSystemState& system,
+                                                        ReadaheadPlace& place,
+                                                        const StreamRead& read,
+                                                        unsigned pullers_max) {
+    ReadStream& stream = place.streams[place.current];
     bool asked = false, submitted = false;
     for (unsigned tries = 0; tries < stream.windows_max; ++tries) {
         WindowRequest wanted;
@@ -269,13 +241,15 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE ReadaheadPlace* look_ahead(const Team& team,
         if (team.lane() == 0) {
             wanted = next_window(system, stream, read, asked);
             // Nothing is asked for while what is read is there already.
+            const FileState& file = system
+                                        .files[descriptor_slot(static_cast<Descriptor>(read.file))];
             const PageIndex page = stream.delta < 0 ? read.first : read.last;
             const bool needed = wanted.count == 0 || stream.frontier > read.last ||
                                 is_absent(system, file, page);
             if (!needed) wanted.count = 0;
-            if (pulls && wanted.count > 0 && wanted.step == 1) {
+            if (pullers_max > 0 && wanted.count > 0 && wanted.step == 1) {
                 if (wanted.first <= read.last) {
-                    pullers = teams;
+                    pullers = pullers_max;
                 } else if (stream.ahead_left > 0) {
                     --stream.ahead_left;
                 } else if (gridDim.x * gridDim.y * gridDim.z >= kPullersMin) {
@@ -293,11 +267,57 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE ReadaheadPlace* look_ahead(const Team& team,
         asked = true;
         submitted = submitted || pullers == 0;
     }
-    // Once for all of them: those that lie side by side are read together.
-    if (submitted && team.lane() == 0) announce_windows(system, read.file);
-    if (team.lane() == 0 && stream.window_count == 0) place.current = kNoStream;
+    if (team.lane() == 0) {
+        // Once for all of them: those that lie side by side are read together.
+        if (submitted) announce_windows(system, read.file);
+        if (stream.window_count == 0) place.current = kNoStream;
+    }
     team.sync();
+}
+
+// Takes the place of a team and finds the stream that a read goes on with: place->current. Null:
+// another block has the place.
+template <class Team>
+PENSTOCK_NOINLINE PENSTOCK_DEVICE ReadaheadPlace* find_stream(const Team& team,
+                                                              FileSystemState& system,
+                                                              unsigned index,
+                                                              const StreamRead& read) {
+    if (system.places == nullptr) return nullptr;
+    ReadaheadPlace& place = system.places[index % system.place_count];
+    if (!team.any(team.lane() == 0 && try_lock(place.busy))) return nullptr;
+    if (team.lane() == 0) {
+        const uint32_t slot = descriptor_slot(static_cast<Descriptor>(read.file));
+        begin_counts(system, place, slot, read.last - read.first + 1);
+        place.current = begin_stream(system, place, read, given_advice(system.files[slot]));
+        place.pull_count = 0;
+    }
+    team.sync();  // all lanes see what lane 0 wrote
     return &place;
+}
+
+// Before a read of [offset, end), not empty, of a file of `file_size` bytes: finds the stream that
+// the read goes on with, and asks for what should be on its way. `teams`: how many read together
+// and will call pull_windows(); 0: none will. Returns the place, to be given to end_read, or null:
+// another block has it. Waits for nothing. In the caller, and not one function that calls the
+// others: nvcc gives a function registers above those of its callers.
+template <class Team>
+PENSTOCK_DEVICE ReadaheadPlace* look_ahead(const Team& team, FileSystemState& system,
+                                           unsigned index, Descriptor descriptor, uint64_t offset,
+                                           uint64_t end, uint64_t file_size, unsigned teams) {
+    const uint32_t shift = system.page_shift;
+    const StreamRead read{file_of_stream(descriptor),
+                          offset,
+                          end - offset,
+                          offset >> shift,
+                          (end - 1) >> shift,
+                          (file_size + (1ull << shift) - 1) >> shift};
+    ReadaheadPlace* place = find_stream(team, system, index, read);
+    if (place == nullptr || team.broadcast(place->current, 0) == kNoStream) return place;
+    const unsigned pullers = system.rings[0].answers != nullptr ? teams : 0;
+    if (kReadsTogether && look_ahead_together(team, system, *place, descriptor, read, pullers))
+        return place;
+    look_ahead_alone(team, system, *place, read, pullers);
+    return place;
 }
 
 // One lane, when all teams are done.

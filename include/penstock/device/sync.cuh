@@ -46,6 +46,8 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE inline int wait_for_write(FileSystemState& sys
         int error = 0;
         if (idle) {
             mine = begin_write(system, page);
+            // No more could be under way when its turn came: nor could those that follow.
+            if (mine >= 0) (void)begin_group(system, page);
             if (mine >= 0) ring(system.rings[0]);
             // As many are under way as may be: others are over perhaps, and nobody has seen it.
             if (mine < 0 && !write_some(system, system.frame_count, limits::kBatchPagesMax))
@@ -113,7 +115,7 @@ PENSTOCK_DEVICE int write_back_part(const Team& team, unsigned index, unsigned t
     const uint64_t stop = team.broadcast(pages_of_file(file), 0);
     for_each_page(team, index, teams, system, slot, 0, stop, [&](PageIndex page) {
         const SeenPage seen = see_dirty_page(system, slot, page);
-        if (seen.entry != nullptr) (void)tend_page(system, seen);
+        if (seen.entry != nullptr) tend_page(system, seen);
     });
     if (team.lane() == 0) ring(system.rings[0]);
     int result = 0;

@@ -24,9 +24,7 @@ constexpr uint16_t kVainReads = 64;  // of a place that went on with no stream: 
 // Of those, how many in a row are looked at (three show equal distances), and how often.
 constexpr uint64_t kWatchedReads = 4, kWatchPeriod = 32;
 
-// Whether blocks ask for windows of all (common_windows.cuh). In GPU code that takes 178 registers
-// where the rest takes 128, so that half as many blocks are resident: not until it is measured.
-#ifdef __CUDA_ARCH__
+#ifdef PENSTOCK_APART
 constexpr bool kReadsTogether = false;
 #else
 constexpr bool kReadsTogether = true;

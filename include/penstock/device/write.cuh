@@ -215,6 +215,7 @@ PENSTOCK_DEVICE inline void write_behind(FileSystemState& system, uint64_t pages
     const auto dirty = static_cast<int64_t>(DeviceWords::load(system.dirty_pages, site::kRelaxed));
     if (dirty * static_cast<int64_t>(kDirtyShare) <= static_cast<int64_t>(system.frame_count))
         return;
+    (void)end_writes(system, 2 * pages);
     (void)write_some(system, 4 * pages, 2 * pages);
     ring(system.rings[0]);
     constexpr uint64_t kStarted = 64;  // that are worth it, where a block has to do them itself

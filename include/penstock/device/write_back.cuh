@@ -55,6 +55,9 @@ PENSTOCK_DEVICE inline void submit_write(FileSystemState& system, const SeenPage
     request.size = static_cast<uint32_t>(left < page_size ? left : page_size);
     raise_to(file.stored, begin + request.size);
     DeviceWords::store(system.last_write, page.frame, site::kRelaxed);
+    const uint64_t n = DeviceWords::fetch_add(system.write_order_tail, 1, site::kRelaxed);
+    DeviceWords::store(system.write_order[n % system.write_backs_max],
+                       make_write_order(n, page.frame), site::kRelaxed);
     RingState& ring = system.background;
     submit<SystemWords>(ring.slots, ring.shift, take_tickets<DeviceWords>(ring.tail, 1), request);
 }
@@ -135,32 +138,98 @@ PENSTOCK_DEVICE inline Written end_if_written(FileSystemState& system, const See
     return end_write(system, page, completion);
 }
 
-// Looks after a page that was seen to be dirty: ends its write-back if that is over, else begins
-// one. What became of it.
-PENSTOCK_NOINLINE PENSTOCK_DEVICE inline Written tend_page(FileSystemState& system,
-                                                           const SeenPage& page) {
-    const Written written = end_if_written(system, page);
-    if (written == Written::kNot) (void)begin_write(system, page);
-    return written;
+// Pages that are written together where they are dirty: in a row in the file, with their entries in
+// one leaf. One by one, pages that lie scattered in the cache would be a call of storage each.
+constexpr uint64_t kWriteGroupPages = 16;
+static_assert(limits::kLeafEntries % kWriteGroupPages == 0, "a group lies in one leaf");
+
+// Begins write-backs of the dirty pages of the group that `page` is of; how many. The frames of the
+// others may be anywhere.
+PENSTOCK_NOINLINE PENSTOCK_DEVICE inline uint64_t begin_group(FileSystemState& system,
+                                                              const SeenPage& page) {
+    const uint64_t before = page.owner % kWriteGroupPages;
+    uint64_t begun = 0;
+    for (uint64_t i = 0; i < kWriteGroupPages; ++i) {
+        SeenPage other;
+        other.entry = page.entry - before + i;
+        other.owner = page.owner - before + i;
+        const uint64_t seen = DeviceWords::load(*other.entry, site::kLook);
+        if ((seen & kDirtyBit) == 0) continue;
+        other.frame = frame_of(seen);
+        const WriteBackWord word = DeviceWords::load(system.write_backs[other.frame],
+                                                     site::kRelaxed);
+        if (phase_of(word) != WritePhase::kIdle || !other.is_there(system, seen)) continue;
+        if (begin_write(system, other) >= 0) ++begun;
+    }
+    return begun;
 }
 
-// Tends the dirty pages in the next frames at the hand, `looks` of them, until `most` were found.
-// Whether a page became clean.
-PENSTOCK_DEVICE inline bool write_some(FileSystemState& system, uint64_t looks, uint64_t most) {
-    uint64_t found = 0;
-    bool any_clean = false;
-    for (uint64_t i = 0; i < looks && found < most; ++i) {
-        const uint64_t hand = DeviceWords::fetch_add(system.write_hand, 1, site::kRelaxed);
-        SeenPage page;
-        page.frame = static_cast<FrameIndex>(hand % system.frame_count);
-        page.owner = DeviceWords::load(system.owners[page.frame], site::kRelaxed);
-        if (page.owner == kFrameFree || page.owner == kFrameTaken) continue;
+// Looks after a page that was seen to be dirty: ends its write-back if that is over, else begins
+// one.
+PENSTOCK_NOINLINE PENSTOCK_DEVICE inline void tend_page(FileSystemState& system,
+                                                        const SeenPage& page) {
+    if (end_if_written(system, page) == Written::kNot) (void)begin_write(system, page);
+}
+
+// The page that was last read into a frame; no entry: none.
+PENSTOCK_DEVICE inline SeenPage page_in_frame(FileSystemState& system, FrameIndex frame) {
+    SeenPage page;
+    page.frame = frame;
+    page.owner = DeviceWords::load(system.owners[frame], site::kRelaxed);
+    if (page.owner != kFrameFree && page.owner != kFrameTaken)
         page.entry = entry_of_owner(system, page.owner);
+    return page;
+}
+
+// Ends up to `most` write-backs that the host is done with, in the order in which they began, as
+// far as the first that it is not done with. Without this a page would stay dirty until the hand
+// comes by once more, and where that takes longer than write_backs_max write-backs none could
+// begin. Returns whether a page became clean.
+PENSTOCK_DEVICE inline bool end_writes(FileSystemState& system, uint64_t most) {
+    bool any_clean = false;
+    for (uint64_t i = 0; i < most; ++i) {
+        uint64_t head = DeviceWords::load(system.write_order_head, site::kRelaxed);
+        const uint64_t tail = DeviceWords::load(system.write_order_tail, site::kRelaxed);
+        if (head >= tail) break;
+        const uint64_t word = DeviceWords::load(system.write_order[head % system.write_backs_max],
+                                                site::kRelaxed);
+        const auto frame = static_cast<FrameIndex>(word);
+        const bool kept = word == make_write_order(head, frame);
+        // Else a later one has its place, and this one is ended by the hand or a sync.
+        if (!kept && tail - head <= system.write_backs_max) break;  // it is not stored yet
+        if (kept) {
+            const WriteBackWord phase = DeviceWords::load(system.write_backs[frame],
+                                                          site::kRelaxed);
+            const Completion completion = SystemWords::load(system.write_completions[frame],
+                                                            site::kRelaxed);
+            if (phase_of(phase) == WritePhase::kUnderWay &&
+                completion_generation(completion) != number_of(phase))
+                break;
+        }
+        if (!DeviceWords::compare_exchange(system.write_order_head, head, head + 1, site::kRelaxed))
+            continue;
+        const SeenPage page = kept ? page_in_frame(system, frame) : SeenPage{};
+        if (page.entry != nullptr)
+            any_clean = end_if_written(system, page) == Written::kClean || any_clean;
+    }
+    return any_clean;
+}
+
+// Looks after the dirty pages in the next frames at the hand, `looks` of them: ends write-backs
+// that are over, and begins others until there are `most`. Returns whether a page became clean.
+PENSTOCK_DEVICE inline bool write_some(FileSystemState& system, uint64_t looks, uint64_t most) {
+    uint64_t begun = 0;
+    bool any_clean = false;
+    for (uint64_t i = 0; i < looks && begun < most; ++i) {
+        const uint64_t hand = DeviceWords::fetch_add(system.write_hand, 1, site::kRelaxed);
+        const SeenPage page = page_in_frame(system,
+                                            static_cast<FrameIndex>(hand % system.frame_count));
         if (page.entry == nullptr) continue;
         const uint64_t seen = DeviceWords::load(*page.entry, site::kLook);
         if ((seen & kDirtyBit) == 0 || frame_of(seen) != page.frame) continue;
-        ++found;
-        any_clean = tend_page(system, page) == Written::kClean || any_clean;
+        const Written written = end_if_written(system, page);
+        if (written == Written::kNot) begun += begin_group(system, page);
+        any_clean = written == Written::kClean || any_clean;
     }
     return any_clean;
 }
@@ -191,6 +260,7 @@ public:
             (DeviceWords::load(system_.dirty_pages, site::kRelaxed) >= system_.frame_count ||
              now_ns() - began_ns_ > kPatienceNs))
             return -static_cast<int>(DeviceWords::load(system_.write_error, site::kRelaxed));
+        if (end_writes(system_, kBatch)) return 0;
         if (write_some(system_, system_.frame_count, kBatch)) return 0;
         ring(system_.rings[0]);
         const uint64_t frame = DeviceWords::load(system_.last_write, site::kRelaxed);
