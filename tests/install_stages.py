@@ -13,7 +13,7 @@ WHEEL_SIZE_MAX = 10_000_000
 
 
 def out_of_tree(log: Stage) -> Counts:
-    """Install, see what that brings, and run the examples of README.md against it."""
+    """Install, see what that brings, and run the examples of the documentation against it."""
     prefix = BUILD / "installed"
     shutil.rmtree(prefix, ignore_errors=True)
     if not log.run(["cmake", "--install", BUILD / "release", "--prefix", prefix]):
@@ -26,7 +26,7 @@ def out_of_tree(log: Stage) -> Counts:
         **({"CUDACXX": nvcc()} if nvcc() else {}),
     )
     found = Counter(
-        re.findall(r"^README\.md:\d+ \w*: (ok|FAILED|skipped)", log.text(), re.MULTILINE)
+        re.findall(r"^[\w/.-]+\.md:\d+ \w*: (ok|FAILED|skipped)", log.text(), re.MULTILINE)
     )
     failed = found["FAILED"] if succeeded else max(found["FAILED"], 1)
     return total(

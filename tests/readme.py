@@ -1,13 +1,19 @@
 #!/usr/bin/env python3
-"""Runs every example of README.md as it is printed, with the installation below PREFIX.
+"""Runs every example of the documentation as it is printed, with the installation below PREFIX.
 
-    tests/readme.py PREFIX
+    tests/readme.py PREFIX [PAGE...]
 
-The language of a fenced block says what becomes of it. `console`: what follows `$ ` is run by bash
-in a folder that looks like a checkout, and must print what stands below it, numbers excepted.
-`python`: is run there; the `text` behind it is what it prints. `cpp`, `cuda`: must be the file that
-the text before names, which a `console` block compiles. `sh`: sets up, and is a stage of its own.
-$HOME/.local is PREFIX. Prints a line for each block; exit code 1 if one failed.
+The pages are README.md, docs/start.md and docs/guide/*.md, or those named. The language of a fenced
+block says what is done with it:
+
+    console   Bash runs what follows `$ ` in a folder that looks like a checkout. It must print what
+              stands below it, numbers excepted.
+    python    Is run in that folder; the `text` block below it is what it prints.
+    cpp, cuda Must be equal to the file that the text above names; a `console` block compiles it.
+    sh        Sets up; each command is run by a stage of tests/run.py.
+
+A block below a line `<!-- not run: REASON -->` is skipped. Each page has a folder of its own.
+$HOME/.local is PREFIX. Prints a line for each block; the exit code is 1 if one failed.
 """
 
 from __future__ import annotations
@@ -25,6 +31,8 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 SECONDS_MAX = 900  # of one block: nvcc is slow where others compile too
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+# Above a block that no machine of the tests could run, or that is a part of something.
+NOT_RUN = re.compile(r"<!-- not run: ([^\n]+) -->\n+\Z")
 # Commands of `sh` blocks, and the stage that runs each.
 SET_UP = {
     "pip install .": "wheel",
@@ -42,6 +50,7 @@ NAMES = ("penstock check",)
 class Block(NamedTuple):
     """One fenced block."""
 
+    page: str
     language: str
     text: str
     line: int
@@ -56,12 +65,20 @@ class SkippedError(Exception):
     """A block needs what is not here."""
 
 
-def blocks() -> list[Block]:
-    """Return the fenced blocks of the README."""
-    readme = (ROOT / "README.md").read_text()
+def pages() -> list[str]:
+    """Return the pages whose examples are run."""
+    guides = sorted((ROOT / "docs/guide").glob("*.md"))
+    return ["README.md", "docs/start.md", *(str(path.relative_to(ROOT)) for path in guides)]
+
+
+def blocks(page: str) -> list[Block]:
+    """Return the fenced blocks of a page."""
+    text = (ROOT / page).read_text()
     return [
-        Block(match[1], match[2], readme.count("\n", 0, match.start()) + 1, readme[: match.start()])
-        for match in BLOCK.finditer(readme)
+        Block(
+            page, match[1], match[2], text.count("\n", 0, match.start()) + 1, text[: match.start()]
+        )
+        for match in BLOCK.finditer(text)
     ]
 
 
@@ -78,7 +95,7 @@ def name(line: str) -> str:
 
 
 def compare(command: str, printed: list[str], expected: list[str]) -> None:
-    """See that a command printed what the README shows, up to a line `...`."""
+    """See that a command printed what the page shows, up to a line `...`."""
     if "..." in expected:
         expected = expected[: expected.index("...")]
         printed = printed[: len(expected)]
@@ -89,7 +106,7 @@ def compare(command: str, printed: list[str], expected: list[str]) -> None:
         look = name
     found, wanted = [look(line) for line in printed], [look(line) for line in expected]
     if found != wanted:
-        raise FailedError("\n".join([f"$ {command}", *printed, "but README.md has:", *expected]))
+        raise FailedError("\n".join([f"$ {command}", *printed, "but the page has:", *expected]))
 
 
 def environment(scratch: Path, prefix: Path) -> dict[str, str]:
@@ -177,10 +194,9 @@ def check(block: Block, output: Block | None, folder: Path, variables: dict[str,
         raise FailedError("its language says not what to do with it")
 
 
-def main() -> int:
-    """Check all blocks, in order."""
-    prefix = Path(sys.argv[1])
-    found = blocks()
+def check_page(page: str, prefix: Path) -> int:
+    """Check the blocks of a page, in order; return how many failed."""
+    found = blocks(page)
     failed = 0
     # Not in /tmp, which may be in memory: the OS page cache of its files cannot be emptied.
     with tempfile.TemporaryDirectory(dir=ROOT / "build") as place:
@@ -189,9 +205,12 @@ def main() -> int:
         for entry in ("LICENSE", "examples"):
             (folder / entry).symlink_to(ROOT / entry)
         variables = environment(Path(place), prefix)
-        for block, after in zip(found, [*found[1:], None], strict=True):
+        for block, after in zip(found, [*found, None][1:], strict=True):
             output = after if after is not None and after.language == "text" else None
-            head = f"README.md:{block.line} {block.language}"
+            head = f"{page}:{block.line} {block.language}"
+            if marked := NOT_RUN.search(block.before):
+                print(f"{head}: not run: {marked[1]}", flush=True)
+                continue
             try:
                 check(block, output, folder, variables)
                 print(f"{head}: ok", flush=True)
@@ -200,7 +219,17 @@ def main() -> int:
             except (FailedError, subprocess.TimeoutExpired) as error:
                 failed += 1
                 print(f"{head}: FAILED: {error}", flush=True)
-    return 1 if failed or not found else 0
+    return failed
+
+
+def main() -> int:
+    """Check the pages named on the command line, or all."""
+    if len(sys.argv) < 2:
+        print(__doc__)
+        return 2
+    named = sys.argv[2:] or pages()
+    failed = sum(check_page(page, Path(sys.argv[1])) for page in named)
+    return 1 if failed or not blocks("README.md") else 0
 
 
 if __name__ == "__main__":
