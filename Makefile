@@ -11,7 +11,7 @@ PYTHON = .venv/bin/python
 CXX_SOURCES = $(shell find include src workloads bench tests frontends examples cmake \
     -name '*.h' -o -name '*.cuh' -o -name '*.cc' -o -name '*.cu')
 
-.PHONY: help demo build test nightly gpu format lint install clean
+.PHONY: help demo build test nightly gpu docs format lint install dist clean
 .DEFAULT_GOAL := help
 
 help:  ## This list
@@ -47,6 +47,12 @@ gpu:  ## Build for and run the tests on the CUDA device of this machine
 	@setup/install.sh gpu
 	@$(PYTHON) tests/run.py --gpu
 
+docs:  ## Build the documentation as a site, build/site; dead links are errors
+	@setup/install.sh docs
+	@$(PYTHON) docs/charts.py --check
+	@NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --strict
+	@echo "docs: build/site/index.html"
+
 format:  ## Format all sources in place
 	@setup/install.sh test
 	@.venv/bin/clang-format -i $(CXX_SOURCES)
@@ -60,6 +66,11 @@ install:  ## Install library, headers, Python package and command under PREFIX (
 	$(call compile,the library and the Python package,penstock_runtime)
 	@cmake --install $(BUILD) --prefix $(PREFIX) >/dev/null
 	@echo "install: command, Python package, library, headers, CMake package, penstock.pc in $(PREFIX)"
+
+dist:  ## Build the source distribution and the wheel of this version into dist/
+	@setup/install.sh dist
+	@$(PYTHON) -m build --outdir dist .
+	@ls dist
 
 clean:  ## Remove everything that was built; .venv stays
 	@rm -rf build

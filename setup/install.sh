@@ -1,12 +1,13 @@
 #!/bin/sh
-# All set-up of a fresh Debian 12 or Ubuntu 24.04: setup/install.sh demo|test|nightly|gpu
+# All set-up of a fresh Debian 12 or Ubuntu 24.04: setup/install.sh demo|test|nightly|gpu|docs|dist
 #
 # demo: the apt packages of setup/packages and a virtual environment .venv with requirements-
 # demo.txt. test: that, the packages for tests, requirements-test.txt, and nvcc from PyPI where the
 # machine has none. nightly: that, and the packages for fuzzing. gpu: what test does, and where
-# there is an NVIDIA device what benchmarks compare with there, as far as it can be had. Installs
-# only what is missing; as root, with sudo, or, where the packages are all there, as anybody. Under
-# a second when nothing is missing. Safe to run again and again.
+# there is an NVIDIA device what benchmarks compare with there, as far as it can be had. docs: what
+# builds the documentation, into .venv; no apt package but Python. dist: what demo does, and what
+# builds sdist and wheel. Installs only what is missing; as root, with sudo, or, where the packages
+# are all there, as anybody. Under a second when nothing is missing. Safe to run again and again.
 set -eu
 cd "$(dirname "$0")/.."
 purpose=${1:-demo}
@@ -15,7 +16,9 @@ case $purpose in
     test) purposes="demo test" ;;
     nightly) purposes="demo test nightly" ;;
     gpu) purposes="demo test" ;;
-    *) echo "usage: setup/install.sh demo|test|nightly|gpu" >&2; exit 2 ;;
+    docs) purposes="docs" ;;
+    dist) purposes="demo dist" ;;
+    *) echo "usage: setup/install.sh demo|test|nightly|gpu|docs|dist" >&2; exit 2 ;;
 esac
 
 fail() {
@@ -116,8 +119,10 @@ install_python() {
         rm -rf .venv
         "$python" -m venv .venv || fail "$python -m venv .venv failed"
     fi
-    install_requirements demo setup/requirements-demo.txt
-    case $purposes in *test*) install_requirements test setup/requirements-test.txt ;; esac
+    for one in $purposes; do
+        case $one in nightly) continue ;; esac
+        install_requirements "$one" "setup/requirements-$one.txt"
+    done
 }
 
 # Each by itself: what cannot be installed is left out, and benchmarks say so.
