@@ -24,8 +24,12 @@ class CuFile(File):
     file : path, int, or object with fileno()
     flags : str
         KvikIO's word for `mode`: r, w or a, with + or without.
-    device, cache, route, strict, threads, storage
+    device, cache, route, strict, threads
         As in penstock.open. Without `threads`, what penstock.kvikio.defaults says.
+    mode : str, optional
+        Takes the place of `flags`.
+    **more
+        `storage` and the other arguments of penstock.open.
 
     Raises
     ------
