@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks of the source tree that no compiler makes: layers, doors, ports, file length, words.
+"""Checks of the source tree that no compiler makes: layers, doors, ports, length, words, links.
 
     tests/tidy.py [ROOT]      check the tree; one line for each finding, exit code 1 if there is any
     tests/tidy.py --self-test plant one violation of each kind in a tree, and see each found
@@ -17,6 +17,8 @@ import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from commits import check_commits
 
 LINES_WARNED = 500
 LINES_FAILED = 1000
@@ -49,6 +51,9 @@ PORTS = (
 IMPURE = re.compile(
     r"#include <(?:thread|chrono|fstream|iostream|mutex|unistd\.h|fcntl\.h|time\.h|ctime|random)>"
 )
+# A link or picture of Markdown to a file of the tree, and code, in which nothing is a link.
+LINK = re.compile(r"\]\(([^)\s:#]+)(?:#[^)\s]*)?\)")
+MARKDOWN_CODE = re.compile(r"^(```|~~~).*?^\1|`[^`\n]+`", re.MULTILINE | re.DOTALL)
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 # To a storage queue, whatever the member is called: `queue_->submit(`, `storage.submit(`.
 SUBMIT = re.compile(r"\b\w*(?:queue|storage)\w*(?:\(\)|\[\w*\])?(?:\.|->)submit(?:_and_reap)?\(")
@@ -168,6 +173,8 @@ class Tree:
         for source in self.sources:
             yield from check_words(source)
             yield from check_shape(source)
+            if source.suffix == ".md":
+                yield from self.check_links(source)
             if source.suffix in CODE:
                 yield from self.check_includes(source)
                 yield from check_ports(source)
@@ -175,6 +182,16 @@ class Tree:
         yield from self.check_submitters()
         yield from self.check_doors()
         yield from self.check_build()
+        yield from check_commits(self.root)
+
+    def check_links(self, source: Source) -> Iterator[str]:
+        """Relative links of Markdown name files that are there; `make docs` checks anchors."""
+        text = MARKDOWN_CODE.sub(lambda match: "\n" * match[0].count("\n"), source.text)
+        for match in LINK.finditer(text):
+            target = os.path.normpath(os.path.join(os.path.dirname(source.path), match[1]))
+            if target.startswith("..") or not (self.root / target).exists():
+                line = text.count("\n", 0, match.start()) + 1
+                yield f"{source.path}:{line}: link: no file {match[1]}"
 
     def check_includes(self, source: Source) -> Iterator[str]:
         """Includes point down the table, and go through doors."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 import tempfile
 from pathlib import Path
 
+import commits
 import tidy
 
 TABLE = """# Architecture
@@ -34,6 +37,8 @@ CLEAN = {
     "src/storage/posix.cc": "// Posix.\nlong n = ::pread(1, nullptr, 0, 0);\n",
     "src/service/service.h": "// Serves.\nvoid serve() { executor_.submit(1); }\n",
     "src/transfer/executor.cc": "// Executes.\nsize_t taken = queue_->submit(batch_);\n",
+    "docs/links.md": "[a](../ARCHITECTURE.md#layers) [b](https://x.y/z) [c](#here) `[d](e)`\n"
+    "```\n[f](g)\n```\n",
     # None of these is a violation: comments, strings, members, declarations.
     "src/service/service.cc": "// See pread(2).\n"
     'const char* kText = "= pread(";\n'
@@ -64,6 +69,8 @@ PLANTED = (
     ("src/base/bare.h", "int x;\n", "opening:"),
     ("src/base/later.h", "// TO" + "DO: more\n", "unfinished"),
     ("docs/where.md", "see /wo" + "rk/main\n", "machine path"),
+    ("docs/dead.md", "[a](links.md)\n[b](nowhere.md)\n", "docs/dead.md:2: link: no file"),
+    ("docs/away.md", "![a](../../../etc/hosts)\n", "link: no file ../../../etc/hosts"),
     ("CMakeLists.txt", "# B.\npenstock_room(extent DEPENDS base abi2)\n", "layer: extent depends"),
     ("ARCHITECTURE.md", "# Architecture\n", "no layer table"),
 )
@@ -74,6 +81,68 @@ PLANTED_DOOR = {
     "src/service/reach.cc": '// Reach.\n#include "storage/inside.h"\n',
 }
 PLANTED_NO_DOOR = {"src/extent/extent.h": "", "src/extent/other.h": "// Other.\n"}
+
+
+# Messages of commits: subject, body, and a piece of what is found; empty: nothing.
+MESSAGES = (
+    ("Add a check of links", "Dead links were found by readers.\n", ""),
+    ("Pass the stream on", "Callers lost it.\n", ""),
+    ("Bring back the wait", "Copies overtook it.\n", ""),
+    ('Revert "Read files past the page cache where that is cheaper than through it"', "", ""),
+    ("Add " + "x" * 57, "Why.\n", "61 characters"),
+    ("Added a check", "Why.\n", "'Added'"),
+    ("Adding a check", "Why.\n", "'Adding'"),
+    ("Adds a check", "Why.\n", "'Adds'"),
+    ("add a check", "Why.\n", "'add'"),
+    ("Add a check.", "Why.\n", "full stop"),
+    ("Tests: add a check", "Why.\n", "an area"),
+    ("Fake driver: addresses go", "Why.\n", "an area"),
+    ("Add a check", "", "body"),
+    ("Add a check", "Signed-off-by: A <a@b>\n", "body"),
+)
+
+
+def check_messages() -> list[str]:
+    """Return the messages whose findings are not those expected."""
+    failures = []
+    for subject, body, expected in MESSAGES:
+        found = list(commits.check_message(subject, body))
+        if bool(found) != bool(expected) or (expected and expected not in found[0]):
+            failures.append(f"message '{subject}': wanted '{expected}', found {found}")
+    return failures
+
+
+def check_history() -> list[str]:
+    """See that commits from before the rule are passed over, and later ones found."""
+    if shutil.which("git") is None:
+        return []
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        identity = ("-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false")
+
+        def commit(subject: str) -> None:
+            for words in (("add", "-A"), ("commit", "-q", "--allow-empty", "-m", subject)):
+                subprocess.run(["git", "-C", folder, *identity, *words], check=True)
+
+        if list(commits.check_commits(root)):
+            return ["history: something is found without .git"]
+        subprocess.run(["git", "init", "-q", folder], check=True)
+        if list(commits.check_commits(root)):
+            return ["history: something is found without a commit"]
+        commit("old: this had no rule")
+        (root / "tests").mkdir()
+        (root / commits.RULE).write_text('"""A rule."""\n')
+        commit("Add the rule\n\nSubjects were long.")
+        clean = list(commits.check_commits(root))
+        commit("new: this has one")
+        found = list(commits.check_commits(root))
+        shallow = root / "shallow"
+        command = ["git", "clone", "-q", "--depth", "1", f"file://{folder}", str(shallow)]
+        subprocess.run(command, check=True)
+        found_in_shallow = list(commits.check_commits(shallow))
+    if clean or len(found) != 2 or found != found_in_shallow:
+        return [f"history: found {clean}, then {found}, in a shallow clone {found_in_shallow}"]
+    return []
 
 
 def findings_of(files: dict[str, str]) -> list[str]:
@@ -98,8 +167,9 @@ def run() -> int:
         found = findings_of(CLEAN | files)
         if not any(expected in finding for finding in found):
             failures.append(f"{sorted(files)}: wanted '{expected}', found {found}")
+    failures += check_messages() + check_history()
     for failure in failures:
         print(f"tidy self-test: {failure}")
-    kinds = len(PLANTED) + 2
+    kinds = len(PLANTED) + 2 + sum(bool(expected) for _, _, expected in MESSAGES)
     print(f"tidy self-test: {kinds} kinds of violation planted, {len(failures)} failures")
     return 1 if failures else 0
