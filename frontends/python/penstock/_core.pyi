@@ -33,6 +33,12 @@ Readable: TypeAlias = DeviceMemory | Buffer | SupportsDLPack | SupportsCudaArray
 Piece: TypeAlias = tuple[Writable, int] | tuple[Writable, int, int | None]
 
 class DeviceMemory:
+    """Bytes of device memory, zeroed; made by `penstock.empty`.
+
+    Slices share the memory. It is freed when no slice, no view of another library and no read
+    under way needs it. A context manager that frees it.
+    """
+
     def __len__(self) -> int: ...
     def __getitem__(self, part: slice) -> DeviceMemory: ...
     def __buffer__(self, flags: int, /) -> memoryview: ...
@@ -41,13 +47,18 @@ class DeviceMemory:
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]: ...
     @property
-    def nbytes(self) -> int: ...
+    def nbytes(self) -> int:
+        """Size in bytes."""
     @property
-    def address(self) -> int: ...
+    def address(self) -> int:
+        """Address of the first byte."""
     @property
-    def device(self) -> str: ...
-    def tobytes(self) -> bytes: ...
-    def free(self) -> None: ...
+    def device(self) -> str:
+        """Name of the device, as cpu:2 or cuda:0."""
+    def tobytes(self) -> bytes:
+        """Copy the bytes to the host."""
+    def free(self) -> None:
+        """Free the memory now. Views and reads under way keep what they need."""
     def __enter__(self) -> DeviceMemory: ...
     def __exit__(
         self,
@@ -57,7 +68,24 @@ class DeviceMemory:
         /,
     ) -> None: ...
 
-def empty(size: int, device: str | None = None) -> DeviceMemory: ...
+def empty(size: int, device: str | None = None) -> DeviceMemory:
+    """Allocate zeroed device memory.
+
+    Parameters
+    ----------
+    size : int
+        Bytes.
+    device : str, optional
+        auto (a CUDA device if there is one, else cpu), cpu, cpu:N or cuda:N. None: what
+        PENSTOCK_DEVICE says, else auto.
+
+    Returns
+    -------
+    DeviceMemory
+        Takes part in DLPack, `__cuda_array_interface__` and, on the CPU backend, the buffer
+        protocol.
+    """
+
 def tensor_view(
     owner: object,
     address: int,
@@ -69,17 +97,59 @@ def tensor_view(
 ) -> Any: ...
 
 class Future:
-    def result(self, timeout: float | None = None) -> int: ...
-    def get(self, timeout: float | None = None) -> int: ...
-    def exception(self, timeout: float | None = None) -> BaseException | None: ...
-    def done(self) -> bool: ...
-    def running(self) -> bool: ...
-    def cancel(self) -> bool: ...
-    def stop(self) -> None: ...
-    def cancelled(self) -> bool: ...
-    def add_done_callback(self, fn: Callable[[Future], object]) -> None: ...
+    """A read or write under way: what `File.pread`, `preadv`, `pwrite` and `pwritev` return.
+
+    It has the methods of `concurrent.futures.Future`, can be awaited, and has a report. It keeps
+    its buffers until the call is done, also if the future itself is dropped; the call goes on.
+    """
+
+    def result(self, timeout: float | None = None) -> int:
+        """Wait, and return the number of bytes.
+
+        Parameters
+        ----------
+        timeout : float, optional
+            Seconds; None waits without limit.
+
+        Returns
+        -------
+        int
+            Bytes that arrived or were written. Fewer than asked arrive only at the end of the file.
+
+        Raises
+        ------
+        Error
+            The read or write failed.
+        TimeoutError
+            It is still under way; it goes on.
+        CancelledError
+            `cancel` or `stop` ended it.
+        """
+    def get(self, timeout: float | None = None) -> int:
+        """Return `result(timeout)`; KvikIO's name for it."""
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Wait, and return what `result` would raise, or None."""
+    def done(self) -> bool:
+        """Whether it ended: the bytes arrived, it failed, or it was cancelled."""
+    def running(self) -> bool:
+        """Whether it is not done. A call that is queued counts as running."""
+    def cancel(self) -> bool:
+        """Cancel it if no part of it has begun; return whether that is so."""
+    def stop(self) -> None:
+        """Cancel the parts that have not begun. It ends as cancelled when the rest is over."""
+    def cancelled(self) -> bool:
+        """Whether `cancel` or `stop` ended it."""
+    def add_done_callback(self, fn: Callable[[Future], object]) -> None:
+        """Call `fn(future)` when it is done: on a callback thread, or at once if it is done."""
     @property
-    def report(self) -> Report: ...
+    def report(self) -> Report:
+        """Bytes by route and by reason, and the times.
+
+        Raises
+        ------
+        InvalidStateError
+            It is not done.
+        """
     def __await__(self) -> Generator[Any, None, int]: ...
 
 class Endings:
@@ -89,6 +159,11 @@ class Endings:
 def is_completing() -> bool: ...
 
 class File:
+    """An open file, made by `penstock.open`. Any thread may use it.
+
+    A context manager that closes the file.
+    """
+
     def __init__(
         self,
         file: FileName,
@@ -114,7 +189,39 @@ class File:
         route: Route | None = None,
         strict: bool | None = None,
         stream: object = None,
-    ) -> Future: ...
+    ) -> Future:
+        """Begin to read into `buf` and return at once.
+
+        Parameters
+        ----------
+        buf : buffer
+            Writable, contiguous host or device memory: `DeviceMemory`, an object with the buffer
+            protocol, DLPack or `__cuda_array_interface__`. No work that is queued later may use
+            it before the call is over.
+        size : int, optional
+            Bytes; by default all of `buf`.
+        file_offset : int
+            Offset in the file, in bytes.
+        task_size : int, optional
+            Is ignored; it is there for programs written for KvikIO.
+        cache, route, strict : optional
+            As in `penstock.open`, for this call only.
+        stream : optional
+            For device memory: the call begins when the work that is queued on this stream now
+            is over. An int, or a stream of torch, CuPy or cuda.core; -1 waits for nothing. By
+            default the call waits for the legacy default stream and for the current stream of
+            the owner of the buffer.
+
+        Returns
+        -------
+        Future
+            Its result is the number of bytes that arrived.
+
+        Raises
+        ------
+        Error
+            An OSError of the class that Python has for the errno, with offset and route.
+        """
     def read(
         self,
         buf: Writable,
@@ -126,7 +233,46 @@ class File:
         route: Route | None = None,
         strict: bool | None = None,
         stream: object = None,
-    ) -> int: ...
+    ) -> int:
+        """Read into `buf`.
+
+        Parameters
+        ----------
+        buf : buffer
+            Writable, contiguous host or device memory: `DeviceMemory`, an object with the buffer
+            protocol, DLPack or `__cuda_array_interface__`. No work that is queued later may use
+            it before the call is over.
+        size : int, optional
+            Bytes; by default all of `buf`.
+        file_offset : int
+            Offset in the file, in bytes.
+        task_size : int, optional
+            Is ignored; it is there for programs written for KvikIO.
+        cache, route, strict : optional
+            As in `penstock.open`, for this call only.
+        stream : optional
+            For device memory: the call begins when the work that is queued on this stream now
+            is over. An int, or a stream of torch, CuPy or cuda.core; -1 waits for nothing. By
+            default the call waits for the legacy default stream and for the current stream of
+            the owner of the buffer.
+
+        Returns
+        -------
+        int
+            Bytes that arrived; fewer than asked only at the end of the file. The rest of `buf`
+            stays as it is.
+
+        Raises
+        ------
+        Error
+            An OSError of the class that Python has for the errno, with offset and route.
+
+        Notes
+        -----
+        For at most 1 MiB, a signal handler (Ctrl-C) runs only after the call. During longer and
+        vectored calls the handler runs at once. If it raises, the call ends when the parts that
+        have begun are over, or 5 seconds later. If storage may hang, wait for a Future instead.
+        """
     def preadv(
         self,
         pieces: Iterable[Piece],
@@ -135,7 +281,31 @@ class File:
         route: Route | None = None,
         strict: bool | None = None,
         stream: object = None,
-    ) -> Future: ...
+    ) -> Future:
+        """Begin to read many pieces and return at once.
+
+        Parameters
+        ----------
+        pieces : iterable of tuple
+            `(buf, file_offset)` or `(buf, file_offset, size)`.
+        cache, route, strict : optional
+            As in `penstock.open`, for this call only.
+        stream : optional
+            For device memory: the call begins when the work that is queued on this stream now
+            is over. An int, or a stream of torch, CuPy or cuda.core; -1 waits for nothing. By
+            default the call waits for the legacy default stream and for the current stream of
+            the owner of the buffer.
+
+        Returns
+        -------
+        Future
+            Its result is the number of bytes of all pieces.
+
+        Raises
+        ------
+        Error
+            An OSError of the class that Python has for the errno, with offset and route.
+        """
     def readv(
         self,
         pieces: Iterable[Piece],
@@ -144,7 +314,37 @@ class File:
         route: Route | None = None,
         strict: bool | None = None,
         stream: object = None,
-    ) -> int: ...
+    ) -> int:
+        """Read many pieces.
+
+        Parameters
+        ----------
+        pieces : iterable of tuple
+            `(buf, file_offset)` or `(buf, file_offset, size)`.
+        cache, route, strict : optional
+            As in `penstock.open`, for this call only.
+        stream : optional
+            For device memory: the call begins when the work that is queued on this stream now
+            is over. An int, or a stream of torch, CuPy or cuda.core; -1 waits for nothing. By
+            default the call waits for the legacy default stream and for the current stream of
+            the owner of the buffer.
+
+        Returns
+        -------
+        int
+            Bytes of all pieces.
+
+        Raises
+        ------
+        Error
+            An OSError of the class that Python has for the errno, with offset and route.
+
+        Notes
+        -----
+        For at most 1 MiB, a signal handler (Ctrl-C) runs only after the call. During longer and
+        vectored calls the handler runs at once. If it raises, the call ends when the parts that
+        have begun are over, or 5 seconds later. If storage may hang, wait for a Future instead.
+        """
     def pwrite(
         self,
         buf: Readable,
@@ -156,7 +356,42 @@ class File:
         route: Route | None = None,
         strict: bool | None = None,
         stream: object = None,
-    ) -> Future: ...
+    ) -> Future:
+        """Begin to write the bytes of `buf` and return at once.
+
+        The file grows beyond its end, with zeros between. By default the bytes are in the OS page
+        cache afterwards, and every reader of the file sees them. `fsync` makes them durable.
+
+        Parameters
+        ----------
+        buf : buffer
+            Contiguous host or device memory: `DeviceMemory`, an object with the buffer protocol,
+            DLPack or `__cuda_array_interface__`. No work that is queued later may write to it
+            before the call is over.
+        size : int, optional
+            Bytes; by default all of `buf`.
+        file_offset : int
+            Offset in the file, in bytes.
+        task_size : int, optional
+            Is ignored; it is there for programs written for KvikIO.
+        cache, route, strict : optional
+            As in `penstock.open`, for this call only.
+        stream : optional
+            For device memory: the call begins when the work that is queued on this stream now
+            is over. An int, or a stream of torch, CuPy or cuda.core; -1 waits for nothing. By
+            default the call waits for the legacy default stream and for the current stream of
+            the owner of the buffer.
+
+        Returns
+        -------
+        Future
+            Its result is the number of bytes.
+
+        Raises
+        ------
+        Error
+            An OSError of the class that Python has for the errno, with offset and route.
+        """
     def write(
         self,
         buf: Readable,
@@ -168,7 +403,48 @@ class File:
         route: Route | None = None,
         strict: bool | None = None,
         stream: object = None,
-    ) -> int: ...
+    ) -> int:
+        """Write the bytes of `buf`.
+
+        The file grows beyond its end, with zeros between. By default the bytes are in the OS page
+        cache afterwards, and every reader of the file sees them. `fsync` makes them durable.
+
+        Parameters
+        ----------
+        buf : buffer
+            Contiguous host or device memory: `DeviceMemory`, an object with the buffer protocol,
+            DLPack or `__cuda_array_interface__`. No work that is queued later may write to it
+            before the call is over.
+        size : int, optional
+            Bytes; by default all of `buf`.
+        file_offset : int
+            Offset in the file, in bytes.
+        task_size : int, optional
+            Is ignored; it is there for programs written for KvikIO.
+        cache, route, strict : optional
+            As in `penstock.open`, for this call only.
+        stream : optional
+            For device memory: the call begins when the work that is queued on this stream now
+            is over. An int, or a stream of torch, CuPy or cuda.core; -1 waits for nothing. By
+            default the call waits for the legacy default stream and for the current stream of
+            the owner of the buffer.
+
+        Returns
+        -------
+        int
+            Bytes.
+
+        Raises
+        ------
+        Error
+            An OSError of the class that Python has for the errno, with offset and route.
+
+        Notes
+        -----
+        For at most 1 MiB, a signal handler (Ctrl-C) runs only after the call. During longer and
+        vectored calls the handler runs at once. If it raises, the call ends when the parts that
+        have begun are over, or 5 seconds later. If storage may hang, wait for a Future instead.
+        """
     def pwritev(
         self,
         pieces: Iterable[Piece],
@@ -177,7 +453,31 @@ class File:
         route: Route | None = None,
         strict: bool | None = None,
         stream: object = None,
-    ) -> Future: ...
+    ) -> Future:
+        """Begin to write many pieces and return at once.
+
+        Parameters
+        ----------
+        pieces : iterable of tuple
+            `(buf, file_offset)` or `(buf, file_offset, size)`.
+        cache, route, strict : optional
+            As in `penstock.open`, for this call only.
+        stream : optional
+            For device memory: the call begins when the work that is queued on this stream now
+            is over. An int, or a stream of torch, CuPy or cuda.core; -1 waits for nothing. By
+            default the call waits for the legacy default stream and for the current stream of
+            the owner of the buffer.
+
+        Returns
+        -------
+        Future
+            Its result is the number of bytes of all pieces.
+
+        Raises
+        ------
+        Error
+            An OSError of the class that Python has for the errno, with offset and route.
+        """
     def writev(
         self,
         pieces: Iterable[Piece],
@@ -186,26 +486,76 @@ class File:
         route: Route | None = None,
         strict: bool | None = None,
         stream: object = None,
-    ) -> int: ...
-    def fsync(self, data_only: bool = False) -> None: ...
-    def truncate(self, size: int) -> None: ...
-    def close(self) -> None: ...
+    ) -> int:
+        """Write many pieces.
+
+        Parameters
+        ----------
+        pieces : iterable of tuple
+            `(buf, file_offset)` or `(buf, file_offset, size)`.
+        cache, route, strict : optional
+            As in `penstock.open`, for this call only.
+        stream : optional
+            For device memory: the call begins when the work that is queued on this stream now
+            is over. An int, or a stream of torch, CuPy or cuda.core; -1 waits for nothing. By
+            default the call waits for the legacy default stream and for the current stream of
+            the owner of the buffer.
+
+        Returns
+        -------
+        int
+            Bytes of all pieces.
+
+        Raises
+        ------
+        Error
+            An OSError of the class that Python has for the errno, with offset and route.
+
+        Notes
+        -----
+        For at most 1 MiB, a signal handler (Ctrl-C) runs only after the call. During longer and
+        vectored calls the handler runs at once. If it raises, the call ends when the parts that
+        have begun are over, or 5 seconds later. If storage may hang, wait for a Future instead.
+        """
+    def fsync(self, data_only: bool = False) -> None:
+        """Make what was written durable: it outlasts a loss of power when this returns.
+
+        This covers the writes of all programs that are done. Writes under way, and futures that are
+        not done, may not be covered. An Error may mean that bytes are lost; it is raised only once.
+
+        Parameters
+        ----------
+        data_only : bool
+            As fdatasync(2).
+        """
+    def truncate(self, size: int) -> None:
+        """Cut the file off at `size` bytes, or extend it with zeros."""
+    def close(self) -> None:
+        """Close the file. Reads and writes under way go on. Syncs nothing."""
     @property
-    def closed(self) -> bool: ...
+    def closed(self) -> bool:
+        """Whether the file is closed."""
     @property
-    def name(self) -> str | bytes | int: ...
+    def name(self) -> str | bytes | int:
+        """The file, as it was given to `penstock.open`."""
     @property
-    def mode(self) -> str: ...
+    def mode(self) -> str:
+        """The mode that the file was opened with."""
     @property
-    def size(self) -> int: ...
+    def size(self) -> int:
+        """The size of the file now, in bytes."""
     @property
-    def device(self) -> str: ...
+    def device(self) -> str:
+        """The device whose memory is read into or written; empty for host memory."""
     @property
-    def cache(self) -> Cache: ...
+    def cache(self) -> Cache:
+        """The default of `cache` for calls."""
     @property
-    def route(self) -> Route | None: ...
+    def route(self) -> Route | None:
+        """The default of `route` for calls."""
     @property
-    def strict(self) -> bool: ...
+    def strict(self) -> bool:
+        """The default of `strict` for calls."""
     def __enter__(self) -> File: ...
     def __exit__(
         self,
