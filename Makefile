@@ -50,6 +50,7 @@ gpu:  ## Build for and run the tests on the CUDA device of this machine
 docs:  ## Build the documentation as a site, build/site; dead links are errors
 	@setup/install.sh docs
 	@$(PYTHON) docs/charts.py --check
+	@$(PYTHON) docs/headers.py --check
 	@NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --strict
 	@echo "docs: build/site/index.html"
 

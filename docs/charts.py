@@ -233,6 +233,7 @@ def ratios(row: dict[str, Any]) -> list[float]:
 
 def amount(value: float, unit: str) -> str:
     """Return a figure with its unit, with three digits that count."""
+    scales: tuple[tuple[float, str], ...]
     if unit == "s":
         scales = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
     elif unit == "B/s":

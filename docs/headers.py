@@ -1,13 +1,18 @@
+#!/usr/bin/env python3
 """Turns the public headers into Markdown: the comments as text, the declarations as code.
 
-Read by docs/site.py when the site is built. The comments of the headers are the manual, so nothing
-is written here that they do not say. What this understands is the style of those headers: a comment
-stands directly above what it documents, and a class shows its public part only.
+    docs/headers.py HEADER    print the page of a header, as file.h
+    docs/headers.py --check   see that every header of the host API has a page
+
+docs/site.py imports this when the site is built. The comments of the headers are the manual, so
+nothing is written here that they do not say. What this understands is the style of those headers: a
+comment stands directly above what it documents, and a class shows its public part only.
 """
 
 from __future__ import annotations
 
 import re
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -33,6 +38,8 @@ HEADERS = {
     "status.h": "Errors",
     "abi/limits.h": "Limits",
 }
+
+NO_PAGE = {"cuda_library.h"}  # what PENSTOCK_KERNEL needs; no user calls it
 
 # What is set as code within the text of a comment.
 CODE = re.compile(
@@ -136,7 +143,9 @@ def without_body(code: list[str]) -> list[str]:
         for index, letter in enumerate(line):
             parentheses += (letter == "(") - (letter == ")")
             if letter == "{" and parentheses == 0:
-                head = re.sub(r"\s+:\s.*$", "", line[:index].rstrip())  # constructors' lists
+                head = re.sub(r"\s+:\s.*$", "", line[:index].rstrip())  # a constructor's list
+                if not head.strip() and kept:
+                    return [*kept[:-1], kept[-1] + ";"]
                 return [*kept, head + ";"]
         kept.append(line)
     return kept
@@ -254,3 +263,24 @@ def index() -> str:
         for header, title in HEADERS.items()
     ]
     return "\n".join([*out, ""])
+
+
+def main(words: list[str]) -> int:
+    """Print a page, or check that all headers have one."""
+    if words == ["--check"]:
+        present = {path.name for path in INCLUDE.glob("*.h")} - NO_PAGE
+        lost = [header for header in HEADERS if not (INCLUDE / header).exists()]
+        for header in lost:
+            print(f"docs/headers.py: include/penstock/{header} is not there")
+        for header in sorted(present - set(HEADERS)):
+            print(f"docs/headers.py: include/penstock/{header} has no page")
+        return 1 if lost or present - set(HEADERS) else 0
+    if len(words) != 1 or words[0] not in HEADERS:
+        print(__doc__)
+        return 2
+    print(page(words[0]))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -222,9 +222,11 @@ def gtest_failures(text: str) -> list[str]:
 
 
 def tidy(log: Stage) -> Counts:
-    """Layers, doors, ports, length, words; and that each kind of violation would be found."""
+    """Layers, doors, words, links, commits; that violations would be found; generated pages."""
     kinds = log.run([python(), "tests/tidy.py", "--self-test"])
-    return one(log.run([python(), "tests/tidy.py"]) and kinds)
+    charts = log.run([python(), "docs/charts.py", "--check"])
+    pages = log.run([python(), "docs/headers.py", "--check"])
+    return one(log.run([python(), "tests/tidy.py"]) and kinds and charts and pages)
 
 
 def python_lint(log: Stage) -> Counts:
