@@ -11,11 +11,11 @@ PYTHON = .venv/bin/python
 CXX_SOURCES = $(shell find include src workloads bench tests frontends examples cmake \
     -name '*.h' -o -name '*.cuh' -o -name '*.cc' -o -name '*.cu')
 
-.PHONY: help demo build test nightly gpu docs format lint install dist clean
+.PHONY: help demo build test test-all nightly gpu docs format lint install dist clean
 .DEFAULT_GOAL := help
 
 help:  ## This list
-	@sed -n 's/^\([a-z]*\):[^#]*## /\1	/p' Makefile | expand -t 10
+	@sed -n 's/^\([a-z-]*\):[^#]*## /\1	/p' Makefile | expand -t 10
 
 # One line a step; on a terminal ninja shows in another how far it is.
 define compile
@@ -35,11 +35,15 @@ build:  ## Set up and build, benchmarks too (PRESET=release); leaves .venv/bin/p
 	$(call compile,the library and the Python package and benchmarks,penstock_runtime penstock_benchmarks)
 	@setup/link-python.sh $(BUILD) benchmarks
 
-test:  ## Set up, build with and without sanitizers, run all tests and checks (half an hour)
+test:  ## Set up, build, run all tests and the quick checks: before each change
 	@setup/install.sh test
 	@$(PYTHON) tests/run.py
 
-nightly:  ## The same with the long forms of the tests, the wheel, and an hour of fuzzing
+test-all:  ## The same with the sanitizers and clang-tidy (half an hour); what CI runs
+	@setup/install.sh test
+	@$(PYTHON) tests/run.py --all
+
+nightly:  ## The same as test-all with the long forms of the tests, the wheel, and an hour of fuzzing
 	@setup/install.sh nightly
 	@$(PYTHON) tests/run.py --nightly
 

@@ -40,6 +40,7 @@ SET_UP = {
     "make install PREFIX=$HOME/.local": "out-of-tree",
     "make build": "build-release",
     "make test": "(all)",
+    "make test-all": "(all)",
 }
 # What these print depends on the machine and its load: only the first word of a line is compared,
 # or the name in the second column.

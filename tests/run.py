@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Everything that `make test` checks, stage by stage, with the time of each.
+"""What `make test` and `make test-all` check, stage by stage, with the time of each.
 
-    tests/run.py [--nightly | --gpu] [--only STAGE,...] [--list]
+    tests/run.py [--all | --nightly | --gpu] [--only STAGE,...] [--list]
 
 Stages run in two lanes side by side: one compiles and lints with every CPU, at a low priority; the
 other runs what was built, which sleeps half of its time. A failed stage does not stop the others;
@@ -90,6 +90,8 @@ AFTER = {
     "figures-cuda": "build-cuda",
 }
 NIGHTLY_ONLY = {"wheel", "fuzz", "container"}
+# What takes longer than a change should wait for: `make test-all` and CI run it too.
+SLOW = {"build-tsan", "build-asan", "test-tsan", "test-asan", "cxx-lint"}
 GPU_ONLY = {
     "has-gpu",
     "build-cuda",
@@ -161,6 +163,7 @@ class Run:
 def main() -> int:
     """Run the stages that the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--all", action="store_true", help="the sanitizers and clang-tidy too")
     parser.add_argument("--nightly", action="store_true", help="the long forms, the wheel, fuzzing")
     parser.add_argument("--gpu", action="store_true", help="the tests on a CUDA device")
     parser.add_argument("--only", default="", help="stages to run, with commas between them")
@@ -176,6 +179,8 @@ def main() -> int:
         chosen = [name for name in STAGES if name in GPU_ONLY]
     elif not chosen:
         left_out = GPU_ONLY if arguments.nightly else GPU_ONLY | NIGHTLY_ONLY
+        if not arguments.all and not arguments.nightly:
+            left_out = left_out | SLOW
         chosen = [name for name in STAGES if name not in left_out]
     LOGS.mkdir(parents=True, exist_ok=True)
     # A shell starts jobs in the background with SIGINT ignored, and tests send it.

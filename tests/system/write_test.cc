@@ -378,6 +378,36 @@ INSTANTIATE_TEST_SUITE_P(Shapes, Writing, ::testing::ValuesIn(shapes()),
                              return name;
                          });
 
+// Write-backs that are over must be ended while others begin, and neighbours be written together:
+// each page took a walk over the whole cache, and a call of storage.
+TEST(WritingMuch, ACacheOfMorePagesThanWriteBacksAtOnceIsWrittenInFewCalls) {
+    constexpr uint64_t kPage = 4096, kPiece = 64 << 10, kSource = 1 << 20;
+    constexpr uint64_t kFrames = limits::kWriteBacksMax + 1000, kSize = kFrames * kPage * 2;
+    Shape shape;
+    shape.frames = kFrames;
+    Machine machine(shape);
+    ASSERT_TRUE(machine.ok());
+    const std::string path = machine.scratch_path("written");
+    const Bytes bytes = storage::random_bytes(1, kSource);
+    std::byte* from = machine.put(bytes);
+    std::vector<Step> steps{
+        open_step(0, machine.scratch().text(path), kOpenReadWrite | kOpenCreate | kOpenTruncate)};
+    for (uint64_t at = 0; at + kPiece <= kSize; at += kPiece)
+        steps.push_back(write_step(0, static_cast<int64_t>(at), kPiece, from + at % kSource));
+    steps.push_back(sync_step(0));
+    const auto results = results_of(machine.run_block(steps));
+    EXPECT_EQ(results.back(), 0);
+    const Bytes written = bytes_of_file(path);
+    ASSERT_EQ(written.size(), (steps.size() - 2) * kPiece);
+    for (uint64_t at = 0; at < written.size(); at += kSource) {
+        const uint64_t count = std::min<uint64_t>(kSource, written.size() - at);
+        ASSERT_TRUE(std::equal(bytes.begin(), bytes.begin() + static_cast<int64_t>(count),
+                               written.begin() + static_cast<int64_t>(at)))
+            << at;
+    }
+    EXPECT_LE(machine.fs().statistics().writes, written.size() / kPage / 8);
+}
+
 }  // namespace
 
 // For GoogleTest's messages.
