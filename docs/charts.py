@@ -81,8 +81,10 @@ GREAD_GPU = "2026-11-23-gread-h200"
 HOT_GPU = "2026-11-26-pread-hot-lots-h200"
 MIXED_GPU = "2026-11-26-pread-mixed-lots-h200"
 TENSORS_GPU = "2026-11-26-safetensors-last-h200"
-STRIDE_GPU = "2026-11-26-gread-grid-stride-h100"
+STRIDE_GPU = "2026-11-27-gread-grid-stride-h200"
+COUNTERS_GPU = "2026-11-27-gwrite-counters-h200"
 RANDOM_GPU = "2026-11-26-gread-random-4k-h100"
+RANDOM_LAST_GPU = "2026-11-27-gread-random-h200"
 GREAD = "2026-11-20-gread-cpu"
 READAHEAD = "2026-11-25-readahead-cpu"
 SCAN = "2026-11-20-scan-cpu"
@@ -102,7 +104,7 @@ OVERVIEW = Chart(
         Bar("2 GB of tensors, hot / safetensors", TENSORS, "hot", "safetensors"),
         Bar("2 GB of tensors, cold / safetensors", TENSORS, "cold", "safetensors"),
         Bar("scan for 100 strings / grep -F", SCAN, "count-100-patterns", "grep-F"),
-        "One GPU (H200; the last bar H100)",
+        "One GPU (H200)",
         Bar("1 GiB into the GPU, hot / best other library", HOT_GPU, "hot-defaults", "best-rival"),
         Bar("2 GB of tensors, hot / best other library", TENSORS_GPU, "hot", "best-rival"),
         Bar("2 GB of tensors, cold / best other library", TENSORS_GPU, "cold", "best-rival"),
@@ -186,10 +188,16 @@ GPU = Chart(
             "random-4k",
             "preadv-pool-batched-copy",
         ),
-        "The same, H100, 2026-11-26",
+        "The same, H200, 2026-11-27; the first bar H100, 2026-11-26",
         Bar(
             "random 4 KiB / 16 threads that read and copy",
             RANDOM_GPU,
+            "random-4k",
+            "preadv-pool-batched-copy",
+        ),
+        Bar(
+            "random 4 KiB / 16 threads that read and copy",
+            RANDOM_LAST_GPU,
             "random-4k",
             "preadv-pool-batched-copy",
         ),
@@ -210,6 +218,12 @@ GPU = Chart(
             STRIDE_GPU,
             "grid-stride-64k",
             "sequential-4k+readahead",
+        ),
+        Bar(
+            "32,768 counters in a file / 16 threads, pread, pwrite",
+            COUNTERS_GPU,
+            "scattered-counters",
+            "pread-pwrite-fsync-threads",
         ),
     ),
 )

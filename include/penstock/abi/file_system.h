@@ -264,7 +264,7 @@ struct FileSystemState {
     uint64_t* snapshots;          // mark_words: those that a write-back takes; the host reads them
     uint64_t* write_backs;        // whether one is under way
     uint64_t* write_completions;  // of the last one; the host writes
-    uint64_t* write_order;        // write_backs_max: the frames of the last ones, as make_write_order
+    uint64_t* write_order;        // write_backs_max: the last ones, make_write_order()
     uint64_t* sequences;          // sequence_count: write sequences of groups of 64 pages
     uint64_t* chunk_next;         // chunk_count, device memory: the next newer one of its ring
     uint64_t* chunk_owners;       // chunk_count, device memory: place + 1

@@ -55,8 +55,7 @@ PENSTOCK_DEVICE void unpin_pages(const Team& team, Batch<Team>& batch, unsigned 
 // Whether a page that was found VALID has earned a second chance by that.
 PENSTOCK_BOTH inline bool is_second_use(const FileSystemState& system, const FileState& file,
                                         const ReadaheadPlace* place, FrameIndex frame) {
-    const bool together = kReadsTogether && place != nullptr && place->shares != 0 &&
-                          in_common_ring(system, frame);
+    const bool together = place != nullptr && place->shares != 0 && in_common_ring(system, frame);
     const bool second = system.policy == ReplacementPolicy::kRings
                             ? !in_ring(system, place, frame) && !together
                             : system.policy == ReplacementPolicy::kClock;
@@ -122,8 +121,8 @@ PENSTOCK_DEVICE bool pin_pages(const Team& team, FileSystemState& system, const 
                 missing = i;
                 continue;
             }
-            if (kReadsTogether && (page.seen & kTouchedBit) != 0 && place != nullptr &&
-                place->shares != 0 && take_unread(system, page)) {
+            if ((page.seen & kTouchedBit) != 0 && place != nullptr && place->shares != 0 &&
+                take_unread(system, page)) {
                 ++used;
                 late += state_of(page.seen) == PageState::kFetching;
             }
@@ -144,7 +143,7 @@ PENSTOCK_DEVICE bool pin_pages(const Team& team, FileSystemState& system, const 
         if (team.lane() == 0) install_leaves(system, file, batch.first, batch.count);
         team.sync();
     }
-    if (kReadsTogether) count_taken(team, system, file, place, used, late);
+    count_taken(team, system, file, place, used, late);
     return !team.any(!valid);
 }
 

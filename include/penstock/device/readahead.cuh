@@ -170,7 +170,7 @@ PENSTOCK_DEVICE inline uint64_t begin_stream(FileSystemState& system, ReadaheadP
     place.vain = static_cast<uint16_t>(!vain                     ? 0
                                        : place.vain < kVainReads ? place.vain + 1
                                                                  : kVainReads);
-    place.shares = kReadsTogether && may_share(system, place.streams[current]) ? 1 : 0;
+    place.shares = may_share(system, place.streams[current]) ? 1 : 0;
     (void)drop_windows(system, place, place.streams[current],
                        [&](const Window& window) { return is_passed(window, read); });
     return current;
@@ -314,8 +314,7 @@ PENSTOCK_DEVICE ReadaheadPlace* look_ahead(const Team& team, FileSystemState& sy
     ReadaheadPlace* place = find_stream(team, system, index, read);
     if (place == nullptr || team.broadcast(place->current, 0) == kNoStream) return place;
     const unsigned pullers = system.rings[0].answers != nullptr ? teams : 0;
-    if (kReadsTogether && look_ahead_together(team, system, *place, descriptor, read, pullers))
-        return place;
+    if (look_ahead_together(team, system, *place, descriptor, read, pullers)) return place;
     look_ahead_alone(team, system, *place, read, pullers);
     return place;
 }

@@ -24,12 +24,6 @@ constexpr uint16_t kVainReads = 64;  // of a place that went on with no stream: 
 // Of those, how many in a row are looked at (three show equal distances), and how often.
 constexpr uint64_t kWatchedReads = 4, kWatchPeriod = 32;
 
-#ifdef PENSTOCK_APART
-constexpr bool kReadsTogether = false;
-#else
-constexpr bool kReadsTogether = true;
-#endif
-
 // A read, and its file as one lane saw it.
 struct StreamRead {
     uint64_t file;          // descriptor bits 0 to 47
