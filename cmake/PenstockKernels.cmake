@@ -95,6 +95,11 @@ function(penstock_add_kernels target)
     file(MAKE_DIRECTORY "${folder}")
     set(door "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/PenstockCudaLibrary.cu")
     penstock_cuda_gencode(gencode)
+    if(NOT "${gencode}" MATCHES "code=sm_")
+        # Of PTX alone ptxas warns that it ignores the limit, which is kept for the driver: that
+        # compiles the PTX.
+        list(APPEND registers -Xptxas -w)
+    endif()
     set(includes "$<TARGET_PROPERTY:${target},INCLUDE_DIRECTORIES>")
     set(definitions "$<TARGET_PROPERTY:${target},COMPILE_DEFINITIONS>")
     set(optimise -O3)

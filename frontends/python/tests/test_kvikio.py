@@ -151,7 +151,38 @@ class OnDevice:
             "data": (0x1000, False),
             "version": 3,
             "strides": strides,
+            "stream": 5,
         }
+
+
+class TensorOnDevice(OnDevice):
+    """The same, as torch's tensors do: the stream is torch's to tell."""
+
+    is_cuda = True
+    device = "cuda:1"
+
+    def __init__(self) -> None:
+        super().__init__(None)
+        del self.__cuda_array_interface__["stream"]
+
+    def data_ptr(self) -> int:
+        """Return the address."""
+        return 0x1000
+
+
+def test_part_of_a_buffer_is_ordered_as_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    streams = {"cuda:1": 0}
+    library = types.ModuleType("torch")
+    library.cuda = types.SimpleNamespace(  # type: ignore[attr-defined]
+        current_stream=lambda device: types.SimpleNamespace(cuda_stream=streams[device])
+    )
+    monkeypatch.setitem(sys.modules, "torch", library)
+    for buffer, stream in ((OnDevice(None), 5), (TensorOnDevice(), buffers.LEGACY_STREAM)):
+        part: Any = buffers.cuda_part(buffer, 16)
+        assert part.__cuda_array_interface__["stream"] == stream
+    streams["cuda:1"] = 9
+    part = buffers.cuda_part(TensorOnDevice(), 16)
+    assert part.__cuda_array_interface__["stream"] == 9
 
 
 def test_part_of_a_device_buffer() -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from penstock import _core
 
 CUDA, CUDA_MANAGED = 2, 13  # of DLPack's device types
+LEGACY_STREAM = 1  # the default stream, as __cuda_array_interface__ names it
 
 
 def _is_buffer(buf: Any) -> bool:
@@ -26,8 +28,18 @@ def is_cuda(buf: Any) -> bool:
     return hasattr(buf, "__cuda_array_interface__")
 
 
+def _stream_of(buf: Any) -> int | None:
+    """Return the stream that last used a buffer, as __cuda_array_interface__ has it; None: none."""
+    if hasattr(buf, "is_cuda") and hasattr(buf, "data_ptr"):  # torch names none there
+        torch: Any = sys.modules["torch"]
+        return int(torch.cuda.current_stream(buf.device).cuda_stream) or LEGACY_STREAM
+    interface = getattr(buf, "__cuda_array_interface__", {})
+    stream = interface.get("stream")
+    return None if stream is None else int(stream)
+
+
 class Bytes:
-    """Bytes of a CUDA device, from an address on; keeps what they belong to."""
+    """Bytes of a CUDA device, from an address on; keeps what they belong to, and its stream."""
 
     def __init__(self, owner: Any, address: int, size: int) -> None:
         self._owner = owner
@@ -37,6 +49,7 @@ class Bytes:
             "data": (address, False),
             "version": 3,
             "strides": None,
+            "stream": _stream_of(owner),
         }
 
 
