@@ -6,8 +6,9 @@
 # CUDA device is used. TARGET itself never depends on CUDA; no CUDA language is enabled in CMake.
 # MAX_REGISTERS: registers that a GPU thread gets at most; 128 by default, so that two blocks of 256
 # threads are resident on a multiprocessor, which has 65,536. A kernel with gread takes that many.
-# Blocks of 1,024 threads need MAX_REGISTERS 64, or __launch_bounds__(1024, 1) at the kernel. A
-# kernel that computes much and reads little may want 255, or __launch_bounds__ of its own.
+# Blocks of more than 512 threads need fewer: MAX_REGISTERS 64 for 1,024, or
+# __launch_bounds__(1024, 1) at the kernel. A kernel that computes much and reads little may want
+# more: 0 is no limit, and __launch_bounds__ of its own goes first.
 # penstock_install_kernels(TARGET FOLDER) installs it: it must lie beside the module that holds
 # TARGET, or in a folder of the environment variable PENSTOCK_CUDA_KERNELS. This file is part of the
 # installed package and knows nothing of the project's tree.
@@ -60,10 +61,13 @@ function(penstock_add_kernels target)
     if(NOT TARGET ${target} OR NOT given)
         message(FATAL_ERROR "penstock_add_kernels(TARGET a.cu ...): needs a target and files")
     endif()
-    if(NOT KERNELS_MAX_REGISTERS)
+    if(NOT DEFINED KERNELS_MAX_REGISTERS)
         set(KERNELS_MAX_REGISTERS 128)
     endif()
-    set(registers -maxrregcount=${KERNELS_MAX_REGISTERS})
+    set(registers "")
+    if(KERNELS_MAX_REGISTERS)
+        set(registers -maxrregcount=${KERNELS_MAX_REGISTERS})
+    endif()
     set(sources "")
     foreach(source IN LISTS given)
         cmake_path(ABSOLUTE_PATH source BASE_DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}" NORMALIZE)
@@ -95,7 +99,9 @@ function(penstock_add_kernels target)
     file(MAKE_DIRECTORY "${folder}")
     set(door "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/PenstockCudaLibrary.cu")
     penstock_cuda_gencode(gencode)
-    if(NOT "${gencode}" MATCHES "code=sm_")
+    list(GET gencode -1 ptx)
+    string(REGEX MATCH "[0-9]+$" highest "${ptx}")
+    if(registers AND NOT "${gencode}" MATCHES "code=sm_${highest}")
         # Of PTX alone ptxas warns that it ignores the limit, which is kept for the driver: that
         # compiles the PTX.
         list(APPEND registers -Xptxas -w)

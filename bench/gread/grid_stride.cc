@@ -189,13 +189,13 @@ void measure_gpu_grid_stride(Report& report, const Arguments& arguments, const D
         GpuRig rig(device, file);
         FileSystemOptions options;
         options.cache_size = file.size() / 2;
-        BytesRead worst;
+        BytesRead worst{0, 0};
         const auto run = [&](const GpuCase& chosen, GpuRig::ReadKernel kernel) {
             rig.open(options);
             const double seconds = rig.read(chosen, kernel, 1, false);
             if (kernel == read_in_place) {
                 const BytesRead now{file.size(), rig.statistics().bytes_read};
-                if (now.share() < worst.share()) worst = now;
+                if (worst.read == 0 || now.share() < worst.share()) worst = now;
             }
             return tell(chosen.name, file.size(), seconds);
         };

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -406,6 +407,50 @@ TEST(WritingMuch, ACacheOfMorePagesThanWriteBacksAtOnceIsWrittenInFewCalls) {
             << at;
     }
     EXPECT_LE(machine.fs().statistics().writes, written.size() / kPage / 8);
+}
+
+// Neighbours in the file are written together wherever their frames are.
+TEST(WritingMuch, PagesThatWereWrittenInAnyOrderAreWrittenBackInFewerCalls) {
+    constexpr uint64_t kPage = 4096, kPages = 4096;
+    Shape shape;
+    shape.frames = kPages;
+    Machine machine(shape);
+    ASSERT_TRUE(machine.ok());
+    const std::string path = machine.scratch_path("written");
+    const Bytes bytes = storage::random_bytes(1, kPages * kPage);
+    std::byte* from = machine.put(bytes);
+    std::vector<uint64_t> order(kPages);
+    std::iota(order.begin(), order.end(), 0);
+    base::Prng prng(3);
+    for (uint64_t i = kPages; i-- > 1;) std::swap(order[i], order[prng.below(i + 1)]);
+    std::vector<Step> steps{
+        open_step(0, machine.scratch().text(path), kOpenReadWrite | kOpenCreate | kOpenTruncate)};
+    for (const uint64_t page : order) {
+        const uint64_t at = page * kPage;
+        steps.push_back(write_step(0, static_cast<int64_t>(at), kPage, from + at));
+    }
+    steps.push_back(sync_step(0));
+    EXPECT_EQ(results_of(machine.run_block(steps)).back(), 0);
+    EXPECT_TRUE(bytes_of_file(path) == bytes);
+    EXPECT_LE(machine.fs().statistics().writes, kPages / 2);
+}
+
+// Write-backs that are over are ended soon, so that others may begin: else everything is dirty.
+TEST(WritingMuch, NotTheWholeCacheIsDirty) {
+    if (testing::kThreadSanitizer) GTEST_SKIP() << "takes minutes there";
+    constexpr uint64_t kPage = 4096, kPiece = 64 << 10;
+    Shape shape;
+    shape.frames = 3 * limits::kWriteBacksMax;
+    Machine machine(shape);
+    ASSERT_TRUE(machine.ok());
+    const Bytes bytes = storage::random_bytes(1, kPiece);
+    std::byte* from = machine.put(bytes);
+    std::vector<Step> steps{open_step(0, machine.scratch().text(machine.scratch_path("written")),
+                                      kOpenReadWrite | kOpenCreate | kOpenTruncate)};
+    for (uint64_t at = 0; at < shape.frames * kPage * 3 / 2; at += kPiece)
+        steps.push_back(write_step(0, static_cast<int64_t>(at), kPiece, from));
+    EXPECT_EQ(results_of(machine.run_block(steps)).back(), static_cast<int64_t>(kPiece));
+    EXPECT_LT(machine.service().host_state()->dirty_pages, machine.frame_count() / 2);
 }
 
 }  // namespace

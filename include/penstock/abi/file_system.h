@@ -205,9 +205,21 @@ PENSTOCK_BOTH constexpr uint64_t pages_held(uint64_t pins) {
     return views_held(pins) + async_pages_held(pins);
 }
 
-// The n-th write-back, of a frame: low half of n 32 | frame 32.
-PENSTOCK_BOTH constexpr uint64_t make_write_order(uint64_t n, FrameIndex frame) {
-    return n << 32 | frame;
+// The n-th write-back: low bits of n + 1 19 | its number 17 | frame 28, from the high end.
+constexpr unsigned kOrderFrameBits = 28, kOrderNumberBits = 17;
+static_assert(limits::kFrameBits <= kOrderFrameBits, "a word names any frame");
+PENSTOCK_BOTH constexpr uint64_t make_write_order(uint64_t n, uint64_t number, FrameIndex frame) {
+    return (n + 1) << (kOrderFrameBits + kOrderNumberBits) | number << kOrderFrameBits | frame;
+}
+PENSTOCK_BOTH constexpr bool is_write_order(uint64_t word, uint64_t n) {
+    return word >> (kOrderFrameBits + kOrderNumberBits) ==
+           make_write_order(n, 0, 0) >> (kOrderFrameBits + kOrderNumberBits);
+}
+PENSTOCK_BOTH constexpr uint64_t number_of_write_order(uint64_t word) {
+    return word >> kOrderFrameBits & ((1ull << kOrderNumberBits) - 1);
+}
+PENSTOCK_BOTH constexpr FrameIndex frame_of_write_order(uint64_t word) {
+    return static_cast<FrameIndex>(word & ((1ull << kOrderFrameBits) - 1));
 }
 
 // Who gives up frames when none is free.

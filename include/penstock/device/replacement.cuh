@@ -50,7 +50,8 @@ PENSTOCK_DEVICE inline bool take_frame_at(FileSystemState& system, FrameIndex fr
 
 // A frame for the caller alone: first the one at `hint` (one of next_frames(), so that neighbouring
 // misses get neighbouring frames), then from the hand onwards. False: two rounds found none, or,
-// where most pages are dirty, some thousand frames: the caller has pages written then (RoomWait).
+// where nearly all pages are dirty, some thousand frames: the caller has pages written then
+// (RoomWait).
 constexpr uint64_t kNoHint = ~0ull;
 constexpr uint64_t kDirtyTriesMax = 4096;
 PENSTOCK_DEVICE inline bool take_frame(FileSystemState& system, uint64_t hint, FrameIndex& frame) {
@@ -61,8 +62,9 @@ PENSTOCK_DEVICE inline bool take_frame(FileSystemState& system, uint64_t hint, F
     const uint64_t rounds = 2ull * system.frame_count;
     const uint64_t dirty = DeviceWords::load(system.dirty_pages, site::kRelaxed);
     // Counted behind the marks: it may be below 0 for a while.
-    const bool mostly = static_cast<int64_t>(2 * dirty) > static_cast<int64_t>(system.frame_count);
-    const uint64_t most = mostly && kDirtyTriesMax < rounds ? kDirtyTriesMax : rounds;
+    const bool nearly_all = static_cast<int64_t>(dirty) >
+                            static_cast<int64_t>(system.frame_count - system.frame_count / 16);
+    const uint64_t most = nearly_all && kDirtyTriesMax < rounds ? kDirtyTriesMax : rounds;
     for (uint64_t tries = 0; tries < most; ++tries) {
         const uint64_t hand = DeviceWords::fetch_add(system.clock_hand, 1, site::kRelaxed);
         frame = static_cast<FrameIndex>(hand % system.frame_count);

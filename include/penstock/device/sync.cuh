@@ -46,11 +46,15 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE inline int wait_for_write(FileSystemState& sys
         int error = 0;
         if (idle) {
             mine = begin_write(system, page);
-            // No more could be under way when its turn came: nor could those that follow.
-            if (mine >= 0) (void)begin_group(system, page);
+            // No more could be under way when its turn came: nor could its neighbours. Those of a
+            // file that fails would fail again for each page.
+            const FileState& file = system.files[slot];
+            const uint64_t failed = DeviceWords::load(file.error, site::kRelaxed);
+            if (mine >= 0 && (failed & kFileErrnoMask) == 0) (void)begin_group(system, page);
             if (mine >= 0) ring(system.rings[0]);
             // As many are under way as may be: others are over perhaps, and nobody has seen it.
-            if (mine < 0 && !write_some(system, system.frame_count, limits::kBatchPagesMax))
+            if (mine < 0 && !end_writes(system, limits::kBatchPagesMax) &&
+                !write_some(system, system.frame_count, limits::kBatchPagesMax))
                 error = wait.step(&system.write_backs[frame], word);
         } else if (phase_of(word) != WritePhase::kUnderWay) {
             error = wait.step(&system.write_backs[frame], word);

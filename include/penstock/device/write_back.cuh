@@ -57,7 +57,7 @@ PENSTOCK_DEVICE inline void submit_write(FileSystemState& system, const SeenPage
     DeviceWords::store(system.last_write, page.frame, site::kRelaxed);
     const uint64_t n = DeviceWords::fetch_add(system.write_order_tail, 1, site::kRelaxed);
     DeviceWords::store(system.write_order[n % system.write_backs_max],
-                       make_write_order(n, page.frame), site::kRelaxed);
+                       make_write_order(n, number, page.frame), site::kRelaxed);
     RingState& ring = system.background;
     submit<SystemWords>(ring.slots, ring.shift, take_tickets<DeviceWords>(ring.tail, 1), request);
 }
@@ -83,6 +83,10 @@ PENSTOCK_DEVICE inline Written end_write(FileSystemState& system, const SeenPage
 // is done with many, rings.
 PENSTOCK_DEVICE inline int64_t begin_write(FileSystemState& system, const SeenPage& page) {
     FileState& file = system.files[page.owner >> 48];
+    // Every try at the limit would change a word that all teams use.
+    if (static_cast<int64_t>(DeviceWords::load(system.write_backs_begun, site::kRelaxed)) >=
+        static_cast<int64_t>(system.write_backs_max))
+        return -1;
     const uint64_t begun = DeviceWords::fetch_add(system.write_backs_begun, 1, site::kRelaxed);
     const auto holds = [&](uint64_t seen) { return page.is_there(system, seen); };
     uint32_t number = 0;
@@ -140,7 +144,7 @@ PENSTOCK_DEVICE inline Written end_if_written(FileSystemState& system, const See
 
 // Pages that are written together where they are dirty: in a row in the file, with their entries in
 // one leaf. One by one, pages that lie scattered in the cache would be a call of storage each.
-constexpr uint64_t kWriteGroupPages = 16;
+constexpr uint64_t kWriteGroupPages = limits::kLeafEntries < 16 ? limits::kLeafEntries : 16;
 static_assert(limits::kLeafEntries % kWriteGroupPages == 0, "a group lies in one leaf");
 
 // Begins write-backs of the dirty pages of the group that `page` is of; how many. The frames of the
@@ -182,33 +186,38 @@ PENSTOCK_DEVICE inline SeenPage page_in_frame(FileSystemState& system, FrameInde
 }
 
 // Ends up to `most` write-backs that the host is done with, in the order in which they began, as
-// far as the first that it is not done with. Without this a page would stay dirty until the hand
-// comes by once more, and where that takes longer than write_backs_max write-backs none could
-// begin. Returns whether a page became clean.
+// far as the first that it is not done with. Without this a page stays dirty until the hand comes
+// by once more, and where that takes longer than write_backs_max write-backs none can begin.
+// Returns whether a page became clean.
 PENSTOCK_DEVICE inline bool end_writes(FileSystemState& system, uint64_t most) {
+    constexpr uint64_t kLooksOfOne = 8;  // entries that a sync or the hand has ended cost a look
+    const uint64_t max = system.write_backs_max;
+    uint64_t ended = 0;
     bool any_clean = false;
-    for (uint64_t i = 0; i < most; ++i) {
+    for (uint64_t i = 0; i < kLooksOfOne * most && ended < most; ++i) {
         uint64_t head = DeviceWords::load(system.write_order_head, site::kRelaxed);
         const uint64_t tail = DeviceWords::load(system.write_order_tail, site::kRelaxed);
         if (head >= tail) break;
-        const uint64_t word = DeviceWords::load(system.write_order[head % system.write_backs_max],
+        if (tail - head > max) {  // later ones have these places: the hand or a sync ends them
+            (void)DeviceWords::compare_exchange(system.write_order_head, head, tail - max,
                                                 site::kRelaxed);
-        const auto frame = static_cast<FrameIndex>(word);
-        const bool kept = word == make_write_order(head, frame);
-        // Else a later one has its place, and this one is ended by the hand or a sync.
-        if (!kept && tail - head <= system.write_backs_max) break;  // it is not stored yet
-        if (kept) {
-            const WriteBackWord phase = DeviceWords::load(system.write_backs[frame],
-                                                          site::kRelaxed);
-            const Completion completion = SystemWords::load(system.write_completions[frame],
-                                                            site::kRelaxed);
-            if (phase_of(phase) == WritePhase::kUnderWay &&
-                completion_generation(completion) != number_of(phase))
-                break;
-        }
-        if (!DeviceWords::compare_exchange(system.write_order_head, head, head + 1, site::kRelaxed))
             continue;
-        const SeenPage page = kept ? page_in_frame(system, frame) : SeenPage{};
+        }
+        const uint64_t word = DeviceWords::load(system.write_order[head % max], site::kRelaxed);
+        if (!is_write_order(word, head)) break;  // it is not stored yet
+        const FrameIndex frame = frame_of_write_order(word);
+        const WriteBackWord phase = DeviceWords::load(system.write_backs[frame], site::kRelaxed);
+        const bool over = phase_of(phase) != WritePhase::kUnderWay ||
+                          number_of(phase) != number_of_write_order(word);
+        const Completion completion = SystemWords::load(system.write_completions[frame],
+                                                        site::kRelaxed);
+        if (!over && completion_generation(completion) != number_of(phase)) break;
+        if (!DeviceWords::compare_exchange(system.write_order_head, head, head + 1,
+                                           site::kRelaxed) ||
+            over)
+            continue;
+        ++ended;
+        const SeenPage page = page_in_frame(system, frame);
         if (page.entry != nullptr)
             any_clean = end_if_written(system, page) == Written::kClean || any_clean;
     }
@@ -216,20 +225,27 @@ PENSTOCK_DEVICE inline bool end_writes(FileSystemState& system, uint64_t most) {
 }
 
 // Looks after the dirty pages in the next frames at the hand, `looks` of them: ends write-backs
-// that are over, and begins others until there are `most`. Returns whether a page became clean.
+// that are over, and begins others until there are `most`, or until many dirty pages are under way
+// already. Returns whether a page became clean.
 PENSTOCK_DEVICE inline bool write_some(FileSystemState& system, uint64_t looks, uint64_t most) {
-    uint64_t begun = 0;
+    constexpr uint64_t kFoundForOne = 4;
+    uint64_t found = 0, begun = 0;
     bool any_clean = false;
-    for (uint64_t i = 0; i < looks && begun < most; ++i) {
+    for (uint64_t i = 0; i < looks && begun < most && found < kFoundForOne * most; ++i) {
         const uint64_t hand = DeviceWords::fetch_add(system.write_hand, 1, site::kRelaxed);
         const SeenPage page = page_in_frame(system,
                                             static_cast<FrameIndex>(hand % system.frame_count));
         if (page.entry == nullptr) continue;
         const uint64_t seen = DeviceWords::load(*page.entry, site::kLook);
         if ((seen & kDirtyBit) == 0 || frame_of(seen) != page.frame) continue;
-        const Written written = end_if_written(system, page);
-        if (written == Written::kNot) begun += begin_group(system, page);
-        any_clean = written == Written::kClean || any_clean;
+        ++found;
+        const WriteBackWord word = DeviceWords::load(system.write_backs[page.frame],
+                                                     site::kRelaxed);
+        if (phase_of(word) == WritePhase::kIdle) {
+            begun += begin_group(system, page);
+        } else {
+            any_clean = end_if_written(system, page) == Written::kClean || any_clean;
+        }
     }
     return any_clean;
 }
