@@ -1,9 +1,9 @@
-// Host reads and writes: bytes between files and host or device memory, each range by its cheapest
-// route, and a report that says which.
+// Host reads and writes: they move bytes between files and host or device memory. Each byte range
+// takes its cheapest route, and a report says which.
 //
-// A File may be used by any thread, also by several at once, and closed by any: calls that are
-// under way end as if it were open. Only its destruction, and assigning to it or moving from it,
-// must not meet another call. Source: seed 003 (SPIN), in user space.
+// Any thread may use a File, several threads at once included, and any thread may close it. Calls
+// in flight end as if the file were still open. Destroying a File, assigning to it and moving from
+// it must not overlap with another call on it. Source: seed 003 (SPIN), in user space.
 #pragma once
 
 #include <atomic>
@@ -30,46 +30,54 @@ namespace transfer {
 class Job;
 }
 
-// One piece of a vectored read.
+// One piece of a vectored read: `size` bytes of the file at `offset` go to the memory at `to`.
 struct ReadPiece {
     void* to = nullptr;
     uint64_t size = 0;
     uint64_t offset = 0;
 };
 
-// One piece of a vectored write.
+// One piece of a vectored write: `size` bytes of memory at `from` go to the file at `offset`.
 struct WritePiece {
     const void* from = nullptr;
     uint64_t size = 0;
     uint64_t offset = 0;
 };
 
-// A read or write under way. A handle: copies stand for the same one. Any thread. The memory and
-// whatever owns it must stay, and what is written must not change, until done() or a cancel() that
-// returned true; the File may be closed earlier. In the child of a fork nobody works on what was
-// under way: it is never done there.
+// A read or write in flight. A Future is a handle: all its copies stand for the same operation, and
+// any thread may use it. The memory and the object that owns it must stay alive until done() or
+// until cancel() returns true. The bytes of a write must not change until then. The File may be
+// closed earlier. In the child process of a fork, an operation of the parent makes no progress and
+// is never done.
 class Future {
 public:
-    Future() = default;  // of nothing: only assign to it
+    Future() = default;  // stands for no operation: only assign to it
 
+    // Returns whether the operation has ended, with or without an error.
     [[nodiscard]] bool done() const;
-    // Waits at most `limit`, asleep but for the first 1.5 ms in which only copies to a device
-    // are missing. ETIMEDOUT: not done yet; it goes on. ECHILD: it is a parent's.
+    // Waits until the operation is done, at most `limit`. The thread sleeps, but it may spin for
+    // the first 1.5 ms in which only copies to a device are missing. Errors: ETIMEDOUT when the
+    // operation is not done yet: it goes on; ECHILD when it belongs to the parent process.
     [[nodiscard]] Status wait(std::chrono::nanoseconds limit = std::chrono::hours(24)) const;
-    // Bytes that arrived from the start, fewer at the end of a file that is read; waits at most
-    // `limit`.
-    // Errors: ETIMEDOUT; ECHILD; ECANCELED; else what storage said of the first extent that failed:
-    // the others have arrived, and report() names it.
+    // Waits at most `limit` and returns the bytes moved. A read that reaches the end of the file
+    // returns fewer bytes than asked. Errors: ETIMEDOUT and ECHILD as wait(); ECANCELED; else the
+    // error of storage for the first extent that failed: all other extents have arrived, and
+    // report() names the failed one.
     [[nodiscard]] Result<uint64_t> result(
         std::chrono::nanoseconds limit = std::chrono::hours(24)) const;
-    // True: nothing of it had begun and nothing ever will. False: it runs, or it is done.
+    // Cancels the operation if no part of it has begun. Returns true if none has begun: then none
+    // ever will. Returns false if the operation runs or is done.
     bool cancel() const;
-    // What has not begun of it never will; it is done, with ECANCELED, when the rest is over.
+    // Stops the operation: parts that have not begun never will. The operation is done, with
+    // ECANCELED, when the parts in flight have ended.
     void stop() const;
-    // Calls `callback` once when it is done, on the thread that ends it, or here and now
-    // when it is; of several in the order given. It must not block, and may start others.
+    // Registers `callback`, which is called once when the operation is done, on the thread that
+    // ends it. If the operation is done already, the call happens here, before the return. Several
+    // callbacks are called in the order of registration. A callback must not block; it may start
+    // other operations.
     void on_done(std::function<void()> callback) const;
-    // Only when done(); stays valid as long as a handle does.
+    // Returns the report of the operation. Requires done(). The reference stays valid as long as
+    // one Future of this operation exists.
     [[nodiscard]] const Report& report() const;
 
     explicit Future(std::shared_ptr<transfer::Job> job);
@@ -78,117 +86,124 @@ private:
     [[nodiscard]] bool is_of_parent() const;
 
     std::shared_ptr<transfer::Job> job_;
-    uint64_t process_ = 0;  // that began it
+    uint64_t process_ = 0;  // number of the process that began the operation
 };
 
 class File {
 public:
     // Opens a regular file, for reading unless options.open_flags say more.
-    //   path     as open(2)
-    //   device   between whose memory and the file bytes may move too; none: host memory only
-    //   options  how it is opened, defaults of its reads and writes, and what serves them
-    // Any thread. Errors: those of open(2), EROFS and EEXIST among them; EINVAL: other flags;
-    // EISDIR, ESPIPE, ENOTSUP for what is no regular file;
-    // ENOSYS, EPERM: the storage asked for is not to be had here; EINVAL: options, or
-    // PENSTOCK_THREADS, PENSTOCK_ROUTE or PENSTOCK_STRICT, that make no sense. Cost: an open, a
-    // stat; the first of a device and options starts threads and takes their memory.
+    //   path     a path, as for open(2)
+    //   device   the device whose memory reads and writes may use; none: host memory only
+    //   options  open flags, defaults of the reads and writes, storage and threads
+    // Any thread; blocks. Errors: those of open(2), EROFS and EEXIST among them; EISDIR for a
+    // directory; ESPIPE for a pipe or socket; ENOTSUP for a device file; ENOSYS or EPERM when this
+    // system does not offer the storage asked for; EINVAL for unknown open flags, and for invalid
+    // options, PENSTOCK_THREADS, PENSTOCK_ROUTE or PENSTOCK_STRICT. Cost: an open and a stat. The
+    // first open with a given device and options also starts threads and allocates their memory.
     [[nodiscard]] static Result<File> open(const std::string& path, const Device& device = {},
                                            const FileOptions& options = {});
-    File() = default;  // closed
-    // The copy is a File of its own, of the same open file: closing one does not close the other.
+    File() = default;  // a closed file
+    // Makes a second File of the same open file. Closing one of them does not close the other.
     File(const File& other);
     File(File&& other) noexcept;
     File& operator=(File other) noexcept;
     ~File() = default;
 
-    // Reads `size` bytes from `offset` on.
-    //   to      host or device memory of any alignment; page-aligned memory on huge pages is
-    //           fastest
-    //   report  null, or gets what became of it
-    // Blocks; the calling thread does its part, so that small reads cost a system call and little
-    // else. Returns bytes, fewer only at the end of the file; the memory behind them stays as it
-    // is, unless another program cuts the file during the read: then the kernel may have written
-    // zeros there, where bytes come past the OS page cache. Errors: EBADF closed, or opened for
-    // writing only; EINVAL a range that ends beyond 2^63; EFAULT null, with bytes asked for: other
-    // memory that is not there is no error but what memcpy makes of it; EOPNOTSUPP strict; what
-    // storage said.
+    // Reads `size` bytes at `offset` of the file into `to`.
+    //   to      host or device memory, any alignment; page-aligned memory on huge pages is fastest
+    //   report  null, or receives the report of the read
+    // Blocks. The calling thread does a part of the work, so a small read costs little more than a
+    // system call. Returns the bytes read, fewer than `size` only at the end of the file. The rest
+    // of the memory keeps its contents, with one exception: if another program truncates the file
+    // during the read, the kernel may write zeros there, when bytes bypass the OS page cache.
+    // Errors: EBADF when the file is closed or was opened for writing only; EINVAL when the range
+    // ends beyond 2^63; EFAULT when `to` is null and `size` is not 0; EOPNOTSUPP when
+    // ReadOptions::strict forbids a fallback; else the error of storage. Any other invalid address
+    // is not reported: it has the effect that it has in memcpy.
     [[nodiscard]] Result<uint64_t> read(void* to, uint64_t size, uint64_t offset,
                                         Report* report = nullptr) const;
     [[nodiscard]] Result<uint64_t> read(void* to, uint64_t size, uint64_t offset,
                                         const ReadOptions& options, Report* report = nullptr) const;
-    // The same without waiting: EBADF, EINVAL, EFAULT at once, else by the Future.
+    // Starts a read and returns without waiting. Returns EBADF, EINVAL and EFAULT at once; the
+    // Future returns all other errors.
     [[nodiscard]] Result<Future> pread(void* to, uint64_t size, uint64_t offset) const;
     [[nodiscard]] Result<Future> pread(void* to, uint64_t size, uint64_t offset,
                                        const ReadOptions& options) const;
-    // Many pieces, one future; `pieces` is copied. Its result is the sum over the pieces of what
-    // arrived.
+    // Starts the read of several pieces as one operation. `pieces` is copied. The result of the
+    // Future is the sum of the bytes read over all pieces. readv() does the same and waits.
     [[nodiscard]] Result<Future> preadv(std::span<const ReadPiece> pieces,
                                         const ReadOptions& options) const;
     [[nodiscard]] Result<uint64_t> readv(std::span<const ReadPiece> pieces,
                                          const ReadOptions& options,
                                          Report* report = nullptr) const;
 
-    // Writes `size` bytes from `offset` on; beyond the end of the file it grows, with zeros
-    // between.
-    //   from    host or device memory of any alignment, to which nothing may be written meanwhile;
-    //           what kernels wrote there must be complete
-    //   report  null, or gets what became of it
-    // Blocks until the OS has the bytes: by default they are in its page cache, and every reader of
-    // the file has them from then on, whatever route it takes; fsync() makes them last. With
-    // kBypass or kDirect whole pages go past the cache, and only a head and tail that fill none go
-    // through it. Writes that overlap and are under way at once may mix. Returns `size`. Errors:
-    // EBADF closed, or not opened for writing; EINVAL a range that ends beyond 2^63; EFAULT null;
-    // EFBIG beyond RLIMIT_FSIZE (no signal comes) or what the file system holds; ENOSPC,
-    // EDQUOT, EIO ...: then report says where, what lies before is written, and part of what lies
-    // behind may be. EOPNOTSUPP strict. Cost: below 256 KiB a system call; longer ones are shared
-    // out over threads as reads are, and from a GPU pass through pinned memory.
+    // Writes `size` bytes from `from` to the file at `offset`. A write beyond the end of the file
+    // makes the file longer, with zeros between.
+    //   from    host or device memory, any alignment; nothing may write to it during the call, and
+    //           kernels that write to it must have ended
+    //   report  null, or receives the report of the write
+    // Blocks until the OS has the bytes. By default they are in its page cache then, and every
+    // reader of the file sees them on any route; fsync() makes them durable. With kBypass or
+    // kDirect whole pages bypass the page cache, and only a partial page at the head or the tail
+    // goes through it. Concurrent writes that overlap may mix. Returns `size`. Errors: EBADF when
+    // the file is closed or was not opened for writing; EINVAL when the range ends beyond 2^63;
+    // EFAULT when `from` is null; EFBIG beyond RLIMIT_FSIZE (without a signal) or the limit of the
+    // file system; EOPNOTSUPP when WriteOptions::strict forbids a fallback; else the error of
+    // storage (ENOSPC, EDQUOT, EIO ...). After an error of storage the report says where: all bytes
+    // before that offset are written, and bytes behind it may be. Cost: one system call below 256
+    // KiB. Several threads share a longer write, as they share a read. Bytes from a GPU pass
+    // through pinned memory.
     [[nodiscard]] Result<uint64_t> write(const void* from, uint64_t size, uint64_t offset,
                                          Report* report = nullptr) const;
     [[nodiscard]] Result<uint64_t> write(const void* from, uint64_t size, uint64_t offset,
                                          const WriteOptions& options,
                                          Report* report = nullptr) const;
-    // The same without waiting: EBADF, EINVAL, EFAULT at once, else by the Future.
+    // Starts a write and returns without waiting. Returns EBADF, EINVAL and EFAULT at once; the
+    // Future returns all other errors.
     [[nodiscard]] Result<Future> pwrite(const void* from, uint64_t size, uint64_t offset) const;
     [[nodiscard]] Result<Future> pwrite(const void* from, uint64_t size, uint64_t offset,
                                         const WriteOptions& options) const;
-    // Many pieces, one future; `pieces` is copied. Its result is the sum over the pieces.
+    // Starts the write of several pieces as one operation. `pieces` is copied. The result of the
+    // Future is the sum of the bytes over all pieces. writev() does the same and waits.
     [[nodiscard]] Result<Future> pwritev(std::span<const WritePiece> pieces,
                                          const WriteOptions& options) const;
     [[nodiscard]] Result<uint64_t> writev(std::span<const WritePiece> pieces,
                                           const WriteOptions& options,
                                           Report* report = nullptr) const;
 
-    // Returns when all writes of the file that are done, of this File and of everybody else,
-    // outlast the machine's power; those under way may or may not. With `data_only` as
-    // fdatasync(2): of what tells of the file only what it takes to read the bytes. Blocks. That
-    // the name of a new file lasts is up to the file system. EBADF; EIO, ENOSPC, EDQUOT: bytes may
-    // be lost, which is told once.
+    // Makes completed writes of the file durable: those of this File and of every other program.
+    // Writes in flight may be included or not. With `data_only` it works as fdatasync(2): of the
+    // metadata only that which is needed to read the bytes is synced. Blocks. Whether the name of a
+    // new file is durable is up to the file system. Errors: EBADF when the file is closed; EIO,
+    // ENOSPC or EDQUOT when bytes may be lost, which is reported once.
     Status fsync(bool data_only = false) const;
-    // Cuts the file off, or makes it longer with zeros. Writes under way may make it longer again.
-    // EBADF closed, or not opened for writing; EINVAL beyond 2^63; EFBIG as write(); ENOSPC ...
+    // Truncates the file to `size` bytes, or extends it to `size` bytes with zeros. Writes in
+    // flight may make it longer again. Errors: EBADF when the file is closed or was not opened for
+    // writing; EINVAL beyond 2^63; EFBIG as for write(); else the error of storage (ENOSPC ...).
     Status truncate(uint64_t size) const;
 
-    // Bytes, now. EBADF.
+    // Returns the current size in bytes. Errors: EBADF when the file is closed.
     [[nodiscard]] Result<uint64_t> size() const;
-    // What the OS page cache holds of it: residency() of an open file, whatever has its name now.
-    // Opens nothing, so that no file system drops what is cached. EBADF; ECANCELED; EINVAL.
+    // Returns what the OS page cache holds of this open file, whatever file has its name now. Works
+    // as penstock::residency(), but opens nothing: some file systems drop the cached pages of a
+    // file when it is opened. Errors: EBADF when the file is closed; ECANCELED; EINVAL.
     [[nodiscard]] Result<ResidencyReport> residency(const ResidencyOptions& options = {}) const;
-    [[nodiscard]] std::string path() const;  // empty when closed
+    [[nodiscard]] std::string path() const;  // empty when the file is closed
     [[nodiscard]] bool closed() const {
         return (uses_.load(std::memory_order_relaxed) & kClosed) != 0;
     }
-    // Reads and writes under way go on; later ones get EBADF. Syncs nothing.
+    // Closes the file. Reads and writes in flight go on; later calls return EBADF. Syncs nothing.
     void close();
     [[nodiscard]] FileOptions options() const;
 
 private:
-    class Use;  // one call
+    class Use;  // counts one call that uses `open_`
     explicit File(std::shared_ptr<file::OpenFile> open);
     void release() const;
 
     static constexpr uint64_t kClosed = 1, kReleased = 2, kUse = 4;
-    // kUse for each call that uses `open_`, and whether it is closed: the last of both takes
-    // `open_` away.
+    // The sum of kUse for each call in flight that uses `open_`, with kClosed and kReleased. The
+    // last such call of a closed file, or close() where there is none, releases `open_`.
     mutable std::atomic<uint64_t> uses_{kClosed | kReleased};
     mutable std::shared_ptr<file::OpenFile> open_;
 };
