@@ -31,16 +31,17 @@ struct Dimensions {
     [[nodiscard]] constexpr uint64_t count() const { return uint64_t{x} * y * z; }
 };
 
+// The shape of a launch: its grid of blocks, and the GPU threads of a block.
 struct LaunchShape {
     Dimensions grid, block;
-    size_t dynamic_shared_size = 0;  // bytes
+    size_t dynamic_shared_size = 0;  // bytes for each block
 };
 
-// One kernel of the program. Lives as long as the program (or the library that holds it).
+// One kernel of the program. It lives as long as the program, or as the library that holds it.
 struct KernelEntry {
     const char* key = nullptr;       // "<target>/<text given to PENSTOCK_KERNEL>"
-    const void* function = nullptr;  // the g++ function; also what launch() is given
-    KernelEntry* next = nullptr;     // in the registry; does not change once the entry is in it
+    const void* function = nullptr;  // the g++ function; launch() takes it too
+    KernelEntry* next = nullptr;     // the next entry of the registry; constant once registered
 };
 
 // One launch: shape, kernel and its arguments, which the launch owns.
@@ -52,19 +53,19 @@ struct LaunchRequest {
     void (*invoke)(const void* arguments) = nullptr;  // calls the g++ function, for one lane
 };
 
-// Enters a kernel into the registry / finds it by address or key (null when unknown). Any thread.
+// Enters a kernel into the registry, or finds it by address or key (null: unknown). Any thread.
 void register_kernel(KernelEntry* entry);
 KernelEntry* find_kernel(const void* function);
 KernelEntry* find_kernel_by_key(const char* key);
-// The newest entry of the registry; the rest hangs on it by `next`. Null: no kernel is registered.
+// Returns the newest entry of the registry; `next` links the others. Null: none is registered.
 KernelEntry* first_kernel();
 
-// Puts the launch behind what is in `stream`; launch() below is how programs call it. Any host
-// thread; does not wait for the kernel, but on CUDA for room where very many launches are in
-// flight. EINVAL: a shape out of the device's limits, a kernel that is not registered. On CUDA:
-// ENOENT or another errno when the kernel's library is missing or does not fit the device (see
-// Device::diagnosis()); EBUSY: a kernel registered late while others run. Errors of the kernel
-// itself are returned by Stream::synchronize.
+// Adds the launch to `stream`, behind the operations that are in it. Programs call it through
+// launch() below. Any host thread. Does not wait for the kernel; on CUDA it waits for room when
+// very many launches are in flight. Errors: EINVAL for a shape beyond the limits of the device and
+// for a kernel that is not registered. On CUDA also: ENOENT or another errno when the kernel's
+// library is missing or does not fit the device (see Device::diagnosis()); EBUSY when a kernel is
+// registered late, while others run. Stream::synchronize returns errors of the kernel itself.
 Status launch_request(Stream& stream, LaunchRequest request);
 
 namespace kernel_arguments {
@@ -78,9 +79,9 @@ struct Pack {
 
 }  // namespace kernel_arguments
 
-// The launch of a kernel with its arguments, which are converted to the kernel's parameter types
-// and copied here: parameters are passed by value and must be trivially copyable; what they point
-// to must stay until the kernel has ended.
+// Makes the launch of a kernel with its arguments. The arguments are converted to the kernel's
+// parameter types and copied here. Parameters are passed by value and must be trivially copyable.
+// Memory they point to must stay valid until the kernel has ended.
 template <class... Parameters, class... Arguments>
 LaunchRequest make_launch(const LaunchShape& shape, void (*kernel)(Parameters...),
                           Arguments&&... arguments) {
@@ -112,11 +113,11 @@ LaunchRequest make_launch(const LaunchShape& shape, void (*kernel)(Parameters...
 }
 
 // Launches a kernel: launch(stream, {grid, block, dynamic_shared_size}, kernel, arguments...).
-//   shape      blocks and GPU threads; bytes of dynamic shared memory a block
-//   kernel     a __global__ function named by PENSTOCK_KERNEL
+//   shape      blocks, GPU threads of a block, and bytes of dynamic shared memory of a block
+//   kernel     a __global__ function that PENSTOCK_KERNEL names
 //   arguments  as for make_launch
-// Who calls, waits and errors: launch_request. What the kernel wrote is seen after
-// Stream::synchronize.
+// Callers, blocking and errors are those of launch_request. The host sees what the kernel wrote
+// after Stream::synchronize.
 template <class... Parameters, class... Arguments>
 Status launch(Stream& stream, const LaunchShape& shape, void (*kernel)(Parameters...),
               Arguments&&... arguments) {
@@ -126,8 +127,8 @@ Status launch(Stream& stream, const LaunchShape& shape, void (*kernel)(Parameter
 
 }  // namespace penstock
 
-// How a header declares a kernel that host code launches: PENSTOCK_GLOBAL void scale(float*, int);
-// both compilers and host code may read the header.
+// Declares, in a header, a kernel that host code launches: PENSTOCK_GLOBAL void scale(float*, int);
+// Both compilers and host code may include that header.
 #ifdef __NVCC__
 #define PENSTOCK_GLOBAL __global__
 #else
@@ -137,20 +138,20 @@ Status launch(Stream& stream, const LaunchShape& shape, void (*kernel)(Parameter
 #define PENSTOCK_KERNEL_JOIN_(a, b) a##b
 #define PENSTOCK_KERNEL_JOIN(a, b) PENSTOCK_KERNEL_JOIN_(a, b)
 
-// PENSTOCK_KERNEL_TARGET is defined by penstock_add_kernels() to the target's name.
+// penstock_add_kernels() defines PENSTOCK_KERNEL_TARGET as the name of the target.
 #ifndef PENSTOCK_KERNEL_TARGET
 #define PENSTOCK_KERNEL_TARGET "program"
 #endif
 
-// At namespace scope in a .cu file: forces the instantiation of `kernel<T>` and makes it launchable
-// on every backend. Variadic because template arguments contain commas.
+// Instantiates `kernel<T>` and makes it launchable on every backend. Used at namespace scope in a
+// .cu file. The macro is variadic because template arguments contain commas.
 #ifdef __NVCC__
 #define PENSTOCK_KERNEL(...)                                                                   \
     static ::penstock::CudaStubRegistration PENSTOCK_KERNEL_JOIN(penstock_stub_, __COUNTER__){ \
         PENSTOCK_KERNEL_TARGET "/" #__VA_ARGS__, reinterpret_cast<const void*>(&__VA_ARGS__)};
 namespace penstock {
-// Lists a host stub for penstock_cuda_library(). Hidden: each lib<target>_cuda.so of a program has
-// its own list.
+// Lists a host stub for penstock_cuda_library(). It is hidden because each lib<target>_cuda.so of a
+// program has its own list.
 struct __attribute__((visibility("hidden"))) CudaStubRegistration {
     CudaStub entry;
     inline static const CudaStub* first = nullptr;
