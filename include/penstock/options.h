@@ -1,5 +1,5 @@
-// What can be chosen about devices, file systems and host reads. Plain values; 0 means "choose for
-// me" where it says so.
+// Options of devices, file systems and host reads and writes. Plain values. Where a comment says
+// so, 0 lets the library choose.
 #pragma once
 
 #include <cstddef>
@@ -11,120 +11,122 @@
 
 namespace penstock {
 
-// All but the first two are choices of the CPU backend; a CUDA device ignores them.
+// Only the first two options concern a CUDA device; the others are for the CPU backend alone.
 struct DeviceOptions {
     // Parameters that affect behaviour.
-    bool runs_kernels = true;    // "auto" takes a CUDA device only if it can run this program's
-                                 // kernels, and they are loaded when it is opened; false: any
-                                 // device, host reads need only its memory
-    bool second_context = true;  // CUDA: pages for kernels are copied in a context of our own, made
+    bool runs_kernels = true;    // "auto" chooses a CUDA device only if it can run the kernels of
+                                 // this program. The kernels are loaded when the device is opened.
+                                 // false: any device; host reads need only its memory
+    bool second_context = true;  // CUDA: pages for kernels are copied in a second context, made
                                  // when the device is opened to run kernels (500 MiB of device
-                                 // memory), so that the program may free memory or load kernels
-                                 // while kernels read files. false: in the program's context;
-                                 // kernels whose pages are held up for 4 s get EDEADLK then
-    double watchdog_seconds = 60;  // a block without barrier, wait or exit for so long; 0: never
+                                 // memory). Then the program may free memory or load kernels while
+                                 // kernels read files. false: copies use the program's context, and
+                                 // kernels whose pages are blocked for 4 s get EDEADLK
+    double watchdog_seconds = 60;  // time after which a block that reaches no barrier, wait or exit
+                                   // fails; 0: never
     // Parameters that affect performance.
-    unsigned permits = 0;    // blocks resident at once; 0: as many as CPUs
+    unsigned permits = 0;    // blocks resident at once; 0: the number of CPUs
     size_t memory_size = 0;  // bytes of device memory; 0: a quarter of RAM, at most 4 GiB
-    // The link model paces copies, and figures are then simulated. Both 0: off.
+    // The link model slows copies down to this link; timings are then simulated. Both 0: no model.
     double link_latency_us = 0;
     double link_bandwidth_gbs = 0;  // 10^9 bytes a second
 };
 
-// What reads the bytes of files. kAuto reads what is cached by posix and the rest past the cache by
-// io_uring where the kernel lets it; kUring is an error where it does not.
+// How the bytes of files are read. kAuto reads cached bytes with posix calls, and other bytes with
+// io_uring, past the page cache, where the kernel permits it. kUring fails where it does not.
 enum class StorageKind : uint8_t { kAuto, kPosix, kUring };
-// Which worker a request goes to: whoever is free, or the seed's fixed map of block id to worker
-// (seed 000, 3.3).
+// Which worker serves a request: any worker that is free, or the one that the seed's static map of
+// block ids to workers gives (seed 000, section 3.3).
 enum class RequestMap : uint8_t { kShared, kStatic };
 
-// What kernels' reads ask for beyond what they want.
+// What the reads of kernels request beyond the bytes that they want.
 enum class Readahead : uint8_t {
-    kAuto,    // windows for streams of reads, which grow and shrink by their use
+    kAuto,    // windows for streams of reads; they grow and shrink with their use
     kOff,     // nothing
     kStatic,  // prefetch_size bytes behind every miss (seed 000, section 4.1)
-    kSeed,    // nothing, and a read asks for page after page, none of them merged: the original
+    kSeed,    // nothing; a read requests one page after another and merges none, as the original
 };
-// Who gives up a frame when none is free.
+// Which frame is evicted when none is free.
 enum class Replacement : uint8_t {
-    kRings,      // each resident block its own oldest, second chance for what others use
-    kGlobalLra,  // the oldest of all, used or not: the original
+    kRings,      // the oldest in the ring of the resident block that needs it; pages that other
+                 // blocks use get a second chance
+    kGlobalLra,  // the oldest of all, used or not, as in the original
     kClock,      // the oldest of all that was not used since
 };
-
 struct FileSystemOptions {
     // Parameters that affect behaviour.
     StorageKind storage = StorageKind::kAuto;
-    // For studies: every storage operation takes at least the latency, and all of them together
-    // move at most so many 10^6 bytes a second. 0: not slowed.
+    // For studies: each storage operation takes at least this latency, and all operations together
+    // move at most this many 10^6 bytes a second. 0: no throttle.
     double throttle_latency_us = 0;
     double throttle_bandwidth_mbs = 0;
     // Parameters that affect performance.
-    // Bytes, a power of two from 4 KiB to 4 MiB. Tables take 112 bytes of device memory for each
-    // page of 4 KiB (28 MiB for 1 GiB of frames), 352 bytes for each of 64 KiB (5.5 MiB), and 10
-    // MiB more, on a GPU 230 MiB. A view (gmmap) lies in one page.
+    // Bytes, a power of two from 4 KiB to 4 MiB. For each page of 4 KiB tables take 112 bytes of
+    // device memory (28 MiB for 1 GiB of frames), for each page of 64 KiB 352 bytes (5.5 MiB). They
+    // take 10 MiB more, on a GPU 230 MiB. A view (gmmap) lies in one page.
     uint32_t page_size = 4096;
     size_t cache_size = 0;  // bytes of frames; 0: half of the device memory that is free
-    unsigned workers = 0;   // threads that serve requests, 1 to 16; 0: 4, on a GPU up to 16, three
-                            // quarters of the CPUs. None where blocks help
+    unsigned workers = 0;   // threads that serve requests, 1 to 16; 0: 4, on a GPU three quarters
+                            // of the CPUs, up to 16. There are none where blocks help
     bool helping = true;    // CPU backend: a block that waits serves requests itself
     RequestMap map = RequestMap::kShared;
     Readahead readahead = Readahead::kAuto;
-    uint64_t prefetch_size = 0;  // bytes; kStatic only: a multiple of the page, at most 63 of them
-                                 // and 1 MiB, or one page; with the page that is missed at most a
-                                 // quarter of the cache. A read that misses several pages has what
-                                 // is left of 64 behind them. 0: 60 KiB, rounded up to whole pages
+    uint64_t prefetch_size = 0;  // bytes, kStatic only. A multiple of the page size, at most 63
+                                 // pages and at most 1 MiB, or one page. With the missed page at
+                                 // most a quarter of the cache. A read that misses n pages
+                                 // prefetches at most 64 - n. 0: 60 KiB, rounded up to whole pages
     Replacement replacement = Replacement::kRings;
-    uint32_t log_events = 0;  // what is served is kept for FileSystem::take_log(), up to so many
-                              // events of 64 bytes; 0: none, else at most 2^22
+    uint32_t log_events = 0;  // size of the log for FileSystem::take_log(), in events of 64 bytes;
+                              // 0: no log, else at most 2^22
 };
 
 // What a read or write does to the OS page cache.
 enum class CachePolicy : uint8_t {
-    kAuto,    // what is cached is used and stays; what is not takes the cheapest route; what is
-              // written goes there
-    kKeep,    // everything goes through the cache and stays there, as far as the kernel lets it
-    kDrop,    // what was not in the cache is not left there, as far as the kernel lets it. What is
-              // below 32 KiB, cannot be read direct or is written goes by calls that leave nothing
-              // (RWF_DONTCACHE, Linux 6.14); where it takes none, as of FUSE, it may stay (kNoDrop)
-    kBypass,  // direct wherever direct I/O can, also for what is cached and clean; of a write whole
-              // pages
+    kAuto,    // reads use cached bytes and leave them in the cache; other bytes take the cheapest
+              // route. Writes go into the cache
+    kKeep,    // all bytes go through the cache and stay there, as far as the kernel permits
+    kDrop,    // bytes that were not in the cache are not left there, as far as the kernel permits.
+              // Writes, reads below 32 KiB and ranges that cannot be read direct use calls that
+              // leave nothing (RWF_DONTCACHE, Linux 6.14). A file system without these calls, such
+              // as FUSE, may leave bytes in the cache (kNoDrop)
+    kBypass,  // direct wherever direct I/O is possible, also for bytes that are cached and clean;
+              // of a write only whole pages
 };
 
 struct ReadOptions {
     CachePolicy cache = CachePolicy::kAuto;
-    std::optional<Route> route;  // take this one wherever it can be taken; else what `cache` says
-    bool strict = false;         // a range that cannot take `route`, or with kBypass cannot go past
-                                 // the cache, or with kDrop may stay there, is an error,
-                                 // EOPNOTSUPP, not a fallback. Of a write nothing is written then.
-                                 // With kDrop reads below 32 KiB go past the cache too
-    // Of CUDA device memory: a transfer begins to read or write it when what the program has queued
-    // so far on `stream` is over: a cudaStream_t as a number, or kNoStream, which waits for
-    // nothing. Without one: on the legacy default stream, with all streams that synchronise with
-    // it, and on `owner_stream`, if that is not 0. A stream that is being captured into a graph is
-    // EBUSY.
+    std::optional<Route> route;  // take this route wherever possible; none: `cache` decides
+    bool strict = false;         // fail with EOPNOTSUPP instead of a fallback, when a range cannot
+                                 // take `route`, cannot bypass the cache with kBypass, or may stay
+                                 // there with kDrop. A write that fails so writes nothing. With
+                                 // kDrop reads below 32 KiB bypass the cache too
+    // For CUDA device memory: the transfer first accesses the memory when all work that the program
+    // has queued so far on `stream` has ended. `stream` is a cudaStream_t as a number, or
+    // kNoStream, which waits for nothing. Without a value it is the legacy default stream, with all
+    // streams that synchronise with it, and `owner_stream` unless that is 0. Errors: EBUSY when the
+    // stream is being captured into a graph.
     static constexpr uintptr_t kNoStream = UINTPTR_MAX;
     std::optional<uintptr_t> stream = {};
     uintptr_t owner_stream = 0;
 };
-// The same choices.
+// The options of a write are the same.
 using WriteOptions = ReadOptions;
 
 struct FileOptions {
     // Parameters that affect behaviour.
-    // As open(2): O_RDONLY, O_WRONLY or O_RDWR, with O_CREAT (mode 0666), O_EXCL and O_TRUNC.
+    // As for open(2): O_RDONLY, O_WRONLY or O_RDWR, with O_CREAT (mode 0666), O_EXCL and O_TRUNC.
     int open_flags = 0;
-    ReadOptions reading;   // of reads that do not bring their own
-    WriteOptions writing;  // of writes that do not
-    // PENSTOCK_ROUTE (auto, cached, direct, peer) decides for `reading` and `writing` where those
-    // name no route, PENSTOCK_STRICT (1, 0) where they are not strict.
+    ReadOptions reading;   // for reads without options of their own
+    WriteOptions writing;  // for writes without options of their own
+    // Whether the environment decides for `reading` and `writing`: PENSTOCK_ROUTE (auto, cached,
+    // direct, peer) where they name no route, PENSTOCK_STRICT (1, 0) where they are not strict.
     bool route_of_environment = true, strict_of_environment = true;
     StorageKind storage = StorageKind::kAuto;  // kAuto: see StorageKind
-    double throttle_latency_us = 0;            // for studies; as in FileSystemOptions
+    double throttle_latency_us = 0;            // for studies, as in FileSystemOptions
     double throttle_bandwidth_mbs = 0;
     // Parameters that affect performance.
-    unsigned threads = 0;  // that read and write, beside the caller; 0: PENSTOCK_THREADS, else as
-                           // many as CPUs, up to 16, for a GPU three quarters of them
+    unsigned threads = 0;  // threads that read and write, besides the caller; 0: PENSTOCK_THREADS,
+                           // else the number of CPUs, for a GPU three quarters of it, up to 16
 };
 
 }  // namespace penstock
