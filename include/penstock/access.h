@@ -1,9 +1,9 @@
-// Recorded accesses and access programs seen from outside: which class a stream is of, what could
-// not be told ahead and why, its signatures as text, its program as JSON or binary, a plot.
+// Analysis of recorded accesses and access programs: the class of each stream, which accesses could
+// not be predicted and why, signatures as text, programs as JSON or binary, and a plot.
 //
-// Text or bytes go in by chunks: a trace (our own form, strace, Darshan's DXT text), access
-// programs (JSON or binary), or a trace signature; which it is shows in the first bytes. Nothing
-// here opens a file. One thread at a time.
+// The input comes in chunks of text or bytes: a trace (Penstock's own form, strace, or Darshan's
+// DXT text), access programs (JSON or binary), or a trace signature. The first bytes show which it
+// is. Nothing here opens a file. One thread at a time.
 #pragma once
 
 #include <array>
@@ -18,43 +18,43 @@
 
 namespace penstock {
 
-// Accesses, or whole lines of a trace, that gave nothing, counted by cause.
+// Accesses, or whole lines of a trace, that gave no result, counted by cause.
 struct SignatureLoss {
     std::string cause;
     uint64_t count = 0;
-    uint64_t first_line = 0;  // of a trace, counted from 1; 0: no line
+    uint64_t first_line = 0;  // first such line of a trace, counted from 1; 0: no line
 };
 
-// One stream of accesses: those of a file by one operation, from one context and rank, or from
-// several ranks that one program tells.
+// One stream of accesses: all accesses to one file by one operation, from one context and rank, or
+// from several ranks that one program describes.
 struct SignatureStream {
     std::string file, operation;
     uint64_t context = 0, first_rank = 0, rank_count = 1;
-    std::array<uint64_t, 3> grid{1, 1, 1};  // of the ranks
-    uint64_t accesses = 0;  // that were looked at: all of a trace, those of a program's first rank
-    bool all = true;        // there are no more: false for programs that are long or have no end
-    std::string algorithm;  // the class: what told most of it ahead, or "random", or "none"
-    double confidence = 0;  // 0 to 1: share of the accesses that was told exactly before they came
-    std::vector<SignatureLoss> unpredicted;  // of these accesses, and why
-    std::vector<SignatureLoss> unfolded;     // those that the program names one by one, or not
+    std::array<uint64_t, 3> grid{1, 1, 1};  // shape of the ranks
+    uint64_t accesses = 0;  // accesses examined: all of a trace; of a program, its first rank's
+    bool all = true;        // whether these are all; false for long or endless programs
+    std::string algorithm;  // the class: the algorithm that predicted most, or "random", or "none"
+    double confidence = 0;  // 0 to 1: share of the accesses that were predicted exactly
+    std::vector<SignatureLoss> unpredicted;  // accesses that were not predicted, by cause
+    std::vector<SignatureLoss> unfolded;     // accesses that the program lists singly, or lacks
     uint32_t nodes = 0;                      // of the program; 0: there is none
     std::string pattern_signature;           // empty: there is no program
-    std::string trace_signature;             // of the first rank; empty: see the next
+    std::string trace_signature;             // of the first rank; empty: why_no_signature says why
     std::string why_no_signature;
-    std::string why_no_program;  // then programs() passes it over; empty: there is one
+    std::string why_no_program;  // why programs() leaves it out; empty: it has a program
 };
 
-// What went in, apart from its streams.
+// The input as a whole, apart from its streams.
 struct SignatureSource {
     std::string form;  // "penstock trace", "strace", "Darshan DXT", "access programs", ...
     bool trace = false;
     uint64_t lines = 0, accesses = 0;
-    uint64_t clock_jumps = 0;  // accesses earlier than the one before them in their stream
+    uint64_t clock_jumps = 0;  // accesses with an earlier time than their stream's access before
     std::vector<SignatureLoss> skips;
 };
 
-// Offsets over access numbers or over time, as cells: row 0 has the largest offsets. A cell is 0,
-// or 1 + i % kColours where stream i touches it; of several streams the last.
+// A plot of offsets over access numbers or over time, as cells. Row 0 has the largest offsets. A
+// cell is 0 if no stream touches it, or 1 + i % kColours for the last stream i that does.
 struct SignaturePlot {
     static constexpr unsigned kColours = 12;
     size_t columns = 0, rows = 0;
@@ -70,25 +70,29 @@ public:
     SignatureReader(SignatureReader&&) noexcept;
     SignatureReader& operator=(SignatureReader&&) noexcept;
 
-    // The next piece, cut anywhere. After an error each call returns the same. EINVAL: nothing that
-    // is known, or not well written; ENOTSUP: a later version; E2BIG: a limit. Never blocks.
+    // Reads the next chunk of the input; the input may be cut anywhere. Never blocks. After an
+    // error every call returns the same error. Errors: EINVAL for an unknown form or invalid input;
+    // ENOTSUP for a newer version; E2BIG beyond a limit.
     Status read(std::string_view chunk);
-    // There is no more. EINVAL also where not one access was found.
+    // Ends the input. Errors: as read(); EINVAL also when the input contains no access.
     Status finish();
-    // "line 7: the size is no size"; for an error.
+    // Returns the message of the error: "line 7: the size is no size".
     [[nodiscard]] const std::string& message() const;
 
-    // After finish(): works on the next stream of steps(); false: all is done, streams of several
-    // ranks are joined and what follows may be asked for. Milliseconds for 10,000 accesses.
+    // Works on the next of steps() streams; call it after finish(). Returns false when all are
+    // done: then streams of several ranks are joined, and the functions below may be called. Cost:
+    // milliseconds for 10,000 accesses.
     bool step();
     [[nodiscard]] size_t steps() const;
 
     [[nodiscard]] const SignatureSource& source() const;
-    // Of a trace: those with most accesses first; of programs: in their order.
+    // Returns the streams: of a trace, those with the most accesses first; of programs, in order.
     [[nodiscard]] const std::vector<SignatureStream>& streams() const;
-    // The access programs of the streams that have one. E2BIG: more than a text may hold.
+    // Returns the access programs of all streams that have one. Errors: E2BIG when they are more
+    // than the form may hold.
     [[nodiscard]] Result<std::string> programs(bool binary) const;
-    // `columns` and `rows`: 1 to 8192 each, else EINVAL; ENOTSUP: times of what is no trace.
+    // Returns a plot of `columns` by `rows` cells, each 1 to 8192, else EINVAL. `over_time` works
+    // for traces only, else ENOTSUP.
     [[nodiscard]] Result<SignaturePlot> plot(size_t columns, size_t rows, bool over_time) const;
 
 private:

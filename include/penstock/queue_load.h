@@ -1,4 +1,4 @@
-// The request queue at one moment, for studies of who waits for whom.
+// The load of the request queue at one moment, for studies of where requests wait.
 #pragma once
 
 #include <cstdint>
@@ -6,8 +6,8 @@
 namespace penstock {
 
 struct QueueLoad {
-    uint64_t backlog = 0;       // requests submitted and not yet taken
-    unsigned busy_workers = 0;  // workers with requests in hand
+    uint64_t backlog = 0;       // requests that are submitted and not yet drained
+    unsigned busy_workers = 0;  // workers that are serving requests
 };
 
 }  // namespace penstock

@@ -1,4 +1,4 @@
-// What the host did for the reads of kernels, and when: for traces. Plain values.
+// The log of what the host did for the reads of kernels, and when. Used for traces. Plain values.
 //
 // All times are CLOCK_MONOTONIC in nanoseconds.
 #pragma once
@@ -24,27 +24,27 @@ enum class ServedFor : uint8_t {
     return kNames[static_cast<size_t>(kind)];
 }
 
-// Adjacent pages of one file that one block asked for, and that the host read together.
+// Adjacent pages of one file that one block requested, and that the host read together.
 struct ServiceEvent {
     ServedFor kind = ServedFor::kDemand;
-    uint32_t block = 0;       // blockIdx.x of who asked
-    uint32_t thread = 0;      // that served them, by gettid(2)
+    uint32_t block = 0;       // blockIdx.x of the block that requested them
+    uint32_t thread = 0;      // gettid(2) of the thread that served them
     uint32_t page_count = 0;  // pages
-    uint64_t page = 0;        // the first
+    uint64_t page = 0;        // index of the first page
     uint64_t file = 0;        // key of ServiceLog::files
-    uint64_t taken_ns = 0;    // out of the ring. How long they lay there nobody has written down
-    // Their bytes were read; on a GPU their copy to the device was ahead of them then.
+    uint64_t taken_ns = 0;    // taken out of the ring; the time before that is not recorded
+    // Their bytes had been read. On a GPU the copy to the device comes after this time.
     uint64_t arrived_ns = 0;
-    int error_number = 0;  // 0, or what struck one of them
+    int error_number = 0;  // errno of one of the pages, or 0
 };
 
-// What kernels had done by then with all files: counts up from sample to sample.
+// Counts over all files at one time; they only grow from sample to sample.
 struct ServiceSample {
     uint64_t at_ns = 0;
     FileStatistics pages;
 };
 
-// The same of one file since the file system knows it.
+// The same counts of one file since the file system first opened it.
 struct ServiceFileSample {
     uint64_t at_ns = 0;
     uint64_t file = 0;  // key of ServiceLog::files
@@ -52,12 +52,12 @@ struct ServiceFileSample {
 };
 
 struct ServiceLog {
-    std::vector<ServiceEvent> events;    // by arrival, as each thread saw it
-    std::vector<ServiceSample> samples;  // ten a second, and one when the log was taken
-    // With each of them one of each file that something was done with since the one before.
+    std::vector<ServiceEvent> events;    // in the order of arrival that each thread saw
+    std::vector<ServiceSample> samples;  // ten a second, and one when the log is taken
+    // For each sample, one entry for each file whose counts changed since the sample before.
     std::vector<ServiceFileSample> file_samples;
-    std::map<uint64_t, std::string> files;  // paths as they were opened
-    uint64_t lost = 0;                      // events and samples for which there was no room
+    std::map<uint64_t, std::string> files;  // the paths that the files were opened by
+    uint64_t lost = 0;                      // events and samples that found no room
 };
 
 }  // namespace penstock

@@ -1,7 +1,8 @@
-// What a call that can fail returns: an errno, where it arose, and a sentence.
+// The result of a call that can fail: an errno, where it arose, and a sentence.
 //
-// Knows nothing of files or GPUs. A Status is a value of three words: copying it is free, it owns
-// nothing and any thread may read it. Front-ends add the file's name and turn it into one line.
+// This header knows nothing of files or GPUs. A Status is a value of three words: it owns nothing,
+// copying it costs nothing, and any thread may read it. Front-ends add the file's name and print
+// one line.
 #pragma once
 
 #include <cerrno>
@@ -15,9 +16,12 @@ class [[nodiscard]] Status {
 public:
     constexpr Status() = default;
 
-    // `error_number` is a positive errno; `origin` names the call that failed ("pread"); `text`
-    // says what that means to the caller. Both live as long as the program, as string literals do:
-    // a Status never frees them.
+    // Makes the Status of an error.
+    //   error_number  a positive errno
+    //   origin        the call that failed ("pread")
+    //   text          what the error means to the caller
+    // A Status never frees the two strings. They must live as long as the program, as string
+    // literals do.
     constexpr Status(int error_number, const char* origin, const char* text)
         : error_number_(error_number), origin_(origin), text_(text) {}
 
@@ -26,7 +30,7 @@ public:
     [[nodiscard]] constexpr const char* origin() const { return origin_; }
     [[nodiscard]] constexpr const char* text() const { return text_; }
 
-    // "pread: Input/output error: the page could not be read".
+    // Returns one line: "pread: Input/output error: the page could not be read".
     [[nodiscard]] std::string message() const {
         if (ok()) return "ok";
         std::string line = std::string(origin_) + ": " + std::strerror(error_number_);
@@ -40,7 +44,7 @@ private:
     const char* text_ = "";
 };
 
-// A value, or the Status that says why there is none.
+// A value, or the Status that says why there is no value.
 template <class T>
 class [[nodiscard]] Result {
 public:
@@ -49,7 +53,7 @@ public:
 
     [[nodiscard]] bool ok() const { return status_.ok(); }
     [[nodiscard]] const Status& status() const { return status_; }
-    [[nodiscard]] T& value() { return value_; }  // only after ok()
+    [[nodiscard]] T& value() { return value_; }  // requires ok()
     [[nodiscard]] const T& value() const { return value_; }
 
 private:
