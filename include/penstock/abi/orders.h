@@ -1,14 +1,14 @@
 // Every acquire and release of the shared protocols, by name, with its partner. The protocols are
-// templates over how a word is accessed, so the same code runs on a GPU, on the CPU backend and in
-// the weak-memory explorer (tests/memory_model), which weakens each of these in turn and must then
-// find a wrong execution.
+// templates over the way to access a word. So the same code runs on a GPU, on the CPU backend and
+// in the weak-memory explorer (tests/memory_model). The explorer weakens each site in turn and must
+// then find a wrong execution.
 //
-// Chain of one page, in order: the frame's last readers -> unpin -> evict -> (the evictor asks for
+// Chain of one page, in order: the frame's last readers -> unpin -> evict -> (the evictor requests
 // another page) submit -> drain -> the worker writes the frame -> complete -> completion -> publish
 // -> pin -> the next readers.
 //
-// And of one that was written: the writer's bytes -> mark -> take marks -> submit -> drain -> the
-// worker writes the file -> complete -> completion -> the dirty bit goes -> evict.
+// Chain of a page that was written: the writer's bytes -> mark -> take marks -> submit -> drain ->
+// the worker writes the file -> complete -> completion -> the dirty bit is cleared -> evict.
 #pragma once
 
 #include <cstdint>
@@ -19,13 +19,14 @@ namespace penstock {
 
 enum class Order : uint32_t { kRelaxed, kAcquire, kRelease, kAcquireRelease };
 
-// name, order, partner (the site it synchronises with, and what that carries).
+// Columns: name, order, partner (the site it synchronises with, and what that carries).
 //
 // Page entry (device/page_entry.cuh): kPin to kTakeFrame. Leaves of the page table
-// (device/page_table.cuh): kRestore, kLeafWord; finding a leaf is relaxed, since whoever found one
-// pins an entry of it, and a read-modify-write always sees the entry's newest state. Request
-// queue (device/request_queue.cuh, src/request_queue/ring.h): kTicket to kRefill. Dirty pages
-// (device/dirty_page.cuh): kMark to kEndWrite. Control ports (device/control_port.cuh): the rest.
+// (device/page_table.cuh): kRestore, kLeafWord. Finding a leaf is relaxed, because a thread that
+// found one pins an entry of it, and a read-modify-write always sees the entry's newest state.
+// Request queue (device/request_queue.cuh, src/request_queue/ring.h): kTicket to kRefill. Dirty
+// pages (device/dirty_page.cuh): kMark to kEndWrite. Control ports (device/control_port.cuh): the
+// rest.
 #define PENSTOCK_SITES(X)                                                                     \
     X(kRelaxed, kRelaxed, "")                                                                 \
     X(kPin, kAcquire, "kPublish: the page's bytes")                                           \
@@ -73,7 +74,7 @@ enum : uint32_t {
 };
 }  // namespace site_index
 
-// A number, so that device code can use the constants below: index << 2 | order.
+// A site is a number, so that device code can use the constants below: index << 2 | order.
 enum class Site : uint32_t {};
 
 namespace site {
@@ -88,7 +89,7 @@ PENSTOCK_BOTH constexpr Order order_of(Site site) {
     return static_cast<Order>(static_cast<uint32_t>(site) & 3);
 }
 
-// For reports and for the explorer. Host only.
+// Name and partner of a site, for reports and for the explorer. Host only.
 struct SiteDescription {
     Site site;
     const char* name;

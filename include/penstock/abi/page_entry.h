@@ -1,14 +1,15 @@
-// One 64-bit word for each page of a file: where it is, in which state, who holds it.
+// The page entry: one 64-bit word for each page of a file. It says where the page is, in which
+// state, and how many hold it.
 //
 //   bit  0..2   state        PageState
 //   bit  3      dirty        frame differs from the file, or is being written back: keeps its frame
 //   bit  4      touched      used again since it was filled: its second chance with CLOCK
-//   bit  5..18  pins         teams and views that hold the frame, or look; any state
+//   bit  5..18  pins         teams and views that hold or examine the frame; in any state
 //   bit 19..35  generation   number of the fill; completions[frame] has the same once it is over
 //   bit 36..63  frame        frame that holds the page; meaningful in FETCHING, VALID, FAILED
 //
-// Lies in a leaf of the page table, in device memory. Written and read by GPU threads (device
-// scope), and on the CPU backend by the host when it drops a file's pages, by the protocol in
+// It lies in a leaf of the page table, in device memory. GPU threads write and read it (device
+// scope). On the CPU backend the host does, too, when it drops a file's pages. The protocol is in
 // device/page_entry.cuh. The initial word is 0: EMPTY, no pins.
 #pragma once
 
@@ -25,15 +26,15 @@ using PageIndex = uint64_t;
 
 //   EMPTY -> FETCHING          [claim]
 //   FETCHING -> VALID          [publish: the bytes have arrived]
-//   FETCHING -> FAILED         [publish: an errno has]
+//   FETCHING -> FAILED         [publish: an errno has arrived]
 //   FAILED -> FETCHING         [claim_again: same frame]
 //   VALID, FAILED -> EMPTY     [evict: clean, zero pins]
 //   EMPTY -> RETIRED           [retire: its leaf is being given to other pages]
 //   RETIRED -> EMPTY           [restore]
-//   EMPTY -> EMPTY             [renew: what was read for it before is not to be taken]
-// EMPTY keeps frame and generation of its last fill: who finds the same word again knows that the
-// page was not filled in between.
-// EVICTING is not entered: a page that is written back stays VALID (device/dirty_page.cuh).
+//   EMPTY -> EMPTY             [renew: bytes that were read for it before must not be used]
+// EMPTY keeps the frame and generation of its last fill. A thread that finds the same word again
+// knows that the page was not filled in between.
+// No transition enters EVICTING: a page that is written back stays VALID (device/dirty_page.cuh).
 enum class PageState : uint32_t { kEmpty, kFetching, kValid, kEvicting, kFailed, kRetired };
 
 constexpr uint64_t kStateMask = 7;
@@ -60,8 +61,8 @@ PENSTOCK_BOTH constexpr uint32_t generation_of(PageEntry entry) {
 PENSTOCK_BOTH constexpr uint32_t pins_of(PageEntry entry) {
     return static_cast<uint32_t>((entry & kPinMask) >> kPinShift);
 }
-// A word with these fields, its flags 0, and the pins of `pin_bits`, of which other bits are
-// ignored.
+// Returns a word with these fields, flags 0 and the pins of `pin_bits`. Other bits of `pin_bits`
+// are ignored.
 PENSTOCK_BOTH constexpr PageEntry make_entry(PageState state, FrameIndex frame, uint32_t generation,
                                              uint64_t pin_bits) {
     return (uint64_t{frame} << kFrameShift) | (uint64_t{generation} << kGenerationShift) |

@@ -1,4 +1,4 @@
-// The function qualifiers of the headers that both compilers read. Nothing else lives here.
+// The function qualifiers of headers that both compilers read. Nothing else lives here.
 #pragma once
 
 #ifdef __NVCC__

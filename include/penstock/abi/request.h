@@ -1,10 +1,10 @@
-// What a GPU asks of the host, and what the host answers: 32 bytes one way, 8 bytes the other.
+// The request from a GPU to the host, and its answer: 32 bytes one way, 8 bytes the other.
 //
-// A request lies in a ring slot in mapped host memory: written by one GPU thread, read by host
-// workers. Word 0 carries the lap of the ring and is stored last with release (system scope); the
-// others are relaxed. A completion is one word for each frame, in memory both can read: written by
-// the host with release, or by the team that has pulled the page (see kPullPage). Writes have
-// completions of their own.
+// A request lies in a ring slot in mapped host memory. One GPU thread writes it, and host workers
+// read it. Word 0 carries the lap of the ring and is stored last with release (system scope); the
+// other words are relaxed. A completion is one word for each frame, in memory that both can read.
+// The host writes it with release, or the team that has pulled the page does (see kPullPage).
+// Write-backs have completions of their own.
 #pragma once
 
 #include <cstddef>
@@ -15,21 +15,22 @@
 namespace penstock {
 
 enum class RequestKind : uint32_t {
-    kReadPages = 1,   // pinned by who asks: their file's slot cannot change hands
-    kReadWindow = 2,  // asked for ahead, and held by nobody: `opened` says of which file
-    kPullPage = 3,    // as kReadPages, of a team that waits and copies the bytes itself from where
-                      // its answer says (RingState::answers), unless the frame's completion comes
-    kPullWindow = 4,  // as kReadWindow, of a team that waits and copies all of its bytes itself
-                      // from where its answer says, unless the frames' completions come
+    kReadPages = 1,   // the team that asks holds pins: their file's slot cannot be reused
+    kReadWindow = 2,  // requested ahead, without pins: `opened` identifies the open file
+    kPullPage = 3,    // as kReadPages, from a team that waits and copies the bytes itself, from the
+                      // address in the answer (RingState::answers), unless the frame's completion
+                      // comes
+    kPullWindow = 4,  // as kReadWindow, from a team that waits and copies all the bytes itself,
+                      // from the address in the answer, unless the frames' completions come
     kWritePage = 5,   // the granules of the frame's snapshot that lie before `size` go to the file;
-                      // its page is dirty, so that it keeps its frame and the file its slot
+                      // the page is dirty, so it keeps its frame and the file keeps its slot
 };
 
 PENSTOCK_BOTH constexpr bool is_window(RequestKind kind) {
     return kind == RequestKind::kReadWindow || kind == RequestKind::kPullWindow;
 }
 
-// Whose team copies the bytes itself, once they are answered.
+// Returns whether the requesting team copies the bytes itself after the answer.
 PENSTOCK_BOTH constexpr bool is_pulled(RequestKind kind) {
     return kind == RequestKind::kPullPage || kind == RequestKind::kPullWindow;
 }
@@ -39,31 +40,31 @@ PENSTOCK_BOTH constexpr bool is_pulled(RequestKind kind) {
 //   word 1: lap 8 | page index 56
 //   word 2: lap 8 | frame 28 | page count 12 | opened 16
 //   word 3: lap 8 | behind 24 | block id 32                        (block: reports, the static map)
-// Of kWritePage word 3 has its size in place of `behind`.
+// For kWritePage word 3 has `size` in place of `behind`.
 struct alignas(32) RequestSlot {
     uint64_t words[4];
 };
 static_assert(sizeof(RequestSlot) == 32, "two 16-byte stores");
 static_assert(limits::kPageSizeMax < 1u << 24, "the size of a page has room in word 3");
 
-// Requests for `page_count` pages from `page` on go into as many adjacent frames from `frame` on.
+// A request for `page_count` pages from `page` on, into as many adjacent frames from `frame` on.
 struct Request {
     RequestKind kind = RequestKind::kReadPages;
     uint32_t file_slot = 0;
-    uint32_t generation = 0;  // that the completion words of its frames shall carry
+    uint32_t generation = 0;  // the completion words of its frames will carry it
     PageIndex page = 0;
     FrameIndex frame = 0;
     uint32_t page_count = 1;
-    uint32_t opened = 0;  // the low bits of FileState::generation, for windows
-    uint32_t behind = 0;  // of the next tickets, so many belong to it: one worker takes them all
-    uint32_t size = 0;    // bytes of the page that lie before the file's end; of kWritePage
+    uint32_t opened = 0;  // low bits of FileState::generation, for windows
+    uint32_t behind = 0;  // how many of the next tickets belong to it: one worker takes them all
+    uint32_t size = 0;    // kWritePage: bytes of the page that lie before the end of the file
     uint32_t block = 0;
-    uint64_t ticket = 0;  // of the slot that it lay in; in none of the slot's words
+    uint64_t ticket = 0;  // of the slot that it lay in; not stored in the slot's words
 };
 
-// Non-zero, and different for consecutive laps: a slot of an earlier lap is never taken for this
-// one. 255 laps until it repeats; a worker that read half a slot 255 laps ago fails its claim,
-// since the head has moved.
+// Returns the lap of a ticket, which is not 0 and differs between consecutive laps. So a slot of an
+// earlier lap is never mistaken for this one. The value repeats after 255 laps. A worker that read
+// half a slot 255 laps ago fails its claim, because the head has moved.
 PENSTOCK_BOTH constexpr uint64_t lap_of(uint64_t ticket, int ring_shift) {
     return (ticket >> ring_shift) % 255 + 1;
 }
@@ -94,10 +95,10 @@ PENSTOCK_BOTH inline Request decode_request(const uint64_t words[4]) {
     return request;
 }
 
-// Answer to a kPullPage or kPullWindow, in device memory by ticket: where in mapped host memory the
-// bytes lie. The host may write there again when the request's slot has another lap: the team
-// stores 0, the next one its own. Both halves carry the lap of the ticket: a copy engine that reads
-// words while they are written brings halves of them.
+// Makes the answer to a kPullPage or kPullWindow: the address of the bytes in mapped host memory.
+// Answers lie in device memory, by ticket. The host may overwrite the bytes when the request's slot
+// has another lap: the team stores 0, the next one its own. Both halves carry the lap of the
+// ticket, because a copy engine that reads words during a write may bring halves of them.
 //   lap 8 | address bits 12 to 35 | lap 8 | address bits 36 to 58 | waited 1
 // `waited`: the OS page cache did not have all of the bytes.
 PENSTOCK_BOTH inline uint64_t make_answer(const void* bytes, uint64_t lap, bool waited) {
@@ -105,24 +106,25 @@ PENSTOCK_BOTH inline uint64_t make_answer(const void* bytes, uint64_t lap, bool 
     return lap | (page & 0xffffff) << 8 | lap << 32 | (page >> 24 & 0x7fffff) << 40 |
            uint64_t{waited} << 63;
 }
-// 0, which is no lap: half of it.
+// Returns the lap of an answer, or 0, which is no lap, if only half of the answer has arrived.
 PENSTOCK_BOTH constexpr uint64_t lap_of_answer(uint64_t answer) {
     const uint64_t lap = answer & 0xff;
     return (answer >> 32 & 0xff) == lap ? lap : 0;
 }
-// Null for 0, which is no answer.
+// Returns the address in an answer; null for 0, which is no answer.
 PENSTOCK_BOTH inline const std::byte* bytes_of_answer(uint64_t answer) {
     const uint64_t page = (answer >> 8 & 0xffffff) | (answer >> 40 & 0x7fffff) << 24;
     return reinterpret_cast<const std::byte*>(page << 12);
 }
 PENSTOCK_BOTH constexpr bool waited_of_answer(uint64_t answer) { return answer >> 63 != 0; }
 
-// Completion word of a frame: generation 17 | errno 15 | bytes 32. `bytes` is how much of the page
-// the file had; the rest of the frame is zero. It stays valid as long as the frame holds the page.
+// Completion word of a frame: generation 17 | errno 15 | bytes 32. `bytes` is the part of the page
+// that the file had; the rest of the frame is zero. The word stays valid as long as the frame holds
+// the page.
 using Completion = uint64_t;
 
-// In place of an errno: the file was closed before the request was served. Of concern to who asked
-// with that descriptor; whoever has the file open by another asks again.
+// Stands in place of an errno: the file was closed before the request was served. It is the result
+// for calls with that descriptor. Calls with another descriptor of the file request the page again.
 constexpr uint32_t kErrorClosed = 0x7fff;
 
 PENSTOCK_BOTH constexpr Completion make_completion(uint32_t generation, uint32_t error_number,

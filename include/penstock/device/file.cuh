@@ -4,11 +4,11 @@
 // `Group` names the calling threads. They call together and with the same arguments, all get the
 // same result, and every call is a barrier for them. device::Block, the default: all threads of the
 // block; none of them may have returned before. device::OneWarp: the threads of a warp that have
-// not returned; other warps need not call. (device::Warps and device::Lanes are the same as a GPU
-// does them, also on the CPU backend.) Counts are bytes; errors are negative errno values. No call
-// waits for ever: when the host stops serving, calls that wait return its abort code or
-// -EOWNERDEAD. The calls are those of GPUfs (seed 000, section 2.2), complete: they include end of
-// file, errors and any alignment.
+// not returned; other warps need not call. (device::Warps and device::Lanes are the
+// GPU's forms of the two; the CPU backend can run them, too.) Counts are bytes; errors are negative
+// errno values. No call waits for ever: when the host stops serving, calls that wait return its
+// abort code or -EOWNERDEAD. The calls are those of GPUfs (seed 000, section 2.2), complete: they
+// include end of file, errors and any alignment.
 //
 // When a write becomes visible, and to which reader:
 //   1. One GPU. A read sees the write of another group on the same GPU under two conditions: the
@@ -448,9 +448,9 @@ PENSTOCK_DEVICE int gmunmap(DeviceFileSystem fs, View& view, Group group = {}) {
 //                also take turns in a few frames of the block's ring, which keeps its other pages.
 //                kGlobalLra ignores the advice
 // For the range, at once:
-//   kWillNeed    its pages are requested, in order: up to a quarter of the cache. Up to four windows
-//                (64 pages, at most 1 MiB) are in flight for a warp or a block. Pages that find no
-//                room now are left out
+//   kWillNeed    its pages are requested, in order: up to a quarter of the cache. Up to four
+//                windows (64 pages, at most 1 MiB) are in flight for a warp or a block. Pages that
+//                find no room now are left out
 //   kDontNeed    pages that lie wholly in it and are not pinned give up their frames
 // A block or a warp calls; never waits. Returns 0. Errors: -EBADF; -EINVAL for a negative offset, a
 // distance of 0 or beyond 2^43, or unknown advice. Cost: kWillNeed a check of each page and a
