@@ -1,8 +1,8 @@
-// Answers: where in the host's memory the bytes lie that a team waits for and copies itself.
+// Answers: the addresses in the host's memory of bytes that a team waits for and copies itself.
 //
-// GPU end of kPullPage and kPullWindow (abi/request.h, docs/abi.md); the host's is
+// This is the GPU end of kPullPage and kPullWindow (abi/request.h, docs/abi.md); the host's end is
 // service/answer_board.h. A team pulls in the order of its tickets, before it waits for anything
-// else: the host needs its memory back.
+// else, because the host needs its memory back.
 #pragma once
 
 #include "penstock/abi/file_system.h"
@@ -10,10 +10,10 @@
 
 namespace penstock::device {
 
-// Waits for the answer to a ticket, one lane. 0: the page of `frame` came by its completion word,
-// with that generation, or the wait has ended with an error. That is every wait's from then on: an
-// answer may come yet, which nobody takes, so its page stays in FETCHING and the host's memory
-// lent.
+// Waits for the answer to a ticket. One lane calls. Returns 0 if the page of `frame` arrived
+// through its completion word, with that generation, or if the wait ended with an error. Such an
+// error ends every wait from then on. No team takes an answer that comes later, so the page stays
+// in FETCHING and the host's memory stays lent.
 PENSTOCK_DEVICE inline uint64_t wait_for_answer(FileSystemState& system, const RingState& ring,
                                                 uint64_t ticket, uint64_t frame,
                                                 uint64_t generation) {
@@ -32,7 +32,7 @@ PENSTOCK_DEVICE inline uint64_t wait_for_answer(FileSystemState& system, const R
     }
 }
 
-// The bytes that were answered have been copied: the host may use their memory again.
+// Returns the host's memory: the bytes of the answer have been copied, and the host may reuse it.
 PENSTOCK_DEVICE inline void give_answer_back(const RingState& ring, uint64_t ticket) {
     const uint64_t slot = ticket & ((1ull << ring.shift) - 1);
     SystemWords::store(ring.slots[4 * slot], 0, site::kPulled);

@@ -1,8 +1,8 @@
-// Calls that only the host can carry out (gopen, gclose, ...): one lane writes them into a port and
-// waits.
+// Control calls, which only the host can carry out (gopen, gclose, ...). One lane writes the call
+// into a port and waits.
 //
 // A port belongs to the team that locked it until the host has answered. After an abort it stays
-// locked: the host may still be writing to it.
+// locked, because the host may still be writing to it.
 #pragma once
 
 #include "penstock/device/atomic.cuh"
@@ -20,7 +20,7 @@ struct ControlRequest {
     const std::byte* bytes = nullptr;  // device-visible: `flags` bytes, at most kPathSizeMax
 };
 
-// Copies the path into the port. False: longer than kPathSizeMax with its NUL.
+// Copies the path into the port. Returns false if it is longer than kPathSizeMax with its NUL.
 PENSTOCK_DEVICE inline bool write_path(ControlPort& port, const char* path) {
     for (uint32_t i = 0; i < limits::kPathSizeMax; ++i) {
         port.path[i] = path[i];
@@ -29,8 +29,9 @@ PENSTOCK_DEVICE inline bool write_path(ControlPort& port, const char* path) {
     return false;
 }
 
-// The host's answer: for kOpen the descriptor (-EAGAIN: the file is being given up, ask again), of
-// kClose 0, kWriteBackFirst or kForgetFirst, else 0; or -errno. One lane calls; it waits.
+// Makes a control call and returns the host's answer. One lane calls; it waits. The answer is
+// -errno, or for kOpen the descriptor (-EAGAIN: dirty pages of the file are being dropped; ask
+// again), for kClose 0, kWriteBackFirst or kForgetFirst, else 0.
 PENSTOCK_DEVICE inline int64_t control_call(FileSystemState& system,
                                             const ControlRequest& request) {
     Wait wait(system);

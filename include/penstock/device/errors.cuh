@@ -1,5 +1,5 @@
-// The errno values that device calls return, as numbers: kernels cannot rely on <cerrno> under
-// nvcc.
+// The errno values that device calls return, as numbers: under nvcc kernels cannot rely on
+// <cerrno>.
 #pragma once
 
 namespace penstock::device {

@@ -1,14 +1,14 @@
-// Who makes a call together: a block or a warp, cut into the teams that do the work.
+// The groups that make a call together: a block or a warp, divided into the teams that do the work.
 //
-// A *team* runs the one algorithm of the device library (device/read.cuh): a warp on a GPU, or a
-// single lane that works for all who call. `Block` and `OneWarp` are what callers name. On a GPU
-// every warp of the block is a team and takes its part of a request; on the CPU backend the last
-// lane to arrive does all of it (Solo), which costs one switch per lane. The forms of the GPU also
-// run on the CPU backend, lanes and all (Warps, Lanes), where tests ask for it.
+// A *team* runs the one algorithm of the device library (device/read.cuh). It is a warp on a GPU,
+// or a single lane that works for all calling lanes. Callers use the names `Block` and `OneWarp`.
+// On a GPU every warp of the block is a team and takes its part of a request. On the CPU backend
+// the last lane to arrive does all of it (Solo), which costs one switch per lane. The GPU's forms
+// also run there, with all lanes (Warps, Lanes), where tests ask for it.
 //
-// Block: all lanes of the block call with the same arguments, none may have exited. OneWarp: all
-// lanes of the warp that have not exited call with the same arguments; other warps need not. The
-// result is the same in all who call.
+// Block: all lanes of the block call with the same arguments; none may have exited. OneWarp: all
+// lanes of the warp that have not exited call with the same arguments; other warps need not. All
+// calling lanes get the same result.
 #pragma once
 
 #include <cstddef>
@@ -23,9 +23,9 @@
 namespace penstock::device {
 
 constexpr unsigned kWarpSize = 32;
-constexpr unsigned kResultSizeMax = 64;  // bytes that one lane can tell its block
+constexpr unsigned kResultSizeMax = 64;  // bytes of a result that one lane passes to its block
 
-// Copies bytes by all lanes of a warp: 16 at a time where both ends agree modulo 16.
+// Copies bytes with all lanes of a warp: 16 at a time where both ends agree modulo 16.
 PENSTOCK_DEVICE inline void copy_by_lanes(unsigned lane, unsigned lanes, std::byte* to,
                                           const std::byte* from, size_t size) {
     struct alignas(16) Quad {
@@ -56,13 +56,13 @@ PENSTOCK_DEVICE inline void copy_by_lanes(unsigned lane, unsigned lanes, std::by
     for (size_t i = done + lane; i < size; i += lanes) to[i] = from[i];
 }
 
-// A team of one, with up to `Pages` pages in hand. Solo stands for its block while the block's
+// A team of one lane that works on up to `Pages` pages. Solo works for its block while the block's
 // other lanes are parked.
 template <unsigned Pages>
 struct LoneTeam {
     static constexpr unsigned kWidth = 1;
     static constexpr unsigned kPagesPerLane = Pages;
-    // Nobody else uses the call's place (abi/readahead.h) while the call lasts.
+    // No other team uses the call's place (abi/readahead.h) during the call.
     static constexpr bool kAlone = true;
     PENSTOCK_DEVICE unsigned lane() const { return 0; }
     PENSTOCK_DEVICE unsigned lanes() const { return 1; }
@@ -72,21 +72,21 @@ struct LoneTeam {
     PENSTOCK_DEVICE T broadcast(T value, unsigned) const {
         return value;
     }
-    // Sum of `mine` over the lanes before this one; `total`: over all. `mine` is at most
-    // kPagesPerLane.
+    // Returns the sum of `mine` over the lanes before this one; `total` gets the sum over all.
+    // `mine` is at most kPagesPerLane.
     PENSTOCK_DEVICE unsigned count_before(unsigned mine, unsigned& total) const {
         total = mine;
         return 0;
     }
     PENSTOCK_DEVICE unsigned lowest(unsigned mine) const { return mine; }
-    // The bits that any lane has set.
+    // Returns the bits that any lane has set.
     PENSTOCK_DEVICE uint64_t unite(uint64_t mine) const { return mine; }
     PENSTOCK_DEVICE void copy(std::byte* to, const std::byte* from, size_t size) const {
         __builtin_memcpy(to, from, size);
     }
     PENSTOCK_DEVICE void zero(std::byte* to, size_t size) const { __builtin_memset(to, 0, size); }
-    // Asks for words that the team is to go through: one lane that waits for each cache line in
-    // turn would wait as often as there are lines.
+    // Prefetches words that the team will read in turn. Without it a single lane would wait for
+    // each cache line separately.
     PENSTOCK_DEVICE void fetch([[maybe_unused]] const uint64_t* words,
                                [[maybe_unused]] uint64_t count) const {
 #ifndef __NVCC__
@@ -98,18 +98,18 @@ struct LoneTeam {
 };
 using Solo = LoneTeam<limits::kBatchPagesMax>;
 
-// A team of the 32 lanes of a warp (fewer in the last warp of an odd block, or where some have
-// exited). Its lanes are counted without the missing ones.
+// A team of the 32 lanes of a warp. It has fewer lanes in the last warp of an odd block, or where
+// lanes have exited; the missing lanes are not counted.
 class Warp {
 public:
     static constexpr unsigned kWidth = kWarpSize;
     static constexpr unsigned kPagesPerLane = 1;
     static constexpr bool kAlone = false;  // other warps of the block use its place
 
-    // All of the first `lanes` lanes.
+    // Makes a team of the first `lanes` lanes.
     PENSTOCK_DEVICE Warp(unsigned lane, unsigned lanes)
         : lane_(lane), lanes_(lanes), mask_(lanes == kWarpSize ? ~0u : (1u << lanes) - 1) {}
-    // Those in `mask`, `lane` being one of them.
+    // Makes a team of the lanes in `mask`, one of which is `lane`.
     PENSTOCK_DEVICE static Warp of_mask(unsigned lane, unsigned mask) {
         Warp warp(static_cast<unsigned>(__popc(mask & ((1u << lane) - 1))),
                   static_cast<unsigned>(__popc(mask)));
@@ -135,7 +135,7 @@ public:
         total = static_cast<unsigned>(__popc(votes));
         return static_cast<unsigned>(__popc(votes & ((1u << bit_of(lane_)) - 1)));
     }
-    // The lowest of the lanes' values.
+    // Returns the lowest of the lanes' values.
     PENSTOCK_DEVICE unsigned lowest(unsigned mine) const {
         for (unsigned step = kWarpSize / 2; step > 0; step /= 2) {
             const unsigned other = broadcast(mine, lane_ ^ step);
@@ -154,7 +154,7 @@ public:
         copy_by_lanes(lane_, lanes_, to, from, size);
     }
     PENSTOCK_DEVICE void zero(std::byte* to, size_t size) const {
-        // Frames begin at multiples of 16, and mostly so do the gaps that are left in them.
+        // Frames begin at multiples of 16, and so do most of the gaps that are left in them.
         const size_t head = (16 - (reinterpret_cast<uintptr_t>(to) & 15)) & 15;
         for (size_t i = lane_; i < head && i < size; i += lanes_) to[i] = std::byte{0};
         if (size <= head) return;
@@ -167,11 +167,11 @@ public:
         for (size_t i = head + count * sizeof(Quad) + lane_; i < size; i += lanes_)
             to[i] = std::byte{0};
     }
-    // Its lanes load at the same time.
+    // Does nothing: the lanes load at the same time.
     PENSTOCK_DEVICE void fetch(const uint64_t*, uint64_t) const {}
 
 private:
-    // Where a lane of the team stands in the warp; of one beyond the last: where it is.
+    // Returns the index in the warp of a lane of the team. Returns `lane` if it is beyond the last.
     PENSTOCK_DEVICE unsigned bit_of(unsigned lane) const {
         if ((mask_ & (mask_ + 1)) == 0 || lane >= lanes_) return lane;
         unsigned rest = mask_;
@@ -182,12 +182,12 @@ private:
     unsigned lane_, lanes_, mask_;
 };
 
-// Of the calling thread's block, over all dimensions of the grid.
+// Returns the number of the calling thread's block, over all dimensions of the grid.
 PENSTOCK_DEVICE inline uint32_t number_of_block() {
     return blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
 }
 
-// The calling thread among the lanes of its warp that the block has.
+// The position of the calling thread among the lanes of its warp, and of the warp in the block.
 struct WarpSeat {
     unsigned warp, warps, lane, lanes;
 };
@@ -198,7 +198,7 @@ PENSTOCK_DEVICE inline WarpSeat warp_seat() {
     return {warp, warps, rank % kWarpSize, warp + 1 < warps ? kWarpSize : size - warp * kWarpSize};
 }
 
-// A number that no two resident warps have, as far as the hardware tells.
+// Returns a number that no two resident warps share, as far as the hardware tells.
 PENSTOCK_DEVICE inline unsigned place_of_warp() {
 #ifdef __NVCC__
     unsigned multiprocessor, warp;
@@ -211,7 +211,7 @@ PENSTOCK_DEVICE inline unsigned place_of_warp() {
 #endif
 }
 
-// The block, as the warps it has.
+// The block as a group of all its warps.
 class Warps {
 public:
     PENSTOCK_DEVICE Warps() {
@@ -225,10 +225,10 @@ public:
     PENSTOCK_DEVICE unsigned teams() const { return warps_; }
 
     // Runs `begin(team, place, count)` in the first team, then `work(team, index, count, begun)` in
-    // every team of the group, then `end(begun)` in one lane; the lowest of the results of `work`,
-    // in all lanes. `begin` and `work` return values that are uniform over their team; `end`
-    // captures nothing. `place`: a number that no two resident groups have, as far as the hardware
-    // tells.
+    // every team of the group, then `end(begun)` in one lane. Returns the lowest result of `work`
+    // in all lanes. `begin` and `work` return values that are uniform over their team. `end`
+    // captures nothing. `place` is a number that no two resident groups share, as far as the
+    // hardware tells.
     template <class Begin, class Work, class End>
     PENSTOCK_DEVICE int64_t divide(Begin begin, Work work, End end) const {
         using Begun = decltype(begin(team(), 0u, 0u));
@@ -252,7 +252,7 @@ public:
         return lowest;
     }
 
-    // Runs `work()` in one lane; its result in all.
+    // Runs `work()` in one lane and returns its result in all lanes.
     template <class Work>
     PENSTOCK_DEVICE auto once(Work work) const {
         using Result = decltype(work());
@@ -270,16 +270,16 @@ public:
         return result;
     }
 
-    // As `divide` says; of the calling warp's lanes.
+    // Returns the `place` of divide(), for the calling warp.
     PENSTOCK_DEVICE static unsigned place() { return place_of_warp(); }
 
-    // A barrier: what `end` of a divide() did has been done.
+    // A barrier: after it the effects of `end` of a divide() are complete.
     PENSTOCK_DEVICE void meet() const { __syncthreads(); }
 
 private:
-    // A thread that has returned would be missing from its warp's shuffles: on a GPU anything may
-    // happen then, so the CPU backend says it. Each thread looks at its neighbour: where one is
-    // missing, somebody sees it.
+    // Stops the block if a thread has returned. That thread would be missing from its warp's
+    // shuffles, which is undefined on a GPU, so the CPU backend reports it. Each thread checks its
+    // neighbour: if one is missing, its neighbour finds it.
     PENSTOCK_DEVICE void require_all() const {
 #ifndef __NVCC__
         const unsigned rank = warp_ * kWarpSize + lane_;
@@ -293,7 +293,7 @@ private:
     unsigned warp_, warps_, lane_, lanes_;
 };
 
-// The calling warp, as its lanes.
+// The calling warp as a group of its lanes.
 class Lanes {
 public:
     PENSTOCK_DEVICE static unsigned teams() { return 1; }
@@ -305,12 +305,12 @@ public:
         warp.sync();
         const auto begun = begin(warp, place(), 1u);
         const int64_t result = work(warp, 0u, 1u, begun);
-        warp.sync();  // nobody reads what `begun` points to any more
+        warp.sync();  // no lane reads what `begun` points to any more
         if (warp.lane() == 0) end(begun);
         return warp.broadcast(result, 0);
     }
 
-    // Runs `work()` in one lane; its result in all.
+    // Runs `work()` in one lane and returns its result in all lanes.
     template <class Work>
     PENSTOCK_DEVICE auto once(Work work) const {
         using Result = decltype(work());
@@ -334,7 +334,8 @@ public:
     PENSTOCK_DEVICE void meet() const { team().sync(); }
 
 private:
-    // Who has not exited, at each call anew: a vote waits for no lane that has, and counts none.
+    // Returns the lanes that have not exited, determined anew at each call. A vote neither waits
+    // for exited lanes nor counts them.
     PENSTOCK_DEVICE static Warp team() {
         const WarpSeat seat = warp_seat();
         const unsigned all = seat.lanes == kWarpSize ? ~0u : (1u << seat.lanes) - 1;
@@ -346,7 +347,7 @@ private:
 using Block = Warps;
 using OneWarp = Lanes;
 #else
-// The block, as the one lane that works for it: the last to arrive.
+// The block as a single lane that works for it: the last lane to arrive.
 class Block {
 public:
     static unsigned teams() { return 1; }
@@ -375,10 +376,10 @@ public:
     }
 
 private:
-    // What `work` has captured. Word by word, as arguments of their own: the compiler then builds
-    // no closure in memory before it knows that this lane is the last, which all others would do
-    // for nothing. As long as nothing in it is shorter than a word: padding would lie in memory,
-    // and each lane would touch two more lines of its stack (4 % of reads of 64 KiB by 32 threads).
+    // The captures of `work`, passed word by word as separate arguments. So the compiler builds no
+    // closure in memory before it knows that this lane is the last; the other lanes would do that
+    // in vain. Requires that no capture is shorter than a word: padding would lie in memory, and
+    // each lane would touch two more lines of its stack (4 % of reads of 64 KiB by 32 threads).
     template <class Work>
     static constexpr size_t kWords = (sizeof(Work) + 7) / 8;
     template <class Work>
@@ -396,7 +397,7 @@ private:
         run_words<Work>(words.word[kIndex]...);
     }
 
-    // Apart, so that lanes that only wait put nothing of `work` on their stacks.
+    // A separate function, so that waiting lanes put nothing of `work` on their stacks.
     template <class Work, class... Word>
     PENSTOCK_NOINLINE static void run_words(Word... word) {
         static_assert(std::is_trivially_copyable_v<Work>);
@@ -411,7 +412,7 @@ private:
     }
 };
 
-// The calling warp, as the one lane that works for it: the last to arrive.
+// The calling warp as a single lane that works for it: the last lane to arrive.
 class OneWarp {
 public:
     static unsigned teams() { return 1; }
@@ -437,7 +438,7 @@ public:
     void meet() const {}
 
 private:
-    // Leaves the result with each of the lanes that wait.
+    // Stores the result with each of the waiting lanes.
     template <class Work>
     PENSTOCK_NOINLINE static void run(void* work) {
         const auto result = (*static_cast<Work*>(work))();

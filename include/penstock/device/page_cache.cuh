@@ -1,9 +1,10 @@
-// A batch of pages in a team's hands: pinned, asked for, waited for, let go.
+// A batch of pages that a team works on: it pins them, requests them, waits for them and unpins
+// them.
 //
-// GPU end of the page cache; the state machine of one page is in page_entry.cuh, where frames come
-// from in replacement.cuh. Rules that keep it free of deadlock: who waits for a frame or a leaf
-// holds no pin and no claim; a frame is taken before its page is claimed; every claim is submitted
-// before anything is waited for.
+// This is the GPU end of the page cache. The state machine of one page is in page_entry.cuh;
+// frames come from replacement.cuh. Three rules prevent deadlock: a team that waits for a frame or
+// a leaf holds no pin and no claim; a frame is taken before its page is claimed; every claim is
+// submitted before the team waits for anything.
 #pragma once
 
 #include "penstock/abi/file_system.h"
@@ -16,7 +17,7 @@
 
 namespace penstock::device {
 
-// Up to kPages neighbouring pages; lane l of the team has pages l, l + lanes, ... of them.
+// Up to kPages adjacent pages; lane l of the team has pages l, l + lanes, ... of them.
 template <class Team>
 struct Batch {
     static constexpr unsigned kPages = Team::kWidth * Team::kPagesPerLane;
@@ -24,13 +25,13 @@ struct Batch {
 
     PageIndex first = 0;
     unsigned count = 0;
-    PinnedEntry pages[Team::kPagesPerLane];  // of this lane: as many as mine() says
-    uint64_t owed = 0;                       // bit k: pages[k] is this lane's to pull
-    uint64_t own = 0;                        // bit k: pages[k], if it is absent, is its to fill
-    uint64_t filled = 0;                     // bit k: it has claimed it for that
-    uint64_t ticket = 0;                     // of the first that the team is to pull
+    PinnedEntry pages[Team::kPagesPerLane];  // of this lane: the first mine() are used
+    uint64_t owed = 0;                       // bit k: this lane must pull pages[k]
+    uint64_t own = 0;                        // bit k: this lane fills pages[k] if it is absent
+    uint64_t filled = 0;                     // bit k: this lane has claimed pages[k] to fill it
+    uint64_t ticket = 0;                     // of the first page that the team must pull
 
-    // How many of the lane's places the batch reaches to, at most.
+    // Returns an upper limit for the number of the lane's pages in the batch.
     PENSTOCK_DEVICE unsigned mine(const Team& team) const {
         return Team::kPagesPerLane == 1 ? 1 : (count + team.lanes() - 1) / team.lanes();
     }
@@ -39,7 +40,7 @@ struct Batch {
     }
 };
 
-// Lets go of the pages from `from` on.
+// Unpins the pages from `from` on.
 template <class Team>
 PENSTOCK_DEVICE void unpin_pages(const Team& team, Batch<Team>& batch, unsigned from) {
     for (unsigned k = 0, mine = batch.mine(team); k < mine; ++k) {
@@ -52,7 +53,7 @@ PENSTOCK_DEVICE void unpin_pages(const Team& team, Batch<Team>& batch, unsigned 
     if (batch.count > from) batch.count = from;
 }
 
-// Whether a page that was found VALID has earned a second chance by that.
+// Returns whether a page that was found VALID earns a second chance by this use.
 PENSTOCK_BOTH inline bool is_second_use(const FileSystemState& system, const FileState& file,
                                         const ReadaheadPlace* place, FrameIndex frame) {
     const bool together = place != nullptr && place->shares != 0 && in_common_ring(system, frame);
@@ -62,9 +63,9 @@ PENSTOCK_BOTH inline bool is_second_use(const FileSystemState& system, const Fil
     return second && given_advice(file).advice != Advice::kNoReuse;
 }
 
-// A page that was asked for ahead of all blocks, and pinned now by the first that reads it: it is
-// not unread any more, and published, where it has arrived, in the same step. Whether the caller
-// was that first one.
+// Marks a page as read that was requested ahead for all blocks, and that this lane has just pinned.
+// Also publishes it, in the same step, if it has arrived. Returns whether the caller is its first
+// reader.
 PENSTOCK_NOINLINE PENSTOCK_DEVICE inline bool take_unread(FileSystemState& system,
                                                           PinnedEntry& page) {
     if (state_of(page.seen) == PageState::kEmpty || !in_common_ring(system, frame_of(page.seen)))
@@ -87,7 +88,7 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE inline bool take_unread(FileSystemState& syste
     return (before & kTouchedBit) != 0;
 }
 
-// Counts the pages of which take_unread() said so in this lane. `place`: the call's.
+// Counts the pages for which take_unread() returned true in this lane. `place` is the call's.
 template <class Team>
 PENSTOCK_NOINLINE PENSTOCK_DEVICE void count_taken(const Team& team, FileSystemState& system,
                                                    const FileState& file, ReadaheadPlace* place,
@@ -101,8 +102,8 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE void count_taken(const Team& team, FileSystemS
     if (team.lane() == 0) add_count(counts.late, total);
 }
 
-// Pins the batch's pages. Shortens it to those before the first that has no leaf just now; returns
-// whether all of them are VALID already.
+// Pins the batch's pages. Shortens the batch to the pages before the first one that has no leaf
+// now. Returns whether all of them are VALID already.
 template <class Team>
 PENSTOCK_DEVICE bool pin_pages(const Team& team, FileSystemState& system, const FileState& file,
                                ReadaheadPlace* place, Batch<Team>& batch) {
@@ -138,8 +139,8 @@ PENSTOCK_DEVICE bool pin_pages(const Team& team, FileSystemState& system, const 
             unpin_pages(team, batch, team.lowest(missing));
             break;
         }
-        // By one lane: each that tried would take one from other pages, and all but one for
-        // nothing.
+        // One lane installs leaves. If each lane tried, each would take a leaf from other pages,
+        // and all but one in vain.
         if (team.lane() == 0) install_leaves(system, file, batch.first, batch.count);
         team.sync();
     }
@@ -147,7 +148,7 @@ PENSTOCK_DEVICE bool pin_pages(const Team& team, FileSystemState& system, const 
     return !team.any(!valid);
 }
 
-// Waits until a pinned page is VALID (0) or FAILED (-errno). `seen` is the newest entry.
+// Waits until a pinned page is VALID (0) or FAILED (-errno). `seen` becomes the newest entry.
 PENSTOCK_DEVICE inline int wait_for_page(FileSystemState& system, PageEntry& entry,
                                          uint64_t& seen) {
     Wait wait(system);
@@ -169,8 +170,8 @@ PENSTOCK_DEVICE inline int wait_for_page(FileSystemState& system, PageEntry& ent
     }
 }
 
-// Waits for the pages from `from` on that are being fetched, whatever becomes of them: a team takes
-// no more tickets while requests of its last ones are out.
+// Waits for the pages from `from` on that are being fetched, with or without success. A team takes
+// no more tickets while requests of its last ones are in flight.
 template <class Team>
 PENSTOCK_DEVICE void settle_pages(const Team& team, FileSystemState& system, Batch<Team>& batch,
                                   unsigned from) {
@@ -185,13 +186,13 @@ PENSTOCK_DEVICE void settle_pages(const Team& team, FileSystemState& system, Bat
     team.sync();
 }
 
-// Takes the page of one pinned entry into FETCHING if it is for this team to fetch. `need_frame`
-// in: EMPTY was seen; out: no frame could be had. Returns whether the team now owes a request for
-// it.
+// Claims the page of one pinned entry (FETCHING) if this team must fetch it. `need_frame`: on entry
+// whether EMPTY was seen, on return whether no frame was free. Returns whether the team now owes a
+// request for the page.
 PENSTOCK_DEVICE inline bool claim_page(FileSystemState& system, PinnedEntry& page, uint64_t owner,
                                        uint64_t hint, bool& need_frame) {
     if (!need_frame) return claim_again<DeviceWords>(*page.entry, page.seen);
-    // Others may have been first: then no page is evicted for it.
+    // Another team may have been first: then no page is evicted for this one.
     page.seen = DeviceWords::load(*page.entry, site::kLook);
     FrameIndex frame = 0;
     need_frame = state_of(page.seen) == PageState::kEmpty && !take_frame(system, hint, frame);
@@ -204,8 +205,8 @@ PENSTOCK_DEVICE inline bool claim_page(FileSystemState& system, PinnedEntry& pag
     return false;
 }
 
-// Submits the requests that this lane owes (bit k of `owed`): all of the team's in adjacent
-// tickets. The first of them.
+// Submits the requests that this lane owes (bit k of `owed`). All requests of the team have
+// adjacent tickets; returns the first.
 template <class Team>
 PENSTOCK_DEVICE uint64_t submit_pages(const Team& team, FileSystemState& system, uint32_t file_slot,
                                       ReadaheadPlace* place, const Batch<Team>& batch,
@@ -239,9 +240,9 @@ PENSTOCK_DEVICE uint64_t submit_pages(const Team& team, FileSystemState& system,
     return first;
 }
 
-// Brings the pages that the team has asked for to their frames as their answers come, and announces
-// them, in the order of their tickets: the host waits for its memory, and an earlier ticket is in a
-// worker's hands before a later one.
+// Copies the pages that the team has requested into their frames as their answers come, and
+// publishes them, in the order of their tickets. The host waits for its memory, and a worker takes
+// an earlier ticket before a later one.
 template <class Team>
 PENSTOCK_NOINLINE PENSTOCK_DEVICE void pull_pages(const Team& team, FileSystemState& system,
                                                   uint32_t file_slot, ReadaheadPlace* place,
@@ -264,7 +265,7 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE void pull_pages(const Team& team, FileSystemSt
         }
         from = team.broadcast(from, owner);
         const uint64_t seen = team.broadcast(page.seen, owner);
-        team.sync();  // what the lane that waited has acquired, all have
+        team.sync();  // after this all lanes have acquired what the waiting lane has
         if (from != nullptr) {
             team.copy(system.frames + (uint64_t{frame_of(seen)} << system.page_shift), from,
                       page_size);
@@ -282,16 +283,16 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE void pull_pages(const Team& team, FileSystemSt
     if (stalled_ns != 0) add_count(counts_of(system, place, file_slot).stalled_ns, stalled_ns);
 }
 
-// One more, where a team's ranges did not suffice: chunks are small, or other teams of the block
-// had the rest. Any other frame may have a page while the cache has free ones.
+// Returns one more frame, where a team's ranges did not suffice: chunks are small, or other teams
+// of the block used the rest. Any other frame may hold a page while the cache has free frames.
 PENSTOCK_NOINLINE PENSTOCK_DEVICE inline uint64_t next_frame(FileSystemState& system,
                                                              ReadaheadPlace* place) {
     return next_frames(system, place, 1, 1).first;
 }
 
-// Asks for every page of the batch that nobody has asked for, but those that the team fills itself,
-// before the first that has no frame just now; its index, or the batch's size. What is to be
-// pulled, which only a team may that waits for all of it, is noted in the batch.
+// Requests every page of the batch that no team has requested, except those that the team fills
+// itself, up to the first that has no free frame. Returns the index of that page, or the batch's
+// size. Records in the batch which pages are pulled; only a team that waits for all of them pulls.
 template <class Team>
 PENSTOCK_NOINLINE PENSTOCK_DEVICE unsigned claim_pages(const Team& team, FileSystemState& system,
                                                        uint32_t file_slot, ReadaheadPlace* place,
@@ -323,7 +324,7 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE unsigned claim_pages(const Team& team, FileSys
             add_count(counts_of(system, place, file_slot).used, total);
     }
     const unsigned before = team.count_before(static_cast<unsigned>(__popcll(wanted)), total);
-    FrameRange range, more;  // what is asked for may reach over the end of a chunk
+    FrameRange range, more;  // the frames may extend over the end of a chunk
     if (team.lane() == 0 && total > 0) {
         range = next_frames(system, place, total, 1);
         if (range.count < total) more = next_frames(system, place, total - range.count, 1);
@@ -360,8 +361,8 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE unsigned claim_pages(const Team& team, FileSys
     return team.any(missing < batch.count) ? team.lowest(missing) : batch.count;
 }
 
-// Shortens the batch to the pages before `missing`; what was asked for beyond is waited for and let
-// go.
+// Shortens the batch to the pages before `missing`. Waits for the later pages that were requested,
+// and unpins them.
 template <class Team>
 PENSTOCK_NOINLINE PENSTOCK_DEVICE void shorten(const Team& team, FileSystemState& system,
                                                Batch<Team>& batch, unsigned missing) {
@@ -369,8 +370,8 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE void shorten(const Team& team, FileSystemState
     unpin_pages(team, batch, missing);
 }
 
-// Asks for every page of the batch that nobody has asked for. Shortens the batch to the pages
-// before the first that has no frame just now. `waits`: the team will wait for all of them.
+// Requests every page of the batch that no team has requested. Shortens the batch to the pages
+// before the first one that has no free frame. `waits`: the team will wait for all of them.
 template <class Team>
 PENSTOCK_DEVICE void fetch_pages(const Team& team, FileSystemState& system, uint32_t file_slot,
                                  ReadaheadPlace* place, Batch<Team>& batch, bool waits) {

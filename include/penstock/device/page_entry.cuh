@@ -1,22 +1,22 @@
 // The protocol of one page entry (abi/page_entry.h): every transition of the state machine, and
 // nothing else.
 //
-// Templates over the word policy (device/atomic.cuh), so that GPU threads, the CPU backend, the
-// host's stand-in and the weak-memory explorer run the same lines. Any thread may call; nothing
+// The functions are templates over the word policy (device/atomic.cuh). So GPU threads, the CPU
+// backend, the host and the weak-memory explorer run the same lines. Any thread may call; nothing
 // here waits.
 //
 // Invariants:
-//   1. Strangers may add and drop pins in any state, so no transition overwrites the pin bits.
-//   2. A frame leaves its page (evict) only at zero pins: who holds a pin and saw VALID may read
-//      the frame.
+//   1. Other threads may add and drop pins in any state, so no transition overwrites the pin bits.
+//   2. A frame leaves its page (evict) only at zero pins: a thread that holds a pin and saw VALID
+//      may read the frame.
 //   3. At most one entry names a frame in FETCHING, VALID or FAILED.
-//   4. An entry in FETCHING becomes VALID or FAILED by whoever sees its completion word first.
-//   5. An EMPTY entry names the frame and generation of its last fill, which no two fills share
-//      until a frame's generations begin anew. So adopt, from the word that was seen, fails if the
-//      page was in the cache in between.
-//   6. Who is told VALID by pin, claim, claim_again or publish may read the frame: a
-//      compare-exchange that fails reads relaxed, so what stands there instead is looked at once
-//      more, with acquire.
+//   4. The first thread that sees the completion word of an entry in FETCHING makes it VALID or
+//      FAILED.
+//   5. An EMPTY entry names the frame and generation of its last fill. No two fills share them
+//      until a frame's generations wrap. So adopt fails if the page was in the cache after the
+//      caller saw the word.
+//   6. A thread that gets VALID from pin, claim, claim_again or publish may read the frame. A
+//      failed compare-exchange reads relaxed, so the new word is then loaded again with acquire.
 #pragma once
 
 #include "penstock/abi/orders.h"
@@ -25,7 +25,7 @@
 
 namespace penstock::device {
 
-// Adds a pin; the entry as it was, with the new pin counted.
+// Adds a pin. Returns the entry as it was, with the new pin counted.
 template <class Words>
 PENSTOCK_BOTH uint64_t pin(typename Words::Word& entry) {
     return Words::fetch_add(entry, kPinUnit, site::kPin) + kPinUnit;
@@ -36,8 +36,8 @@ PENSTOCK_BOTH void unpin(typename Words::Word& entry) {
     Words::fetch_sub(entry, kPinUnit, site::kUnpin);
 }
 
-// EMPTY -> FETCHING, with a frame that the caller owns. `bits`: kTouchedBit or 0, which the entry
-// gets. False: somebody else was first; `seen` is what is there.
+// EMPTY -> FETCHING, with a frame that the caller owns. `bits` is kTouchedBit or 0, and is set in
+// the entry. Returns false if another thread was first; `seen` is then the newest entry.
 template <class Words>
 PENSTOCK_BOTH bool claim(typename Words::Word& entry, uint64_t& seen, FrameIndex frame,
                          uint32_t generation, uint64_t bits = 0) {
@@ -52,10 +52,10 @@ PENSTOCK_BOTH bool claim(typename Words::Word& entry, uint64_t& seen, FrameIndex
     return false;
 }
 
-// EMPTY -> VALID or FETCHING, with a frame that the caller owns and that was asked for ahead.
-// `completion` is its completion word (read at kCompletion), which says whether the bytes are
-// there. `pins` of the caller's are dropped by it. False: somebody else was first, if he has gone
-// since or not; `seen` is what is there, and the pins are kept.
+// EMPTY -> VALID or FETCHING, with a frame that the caller owns and that was requested ahead.
+// `completion` is the frame's completion word (read at kCompletion), which says whether the bytes
+// have arrived. Drops `pins` pins of the caller. Returns false if another thread was first, even if
+// the page was evicted since; then `seen` is the newest entry, and the pins are kept.
 template <class Words>
 PENSTOCK_BOTH bool adopt(typename Words::Word& entry, uint64_t& seen, FrameIndex frame,
                          uint32_t generation, Completion completion, uint64_t pins = 0) {
@@ -73,7 +73,7 @@ PENSTOCK_BOTH bool adopt(typename Words::Word& entry, uint64_t& seen, FrameIndex
     return false;
 }
 
-// FAILED -> FETCHING: a page whose read failed is asked for again, into the frame it has.
+// FAILED -> FETCHING: a page whose read failed is requested again, into the same frame.
 template <class Words>
 PENSTOCK_BOTH bool claim_again(typename Words::Word& entry, uint64_t& seen) {
     while (state_of(seen) == PageState::kFailed) {
@@ -89,8 +89,8 @@ PENSTOCK_BOTH bool claim_again(typename Words::Word& entry, uint64_t& seen) {
     return false;
 }
 
-// FETCHING -> VALID or FAILED, once `completion` (read at kCompletion) is that of this
-// fill. Returns the newest entry; it is still FETCHING only if the completion is an older one.
+// FETCHING -> VALID or FAILED, if `completion` (read at kCompletion) is that of this fill. Returns
+// the newest entry. It is still FETCHING only if the completion is older.
 template <class Words>
 PENSTOCK_BOTH uint64_t publish(typename Words::Word& entry, uint64_t seen, Completion completion) {
     while (state_of(seen) == PageState::kFetching &&
@@ -104,8 +104,8 @@ PENSTOCK_BOTH uint64_t publish(typename Words::Word& entry, uint64_t seen, Compl
     return seen;
 }
 
-// VALID or FAILED -> EMPTY if nobody holds it, it is clean and it still lies in `frame`, which the
-// caller owns from then on.
+// VALID or FAILED -> EMPTY if the entry has no pins, is clean and still names `frame`. The caller
+// owns the frame from then on.
 template <class Words>
 PENSTOCK_BOTH bool evict(typename Words::Word& entry, uint64_t seen, FrameIndex frame) {
     for (;;) {
@@ -116,7 +116,7 @@ PENSTOCK_BOTH bool evict(typename Words::Word& entry, uint64_t seen, FrameIndex 
     }
 }
 
-// EMPTY without pins -> RETIRED: nobody gets hold of this entry until it is restored.
+// EMPTY without pins -> RETIRED: no thread can use this entry until it is restored.
 template <class Words>
 PENSTOCK_BOTH bool retire(typename Words::Word& entry) {
     uint64_t seen = Words::load(entry, site::kRelaxed);
@@ -125,10 +125,10 @@ PENSTOCK_BOTH bool retire(typename Words::Word& entry) {
                                    site::kRelaxed);
 }
 
-// EMPTY -> EMPTY, another word: what somebody has read for the page, and would adopt, is not to be
-// taken. What the caller has stored before, they see. `number`: of no renewal before, of whatever
-// page, since entries change hands. Returns the newest word: who finds it not EMPTY has the page in
-// the cache.
+// EMPTY -> EMPTY with another word, so that bytes which another thread has read for the page, and
+// would adopt, are not used. That thread sees what the caller stored before. `number` differs from
+// that of every earlier renewal, of whatever page, since entries are reused for other pages.
+// Returns the newest word: if it is not EMPTY, the page is in the cache.
 template <class Words>
 PENSTOCK_BOTH uint64_t renew(typename Words::Word& entry, uint64_t number) {
     constexpr FrameIndex kNoFrame = (1u << limits::kFrameBits) - 1;
@@ -142,7 +142,7 @@ PENSTOCK_BOTH uint64_t renew(typename Words::Word& entry, uint64_t number) {
     return seen;
 }
 
-// RETIRED -> EMPTY; pins that came meanwhile are kept.
+// RETIRED -> EMPTY; keeps pins that were added meanwhile.
 template <class Words>
 PENSTOCK_BOTH void restore(typename Words::Word& entry) {
     Words::fetch_and(entry, ~kStateMask, site::kRestore);

@@ -1,8 +1,8 @@
-// Reading through the page cache, as one team does it: a run of pages is issued (pinned, and asked
-// for where nobody has them), copied out as the pages come, and let go.
+// Reading through the page cache, as one team does it. A run of pages is issued: pinned, and
+// requested if no call has requested them. Then it is copied out as the pages arrive, and unpinned.
 //
-// Below the calls of file.cuh; a call that waits does both halves at once, gread_async and gwait
-// (async_call.cuh) one each. Any team of a group; nothing here meets other teams.
+// The calls of file.cuh use it. A call that waits does both halves at once; gread_async and gwait
+// (async_call.cuh) do one each. Any team of a group; nothing here synchronizes with other teams.
 #pragma once
 
 #include "penstock/abi/async_call.h"
@@ -12,19 +12,19 @@
 
 namespace penstock {
 
-// A pinned piece of a file in the page cache. Valid from gmmap to gmunmap.
+// A pinned piece of a file in the page cache. It is valid from gmmap to gmunmap.
 struct View {
     const std::byte* data = nullptr;  // device memory; aligned as its offset modulo the page size
     int64_t size = 0;            // bytes that may be read, or a negative errno (then data is null)
-    PageEntry* entry = nullptr;  // whose pin the view holds; for gmunmap
-    std::byte* writable = nullptr;  // `data`, of a file that is open for writing
+    PageEntry* entry = nullptr;  // the entry that the view pins; for gmunmap
+    std::byte* writable = nullptr;  // `data` if the file is open for writing
 };
 
 namespace device {
 
-// Pins the batch's pages (see pin_pages); `valid`: all are VALID already. 0, or -EBADF, with
-// nothing held: the file was closed meanwhile, and its slot may serve another by now. Once a page
-// is pinned and the file seen open, its slot cannot change hands.
+// Pins the batch's pages (see pin_pages) and stores in `valid` whether all are VALID already.
+// Returns 0, or -EBADF with nothing pinned: the file was closed meanwhile, and its slot may belong
+// to another file by now. Once a page is pinned and the file seen open, its slot cannot be reused.
 template <class Team>
 PENSTOCK_DEVICE int pin_open_pages(const Team& team, FileSystemState& system, Descriptor descriptor,
                                    ReadaheadPlace* place, Batch<Team>& batch, bool& valid) {
@@ -34,7 +34,7 @@ PENSTOCK_DEVICE int pin_open_pages(const Team& team, FileSystemState& system, De
     return -kErrorBadDescriptor;
 }
 
-// Pins the batch's pages and asks for those that are not there (see fetch_pages). As
+// Pins the batch's pages and requests those that are missing (see fetch_pages). Returns as
 // pin_open_pages.
 template <class Team>
 PENSTOCK_DEVICE int hold_pages(const Team& team, FileSystemState& system, Descriptor descriptor,
@@ -46,8 +46,8 @@ PENSTOCK_DEVICE int hold_pages(const Team& team, FileSystemState& system, Descri
     return error;
 }
 
-// So often a page is asked for again because its file was closed before it was served. More: the
-// device was not told that this descriptor is closed.
+// How often a page is requested again because its file was closed before the request was served.
+// Beyond that limit, the device was not told that this descriptor is closed.
 constexpr unsigned kClosedMax = 64;
 
 // A range of a file that is read into a buffer, or written from it.
@@ -55,14 +55,15 @@ struct RangeRequest {
     Descriptor descriptor;
     uint64_t offset;  // first byte in the file
     uint64_t size;    // bytes as asked for, the same for all teams; may reach beyond the file
-    uint64_t end;  // one past the last byte; of a read as one team saw the file, which may shrink
+    uint64_t end;  // one past the last byte; for a read, as one team saw the file, which may shrink
     std::byte* buffer;
-    ReadaheadPlace* place = nullptr;  // of the block; null: it has none for this call
+    ReadaheadPlace* place = nullptr;  // place of the block; null: none for this call
 };
 
-// What a read of [offset, offset + size) asks for, cut at the end of the file. 1; else what it is
-// answered at once: 0, there is nothing to read, or -errno. What lane 0 sees counts for its team:
-// the file may be closed or cut just now, and lanes that saw different things would part ways.
+// Sets `request` to the read of [offset, offset + size), cut at the end of the file. Returns 1, or
+// the result of the call: 0 if there is nothing to read, or -errno. The view of lane 0 counts for
+// the team. The file may be closed or cut at this moment, and lanes with different views would
+// diverge.
 template <class Team>
 PENSTOCK_DEVICE int64_t prepare_read(const Team& team, FileSystemState& system,
                                      Descriptor descriptor, int64_t offset, uint64_t size,
@@ -83,9 +84,9 @@ PENSTOCK_DEVICE int64_t prepare_read(const Team& team, FileSystemState& system,
     return 1;
 }
 
-// Pages that a team takes at a time: as many as it can, or fewer so that every team has a part. It
-// must be the same for all teams, or pages would be read twice or by nobody: so nothing counts here
-// that may change meanwhile.
+// Returns how many pages a team takes at a time: as many as it can, or fewer so that every team has
+// a part. All teams must compute the same number, or some pages would be read twice or not at all.
+// So it depends on nothing that may change during the call.
 PENSTOCK_BOTH constexpr unsigned pages_of_run(const RangeRequest& request, unsigned page_shift,
                                               unsigned teams, unsigned most) {
     const uint64_t many = uint64_t{teams} * most;
@@ -100,7 +101,7 @@ static_assert(pages_of_run({0, 1, 1 << 20, 1 << 20, nullptr}, 16, 8, 32) == 3); 
 static_assert(pages_of_run({0, 4095, 2, 4097, nullptr}, 12, 8, 32) == 1);
 static_assert(pages_of_run({0, 4095, ~0ull, 4097, nullptr}, 12, 8, 32) == 32);
 
-// Bytes that lie together in adjacent frames, and their place in a request's buffer.
+// Bytes that lie in adjacent frames, and their address in a request's buffer.
 struct CopyRun {
     std::byte* frames = nullptr;
     std::byte* buffer = nullptr;
@@ -117,8 +118,8 @@ PENSTOCK_DEVICE void copy_run(const Team& team, CopyRun& run) {
     run.size = 0;
 }
 
-// Waits for page `i` of a batch, which lane `owner` has and saw not to be VALID. 0 or -errno; then
-// nothing of what follows is under way.
+// Waits for page `i` of a batch, which belongs to lane `owner` and was not VALID. Returns 0 or
+// -errno; after an error none of the pages behind it is in flight.
 template <class Team>
 PENSTOCK_DEVICE int await_page(const Team& team, FileSystemState& system, Batch<Team>& batch,
                                unsigned i, uint64_t& stalled_ns) {
@@ -139,9 +140,9 @@ PENSTOCK_DEVICE int await_page(const Team& team, FileSystemState& system, Batch<
     return error;
 }
 
-// Copies the batch's part of the request out of its frames, waiting for each page in turn; or into
-// them, waiting for all first, so that a write that fails leaves no page with bytes that are not
-// marked. Those that the team has filled are as they shall be. 0 or -errno.
+// Copies the batch's part of the request out of its frames, waiting for each page in turn, or into
+// its frames. Before it copies in it waits for all pages, so that a write that fails leaves no page
+// with bytes that are not marked. It skips pages that the team has filled. Returns 0 or -errno.
 template <Direction kDirection, class Team>
 PENSTOCK_DEVICE int copy_pages(const Team& team, FileSystemState& system,
                                const RangeRequest& request, Batch<Team>& batch) {
@@ -158,8 +159,8 @@ PENSTOCK_DEVICE int copy_pages(const Team& team, FileSystemState& system,
             if (error != 0) return error;
         }
     }
-    team.sync();  // votes and shuffles order no memory: what the lane that pinned has acquired, all
-                  // have now
+    team.sync();  // votes and shuffles order no memory: after this all lanes have acquired what the
+                  // pinning lane has
     for (unsigned i = 0; i < batch.count; ++i) {
         const unsigned owner = i % team.lanes(), k = i / team.lanes();
         uint64_t seen = team.broadcast(batch.pages[Team::kPagesPerLane == 1 ? 0 : k].seen, owner);
@@ -197,10 +198,11 @@ PENSTOCK_DEVICE int copy_pages(const Team& team, FileSystemState& system,
     return 0;
 }
 
-// Reads pages from `first` on, up to `most`, that lie in a window, without a look at them one by
-// one; waits for them if they are on their way. How many; 0: they are to be read as any others;
-// -errno: -EBADF, the file was closed, or as Wait::step. Apart: with it in the caller, nvcc takes
-// more than the 128 registers at which two blocks of 256 threads are resident.
+// Reads up to `most` pages from `first` on that lie in a window, without a check of each page;
+// waits for them if they are in flight. Returns their number; 0 if they must be read as other
+// pages; or -errno: -EBADF if the file was closed, or as Wait::step. It is a separate function:
+// inlined, it would make nvcc use more than the 128 registers at which two blocks of 256 threads
+// are resident.
 template <class Team>
 PENSTOCK_NOINLINE PENSTOCK_DEVICE int64_t copy_from_window(const Team& team,
                                                            FileSystemState& system,
@@ -213,11 +215,11 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE int64_t copy_from_window(const Team& team,
         const int waited = wait_for_run(team, system, place, slot, first, most);
         if (waited <= 0) return waited;
         if (!begin_run(team, system, place, system.files[slot], first, most, run)) return 0;
-        // Of windows that the call pulls that was counted when they were asked for.
+        // For windows that the call pulls, this was counted at their request.
         if (team.lane() == 0 && place.pull_count == 0)
             count_pages<Team>(system, place, slot, &FileCounts::late, run.count);
     }
-    // The slot cannot change hands while an entry of it is pinned.
+    // The slot cannot be reused while an entry of it is pinned.
     const bool open = !team.any(find_file(system, request.descriptor) == nullptr);
     const uint32_t shift = system.page_shift;
     const uint64_t page_begin = first << shift, page_end = (first + run.count) << shift;
@@ -232,7 +234,7 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE int64_t copy_from_window(const Team& team,
     return open ? static_cast<int64_t>(run.count) : -kErrorBadDescriptor;
 }
 
-// The pages of a batch that are pinned already, found again.
+// Finds the pages of a batch again that are pinned already.
 template <class Team>
 PENSTOCK_DEVICE void find_held_pages(const Team& team, FileSystemState& system,
                                      const FileState& file, Batch<Team>& batch) {
@@ -243,7 +245,7 @@ PENSTOCK_DEVICE void find_held_pages(const Team& team, FileSystemState& system,
     }
 }
 
-// Lets go of `count` pages from `first` on that are pinned and in no batch.
+// Unpins `count` pages from `first` on that are pinned and in no batch.
 template <class Team>
 PENSTOCK_DEVICE void release_held_pages(const Team& team, FileSystemState& system,
                                         const FileState& file, PageIndex first, uint64_t count) {
@@ -251,14 +253,14 @@ PENSTOCK_DEVICE void release_held_pages(const Team& team, FileSystemState& syste
         unpin<DeviceWords>(*held_page(system, file, first + i).entry);
 }
 
-// A team's pages that lie together, and what it knows of them.
+// Adjacent pages of a team.
 struct PageRun {
     PageIndex first, stop;  // one past the last
-    uint64_t held = 0;      // of the first ones: pinned and asked for already
+    uint64_t held = 0;      // how many of the first pages are pinned and requested already
 };
 
-// Makes the next pages of a run the batch's, at most `most`: held ones are found again. Whether
-// they are held; else the caller has to.
+// Moves the next pages of a run into the batch, at most `most`. Held pages are found again. Returns
+// whether the pages are held; if not, the caller must hold them.
 template <class Team>
 PENSTOCK_DEVICE bool begin_batch(const Team& team, FileSystemState& system, const FileState& file,
                                  PageRun& run, unsigned most, Batch<Team>& batch) {
@@ -271,8 +273,8 @@ PENSTOCK_DEVICE bool begin_batch(const Team& team, FileSystemState& system, cons
     return true;
 }
 
-// Reads a run: issues what is not held, copies all of it out. 0 or -errno; nothing is held then.
-// `run` is used up.
+// Reads a run: issues the pages that are not held, and copies all out. Uses `run` up. Returns 0 or
+// -errno; then it holds nothing.
 template <class Team>
 PENSTOCK_DEVICE int read_run(const Team& team, FileSystemState& system, const RangeRequest& request,
                              PageRun& run) {
@@ -296,8 +298,8 @@ PENSTOCK_DEVICE int read_run(const Team& team, FileSystemState& system, const Ra
             if (error != 0) return error;
         }
         if (batch.count == 0) {
-            // No frame or leaf just now: others hold them all and will let go; or this team did,
-            // with pages behind the first. So it goes on page by page.
+            // No frame or leaf is free now. Other teams hold them and will release them; or this
+            // team did, with later pages. So it continues page by page.
             most = 1;
             if (team.lane() == 0) {
                 const uint64_t began = now_ns();
@@ -318,7 +320,7 @@ PENSTOCK_DEVICE int read_run(const Team& team, FileSystemState& system, const Ra
             run.held = 0;
         }
         if (error == -static_cast<int>(kErrorClosed)) {
-            // A page of somebody who asked by a descriptor that was closed since.
+            // The page was requested through a descriptor that was closed since.
             const bool open = !team.any(find_file(system, request.descriptor) == nullptr);
             if (open && ++closed < kClosedMax) continue;
             error = -kErrorBadDescriptor;
@@ -329,22 +331,21 @@ PENSTOCK_DEVICE int read_run(const Team& team, FileSystemState& system, const Ra
     return 0;
 }
 
-// What a read is answered whose pages could all be read: the bytes that are good from its start. A
-// read that found the file shorter than it was said so in its size, before any page of it was
-// published.
+// Returns the result of a read whose pages could all be read: the valid bytes from its start. A
+// read that finds the file shorter stores that in the file's size before it publishes any page.
 PENSTOCK_DEVICE inline int64_t good_bytes(const FileState& file, const RangeRequest& request) {
     const uint64_t size = DeviceWords::load(file.size, site::kRelaxed);
     if (size >= request.end) return static_cast<int64_t>(request.end - request.offset);
     return size > request.offset ? static_cast<int64_t>(size - request.offset) : 0;
 }
 
-// Calls `step(run)` for one team's runs of a request's pages, every `teams`-th from the `index`-th
-// on, until it returns other than 0: that.
+// Calls `step(run)` for one team's runs of a request: every `teams`-th run from the `index`-th on.
+// Stops when `step` returns other than 0, and returns that.
 template <class Team, class Step>
 PENSTOCK_DEVICE int each_run(const FileSystemState& system, const RangeRequest& request,
                              unsigned index, unsigned teams, const Step& step) {
     const PageIndex last = (request.end - 1) >> system.page_shift;
-    // kPages also where the last warp is short.
+    // kPages is used even if the last warp has fewer lanes.
     const unsigned pages = pages_of_run(request, system.page_shift, teams, Batch<Team>::kPages);
     PageIndex first = (request.offset >> system.page_shift) + uint64_t{index} * pages;
     for (; first <= last; first += uint64_t{teams} * pages) {
@@ -355,8 +356,8 @@ PENSTOCK_DEVICE int each_run(const FileSystemState& system, const RangeRequest& 
     return 0;
 }
 
-// One team's part of a read. Returns the bytes that are good from the request's start as far as
-// this team can tell (all of them, unless the file became shorter), or -errno.
+// Does one team's part of a read. Returns the valid bytes from the request's start as far as this
+// team can tell (all, unless the file became shorter), or -errno.
 template <class Team>
 PENSTOCK_DEVICE int64_t read_part(const Team& team, unsigned index, unsigned teams,
                                   FileSystemState& system, const RangeRequest& request) {
@@ -367,8 +368,8 @@ PENSTOCK_DEVICE int64_t read_part(const Team& team, unsigned index, unsigned tea
     return good_bytes(system.files[descriptor_slot(request.descriptor)], request);
 }
 
-// The first team's part of a read: readahead's (readahead.cuh). `teams`: as look_ahead. Null where
-// there is none.
+// Does the first team's part of a read, which is readahead (readahead.cuh). `teams` is as for
+// look_ahead. Returns null if there is no readahead.
 template <class Team>
 PENSTOCK_DEVICE ReadaheadPlace* begin_read(const Team& team, FileSystemState& system,
                                            unsigned place, Descriptor descriptor, int64_t offset,
@@ -388,7 +389,7 @@ PENSTOCK_DEVICE ReadaheadPlace* begin_read(const Team& team, FileSystemState& sy
     return mine;
 }
 
-// Pins one page for a view, in one lane.
+// Pins one page for a view. One lane calls.
 PENSTOCK_DEVICE inline View map_page(FileSystemState& system, Descriptor descriptor,
                                      uint64_t offset, uint64_t size, ReadaheadPlace* place) {
     View view;
@@ -424,7 +425,7 @@ PENSTOCK_DEVICE inline View map_page(FileSystemState& system, Descriptor descrip
             add_count(counts_of(system, place, slot).stalled_ns, now_ns() - began);
         }
         if (error != -static_cast<int>(kErrorClosed)) break;
-        unpin_pages(team, batch, 0);  // asked for by a descriptor that was closed since
+        unpin_pages(team, batch, 0);  // requested through a descriptor that was closed since
         error = -kErrorBadDescriptor;
         if (++closed == kClosedMax) break;
     }
@@ -440,7 +441,7 @@ PENSTOCK_DEVICE inline View map_page(FileSystemState& system, Descriptor descrip
     const uint64_t left = now > offset ? now - offset : 0;
     if (length > left) length = left;
     if (length > size) length = size;
-    if (length == 0) {  // it was cut meanwhile
+    if (length == 0) {  // the file was cut meanwhile
         unpin_pages(team, batch, 0);
         DeviceWords::fetch_sub(system.held_pins, kViewPin, site::kRelaxed);
         return view;

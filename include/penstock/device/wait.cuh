@@ -1,9 +1,10 @@
-// How a GPU thread waits for a word: with patience, never without end.
+// Waits of GPU threads for a word. Every wait ends.
 //
-// Every wait of the device library is a loop round Wait::step. It ends with a negative errno when
-// the host has raised the abort word or when the host's heartbeat stands still (it died). On the
-// CPU backend a step lets the block's other lanes run, helps, or sleeps; on a GPU it is
-// __nanosleep, longer the longer the wait has lasted, and what many wait for lies in device memory.
+// Every wait of the device library is a loop around Wait::step. It ends with a negative errno when
+// the host has set the abort word, or when the host's heartbeat does not advance (the host died).
+// On the CPU backend a step runs the block's other lanes, serves requests, or sleeps. On a GPU it
+// is __nanosleep, which grows with the time waited; words that many threads wait for lie in device
+// memory.
 #pragma once
 
 #include "penstock/abi/file_system.h"
@@ -24,8 +25,8 @@ PENSTOCK_DEVICE inline uint64_t now_ns() {
 #endif
 }
 
-// Rings the bell of a ring: one sleeping worker of the CPU backend comes. On a GPU the host polls,
-// and where blocks help nobody sleeps.
+// Rings the doorbell of a ring, which wakes one sleeping worker of the CPU backend. On a GPU the
+// host polls, and where blocks help no worker sleeps.
 PENSTOCK_DEVICE inline void ring([[maybe_unused]] RingState& ring) {
 #ifndef __NVCC__
     if (ring.bells == 0) return;
@@ -34,15 +35,15 @@ PENSTOCK_DEVICE inline void ring([[maybe_unused]] RingState& ring) {
 #endif
 }
 
-// Tells who sleeps on a word of the CPU backend that it has changed; on a GPU waits look.
+// Wakes threads of the CPU backend that sleep on a word which has changed. On a GPU waits poll.
 PENSTOCK_DEVICE inline void notify([[maybe_unused]] const uint64_t& word) {
 #ifndef __NVCC__
     language::notify(&word);
 #endif
 }
 
-// What was asked for comes while the block goes on. A worker takes it anyway; a block that helps
-// would do so only when it waits.
+// Starts the requested reads while the block goes on. Workers take requests anyway; a block that
+// helps would take them only when it waits.
 PENSTOCK_DEVICE inline void start_reads([[maybe_unused]] const RingState& ring) {
 #ifndef __NVCC__
     if (ring.bells == 0) language::start_requests();
@@ -53,8 +54,9 @@ class Wait {
 public:
     PENSTOCK_DEVICE explicit Wait(FileSystemState& system) : system_(system) {}
 
-    // One step of waiting for `*word` to differ from `seen`. 0: look again. Negative errno: give
-    // up; the value of the abort word, or EOWNERDEAD for a host that stopped serving.
+    // Waits one step for `*word` to differ from `seen`. Returns 0 when the caller must look again,
+    // or a negative errno when it must give up: the abort word's value, or EOWNERDEAD if the host
+    // stopped serving.
     PENSTOCK_DEVICE int step(const uint64_t* word, uint64_t seen) {
         return step(word, seen, nullptr, 0);
     }
@@ -89,10 +91,10 @@ private:
 #ifdef __NVCC__
     static constexpr uint64_t kCheckPeriodNs = 1'000'000;
     static constexpr uint64_t kSleepNsMin = 64, kSleepNsMax = 4096;
-    static constexpr bool kGlances = true;  // the clock says when to look at the host's words
+    static constexpr bool kGlances = true;  // the time decides when to read the host's words
 
-    // A quarter of the time waited so far: the wait overshoots by so much at most (the GPU may
-    // sleep up to twice what it is told).
+    // Sleeps for a quarter of the time waited so far. The wait overshoots by at most that share
+    // (the GPU may sleep up to twice the time given).
     PENSTOCK_DEVICE static void sleep(uint64_t waited_ns) {
         uint64_t pause = waited_ns / 4;
         if (pause < kSleepNsMin) pause = kSleepNsMin;
@@ -100,13 +102,13 @@ private:
         __nanosleep(static_cast<unsigned>(pause));
     }
 
-    // One thread of the whole GPU looks at the host's words in each period, the others at what it
-    // saw: thousands that look themselves bring every transfer over the link to a standstill
-    // (docs/design/0006-announcing-pages.md).
+    // Returns the host's words. In each period one thread of the whole GPU reads them, and the
+    // others read its copy. Thousands of threads that read them directly stop every transfer over
+    // the link (docs/design/0006-announcing-pages.md).
     PENSTOCK_DEVICE HostWords host_words(uint64_t time) {
         HostGlance& glance = system_.glance;
         uint64_t last = DeviceWords::load(glance.time_ns, site::kRelaxed);
-        // A glance far ahead is of a clock that was set back since.
+        // A copy from far in the future means that the clock was set back since.
         if ((time > last + kCheckPeriodNs || last > time + kGapNs) &&
             DeviceWords::compare_exchange(glance.time_ns, last, time, site::kRelaxed)) {
             const HostWords& host = *system_.host;
@@ -133,8 +135,8 @@ private:
         const HostWords host = host_words(time);
         if (host.abort != 0) return -static_cast<int>(host.abort & 0xffff);
         if (turn_ == 0) return 0;
-        // A gap between two looks means that this thread stood still, and the host perhaps with it
-        // (a debugger, a suspended machine): the host gets its time anew.
+        // A gap between two checks means that this thread was stopped, and perhaps the host too (a
+        // debugger, a suspended machine). Then the host's time limit begins again.
         const bool gap = time - look_time_ns_ > kGapNs;
         look_time_ns_ = time;
         if (host.heartbeat != beat_ || beat_time_ns_ == 0 || gap) {
@@ -145,7 +147,7 @@ private:
         return time - beat_time_ns_ > limits::kHeartbeatLimitNs ? -kOwnerDead : 0;
     }
 
-    static constexpr int kOwnerDead = 130;  // EOWNERDEAD on Linux, which is all we run on
+    static constexpr int kOwnerDead = 130;  // EOWNERDEAD on Linux, the only system supported
 
     FileSystemState& system_;
     static constexpr uint64_t kGapNs = 1'000'000'000;
