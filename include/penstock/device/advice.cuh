@@ -1,9 +1,9 @@
-// What gadvise does at once: pages that are asked for, pages that give up their frames.
+// The immediate effects of gadvise: pages that are requested, and pages that give up their frames.
 //
-// Pages that are asked for by kWillNeed are everybody's from the start: FETCHING, pinned by nobody,
-// in adjacent frames, so that a stretch is one request in the background ring. A team remembers by
-// the completion word of its first frame whether the host has taken such a request; more than
-// kAdvisedMax of them it does not put into the ring, and it never waits.
+// Pages that kWillNeed requests are available to all teams from the start: FETCHING, without pins,
+// in adjacent frames, so that a stretch is one request in the background ring. The completion word
+// of a request's first frame tells the team whether the host has taken the request. A team has at
+// most kAdvisedMax such requests in the ring, and it never waits.
 #pragma once
 
 #include "penstock/device/read.cuh"
@@ -12,12 +12,12 @@ namespace penstock::device {
 
 struct AdvisedRange {
     Descriptor descriptor;
-    int64_t offset;  // of kStrided: the distance
-    uint64_t size;   // bytes; of kStrided: of a read
+    int64_t offset;  // kStrided: the distance
+    uint64_t size;   // bytes; kStrided: size of a read
     Advice advice;
 };
 
-// 0, or -EINVAL.
+// Returns 0 or -EINVAL.
 PENSTOCK_BOTH inline int check_advice(const AdvisedRange& range) {
     if (range.advice > Advice::kStrided) return -kErrorInvalid;
     if (range.advice != Advice::kStrided) return range.offset < 0 ? -kErrorInvalid : 0;
@@ -25,13 +25,13 @@ PENSTOCK_BOTH inline int check_advice(const AdvisedRange& range) {
     return fits && range.offset != 0 ? 0 : -kErrorInvalid;
 }
 
-// Advice for the whole file: the last counts.
+// Stores advice for the whole file; the last advice counts.
 PENSTOCK_DEVICE inline void keep_advice(FileState& file, const AdvisedRange& range) {
     Advice advice = range.advice;
     if (advice == Advice::kWillNeed || advice == Advice::kDontNeed) return;
     int64_t stride = 0;
     if (advice == Advice::kStrided) {
-        // Reads that touch, or leave no gap, are one behind the other.
+        // Reads that touch or overlap are sequential.
         const bool dense = range.offset > 0 && static_cast<uint64_t>(range.offset) <= range.size;
         if (dense) advice = Advice::kSequential;
         if (!dense) stride = range.offset;
@@ -41,7 +41,7 @@ PENSTOCK_DEVICE inline void keep_advice(FileState& file, const AdvisedRange& ran
                        site::kRelaxed);
 }
 
-// The pages of a range: those that lie in it, wholly or also in part. `stop` is one past the last.
+// The pages of a range: those that lie in it wholly, or also in part. `stop` is one past the last.
 struct PageRange {
     PageIndex first, stop;
 };
@@ -52,13 +52,13 @@ PENSTOCK_BOTH inline PageRange pages_of_range(const AdvisedRange& range, uint64_
     if (first >= file_size) return {0, 0};
     const bool to_end = range.size == 0 || range.size >= file_size - first;
     const uint64_t end = to_end ? file_size : first + range.size;
-    // The last page of the file lies in the range wholly if all that the file has of it does.
+    // The last page of the file lies in the range wholly if all its bytes in the file do.
     const uint64_t stop = (wholly && !to_end ? end : end + in_page) >> page_shift;
     return {(wholly ? first + in_page : first) >> page_shift, stop};
 }
 
-// Asks for one stretch of absent pages in [first, stop), at most a window. Returns the page to go
-// on with; `stop`: there is no more to do, or no room.
+// Requests one stretch of absent pages in [first, stop), at most a window. Returns the page to
+// continue with, or `stop` if nothing is left to do or there is no room.
 template <class Team>
 PENSTOCK_DEVICE PageIndex ask_for_stretch(const Team& team, FileSystemState& system,
                                           ReadaheadPlace& place, Descriptor descriptor,
@@ -89,7 +89,7 @@ PENSTOCK_DEVICE PageIndex ask_for_stretch(const Team& team, FileSystemState& sys
     return begin + pages.frames.count;
 }
 
-// Asks for the pages of a range that nobody has asked for, as far as there is room. The first team.
+// Requests the absent pages of a range, as far as there is room. The first team calls.
 template <class Team>
 PENSTOCK_NOINLINE PENSTOCK_DEVICE void ask_for_range(const Team& team, FileSystemState& system,
                                                      unsigned index, const FileState& file,
@@ -100,10 +100,10 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE void ask_for_range(const Team& team, FileSyste
     uint64_t file_size = DeviceWords::load(file.size, site::kRelaxed);
     file_size = team.broadcast(file_size, 0);
     PageRange pages = pages_of_range(range, file_size, system.page_shift, false);
-    // More would push out of the cache what it has asked for itself.
+    // More pages would evict pages that this call has requested.
     const uint64_t most = system.readahead.frames_max;
     if (pages.stop > pages.first + most) pages.stop = pages.first + most;
-    // As the reads of the file would.
+    // As reads of the file would do.
     if (team.lane() == 0 && given_advice(file).advice == Advice::kNoReuse)
         place.once = ReadOnce::kAdvised;
     team.sync();
@@ -118,7 +118,7 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE void ask_for_range(const Team& team, FileSyste
     unlock(place.busy);
 }
 
-// The first team: what is done once. The file; null: it is not open.
+// Does the part that is done once. The first team calls. Returns the file; null: it is not open.
 template <class Team>
 PENSTOCK_DEVICE FileState* begin_advice(const Team& team, FileSystemState& system, unsigned place,
                                         const AdvisedRange& range) {
@@ -130,7 +130,7 @@ PENSTOCK_DEVICE FileState* begin_advice(const Team& team, FileSystemState& syste
     return file;
 }
 
-// One team's part of the rest. 0 or -errno.
+// Does one team's part of the rest. Returns 0 or -errno.
 template <class Team>
 PENSTOCK_DEVICE int advise_part(const Team& team, unsigned index, unsigned teams,
                                 FileSystemState& system, const FileState* file,

@@ -1,16 +1,16 @@
-// Reads and writes in two halves: begun now, waited for and copied later, by whoever has the
-// handle.
+// Reads and writes in two halves: a call begins one, and gwait completes it later, for any group
+// that has the handle.
 //
-// Issuing pins pages and asks for those that nobody has; a record in device memory
-// (abi/async_call.h) says which. Of a read they are its first pages, one run for each team; of a
-// write those that must be read before a part of them is written, which only the first and the last
-// can be. Waiting goes the way of every read and write from there (read_run, write_run): all that
-// is not held - pages beyond kAsyncPagesMax, that found no room, or that a write need not read - is
-// read or written then.
+// The first half pins pages and requests those that no call has requested. A record in device
+// memory (abi/async_call.h) says which. A read holds its first pages, one run for each team. A
+// write holds the pages that must be read before a part of them is written; only its first and last
+// page can be such pages. The second half works as every read and write (read_run, write_run). It
+// reads or writes all pages that are not held: pages beyond kAsyncPagesMax, pages that found no
+// room, and pages that a write need not read.
 //
-// Invariants: 1. a record is its taker's until gwait has given it back; 2. the pages that records
-// hold are counted in held_pins before they are pinned, and are so few that a frame for each permit
-// is left; 3. nothing here waits while it issues but for requests of pages that found no frame.
+// Invariants: 1. A record belongs to its taker until gwait has given it back. 2. The pages that
+// records hold are counted in held_pins before they are pinned, and so few that a frame for each
+// permit is left. 3. The first half waits only for requests of pages that found no frame.
 #pragma once
 
 #include "penstock/device/write.cuh"
@@ -26,9 +26,9 @@ PENSTOCK_DEVICE inline AsyncHandle handle_of(const FileSystemState& system, cons
                              DeviceWords::load(call.state, site::kRelaxed));
 }
 
-// A free record of the team at `place`, taken; null: it has as many as it may. Where the device has
-// more teams than records for all, two teams have the same: then any will do that is free. One
-// lane.
+// Takes a free record of the team at `place`. Returns null if the team has as many as it may. On a
+// device with more teams than records for all, teams share records, and any free record will do.
+// One lane calls.
 PENSTOCK_DEVICE inline AsyncCall* take_async_call(FileSystemState& system, unsigned place) {
     const uint64_t wanted = uint64_t{system.place_count} * limits::kAsyncCallsMax;
     const uint64_t first = uint64_t{place} * limits::kAsyncCallsMax % system.async_count;
@@ -44,7 +44,8 @@ PENSTOCK_DEVICE inline AsyncCall* take_async_call(FileSystemState& system, unsig
     return nullptr;
 }
 
-// The record of a handle, if it is one that nobody has waited for yet. One lane; it has it then.
+// Takes over the record of a handle, if no gwait has taken it yet; otherwise returns null. One lane
+// calls.
 PENSTOCK_DEVICE inline AsyncCall* find_async_call(FileSystemState& system, AsyncHandle handle) {
     if (handle < 0) return nullptr;
     const auto index = static_cast<uint64_t>(handle) & ((1ull << kAsyncIndexBits) - 1);
@@ -52,7 +53,7 @@ PENSTOCK_DEVICE inline AsyncCall* find_async_call(FileSystemState& system, Async
     AsyncCall& call = system.async_calls[index];
     uint64_t state = DeviceWords::load(call.state, site::kRelaxed);
     if ((state & 1) == 0 || make_async_handle(index, state) != handle) return nullptr;
-    // Another number: the handle is worth nothing from now on.
+    // The number changes: the handle is invalid from now on.
     return DeviceWords::compare_exchange(call.state, state, state + 2, site::kLockPort) ? &call
                                                                                         : nullptr;
 }
@@ -62,13 +63,13 @@ PENSTOCK_DEVICE inline void give_async_call_back(AsyncCall& call) {
     DeviceWords::store(call.state, state + 1, site::kUnlockPort);
 }
 
-// Counts `count` pages as held, or as many as there is room for. One lane.
+// Counts `count` pages as held, or as many as there is room for, and returns the number. One lane.
 PENSTOCK_DEVICE inline uint64_t reserve_async_pages(FileSystemState& system, uint64_t count) {
     const uint64_t held = DeviceWords::fetch_add(system.held_pins, count * kAsyncPin,
                                                  site::kRelaxed);
     const uint64_t async = async_pages_held(held), all = pages_held(held);
     uint64_t room = system.async_pages_max > async ? system.async_pages_max - async : 0;
-    // Others may have counted more than there is, and be about to take it back.
+    // Other teams may have counted more than there is room for, and be about to take it back.
     const uint64_t left = system.held_max > all ? system.held_max - all : 0;
     if (room > left) room = left;
     if (room >= count) return count;
@@ -80,7 +81,7 @@ PENSTOCK_BOTH inline RangeRequest request_of(const AsyncCall& call) {
     return {call.descriptor, call.offset, call.size, call.offset + call.size, call.buffer};
 }
 
-// The part of a request that lies in pages [first, stop).
+// Returns the part of a request that lies in pages [first, stop).
 PENSTOCK_BOTH inline RangeRequest part_of_request(const RangeRequest& request, PageIndex first,
                                                   PageIndex stop, unsigned page_shift) {
     RangeRequest part = request;
@@ -100,7 +101,8 @@ PENSTOCK_BOTH inline PageRun run_of(const AsyncCall& call, uint64_t index, unsig
     return {first, first + (left < call.run_pages ? left : call.run_pages)};
 }
 
-// What is in none of its runs: of a read what lies behind them, of a write between them.
+// Returns the part of a call that is in none of its runs: of a read the part behind them, of a
+// write the part between them.
 PENSTOCK_BOTH inline RangeRequest rest_of(const AsyncCall& call, unsigned page_shift) {
     const RangeRequest all = request_of(call);
     if (all.size == 0) return all;
@@ -112,7 +114,7 @@ PENSTOCK_BOTH inline RangeRequest rest_of(const AsyncCall& call, unsigned page_s
                            page_shift);
 }
 
-// How many pages a call may hold at most.
+// Returns the most pages that a call may hold.
 template <Direction kDirection, class Team>
 PENSTOCK_BOTH uint64_t held_pages_max(const RangeRequest& request, unsigned teams,
                                       unsigned page_shift) {
@@ -125,7 +127,7 @@ PENSTOCK_BOTH uint64_t held_pages_max(const RangeRequest& request, unsigned team
     }
 }
 
-// Fills the record of a call in, and counts the pages that it may hold. One lane.
+// Fills in the record of a call, and counts the pages that it may hold. One lane calls.
 template <Direction kDirection, class Team>
 PENSTOCK_DEVICE void plan_call(FileSystemState& system, const RangeRequest& request, unsigned teams,
                                AsyncCall& call) {
@@ -157,7 +159,7 @@ PENSTOCK_DEVICE void plan_call(FileSystemState& system, const RangeRequest& requ
     }
 }
 
-// Tells readahead of a part of a call. The first team.
+// Tells readahead about a part of a call. The first team calls.
 template <class Team>
 PENSTOCK_DEVICE void begin_part(const Team& team, FileSystemState& system, unsigned place,
                                 const RangeRequest& part, AsyncCall& call) {
@@ -170,14 +172,14 @@ PENSTOCK_DEVICE void begin_part(const Team& team, FileSystemState& system, unsig
     team.sync();
 }
 
-// A call that was begun; without one, why.
+// A call that has begun, or the error if `call` is null.
 struct Issue {
     AsyncCall* call;
     int64_t error;
 };
 
-// Takes a record for what `prepare(team, request)` says, as prepare_read, once there is one; and
-// tells readahead of the pages that a read will hold. The first team.
+// Takes a record, then calls `prepare(team, request)`, which works as prepare_read. For a read it
+// tells readahead about the pages that will be held. The first team calls.
 template <Direction kDirection, class Team, class Prepare>
 PENSTOCK_DEVICE Issue begin_issue(const Team& team, FileSystemState& system, unsigned place,
                                   unsigned teams, const Prepare& prepare) {
@@ -202,10 +204,10 @@ PENSTOCK_DEVICE Issue begin_issue(const Team& team, FileSystemState& system, uns
     return {call, 0};
 }
 
-// Whether a page may be held by one more asynchronous call, this one's pin counted.
+// Returns whether one more asynchronous call may hold a page, with its own pin counted.
 PENSTOCK_BOTH inline bool may_hold(uint64_t seen) { return pins_of(seen) <= limits::kAsyncPinsMax; }
 
-// A run of an asynchronous call: pinned, and asked for where nobody has it.
+// Issues a run of an asynchronous call: pins its pages, and requests those that no call has.
 template <Direction kDirection, class Team>
 PENSTOCK_DEVICE void issue_run(const Team& team, unsigned index, FileSystemState& system,
                                AsyncCall& call) {
@@ -242,8 +244,8 @@ PENSTOCK_DEVICE void issue_run(const Team& team, unsigned index, FileSystemState
     }
 }
 
-// Takes a call over to wait for it, and tells readahead of what a read does not hold. Null: there
-// is no such call, or somebody waits for it already. The first team.
+// Takes over a call to wait for it. For a read it tells readahead about the pages that are not
+// held. Returns null if there is no such call, or if another gwait has it. The first team calls.
 template <class Team>
 PENSTOCK_DEVICE AsyncCall* begin_wait(const Team& team, FileSystemState& system, unsigned place,
                                       AsyncHandle handle) {
@@ -251,13 +253,13 @@ PENSTOCK_DEVICE AsyncCall* begin_wait(const Team& team, FileSystemState& system,
     if (team.lane() == 0) call = find_async_call(system, handle);
     call = team.broadcast(call, 0);
     if (call == nullptr) return nullptr;
-    team.sync();  // what lane 0 has acquired, all have
+    team.sync();  // after this all lanes have acquired what lane 0 has
     if (call->direction == Direction::kOut)
         begin_part(team, system, place, rest_of(*call, system.page_shift), *call);
     return call;
 }
 
-// One lane, when all teams are done.
+// End a call's first and second half. One lane calls, when all teams are done.
 PENSTOCK_DEVICE inline void end_issue(AsyncCall* call) {
     if (call != nullptr) end_read(call->place);
 }
@@ -267,8 +269,8 @@ PENSTOCK_DEVICE inline void end_wait(AsyncCall* call) {
     give_async_call_back(*call);
 }
 
-// One team's part of waiting: every `teams`-th run that was issued, and what nobody issued. As
-// read_part and write_part.
+// Does one team's part of the second half: every `teams`-th run that was issued, and the pages that
+// were not issued. Returns as read_part and write_part.
 template <Direction kDirection, class Team>
 PENSTOCK_DEVICE int64_t wait_part(const Team& team, unsigned index, unsigned teams,
                                   FileSystemState& system, const AsyncCall& call) {
@@ -304,7 +306,8 @@ PENSTOCK_DEVICE int64_t wait_part(const Team& team, unsigned index, unsigned tea
     }
 }
 
-// That of a write: apart, so that who only reads needs no registers for it.
+// The same for a write. It is a separate function, so that kernels which only read need no
+// registers for it.
 template <class Team>
 PENSTOCK_NOINLINE PENSTOCK_DEVICE int64_t wait_write_part(const Team& team, unsigned index,
                                                           unsigned teams, FileSystemState& system,
@@ -312,8 +315,8 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE int64_t wait_write_part(const Team& team, unsi
     return wait_part<Direction::kIn>(team, index, teams, system, call);
 }
 
-// The first half of a call, by a whole group: a handle, or -errno, in all threads. `prepare` as
-// begin_issue says.
+// Does the first half of a call. A whole group calls. Returns a handle, or -errno, in all threads.
+// `prepare` is as for begin_issue.
 template <Direction kDirection, class Group, class Prepare>
 PENSTOCK_DEVICE AsyncHandle issue(FileSystemState& system, Group group, const Prepare& prepare) {
     const auto begin = [&system, prepare](const auto& team, unsigned place,
@@ -329,7 +332,7 @@ PENSTOCK_DEVICE AsyncHandle issue(FileSystemState& system, Group group, const Pr
     };
     const auto end = [](const Issue& begun) { end_issue(begun.call); };
     const AsyncHandle handle = group.divide(begin, work, end);
-    group.meet();  // from here on somebody may wait for it, and the record is his
+    group.meet();  // from here on another group may wait for it and own the record
     return handle;
 }
 

@@ -1,8 +1,7 @@
-// How the protocols touch a shared word: one policy for device memory, one for memory shared with
-// the host.
+// Access to shared words: one policy for device memory, and one for memory shared with the host.
 //
-// A policy has a Word type and static load, store, fetch_add, fetch_or, fetch_and and
-// compare_exchange, each told its Site (abi/orders.h). The explorer has a third policy of the same
+// A policy has a Word type and static functions load, store, fetch_add, fetch_or, fetch_and and
+// compare_exchange. Each takes its Site (abi/orders.h). The explorer has a third policy of the same
 // form. Under nvcc the words are cuda::atomic_ref, under g++ std::atomic_ref.
 #pragma once
 
@@ -59,8 +58,8 @@ struct SystemWords {
     }
 };
 
-// Words in device memory that only GPU threads write (on the CPU backend: lanes, and the host when
-// it stands in).
+// Words in device memory that only GPU threads write. (On the CPU backend lanes write them, and the
+// host when it acts for them.)
 struct DeviceWords {
     using Word = uint64_t;
 #ifdef __NVCC__
@@ -86,8 +85,8 @@ struct DeviceWords {
     PENSTOCK_BOTH static uint64_t fetch_and(Word& word, uint64_t value, Site site) {
         return Reference(word).fetch_and(value, update_order(order_of(site)));
     }
-    // On failure `expected` holds what was there (read relaxed: every caller looks again or gives
-    // up).
+    // On failure `expected` gets the value found (read relaxed: every caller loads it again or
+    // gives up).
     PENSTOCK_BOTH static bool compare_exchange(Word& word, uint64_t& expected, uint64_t desired,
                                                Site site) {
         return Reference(word).compare_exchange_strong(

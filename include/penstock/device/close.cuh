@@ -1,11 +1,11 @@
-// Closing a file that GPU threads have written: on behalf of a kernel, of the host, or of what
-// kernels have left open.
+// Closes a file that GPU threads have written. The caller is a kernel, the host, or the host when
+// it reclaims what kernels have left open.
 //
-// The last that may write a file writes it back first; what cannot be written, and a scratch file,
-// is given up: with the file held, so that nothing of it is under way, the host bars it to who
-// opens it, what is dirty is forgotten and dropped, then the host closes it. All of that by one
-// group of one kernel: somebody who waits for a file that is held never waits for a kernel that has
-// yet to start.
+// The last descriptor that may write a file writes it back first. Pages that cannot be written, and
+// a scratch file, are discarded. For that the file is held, so that no write-back of it is in
+// flight; the host refuses opens of it; dirty pages are marked clean and dropped; then the host
+// closes it. One group of one kernel does all of that. So a thread that waits for a held file never
+// waits for a kernel that has not started.
 #pragma once
 
 #include "penstock/device/control_port.cuh"
@@ -13,11 +13,10 @@
 
 namespace penstock::device {
 
-// How often somebody is waited for who has a page pinned that is to be dropped: reads end, views
-// need not.
+// How often to wait for a pin of a page that must be dropped: reads end, but views may stay.
 constexpr unsigned kDropTurnsMax = 64;
 
-// Drops a page that was forgotten, waiting a while for who reads it. One lane.
+// Drops a page that was marked clean, waiting a while for its readers. One lane calls.
 PENSTOCK_DEVICE inline bool drop_forgotten(FileSystemState& system, const SeenPage& page) {
     Wait wait(system);
     for (unsigned turn = 0; !drop_seen(system, page); ++turn) {
@@ -27,8 +26,8 @@ PENSTOCK_DEVICE inline bool drop_forgotten(FileSystemState& system, const SeenPa
     return true;
 }
 
-// Ends hold_file() for who closes a file as the last that may write it, and has asked the host
-// meanwhile whether what is dirty is `forgotten`. Whether all of that was dropped.
+// Ends hold_file() for the last close of a descriptor that may write the file. The host has said
+// meanwhile whether dirty pages are `forgotten`. Returns whether all of them were dropped.
 template <class Group>
 PENSTOCK_DEVICE bool give_up_file(DeviceFileSystem fs, Descriptor descriptor, bool forgotten,
                                   Group group) {
@@ -43,13 +42,13 @@ PENSTOCK_DEVICE bool give_up_file(DeviceFileSystem fs, Descriptor descriptor, bo
                         }) == 0;
 }
 
-// What came of closing a file.
+// The result of closing a file.
 struct Closed {
-    int64_t written = 0;  // 0, or -errno of what could not be written back
-    int64_t answer = 0;   // 0, or -errno: it is not closed
+    int64_t written = 0;  // 0, or -errno of pages that could not be written back
+    int64_t answer = 0;   // 0, or -errno: the file is not closed
 };
 
-// By a whole group, `opener`: on whose behalf.
+// Closes a descriptor. A whole group calls; `opener` says on whose behalf.
 template <class Group>
 PENSTOCK_DEVICE Closed close_file(DeviceFileSystem fs, Descriptor file, Opener opener,
                                   Group group) {

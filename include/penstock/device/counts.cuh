@@ -1,8 +1,8 @@
-// What calls did with each file, counted where no other block counts.
+// Counts of what calls did with each file, kept where no other block counts.
 //
-// A place has counts of a few files (abi/readahead.h), which only its team adds to; when another
-// file needs the row, they go to the file's own. Calls that have no place add to those at once.
-// Added up over all places by the host.
+// A place has counts of a few files (abi/readahead.h), to which only its team adds. When another
+// file needs the row, the counts move to the file's totals. Calls without a place add to the totals
+// directly. The host adds up all places.
 #pragma once
 
 #include "penstock/abi/file_system.h"
@@ -14,7 +14,7 @@ PENSTOCK_BOTH inline void add_count(uint64_t& word, uint64_t more) {
     if (more != 0) DeviceWords::fetch_add(word, more, site::kRelaxed);
 }
 
-// The same of a word of the call's place.
+// Adds to a count of the call's place.
 template <class Team>
 PENSTOCK_BOTH void add_own_count(uint64_t& word, uint64_t more) {
     if constexpr (Team::kAlone) {
@@ -24,7 +24,7 @@ PENSTOCK_BOTH void add_own_count(uint64_t& word, uint64_t more) {
     }
 }
 
-// Where to count what is done with a file. `place` is the call's, or null.
+// Returns the counts to use for a file. `place` is the call's, or null.
 PENSTOCK_BOTH inline FileCounts& counts_of(FileSystemState& system, ReadaheadPlace* place,
                                            uint32_t file_slot) {
     if (place != nullptr) {
@@ -34,7 +34,7 @@ PENSTOCK_BOTH inline FileCounts& counts_of(FileSystemState& system, ReadaheadPla
     return system.totals[file_slot].counts;
 }
 
-// Counts pages that a team of a call with a place has to do with; `word` of FileCounts.
+// Counts pages of a team whose call has a place; `word` is a count of FileCounts.
 template <class Team>
 PENSTOCK_BOTH void count_pages(FileSystemState& system, ReadaheadPlace& place, uint32_t file_slot,
                                uint64_t FileCounts::*word, uint64_t more) {
@@ -46,8 +46,8 @@ PENSTOCK_BOTH void count_pages(FileSystemState& system, ReadaheadPlace& place, u
     }
 }
 
-// Makes a file's row at a place ready, and counts the pages that a call asks for. One lane, of who
-// has `busy`, before its teams begin.
+// Prepares a file's row at a place, and counts the pages that a call wants. One lane of the call
+// that holds `busy` calls it, before the call's teams begin.
 PENSTOCK_BOTH inline void begin_counts(FileSystemState& system, ReadaheadPlace& place,
                                        uint32_t file_slot, uint64_t pages) {
     FileCounts& row = place.counts[file_slot % limits::kCountedMax];
@@ -62,7 +62,7 @@ PENSTOCK_BOTH inline void begin_counts(FileSystemState& system, ReadaheadPlace& 
         }
         DeviceWords::store(row.whose, file_slot + 1, site::kRelaxed);
     }
-    // Nobody else adds to this word.
+    // No other thread adds to this word.
     DeviceWords::store(row.pages, DeviceWords::load(row.pages, site::kRelaxed) + pages,
                        site::kRelaxed);
 }

@@ -1,24 +1,24 @@
 // The protocol of a dirty page: marking what was written, writing it back, becoming clean; and
 // nothing else.
 //
-// Templates over the word policy, as page_entry.cuh, so that the weak-memory explorer runs the same
-// lines. Any thread may call; nothing here waits. Words: the page's entry, and of its frame the
-// write-back word, the marks and their snapshot (abi/write_back.h).
+// The functions are templates over the word policy, as in page_entry.cuh, so that the weak-memory
+// explorer runs the same lines. Any thread may call; nothing here waits. Words: the page's entry,
+// and its frame's write-back word, marks and snapshot (abi/write_back.h).
 //
 //   clean --[mark, set_dirty]--> dirty --[begin_write_back]--> dirty, under way --[finish]-->
-//   clean, or dirty where somebody has marked more meanwhile, or it could not be written
+//   clean, or dirty if more was marked meanwhile, or if the write failed
 //
 // Invariants:
-//   1. Who marks holds a pin, and marks behind its bytes; the dirty bit comes behind the marks, and
-//      both before the unpin. So a page without pins and dirty bit has no marks, and its frame may
-//      go.
-//   2. The dirty bit stays while a write-back is under way: so the frame stays, and a write-back
-//      holds no pin and nobody's attention.
-//   3. Of one page at most one write-back is under way, and the next one has later bytes.
+//   1. A thread that marks holds a pin and marks after it has stored the bytes. It sets the dirty
+//      bit after the marks, and both before the unpin. So a page without pins and dirty bit has no
+//      marks, and its frame may be evicted.
+//   2. The dirty bit stays set during a write-back. So the frame stays, and a write-back needs no
+//      pin and no waiting thread.
+//   3. One page has at most one write-back in flight, and the next one has later bytes.
 //   4. A granule that changes while the host reads it is marked again.
 //   5. A granule that could not be written is marked again, and its page is dirty.
-//   6. Without its dirty bit a page is clean for who keeps it by a pin that was never given back
-//      since it was marked, or evicts it; who only looks asks is_dirty().
+//   6. A page without its dirty bit is clean for a thread that has pinned it continuously since it
+//      was marked, and for a thread that evicts it. A thread that only looks calls is_dirty().
 #pragma once
 
 #include "penstock/abi/orders.h"
@@ -28,29 +28,31 @@
 
 namespace penstock::device {
 
-// Granules of one word of marks have been written, behind their bytes. By who pins the page.
+// Marks granules of one word of marks as written, after their bytes are stored. The caller holds a
+// pin of the page.
 template <class Words>
 PENSTOCK_BOTH void mark(typename Words::Word& marks, uint64_t bits) {
     Words::fetch_or(marks, bits, site::kMark);
 }
 
-// Behind all marks of a write to the page. Whether it was clean.
+// Sets the dirty bit, after all marks of a write to the page. Returns whether the page was clean.
 template <class Words>
 PENSTOCK_BOTH bool set_dirty(typename Words::Word& entry) {
     return (Words::fetch_or(entry, kDirtyBit, site::kDirty) & kDirtyBit) == 0;
 }
 
-// Nobody need pin a page to have it written: who has the write-back word looks whether the entry is
-// VALID, dirty and, by `holds(entry)`, that of the page he means, in the frame whose words these
-// are; which it stays until he gives the word back.
+// Returns whether the entry is VALID, dirty and, by `holds(entry)`, that of the intended page, in
+// the frame whose words the caller uses. Requires that the caller has the write-back word: then all
+// of this stays true until the caller gives the word back. So a write-back needs no pin.
 template <class Words, class Holds>
 PENSTOCK_BOTH bool is_fixed(const typename Words::Word& entry, Holds holds) {
     const uint64_t now = Words::load(entry, site::kLook);
     return state_of(now) == PageState::kValid && (now & kDirtyBit) != 0 && holds(now);
 }
 
-// Takes the marks of a dirty page into its snapshot, if no write-back of it is under way; the
-// caller owes the host a request of `number` then. False: one is, it is clean, or another page.
+// Takes the marks of a dirty page into its snapshot, if no write-back of it is in flight. Returns
+// true if so: the caller then owes the host a request with `number`. Returns false if a write-back
+// is in flight, the page is clean, or the entry is another page's.
 template <class Words, class Holds>
 PENSTOCK_BOTH bool begin_write_back(typename Words::Word& entry, Holds holds,
                                     typename Words::Word& word, typename Words::Word* marks,
@@ -70,12 +72,13 @@ PENSTOCK_BOTH bool begin_write_back(typename Words::Word& entry, Holds holds,
     return true;
 }
 
-// Whether a page has been written to and its write-back is not over, as an entry tells that says so
-// in `seen` if it is VALID; `word_of(frame)`: a frame's write-back word.
+// Returns whether a page has been written to and its write-back has not ended. `seen` becomes the
+// newest entry; a page that is not VALID is not dirty. `word_of(frame)` is a frame's write-back
+// word.
 //
-// The dirty bit alone does not tell: who ends a write-back takes it away, looks at the marks, and
-// may set it again (finish_write_back). While he does, the word is not idle; and an idle word that
-// is the same on both sides of a look says that whoever took the bit away was done with it.
+// The dirty bit alone does not tell. A thread that ends a write-back clears it, checks the marks,
+// and may set it again (finish_write_back). Meanwhile the word is not idle. An idle word that is
+// the same before and after the second load of the entry shows that such a thread had finished.
 template <class Words, class WordOf>
 PENSTOCK_BOTH bool is_dirty(const typename Words::Word& entry, WordOf word_of, uint64_t& seen) {
     for (;;) {
@@ -93,16 +96,16 @@ PENSTOCK_BOTH bool is_dirty(const typename Words::Word& entry, WordOf word_of, u
     }
 }
 
-// What begin_unless_held() did.
+// The result of begin_unless_held().
 enum class BeginResult : uint32_t {
     kNot,   // the file is held, or as begin_write_back()
-    kHeld,  // it has begun, and somebody holds the file: the caller withdraws it
+    kHeld,  // it has begun, but the file is held by now: the caller withdraws it
     kYes,
 };
 
-// begin_write_back() for who may not if the page's file is held. Asked behind the begin: who locks
-// the file from here on sees that it has begun, since both are read-modify-writes; and who asks
-// sees what those have changed who had the lock before.
+// Does begin_write_back() unless the page's file is held. It checks that after the begin. A thread
+// that locks the file later sees that the write-back has begun, since both are read-modify-writes.
+// The check also acquires what earlier lock holders changed.
 template <class Words, class Holds>
 PENSTOCK_BOTH BeginResult begin_unless_held(typename Words::Word& entry, Holds holds,
                                             typename Words::Word& word, typename Words::Word* marks,
@@ -114,16 +117,16 @@ PENSTOCK_BOTH BeginResult begin_unless_held(typename Words::Word& entry, Holds h
     return Words::fetch_or(held, 0, site::kAskHeld) != 0 ? BeginResult::kHeld : BeginResult::kYes;
 }
 
-// What became of a write-back, for who ended it.
+// The result of a write-back, for the thread that ended it.
 enum class Written : uint32_t {
-    kNot,     // it is not over, another ends it, or it is of another page
+    kNot,     // it has not ended, another thread ends it, or it is of another page
     kClean,   // the page is clean, or was before it was written to again
-    kDirty,   // it has been written to meanwhile
-    kFailed,  // it is as it was
+    kDirty,   // the page was written to meanwhile
+    kFailed,  // the page is dirty as before
 };
 
-// Ends the write-back that `completion` (read at kCompletion) is of; `ended(result)` is called
-// before anybody can see that it has.
+// Ends the write-back to which `completion` (read at kCompletion) belongs. Calls `ended(result)`
+// before any other thread can see the end.
 template <class Words, class Holds, class Ended>
 PENSTOCK_BOTH Written finish_write_back(typename Words::Word& entry, Holds holds,
                                         typename Words::Word& word, typename Words::Word* marks,
@@ -144,14 +147,14 @@ PENSTOCK_BOTH Written finish_write_back(typename Words::Word& entry, Holds holds
             if (bits != 0) Words::fetch_or(marks[i], bits, site::kMark);
         }
     } else {
-        // Pinned, or it might be evicted between the two: clean it is only if nobody has marked it
-        // since. Who marks it from here on makes it dirty himself.
+        // The pin prevents eviction between the two steps. The page is clean only if no thread has
+        // marked it since. A thread that marks it from here on sets the dirty bit itself.
         pin<Words>(entry);
         Words::fetch_and(entry, ~kDirtyBit, site::kClean);
         bool marked = false;
         for (uint32_t i = 0; i < mark_words && !marked; ++i)
             marked = Words::load(marks[i], site::kRelaxed) != 0;
-        // Unless who marked it has made it dirty himself, and counted that: then it was clean.
+        // If the marking thread has set the bit itself, and counted that, the page was clean.
         if (marked) marked = (Words::fetch_or(entry, kDirtyBit, site::kRelaxed) & kDirtyBit) == 0;
         unpin<Words>(entry);
         result = marked ? Written::kDirty : Written::kClean;

@@ -1,10 +1,10 @@
-// Files that are written once (kOpenWriteOnce): no page of them is read.
+// Files that are written once (kOpenWriteOnce): none of their pages is read.
 //
-// Whole granules are written through the page cache as those of any file, into pages that have
-// nothing else. Of a granule of which a part is written, the cache has no rest: that part goes to
-// the host at once, and into no page. So a byte that is written twice may end as either, if one of
-// its writes was a part of its granule. The pages are of use to no reader: behind the last close
-// the file has others.
+// Whole granules are written through the page cache as for any file, into pages that hold nothing
+// else. If only a part of a granule is written, the cache lacks the rest, so that part goes to the
+// host at once, and into no page. So a byte that is written twice may get either value, if one of
+// the writes covers a part of its granule. The pages are of no use to readers: after the last close
+// the file has other bytes.
 #pragma once
 
 #include "penstock/device/control_port.cuh"
@@ -16,7 +16,8 @@ PENSTOCK_DEVICE inline bool is_written_once(const FileState& file) {
     return (DeviceWords::load(file.writing, site::kRelaxed) & kWritesOnce) != 0;
 }
 
-// The granules of which a request writes every byte; none: its end is its offset.
+// Returns the granules of which a request writes every byte. If there are none, its end equals its
+// offset.
 PENSTOCK_BOTH inline RangeRequest whole_granules(const RangeRequest& request) {
     constexpr uint64_t kRest = limits::kGranuleSize - 1;
     RangeRequest whole = request;
@@ -28,8 +29,8 @@ PENSTOCK_BOTH inline RangeRequest whole_granules(const RangeRequest& request) {
     return whole;
 }
 
-// Hands bytes [begin, end) of a request to the host, less than two granules. One lane; waits for
-// the host. 0 or -errno.
+// Sends bytes [begin, end) of a request to the host, less than two granules. One lane calls; waits
+// for the host. Returns 0 or -errno.
 PENSTOCK_DEVICE inline int64_t write_edge(FileSystemState& system, const RangeRequest& request,
                                           uint64_t begin, uint64_t end) {
     if (begin >= end) return 0;
@@ -45,7 +46,7 @@ PENSTOCK_DEVICE inline int64_t write_edge(FileSystemState& system, const RangeRe
     return 0;
 }
 
-// The parts of a request that are no whole granules. By one team; 0 or -errno.
+// Writes the parts of a request that are no whole granules. One team calls. Returns 0 or -errno.
 template <class Team>
 PENSTOCK_NOINLINE PENSTOCK_DEVICE int64_t write_edges(const Team& team, FileSystemState& system,
                                                       const RangeRequest& request) {

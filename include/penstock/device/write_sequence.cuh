@@ -1,33 +1,33 @@
-// Write sequences: how a window that was read before a write of its pages is told from one that was
-// not. Writers count them up; who takes pages out of a window compares.
+// Write sequences tell whether a window was read before or after a write to its pages. Writers
+// count them up; a thread that takes pages out of a window compares.
 //
 // A page of a window:
-//   absent --[stamp taken, then asked for]--> on its way --[answered]--> arrived
-//   on its way, arrived --[seen absent, the stamp is as it was: adopt]--> in the cache
-//   on its way, arrived --[not so]--> goes with its window
+//   absent --[stamp taken, then requested]--> in flight --[answered]--> arrived
+//   in flight, arrived --[seen absent, the stamp is unchanged: adopt]--> in the cache
+//   in flight, arrived --[otherwise]--> dropped with its window
 //
 // Invariants:
 //   1. A page leaves the cache (evict) only when the file has its bytes (dirty_page.cuh).
-//   2. Who writes a page holds it, pinned and not absent; then counts its sequence up; then stores.
-//   3. Who asks for a window takes its stamp first and looks then which pages are absent: others
-//      are not in it.
-//   4. Who takes a page out of a window sees it absent (acquire), then finds the stamp as it was,
-//      then adopts it from the very word that he saw.
-//   5. Truncation counts the file's cuts up behind the host's cut, then renews the entries of
-//      absent pages beyond, to words that none had before.
-// So what is adopted is what the file has. A write since the stamp held the page. Does it still,
-// the page is not absent. Did the page leave before it was seen absent, the count is seen, too:
-// unpin releases, evict goes on from there, and the look acquires. Did it come and leave between
-// look and adopt, the entry names another fill, and adopt fails. A write before the stamp was taken
-// whose page was absent behind it is in the file, by 1.
+//   2. A writer holds the page, pinned and not absent; then counts its sequence up; then stores.
+//   3. A thread that requests a window first takes its stamp and then checks which pages are
+//      absent: only these are in the window.
+//   4. A thread that takes a page out of a window sees it absent (acquire), then finds the stamp
+//      unchanged, then adopts the page from the very word that it saw.
+//   5. Truncation counts the file's cuts up after the host's cut. Then it renews the entries of
+//      absent pages beyond, to words that no entry had before.
+// So an adopted page has the file's bytes. A write since the stamp held the page. If it still holds
+// the page, the page is not absent. If the page left before it was seen absent, the count is seen,
+// too: unpin releases, evict continues that chain, and the look acquires. If the page came and left
+// between look and adopt, the entry names another fill, and adopt fails. If a write came before the
+// stamp was taken and its page was absent afterwards, its bytes are in the file, by 1.
 #pragma once
 
 #include "penstock/device/windows.cuh"
 
 namespace penstock::device {
 
-// Counts a write in the sequences of `count` pages, at most 65, of which none is absent now but
-// those that are not written after all. One lane.
+// Counts a write in the sequences of `count` pages, at most 65. None of them may be absent, except
+// those that are not written after all. One lane calls.
 PENSTOCK_DEVICE inline void count_write(FileSystemState& system, const FileState& file,
                                         PageIndex first, unsigned count) {
     if (count == 0) return;
@@ -38,7 +38,7 @@ PENSTOCK_DEVICE inline void count_write(FileSystemState& system, const FileState
     if (last != begin) DeviceWords::fetch_add(system.sequences[last], 1, site::kCountWrite);
 }
 
-// The sum of the sequences of a window's pages: it is as it was if each of them is.
+// Returns the sum of the sequences of a window's pages. It is unchanged if each of them is.
 template <Site kOrder>
 PENSTOCK_NOINLINE PENSTOCK_DEVICE uint64_t sum_sequences(const FileSystemState& system,
                                                          const FileState& file,
@@ -54,9 +54,9 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE uint64_t sum_sequences(const FileSystemState& 
     return sum;
 }
 
-// What a window's bytes may be trusted by, as long as it does not change: the file's epoch, its
-// cuts and, where it is open for writing, the sequences of the window's pages. kTakeCounts: before
-// the pages are looked at; kRelaxed: behind.
+// Returns the stamp of a window: its bytes are current as long as the stamp does not change. It
+// combines the file's epoch, its cuts and, if the file is open for writing, the sequences of the
+// window's pages. Use kTakeCounts before the pages are checked, kRelaxed after.
 template <Site kOrder>
 PENSTOCK_DEVICE uint64_t window_stamp(const FileSystemState& system, const FileState& file,
                                       const Window& window) {
