@@ -1,8 +1,9 @@
-// Writing all of a file back: for sync, close and truncation.
+// Writes all of a file back: for sync, close and truncation.
 //
-// A walk over the leaves of a file, each team every so many of them, each lane some of their
-// entries. First all dirty pages are asked to be written, then they are waited for, with nothing in
-// hand. Pages that are written to meanwhile are written once, not until nobody writes.
+// The teams of a group walk over the leaves of a file: each team takes every n-th leaf, and its
+// lanes share the entries. First they request the write-back of all dirty pages; then they wait for
+// them, without holding anything. A page that is written to meanwhile is written back once, not
+// until its writers stop.
 #pragma once
 
 #include "penstock/device/handle.h"
@@ -10,8 +11,9 @@
 
 namespace penstock::device {
 
-// The dirty page of an entry in the leaf that a directory word names, as one lane sees it, with its
-// dirty bit or while somebody ends its write-back; null: there is none.
+// Returns the dirty page of an entry in the leaf that a directory word names, as one lane sees it.
+// A page is dirty with its dirty bit, and while a thread ends its write-back. Null: it is not
+// dirty.
 PENSTOCK_DEVICE inline SeenPage see_dirty_page(const FileSystemState& system, uint32_t slot,
                                                PageIndex page) {
     const uint64_t leaf = leaf_word(system, system.files[slot], page);
@@ -25,19 +27,19 @@ PENSTOCK_DEVICE inline SeenPage see_dirty_page(const FileSystemState& system, ui
     return {entry, make_owner(slot, page), frame_of(seen)};
 }
 
-// Waits until what a page was written to so far is with the host, or could not be taken there. 0,
-// or -errno of a wait.
+// Waits until the host has what was written to a page so far, or could not take it. Returns 0, or
+// -errno of a wait.
 PENSTOCK_NOINLINE PENSTOCK_DEVICE inline int wait_for_write(FileSystemState& system, uint32_t slot,
                                                             PageIndex index) {
     Wait wait(system);
-    int64_t mine = -1;  // a write-back that began behind the call
+    int64_t mine = -1;  // a write-back that began after the call
     FrameIndex frame = 0;
     for (;;) {
         const SeenPage page = see_dirty_page(system, slot, index);
         if (page.entry == nullptr) return 0;
         if (mine >= 0 && page.frame != frame) return 0;
         frame = page.frame;
-        // With the error that was noted before it ended.
+        // Acquires also the error that was recorded before the write-back ended.
         const WriteBackWord word = DeviceWords::load(system.write_backs[frame], site::kBeginWrite);
         const bool idle = phase_of(word) == WritePhase::kIdle;
         if (mine >= 0 && (idle || number_of(word) != static_cast<uint64_t>(mine))) return 0;
@@ -65,15 +67,15 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE inline int wait_for_write(FileSystemState& sys
     }
 }
 
-// The pages that a file may have in the cache. Some may be dirty that lie beyond its end: whoever
-// wrote them was overtaken by a truncation.
+// Returns the number of pages that a file may have in the cache. Dirty pages may lie beyond its end
+// if a truncation overtook their writer.
 PENSTOCK_DEVICE inline uint64_t pages_of_file(const FileState& file) {
     return DeviceWords::load(file.directory_count, site::kRelaxed) * limits::kLeafEntries;
 }
 
 // Calls `visit(page)` for the team's part of the pages from `first` to before `stop` that have a
-// leaf: every `teams`-th leaf, its pages by the team's lanes. Most of a file that may grow has
-// none: the lanes look at a directory word each. kBehindCut: as has_leaf().
+// leaf: every `teams`-th leaf, whose pages the team's lanes share. Most of a file that may grow has
+// no leaf, so each lane checks a directory word. kBehindCut: as for has_leaf().
 constexpr bool kBehindCut = true;
 template <bool kIsBehindCut = false, class Team, class Visit>
 PENSTOCK_DEVICE void for_each_page(const Team& team, unsigned index, unsigned teams,
@@ -98,8 +100,8 @@ PENSTOCK_DEVICE void for_each_page(const Team& team, unsigned index, unsigned te
     team.sync();
 }
 
-// 0, or the result of the first lane that has another, in all lanes: of a group's parts the result
-// of one lane counts.
+// Returns, in all lanes, 0 or the first lane's result that is not 0. A group uses the result of one
+// lane of each part.
 template <class Team>
 PENSTOCK_DEVICE int result_of_lanes(const Team& team, int result) {
     if (!team.any(result != 0)) return 0;
@@ -110,8 +112,8 @@ PENSTOCK_DEVICE int result_of_lanes(const Team& team, int result) {
     return 0;
 }
 
-// One team's part of writing a file back. 0, or -errno of a wait: what could not be written is
-// noted with the file.
+// Does one team's part of writing a file back. Returns 0, or -errno of a wait. Failed writes are
+// recorded in the file.
 template <class Team>
 PENSTOCK_DEVICE int write_back_part(const Team& team, unsigned index, unsigned teams,
                                     FileSystemState& system, uint32_t slot) {
@@ -130,8 +132,8 @@ PENSTOCK_DEVICE int write_back_part(const Team& team, unsigned index, unsigned t
     return result_of_lanes(team, result);
 }
 
-// Holds a file: nobody begins a write-back of it until its lock is given back; those that began
-// before can be waited for. One lane; waits for who has it. 0 or -errno.
+// Holds a file: no write-back of it begins until the lock is released. Write-backs that began
+// before can be waited for. One lane calls; waits for another holder. Returns 0 or -errno.
 PENSTOCK_DEVICE inline int lock_file(FileSystemState& system, FileState& file) {
     Wait wait(system);
     while (!try_lock(file.held)) {
@@ -140,8 +142,8 @@ PENSTOCK_DEVICE inline int lock_file(FileSystemState& system, FileState& file) {
     return 0;
 }
 
-// Takes the write-back of a dirty page, which nobody else begins or ends until release_writes: what
-// was marked so far is in its snapshot. False: a write-back of it is under way.
+// Takes the write-back of a dirty page: no other thread begins or ends one until release_writes.
+// The snapshot has what was marked so far. Returns false if a write-back of the page is in flight.
 PENSTOCK_DEVICE inline bool hold_writes(FileSystemState& system, const SeenPage& page) {
     const auto holds = [&](uint64_t seen) { return page.is_there(system, seen); };
     uint64_t& word = system.write_backs[page.frame];
@@ -151,13 +153,13 @@ PENSTOCK_DEVICE inline bool hold_writes(FileSystemState& system, const SeenPage&
                                        number))
         return false;
     DeviceWords::fetch_add(system.write_backs_begun, 1, site::kRelaxed);
-    // No completion has this number: under way, nobody ends it.
+    // No completion has this number, so no other thread ends the write-back before this.
     DeviceWords::store(word, make_write_back(number, WritePhase::kHeld), site::kRelaxed);
     return true;
 }
 
-// Ends that, for who held it: what was marked is as written where it is `forgotten`, else as
-// before. False: it is not held.
+// Ends hold_writes(), for its caller. If `forgotten`, the marks count as written; else they are as
+// before. Returns false if the write-back is not held.
 PENSTOCK_DEVICE inline bool release_writes(FileSystemState& system, const SeenPage& page,
                                            bool forgotten) {
     uint64_t& word = system.write_backs[page.frame];
@@ -170,8 +172,8 @@ PENSTOCK_DEVICE inline bool release_writes(FileSystemState& system, const SeenPa
     return true;
 }
 
-// Holds the write-backs of all dirty pages of a file from `first` on, waiting for those under way.
-// One team's part, of one group for each file at a time. 0, or -errno of a wait.
+// Holds the write-backs of all dirty pages of a file from `first` on; waits for those in flight.
+// Does one team's part; one group at a time for each file. Returns 0, or -errno of a wait.
 template <class Team>
 PENSTOCK_DEVICE int hold_part(const Team& team, unsigned index, unsigned teams,
                               FileSystemState& system, uint32_t slot, PageIndex first) {
@@ -190,7 +192,7 @@ PENSTOCK_DEVICE int hold_part(const Team& team, unsigned index, unsigned teams,
     return result_of_lanes(team, result);
 }
 
-// Ends that: pages from `forgotten` on are clean, and `visit(page)` is called for each.
+// Ends hold_part(): pages from `forgotten` on are clean, and `visit(page)` is called for each.
 template <class Team, class Visit>
 PENSTOCK_DEVICE void release_part(const Team& team, unsigned index, unsigned teams,
                                   FileSystemState& system, uint32_t slot, PageIndex first,
@@ -203,16 +205,17 @@ PENSTOCK_DEVICE void release_part(const Team& team, unsigned index, unsigned tea
     });
 }
 
-// Whether a page that GPU threads have changed will be written to its file: a view may be older
-// than the last close.
+// Returns whether a page that GPU threads have changed will be written to its file. A view may be
+// older than the last close.
 PENSTOCK_DEVICE inline bool is_for_writing(const FileSystemState& system, const SeenPage& page) {
     const FileState& file = system.files[page.owner >> 48];
     return (DeviceWords::load(file.generation, site::kRelaxed) & 1) != 0 &&
            (DeviceWords::load(file.writing, site::kRelaxed) & kHasWriters) != 0;
 }
 
-// The page of a view that may be written: marks all of the view's bytes as written that the file
-// has still. False: it is not is_for_writing(), and nothing is marked. One lane.
+// Marks as written all bytes of a view that the file still has, and sets `page` to the view's page.
+// The view may be written. Returns false, with nothing marked, if not is_for_writing(). One lane
+// calls.
 PENSTOCK_DEVICE inline bool mark_view(FileSystemState& system, const View& view, SeenPage& page) {
     const uint64_t seen = DeviceWords::load(*view.entry, site::kRelaxed);
     const uint64_t at = static_cast<uint64_t>(view.data - system.frames);
@@ -236,8 +239,9 @@ PENSTOCK_DEVICE inline uint64_t failures_of(const FileState& file) {
     return DeviceWords::load(file.error, site::kRelaxed) / kFileFailure;
 }
 
-// The error that write-backs of a file have left since somebody took it last; else, if one failed
-// since there were `failures`, whose error another has taken, that one's. 0 or -errno. One lane.
+// Takes the error that write-backs of a file have left since it was last taken. If another caller
+// took it, but a write-back has failed since there were `failures`, returns the error of the last
+// failure. Returns 0 or -errno. One lane calls.
 PENSTOCK_DEVICE inline int take_error(FileState& file, uint64_t failures) {
     const uint64_t taken = DeviceWords::fetch_and(file.error, ~kFileErrnoMask, site::kRelaxed);
     uint64_t error = taken & kFileErrnoMask;
@@ -246,7 +250,7 @@ PENSTOCK_DEVICE inline int take_error(FileState& file, uint64_t failures) {
     return -static_cast<int>(error);
 }
 
-// Has what was written through a view written to the file. One lane. 0 or -errno.
+// Writes to the file what was written through a view. One lane calls. Returns 0 or -errno.
 PENSTOCK_NOINLINE PENSTOCK_DEVICE inline int write_view(FileSystemState& system, const View& view) {
     const uint64_t seen = DeviceWords::load(*view.entry, site::kRelaxed);
     const uint64_t owner = DeviceWords::load(system.owners[frame_of(seen)], site::kRelaxed);
@@ -260,7 +264,8 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE inline int write_view(FileSystemState& system,
     return error != 0 ? error : noted;
 }
 
-// Has each team of a group do `part(team, index, teams)`. 0, or -errno of one, in all threads.
+// Runs `part(team, index, teams)` in each team of a group. Returns 0, or -errno of one team, in all
+// threads.
 template <class Group, class Part>
 PENSTOCK_DEVICE int64_t each_part(Group group, const Part& part) {
     return group.divide([](const auto&, unsigned, unsigned) -> int64_t { return 0; },
@@ -270,9 +275,9 @@ PENSTOCK_DEVICE int64_t each_part(Group group, const Part& part) {
                         [](int64_t) {});
 }
 
-// Writes an open file back, by a whole group, and takes the error that was noted since somebody
-// took it last; a scratch file stays as it is. 0 or -errno, in all threads: also if a write-back
-// failed meanwhile whose error another has taken.
+// Writes an open file back, and takes the error that was recorded since it was last taken. A whole
+// group calls. A scratch file stays as it is. Returns 0 or -errno, in all threads. It also returns
+// the error of a write-back that failed meanwhile if another caller has taken that error.
 template <class Group>
 PENSTOCK_DEVICE int64_t write_back(DeviceFileSystem fs, Descriptor descriptor, Group group) {
     FileSystemState& system = *fs.state;
@@ -296,9 +301,9 @@ PENSTOCK_DEVICE int64_t write_back(DeviceFileSystem fs, Descriptor descriptor, G
     });
 }
 
-// Ends hold_file(): of what was held, pages from `forgotten` on are clean now, and `visit(page)` is
-// called for each, the others as dirty as before; then each team does `then(team, index, teams)`.
-// 0, or -errno of one of those.
+// Ends hold_file(). Of the held pages, those from `forgotten` on are clean now, and `visit(page)`
+// is called for each; the others are as dirty as before. Then each team runs `then(team, index,
+// teams)`. Returns 0, or -errno of one of these.
 template <class Group, class Visit, class Then>
 PENSTOCK_DEVICE int64_t release_file(DeviceFileSystem fs, Descriptor descriptor, PageIndex first,
                                      PageIndex forgotten, Group group, const Visit& visit,
@@ -316,9 +321,9 @@ PENSTOCK_DEVICE int64_t release_file(DeviceFileSystem fs, Descriptor descriptor,
     });
 }
 
-// Holds a file, and all that is dirty of it from page `first` on: nothing of that is written before
-// the release. By a whole group; waits for what is under way, and for who holds it. 0, or -errno of
-// a wait: then nothing is held.
+// Holds a file, and all its dirty pages from page `first` on: none of them is written back before
+// the release. A whole group calls; waits for write-backs in flight, and for another holder.
+// Returns 0, or -errno of a wait: then nothing is held.
 template <class Group>
 PENSTOCK_DEVICE int64_t hold_file(DeviceFileSystem fs, Descriptor descriptor, PageIndex first,
                                   Group group) {

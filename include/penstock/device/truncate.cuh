@@ -1,11 +1,10 @@
-// Cutting a file off, or making it longer: what lies beyond its new end is given up, in the cache
-// and on the host.
+// Truncates or extends a file: drops what lies beyond its new end, in the cache and on the host.
 //
-// One group at a time for each file. In this order: the file is held, so that no write-back of it
-// begins; those beyond the new end are held, and those under way waited for; the host; the size;
-// what was held is forgotten, or as dirty as before where the host could not; then what was read
-// meanwhile is cleared. Until the host has, nothing has changed. Writes of others at the same time
-// may survive or not.
+// One group at a time for each file. The order: the file is held, so that no write-back of it
+// begins; write-backs beyond the new end are held, after those in flight have ended; the host
+// truncates; the size is set; held pages become clean, or stay dirty if the host failed; then pages
+// that were read meanwhile are cleared. Nothing changes before the host has truncated. Concurrent
+// writes of other groups may survive or not.
 #pragma once
 
 #include "penstock/device/control_port.cuh"
@@ -13,8 +12,8 @@
 
 namespace penstock::device {
 
-// Makes the bytes of a page from `from` on zeros, if it is in the cache, and has nobody take it out
-// of a window else. One lane; waits for a read of it that is under way.
+// Clears the bytes of a page from `from` on, if it is in the cache. If it is not, prevents its
+// adoption from a window. One lane calls; waits for a read of the page in flight.
 PENSTOCK_NOINLINE PENSTOCK_DEVICE inline int clear_page(FileSystemState& system,
                                                         const FileState& file, PageIndex page,
                                                         uint64_t from) {
@@ -23,12 +22,12 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE inline int clear_page(FileSystemState& system,
         if (!has_leaf(system, file, page)) return 0;
         pinned = pin_page(system, file, page);
         if (pinned.entry != nullptr) break;
-        // Its leaf is being emptied, or comes back.
+        // Its leaf is being emptied, or is about to return.
         const uint64_t hand = DeviceWords::load(system.leaf_hand, site::kRelaxed);
         if (const int error = wait.step(&system.leaf_hand, hand); error != 0) return error;
     }
-    // A window may have been read before the host cut the file, and the page be taken out of it
-    // until its entry is another word.
+    // A window may have been read before the host truncated the file. The page could be adopted
+    // from it until the entry is another word.
     const uint64_t number = DeviceWords::fetch_add(system.renewals, 1, site::kRelaxed);
     pinned.seen = renew<DeviceWords>(*pinned.entry, number);
     int error = 0;
@@ -44,14 +43,14 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE inline int clear_page(FileSystemState& system,
     return error;
 }
 
-// Makes a word at most so large.
+// Lowers a word to `value` if it is larger.
 PENSTOCK_BOTH inline void lower_to(uint64_t& word, uint64_t value) {
     uint64_t seen = DeviceWords::load(word, site::kRelaxed);
     while (seen > value && !DeviceWords::compare_exchange(word, seen, value, site::kRelaxed)) {
     }
 }
 
-// One team's part of clearing what the cache has beyond `size`.
+// Does one team's part of clearing what the cache has beyond `size`.
 template <class Team>
 PENSTOCK_DEVICE int clear_beyond(const Team& team, unsigned index, unsigned teams,
                                  FileSystemState& system, uint32_t slot, uint64_t size) {
@@ -69,7 +68,7 @@ PENSTOCK_DEVICE int clear_beyond(const Team& team, unsigned index, unsigned team
     return result_of_lanes(team, result);
 }
 
-// By a whole group: 0 or -errno, in all threads.
+// Truncates a file. A whole group calls. Returns 0 or -errno, in all threads.
 template <class Group>
 PENSTOCK_DEVICE int64_t truncate(DeviceFileSystem fs, Descriptor descriptor, uint64_t size,
                                  Group group) {
@@ -100,7 +99,7 @@ PENSTOCK_DEVICE int64_t truncate(DeviceFileSystem fs, Descriptor descriptor, uin
         DeviceWords::fetch_add(file.cuts, 1, site::kPublish);
         return answer;
     });
-    // The page that the file ends in keeps what it has before the end.
+    // The page in which the file ends keeps its bytes before the end.
     const PageIndex beyond = (size + (1ull << system.page_shift) - 1) >> system.page_shift;
     const int64_t error = release_file(
         fs, descriptor, first, cut == 0 ? beyond : ~0ull, group, [](const SeenPage&) {},

@@ -1,13 +1,14 @@
-// Writing through the page cache, as one team does it: a run of pages is held, what is written goes
-// into their frames, and is marked there for a write-back.
+// Writing through the page cache, as one team does it. It holds a run of pages, copies the bytes
+// into their frames, and marks them there for a write-back.
 //
-// Below the calls of file.cuh; shaped as reading (read.cuh). Any team of a group; nothing here
-// meets other teams. A page of which nothing that the host has is left needs no reading: its
-// claimer fills the frame, and waits for nothing before it has.
+// The calls of file.cuh use it; its form is that of reading (read.cuh). Any team of a group;
+// nothing here synchronizes with other teams. A page needs no reading if the write leaves none of
+// the host's bytes in it: the team that claims it fills the frame, and waits for nothing before
+// that.
 //
-// In this order: pages are held and no more absent; the write sequence counts up; bytes; the file's
-// size; marks; the dirty bit; unpin. Who takes marks has seen bytes and size; who finds a page
-// absent and the sequence as it was has the file's bytes (write_sequence.cuh).
+// The order: pages are held and not absent; the write sequence counts up; bytes; the file's size;
+// marks; the dirty bit; unpin. A thread that takes marks has seen bytes and size. A thread that
+// finds a page absent and the sequence unchanged has the file's bytes (write_sequence.cuh).
 #pragma once
 
 #include "penstock/device/read.cuh"
@@ -15,8 +16,8 @@
 
 namespace penstock::device {
 
-// What a write of [offset, offset + size) asks for. 1; else what it is answered at once: 0 or
-// -errno. `offset` is where it goes: of who appends, what take_place() said.
+// Sets `request` to the write of [offset, offset + size). Returns 1, or the result of the call: 0
+// or -errno. `offset` is the place of the write: for a descriptor that appends, from take_place().
 template <class Team>
 PENSTOCK_DEVICE int64_t prepare_write(const Team& team, FileSystemState& system,
                                       Descriptor descriptor, int64_t offset, uint64_t size,
@@ -24,7 +25,7 @@ PENSTOCK_DEVICE int64_t prepare_write(const Team& team, FileSystemState& system,
     const FileState* file = find_file(system, descriptor);
     const bool open = !team.any(file == nullptr);
     const auto first = static_cast<uint64_t>(offset);
-    // Only read, as all that is done with it is copying from it.
+    // The const_cast is safe: a write only copies from these bytes.
     auto* bytes = static_cast<std::byte*>(const_cast<void*>(buffer));
     request = {descriptor, first, 0, first, bytes};
     if (!open || (descriptor & kMayWrite) == 0) return -kErrorBadDescriptor;
@@ -39,8 +40,8 @@ PENSTOCK_DEVICE int64_t prepare_write(const Team& team, FileSystemState& system,
     return 1;
 }
 
-// Where a write goes: at `offset`, or behind all that is in the file, where who appends takes its
-// room first. One lane.
+// Returns the place of a write: `offset`, or for a descriptor that appends the end of the file,
+// where it reserves the range. One lane calls.
 PENSTOCK_DEVICE inline int64_t append_offset(FileSystemState& system, Descriptor descriptor,
                                              int64_t offset, uint64_t size) {
     if ((descriptor & kAppends) == 0 || offset < 0) return offset;
@@ -53,10 +54,10 @@ PENSTOCK_DEVICE inline int64_t append_offset(FileSystemState& system, Descriptor
     while (size <= end_max && end <= end_max - size &&
            !DeviceWords::compare_exchange(file->size, end, end + size, site::kRelaxed)) {
     }
-    return static_cast<int64_t>(end);  // too big, it is refused
+    return static_cast<int64_t>(end);  // if that is too large, the write is refused
 }
 
-// The same for a team; with a null buffer, which is refused, nobody takes room. Once for a call.
+// The same for a team, once for a call. A null buffer, which is refused, reserves no range.
 template <class Team>
 PENSTOCK_DEVICE int64_t take_place(const Team& team, FileSystemState& system, Descriptor descriptor,
                                    int64_t offset, uint64_t size, const void* buffer) {
@@ -76,9 +77,9 @@ PENSTOCK_BOTH inline PagePart part_of_page(const RangeRequest& request, PageInde
     return {begin, request.end - first < size ? request.end - first : size};
 }
 
-// Notes which of the batch's pages the team fills where they are absent: those that the host has
-// nothing of, or nothing that is left, and of a file that is written once all. They are pinned:
-// what was written back before is in `stored`.
+// Records which of the batch's pages the team fills where they are absent: pages of which the host
+// has no bytes, or of which the write leaves none; and all pages of a file that is written once.
+// The pages are pinned, so `stored` includes what was written back before.
 template <class Team>
 PENSTOCK_DEVICE void note_own_pages(const Team& team, const FileSystemState& system,
                                     const FileState& file, const RangeRequest& request,
@@ -99,8 +100,8 @@ PENSTOCK_DEVICE void note_own_pages(const Team& team, const FileSystemState& sys
     }
 }
 
-// The bytes of a page are in its frame, and the file's size counts them: marks them, in one lane.
-// Whether the page was clean.
+// Marks a part of a page. Requires that its bytes are in the frame, and that the file's size counts
+// them. Returns whether the page was clean. One lane calls.
 PENSTOCK_DEVICE inline bool mark_page(FileSystemState& system, const PinnedEntry& page,
                                       const PagePart& part) {
     uint64_t* marks = marks_of_frame(system, frame_of(page.seen));
@@ -113,8 +114,8 @@ PENSTOCK_DEVICE inline void count_dirty(FileSystemState& system, uint64_t pages)
     if (pages != 0) DeviceWords::fetch_add(system.dirty_pages, pages, site::kRelaxed);
 }
 
-// Fills the frames of the pages that the team has claimed for that, writes the request's part of
-// each, and publishes them.
+// Fills the frames of the pages that the team has claimed for that: writes the request's part of
+// each, zeros the rest, and publishes them.
 template <class Team>
 PENSTOCK_NOINLINE PENSTOCK_DEVICE void fill_pages(const Team& team, FileSystemState& system,
                                                   FileState& file, const RangeRequest& request,
@@ -130,7 +131,7 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE void fill_pages(const Team& team, FileSystemSt
         const PageIndex index = batch.first + i;
         const PagePart part = part_of_page(request, index, system.page_shift);
         const uint64_t first = index << system.page_shift;
-        team.sync();  // the frame's last readers are done, as its taker has acquired
+        team.sync();  // the frame's last readers are done: the lane that took it has acquired that
         team.zero(frame, part.begin);
         team.copy(frame + part.begin, request.buffer + (first + part.begin - request.offset),
                   part.end - part.begin);
@@ -149,8 +150,8 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE void fill_pages(const Team& team, FileSystemSt
     team.sync();
 }
 
-// Pins the batch's pages, fills those that need no reading and asks for the others that are not
-// there. 0, or -EBADF, with nothing held. As hold_pages.
+// Pins the batch's pages, fills those that need no reading, and requests the others that are
+// missing. Returns 0, or -EBADF with nothing held, as hold_pages does.
 template <class Team>
 PENSTOCK_DEVICE int hold_to_write(const Team& team, FileSystemState& system,
                                   const RangeRequest& request, Batch<Team>& batch) {
@@ -173,8 +174,8 @@ PENSTOCK_DEVICE int hold_to_write(const Team& team, FileSystemState& system,
     return 0;
 }
 
-// The first half of that, for a page that is written later: pins it, and asks for it if it must be
-// read first. Holds nothing where it need not: the second half fills it. 0 or -EBADF.
+// Does the first half of that, for a page that is written later: pins it, and requests it if it
+// must be read first. Holds no page that the second half can fill. Returns 0 or -EBADF.
 template <class Team>
 PENSTOCK_DEVICE int hold_to_write_later(const Team& team, FileSystemState& system,
                                         const RangeRequest& request, Batch<Team>& batch) {
@@ -189,7 +190,7 @@ PENSTOCK_DEVICE int hold_to_write_later(const Team& team, FileSystemState& syste
     return 0;
 }
 
-// Marks what was copied into the batch's frames; how many pages were clean.
+// Marks what was copied into the batch's frames. Returns how many pages were clean.
 template <class Team>
 PENSTOCK_DEVICE uint64_t mark_pages(const Team& team, FileSystemState& system, FileState& file,
                                     const RangeRequest& request, const Batch<Team>& batch) {
@@ -208,8 +209,8 @@ PENSTOCK_DEVICE uint64_t mark_pages(const Team& team, FileSystemState& system, F
     return total;
 }
 
-// Where so much of the cache is dirty that who needs frames would soon wait for writes, some are
-// begun now: a page for a page.
+// Begins some write-backs, a page for a page, if so much of the cache is dirty that calls which
+// need frames would soon wait for writes.
 constexpr uint64_t kDirtyShare = 4;  // a quarter
 PENSTOCK_DEVICE inline void write_behind(FileSystemState& system, uint64_t pages) {
     const auto dirty = static_cast<int64_t>(DeviceWords::load(system.dirty_pages, site::kRelaxed));
@@ -218,13 +219,13 @@ PENSTOCK_DEVICE inline void write_behind(FileSystemState& system, uint64_t pages
     (void)end_writes(system, 2 * pages);
     (void)write_some(system, 4 * pages, 2 * pages);
     ring(system.rings[0]);
-    constexpr uint64_t kStarted = 64;  // that are worth it, where a block has to do them itself
+    constexpr uint64_t kStarted = 64;  // least number to start, if a block must do them itself
     if (DeviceWords::load(system.write_backs_begun, site::kRelaxed) >= kStarted)
         start_reads(system.rings[0]);
 }
 
-// Whether of a batch's pages only such could not be read that the team needs not read: another had
-// asked for them.
+// Returns whether only pages failed to be read that the team need not read: another team had
+// requested them.
 template <class Team>
 PENSTOCK_DEVICE bool only_own_failed(const Team& team, const Batch<Team>& batch) {
     bool own = false, other = false;
@@ -237,8 +238,8 @@ PENSTOCK_DEVICE bool only_own_failed(const Team& team, const Batch<Team>& batch)
     return team.any(own) && !team.any(other);
 }
 
-// Writes a run of pages, of which one at most is held. 0 or -errno; nothing is held then. `run` is
-// used up.
+// Writes a run of pages, of which at most one is held. Uses `run` up. Returns 0 or -errno; then it
+// holds nothing.
 template <class Team>
 PENSTOCK_DEVICE int write_run(const Team& team, FileSystemState& system,
                               const RangeRequest& request, PageRun& run) {
@@ -258,7 +259,7 @@ PENSTOCK_DEVICE int write_run(const Team& team, FileSystemState& system,
             if (error != 0) return error;
         }
         if (batch.count == 0) {
-            most = 1;  // as a read: page by page from here on
+            most = 1;  // as for a read: page by page from here on
             if (team.lane() == 0) {
                 give_up_windows(system, request.place);
                 error = room.step();
@@ -291,11 +292,11 @@ PENSTOCK_DEVICE int write_run(const Team& team, FileSystemState& system,
     return 0;
 }
 
-// One team's part of a write, as read_part: the bytes of all of it, or -errno.
+// Does one team's part of a write, as read_part. Returns the bytes of the whole write, or -errno.
 template <class Team>
 PENSTOCK_DEVICE int64_t write_part(const Team& team, unsigned index, unsigned teams,
                                    FileSystemState& system, const RangeRequest& request) {
-    RangeRequest paged = request;  // what of it goes through pages
+    RangeRequest paged = request;  // the part of it that goes through pages
     if (is_written_once(system.files[descriptor_slot(request.descriptor)])) {
         paged = whole_granules(request);
         const int64_t error = index == 0 ? write_edges(team, system, request) : 0;
