@@ -1,10 +1,11 @@
-// From (file, page) to page entry: two levels, indexed, no lock on the way down.
+// The page table: from (file, page) to page entry. It has two levels, is indexed, and a lookup
+// takes no lock.
 //
-// A file's directory holds one word for each leaf of 512 entries; leaves come from a bounded pool
-// and are given to other pages when the pool is used up. A leaf in use is never taken away from
-// under a reader: a reader first pins its entry and then checks that the directory still names the
-// leaf; a leaf is given away only after every entry was EMPTY, without pins, and RETIRED. Owners of
-// leaf locks are resident and never wait.
+// A file's directory holds one word for each leaf of 512 entries. Leaves come from a bounded pool
+// and are given to other pages when the pool is used up. A leaf is never taken from a reader: a
+// reader first pins its entry and then checks that the directory still names the leaf; a leaf is
+// given away only after every entry was EMPTY, without pins, and RETIRED. Owners of leaf locks are
+// resident and never wait.
 #pragma once
 
 #include "penstock/abi/file_system.h"
@@ -13,19 +14,19 @@
 
 namespace penstock::device {
 
-// A page entry found and pinned: the entry and its value then. Null: no leaf could be had just now;
-// look again after a wait.
+// A page entry that was found and pinned, and its value then. Null: no leaf is free now; look again
+// after a wait.
 struct PinnedEntry {
     PageEntry* entry;
     uint64_t seen;
 };
 
-// Where the directory names the leaf of a page. At `directory_size` or beyond: nowhere, since the
-// file's slot has changed hands and `page` is of the file that was there before.
+// Returns the index of the directory word of a page's leaf. A result of `directory_size` or more
+// names no leaf: the file's slot was reused, and `page` is of the slot's earlier file.
 PENSTOCK_BOTH inline uint64_t directory_index(const FileState& file, PageIndex page) {
     return DeviceWords::load(file.directory_first, site::kRelaxed) + page / limits::kLeafEntries;
 }
-// What the directory says of a page: its leaf + 1, or 0: there is none.
+// Returns a page's directory word: its leaf + 1, or 0 if there is none.
 PENSTOCK_BOTH inline uint64_t leaf_word(const FileSystemState& system, const FileState& file,
                                         PageIndex page) {
     const uint64_t index = directory_index(file, page);
@@ -33,8 +34,9 @@ PENSTOCK_BOTH inline uint64_t leaf_word(const FileSystemState& system, const Fil
     return DeviceWords::load(system.directory[index], site::kRelaxed);
 }
 
-// Whether it names one, asked by who has cut the file and passes over pages that have none: a
-// read-modify-write, as installing a leaf is, so that who installs it behind this sees the cut.
+// Returns whether the directory names a leaf. Truncation calls it, and skips pages without a leaf.
+// It is a read-modify-write, as installing a leaf is, so a thread that installs the leaf later sees
+// the truncation.
 PENSTOCK_BOTH inline bool has_leaf(FileSystemState& system, const FileState& file, PageIndex page) {
     const uint64_t index = directory_index(file, page);
     return index < system.directory_size &&
@@ -46,16 +48,16 @@ PENSTOCK_BOTH inline PageEntry* entry_in_leaf(const FileSystemState& system, uin
     return system.leaves + (leaf_word - 1) * limits::kLeafEntries + page % limits::kLeafEntries;
 }
 
-// The entry that a frame's owner word points to, or null: a guess that every caller checks by the
-// entry itself.
+// Returns the entry to which a frame's owner word points, or null. The result is a guess: every
+// caller checks the entry itself.
 PENSTOCK_BOTH inline PageEntry* entry_of_owner(FileSystemState& system, uint64_t owner) {
     const FileState& file = system.files[(owner >> 48) % limits::kFilesMax];
     const PageIndex page = owner & ((1ull << 48) - 1);
     const uint64_t leaf = leaf_word(system, file, page);
     return leaf == 0 ? nullptr : entry_in_leaf(system, leaf, page);
 }
-// The same of owner words that mostly go up by one, as those of adjacent frames do: the directory
-// is asked once a leaf.
+// The same for owner words that mostly increase by one, as those of adjacent frames do: it reads
+// the directory once for each leaf.
 class OwnerWalk {
 public:
     PENSTOCK_BOTH PageEntry* entry(FileSystemState& system, uint64_t owner) {
@@ -66,11 +68,12 @@ public:
     }
 
 private:
-    uint64_t last_ = 0;  // of a page that has no page before it
+    uint64_t last_ = 0;  // owner of a page that has no page before it
     PageEntry* entry_ = nullptr;
 };
 
-// Publishes a page in FETCHING whose bytes have arrived, whoever asked for them; the newest entry.
+// Publishes a page in FETCHING if its bytes have arrived, whichever team requested it. Returns the
+// newest entry.
 PENSTOCK_BOTH inline uint64_t publish_if_complete(FileSystemState& system, PageEntry& entry,
                                                   uint64_t seen) {
     if (state_of(seen) != PageState::kFetching) return seen;
@@ -79,9 +82,9 @@ PENSTOCK_BOTH inline uint64_t publish_if_complete(FileSystemState& system, PageE
     return publish<DeviceWords>(entry, seen, completion);
 }
 
-// Whether every page of a leaf could be evicted just now. Pages used since the last look keep it
-// once, if there is a `second_chance`. Looked at before anything is evicted, so that a leaf which
-// stays keeps its other pages too.
+// Returns whether every page of a leaf could be evicted now. With `second_chance`, pages that were
+// used since the last check keep the leaf once. This is checked before anything is evicted, so that
+// a leaf which stays keeps its other pages too.
 PENSTOCK_BOTH inline bool is_leaf_idle(FileSystemState& system, uint64_t leaf, bool second_chance) {
     PageEntry* entries = system.leaves + leaf * limits::kLeafEntries;
     bool touched = false;
@@ -100,8 +103,8 @@ PENSTOCK_BOTH inline bool is_leaf_idle(FileSystemState& system, uint64_t leaf, b
     return false;
 }
 
-// Takes every entry of a leaf out of use: evicts what can be evicted (its frames become free) and
-// retires the rest. False: somebody holds a page of it; then nothing has changed but evictions.
+// Takes every entry of a leaf out of use: evicts the pages (their frames become free) and retires
+// the entries. Returns false if a page of the leaf is held; then only evictions have happened.
 PENSTOCK_BOTH inline bool retire_leaf(FileSystemState& system, uint64_t leaf) {
     PageEntry* entries = system.leaves + leaf * limits::kLeafEntries;
     uint32_t retired = 0;
@@ -131,7 +134,7 @@ PENSTOCK_BOTH inline void release_leaf(FileSystemState& system, uint64_t leaf) {
     for (uint32_t i = 0; i < limits::kLeafEntries; ++i) restore<DeviceWords>(entries[i]);
 }
 
-// Tries to lock a leaf against being given to other pages.
+// Tries to lock a leaf, so that no other thread gives it to other pages.
 PENSTOCK_BOTH inline bool try_lock_leaf(FileSystemState& system, uint64_t leaf) {
     uint64_t unlocked = 0;
     return DeviceWords::compare_exchange(system.leaf_locks[leaf], unlocked, 1, site::kLockPort);
@@ -141,9 +144,9 @@ PENSTOCK_BOTH inline void unlock_leaf(FileSystemState& system, uint64_t leaf) {
     DeviceWords::store(system.leaf_locks[leaf], 0, site::kUnlockPort);
 }
 
-// Evicts the pages of one directory word and gives its leaf back. False: a page of it is held.
+// Evicts the pages of one directory word and gives its leaf back. Returns false if a page is held.
 PENSTOCK_BOTH inline bool drop_leaf(FileSystemState& system, uint64_t index) {
-    // As has_leaf(): who installs it behind this sees what the caller has done before.
+    // As has_leaf(): a thread that installs the leaf later sees what the caller did before.
     const uint64_t word = DeviceWords::fetch_or(system.directory[index], 0, site::kLeafWord);
     if (word == 0) return true;
     const uint64_t leaf = word - 1;
@@ -159,8 +162,7 @@ PENSTOCK_BOTH inline bool drop_leaf(FileSystemState& system, uint64_t index) {
     return dropped;
 }
 
-// Takes a leaf from the pages that it is of, if it is of any and they can be evicted. Its lock is
-// the caller's.
+// Takes a leaf from its pages, if it has pages and they can be evicted. The caller holds its lock.
 PENSTOCK_BOTH inline bool empty_leaf(FileSystemState& system, uint64_t leaf, bool second_chance) {
     if (DeviceWords::load(system.leaf_owners[leaf], site::kRelaxed) == 0) return true;
     if (!is_leaf_idle(system, leaf, second_chance) || !retire_leaf(system, leaf)) return false;
@@ -168,20 +170,20 @@ PENSTOCK_BOTH inline bool empty_leaf(FileSystemState& system, uint64_t leaf, boo
     return true;
 }
 
-// Gives directory word `index` a leaf: a free one while there are any, else one whose pages can be
-// evicted. Returns the word's value (leaf + 1), or 0 when every leaf is held just now.
+// Gives directory word `index` a leaf: a free one if there is any, else one whose pages can be
+// evicted. Returns the word's value (leaf + 1), or 0 if every leaf is held now.
 PENSTOCK_BOTH inline uint64_t install_leaf(FileSystemState& system, uint64_t index) {
     const uint64_t count = system.leaf_count;
     for (uint64_t tries = 0; tries < 4 * count; ++tries) {
         uint64_t present = DeviceWords::load(system.directory[index], site::kRelaxed);
         if (present != 0) return present;
         const uint64_t leaf = DeviceWords::fetch_add(system.leaf_hand, 1, site::kRelaxed) % count;
-        // A turn of the hand for the free ones.
+        // The first round of the hand looks for free leaves only.
         if (tries < count && DeviceWords::load(system.leaf_owners[leaf], site::kRelaxed) != 0 &&
             DeviceWords::load(system.leaves_in_use, site::kRelaxed) < count)
             continue;
         if (!try_lock_leaf(system, leaf)) continue;
-        // Others may have given the word a leaf since: no pages are evicted for nothing.
+        // Another thread may have given the word a leaf since: then no pages are evicted in vain.
         present = DeviceWords::load(system.directory[index], site::kRelaxed);
         const bool in_use = DeviceWords::load(system.leaf_owners[leaf], site::kRelaxed) != 0;
         if (present != 0 || !empty_leaf(system, leaf, tries < 3 * count)) {
@@ -193,7 +195,8 @@ PENSTOCK_BOTH inline uint64_t install_leaf(FileSystemState& system, uint64_t ind
         const bool won = DeviceWords::compare_exchange(system.directory[index], present, leaf + 1,
                                                        site::kLeafWord);
         if (!won) DeviceWords::store(system.leaf_owners[leaf], 0, site::kRelaxed);
-        // Not where it only passes from one word to another: others would look for a free one.
+        // A leaf that passes from one word to another is not counted: others would look for a free
+        // leaf.
         if (won && !in_use) DeviceWords::fetch_add(system.leaves_in_use, 1, site::kRelaxed);
         if (!won && in_use) DeviceWords::fetch_sub(system.leaves_in_use, 1, site::kRelaxed);
         unlock_leaf(system, leaf);
@@ -202,8 +205,8 @@ PENSTOCK_BOTH inline uint64_t install_leaf(FileSystemState& system, uint64_t ind
     return 0;
 }
 
-// Drops the pins of every `step`-th entry from `index` on, and gives up as many of the asynchronous
-// calls, while no other kernel runs; how many calls somebody had begun.
+// Drops the pins of every `step`-th entry from `index` on, and discards as many of the asynchronous
+// calls, while no other kernel runs. Returns how many calls had begun.
 PENSTOCK_BOTH inline uint64_t drop_held(FileSystemState& system, uint64_t index, uint64_t step) {
     const uint64_t entries = uint64_t{system.leaf_count} * limits::kLeafEntries;
     for (uint64_t i = index; i < entries; i += step) {
@@ -211,7 +214,7 @@ PENSTOCK_BOTH inline uint64_t drop_held(FileSystemState& system, uint64_t index,
         if (pins_of(seen) == 0) continue;
         DeviceWords::fetch_and(system.leaves[i], ~kPinMask, site::kUnpin);
         if (state_of(seen) != PageState::kValid) continue;
-        // By a view that may be written it may have been stored to, and nobody says so any more.
+        // A view that may be written may have stored to the page, and nothing tells that any more.
         const uint64_t now = DeviceWords::load(system.leaves[i], site::kLook);
         if (evict<DeviceWords>(system.leaves[i], now, frame_of(now)))
             DeviceWords::store(system.owners[frame_of(now)], kFrameFree, site::kFreeFrame);
@@ -227,9 +230,9 @@ PENSTOCK_BOTH inline uint64_t drop_held(FileSystemState& system, uint64_t index,
     return count;
 }
 
-// Finds the entry of a page and pins it. The result's entry is null when no leaf could be had just
-// now (or the page has none, unless it `installs` one), or the file's slot has changed hands: the
-// caller drops what it holds, waits, looks for the file again and tries again.
+// Finds the entry of a page and pins it. The result's entry is null if no leaf is free now, if the
+// page has none and `installs` is false, or if the file's slot was reused. Then the caller drops
+// what it holds, waits, looks for the file again and tries again.
 PENSTOCK_BOTH inline PinnedEntry pin_page(FileSystemState& system, const FileState& file,
                                           PageIndex page, bool installs = true) {
     const uint64_t index = directory_index(file, page);
@@ -249,12 +252,12 @@ PENSTOCK_BOTH inline PinnedEntry pin_page(FileSystemState& system, const FileSta
     }
 }
 
-// Has a leaf for each of `count` pages, up to a leaf's, if one is to be had. One lane. The first
-// one last: where there is but one for two, the second is to go without.
+// Installs leaves for `count` pages, at most a leaf's number, as far as leaves are free. One lane
+// calls. The first leaf comes last: if there is only one for two, the second must go without.
 PENSTOCK_NOINLINE PENSTOCK_BOTH inline void install_leaves(FileSystemState& system,
                                                            const FileState& file, PageIndex first,
                                                            uint64_t count) {
-    const uint64_t begin = directory_index(file, first);  // loaded once: the slot may change hands
+    const uint64_t begin = directory_index(file, first);  // loaded once: the slot may be reused
     const uint64_t words = (first % limits::kLeafEntries + count - 1) / limits::kLeafEntries + 1;
     for (uint64_t i = words; i-- > 0;) {
         if (begin + i < system.directory_size &&
@@ -263,7 +266,7 @@ PENSTOCK_NOINLINE PENSTOCK_BOTH inline void install_leaves(FileSystemState& syst
     }
 }
 
-// The file behind a descriptor, or null.
+// Returns the file of a descriptor, or null.
 PENSTOCK_DEVICE inline FileState* find_file(FileSystemState& system, Descriptor descriptor) {
     if (descriptor < 0 || descriptor_system(descriptor) != system.system) return nullptr;
     const uint32_t slot = descriptor_slot(descriptor);
@@ -275,7 +278,7 @@ PENSTOCK_DEVICE inline FileState* find_file(FileSystemState& system, Descriptor 
     return open ? &file : nullptr;
 }
 
-// The entry of a page that is pinned already, which keeps its leaf.
+// Returns the entry of a page that is pinned already, which keeps its leaf.
 PENSTOCK_DEVICE inline PinnedEntry held_page(const FileSystemState& system, const FileState& file,
                                              PageIndex page) {
     PageEntry* entry = entry_in_leaf(system, leaf_word(system, file, page), page);

@@ -1,8 +1,9 @@
-// Taking a frame out of use, wherever it is: free, or with a page that nobody holds.
+// Takes a frame out of use: a free frame, or one whose page has no pins.
 //
-// Which frame to try is said by frame_ring.cuh. A frame is in exactly one of three hands: an entry
-// (FETCHING, VALID, FAILED), a team or its windows (kFrameTaken), or nobody (kFrameFree). A page
-// that was used again, or by others than its ring's team, has a second chance (kTouchedBit).
+// frame_ring.cuh says which frame to try. A frame is in exactly one of three states: an entry has
+// it (FETCHING, VALID, FAILED), a team or its windows have it (kFrameTaken), or it is free
+// (kFrameFree). A page that was used again, or by teams other than its ring's, has a second chance
+// (kTouchedBit).
 #pragma once
 
 #include "penstock/device/counts.cuh"
@@ -12,14 +13,14 @@
 
 namespace penstock::device {
 
-// Counts a page that was asked for ahead of all blocks and that none of them has read.
+// Counts a page that was requested ahead for all blocks and that none of them has read.
 PENSTOCK_BOTH inline void count_unread(FileSystemState& system, uint64_t owner) {
     add_count(system.totals[(owner >> 48) % limits::kFilesMax].counts.wasted, 1);
 }
 
-// Tries to take a frame; `walk` may have been at its neighbours. A dirty page keeps it: who finds
-// no room has some written (RoomWait). `spares`: so does one that has a second chance, again and
-// again, as there are other frames.
+// Tries to take a frame. `walk` may have visited the frame before it. A dirty page keeps its frame:
+// a caller that finds no room has pages written back (RoomWait). With `spares` a page of the common
+// ring that has a second chance keeps its frame, too, each time, because there are other frames.
 PENSTOCK_DEVICE inline bool take_frame_at(FileSystemState& system, FrameIndex frame,
                                           OwnerWalk& walk, bool spares = false) {
     uint64_t owner = DeviceWords::load(system.owners[frame], site::kRelaxed);
@@ -73,12 +74,12 @@ PENSTOCK_DEVICE inline bool take_frame(FileSystemState& system, uint64_t hint, F
     return false;
 }
 
-// Gives up the frame of a page. False: somebody holds it, or it is dirty.
+// Frees the frame of a page. Returns false if the page is pinned or dirty.
 PENSTOCK_BOTH inline bool drop_page(FileSystemState& system, const FileState& file,
                                     PageIndex page) {
     const uint64_t leaf = leaf_word(system, file, page);
     if (leaf == 0) return true;
-    // Should the leaf be given to other pages meanwhile, one of those goes: no harm.
+    // If the leaf is given to other pages meanwhile, one of those is dropped, which does no harm.
     PageEntry& entry = *entry_in_leaf(system, leaf, page);
     const uint64_t seen = publish_if_complete(system, entry, DeviceWords::load(entry, site::kLook));
     const PageState state = state_of(seen);
@@ -92,7 +93,7 @@ PENSTOCK_BOTH inline bool drop_page(FileSystemState& system, const FileState& fi
     return true;
 }
 
-// The same for a page that was seen.
+// The same for a page that was seen earlier.
 PENSTOCK_DEVICE inline bool drop_seen(FileSystemState& system, const SeenPage& page) {
     return drop_page(system, system.files[page.owner >> 48], page.owner & ((1ull << 48) - 1));
 }
@@ -101,7 +102,7 @@ PENSTOCK_BOTH inline void give_frame_back(FileSystemState& system, FrameIndex fr
     DeviceWords::store(system.owners[frame], kFrameFree, site::kFreeFrame);
 }
 
-// The generation that the next fill of a frame in the caller's hands carries.
+// Returns the generation that the next fill of a frame must carry. The caller owns the frame.
 PENSTOCK_BOTH inline uint32_t next_generation(const FileSystemState& system, FrameIndex frame) {
     const uint64_t last = SystemWords::load(system.completions[frame], site::kRelaxed);
     return static_cast<uint32_t>((completion_generation(last) + 1) & kGenerationMax);
