@@ -1,15 +1,15 @@
-// Which frames a team tries next when it needs some: those of its ring, or those at the hand.
+// Which frames a team tries next when it needs some: those of its ring, or those at the clock hand.
 //
 // A ring is a team's share of the cache (seed 000, section 5): chunks of adjacent frames, the
-// oldest first, which the team goes through over and over, so that it gives up what it read longest
-// ago and asks nobody. Pages that are read once, as they are advised to be or as their stream is
-// longer than the ring, take turns in a few chunks of it instead. Chunks that nobody has had yet go
-// first; shares bind only when there are none, and are dealt anew all the time: who has less than a
-// share takes from who has more, or from who has taken nothing since the whole cache turned over
-// (the blocks of a launch that has ended).
+// oldest first. The team cycles through them, so that it evicts what it read longest ago, without
+// asking other teams. Pages that are read once, because they are advised to be or because their
+// stream is longer than the ring, take turns in a few chunks of it instead. Fresh chunks are used
+// first. Shares are binding only when there are none, and are adjusted all the time: a team with
+// less than a share takes from a team that has more, or from a team that has taken nothing since
+// the whole cache turned over (the blocks of a launch that has ended).
 //
-// A ring says where to look. Whose a frame is, its owner word says (device/replacement.cuh): two
-// teams that look at one frame do no harm. One lane of a team calls; nothing here waits.
+// A ring says where to look. The owner word of a frame says who owns it (device/replacement.cuh):
+// two teams that try one frame do no harm. One lane of a team calls; nothing here waits.
 #pragma once
 
 #include "penstock/abi/file_system.h"
@@ -36,7 +36,7 @@ PENSTOCK_BOTH inline uint32_t frames_of_chunk(const FileSystemState& system, uin
     return left < system.chunk_frames ? static_cast<uint32_t>(left) : system.chunk_frames;
 }
 
-// Whether a frame is of this team's ring. What others use has a second chance in it.
+// Returns whether a frame is in this team's ring. Pages that other teams use get a second chance.
 PENSTOCK_BOTH inline bool in_ring(const FileSystemState& system, const ReadaheadPlace* place,
                                   FrameIndex frame) {
     if (place == nullptr) return false;
@@ -45,7 +45,8 @@ PENSTOCK_BOTH inline bool in_ring(const FileSystemState& system, const Readahead
     return system.places + owner == place + 1;
 }
 
-// The ring of pages that blocks read together: of no team, its place behind those of teams.
+// Returns the common ring, for pages that blocks read together. It belongs to no team; its place
+// comes after those of the teams.
 PENSTOCK_BOTH inline ReadaheadPlace& common_place(const FileSystemState& system) {
     return system.places[system.place_count];
 }
@@ -53,7 +54,7 @@ PENSTOCK_BOTH inline bool in_common_ring(const FileSystemState& system, FrameInd
     return system.readahead.enabled != 0 && system.policy == ReplacementPolicy::kRings &&
            in_ring(system, &common_place(system), frame);
 }
-// The chunks that a ring may have of a full cache; that of all half of it.
+// Returns how many chunks of a full cache a ring may have. The common ring may have half of them.
 PENSTOCK_BOTH inline uint64_t share_of_ring(const FileSystemState& system,
                                             const ReadaheadPlace& place, uint64_t rings) {
     const uint64_t share = system.chunk_count / rings;
@@ -62,14 +63,14 @@ PENSTOCK_BOTH inline uint64_t share_of_ring(const FileSystemState& system,
     return most == 0 ? 1 : most;
 }
 
-// A cursor tells by itself whether it is at a chunk: what says how many chunks there are is another
-// word, and who saw only that one new would begin at frame 0, with somebody else's page.
+// A cursor itself tells whether it is at a chunk. The number of chunks is another word, and a
+// thread that saw only that one new would begin at frame 0, which holds another team's page.
 PENSTOCK_BOTH constexpr uint64_t cursor_at(uint64_t chunk) { return (chunk + 1) << 32; }
 PENSTOCK_BOTH constexpr bool has_chunk(uint64_t cursor) { return cursor >> 32 != 0; }
 PENSTOCK_BOTH constexpr uint64_t chunk_of(uint64_t cursor) { return (cursor >> 32) - 1; }
 PENSTOCK_BOTH constexpr uint64_t used_of(uint64_t cursor) { return cursor & 0xffffffff; }
 
-// The lists. Of a place whose `ring_busy` the caller has.
+// Appends a chunk to a ring's list. The caller holds `ring_busy` of the place.
 PENSTOCK_BOTH inline void append_chunk(FileSystemState& system, ReadaheadPlace& place,
                                        uint64_t chunk) {
     const auto index = static_cast<uint64_t>(&place - system.places);
@@ -85,12 +86,12 @@ PENSTOCK_BOTH inline void append_chunk(FileSystemState& system, ReadaheadPlace& 
     DeviceWords::store(place.chunk_count, count + 1, site::kRelaxed);
 }
 
-// The ring must not be empty.
+// Removes the oldest chunk of a ring, which must not be empty. The caller holds `ring_busy`.
 PENSTOCK_BOTH inline uint64_t remove_oldest_chunk(FileSystemState& system, ReadaheadPlace& place) {
     const uint64_t chunk = place.oldest;
     const uint64_t count = DeviceWords::load(place.chunk_count, site::kRelaxed) - 1;
     if (count == 0) {
-        DeviceWords::store(place.cursor, 0, site::kRelaxed);  // it was at this one
+        DeviceWords::store(place.cursor, 0, site::kRelaxed);  // it was at this chunk
         DeviceWords::fetch_sub(system.rings_in_use, 1, site::kRelaxed);
     } else {
         DeviceWords::store(place.oldest, system.chunk_next[chunk], site::kRelaxed);
@@ -99,9 +100,9 @@ PENSTOCK_BOTH inline uint64_t remove_oldest_chunk(FileSystemState& system, Reada
     return chunk;
 }
 
-// Whether frames are free that come next in a ring, which must have some, as far as a few of them
-// tell: of a file whose pages were dropped, many are. The last ones of a chunk are often passed
-// over.
+// Returns whether the next frames of a ring are free, judged by a few of them. The ring must have
+// chunks. Many are free after the pages of a file were dropped. The last frames of a chunk are
+// often skipped.
 PENSTOCK_BOTH inline bool has_free_frames(const FileSystemState& system,
                                           const ReadaheadPlace& place) {
     const auto is_free = [&system](uint64_t chunk, uint64_t used) {
@@ -116,9 +117,9 @@ PENSTOCK_BOTH inline bool has_free_frames(const FileSystemState& system,
            is_free(DeviceWords::load(place.oldest, site::kRelaxed), 0);
 }
 
-// Whether a team that has read `pages` one behind the other would only evict what it has read of
-// them before: its ring has its share of a full cache, and holds no more than that. By age, none of
-// them would be there when it begins anew.
+// Returns whether a team that has read `pages` in sequence would only evict what it has read of
+// them: its ring has its share of a full cache and holds no more than that. If evicted by age, none
+// of the pages would be left when the team begins anew.
 PENSTOCK_BOTH inline bool outruns_ring(const FileSystemState& system, const ReadaheadPlace& place,
                                        uint64_t pages) {
     const uint64_t chunks = DeviceWords::load(place.chunk_count, site::kRelaxed);
@@ -131,7 +132,7 @@ PENSTOCK_BOTH inline bool outruns_ring(const FileSystemState& system, const Read
 
 constexpr uint64_t kNoChunk = ~0ull;
 
-// A chunk of a ring that has more than its share of `rings`, or whose team is gone.
+// Takes a chunk from a ring that has more than its share of `rings`, or whose team is gone.
 PENSTOCK_BOTH inline uint64_t take_from_other_ring(FileSystemState& system, ReadaheadPlace& place,
                                                    uint64_t rings, uint64_t turn) {
     constexpr unsigned kTries = 8;
@@ -142,11 +143,11 @@ PENSTOCK_BOTH inline uint64_t take_from_other_ring(FileSystemState& system, Read
         if (owner == 0) continue;
         ReadaheadPlace& other = system.places[owner - 1];
         if (&other == &place) continue;
-        // Negative: it has just had its turn.
+        // A negative value means that the ring has just had its turn.
         const auto since = static_cast<int64_t>(turn -
                                                 DeviceWords::load(other.turn, site::kRelaxed));
         const bool gone = since > static_cast<int64_t>(system.chunk_count);
-        // What the ring of all may have is taken from the others alike.
+        // The common ring's share is taken from all other rings alike.
         const bool common = &place == &common_place(system);
         const uint64_t share = share_of_ring(system, other, common ? 2 * rings : rings);
         if (!gone && DeviceWords::load(other.chunk_count, site::kRelaxed) <= share) continue;
@@ -160,8 +161,8 @@ PENSTOCK_BOTH inline uint64_t take_from_other_ring(FileSystemState& system, Read
     return kNoChunk;
 }
 
-// Gives a ring its next chunk; kNoChunk: there is none. Of a place whose `ring_busy` the caller
-// has.
+// Gives a ring its next chunk and returns it, or kNoChunk. The caller holds `ring_busy` of the
+// place.
 PENSTOCK_BOTH inline uint64_t take_chunk(FileSystemState& system, ReadaheadPlace& place) {
     const uint64_t turn = DeviceWords::fetch_add(system.chunk_hand, 1, site::kRelaxed) + 1;
     uint64_t chunk = kNoChunk;
@@ -186,10 +187,10 @@ PENSTOCK_BOTH inline uint64_t take_chunk(FileSystemState& system, ReadaheadPlace
 
 enum class NextChunk : uint32_t { kBegun, kBusy, kNone };
 
-// Goes on to the next chunk from where the cursor was `seen`, unless another team of the block has
-// or is at it: what is left of a chunk that is passed over would be out of use, and pages evicted
-// instead. `once`: for pages that are read once, which take turns in the few chunks that such pages
-// had before, so that the others of the ring keep theirs.
+// Moves from the cursor `seen` to the next chunk, unless another team of the block has moved it or
+// is moving it. Otherwise the rest of a skipped chunk would be unused, and pages evicted instead.
+// `once`: for pages that are read once. These take turns in the few chunks that such pages had
+// before, so that the other chunks of the ring keep their pages.
 PENSTOCK_BOTH inline NextChunk next_chunk(FileSystemState& system, ReadaheadPlace& place, bool once,
                                           uint64_t seen) {
     if (!try_lock(place.ring_busy)) return NextChunk::kBusy;
@@ -208,7 +209,7 @@ PENSTOCK_BOTH inline NextChunk next_chunk(FileSystemState& system, ReadaheadPlac
         const bool mine = kept != 0 && DeviceWords::load(system.chunk_owners[kept - 1],
                                                          site::kRelaxed) == index + 1;
         chunk = mine ? kept - 1 : take_chunk(system, place);
-        if (mine) {  // its team is not gone
+        if (mine) {  // records that the team is not gone
             const uint64_t turn = DeviceWords::fetch_add(system.chunk_hand, 1, site::kRelaxed) + 1;
             DeviceWords::store(place.turn, turn, site::kRelaxed);
         }
@@ -221,9 +222,9 @@ PENSTOCK_BOTH inline NextChunk next_chunk(FileSystemState& system, ReadaheadPlac
     return chunk != kNoChunk ? NextChunk::kBegun : NextChunk::kNone;
 }
 
-// How often a ring that is busy is tried again before frames are sought anywhere, where pages go
-// while others are free. Who has it is soon done: on a GPU in microseconds, tens of them where its
-// instructions come out of memory, and a lane of the same warp only while this one pauses.
+// How often a busy ring is tried again before frames are sought anywhere, which evicts pages while
+// other frames are free. The holder is soon done: on a GPU in microseconds, or tens of them if its
+// instructions come from memory. A lane of the same warp proceeds only while this one pauses.
 #ifdef __CUDA_ARCH__
 constexpr unsigned kRingTries = 1024;
 PENSTOCK_BOTH inline void pause_for_ring() { __nanosleep(100); }
@@ -232,8 +233,8 @@ constexpr unsigned kRingTries = 64;
 PENSTOCK_BOTH inline void pause_for_ring() {}
 #endif
 
-// Up to `want` adjacent frames to try; none: look anywhere. `least`: fewer than that at the end of
-// a chunk are passed over, unless they are all of it.
+// Returns up to `want` adjacent frames to try; none: look anywhere. If fewer than `least` are left
+// at the end of a chunk, they are skipped, unless they are the whole chunk.
 PENSTOCK_BOTH inline FrameRange ring_frames(FileSystemState& system, ReadaheadPlace& place,
                                             uint32_t want, uint32_t least, bool once) {
     uint64_t& word = once ? place.once_cursor : place.cursor;
@@ -266,8 +267,8 @@ PENSTOCK_BOTH inline FrameRange ring_frames(FileSystemState& system, ReadaheadPl
     return ring_frames(system, place, want, least, place.once != ReadOnce::kNo);
 }
 
-// Up to `want` adjacent frames to try, by the policy of the file system; `once`: of those of the
-// ring that take turns.
+// Returns up to `want` adjacent frames to try, by the policy of the file system. `once`: from the
+// frames of the ring that take turns.
 PENSTOCK_BOTH inline FrameRange next_frames(FileSystemState& system, ReadaheadPlace* place,
                                             uint32_t want, uint32_t least, bool once) {
     if (place != nullptr && system.policy == ReplacementPolicy::kRings) {

@@ -1,14 +1,14 @@
-// Readahead on the GPU: windows of pages are asked for before anybody reads them.
+// Readahead on the GPU: windows of pages are requested before any call reads them.
 //
-// Each team that can be resident has a place (abi/readahead.h). Once a call its first team looks
-// which stream the read belongs to (read_streams.cuh) and asks for the windows that should be on
-// their way; the teams then take pages out of them where they would ask the host for one
-// (window_runs.cuh): one compare-exchange of an entry, no copy. Other teams neither see a window
-// nor wait for it. Seed 000, section 4.1, whose window is a private buffer of one size that is
-// filled while the block waits.
+// Each team that can be resident has a place (abi/readahead.h). Once for each call, the call's
+// first team finds the stream to which the read belongs (read_streams.cuh), and requests the
+// windows that should be in flight. Then the teams take pages out of them where they would
+// otherwise request one from the host (window_runs.cuh): one compare-exchange of an entry, no copy.
+// Other teams neither see a window nor wait for it. Source: seed 000, section 4.1, whose window is
+// a private buffer of one size that is filled while the block waits.
 //
-// Nothing here waits, and who waits for room first gives up its windows, so that all together
-// cannot be short of frames.
+// Nothing here waits. A team that waits for room first drops its windows, so that all windows
+// together cannot exhaust the frames.
 #pragma once
 
 #include "penstock/device/common_windows.cuh"
@@ -17,8 +17,9 @@
 
 namespace penstock::device {
 
-// Windows hold all that they may: those go that nobody seems to come back for, of this place's
-// other streams and of one other place, for who asks next. One lane.
+// Drops windows that seem abandoned, when windows hold all frames that they may: those of this
+// place's other streams, and those of one other place. The next caller can use the frames. One
+// lane.
 PENSTOCK_NOINLINE PENSTOCK_DEVICE inline void drop_idle_windows(FileSystemState& system,
                                                                 ReadaheadPlace& place,
                                                                 const ReadStream& current) {
@@ -31,14 +32,14 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE inline void drop_idle_windows(FileSystemState&
     ReadaheadPlace& other = system.places[hand % system.place_count];
     if (&other == &place || !try_lock(other.busy)) return;
     for (ReadStream& stream : other.streams) {
-        // Nothing was read there since somebody came by.
+        // The stream has not been read since the last visit of a thread here.
         if (stream.seen_at == stream.used_at) (void)drop_windows(system, other, stream, all);
         stream.seen_at = stream.used_at;
     }
     unlock(other.busy);
 }
 
-// Counts `count` frames more for windows, if they may hold so many. One lane.
+// Counts `count` more frames for windows, if windows may hold that many. One lane calls.
 PENSTOCK_DEVICE inline bool may_hold(FileSystemState& system, ReadaheadPlace& place,
                                      const ReadStream& stream, uint32_t count) {
     const uint64_t held = DeviceWords::fetch_add(system.window_frames, count, site::kRelaxed);
@@ -48,8 +49,8 @@ PENSTOCK_DEVICE inline bool may_hold(FileSystemState& system, ReadaheadPlace& pl
     return false;
 }
 
-// Of a file that is open for writing: takes a new window's stamp, and looks behind that whether its
-// pages are absent still. Else the window is none, and its frames are free.
+// For a file that is open for writing: takes the stamp of a new window, then checks whether its
+// pages are still absent. If not, removes the window and frees its frames.
 template <class Team>
 PENSTOCK_NOINLINE PENSTOCK_DEVICE bool stamp_window(const Team& team, FileSystemState& system,
                                                     const FileState& file, ReadStream& stream) {
@@ -72,8 +73,8 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE bool stamp_window(const Team& team, FileSystem
     return false;
 }
 
-// Finds frames for what was wanted and asks for it. `teams`: not 0, so many will pull it. False:
-// not now.
+// Takes frames for the pages wanted, and requests them. If `teams` is not 0, that many teams will
+// pull the window. Returns false if that is not possible now.
 template <class Team>
 PENSTOCK_NOINLINE PENSTOCK_DEVICE bool open_window(const Team& team, FileSystemState& system,
                                                    ReadaheadPlace& place, ReadStream& stream,
@@ -81,7 +82,7 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE bool open_window(const Team& team, FileSystemS
                                                    const WindowRequest& wanted, unsigned teams) {
     const FileState& file = system.files[descriptor_slot(static_cast<Descriptor>(read.file))];
     Window shape{};  // no pages yet
-    // What was dropped before this was looked at was dropped before these pages are read.
+    // What was dropped before this point was dropped before these pages are read.
     shape.stamp = window_stamp<site::kTakeCounts>(system, file, shape);
     const bool written = team.any((shape.stamp & 1) != 0);
     shape.first = wanted.first;
@@ -93,7 +94,7 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE bool open_window(const Team& team, FileSystemS
         if (walk.is_absent(system, file, page_of(shape, p))) mine |= 1ull << p;
     }
     Stretch stretch = first_stretch(team.unite(mine));
-    // Whole runs.
+    // Only whole runs.
     const uint32_t cut = (wanted.run - stretch.first % wanted.run) % wanted.run;
     stretch.first += cut;
     stretch.count = stretch.count > cut ? (stretch.count - cut) / wanted.run * wanted.run : 0;
@@ -109,7 +110,7 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE bool open_window(const Team& team, FileSystemS
         frames.count = whole;
     }
     const uint32_t generation = common_generation(team, system, frames);
-    team.sync();  // what the lanes that took the frames have acquired, lane 0 has
+    team.sync();  // after this lane 0 has acquired what the lanes that took the frames have
     if (team.lane() == 0) {
         const uint32_t covered = frames.count > 0    ? stretch.first + frames.count
                                  : stretch.count > 0 ? stretch.first
@@ -148,13 +149,14 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE bool open_window(const Team& team, FileSystemS
     return true;
 }
 
-// Whether the reader is past a window.
+// Returns whether the reader is past a window.
 PENSTOCK_DEVICE inline bool is_passed(const Window& window, const StreamRead& read) {
     const PageIndex last = page_of(window, window.count - 1);
     return window.step < 0 ? last > read.last : last < read.first;
 }
 
-// What one lane decides at the beginning of a read; kNoStream: no readahead for this one.
+// Makes the decisions of one lane at the start of a read. Returns the stream, or kNoStream for no
+// readahead.
 PENSTOCK_DEVICE inline uint64_t begin_stream(FileSystemState& system, ReadaheadPlace& place,
                                              const StreamRead& read, const GivenAdvice& given) {
     ++place.calls;
@@ -176,23 +178,24 @@ PENSTOCK_DEVICE inline uint64_t begin_stream(FileSystemState& system, ReadaheadP
     return current;
 }
 
-// From so many blocks on, windows that are pulled as they are needed keep the link busier than
-// windows that are asked for ahead, where storage need not be waited for
+// From this number of blocks on, windows that are pulled when they are needed keep the link busier
+// than windows that are requested ahead, if storage need not be waited for
 // (docs/design/0009-batches-to-a-gpu.md).
 constexpr unsigned kPullersMin = 12;
-// Windows that are asked for ahead once storage was waited for, before one is pulled again to see
+// Windows that are requested ahead after storage was waited for. Then one is pulled again, to test
+// whether storage must still be waited for.
 // whether it still is.
 constexpr uint32_t kAheadWindows = 16;
 
-// Windows that are shared, for a read whose block may be one of many that read a file in order
-// together. Returns whether the read is one of those, and wants no windows of its own.
+// Requests shared windows, for a read whose block may be one of many that read a file in order
+// together. Returns whether the read is one of those and wants no windows of its own.
 template <class Team>
 PENSTOCK_NOINLINE PENSTOCK_DEVICE bool look_ahead_together(
     const Team& team, FileSystemState& system, ReadaheadPlace& place, Descriptor descriptor,
     const StreamRead& read, unsigned pullers) {
     if (team.broadcast(place.shares, 0) == 0) return false;
     bool together = false, submitted = false;
-    // Where a window is asked for by who waits, one is enough for each read.
+    // If the waiting team requests the window, one is enough for each read.
     bool more = true;
     for (unsigned tries = 0; more && tries < limits::kAdvisedMax; ++tries) {
         CommonRequest wanted;
@@ -227,7 +230,7 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE bool look_ahead_together(
     return together;
 }
 
-// Windows of the block's own.
+// Requests the block's own windows.
 template <class Team>
 PENSTOCK_NOINLINE PENSTOCK_DEVICE void look_ahead_alone(const Team& team, FileSystemState& system,
                                                         ReadaheadPlace& place,
@@ -240,7 +243,7 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE void look_ahead_alone(const Team& team, FileSy
         unsigned pullers = 0;
         if (team.lane() == 0) {
             wanted = next_window(system, stream, read, asked);
-            // Nothing is asked for while what is read is there already.
+            // Nothing is requested while the pages that are read are present.
             const FileState& file = system
                                         .files[descriptor_slot(static_cast<Descriptor>(read.file))];
             const PageIndex page = stream.delta < 0 ? read.first : read.last;
@@ -268,15 +271,15 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE void look_ahead_alone(const Team& team, FileSy
         submitted = submitted || pullers == 0;
     }
     if (team.lane() == 0) {
-        // Once for all of them: those that lie side by side are read together.
+        // Once for all windows: adjacent ones are read together.
         if (submitted) announce_windows(system, read.file);
         if (stream.window_count == 0) place.current = kNoStream;
     }
     team.sync();
 }
 
-// Takes the place of a team and finds the stream that a read goes on with: place->current. Null:
-// another block has the place.
+// Takes the place of a team and finds the stream that a read continues: place->current. Returns
+// null if another block has the place.
 template <class Team>
 PENSTOCK_NOINLINE PENSTOCK_DEVICE ReadaheadPlace* find_stream(const Team& team,
                                                               FileSystemState& system,
@@ -295,11 +298,11 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE ReadaheadPlace* find_stream(const Team& team,
     return &place;
 }
 
-// Before a read of [offset, end), not empty, of a file of `file_size` bytes: finds the stream that
-// the read goes on with, and asks for what should be on its way. `teams`: how many read together
-// and will call pull_windows(); 0: none will. Returns the place, to be given to end_read, or null:
-// another block has it. Waits for nothing. In the caller, and not one function that calls the
-// others: nvcc gives a function registers above those of its callers.
+// Prepares a read of [offset, end), not empty, of a file of `file_size` bytes: finds the stream
+// that the read continues, and requests what should be in flight. `teams`: how many read together
+// and will call pull_windows(); 0: none will. Returns the place, which must be passed to end_read,
+// or null if another block has it. Never waits. It is inlined, and not a function that calls the
+// others, because nvcc gives a function registers above those of its callers.
 template <class Team>
 PENSTOCK_DEVICE ReadaheadPlace* look_ahead(const Team& team, FileSystemState& system,
                                            unsigned index, Descriptor descriptor, uint64_t offset,
@@ -319,10 +322,10 @@ PENSTOCK_DEVICE ReadaheadPlace* look_ahead(const Team& team, FileSystemState& sy
     return place;
 }
 
-// One lane, when all teams are done.
+// Ends what look_ahead() began. One lane calls, when all teams are done.
 PENSTOCK_DEVICE inline void end_read(ReadaheadPlace* place) {
     if (place == nullptr) return;
-    place->once = ReadOnce::kNo;  // advice and writes are of other pages
+    place->once = ReadOnce::kNo;  // advice and writes concern other pages
     place->shares = 0;
     unlock(place->busy);
 }

@@ -1,14 +1,15 @@
-// Windows of readahead: which pages they are of, when they are over, what that says of the next.
+// Windows of readahead: which pages they have, when they end, and what that says about the next.
 //
-// A window's frames are its own until a page is taken (docs/design/0008-readahead-on-the-gpu.md).
-// Of a place whose `busy` the caller has, but for `left`. One lane; nothing here waits.
+// A window owns its frames until a page is taken (docs/design/0008-readahead-on-the-gpu.md). The
+// caller holds `busy` of the place, except where only `left` is used. One lane calls; nothing here
+// waits.
 //
-//   window:  --[open_window]--> asked for --[all pages taken]-----------------> gone
+//   window:  --[open_window]--> requested --[all pages taken]-----------------> gone
 //                                   '-------[the reader is past it, all arrived]--^  (wasted)
 //
-// Invariants: 1. a frame of a window is kFrameTaken until its place's bit in `left` is cleared by
-// whoever takes or frees it; 2. a place's words but `left` are written only by who has `busy`;
-// 3. a frame is freed, or used again, only behind its completion.
+// Invariants: 1. A frame of a window is kFrameTaken until the thread that takes or frees it clears
+// its place's bit in `left`. 2. Only the holder of `busy` writes a place's words, except `left`.
+// 3. A frame is freed, or used again, only after its completion.
 #pragma once
 
 #include "penstock/device/counts.cuh"
@@ -19,9 +20,9 @@ namespace penstock::device {
 
 constexpr uint64_t kNoStream = ~0ull;
 constexpr uint64_t kNeededMax = 64;  // reads in a row before a stream that wasted much is trusted
-constexpr uint64_t kIdleReads = 64;  // of its place, after which a stream is taken for over
-constexpr uint16_t kVainReads = 64;  // of a place that went on with no stream: they are random
-// Of those, how many in a row are looked at (three show equal distances), and how often.
+constexpr uint64_t kIdleReads = 64;  // reads of its place after which a stream counts as ended
+constexpr uint16_t kVainReads = 64;  // reads without a stream after which a place's are random
+// Of random reads, how many in a row are watched (three show equal distances), and how often.
 constexpr uint64_t kWatchedReads = 4, kWatchPeriod = 32;
 
 // A read, and its file as one lane saw it.
@@ -29,14 +30,14 @@ struct StreamRead {
     uint64_t file;          // descriptor bits 0 to 47
     uint64_t offset, size;  // bytes, cut at the end of the file
     PageIndex first, last;  // pages
-    PageIndex page_count;   // of the file
+    PageIndex page_count;   // pages of the file
 };
 
 PENSTOCK_DEVICE inline uint64_t file_of_stream(Descriptor descriptor) {
     return static_cast<uint64_t>(descriptor) & ((1ull << 48) - 1);
 }
 
-// The place of a page in a window; `count` or more: it is not in it.
+// Returns the place of a page in a window; `count` or more if the page is not in it.
 PENSTOCK_DEVICE inline uint64_t place_of(const Window& window, PageIndex page) {
     const auto distance = static_cast<int64_t>(page - window.first);
     if (window.step == static_cast<int64_t>(window.run))
@@ -63,13 +64,13 @@ PENSTOCK_DEVICE inline bool has_arrived(const FileSystemState& system, FrameInde
            generation;
 }
 
-// Pages of a window that was given up: those that are on their way still stay with it.
+// The result of dropping a window: pages in flight still stay with it.
 struct GivenUp {
     uint64_t freed = 0;
     bool all = true;
 };
 
-// Frees what is left of a window.
+// Frees the remaining pages of a window.
 PENSTOCK_DEVICE inline GivenUp give_up_window(FileSystemState& system, ReadaheadPlace& place,
                                               uint64_t file, Window& window) {
     uint64_t left = DeviceWords::fetch_and(window.left, 0, site::kTakeFrame);
@@ -95,7 +96,7 @@ PENSTOCK_DEVICE inline Window& window_of(ReadStream& stream, uint64_t index) {
     return stream.windows[place < stream.windows_max ? place : place - stream.windows_max];
 }
 
-// The oldest window of a stream is over: what it says about the size of the next ones.
+// Adapts the size of the next windows to the stream's oldest window, which has ended.
 PENSTOCK_DEVICE inline void judge_window(const FileSystemState& system, ReadStream& stream,
                                          uint64_t count, uint64_t wasted) {
     const ReadaheadSettings& settings = system.readahead;
@@ -106,7 +107,7 @@ PENSTOCK_DEVICE inline void judge_window(const FileSystemState& system, ReadStre
             stream.window_pages /= 2;
             if (stream.window_pages < settings.window_pages_min)
                 stream.window_pages = settings.window_pages_min;
-        } else {  // more than the end of a stream that was worth it
+        } else {  // wasted more than the end of a useful stream
             stream.needed = stream.needed == 0 ? 1 : 2 * stream.needed;
             if (stream.needed > kNeededMax) stream.needed = kNeededMax;
         }
@@ -124,20 +125,20 @@ PENSTOCK_DEVICE inline void judge_window(const FileSystemState& system, ReadStre
         const uint32_t slot = descriptor_slot(static_cast<Descriptor>(stream.file));
         const bool missing = DeviceWords::load(system.files[slot].missing, site::kRelaxed) != 0;
         const uint64_t most = missing ? settings.ahead_pages_missing : settings.ahead_pages_max;
-        // Never more than has been read.
+        // At most as much ahead as was read.
         stream.ahead_pages += stream.window_pages;
         if (stream.ahead_pages > most) stream.ahead_pages = most;
         if (stream.ahead_pages < stream.window_pages) stream.ahead_pages = stream.window_pages;
     }
 }
 
-// Lets the windows go that are used up or, where `passed` says so, over. False: one of those is on
-// its way still.
+// Drops the windows that are used up or, by `passed`, over. Returns false if one of the latter is
+// still in flight.
 template <class Passed>
 PENSTOCK_DEVICE bool drop_windows(FileSystemState& system, ReadaheadPlace& place,
                                   ReadStream& stream, Passed passed) {
-    bool judged = false;  // those that a stream leaves behind where it ends are one waste
-    // So are those that had to go for want of room: no reason to ask for more.
+    bool judged = false;  // windows that remain at the end of a stream count as one waste
+    // So do windows that were lost for want of room: that is no reason to request more.
     const bool given_up = DeviceWords::load(stream.given_up, site::kRelaxed) != 0;
     while (stream.window_count > 0) {
         Window& window = window_of(stream, 0);

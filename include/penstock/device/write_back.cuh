@@ -1,7 +1,9 @@
-// Dirty pages on their way to the host: found, asked to be written, and ended when they are.
+// Write-backs: finds dirty pages, requests that the host writes them, and ends each write-back when
+// it is done.
 //
-// Anybody may begin a write-back and anybody may end one (dirty_page.cuh); nobody is bound to. Who
-// waits for one holds nothing. One lane calls, but where a team is an argument.
+// Any thread may begin a write-back and any thread may end one (dirty_page.cuh); none is obliged
+// to. A thread that waits for one holds nothing. One lane calls, except where a team is an
+// argument.
 #pragma once
 
 #include "penstock/abi/file_system.h"
@@ -12,8 +14,8 @@
 
 namespace penstock::device {
 
-// A page that was seen in a frame, not held: `owner` as make_owner(). A frame's owner word names a
-// page from before that is VALID there until after it is not.
+// A page that was seen in a frame, but is not held; `owner` is as from make_owner(). A frame's
+// owner word names a page from before the page is VALID there until after it is not.
 struct SeenPage {
     PageEntry* entry = nullptr;
     uint64_t owner = 0;
@@ -32,7 +34,7 @@ PENSTOCK_BOTH inline uint64_t* snapshot_of_frame(const FileSystemState& system, 
     return system.snapshots + uint64_t{frame} * system.mark_words;
 }
 
-// Makes a word at least so large.
+// Raises a word to `value` if it is smaller.
 PENSTOCK_BOTH inline void raise_to(uint64_t& word, uint64_t value) {
     uint64_t seen = DeviceWords::load(word, site::kRelaxed);
     while (seen < value && !DeviceWords::compare_exchange(word, seen, value, site::kRelaxed)) {
@@ -48,7 +50,7 @@ PENSTOCK_DEVICE inline void submit_write(FileSystemState& system, const SeenPage
     request.page = page.owner & ((1ull << 48) - 1);
     request.frame = page.frame;
     request.generation = number;
-    // Behind the marks: whoever made them has raised the size before.
+    // Read after the marks: the thread that made them has raised the size before.
     const uint64_t begin = request.page << system.page_shift, page_size = 1ull << system.page_shift;
     const uint64_t size = DeviceWords::load(file.size, site::kRelaxed);
     const uint64_t left = size > begin ? size - begin : 0;
@@ -62,7 +64,7 @@ PENSTOCK_DEVICE inline void submit_write(FileSystemState& system, const SeenPage
     submit<SystemWords>(ring.slots, ring.shift, take_tickets<DeviceWords>(ring.tail, 1), request);
 }
 
-// Notes that a write-back of a file has failed; the errno of the first one stays until it is taken.
+// Records a failed write-back in its file. The errno of the first one stays until it is taken.
 PENSTOCK_DEVICE inline void note_error(FileState& file, uint64_t error) {
     uint64_t seen = DeviceWords::load(file.error, site::kRelaxed), noted = 0;
     do {
@@ -72,15 +74,15 @@ PENSTOCK_DEVICE inline void note_error(FileState& file, uint64_t error) {
     } while (!DeviceWords::compare_exchange(file.error, seen, noted, site::kRelaxed));
 }
 
-// Stands for the errno of a write-back that was withdrawn: its page is as dirty as before.
+// Stands for the errno of a withdrawn write-back: its page is as dirty as before.
 constexpr uint64_t kErrorWithdrawn = 0x7fff;
 
 PENSTOCK_DEVICE inline Written end_write(FileSystemState& system, const SeenPage& page,
                                          Completion completion);
 
-// Asks for a dirty page to be written, if it is there still and nobody else has. The number of the
-// write-back; -1: not so, or there are as many as may be, or its file is held. Who waits for it, or
-// is done with many, rings.
+// Requests that a dirty page is written, if it is still there and no write-back of it is in flight.
+// Returns the number of the write-back, or -1 if none began: the limit is reached, or the file is
+// held. A caller that waits for it, or has begun many, rings the doorbell.
 PENSTOCK_DEVICE inline int64_t begin_write(FileSystemState& system, const SeenPage& page) {
     FileState& file = system.files[page.owner >> 48];
     // Every try at the limit would change a word that all teams use.
@@ -109,7 +111,7 @@ PENSTOCK_DEVICE inline int64_t begin_write(FileSystemState& system, const SeenPa
     return number;
 }
 
-// Ends the write-back of a page with `completion`: the host's word, or one that stands for it.
+// Ends the write-back of a page with `completion`: the host's word, or a substitute for it.
 PENSTOCK_DEVICE inline Written end_write(FileSystemState& system, const SeenPage& page,
                                          Completion completion) {
     const auto ended = [&](Written result) {
@@ -132,7 +134,7 @@ PENSTOCK_DEVICE inline Written end_write(FileSystemState& system, const SeenPage
         snapshot_of_frame(system, page.frame), system.mark_words, completion, ended);
 }
 
-// The same if the host has written it.
+// Ends the write-back of a page if the host has finished it.
 PENSTOCK_DEVICE inline Written end_if_written(FileSystemState& system, const SeenPage& page) {
     const WriteBackWord word = DeviceWords::load(system.write_backs[page.frame], site::kRelaxed);
     if (phase_of(word) != WritePhase::kUnderWay) return Written::kNot;
@@ -147,8 +149,8 @@ PENSTOCK_DEVICE inline Written end_if_written(FileSystemState& system, const See
 constexpr uint64_t kWriteGroupPages = limits::kLeafEntries < 16 ? limits::kLeafEntries : 16;
 static_assert(limits::kLeafEntries % kWriteGroupPages == 0, "a group lies in one leaf");
 
-// Begins write-backs of the dirty pages of the group that `page` is of; how many. The frames of the
-// others may be anywhere.
+// Begins write-backs of the dirty pages in the group of `page`, whose frames may be anywhere.
+// Returns how many began.
 PENSTOCK_NOINLINE PENSTOCK_DEVICE inline uint64_t begin_group(FileSystemState& system,
                                                               const SeenPage& page) {
     const uint64_t before = page.owner % kWriteGroupPages;
@@ -168,14 +170,13 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE inline uint64_t begin_group(FileSystemState& s
     return begun;
 }
 
-// Looks after a page that was seen to be dirty: ends its write-back if that is over, else begins
-// one.
+// Ends the write-back of a page that was seen to be dirty if it is done; otherwise begins one.
 PENSTOCK_NOINLINE PENSTOCK_DEVICE inline void tend_page(FileSystemState& system,
                                                         const SeenPage& page) {
     if (end_if_written(system, page) == Written::kNot) (void)begin_write(system, page);
 }
 
-// The page that was last read into a frame; no entry: none.
+// Returns the page that was last read into a frame; a null entry means none.
 PENSTOCK_DEVICE inline SeenPage page_in_frame(FileSystemState& system, FrameIndex frame) {
     SeenPage page;
     page.frame = frame;
@@ -250,13 +251,14 @@ PENSTOCK_DEVICE inline bool write_some(FileSystemState& system, uint64_t looks, 
     return any_clean;
 }
 
-// A team that finds no frame or leaf, with nothing in hand: has dirty pages written, and waits for
-// one of those or for what other teams let go.
+// The wait of a team that finds no free frame or leaf. The team holds nothing. It has dirty pages
+// written back, and waits for one of them or for what other teams release.
 class RoomWait {
 public:
     PENSTOCK_DEVICE explicit RoomWait(FileSystemState& system) : system_(system), wait_(system) {}
 
-    // One step. 0: look again; -errno: as Wait::step, or no page can be written, and why.
+    // Waits one step. Returns 0 when the caller must look again, or -errno: as Wait::step, or the
+    // reason why no page can be written.
     PENSTOCK_NOINLINE PENSTOCK_DEVICE int step() {
         const uint64_t hand = DeviceWords::load(system_.clock_hand, site::kRelaxed);
         if (DeviceWords::load(system_.dirty_pages, site::kRelaxed) == 0)
@@ -269,9 +271,9 @@ public:
             began_ns_ = now_ns();
             turns_ = 0;
         }
-        // Every page that could be tried was tried for some rounds, and none was written. Frames
-        // that are not dirty are in use, and will be let go: those are waited for; not for ever, as
-        // views may have them, or it is a leaf that is short.
+        // Every candidate was tried for some rounds, and no page could be written. Frames that are
+        // not dirty are in use and will be released, so the team waits for them. It does not wait
+        // for ever, as views may hold them, or leaves may be short.
         if (++turns_ > kTurnsMax && failed - failed_ > kTurnsMax &&
             (DeviceWords::load(system_.dirty_pages, site::kRelaxed) >= system_.frame_count ||
              now_ns() - began_ns_ > kPatienceNs))
