@@ -1,34 +1,35 @@
 // Windows shared by all blocks: pages in FETCHING, without pins, in adjacent frames.
 //
-// gadvise(kWillNeed) asks for such, and blocks that read a file in order together: block b takes
-// pieces b, b + grid, ..., so that each leaves gaps and all of them none. What follows is asked for
-// once, by whichever block finds a page of its own missing, and every block hits
-// (docs/design/0013-grid-stride.md). One word for each file, FileTotals::frontier, says how far it
-// was asked for; it is looked at where a page is missing and changed by a compare-exchange, so
-// hits know nothing of it.
+// gadvise(kWillNeed) requests such windows. So do blocks that read a file in order together: block
+// b takes pieces b, b + grid, ..., so that each block leaves gaps and all together leave none. The
+// pages that follow are requested once, by whichever block finds a page of its own missing, and
+// every block hits (docs/design/0013-grid-stride.md). One word for each file, FileTotals::frontier,
+// says up to which page it was requested. It is read only when a page is missing, and changed by a
+// compare-exchange, so hits do not touch it.
 //
-// The frames are of a ring that belongs to no block. A page in it that was not read yet carries
-// kTouchedBit, which its first reader takes away: a second chance before the first use, and a sign
-// whether the other blocks follow. Of a place whose `busy` the caller has; nothing here waits.
+// The frames are of a ring that belongs to no block. An unread page in it carries kTouchedBit,
+// which its first reader clears. So it has a second chance before its first use, and the bit shows
+// whether the other blocks follow. The caller holds `busy` of the place; nothing here waits.
 #pragma once
 
 #include "penstock/device/window_requests.cuh"
 
 namespace penstock::device {
 
-// A place for one more request that is on its way; null: there are as many as there may be. Of a
-// place whose `busy` the caller has; one lane.
+// Returns a free word for one more request in flight; null: the place has as many as it may. The
+// caller holds `busy` of the place; one lane calls.
 PENSTOCK_DEVICE inline uint64_t* free_advised(FileSystemState& system, ReadaheadPlace& place) {
     for (uint64_t& word : place.advised) {
         if (word == 0) return &word;
         const Completion now = SystemWords::load(system.completions[word >> 32], site::kRelaxed);
-        // That frame is complete: its request was copied out of its slot before.
+        // That frame is complete, so its request has been copied out of its slot.
         if (completion_generation(now) != (word >> 1 & kGenerationMax)) return &word;
     }
     return nullptr;
 }
 
-// Submits one request for a window in the background, if the place may have one more. One lane.
+// Submits one request for a window to the background ring, if the place may have one more. Returns
+// whether it did. One lane calls.
 PENSTOCK_DEVICE inline bool submit_advised(FileSystemState& system, ReadaheadPlace& place,
                                            uint64_t file, const Window& window) {
     uint64_t* word = free_advised(system, place);
@@ -39,16 +40,16 @@ PENSTOCK_DEVICE inline bool submit_advised(FileSystemState& system, ReadaheadPla
     return true;
 }
 
-// Whether a place may ask for one window more, that `teams` teams pull, or 0: in the background.
-// One lane.
+// Returns whether a place may request one more window, which `teams` teams pull, or which goes to
+// the background ring if `teams` is 0. One lane calls.
 PENSTOCK_DEVICE inline bool may_ask(FileSystemState& system, ReadaheadPlace& place,
                                     unsigned teams) {
     return teams > 0 ? place.pull_count < limits::kSentWindowsMax
                      : free_advised(system, place) != nullptr;
 }
 
-// Pages that were claimed and cannot be asked for fail, as if their file had been closed: a block
-// that wants them asks again.
+// Fails pages that were claimed and cannot be requested, as if their file had been closed: a block
+// that wants them requests them again.
 template <class Team>
 PENSTOCK_NOINLINE PENSTOCK_DEVICE void fail_pages(const Team& team, FileSystemState& system,
                                                   const Window& window) {
@@ -59,22 +60,22 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE void fail_pages(const Team& team, FileSystemSt
     team.sync();
 }
 
-// Where the frames of such a window come from.
+// The source of the frames of such a window.
 struct FrameSource {
-    ReadaheadPlace* place;  // whose ring
+    ReadaheadPlace* place;  // the owner of the ring
     ReadOnce once;
 };
 
-// Pages that a team has claimed in adjacent frames; all of them are pinned until submit_claimed().
+// Pages that a team has claimed in adjacent frames. All of them are pinned until submit_claimed().
 struct ClaimedPages {
     PageIndex first = 0;
-    FrameRange frames;  // one for each page; none: there is no room just now
+    FrameRange frames;  // one for each page; none: there is no room now
     uint32_t generation = 0;
-    uint64_t claimed = 0;  // bit i: page first + i was absent, and the team must ask for it
+    uint64_t claimed = 0;  // bit i: page first + i was absent, and the team must request it
 };
 
-// Claims the absent pages among [first, first + count), as far as the ring has adjacent frames. The
-// result is the same in all lanes.
+// Claims the absent pages among [first, first + count), as far as the ring has adjacent frames.
+// Returns the same result in all lanes.
 template <class Team>
 PENSTOCK_NOINLINE PENSTOCK_DEVICE ClaimedPages claim_window(const Team& team,
                                                             FileSystemState& system,
@@ -92,12 +93,12 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE ClaimedPages claim_window(const Team& team,
     result.generation = common_generation(team, system, frames);
     if (team.lane() == 0) install_leaves(system, file, first, frames.count);
     team.sync();
-    uint64_t held = 0, mine = 0;  // bit i: this lane has pinned page i, has claimed it
+    uint64_t held = 0, mine = 0;  // bit i: this lane has pinned page i; has claimed it
     for (uint32_t i = team.lane(); i < frames.count; i += team.lanes())
         if (pin_page(system, file, first + i, false).entry != nullptr) held |= 1ull << i;
     const uint64_t all = frames.count == 64 ? ~0ull : (1ull << frames.count) - 1;
     const bool pinned = team.unite(held) == all;
-    // Once a page is pinned and the file seen open, its slot cannot change hands.
+    // Once a page is pinned and the file seen open, its slot cannot be reused.
     if (team.any(find_file(system, descriptor) == nullptr) || !pinned) {
         for (uint32_t i = team.lane(); i < frames.count; i += team.lanes()) {
             if ((held >> i & 1) != 0) unpin<DeviceWords>(*held_page(system, file, first + i).entry);
@@ -114,14 +115,14 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE ClaimedPages claim_window(const Team& team,
         DeviceWords::store(system.owners[frame], make_owner(slot, first + i), site::kRelaxed);
         mine |= 1ull << i;
     }
-    team.sync();  // what lanes stored of the frames comes before what lane 0 submits
+    team.sync();  // what lanes stored for the frames comes before what lane 0 submits
     result.claimed = team.unite(mine);
     return result;
 }
 
-// Has each run of claimed pages asked for: `submit(window)`, called by all lanes, returns false
-// where there is no room for its request. Then lets go of the pages, and of frames of pages that
-// others had claimed first.
+// Requests each run of claimed pages: all lanes call `submit(window)`, which returns false if there
+// is no room for the request. Then unpins the pages, and frees frames whose pages other teams had
+// claimed first.
 template <class Team, class Submit>
 PENSTOCK_DEVICE void submit_claimed(const Team& team, FileSystemState& system,
                                     Descriptor descriptor, const ClaimedPages& pages,
@@ -147,7 +148,7 @@ PENSTOCK_DEVICE void submit_claimed(const Team& team, FileSystemState& system,
     team.sync();
 }
 
-// The first stretch of absent pages in [first, first + count), as (first, count) from `first` on.
+// Returns the first stretch of absent pages in [first, first + count), relative to `first`.
 template <class Team>
 PENSTOCK_NOINLINE PENSTOCK_DEVICE Stretch find_absent(const Team& team,
                                                       const FileSystemState& system,
@@ -162,7 +163,7 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE Stretch find_absent(const Team& team,
 
 // --- Blocks that read together ---
 
-// How far a page has come.
+// Whether a page is absent, in flight or in the cache.
 enum class Presence : uint32_t { kAbsent, kComing, kThere };
 PENSTOCK_NOINLINE PENSTOCK_DEVICE inline Presence presence_of(const FileSystemState& system,
                                                               const FileState& file, PageIndex page,
@@ -179,15 +180,15 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE inline Presence presence_of(const FileSystemSt
     return completion_generation(now) == generation_of(seen) ? Presence::kThere : Presence::kComing;
 }
 
-// FileTotals::frontier, from the low end: a page 48, and whether some block has found that others
-// do not follow: then windows of all are asked for again when the gaps of a block are seen to be
-// read.
+// FileTotals::frontier, from the low end: a page 48, and a flag. The flag says that some block has
+// found that other blocks do not follow. Then shared windows are requested again only when the gaps
+// of a block are seen to be read.
 constexpr uint64_t kFrontierLeft = 1ull << 63;
 
-constexpr uint64_t kSamples = 8;  // pages that are looked at to tell whether blocks read together
+constexpr uint64_t kSamples = 8;  // pages that are checked to tell whether blocks read together
 
-// Of pages [first, first + count), as far as a few of them tell: how many are absent, and how many
-// of the others none was read yet.
+// An estimate for pages [first, first + count), from a few of them: how many are absent, and how
+// many of the others are unread.
 struct SampledPages {
     uint32_t absent = 0, unread = 0;
 };
@@ -205,8 +206,8 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE inline SampledPages sample_pages(const FileSys
     return result;
 }
 
-// Whether a stream's distance is that of a grid whose every block reads one piece of each round,
-// and all of them are resident, as far as the device tells: the gaps will be read.
+// Returns whether a stream's distance is that of a grid in which every block reads one piece of
+// each round, and all blocks are resident, as far as the device tells. Then the gaps will be read.
 PENSTOCK_DEVICE inline bool is_grid_stride(const FileSystemState& system,
                                            const ReadStream& stream) {
     const uint64_t blocks = uint64_t{gridDim.x} * gridDim.y * gridDim.z;
@@ -220,7 +221,7 @@ PENSTOCK_DEVICE inline bool is_grid_stride(const FileSystemState& system,
            blocks * warps <= system.place_count;
 }
 
-// Whether a read is of a stream that leaves gaps which others may read.
+// Returns whether a read belongs to a stream with gaps that other blocks may read.
 PENSTOCK_DEVICE inline bool may_share(const FileSystemState& system, const ReadStream& stream) {
     if (stream.delta <= static_cast<int64_t>(stream.size) || stream.streak < stream.needed / 2 ||
         system.readahead.prefetch_pages != 0 || system.policy != ReplacementPolicy::kRings)
@@ -228,8 +229,8 @@ PENSTOCK_DEVICE inline bool may_share(const FileSystemState& system, const ReadS
     return stream.streak >= 1 || is_grid_stride(system, stream);
 }
 
-// How many pages the frontier may lie ahead of a reader: the ring must keep what was asked for
-// until the others come, and as much behind them.
+// Returns how many pages the frontier may lie ahead of a reader. The ring must keep requested pages
+// until the other blocks come, and as many behind them.
 PENSTOCK_DEVICE inline uint64_t common_reach(const FileSystemState& system) {
     const uint64_t most = system.readahead.frames_max;
     if (DeviceWords::load(system.fresh_hand, site::kRelaxed) < system.chunk_count) return most;
@@ -240,16 +241,15 @@ PENSTOCK_DEVICE inline uint64_t common_reach(const FileSystemState& system) {
     return half < most ? (half > least ? half : least < most ? least : most) : most;
 }
 
-// What a read's block should do about the windows of all.
+// What a read's block should do about shared windows.
 struct CommonRequest {
-    bool together = false;  // the read is one of those; the block needs no windows of its own
+    bool together = false;  // blocks read together; this one needs no windows of its own
     PageIndex first = 0;
-    uint32_t count = 0;  // pages to ask for; 0: none
+    uint32_t count = 0;  // pages to request; 0: none
     uint64_t lead = 0;   // pages that may lie ahead of a reader
 };
 
-// Whether the round of a grid before the last one has been read by all blocks, as far as a few
-// pages tell.
+// Returns whether all blocks have read the grid's round before the last one, judged by a few pages.
 PENSTOCK_DEVICE inline bool is_round_there(const FileSystemState& system, const FileState& file,
                                            const StreamRead& read, uint64_t distance) {
     if (read.first < 2 * distance) return false;
@@ -260,11 +260,11 @@ PENSTOCK_DEVICE inline bool is_round_there(const FileSystemState& system, const 
 
 struct CommonLimits {
     uint64_t ahead;  // pages that should lie ahead of a whole round of the blocks; 0: a window is
-                     // asked for where the read itself must wait
-    bool room;       // for a request
+                     // requested when the read itself must wait
+    bool room;       // there is room for a request
 };
 
-// What to ask for, for a read that is to be served; one lane.
+// Returns what to request, for a read that is about to be served. One lane calls.
 PENSTOCK_NOINLINE PENSTOCK_DEVICE inline CommonRequest next_common(
     FileSystemState& system, const FileState& file, uint64_t& word, const ReadStream& stream,
     const StreamRead& read, const CommonLimits& limits) {
@@ -283,13 +283,13 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE inline CommonRequest next_common(
     const bool left = (frontier & kFrontierLeft) != 0;
     const PageIndex reached = frontier & ~kFrontierLeft;
     const bool near = !left && reached + 2 * distance >= end && reached <= end + reach + window;
-    // A new pass over a file whose last one asked for this page long ago.
+    // A new pass over a file whose last pass requested this page long ago.
     const bool anew = least == Presence::kAbsent && stream.streak <= 2 &&
                       reached > end + distance + 4 * window;
     const bool grid = is_grid_stride(system, stream);
     const bool followed = (grid && !left && (near || anew || reached == 0)) ||
                           is_round_there(system, file, read, distance);
-    // The first of a grid waits for the others page by page, for a while.
+    // The first block of a grid waits for the others page by page, for a while.
     if (!followed) return {grid && read.first < reached + reach};
     if (!near || anew) {
         const PageIndex begin = read.last + 1;
@@ -297,7 +297,7 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE inline CommonRequest next_common(
         if (!DeviceWords::compare_exchange(word, frontier, begin, site::kRelaxed)) return {};
         frontier = begin;
     }
-    // A window for each block that may have to wait: it brings one meanwhile.
+    // One window for each block that may have to wait, because it brings one meanwhile.
     const uint64_t rings = DeviceWords::load(system.rings_in_use, site::kRelaxed) + 1;
     const uint64_t wanted = !grid               ? distance + window
                             : limits.ahead == 0 ? distance + rings * window
@@ -305,7 +305,7 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE inline CommonRequest next_common(
     const uint64_t limit = wanted < reach ? wanted : reach;
     if (frontier >= read.page_count || frontier >= end + limit) return {least != Presence::kAbsent};
     if (!limits.room) return {true};
-    // Others that do not follow would read none of it before it has to go.
+    // If other blocks do not follow, they would read none of it before it is evicted.
     const uint64_t behind = grid ? reach / 4 * 3 + distance : 3 * distance;
     if (read.first > behind &&
         sample_pages(system, file, read.first - behind, distance).unread > 1) {
@@ -313,7 +313,7 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE inline CommonRequest next_common(
                                             site::kRelaxed);
         return {grid};
     }
-    // Where another block was first, it has asked for that window: a waiting block brings the next.
+    // If another block was first, it has requested that window: a waiting block brings the next.
     constexpr unsigned kTries = 4;
     for (unsigned tries = 0; tries < kTries; ++tries) {
         const uint64_t rest = read.page_count - frontier;
@@ -325,8 +325,8 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE inline CommonRequest next_common(
     return {true};
 }
 
-// Asks for the pages of a shared window that no block has asked for. `teams`: not 0, so many will
-// pull them. Whether there was room.
+// Requests the pages of a shared window that no block has requested. If `teams` is not 0, that many
+// teams will pull them. Returns whether there was room.
 template <class Team>
 PENSTOCK_NOINLINE PENSTOCK_DEVICE bool open_common_window(
     const Team& team, FileSystemState& system, ReadaheadPlace& place, Descriptor descriptor,
@@ -345,8 +345,8 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE bool open_common_window(
         team.sync();
         return room;
     };
-    // As a block whose stream is longer than its ring: what is read once stays in a few chunks,
-    // where those hold all that lies ahead of the blocks.
+    // As for a block whose stream is longer than its ring: pages that are read once stay in a few
+    // chunks, if those hold all that lies ahead of the blocks.
     const uint64_t turning = system.readahead.once_chunks * system.chunk_frames;
     const bool once = teams == 0 && 4 * wanted.lead <= turning &&
                       outruns_ring(system, common_place(system), wanted.first);
@@ -355,7 +355,7 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE bool open_common_window(
         Stretch stretch = find_absent(team, system, file, wanted.first + at, wanted.count - at);
         if (stretch.count == 0) break;
         at += stretch.first;
-        bool room = true;  // others may have left many gaps
+        bool room = true;  // other blocks may have left many gaps
         if (team.lane() == 0) room = may_ask(system, place, teams);
         if (team.any(!room)) return false;
         const ClaimedPages pages = claim_window(team, system, source, descriptor, wanted.first + at,

@@ -1,16 +1,15 @@
-// Which stream a read belongs to, and what that stream should ask for next.
+// Finds the stream to which a read belongs, and what that stream should request next.
 //
-// A place follows kStreamsMax streams: reads one behind the other, at equal distances forwards or
-// backwards, of several files. Of a place whose `busy` the caller has. One lane; nothing here
-// waits.
+// A place follows kStreamsMax streams, of several files: reads in sequence, or at equal distances
+// forwards or backwards. The caller holds `busy` of the place. One lane calls; nothing here waits.
 #pragma once
 
 #include "penstock/device/windows.cuh"
 
 namespace penstock::device {
 
-// Whether a read goes on where the last one ended, give or take a page: calls that overlap, or skip
-// a header, are sequential too.
+// Returns whether a read continues where the last one ended, within a page: calls that overlap, or
+// skip a header, are sequential too.
 PENSTOCK_DEVICE inline bool continues(const FileSystemState& system, const ReadStream& stream,
                                       const StreamRead& read) {
     const uint64_t page_size = 1ull << system.page_shift;
@@ -19,19 +18,19 @@ PENSTOCK_DEVICE inline bool continues(const FileSystemState& system, const ReadS
            read.offset + page_size > end;
 }
 
-// The pages that a stream of equal distances goes on by; 0: none, as its reads come one behind the
-// other or do not keep to pages.
+// Returns by how many pages a stream of equal distances advances. Returns 0 if its reads are in
+// sequence, or if the distance is no whole number of pages.
 PENSTOCK_DEVICE inline int64_t stride_of(const FileSystemState& system, const ReadStream& stream) {
     const int64_t page_size = int64_t{1} << system.page_shift;
     return stream.delta % page_size == 0 ? stream.delta / page_size : 0;
 }
 
-// Whether its reads leave gaps, or go backwards.
+// Returns whether the stream's reads leave gaps, or go backwards.
 PENSTOCK_DEVICE inline bool is_apart(const ReadStream& stream) {
     return stream.delta < 0 || stream.delta >= static_cast<int64_t>(stream.size);
 }
 
-// Whether another stream of the file is about to read here what a stream has read of late.
+// Returns whether another stream of the file is about to read what this stream has recently read.
 PENSTOCK_DEVICE inline bool is_followed(const FileSystemState& system, const ReadaheadPlace& place,
                                         const ReadStream& stream, const StreamRead& read) {
     const uint64_t pages = DeviceWords::load(place.chunk_count, site::kRelaxed) *
@@ -46,13 +45,14 @@ PENSTOCK_DEVICE inline bool is_followed(const FileSystemState& system, const Rea
     return false;
 }
 
-// Says whether the pages of a read are taken to be read once (frame_ring.cuh), since their stream
-// reads more than the ring holds: so far, or as the one of that file before it did. Else the next
-// time that a file is read from its start, what is there of it would go just before its turn comes.
+// Returns whether the pages of a read count as read once (frame_ring.cuh), because their stream
+// reads more than the ring holds: by now, or as the earlier stream of that file did. Otherwise,
+// when the file is read again from its start, each of its pages would be evicted just before its
+// turn.
 PENSTOCK_DEVICE inline bool judge_outrun(const FileSystemState& system, const ReadaheadPlace& place,
                                          ReadStream& stream, const StreamRead& read) {
-    constexpr uint64_t kStreak = 4;     // reads at random are not of a stream
-    constexpr uint64_t kReadShare = 8;  // of what takes turns, that a read may want at once
+    constexpr uint64_t kStreak = 4;     // random reads belong to no stream
+    constexpr uint64_t kReadShare = 8;  // share of the frames in turn that one read may want
     if (stream.delta != 0 || read.first <= stream.began) return false;
     const uint64_t pages = read.first - stream.began;
     const bool again = stream.outrun == Outrun::kBefore && stream.streak >= kStreak;
@@ -66,10 +66,10 @@ PENSTOCK_DEVICE inline bool judge_outrun(const FileSystemState& system, const Re
     return true;
 }
 
-// What gadvise has said of a file last, while it was open by this descriptor.
+// The last advice for a file, while it was open by this descriptor.
 struct GivenAdvice {
     Advice advice = Advice::kNormal;
-    int64_t stride = 0;  // bytes; of kStrided
+    int64_t stride = 0;  // bytes; for kStrided
 };
 PENSTOCK_BOTH inline GivenAdvice given_advice(const FileState& file) {
     const uint64_t word = DeviceWords::load(file.advice, site::kRelaxed);
@@ -78,7 +78,8 @@ PENSTOCK_BOTH inline GivenAdvice given_advice(const FileState& file) {
             stride_of_advice(word)};
 }
 
-// As Linux begins (get_init_ra_size): twice the read where that is more than the least.
+// Returns the first window size, as Linux does (get_init_ra_size): twice the read, but at least the
+// minimum.
 PENSTOCK_DEVICE inline uint64_t first_window_pages(const ReadaheadSettings& settings,
                                                    const StreamRead& read) {
     const uint64_t pages = 2 * (read.last - read.first + 1);
@@ -94,7 +95,7 @@ PENSTOCK_DEVICE inline void start_stream(const FileSystemState& system, const Re
     const bool strided = given.advice == Advice::kStrided;
     const bool trusted = strided || given.advice == Advice::kSequential ||
                          settings.prefetch_pages != 0;
-    // What a file's last stream here has wasted counts for the next one too.
+    // Waste of the file's last stream here counts for the next stream too.
     const bool known = stream.file == read.file && stream.needed > 0;
     stream.file = read.file;
     stream.offset = read.offset;
@@ -117,18 +118,18 @@ PENSTOCK_DEVICE inline void start_stream(const FileSystemState& system, const Re
                                 static_cast<uint64_t>(&stream - place.streams));
 }
 
-// Whether a read is followed at all. Where reads come at random it is enough to look at a few in a
-// row now and then: each look takes as many lines of memory as there are streams.
+// Returns whether a read is followed at all. If reads come at random, only a few in a row are
+// followed from time to time: each takes as many cache lines as there are streams.
 PENSTOCK_DEVICE inline bool is_watched(const ReadaheadPlace& place) {
     return place.vain < kVainReads || place.calls % kWatchPeriod < kWatchedReads;
 }
 
-// The stream that a read belongs to, told of it; kNoStream: all are busy with windows that are
-// on their way.
+// Returns the stream to which a read belongs, after recording the read in it. Returns kNoStream if
+// all streams have windows in flight.
 PENSTOCK_DEVICE inline uint64_t follow(FileSystemState& system, ReadaheadPlace& place,
                                        const StreamRead& read, const GivenAdvice& given) {
     uint64_t oldest = kNoStream, loose = kNoStream;
-    ReadStream* before = nullptr;  // that outran the ring; what that tells, it tells once
+    ReadStream* before = nullptr;  // outran the ring; this information is used once
     for (uint64_t i = 0; i < limits::kStreamsMax; ++i) {
         ReadStream& stream = place.streams[i];
         if (stream.file == read.file) {
@@ -136,7 +137,7 @@ PENSTOCK_DEVICE inline uint64_t follow(FileSystemState& system, ReadaheadPlace& 
             const bool sequential = continues(system, stream, read);
             if (sequential || (delta != 0 && delta == stream.delta)) {
                 ++stream.streak;
-                // What was asked for at a distance lies elsewhere.
+                // What was requested at a distance lies elsewhere.
                 if (sequential && is_apart(stream)) stream.frontier = stream.began = read.first;
                 // Reads of one size in a row have equal distances too.
                 stream.delta = sequential ? 0 : delta;
@@ -169,7 +170,7 @@ PENSTOCK_DEVICE inline uint64_t follow(FileSystemState& system, ReadaheadPlace& 
     return oldest;
 }
 
-// What to ask for.
+// The window to request.
 struct WindowRequest {
     PageIndex first = 0;
     int64_t step = 1;
@@ -177,13 +178,14 @@ struct WindowRequest {
     uint32_t count = 0;  // pages; 0: nothing
 };
 
-// Whether to ask for a window behind the `ahead` pages that lie ahead of a stream. `asked`: this
-// read has asked for one already.
+// Returns whether to request a window behind the `ahead` pages that lie ahead of a stream. `asked`:
+// this read has already requested one.
 //
-// Where storage is not waited for, a window whenever less than half of what should lie ahead does.
-// Never where blocks help: whoever asks fills the window itself when it waits, and another that
-// waits meanwhile would fill it on its CPU. Where storage is waited for, as many windows at once as
-// make one request to storage: a disk takes four of 256 KiB for longer than one of 1 MiB.
+// If storage is not waited for: a window when less than half of the pages that should lie ahead do.
+// Where blocks help, never: the requesting block fills the window itself when it waits, and another
+// block that waits meanwhile would fill it on its CPU. If storage is waited for: as many windows at
+// once as make one request to storage, because a disk takes longer for four of 256 KiB than for one
+// of 1 MiB.
 PENSTOCK_DEVICE inline bool wants_more(const FileSystemState& system, const ReadStream& stream,
                                        uint64_t ahead, bool asked) {
     const FileState& file = system.files[descriptor_slot(static_cast<Descriptor>(stream.file))];
@@ -196,18 +198,18 @@ PENSTOCK_DEVICE inline bool wants_more(const FileSystemState& system, const Read
     return ahead + (asked ? stream.window_pages : room) <= wanted;
 }
 
-// The next window of a stream of equal distances.
+// Returns the next window of a stream of equal distances.
 PENSTOCK_DEVICE inline WindowRequest next_strided(const FileSystemState& system,
                                                   const ReadStream& stream, const StreamRead& read,
                                                   int64_t step) {
     uint64_t run = read.last - read.first + 1;
-    // Backwards, those that the last read had are there.
+    // Backwards, the pages of the last read are already in the cache.
     if (step < 0 && run > static_cast<uint64_t>(-step)) run = static_cast<uint64_t>(-step);
     if (run > limits::kWindowPagesMax) return {};
     // The first read that is not covered, counted from this one.
     int64_t next = (static_cast<int64_t>(stream.frontier - read.first)) / step;
     if (next < 1) next = 1;
-    // A request for each run: far fewer pages than such a stream reads over keep storage busy.
+    // Each run is a request, so far fewer pages than such a stream skips keep storage busy.
     const uint64_t most = limits::kWindowSizeMax >> system.page_shift;
     uint64_t ahead = (stream.ahead_pages < most ? stream.ahead_pages : most) / run;
     if (ahead == 0) ahead = 1;
@@ -224,16 +226,16 @@ PENSTOCK_DEVICE inline WindowRequest next_strided(const FileSystemState& system,
     return request;
 }
 
-// What to ask for next, for the read that is to be served; one lane. `asked`: that read has asked
-// for a window already.
+// Returns the window to request next, for the read that is about to be served. One lane calls.
+// `asked`: that read has already requested a window.
 PENSTOCK_DEVICE inline WindowRequest next_window(const FileSystemState& system, ReadStream& stream,
                                                  const StreamRead& read, bool asked) {
     if (stream.window_count == stream.windows_max || stream.streak < stream.needed) return {};
     if (stream.delta != 0) {
         const int64_t step = stride_of(system, stream);
-        // Two distances alike are three reads.
+        // Two equal distances take three reads.
         if (step == 0 || stream.streak < 1) return {};
-        // Forwards, those that overlap are as those one behind the other.
+        // Forwards, reads that overlap are treated as sequential.
         const uint64_t run = read.last - read.first + 1;
         if (step < 0 || static_cast<uint64_t>(step) >= run)
             return next_strided(system, stream, read, step);

@@ -1,7 +1,9 @@
-// Windows that the teams of a call bring to their frames themselves, each team its part: those that
-// the call cannot do without, on a GPU (docs/design/0009-batches-to-a-gpu.md).
+// Windows that the teams of a call copy into their frames themselves, each team its part. These are
+// the windows without which the call cannot go on, on a GPU
+// (docs/design/0009-batches-to-a-gpu.md).
 //
-// Of a place whose `busy` the call has; all its teams, before they do anything that may end early.
+// The call holds `busy` of the place. All its teams call, before they do anything that may end
+// early.
 #pragma once
 
 #include "penstock/device/answers.cuh"
@@ -9,7 +11,7 @@
 
 namespace penstock::device {
 
-// Copies the team's part of each of the call's pulled windows, and announces it.
+// Copies the team's part of each of the call's pulled windows, and publishes it.
 template <class Team>
 PENSTOCK_NOINLINE PENSTOCK_DEVICE void pull_windows(const Team& team, unsigned index,
                                                     FileSystemState& system,
@@ -27,7 +29,7 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE void pull_windows(const Team& team, unsigned i
         if (team.lane() == 0)
             answer = wait_for_answer(system, ring, pull.ticket + index, frame, pull.generation);
         const std::byte* from = team.broadcast(bytes_of_answer(answer), 0);
-        team.sync();  // what lane 0 has acquired, all have
+        team.sync();  // after this all lanes have acquired what lane 0 has
         const uint64_t answered = now_ns();
         if (from != nullptr) {
             team.copy(system.frames + (frame << page_shift), from, count << page_shift);

@@ -1,7 +1,7 @@
-// How a window of pages is asked for: which of them are absent, adjacent frames for them, and the
+// Requests windows of pages: finds absent pages, takes adjacent frames for them, and submits the
 // requests.
 //
-// Of a place whose `busy` the caller has; nothing here waits.
+// The caller holds `busy` of the place; nothing here waits.
 #pragma once
 
 #include "penstock/device/answers.cuh"
@@ -11,8 +11,7 @@
 
 namespace penstock::device {
 
-// Looks which pages are absent, asking the directory once for those that follow each other in a
-// leaf.
+// Checks which pages are absent. It reads the directory once for consecutive pages of a leaf.
 class AbsenceWalk {
 public:
     PENSTOCK_DEVICE bool is_absent(const FileSystemState& system, const FileState& file,
@@ -35,7 +34,7 @@ PENSTOCK_DEVICE inline bool is_absent(const FileSystemState& system, const FileS
     return AbsenceWalk().is_absent(system, file, page);
 }
 
-// The ones of `bits` from the first on, without a gap, as (first, count).
+// The first unbroken run of ones in `bits`, as (first, count).
 struct Stretch {
     uint32_t first, count;
 };
@@ -49,8 +48,8 @@ PENSTOCK_DEVICE inline Stretch first_stretch(uint64_t bits) {
     return {first, count < 64 - first ? count : 64 - first};
 }
 
-// Asks for what taking adjacent frames touches: their words, and the entries of their pages, which
-// mostly lie side by side too.
+// Prefetches what taking adjacent frames touches: their words, and the entries of their pages,
+// which are mostly adjacent too.
 template <class Team>
 PENSTOCK_DEVICE void fetch_frames(const Team& team, FileSystemState& system,
                                   const FrameRange& frames) {
@@ -64,8 +63,8 @@ PENSTOCK_DEVICE void fetch_frames(const Team& team, FileSystemState& system,
     if (entry != nullptr) team.fetch(entry, frames.count < in_leaf ? frames.count : in_leaf);
 }
 
-// Asks for what the window behind one of `count` pages before `page`, in frames before `frame`,
-// will most likely touch.
+// Prefetches what the next window will most likely touch. The current one has `count` pages before
+// `page`, in frames before `frame`.
 template <class Team>
 PENSTOCK_DEVICE void fetch_next_window(const Team& team, FileSystemState& system,
                                        const FileState& file, PageIndex page, FrameIndex frame,
@@ -79,9 +78,9 @@ PENSTOCK_DEVICE void fetch_next_window(const Team& team, FileSystemState& system
     if (leaf != 0) team.fetch(entry_in_leaf(system, leaf, page), count < in_leaf ? count : in_leaf);
 }
 
-// Adjacent frames for a window: up to `want`, at most 64; the others that it came by are free
-// again. `once`: of those that take turns; where they are all in use, the others of the ring are
-// tried.
+// Takes adjacent frames for a window, up to `want` and at most 64, and frees the others that it
+// took. `once`: from the frames that take turns; if all of them are in use, it tries the other
+// frames of the ring.
 template <class Team>
 PENSTOCK_DEVICE FrameRange take_adjacent_frames(const Team& team, FileSystemState& system,
                                                 ReadaheadPlace& place, uint32_t want,
@@ -100,7 +99,7 @@ PENSTOCK_DEVICE FrameRange take_adjacent_frames(const Team& team, FileSystemStat
             if (take_frame_at(system, range.first + i, walk, turns)) mine |= 1ull << i;
         }
         Stretch stretch = first_stretch(team.unite(mine));
-        // Blocks that lag behind have left holes in what takes turns.
+        // Blocks that lag behind have left holes in the frames that take turns.
         if (turns && place.once == ReadOnce::kNo && 2 * stretch.count < want) {
             stretch.count = 0;
             once = ReadOnce::kNo;
@@ -109,7 +108,7 @@ PENSTOCK_DEVICE FrameRange take_adjacent_frames(const Team& team, FileSystemStat
             const bool kept = i >= stretch.first && i < stretch.first + stretch.count;
             if ((mine >> i & 1) != 0 && !kept) give_frame_back(system, range.first + i);
         }
-        // Lane 0 stores to frames that other lanes took: behind all that those had to wait for.
+        // Lane 0 stores to frames that other lanes took: after all that those lanes acquired.
         team.sync();
         if (stretch.count > 0) return {range.first + stretch.first, stretch.count};
         if (tries == kTries / 2 && once == ReadOnce::kOutrun) once = ReadOnce::kNo;
@@ -117,8 +116,8 @@ PENSTOCK_DEVICE FrameRange take_adjacent_frames(const Team& team, FileSystemStat
     return {};
 }
 
-// One generation for adjacent frames that none of them has now: above all of theirs, so that each
-// frame's own go up, but where they begin anew.
+// Returns one generation for adjacent frames that none of them has now. It is above all of theirs,
+// so that each frame's generations increase until they wrap.
 template <class Team>
 PENSTOCK_DEVICE uint32_t common_generation(const Team& team, const FileSystemState& system,
                                            const FrameRange& frames) {
@@ -131,7 +130,7 @@ PENSTOCK_DEVICE uint32_t common_generation(const Team& team, const FileSystemSta
     uint32_t generation = Team::kAlone ? highest : 0;
     for (int bit = Team::kAlone ? -1 : static_cast<int>(limits::kGenerationBits) - 1; bit >= 0;
          --bit) {
-        // The highest of all lanes, bit by bit: who differs above is out.
+        // The highest of all lanes, bit by bit: a lane that differs in a higher bit is out.
         const bool in = highest >> (bit + 1) == generation >> (bit + 1);
         if (team.any(in && (highest >> bit & 1) != 0)) generation |= 1u << bit;
     }
@@ -146,7 +145,7 @@ PENSTOCK_DEVICE uint32_t common_generation(const Team& team, const FileSystemSta
     }
 }
 
-// Places [p, p + count) of a window, which lie side by side in the file.
+// Makes the request for places [p, p + count) of a window, which are adjacent in the file.
 PENSTOCK_DEVICE inline Request request_of_window(RequestKind kind, uint64_t file,
                                                  const Window& window, uint64_t p, uint64_t count) {
     Request request;
@@ -161,8 +160,9 @@ PENSTOCK_DEVICE inline Request request_of_window(RequestKind kind, uint64_t file
     return request;
 }
 
-// The requests of a window that `teams` teams pull: one for each that has a part. By all lanes, as
-// each store that makes a request visible waits for those before it to reach the host.
+// Submits the requests of a window that `teams` teams pull, one for each team with a part. All
+// lanes submit, because each store that publishes a request waits until those before it reach the
+// host.
 template <class Team>
 PENSTOCK_DEVICE void submit_pull(const Team& team, FileSystemState& system, ReadaheadPlace& place,
                                  const StreamRead& read, const Window& window, unsigned teams) {
@@ -193,8 +193,8 @@ PENSTOCK_DEVICE void submit_pull(const Team& team, FileSystemState& system, Read
     add_count(counts_of(system, &place, slot).late, needed < window.count ? needed : window.count);
 }
 
-// The requests of a window: one, or one for each run. announce_windows() goes behind the last of
-// some.
+// Submits the requests of a window: one, or one for each run. The caller calls announce_windows()
+// after the last window.
 PENSTOCK_DEVICE inline void submit_window(FileSystemState& system, uint64_t file,
                                           const Window& window) {
     const bool adjacent = window.step == static_cast<int64_t>(window.run);

@@ -1,6 +1,6 @@
-// Taking pages out of windows: by whole runs that have arrived, or one that is late.
+// Takes pages out of windows: whole runs that have arrived, or one page that is late.
 //
-// Any team of the block whose place it is.
+// Any team of the block that has the place may call.
 #pragma once
 
 #include "penstock/device/readahead.cuh"
@@ -8,15 +8,16 @@
 
 namespace penstock::device {
 
-// A run of pages that has arrived, in adjacent frames that are this team's until end_run().
+// A run of pages that has arrived, in adjacent frames that this team owns until end_run().
 struct WindowRun {
     Window* window = nullptr;
-    uint64_t place = 0;            // of the first page
+    uint64_t place = 0;            // place of the first page
     uint32_t count = 0;            // pages
     PageEntry* entries = nullptr;  // of the pages; the first is pinned and keeps the leaf of all
 };
 
-// The window of the call's stream that a page is in, and its place there. Null: it is in none.
+// Returns the window of the call's stream that has a page, and sets `p` to the page's place in it.
+// Null: no window has it.
 PENSTOCK_DEVICE inline Window* find_window(ReadaheadPlace& place, PageIndex page, uint64_t& p) {
     ReadStream& stream = place.streams[place.current];
     for (uint64_t i = 0; i < stream.window_count; ++i) {
@@ -27,8 +28,8 @@ PENSTOCK_DEVICE inline Window* find_window(ReadaheadPlace& place, PageIndex page
     return nullptr;
 }
 
-// How many pages from place `p`, page `page`, on lie side by side in the window and in one leaf; at
-// most `most`.
+// Returns how many pages from place `p`, which is page `page`, are adjacent in the window and in
+// one leaf; at most `most`.
 PENSTOCK_DEVICE inline uint64_t count_adjacent(const Window& window, uint64_t p, PageIndex page,
                                                uint64_t most) {
     const bool adjacent = window.step == static_cast<int64_t>(window.run);
@@ -38,7 +39,7 @@ PENSTOCK_DEVICE inline uint64_t count_adjacent(const Window& window, uint64_t p,
     return count < most ? count : most;
 }
 
-// Takes those of `places` that are left in a window of the call's place.
+// Takes from `places` those that are left in a window of the call's place, and returns them.
 template <class Team>
 PENSTOCK_DEVICE uint64_t take_places(Window& window, uint64_t places) {
     if constexpr (Team::kAlone) {
@@ -50,9 +51,9 @@ PENSTOCK_DEVICE uint64_t take_places(Window& window, uint64_t places) {
     }
 }
 
-// Waits for the pages from `page` on, up to `most`, that are on their way in a window of the call's
-// stream, so that begin_run() takes them together. Holds nothing else meanwhile. 1: it has waited;
-// 0: nothing was on its way; or -errno.
+// Waits for up to `most` pages from `page` on that are in flight in a window of the call's stream,
+// so that begin_run() takes them together. Holds nothing else meanwhile. Returns 1 after a wait, 0
+// if nothing was in flight, or -errno.
 template <class Team>
 PENSTOCK_NOINLINE PENSTOCK_DEVICE int wait_for_run(const Team& team, FileSystemState& system,
                                                    ReadaheadPlace& place, uint32_t file_slot,
@@ -62,9 +63,9 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE int wait_for_run(const Team& team, FileSystemS
     if (window == nullptr) return 0;
     int result = 0;
     const FileState& file = system.files[file_slot];
-    // Of a page that is in the cache by now, by whatever way, nothing need be waited for.
+    // If the page is in the cache by now, in whatever way, there is nothing to wait for.
     if (team.lane() == 0 && is_current(system, file, *window) && is_absent(system, file, page)) {
-        // A window is one read: with the last page the others are there, or soon.
+        // A window is one read: when its last page has arrived, the others have too, or soon will.
         const uint64_t last = p + count_adjacent(*window, p, page, most) - 1;
         const uint64_t& word = system.completions[window->frame + last];
         Wait wait(system);
@@ -72,7 +73,7 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE int wait_for_run(const Team& team, FileSystemS
         for (;;) {
             const uint64_t seen = SystemWords::load(word, site::kRelaxed);
             const uint64_t left = DeviceWords::load(window->left, site::kRelaxed);
-            // Who took the page may have given its frame to another by now.
+            // The team that took the page may have given its frame to another page by now.
             if (completion_generation(seen) == window->generation || (left >> last & 1) == 0) break;
             if (result == 0) began = now_ns();
             result = wait.step(&word, seen);
@@ -87,9 +88,9 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE int wait_for_run(const Team& team, FileSystemS
     return team.broadcast(result, 0);
 }
 
-// Finds the pages from `page` on, up to `most`, that lie together in a window of the call's stream,
-// have arrived and are in no other way in the cache. Nothing is pinned but one entry: the frames
-// are the window's. False: there are none.
+// Finds up to `most` pages from `page` on that are adjacent in a window of the call's stream, have
+// arrived, and are not in the cache otherwise. Pins only one entry, because the window owns the
+// frames. Returns false if there are none.
 template <class Team>
 PENSTOCK_NOINLINE PENSTOCK_DEVICE bool begin_run(const Team& team, FileSystemState& system,
                                                  ReadaheadPlace& place, const FileState& file,
@@ -98,8 +99,8 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE bool begin_run(const Team& team, FileSystemSta
     Window* const found = find_window(place, page, first);
     if (found == nullptr) return false;
     const Window& window = *found;
-    // Where blocks help, a window is late for its first reader: nothing is pinned for that. The
-    // lanes of a warp may see different things here.
+    // Where blocks help, a window is late for its first reader, so nothing is pinned for that
+    // reader. In a warp the lanes may see different values here.
     if (Team::kAlone &&
         !has_arrived(system, static_cast<FrameIndex>(window.frame + first), window.generation))
         return false;
@@ -107,8 +108,9 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE bool begin_run(const Team& team, FileSystemSta
     PageEntry* entries = nullptr;
     if (team.lane() == 0) {
         entries = pin_page(system, file, page).entry;
-        // Behind the pin: who drops a file's pages counts its epoch up first and then fails at this
-        // one; before it, they might have been dropped by now for who opens the file anew.
+        // Checked after the pin. A thread that drops a file's pages first counts its epoch up and
+        // then fails at this pin. Before the pin, the pages might have been dropped already for a
+        // new open of the file.
         if (entries != nullptr && !is_current(system, file, window)) {
             unpin<DeviceWords>(*entries);
             entries = nullptr;
@@ -144,13 +146,13 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE bool begin_run(const Team& team, FileSystemSta
     run.place = first;
     run.count = taken;
     run.entries = entries;
-    team.sync();  // what lanes have acquired, all have
+    team.sync();  // after this all lanes have acquired what each has
     return true;
 }
 
-// Brings the pages of a run into the page table, when they have been copied. Pages that others
-// brought there meanwhile stay with the window, even if they have gone since: they may have been
-// written.
+// Moves the pages of a run into the page table after they have been copied. A page that another
+// team has moved there meanwhile stays with the window, even if it was evicted since, because it
+// may have been written.
 template <class Team>
 PENSTOCK_NOINLINE PENSTOCK_DEVICE void end_run(const Team& team, FileSystemState& system,
                                                ReadaheadPlace& place, uint32_t file_slot,
@@ -158,7 +160,8 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE void end_run(const Team& team, FileSystemState
     const auto generation = static_cast<uint32_t>(run.window->generation);
     const FileState& file = system.files[file_slot];
     team.sync();  // all lanes have copied
-    // The owner first: once it is adopted, somebody may evict the page. `pins`: to be dropped.
+    // The owner is stored first, because the page may be evicted once it is adopted. `pins` are
+    // dropped.
     const auto adopt_page = [&](uint32_t i, uint64_t pins) {
         const auto frame = static_cast<FrameIndex>(run.window->frame + run.place + i);
         DeviceWords::store(system.owners[frame], make_owner(file_slot, page + i), site::kRelaxed);
@@ -168,7 +171,7 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE void end_run(const Team& team, FileSystemState
                                make_completion(generation, 0, 0), pins))
             return;
         DeviceWords::store(system.owners[frame], kFrameTaken, site::kRelaxed);
-        // Or who gives the window up could free the frame before that.
+        // After the owner: otherwise a thread that drops the window could free the frame before it.
         DeviceWords::fetch_or(run.window->left, 1ull << (run.place + i), site::kFreeFrame);
         add_count(counts_of(system, &place, file_slot).used, ~0ull);  // one less than counted below
         if (pins != 0) unpin<DeviceWords>(run.entries[i]);
@@ -177,15 +180,15 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE void end_run(const Team& team, FileSystemState
         if (i != 0) adopt_page(i, 0);
     team.sync();
     if (team.lane() != 0) return;
-    adopt_page(0, 1);  // last: its pin has kept the leaf of all
+    adopt_page(0, 1);  // last: its pin has kept the leaf of all pages
     count_pages<Team>(system, place, file_slot, &FileCounts::used, run.count);
 }
 
 // How a page was taken from a window.
 enum class Taken : uint32_t { kNot, kArrived, kLate };
 
-// Takes a page that was seen EMPTY and is pinned from the windows of the call's stream, if it is in
-// one: the entry is VALID then, or FETCHING where the page is late.
+// Takes a page from the windows of the call's stream, if one has it. The page was seen EMPTY and is
+// pinned. Its entry becomes VALID, or FETCHING if the page is late.
 PENSTOCK_DEVICE inline Taken take_from_windows(FileSystemState& system, ReadaheadPlace& place,
                                                const FileState& file, uint64_t owner,
                                                PageIndex page, PinnedEntry& pinned) {
@@ -199,10 +202,10 @@ PENSTOCK_DEVICE inline Taken take_from_windows(FileSystemState& system, Readahea
     const Completion completion = SystemWords::load(system.completions[frame], site::kCompletion);
     const auto generation = static_cast<uint32_t>(window->generation);
     const bool arrived = completion_generation(completion) == generation;
-    // What could not be read ahead is asked for anew by who wants it.
+    // A page that could not be read ahead is requested again by the call that wants it.
     const bool good = (!arrived || completion_error(completion) == 0) &&
                       is_current(system, file, *window);
-    // The owner first: once it is adopted, somebody may write the page and have it written back.
+    // The owner is stored first: once adopted, the page may be written, and written back.
     if (good) DeviceWords::store(system.owners[frame], owner, site::kRelaxed);
     if (!good || !adopt<DeviceWords>(*pinned.entry, pinned.seen, frame, generation, completion)) {
         DeviceWords::store(system.owners[frame], kFrameTaken, site::kRelaxed);
@@ -212,7 +215,7 @@ PENSTOCK_DEVICE inline Taken take_from_windows(FileSystemState& system, Readahea
     return arrived ? Taken::kArrived : Taken::kLate;
 }
 
-// Before a team waits for room: its own windows go, and those of another place that is idle.
+// Drops a team's own windows before it waits for room, and those of another place that is idle.
 PENSTOCK_DEVICE inline void give_up_windows(FileSystemState& system, ReadaheadPlace* mine) {
     if (system.places == nullptr) return;
     const auto give_up = [&](ReadaheadPlace& place) {
