@@ -1,7 +1,7 @@
-// CUDA's atomic functions, for the types CUDA has them for; relaxed, as there.
+// CUDA's atomic functions, for the types for which CUDA has them; relaxed, as in CUDA.
 //
-// The _block and _system forms are the same here: one memory, one kind of processor. Those of
-// __half and __nv_bfloat16 are in language/half.h.
+// The _block and _system forms are the same here, because there is one memory and one kind of
+// processor. The functions of __half and __nv_bfloat16 are in language/half.h.
 #pragma once
 
 #ifndef __NVCC__  // nvcc has the language itself
@@ -17,7 +17,7 @@ template <class T, class... Allowed>
 concept OneOf = (std::is_same_v<T, Allowed> || ...);
 template <class T>
 concept AtomicWord = OneOf<T, int, unsigned, unsigned long long>;
-// Vectors of which each component is added atomically by itself, as on a GPU.
+// Vectors whose components are added atomically one by one, as on a GPU.
 template <class T>
 concept AtomicVector = OneOf<T, float2, float4>;
 template <class T>
@@ -29,8 +29,8 @@ concept AtomicExchangeable = OneOf<T, int, unsigned, unsigned long long, float>;
 template <class T>
 concept AtomicComparable = OneOf<T, int, unsigned, unsigned long long, unsigned short>;
 
-// A lane that tries again and again to take a lock lets the others of its block run: they may hold
-// it.
+// Lets the other lanes of the block run after repeated tries to take a lock, because one of them
+// may hold it.
 inline void after_try() {
     constexpr unsigned kTriesPerTurn = 64;
     if (current_lane == nullptr || ++current_lane->try_count % kTriesPerTurn != 0) return;
@@ -38,7 +38,7 @@ inline void after_try() {
     wait_step(&nothing, 0, 0);
 }
 
-// Replaces *address by change(*address); returns what was there.
+// Replaces *address by change(*address), and returns the old value.
 template <class T, class Change>
 T atomic_update(T* address, Change change) {
     T seen;
@@ -156,7 +156,7 @@ PENSTOCK_ATOMIC_SCOPES(atomicDec)
 #undef PENSTOCK_ATOMIC_SCOPES
 
 #if defined(__SANITIZE_THREAD__)
-// TSan models no fences: a read-modify-write of one word orders at least as much.
+// TSan does not model fences. A read-modify-write of one word orders at least as much.
 inline void __threadfence() {
     static unsigned fence_word = 0;
     __atomic_fetch_add(&fence_word, 0, __ATOMIC_SEQ_CST);

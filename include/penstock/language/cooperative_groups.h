@@ -1,10 +1,11 @@
-// CUDA's cooperative groups for g++: blocks, tiles of a warp, and what they do together.
+// CUDA's cooperative groups for g++: blocks, tiles of a warp, and their collective functions.
 //
-// A group of up to 32 threads is a mask of lanes of one warp; it meets as __syncwarp(mask) does.
-// coalesced_threads() is the calling thread alone, since threads of a warp never run in step here:
-// CUDA promises no more. A grid meets only where it is one block: a launch gives no promise that
-// all blocks are resident. Sources include <cooperative_groups.h>, <cooperative_groups/reduce.h>,
-// <cooperative_groups/scan.h> or <cooperative_groups/memcpy_async.h>, which all bring this.
+// A group of up to 32 threads is a mask of lanes of one warp; it synchronizes as __syncwarp(mask)
+// does. coalesced_threads() is the calling thread alone, because threads of a warp never run in
+// step here; CUDA promises no more. A grid can synchronize only if it is one block, because a
+// launch does not promise that all blocks are resident. Sources include <cooperative_groups.h>,
+// <cooperative_groups/reduce.h>, <cooperative_groups/scan.h> or
+// <cooperative_groups/memcpy_async.h>, which all include this header.
 #pragma once
 
 #ifndef __NVCC__  // nvcc has the language itself
@@ -41,7 +42,7 @@ inline dim3 dim_of(const penstock::language::Index3& index) {
     return dim3(index.x, index.y, index.z);
 }
 
-// What one lane brings to a meeting in which one lane combines the values of all.
+// One lane's part of a meeting in which one lane combines the values of all.
 template <class T, class Operation>
 struct Part {
     T value;
@@ -49,8 +50,8 @@ struct Part {
     const Operation* operation;
 };
 
-// Results of all lanes: the values of all (kAll), of those up to each lane (kInclusive), or before
-// it (kExclusive, whose first result is left as it is), combined from the lowest lane on.
+// Which values a lane's result combines, from the lowest lane on: those of all lanes (kAll), up to
+// the lane (kInclusive), or before it (kExclusive, which leaves the first result as it is).
 enum class Reach { kAll, kInclusive, kExclusive };
 
 template <class T, class Operation, Reach kReach>
@@ -82,7 +83,7 @@ T fold(unsigned mask, const T& value, T first, const Operation& operation) {
     return part.result;
 }
 
-// Shuffles of values of any size, eight bytes at a time. `from`: a lane of the warp.
+// Shuffles values of any size, eight bytes at a time. `from` is a lane of the warp.
 template <class T>
 T shuffle(unsigned mask, const T& value, unsigned from) {
     static_assert(std::is_trivially_copyable_v<T>, "a value that is shuffled is copied bytewise");
@@ -100,7 +101,7 @@ T shuffle(unsigned mask, const T& value, unsigned from) {
 
 }  // namespace penstock_groups
 
-// Any group, of a kind that is known at run time.
+// A group of a kind that is known only at run time.
 class thread_group {
 public:
     void sync() const {
@@ -148,7 +149,7 @@ public:
     }
     static dim3 dim_threads() { return group_dim(); }
 
-    // The barrier in two halves: here all of it is in the second.
+    // The barrier in two halves; here the second half does all of it.
     struct arrival_token {};
     static arrival_token barrier_arrive() { return {}; }
     static void barrier_wait(arrival_token) { sync(); }
@@ -189,7 +190,7 @@ public:
 };
 inline grid_group this_grid() { return {}; }
 
-// What tiles and coalesced groups do alike.
+// The functions that tiles and coalesced groups share.
 class penstock_lanes : public thread_group {
 public:
     static constexpr unsigned kAbsent = ~0u;
@@ -246,7 +247,7 @@ protected:
         : thread_group(mask), meta_rank_(meta_rank), meta_size_(meta_size) {}
 
 private:
-    // The lane of the warp that has a rank, and the other way round for all lanes of a mask.
+    // Returns the lane of the warp that has a rank; ranks_of() does the reverse for a mask of lanes.
     [[nodiscard]] unsigned lane_of(unsigned rank) const {
         unsigned rest = mask_;
         for (; rank > 0; --rank) rest &= rest - 1;
@@ -270,7 +271,7 @@ public:
 };
 inline coalesced_group coalesced_threads() { return coalesced_group(__activemask()); }
 
-// What tiles of several warps would need; they are refused here.
+// Storage that tiles of several warps would need. Such tiles are refused here.
 template <unsigned kSize>
 struct block_tile_memory {
     static_assert(kSize == 0, "penstock: a tile has 1, 2, 4, 8, 16 or 32 threads");
@@ -303,7 +304,7 @@ public:
         : thread_block_tile<kSize, void>(meta_rank, meta_size) {}
 };
 
-// Cuts a group into tiles; of a tile, into smaller ones.
+// Divides a group into tiles, or a tile into smaller ones.
 template <unsigned kSize>
 thread_block_tile<kSize, thread_block> tiled_partition(const thread_block& block) {
     return {block.thread_rank() / kSize, (block.size() + kSize - 1) / kSize};
@@ -325,8 +326,8 @@ inline thread_group tiled_partition(const thread_group& parent, unsigned size) {
     return thread_group(mask);
 }
 
-// Cuts a tile or a coalesced group by what its threads say. Of the parts by label, that with the
-// lowest lane is the first; by a predicate, part 1 is where it holds.
+// Divides a tile or a coalesced group by a label or a predicate of its threads. By label, the part
+// with the lowest lane is the first. By predicate, part 1 has the threads for which it holds.
 template <class Label>
 coalesced_group labeled_partition(const penstock_lanes& group, Label label) {
     const unsigned own = group.penstock_mask();
@@ -404,7 +405,7 @@ T exclusive_scan(const penstock_lanes& group, const T& value) {
     return exclusive_scan(group, value, plus<T>());
 }
 
-// ---- copies by a whole group; they are done when memcpy_async returns, and seen behind wait
+// ---- copies by a whole group: done when memcpy_async returns, visible after wait
 
 template <class Group>
 void memcpy_async(const Group& group, void* to, const void* from, size_t size) {
@@ -426,7 +427,7 @@ void wait_prior(const Group& group) {
     group.sync();
 }
 
-// Has one thread of the group call `function`.
+// Calls `function` in one thread of the group.
 template <class Group, class Function, class... Arguments>
 void invoke_one(const Group& group, Function&& function, Arguments&&... arguments) {
     if (group.thread_rank() == 0)

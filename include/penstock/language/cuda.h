@@ -1,15 +1,15 @@
-// The CUDA language for g++ and Clang's C++: put before a .cu file, it makes kernels run on the CPU
-// backend. Under nvcc, which has the language, it adds only PENSTOCK_DYNAMIC_SHARED.
+// The CUDA language for g++ and Clang's C++. Included before a .cu file, it makes kernels run on
+// the CPU backend. Under nvcc, which has the language, it adds only PENSTOCK_DYNAMIC_SHARED.
 //
-// What is there and what differs: docs/guide/cuda-language.md. CUDA's own headers are found by
-// their names in language/toolkit, which penstock_add_kernels() gives to g++ alone.
+// docs/guide/cuda-language.md lists what is there and what differs. Sources find CUDA's own headers
+// by their names in language/toolkit, which penstock_add_kernels() gives to g++ alone.
 //
-// Only kernels and what they call use it; host code needs none of it. Everything that meets other
-// threads of the block goes through language/runtime.h. Device code and host code are one:
-// __device__ and __host__ mean nothing, __global__ functions are started with penstock::launch.
-// What differs from a GPU: the threads of a warp never run in step (as CUDA has allowed since
-// Volta), a thread that spins on plain memory keeps the others of its block from running (atomicCAS
-// and atomicExch let them), and __activemask() is the calling thread alone.
+// Only kernels and the functions they call use it; host code does not need it. Every function that
+// synchronizes with other threads of the block uses language/runtime.h. Device code and host code
+// are one: __device__ and __host__ mean nothing, and penstock::launch starts __global__ functions.
+// Three things differ from a GPU. The threads of a warp never run in step (CUDA has allowed that
+// since Volta). A thread that spins on plain memory keeps the others of its block from running, but
+// atomicCAS and atomicExch let them run. __activemask() is the calling thread alone.
 #pragma once
 
 #include "penstock/language/shared.h"
@@ -51,15 +51,15 @@
 #define __managed__
 #define __grid_constant__
 #define __forceinline__ inline __attribute__((always_inline))
-// Means nothing, because libstdc++ says __attribute__((__noinline__)).
+// Expands to nothing, because libstdc++ uses __attribute__((__noinline__)).
 #define __noinline__
 #define __align__(n) __attribute__((aligned(n)))
 #define __launch_bounds__(...)
 #define __maxnreg__(...)
 #define __cluster_dims__(...)
 
-// A block runs to its end on one OS thread, so its shared memory may be that thread's. The ABI tag
-// lets the backend find these variables to poison them at every start of a block
+// A block runs to its end on one OS thread, so its shared memory can belong to that thread. The ABI
+// tag lets the backend find these variables, to poison them at every start of a block
 // (src/backend/cpu/shared_memory.h).
 #define __shared__ static thread_local __attribute__((abi_tag("penstock_shared")))
 
@@ -125,7 +125,7 @@ inline constexpr int warpSize = 32;
 #define __trap() \
     ::penstock::language::stop_block("__trap at " __FILE__ ":" PENSTOCK_TEXT_OF(__LINE__))
 
-// CUDA sources ask for it to tell themselves from plain C++. Penstock's own ask for __NVCC__.
+// CUDA sources test this macro to tell CUDA from plain C++. Penstock's own sources test __NVCC__.
 #ifndef __CUDACC__
 #define __CUDACC__ 1
 #endif

@@ -2,7 +2,8 @@
 // functions, atomics and the moves within a pair. Conversions are in language/half_conversions.h.
 // Sources include <cuda_fp16.h> and <cuda_bf16.h>, which bring both.
 //
-// Each is a template over the format. A second or third argument may be whatever converts.
+// Each function is a template over the format. A second or third argument may be of any type that
+// converts to it.
 #pragma once
 
 #ifndef __NVCC__  // nvcc has the language itself
@@ -22,7 +23,7 @@ template <class Format>
 bool is_nan(Reduced<Format> value) {
     return (value.bits & 0x7fff) > Format::kInfinity;
 }
-// Into 0 to 1; NaN to 0.
+// Clamps to 0 to 1; NaN becomes 0.
 template <class Format>
 Reduced<Format> saturated(Reduced<Format> value) {
     return Reduced<Format>(__saturatef(value));
@@ -30,8 +31,8 @@ Reduced<Format> saturated(Reduced<Format> value) {
 
 }  // namespace penstock::language
 
-// `name` of numbers and `name2` of pairs, of one, two or three arguments, from an expression of
-// their parts a, b and c.
+// Defines `name` for numbers and `name2` for pairs, with one, two or three arguments, from an
+// expression of their parts a, b and c.
 #define PENSTOCK_HALF_1(name, name2, expression)                                            \
     template <class F>                                                                      \
     ::penstock::language::Reduced<F> name(::penstock::language::Reduced<F> a) {             \
@@ -86,7 +87,7 @@ PENSTOCK_HALF_3(
 PENSTOCK_HALF_3(__hfma_sat, __hfma2_sat, ::penstock::language::saturated(__hfma(a, b, c)))
 PENSTOCK_HALF_3(__hfma_relu, __hfma2_relu, __hmax_nan(__hfma(a, b, c), 0.0f))
 
-// The smaller and the larger: of one that is not a number and another the other, _nan the former.
+// Minimum and maximum. If one argument is NaN, the result is the other; for _nan it is NaN.
 PENSTOCK_HALF_2(__hmin, __hmin2, min(static_cast<float>(a), static_cast<float>(b)))
 PENSTOCK_HALF_2(__hmax, __hmax2, max(static_cast<float>(a), static_cast<float>(b)))
 PENSTOCK_HALF_2(__hmin_nan, __hmin2_nan,
@@ -98,7 +99,7 @@ PENSTOCK_HALF_2(__hmax_nan, __hmax2_nan,
                     ? ::penstock::language::Reduced<F>::of_bits(0x7fff)
                     : __hmax(a, b))
 
-// (a.x + i*a.y) * (b.x + i*b.y) + (c.x + i*c.y).
+// Returns (a.x + i*a.y) * (b.x + i*b.y) + (c.x + i*c.y).
 template <class F>
 ::penstock::language::ReducedPair<F> __hcmadd(::penstock::language::ReducedPair<F> a,
                                               ::penstock::language::SamePair<F> b,
@@ -106,7 +107,7 @@ template <class F>
     return {__hfma(-a.y, b.y, __hfma(a.x, b.x, c.x)), __hfma(a.y, b.x, __hfma(a.x, b.y, c.y))};
 }
 
-// ---- functions, worked out in float
+// ---- functions, calculated in float
 
 PENSTOCK_HALF_1(hsqrt, h2sqrt, std::sqrt(static_cast<float>(a)))
 PENSTOCK_HALF_1(hrsqrt, h2rsqrt, rsqrt(static_cast<double>(static_cast<float>(a))))
@@ -127,7 +128,7 @@ PENSTOCK_HALF_1(hrint, h2rint, std::nearbyint(static_cast<float>(a)))
 
 // ---- comparisons: of pairs into pairs of 1.0 and 0.0, into masks, or whether both hold
 
-// The unordered forms (u) hold also where one is not a number.
+// The unordered forms (u) also hold if an argument is NaN.
 #define PENSTOCK_HALF_COMPARED(name, expression)                                                \
     template <class F>                                                                          \
     bool __h##name(::penstock::language::Reduced<F> a, ::penstock::language::Same<F> b) {       \
@@ -195,7 +196,7 @@ template <class F>
     return {pair.y, pair.x};
 }
 
-// ---- atomics; of a pair each half is added by itself
+// ---- atomics; the halves of a pair are added one by one
 
 template <class F>
 ::penstock::language::Reduced<F> atomicAdd(::penstock::language::Reduced<F>* address,

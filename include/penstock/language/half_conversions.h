@@ -1,4 +1,4 @@
-// The names of __half and __nv_bfloat16 and of their pairs, and the conversions to and from them.
+// The types __half and __nv_bfloat16 and their pairs, and the conversions to and from them.
 #pragma once
 
 #ifndef __NVCC__  // nvcc has the language itself
@@ -16,8 +16,8 @@ using nv_half2 = __half2;
 using nv_bfloat16 = __nv_bfloat16;
 using nv_bfloat162 = __nv_bfloat162;
 
-// To and from one type of number, in each rounding. `half`: how CUDA calls the format in the names
-// of these functions.
+// Conversions to and from one type of number, in each rounding. `half` is CUDA's word for the
+// format in the names of these functions.
 #define PENSTOCK_HALF_MODE(T, half, name, from, suffix, mode)                               \
     inline T __##name##2##half##_##suffix(from value) {                                     \
         return T::rounded(static_cast<double>(value), mode);                                \
@@ -31,7 +31,7 @@ using nv_bfloat162 = __nv_bfloat162;
     PENSTOCK_HALF_MODE(T, half, name, from, ru, FE_UPWARD)     \
     PENSTOCK_HALF_MODE(T, half, name, from, rd, FE_DOWNWARD)
 
-// All of one format. `halves`: how CUDA calls a pair.
+// All conversions of one format. `halves` is CUDA's word for a pair.
 #define PENSTOCK_HALF_CONVERSIONS(T, half, Pair, halves)                                       \
     PENSTOCK_HALF_INTEGER(T, half, short, short)                                               \
     PENSTOCK_HALF_INTEGER(T, half, ushort, unsigned short)                                     \

@@ -1,8 +1,9 @@
-// The formats of 16 bits that GPUs calculate with: IEEE half precision and bfloat16.
+// The 16-bit formats with which GPUs calculate: IEEE half precision and bfloat16.
 //
-// A number of either is a Reduced<Format>. Sums, products, quotients and roots are worked out in
-// float and rounded once more, which gives the correctly rounded result: float has more than twice
-// the digits. Knows nothing of CUDA's names, which are in language/half.h.
+// A number of either format is a Reduced<Format>. Sums, products, quotients and roots are
+// calculated in float and rounded once more. That gives the correctly rounded result, because float
+// has more than twice the digits. This header does not know CUDA's names, which are in
+// language/half.h.
 #pragma once
 
 #ifndef __NVCC__  // nvcc has the language itself
@@ -58,7 +59,7 @@ struct BfloatFormat {
     }
 };
 
-// The bits of `value` in a format, by a rounding of <cfenv>.
+// Returns the bits of `value` in a format, rounded by a mode of <cfenv>.
 template <class Format>
 uint16_t round_to_format(double value, int mode) {
     if (value != value) return 0x7fff;
@@ -88,8 +89,8 @@ uint16_t round_to_format(double value, int mode) {
     return static_cast<uint16_t>(sign | (stays ? Format::kInfinity - 1 : Format::kInfinity));
 }
 
-// a*b + c with one rounding to the format. The product is exact in double; the last digit of the
-// sum is made odd where digits were lost, so that rounding it again is right.
+// Returns a*b + c with one rounding to the format. The product is exact in double. If digits of the
+// sum were lost, its last digit is made odd, so that the second rounding is correct.
 template <class Format>
 uint16_t fused_multiply_add(float a, float b, float c) {
     const double product = static_cast<double>(a) * b;
@@ -155,7 +156,7 @@ struct Reduced {
     Reduced& operator--() { return *this -= Reduced(1.0f); }
 };
 
-// Two of them in one word.
+// A pair of numbers in one word.
 template <class Format>
 struct alignas(4) ReducedPair {
     Reduced<Format> x, y;

@@ -27,8 +27,8 @@ inline unsigned long long __brevll(unsigned long long x) {
            __brev(static_cast<unsigned>(x >> 32));
 }
 
-// Returns the place of the n-th set bit of `mask` from bit `base` on, upwards for n > 0, downwards
-// for n < 0; n = 0: `base` if that bit is set. 0xffffffff: there is none.
+// Returns the index of the n-th set bit of `mask`, counted from bit `base`: upwards for n > 0,
+// downwards for n < 0. For n = 0 it returns `base` if that bit is set. 0xffffffff: there is none.
 inline unsigned __fns(unsigned mask, unsigned base, int n) {
     if (n == 0) return base < 32 && (mask >> base & 1) != 0 ? base : 0xffffffffu;
     const int step = n > 0 ? 1 : -1;
@@ -130,7 +130,7 @@ inline unsigned __dp4a(uchar4 a, uchar4 b, unsigned c) {
 
 namespace penstock::language {
 
-// Bytes of `b` from bit `first` on.
+// Multiplies the 16-bit halves of `a` with the bytes of `b` from bit `first` on; adds both to `c`.
 inline int dot_of_two(int a, int b, int c, unsigned first) {
     auto sum = static_cast<unsigned>(c);
     for (unsigned i = 0; i < 2; ++i) {

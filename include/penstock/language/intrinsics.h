@@ -1,4 +1,4 @@
-// CUDA's functions that are no arithmetic: loads and stores with a hint, clocks, hints to the
+// CUDA's functions other than arithmetic: loads and stores with a hint, clocks, hints to the
 // compiler.
 #pragma once
 
@@ -10,7 +10,7 @@
 
 #include "penstock/language/runtime.h"
 
-// Loads and stores whose hint says how long the value is of use: here plain ones.
+// Loads and stores whose hint says how long the value is useful. Here they are plain.
 #define PENSTOCK_HINTED_LOAD(name) \
     template <class T>             \
     T name(const T* address) {     \
@@ -34,7 +34,7 @@ PENSTOCK_HINTED_STORE(__stwb)
 PENSTOCK_HINTED_STORE(__stwt)
 #undef PENSTOCK_HINTED_STORE
 
-// Cycles of some clock that runs evenly; only differences mean anything.
+// Returns cycles of a steady clock; only differences have a meaning.
 inline long long clock64() {
 #if defined(__x86_64__)
     return static_cast<long long>(__builtin_ia32_rdtsc());
@@ -42,9 +42,9 @@ inline long long clock64() {
     return static_cast<long long>(penstock::language::clock_ns());
 #endif
 }
-// clock() is the C library's, in its own units: the name is taken.
+// clock() is missing here: the C library has that name, with its own units.
 
-// Lets others run for about as long; at most 20 us, as a hint is all it is.
+// Lets other lanes run for about that time, but at most 20 us, because it is only a hint.
 inline void __nanosleep(unsigned ns) {
     constexpr unsigned kLongest = 20000;
     uint64_t start = penstock::language::clock_ns();
@@ -54,13 +54,13 @@ inline void __nanosleep(unsigned ns) {
     } while (penstock::language::clock_ns() - start < (ns < kLongest ? ns : kLongest));
 }
 
-// What is told to the compiler is not made use of.
+// Hints to the compiler are ignored.
 #define __assume(condition) static_cast<void>(0)
 #ifndef __clang__
 #define __builtin_assume(condition) static_cast<void>(0)
 #endif
 
-// All memory is one here.
+// There is only one memory here.
 inline unsigned __isGlobal(const void* address) { return address != nullptr ? 1 : 0; }
 
 #endif  // __NVCC__

@@ -1,5 +1,5 @@
-// The C library's mathematics in the global namespace, as CUDA has it: without C++20's std::lerp,
-// whose name CUDA sources give to functions of their own.
+// The C library's mathematics in the global namespace, as in CUDA, but without C++20's std::lerp:
+// CUDA sources use that name for functions of their own.
 #pragma once
 
 #ifndef __NVCC__  // nvcc has the language itself

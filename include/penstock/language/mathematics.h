@@ -1,5 +1,5 @@
-// CUDA's mathematical functions that C++ does not have: rsqrt, sinpi, normcdf, erfinv, norm3d ...
-// and min and max. Most are worked out in double; their float forms round that once.
+// CUDA's mathematical functions that C++ lacks: rsqrt, sinpi, normcdf, erfinv, norm3d ...; and min
+// and max. Most are calculated in double, and their float forms round that once.
 #pragma once
 
 #ifndef __NVCC__  // nvcc has the language itself
@@ -17,19 +17,20 @@ inline constexpr double kPi = 3.14159265358979323846;
 inline constexpr double kSquareRootOfTwo = 1.41421356237309504880;
 inline constexpr double kNotANumber = std::numeric_limits<double>::quiet_NaN();
 
-// exp(x*x)*erfc(x), which stays in range where erfc does not.
+// Returns exp(x*x)*erfc(x), which stays in range where erfc does not.
 inline double scaled_erfc(double x) {
     if (x < 25.0) {
         const double square = x * x;
-        const double lost = std::fma(x, x, -square);  // what rounding took from the square
+        const double lost = std::fma(x, x, -square);  // the rounding error of the square
         return std::exp(square) * (1.0 + lost) * std::erfc(x);
     }
-    const double r = 1.0 / (x * x);  // the series in 1/x^2, of which four terms reach double
+    const double r = 1.0 / (x * x);  // the series in 1/x^2; four terms suffice for double
     const double series = 1.0 - 0.5 * r * (1.0 - 1.5 * r * (1.0 - 2.5 * r * (1.0 - 3.5 * r)));
     return series / (x * std::sqrt(kPi));
 }
 
-// The x for which erfc(x) = y: a first guess by a logarithm, then Newton's steps of third order.
+// Returns the x for which erfc(x) = y: a first estimate by a logarithm, then third-order Newton
+// steps.
 inline double inverse_erfc(double y) {
     if (!(y >= 0.0 && y <= 2.0)) return kNotANumber;
     if (y == 0.0) return std::numeric_limits<double>::infinity();
@@ -40,7 +41,7 @@ inline double inverse_erfc(double y) {
     double x = (t - (2.30753 + t * 0.27061) / (1.0 + t * (0.99229 + t * 0.04481))) /
                kSquareRootOfTwo;
     for (int i = 0; i < 4; ++i) {
-        // erfc(x) - tail over the derivative, without the factor exp(-x*x) that may vanish.
+        // (erfc(x) - tail) / derivative, without the factor exp(-x*x), which may underflow.
         const double error = scaled_erfc(x) - tail * std::exp(x * x);
         const double step = error * std::sqrt(kPi) / 2.0;
         x += step / (1.0 + x * step);
@@ -48,7 +49,8 @@ inline double inverse_erfc(double y) {
     return y < 1.0 ? x : -x;
 }
 
-// The x for which erf(x) = y. Near 0 the complement has lost y's last digits: one more step there.
+// Returns the x for which erf(x) = y. Near 0 the complement loses y's last digits, so one more step
+// follows there.
 inline double inverse_erf(double y) {
     if (!(y >= -1.0 && y <= 1.0)) return kNotANumber;
     if (y == 0.0) return y;
@@ -61,7 +63,7 @@ inline double inverse_erf(double y) {
     return x;
 }
 
-// sin and cos of pi*x: x is brought into one turn exactly.
+// Return sin and cos of pi*x: x is reduced exactly to one turn.
 inline double sine_of_turns(double x) {
     if (!std::isfinite(x)) return kNotANumber;
     double r = std::remainder(x, 2.0);  // -1 to 1
@@ -78,7 +80,7 @@ inline double cosine_of_turns(double x) {
     return r < 0.75 ? std::sin(kPi * (0.5 - r)) : -std::cos(kPi * (1.0 - r));
 }
 
-// The modified Bessel functions of order 0 and 1, by their series (all terms have one sign).
+// Returns the modified Bessel function of order 0 or 1, by its series (all terms have one sign).
 inline double modified_bessel(int order, double x) {
     const double quarter = x * x / 4.0;
     double term = order == 0 ? 1.0 : x / 2.0, sum = term;
@@ -105,8 +107,8 @@ T norm_of(int count, const T* values) {
 
 }  // namespace penstock::language
 
-// `name`(double) and `name`f(float), both from the double `expression`. As noexcept as a C library
-// declares those that it has.
+// Defines `name`(double) and `name`f(float), both from the double `expression`. They are noexcept
+// where the C library declares the same name.
 #define PENSTOCK_FUNCTION_1(name, expression)                    \
     inline double name(double x) noexcept { return expression; } \
     inline float name##f(float a) noexcept {                     \
@@ -165,7 +167,7 @@ inline void sincospif(float x, float* sine, float* cosine) {
     *cosine = cospif(x);
 }
 
-// The global min and max of CUDA, for the types it lists.
+// CUDA's global min and max, for the types that CUDA lists.
 #define PENSTOCK_MIN_MAX(T, A, B)                                                             \
     inline T min(A a, B b) {                                                                  \
         return static_cast<T>(b) < static_cast<T>(a) ? static_cast<T>(b) : static_cast<T>(a); \
@@ -187,7 +189,7 @@ PENSTOCK_MIN_MAX(unsigned long long, long long, unsigned long long)
 PENSTOCK_MIN_MAX(unsigned long long, unsigned long long, long long)
 #undef PENSTOCK_MIN_MAX
 
-// Of real numbers: one that is not a number counts for nothing, as fmin and fmax have it.
+// For floating point: a NaN argument is ignored, as in fmin and fmax.
 #define PENSTOCK_MIN_MAX(T, A, B)       \
     inline T min(A x, B y) {            \
         const T a = x, b = y;           \
@@ -203,7 +205,7 @@ PENSTOCK_MIN_MAX(double, float, double)
 PENSTOCK_MIN_MAX(double, double, float)
 #undef PENSTOCK_MIN_MAX
 
-// Two other types, which CUDA leaves to the caller to convert, as far as C++ has a common one.
+// For two other types, which CUDA leaves to the caller to convert, if C++ has a common type.
 template <class A, class B>
 requires(std::is_arithmetic_v<A>&& std::is_arithmetic_v<B> && !std::is_same_v<A, B>) auto min(A a,
                                                                                               B b) {

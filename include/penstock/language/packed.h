@@ -13,7 +13,7 @@
 namespace penstock::language {
 
 // Applies `operation` to each part of the words, as int: every result of one operation fits. Parts
-// are of type Part; the low bits of the results are put together.
+// have type Part; the low bits of the results are put together.
 template <class Part, class Operation>
 unsigned for_each_part(unsigned a, unsigned b, Operation operation) {
     constexpr unsigned kBits = 8 * sizeof(Part);
@@ -56,12 +56,12 @@ unsigned sum_of_differences(unsigned a, unsigned b) {
         return ::penstock::language::for_each_part<Part>(                      \
             words_a, words_b, [](int a, int b) -> int { return expression; }); \
     }
-// Comparisons: all bits of a part, or its lowest.
+// Comparisons, which set all bits of a part, or its lowest bit.
 #define PENSTOCK_PARTS_COMPARED(name, n, Part, operation)   \
     PENSTOCK_PARTS(__vcmp##name##n, Part, -(a operation b)) \
     PENSTOCK_PARTS(__vset##name##n, Part, a operation b)
 
-// `n`: how many parts; of type S where they are signed, U where they are not.
+// `n` is the number of parts; they have type S where they are signed, U where they are not.
 #define PENSTOCK_PARTS_ALL(n, S, U)                                                              \
     PENSTOCK_PARTS_OF_ONE(__vabs##n, S, ::penstock::language::magnitude(a))                      \
     PENSTOCK_PARTS_OF_ONE(__vabsss##n, S,                                                        \
@@ -106,7 +106,7 @@ PENSTOCK_PARTS_ALL(4, int8_t, uint8_t)
 #undef PENSTOCK_PARTS
 #undef PENSTOCK_PARTS_OF_ONE
 
-// The minimum or maximum of three, or of a sum and a number; _relu: at least 0.
+// The minimum or maximum of three numbers, or of a sum and a number; _relu: at least 0.
 #define PENSTOCK_OF_THREE(T, suffix)                                                        \
     inline T __vimax3_##suffix(T a, T b, T c) { return max(max(a, b), c); }                 \
     inline T __vimin3_##suffix(T a, T b, T c) { return min(min(a, b), c); }                 \

@@ -1,10 +1,10 @@
-// CUDA's arithmetic with a rounding of its own (__fadd_rz, __dmul_ru ...), fast functions (__expf
+// CUDA's arithmetic with a rounding in its name (__fadd_rz, __dmul_ru ...), fast functions (__expf
 // ...) and conversions between numbers (__float2int_rn ...).
 //
-// To nearest (_rn) costs what plain arithmetic costs; the other roundings change the thread's
-// rounding mode and back, some 20 ns. The fast functions are the C library's, which are more exact
-// than a GPU's. Conversions to integers saturate and take NaN to 0, as on a GPU; a plain cast of
-// what does not fit is undefined in C++.
+// Rounding to nearest (_rn) costs as much as plain arithmetic. The other roundings change the
+// thread's rounding mode and back, which takes about 20 ns. The fast functions are the C library's,
+// which are more exact than a GPU's. Conversions to integers saturate and take NaN to 0, as on a
+// GPU; in C++ a plain cast of a value that does not fit is undefined.
 #pragma once
 
 #ifndef __NVCC__  // nvcc has the language itself
@@ -19,8 +19,8 @@
 
 namespace penstock::language {
 
-// Keeps the compiler from working a value out before, or from making one instruction of two
-// operations.
+// Keeps the compiler from calculating a value ahead, and from fusing two operations into one
+// instruction.
 template <class T>
 inline T kept(T value) {
 #if defined(__x86_64__)
@@ -123,7 +123,7 @@ inline float __saturatef(float x) { return x > 0.0f ? (x > 1.0f ? 1.0f : x) : 0.
 // ---- fast functions
 
 // The C library's headers declare most of these names, and no library defines them: these are the
-// definitions. They are never called, only inlined, so that no program offers the names to others.
+// definitions. They are never called, only inlined, so that no program exports the names.
 #define PENSTOCK_FAST inline __attribute__((always_inline, visibility("hidden")))
 PENSTOCK_FAST float __expf(float x) noexcept { return expf(x); }
 PENSTOCK_FAST float __exp10f(float x) noexcept { return static_cast<float>(pow(10.0, x)); }

@@ -16,7 +16,7 @@ struct dim3 {
 };
 constexpr uint3 make_uint3(unsigned x, unsigned y, unsigned z) { return {x, y, z}; }
 
-// Components, alignment in bytes (CUDA aligns three as one).
+// Arguments: components, then alignments in bytes of two and four (CUDA aligns three as one).
 #define PENSTOCK_VECTORS(name, T, align2, align4)                 \
     struct name##1 {                                              \
         T x;                                                      \

@@ -1,10 +1,8 @@
-// Shuffles, votes and reductions: what the threads of a warp, or of a block, exchange when they
-// meet.
+// Shuffles, votes and reductions: the exchange of values when threads of a warp or a block meet.
 //
-// Each lane leaves the address of its part with deposit(); the last to arrive works out every
-// lane's answer while the others are parked. Values of exited lanes, or of lanes that are not in
-// the mask, are the asker's own (CUDA leaves them undefined). `site` is a string literal
-// (PENSTOCK_SITE).
+// Each lane stores the address of its part with deposit(). The last lane to arrive calculates every
+// lane's result while the others are parked. For lanes that have exited or are not in the mask, a
+// lane gets its own value (CUDA leaves it undefined). `site` is a string literal (PENSTOCK_SITE).
 #pragma once
 
 #ifndef __NVCC__  // nvcc has the language itself
@@ -17,20 +15,20 @@
 
 namespace penstock::language {
 
-// One lane's part of an exchange; on its own stack.
+// One lane's part of an exchange, on its own stack.
 struct Exchange {
-    uint64_t value = 0;   // what it gives
-    uint64_t result = 0;  // what it gets
+    uint64_t value = 0;   // the value that it gives
+    uint64_t result = 0;  // the value that it gets
     uint32_t from = 0;    // shuffles: the lane whose value it wants
 };
 
-// Lets all lanes of the warp in `mask` that have not exited work out their results at once.
+// Calculates the results of all lanes of the warp in `mask` that have not exited, in one meeting.
 class WarpExchange {
 public:
     WarpExchange(uint32_t mask, uint64_t value, uint32_t from = 0)
         : mask_(mask), own_{value, value, from} {}
 
-    // `combine(const WarpExchange&)` is run by the last to arrive and fills part(i).result.
+    // The last lane to arrive runs `combine(const WarpExchange&)`, which fills part(i).result.
     template <class Combine>
     uint64_t meet(const char* site, Combine) {
         deposit(reinterpret_cast<uintptr_t>(&own_));
@@ -93,7 +91,7 @@ struct Shuffle {
     }
 };
 
-// `width` (1, 2, 4, ... 32) cuts the warp into parts that shuffle among themselves.
+// `width` (1, 2, 4, ... 32) divides the warp into parts that shuffle separately.
 template <class T>
 T shuffle(const char* site, unsigned mask, T value, int source, int width = 32) {
     unsigned part = current_lane->lane_index & ~static_cast<unsigned>(width - 1);
@@ -157,7 +155,7 @@ unsigned match_any(const char* site, unsigned mask, T value) {
     return static_cast<unsigned>(WarpExchange(mask, to_word(value)).meet(site, Match{}));
 }
 
-// All that take part if their values are the same, else 0.
+// Gives all participating lanes if their values are the same, else 0.
 struct MatchAll {
     void operator()(const WarpExchange& exchange) const {
         uint64_t lanes = 0;
@@ -252,7 +250,7 @@ inline unsigned reduce_xor(const char* site, unsigned mask, unsigned value) {
     return reduce<XorOf>(site, mask, value);
 }
 
-// How many threads of the block that have not exited came with `predicate`.
+// Returns how many threads of the block that have not exited passed a true `predicate`.
 inline int block_count(bool predicate, const char* site) {
     deposit(predicate ? 1 : 0);
     Body body = [](void*) {
@@ -271,7 +269,7 @@ inline int block_count(bool predicate, const char* site) {
 
 }  // namespace penstock::language
 
-// The calling thread alone: lanes are never in step here, and code must not count on more.
+// Returns the calling thread alone: lanes are never in step here, and code must not rely on more.
 inline unsigned __activemask() { return 1u << ::penstock::language::current_lane->lane_index; }
 
 #endif  // __NVCC__

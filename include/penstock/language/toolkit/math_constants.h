@@ -1,4 +1,4 @@
-// CUDA's header of this name, for g++: numbers with names.
+// CUDA's header of this name, for g++: named numbers.
 #pragma once
 
 #include "penstock/language/cuda.h"
