@@ -63,6 +63,8 @@ struct SignaturePlot {
     uint64_t offset_begin = 0, offset_end = 0;
 };
 
+// Reads an input in chunks and analyses its streams: read() ..., finish(), step() until it returns
+// false, then the results.
 class SignatureReader {
 public:
     SignatureReader();

@@ -33,6 +33,7 @@ struct CalibratedRoute {
     std::vector<CalibrationPoint> points;
 };
 
+// The results of a calibration.
 struct Calibration {
     std::string memory;       // "host", or the name of the device
     std::string file_system;  // kind and number
@@ -55,6 +56,7 @@ struct Calibration {
                             // could not be stored
 };
 
+// Options of calibrate().
 struct CalibrateOptions {
     StorageKind storage = StorageKind::kAuto;  // this and the next three: as in FileOptions
     double throttle_latency_us = 0;

@@ -20,6 +20,7 @@ namespace backend {
 class Device;
 }
 
+// A handle of a device. Copies stand for the same device.
 class Device {
 public:
     Device() = default;  // stands for no device: only assign to it

@@ -57,7 +57,7 @@ public:
     [[nodiscard]] bool done() const;
     // Waits until the operation is done, at most `limit`. The thread sleeps, but it may spin for
     // the first 1.5 ms in which only copies to a device are missing. Errors: ETIMEDOUT when the
-    // operation is not done yet: it goes on; ECHILD when it belongs to the parent process.
+    // operation is not done yet and continues; ECHILD when it belongs to the parent process.
     [[nodiscard]] Status wait(std::chrono::nanoseconds limit = std::chrono::hours(24)) const;
     // Waits at most `limit` and returns the bytes moved. A read that reaches the end of the file
     // returns fewer bytes than asked. Errors: ETIMEDOUT and ECHILD as wait(); ECANCELED; else the
@@ -89,6 +89,7 @@ private:
     uint64_t process_ = 0;  // number of the process that began the operation
 };
 
+// An open file of the host, or a closed one. Copies of a File share the open file.
 class File {
 public:
     // Opens a regular file, for reading unless options.open_flags say more.
@@ -124,8 +125,8 @@ public:
                                         Report* report = nullptr) const;
     [[nodiscard]] Result<uint64_t> read(void* to, uint64_t size, uint64_t offset,
                                         const ReadOptions& options, Report* report = nullptr) const;
-    // Starts a read and returns without waiting. Returns EBADF, EINVAL and EFAULT at once; the
-    // Future returns all other errors.
+    // Starts a read and returns without waiting. The call itself returns EBADF, EINVAL and EFAULT;
+    // the Future returns all other errors.
     [[nodiscard]] Result<Future> pread(void* to, uint64_t size, uint64_t offset) const;
     [[nodiscard]] Result<Future> pread(void* to, uint64_t size, uint64_t offset,
                                        const ReadOptions& options) const;
@@ -140,7 +141,7 @@ public:
     // Writes `size` bytes from `from` to the file at `offset`. A write beyond the end of the file
     // makes the file longer, with zeros between.
     //   from    host or device memory, any alignment; nothing may write to it during the call, and
-    //           kernels that write to it must have ended
+    //           what kernels wrote to it must be complete
     //   report  null, or receives the report of the write
     // Blocks until the OS has the bytes. By default they are in its page cache then, and every
     // reader of the file sees them on any route; fsync() makes them durable. With kBypass or
@@ -150,7 +151,7 @@ public:
     // EFAULT when `from` is null; EFBIG beyond RLIMIT_FSIZE (without a signal) or the limit of the
     // file system; EOPNOTSUPP when WriteOptions::strict forbids a fallback; else the error of
     // storage (ENOSPC, EDQUOT, EIO ...). After an error of storage the report says where: all bytes
-    // before that offset are written, and bytes behind it may be. Cost: one system call below 256
+    // before that offset are written, and bytes after it may be. Cost: one system call below 256
     // KiB. Several threads share a longer write, as they share a read. Bytes from a GPU pass
     // through pinned memory.
     [[nodiscard]] Result<uint64_t> write(const void* from, uint64_t size, uint64_t offset,
@@ -158,8 +159,8 @@ public:
     [[nodiscard]] Result<uint64_t> write(const void* from, uint64_t size, uint64_t offset,
                                          const WriteOptions& options,
                                          Report* report = nullptr) const;
-    // Starts a write and returns without waiting. Returns EBADF, EINVAL and EFAULT at once; the
-    // Future returns all other errors.
+    // Starts a write and returns without waiting. The call itself returns EBADF, EINVAL and EFAULT;
+    // the Future returns all other errors.
     [[nodiscard]] Result<Future> pwrite(const void* from, uint64_t size, uint64_t offset) const;
     [[nodiscard]] Result<Future> pwrite(const void* from, uint64_t size, uint64_t offset,
                                         const WriteOptions& options) const;
@@ -194,6 +195,7 @@ public:
     }
     // Closes the file. Reads and writes in flight go on; later calls return EBADF. Syncs nothing.
     void close();
+    // Returns the options in use, or the defaults if the file is closed.
     [[nodiscard]] FileOptions options() const;
 
 private:

@@ -65,6 +65,7 @@ struct Leftovers {
     int write_error = 0;       // errno of a failed write-back of what the kernels wrote; 0: none
 };
 
+// A file system for kernels on one device, with its page cache. It can be moved, not copied.
 class FileSystem {
 public:
     // Creates a file system: allocates all memory that reading needs and starts the worker threads.
@@ -117,6 +118,7 @@ public:
     // Returns the counters of an open file. Any thread; on a GPU the call waits for a copy from the
     // device. Errors: EBADF.
     [[nodiscard]] Result<FileStatistics> file_statistics(Descriptor descriptor) const;
+    // Returns the load of the request queue. Any thread.
     [[nodiscard]] QueueLoad queue_load() const;
     // Returns the log of all that the host served since the file system was created, or since the
     // last call. It is empty unless FileSystemOptions::log_events asked for a log. Any thread; on a

@@ -53,6 +53,7 @@ enum class Replacement : uint8_t {
     kGlobalLra,  // the oldest of all, used or not, as in the original
     kClock,      // the oldest of all that was not used since
 };
+// Options of a FileSystem.
 struct FileSystemOptions {
     // Parameters that affect behaviour.
     StorageKind storage = StorageKind::kAuto;
@@ -93,6 +94,7 @@ enum class CachePolicy : uint8_t {
               // of a write only whole pages
 };
 
+// Options of one read, or the defaults of a File's reads.
 struct ReadOptions {
     CachePolicy cache = CachePolicy::kAuto;
     std::optional<Route> route;  // take this route wherever possible; none: `cache` decides
@@ -112,6 +114,7 @@ struct ReadOptions {
 // The options of a write are the same.
 using WriteOptions = ReadOptions;
 
+// Options of File::open.
 struct FileOptions {
     // Parameters that affect behaviour.
     // As for open(2): O_RDONLY, O_WRONLY or O_RDWR, with O_CREAT (mode 0666), O_EXCL and O_TRUNC.

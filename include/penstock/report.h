@@ -12,6 +12,7 @@
 
 namespace penstock {
 
+// The report of one read or write; of a vectored one, over all its pieces.
 struct Report {
     uint64_t bytes_asked = 0;
     uint64_t bytes = 0;  // bytes moved; fewer than asked at the end of a file that is read, or

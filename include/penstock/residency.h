@@ -22,6 +22,7 @@ struct ResidencyRange {
     uint64_t resident_size = 0;  // bytes of it in the OS page cache; 0 where unknown
 };
 
+// What the OS page cache holds of a file, or of a range of it.
 struct ResidencyReport {
     uint64_t size = 0;       // of the file
     uint64_t page_size = 0;  // of the OS page cache
@@ -39,6 +40,7 @@ struct ResidencyReport {
     }
 };
 
+// Options of residency().
 struct ResidencyOptions {
     uint64_t offset = 0;         // the first byte to look up
     uint64_t size = UINT64_MAX;  // bytes to look up, at most to the end of the file

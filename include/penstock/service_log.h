@@ -13,12 +13,14 @@
 
 namespace penstock {
 
+// Why pages were requested.
 enum class ServedFor : uint8_t {
     kDemand,  // a call that waits for them, or the launch of a kernel that missed them before
     kWindow,  // readahead
     kAdvice,  // gadvise(kWillNeed)
 };
 
+// Returns "demand", "window" or "advice".
 [[nodiscard]] constexpr const char* name(ServedFor kind) {
     constexpr const char* kNames[] = {"demand", "window", "advice"};
     return kNames[static_cast<size_t>(kind)];
@@ -51,6 +53,7 @@ struct ServiceFileSample {
     FileStatistics pages;
 };
 
+// The events and samples of FileSystem::take_log().
 struct ServiceLog {
     std::vector<ServiceEvent> events;    // in the order of arrival that each thread saw
     std::vector<ServiceSample> samples;  // ten a second, and one when the log is taken

@@ -12,6 +12,7 @@
 
 namespace penstock {
 
+// The result of a call: ok, or an errno with its origin and text.
 class [[nodiscard]] Status {
 public:
     constexpr Status() = default;

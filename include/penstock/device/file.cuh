@@ -21,7 +21,7 @@
 //        gread(fs, file, 0, 64, copy);               // reads what block 0 wrote
 //   2. Between processors: close, then open. When the last gclose of a descriptor that may write
 //      has returned, every reader of the file sees what kernels wrote. A gopen sees what other
-//      programs wrote and closed before it, if no kernel has had the file open since before they
+//      programs wrote and closed before it, if the file has not been open here since before they
 //      wrote. A file whose time of change is within two ticks of the clock counts as changed.
 //        gwrite(fs, file, 0, 64, line);              // a kernel
 //        gclose(fs, file);
@@ -447,7 +447,7 @@ PENSTOCK_DEVICE int gmunmap(DeviceFileSystem fs, View& view, Group group = {}) {
 //   kNoReuse     pages get no second chance from Replacement::kRings and kClock. With kRings they
 //                also take turns in a few frames of the block's ring, which keeps its other pages.
 //                kGlobalLra ignores the advice
-// For the range, at once:
+// For the range, immediately:
 //   kWillNeed    its pages are requested, in order: up to a quarter of the cache. Up to four
 //                windows (64 pages, at most 1 MiB) are in flight for a warp or a block. Pages that
 //                find no room now are left out

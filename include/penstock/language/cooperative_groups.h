@@ -247,7 +247,7 @@ protected:
         : thread_group(mask), meta_rank_(meta_rank), meta_size_(meta_size) {}
 
 private:
-    // Returns the lane of the warp that has a rank; ranks_of() does the reverse for a mask of lanes.
+    // Returns the lane of the warp that has a rank. ranks_of() does the reverse for a lane mask.
     [[nodiscard]] unsigned lane_of(unsigned rank) const {
         unsigned rest = mask_;
         for (; rank > 0; --rank) rest &= rest - 1;
