@@ -1,5 +1,5 @@
-// The public measurement: a scratch file, three kinds of reads in rounds over all sizes, a fit, and
-// an entry in what is stored.
+// The public calibration: fills a scratch file, times three kinds of reads over all sizes in
+// rounds, fits the costs, and stores them as an entry.
 #include "penstock/calibrate.h"
 
 #include <algorithm>
@@ -32,13 +32,14 @@ constexpr const char* kOrigin = "calibrate";
 constexpr uint64_t kSizes[] = {4 * kKiB,   8 * kKiB,   16 * kKiB,  32 * kKiB, 64 * kKiB,
                                128 * kKiB, 256 * kKiB, 512 * kKiB, kMiB};
 static_assert(kSizes[std::size(kSizes) - 1] == RouteTiming::kSizeMax);
-constexpr int kRounds = 8;  // the first of them is dropped
-// One sample takes about so long where storage lets it; less if all is to take less than 10 s.
+constexpr int kRounds = 8;  // the first round is dropped
+// A sample takes about this long if the storage allows. It takes less if the time limit is below
+// ten seconds.
 constexpr double kSampleNsMin = 1e6, kSampleNsMax = 25e6;
 constexpr uint64_t kScratchMin = 16 * kMiB, kScratch = 128 * kMiB, kScratchMax = 512 * kMiB;
 constexpr uint64_t kScratchOfThread = 8 * kMiB;
 constexpr uint64_t kShareOfFree = 8;
-// Between cold reads: more than the kernel reads ahead.
+// Bytes between cold reads. It exceeds what the kernel reads ahead.
 constexpr uint64_t kColdGap = 512 * kKiB;
 
 double median(std::vector<double> values) {
@@ -48,7 +49,7 @@ double median(std::vector<double> values) {
     return *middle;
 }
 
-// Multiples of `stride` that leave room for `size` bytes, in random order.
+// Returns, in random order, the multiples of `stride` that leave room for `size` bytes.
 std::vector<uint64_t> shuffled(uint64_t file_size, uint64_t size, uint64_t stride,
                                base::Prng* prng) {
     std::vector<uint64_t> offsets;
@@ -57,7 +58,7 @@ std::vector<uint64_t> shuffled(uint64_t file_size, uint64_t size, uint64_t strid
     return offsets;
 }
 
-// One call of calibrate().
+// The state of one call of calibrate().
 class Calibrating {
 public:
     Calibrating(ScratchFile* scratch, RouteTiming* timing, const CalibrateOptions& options)
@@ -78,9 +79,9 @@ private:
         const char* name;
         Route route;
         uint32_t in_flight;
-        double until;  // share of the time after which no further round of it begins
+        double until;  // share of the time limit after which no round begins
         uint64_t least_count;
-        bool cold;  // before each sample
+        bool cold;  // the file is dropped from the OS page cache before each sample
     };
 
     Status measure(const Kind& kind);
@@ -106,8 +107,8 @@ private:
     base::Prng prng_{1};
     std::vector<Sample> samples_;
     std::vector<double> latencies_ns_, submits_ns_;  // of the smallest direct transfers
-    std::string reasons_[3];                         // why not, by Sample::Kind
-    double done_ = 0;                                // samples, of kStepsMax
+    std::string reasons_[3];                         // why a kind was not measured, by Sample::Kind
+    double done_ = 0;                                // steps done, of kStepsMax
     static constexpr double kStepsMax = 3.0 * kRounds * std::size(kSizes);
 };
 
@@ -116,7 +117,8 @@ bool Calibrating::go_on(const char* name) {
 }
 
 constexpr Status kCancelled{ECANCELED, kOrigin, "the caller did not want to go on"};
-// Not an error: the reason is known, and the rest goes on.
+// Marks a kind that is skipped. It is not an error: the reason is stored, and the calibration goes
+// on.
 constexpr Status kSkip{ENODATA, kOrigin, ""};
 
 bool is_skip(const Status& status) {
@@ -137,7 +139,7 @@ Status Calibrating::sample(const Kind& kind, uint64_t size, uint64_t count,
     if (!go_on(kind.name)) return kCancelled;
     const std::vector<uint64_t> offsets = shuffled(scratch_.size(), size,
                                                    kind.cold ? size + kColdGap : size, &prng_);
-    // What was read once is cold no more.
+    // A byte is cold for one read only, so a sample reads no offset twice.
     if (kind.cold) count = std::min<uint64_t>(count, offsets.size() / timing_.threads());
     if (kind.cold && scratch_.make_cold() != ScratchState::kCold) {
         reason(kind.kind) = "the OS page cache does not let go of the scratch file";
@@ -185,7 +187,7 @@ Status Calibrating::measure(const Kind& kind) {
     return {};
 }
 
-// What a transfer takes that has the queue for itself.
+// Measures the time of a transfer that is alone in the queue.
 Status Calibrating::measure_latency(const Kind& kind) {
     Kind alone = kind;
     alone.in_flight = 1;
@@ -237,7 +239,8 @@ Status Calibrating::measure_buffered() {
 }
 
 Status Calibrating::measure_cached() {
-    // Copies to a device overlap with reads, as they do at work.
+    // Several transfers are in flight, because copies to a device overlap with reads in normal use
+    // too.
     const Kind kind{Sample::Kind::kCached,
                     "cached reads",
                     Route::kCached,
@@ -248,8 +251,8 @@ Status Calibrating::measure_cached() {
     std::vector<uint64_t> offsets;
     for (uint64_t at = 0; at < scratch_.size(); at += kMiB) offsets.push_back(at);
     const uint64_t count = (offsets.size() + timing_.threads() - 1) / timing_.threads();
-    // The whole machine's caches may be dropped just then, or memory be short: once more, but not
-    // for ever.
+    // Another program may drop the whole machine's page cache meanwhile, or memory may be short. So
+    // the measurement is repeated, a limited number of times.
     std::string& why = reason(kind.kind);
     why = kNotKept;
     Status status;

@@ -26,7 +26,8 @@ constexpr size_t kStringBytesMax = 256;
 
 std::atomic<uint64_t> stores{0};
 
-// As a key can be written and compared anywhere.
+// Replaces the characters that a key may not have, so that a key is the same wherever it is
+// written.
 std::string plain(std::string text) {
     for (char& one : text) {
         if (one < ' ' || one > '~' || one == '"' || one == '\\') one = '?';
@@ -117,7 +118,7 @@ bool all_there(JsonReader* reader, uint32_t seen, uint32_t wanted) {
     return reader->ok() && ((seen & wanted) == wanted || reader->fail("a key is missing"));
 }
 
-// {"ns": ..., "ns_per_byte": ...}
+// Parses {"ns": ..., "ns_per_byte": ...}.
 bool read_line(JsonReader* reader, double* ns, double* ns_per_byte) {
     bool first = true;
     uint32_t seen = 0;
@@ -176,7 +177,7 @@ bool read_entry(JsonReader* reader, CalibrationEntry* entry) {
     return sane(model) == model || reader->fail("figures that no machine has");
 }
 
-// The entries behind the format and the version.
+// Parses the entries, which follow the format and the version.
 bool read_entries(JsonReader* reader, std::vector<CalibrationEntry>* entries) {
     bool first = true;
     if (!reader->open('[')) return false;
@@ -192,7 +193,7 @@ bool read_entries(JsonReader* reader, std::vector<CalibrationEntry>* entries) {
     return reader->ok();
 }
 
-// Closes the descriptor, and with it gives its lock back.
+// Closes the descriptor, which also releases its lock.
 struct Descriptor {
     int number = -1;
     explicit Descriptor(int opened) : number(opened) {}
@@ -213,7 +214,8 @@ Status write_all(int descriptor, std::string_view text) {
     return {};
 }
 
-// Makes the folder and those above it: for this user alone, as the XDG base directories want it.
+// Makes the folder and its parents. Only this user may access them, as the XDG base directory
+// specification demands.
 Status make_folder(const std::string& path) {
     for (size_t at = path.find('/', 1);; at = path.find('/', at + 1)) {
         const std::string part = path.substr(0, at);
@@ -255,8 +257,8 @@ CalibrationKey calibration_key(const backend::Device* device, const storage::Sto
     if (file.descriptor() < 0 || fstatfs(file.descriptor(), &told) != 0) return key;
     uint64_t number = static_cast<uint32_t>(told.f_fsid.__val[0]);
     number = number << 32 | static_cast<uint32_t>(told.f_fsid.__val[1]);
-    // Some tell none; the number of the device may be another after a restart, and is better than
-    // to take one for the other.
+    // Some file systems report no number. The device number may change after a restart, but without
+    // it two file systems could get the same key.
     if (number == 0) number = file.identity().device;
     key.file_system = kind_of_file_system(static_cast<uint32_t>(told.f_type)) + " " +
                       hexadecimal(number);
@@ -281,7 +283,8 @@ Result<std::vector<CalibrationEntry>> parse_calibrations(std::string_view text, 
     size_t index = 0;
     std::string format;
     uint64_t version = 0;
-    // Format and version come first, so that another version is refused as that and nothing else.
+    // The format and the version come first, so that a file of another version gives ENOTSUP and no
+    // other error.
     bool good = reader.open('{') && reader.member(&first, {"format"}, &seen, &index) &&
                 reader.string(&format);
     if (good && format != kFormat) good = reader.fail("not a calibration");
@@ -346,7 +349,7 @@ Status store_calibration(const std::string& path, const CalibrationEntry& entry)
     if (Status status = make_folder(folder); !status.ok()) return status;
     const Descriptor held(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (held.number < 0) return {errno, kOrigin, "no folder to keep it in"};
-    // Where no locks are to be had, the last to store wins.
+    // On a file system without locks, the last process to store wins.
     while (flock(held.number, LOCK_EX) != 0 && errno == EINTR) {
     }
     std::vector<CalibrationEntry> entries = load_calibrations(path).entries;
@@ -360,7 +363,7 @@ Status store_calibration(const std::string& path, const CalibrationEntry& entry)
     entries.push_back(entry);
     if (Status status = replace_file(path, write_calibrations(entries)); !status.ok())
         return status;
-    (void)fsync(held.number);  // at worst a crash brings the old one back
+    (void)fsync(held.number);  // after a crash the old file may be back, which does no harm
     stores.fetch_add(1, std::memory_order_release);
     return {};
 }

@@ -1,5 +1,5 @@
-// What was measured of routes, and where it is kept: one strict JSON file in the user's config
-// folder, an entry for each device memory, file system and way of reading.
+// Stores the measured costs of routes in one strict JSON file in the user's config folder. The file
+// has one entry for each combination of device memory, file system and storage kind.
 //
 //   {"format": "penstock calibration", "version": 1, "entries": [
 //     {"memory": "host", "file_system": "ext4 5d1c...", "storage": "auto",
@@ -9,8 +9,9 @@
 //      "cached": {"ns": 400, "ns_per_byte": 0.1},
 //      "buffered": {"ns": 1e5, "ns_per_byte": 0.6}}]}
 //
-// A group that was not measured is left out, and defaults count. Reading is strict: unknown,
-// repeated or missing keys and figures out of reach are errors. Any thread, any process.
+// A route that was not measured has no group, and the default costs apply to it. Parsing is strict:
+// unknown, repeated or missing keys are errors, and so are figures out of range. Any thread and any
+// process may call these functions.
 #pragma once
 
 #include <cstdint>
@@ -25,15 +26,15 @@
 
 namespace penstock::file {
 
-// Plain printable ASCII, all three.
+// Names what one calibration is valid for. All three strings are plain printable ASCII.
 struct CalibrationKey {
-    std::string memory;       // "host", or the name of the device, where the host cannot address it
-    std::string file_system;  // kind and number, which stays through a restart; empty: none
+    std::string memory;       // "host", or the device's name if the host cannot address its memory
+    std::string file_system;  // kind and number, the same after a restart; empty: there is none
     std::string storage;      // "auto", "posix", "throttle (100 us, 2000 MB/s) over posix"
     friend bool operator==(const CalibrationKey&, const CalibrationKey&) = default;
 };
 
-// `device` may be null. Two system calls.
+// Returns the key of `file`. `device` may be null. Makes two system calls.
 [[nodiscard]] CalibrationKey calibration_key(const backend::Device* device,
                                              const storage::Storage& storage,
                                              const storage::File& file);
@@ -41,37 +42,40 @@ struct CalibrationKey {
 struct CalibrationEntry {
     CalibrationKey key;
     uint64_t measured_at = 0;  // seconds since 1970
-    uint64_t threads = 0;      // that read at the same time
-    uint64_t depth = 0;        // storage operations that each had under way
-    bool direct = false, cached = false, buffered = false;  // which were measured
-    planner::CostModel model;                               // defaults for what was not
+    uint64_t threads = 0;      // threads that read at the same time
+    uint64_t depth = 0;        // storage operations that each thread kept in flight
+    bool direct = false, cached = false, buffered = false;  // the routes that were measured
+    planner::CostModel model;  // has defaults for routes that were not measured
 };
 
-// More are not kept: the oldest goes.
+// The file keeps at most this many entries. The oldest ones are dropped.
 inline constexpr size_t kCalibrationsMax = 256;
 inline constexpr size_t kCalibrationBytesMax = size_t{1} << 20;
 
 [[nodiscard]] std::string write_calibrations(const std::vector<CalibrationEntry>& entries);
-// EINVAL with a line that says what is wrong, `*error_at` gets the byte; ENOTSUP: another version.
+// Parses what write_calibrations() wrote. EINVAL: the text is wrong; the status says why, and
+// `*error_at` is the byte offset. ENOTSUP: the file has another version.
 [[nodiscard]] Result<std::vector<CalibrationEntry>> parse_calibrations(std::string_view text,
                                                                        size_t* error_at);
 
-// $XDG_CONFIG_HOME/penstock/calibration.json, else below ~/.config; empty: there is no such place.
+// Returns $XDG_CONFIG_HOME/penstock/calibration.json, or the same path below ~/.config. Returns an
+// empty string if neither folder is known.
 [[nodiscard]] std::string calibration_path();
 
 struct Calibrations {
     std::vector<CalibrationEntry> entries;
-    std::string complaint;  // one line that names the file and says why it counts for nothing
+    std::string complaint;  // one line: the file's name and why it is ignored
 };
-// A file that is not there is no complaint.
+// Reads the file at `path`. A missing file causes no complaint.
 [[nodiscard]] Calibrations load_calibrations(const std::string& path);
 
-// Puts `entry` in the place of the one with its key, in a file that is replaced as a whole: whoever
-// reads it meanwhile sees the old one or the new one, and of two that store at once neither is
-// lost. A file that cannot be read is written anew.
+// Replaces the entry that has the key of `entry`, or adds `entry`. The file is replaced as a whole:
+// a concurrent reader sees either the old file or the new one. If two callers store at once, both
+// entries are kept. A file that cannot be parsed is written anew.
 Status store_calibration(const std::string& path, const CalibrationEntry& entry);
 
-// How often this process has stored: what was loaded before is old when it has changed.
+// Returns how often this process has stored a calibration. A change means that calibrations loaded
+// before are out of date.
 [[nodiscard]] uint64_t calibrations_stored();
 
 }  // namespace penstock::file

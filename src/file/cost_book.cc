@@ -8,7 +8,7 @@
 namespace penstock::file {
 namespace {
 
-// File systems come and go; those beyond are forgotten and read anew.
+// Beyond this many file systems all are forgotten, and their calibrations are read again.
 constexpr size_t kFileSystemsMax = 256;
 
 std::shared_ptr<transfer::Costs> costs_for(const CalibrationKey& key) {

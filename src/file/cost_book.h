@@ -1,5 +1,5 @@
-// What the file systems cost that files are read from into one device memory: as calibrated, and as
-// reads have found out since. Any thread.
+// Holds the cost model of each file system, for reads into one device memory. A model begins with
+// the stored calibration, and reads refine it. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -15,19 +15,20 @@ namespace penstock::file {
 
 class CostBook {
 public:
-    // `device` may be null. Both must outlive it, or the last call of `of`.
+    // `device` may be null. Both arguments must outlive this object or the last call of of().
     CostBook(const backend::Device* device, const storage::Storage& storage)
         : device_(device), storage_(storage) {}
 
-    // Those of the file's file system: one object for all its files. The first of a file system
-    // reads what is stored; if that cannot be read, a line on stderr says so, once a process.
+    // Returns the costs of the file's file system; all its files share one object. The first call
+    // for a file system reads the stored calibration. If that fails, a line on stderr says so, once
+    // per process.
     std::shared_ptr<transfer::Costs> of(const storage::File& file);
 
 private:
     const backend::Device* const device_;
     const storage::Storage& storage_;
     std::mutex mutex_;
-    uint64_t stored_ = 0;  // calibrations_stored() when known_ was made
+    uint64_t stored_ = 0;  // calibrations_stored() when known_ was last cleared
     std::map<uint64_t, std::shared_ptr<transfer::Costs>> known_;  // by device number
 };
 

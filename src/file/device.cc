@@ -1,4 +1,4 @@
-// The public device and stream: a name to a backend, and calls passed on.
+// The public device and stream: opens a backend by its name, and forwards calls to it.
 #include "penstock/device.h"
 
 #include <cerrno>
@@ -15,7 +15,7 @@
 namespace penstock {
 namespace {
 
-// The number after "cpu:" or "cuda:"; false: not one, or out of range.
+// Parses the number after "cpu:" or "cuda:". Returns false if it is not a number or out of range.
 bool parse_number(std::string_view text, unsigned& number) {
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
     return error == std::errc() && end == text.data() + text.size();

@@ -1,4 +1,4 @@
-// What the environment asks for of reads and writes that name nothing themselves.
+// Reads the environment variables that set defaults for options.
 #pragma once
 
 #include "penstock/options.h"
@@ -6,13 +6,14 @@
 
 namespace penstock::file {
 
-// Sets the route and strictness of `options`' reads and writes by PENSTOCK_ROUTE and
-// PENSTOCK_STRICT, as it asks for, and no more: what it is then it stays. EINVAL: a variable, which
-// is where it arose, has a value that says nothing.
+// Completes the route and strictness of `options`' reads and writes from PENSTOCK_ROUTE and
+// PENSTOCK_STRICT, if `options` allows it. A variable that is not set changes nothing. The result
+// is final: later changes of the environment do not affect `options`. EINVAL: a variable has an
+// invalid value; the origin of the status is the variable's name.
 Status fill_from_environment(FileOptions* options);
 
-// Returns whether a CUDA device may make a second context: not with PENSTOCK_SECOND_CONTEXT=0, for
-// programs whose options cannot be changed.
+// Returns whether a CUDA device may make a second context. PENSTOCK_SECOND_CONTEXT=0 forbids it,
+// for programs whose options cannot be changed.
 [[nodiscard]] bool environment_allows_second_context();
 
 }  // namespace penstock::file

@@ -1,4 +1,4 @@
-// The public file and future: calls passed on.
+// The public file and future: forward calls to the open file and the job.
 #include "penstock/file.h"
 
 #include <cerrno>
@@ -16,10 +16,11 @@ constexpr Status kForked{ECHILD, "wait", "it was under way in this process's par
 
 }  // namespace
 
-// Holds on to what is open from its construction to its destruction.
+// Keeps the open file alive while this object exists.
 class File::Use {
 public:
-    // Partners: close() and the end of another use, of whom the last one releases.
+    // The acquire pairs with close() and with the end of another use. The last of these releases
+    // the open file.
     explicit Use(const File& file)
         : file_(file), was_(file.uses_.fetch_add(kUse, std::memory_order_acquire)) {}
     ~Use() {
@@ -49,7 +50,7 @@ File::File(const File& other) {
     uses_.store(0, std::memory_order_relaxed);
 }
 
-// No call is under way at `other`.
+// Requires that no call is in progress on `other`.
 File::File(File&& other) noexcept
     : uses_(other.uses_.exchange(kClosed | kReleased, std::memory_order_relaxed)),
       open_(std::move(other.open_)) {}
@@ -65,7 +66,8 @@ void File::close() {
     if (uses_.fetch_or(kClosed, std::memory_order_acq_rel) / kUse == 0) release();
 }
 
-// When it is closed and nobody uses it; late comers, who saw that it is closed, may come here too.
+// Releases the open file once it is closed and unused. Several threads may get here, because a use
+// may begin after the close; kReleased lets only the first one through.
 void File::release() const {
     if ((uses_.fetch_or(kReleased, std::memory_order_acq_rel) & kReleased) == 0) open_.reset();
 }
@@ -195,7 +197,8 @@ FileOptions File::options() const {
 Future::Future(std::shared_ptr<transfer::Job> job)
     : job_(std::move(job)), process_(file::process_number()) {}
 
-// Its lock may have been somebody's at the fork, who never gives it back here.
+// A future from before the fork must not touch its job: a thread of the parent may have held its
+// lock, and nothing releases that lock in the child.
 bool Future::is_of_parent() const { return process_ != file::process_number(); }
 
 bool Future::done() const { return job_->done(); }

@@ -1,4 +1,4 @@
-// The public file system: options to parts, and questions passed on.
+// The public file system: makes its parts from the options, and forwards calls to them.
 #include "penstock/file_system.h"
 
 #include <fcntl.h>
@@ -17,8 +17,8 @@ namespace penstock {
 namespace file {
 namespace {
 
-// As many as keep a disk busy. A GPU's also copy from the page cache into staging, each as fast as
-// a thread copies: three quarters of the CPUs of the machine, within reason.
+// The default keeps a disk busy. Workers of a GPU also copy from the page cache into staging, and
+// each is limited by one CPU. They get three quarters of the machine's CPUs, up to a limit.
 constexpr unsigned kWorkersDefault = 4, kWorkersOfGpuMax = limits::kWorkersMax;
 
 unsigned default_workers(const Device& device) {
@@ -27,7 +27,7 @@ unsigned default_workers(const Device& device) {
                       kWorkersOfGpuMax);
 }
 
-// Seed 000's, where nothing else is asked for: with the page that is missed 64 KiB.
+// The default of Seed 000: with the missed page it makes 64 KiB.
 constexpr uint64_t kPrefetchSizeDefault = 60 << 10;
 
 uint64_t prefetch_size(const FileSystemOptions& options) {
@@ -93,7 +93,8 @@ constexpr std::chrono::microseconds kGivenUpPeriod{100};
 
 FileStatistics describe(const FileTotals& totals) {
     const FileCounts& counts = totals.counts;
-    // Counted one after the other while kernels run: no difference may become negative.
+    // Kernels run while the counters are read one after another, so a difference must be kept from
+    // becoming negative.
     const auto less = [](uint64_t all, uint64_t part) { return all > part ? all - part : 0; };
     FileStatistics result;
     result.pages = counts.pages;
@@ -144,7 +145,7 @@ Result<Descriptor> FileSystem::open(const std::string& path, int flags) {
         auto opened = service.files().open(path, flags, Opener::kHost);
         const bool again = !opened.ok() && opened.status().error_number() == EAGAIN;
         if (!again || std::chrono::steady_clock::now() > limit) return opened;
-        // A kernel is dropping what it could not write of it.
+        // A kernel is dropping pages of the file that could not be written.
         std::this_thread::sleep_for(kGivenUpPeriod);
     }
 }
@@ -226,8 +227,8 @@ Result<Leftovers> FileSystem::reclaim() {
     service::Service& service = system_->service();
     if (service.device().kernels_in_flight())
         return Status{EBUSY, "reclaim", "a kernel is running"};
-    // Requests of reads that nobody waits for are served first, or the ring would be short of room
-    // for those of the next ones.
+    // Requests of abandoned reads are served first. Otherwise the ring could be too full for the
+    // requests of later reads.
     if (Status status = service.serve_all(kReclaimLimit); !status.ok()) return status;
     Leftovers result;
     result.write_error = service.write_back_all().error_number();

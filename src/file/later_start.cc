@@ -13,7 +13,8 @@
 namespace penstock::file {
 namespace {
 
-// Between two looks: a small part of how long the work has taken so far.
+// The pause between two polls is 1/16 of the time that the work has taken so far, within these
+// limits.
 constexpr uint64_t kLookPart = 16, kLookNsMin = 10'000, kLookNsMax = 1'000'000;
 
 uint64_t pause_ns(uint64_t waited_ns) {
@@ -24,7 +25,7 @@ uint64_t pause_ns(uint64_t waited_ns) {
 
 Result<LaterStart*> LaterStart::of_process() {
     static std::mutex mutex;
-    static LaterStart* made = nullptr;  // never destroyed, as its thread never ends
+    static LaterStart* made = nullptr;  // never destroyed, because its thread never ends
     static uint64_t process = 0;
     const std::lock_guard lock(mutex);
     if (made != nullptr && process == process_number()) return made;
@@ -63,7 +64,7 @@ void LaterStart::work() {
         }
         std::erase_if(waiting, [](Waiting& one) {
             if (!one.before->over()) return false;
-            one.before.reset();  // before the device that `start` may be the last to hold
+            one.before.reset();  // first: `start` may hold the last device handle
             one.start();
             return true;
         });

@@ -1,5 +1,5 @@
-// A thread of the process that starts transfers once the work is over that the program had queued
-// on its streams before them, so that no thread of an engine waits for a GPU. Any thread.
+// Starts transfers after the work that the program had queued on its streams before them. One
+// thread per process polls that work, so that no engine thread waits for a GPU. Any thread.
 #pragma once
 
 #include <condition_variable>
@@ -15,12 +15,13 @@ namespace penstock::file {
 
 class LaterStart {
 public:
-    // Made by the first call, and again in the child of a fork; it never ends. EAGAIN: no thread is
-    // to be had.
+    // Returns the instance of this process. The first call makes it, and the first call in the
+    // child of a fork makes a new one. It is never destroyed. EAGAIN: no thread can be started.
     static Result<LaterStart*> of_process();
-    // Calls `start` on the thread, when `before` is over.
+    // Calls `start` on the polling thread once `before` is over.
     void add(std::shared_ptr<backend::QueuedWork> before, std::function<void()> start);
-    // Waits on the calling thread; the same pace of looks.
+    // Blocks the calling thread until `before` is over. It polls at the same intervals as the
+    // polling thread.
     static void wait(backend::QueuedWork& before);
 
 private:

@@ -9,11 +9,11 @@ namespace penstock::file {
 namespace {
 
 struct Hearers {
-    std::shared_mutex mutex;  // guards `services`; shared while they are told
+    std::shared_mutex mutex;  // guards `services`; shared while services are told of a launch
     std::vector<service::Service*> services;
 };
 
-// Never destroyed: file systems may outlive what ends with the program.
+// Never destroyed, because file systems may outlive static objects.
 Hearers& hearers() {
     static auto* all = new Hearers;
     return *all;

@@ -1,4 +1,4 @@
-// Which file systems hear of launches on a device, before they begin. Any thread.
+// Tells file systems about kernel launches on their device, before each launch begins. Any thread.
 #pragma once
 
 #include "backend/backend.h"
@@ -7,7 +7,7 @@
 
 namespace penstock::file {
 
-// From now on `service` hears of launches on its device, until stop_hearing() has returned.
+// Reports launches on the device of `service` to it, until stop_hearing() has returned.
 void hear_launches(service::Service& service);
 void stop_hearing(service::Service& service);
 void tell_launch(const backend::Device& device, backend::StreamId stream,

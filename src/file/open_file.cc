@@ -14,11 +14,11 @@ namespace penstock::file {
 namespace {
 
 constexpr uint64_t kOffsetMax = INT64_MAX;
-constexpr uint64_t kLookSizeMin = 4 << 20;  // less is read before a look pays
+constexpr uint64_t kLookSizeMin = 4 << 20;  // a smaller read ends before the question pays off
 constexpr Status kForked{ECHILD, "file",
                          "the file was opened before a fork: open it again in this process"};
 
-// Sources are only read, whatever transfers call them.
+// A transfer only reads its sources, so casting away const is safe.
 std::vector<transfer::Piece> pieces_of(std::span<const ReadPiece> pieces) {
     std::vector<transfer::Piece> all;
     all.reserve(pieces.size());
@@ -54,8 +54,8 @@ Result<std::shared_ptr<OpenFile>> OpenFile::open(const std::string& path, const 
     return share(path, device, options, std::move(service.value()), file.value());
 }
 
-// The last reference may be that of a read that ends, on a thread of an engine that goes with the
-// file, or with a device that goes with it.
+// A finished read may hold the last reference, on an engine thread. The engine may be destroyed
+// with the file, or with the device that the file owns. So the reaper destroys the file then.
 Result<std::shared_ptr<OpenFile>> OpenFile::share(const std::string& path, const Device& device,
                                                   const FileOptions& options,
                                                   std::shared_ptr<ReadService> service,
@@ -127,7 +127,8 @@ Result<std::shared_ptr<transfer::Job>> OpenFile::make_job(Pieces pieces, bool wr
         device_memory = there;
         sum += piece.size;
     }
-    // Long parts of what is hot go to the device at once, which is decided part by part.
+    // Long cached parts go to the device at once, and each window decides that separately. The size
+    // of the windows depends on hot(), so the OS page cache is looked at first.
     if (!write && device_memory && sum >= kLookSizeMin && !source_->hot())
         source_->look({pieces.front().offset, pieces.front().size});
     const uint64_t window_size = service_->engine->window_size(sum, write || source_->hot(),
@@ -149,7 +150,7 @@ Result<uint64_t> OpenFile::move(const transfer::Piece& piece, bool write,
     const bool small = transfer::is_small(piece.size, options) && !is_device_memory(piece.to);
     if (small && piece.size > 0) {
         if (Status status = check({&piece, 1}, write); !status.ok()) return status;
-        // The clock is read only for who asks: small reads are counted in nanoseconds.
+        // The clock is read only for a report, because its cost shows in a small read.
         uint64_t called_ns = 0, begun_ns = 0;
         if (report != nullptr) called_ns = base::monotonic_ns();
         transfer::SmallOutcome outcome;

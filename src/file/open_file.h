@@ -1,4 +1,4 @@
-// What a File is made of: an open file, and the engine that its reads and writes share with others.
+// Implements File: one open file, and the engine that its reads and writes share with other files.
 // Any thread.
 #pragma once
 
@@ -16,10 +16,12 @@ namespace penstock::file {
 
 class OpenFile : public std::enable_shared_from_this<OpenFile> {
 public:
-    // With the engine of this device and these options, made if there is none.
+    // Opens the file with the engine of this device and these options. Makes the engine if there is
+    // none.
     static Result<std::shared_ptr<OpenFile>> open(const std::string& path, const Device& device,
                                                   const FileOptions& options);
-    // The same with a storage of the caller's own; its engine is this file's alone.
+    // Opens the file with the caller's own storage. No other file shares the engine that this call
+    // makes.
     static Result<std::shared_ptr<OpenFile>> open(const std::string& path, const Device& device,
                                                   const FileOptions& options,
                                                   std::shared_ptr<storage::Storage> storage);
@@ -53,9 +55,9 @@ private:
              std::shared_ptr<ReadService> service, const std::shared_ptr<storage::File>& file);
     using Pieces = std::vector<transfer::Piece>;
     [[nodiscard]] Status check(std::span<const transfer::Piece> pieces, bool write) const;
-    // Memory that the host cannot address.
+    // Returns whether `address` is in memory that the host cannot address.
     [[nodiscard]] bool is_device_memory(const void* address) const;
-    // What a transfer of device memory must wait for; null: nothing.
+    // Stores the work that a transfer of device memory must wait for, or null if there is none.
     Status find_queued_work(const ReadOptions& options,
                             std::shared_ptr<backend::QueuedWork>* out) const;
     Result<uint64_t> move(const transfer::Piece& piece, bool write, const ReadOptions& options,
@@ -72,8 +74,8 @@ private:
     const FileOptions options_;
     const std::shared_ptr<ReadService> service_;
     const std::shared_ptr<transfer::Source> source_;
-    const uint64_t process_;  // process_number() when it was opened
-    const bool host_memory_;  // the device has no other
+    const uint64_t process_;  // process_number() at the open
+    const bool host_memory_;  // the host can address all of the device's memory
 };
 
 }  // namespace penstock::file

@@ -26,7 +26,7 @@ using Key = std::tuple<const backend::Device*, StorageKind, double, double, unsi
 struct Registry {
     std::mutex mutex;
     std::map<Key, std::shared_ptr<ReadService>> kept;
-    // Of devices that nobody tells of when they go.
+    // Services of devices that no with_services() handle watches. The files own them.
     std::map<Key, std::weak_ptr<ReadService>> others;
     std::set<const backend::Device*> watched{nullptr};
     Reaper* reaper = nullptr;
@@ -34,8 +34,9 @@ struct Registry {
 
 std::atomic<uint64_t> forks{0};
 
-// Never destroyed: files may be open when the program ends. The child of a fork begins anew, since
-// another thread may have held the lock, and leaves the parent's services as they are.
+// The registry is never destroyed, because files may be open when the program ends. The child of a
+// fork makes a new one, because another thread may have held the lock. It does not touch the
+// parent's services.
 Registry& registry() {
     static std::atomic<Registry*> current{nullptr};
     static const int watching = [] {
@@ -53,7 +54,7 @@ Registry& registry() {
 
 void forget(const backend::Device* device) {
     const auto is_its = [device](const auto& entry) { return std::get<0>(entry.first) == device; };
-    std::vector<std::shared_ptr<ReadService>> gone;  // their threads end without the lock
+    std::vector<std::shared_ptr<ReadService>> gone;  // its threads end after the lock is released
     Registry& all = registry();
     const std::lock_guard lock(all.mutex);
     all.watched.erase(device);
@@ -64,7 +65,7 @@ void forget(const backend::Device* device) {
     std::erase_if(all.kept, is_its);
 }
 
-// A device whose last handle is gone.
+// A device whose last handle was dropped. The destructor removes its services first.
 struct Going {
     explicit Going(std::shared_ptr<backend::Device> device) : port(std::move(device)) {}
     ~Going() { forget(port.get()); }
@@ -117,13 +118,13 @@ Result<std::shared_ptr<ReadService>> ReadService::shared(const Device& device,
                                                          const FileOptions& options) {
     const auto threads = thread_count(options, device);
     if (!threads.ok()) return threads.status();
-    // Before they are a key: what is no number equals every other.
+    // The check comes before the map lookup: NaN in a key would compare equal to every number.
     if (Status status = storage::check(
             {options.throttle_latency_us, options.throttle_bandwidth_mbs});
         !status.ok())
         return status;
     const backend::Device* port = device.port().get();
-    if (port != nullptr) {  // whoever drops the device may need it, and can report nothing
+    if (port != nullptr) {  // the code that drops the device may need it and cannot report an error
         if (const auto reaper = Reaper::of_process(); !reaper.ok()) return reaper.status();
     }
     Registry& all = registry();
@@ -159,7 +160,7 @@ Result<Reaper*> Reaper::of_process() {
     } catch (const std::system_error&) {
         return Status{EAGAIN, "threads", "no more threads are to be had"};
     }
-    all.reaper = made.release();  // as long as its thread
+    all.reaper = made.release();  // never destroyed, like its thread
     return all.reaper;
 }
 
@@ -195,7 +196,8 @@ std::shared_ptr<backend::Device> with_services(std::shared_ptr<backend::Device> 
         all.watched.insert(port);
     }
     return {port, [held = std::move(device)](backend::Device* going) mutable {
-                // By a callback of a read, perhaps. Without a reaper it has no services.
+                // A read's callback may have dropped the handle on an engine thread. Without a
+                // reaper the device has no services.
                 Reaper* const reaper = transfer::Engine::on_own_thread() ? Reaper::running()
                                                                          : nullptr;
                 if (reaper != nullptr)

@@ -1,4 +1,4 @@
-// The threads and storage that files with the same device and options share. Any thread.
+// Holds the threads and the storage that files with the same device and options share. Any thread.
 #pragma once
 
 #include <condition_variable>
@@ -16,38 +16,40 @@
 
 namespace penstock::file {
 
-// How often this process has been forked off since the first file was opened: threads and rings of
-// a parent do not serve its child. A relaxed load.
+// Returns how many forks lie between this process and the process that opened the first file. A
+// child cannot use the threads and rings of its parent. The load is relaxed.
 [[nodiscard]] uint64_t process_number();
 
-// That read, by these options and the environment. Into memory that the host cannot address three
-// quarters of the CPUs: those fill staging faster than the link empties it, and more are in each
-// other's way. EINVAL: too many, or PENSTOCK_THREADS makes no sense.
+// Returns how many threads read, by these options and the environment. The default is the number of
+// CPUs, at most 16. It is three quarters of the CPUs if the host cannot address the device's
+// memory: those fill staging faster than the link empties it, and more threads would slow each
+// other down. EINVAL: the number is above the limit, or PENSTOCK_THREADS is not a valid number.
 [[nodiscard]] Result<unsigned> thread_count(const FileOptions& options, const Device& device = {});
 
 struct ReadService {
     std::shared_ptr<storage::Storage> storage;
     std::unique_ptr<CostBook> costs;
     std::unique_ptr<transfer::Engine> engine;
-    bool lasting = false;  // until the program ends
+    bool lasting = false;  // it lives until the program ends
 
-    // With a storage of the caller's own; nobody shares it.
+    // Makes a service with the caller's own storage. No other caller shares it.
     static Result<std::shared_ptr<ReadService>> make(const Device& device,
                                                      const FileOptions& options,
                                                      std::shared_ptr<storage::Storage> storage);
-    // That of the device and options, made if there is none. It stays for later files until the
-    // device goes; without a device until the program ends.
+    // Returns the service of this device and these options, and makes it if there is none. It stays
+    // for later files until the device is destroyed, or without a device until the program ends.
     static Result<std::shared_ptr<ReadService>> shared(const Device& device,
                                                        const FileOptions& options);
 };
 
-// A thread of this process that drops what must not be dropped on a thread of an engine, which
-// cannot wait for itself. It never ends. Any thread.
+// Destroys objects that an engine thread must not destroy, because that thread would have to wait
+// for itself. One thread per process does this and never ends. Any thread.
 class Reaper {
 public:
-    // Made by the first call. EAGAIN: no thread is to be had.
+    // Returns the reaper of this process. The first call makes it. EAGAIN: no thread can be
+    // started.
     static Result<Reaper*> of_process();
-    static Reaper* running();  // null: none was made
+    static Reaper* running();  // null: there is none yet
     void drop(std::shared_ptr<void> last);
 
 private:
@@ -58,7 +60,8 @@ private:
     std::vector<std::shared_ptr<void>> dropped_;
 };
 
-// The same device; the services made for it go with its last handle.
+// Returns a handle to the same device. The services made for the device are destroyed with the last
+// such handle.
 [[nodiscard]] std::shared_ptr<backend::Device> with_services(
     std::shared_ptr<backend::Device> device);
 

@@ -1,5 +1,5 @@
-// The public picture of what is cached of a file: windows of it, one after another, in grains that
-// grow when there are too many runs.
+// The public residency report: asks about one window of the file after another. The grain grows
+// when there are too many runs.
 #include "penstock/residency.h"
 
 #include <fcntl.h>
@@ -20,8 +20,8 @@ using extent::ResidencyRun;
 using file::ResidencyPicture;
 
 constexpr const char* kOrigin = "residency";
-// Asked about at once. Where it is in pieces, each halving looks at half of it again; where it is
-// not, half a microsecond tells all.
+// Bytes in one question. In a window of many runs each halving asks about half of it again. A
+// uniform window takes one question of half a microsecond.
 constexpr uint64_t kWindow = 8 * base::kMiB;
 constexpr uint64_t kRangesMin = 16;
 
@@ -30,7 +30,7 @@ storage::ResidencyMethod joined(storage::ResidencyMethod a, storage::ResidencyMe
     return b == storage::ResidencyMethod::kNone ? a : storage::ResidencyMethod::kBoth;
 }
 
-// What is asked of a file of `size` bytes.
+// Clips the requested range to a file of `size` bytes.
 Extent asked(const ResidencyOptions& options, uint64_t size) {
     const uint64_t offset = std::min(options.offset, size);
     return {offset, std::min(options.size, size - offset)};
@@ -46,7 +46,7 @@ void fill(const ResidencyPicture& picture, ResidencyReport* report) {
     }
 }
 
-// Of a file of `size` bytes.
+// Asks `probe` about a file of `size` bytes.
 Result<ResidencyReport> look(storage::ResidencyProbe& probe, uint64_t size,
                              const ResidencyOptions& options) {
     if (options.ranges_max < kRangesMin) {
@@ -57,7 +57,7 @@ Result<ResidencyReport> look(storage::ResidencyProbe& probe, uint64_t size,
     report.page_size = probe.page_size();
     ResidencyPicture picture(report.page_size);
     auto method = storage::ResidencyMethod::kNone;
-    std::vector<ResidencyRun> runs(4096);  // more of one window are asked for again
+    std::vector<ResidencyRun> runs(4096);  // a window with more runs takes more questions
     const Extent range = asked(options, report.size);
     for (uint64_t at = range.offset; at < range.end();) {
         const Extent window{at, std::min(kWindow - at % kWindow, range.end() - at)};

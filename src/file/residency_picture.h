@@ -1,6 +1,7 @@
-// Runs of residency that can be told again in larger grains, so that their number stays bounded.
+// Holds runs of residency and can merge them into larger grains, so that their number stays
+// bounded.
 //
-// Pure. One thread.
+// Pure: makes no system call. One thread.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +15,7 @@
 
 namespace penstock::file {
 
-// What one grain holds, put together from pieces of runs.
+// Collects the pieces of runs that lie in one grain, and computes the grain's state.
 class ResidencyGrain {
 public:
     void add(Residency state, uint64_t size, uint64_t resident_size) {
@@ -40,7 +41,7 @@ private:
     uint64_t size_ = 0, resident_size_ = 0;
 };
 
-// Runs that can be told again in larger grains.
+// A sequence of runs that can be merged into larger grains.
 class ResidencyPicture {
 public:
     explicit ResidencyPicture(uint64_t grain) : grain_(grain) {}
@@ -48,21 +49,22 @@ public:
     [[nodiscard]] uint64_t grain() const { return grain_; }
     [[nodiscard]] const std::vector<extent::ResidencyRun>& runs() const { return runs_; }
 
-    // `run` begins where the last one ends, and is told in grains of grain().
+    // Appends `run`, which must begin where the last run ends and must be aligned to grain().
     void add(const extent::ResidencyRun& run) {
         size_t count = runs_.size();
         if (!extent::append_run(runs_, &count, run)) runs_.push_back(run);
     }
 
-    // Of a run that is mixed or dirty nobody knows which bytes are resident. Where such a run is
-    // cut, its pieces share its sum; they mostly stay neighbours of one state. Only at an edge
-    // between mixed and dirty is the share of each an estimate, and the sum of both still right.
+    // Merges the runs into grains of `grain` bytes. A mixed or dirty run does not say which of its
+    // bytes are resident. Where such a run is cut, the front piece gets the resident bytes first;
+    // the total stays exact. The pieces mostly stay neighbours of the same state. Only at an edge
+    // between mixed and dirty runs is the share of each an estimate.
     void coarsen(uint64_t grain) {
         ResidencyPicture coarse(grain);
         for (size_t i = 0; i < runs_.size();) {
             const uint64_t begin = runs_[i].range.offset;
             uint64_t end = base::align_down(begin, grain) + grain;
-            // Whole grains of one run go at once.
+            // Grains that lie entirely in one run are handled together.
             end = std::max(end, base::align_down(runs_[i].range.end(), grain));
             ResidencyGrain told;
             while (i < runs_.size() && runs_[i].range.offset < end) {

@@ -18,7 +18,7 @@ namespace {
 
 constexpr const char* kOrigin = "calibrate";
 
-// What the calling thread has worked so far.
+// Returns the CPU time that the calling thread has used.
 uint64_t thread_cpu_ns() {
     timespec now{};
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
@@ -27,7 +27,7 @@ uint64_t thread_cpu_ns() {
 
 }  // namespace
 
-// One thread's executor, the memory that it reads into, and how its last run went.
+// One thread's executor, its read buffer, and the result of its last run.
 struct RouteTiming::Hand {
     std::unique_ptr<transfer::Executor> executor;
     std::byte* memory = nullptr;  // depth() places of kSizeMax bytes
@@ -67,7 +67,7 @@ Status RouteTiming::add_hand(storage::Storage& storage) {
     if (memory == MAP_FAILED) return {ENOMEM, kOrigin, "no memory to read into"};
     hand.memory = static_cast<std::byte*>(memory);
     (void)madvise(memory, size, MADV_HUGEPAGE);
-    std::memset(memory, 1, size);  // no page faults while it is measured
+    std::memset(memory, 1, size);  // no page faults during the timing
     return {};
 }
 
@@ -83,7 +83,8 @@ RouteTiming::~RouteTiming() {
 }
 
 Result<RouteTiming::Timing> RouteTiming::run(transfer::Source& source, const Wish& wish) {
-    // As many at a time as reads have that begin: what is measured is not what is tried out.
+    // The number of direct reads in flight is held at its start value, so that the timing does not
+    // include the search for a better one.
     source.costs->traffic().hold_at(planner::Concurrency::kStart);
     std::barrier start(static_cast<std::ptrdiff_t>(hands_.size()));
     const auto one = [&](size_t index) {
@@ -94,7 +95,8 @@ Result<RouteTiming::Timing> RouteTiming::run(transfer::Source& source, const Wis
     try {
         for (size_t i = 1; i < hands_.size(); ++i) others.emplace_back(one, i);
     } catch (const std::system_error&) {
-        // Those that are there wait for as many as are missing.
+        // The threads that were started wait at the barrier for hands_.size() arrivals. This thread
+        // arrives for the missing ones.
         for (size_t i = others.size() + 1; i < hands_.size(); ++i) start.arrive_and_drop();
         start.arrive_and_drop();
         for (std::thread& other : others) other.join();
@@ -116,7 +118,8 @@ Result<RouteTiming::Timing> RouteTiming::run(transfer::Source& source, const Wis
         cpu += static_cast<double>(hand->cpu_ns - std::min(hand->cpu_ns, hand->report.plan_ns));
     }
     const auto count = static_cast<double>(wish.count);
-    // Planning is no part of a transfer; while others are under way it takes none of their time.
+    // Planning is not part of a transfer. With several transfers in flight it overlaps them and
+    // takes no extra time.
     const double all = static_cast<double>(end - begin) - (wish.in_flight == 1 ? planning : 0);
     return Timing{std::max(all, 1.0) / count, cpu / count / static_cast<double>(hands_.size())};
 }

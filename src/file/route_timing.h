@@ -1,5 +1,5 @@
-// Times transfers of one size by one route, on several threads at once, through the executors that
-// serve reads too. One thread at a time.
+// Times transfers of one size by one route, on several threads at once. It uses the executors that
+// also serve reads. One thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -17,25 +17,25 @@ namespace penstock::file {
 
 class RouteTiming {
 public:
-    // Nothing longer is one transfer of storage.
+    // The largest transfer. A longer one would be several storage operations.
     static constexpr uint64_t kSizeMax = uint64_t{1} << 20;
 
     struct Wish {
         Route route = Route::kCached;
-        uint64_t size = 0;       // of each transfer, at most kSizeMax
-        uint32_t in_flight = 1;  // on each thread, at most depth()
-        uint64_t count = 1;      // on each thread
-        // Where they begin; thread t takes those at t, t + threads(), ... and starts anew at the
-        // end.
+        uint64_t size = 0;       // of each transfer, bytes, at most kSizeMax
+        uint32_t in_flight = 1;  // transfers in flight on each thread, at most depth()
+        uint64_t count = 1;      // transfers on each thread
+        // File offsets of the transfers. Thread t takes those at index t, t + threads(), ... and
+        // begins again at index t after the last one.
         std::span<const uint64_t> offsets;
     };
     struct Timing {
-        double ns = 0;      // of one transfer, on a thread that does them all; without planning
-        double cpu_ns = 0;  // that its thread worked for it
+        double ns = 0;      // per transfer on one thread, without planning time
+        double cpu_ns = 0;  // CPU time of the thread per transfer
     };
 
-    // EINVAL: `threads`; ENOMEM; EAGAIN: no more threads; what storage and device say. `storage`
-    // must outlive it.
+    // Starts `threads` threads. `storage` must outlive the result. EINVAL: `threads` is out of
+    // range; ENOMEM; EAGAIN: no more threads can be started; or an error of the storage or device.
     static Result<std::unique_ptr<RouteTiming>> create(storage::Storage& storage,
                                                        const Device& device, unsigned threads);
     ~RouteTiming();
@@ -46,8 +46,9 @@ public:
     [[nodiscard]] bool device_memory() const { return device_memory_; }
     [[nodiscard]] static uint32_t depth() { return transfer::Executor::Limits{}.depth; }
 
-    // EOPNOTSUPP: the route is not to be had; else what storage said, and ENODATA: fewer bytes than
-    // the file should have.
+    // Runs the transfers on all threads and returns their times. EOPNOTSUPP: the route is not
+    // available. ENODATA: the file gave fewer bytes than its size. Other errors are those of the
+    // storage.
     Result<Timing> run(transfer::Source& source, const Wish& wish);
 
 private:
@@ -58,7 +59,7 @@ private:
     void work(Hand* hand, size_t index, transfer::Source* source, const Wish& wish) const;
 
     const Device device_;
-    const bool device_memory_;  // that the host cannot address
+    const bool device_memory_;  // the host cannot address the memory
     std::vector<std::unique_ptr<Hand>> hands_;
 };
 

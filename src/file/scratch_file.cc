@@ -20,7 +20,7 @@ namespace {
 constexpr const char* kOrigin = "scratch file";
 constexpr int kTriesMax = 20;
 
-// `path`, or the folder that it lies in.
+// Returns `path` if it is a folder, else the folder of the file `path`.
 std::string folder_of(const std::string& path) {
     struct stat told {};
     if (stat(path.c_str(), &told) == 0 && S_ISDIR(told.st_mode)) return path;
@@ -53,7 +53,7 @@ Result<std::unique_ptr<ScratchFile>> ScratchFile::create(const std::string& path
         status = opened.status();
     } else {
         file->source_ = std::make_unique<transfer::Source>(std::move(opened.value()));
-        (void)file->source_->file->direct_descriptor();  // while it has a name
+        (void)file->source_->file->direct_descriptor();  // opens it while the file has a name
     }
     unlink(name.c_str());
     if (!status.ok()) return status;
@@ -63,7 +63,7 @@ Result<std::unique_ptr<ScratchFile>> ScratchFile::create(const std::string& path
 ScratchFile::~ScratchFile() { close(descriptor_); }
 
 Status ScratchFile::fill(uint64_t offset, uint64_t size) {
-    // Random, for storage that compresses or shares what is equal.
+    // The bytes are random, because storage may compress or share equal blocks.
     base::Prng prng(offset + 1);
     std::vector<uint64_t> words(128 << 10);
     while (size > 0) {
@@ -91,7 +91,7 @@ ScratchState ScratchFile::state() {
     for (uint64_t at = 0; at < size_;) {
         storage::ResidencyQuestion question;
         question.range = {at, std::min(kWindow, size_ - at)};
-        question.grain = kWindow;  // only the sum counts
+        question.grain = kWindow;  // only the sum matters
         const storage::ResidencyAnswer answer = source_->probe.ask(question, runs);
         if (answer.method == storage::ResidencyMethod::kNone) return ScratchState::kUntold;
         for (size_t i = 0; i < answer.runs; ++i) {
@@ -107,7 +107,7 @@ ScratchState ScratchFile::state() {
 ScratchState ScratchFile::make_cold() {
     ScratchState found = ScratchState::kUntold;
     for (int i = 0; i < kTriesMax; ++i) {
-        // What was written or read just now stays for some milliseconds in lists of each CPU.
+        // Pages written or read just now stay in per-CPU lists of the kernel for some milliseconds.
         if (i > 0) std::this_thread::sleep_for(std::chrono::milliseconds(i));
         (void)posix_fadvise(descriptor_, 0, 0, POSIX_FADV_DONTNEED);
         found = state();

@@ -1,4 +1,4 @@
-// Credits for algorithms, and untold accesses by cause.
+// Counts how many accesses each algorithm predicted, and why the others were not predicted.
 #include "file/signature_evidence.h"
 
 #include <algorithm>
@@ -8,9 +8,9 @@
 namespace penstock::file {
 namespace {
 
-// Below this share of the accesses an algorithm was right by chance.
+// An algorithm that predicted a smaller share of the accesses was right by chance.
 constexpr double kShareMin = 0.1;
-// A stride is confirmed by its third access, nests and periods by their third turn.
+// The detector confirms a stride at its third access, and nests and periods at their third turn.
 constexpr uint64_t kFewAccesses = 8;
 
 void lose(std::vector<SignatureLoss>* out, const char* cause, uint64_t count) {

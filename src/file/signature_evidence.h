@@ -1,5 +1,5 @@
-// What the online detector makes of a stream: the class, and what it did not tell ahead and why.
-// One thread.
+// Summarises the online detector's results for a stream: its class, and how many accesses it did
+// not predict and why. One thread.
 #pragma once
 
 #include <array>
@@ -13,21 +13,21 @@ namespace penstock::file {
 
 class SignatureEvidence {
 public:
-    // Lets a new detector see one stream. `times_ns` may be empty.
+    // Feeds one stream to a new detector. `times_ns` may be empty.
     void watch(std::span<const access::Access> accesses, std::span<const uint64_t> times_ns);
-    // What another stream gave, to be told together with this one.
+    // Adds the results of another stream to these.
     void add(const SignatureEvidence& other);
     [[nodiscard]] uint64_t accesses() const { return statistics_.observed; }
-    // Class, confidence, accesses, and what was not predicted.
+    // Stores the class, the confidence, the count of accesses, and the accesses not predicted.
     void describe(SignatureStream* out) const;
 
 private:
     static constexpr size_t kAlgorithms = static_cast<size_t>(access::Algorithm::kRandom) + 1;
 
-    std::array<uint64_t, kAlgorithms> right_{};  // accesses that each algorithm told
+    std::array<uint64_t, kAlgorithms> right_{};  // accesses that each algorithm predicted
     access::Statistics statistics_;
     uint64_t streams_ = 0;
-    uint64_t random_ = 0;  // accesses untold in streams that were given up as random
+    uint64_t random_ = 0;  // accesses not predicted in streams classed as random
 };
 
 }  // namespace penstock::file

@@ -1,4 +1,4 @@
-// Accesses to cells: each is as high as its bytes, but at least one cell.
+// Maps accesses to cells of the plot. Each access is as high as its bytes, but at least one cell.
 #include "file/signature_plot.h"
 
 #include <algorithm>
@@ -6,7 +6,7 @@
 namespace penstock::file {
 namespace {
 
-// The cell of `cells` in which `at`, of [0, end), lies.
+// Returns the index of the cell, of `cells` equal ones over [0, end), in which `at` lies.
 size_t cell_of(uint64_t at, uint64_t end, size_t cells) {
     if (end <= 1) return 0;
     const auto wide = static_cast<unsigned __int128>(at) * cells / end;
@@ -37,7 +37,8 @@ void SignaturePlotter::measure(std::span<const access::Access> accesses,
         plot_.x_end = std::max<uint64_t>(plot_.x_end, accesses.size());
         return;
     }
-    // x_end is a point in time until all is measured: draw() takes the first one off.
+    // Until all streams are measured, x_end is a point in time. draw() then subtracts the first
+    // time.
     time_first_ = std::min(time_first_, times_ns.front());
     plot_.x_end = std::max(plot_.x_end, times_ns.back());
 }

@@ -1,4 +1,4 @@
-// A plot of accesses, filled stream by stream. One thread.
+// Fills a plot of accesses, one stream after another. One thread.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@ class SignaturePlotter {
 public:
     SignaturePlotter(size_t columns, size_t rows);
 
-    // First all streams are measured, then all are drawn. `times_ns`: empty for plots over access
-    // numbers, else one for each access.
+    // The caller first measures all streams, then draws all of them. If `times_ns` is empty the
+    // plot is over access numbers, else it has one time for each access.
     void measure(std::span<const access::Access> accesses, std::span<const uint64_t> times_ns);
     void draw(size_t stream, std::span<const access::Access> accesses,
               std::span<const uint64_t> times_ns);

@@ -1,8 +1,9 @@
-// The public reader of traces and programs: which form it is, streams to programs, ranks joined.
+// The public reader of traces and programs: detects the format, finds the program of each stream,
+// and joins programs of different ranks.
 //
-// Every stream of a trace goes through both detectors: the offline one finds the program, the
-// online one is the evidence for class and confidence. A program goes through the online one with
-// its first accesses. The accesses are kept for plots.
+// Each stream of a trace goes through both detectors. The offline detector finds the program; the
+// online one gives class and confidence. Of an access program only the first accesses go through
+// the online detector. The accesses are kept for plots.
 #include <algorithm>
 #include <cerrno>
 #include <functional>
@@ -27,11 +28,11 @@ namespace penstock {
 namespace {
 
 constexpr const char* kOrigin = "signature";
-constexpr size_t kHeadSize = 64 << 10;       // bytes by which the form is told
-constexpr size_t kWalkMax = 1 << 20;         // accesses of a program that are looked at
-constexpr size_t kWalksMax = 16 << 20;       // and of all together: 256 MiB
-constexpr uint64_t kJoinedRanksMax = 16384;  // beyond, trying all grids takes minutes
-constexpr size_t kSideMax = 8192;            // cells of a plot in one direction
+constexpr size_t kHeadSize = 64 << 10;       // bytes from which the format is detected
+constexpr size_t kWalkMax = 1 << 20;         // accesses that are looked at per program
+constexpr size_t kWalksMax = 16 << 20;       // and over all programs: 256 MiB
+constexpr uint64_t kJoinedRanksMax = 16384;  // above this, trying all grids takes minutes
+constexpr size_t kSideMax = 8192;            // cells of a plot along one axis
 
 enum class Form : uint8_t { kUnknown, kTrace, kJson, kBinary, kTraceSignature };
 
@@ -39,11 +40,11 @@ std::span<const uint8_t> bytes_of(std::string_view text) {
     return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
 }
 
-// What was read of one stream, and what was found out.
+// What is known of one stream.
 struct Found {
     access::Program program;
     Status invalid;               // why the program may not be used
-    std::vector<size_t> members;  // indices into what was read
+    std::vector<size_t> members;  // indices into Parts::recorded
     file::SignatureEvidence evidence;
     bool all = true;
 };
@@ -53,7 +54,7 @@ struct Recorded {
     std::vector<uint64_t> times_ns;
 };
 
-// Accesses that the program names one by one, or cannot name.
+// Adds the accesses that the program lists one by one or cannot describe.
 void describe_nodes(const access::Program& program, SignatureStream* out) {
     uint64_t listed = 0, random = 0;
     bool endless = false;
@@ -97,8 +98,8 @@ SignatureStream describe(const Found& found) {
     return out;
 }
 
-// One program for all of these streams, if there is one and if it tells of no rank that is not
-// among them.
+// Finds one program for all these streams. Returns false if there is none, or if it would describe
+// a rank that is not among them.
 bool join(const std::vector<Found>& all, const std::vector<size_t>& group, Found* out) {
     std::vector<access::Program> programs;
     std::vector<uint64_t> ranks;
@@ -121,7 +122,7 @@ bool join(const std::vector<Found>& all, const std::vector<size_t>& group, Found
     return true;
 }
 
-// Streams that differ in the rank alone, and whose programs have the same nodes, become one.
+// Joins streams that differ only in the rank and whose programs have the same nodes.
 std::vector<Found> join_ranks(std::vector<Found> all) {
     using Shape = std::vector<std::pair<access::NodeKind, uint32_t>>;
     std::map<std::tuple<std::string, access::Operation, uint64_t, Shape>, std::vector<size_t>>
@@ -161,7 +162,7 @@ struct SignatureReader::Parts {
 
     Form form = Form::kUnknown;
     access::TraceForm trace_form = access::TraceForm::kStrace;
-    std::string kept;  // the head, then all of what is no trace
+    std::string kept;  // the first bytes; then the whole input unless it is a trace
     std::optional<access::TraceReader> reader;
     Status status;
     std::string message;
@@ -182,7 +183,7 @@ Status SignatureReader::Parts::fail(Status why, std::string line) {
     return status;
 }
 
-// By the first bytes.
+// Detects the format from the first bytes.
 Status SignatureReader::Parts::begin() {
     const std::string_view head = kept;
     const size_t first = std::min(head.find_first_not_of(" \t\r\n"), head.size());
@@ -334,7 +335,8 @@ bool SignatureReader::step() {
     }
     if (parts.source.trace) {
         parts.found = join_ranks(std::move(parts.found));
-        // A program reads dozens of small files before it comes to its data.
+        // A program reads dozens of small configuration files before its data, so the busiest
+        // streams come first.
         std::ranges::stable_sort(parts.found, std::ranges::greater(),
                                  [](const Found& one) { return one.evidence.accesses(); });
     }

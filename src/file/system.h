@@ -1,4 +1,4 @@
-// What a FileSystem is made of: a service on a device. The only class behind the public handle.
+// Implements FileSystem: a service on a device. This is the only class behind the public handle.
 #pragma once
 
 #include <memory>
@@ -10,8 +10,8 @@ namespace penstock::file {
 
 class System {
 public:
-    // `storage`: what to read from; the public door makes it from the options, tests and benches
-    // bring their own.
+    // Reads from `storage`. The public FileSystem::create() makes the storage from the options;
+    // tests and benchmarks pass their own.
     static Result<FileSystem> create(const Device& device,
                                      std::shared_ptr<storage::Storage> storage,
                                      const FileSystemOptions& options);
@@ -27,7 +27,7 @@ private:
     std::unique_ptr<service::Service> service_;
 };
 
-// The storage that the options name.
+// Opens the storage that the options name.
 Result<std::shared_ptr<storage::Storage>> open_storage(const FileSystemOptions& options);
 
 }  // namespace penstock::file
