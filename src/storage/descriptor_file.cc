@@ -1,4 +1,4 @@
-// Opens regular files only, without ever waiting for the other end of a pipe or waking a device.
+// Opens regular files only. It never waits for the other end of a pipe, and never opens a device.
 #include "storage/descriptor_file.h"
 
 #include <fcntl.h>
@@ -18,7 +18,7 @@ namespace {
 
 constexpr int64_t kSecond = 1'000'000'000;
 
-// What a file that is not regular is refused with.
+// Returns the error for a file that is not regular.
 Status check_regular(mode_t mode) {
     switch (mode & S_IFMT) {
         case S_IFREG:
@@ -75,8 +75,8 @@ Identity to_identity(const struct statx& state) {
     return identity;
 }
 
-// A generation tells a new file from the deleted one whose inode number it got. 0 where it is not
-// offered.
+// Returns the inode's generation, which tells a new file from a deleted one with the same inode
+// number. Returns 0 if the file system does not report it.
 uint64_t inode_generation(int descriptor) {
     long generation = 0;  // the ioctl's declared type; file systems store an int
     if (ioctl(descriptor, FS_IOC_GETVERSION, &generation) != 0) return 0;
@@ -109,21 +109,22 @@ int open_retrying(const char* path, int flags) {
     return descriptor;
 }
 
-// Looked at before it is opened: opening a device can do things (a tape rewinds, a watchdog
-// starts).
+// Checks the file before the open, because opening a device can have effects: a tape rewinds, a
+// watchdog starts.
 Status check_before(const std::string& path, int flags) {
     if (path.find('\0') != std::string::npos) return {EINVAL, "open", "a NUL byte in the path"};
-    if ((flags & O_EXCL) != 0) return {};  // whatever is there is not opened
+    if ((flags & O_EXCL) != 0) return {};  // an existing file is not opened
     struct stat before {};
     if (::stat(path.c_str(), &before) == 0) return check_regular(before.st_mode);
     if (errno == ENOENT && (flags & O_CREAT) != 0) return {};
     return fail_open(errno);
 }
 
-// For reading too, if this user may: what is written in part may have to be fetched.
+// Opens a file for reading too, if this user may read it, because a partial write may have to fetch
+// bytes.
 int open_for_all(const std::string& path, int flags, Rights* rights) {
     const int access = flags & O_ACCMODE;
-    // O_NONBLOCK in case a FIFO has taken the name since.
+    // O_NONBLOCK protects from a FIFO that has taken the name since the check.
     const int others = (flags & ~O_ACCMODE) | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
     *rights = {true, access != O_RDONLY};
     const int descriptor = open_retrying(path.c_str(),
@@ -147,7 +148,7 @@ Result<std::shared_ptr<File>> DescriptorFile::open(const std::string& path, int 
         return Status{errno, "statx", "the open file tells no size"};
     }
     if (Status status = check_regular(state.stx_mode); !status.ok()) return status;
-    // With O_NONBLOCK left on, io_uring answers EAGAIN for bytes that are not cached.
+    // If O_NONBLOCK stayed set, io_uring would return EAGAIN for bytes that are not cached.
     if (fcntl(descriptor.get(), F_SETFL, 0) != 0) {
         return Status{errno, "fcntl", "the open file keeps its flags"};
     }
@@ -175,7 +176,7 @@ DescriptorFile::~DescriptorFile() {
     close(descriptor());
 }
 
-// By the descriptor and not by the name, which may be gone or stand for another file.
+// Opens through the descriptor, because the name may be gone or stand for another file.
 int DescriptorFile::direct_descriptor() const {
     const int known = direct_descriptor_.load(std::memory_order_acquire);
     if (known >= 0 || direct_alignment().offset == 0) return known;
@@ -185,7 +186,7 @@ int DescriptorFile::direct_descriptor() const {
     const std::string name = "/proc/self/fd/" + std::to_string(descriptor());
     const int access = !rights().write ? O_RDONLY : rights().read ? O_RDWR : O_WRONLY;
     const int opened = open_retrying(name.c_str(), access | O_CLOEXEC | O_DIRECT);
-    if (opened < 0) return -errno;  // another time there may be a descriptor left
+    if (opened < 0) return -errno;  // a later call may find a free descriptor
     direct_descriptor_.store(opened, std::memory_order_release);
     return opened;
 }
@@ -228,7 +229,7 @@ Status DescriptorFile::stat(Identity* out) const {
         return {errno, "statx", "the open file tells no size"};
     }
     *out = to_identity(state);
-    out->generation = identity().generation;  // an inode keeps it for as long as it is open
+    out->generation = identity().generation;  // an inode keeps it while it is open
     return {};
 }
 

@@ -1,4 +1,4 @@
-// A regular file behind a file descriptor: what posix and uring share. Any thread.
+// A regular file behind a file descriptor. posix and uring share it. Any thread.
 #pragma once
 
 #include <memory>
@@ -36,7 +36,7 @@ private:
 
     std::shared_ptr<FirstWrite> first_write_;  // null: not open for writing, or no direct I/O
 
-    mutable std::mutex direct_mutex_;  // of who opens it
+    mutable std::mutex direct_mutex_;  // guards the opening of direct_descriptor_
     mutable std::atomic<int> direct_descriptor_{-EOPNOTSUPP};
 };
 

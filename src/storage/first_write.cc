@@ -29,15 +29,15 @@ std::shared_ptr<FirstWrite> FirstWrite::of(uint64_t device, uint64_t inode) {
     return first;
 }
 
-// fallocate waits for all direct I/O of a file, on ext4, XFS and btrfs alike. To punch a hole so
-// far behind the end that no file grows up to there changes nothing but the times, which the write
-// is about to change. Where it fails, there is no such wait.
+// fallocate waits for all direct I/O of a file, on ext4, XFS and btrfs alike. It punches a hole so
+// far behind the end that no file grows to there. That changes nothing but the times, which the
+// write is about to change anyway. If fallocate fails, there is no such wait.
 void FirstWrite::wait_for_direct_writes(int descriptor) {
     constexpr off_t kFarEnough[] = {off_t{1} << 62, off_t{1} << 53, off_t{1} << 43};
     constexpr off_t kRoom = off_t{1} << 42;
     struct stat now {};
     if (fstat(descriptor, &now) != 0) return;
-    for (const off_t offset : kFarEnough) {  // EFBIG: longer than a file may be here
+    for (const off_t offset : kFarEnough) {  // EFBIG: beyond the file system's largest file
         if (now.st_size > offset - kRoom) return;
         constexpr int kMode = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
         if (fallocate(descriptor, kMode, offset, 4096) == 0 || errno != EFBIG) return;

@@ -1,10 +1,11 @@
-// What must be over before this process writes a file for the first time: direct writes that a
-// process which was killed has left behind.
+// Waits, before this process writes a file for the first time, for direct writes that a killed
+// process has left in flight.
 //
-// Those of io_uring go on when their process is dead and waited for. One that ends behind a cached
-// write of the same page finds the page dirty: the kernel cannot drop it, says so ("Page cache
-// invalidation failure on direct I/O"), and the next fsync returns EIO; or it goes over bytes on
-// the disk that are newer, and nobody is told. docs/design/0010 has the measurements. Any thread.
+// Direct writes of io_uring go on after their process is dead and has been waited for. Such a write
+// may end after a cached write of the same page. Then the kernel cannot drop the dirty page, logs
+// "Page cache invalidation failure on direct I/O", and the next fsync returns EIO. Or the write
+// overwrites newer bytes on the disk, and nothing reports it. docs/design/0010 has the
+// measurements. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -13,15 +14,15 @@
 
 namespace penstock::storage {
 
-// Of one inode, shared by all that have it open for writing in this process: only the first waits,
-// while none of them has direct writes of its own under way. A wait beside those could be one for
-// the thread that makes it, which has to look after their ends.
+// One object per inode, shared by all files of this process that are open on it for writing. Only
+// the first write waits, while none of these files has direct writes of its own in flight. A later
+// wait could wait for the calling thread's own writes, whose completions only that thread can reap.
 class FirstWrite {
 public:
     [[nodiscard]] static std::shared_ptr<FirstWrite> of(uint64_t device, uint64_t inode);
 
-    // Before each write. The first waits for direct writes of others, some 10 us where there are
-    // none; others wait for the first.
+    // Prepares for a write. The first call waits for direct writes of other processes; this takes
+    // some 10 us if there are none. Concurrent calls wait for the first.
     void begin(int descriptor) {
         std::call_once(once_, [descriptor] { wait_for_direct_writes(descriptor); });
     }

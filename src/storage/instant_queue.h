@@ -1,4 +1,4 @@
-// A queue that has each operation done while it is submitted, on the thread that submits.
+// A queue that performs each operation inside submit(), on the calling thread.
 #pragma once
 
 #include <utility>
@@ -8,7 +8,7 @@
 
 namespace penstock::storage {
 
-// `Move` does one: Completion operator()(const Operation&).
+// `Move` performs one operation: Completion operator()(const Operation&).
 template <class Move>
 class InstantQueue final : public Queue {
 public:

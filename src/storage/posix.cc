@@ -1,5 +1,5 @@
-// A queue that does its work inside submit(); reap() hands out what is already there. Threads as
-// storage.h says.
+// A queue that does its work inside submit(); reap() only returns the results. storage.h states the
+// threads.
 #include "storage/posix.h"
 
 #include <sys/stat.h>
@@ -18,13 +18,14 @@ namespace penstock::storage {
 
 namespace {
 
-// The processor copies out of the page cache at a fifth of its speed to places that lie 1 to 15
-// bytes ahead of the file's modulo a page (x86: 3 instead of 16.5 GB/s; all other distances are
-// alike). Such bytes are read a little further up, to a distance of 16, and slide down while the
-// cache still holds them. The last ones, which would lie behind the end, make a detour.
+// The processor copies out of the page cache at a fifth of its speed if the destination lies 1 to
+// 15 bytes ahead of the file offset, modulo a page. (x86: 3 instead of 16.5 GB/s; all other
+// distances are alike.) Such bytes are read to a higher address, at a distance of 16, and then
+// moved down while the CPU cache still holds them. The last bytes would lie behind the caller's
+// memory, so they go through a small buffer.
 constexpr uint64_t kSlowDistance = 16, kPage = 4096;
 constexpr uint64_t kSlideSizeMin = 4096;
-constexpr uint64_t kSlideSizeMax = 1 << 20;  // so much a core's cache holds
+constexpr uint64_t kSlideSizeMax = 1 << 20;  // as much as a core's cache holds
 
 ssize_t read_and_slide(const Reach& reach, char* to, uint64_t size, off_t position, uint64_t up) {
     char tail[kSlowDistance];
@@ -49,8 +50,8 @@ ssize_t read_once(const Reach& reach, const Scatter::Call& call, uint64_t offset
                   uint64_t file_size) {
     const off_t position = static_cast<off_t>(offset);
     const uint64_t size = std::min(call.size, kSlideSizeMax);
-    // Not over the end of the file, which may have been cut: memory behind what arrives stays as it
-    // is.
+    // A slide must not reach over the end of the file, which may have been cut. Memory behind the
+    // bytes that arrive must stay unchanged.
     if (call.count == 0 && size >= kSlideSizeMin && offset + size <= file_size) {
         char* const to = static_cast<char*>(call.base);
         const uint64_t ahead = (reinterpret_cast<uintptr_t>(to) - offset) % kPage;
@@ -89,7 +90,7 @@ Completion move_all(const Operation& operation) {
         const ssize_t got = operation.write
                                 ? write_once(reach, scatter.next(), offset)
                                 : read_once(reach, scatter.next(), offset, operation.file->size());
-        if (got == 0) {  // end of file, which no write has
+        if (got == 0) {  // end of file; a write never gets it
             if (operation.write) completion.error = EIO;
             return completion;
         }

@@ -1,5 +1,5 @@
-// Reads and writes by preadv and pwritev on the thread that submits: needs nothing, and is the
-// fastest way to bytes that are cached.
+// Reads and writes with preadv and pwritev on the submitting thread. It works on every kernel and
+// is the fastest way to cached bytes.
 #pragma once
 
 #include "storage/storage.h"

@@ -1,5 +1,5 @@
-// Each array lies in a mapping of its own, so that it starts on a page, grows without a copy and
-// may be sparse.
+// Each array has its own mapping, so that it starts on a page, grows without a copy, and may be
+// sparse.
 #include "storage/ram.h"
 
 #include <fcntl.h>
@@ -35,7 +35,7 @@ public:
         return set_size(size);
     }
 
-    // `size`: the sum over `pieces`.
+    // `size` is the sum of the lengths of `pieces`.
     Status write(uint64_t offset, std::span<const iovec> pieces, uint64_t size) {
         std::unique_lock lock(mutex_);
         touch();
@@ -51,7 +51,7 @@ public:
         return {};
     }
 
-    // As many bytes as there are; returns their count.
+    // Reads as many bytes as the file has, and returns their count.
     uint64_t read(uint64_t offset, std::span<const iovec> pieces) const {
         std::shared_lock lock(mutex_);
         uint64_t count = 0;
@@ -68,13 +68,14 @@ public:
 private:
     static constexpr uint64_t kGrain = 2 * base::kMiB;  // capacity grows in steps of this
 
-    // Under the lock. Not the time, but a count: no two states of a file look alike.
+    // Requires mutex_. Stores a count instead of the time, so that no two states of a file look
+    // alike.
     void touch() {
         ++identity_.mtime_ns;
         ++identity_.ctime_ns;
     }
 
-    // Under the lock. Bytes beyond the size are always zero, so growing within the capacity is
+    // Requires mutex_. Bytes beyond the size are always zero, so growing within the capacity is
     // free.
     Status set_size(uint64_t size) {
         constexpr Status kFull{ENOMEM, "mmap", "no address space for a file in memory"};
@@ -94,7 +95,8 @@ private:
         return {};
     }
 
-    // Whole pages are given back rather than written: a sparse file stays sparse.
+    // Returns whole pages to the system instead of writing zeros, so that a sparse file stays
+    // sparse.
     void clear(uint64_t begin, uint64_t end) {
         constexpr uint64_t kPage = 4096;
         const uint64_t whole = std::min(base::align_up(begin, kPage), end);
@@ -102,7 +104,7 @@ private:
         if (whole < end) madvise(base_ + whole, base::align_up(end, kPage) - whole, MADV_DONTNEED);
     }
 
-    mutable std::shared_mutex mutex_;  // guards all below
+    mutable std::shared_mutex mutex_;  // guards all members below
     std::byte* base_ = nullptr;
     uint64_t capacity_ = 0;
     Identity identity_;
@@ -120,7 +122,7 @@ public:
         return {};
     }
 
-    Status sync(bool /*data_only*/) override { return {}; }  // lives no longer than the process
+    Status sync(bool /*data_only*/) override { return {}; }  // the bytes die with the process
     Status truncate(uint64_t size) override {
         if (!rights().write) return {EBADF, "ftruncate", "the file is not open for writing"};
         if (size > INT64_MAX) return {EINVAL, "ftruncate", "no file is so long"};
@@ -144,7 +146,7 @@ Completion RamMove::operator()(const Operation& operation) const {
     if (completion.error != 0) return completion;
     const auto* file = dynamic_cast<const RamFile*>(operation.file);
     if (file == nullptr) {
-        completion.error = EBADF;  // of another storage
+        completion.error = EBADF;  // the file is of another storage
     } else if (operation.write) {
         completion
             .error = file->bytes().write(operation.offset, operation.pieces, size).error_number();

@@ -1,6 +1,6 @@
-// Named byte arrays held in memory: files for tests and studies that no disk, no page cache and no
-// other process can disturb. Any thread; readers of a file run side by side, a change waits for
-// them.
+// Named byte arrays in memory. They serve as files for tests and studies that no disk, page cache
+// or other process can disturb. Any thread. Several threads may read a file at once; a change waits
+// for them.
 #pragma once
 
 #include <map>
@@ -20,17 +20,18 @@ public:
     Status unlink(const std::string& name) override;
     Result<std::unique_ptr<Queue>> make_queue(uint32_t depth) override;
 
-    // `size` zero bytes, which take no memory until they are written. EEXIST, ENOMEM.
+    // Makes a file of `size` zero bytes. They take no memory until they are written. EEXIST,
+    // ENOMEM.
     Status create(const std::string& name, uint64_t size);
-    // Grows with zeros or cuts off. ENOENT, ENOMEM.
+    // Extends the file with zeros, or shortens it. ENOENT, ENOMEM.
     Status resize(const std::string& name, uint64_t size);
-    // Overwrites from `offset` on, growing the file where it must. ENOENT, ENOMEM.
+    // Overwrites the bytes from `offset` on, and extends the file if necessary. ENOENT, ENOMEM.
     Status write(const std::string& name, uint64_t offset, std::span<const std::byte> bytes);
 
 private:
     std::shared_ptr<RamBytes> find(const std::string& name);
 
-    std::mutex mutex_;  // guards the two below
+    std::mutex mutex_;  // guards names_ and inode_last_
     std::map<std::string, std::shared_ptr<RamBytes>> names_;
     uint64_t inode_last_ = 0;
 };

@@ -1,7 +1,7 @@
-// How an operation reaches its file: by which descriptor and with which flags of preadv2(2) and
-// pwritev2(2).
+// Decides how an operation reaches its file: through which descriptor, and with which flags of
+// preadv2(2) and pwritev2(2).
 //
-// One thread an object.
+// One thread per object.
 #pragma once
 
 #include <cerrno>
@@ -20,8 +20,8 @@ inline constexpr int kDropFlag = 0x80;  // Linux 6.14; older kernels refuse it w
 struct Reach {
     int descriptor = -1;
     int flags = 0;
-    int error = 0;           // why there is no descriptor, or no call
-    bool must_drop = false;  // no call without the flag
+    int error = 0;           // why there is no descriptor, or why no call may be made
+    bool must_drop = false;  // no call may be made without the flag
     uint64_t alignment = 0;  // of a direct read's length; 0: not direct, or a write
     File* file = nullptr;
 
@@ -46,8 +46,9 @@ struct Reach {
         }
     }
 
-    // The flags were refused: the same call goes again without them, here and for good; or, where
-    // it must not, `error` says so.
+    // Returns whether `error_number` means that the kernel refused the flags. If so, this file
+    // never uses them again, and the caller repeats the call without them. If `must_drop` is set,
+    // `error` is set and the call must not be repeated.
     bool again_without_flags(int error_number) {
         if (flags == 0 || (error_number != EOPNOTSUPP && error_number != EINVAL)) return false;
         flags = 0;
@@ -56,8 +57,8 @@ struct Reach {
         return true;
     }
 
-    // A direct read that has come to a length that no aligned one can go on from has reached the
-    // end of the file.
+    // Returns whether a direct read has reached the end of the file: no aligned read can continue
+    // from its length.
     [[nodiscard]] bool at_end(uint64_t bytes) const {
         return alignment != 0 && bytes % alignment != 0;
     }

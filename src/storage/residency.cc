@@ -1,4 +1,5 @@
-// The ladder of residency.h: counts are bisected into runs, maps of pages are folded into them.
+// Implements the order of probes of residency.h: bisects counts into runs, and folds maps of pages
+// into runs.
 #include "storage/residency.h"
 
 #include <linux/magic.h>
@@ -17,7 +18,8 @@ using extent::ResidencyRun;
 
 namespace {
 
-// File systems that were seen to answer right; residency_mounts_test.cc looks again at all but NFS.
+// File systems whose cachestat was seen to answer right. residency_mounts_test.cc checks all but
+// NFS again.
 constexpr std::array<uint64_t, 5> kRight = {
     EXT4_SUPER_MAGIC,  // ext2 and ext3 too
     0x58465342,        // xfs, which linux/magic.h does not name
@@ -60,20 +62,20 @@ const char* explain_mincore(int error) {
     }
 }
 
-// Pages that one call of mincore is asked about: a map of them fits on the stack.
+// Pages in one call of mincore. A map of so many fits on the stack.
 constexpr uint64_t kMapPages = 4096;
 
-// How far behind the end of a file the page lies that cannot be cached: further than any folio that
-// the end of a file can be part of (512 MiB, with pages of 64 KiB).
+// Distance from the end of a file to a page that cannot be cached. It exceeds the largest folio
+// that can contain the end of a file (512 MiB, with pages of 64 KiB).
 constexpr uint64_t kBeyond = base::kGiB;
 
-// mincore takes as long for this many pages as a call of cachestat does, and as long as so many
-// calls before it tells any.
+// In the time of one call of cachestat, mincore describes this many pages. Its own start takes as
+// long as kProbesMin calls.
 constexpr uint64_t kPagesPerProbe = 16;
 constexpr uint64_t kProbesMin = 32;
 
-// A piece as small as this that is still mixed says that there may be more of them: the limit is
-// reached earlier by so many calls.
+// If a piece as small as this is still mixed, more such pieces are likely. Each of them lowers the
+// limit of calls by kSplinterPrice.
 constexpr uint64_t kSplinterPages = 16;
 constexpr uint32_t kSplinterPrice = 8;
 
@@ -84,12 +86,13 @@ uint32_t probes_worthwhile(const Extent& range, uint64_t page) {
 
 bool dirty(const CacheCounts& counts) { return counts.dirty != 0 || counts.writeback != 0; }
 
-// Pages that touch `range`, not empty.
+// Returns the count of pages that touch `range`, which must not be empty.
 uint64_t pages_of(const Extent& range, uint64_t page) {
     return (range.end() - 1) / page - range.offset / page + 1;
 }
 
-// What is left of `all` without `part`. Both are pictures of different moments: never below 0.
+// Returns what is left of `all` without `part`. The two are from different moments, so each result
+// is at least 0.
 CacheCounts without(const CacheCounts& all, const CacheCounts& part) {
     const auto less = [](uint64_t a, uint64_t b) { return a > b ? a - b : 0; };
     return {.cached = less(all.cached, part.cached),
@@ -97,15 +100,15 @@ CacheCounts without(const CacheCounts& all, const CacheCounts& part) {
             .writeback = less(all.writeback, part.writeback)};
 }
 
-// Bytes of `range` that `cached` of its `pages` pages hold; the first and the last page may stick
-// out.
+// Returns how many bytes of `range` lie in the `cached` resident pages of its `pages` pages. The
+// first and the last page may reach beyond the range.
 uint64_t resident_size_of(const Extent& range, uint64_t cached, uint64_t pages, uint64_t page) {
     if (cached >= pages) return range.size;
     return std::min(cached * page, range.size - 1);
 }
 
-// The boundary within `range` that a power of two as large as possible divides: pieces that are cut
-// there meet the edges of folios and of readahead windows.
+// Returns the boundary within `range` that the largest possible power of two divides. Cuts there
+// meet the edges of folios and of readahead windows.
 uint64_t middle(const Extent& range) {
     const uint64_t last = range.end() - 1;
     const int bit = 63 - __builtin_clzll(range.offset ^ last);
@@ -114,7 +117,7 @@ uint64_t middle(const Extent& range) {
 
 }  // namespace
 
-// One question on its way down the ladder.
+// The state of one question while the probes are tried in turn.
 class ResidencyProbe::Answering {
 public:
     Answering(ResidencyProbe& probe, const ResidencyQuestion& question,
@@ -134,13 +137,13 @@ public:
     }
 
 private:
-    // A part of the range that is still to be told, and what cachestat counts in it.
+    // A part of the range that has no run yet, and its counts from cachestat.
     struct Piece {
         Extent range;
         CacheCounts counts;
     };
 
-    // False here and below: there is no room for another run.
+    // Here and below, false means that there is no room for another run.
     bool emit(const Extent& range, Residency state, uint64_t resident_size) {
         return append_run(runs_, &answer_.runs, {range, state, resident_size});
     }
@@ -149,22 +152,22 @@ private:
         --counts_left_;
         return probe_.calls_.cachestat(probe_.descriptor_, piece->range, &piece->counts);
     }
-    // Whether its halves could tell no more than it does.
+    // Returns whether halving the piece could show nothing more.
     [[nodiscard]] bool uniform(const Piece& piece) const;
     [[nodiscard]] bool one_grain(const Extent& range) const {
         return range.offset / grain_ == (range.end() - 1) / grain_;
     }
 
-    bool by_cachestat();                                        // false: nothing was told
-    bool halve(const Piece& piece, Piece* front, Piece* back);  // false: no more calls
+    bool by_cachestat();                                        // false: nothing is known
+    bool halve(const Piece& piece, Piece* front, Piece* back);  // false: no calls are left
     void bisect(Piece piece);
-    bool settle(const Piece& piece);  // one that is not halved
+    bool settle(const Piece& piece);  // emits a piece that is not halved
 
     void by_mincore_alone();
     bool mincore_is_honest();
     bool by_mincore(const Extent& range, bool may_be_dirty);
     bool fold(uint64_t offset, std::span<const unsigned char> map, uint64_t end, bool may_be_dirty);
-    // Where the runs end so far.
+    // Returns the end of the runs so far.
     [[nodiscard]] uint64_t told_end() const {
         return answer_.runs > 0 ? runs_[answer_.runs - 1].range.end() : range_.offset;
     }
@@ -174,18 +177,18 @@ private:
     const std::span<ResidencyRun> runs_;
     const uint64_t page_, grain_;
     ResidencyAnswer answer_;
-    uint32_t counts_left_;        // calls of cachestat that are still allowed
-    bool zero_unproven_ = false;  // cachestat counted nothing, and never has in this file
+    uint32_t counts_left_;        // remaining calls of cachestat
+    bool zero_unproven_ = false;  // cachestat counted 0, and has never counted a page of this file
     bool honesty_known_ = false;
     bool honest_ = false;
     int honesty_error_ = 0;
-    uint64_t mapped_resident_ = 0;  // pages that mincore found
-    // Of fold(): what is told of the grain that it is in.
+    uint64_t mapped_resident_ = 0;  // resident pages by mincore
+    // fold()'s counts for the grain that it is in.
     uint64_t grain_pages_ = 0, grain_resident_ = 0;
 };
 
 bool ResidencyProbe::Answering::by_cachestat() {
-    // Acquire: behind the reason that distrust() stored in front of kNever.
+    // The acquire pairs with the release in distrust(), so that the reason is visible with kNever.
     const Trust trust = probe_.cachestat_.load(std::memory_order_acquire);
     if (trust == Trust::kNever) {
         answer_.reason = probe_.reason_.load(std::memory_order_relaxed);
@@ -220,7 +223,7 @@ bool ResidencyProbe::Answering::halve(const Piece& piece, Piece* front, Piece* b
     const uint64_t cut = middle(piece.range);
     *front = {{piece.range.offset, cut - piece.range.offset}, {}};
     const uint64_t pages = pages_of(piece.range, page_);
-    if (count(front) != 0) {  // it worked a moment ago: tell what is known
+    if (count(front) != 0) {  // the last call worked, so what is known is used
         counts_left_ = 0;
         return false;
     }
@@ -231,9 +234,10 @@ bool ResidencyProbe::Answering::halve(const Piece& piece, Piece* front, Piece* b
     return true;
 }
 
-// From front to back. Only the front half is asked about; what the back half holds is the rest.
+// Goes from front to back. Only the front half is asked about; the counts of the back half are the
+// rest.
 void ResidencyProbe::Answering::bisect(Piece piece) {
-    // Each halving clears a bit in which the ends of the piece differ: no more than 64 wait.
+    // Each halving clears a bit in which the ends of the piece differ, so at most 64 pieces wait.
     std::array<Piece, 64> waiting;
     size_t count_waiting = 0;
     for (;;) {
@@ -245,7 +249,8 @@ void ResidencyProbe::Answering::bisect(Piece piece) {
                 continue;
             }
             if (piece.counts.cached < pages_of(piece.range, page_) && mincore_is_honest()) {
-                // The whole rest in one: a call costs as much as 64 pages of its map.
+                // The whole rest goes to mincore in one call, because a call costs as much as 64
+                // pages of its map.
                 bool may_be_dirty = dirty(piece.counts);
                 for (size_t i = 0; i < count_waiting; ++i) may_be_dirty |= dirty(waiting[i].counts);
                 answer_.method = ResidencyMethod::kBoth;
@@ -279,7 +284,8 @@ void ResidencyProbe::Answering::by_mincore_alone() {
         return;
     }
     if (zero_unproven_ && honesty_error_ == ENODEV) {
-        // What cannot be mapped has no pages of its own that another file could stand for.
+        // A file that cannot be mapped has no pages of its own for which those of another file
+        // could stand.
         answer_.method = ResidencyMethod::kCachestat;
         (void)emit(range_, Residency::kMissing, 0);
         return;
@@ -289,8 +295,9 @@ void ResidencyProbe::Answering::by_mincore_alone() {
     (void)emit(range_, Residency::kUnknown, 0);
 }
 
-// Asks about a page that no file can have in the cache: who is not told the truth is told that it
-// is there, too. Once for each question, because owners and rights can change.
+// Asks about a page that no file can have in the cache. If the kernel hides the truth from this
+// process, it reports that page as resident too. Asks once per question, because owners and rights
+// can change.
 bool ResidencyProbe::Answering::mincore_is_honest() {
     if (honesty_known_) return honest_;
     honesty_known_ = true;
@@ -324,8 +331,8 @@ bool ResidencyProbe::Answering::by_mincore(const Extent& range, bool may_be_dirt
     return true;
 }
 
-// `map` tells pages from `offset` on; the last ones before `end` complete a grain however many they
-// are.
+// Adds the pages in `map`, which begin at `offset`. The last pages before `end` complete a grain
+// even if it is not full.
 bool ResidencyProbe::Answering::fold(uint64_t offset, std::span<const unsigned char> map,
                                      uint64_t end, bool may_be_dirty) {
     for (const unsigned char told : map) {
@@ -352,7 +359,8 @@ bool ResidencyProbe::Answering::fold(uint64_t offset, std::span<const unsigned c
 
 void ResidencyProbe::distrust(const char* reason) {
     reason_.store(reason, std::memory_order_relaxed);
-    // Release: the reason before it; by_cachestat() acquires.
+    // The release makes reason_ visible before kNever; its partner is the acquire in
+    // by_cachestat().
     cachestat_.store(Trust::kNever, std::memory_order_release);
 }
 
@@ -366,7 +374,7 @@ ResidencyProbe::ResidencyProbe(const File& file, ResidencyCalls& calls)
         return;
     }
     uint64_t magic = 0;
-    if (calls_.file_system(descriptor_, &magic) != 0) return;  // unproven, as one nobody knows
+    if (calls_.file_system(descriptor_, &magic) != 0) return;  // unproven, like unknown ones
     in_memory_ = magic == TMPFS_MAGIC || magic == RAMFS_MAGIC;
     if (magic == OVERLAYFS_SUPER_MAGIC) distrust(kOverlay);
     for (const uint64_t right : kRight) {

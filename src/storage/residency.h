@@ -1,23 +1,25 @@
-// Which bytes of an open file the OS page cache holds, by the kernel's probes as far as they can be
-// believed.
+// Finds out which bytes of an open file the OS page cache holds. It asks the kernel's probes, as
+// far as their answers can be trusted.
 //
-// The ladder. `cachestat` where it answers right: on ext4, xfs, btrfs, tmpfs and NFS always; on
-// another file system once it has counted a page of this file (an answer of 0 is held against
-// mincore: overlayfs answers 0 whatever is cached). `mincore` where the kernel tells this process
-// the truth; it tells who neither owns the file nor may write it that everything is resident, so a
-// page far beyond the end of the file is asked about too, and an answer with that page in it is not
-// believed. Else unknown: never a guess. A probe reads no bytes and brings none into the cache.
+// The probes are tried in this order. (1) `cachestat`, if its answer is right. It always is on
+// ext4, xfs, btrfs, tmpfs and NFS. On another file system it is trusted once it has counted a page
+// of this file; an answer of 0 is checked with mincore, because overlayfs answers 0 whatever is
+// cached. (2) `mincore`, if the kernel tells this process the truth. To a process that neither owns
+// the file nor may write it, the kernel says that everything is resident. So a page far beyond the
+// end of the file is asked about too; if that page is reported resident, mincore is not trusted.
+// (3) Otherwise the answer is unknown, never a guess. A probe reads no bytes and brings none into
+// the cache.
 //
-// An answer is old when it arrives: other programs read and evict. It is good for choosing a
-// route, never for correctness. mincore cannot tell dirty pages: cached ones may be dirty there. A
-// direct read of such a range is right all the same, because the kernel writes the dirty pages of
-// its range back before it reads; it waits for that.
+// An answer is out of date when it arrives, because other programs read and evict. It may choose a
+// route, but correctness must not depend on it. mincore does not report dirty pages, so a page that
+// it reports as cached may be dirty. A direct read of such a range is still right: the kernel
+// writes the dirty pages back before it reads, and the read waits for that.
 //
-// What it costs (two cores of a virtual machine, Linux 6.18): 0.4 us where all is cold, or cached
-// in large folios; in folios of 4 KiB 7 us a MiB, and twice to four times that where pieces of 64
-// KiB are cached and others not; by mincore 10 us and 13 to 30 us a MiB. It pays from ranges of
-// about 256 KiB on; below, the caller asks only where reads were slow lately, or are to
-// leave nothing in the cache.
+// Cost (two cores of a virtual machine, Linux 6.18). cachestat takes 0.4 us if the range is not
+// cached, or is cached in large folios. In folios of 4 KiB it takes 7 us per MiB. It takes two to
+// four times that if pieces of 64 KiB are cached and others not. mincore takes 10 us, and 13 to 30
+// us per MiB. Asking pays for ranges of about 256 KiB or more. Below that, the caller asks only if
+// recent reads were slow, or if reads are to leave nothing in the cache.
 #pragma once
 
 #include <sys/types.h>
@@ -33,85 +35,90 @@
 namespace penstock::storage {
 
 enum class ResidencyMethod : uint8_t {
-    kNone,       // nothing could be told
-    kCachestat,  // tells dirty pages too
-    kMincore,    // does not
-    kBoth,       // cachestat, and mincore for what would have taken it too many calls: what is
-                 // cached there is kDirty if any of it is
+    kNone,       // nothing is known
+    kCachestat,  // reports dirty pages too
+    kMincore,    // does not report dirty pages
+    kBoth,       // cachestat, then mincore where cachestat would take too many calls
 };
 
-// "unknown", "cachestat", "mincore", "cachestat, mincore".
+// Returns "unknown", "cachestat", "mincore" or "cachestat, mincore".
 [[nodiscard]] const char* name(ResidencyMethod method);
 
 struct ResidencyQuestion {
-    // Should end at the file's end or before: what lies behind counts as missing.
+    // The range to ask about. It should end at the file's end or before, because bytes beyond count
+    // as missing.
     extent::Extent range;
-    // The answer is told for whole pieces of the file of this size, aligned to it; one that is
-    // cached in part is kMixed, one with a dirty page kDirty. 0: pages; else a power of two, raised
-    // to the page size. What it costs to find out more than this is the caller's to know.
+    // The answer describes whole pieces of the file of this size, aligned to it. A piece that is
+    // partly cached is kMixed; one with a dirty page is kDirty. 0 means pages. Other values must be
+    // powers of two and are raised to the page size. The caller chooses how much a finer answer may
+    // cost.
     uint64_t grain = 0;
-    // Calls of cachestat, after which mincore tells the rest; where it cannot, large pieces stay
-    // kMixed or kDirty. 0: as many as take about as long as mincore would.
+    // Limits the calls of cachestat. After them mincore describes the rest; if mincore is not
+    // trusted, large pieces stay kMixed or kDirty. 0: as many calls as take about as long as
+    // mincore would.
     uint32_t probes_max = 0;
 };
 
 struct ResidencyAnswer {
-    size_t runs = 0;  // how many, at the front; no neighbours of one state
-    // They cover the question's range up to here: to its end, unless there was no room for more.
+    size_t runs = 0;  // runs stored, from the front; neighbours differ in state
+    // The runs cover the question's range up to here. This is the end of the range unless `runs`
+    // was full.
     uint64_t end = 0;
     ResidencyMethod method = ResidencyMethod::kNone;
-    const char* reason = "";  // why not cachestat, or why nothing; a literal, empty: no reason
-    uint32_t probes = 0;      // questions that the kernel was asked
+    const char* reason = "";  // why cachestat or all probes failed; a literal; empty: no reason
+    uint32_t probes = 0;      // system calls made
 };
 
-// What cachestat counts, in pages of the OS page cache.
+// The counts of cachestat, in pages of the OS page cache.
 struct CacheCounts {
     uint64_t cached = 0;
     uint64_t dirty = 0;
-    uint64_t writeback = 0;  // being written; may be dirty again
+    uint64_t writeback = 0;  // being written back; may be dirty again
 };
 
-// PORT to the probes, so that tests can make them fail. All: 0 or an errno; any thread.
+// PORT to the kernel's probes, so that tests can make them fail. All calls return 0 or an errno.
+// Any thread.
 class ResidencyCalls {
 public:
     virtual ~ResidencyCalls() = default;
-    // Pages that touch [range.offset, range.end()), which is not empty.
+    // Counts the pages that touch [range.offset, range.end()), which must not be empty.
     virtual int cachestat(int descriptor, const extent::Extent& range, CacheCounts* out) = 0;
-    // Bit 0 of each byte: whether that page is resident. `offset` is a multiple of the page size.
+    // Sets bit 0 of each byte if that page is resident. `offset` must be a multiple of the page
+    // size.
     virtual int mincore(int descriptor, uint64_t offset, std::span<unsigned char> pages) = 0;
-    // The number by which statfs(2) names the file system.
+    // Stores the number by which statfs(2) identifies the file system.
     virtual int file_system(int descriptor, uint64_t* magic) = 0;
 };
 
-// Those of the kernel.
+// Returns the kernel's own probes.
 [[nodiscard]] ResidencyCalls& kernel_residency_calls();
 
-// Asks about one file, and remembers what works for it. Any thread, several at once. Takes no
-// memory.
+// Asks about one file, and remembers which probe works for it. Any thread; several threads may ask
+// at once. Takes no memory.
 class ResidencyProbe {
 public:
-    // `file` must outlive it. One system call.
+    // `file` must outlive this object. Makes one system call.
     explicit ResidencyProbe(const File& file, ResidencyCalls& calls = kernel_residency_calls());
 
-    // Blocks for as long as the kernel takes to look: microseconds a MiB at most, no I/O. `runs`
-    // has at least one; range.size / grain + 2 are always enough.
+    // Blocks while the kernel looks: microseconds per MiB at most, and no I/O. `runs` must have
+    // room for at least one run; range.size / grain + 2 always suffice.
     [[nodiscard]] ResidencyAnswer ask(const ResidencyQuestion& question,
                                       std::span<extent::ResidencyRun> runs);
 
-    // The bytes live in memory (tmpfs, ramfs, kRam): no read of them can bypass a cache, so there
-    // is nothing to ask before one.
+    // Returns whether the bytes live in memory (tmpfs, ramfs, kRam). Then no read can bypass a
+    // cache, so no question is needed.
     [[nodiscard]] bool in_memory() const { return in_memory_; }
-    // Of the OS page cache, bytes.
+    // Returns the page size of the OS page cache, in bytes.
     [[nodiscard]] uint64_t page_size() const { return page_size_; }
 
 private:
     enum class Trust : uint8_t { kRight, kUnproven, kNever };
-    class Answering;  // one call of ask()
+    class Answering;  // the state of one call of ask()
 
     void distrust(const char* reason);
 
     const int descriptor_;
-    const uint64_t file_size_;  // as of the open
+    const uint64_t file_size_;  // at the open
     const uint64_t page_size_;
     ResidencyCalls& calls_;
     bool in_memory_ = false;

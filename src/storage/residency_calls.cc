@@ -1,5 +1,5 @@
-// The kernel's residency probes: cachestat(2), which glibc does not name yet, mincore(2) on a
-// mapping that lives as long as the call, statfs(2).
+// The kernel's residency probes: cachestat(2), which glibc does not declare yet; mincore(2) on a
+// mapping that lasts for one call; and statfs(2).
 #include <sys/mman.h>
 #include <sys/statfs.h>
 #include <unistd.h>
@@ -12,15 +12,15 @@ namespace penstock::storage {
 
 namespace {
 
-// The same number on every architecture; headers older than Linux 6.5 lack it.
+// The number is the same on every architecture. Headers older than Linux 6.5 lack it.
 constexpr long kCachestat = 451;
 
-// As linux/mman.h of Linux 6.5 has them.
+// As defined in linux/mman.h of Linux 6.5.
 struct CachestatRange {
-    uint64_t offset, size;  // of 0 bytes: to the end of the file
+    uint64_t offset, size;  // 0 bytes: to the end of the file
 };
 struct Cachestat {
-    uint64_t cached, dirty, writeback, evicted, recently_evicted;  // pages
+    uint64_t cached, dirty, writeback, evicted, recently_evicted;  // in pages
 };
 
 class KernelCalls final : public ResidencyCalls {
@@ -33,8 +33,8 @@ public:
         return 0;
     }
 
-    // Shared, because FUSE drops what it has cached when a file is mapped privately. No page of it
-    // is ever touched, so nothing is read and nothing is held in the cache.
+    // The mapping is shared, because FUSE drops its cached pages when a file is mapped privately.
+    // No page of it is touched, so nothing is read and nothing is kept in the cache.
     int mincore(int descriptor, uint64_t offset, std::span<unsigned char> pages) override {
         const size_t size = pages.size() * static_cast<size_t>(sysconf(_SC_PAGESIZE));
         void* mapping = mmap(nullptr, size, PROT_READ, MAP_SHARED, descriptor,

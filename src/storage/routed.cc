@@ -1,4 +1,4 @@
-// Two queues behind one. Threads as storage.h says.
+// Combines two queues in one. storage.h states the threads.
 #include "storage/routed.h"
 
 #include <algorithm>
@@ -18,8 +18,8 @@ public:
     RoutedQueue(std::unique_ptr<Queue> cached, std::unique_ptr<Queue> direct)
         : Queue(cached->depth()), cached_(std::move(cached)), direct_(std::move(direct)) {}
 
-    // Direct reads of a stretch go to the kernel in one call; the caller puts them first, so that
-    // they move while the thread copies.
+    // Consecutive direct reads go to the kernel in one call. The caller puts them first, so that
+    // the disk works while the thread copies cached bytes.
     size_t submit(std::span<const Operation> operations) override {
         size_t taken = 0;
         while (taken < operations.size() && outstanding() < depth()) {
@@ -43,8 +43,8 @@ public:
         return count + direct_->reap(out.subspan(count), wait && count == 0);
     }
 
-    // Small reads out of the page cache come by here: what need not be touched is out of the CPU's
-    // first cache behind a read of 64 KiB.
+    // Small reads from the page cache take this path. It touches little memory, because a read of
+    // 64 KiB displaces everything else from the CPU's first cache.
     [[nodiscard]] Completion submit_and_reap(const Operation& operation) override {
         return (operation.route == Route::kCached ? cached_ : direct_)->submit_and_reap(operation);
     }
@@ -59,7 +59,7 @@ private:
 
 class RoutedStorage final : public Storage {
 public:
-    // `direct` is null where io_uring is refused, for the reason `why`.
+    // `direct` is null if io_uring is refused; `why` is the reason.
     RoutedStorage(std::shared_ptr<Storage> direct, Status why)
         : cached_(open_posix()), direct_(std::move(direct)), why_(why) {}
 
@@ -74,7 +74,7 @@ public:
     }
     Status unlink(const std::string& path) override { return DescriptorFile::unlink(path); }
 
-    // A ring that is not to be had (too many open files) costs speed and nothing else.
+    // If no ring can be made (too many open files), only speed is lost.
     Result<std::unique_ptr<Queue>> make_queue(uint32_t depth) override {
         auto cached = cached_->make_queue(depth);
         if (!cached.ok() || direct_ == nullptr) return cached;

@@ -1,13 +1,13 @@
-// Reads and writes by the route of each: cached ones on the thread that submits, since nothing is
-// faster for bytes that are there; direct ones by io_uring, many in flight beside them.
+// Chooses the storage by the route of each operation. The submitting thread makes cached ones,
+// which is fastest for cached bytes. io_uring makes direct ones, with many in flight meanwhile.
 #pragma once
 
 #include "storage/storage.h"
 
 namespace penstock::storage {
 
-// Where the kernel refuses io_uring, direct ones too are made by the thread that submits, and the
-// description says why.
+// If the kernel refuses io_uring, the submitting thread makes direct operations too, and
+// description() says why.
 [[nodiscard]] std::shared_ptr<Storage> open_routed();
 
 }  // namespace penstock::storage

@@ -1,7 +1,7 @@
-// A place within the pieces of an operation: what is still to be moved after a short call, and the
-// bounds of a request.
+// A position within the pieces of an operation. It says what a short call has left to move, and
+// checks the bounds of a request.
 //
-// Pure: makes no system call. One thread an object.
+// Pure: makes no system call. One thread per object.
 #pragma once
 
 #include <limits.h>
@@ -17,12 +17,12 @@
 
 namespace penstock::storage {
 
-// Linux moves no more than this in one call, whatever is asked.
+// Linux moves at most this many bytes in one call.
 inline constexpr uint64_t kCallSizeMax = 0x7ffff000;
 inline constexpr size_t kCallPiecesMax = IOV_MAX;
 
-// 0, or the errno with which `operation` is refused before any byte moves; `*size` is the sum of
-// its lengths. EINVAL as preadv and pwritev give it: the end lies beyond off_t.
+// Returns 0, or the errno that refuses `operation` before any byte moves. Stores the sum of its
+// lengths in `*size`. As with preadv and pwritev, EINVAL means that the end lies beyond off_t.
 inline int validate(const Operation& operation, uint64_t* size) {
     constexpr uint64_t kOffsetMax = INT64_MAX;
     *size = 0;
@@ -38,14 +38,13 @@ inline int validate(const Operation& operation, uint64_t* size) {
     return 0;
 }
 
-// What is left of an operation. Each call to next() names one piece of it that a single system call
-// can take.
+// The rest of an operation. Each call of next() returns a part of it that one system call can take.
 class Scatter {
 public:
-    // What one call is to move: either one range, or `count` whole pieces.
+    // What one call moves: either one range, or `count` whole pieces.
     struct Call {
-        void* base = nullptr;  // one range, when `count` is 0
-        size_t size = 0;       // bytes of the call in both forms
+        void* base = nullptr;  // the range, if `count` is 0
+        size_t size = 0;       // bytes of the call in either form
         const iovec* pieces = nullptr;
         unsigned count = 0;
     };
@@ -55,8 +54,8 @@ public:
 
     [[nodiscard]] bool done() const { return left_ == 0; }
 
-    // Not when done(). A piece that is begun, alone, or longer than a call can move goes as one
-    // range; no array is ever copied.
+    // Returns the next call. Requires !done(). A piece goes as one range if it is partly moved, is
+    // the only one, or is longer than a call can move. No array is ever copied.
     Call next() {
         while (skip_ == pieces_.front().iov_len) drop_piece();
         const iovec& first = pieces_.front();
@@ -78,7 +77,7 @@ public:
         return call;
     }
 
-    // `size` bytes have moved: at most what next() asked for.
+    // Records that `size` bytes have moved; next() must have returned at least that many.
     void advance(uint64_t size) {
         left_ -= size;
         while (size > 0) {
@@ -95,9 +94,9 @@ private:
         skip_ = 0;
     }
 
-    std::span<const iovec> pieces_;  // the first is the one in work
-    uint64_t skip_ = 0;              // bytes of it that are over
-    uint64_t left_ = 0;              // bytes over all pieces
+    std::span<const iovec> pieces_;  // the first one is in progress
+    uint64_t skip_ = 0;              // bytes of the first piece that have moved
+    uint64_t left_ = 0;              // bytes left in all pieces
 };
 
 }  // namespace penstock::storage

@@ -1,6 +1,6 @@
-// The bytes move at once; their completion is held until the modelled disk would have had them.
-// One link time is shared by all queues, in a word of its own, so there is no lock. Threads as
-// storage.h says.
+// The bytes move at once, but their completion is held until the modelled disk would have delivered
+// it. All queues share one atomic word that holds the link's time, so there is no lock. storage.h
+// states the threads.
 #include "storage/throttle.h"
 
 #include <algorithm>
@@ -15,20 +15,20 @@ namespace penstock::storage {
 
 namespace {
 
-// The modelled disk.
+// The modelled disk, shared by all queues.
 class Disk {
 public:
     explicit Disk(const ThrottleOptions& options)
         : latency_ns_(static_cast<uint64_t>(options.latency_us * 1e3)),
           ns_per_byte_(options.bandwidth_mbs > 0 ? 1e3 / options.bandwidth_mbs : 0) {}
 
-    // When an operation that came at `arrival_ns` and moved `size` bytes is complete.
+    // Returns when an operation completes that arrived at `arrival_ns` and moved `size` bytes.
     uint64_t due_ns(uint64_t arrival_ns, uint64_t size) {
         const uint64_t ready_ns = arrival_ns + latency_ns_;
         if (ns_per_byte_ == 0) return ready_ns;
         const auto transfer_ns = static_cast<uint64_t>(
             std::llround(static_cast<double>(size) * ns_per_byte_));
-        // Relaxed: the word guards no other memory.
+        // Relaxed, because the word guards no other memory.
         uint64_t free_ns = link_free_ns_.load(std::memory_order_relaxed);
         uint64_t end_ns;
         do {
@@ -40,10 +40,10 @@ public:
 private:
     const uint64_t latency_ns_;
     const double ns_per_byte_;
-    std::atomic<uint64_t> link_free_ns_{0};  // the last byte promised so far has passed
+    std::atomic<uint64_t> link_free_ns_{0};  // when the link has passed all bytes promised so far
 };
 
-// Beyond it a late wake-up is other work's doing, and nothing to spin for.
+// A wake-up that is later than this is due to other work, and spinning does not help.
 constexpr uint64_t kWakeNsMax = 50'000;
 
 class ThrottleQueue final : public Queue {
@@ -92,16 +92,16 @@ public:
 
 private:
     struct Slot {
-        uint64_t cookie = 0;  // the caller's
+        uint64_t cookie = 0;  // the caller's cookie
         uint64_t arrival_ns = 0;
     };
     struct Held {
         uint64_t due_ns = 0;
-        Completion completion;  // its cookie is a slot
+        Completion completion;  // its cookie is a slot's index
     };
     static bool later(const Held& a, const Held& b) { return a.due_ns > b.due_ns; }
 
-    // Moves what the storage underneath has completed into held_.
+    // Moves the completions of the storage underneath into held_.
     void collect(bool wait) {
         const size_t count = under_->reap(arrived_, wait);
         for (size_t i = 0; i < count; ++i) {
@@ -112,8 +112,8 @@ private:
         }
     }
 
-    // Sleeps until as long before `due_ns` as waking up takes (20 us on an idle virtual machine: a
-    // fifth of a fast disk's latency); reap() spins away what is left.
+    // Sleeps until shortly before `due_ns`; the margin is the time that waking up takes. That is 20
+    // us on an idle virtual machine, a fifth of a fast disk's latency. reap() spins for the rest.
     void doze(uint64_t due_ns) {
         const uint64_t target_ns = due_ns - std::min(due_ns, wake_ns_);
         if (base::monotonic_ns() >= target_ns) return;
@@ -134,10 +134,10 @@ private:
     const std::unique_ptr<Queue> under_;
     const std::shared_ptr<Disk> disk_;
     std::vector<Slot> slots_;
-    std::vector<uint32_t> free_;       // slots not in use
-    std::vector<Held> held_;           // a heap, the earliest first
-    std::vector<Completion> arrived_;  // scratch of collect()
-    uint64_t wake_ns_ = 0;             // a running mean of how late sleeps end
+    std::vector<uint32_t> free_;       // indices of unused slots
+    std::vector<Held> held_;           // a heap, the earliest completion first
+    std::vector<Completion> arrived_;  // scratch memory of collect()
+    uint64_t wake_ns_ = 0;             // running mean of how late a sleep ends
 };
 
 class ThrottleStorage final : public Storage {
@@ -176,8 +176,8 @@ private:
     const std::shared_ptr<Disk> disk_;
 };
 
-// Both keep nanoseconds within 64 bits.
-constexpr double kLatencyMaxUs = 3.6e9;  // an hour
+// These limits keep nanoseconds within 64 bits.
+constexpr double kLatencyMaxUs = 3.6e9;  // one hour
 constexpr double kBandwidthMinMbs = 1e-6, kBandwidthMaxMbs = 3.6e9;
 
 }  // namespace

@@ -1,15 +1,16 @@
-// Slows another storage to stated figures, so that a study says what disk it means: a fixed latency
-// of every operation, overlapped by those in flight, then the bytes, read and written, one after
-// another over a link of fixed bandwidth. Syncing and cutting are not slowed.
+// Slows another storage to stated figures, so that a study can say which disk it means. Each
+// operation first waits a fixed latency, which operations in flight share. Then its bytes, read or
+// written, pass one after another over a link of fixed bandwidth. Syncing and truncating are not
+// slowed.
 //
-// Sleeps for real. It can only slow: where the storage underneath is slower, that shows.
+// The delays are real time. A slower storage underneath stays slower.
 #pragma once
 
 #include "storage/storage.h"
 
 namespace penstock::storage {
 
-// EINVAL as check().
+// Fails with EINVAL as check() does.
 [[nodiscard]] Result<std::shared_ptr<Storage>> open_throttle(std::shared_ptr<Storage> under,
                                                              const ThrottleOptions& options);
 

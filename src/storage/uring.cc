@@ -1,5 +1,5 @@
-// One ring a queue. A slot is one operation in flight: it has at most one entry in the ring, and
-// after a short call goes round again for the rest. Threads as storage.h says.
+// One ring per queue. A slot is one operation in flight. It has at most one entry in the ring, and
+// gets another for the rest after a short call. storage.h states the threads.
 #include "storage/uring.h"
 
 #include <liburing.h>
@@ -23,7 +23,7 @@ namespace penstock::storage {
 namespace {
 
 constexpr uint64_t kRetryPeriodNs = 1'000'000;
-constexpr int kRetriesMax = 10'000;  // 10 s in which the kernel has no memory for a single request
+constexpr int kRetriesMax = 10'000;  // 10 s without kernel memory for a single request
 
 Status refuse(int error) {
     switch (error) {
@@ -45,12 +45,13 @@ Status refuse(int error) {
     }
 }
 
-// The kernel gives a new ring the addresses of a closed one, of another thread maybe. That orders
-// the two, but neither the language nor ThreadSanitizer knows: liburing maps without the C library.
+// The kernel may give a new ring the addresses of a ring that another thread closed. The kernel
+// orders the two, but neither the language nor ThreadSanitizer knows that, because liburing maps
+// without the C library. This counter orders them: close_ring() releases, and make_ring() acquires.
 std::atomic<uint32_t> closed_rings{0};
 
-// Completions wake nobody by interrupt: the owner finds them when it next enters the kernel
-// (Linux 5.19). Older kernels refuse the flags with EINVAL and get none.
+// With these flags a completion interrupts no thread: the owner finds it when it next enters the
+// kernel (Linux 5.19). Older kernels refuse the flags with EINVAL and get none.
 Status make_ring(uint32_t entries, io_uring* ring) {
     int result = io_uring_queue_init(entries, ring,
                                      IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG);
@@ -73,7 +74,8 @@ public:
         return std::unique_ptr<Queue>(new UringQueue(depth, ring));
     }
 
-    // The kernel writes into the caller's memory until the last completion.
+    // The kernel writes into the caller's memory until the last completion, so the destructor waits
+    // for it.
     ~UringQueue() override {
         while (in_flight() > 0) {
             enter(true);
@@ -94,7 +96,7 @@ public:
 
     size_t reap(std::span<Completion> out, bool wait) override {
         collect();
-        if (io_uring_sq_ready(&ring_) > 0) enter(false);  // what was short goes round again
+        if (io_uring_sq_ready(&ring_) > 0) enter(false);  // resubmits the rest of short calls
         while (wait && finished_.empty() && in_flight() > 0) {
             enter(true);
             collect();
@@ -146,7 +148,7 @@ private:
         enqueue(slot);
     }
 
-    // Puts the next call of `slot` into the ring; the kernel sees it at the next enter().
+    // Puts the next call of `slot` into the ring. The kernel sees it at the next enter().
     void enqueue(Slot* slot) {
         io_uring_sqe* entry = io_uring_get_sqe(&ring_);
         PENSTOCK_CHECK(entry != nullptr, "a ring has an entry for every operation of its depth");
@@ -168,17 +170,16 @@ private:
         io_uring_sqe_set_data(entry, slot);
     }
 
-    // Hands the kernel what is in the ring and, with `wait`, blocks until one entry is complete.
+    // Gives the kernel the entries in the ring. With `wait`, blocks until one of them is complete.
     void enter(bool wait) {
         if (writes_ == 0) return enter_kernel(wait);
-        base::FileSizeSignal signal;  // a write that the kernel makes at once is made on this
-                                      // thread
+        base::FileSizeSignal signal;  // the kernel may write on this thread
         enter_kernel(wait);
         signal.take();
     }
 
-    // Being short of memory passes: the entries stay in the ring, and the next call takes them
-    // along.
+    // A shortage of kernel memory is temporary: the entries stay in the ring, and the next call
+    // submits them.
     void enter_kernel(bool wait) {
         for (int retries = 0; retries < kRetriesMax; ++retries) {
             const int result = io_uring_submit_and_wait(&ring_, wait ? 1 : 0);
@@ -192,7 +193,7 @@ private:
         PENSTOCK_CHECK(false, "the kernel has memory for one call within ten seconds");
     }
 
-    // Takes all completions that are there.
+    // Takes all available completions.
     void collect() {
         std::array<io_uring_cqe*, 64> batch{};
         unsigned count;
@@ -204,7 +205,8 @@ private:
         }
     }
 
-    // `result` is that of one call: a count, 0 at the end of a file that is read, or -errno.
+    // Handles the result of one call: a count of bytes, 0 at the end of a file that is read, or
+    // -errno.
     void settle(Slot* slot, int result) {
         if (result > 0) {
             slot->completion.bytes += static_cast<uint64_t>(result);
@@ -226,7 +228,7 @@ private:
     io_uring ring_;
     std::vector<Slot> slots_;
     std::vector<Slot*> free_;
-    size_t writes_ = 0;  // of what is in flight
+    size_t writes_ = 0;  // writes in flight
     base::BoundedQueue<Completion> finished_;
 };
 
@@ -246,8 +248,7 @@ public:
     }
 };
 
-// 0, or the errno with which an empty operation fails: a sandbox may allow the set-up and refuse
-// the use.
+// Returns 0, or the errno of an empty operation. A sandbox may allow the set-up and refuse the use.
 int try_ring(io_uring* ring) {
     io_uring_prep_nop(io_uring_get_sqe(ring));
     const int submitted = io_uring_submit(ring);
@@ -267,13 +268,13 @@ Status try_uring() {
 
 }  // namespace
 
-// Tried on a thread of its own: a while after a ring is closed the kernel interrupts the threads
-// that used it, and cuts short what they write to a pipe just then.
+// The test runs on its own thread. Some time after a ring is closed, the kernel interrupts the
+// threads that used it, and cuts short what they write to a pipe at that moment.
 Result<std::shared_ptr<Storage>> open_uring() {
     Status status;
     try {
         std::thread([&status] { status = try_uring(); }).join();
-    } catch (const std::system_error&) {  // there is no thread to be had
+    } catch (const std::system_error&) {  // no thread can be started
         status = try_uring();
     }
     if (!status.ok()) return status;
