@@ -1,8 +1,8 @@
-// For tests and benchmarks: the least cost of a request by trying every plan over its pages, and
-// random requests for it.
+// For tests and benchmarks: finds the least cost of a request by trying every plan over its pages,
+// and makes random requests.
 //
-// Written from the definitions, not from the planner: pages are found byte by byte, costs are added
-// up plan by plan. Exponential: for about 20 pages.
+// It is written from the definitions and shares no code with the planner: it finds pages byte by
+// byte and adds up costs plan by plan. The time is exponential, so it suits about 20 pages.
 #pragma once
 
 #include <algorithm>
@@ -18,13 +18,13 @@ namespace penstock::planner::brute_force {
 
 struct Page {
     uint64_t offset = 0;
-    uint64_t size = 0;    // that a direct transfer moves
-    uint64_t wanted = 0;  // of them, by the request
+    uint64_t size = 0;    // bytes that a direct transfer moves
+    uint64_t wanted = 0;  // bytes of them that the request wants
     bool missing = false;
     bool fixed = false;  // never direct
 };
 
-// What the planner has to decide about, one page at a time.
+// Returns the pages about which the planner must decide.
 inline std::vector<Page> pages_of(const Request& request, const Options& options) {
     using extent::Residency;
     const uint64_t alignment = std::max(request.direct.offset_alignment,
@@ -40,7 +40,7 @@ inline std::vector<Page> pages_of(const Request& request, const Options& options
     if (!over_before) start = first;
     if (!over_behind) end = last;
     if (body >= body_end || body >= last || body_end <= first) {
-        // Nothing of it can be direct, so only the pages of the OS count.
+        // No byte can be direct, so only the pages of the OS page cache matter.
         start = first;
         end = body = body_end = last;
         page = options.page_size;
@@ -94,7 +94,7 @@ public:
         : pages_(std::move(pages)), model_(model), longest_(transfer_size_max) {
         fill_table();
     }
-    // The best of all plans, for either goal.
+    // Returns the costs of the best plans, one for each goal.
     Best run() {
         best_ = {};
         serial_ = true;
@@ -109,7 +109,7 @@ private:
         double copy = 0, direct = 0, shared = 0;
     };
 
-    // direct_[i][j]: pages [i, j) by direct transfers, cut where it is best.
+    // direct_[i][j]: the cost of pages [i, j) by direct transfers, with the best cuts.
     void fill_table() {
         const size_t n = pages_.size();
         direct_.assign(n + 1, std::vector<Sum>(n + 1, {kNever, kNever, 0}));
@@ -139,7 +139,7 @@ private:
         return serial_ ? sum.copy + direct : std::max(sum.copy, direct + sum.shared);
     }
 
-    // All ways from page `at` on; `copied`: the page before was.
+    // Tries all ways from page `at` on. `copied` says whether the page before was copied.
     void visit(size_t at, const Sum& so_far, bool copied, bool any_direct) {
         double& best = serial_ ? best_.serial_ns : best_.overlapped_ns;
         const double least = goal(so_far, any_direct);
@@ -161,7 +161,7 @@ private:
         copy.copy += static_cast<double>(page.wanted) *
                      (page.missing ? model_.buffered_ns_per_byte : model_.cached_ns_per_byte);
         visit(at + 1, copy, true, any_direct);
-        // A direct run is as long as can be, so a copied page or the end comes behind it.
+        // A direct run is as long as possible, so a copied page or the end follows it.
         if (at > 0 && !copied) return;
         for (size_t end = at + 1; end <= pages_.size() && !pages_[end - 1].fixed; ++end) {
             Sum direct = so_far;
@@ -188,7 +188,7 @@ inline Best search(const Request& request, const Options& options, const CostMod
     return Search(pages_of(request, options), sane(model), longest).run();
 }
 
-// A random request with its model. The residency lies in `runs`; the object must not move.
+// A random request with its model. The residency points into `runs`, so the object must not move.
 struct Case {
     std::vector<extent::ResidencyRun> runs;
     Request request;

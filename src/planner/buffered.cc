@@ -6,7 +6,7 @@
 namespace penstock::planner {
 namespace {
 
-// More than direct transfers cost on any storage, so that ways go by it only where they must.
+// More than direct transfers cost on any storage, so a way uses it only where there is no other.
 constexpr double kForbiddenNs = 1e9;
 constexpr double kForbiddenNsPerByte = 1e6;
 
@@ -21,12 +21,12 @@ CostModel searched_model(const CostModel& model, Buffered buffered) {
     return out;
 }
 
-// Each run by itself first. Then what neither sees alone: a read of missing pages queues behind the
-// direct transfers that are in flight, and until it is over nothing is copied, so that the copies
-// they would have hidden come on top.
+// Decides about each run alone, then about all together. A read of missing pages queues behind the
+// direct transfers in flight, and nothing is copied until it is over. So the copies that the
+// transfers would have hidden are added to the time.
 void settle_mixed(std::span<extent::ResidencyRun> runs, uint64_t grain, const CostModel& model,
                   Buffered buffered) {
-    double copies_ns = 0, storage_ns = 0;         // of what is copied, and comes direct, anyhow
+    double copies_ns = 0, storage_ns = 0;  // of bytes that are copied, or direct, in any case
     double as_direct_ns = 0, as_buffered_ns = 0;  // of mixed runs that alone would be copied
     const auto is_cheaper_buffered = [&](const extent::ResidencyRun& run, bool count) {
         const auto size = static_cast<double>(run.range.size);

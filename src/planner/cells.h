@@ -1,7 +1,7 @@
-// A request cut into cells, the pieces between whose ends a plan may change its route; and a way
-// through them.
+// Cuts a request into cells. A plan may change its route only where a cell ends. A way is a path
+// through the cells.
 //
-// Inside the room. Pure; one thread.
+// Used only in this room. Pure; one thread.
 #pragma once
 
 #include <cstddef>
@@ -16,26 +16,26 @@ namespace penstock::planner {
 
 struct CellFlags {
     static constexpr uint8_t kFixed = 1;      // never direct
-    static constexpr uint8_t kDirty = 2;      // that is why
+    static constexpr uint8_t kDirty = 2;      // a dirty page is the reason for kFixed
     static constexpr uint8_t kContinues = 4;  // begins inside a missing run
 };
 
-// Between two cells, and before the first and behind the last: sums over all cells before it.
+// The boundary before a cell, or behind the last one. Holds sums over all cells before it.
 struct CellEnd {
     uint32_t offset = 0;   // bytes from Cells::start
     uint32_t wanted = 0;   // bytes of the request
-    uint32_t missing = 0;  // of them not in the OS page cache
-    uint32_t waits = 0;    // missing runs that begin
+    uint32_t missing = 0;  // bytes of `wanted` that are not in the OS page cache
+    uint32_t waits = 0;    // missing runs that begin before it
 };
 
 struct Cells {
-    // count + 1 that matter. Where a directable cell begins or ends, offsets in the file are
+    // The first count + 1 are valid. At both ends of a cell that can be direct, file offsets are
     // multiples of the alignment.
     std::vector<CellEnd> ends;
-    std::vector<uint8_t> flags;  // of each cell
+    std::vector<uint8_t> flags;  // one per cell
     size_t count = 0;
 
-    uint64_t start = 0;  // offset in the file: the request's, or before it for alignment
+    uint64_t start = 0;  // file offset: the request's, or before it for alignment
     extent::Extent range;
     uint64_t transfer_size_max = 0;  // in whole pages, so that it can be reached from any page
     size_t directable = 0;           // cells without kFixed
@@ -47,43 +47,44 @@ struct Cells {
     [[nodiscard]] bool is_missing(size_t cell) const {
         return ends[cell + 1].missing > ends[cell].missing;
     }
-    // Bytes that a transfer of cells [first, last) moves.
+    // Returns how many bytes a transfer of cells [first, last) moves.
     [[nodiscard]] uint64_t size(size_t first, size_t last) const {
         return ends[last].offset - ends[first].offset;
     }
-    // What of them is wanted.
+    // Returns the part of the cells [first, last) that the request wants.
     [[nodiscard]] extent::Extent wanted(size_t first, size_t last) const {
         return extent::intersect({start + ends[first].offset, size(first, last)}, range);
     }
     [[nodiscard]] RouteReason cached_reason(size_t cell) const;
 };
 
-// Why no byte of the request can be direct, if that is so.
+// Returns why no byte of the request can be direct, or nothing if some can.
 [[nodiscard]] std::optional<RouteReason> never_direct(const Request& request);
 
-// More cells than a request of `size` bytes ever has.
+// Returns a bound that a request of `size` bytes never exceeds in cells.
 [[nodiscard]] size_t cells_max(uint64_t size, const Options& options);
 
-// Where `direct` is false every cell is fixed.
+// Cuts the request into `*cells`. If `direct` is false, every cell is fixed.
 void cut(const Request& request, const Options& options, const CostModel& model, bool direct,
          Cells* cells);
 
-// Cells [first, last): copied, or moved by one direct transfer.
+// Cells [first, last), which are copied or moved by one direct transfer.
 struct Leg {
     uint32_t first = 0, last = 0;
     bool copied = false;
 };
-// Legs from the first cell to the last. Two that are copied never follow each other.
+// Legs from the first cell to the last. Two copied legs never follow each other.
 using Way = std::vector<Leg>;
 
-// Adds a leg; one that is copied joins a copied one before it. An empty one adds nothing.
+// Appends a leg. A copied leg is joined to a copied one before it. An empty leg is ignored.
 void append(const Leg& leg, Way* way);
 
-// The two ways that are always there: nothing direct, and all of it as far as it can be, in the
-// longest transfers.
+// The two ways that always exist. copy_all() makes nothing direct; direct_all() makes all cells
+// direct that can be, in the longest transfers.
 void copy_all(const Cells& cells, Way* way);
 void direct_all(const Cells& cells, Way* way);
-// Cells [first, last), none of them fixed, in the longest transfers.
+// Appends cells [first, last) as direct transfers of the largest size. None of the cells may be
+// fixed.
 void append_direct(const Cells& cells, size_t first, size_t last, Way* way);
 
 }  // namespace penstock::planner

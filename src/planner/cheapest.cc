@@ -8,15 +8,16 @@ namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
-// A word of from_: where the direct transfer begins that ends there, and two bits for the way back.
+// An element of from_ is the start of the direct transfer that ends there, and two bits for
+// trace_back().
 constexpr uint32_t kCopiedBefore = uint32_t{1}
-                                   << 31;          // if this cell is copied, so is the one before
+                                   << 31;          // if this cell is copied, the one before is too
 constexpr uint32_t kCopyWins = uint32_t{1} << 30;  // copying this cell is the cheaper way here
 constexpr uint32_t kStart = kCopyWins - 1;
 
 static_assert(kRequestSizeMax / 512 < kStart, "every end has a number");
 
-// The model's numbers, weighted.
+// The model's numbers with the weights applied.
 struct Prices {
     Prices(const CostModel& model, const Weights& weights)
         : per_byte(model.direct_ns_per_byte * weights.direct),
@@ -28,7 +29,7 @@ struct Prices {
           wait(model.buffered_ns * weights.copy + model.direct_ns * weights.shared),
           enter{model.cached_ns * weights.copy, model.cached_ns * weights.copy + wait} {}
 
-    // What copying all cells before an end costs, but for entering the page cache.
+    // Returns the cost of copying all cells before an end, without entering the page cache.
     [[nodiscard]] double copying(const CellEnd& end) const {
         const auto missing_size = static_cast<int32_t>(end.missing);
         const auto resident_size = static_cast<int32_t>(end.wanted - end.missing);
@@ -36,16 +37,17 @@ struct Prices {
                static_cast<int32_t>(end.waits) * wait;
     }
 
-    double per_byte, flat, sloped;   // of direct transfers; sloped: at size 0, if it were linear
-    double resident, missing, wait;  // of copies: a byte, a byte, a missing run
-    double enter[2];                 // of a copied leg; [1]: inside a missing run
+    double per_byte, flat, sloped;   // of direct transfers; sloped: the linear part at size 0
+    double resident, missing, wait;  // of copies: per byte, per byte, per missing run
+    double enter[2];                 // of a copied leg; [1]: it begins inside a missing run
 };
 
 }  // namespace
 
-// The least key among starts that leave at the front and come in at the back. Behind `split_` the
-// least so far is kept; before it, for each start, the least from there up to `split_`. When the
-// front passes `split_`, that is found anew for all there are: each start takes part once.
+// A sliding window over starts that finds the least key. Starts enter at the back and leave at the
+// front. For the starts behind `split_` the least key is kept. For each start before `split_`,
+// least_ has the best start from there up to `split_`. When the front passes `split_`, refill()
+// computes that for all starts in the window, so each start is handled once.
 class CheapestWay::Window {
 public:
     Window(const double* keys, uint32_t* least) : keys_(keys), least_(least) {}
@@ -67,7 +69,7 @@ public:
         front_ = back_ = split_ = start;
         behind_key_ = kNever;
     }
-    // Not when empty.
+    // Requires that the window is not empty.
     [[nodiscard]] uint32_t least() const {
         if (front_ == split_) return behind_;
         const uint32_t before = least_[front_];
@@ -91,7 +93,7 @@ private:
     const double* keys_;
     uint32_t* least_;
     uint32_t front_ = 0, split_ = 0, back_ = 0;
-    uint32_t behind_ = 0;  // of [split_, back_)
+    uint32_t behind_ = 0;  // the best start of [split_, back_)
     double behind_key_ = kNever;
 };
 
@@ -114,13 +116,15 @@ double CheapestWay::find(const Cells& cells, const CostModel& model, const Weigh
     const uint64_t free = std::min(model.cutoff_size, longest);
     const Prices prices(model, weights);
 
-    // Least costs of the cells so far, with the last of them copied, and with it direct. The former
-    // less what copying all of them costs is kept, since it changes only where a copied leg begins.
+    // Least costs of the cells so far: `copied` if the last cell is copied, `direct` if it is
+    // direct. `spent` is `copied` less the cost of copying all cells, because it changes only where
+    // a copied leg begins.
     double copied = kNever, direct = 0;
     double spent = kNever, all_copied = 0;
     Window window(keys, least_.data());  // starts further away than the cutoff
-    // Ends up to here have the first start behind the window within the cutoff, and the first in
-    // it within the longest transfer. An end is within reach of itself, so no start is passed.
+    // Up to the end `near_until`, the first start behind the window is within the cutoff. Up to
+    // `far_until`, the first start in the window is within the longest transfer. An end is within
+    // reach of itself, so no start is skipped.
     uint64_t near_until = free, far_until = longest;
     costs[0] = keys[0] = 0;
     for (uint32_t p = 1; p <= count; ++p) {

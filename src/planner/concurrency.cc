@@ -6,29 +6,30 @@
 namespace penstock::planner {
 namespace {
 
-// Rungs up or down, in the order in which they are tried: a factor of two, four, and what is left.
+// Rungs up or down, in the order of the trials: a factor of two, then four, then one rung.
 constexpr int kSteps[] = {-3, 3, -6, 6, -1, 1};
 constexpr unsigned kStepCount = std::size(kSteps);
 
-// A window: at least so many operations, one and a half times those in flight, and so long.
+// A window lasts for at least so many operations, for 1.5 times those in flight, and for this time.
 constexpr uint64_t kOperationsMin = 24;
 constexpr double kWindowNsMin = 2e6;
-constexpr double kWindowNsMax = 10e9;  // the machine slept: no window
+constexpr double kWindowNsMax = 10e9;  // longer: the machine slept, and the window is discarded
 constexpr uint32_t kInFlightMax = 4096;
 
-constexpr double kGainMin = 0.03;  // of a step, as all below in natural logarithms
-// Where operations wait for so long, fewer are better if that costs no more than kLossMax.
+constexpr double kGainMin = 0.03;  // gain of a step; all gains are natural logarithms
+// If operations wait longer than this, fewer are better unless the loss exceeds kLossMax.
 constexpr double kQueueNsMax = 20e6, kLossMax = 0.015;
-// Pairs of windows until a gain is believed, and until it is given up. What is known of their noise
-// beforehand: so large, as if from so many pairs.
+// Pairs of windows until a gain is accepted, and until the trial is given up. kNoise is the prior
+// estimate of the gains' noise. It counts as kNoisePairs pairs.
 constexpr unsigned kPairsMin = 3, kPairsMax = 24;
 constexpr double kNoise = 0.1, kNoisePairs = 2, kNoiseMin = 0.004;
-// Standard errors. A step up that won by chance is paid for by all who wait behind it.
+// In standard errors. A step up needs more, because a wrong one delays everything behind it in the
+// queue.
 constexpr double kConfidence = 1.5, kConfidenceUp = 2;
 constexpr unsigned kInterruptionsMax = 16;
-// Windows between trials.
+// In windows between trials.
 constexpr unsigned kPauseMin = 4, kPauseMax = 256;
-// Rates so far from the usual, so often in a row: the device is not what it was.
+// If the rate differs so much from the usual, for so many windows in a row, the device has changed.
 constexpr double kChange = 0.3;
 constexpr unsigned kChangedWindows = 4;
 constexpr double kUsualGain = 0.125;
@@ -64,7 +65,7 @@ void Concurrency::saw(const Finished& finished) {
 
 void Concurrency::interrupt() {
     window_ = {};
-    // Lest a depth that is only tried stays for as long as nothing can be told of it.
+    // A depth on trial must not stay for long while nothing can be measured.
     if (trial_.on && ++trial_.interruptions > kInterruptionsMax) end_trial(false);
 }
 
@@ -75,7 +76,7 @@ void Concurrency::end_window(const Window& window) {
     if (++paused_ >= pause_) begin_trial(window);
 }
 
-// Whether the device is still what it was.
+// Checks whether the device still behaves as usual.
 void Concurrency::watch(const Window& window) {
     const double rate = std::log(window.rate());
     if (usual_ == 0) usual_ = rate;
@@ -87,14 +88,14 @@ void Concurrency::watch(const Window& window) {
     if (++unusual_ < kChangedWindows) return;
     usual_ = rate;
     unusual_ = 0;
-    // Not to the least at once: what changes all the time is not worth trials all the time.
+    // Not to the minimum at once: a rate that changes all the time is not worth constant trials.
     pause_ /= 4;
     best_ = rung_;
 }
 
 void Concurrency::begin_trial(const Window& window) {
     paused_ = 0;
-    // What nobody asks for is no depth.
+    // A depth above the operations that callers have in flight has no effect.
     unsigned from = rung_;
     while (from > 0 && kDepths[from - 1] >= window.peak) --from;
     for (unsigned tried = 0; tried < kStepCount; ++tried, step_ = (step_ + 1) % kStepCount) {
@@ -106,7 +107,8 @@ void Concurrency::begin_trial(const Window& window) {
         trial_ = {};
         trial_.on = true;
         trial_.challenger = static_cast<unsigned>(at);
-        // Down in small losses would come to a large one: all are measured against the best.
+        // Several small losses on the way down would add up, so each depth is compared with the
+        // best one.
         trial_.opponent = step > 0 ? rung_ : std::max(best_, rung_);
         const double queue_ns = window.in_flight() * window.ns /
                                 static_cast<double>(window.operations);
@@ -117,7 +119,7 @@ void Concurrency::begin_trial(const Window& window) {
     }
 }
 
-// The turns of a pair are one of each, and every second pair is the other way round.
+// Each pair has one turn of each depth, and every second pair has the opposite order.
 void Concurrency::take_turn(const Window& window) {
     if (trial_.turns++ % 2 == 0) {
         trial_.first = window;
@@ -126,7 +128,7 @@ void Concurrency::take_turn(const Window& window) {
         return;
     }
     const Window& first = trial_.first;
-    // Others than before: it may be the workload that made the difference.
+    // If the sizes differ, the workload may have caused the difference.
     const bool alike = first.size() < 2 * window.size() && window.size() < 2 * first.size();
     if (alike) {
         const double gain = std::log(trial_.challenging ? window.rate() / first.rate()
@@ -159,7 +161,8 @@ void Concurrency::end_trial(bool won) {
     trial_ = {};
     unusual_ = 0;
     paused_ = 0;
-    // Where the depth stays the rate from before the trial does, so that a change in it is seen.
+    // If the depth stays, the rate from before the trial is kept, so that a change since then is
+    // noticed.
     if (won) {
         usual_ = 0;
         rung_ = trial.challenger;
@@ -172,7 +175,8 @@ void Concurrency::end_trial(bool won) {
     change_depth(in_flight_);
 }
 
-// What is under way began at the old depth, and what comes first at the new one waits behind it.
+// Operations in flight began at the old depth, and the first ones at the new depth wait behind
+// them. So both are ignored.
 void Concurrency::change_depth(uint32_t in_flight) {
     window_ = {};
     passed_over_ = std::max(in_flight, std::min(limit(), 2 * in_flight));

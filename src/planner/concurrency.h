@@ -1,14 +1,14 @@
-// How many direct operations in flight on one device are worth it, found out by trying.
+// Finds by trial how many direct operations in flight are best for one device.
+// Time is divided into windows of some dozens of operations. Without a trial all operations run at
+// one depth. In a trial this depth and another take turns, window by window, in the order ABBA, so
+// that a drift of the device or workload affects both. The trial ends when the mean of the
+// logarithmic gains decides between them, or when more turns are not worth it. Coarse steps come
+// first. A step must gain kGainMin. A step down also wins if it costs nothing and shortens a long
+// queue in which other operations wait. After each trial without success the next one comes later,
+// so that trials cost next to nothing in a steady state. If the device changes, trials become
+// frequent again.
 //
-// Time is cut into windows of some dozens of operations. As long as nothing is tried, all run at
-// one depth. A trial lets another depth and this one take turns, window by window in the order
-// ABBA, so that a device or a workload that drifts counts for both, until the mean of the
-// (logarithmic) gains tells them apart or no more turns are worth it. Coarse steps come first. A
-// step must gain kGainMin; a step down also pays when it costs nothing but shortens a long queue,
-// which others wait behind. After each trial that leads nowhere the next one comes later, so that
-// once it is settled trials cost next to nothing; a device that changes brings them back.
-//
-// Pure: no clock, and the same input gives the same depths. One thread at a time.
+// Pure: it reads no clock, and the same input gives the same depths. One thread at a time.
 #pragma once
 
 #include <array>
@@ -19,29 +19,30 @@ namespace penstock::planner {
 class Concurrency {
 public:
     static constexpr uint32_t kMin = 1, kMax = 256;
-    // 8 to 16 MiB in operations of half a MiB to one: all but the widest devices are busy with
-    // that, and some are slower with more.
+    // 16 operations of half a MiB to one MiB are 8 to 16 MiB. That keeps all but the widest devices
+    // busy, and some devices are slower with more.
     static constexpr uint32_t kStart = 16;
 
-    // Operations that are over, with nothing in between that others than the device were slow at.
+    // Operations that have completed. No delay outside the device may lie in between.
     struct Finished {
         uint32_t operations = 0;
         uint64_t bytes = 0;
-        double ns = 0;           // since the ones before, or since the device had nothing to do
-        uint32_t in_flight = 0;  // until now, these among them
+        double ns = 0;           // since the previous ones, or since the device was idle
+        uint32_t in_flight = 0;  // up to now, including these
     };
 
-    // `start`: the depth at first, or the next below that is ever tried.
+    // Starts at the depth `start`, or at the next lower depth in kDepths.
     explicit Concurrency(uint32_t start = kStart);
 
     [[nodiscard]] uint32_t limit() const { return kDepths[rung()]; }
-    // The limit when nothing is tried.
+    // Returns the limit without a trial.
     [[nodiscard]] uint32_t depth() const { return kDepths[rung_]; }
-    // It is at a depth that is only tried, so that what is seen says little of others.
+    // Returns whether the current depth is on trial. What is measured then says little about other
+    // depths.
     [[nodiscard]] bool trying() const { return trial_.on && trial_.challenging; }
 
     void saw(const Finished& finished);
-    // Something came in between: what was seen of this window does not count.
+    // Discards the current window, because something else than the device caused a delay.
     void interrupt();
 
 private:
@@ -50,12 +51,12 @@ private:
     static constexpr unsigned kRungs = kDepths.size();
     static_assert(kDepths[0] == kMin && kDepths[kRungs - 1] == kMax);
 
-    // What has been seen at one depth.
+    // Measurements at one depth.
     struct Window {
         uint64_t operations = 0, bytes = 0;
         double ns = 0;
-        double load = 0;    // in flight, summed over operations
-        uint32_t peak = 0;  // in flight
+        double load = 0;    // operations in flight, summed over operations
+        uint32_t peak = 0;  // most operations in flight
 
         [[nodiscard]] double rate() const { return static_cast<double>(bytes) / ns; }
         [[nodiscard]] double size() const {
@@ -67,13 +68,13 @@ private:
     // Two depths that take turns.
     struct Trial {
         bool on = false;
-        bool challenging = false;               // whose turn it is
+        bool challenging = false;               // the challenger's turn, else the opponent's
         unsigned challenger = 0, opponent = 0;  // rungs
-        double least = 0;                       // gain that it takes
+        double least = 0;                       // gain that the challenger must reach
         unsigned turns = 0, interruptions = 0;
-        Window first;  // of a pair
+        Window first;  // the first window of a pair
         unsigned pairs = 0;
-        double sum = 0, squares = 0;  // of the logarithms of gains
+        double sum = 0, squares = 0;  // of the logarithms of the gains
     };
 
     [[nodiscard]] unsigned rung() const {
@@ -89,16 +90,16 @@ private:
     void change_depth(uint32_t in_flight);
 
     unsigned rung_;
-    // The best throughput was seen here; at rung_, which may be lower, it was no worse.
+    // The rung of the best throughput. At rung_, which may be lower, the throughput was no worse.
     unsigned best_;
-    uint32_t in_flight_ = 0;    // lately
-    uint64_t passed_over_ = 0;  // operations to come that began at another depth
+    uint32_t in_flight_ = 0;    // most recently
+    uint64_t passed_over_ = 0;  // completions to ignore, which began at another depth
     Window window_;
     Trial trial_;
-    unsigned step_ = 0;                // of kSteps: which trial comes next
-    unsigned pause_ = 0, paused_ = 0;  // windows from trial to trial, and since the last
-    double usual_ = 0;                 // logarithm of the rate, lately; 0: none yet
-    unsigned unusual_ = 0;             // windows in a row that were far from it
+    unsigned step_ = 0;                // index into kSteps: the next trial
+    unsigned pause_ = 0, paused_ = 0;  // windows between trials, and since the last trial
+    double usual_ = 0;                 // logarithm of the recent rate; 0: none yet
+    unsigned unusual_ = 0;             // windows in a row with a rate far from usual_
 };
 
 }  // namespace penstock::planner

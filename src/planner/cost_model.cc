@@ -6,8 +6,7 @@
 namespace penstock::planner {
 namespace {
 
-// Bounds of what a model may say: sums over 2^16 cells of any of these stay far from infinity, and
-// nothing is ever free.
+// Bounds of the numbers of a model. Sums over 2^16 cells stay far from infinity, and no cost is 0.
 constexpr double kNsMax = 1e12;
 constexpr double kNsPerByteMin = 1e-6;
 constexpr double kNsPerByteMax = 1e6;

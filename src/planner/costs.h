@@ -1,6 +1,6 @@
-// What a way through the cells costs each of the two resources.
+// Computes what a way through the cells costs each of the two resources.
 //
-// Inside the room. Pure; one thread.
+// Used only in this room. Pure; one thread.
 #pragma once
 
 #include <algorithm>
@@ -31,33 +31,34 @@ struct Costs {
     [[nodiscard]] double storage_ns(const CostModel& model) const {
         return direct_ns + shared_ns + start_ns(model);
     }
-    // One after the other.
+    // The time if the two resources work one after the other.
     [[nodiscard]] double serial_ns(const CostModel& model) const {
         return copy_ns + direct_ns + start_ns(model);
     }
-    // From 0, where that thread only submits and waits, to 1, where it copies for so much of the
-    // time that all of the transfers are as they are beside copies.
+    // Returns how much the transfers suffer from copies, from 0 to 1. 0: the thread only submits
+    // and waits. 1: it copies for enough of the time to slow all transfers down.
     [[nodiscard]] double beside_copies(const CostModel& model) const {
         constexpr double kShare = 0.1;
         if (transfers == 0) return 0;
         const double copies_ns = copy_ns - transfers * model.direct_submit_ns;
         return std::clamp(copies_ns / (kShare * storage_ns(model)), 0.0, 1.0);
     }
-    // How much longer that makes them.
+    // Returns the factor by which copies lengthen the transfers.
     [[nodiscard]] double stretch(const CostModel& model) const {
         return 1 + (model.direct_beside_copies - 1) * beside_copies(model);
     }
-    // Both at once.
+    // The time if the two resources work at the same time.
     [[nodiscard]] double overlapped_ns(const CostModel& model) const {
         return std::max(copy_ns, storage_ns(model));
     }
-    // Both at once, as it turns out. The later of two ends that move is later than either is on
-    // average, a copy and a transfer share the memory, and who copies sees late what has ended:
-    // measured, plans whose halves take equally long take a quarter more (bench plan; 0007).
+    // The time that is really expected if both work at the same time. It is longer for three
+    // reasons: the later of two varying ends is later than either is on average, copies and
+    // transfers share the memory, and a thread that copies sees completions late. Measured: plans
+    // whose halves take equally long take a quarter more (bench plan; 0007).
     [[nodiscard]] double expected_ns(const CostModel& model) const {
         constexpr double kLoss = 0.25;
         const double later = std::max(copy_ns, stretch(model) * storage_ns(model));
-        // What storage does while that thread waits for it is in copy_ns already.
+        // The storage's work for pages that the thread waits for is already in copy_ns.
         const double transfers_ns = stretch(model) * (direct_ns + start_ns(model));
         const double copies_ns = copy_ns - transfers * model.direct_submit_ns;
         const double balance = later > 0 ? std::min(copies_ns, transfers_ns) / later : 0;
@@ -65,7 +66,7 @@ struct Costs {
     }
 };
 
-// Of a leg alone: one that is copied enters the page cache anew.
+// Returns the costs of one leg alone. A copied leg pays for entering the page cache.
 [[nodiscard]] inline Costs costs_of(const Cells& cells, const CostModel& model, const Leg& leg) {
     if (leg.first == leg.last) return {};
     if (!leg.copied) {

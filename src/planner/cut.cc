@@ -1,5 +1,4 @@
-// Cutting a request into cells (cells.h): where alignment allows direct transfers to begin and end,
-// and what residency says of what lies between.
+// Cuts a request into cells (cells.h), by alignment and by residency.
 #include <algorithm>
 #include <bit>
 
@@ -12,25 +11,26 @@ using extent::Extent;
 using extent::Residency;
 using extent::ResidencyRun;
 
-// Coarse cells are this part of the bytes that the storage moves in the time that one more transfer
-// costs, or of the request, but at most that part of the largest transfer. Runs shorter than half
-// of the first share cells.
+// A coarse cell is 1/kCellsInTransfer of the bytes that the storage moves in the time of one more
+// transfer, or 1/kCellsInRequest of the request. It is at most 1/kCellsInLargest of the largest
+// transfer. Runs shorter than half of the first share cells.
 constexpr double kCellsInTransfer = 8;
 constexpr uint64_t kCellsInRequest = 512;
 constexpr uint64_t kCellsInLargest = 8;
-// Alignments above make cells that no plan can use.
+// Larger alignments would make cells that no plan can use.
 constexpr uint64_t kAlignmentMax = kRequestSizeMax;
 
 bool usable(uint32_t alignment) {
     return base::is_power_of_two(alignment) && alignment <= kAlignmentMax;
 }
 
-// Of an offer that can be used.
+// Returns the alignment of an offer that is usable.
 uint64_t alignment_of(const DirectOffer& direct) {
     return std::max(direct.offset_alignment, direct.memory_alignment);
 }
 
-// Where direct transfers begin and end, and the cells before and behind that.
+// Direct transfers are possible in [body, body_end). The cells before and behind it are never
+// direct.
 struct Bounds {
     uint64_t start = 0, body = 0, body_end = 0, end = 0;  // increasing
 };
@@ -50,14 +50,14 @@ Bounds bounds_of(const Request& request, uint64_t alignment) {
     } else {
         bounds.body_end = base::align_down(last, alignment);
     }
-    // Inside one block, of which an end sticks out for which there is no room.
+    // The request lies inside one block, and there is no room for an end that reaches beyond it.
     if (bounds.body >= last || bounds.body_end <= first) {
         bounds = {first, last, last, last};
     }
     return bounds;
 }
 
-// Pieces of one state, asked for in order.
+// Divides a range into pieces of one state. The caller asks for them in order.
 class States {
 public:
     States(std::span<const ResidencyRun> runs, Residency unknown_as)
@@ -67,12 +67,12 @@ public:
         uint64_t end = 0;
         Residency state = Residency::kUnknown;
     };
-    // From `at` on, which is never less than before; the state of what no run covers is unknown.
+    // Returns the piece from `at` on. `at` never decreases. Bytes that no run covers are unknown.
     Piece from(uint64_t at) {
         if (at >= now_.end) advance(at);
         return now_;
     }
-    // The worst state in `range`: dirty, missing, cached.
+    // Returns the worst state in `range`: dirty before missing before cached.
     Residency worst(const Extent& range) {
         Residency worst = Residency::kCached;
         for (uint64_t at = range.offset; at < range.end();) {
@@ -105,11 +105,11 @@ private:
 
     std::span<const ResidencyRun> runs_;
     Residency unknown_as_;
-    size_t next_ = 0;  // the first that lies behind now_
+    size_t next_ = 0;  // the first run behind now_
     Piece now_;
 };
 
-// Appends cells; their number was made room for.
+// Appends cells. The caller has reserved the memory for them.
 class Writer {
 public:
     Writer(Cells* cells, size_t most) : cells_(*cells) {
@@ -123,7 +123,7 @@ public:
         wanted_to_ = static_cast<uint32_t>(cells_.range.end() - cells_.start);
     }
 
-    // Bytes up to offset `end` of one state, in the cell that finish() ends.
+    // Adds the bytes up to offset `end`, all of one state, to the cell that finish() ends.
     void add(uint64_t end, Residency state) {
         const uint32_t missing = state == Residency::kMissing ? 1 : 0;
         const uint32_t continues = missing & was_missing_;
@@ -149,7 +149,7 @@ private:
     Cells& cells_;
     CellEnd sum_;
     uint32_t wanted_from_ = 0, wanted_to_ = 0;  // from the start of the cells
-    uint32_t was_missing_ = 0;                  // the bytes before
+    uint32_t was_missing_ = 0;                  // 1 if the bytes before are missing
     uint8_t flags_ = 0;
     bool fresh_ = true;  // the cell has no bytes yet
 };
@@ -157,8 +157,8 @@ static_assert(CellFlags::kFixed == 1);
 
 // Sizes of cells, in whole pages.
 struct Strides {
-    uint64_t of_long_runs = 0;   // inside them
-    uint64_t of_short_runs = 0;  // which share cells
+    uint64_t of_long_runs = 0;   // inside long runs
+    uint64_t of_short_runs = 0;  // of cells that short runs share
 };
 
 Strides coarse_strides(const CostModel& model, uint64_t page, const Cells& cells) {
@@ -185,7 +185,7 @@ public:
           fixed_(fixed),
           writer_(writer) {}
 
-    // One cell that is never direct.
+    // Appends one cell that is never direct.
     void cut_off(uint64_t from, uint64_t to) {
         if (from == to) return;
         writer_.add(to, states_.worst(extent::intersect({from, to - from}, range_)));
@@ -211,14 +211,14 @@ private:
     [[nodiscard]] uint64_t end_of_page(uint64_t at, uint64_t end) const {
         return std::min(base::align_down(at, page_) + page_, end);
     }
-    // States mix in it.
+    // Appends a cell of one page that has several states.
     uint64_t cut_page(uint64_t at, uint64_t end) {
         const uint64_t next = end_of_page(at, end);
         writer_.add(next, states_.worst(extent::intersect({at, next - at}, range_)));
         writer_.finish(fixed_);
         return next;
     }
-    // The first cell ends with its page, so that all others begin with one.
+    // The first cell ends where its page ends, so that all others begin with a page.
     uint64_t cut_run(uint64_t at, uint64_t until, Residency state) {
         uint64_t next = at % page_ == 0 ? at + stride_ : end_of_page(at, until);
         for (; at < until; next += stride_) {
@@ -228,7 +228,7 @@ private:
         }
         return until;
     }
-    // Short runs share a cell, as long as it is not longer than others.
+    // Lets short runs share a cell, up to the usual length of a cell.
     uint64_t cut_shared(uint64_t at, uint64_t end) {
         const uint64_t longest = std::min(at + shared_, end);
         const uint64_t first = at;
@@ -267,8 +267,8 @@ std::optional<RouteReason> never_direct(const Request& request) {
     return std::nullopt;
 }
 
-// Every cell but two ends with a page of at least that size, or with the body. Alignment adds at
-// most a page at either end.
+// Each cell but two ends with a page of at least that size, or with the body. Alignment adds at
+// most one page at either end.
 size_t cells_max(uint64_t size, const Options& options) { return size / options.page_size + 5; }
 
 void cut(const Request& request, const Options& options, const CostModel& model, bool direct,

@@ -1,5 +1,5 @@
-// Fitting a CostModel to measured times: a flat part and a line for direct transfers, lines for the
-// others.
+// Fits a CostModel to measured times: a flat part and a line for direct transfers, and lines for
+// the other kinds.
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -14,7 +14,7 @@ struct Point {
     double ns = 0;
 };
 
-// One point for each size, by size: the median of its times.
+// Returns one point per size, in order of size: the median of its times.
 std::vector<Point> points_of(std::span<const Sample> samples, Sample::Kind kind) {
     std::vector<Point> all;
     for (const Sample& sample : samples) {
@@ -35,7 +35,8 @@ std::vector<Point> points_of(std::span<const Sample> samples, Sample::Kind kind)
     return points;
 }
 
-// constant + slope * max(0, size - cutoff), with what it lacks: the sum of squared relative errors.
+// The line constant + slope * max(0, size - cutoff), with its error: the sum of squared relative
+// errors.
 struct Line {
     double constant = 0, slope = 0, cutoff = 0;
     double lacks = HUGE_VAL;
@@ -54,7 +55,7 @@ double lack_of(const Line& line, std::span<const Point> points) {
     return sum;
 }
 
-// The best line with this cutoff, slope >= 0 and constant >= cutoff * slope.
+// Returns the best line with this cutoff, slope >= 0 and constant >= cutoff * slope.
 Line line_with(double cutoff, std::span<const Point> points) {
     double w = 0, wx = 0, wxx = 0, wy = 0, wxy = 0, edge_xx = 0, edge_xy = 0;
     for (const Point& point : points) {
@@ -65,7 +66,7 @@ Line line_with(double cutoff, std::span<const Point> points) {
         wxx += weight * x * x;
         wy += weight * point.ns;
         wxy += weight * x * point.ns;
-        // On the edge of what is allowed the line is slope * (cutoff + x).
+        // On the boundary of what is allowed, the line is slope * (cutoff + x).
         const double edge = cutoff + x;
         edge_xx += weight * edge * edge;
         edge_xy += weight * edge * point.ns;
@@ -89,7 +90,7 @@ Line line_with(double cutoff, std::span<const Point> points) {
     return line;
 }
 
-// Tries cutoffs at 0, at each size and in geometric steps between two.
+// Tries cutoffs at 0, at each size, and in geometric steps between sizes.
 Line flat_then_linear(std::span<const Point> points) {
     constexpr int kSteps = 16;
     Line best = line_with(0, points);
@@ -150,7 +151,7 @@ Fit fit(std::span<const Sample> samples, const CostModel& start) {
         model.cached_ns_per_byte = line.slope;
     }
     if (fitted(Sample::Kind::kBuffered, straight, &line, &result.buffered)) {
-        // A call that waits is a cached call besides.
+        // A call that waits for pages also pays the cost of a cached call.
         model.buffered_ns = std::max(0.0, line.constant - model.cached_ns);
         model.buffered_ns_per_byte = line.slope;
     }

@@ -40,7 +40,8 @@ private:
         while (last < cells_.count && is_missing(last)) ++last;
         return {first, last};
     }
-    // Where the resident run at `first` meets a missing one; 0: it does not.
+    // Returns where the cached run at `first` ends and a missing run begins. Returns 0 if none
+    // begins there.
     [[nodiscard]] size_t resident_until(size_t first) const {
         size_t last = first;
         while (last < cells_.count && !cells_.is_fixed(last) && !is_missing(last)) ++last;

@@ -1,5 +1,5 @@
-// Following a machine that changes: a small step in the logarithm of the parameters for each
-// execution.
+// Follows a machine that changes: each execution moves the logarithms of the parameters by a small
+// step.
 #include <algorithm>
 #include <cmath>
 
@@ -8,29 +8,29 @@
 namespace penstock::planner {
 namespace {
 
-// Share of the (logarithmic) error that one observation takes away, and the largest error that it
-// counts with: so an outlier moves the model by at most 1 %, and what is expected is nearer to the
-// median than to the mean, which the few reads that a disk is late with would raise. A lasting
-// change of a factor of two is followed by half within about 35 observations.
+// kGain is the share of the logarithmic error that one observation removes; kErrorMax limits the
+// error that it counts with. So an outlier moves the model by at most 1 %. The model stays nearer
+// to the median than to the mean, which a few late reads of a disk would raise. After a lasting
+// change by a factor of two, about 35 observations correct half of it.
 constexpr double kGain = 0.05;
 constexpr double kErrorMax = 0.2;
-// The same of what copies change of direct transfers, which is the machine's and stays.
+// The gain for direct_beside_copies, which is a property of the machine and stays.
 constexpr double kBesideGain = 0.02;
-// Of unmeasured storage: over so much of direct transfers as the defaults expect them, and what is
-// believed of the defaults at the start.
+// For unmeasured storage: the average covers this much expected time of direct transfers, and the
+// defaults count as kPriorNs of it at the start.
 constexpr double kHorizonNs = 30e6, kPriorNs = 0.5e6;
-constexpr double kSeenMax = 1e9;  // of one observation: the machine may have slept
-// Of a direct transfer, by whose time the speed of storage is told.
+constexpr double kSeenMax = 1e9;  // per observation: the machine may have slept
+// The size of the direct transfer whose time stands for the speed of the storage.
 constexpr uint64_t kTypicalSize = 256 << 10;
 
-// As if all were of one size: what lies beyond the cutoff is then at least this.
+// As if all transfers had one size: at least this much lies beyond the cutoff.
 double beyond_cutoff(const Observation& observation, const CostModel& model) {
     const double cut = static_cast<double>(observation.count) *
                        static_cast<double>(model.cutoff_size);
     return std::max(0.0, static_cast<double>(observation.size) - cut);
 }
 
-// Multiplies `value` by exp(step), in reach of what was calibrated.
+// Multiplies `value` by exp(step), within kDriftMax of the calibrated value.
 void scale(double* value, double step, double calibrated) {
     *value = std::clamp(*value * std::exp(step), calibrated / LiveModel::kDriftMax,
                         calibrated * LiveModel::kDriftMax);
@@ -44,8 +44,8 @@ LiveModel LiveModel::unmeasured() {
     return live;
 }
 
-// By sums, not logarithms: a disk that is capped lets a tenth of a second's bytes through at once
-// and then none, so that nearly every transfer is as fast as on any other.
+// Uses sums and not logarithms. A disk with a rate limit passes the bytes of a tenth of a second at
+// once and then none, so that nearly each transfer is as fast as on any other disk.
 void LiveModel::refine_slowness(const Observation& observation) {
     const double expected = calibrated_.direct_start_ns +
                             static_cast<double>(observation.count) * calibrated_.direct_ns +
@@ -67,7 +67,7 @@ void LiveModel::refine(const Observation& observation) {
     } else if (observation.kind == Sample::Kind::kDirect) {
         refine_slowness(observation);
     }
-    // The cutoff stays, so the constant may have to give way.
+    // The cutoff stays, so the constant may have to change.
     learned_ = sane(learned_);
     model_ = learned_;
     if (calibrated_.buffered_ns_per_byte >= calibrated_.direct_ns_per_byte) {
@@ -111,15 +111,15 @@ void LiveModel::refine_kind(const Observation& observation) {
     if (!(expected > 0)) return;
     const double error = std::clamp(std::log(observation.ns / (stretch * expected)), -kErrorMax,
                                     kErrorMax);
-    // Each moves by its share in the time, so that short transfers teach the constant and long
-    // ones the bandwidth.
+    // Each parameter moves by its share in the time, so that short transfers adjust the constant
+    // and long ones the bandwidth.
     const double before = learned_.direct_time(kTypicalSize);
     scale(once, kGain * error * once_ns / expected, once_calibrated);
     scale(rate, kGain * error * rate_ns / expected, rate_calibrated);
     if (observation.kind != Sample::Kind::kDirect) return;
     scale(&learned_.direct_beside_copies, kBesideGain * error * observation.beside_copies,
           calibrated_.direct_beside_copies);
-    // The storage is the same.
+    // Missing pages come from the same storage.
     const double step = std::log(learned_.direct_time(kTypicalSize) / before);
     scale(&learned_.buffered_ns, step, calibrated_.buffered_ns);
     scale(&learned_.buffered_ns_per_byte, step, calibrated_.buffered_ns_per_byte);

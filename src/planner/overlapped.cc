@@ -5,20 +5,20 @@
 namespace penstock::planner {
 namespace {
 
-// A pass over the cells takes about this long, so it has to be able to gain that much.
+// Time of a pass over the cells. Another pass must be able to gain at least that much.
 constexpr double kPassNsPerCell = 8;
 constexpr int kPassesMax = 16;
 constexpr double kWeightMin = 1e-3;
 constexpr double kWeightStep = 4;
 constexpr double kNearEnough = 1.002;
-// So many neighbouring cells are all tried as the place where a way crosses to another.
+// Within this many neighbouring cells, each one is tried as the crossing point.
 constexpr uint32_t kScanned = 32;
 
 bool is_light(const Costs& costs, const CostModel& model) {
     return costs.copy_ns <= costs.storage_ns(model);
 }
 
-// A way that follows one up to a cell and another from there on.
+// A way that follows `first` up to a cell and `last` from there on.
 class Crossing {
 public:
     Crossing(const Cells& cells, const CostModel& model, const Way& first, const Way& last,
@@ -33,7 +33,8 @@ public:
         add_up(last, before_last);
     }
 
-    // `cell` is behind the first. Where both are copied there, a little too much.
+    // Returns the costs of crossing before `cell`, which must not be the first cell. If both ways
+    // copy there, the result is slightly too high.
     [[nodiscard]] Costs costs_at(uint32_t cell) const {
         const size_t i = leg_at(first_, cell - 1), k = leg_at(last_, cell);
         Costs sum = before_first_[i];
@@ -58,7 +59,7 @@ private:
             before->push_back(sum);
         }
     }
-    // The leg that `cell` belongs to.
+    // Returns the index of the leg that contains `cell`.
     static size_t leg_at(const Way& way, uint32_t cell) {
         const auto behind = std::upper_bound(
             way.begin(), way.end(), cell,
@@ -115,19 +116,19 @@ void OverlappedWay::try_weights(const Cells& cells, const CostModel& model, Chea
     const double least = cheapest.find(cells, model, {copy, direct, direct}, &tried_.way);
     tried_.costs = costs_of(cells, model, tried_.way);
     keep_if_better(model, tried_);
-    // Every plan but the one that only copies has direct_start_ns besides. What both resources do,
-    // weighted, is no more than the later of them.
+    // Each plan but the one that only copies also has direct_start_ns. The weighted sum of both
+    // resources is no more than the later one.
     bound_ns_ = std::max(bound_ns_,
                          std::min(least + direct * model.direct_start_ns,
                                   copy * copies_.copy_ns + direct * copies_.storage_ns(model)));
 }
 
-// The two ways that it begins with may lie on one side, and one may do no less than the other for
-// the resource that it is to spare (a missing run is a transfer for the storage too, and submitting
-// may take longer than copying). Then weights are tried towards the side that is not there.
-// Otherwise the weights are those by which both are equal.
+// The two initial ways may lie on one side of the hull. Or one may save nothing for the resource
+// that it should relieve: a missing run is also a transfer for the storage, and submitting may take
+// longer than copying. Then weights are tried towards the missing side. Otherwise the next weights
+// are those for which both ways cost the same.
 void OverlappedWay::close_in(const Cells& cells, const CostModel& model, CheapestWay& cheapest) {
-    double most = 0.5, least = 0.5;  // weights of copying to try next on either side
+    double most = 0.5, least = 0.5;  // the next weights of copying to try on each side
     for (int pass = 0; pass < kPassesMax && is_worth_more(cells, model); ++pass) {
         const double fall = light_.costs.storage_ns(model) - heavy_.costs.storage_ns(model);
         const double rise = heavy_.costs.copy_ns - light_.costs.copy_ns;
@@ -152,7 +153,8 @@ void OverlappedWay::cross(const Cells& cells, const CostModel& model, const Trie
                           const Tried& last) {
     const Crossing crossing(cells, model, first.way, last.way, &before_first_, &before_last_);
     const auto count = static_cast<uint32_t>(cells.count);
-    // The further it goes with the light way, the less there is to copy: look where both meet.
+    // The further the plan follows the light way, the less it copies. So a binary search finds
+    // where the two resources meet.
     const bool falls = first.costs.copy_ns < last.costs.copy_ns;
     uint32_t low = 1, high = count;
     while (high - low > kScanned) {

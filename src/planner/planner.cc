@@ -47,7 +47,7 @@ struct Planner::Scratch {
     Way way;
     std::vector<Transfer> transfers;
 
-    // Fills `way`; returns what no way through these cells can be below, 0 where that is not known.
+    // Fills `way`. Returns a lower bound on all ways through these cells, or 0 if none is known.
     double find(Algorithm algorithm, const CostModel& model);
     double find_exact(const CostModel& model);
 };
@@ -55,8 +55,8 @@ struct Planner::Scratch {
 double Planner::Scratch::find_exact(const CostModel& model) {
     cheapest.find(cells, model, {}, &way);
     const double mixed = costs_of(cells, model, way).serial_ns(model);
-    // The cheapest way counts no direct_start_ns, which only the one without direct transfers is
-    // spared.
+    // The cheapest way is without direct_start_ns, which only a way without direct transfers
+    // avoids.
     const Leg all{0, static_cast<uint32_t>(cells.count), true};
     const double copied = costs_of(cells, model, all).serial_ns(model);
     if (copied <= mixed) copy_all(cells, &way);
@@ -68,7 +68,7 @@ double Planner::Scratch::find(Algorithm algorithm, const CostModel& model) {
         greedy_way(cells, model, &way);
         return 0;
     }
-    // With all of it in the cache, no disk is asked to share the copier's work.
+    // If all bytes are cached, the disk has no work that could overlap with the copies.
     if (algorithm == Algorithm::kExact || !cells.any_missing()) {
         const double serial_ns = find_exact(model);
         return algorithm == Algorithm::kExact ? serial_ns : 0;
@@ -134,7 +134,7 @@ Result<Plan> Planner::plan(const Request& request, const CostModel& model) {
     plan.expected_ns = options_.algorithm == Algorithm::kOverlapped ? costs.expected_ns(sound)
                                                                     : plan.predicted_ns;
     if (no_choice) plan.bound_ns = plan.predicted_ns;
-    // What a search was kept from cost more there than it takes.
+    // The search avoided ways that its model forbids. Their costs there exceed their real time.
     if (request.buffered != Buffered::kCheaper)
         plan.bound_ns = std::min(plan.bound_ns, plan.predicted_ns);
     scratch.transfers.clear();
