@@ -1,4 +1,4 @@
-// Threads that execute jobs, and callers that do their part. Any thread.
+// The threads that execute jobs. Callers of run() take part in the work. Any thread.
 #pragma once
 
 #include <memory>
@@ -21,28 +21,30 @@ public:
     };
     static constexpr unsigned kThreadsMax = 64;
 
-    // `device`: of jobs in device memory that the host cannot address; null: there are none.
-    // It must outlive the engine. EINVAL; EAGAIN: no more threads are to be had; what storage and
-    // device say.
+    // Makes an engine. `device` serves jobs in device memory that the host cannot address; null:
+    // there are no such jobs. It must outlive the engine. EINVAL; EAGAIN: no more threads can be
+    // started; or an error of the storage or device.
     static Result<std::unique_ptr<Engine>> create(const std::shared_ptr<storage::Storage>& storage,
                                                   backend::Device* device, const Options& options);
-    // No job is left: each keeps what owns its engine. Not on a thread of an engine, which cannot
-    // wait for itself.
+    // Requires that no job is left: each job keeps the object that owns its engine. Must not run on
+    // a thread of an engine, which cannot wait for itself.
     ~Engine();
     [[nodiscard]] static bool on_own_thread();
     Engine(const Engine&) = delete;
     Engine& operator=(const Engine&) = delete;
 
-    // Leaves `job` to the threads.
+    // Gives `job` to the threads.
     void start(const std::shared_ptr<Job>& job);
-    // Does `job` on this thread with the threads' help; returns when it is done.
+    // Executes `job` on this thread, with help of the threads. Returns when it is done.
     void run(const std::shared_ptr<Job>& job);
-    // Executor::read_small or write_small on this thread; false: everything is busy, make a job of
-    // it. `begun_ns`: null, or gets when it began to move bytes.
+    // Calls Executor::read_small or write_small on this thread. Returns false if all executors are
+    // in use; the caller must then make a job. If `begun_ns` is not null, it gets the time at which
+    // the transfer began.
     bool move_small(Source& source, const Piece& piece, bool write, const ReadOptions& options,
                     SmallOutcome* out, uint64_t* begun_ns = nullptr);
-    // How long the windows of a job of `size` bytes are, so that all threads have work, and its
-    // caller if he takes part. `hot`: it is most likely copies and nothing else, as writes are.
+    // Returns the window size for a job of `size` bytes, so that all threads have work, and the
+    // caller too if it takes part. `hot`: the job most likely consists of copies only, as writes
+    // do.
     [[nodiscard]] uint64_t window_size(uint64_t size, bool hot, bool with_caller,
                                        bool device_memory) const;
 

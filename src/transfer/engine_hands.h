@@ -1,4 +1,4 @@
-// An executor and the windows of jobs that it works on, and a pool of those that callers borrow.
+// An executor with the windows that it works on, and a pool of such objects that callers borrow.
 #pragma once
 
 #include <atomic>
@@ -14,25 +14,25 @@
 
 namespace penstock::transfer {
 
-// One thread at a time.
+// Takes windows of jobs and executes them. One thread at a time.
 class Hands {
 public:
     enum class Taken : uint8_t {
-        kNothing,  // nothing of the job is left
-        kHeld,     // a window: work() and finish() tell when it is over
-        kOver,     // small windows, and they are over
-        kPutBack,  // the same; they took long, and the job got the rest of them back
-        kCrowded,  // nothing, before a section that is copied is over
+        kNothing,  // the job has no more windows
+        kHeld,     // a window; work() and finish() tell when it is done
+        kOver,     // small windows, which are done
+        kPutBack,  // small windows; they took long, so the job got the rest back
+        kCrowded,  // nothing, until the copy of a section is done
     };
 
-    // `device`: null, or with its `sections`. All must outlive it. `index`: as whose hand it reads
-    // sections; several may have the same.
+    // Makes an executor. `device`: null, or given with its `sections`. All arguments must outlive
+    // it. `index` chooses its part of the staging of sections; several objects may have the same.
     static Result<std::unique_ptr<Hands>> make(storage::Storage& storage, backend::Device* device,
                                                Sections* sections, unsigned index,
                                                const Executor::Limits& limits);
 
     [[nodiscard]] bool idle() const { return executor_->outstanding() == 0; }
-    // To be asked before take().
+    // Returns whether take() may be called.
     [[nodiscard]] bool hungry() const {
         return executor_->has_room() && !executor_->has_unstarted();
     }
@@ -40,11 +40,11 @@ public:
     Executor& executor() { return *executor_; }
 
     Taken take(const std::shared_ptr<Job>& job);
-    // Works on what is held until some of it is over; without `wait` only as long as there is
-    // something to do. Unless it is null `over` gets the sources of windows that are over.
+    // Works on the windows held until some of them are done. Without `wait`, stops when there is
+    // nothing to do. If `over` is not null, appends the sources of the windows that are done.
     void work(bool wait, std::vector<const Source*>* over);
-    // Behind every work(): tells the jobs what is over. Whoever waits for one may go on at once.
-    // `owed` as for Job::finish().
+    // Reports the windows that are done to their jobs; must follow each work(). A thread that waits
+    // for a job may continue at once. `owed` as for Job::finish().
     void finish(Callbacks* owed = nullptr);
 
 private:
@@ -53,7 +53,7 @@ private:
         Window window;
         iovec piece{};
         Report report;
-        Landing landing;  // of a window of a section
+        Landing landing;  // for a window of a section
     };
 
     Hands(std::unique_ptr<Executor> executor, Sections* sections, unsigned index,
@@ -66,18 +66,18 @@ private:
     std::vector<Held> held_;
     std::vector<uint32_t> free_;
     std::vector<Outcome> outcomes_;
-    size_t over_ = 0;  // outcomes that their jobs have not been told
+    size_t over_ = 0;  // outcomes not yet reported to their jobs
 };
 
-// Hands for callers' own threads, made when so many are first needed at once. Any thread.
+// Hands for callers' own threads, made when that many are first needed at once. Any thread.
 class HandsPool {
 public:
     struct Place {
-        std::unique_ptr<Hands> hands;  // of whoever has borrowed it
+        std::unique_ptr<Hands> hands;  // used by the borrower only
         std::atomic_flag borrowed;
     };
 
-    // As Hands::make; their indices are those of the engine's first threads.
+    // Arguments as for Hands::make. The indices are those of the engine's first threads.
     HandsPool(storage::Storage& storage, backend::Device* device, Sections* sections,
               const Executor::Limits& limits, unsigned count)
         : storage_(storage),
@@ -86,7 +86,7 @@ public:
           limits_(limits),
           places_(count) {}
 
-    // Null: all are borrowed, or no more are to be had.
+    // Returns null if all are borrowed or no more can be made.
     Place* borrow();
     static void give_back(Place* place) { place->borrowed.clear(std::memory_order_release); }
 

@@ -1,7 +1,8 @@
-// Whose job an engine's threads work on next: sources take turns, the jobs of one are done in
-// order. A source whose operations take long leaves one thread to the others while there are any.
+// Chooses the job that a thread of the engine works on next. Sources take turns; the jobs of one
+// source are served in order. A source whose operations take long leaves one thread to the other
+// sources, while there are any.
 //
-// Not synchronised: the engine's lock guards it. Time is an argument.
+// Not synchronised: the engine's mutex guards it. Time is an argument.
 #pragma once
 
 #include <cstdint>
@@ -16,30 +17,32 @@ namespace penstock::transfer {
 
 class Turns {
 public:
-    // A turn that takes so long holds others up, and its source is slow for a while.
+    // A turn of at least kSlowNs delays other sources. Its source then counts as slow for
+    // kSlowForNs.
     static constexpr uint64_t kSlowNs = 50'000'000, kSlowForNs = 5'000'000'000;
-    // So long after jobs of two sources met more of both are expected.
+    // After jobs of two sources were present at once, more of both are expected for this time.
     static constexpr uint64_t kSharedForNs = 2'000'000'000;
 
     explicit Turns(unsigned threads) : held_(threads) {}
 
-    // Jobs with windows that nobody has taken.
+    // Returns the count of jobs with windows that no thread has taken.
     [[nodiscard]] size_t waiting() const { return waiting_; }
 
     void add(const std::shared_ptr<Job>& job, uint64_t now_ns);
-    // The same of a job that may be waiting already; it comes first.
+    // Adds a job that may be waiting already, at the front.
     void restore(const std::shared_ptr<Job>& job);
-    // A turn of thread `thread`: a job to take windows of; null: there is none for this thread.
+    // Begins a turn of thread `thread`. Returns a job whose windows it may take, or null if there
+    // is none for it.
     std::shared_ptr<Job> begin(unsigned thread, uint64_t now_ns);
-    // One of its turns at `source` is over and took `ns`.
+    // Ends one of the thread's turns at `source`. The turn took `ns`.
     void end(unsigned thread, const Source* source, uint64_t ns, uint64_t now_ns);
-    // No more jobs will come: no thread is left to others any longer.
+    // No more jobs will come, so no thread is reserved any longer.
     void share_all() { keeps_one_ = false; }
-    // Nothing of `job` is left to take.
+    // Removes `job`, which has no more windows to take.
     void retire(const std::shared_ptr<Job>& job);
 
 private:
-    // A source with jobs that wait or turns that last.
+    // A source with waiting jobs or with turns in progress.
     struct Line {
         std::deque<std::shared_ptr<Job>> jobs;  // oldest first
         unsigned turns = 0;
@@ -51,12 +54,12 @@ private:
     [[nodiscard]] bool may_take(unsigned thread, const Line& line, uint64_t now_ns) const;
 
     std::unordered_map<const Source*, Line> lines_;
-    std::deque<const Source*> order_;  // those with jobs; whose turn is next comes first
-    std::vector<std::vector<const Source*>> held_;  // by thread: of its turns that last
+    std::deque<const Source*> order_;  // sources with jobs; the next one to serve is first
+    std::vector<std::vector<const Source*>> held_;  // by thread: sources of its turns in progress
     size_t waiting_ = 0;
-    bool keeps_one_ = true;           // a thread, from slow sources
-    const Source* last_ = nullptr;    // whose job was added last
-    const Source* served_ = nullptr;  // whose turn began last
+    bool keeps_one_ = true;           // slow sources must leave one thread free
+    const Source* last_ = nullptr;    // source of the job added last
+    const Source* served_ = nullptr;  // source of the turn begun last
     uint64_t shared_until_ns_ = 0;
 };
 

@@ -1,13 +1,13 @@
 // Plans requests and executes the plans: residency, planner, storage, staging, completion.
 //
-// The one caller of Queue::submit. One thread at a time; every thread that transfers has its own.
-// Memory is taken at construction, but for lists that grow to the longest request so far and for
-// pinned memory, which the first request that needs it takes.
+// Only executors call Queue::submit. One thread at a time; each transferring thread has its own
+// executor. The constructor takes the memory, with two exceptions: lists grow to the longest
+// request so far, and the first request that needs pinned memory takes it.
 //
-// A request is cut into transfers. Direct ones go to storage first and move by themselves; cached
-// ones follow one at a time, each a copy on this thread. What storage cannot move between the file
-// and its place passes through staging: behind storage when it is read, before when it is written.
-// Cached ends of a write wait until its direct middle is over (planner.h says why).
+// A request is cut into transfers. Direct ones go to the storage first and need no CPU. Cached ones
+// follow one at a time; each is a copy on this thread. If the storage cannot move bytes between the
+// file and their place, they pass through staging: after the storage in a read, before it in a
+// write. Cached ends of a write wait until its direct middle is done (planner.h says why).
 #pragma once
 
 #include <cstdint>
@@ -26,63 +26,65 @@
 
 namespace penstock::transfer {
 
-// Below this a request is not planned: a probe costs from half a microsecond up, a read of so
-// little a few tens. It goes through the page cache; of SmallReads::kSizeMin or more, where reads
-// like it were slow lately or it is to leave nothing there, only after a look (executor_small.cc).
+// A smaller request is not planned: a question about residency costs at least half a microsecond,
+// and a read of this size some tens. It goes through the page cache. From SmallReads::kSizeMin on,
+// the cache is asked first if such reads were slow lately or are to leave nothing in it
+// (executor_small.cc).
 inline constexpr uint64_t kPlanSizeMin = 256 << 10;
-// The most that one request may ask for; longer reads are cut into windows (job.h).
+// The largest request. Longer reads are cut into windows (job.h).
 inline constexpr uint64_t kRequestSizeMax = 8 << 20;
 
-// Whether reads are to bypass the page cache whatever that costs. Nothing here reads by kPeer yet:
-// who asks for it without `strict` gets what `cache` says, and kNoPeer as its reason.
+// Returns whether reads bypass the page cache at any cost. Nothing here reads by kPeer yet: a read
+// that asks for it without `strict` gets what `cache` says, and kNoPeer as its reason.
 [[nodiscard]] inline bool asks_direct(const ReadOptions& options) {
     if (options.route == Route::kCached || options.route == Route::kDirect)
         return options.route == Route::kDirect;
     return options.cache == CachePolicy::kBypass;
 }
-// Why all of a read is to go through the page cache; none: nobody asked for that.
+// Returns why a whole read goes through the page cache, or nothing if the options do not ask for
+// that.
 [[nodiscard]] inline std::optional<RouteReason> asks_cached(const ReadOptions& options) {
     if (options.route == Route::kCached) return RouteReason::kAsked;
     if (!asks_direct(options) && options.cache == CachePolicy::kKeep) return RouteReason::kKeep;
     return std::nullopt;
 }
-// The route that `strict` insists on; none: there is nothing to insist on.
+// Returns the route that `strict` insists on, or nothing if the options name none.
 [[nodiscard]] inline std::optional<Route> asked_route(const ReadOptions& options) {
     if (options.route.has_value() || options.cache != CachePolicy::kBypass) return options.route;
     return Route::kDirect;
 }
-// Whether nothing that was not in the page cache may stay there: it goes past it, or by calls that
-// leave nothing, or is an error.
+// Returns whether bytes that were not in the page cache must not stay there. Such bytes bypass the
+// cache, or go by calls that leave nothing, or the read fails.
 [[nodiscard]] inline bool insists_on_drop(const ReadOptions& options) {
     return options.strict && options.cache == CachePolicy::kDrop;
 }
-// Whether what goes through the page cache for `reason` was not seen there before, and is not to
-// stay.
+// Returns whether bytes that go through the page cache for `reason` should not stay there. They
+// were not seen there before.
 [[nodiscard]] inline bool drops(const ReadOptions& options, RouteReason reason) {
     return options.cache == CachePolicy::kDrop && reason != RouteReason::kResident &&
            reason != RouteReason::kDirty;
 }
-// Whether it stays all the same, as is known when it has gone there. What lives in memory was there
-// before.
+// Returns whether such bytes stay all the same, which is known after the read. On file systems in
+// memory they were there before.
 [[nodiscard]] inline bool stays(const Source& source, const ReadOptions& options,
                                 RouteReason reason) {
     return drops(options, reason) && source.file->drop_refused() && !source.probe.in_memory();
 }
-// Whether a read of host memory is one for Executor::read_small.
+// Returns whether a read of host memory is one for Executor::read_small.
 [[nodiscard]] inline bool is_small(uint64_t size, const ReadOptions& options) {
     return size < kPlanSizeMin && !asks_direct(options) && options.route != Route::kPeer &&
            !insists_on_drop(options);
 }
 
-// Whether such reads go through the page cache whatever it holds, so that the kernel had better
-// read ahead of them.
+// Returns whether such reads go through the page cache in any case. Then the kernel should read
+// ahead of them.
 [[nodiscard]] inline bool is_never_direct(uint64_t size, const ReadOptions& options) {
     return asks_cached(options).has_value() ||
            (size < SmallReads::kSizeMin && is_small(size, options));
 }
 
-// Whether a small read of `source` is worth a plan if others go with it: it most likely misses, and
-// by direct reads several are in flight.
+// Returns whether a small read of `source` should be planned if there are others with it. It most
+// likely misses, and direct reads can overlap.
 [[nodiscard]] inline bool plans_small(Source& source, uint64_t size, const ReadOptions& options) {
     return size >= SmallReads::kSizeMin && source.small.doubtful() &&
            source.file->direct_alignment().offset != 0 && !asks_cached(options) &&
@@ -90,88 +92,91 @@ inline constexpr uint64_t kRequestSizeMax = 8 << 20;
            source.small.way() == Route::kDirect;
 }
 
-// Where what a request reads through the cache waits for others that go to the device with it.
+// Collects what a request reads through the cache, until it goes to the device together with
+// others.
 struct Landing {
-    std::byte* memory = nullptr;          // of the request's first byte
-    uint64_t offset = 0;                  // the request's
-    std::vector<extent::Extent> extents;  // that arrived there
-    Report report;                        // of them alone
+    std::byte* memory = nullptr;          // for the request's first byte
+    uint64_t offset = 0;                  // of the request
+    std::vector<extent::Extent> extents;  // ranges that have arrived in `memory`
+    Report report;                        // for these ranges only
 };
 
-// Bytes [offset, offset + size) of a file, over `pieces` in order, to be read or written.
+// Bytes [offset, offset + size) of a file, to be read into or written from `pieces` in order.
 struct Request {
     Source* source = nullptr;
     uint64_t offset = 0;
     uint64_t size = 0;
-    std::span<const iovec> pieces;  // as long as `size`; must stay until the outcome
-    // In memory that the host cannot address; what is read, in one piece.
+    std::span<const iovec> pieces;  // `size` bytes in total; must stay until the outcome
+    // The memory is device memory that the host cannot address. A read then has one piece.
     bool device_memory = false;
-    // Null, or of a request in device memory: cached reads end there, and are over when they do.
+    // Null, or set for a read into device memory: cached reads end there, and are then done.
     Landing* landing = nullptr;
-    // More will be asked for behind it: worth a plan even where it is small, as what goes through
-    // the page cache unasked has the kernel read ahead too.
+    // More requests will follow this one. Then even a small one is worth a plan, because a read
+    // through the page cache makes the kernel read ahead too.
     bool looks = false;
-    // The pieces are sources, which must not change before the outcome. What overlaps with other
-    // requests under way is written in any order.
+    // The pieces are sources, which must not change before the outcome. Writes that overlap other
+    // requests in flight happen in any order.
     bool write = false;
     ReadOptions options;
-    Report* report = nullptr;  // null, or is added to; the executor's thread only
+    Report* report = nullptr;  // null, or added to; used only by the executor's thread
     uint64_t cookie = 0;
 };
 
-// `bytes` moved from the start without a gap. Fewer than asked: the end of a file that is read, or
-// `error`, an errno, struck at `offset + bytes`; what lies behind may have moved all the same. Of a
-// write nothing more is begun behind an error.
+// `bytes` were moved from the start without a gap. If there are fewer than requested, a read
+// reached the end of the file, or `error` (an errno) occurred at `offset + bytes`. Bytes behind
+// that may have moved all the same. A write begins nothing more after an error.
 struct Outcome {
     uint64_t cookie = 0;
     uint64_t bytes = 0;
     int error = 0;
-    uint32_t operations = 0;  // of storage
+    uint32_t operations = 0;  // of the storage
 };
 
-// How a small read went: all of it one way.
+// The result of a small read, all of which took one route.
 struct SmallOutcome {
     storage::Completion completion;
     Route route = Route::kCached;
     RouteReason reason = RouteReason::kSmall;
     Residency residency = Residency::kUnknown;
-    uint64_t resident_size = 0;  // how much of it the OS page cache held, where that was looked at
+    uint64_t resident_size = 0;  // bytes of it in the OS page cache, if that was asked
 };
 void add_to(Report* report, uint64_t offset, const SmallOutcome& outcome);
 
 class Executor {
 public:
     struct Limits {
-        uint32_t depth = 16;    // storage operations at a time
-        uint32_t requests = 4;  // at a time
+        uint32_t depth = 16;    // storage operations in flight
+        uint32_t requests = 4;  // requests in progress
     };
 
-    // `device`: of requests in device memory that the host cannot address; null: there are none.
-    // Both must outlive it.
+    // Makes an executor. `device` serves requests in device memory that the host cannot address;
+    // null: there are no such requests. `storage` and `device` must outlive it.
     static Result<std::unique_ptr<Executor>> create(storage::Storage& storage,
                                                     backend::Device* device, const Limits& limits);
-    // Everything taken must have been reaped.
+    // Requires that all requests have been reaped.
     ~Executor();
     Executor(const Executor&) = delete;
     Executor& operator=(const Executor&) = delete;
 
-    // Takes the pinned memory now, for who measures.
+    // Takes the pinned memory now, so that a measurement does not include it.
     Status prepare() { return staging_->prepare(); }
 
-    // Takes a request, plans it, and starts what moves by itself. False: no room; reap first.
+    // Takes a request, plans it, and starts its direct transfers. Returns false if there is no
+    // room; the caller must reap first.
     [[nodiscard]] bool submit(const Request& request);
-    // Works on, and stores at most out.size() outcomes; returns how many. With `wait` and
-    // something outstanding it blocks until there is at least one.
+    // Continues the work, stores at most out.size() outcomes, and returns how many. With `wait`,
+    // blocks until there is at least one, unless nothing is outstanding.
     [[nodiscard]] size_t reap(std::span<Outcome> out, bool wait);
     [[nodiscard]] size_t outstanding() const { return in_work_ + finished_.size(); }
     [[nodiscard]] bool has_room() const { return outstanding() < limits_.requests; }
-    // Part of what has been taken has not started: who shares work with others takes no more until
-    // it has.
+    // Returns whether some transfers taken have not started. A thread that shares work with others
+    // takes no more until they have.
     [[nodiscard]] bool has_unstarted() const { return !unstarted_.empty(); }
-    // Some of that are copies, which this thread has to make.
+    // Returns whether some of those are copies, which this thread must make.
     [[nodiscard]] bool has_copies() const;
 
-    // One read or write that is_small(), with nothing else outstanding, at the least cost.
+    // Makes one read or write that is_small(), at the least cost. Requires that nothing else is
+    // outstanding.
     [[nodiscard]] SmallOutcome read_small(Source& source, uint64_t offset, const iovec& to,
                                           const ReadOptions& options);
     [[nodiscard]] SmallOutcome write_small(Source& source, uint64_t offset, const iovec& from,
@@ -180,11 +185,11 @@ public:
 private:
     struct Slot;
     struct Operation;
-    // A device with direct operations of this executor.
+    // A file system on which this executor has direct operations in flight.
     struct Lane {
         Costs* costs = nullptr;
         DirectTraffic::Reader reader;
-        uint64_t cached_calls = 0;  // of the executor, when it was last told of what ended
+        uint64_t cached_calls = 0;  // the executor's cached_calls_ at the last tell()
     };
 
     Executor(std::unique_ptr<storage::Queue> queue, std::unique_ptr<Staging> staging,
@@ -236,7 +241,7 @@ private:
     planner::Planner planner_;
     std::vector<Slot> slots_;
     std::vector<Slot*> free_slots_;
-    std::vector<Slot*> unstarted_;  // in work, with transfers that have not started; oldest first
+    std::vector<Slot*> unstarted_;  // in progress, with transfers not started; oldest first
     std::vector<Operation> operations_;
     std::vector<uint32_t> free_operations_;
     std::vector<storage::Operation> batch_;
@@ -245,21 +250,21 @@ private:
     size_t run_count_ = 0;
     std::vector<int32_t> copied_;
     std::vector<Operation*> copying_;  // by slot of staging
-    std::vector<Operation*> fetched_;  // what is written from a device, when it is in staging
-    std::vector<iovec> parts_;         // of one that is fetched
-    std::vector<Lane> lanes_;          // a device at most once
+    std::vector<Operation*> fetched_;  // writes from device memory that have arrived in staging
+    std::vector<iovec> parts_;         // of one fetch
+    std::vector<Lane> lanes_;          // at most one per file system
     size_t in_work_ = 0;
-    uint64_t staged_size_ = 0;    // that calls for a device have in staging
-    bool lacks_staging_ = false;  // something could not start for want of it
+    uint64_t staged_size_ = 0;    // bytes in staging of calls for a device
+    bool lacks_staging_ = false;  // something could not start for lack of staging
     // For the live model.
     uint64_t cached_calls_ = 0;
-    uint64_t direct_end_ns_ = 0;    // when a request with direct transfers was done last, and
-    bool direct_end_seen_ = false;  // whether that was seen at once
-    // All that was over right behind the last cached call has been seen: what ends now was seen
-    // when it did.
+    uint64_t direct_end_ns_ = 0;    // end of the last request with direct transfers
+    bool direct_end_seen_ = false;  // that end was noticed at once
+    // All completions behind the last cached call have been seen. A completion that is seen now is
+    // noticed when it happens.
     bool caught_up_ = true;
-    uint64_t call_ns_ = 0;     // what submitting the last batch took, if it was one cached call; 0:
-    uint64_t call_index_ = 0;  // it was not, or was not timed
+    uint64_t call_ns_ = 0;  // submission time, if the last batch was one timed cached call; else 0
+    uint64_t call_index_ = 0;  // index of that call's operation
     base::BoundedQueue<Outcome> finished_;
 };
 

@@ -1,5 +1,5 @@
-// One read or write of the host: pieces of a file that several threads work on window by window,
-// and how its caller learns that it is done. Any thread.
+// One read or write of the host. Several threads work on its pieces, window by window, and its
+// caller learns when it is done. Any thread.
 #pragma once
 
 #include <atomic>
@@ -20,38 +20,39 @@
 
 namespace penstock::transfer {
 
-// A long part of a read into device memory, and what all of a device share for them (section.h).
+// A long part of a read into device memory, and what all reads of a device share for them
+// (section.h).
 struct Section;
 class Sections;
-// Of a read of at least kSectionSizeMin. The first ones are short, so that the link has something
-// to do soon, and so are the last ones.
+// A read of at least kSectionSizeMin uses sections. The first ones are short, so that the link is
+// soon busy, and so are the last ones.
 inline constexpr uint64_t kSectionSizeMin = 1 << 20, kSectionSizeMax = 8 << 20;
 
-// Bytes [offset, offset + size) of the file go to `to`; or come from there, which is then only
-// read.
+// Bytes [offset, offset + size) of the file are read into `to`. In a write they come from `to`,
+// which is then only read.
 struct Piece {
     void* to = nullptr;
     uint64_t size = 0;
     uint64_t offset = 0;
 };
 
-// A part of a piece, small enough for one request of an executor.
+// A part of a piece. It is small enough for one request of an executor.
 struct Window {
     size_t piece = 0;
     uint64_t begin = 0;  // from the start of the piece
     uint64_t size = 0;
-    Section* section = nullptr;  // that it is part of; null: it is alone
+    Section* section = nullptr;  // the section that it is part of; null: none
 };
 
-// Adds what became of bytes, without times and errors.
+// Adds the counts of bytes, but no times and errors.
 void add_bytes(Report* to, const Report& from);
 
 using Callbacks = std::vector<std::function<void()>>;
 
 class Job : public std::enable_shared_from_this<Job> {
 public:
-    // `window_size`: at most kRequestSizeMax. `keep` lives until the job is done: what owns the
-    // file and the threads.
+    // `window_size` is at most kRequestSizeMax. The job holds `keep`, which owns the file and the
+    // threads, until it is done.
     Job(std::shared_ptr<Source> source, std::vector<Piece> pieces, bool write, bool device_memory,
         const ReadOptions& options, uint64_t window_size, std::shared_ptr<void> keep);
 
@@ -63,41 +64,44 @@ public:
     [[nodiscard]] uint64_t window_count() const { return window_count_; }
     [[nodiscard]] uint64_t window_size_max() const { return window_size_max_; }
 
-    // Most pieces do not begin where the one before ends, so that the kernel reads ahead in vain.
+    // Returns whether most pieces do not begin where the one before ends, so that the kernel's
+    // readahead is useless.
     [[nodiscard]] bool scattered() const { return scattered_; }
 
-    // For those who work on it. Takes the next windows, at most out.size() of them; 0: none left.
-    // With `sections` long parts that go through the page cache become sections; 0 may then mean
-    // that there is no staging for the next one before others are over. `hand`: who takes them; of
-    // a hot section he gets those in his part of staging, and others when none of them is left.
+    // Takes the next windows, at most out.size() of them, for a thread that works on the job.
+    // Returns 0 if none are left. With `sections`, long parts that go through the page cache become
+    // sections. Then 0 may also mean that the next one has no staging until others are done. `hand`
+    // identifies the taker: of a hot section it gets the windows in its part of staging first.
     size_t take(std::span<Window> out, Sections* sections = nullptr, unsigned hand = 0);
     [[nodiscard]] bool has_windows() const;
-    // Windows that were taken and that nobody has begun: others may take them.
+    // Returns windows that were taken but not begun. Other threads may take them.
     void put_back(std::span<const Window> windows);
-    // `count` windows are over: their outcomes, and what happened on the way. Unless it is null
-    // `owed` gets the callbacks of a job that is done, for whoever calls this to call.
+    // Reports `windows` as done, with their outcomes and the report `part`. If the job is done and
+    // `owed` is not null, the callbacks are appended to it and the caller must call them.
     void finish(std::span<const Window> windows, std::span<const Outcome> outcomes,
                 const Report& part, Callbacks* owed = nullptr);
-    // `size` more bytes, of a section, lack nothing but their copy to the device. When all that is
-    // not over is so, who waits is woken up, to be awake when the last copy ends.
+    // Reports that `size` more bytes of a section need only their copy to the device. When that
+    // holds for all bytes that are left, the waiting caller is woken, so that it runs when the last
+    // copy ends.
     void arriving(uint64_t size);
 
-    // For its caller.
+    // For the caller of the job:
     [[nodiscard]] bool done() const { return done_.load(std::memory_order_acquire); }
-    // In the first 1.5 ms in which nothing is missing but copies to a device it stays awake,
-    // and takes a CPU, unless too many others do (a quarter of the CPUs; of one CPU nobody).
+    // Waits until the job is done, at most `limit`; returns whether it is. While only copies to a
+    // device are missing, it spins for the first 1.5 ms and uses a CPU. It sleeps instead if too
+    // many threads spin (a quarter of the CPUs; with one CPU none may).
     [[nodiscard]] bool wait(std::chrono::nanoseconds limit) const;
-    // True: nothing had begun, and nothing ever will.
+    // Returns true if no part of the job had begun. Then no part ever begins.
     bool cancel();
-    // What has not begun never will; the job is done when the rest is over.
+    // Prevents all parts that have not begun. The job is done when the others are.
     void stop();
     void on_done(std::function<void()> callback);
-    // Only when done. ECANCELED, or the error that the report names.
+    // Requires done(). Returns the bytes moved, ECANCELED, or the error that the report names.
     [[nodiscard]] Result<uint64_t> result() const;
     [[nodiscard]] const Report& report() const { return report_; }
 
 private:
-    // Where the bytes of a piece stop.
+    // The place in a piece after which bytes are missing.
     struct Gap {
         size_t piece = 0;
         uint64_t at = 0;  // from the start of the piece
@@ -120,26 +124,26 @@ private:
     const ReadOptions options_;
     const uint64_t window_size_;
     const uint64_t created_ns_;
-    uint64_t window_count_ = 0;     // at most, since pieces need not start where windows do
-    uint64_t window_size_max_ = 0;  // of them all
+    uint64_t window_count_ = 0;     // at most; pieces need not start at window boundaries
+    uint64_t window_size_max_ = 0;  // of all windows
     bool scattered_ = false;
 
     mutable std::mutex mutex_;
     mutable std::condition_variable changed_;
     std::shared_ptr<void> keep_;
-    size_t next_piece_ = 0;         // the first byte that was neither taken nor cut for a section
-    uint64_t next_begin_ = 0;       // within it
-    std::vector<Window> put_back_;  // the first of them last
-    std::vector<Window> section_windows_;  // of the section opened last, that nobody has taken
-    Sections* sections_ = nullptr;         // whose it is
-    uint64_t next_section_size_ = kSectionSizeMin;  // they grow
-    bool missed_ = false;    // part of it was none, since the file was not hot
-    uint64_t taken_ns_ = 0;  // when the first was; 0: none yet
-    uint64_t left_ = 0;      // bytes that are not over
-    // But for those that lack only their copy; of a job that is cancelled or stopped it may stay
-    // too large, and then nobody is awake.
+    size_t next_piece_ = 0;                         // position of the first byte not taken or cut
+    uint64_t next_begin_ = 0;                       // within next_piece_
+    std::vector<Window> put_back_;                  // in reverse order
+    std::vector<Window> section_windows_;           // windows of the newest section, not taken yet
+    Sections* sections_ = nullptr;                  // the owner of that section
+    uint64_t next_section_size_ = kSectionSizeMin;  // doubles up to kSectionSizeMax
+    bool missed_ = false;    // some window was in no section, as the file was not hot
+    uint64_t taken_ns_ = 0;  // when the first window was taken; 0: none yet
+    uint64_t left_ = 0;      // bytes that are not done
+    // left_, without the bytes that need only their copy. After cancel() or stop() it may stay too
+    // large; then wait() does not spin.
     uint64_t to_read_ = 0;
-    uint64_t awake_until_ns_ = 0;  // 0: something else is missing
+    uint64_t awake_until_ns_ = 0;  // 0: more than copies is missing
     std::vector<Gap> gaps_;
     bool cancelled_ = false;
     Callbacks callbacks_;

@@ -1,7 +1,7 @@
-// Which reason a report gives for each byte that a read brought.
+// Computes the reason that a report gives for each byte that a read brought.
 //
-// A plan decides whole transfers; a direct one passes over cached bytes between missing ones, and a
-// range of which nobody could tell is planned as if nothing of it were cached. A report tells bytes
+// A plan decides about whole transfers. A direct transfer reads over cached bytes between missing
+// ones, and a range of unknown residency is planned as if it were not cached. A report tells bytes
 // apart by what the OS page cache held of each. Pure.
 #pragma once
 
@@ -12,10 +12,10 @@
 
 namespace penstock::transfer {
 
-// Adds `arrived` to `report` by reason. `reason` is the transfer's; `runs` are what the OS page
-// cache held before, by offset, without overlap. Bytes that no run covers have the transfer's
-// reason. Of a run that was cached in part, whose pages are not known, each piece counts in
-// proportion, so that the counts of a whole run are exact.
+// Adds `arrived` to `report` by reason. `reason` is the transfer's. `runs` say what the OS page
+// cache held before, by offset and without overlap. Bytes that no run covers get the transfer's
+// reason. A partly cached run does not say which pages are cached; each piece of it counts in
+// proportion, so that the sums over the whole run are exact.
 void count_reasons(std::span<const extent::ResidencyRun> runs, const extent::Extent& arrived,
                    RouteReason reason, Report* report);
 

@@ -1,12 +1,12 @@
-// Sections: stretches of a read into device memory that the host cannot address. Several threads
-// read one, window by window, into one place in staging, and one copy brings it to the device.
+// Sections: ranges of a read into device memory that the host cannot address. Several threads read
+// a section, window by window, into one place in staging, and one copy brings it to the device.
 //
-// A copy costs the link some microseconds however long it is, and no thread alone fills a long
-// buffer as fast as the link empties it. What does not go through the OS page cache has staging of
-// its executor's own.
+// A copy costs the link some microseconds at any length, and no single thread fills a long buffer
+// as fast as the link empties it. Bytes that do not go through the OS page cache use the staging of
+// their executor.
 //
-// Any thread. A section has staging before the first of its windows is given out, so a window that
-// somebody works on never waits for another.
+// Any thread. A section gets its staging before its first window is given out, so a window in
+// progress never waits for another one.
 #pragma once
 
 #include <atomic>
@@ -26,81 +26,88 @@
 namespace penstock::transfer {
 
 struct Section {
-    // A window that storage has done with.
+    // A window that the storage has finished.
     struct Landed {
         Window window;
         Outcome outcome;
-        Report report;  // but for what is in staging
+        Report report;  // without the bytes in staging
         Landing landing;
     };
 
     std::shared_ptr<Job> job;
-    std::byte* to = nullptr;  // in device memory
-    uint64_t offset = 0;      // of the file
+    std::byte* to = nullptr;  // device memory
+    uint64_t offset = 0;      // in the file
     std::byte* memory = nullptr;
     uint64_t left = 0;  // bytes of windows that have not landed
     std::vector<Landed> landed;
-    // The last of a read: nothing that is read behind it pushes its bytes out of each CPU's own
-    // cache, out of which the device reads at a third of the link's speed.
+    // The section is at the end of its read. No later read pushes its bytes out of the CPUs' own
+    // caches, and the device reads out of those at a third of the link's speed.
     bool last = false;
     bool failed = false;
-    bool dropped = false;    // nobody wants it: what is in staging stays there, and is no error
-    uint64_t landed_ns = 0;  // when the last of its windows did
+    bool dropped = false;    // no longer wanted: its bytes stay in staging, without an error
+    uint64_t landed_ns = 0;  // when its last window landed
 };
 
 class Sections {
 public:
-    // All that is in staging at a time: pinned memory, taken with the first section.
-    // What grows towards the longest, and six of those: two are copied, two wait, two are read
-    // (docs/design/0007-host-reads.md, 18).
+    // Count of staging slots: pinned memory, taken with the first section. It suffices for the
+    // first sections, which grow, and for six of the longest: two are copied, two wait, and two are
+    // read (docs/design/0007-host-reads.md, 18).
     static constexpr uint32_t kSlots = 56;
     static_assert(kSlots * Staging::kSlotSize >= 7 * kSectionSizeMax);
 
-    // `device` must outlive it; null where everything is host memory: no section is asked for.
-    // `hand_count`: of those who read into it, mostly; not 0.
+    // `device` must outlive this object. It is null if all memory is host memory; then no section
+    // is opened. `hand_count` is the usual number of threads that read into sections, at least 1.
     explicit Sections(backend::Device* device, unsigned hand_count = 1)
         : device_(device), hand_count_(hand_count), sections_(kSlots) {}
 
-    // Whether staging has been asked for; and asks, which takes milliseconds, unless another thread
-    // is at it. With no lock held.
+    // prepared() returns whether staging has been requested. prepare() requests it, which takes
+    // milliseconds, unless another thread is doing so. Call it without a lock.
     [[nodiscard]] bool prepared() const { return prepared_.load(std::memory_order_acquire); }
     void prepare();
-    // Of `job`, which calls with its lock held, from `offset` of its file on. Null: there is no
-    // staging for it before others are over, or none at all: refused(). Only when prepared().
+    // Opens a section of `job` at `offset` of its file. The job calls it with its mutex held, and
+    // only if prepared(). Returns null if there is no staging for it until others are done, or none
+    // at all: refused().
     Section* open(std::shared_ptr<Job> job, std::byte* to, uint64_t offset, uint64_t size);
     [[nodiscard]] bool refused() const { return refused_.load(std::memory_order_relaxed); }
-    // Where the byte at `offset` of the file belongs; before the section is over.
+    // Returns the place in staging of the byte at `offset` of the file. Requires that the section
+    // is not done.
     [[nodiscard]] static std::byte* memory(const Section& section, uint64_t offset) {
         return section.memory + (offset - section.offset);
     }
 
-    // Staging is shared out to hands by parts of as much, a window of the longest sections each:
-    // on virtual machines a CPU is slow where in staging it has not written lately, and threads
-    // mostly stay on theirs (docs/design/0007-host-reads.md, 17). `hand`: from 0 on, modulo their
-    // count. Called with the job's lock, while some of the section's windows are not taken.
+    // Staging is divided among the hands in parts of this size, which is a window of the longest
+    // sections. On virtual machines a CPU writes slowly to staging that it has not written lately,
+    // and threads mostly stay on their CPU (docs/design/0007-host-reads.md, 17).
     static constexpr uint64_t kPartSize = 512 << 10;
+    // Returns whether the byte at `offset` lies in a part that belongs to `hand`, which counts from
+    // 0, modulo hand_count. The job calls it with its mutex held, while some windows of the section
+    // are not taken.
     [[nodiscard]] bool is_own(unsigned hand, const Section& section, uint64_t offset) const;
 
-    // A window is in staging, or it is known why not. With the last one the copy begins, or does
-    // with others' when less waits for the device. `owed` as for Job::finish().
+    // Reports that a window is in staging, or why it is not. After the last one the copy begins, or
+    // begins later together with others if enough bytes wait for the device. `owed` as for
+    // Job::finish().
     void land(Section* section, Section::Landed landed, Callbacks* owed = nullptr);
-    // `size` bytes of its windows will never be given out. Where nothing else is missing, it is
-    // over without a copy: nobody wants it.
+    // Reports that `size` bytes of its windows will never be given out. If nothing else is missing,
+    // the section ends without a copy, because it is no longer wanted.
     void shorten(Section* section, uint64_t size);
 
-    // Copies are under way, and somebody has to collect() them. A moment of false may lie between
-    // those of two jobs: whoever begins a copy sees to it that somebody comes, or comes himself.
+    // Returns whether copies are in flight, which some thread must collect(). It may be false for a
+    // moment between the copies of two jobs. So a thread that begins a copy must make sure that
+    // some thread collects it.
     [[nodiscard]] bool copying() const { return oldest_.load(std::memory_order_relaxed) != 0; }
-    // Some of them are over.
+    // Returns whether some copies have ended.
     [[nodiscard]] bool ready() const;
-    // Tells jobs what is over, and begins what waited for that. Jobs may go, with this, when the
-    // caller keeps nothing that owns it.
+    // Reports the copies that have ended to their jobs, and begins copies that waited for them.
+    // Jobs may be destroyed, and this object with them, unless the caller keeps the object that
+    // owns it.
     void collect();
-    // The same after some microseconds, or as soon as something is over.
+    // Does the same after some microseconds, or as soon as a copy has ended.
     void wait();
 
 private:
-    using Ended = std::vector<Section>;  // out of the locks' reach
+    using Ended = std::vector<Section>;  // reported after the mutexes are released
 
     void send_landed(Ended* ended);
     void send(std::span<Section* const> sections, Ended* ended);
@@ -113,24 +120,26 @@ private:
 
     backend::Device* const device_;
     const unsigned hand_count_;
-    std::mutex preparing_;  // held by who asks for staging, waited for by nobody
+    std::mutex preparing_;  // held while staging is requested; no thread waits for it
     std::atomic<bool> prepared_{false};
-    // Guards sections that have windows in somebody's hands, the slots of staging, and landed_.
-    // Held for no call of the device's driver: with a job's lock too, threads wait here for
-    // windows.
+    // Guards the sections that have windows in progress, the slots of staging, and landed_. No call
+    // of the device's driver is made with it held, because threads wait for it, with a job's mutex
+    // held, to get windows.
     std::mutex mutex_;
     std::unique_ptr<Staging> staging_;
     std::vector<Section> sections_;  // by slot of staging
-    std::vector<Section*> landed_;   // whole, and to be copied
-    // Guards the copies of staging, and sections from the first of theirs on. Taken before the
-    // other, and waited for by nobody: who has it does what was added meanwhile.
+    std::vector<Section*> landed_;   // complete sections that wait for their copy
+    // Guards the copies of staging, and a section from its first copy on. It is locked before
+    // mutex_. No thread waits for it: the thread that holds it handles what other threads add
+    // meanwhile.
     std::mutex copies_mutex_;
     std::vector<int32_t> slots_;
     std::vector<backend::CopyPart> parts_;
     std::atomic<bool> refused_{false};
-    // The lot whose end is awaited; 0: none is under way. And the bytes that wait behind it. Who
-    // finds many leaves what landed to who collects that lot. He finds it: both look at landed_
-    // with mutex_, the one behind putting it there, the other behind changing this.
+    // oldest_: the lot of copies that ends next; 0: none is in flight. waiting_: the bytes that
+    // wait behind it. A thread that finds many waiting leaves its landed sections to the thread
+    // that collects that lot. That thread finds them, because both look at landed_ under mutex_:
+    // the first after it appends to landed_, the second after it changes these.
     std::atomic<uint64_t> oldest_{0}, waiting_{0};
 };
 

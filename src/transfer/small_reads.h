@@ -1,16 +1,17 @@
-// How small reads of one file go: straight through the OS page cache as long as that is quick, and
-// when it is not, by whichever way has lately been quicker.
+// Decides how small reads of one file go. They go straight through the OS page cache while that is
+// fast. Otherwise they go by the route that was faster lately.
 //
-// A look at residency costs a tenth of a hot 64 KiB read, so the time of the reads themselves is
-// the first probe. Once one was slow, and its thread waited meanwhile (others may only have kept it
-// off the processor), the next are looked at; those that miss go through the cache, where the
-// kernel reads ahead, or past it. What is better depends on the order of the reads, which
-// nobody told, so both are timed: past the cache miss by miss; through it from one slow read to
-// another (a miss, or a hit that pays for what the kernel reads ahead), with the quick hits that
-// follow, since it may have brought them. The way that lost is tried again after longer and longer.
+// A residency question costs a tenth of a hot 64 KiB read, so the time of the reads themselves is
+// the first test. If a read was slow because its thread waited (and was not just descheduled), the
+// cache is asked before the next reads. Reads that miss go through the cache, where the kernel
+// reads ahead, or bypass it. Which is better depends on the unknown order of the reads, so both are
+// timed. Bypassing reads are timed one by one. Reads through the cache are timed from one slow read
+// to the next. (A slow read is a miss, or a hit that pays for readahead.) The fast hits that follow
+// count with it, since it may have brought their bytes. The slower route is tried again at growing
+// intervals.
 //
-// Reads that come many at once, and that are too small to go direct, are announced to the kernel
-// before they are made, as long as such batches are slow.
+// Many reads that come at once and are too small to go direct are announced to the kernel
+// beforehand, while such batches are slow.
 //
 // Any thread. Time is an argument.
 #pragma once
@@ -28,25 +29,25 @@ namespace penstock::transfer {
 
 class SmallReads {
 public:
-    // Below it a direct read cannot pay.
+    // A smaller direct read cannot pay off.
     static constexpr uint64_t kSizeMin = 32 << 10;
 
-    // Whether the next read is to be looked at before it is made. A relaxed load.
+    // Returns whether the cache must be asked before the next read. The load is relaxed.
     [[nodiscard]] bool doubtful() const { return doubt_.load(std::memory_order_relaxed) > 0; }
-    // Whether a read through the cache that took `ns` was more than a copy out of it: it waited for
-    // storage, or its thread did not run.
+    // Returns whether a read through the cache that took `ns` was more than a copy: it waited for
+    // the storage, or its thread did not run.
     [[nodiscard]] static bool slow(uint64_t size, uint64_t ns) {
         return ns > kQuickNs + size / kQuickBytesPerNs;
     }
-    // A read through the cache that nobody looked at waited.
+    // Records that a read through the cache waited, although the cache was not asked.
     void suspect() { doubt_.store(kSuspicion, std::memory_order_relaxed); }
-    // The way of a read that misses.
+    // Returns the route of a read that misses.
     [[nodiscard]] Route way() {
         const std::lock_guard lock(mutex_);
         return kWays[current_];
     }
-    // A read that was looked at took `ns`; `hit`: all of it was in the cache. A slow hit need not
-    // have waited: its thread itself asks for what the kernel reads ahead of it.
+    // Records that a read took `ns` after the cache was asked. `hit`: the cache held all of it. A
+    // slow hit need not have waited: its thread also submits the kernel's readahead.
     void tally(uint64_t size, uint64_t ns, bool hit) {
         const std::lock_guard lock(mutex_);
         if (!hit) {
@@ -61,7 +62,7 @@ public:
         }
     }
 
-    // A plan was made for a read; `hit`: all of it was in the cache.
+    // Records that a read was planned. `hit`: the cache held all of it.
     void planned(bool hit) {
         if (!hit) {
             doubt_.store(kDoubt, std::memory_order_relaxed);
@@ -70,34 +71,34 @@ public:
         }
     }
 
-    // A batch of `count` reads through the cache, `size` bytes in all, took `ns`.
+    // Records that a batch of `count` reads through the cache, of `size` bytes in total, took `ns`.
     void saw_batch(size_t count, uint64_t size, uint64_t ns) {
         const bool now = slow(size / count, ns / count);
         if (now != slow_batches()) slow_batches_.store(now, std::memory_order_relaxed);
     }
-    // Whether the last one was slow.
+    // Returns whether the last batch was slow.
     [[nodiscard]] bool slow_batches() const {
         return slow_batches_.load(std::memory_order_relaxed);
     }
 
 private:
-    // So many hits dispel it: after a slow read, which may have waited for something else, and
-    // after a miss.
+    // Number of hits that end the questions: after a slow read, which may have waited for something
+    // else, and after a miss.
     static constexpr int kSuspicion = 12, kDoubt = 128;
-    static constexpr uint64_t kQuickNs = 4000;       // a hot read takes less than this and
-    static constexpr uint64_t kQuickBytesPerNs = 3;  // a byte at this rate
-    static constexpr unsigned kStretch = 12;         // reads, at least
-    // So many in a row: a kernel that reads 8 MiB ahead for reads of 64 KiB. Those behind them were
-    // in the cache before.
+    static constexpr uint64_t kQuickNs = 4000;       // a hot read takes less than this, plus
+    static constexpr uint64_t kQuickBytesPerNs = 3;  // one ns per so many bytes
+    static constexpr unsigned kStretch = 12;         // least reads of a stretch
+    // Most reads of a stretch. A kernel that reads 8 MiB ahead makes so many hits for reads of 64
+    // KiB. Later hits were in the cache before.
     static constexpr unsigned kStretchMax = 128;
     static constexpr unsigned kSkipped = 2;
-    static constexpr unsigned kTrialsApartMax = 128;  // stretches
+    static constexpr unsigned kTrialsApartMax = 128;  // in stretches
     static constexpr std::array<Route, 2> kWays{Route::kDirect, Route::kCached};
 
     struct Trial {
         double bytes = 0, ns = 0;
         unsigned reads = 0;
-        double ns_per_byte = 0;  // lately; 0: never tried
+        double ns_per_byte = 0;  // recent mean; 0: never tried
 
         void add(uint64_t more, uint64_t took_ns) {
             bytes += static_cast<double>(more);
@@ -106,10 +107,10 @@ private:
         }
     };
 
-    // Under the lock.
+    // Requires mutex_.
     void tally_direct(uint64_t size, uint64_t ns, bool hit) {
         if (hit) return;
-        if (skipped_ < kSkipped) {  // what was read ahead before is still on its way
+        if (skipped_ < kSkipped) {  // earlier readahead may still be in flight
             ++skipped_;
             return;
         }
@@ -117,7 +118,8 @@ private:
         trial.add(size, ns);
         if (trial.reads == kStretch) judge();
     }
-    // Where the kernel reads far ahead few reads miss, and hits pay for most of it.
+    // Requires mutex_. If the kernel reads far ahead, few reads miss, and hits pay for most of the
+    // readahead.
     void tally_cached(uint64_t size, uint64_t ns, bool quick) {
         Trial& trial = trials_[current_];
         if (quick && trial.reads == 0) return;
@@ -129,12 +131,12 @@ private:
         if (trial.reads == kStretchMax) judge();
     }
 
-    // Under the lock, at the end of a stretch: by which way the next goes.
+    // Requires mutex_. Chooses the route of the next stretch, at the end of one.
     void judge() {
         Trial& trial = trials_[current_];
         const double now = trial.ns / trial.bytes;
         trial.ns_per_byte = trial.ns_per_byte == 0 ? now : (trial.ns_per_byte + now) / 2;
-        stretches_ += trial.reads / kStretch;  // as many as it is long
+        stretches_ += trial.reads / kStretch;  // a long stretch counts several times
         trial.bytes = trial.ns = 0;
         trial.reads = skipped_ = 0;
         const size_t other = 1 - current_;
@@ -151,7 +153,7 @@ private:
     std::atomic<int> doubt_{0};
     std::atomic<bool> slow_batches_{false};
     std::mutex mutex_;
-    size_t current_ = 0;  // of kWays
+    size_t current_ = 0;  // index into kWays
     std::array<Trial, 2> trials_;
     unsigned skipped_ = 0, stretches_ = 0, trials_apart_ = 8;
 };

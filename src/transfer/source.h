@@ -1,5 +1,5 @@
-// An open file as transfers see it: its storage, what the OS page cache holds of it, what moving
-// its bytes costs, and what was found out on the way. Any thread.
+// An open file as transfers see it: its storage, its state in the OS page cache, the cost of moving
+// its bytes, and what reads have learned about it. Any thread.
 #pragma once
 
 #include <algorithm>
@@ -20,12 +20,12 @@
 
 namespace penstock::transfer {
 
-// What the files of one file system and one device memory cost, as known now; reads refine it.
+// The current costs for the files of one file system and one device memory. Reads refine them.
 class Costs {
 public:
-    // Of storage that nobody has measured.
+    // Costs of unmeasured storage.
     Costs() : live_(planner::LiveModel::unmeasured()) {}
-    // As measured here.
+    // Costs as calibrated on this machine.
     explicit Costs(const planner::CostModel& calibrated) : live_(calibrated) {}
 
     [[nodiscard]] planner::CostModel model() const {
@@ -36,7 +36,7 @@ public:
         const std::lock_guard lock(mutex_);
         live_.refine(observation);
     }
-    // Of the device below.
+    // The direct operations on the storage device below.
     [[nodiscard]] DirectTraffic& traffic() { return traffic_; }
 
 private:
@@ -45,7 +45,7 @@ private:
     DirectTraffic traffic_;
 };
 
-// The costs of a file's file system, shared by all its files.
+// Returns the costs of a file's file system, which all its files share.
 using CostsOf = std::function<std::shared_ptr<Costs>(const storage::File&)>;
 
 struct Source {
@@ -53,8 +53,8 @@ struct Source {
                     std::shared_ptr<Costs> known = std::make_shared<Costs>())
         : file(std::move(opened)), probe(*file), costs(std::move(known)), size_(file->size()) {}
 
-    // How long the file is, as last seen; looked at again for a read that ends at `end`, behind
-    // that: it may have grown.
+    // Returns the size of the file as last seen. If a read ends at `end`, beyond that size, looks
+    // again, because the file may have grown.
     [[nodiscard]] uint64_t size(uint64_t end) {
         const uint64_t known = known_size();
         if (end <= known) return known;
@@ -64,8 +64,9 @@ struct Source {
         return now.size;
     }
 
-    // Whether the file ends before `end` though it was last seen not to: another program cut it.
-    // For a direct read, which writes zeros over all memory behind the end that it is given.
+    // Returns whether another program has cut the file before `end` since its size was last seen. A
+    // direct read must know, because it writes zeros over all its memory behind the end of the
+    // file.
     [[nodiscard]] bool was_cut(uint64_t end) {
         storage::Identity now;
         if (end > known_size() || !file->stat(&now).ok() || now.size >= end) return false;
@@ -73,17 +74,17 @@ struct Source {
         return true;
     }
 
-    // It is that long now: the file was cut, or made longer.
+    // Stores the new size of a file that was cut or extended.
     void resized(uint64_t size) { size_.store(size, std::memory_order_relaxed); }
 
-    // The OS page cache was looked at for a read; `hot`: it had all of it. Counts may be lost
-    // between threads.
+    // Records that a read asked about the OS page cache. `hot`: it held the whole range. Threads
+    // that call it at once may lose counts.
     void looked(bool hot) {
         const uint32_t before = hot_looks_.load(std::memory_order_relaxed);
         const uint32_t now = hot ? std::min(before + 1, kHotLooks) : 0;
         if (now != before) hot_looks_.store(now, std::memory_order_relaxed);
     }
-    // Looks at the first of `range`, for who has to know something before any of it is planned.
+    // Asks about the first MiB of `range`, for a caller that needs hot() before it plans anything.
     void look(const extent::Extent& range) {
         constexpr uint64_t kSize = 1 << 20;
         if (probe.in_memory() || range.offset >= known_size()) return;
@@ -96,25 +97,27 @@ struct Source {
                    return run.state == Residency::kCached || run.state == Residency::kDirty;
                }));
     }
-    // Whether plans begin with a look; not where there is nothing to choose.
+    // Returns whether plans begin with a question about the page cache. They do not if there is no
+    // choice of route.
     [[nodiscard]] bool is_looked_at() const {
         return file->direct_alignment().offset != 0 &&
                !direct_refused.load(std::memory_order_relaxed);
     }
-    // All that was last looked at was in the OS page cache.
+    // Returns whether everything that was last asked about was in the OS page cache.
     [[nodiscard]] bool hot() const { return hot_looks_.load(std::memory_order_relaxed) > 0; }
-    // So was all before that, for so long that the time of the reads themselves shows an end of it
-    // more cheaply than a look, which in folios of 4 KiB takes 7 us a MiB.
+    // Returns whether the last kHotLooks questions all found everything cached. Then the time of
+    // the reads themselves shows an end of that more cheaply than a question, which takes 7 us per
+    // MiB in folios of 4 KiB.
     [[nodiscard]] bool long_hot() const {
         return hot_looks_.load(std::memory_order_relaxed) == kHotLooks;
     }
 
-    // Whether the kernel reads ahead of what comes through the OS page cache: not where misses go
-    // past it, since what it reads ahead of the hits between them makes slow hits of what would
-    // have missed. What it has begun goes on.
+    // Tells the kernel whether to read ahead of reads through the OS page cache. It should not
+    // while misses bypass the cache: what it reads ahead of the hits in between turns bytes that
+    // would have missed into slow hits. Readahead that has begun continues.
     void read_ahead(bool ahead) {
         if (reads_ahead_.load(std::memory_order_relaxed) == ahead) return;
-        const std::lock_guard lock(advice_mutex_);  // what the kernel was told last is what we know
+        const std::lock_guard lock(advice_mutex_);  // reads_ahead_ equals the kernel's state
         file->read_ahead(ahead);
         reads_ahead_.store(ahead, std::memory_order_relaxed);
     }
@@ -124,11 +127,12 @@ struct Source {
     const std::shared_ptr<Costs> costs;
     SmallReads small;
     UnknownReads unknown;
-    // Direct I/O was tried and refused though the file system offers it.
+    // Direct I/O was refused, although the file system offers it.
     std::atomic<bool> direct_refused{false};
 
-    // Whether direct I/O answered `error` because it is not to be had, though the file system said
-    // it was; remembered, but for want of a descriptor to open the file with once more.
+    // Returns whether `error` of a direct operation means that direct I/O is not possible, although
+    // the file system offers it. Remembers that, unless the cause is temporary: no descriptor or
+    // memory to open the file once more.
     [[nodiscard]] bool refuses_direct(int error) {
         const bool for_now = error == EMFILE || error == ENFILE || error == ENOMEM;
         const bool for_good = error == EINVAL || error == EOPNOTSUPP || error == ENOTSUP ||
@@ -148,8 +152,8 @@ private:
 
     std::atomic<uint64_t> size_;
     std::mutex advice_mutex_;
-    std::atomic<bool> reads_ahead_{true};  // written under it
-    std::atomic<uint32_t> hot_looks_{0};   // in a row; at most kHotLooks
+    std::atomic<bool> reads_ahead_{true};  // written under advice_mutex_
+    std::atomic<uint32_t> hot_looks_{0};   // hot questions in a row; at most kHotLooks
 };
 
 }  // namespace penstock::transfer
