@@ -21,18 +21,18 @@
 namespace penstock::transfer {
 namespace {
 
-// Below it direct transfers get too short; copies may be shared out in smaller parts.
+// Shorter windows make direct transfers too short. Copies may be divided into smaller parts.
 constexpr uint64_t kWindowSizeMin = 1 << 20, kHotWindowSizeMin = 512 << 10;
-// Threads that work on windows far apart have disks go to and fro, and the machine below, which may
-// read ahead, too.
+// Threads that work on windows far apart make disks seek. They also confuse a host below a virtual
+// machine that reads ahead.
 constexpr uint64_t kColdWindowSizeMax = 2 << 20;
-// Callers that read into device memory with their own executor: its staging is pinned memory.
+// Callers that may read into device memory with their own executor. Its staging is pinned memory.
 constexpr unsigned kDeviceCallersMax = 2;
-// A thread that has just worked looks out for more so long before it sleeps: waking one up takes
-// about as long, and reads often come one behind another.
+// A thread that has just worked spins for this time before it sleeps: to wake a thread takes about
+// as long, and one read often follows another.
 constexpr uint64_t kLookoutNs = 60'000;
 
-thread_local bool own_thread = false;  // of some engine
+thread_local bool own_thread = false;  // this is a thread of some engine
 
 }  // namespace
 
@@ -55,8 +55,8 @@ public:
     [[nodiscard]] Sections& sections() { return sections_; }
     HandsPool& pool(bool device_memory) { return device_memory ? to_device_ : to_host_; }
 
-    // The executor of a thread. The first thread's is made at once, lest there be an engine that
-    // can do nothing; the others', with the pinned memory of each, when they are needed.
+    // Makes the executor of a thread. The first thread's is made at once, so that the engine can
+    // always work. The others, with their pinned memory, are made when they are needed.
     Status make(unsigned index) {
         auto made = Hands::make(*storage_, device_, &sections_, index, options_.limits);
         if (!made.ok()) return made.status();
@@ -81,8 +81,8 @@ public:
             }
             if (sections_.ready()) sections_.collect();
             bool more = true, crowded = false;
-            uint64_t spent_ns = 0;                       // on what is held
-            if (!hands.hungry()) have_copies_watched();  // else begin_turn() looks
+            uint64_t spent_ns = 0;                       // time spent on windows held
+            if (!hands.hungry()) have_copies_watched();  // else begin_turn() does it
             while (more && hands.hungry()) {
                 const std::shared_ptr<Job> job = begin_turn(index, hands.idle());
                 more = job != nullptr && take_turn(index, job, &spent_ns);
@@ -100,12 +100,12 @@ public:
             const uint64_t begin_ns = base::coarse_ns();
             over.clear();
             hands.work(!more || !hands.has_copies(), &over);
-            // Before anybody is told: who waited publishes the next job at once, and need not wake
-            // another thread for it.
+            // Done before the jobs are told: a caller that waited publishes its next job at once,
+            // and then need not wake another thread for it.
             looks_out = end_turns(index, over, begin_ns - spent_ns, hands.idle());
             hands.finish(&owed);
             if (owed.empty()) continue;
-            // They may start jobs, and take their time.
+            // The callbacks may start jobs and may take long.
             if (std::exchange(looks_out, false)) break_off_look_out();
             for (const auto& callback : owed) callback();
             owed.clear();
@@ -119,15 +119,15 @@ public:
         turns_.add(job, base::coarse_ns());
         wake(threads, std::move(lock));
     }
-    // `job` has got windows back, maybe behind the back of those who saw none left.
+    // Re-queues a job whose windows were returned after it looked empty.
     void restore(const std::shared_ptr<Job>& job) {
         std::unique_lock lock(mutex_);
         turns_.restore(job);
         wake(1, std::move(lock));
     }
 
-    // When nothing of `job` is left to take: who looks out for work would otherwise find it, and
-    // sleep when it has nothing.
+    // Retires `job` if it has no more windows to take. Otherwise a spinning thread would find it,
+    // get nothing, and sleep.
     void retire_if_taken(const std::shared_ptr<Job>& job) {
         const std::lock_guard lock(mutex_);
         if (!job->has_windows()) turns_.retire(job);
@@ -135,8 +135,8 @@ public:
         if (turns_.waiting() == 0) promised_ = 0;
     }
 
-    // For who may have begun copies and goes where he does not see them end: the last who looked
-    // may have found none under way, and sleeps.
+    // For a thread that may have begun copies and does not see them end. The thread that last
+    // looked may have found none in flight, and sleeps.
     void have_copies_watched() {
         if (sections_.copying()) call_watcher(std::unique_lock(mutex_));
     }
@@ -152,10 +152,10 @@ public:
     }
 
 private:
-    // Threads that sleep until they are needed.
+    // Counts of threads that sleep until they are needed.
     struct Sleepers {
         std::condition_variable bell;
-        unsigned asleep = 0;  // and not yet
+        unsigned asleep = 0;  // and not woken yet
         unsigned woken = 0;
 
         unsigned wake(unsigned count) {
@@ -166,8 +166,8 @@ private:
         }
     };
 
-    // Tells `count` threads that there is work: those that look out, those that sleep, and, when
-    // they are not enough, those that have no executor yet.
+    // Wakes `count` threads: first those that spin, then those that sleep, then those that have no
+    // executor yet.
     void wake(unsigned count, std::unique_lock<std::mutex> lock) {
         waiting_.store(turns_.waiting(), std::memory_order_relaxed);
         count = std::min(count, options_.threads);
@@ -180,8 +180,8 @@ private:
         for (unsigned i = 0; i < unmade; ++i) unmade_.bell.notify_one();
     }
 
-    // With the lock, by a thread that will come to begin_turn() next. False: enough do already, and
-    // a CPU is left to who publishes.
+    // Requires mutex_. Lets this thread spin; it must call begin_turn() next. Returns false if
+    // enough threads spin already: a CPU is left for the thread that publishes jobs.
     bool begin_look_out() {
         if (lookouts_ + 1 >= std::max(2u, options_.threads)) return false;
         ++lookouts_;
@@ -192,7 +192,7 @@ private:
         --lookouts_;
         if (promised_ > 0) --promised_;
     }
-    // By a thread that does something else first.
+    // Called by a spinning thread that does something else first.
     void break_off_look_out() {
         std::unique_lock lock(mutex_);
         --lookouts_;
@@ -201,14 +201,14 @@ private:
         wake(1, std::move(lock));
     }
 
-    // Calls a thread where copies have nobody who looks after them. Who looks out, or has been
-    // called and is not there yet, does, or calls another: begin_turn().
+    // Wakes a thread if no thread watches the copies in flight. A thread that spins, or that was
+    // woken and has not arrived, watches them or wakes another one: begin_turn().
     void call_watcher(std::unique_lock<std::mutex> lock) {
         if (sections_.copying() && !watching_ && lookouts_ + made_.woken + unmade_.woken == 0)
             wake(1, std::move(lock));
     }
 
-    // False: told to stop.
+    // Returns false if the engine stops.
     bool make_when_needed(unsigned index) {
         std::unique_lock lock(mutex_);
         for (;;) {
@@ -218,18 +218,18 @@ private:
             lock.unlock();
             if (make(index).ok()) return true;
             lock.lock();
-            ++unmade_.asleep;  // what it was woken for is left to those who have one
+            ++unmade_.asleep;  // threads with an executor get the work for which it was woken
             if (made_.wake(1) != 0) made_.bell.notify_one();
         }
     }
 
-    // Null: there is no job for this thread; with `wait` only when told to stop.
+    // Returns null if there is no job for this thread; with `wait`, only if the engine stops.
     std::shared_ptr<Job> begin_turn(unsigned index, bool wait) {
         std::unique_lock lock(mutex_);
         for (;;) {
             std::shared_ptr<Job> job = turns_.begin(index, base::coarse_ns());
             if (job != nullptr || !wait || stopping_) {
-                call_watcher(std::move(lock));  // what this one does next may take long
+                call_watcher(std::move(lock));  // the caller may be busy for long
                 return job;
             }
             if (sections_.copying() && !watching_) {
@@ -244,15 +244,15 @@ private:
             const auto called = [this] { return stopping_ || made_.woken > 0; };
             if (turns_.waiting() == 0) {
                 made_.bell.wait(lock, called);
-            } else {  // left to other threads, as long as this one is kept for other sources
+            } else {  // a job of a slow source; this thread is reserved for others
                 made_.bell.wait_for(lock, std::chrono::nanoseconds(Turns::kSharedForNs), called);
             }
             --(made_.woken > 0 ? made_.woken : made_.asleep);
         }
     }
 
-    // False: it has to wait for a section. Where the turn lasts until Hands::work() says that it is
-    // over `spent_ns` grows by what this took.
+    // Returns false if the thread must wait for a section. If the turn lasts until Hands::work()
+    // ends it, adds the time of this call to `spent_ns`.
     bool take_turn(unsigned index, const std::shared_ptr<Job>& job, uint64_t* spent_ns) {
         const uint64_t begin_ns = base::coarse_ns();
         const Hands::Taken taken = hands_[index]->take(job);
@@ -269,7 +269,8 @@ private:
         return taken != Hands::Taken::kCrowded;
     }
 
-    // Where the thread is `idle` now, whether it looks out for more.
+    // Ends the turns at the sources in `over`. If the thread is now `idle`, returns whether it
+    // spins for more work.
     bool end_turns(unsigned index, const std::vector<const Source*>& over, uint64_t begin_ns,
                    bool idle) {
         if (over.empty()) return false;
@@ -283,20 +284,20 @@ private:
     backend::Device* const device_;
     const Options options_;
 
-    std::mutex mutex_;  // guards these seven
+    std::mutex mutex_;  // guards the seven members below
     Turns turns_;
     Sleepers made_, unmade_;  // threads with an executor, and without
-    bool watching_ = false;   // one of them looks after copies of sections, having nothing to do
+    bool watching_ = false;   // an idle thread watches the copies of sections
     bool stopping_ = false;
-    // Threads that look out, and how many of them a job has been left to that none has come for.
+    // lookouts_: threads that spin. promised_: how many of them are to take a job that no thread
+    // has taken yet.
     unsigned lookouts_ = 0, promised_ = 0;
 
     Sections sections_;
 
-    std::atomic<size_t> waiting_{0};             // jobs; for threads that look out
-    std::vector<std::unique_ptr<Hands>> hands_;  // of the threads, each its own
-    HandsPool to_host_, to_device_;              // for callers; what is read to the host needs no
-                                                 // staging of the device's
+    std::atomic<size_t> waiting_{0};             // jobs; read by threads that spin
+    std::vector<std::unique_ptr<Hands>> hands_;  // each is used by its own thread
+    HandsPool to_host_, to_device_;              // for callers; to_host_ needs no device staging
 };
 
 Result<std::unique_ptr<Engine>> Engine::create(const std::shared_ptr<storage::Storage>& storage,
@@ -336,7 +337,8 @@ void Engine::run(const std::shared_ptr<Job>& job) {
     const uint64_t windows = job->window_count();
     if (place == nullptr || windows > 1) {
         const uint64_t others = windows - (place != nullptr ? 1 : 0);
-        // With the caller as many threads as CPUs: one more would only take turns with it.
+        // With the caller there are as many threads as CPUs. One more would only take turns with
+        // it.
         const unsigned help = std::max(1u, core_->thread_count() - (place != nullptr ? 1 : 0));
         core_->publish(job, static_cast<unsigned>(std::min<uint64_t>(others, help)));
     }
@@ -367,7 +369,7 @@ void Engine::run(const std::shared_ptr<Job>& job) {
         const bool seen = base::look_out(kLookoutNs,
                                          [&] { return job->done() || sections.ready(); });
         if (job->done()) return core_->have_copies_watched();
-        // Copies that this thread sent are looked after by nobody else, perhaps.
+        // Possibly no other thread watches the copies that this thread began.
         if (!sections.copying()) break;
         if (seen) {
             sections.collect();
@@ -394,12 +396,12 @@ bool Engine::move_small(Source& source, const Piece& piece, bool write, const Re
 
 uint64_t Engine::window_size(uint64_t size, bool hot, bool with_caller, bool device_memory) const {
     const unsigned threads = core_->thread_count();
-    // One thread alone shares with nobody, and plans best over all of it.
+    // A single thread shares with no other thread, and plans best over the whole read.
     const bool shared = threads > 1 || with_caller;
     const uint64_t share = shared ? size / (2 * threads) : size;
     const uint64_t least = hot ? kHotWindowSizeMin : kWindowSizeMin;
-    // What misses is asked of the disk nearly in the file's order. What does not has sections where
-    // it goes to a device.
+    // Missing bytes are read from disk nearly in the file's order. Cached bytes that go to a device
+    // use sections.
     uint64_t most = kRequestSizeMax;
     if (device_memory) {
         most = kWindowSizeMin;

@@ -10,22 +10,23 @@
 namespace penstock::transfer {
 namespace {
 
-// Small windows that are taken at once: slow ones are announced together; of others fewer, or the
-// last ones of a call wait for one thread.
+// Small windows that a thread takes at once. Slow ones are announced to the kernel together. Of
+// fast ones it takes fewer, or the end of a call would wait for one thread.
 constexpr size_t kSmallBatch = 16, kSlowBatch = 32;
-// Whoever has a batch goes on for so long, as coarsely as the clock goes, and until the operation
-// under way is over: others wait.
+// A thread works on a batch for this time, in the clock's granularity, and until the operation in
+// progress ends. Other jobs wait meanwhile.
 constexpr uint64_t kBatchNs = 5'000'000;
 
-// Whatever becomes of them, all its small windows are read into the OS page cache, and may stay.
+// Returns whether all small windows of the job are certain to be read into the OS page cache and
+// may stay there.
 bool goes_through_cache(const Job& job) {
     if (asks_cached(job.options())) return job.options().cache != CachePolicy::kDrop;
     return job.options().cache == CachePolicy::kAuto &&
            job.window_size_max() < SmallReads::kSizeMin;
 }
 
-// Tells the kernel of all windows before one is read: what is not cached comes at the depth of a
-// batch, not one by one. Where they are one stretch it reads ahead by itself.
+// Announces all windows to the kernel before the first is read. Then missing bytes arrive at the
+// depth of a batch, not one by one. If the windows form one range the kernel reads ahead by itself.
 void announce(const Job& job, std::span<const Window> windows) {
     const auto offset_of = [&job](const Window& window) {
         return job.piece(window.piece).offset + window.begin;
@@ -61,7 +62,7 @@ Hands::Hands(std::unique_ptr<Executor> executor, Sections* sections, unsigned in
 Hands::Taken Hands::take(const std::shared_ptr<Job>& job) {
     Window window;
     const bool small = is_small(job->window_size_max(), job->options()) && !job->device_memory();
-    // Those that miss come quicker with others in flight.
+    // Missing windows arrive sooner with others in flight.
     const bool planned = small && !job->write() && job->scattered() &&
                          plans_small(job->source(), job->window_size_max(), job->options());
     if (idle() && small && !planned) return take_small(*job);
@@ -89,7 +90,7 @@ Hands::Taken Hands::take(const std::shared_ptr<Job>& job) {
         request.landing = &held.landing;
     }
     request.cookie = index;
-    (void)executor_->submit(request);  // there is room: take() is called only then
+    (void)executor_->submit(request);  // take() is called only if there is room
     return Taken::kHeld;
 }
 
@@ -118,7 +119,7 @@ void Hands::finish(Callbacks* owed) {
     over_ = 0;
 }
 
-// Small pieces, many at once: a lock for each would cost as much as some of the reads.
+// Takes many small pieces at once, because a lock for each would cost as much as some of the reads.
 Hands::Taken Hands::take_small(Job& job) {
     std::array<Window, kSlowBatch> windows;
     std::array<Outcome, kSlowBatch> outcomes;

@@ -8,7 +8,7 @@ Turns::Line& Turns::line_of(const Job& job) {
     const Source* source = &job.source();
     Line& line = lines_[source];
     if (!line.jobs.empty()) return line;
-    // Who was alone has just had his turn.
+    // If there is one other source and it has just had its turn, this one is next.
     const bool first = order_.size() == 1 && order_.front() == served_;
     order_.insert(first ? order_.begin() : order_.end(), source);
     return line;
@@ -30,7 +30,8 @@ void Turns::restore(const std::shared_ptr<Job>& job) {
     ++waiting_;
 }
 
-// Whether a thread is left to the others when this one takes something of `line`.
+// Returns whether the other sources still have a free thread if this thread takes a window of
+// `line`.
 bool Turns::may_take(unsigned thread, const Line& line, uint64_t now_ns) const {
     if (!keeps_one_ || now_ns >= line.slow_until_ns || held_.size() == 1) return true;
     if (order_.size() == 1 && now_ns >= shared_until_ns_) return true;

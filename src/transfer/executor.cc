@@ -75,7 +75,7 @@ bool Executor::submit(const Request& request) {
                       [](const Transfer& transfer) { return transfer.route == Route::kCached; }));
     slot.direct_left = slot.planned - slot.cached_left;
     if (slot.all_started()) {
-        finish_if_done(slot);  // empty, or refused
+        finish_if_done(slot);  // the request is empty or refused
     } else {
         unstarted_.push_back(&slot);
         (void)pump(false);
@@ -89,9 +89,10 @@ bool Executor::has_copies() const {
     });
 }
 
-// The bytes from `offset` on did not arrive, because of `error`, or, 0, because the file ends.
+// Records that the bytes from `offset` on did not arrive: because of `error`, or at the end of the
+// file if it is 0.
 void Executor::stop_at(Slot& slot, uint64_t offset, int error, Route route) {
-    // Of a gap at one place an error says more than the end of the file.
+    // At equal offsets an error takes precedence over end of file.
     if (offset < slot.stop || (offset == slot.stop && slot.error == 0)) {
         slot.stop = offset;
         slot.error = error;
@@ -104,8 +105,8 @@ void Executor::stop_at(Slot& slot, uint64_t offset, int error, Route route) {
     report->error_route = route;
 }
 
-// Fills batch_ with what can start now, direct transfers of all requests and, with `copies`, behind
-// them one cached one, and submits it. False: nothing could start, nor be fetched.
+// Fills batch_ with what can start now and submits it: direct transfers of all requests and, with
+// `copies`, one cached one behind them. Returns false if nothing could start or be fetched.
 bool Executor::pump(bool copies) {
     batch_.clear();
     lacks_staging_ = false;
@@ -122,7 +123,7 @@ bool Executor::pump(bool copies) {
     call_ns_ = 0;
     if (batch_.empty()) return fetching;
     const bool timed = batch_.size() == 1 && operations_[batch_[0].cookie].is_timed_call();
-    if (timed) (void)base::waited_since_asked();  // the next answer is of this call
+    if (timed) (void)base::waited_since_asked();  // so that the next answer is about this call
     const uint64_t begin_ns = timed ? base::monotonic_ns() : 0;
     const size_t taken = queue_->submit(batch_);
     if (timed) {
@@ -133,15 +134,15 @@ bool Executor::pump(bool copies) {
     return true;
 }
 
-// Puts the next direct transfer of `slot`, or its next cached ones, into batch_. False: there is
-// none, or no room for it.
+// Puts the next direct transfer of `slot`, or its next cached ones, into batch_. Returns false if
+// there is none or no room for it.
 bool Executor::prepare(Slot& slot, bool direct) {
     const std::vector<Transfer>& transfers = slot.transfers;
     size_t& next = direct ? slot.next_direct : slot.next_cached;
     while (next < transfers.size() && (transfers[next].route != Route::kCached) != direct) ++next;
     if (free_operations_.empty()) return false;
-    // The last one is for a copy: behind a queue full of direct transfers this thread would stand
-    // still until one of them is over.
+    // The last free operation is for a copy. Otherwise this thread would wait behind a queue full
+    // of direct transfers until one of them ends.
     if (direct && free_operations_.size() == 1 && has_copies()) return false;
     if (!direct && !slot.may_copy()) return false;
     if (!direct && !slot.again.empty()) {
@@ -155,7 +156,7 @@ bool Executor::prepare(Slot& slot, bool direct) {
         if (!slot.request.write && !may_start(slot, transfers[next].moved.size)) return false;
     } else {
         const Extent& first = transfers[next].range;
-        // The device has nothing to do until the first call is over.
+        // The device is idle until the first call has ended.
         const bool short_call = slot.request.device_memory && slot.request.landing == nullptr &&
                                 !staging_->copying();
         const uint64_t size_max = short_call ? kFirstStagedSizeMax : slot.call_size_max;
@@ -176,7 +177,7 @@ bool Executor::prepare(Slot& slot, bool direct) {
     return true;
 }
 
-// A direct operation of `slot` starts.
+// Counts the start of a direct operation of `slot`.
 void Executor::count_direct(Slot& slot) {
     DirectTraffic& traffic = slot.request.source->costs->traffic();
     traffic.start(&lane_of(slot).reader);
@@ -202,7 +203,7 @@ Executor::Lane& Executor::lane_of(const Slot& slot) {
     return lanes_.emplace_back(Lane{costs, {}, cached_calls_});
 }
 
-// Of what was found to be over at once.
+// Reports the operations that were found to have ended at the same time.
 void Executor::tell_lanes() {
     for (Lane& lane : lanes_) {
         if (lane.reader.ended == 0) continue;
@@ -216,7 +217,7 @@ size_t Executor::reap(std::span<Outcome> out, bool wait) {
     for (;;) {
         const bool started = pump(true);
         const bool idle = !started && finished_.empty();
-        // Without staging there is nothing to do before something is over.
+        // Without staging nothing can start before something has ended.
         const bool waits = idle && (wait || lacks_staging_);
         const size_t count = queue_->reap(completions_,
                                           waits && in_work_ > 0 && !staging_->copying());
@@ -231,7 +232,7 @@ size_t Executor::reap(std::span<Outcome> out, bool wait) {
     }
 }
 
-// What storage says of one operation.
+// Handles the storage's completion of one operation.
 void Executor::settle(const storage::Completion& completion) {
     Operation& operation = operations_[completion.cookie];
     Slot& slot = *operation.slot;
@@ -272,7 +273,7 @@ void Executor::settle(const storage::Completion& completion) {
     arrive(operation);
 }
 
-// A direct operation was refused: its bytes go through the page cache.
+// Moves the bytes of a refused direct operation to the page cache route.
 void Executor::go_again(Operation& operation) {
     Slot& slot = *operation.slot;
     Transfer& front = operation.front();
@@ -284,15 +285,16 @@ void Executor::go_again(Operation& operation) {
     if (slot.all_started()) unstarted_.push_back(&slot);
     if (operation.first < slot.next_cached) {
         slot.again.push_back(operation.first);
-    } else {  // it is found where the cached ones are looked for
+    } else {  // the search for cached transfers finds it
         --slot.started;
         ++slot.cached_left;
     }
     end_operation(operation);
 }
 
-// A long call that one bad page ended: what lies behind it is read once more, so that the page
-// alone is missing. Not a second time, since each may take storage seconds to give up.
+// Handles a long call that one bad page ended. The bytes behind the page are read once more, so
+// that only the page is missing. This is done once only, because the storage may take seconds to
+// give up on each bad page.
 void Executor::read_behind_error(Operation& operation) {
     Slot& slot = *operation.slot;
     const bool of_bytes = operation.error == EIO || operation.error == ENODATA ||
@@ -312,7 +314,7 @@ void Executor::read_behind_error(Operation& operation) {
     operation.range.size = operation.moved.size = behind - operation.range.offset;
 }
 
-// From staging to the device, behind what is on its way already.
+// Submits a copy from staging to the device, behind the copies in flight.
 void Executor::send(Operation& operation, size_t from) {
     const Request& request = operation.slot->request;
     auto* to = static_cast<std::byte*>(request.pieces.front().iov_base) +
@@ -346,7 +348,7 @@ void Executor::collect_copies(bool wait) {
     }
 }
 
-// The last of an operation: its bytes are where they belong, or it is known why not.
+// Ends an operation: its bytes have arrived, or the reason is known why not.
 void Executor::arrive(Operation& operation) {
     Slot& slot = *operation.slot;
     if (operation.good < operation.range.size) {
@@ -398,8 +400,9 @@ void Executor::finish_if_done(Slot& slot) {
     --in_work_;
 }
 
-// What direct transfers took, from the first to the last, without what those of an earlier request
-// took before. Not where a cached call kept this thread from seeing the last one complete.
+// Records the time of the direct transfers of a request, from the first to the last, without the
+// time that an earlier request's transfers took. Records nothing if a cached call kept this thread
+// from noticing the last completion.
 void Executor::observe_direct(const Slot& slot) {
     const uint64_t now_ns = base::monotonic_ns();
     const bool queued = slot.direct_begin_ns < direct_end_ns_;
@@ -416,12 +419,12 @@ void Executor::observe_direct(const Slot& slot) {
         seen.size += transfer.moved.size;
     }
     Costs& costs = *slot.request.source->costs;
-    if (costs.traffic().trying()) return;                  // a depth that will not stay
+    if (costs.traffic().trying()) return;                  // the depth on trial may not stay
     if (queued) seen.ns += costs.model().direct_start_ns;  // hidden by the request before
     costs.refine(seen);
 }
 
-// The completion came with the call: what submitting took is what the call took.
+// The completion came with the call, so the submission time is the time of the call.
 void Executor::observe_cached(const Operation& operation, uint64_t bytes) {
     if (bytes != operation.moved.size) return;
     Source& source = *operation.slot->request.source;

@@ -1,4 +1,4 @@
-// How transfers of an executor become operations of storage: what memory each moves.
+// Turns transfers into storage operations: decides which memory each of them moves.
 #include "transfer/executor_slot.h"
 
 namespace penstock::transfer {
@@ -6,7 +6,8 @@ namespace penstock::transfer {
 using extent::Extent;
 using planner::Transfer;
 
-// One operation for `count` transfers from `first` on. False: it has to wait for staging.
+// Makes one operation for `count` transfers from `first` on. Returns false if it must wait for
+// staging.
 bool Executor::enlist(Slot& slot, size_t first, size_t count) {
     const uint32_t index = free_operations_.back();
     Operation& operation = operations_[index];
@@ -31,8 +32,8 @@ bool Executor::enlist(Slot& slot, size_t first, size_t count) {
     return true;
 }
 
-// Decides what memory storage moves: the place that the bytes have in the request if it can, else
-// staging. False: there is none now.
+// Decides which memory the storage moves: the bytes' place in the request if possible, otherwise
+// staging. Returns false if there is no staging now.
 bool Executor::place(Operation& operation) {
     const Slot& slot = *operation.slot;
     const Transfer& front = operation.front();
@@ -75,7 +76,7 @@ bool Executor::place(Operation& operation) {
         return false;
     }
     staged_size_ += operation.staged_size;
-    // The bytes lie in the slot as they lie in the file modulo a page, so that copies are
+    // The bytes have the same offset modulo a page in the slot as in the file, so that copies are
     // aligned.
     std::byte* to = staging_->memory(operation.staging) + operation.moved.offset % kPageSize;
     operation.pieces.assign(1, {to, operation.moved.size});

@@ -1,5 +1,5 @@
-// How an executor plans a request: what its options ask, residency, planner, and the cutting of
-// what comes out into operations.
+// Plans a request: applies its options, asks for residency, runs the planner, and cuts the plan
+// into operations.
 #include <algorithm>
 #include <cerrno>
 
@@ -15,7 +15,7 @@ static_assert(kRequestSizeMax <= planner::kRequestSizeMax);
 
 namespace {
 
-// What comes through the cache stays there, which only kDrop must not have.
+// Bytes that come through the cache stay there, which kDrop forbids.
 planner::Buffered buffered(const Request& request) {
     return request.options.cache == CachePolicy::kDrop ? planner::Buffered::kNever
                                                        : planner::Buffered::kGaining;
@@ -26,9 +26,9 @@ bool has_direct(const planner::Plan& plan) {
                        [](const Transfer& one) { return one.route != Route::kCached; });
 }
 
-// Whether a read goes through the page cache without a look at it, since the file has long been
-// hot. Not where somebody wants to know what was cached; and one that is wrong shall not bring much
-// into the cache.
+// Returns whether a read goes through the page cache without a question, because the file has long
+// been hot. Not if a report must say what was cached. Only for short reads, because a wrong guess
+// should not bring much into the cache.
 bool is_taken_for_hot(const Request& request) {
     return request.report == nullptr && request.size <= kCallSizeMax &&
            request.options.cache == CachePolicy::kAuto && !request.options.route.has_value() &&
@@ -56,7 +56,7 @@ void Executor::look_at_residency(Slot& slot, const planner::CostModel& model) {
     planner::settle_mixed(std::span(runs_).first(run_count_), kGrainSize, model, buffered(request));
 }
 
-// Bytes of a range that the OS page cache lacks, about, as it was looked at for the plan under way.
+// Returns about how many bytes of `range` the OS page cache lacked when it was asked for this plan.
 uint64_t Executor::missing_in(const Extent& range) const {
     double missing = 0;
     for (const extent::ResidencyRun& run : std::span(runs_).first(run_count_)) {
@@ -75,7 +75,8 @@ Result<planner::Plan> Executor::make_plan(Slot& slot) {
     const uint64_t size_max = request.device_memory ? kStagedTransferSizeMax : Staging::kSlotSize;
     model.transfer_size_max = std::min<uint64_t>(model.transfer_size_max, size_max);
     planner::Request wanted;
-    // What lies behind the end is left to cut(): a direct transfer over it would write zeros there.
+    // Bytes behind the end of the file are left to cut(): a direct transfer over it would write
+    // zeros there.
     const auto cut_at_end = [&] {
         const uint64_t end = request.offset + request.size;
         const uint64_t file_size = std::max(source.size(end), request.offset);
@@ -84,14 +85,14 @@ Result<planner::Plan> Executor::make_plan(Slot& slot) {
     cut_at_end();
     wanted.direct.offset_alignment = alignment.offset;
     wanted.direct.memory_alignment = alignment.memory;
-    // What does not fit where it is to go passes through staging.
+    // Bytes that do not fit their destination pass through staging.
     wanted.memory = request.offset;
     wanted.room_before = wanted.room_behind = Staging::kMarginSize;
     run_count_ = 0;
     if (const auto why = asks_cached(request.options); why.has_value()) {
         wanted.cached_because = why;
     } else if (alignment.offset == 0) {
-        // The planner says so.
+        // The planner reports this case.
     } else if (source.direct_refused.load(std::memory_order_relaxed)) {
         wanted.cached_because = RouteReason::kRefused;
     } else if (asks_direct(request.options)) {
@@ -117,14 +118,14 @@ void Executor::plan(Slot& slot) {
     const Request& request = slot.request;
     if (!request.looks && is_never_direct(request.size, request.options))
         request.source->read_ahead(true);
-    // What is to leave nothing behind goes past the cache where it can, as Executor::read_small
-    // does.
+    // A read that must leave nothing behind bypasses the cache if it can, as in
+    // Executor::read_small.
     const bool looks = request.looks || (request.options.cache == CachePolicy::kDrop &&
                                          request.size >= SmallReads::kSizeMin);
     const bool small = !looks && is_small(request.size, request.options) &&
                        !asks_cached(request.options);
     if (small && !plans_small(*request.source, request.size, request.options)) {
-        // What every plan of it would be.
+        // Every plan for it would be this one.
         const Extent all{request.offset, request.size};
         slot.transfers.assign(1, {all, all, Route::kCached, RouteReason::kSmall, 0});
         return;
@@ -153,8 +154,8 @@ void Executor::plan(Slot& slot) {
     if (plan.ok()) request.report->predicted_ns += static_cast<uint64_t>(plan.value().expected_ns);
 }
 
-// Transfers that are too long for an operation become several; with `strict` what cannot take its
-// route is an error.
+// Cuts transfers that are too long for one operation. With `strict`, a transfer that cannot take
+// its route is an error.
 void Executor::cut(Slot& slot, std::span<const Transfer> transfers) {
     const ReadOptions& options = slot.request.options;
     const std::optional<Route> only = options.strict ? asked_route(options) : std::nullopt;
@@ -165,7 +166,7 @@ void Executor::cut(Slot& slot, std::span<const Transfer> transfers) {
     const uint64_t direct_size_max = slot.request.device_memory ? kStagedTransferSizeMax
                                                                 : Staging::kSlotSize;
     if (slot.request.device_memory &&
-        slot.request.landing == nullptr) {  // cut short, and joined again while the device is busy
+        slot.request.landing == nullptr) {  // short calls, joined later while the device is busy
         const uint64_t most = limits_.depth * Staging::kSlotSize / 3;
         const uint64_t joined_max = lone ? kStagedCallSizeMax : kCallSizeMax;
         slot.call_size_max = std::clamp(most, kCallSizeMax, joined_max);
@@ -177,7 +178,7 @@ void Executor::cut(Slot& slot, std::span<const Transfer> transfers) {
             return;
         }
         const uint64_t most = transfer.route == Route::kCached ? size_max : direct_size_max;
-        while (transfer.range.size > most) {  // no direct one that is read
+        while (transfer.range.size > most) {  // a direct transfer of a read is never too long
             Transfer head = transfer;
             head.range.size = most;
             head.moved = head.range;
@@ -192,8 +193,8 @@ void Executor::cut(Slot& slot, std::span<const Transfer> transfers) {
             transfer.reason = RouteReason::kCheaperBuffered;
         add(transfer);
     }
-    // Behind the end of the file: who reads there is told so. It may have grown by a few bytes in
-    // this moment.
+    // Bytes behind the end of the file: a read there must learn of the end. The file may have grown
+    // by a few bytes at this moment.
     const uint64_t planned = transfers.empty() ? slot.request.offset : transfers.back().range.end();
     const uint64_t end = slot.request.offset + slot.request.size;
     if (planned == end) return;

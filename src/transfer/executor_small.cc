@@ -1,4 +1,4 @@
-// Small reads and writes of an executor: one storage operation each, no plan.
+// Small reads and writes of an executor: one storage operation each, without a plan.
 #include <algorithm>
 #include <cstring>
 
@@ -11,14 +11,14 @@
 namespace penstock::transfer {
 namespace {
 
-// Whether a small read could go past the page cache.
+// Returns whether a small read could bypass the page cache.
 bool could_be_direct(const Source& source, uint64_t offset, const iovec& to) {
     return to.iov_len >= SmallReads::kSizeMin && source.file->direct_alignment().offset != 0 &&
            offset + to.iov_len <= source.known_size() &&
            !source.direct_refused.load(std::memory_order_relaxed);
 }
 
-// Whether a read that took `ns` waited for storage, as far as is known.
+// Returns whether a read that took `ns` waited for storage, as far as that is known.
 bool waited(uint64_t size, uint64_t ns) {
     return SmallReads::slow(size, ns) && base::waited_since_asked();
 }
@@ -35,7 +35,7 @@ void add_to(Report* report, uint64_t offset, const SmallOutcome& outcome) {
     count_reasons({&held, arrived.empty() ? 0u : 1u}, arrived, outcome.reason, report);
     report->residency_bytes[static_cast<size_t>(outcome.residency)] += completion.bytes;
     ++report->transfers;
-    if (outcome.route != Route::kCached)  // nothing else of it is in flight
+    if (outcome.route != Route::kCached)  // nothing else of this read is in flight
         report->direct_depth = std::max<uint64_t>(report->direct_depth, 1);
     const uint64_t end = offset + completion.bytes;
     if (completion.error == 0) return;
@@ -45,7 +45,7 @@ void add_to(Report* report, uint64_t offset, const SmallOutcome& outcome) {
     report->error_route = outcome.route;
 }
 
-// Says so where what was to leave no trace in the page cache does.
+// Reads through the cache. Sets kNoDrop as the reason if bytes stay that should leave no trace.
 void Executor::move_cached(const Source& source, const storage::Operation& operation,
                            const ReadOptions& options, SmallOutcome* outcome) {
     outcome->completion = queue_->submit_and_reap(operation);
@@ -62,8 +62,8 @@ SmallOutcome Executor::read_small(Source& source, uint64_t offset, const iovec& 
     if (const auto why = asks_cached(options); why.has_value()) {
         outcome.reason = *why;
     } else if (operation.drop && could_be_direct(source, offset, to)) {
-        // Not all kernels take reads through the cache that leave nothing there, and those that do
-        // read ahead.
+        // Not all kernels support reads through the cache that leave nothing there, and those reads
+        // include readahead.
         outcome = look_at_small(source, offset, to.iov_len);
         const bool cached = outcome.reason == RouteReason::kResident ||
                             outcome.reason == RouteReason::kDirty;
@@ -90,7 +90,7 @@ SmallOutcome Executor::write_small(Source& source, uint64_t offset, const iovec&
     return outcome;
 }
 
-// Straight to its place, or by staging where that is not aligned.
+// Reads directly into place, or through staging if the place is not aligned.
 storage::Completion Executor::read_direct(Source& source, storage::Operation operation) {
     operation.route = Route::kDirect;
     const storage::DirectAlignment alignment = operation.file->direct_alignment();
@@ -115,7 +115,7 @@ storage::Completion Executor::read_direct(Source& source, storage::Operation ope
     return completion;
 }
 
-// What the cache holds of a small read, and why it would go through it.
+// Returns what the cache holds of a small read, and the reason why the read would go through it.
 SmallOutcome Executor::look_at_small(Source& source, uint64_t offset, uint64_t size) {
     storage::ResidencyQuestion question;
     question.range = {offset, size};
@@ -139,7 +139,7 @@ SmallOutcome Executor::look_at_small(Source& source, uint64_t offset, uint64_t s
     return outcome;
 }
 
-// Past the cache, or through it where that is refused.
+// Reads past the cache, or through it if direct I/O is refused.
 SmallOutcome Executor::read_missing(Source& source, const storage::Operation& operation,
                                     const ReadOptions& options, SmallOutcome outcome) {
     outcome.route = Route::kDirect;
@@ -153,7 +153,7 @@ SmallOutcome Executor::read_missing(Source& source, const storage::Operation& op
     return outcome;
 }
 
-// A read like it was slow lately.
+// Makes a read for which the cache must be asked, because such reads were slow lately.
 SmallOutcome Executor::read_doubtful(Source& source, const storage::Operation& operation,
                                      const ReadOptions& options) {
     const uint64_t size = operation.pieces.front().iov_len;

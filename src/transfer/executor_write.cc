@@ -1,5 +1,5 @@
-// What only writes need of an executor: their plan, and their way through staging, which lies
-// before storage. The rest they share with reads (executor.cc).
+// The parts of an executor that only writes need: their plan, and their way through staging, which
+// comes before the storage. executor.cc has the parts that reads share.
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -31,13 +31,13 @@ void Executor::plan_write(Slot& slot) {
                                                              : std::nullopt;
     for (const Transfer& transfer : planned) {
         if (!only.has_value() || transfer.route == *only) continue;
-        return stop_at(slot, request.offset, EOPNOTSUPP, *only);  // and nothing is written
+        return stop_at(slot, request.offset, EOPNOTSUPP, *only);  // nothing is written
     }
     run_count_ = 0;
     cut(slot, planned);
 }
 
-// From the request to staging, where the host can address both.
+// Copies from the request to staging. The host can address both.
 void Executor::gather(Operation& operation) {
     const Request& request = operation.slot->request;
     auto* const to = static_cast<std::byte*>(operation.pieces.front().iov_base);
@@ -53,7 +53,7 @@ void Executor::gather(Operation& operation) {
     }
 }
 
-// From the device to staging, behind what is on its way already.
+// Submits a copy from the device to staging, behind the copies in flight.
 void Executor::fetch(Operation& operation) {
     const Request& request = operation.slot->request;
     parts_.clear();
@@ -72,17 +72,18 @@ void Executor::fetch(Operation& operation) {
     copying_[static_cast<size_t>(operation.staging)] = &operation;
 }
 
-// The copy to staging is over.
+// Handles the end of a copy to staging.
 void Executor::end_fetch(Operation& operation) {
     if (operation.error != 0) return arrive(operation);
     fetched_.push_back(&operation);
 }
 
-// All that moves by itself and, with `copies`, one that is a copy; whether there was one.
+// Puts all direct transfers into the batch and, with `copies`, one cached one. Returns whether
+// there was a cached one.
 bool Executor::put_fetched_into_batch(bool copies) {
     bool copied = false;
     std::erase_if(fetched_, [&](Operation* operation) {
-        if (const int error = operation->slot->error; error != 0) {  // nothing more is begun
+        if (const int error = operation->slot->error; error != 0) {  // begin nothing more
             operation->error = error;
             arrive(*operation);
             return true;
@@ -96,7 +97,7 @@ bool Executor::put_fetched_into_batch(bool copies) {
     return copied;
 }
 
-// Of a write nothing more is begun: what was not, did not move either.
+// Begins nothing more of a failed write. The transfers that have not begun count as not moved.
 void Executor::give_up(Slot& slot) {
     const int error = slot.error;
     const auto skip = [&](size_t index) {

@@ -14,27 +14,29 @@
 namespace penstock::transfer {
 namespace {
 
-constexpr uint64_t kCutSize = 64 << 10;  // windows that end within the file's own ones end at these
-// A section's windows: so many that all threads have part of it, but none so short that to give it
-// out counts.
+constexpr uint64_t kCutSize = 64 << 10;  // file alignment of cuts that are not at window boundaries
+// Windows in a section. All threads must have a share of it, but the cost of giving out a window
+// must stay small.
 constexpr uint64_t kSectionWindows = 16;
 static_assert(kSectionSizeMax / kSectionWindows == Sections::kPartSize);
 constexpr uint64_t kSectionWindowSizeMin = kPlanSizeMin, kSectionWindowSizeMax = 1 << 20;
-// As much as CPUs' own caches hold, about. Of shorter reads the device waits for the CPUs, which
-// have no time for it.
+// About the size of the CPUs' own caches. In shorter reads the device waits for the CPUs, which
+// have no time to spare.
 constexpr uint64_t kLastSize = 32 << 20;
-// What staging holds takes 1.1 ms by PCIe 5, twice that by PCIe 4. Who sleeps wakes up 50 us late.
+// To copy all of staging takes 1.1 ms by PCIe 5, and twice that by PCIe 4. A sleeping thread wakes
+// 50 us late.
 constexpr uint64_t kAwakeNs = 1'500'000;
 constexpr std::chrono::hours kForever{24 * 365};
-// The first section behind something that missed: what misses in it keeps the others waiting.
+// The size of the first section after a miss. A miss in a section delays its other windows.
 constexpr uint64_t kSectionSizeAgain = 4 << 20;
 
-// How long the next window is of `left` bytes from `begin` of the file on. It ends where the file's
-// own multiples of its size do, so that direct transfers of neighbours meet at aligned offsets.
+// Returns the length of the next window, of `left` bytes from `begin` of the file on. It ends at a
+// multiple of the window size in the file, so that direct transfers of neighbours meet at aligned
+// offsets.
 uint64_t cut_window(uint64_t begin, uint64_t left, uint64_t window_size) {
     if (left <= window_size) return left;
     uint64_t size = window_size - begin % window_size;
-    // What is less than kPlanSizeMin would go through the page cache and stay there.
+    // Less than kPlanSizeMin would go through the page cache and stay there.
     if (size < kPlanSizeMin) size += window_size / 2;
     if (left - size >= kPlanSizeMin) return size;
     return left <= kRequestSizeMax ? left : base::align_down(begin + left / 2, kCutSize) - begin;
@@ -42,8 +44,8 @@ uint64_t cut_window(uint64_t begin, uint64_t left, uint64_t window_size) {
 
 std::atomic<unsigned> awake_waiters{0};
 
-// One of those who are awake while they wait. Threads that read need most of the CPUs, and of one
-// CPU all.
+// Counts this thread as spinning while the object exists. Reading threads need most of the CPUs,
+// and all of a single CPU.
 class Awake {
 public:
     Awake() : may_be_(awake_waiters.fetch_add(1, std::memory_order_relaxed) < most()) {}
@@ -94,16 +96,16 @@ Job::Job(std::shared_ptr<Source> source, std::vector<Piece> pieces, bool write, 
     }
     scattered_ = 2 * jumps > pieces_.size();
     report_.bytes_asked = to_read_ = left_;
-    if (device_memory_) section_windows_.reserve(kSectionWindows + 1);  // under no lock yet
+    if (device_memory_) section_windows_.reserve(kSectionWindows + 1);  // without a lock
     if (left_ == 0) end(std::unique_lock(mutex_));
 }
 
-// Under the lock.
+// Requires mutex_.
 uint64_t Job::next_window(const Piece& piece) const {
     return cut_window(piece.offset + next_begin_, piece.size - next_begin_, window_size_);
 }
 
-// Under the lock.
+// Requires mutex_.
 void Job::advance(uint64_t size) {
     next_begin_ += size;
     if (next_begin_ < pieces_[next_piece_].size) return;
@@ -111,30 +113,31 @@ void Job::advance(uint64_t size) {
     next_begin_ = 0;
 }
 
-// Under the lock. Whether a section may begin here: what comes now is long.
+// Requires mutex_. Returns whether a section may begin here, which needs a long range.
 bool Job::may_open(const Piece& piece) const {
     return device_memory_ && !write_ && piece.size - next_begin_ >= kSectionSizeMin &&
            !asks_direct(options_);
 }
 
-// Under the lock. Most of what comes now, as far as anybody knows. A section waits for what misses
-// in it and keeps its staging meanwhile, so where something has missed it takes more to believe it.
+// Requires mutex_. Returns whether most of the next bytes go through the cache, as far as is known.
+// A section waits for its misses and keeps its staging meanwhile. So after a miss the file must
+// have been hot for longer.
 bool Job::goes_through_cache() const {
     return asks_cached(options_) || (missed_ ? source_->long_hot() : source_->hot()) ||
            source_->file->direct_alignment().offset == 0 ||
            source_->direct_refused.load(std::memory_order_relaxed);
 }
 
-// Under the lock. False: there is no staging before other sections are over.
+// Requires mutex_. Returns false if there is no staging before other sections are done.
 bool Job::open_section(const Piece& piece, Sections* sections) {
     const uint64_t begin = piece.offset + next_begin_, left = piece.size - next_begin_;
     uint64_t size = next_section_size_;
-    if (&piece == &pieces_.back())  // what is read last is copied while nothing else is read
+    if (&piece == &pieces_.back())  // the last section is copied while nothing is read
         size = std::min(size, base::align_up(left / 2, kSectionSizeMin));
     size = base::align_down(begin + size, kSectionSizeMin) - begin;
-    if (size < kSectionSizeMin / 2) size += kSectionSizeMin;  // else a copy for a few bytes
+    if (size < kSectionSizeMin / 2) size += kSectionSizeMin;  // avoids a copy of a few bytes
     size = std::min(left, size);
-    if (left - size < kSectionSizeMin) size = left;  // too little for one of its own
+    if (left - size < kSectionSizeMin) size = left;  // the rest is too short for its own section
     auto* const to = static_cast<std::byte*>(piece.to) + next_begin_;
     Section* const section = sections->open(shared_from_this(), to, begin, size);
     if (section == nullptr) return sections->refused();
@@ -152,13 +155,13 @@ bool Job::open_section(const Piece& piece, Sections* sections) {
     return true;
 }
 
-// Under the lock.
+// Requires mutex_.
 Window Job::take_of_section(unsigned hand) {
     const auto is_own = [&](const Window& window) {
         return sections_->is_own(hand, *window.section, piece(window.piece).offset + window.begin);
     };
     auto found = section_windows_.begin();
-    // What misses is asked of storage in the file's order.
+    // Missing bytes are read from storage in the file's order, so the first window is taken then.
     if (source_->hot() && !missed_) found = std::find_if(found, section_windows_.end(), is_own);
     if (found == section_windows_.end()) found = section_windows_.begin();
     const Window window = *found;
@@ -171,12 +174,12 @@ size_t Job::take(std::span<Window> out, Sections* sections, unsigned hand) {
         bool unprepared = false;
         const size_t count = take_some(out, sections, hand, &unprepared);
         if (count > 0 || !unprepared) return count;
-        sections->prepare();  // others use the lock meanwhile
+        sections->prepare();  // without mutex_, so that other threads can use it
         if (!sections->prepared()) return 0;
     }
 }
 
-// `unprepared`: it stops where the first section would begin.
+// Sets `unprepared` if it stops where the first section would begin.
 size_t Job::take_some(std::span<Window> out, Sections* sections, unsigned hand, bool* unprepared) {
     const std::lock_guard lock(mutex_);
     if (cancelled_) return 0;
@@ -250,7 +253,7 @@ void Job::add(const Report& part) {
     report_.predicted_ns += part.predicted_ns;
     report_.transfers += part.transfers;
     report_.direct_depth = std::max(report_.direct_depth, part.direct_depth);
-    report_.copy_ns = part.copy_ns;  // the last that ends decides
+    report_.copy_ns = part.copy_ns;  // the last report counts
     if (part.error_number == 0) return;
     if (report_.error_number != 0 && report_.error_offset <= part.error_offset) return;
     report_.error_number = part.error_number;
@@ -258,7 +261,7 @@ void Job::add(const Report& part) {
     report_.error_route = part.error_route;
 }
 
-// Under the lock, which it gives up before it calls anybody.
+// Requires mutex_, and releases it before it calls a callback.
 void Job::end(std::unique_lock<std::mutex> lock, Callbacks* owed) {
     const uint64_t now = base::monotonic_ns();
     if (taken_ns_ != 0) {
@@ -266,7 +269,7 @@ void Job::end(std::unique_lock<std::mutex> lock, Callbacks* owed) {
         report_.copy_ns = std::min(report_.copy_ns, now - taken_ns_);
         report_.read_ns = now - taken_ns_ - report_.copy_ns;
     }
-    // Nobody could tell what was not looked at.
+    // Bytes whose residency was never asked for count as unknown.
     uint64_t known = 0;
     for (const uint64_t bytes : report_.residency_bytes) known += bytes;
     if (known < report_.bytes) {
@@ -332,11 +335,12 @@ void Job::stop() {
     cancelled_ = true;
     left_ -= untaken;
     if (left_ == 0) return end(std::move(lock));
-    // Windows of an open section that were taken are not over before it is told, so the job is not.
+    // Windows taken of an open section end only after shorten() below, so the job cannot end
+    // before.
     if (untaken_of_section == 0) return;
     Section* const section = section_windows_.front().section;
     section_windows_.clear();
-    const std::shared_ptr<void> keep = keep_;  // others may end the job, and sections_ with it
+    const std::shared_ptr<void> keep = keep_;  // others may end the job, which owns sections_
     lock.unlock();
     sections_->shorten(section, untaken_of_section);
 }

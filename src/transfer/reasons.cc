@@ -8,7 +8,7 @@ namespace {
 using extent::Extent;
 using extent::ResidencyRun;
 
-// Resident bytes of a run from its begin to `end`, if they are spread evenly.
+// Returns the resident bytes of a run from its begin to `end`, if they are spread evenly.
 uint64_t resident_before(const ResidencyRun& run, uint64_t end) {
     const auto product = static_cast<unsigned __int128>(run.resident_size) *
                          (end - run.range.offset);

@@ -10,13 +10,15 @@ namespace penstock::transfer {
 namespace {
 
 constexpr uint64_t kDozeNs = 20'000;
-// Copied in 150 us by PCIe 5: mostly somebody sees in that time that what is copied now is over.
+// PCIe 5 copies this in 150 us. In most cases some thread notices within that time that the current
+// copy has ended.
 constexpr uint64_t kWaitingSize = kSectionSizeMax;
-// A part with its share of the margins between slots, of which a long section takes none.
+// A part of staging with its share of the margins between slots. A long section uses those margins.
 constexpr uint64_t kPartStride = Sections::kPartSize + Staging::kMarginSize;
 static_assert(2 * Sections::kPartSize == Staging::kSlotSize);
 
-// Of a window whose bytes in staging did not reach the device. `error` 0: they were not to.
+// Changes the report of a window whose bytes in staging did not reach the device. `error` is 0 if
+// they were no longer wanted.
 void lose(Section::Landed* landed, int error) {
     const std::vector<extent::Extent>& extents = landed->landing.extents;
     if (extents.empty()) return;
@@ -58,7 +60,8 @@ Section* Sections::open(std::shared_ptr<Job> job, std::byte* to, uint64_t offset
     section.job = std::move(job);
     section.to = to;
     section.offset = offset;
-    // As it lies in the file modulo a page, so that copies out of the page cache are aligned.
+    // The memory has the same offset modulo a page as the file, so that copies out of the page
+    // cache are aligned.
     section.memory = staging_->memory(slot) + offset % Staging::kMarginSize;
     section.left = size;
     return &section;
@@ -71,7 +74,7 @@ bool Sections::is_own(unsigned hand, const Section& section, uint64_t offset) co
 
 void Sections::land(Section* section, Section::Landed landed, Callbacks* owed) {
     Ended ended;
-    std::shared_ptr<Job> whole;  // whose section this makes whole: it may be over soon
+    std::shared_ptr<Job> whole;  // the job, if the section is now complete; it may end soon
     uint64_t size = 0;
     {
         const std::lock_guard lock(mutex_);
@@ -85,7 +88,8 @@ void Sections::land(Section* section, Section::Landed landed, Callbacks* owed) {
         }
     }
     send_landed(&ended);
-    // Behind what this thread sends for others too: where many read, who waits may be told late.
+    // Comes after the sections of other jobs are sent: if many threads read, the waiting caller may
+    // be told late.
     if (whole != nullptr) whole->arriving(size);
     tell(&ended, owed);
 }
@@ -102,9 +106,10 @@ void Sections::shorten(Section* section, uint64_t size) {
     tell(&ended);
 }
 
-// Who finds the copies taken leaves it to who has them, who looks again behind that. While enough
-// waits for the device, sections wait for who collects the copies, and go together: the device
-// pauses for microseconds behind each call, hardly between the copies of one (up to 16 on CUDA).
+// If another thread holds copies_mutex_, that thread sends this section, because it looks at
+// landed_ again. While enough bytes wait for the device, sections wait for the thread that collects
+// the copies, and go together. The device pauses for microseconds after each call, but hardly
+// between the copies of one call (up to 16 on CUDA).
 void Sections::send_landed(Ended* ended) {
     std::vector<Section*> mine;
     for (;;) {
@@ -123,8 +128,8 @@ void Sections::send_landed(Ended* ended) {
     }
 }
 
-// Of a section that is whole, to parts_. What lies side by side in staging lies so on the device:
-// mostly it is one.
+// Appends the parts of a complete section to parts_. Neighbours in staging are neighbours on the
+// device, so in most cases there is one part.
 void Sections::add_parts(const Section& section) {
     std::vector<extent::Extent> runs;
     for (const Section::Landed& landed : section.landed) {
@@ -142,11 +147,11 @@ void Sections::add_parts(const Section& section) {
     }
 }
 
-// With the copies. As one lot.
+// Requires copies_mutex_. Copies the sections as one lot.
 void Sections::send(std::span<Section* const> sections, Ended* ended) {
     parts_.clear();
     slots_.clear();
-    std::vector<size_t> begins;  // of each section's, in parts_
+    std::vector<size_t> begins;  // index in parts_ of each section's first part
     for (Section* section : sections) {
         const size_t begin = parts_.size();
         add_parts(*section);
@@ -164,9 +169,9 @@ void Sections::send(std::span<Section* const> sections, Ended* ended) {
     look_at_copies();
 }
 
-// With the copies, of which the device has refused all together: some read's memory may be no more.
-// What it began nevertheless brings the same bytes twice. parts_ of the sections of slots_ begin at
-// `begins`.
+// Requires copies_mutex_. The device has refused to copy all sections together, because some read's
+// memory may no longer exist. Parts that it copied nevertheless are copied again with the same
+// bytes. `begins` says where the parts of each section of slots_ begin in parts_.
 void Sections::copy_one_by_one(std::span<const size_t> begins) {
     for (size_t i = 0; i < slots_.size(); ++i) {
         const size_t end = i + 1 < begins.size() ? begins[i + 1] : parts_.size();
@@ -176,14 +181,14 @@ void Sections::copy_one_by_one(std::span<const size_t> begins) {
     }
 }
 
-// With the copies, which have changed.
+// Requires copies_mutex_. Publishes the state of the copies after a change.
 void Sections::look_at_copies() {
     waiting_.store(staging_->waiting_size(), std::memory_order_relaxed);
     oldest_.store(staging_->oldest_lot(), std::memory_order_release);  // partner: ready()
 }
 
 bool Sections::ready() const {
-    const uint64_t oldest = oldest_.load(std::memory_order_acquire);  // partner: send(), collect()
+    const uint64_t oldest = oldest_.load(std::memory_order_acquire);  // partner: look_at_copies()
     return oldest != 0 && staging_->is_over(oldest);
 }
 
@@ -205,8 +210,8 @@ void Sections::wait() {
     collect();
 }
 
-// With the copies: slots_ are those of copies that are over, or, where `status` says so, of all
-// that never will be.
+// Requires copies_mutex_. Ends the sections of slots_, whose copies have ended. If `status` is an
+// error, first adds the slots of all copies that never will.
 void Sections::collect_slots(Status status, Ended* ended) {
     if (!status.ok()) staging_->abandon(&slots_);
     for (const int32_t slot : slots_) {
@@ -216,14 +221,14 @@ void Sections::collect_slots(Status status, Ended* ended) {
     }
 }
 
-// With the copies, or before the section's first.
+// Requires copies_mutex_, or that none of the section's copies has begun.
 void Sections::end(Section* section, Ended* ended) {
     const std::lock_guard lock(mutex_);
     staging_->give_back(static_cast<int32_t>(section - sections_.data()));
     ended->push_back(std::exchange(*section, Section{}));
 }
 
-// Under no lock: whoever waits for a job may go on at once.
+// Requires that no mutex is held: a thread that waits for a job may continue at once.
 void Sections::tell(Ended* ended, Callbacks* owed) {
     for (Section& section : *ended) {
         const uint64_t copy_ns = base::monotonic_ns() - section.landed_ns;

@@ -1,4 +1,4 @@
-// Slots, and lots of copies that the device's stream announces in order.
+// Manages slots, and lots of copies whose ends the device's stream announces in order.
 #include "transfer/staging.h"
 
 #include <sys/mman.h>
@@ -15,11 +15,10 @@
 namespace penstock::transfer {
 namespace {
 
-// A copy of a megabyte that takes so long has failed, whatever the driver says.
+// A copy of a megabyte that takes this long has failed, even if the driver reports no error.
 constexpr uint64_t kCopyLimitNs = 60'000'000'000;
 constexpr uint64_t kDozeNs = 20'000;
-// Between two questions to the device whether all is well: each keeps other threads' copies
-// waiting.
+// Time between two queries of the device for errors. Each query delays the copies of other threads.
 constexpr uint64_t kLookNs = 1'000'000;
 constexpr uint64_t kAbandonLimitNs = 5'000'000'000;
 
@@ -34,7 +33,7 @@ Staging::Staging(backend::Device* device, uint32_t slots) : device_(device), slo
 Result<std::unique_ptr<Staging>> Staging::create(backend::Device* device, uint32_t slots) {
     if (device != nullptr && device->properties().host_addressable) device = nullptr;
     std::unique_ptr<Staging> staging(new Staging(device, slots));
-    // Untouched pages cost nothing: most programs read into aligned memory and never come here.
+    // Untouched pages cost nothing: most programs read into aligned memory and never use staging.
     const size_t rounded = base::align_up(slots * stride(), 2 * base::kMiB);
     void* memory = mmap(nullptr, rounded, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
                         0);
@@ -104,7 +103,7 @@ Status Staging::copy_in(int32_t slot, size_t to, std::span<const iovec> from) {
     return device_->copy_all(stream_, parts_);
 }
 
-// The first one, or another behind abandon().
+// Makes the first stream, or another one after abandon().
 Status Staging::make_stream() {
     return stream_ != 0 ? Status{} : device_->create_stream(0, &stream_);
 }
@@ -125,13 +124,13 @@ uint64_t Staging::waiting_size() const {
 }
 
 bool Staging::is_over(uint64_t lot) const {
-    // Partner: as in finished().
+    // The partner is the one in finished().
     return device::SystemWords::load(*done_, site::kCompletion) >= lot;
 }
 
 Status Staging::finished(std::vector<int32_t>* slots, bool wait) {
     if (lots_.empty()) return {};
-    // Partner: the stream's store behind the copies, which have read the slots by then.
+    // The partner is the stream's store after the copies, which have read the slots by then.
     uint64_t done = device::SystemWords::load(*done_, site::kCompletion);
     if (done < lots_.front().number) {
         const uint64_t now_ns = base::monotonic_ns();
@@ -158,7 +157,7 @@ Status Staging::finished(std::vector<int32_t>* slots, bool wait) {
 }
 
 void Staging::abandon(std::vector<int32_t>* slots) {
-    // A copy that is late would read what another transfer has put into its slot since.
+    // A late copy would read what another transfer has put into its slot since.
     const uint64_t limit_ns = base::monotonic_ns() + kAbandonLimitNs;
     bool idle = false;
     while (device_->query(stream_, &idle).ok() && !idle && base::monotonic_ns() < limit_ns) {
