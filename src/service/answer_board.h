@@ -1,10 +1,10 @@
-// Answers on their way to a device whose memory the host cannot address: a copy of the device's
-// words in pinned memory, which servers write and the copy engine brings over.
+// Holds answers on their way to a device whose memory the host cannot address: a copy of the
+// device's words in pinned memory. Servers write it, and the copy engine brings it to the device.
 //
-// Each ring has one, for all servers. Answers that come while a copy is under way go with the next:
-// one copy of all words between the first and the last new one, however many servers gave them, as
-// the copy engine and the driver take some microseconds for each copy, whatever its size
-// (docs/design/0009-batches-to-a-gpu.md).
+// Each ring has one board for all servers. Answers that are added while a copy is in flight go with
+// the next copy. That is one copy of all words from the first to the last new one, whichever
+// servers wrote them, because each copy takes the copy engine and the driver some microseconds at
+// any size (docs/design/0009-batches-to-a-gpu.md).
 #pragma once
 
 #include <atomic>
@@ -22,20 +22,22 @@ namespace penstock::service {
 
 class AnswerBoard {
 public:
-    // Of a ring as the host sees it, which has answers. ENOMEM.
+    // Makes the board of `ring`, which is as the host sees it and must have answers. ENOMEM.
     static Result<std::unique_ptr<AnswerBoard>> create(backend::Device& device,
                                                        const RingState& ring);
     ~AnswerBoard();
     AnswerBoard(const AnswerBoard&) = delete;
     AnswerBoard& operator=(const AnswerBoard&) = delete;
 
-    // Any thread; `publish` follows, with slots from the lowest to one past the highest of them.
+    // put() stores one answer; publish() must follow, with slots from the lowest to one past the
+    // highest. Any thread.
     void put(uint64_t slot, uint64_t answer);
     void publish(uint64_t begin, uint64_t end);
-    // Sends what was published, unless as many copies as pay are under way: who looks next does,
-    // which servers do all the time. Any thread. An error: it never arrives.
+    // Sends what was published, unless enough copies are in flight already. The server that looks
+    // next then sends it; servers look all the time. Any thread. After an error the answers never
+    // arrive.
     Status flush();
-    // As CopyStream::look_after.
+    // See CopyStream::look_after.
     Status look_after(uint64_t now_ns) { return stream_->look_after(now_ns); }
 
 private:
@@ -44,13 +46,13 @@ private:
 
     backend::Device& device_;
     const RingState& ring_;
-    uint64_t* words_ = nullptr;  // pinned; of the slots with the same index
+    uint64_t* words_ = nullptr;  // pinned; the slots have the same indices
     std::unique_ptr<CopyStream> stream_;
 
     std::mutex range_mutex_;
-    uint64_t begin_ = 0, end_ = 0;       // slots that have news; none where equal
-    std::atomic<bool> has_news_{false};  // for a look without the mutex
-    std::atomic_flag sending_;           // who has it calls the driver
+    uint64_t begin_ = 0, end_ = 0;       // slots with new answers; none if equal
+    std::atomic<bool> has_news_{false};  // checked before the mutex is locked
+    std::atomic_flag sending_;           // held by the thread that calls the driver
 };
 
 }  // namespace penstock::service

@@ -1,7 +1,7 @@
-// The kernel by which the host drops what kernels left mapped or begun, where it cannot address the
-// page table itself.
+// The kernel by which the host drops what kernels have left mapped or begun, if it cannot address
+// the page table itself.
 //
-// Found in the registry by its key, so that programs that link this room alone do without.
+// The registry finds it by its key, so that a program that links only this room works without it.
 #pragma once
 
 #include "penstock/abi/file_system.h"
@@ -12,8 +12,8 @@ namespace penstock::service {
 constexpr const char* kDropHeldKey = "penstock/penstock::service::drop_held";
 constexpr unsigned kDropHeldThreads = 512;
 
-// One block, while no other kernel runs. `*found` (device memory) += views << 32 | asynchronous
-// calls that there were.
+// Runs as one block, while no other kernel runs. Adds to `*found` (device memory) the count of
+// views << 32 | the count of asynchronous calls.
 PENSTOCK_GLOBAL void drop_held(FileSystemState* state, unsigned long long* found);
 
 }  // namespace penstock::service

@@ -1,8 +1,9 @@
-// Which file is in which slot: open, known, changed since; the host's side of descriptors.
+// Knows which file is in which slot: open, closed but known, or changed since. It is the host's
+// side of descriptors.
 //
 // A file is known by its identity (device, inode, generation), not by its name. A slot keeps its
-// pages after the last close and serves them again if the file has not changed (close-to-open); a
-// changed file gets a slot of its own while old descriptors go on with the old one. Any thread.
+// pages after the last close, and serves them again if the file has not changed (close-to-open). A
+// changed file gets a new slot, while old descriptors go on with the old one. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -28,93 +29,98 @@ namespace penstock::service {
 
 class FileTable {
 public:
-    // `state` as the host reaches it: the page table itself where it can address that
-    // (`device_files` is then state->files and `dropper` null), else a copy whose file slots are
-    // sent on to `device_files`. `costs_of`: empty, and all files share one that starts with
-    // defaults.
+    // `state` is as the host reaches it. If the host can address the page table, it is the table
+    // itself; then `device_files` is state->files and `dropper` is null. Otherwise it is a copy,
+    // whose file slots are sent to `device_files`. If `costs_of` is empty, all files share costs
+    // that start with the defaults.
     FileTable(std::shared_ptr<storage::Storage> storage, backend::Device* device,
               backend::StreamId stream, FileSystemState* state, FileState* device_files,
               std::unique_ptr<PageDropper> dropper, transfer::CostsOf costs_of = {});
     FileTable(const FileTable&) = delete;
     FileTable& operator=(const FileTable&) = delete;
 
-    // `flags` as gopen takes them. errno of open(2); EFBIG: more pages than the page table has room
-    // for; ENFILE: every slot is in use; EBUSY: to be truncated, or written once, and open already;
-    // EAGAIN: its last writer is giving up what could not be written: ask again.
+    // Opens a file. `flags` are those of gopen. Fails with the errno of open(2). EFBIG: more pages
+    // than the page table has room for. ENFILE: all slots are in use. EBUSY: to be truncated or
+    // written once, but open already. EAGAIN: its last writer is giving up what could not be
+    // written; try again.
     Result<Descriptor> open(const std::string& path, int flags, Opener opener);
-    // Pages of this slot may have what is in no file: none is trusted any more.
+    // Marks all pages of this slot as untrusted, because they may differ from the file.
     void distrust(uint32_t slot);
-    // 0; kWriteBackFirst or kForgetFirst, and nothing is closed: see Closing. EBADF. By kReclaim:
-    // a file that only kernels may write is given up as by its last writer, and nothing is closed.
+    // Closes a descriptor and returns 0. Returns kWriteBackFirst or kForgetFirst if that must come
+    // first; nothing is closed then (see Closing). EBADF. With kReclaim, a file that only kernels
+    // may write is given up as by its last writer, and nothing is closed.
     Result<int64_t> close(Descriptor descriptor, Opener opener, Closing how = Closing::kAsks);
-    // What was written back lasts. EBADF, and what the disk says.
+    // Makes written data durable. EBADF, or an error of the disk.
     Status sync(Descriptor descriptor);
-    // Of the file on the host: GPU threads see to the pages. EBADF, and what ftruncate(2) says.
+    // Truncates the file on the host; GPU threads handle the pages. EBADF, or an error of
+    // ftruncate(2).
     Status truncate(Descriptor descriptor, uint64_t size);
     Status unlink(const std::string& path) { return storage_->unlink(path); }
-    // The open file of a request; null when it has been closed meanwhile. Nobody holds the pages of
-    // a kReadWindow: its slot may serve another file by now, which is null too.
+    // Returns the open file of a request, or null if it has been closed meanwhile. No thread pins
+    // the pages of a kReadWindow, so its slot may serve another file by now; that also gives null.
     std::shared_ptr<transfer::Source> find(const Request& request) const;
-    // Null: it is not open.
+    // Returns null if the file is not open.
     std::shared_ptr<transfer::Source> source_of(Descriptor descriptor);
-    // EBADF.
+    // Returns the file's size. EBADF.
     Result<uint64_t> size(Descriptor descriptor) const;
 
-    // Whether somebody has it open for writing, or had since it was opened: what the host does not
-    // have of it are zeros then, and its size is known to GPU threads.
+    // Returns whether the file is open for writing, or has been since it was opened. Then bytes
+    // that the host does not have are zeros, and GPU threads know the size.
     [[nodiscard]] bool is_written(uint32_t slot) const;
 
-    // A number that the file in this slot has as long as its pages may be cached, and no other file
-    // ever; the file's descriptor, with no reference counted, or -EBADF where it is not open now.
+    // number_of() returns the number of the file in this slot. A file keeps it while its pages may
+    // be cached, and no other file ever has it. descriptor_of() returns the file's descriptor
+    // without counting a reference, or -EBADF if it is not open now.
     [[nodiscard]] uint64_t number_of(uint32_t slot) const {
         return numbers_[slot].load(std::memory_order_relaxed);
     }
     [[nodiscard]] Descriptor descriptor_of(uint64_t number) const;
-    // What it was called when it was opened last and nobody had it open; empty where there is none.
+    // Returns the path by which the file was last opened while it was closed. Empty if there is
+    // none.
     [[nodiscard]] std::string path_of(uint32_t slot) const;
-    // Likewise of the file with this number; nothing if its slot has gone to another, or if the
-    // table is busy, which is not waited for.
+    // Returns the same for the file with this number. Returns nothing if its slot has another file,
+    // or if the table is busy, because this call does not wait.
     [[nodiscard]] std::optional<std::string> path_of_number(uint64_t number) const;
 
     [[nodiscard]] uint64_t size_of(uint32_t slot) const;
-    // A read found that the file of `request` has only `bytes` of the page at `begin`: from now on
-    // it ends there; where it has none of them, at what its size is. ESTALE: its slot serves
-    // another file by now.
+    // Records that a read found only `bytes` bytes of the page at `begin`: the file now ends there.
+    // If it found none, the file ends at its current size. ESTALE: the slot serves another file by
+    // now.
     Status shrink(const Request& request, uint64_t begin, uint64_t bytes);
 
-    // Stores the response word of a control call behind everything that was sent to the device for
-    // it.
+    // Stores the response word of a control call, after everything that was sent to the device for
+    // the call.
     Status announce(uint64_t& response, uint64_t value);
 
-    // `reused(slot, path)` is called when a slot is given to another file, before that can be read
-    // and while it has the number and the path of the one that it had. Must not call what
-    // locks the table. Once, before any file is opened.
+    // Sets a function that is called when a slot is given to another file: before that file can be
+    // read, and while the slot has the number and path of the old one. The function must not call
+    // what locks the table. Set it once, before any file is opened.
     using Reused = std::function<void(uint32_t, const std::string&)>;
     void on_reuse(Reused reused) { reused_ = std::move(reused); }
 
-    // Of each file that somebody has open for writing a descriptor, with no reference counted.
+    // Returns a descriptor of each file that is open for writing, without counting a reference.
     [[nodiscard]] std::vector<Descriptor> written_files() const;
 
     [[nodiscard]] uint64_t open_count() const;
-    // Closes what kernels opened and did not close; how many.
+    // Closes the files that kernels opened and did not close. Returns how many.
     uint64_t close_kernel_files();
 
 private:
     struct Slot {
         std::shared_ptr<transfer::Source> source;  // null when closed
-        std::shared_ptr<SyncGroup> syncs;          // since it was opened
-        std::string path;                          // that it was opened by
+        std::shared_ptr<SyncGroup> syncs;          // since the slot was opened
+        std::string path;                          // by which it was opened
         storage::Identity identity;
-        bool superseded = false;  // the file has changed: no further opens
-        bool racy = false;  // its times were so recent that a later change may not show in them
+        bool superseded = false;  // the file has changed: the slot accepts no more opens
+        bool racy = false;        // its times were so recent that they may hide a later change
         uint32_t references = 0, kernel_references = 0;
-        uint32_t writers = 0, kernel_writers = 0;  // of the references, those that may write
-        bool unwritten = false;   // one that may write has closed it since it was last written back
-        bool given_up = false;    // nobody opens it until what could not be written is forgotten
-        bool distrusted = false;  // see distrust(); until its pages have been dropped
-        std::list<uint32_t>::iterator idle;  // its place in idle_, while it is closed and known
+        uint32_t writers = 0, kernel_writers = 0;  // references that may write
+        bool unwritten = false;              // a writer has closed it since the last write-back
+        bool given_up = false;               // no opens until unwritten data is forgotten
+        bool distrusted = false;             // see distrust(); until its pages are dropped
+        std::list<uint32_t>::iterator idle;  // its place in idle_ while it is closed and known
     };
-    // A file whatever became of its bytes.
+    // Identifies a file, whatever its content.
     struct Key {
         uint64_t device, inode, generation;
         bool operator==(const Key&) const = default;
@@ -129,7 +135,7 @@ private:
         return {identity.device, identity.inode, identity.generation};
     }
 
-    // What an open asks for beside the path.
+    // What an open asks for besides the path.
     struct Wanted {
         int storage_flags = 0;
         Descriptor access = 0;
@@ -169,20 +175,18 @@ private:
     const std::unique_ptr<PageDropper> dropper_;
     Reused reused_;
 
-    // By slot, of its file: how many came before it << 16 | slot; 0: it never had one. Written with
-    // the lock.
+    // By slot: (serial number of its file) << 16 | slot. 0: it never had a file. Written
+    // with mutex_ held.
     std::vector<std::atomic<uint64_t>> numbers_;
-    mutable std::mutex mutex_;  // guards everything below, and the host's stores to state_->files
+    mutable std::mutex mutex_;  // guards all members below, and the host's stores to state_->files
     std::vector<Slot> slots_;
-    uint32_t used_ = 0;                                 // slots that were ever used
-    std::vector<uint32_t> empty_;                       // of those, the ones without a file
-    std::unordered_map<Key, uint32_t, KeyHash> known_;  // the slot of each file that is not
-                                                        // superseded
-    std::list<uint32_t> idle_;  // closed slots with pages: superseded first, then closed longest
-                                // ago
+    uint32_t used_ = 0;                                 // count of slots used so far
+    std::vector<uint32_t> empty_;                       // used slots that have no file now
+    std::unordered_map<Key, uint32_t, KeyHash> known_;  // the slots of files not superseded
+    std::list<uint32_t> idle_;  // closed slots with pages: superseded, then closed longest ago
     uint64_t open_count_ = 0;   // references of all slots
     uint64_t file_count_ = 0;   // files that ever had a slot
-    DirectorySpace directory_;  // what no file has
+    DirectorySpace directory_;  // words that no file has
 };
 
 }  // namespace penstock::service

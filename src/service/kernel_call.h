@@ -1,7 +1,7 @@
-// A kernel of the library's own that the host has run, and waits for; it leaves one word.
+// Lets the host run a kernel of this library and wait for it. The kernel returns one word.
 //
-// One thread at a time. All memory is taken at construction, as a call may be made beside kernels
-// that run.
+// One thread at a time. The constructor takes all memory, because a call may be made while other
+// kernels run.
 #pragma once
 
 #include <chrono>
@@ -16,15 +16,16 @@ namespace penstock::service {
 
 class KernelCall {
 public:
-    // `key`: of the kernel in the registry. ENOSYS: it is not in this program.
+    // `key` is the kernel's key in the registry. ENOSYS: the kernel is not in this program.
     static Result<std::unique_ptr<KernelCall>> create(backend::Device* device, const char* key);
     ~KernelCall();
     KernelCall(const KernelCall&) = delete;
     KernelCall& operator=(const KernelCall&) = delete;
 
-    // Runs one block of `threads`, with these arguments and behind them the address of the word in
-    // device memory, which is 0 then; `*word` is what the kernel made of it. `Kernel`: the type of
-    // the function, which need not be in this program. An error, ETIMEDOUT: it may run still.
+    // Runs one block of `threads` with these arguments, followed by the address of the word in
+    // device memory, which is 0 at the start. Stores the final word in `*word`. `Kernel` is the
+    // type of the function, which need not be in this program. After an error or ETIMEDOUT the
+    // kernel may still run.
     template <class Kernel, class... Arguments>
     Status run(unsigned threads, std::chrono::nanoseconds limit, unsigned long long* word,
                Arguments... arguments) {
@@ -42,7 +43,7 @@ private:
     const void* const function_;
     backend::StreamId stream_ = 0;
     unsigned long long* word_ = nullptr;  // device memory
-    unsigned long long* copy_ = nullptr;  // pinned: a late copy must find it there
+    unsigned long long* copy_ = nullptr;  // pinned: a late copy must find the memory
 };
 
 }  // namespace penstock::service

@@ -1,11 +1,11 @@
-// Learns what kernels read, and has it in the cache before their next launch.
+// Learns which pages kernels read, and brings them into the cache before the next launch.
 //
-// Told of every launch on the device. A launch that begins while nothing else runs is recorded; if
-// its kernel is known by then, a kernel goes ahead of it in its stream that asks for what it missed
-// the last time (readahead/kernel_memory.h says when that is trusted) and waits until it is there:
-// the launch begins only then, also where it would have computed first. Launches put in behind
-// others that still run are neither recorded nor helped: whose pages are asked for could not be
-// told. Any thread.
+// The learner is told of each launch on the device. It records a launch that begins while nothing
+// else runs. If it knows the kernel by then, it puts its own kernel before the launch into the
+// stream. That one requests the pages that the launch missed the last time
+// (readahead/kernel_memory.h says when that is trusted) and waits for them. The launch begins only
+// then, even if it would have computed first. A launch behind others that still run is neither
+// recorded nor helped, because its requests cannot be told from theirs. Any thread.
 #pragma once
 
 #include <atomic>
@@ -25,8 +25,8 @@ namespace penstock::service {
 
 class LaunchLearner {
 public:
-    // `state`: as GPU threads address it; `pages_max`: that may be read ahead of a launch. ENOMEM,
-    // and what the device says; ENOSYS: the library's own kernel is not in this program.
+    // `state` is as GPU threads address it. `pages_max` limits the pages read ahead of a launch.
+    // ENOMEM; ENOSYS: the library's own kernel is not in this program; or an error of the device.
     static Result<std::unique_ptr<LaunchLearner>> create(backend::Device* device, FileTable* files,
                                                          FileSystemState* state,
                                                          uint64_t pages_max);
@@ -34,7 +34,7 @@ public:
     LaunchLearner(const LaunchLearner&) = delete;
     LaunchLearner& operator=(const LaunchLearner&) = delete;
 
-    // What one server has noted: of a launch's misses those that it served.
+    // The notes of one server: the misses of a launch that it served.
     class Notes {
         friend class LaunchLearner;
         struct Miss {
@@ -43,25 +43,27 @@ public:
         };
         Notes() { misses_.reserve(kRoom); }
 
-        // More is of no use. Pages that are never touched cost nothing.
+        // More misses are of no use. Memory that is never touched costs nothing.
         static constexpr size_t kRoom = readahead::KernelMemory::kMissesMax + 1;
-        std::vector<Miss> misses_;  // written by who has the server; never grows beyond its room
-        // Bits 32 to 63: the round that they are of; below: how many there are to be read.
+        std::vector<Miss> misses_;  // written by the server's user; never exceeds kRoom
+        // Bits 32 to 63: the round of the notes. Bits 0 to 31: how many misses may be read.
         alignas(64) std::atomic<uint64_t> told_{0};
     };
-    // For a server, before the first launch; as long as the learner.
+    // Makes the notes of a server. Call it before the first launch; they live as long as the
+    // learner.
     Notes& add_notes();
 
-    // `request` is about to be put into `stream`.
+    // Handles a launch: `request` is about to be put into `stream`.
     void before_launch(backend::StreamId stream, const LaunchRequest& request);
-    // Pages that blocks had to ask for, in the order of their tickets. By who has the server.
+    // Notes the pages that blocks had to request, in the order of their tickets. Called by the
+    // server's user.
     void note(Notes& notes, std::span<const Request> requests) {
         if (records_.load(std::memory_order_relaxed)) record(notes, requests);
     }
 
 private:
     static constexpr size_t kRangesMax = 4096;
-    static constexpr uint64_t kRangePagesMax = 256;  // longer ones are work for several blocks
+    static constexpr uint64_t kRangePagesMax = 256;  // a longer range is work for several blocks
 
     LaunchLearner(backend::Device* device, FileTable* files, FileSystemState* state,
                   uint64_t pages_max)
@@ -75,14 +77,14 @@ private:
     FileTable* const files_;
     FileSystemState* const state_;
     const uint64_t pages_max_;
-    PrefetchRange* ranges_ = nullptr;  // pinned; of the last launch that was helped
+    PrefetchRange* ranges_ = nullptr;  // pinned; for the last launch that was helped
 
     std::atomic<bool> records_{false};
-    // Counts up when the notes have been read. A server whose notes are of an older round begins
-    // anew; what it noted for that meanwhile is lost.
+    // Increases when the notes have been read. A server whose notes are of an older round starts
+    // new ones. What it noted meanwhile for the older round is lost.
     std::atomic<uint32_t> round_{0};
     std::vector<std::unique_ptr<Notes>> notes_;
-    std::mutex mutex_;  // guards what follows, and `ranges_`
+    std::mutex mutex_;  // guards memory_ and `ranges_`
     readahead::KernelMemory memory_;
 };
 

@@ -1,4 +1,5 @@
-// What was served and when, kept until somebody takes it. Any thread; servers add once a drain.
+// Records what was served and when, until the caller takes it. Any thread; servers add once per
+// drain.
 #pragma once
 
 #include <cstddef>
@@ -15,10 +16,11 @@
 
 namespace penstock::service {
 
-// Events that a log holds at most: 256 MiB of them; and samples: those of an hour.
+// A log holds at most this many events (256 MiB) and samples (one hour).
 constexpr uint32_t kLogEventsMax = 1u << 22;
 constexpr uint32_t kLogSamplesMax = 36'000;
-// Samples of single files: 48 MiB of them; and files that may lose their slot between two samples.
+// Limits of the samples of single files (48 MiB), and of the files that lose their slot between two
+// samples.
 constexpr uint32_t kLogFileSamplesMax = 1u << 18;
 constexpr uint32_t kLogGoneMax = limits::kFilesMax;
 
@@ -27,12 +29,12 @@ public:
     struct Sample {
         uint64_t at_ns = 0;
         FileTotals totals{};
-        uint64_t lost = 0;  // files of which there is no FileCount
+        uint64_t lost = 0;  // files without a FileCount
     };
-    // What was done with one file so far.
+    // The counts of one file so far.
     struct FileCount {
         uint64_t number = 0;  // of the file
-        std::string path;     // where its slot is another's by now
+        std::string path;     // set if its slot belongs to another file by now
         FileTotals totals{};
     };
     struct FileSample {
@@ -48,15 +50,17 @@ public:
         uint64_t lost = 0;
     };
 
-    // Takes the memory for so many events.
+    // Takes the memory for `events_max` events.
     Log(const FileTable& files, size_t events_max);
 
-    // Their `file` is a slot of the file table; the log knows it by its number.
+    // Adds events. Their `file` is a slot of the file table; the log stores the file's number
+    // instead.
     void add(std::span<const ServiceEvent> events);
-    // `files`: those with a slot, behind those that have lost theirs since the sample before. Kept
-    // is what has changed since then.
+    // Adds a sample. `files` has first the files that have lost their slot since the previous
+    // sample, then those with a slot. The log keeps those that have changed since the previous
+    // sample.
     void add(const Sample& sample, std::span<const FileCount> files);
-    // What was added since the last call.
+    // Returns what was added since the last call.
     [[nodiscard]] Contents take();
 
 private:
@@ -66,9 +70,9 @@ private:
 
     const FileTable& files_;
     const size_t events_max_;
-    std::mutex mutex_;  // guards what follows
+    std::mutex mutex_;  // guards the members below
     Contents contents_;
-    std::vector<FileSample> last_;  // by slot: what was kept last of its file
+    std::vector<FileSample> last_;  // by slot: the last sample kept of its file
 };
 
 }  // namespace penstock::service

@@ -1,7 +1,8 @@
-// Drops the pages of a closed file where the host cannot address the page table: by a kernel.
+// Runs a kernel that drops the pages of a closed file, for a host that cannot address the page
+// table.
 //
-// Only while no other kernel is in flight: one that fills the device may be waiting for the very
-// call that wants pages dropped. One thread at a time.
+// It runs only while no other kernel is in flight: a kernel that fills the device may be waiting
+// for the very call that wants the pages dropped. One thread at a time.
 #pragma once
 
 #include <memory>
@@ -16,15 +17,17 @@ namespace penstock::service {
 
 class PageDropper {
 public:
-    // `state`: as GPU threads address it. ENOSYS: the library's own kernel is not in this program.
+    // `state` is as GPU threads address it. ENOSYS: the library's own kernel is not in this
+    // program.
     static Result<std::unique_ptr<PageDropper>> create(backend::Device* device,
                                                        FileSystemState* state);
 
-    // Whether drop() may be called just now.
+    // Returns whether drop() may be called now.
     [[nodiscard]] bool possible() const { return !device_->kernels_seen_in_flight(); }
-    // Drops the pages of `count` directory words from `first` on; waits. False: some page is held,
-    // a kernel is in flight, or the device did not answer in time, as one was launched meanwhile:
-    // it drops them late then, which nobody minds.
+    // Drops the pages of `count` directory words from `first` on, and waits. Returns false if a
+    // page is held, if a kernel is in flight, or if the device did not answer in time because a
+    // kernel was launched meanwhile. In the last case the pages are dropped later, which does no
+    // harm.
     bool drop(uint64_t first, uint64_t count);
 
 private:

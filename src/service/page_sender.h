@@ -1,10 +1,10 @@
-// Pages on their way to a device whose memory the host cannot address: pinned memory that they are
-// read into, and the copies that bring them to their frames and announce them there; or teams that
-// wait copy them from there themselves (answer_board.h).
+// Brings pages to a device whose memory the host cannot address. The pages are read into pinned
+// memory. Copies then bring them to their frames and announce them there, or the waiting teams copy
+// them from there themselves (answer_board.h).
 //
 // Each server has one; one thread at a time. A call of the driver costs a microsecond or more, and
-// the copy engine pauses for three behind every call: what is ready while copies are under way goes
-// together. Words that lay in host memory would be polled over the link
+// the copy engine pauses for three after each call. So what becomes ready while copies are in
+// flight is sent together. Completion words in host memory would be polled over the link
 // (docs/design/0006-announcing-pages.md).
 #pragma once
 
@@ -22,57 +22,61 @@ namespace penstock::service {
 
 class PageSender {
 public:
-    // `state` as the device sees it is where frames and completion words lie. ENOMEM.
+    // `state` as the device sees it has the frames and completion words. ENOMEM.
     static Result<std::unique_ptr<PageSender>> create(backend::Device& device,
                                                       const FileSystemState& state);
     ~PageSender();
     PageSender(const PageSender&) = delete;
     PageSender& operator=(const PageSender&) = delete;
 
-    // Chooses room that nobody reads any more, for a drain of what is asked for ahead or of what
-    // teams wait for; how many pages that is. 0: there is none now.
+    // Chooses staging that is no longer read, for one drain: of pages requested ahead, or of pages
+    // that teams wait for. Returns its size in pages, or 0 if there is none now.
     size_t begin(bool ahead);
-    // Where the page of a place is to be read into, and what will be said of it: a Completion.
+    // Returns where the page of a place must be read to. word() is the page's Completion, to be
+    // announced.
     [[nodiscard]] std::byte* page(size_t place) {
         return staging_ + (segment_->first + place) * page_size_;
     }
     [[nodiscard]] uint64_t& word(size_t place) { return words_[segment_->first + place]; }
 
-    // `count` pages from `place` on are read and have their words; they go to adjacent frames.
+    // Adds `count` pages from `place` on, for adjacent frames. They must have been read and have
+    // their words.
     void add(FrameIndex frame, size_t place, size_t count);
-    // The pages from a place on are read, and who asked for them has an answer that says so:
-    // `ring` and `ticket` are its request's.
+    // Records that the pages from a place on are read, and that the team that requested them has an
+    // answer that says so. `ring` and `ticket` identify its request.
     void lend(const RingState& ring, uint64_t ticket);
-    // The oldest ticket whose pages are lent, as of the last begin() or end(); kNone: there are
+    // Returns the oldest ticket with lent pages, as of the last begin() or end(). kNone: there are
     // none.
     [[nodiscard]] uint64_t oldest_lent() const { return oldest_lent_; }
     static constexpr uint64_t kNone = ~uint64_t{0};
-    // Whether to send what was added now: there is much, or it is `late` and nothing is under way.
+    // Returns whether to send now: enough was added, or it is `late` and no copy is in flight.
     [[nodiscard]] bool is_due(bool late) const;
-    // Sends what was added. Pages that cannot be copied are announced with EIO. An error: what was
-    // sent is never announced.
+    // Sends what was added. Pages that cannot be copied are announced with EIO. After an error the
+    // pages sent are never announced.
     Status send();
-    // Of what was chosen the first `pages` are in use until all that was sent is over.
+    // Ends the drain. The first `pages` pages of its staging stay in use until everything sent has
+    // ended.
     void end(size_t pages);
 
-    // As CopyStream::look_after.
+    // See CopyStream::look_after.
     Status look_after(uint64_t now_ns) { return stream_->look_after(now_ns); }
 
 private:
     static constexpr size_t kSegmentsMax = 64;
 
-    // A request whose team copies its pages: until its slot has another lap.
+    // A request whose team copies its pages. The copy has ended when the request's slot has another
+    // lap.
     struct Pull {
         uint64_t* slot;
         uint64_t lap;
     };
-    // Pages of staging, adjacent ones, that a drain was read into.
+    // Adjacent pages of staging, into which one drain was read.
     struct Segment {
         size_t first = 0, count = 0;  // count 0: not in use
-        size_t parts = 0;             // of its copies, as they were sent
-        uint64_t last = 0;        // number of the stream from which on no copy of it is under way
-        std::vector<Pull> pulls;  // that are not over, for all that is known
-        uint64_t oldest = kNone;  // ticket of them
+        size_t parts = 0;             // parts of its copies, as submitted
+        uint64_t last = 0;            // the stream's number after its last copy
+        std::vector<Pull> pulls;      // those that may not have ended
+        uint64_t oldest = kNone;      // the oldest ticket of `pulls`
     };
     struct Stretch {
         FrameIndex frame;
@@ -88,17 +92,18 @@ private:
     backend::Device& device_;
     const FileSystemState& state_;
     const size_t page_size_;
-    // A drain of what is asked for ahead takes so many, of which two have room beside one of what
-    // is waited for; which takes some windows, or only some pages where there is no more room.
+    // Sizes of segments, in pages. A drain of pages requested ahead takes windows_max_; two of
+    // these fit beside one of demand_max_. A drain that teams wait for takes demand_max_ (some
+    // windows), or single_max_ if there is no more room.
     const size_t windows_max_, demand_max_, single_max_, pages_;
     std::byte* staging_ = nullptr;  // pinned
-    uint64_t* words_ = nullptr;     // pinned; of the pages with the same index
-    // One for all segments: more streams than the driver has queues would wait for each other, and
-    // for the kernels of others.
+    uint64_t* words_ = nullptr;     // pinned; the pages have the same indices
+    // All segments share one stream. More streams than the driver has queues would wait for each
+    // other, and for other streams' kernels.
     std::unique_ptr<CopyStream> stream_;
     Segment segments_[kSegmentsMax];
-    Segment* segments_end_ = segments_;  // those from here on are not in use
-    Segment* segment_ = segments_;       // of the drain in hand
+    Segment* segments_end_ = segments_;  // segments from here on are not in use
+    Segment* segment_ = segments_;       // of the current drain
     uint64_t oldest_lent_ = kNone;
 
     std::vector<Stretch> added_;

@@ -1,8 +1,8 @@
-// Dirty pages on their way from frames to their files: runs of dirty granules, neighbours together,
-// given to the executor as writes.
+// Writes dirty pages from frames to their files: runs of dirty granules, joined with neighbours,
+// are given to the executor as writes.
 //
-// Each server has one; one thread at a time. All memory is taken at construction. Where the host
-// cannot address the device's memory, snapshots and frames come to pinned memory first.
+// Each server has one; one thread at a time. The constructor takes all memory. If the host cannot
+// address the device's memory, snapshots and frames are first copied to pinned memory.
 #pragma once
 
 #include <cstddef>
@@ -21,15 +21,15 @@ namespace penstock::service {
 
 class PageWriter {
 public:
-    // What was written, and with which errors.
+    // Counts of what was written and what failed.
     struct Done {
         uint64_t operations = 0, bytes = 0, failed_pages = 0;
     };
-    // Outcomes of reads that `executor` is at too.
+    // Receives the outcomes of reads that `executor` makes at the same time.
     using OtherOutcome = std::function<void(const transfer::Outcome&)>;
 
-    // `state` as the host sees it; where `device` is not host-addressable, its pointers are the
-    // device's. ENOMEM, errors of the device.
+    // `state` is as the host sees it. If `device` is not host-addressable, its pointers are the
+    // device's. ENOMEM, or an error of the device.
     static Result<std::unique_ptr<PageWriter>> create(backend::Device& device,
                                                       FileSystemState& state, FileTable& files,
                                                       transfer::Executor& executor);
@@ -37,17 +37,18 @@ public:
     PageWriter(const PageWriter&) = delete;
     PageWriter& operator=(const PageWriter&) = delete;
 
-    // Writes what the requests name, at most kDrainMax of kWritePage, sorted by file and page, and
-    // stores their write completions. An error: no more of them can be stored.
+    // Writes the pages of the requests: at most kDrainMax of kWritePage, sorted by file and page.
+    // Stores their write completions. After an error no more of them can be stored.
     Status write(std::span<const Request> requests, const OtherOutcome& other, Done* done);
-    // Bytes that lie in no page: of a file that is written once (device/write_once.cuh). 0, or what
-    // write(2) says.
+    // Writes bytes that lie in no page, of a file that is written once (device/write_once.cuh).
+    // Returns 0 or the errno of write(2).
     int write_bytes(transfer::Source& source, uint64_t offset, std::span<std::byte> bytes,
                     const OtherOutcome& other, Done* done);
 
 private:
     static constexpr size_t kPiecesMax = 512, kExtentsMax = 64;
-    // Adjacent bytes of a file, in pieces of memory: those of requests_[first] to [last].
+    // Adjacent bytes of a file in pieces of memory. They belong to requests_[first] to
+    // requests_[last].
     struct Extent {
         transfer::Source* source = nullptr;
         uint64_t offset = 0, size = 0;
@@ -76,15 +77,15 @@ private:
     const uint64_t page_size_;
     const bool direct_;
     size_t staged_max_ = limits::kDrainMax;  // pages at a time
-    // Where the host cannot address the device's memory.
+    // Used if the host cannot address the device's memory:
     std::byte* staging_ = nullptr;   // pinned: pages, then their snapshots, then their words
-    uint64_t* snapshots_ = nullptr;  // in it: kGapsSize more than those of staged_max_ pages
-    uint64_t* words_ = nullptr;      // in it
+    uint64_t* snapshots_ = nullptr;  // in staging_: kGapsSize more than staged_max_ snapshots
+    uint64_t* words_ = nullptr;      // in staging_
     backend::StreamId stream_ = 0;
     std::vector<backend::CopyPart> parts_;
-    const uint64_t* snapshot_of_[limits::kDrainMax] = {};  // in staging, of each request in hand
+    const uint64_t* snapshot_of_[limits::kDrainMax] = {};  // in staging, by request
 
-    std::span<const Request> requests_;  // in hand
+    std::span<const Request> requests_;  // the current requests
     Done* done_ = nullptr;
     int errors_[limits::kDrainMax] = {};
     iovec pieces_[kPiecesMax];

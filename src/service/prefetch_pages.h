@@ -1,6 +1,6 @@
 // The kernel that brings pages into the cache before a kernel that is known to read them.
 //
-// Found in the registry by its key, so that programs that link this room alone do without.
+// The registry finds it by its key, so that a program that links only this room works without it.
 #pragma once
 
 #include "penstock/abi/file_system.h"
@@ -13,12 +13,12 @@ constexpr unsigned kPrefetchThreads = 128;
 
 struct PrefetchRange {
     Descriptor file;
-    uint64_t first, count;  // pages
+    uint64_t first, count;  // in pages
 };
 
-// Asks for the pages of `count` ranges that are not there, block b for those of every gridDim-th
-// range from the b-th on, and waits for them. What cannot be read, or has no room, is left to who
-// wants it.
+// Requests the missing pages of `count` ranges and waits for them. Block b handles every gridDim-th
+// range from the b-th on. Pages that cannot be read or have no room are left to the kernel that
+// wants them.
 PENSTOCK_GLOBAL void prefetch_pages(FileSystemState* state, const PrefetchRange* ranges,
                                     uint64_t count);
 

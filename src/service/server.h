@@ -1,7 +1,7 @@
-// One pair of hands that serves requests: takes a run from a ring, reads, completes.
+// Serves requests: takes a run of them from a ring, reads, and completes them.
 //
-// A worker thread has one of its own; blocks that help borrow one. One thread at a time. All memory
-// is taken at construction.
+// Each worker thread has its own server; blocks that help borrow one. One thread at a time. The
+// constructor takes all memory.
 #pragma once
 
 #include <atomic>
@@ -25,7 +25,7 @@
 
 namespace penstock::service {
 
-// One thread at a time adds to it, and any may read it; relaxed.
+// A counter. One thread at a time adds to it, and any thread may read it. Relaxed.
 class Count {
 public:
     void add(uint64_t more) { value_.store(load() + more, std::memory_order_relaxed); }
@@ -35,8 +35,8 @@ private:
     std::atomic<uint64_t> value_{0};
 };
 
-// Of each server by itself: on a line that all servers write, they cost every window some cache
-// misses.
+// Each server has its own counters. On a cache line that all servers write, they would cost some
+// cache misses per window.
 struct alignas(64) Counters {
     Count requests, demanded, reads, bytes, calls, failed_pages;
     Count storage_ns, serving_ns;
@@ -51,39 +51,39 @@ struct alignas(64) Counters {
     }
 };
 
-// What a server is doing, for whoever watches over it.
+// What a server is doing, for the monitor.
 enum class Activity : uint32_t {
-    kIdle,     // has nothing in hand
-    kServing,  // holds requests; must come forward
-    kStorage,  // inside a storage or driver call: counts as alive for as long as that takes
+    kIdle,     // holds no requests
+    kServing,  // holds requests; must make progress
+    kStorage,  // inside a storage or driver call: counts as alive throughout
     kCall,     // answers a control call, which may be inside open(2)
 };
 
-// What all servers of one file system share. Constant but for the heads.
+// State shared by all servers of one file system. Only the heads, `oldest` and `port_taken` change.
 struct Shared {
     backend::Device* device = nullptr;
     FileSystemState* state = nullptr;  // as the host sees it
     FileTable* files = nullptr;
-    LaunchLearner* learner = nullptr;             // null: nothing is learned
-    Log* log = nullptr;                           // null: nothing is written down
-    AnswerBoard* boards[limits::kRingsMax] = {};  // of each ring; null: nobody pulls pages
-    // Where teams pull: how far behind the head of its ring a request may lie whose team has not
-    // pulled yet, as its slot says so; and of each server the oldest that it has.
+    LaunchLearner* learner = nullptr;             // null: no learning
+    Log* log = nullptr;                           // null: no log
+    AnswerBoard* boards[limits::kRingsMax] = {};  // by ring; null: teams pull no pages
+    // Used if teams pull. tickets_behind_max: how far behind the head of its ring a request may lie
+    // whose team has not yet pulled, as its slot says. oldest: each server's oldest such request.
     uint64_t tickets_behind_max = 0;
     struct alignas(64) Oldest {
         std::atomic<uint64_t> ticket{~uint64_t{0}};
-        std::atomic<uint32_t> ring{0};  // the only one that the server serves
+        std::atomic<uint32_t> ring{0};  // the only ring that the server serves
     };
     std::deque<Oldest> oldest;
-    unsigned workers = 1;  // that divide what is ready
-    unsigned hands = 1;    // that divide windows: also blocks that help, as a window is long
-    // Ends every wait of every kernel: what is announced can no longer be trusted.
+    unsigned workers = 1;  // servers that divide ready requests
+    unsigned hands = 1;    // the same for windows: with blocks that help, as a window is long
+    // Ends all waits of all kernels, because completions can no longer be trusted.
     std::function<void(int error_number, const char* text)> abort;
-    bool merges = true;  // neighbours become one read
-    // What has been read waits so long for more, where nothing is on its way to the device: calls
-    // of the driver, some for each time, are made one after another for all servers.
+    bool merges = true;  // reads neighbours in one read
+    // How long pages that were read wait for more, if no copy to the device is in flight. Each send
+    // takes some calls of the driver, which makes the calls of all servers one after another.
     uint64_t send_period_ns = 100'000;
-    // Host ends of the rings: the next ticket to take; the last of the background ring.
+    // The host ends of the rings: the next ticket to take. The last one is the background ring's.
     struct alignas(64) Head {
         uint64_t ticket = 0;
     } heads[limits::kRingsMax + 1];
@@ -96,57 +96,58 @@ struct Shared {
 
 class Server {
 public:
-    // Windows that are left to storage from one call to the next: each has a place behind those of
-    // the drain in requests_, pieces_ and runs_; those of one run lie side by side. As many as
-    // three sequential streams have; further ones are read at once.
+    // The most windows left to storage from one call to the next. Each has a place behind those of
+    // the drain in requests_, pieces_ and runs_; windows of one run are adjacent. The limit is what
+    // three sequential streams have; further windows are read at once.
     static constexpr size_t kWindowsMax = 64;
     static_assert(kWindowsMax <= 64, "they are bits of a word");
     static_assert(kWindowsMax >= 3 * limits::kWindowsMax);
 
     static Result<std::unique_ptr<Server>> create(Shared& shared, storage::Storage& storage);
-    // Takes the memory that pages pass through, before anything else is called. Several servers may
-    // be at it at once.
+    // Takes the memory that pages pass through. Call it before anything else. Several servers may
+    // call it at the same time.
     Status take_staging();
     ~Server();
     Server(const Server&) = delete;
     Server& operator=(const Server&) = delete;
 
-    // Serves what is ready in ring `ring`; false: nothing was. May take as long as storage takes,
-    // but leaves windows that wait for storage to it; without `waits`, all windows.
+    // Serves the ready requests of ring `ring`. Returns false if there were none. It may block for
+    // as long as the storage does, but leaves windows that wait for the storage in flight. Without
+    // `waits`, it leaves all windows.
     bool serve_requests(uint32_t ring, bool waits = true);
-    // Waits for windows that were left to storage, and completes those that have arrived. False:
-    // none were left. Any thread that has the server; one that did not begin them may be told of
-    // their end a tick of the kernel's clock later.
+    // Waits for the windows that were left to storage, and completes those that have arrived.
+    // Returns false if there were none. Any thread that has the server may call it. If another
+    // thread began them, it may learn of their end a tick of the kernel's clock later.
     bool finish_windows();
-    // Whether there are such. Any thread.
+    // Returns whether windows were left to storage. Any thread.
     [[nodiscard]] bool has_windows() const { return windows_.load(std::memory_order_relaxed) != 0; }
-    // Answers control calls; false: there were none.
+    // Answers control calls. Returns false if there were none.
     bool serve_calls();
 
     [[nodiscard]] Activity activity() const { return activity_.load(std::memory_order_acquire); }
-    // Counts up whenever the server comes forward.
+    // Increases each time the server makes progress.
     [[nodiscard]] uint64_t beats() const { return beats_.load(); }
-    void beat() { beats_.add(1); }  // by who has the server
-    // Any thread.
+    void beat() { beats_.add(1); }  // called by the server's user
+    // Any thread may call it.
     [[nodiscard]] const Counters& counters() const { return counters_; }
 
-    // For blocks that borrow a server.
+    // For blocks that borrow a server:
     bool try_borrow() { return !borrowed_.test_and_set(std::memory_order_acquire); }
     void give_back() { borrowed_.clear(std::memory_order_release); }
 
-    // A fault for tests: the server stops for good the next time it has requests in hand.
+    // A fault for tests: the server stops for good the next time it holds requests.
     void stop_with_requests() { stop_.store(true, std::memory_order_relaxed); }
     [[nodiscard]] bool stopped() const { return stopped_.load(std::memory_order_relaxed); }
 
 private:
-    // Adjacent pages of one file, read by one request to the executor: those of some requests, or
-    // one page of one that is read again.
+    // Adjacent pages of one file, read by one request to the executor. They belong to several
+    // requests, or are one page that is read again.
     struct Run {
-        size_t first = 0, count = 0;         // of requests_
-        size_t from = 0, pages = 0;          // from page `from` of the first of them on
+        size_t first = 0, count = 0;         // in requests_
+        size_t from = 0, pages = 0;          // from page `from` of the first request on
         transfer::Source* source = nullptr;  // held by sources_ or held_; null: closed
-        bool again = false;                  // of pages that are read once more
-        bool background = false;             // out of the background ring
+        bool again = false;                  // for pages that are read again
+        bool background = false;             // from the background ring
         uint64_t taken_ns = 0;               // when its requests were taken
     };
     static constexpr size_t kRequestsMax = limits::kDrainMax + kWindowsMax;
@@ -201,35 +202,36 @@ private:
     const std::unique_ptr<transfer::Executor> executor_;
     const uint64_t page_size_;
     const bool direct_;                   // the host can address the device's memory
-    std::unique_ptr<PageSender> sender_;  // where it cannot
+    std::unique_ptr<PageSender> sender_;  // null if direct_
     std::unique_ptr<PageWriter> writer_;
-    LaunchLearner::Notes* const notes_;  // null: nothing is learned
+    LaunchLearner::Notes* const notes_;  // null: no learning
 
     Request requests_[kRequestsMax];
-    Request writes_[limits::kDrainMax];  // of the drain
-    size_t places_[limits::kDrainMax];   // of a request's first page among those of the drain
+    Request writes_[limits::kDrainMax];  // of the current drain
+    size_t places_[limits::kDrainMax];   // by request: its first page among those of the drain
     iovec pieces_[kRequestsMax];
     Run runs_[kRequestsMax];
     transfer::Outcome outcomes_[kRequestsMax];
     std::vector<PageOf> retries_;  // with room for the pages of a drain
-    // Of the drain in hand. Each file once: its counts of users lie on one line for all servers.
+    // Sources of the current drain, each file once: its use count lies on one cache line for all
+    // servers.
     std::vector<std::shared_ptr<transfer::Source>> sources_;
-    std::shared_ptr<transfer::Source> held_[kWindowsMax];  // of windows that were left to storage
-    // Of the requests in hand:
-    uint64_t storage_ns_ = 0;  // planning, and in storage calls
+    std::shared_ptr<transfer::Source> held_[kWindowsMax];  // of windows left to storage
+    // Of the current requests:
+    uint64_t storage_ns_ = 0;  // time in planning and in storage calls
     uint64_t taken_ns_ = 0;    // when they were taken
     uint64_t due_ns_ = 0;      // when to send what has been read
     const RingState* ring_ = nullptr;
     AnswerBoard* board_ = nullptr;  // of that ring
     Shared::Oldest* oldest_ = nullptr;
-    uint64_t stretch_ = 0;  // of tickets, that claims were last seen to be safe in
-    uint64_t answered_begin_ = 0, answered_end_ = 0;  // slots that were answered, not published
-    bool background_ = false;                         // out of the background ring
-    // Of what was last looked at for windows, not all was in the OS page cache.
+    uint64_t stretch_ = 0;  // range of tickets in which claims were last found safe
+    uint64_t answered_begin_ = 0, answered_end_ = 0;  // slots answered, but not published
+    bool background_ = false;                         // from the background ring
+    // Some of what was last looked at for windows was not in the OS page cache.
     bool missing_ = false;
-    std::atomic<uint64_t> windows_{0};  // bit i: place kDrainMax + i has one; written by one thread
-    uint64_t hot_ = 0;                  // of them, those that the OS page cache had
-    uint64_t ended_ = 0;                // and those that have arrived
+    std::atomic<uint64_t> windows_{0};  // bit i: place kDrainMax + i is used; written by one thread
+    uint64_t hot_ = 0;                  // those of them that the OS page cache had
+    uint64_t ended_ = 0;                // those of them that have arrived
 
     std::atomic<Activity> activity_{Activity::kIdle};
     Counters counters_;

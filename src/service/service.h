@@ -1,8 +1,8 @@
-// Serves the requests of kernels: workers, the blocks that help, and the monitor that watches over
-// them.
+// Serves the requests of kernels. It has the workers, the servers for blocks that help, and the
+// monitor that watches over them.
 //
-// Owns the page cache's memory, the file table and the threads of one file system. Knows pages and
-// files, not what kernels do with them. Any thread may call.
+// Owns the page cache's memory, the file table and the threads of one file system. It knows pages
+// and files, but not what kernels do with them. Any thread may call it.
 #pragma once
 
 #include <atomic>
@@ -32,16 +32,16 @@ namespace penstock::service {
 struct Options {
     uint64_t page_size = 64 << 10;
     uint64_t cache_size = 0;  // bytes of frames
-    unsigned workers = 4;     // threads; with helping none are started
+    unsigned workers = 4;     // threads; none are started if blocks help
     bool helping = false;     // blocks that wait serve requests themselves
-    bool static_map = false;  // a ring for each worker, block id decides (seed 000, section 3.3)
+    bool static_map = false;  // one ring per worker, by block id (seed 000, section 3.3)
     ReplacementPolicy policy = ReplacementPolicy::kRings;
     bool readahead = true;
-    bool learning = true;        // what a kernel missed is read ahead of its next launch
+    bool learning = true;        // reads what a kernel missed ahead of its next launch
     bool one_by_one = false;     // the original: page after page, nothing merged (seed 000)
-    uint32_t log_events = 0;     // kept for take_log(); 0: nothing is written down
-    uint64_t prefetch_size = 0;  // bytes behind every miss; 0: windows grow and shrink
-    // What reads of a file cost; empty: one for all files, which starts with defaults.
+    uint32_t log_events = 0;     // kept for take_log(); 0: no log
+    uint64_t prefetch_size = 0;  // bytes read after each miss; 0: windows grow and shrink
+    // The costs of reads of a file. Empty: all files share costs that start with the defaults.
     transfer::CostsOf costs_of;
 };
 
@@ -55,66 +55,67 @@ public:
     Service& operator=(const Service&) = delete;
 
     [[nodiscard]] FileTable& files() { return *files_; }
-    // A kernel is about to be put into a stream of the device. Any thread.
+    // Handles a launch: a kernel is about to be put into a stream of the device. Any thread.
     void before_launch(backend::StreamId stream, const LaunchRequest& request) {
         if (learner_ != nullptr) learner_->before_launch(stream, request);
     }
     [[nodiscard]] storage::Storage& storage() { return *storage_; }
     [[nodiscard]] backend::Device& device() { return *device_; }
-    // As kernels address it / as the host does.
+    // As kernels address it, and as the host does.
     [[nodiscard]] FileSystemState* device_state() const { return device_state_; }
     [[nodiscard]] FileSystemState* host_state() const { return state_; }
-    // Bytes of the tables, of which the state is the first; they lie in one piece.
+    // Bytes of the tables, which lie in one piece. The state is the first of them.
     [[nodiscard]] size_t tables_size() const { return layout_.tables_size; }
     [[nodiscard]] const page_cache::Layout& layout() const { return layout_; }
-    // That windows hold now. Waits as observe() does.
+    // Returns the count of frames that windows hold now. Waits as observe() does.
     [[nodiscard]] uint64_t window_frames() const;
     void add_counters(Counters& sum) const;
     [[nodiscard]] unsigned worker_count() const { return static_cast<unsigned>(threads_.size()); }
-    // Waits for a copy of a few bytes, never for a kernel, on a device that the host cannot
-    // address; if that does not come in a second, the backlog is the last one seen.
+    // Returns the load of the queues. If the host cannot address the device, waits for a copy of a
+    // few bytes, but never for a kernel. If the copy takes more than a second, the backlog is the
+    // last one seen.
     [[nodiscard]] QueueLoad observe() const;
-    // What was done with all files since the beginning, or with one slot's file since it has the
-    // slot. Waits as observe() does; the counts are then those last seen.
+    // Return the counts of all files since the beginning, or of one slot's file since it has the
+    // slot. They wait as observe() does, and may then return the counts last seen.
     [[nodiscard]] FileTotals counts() const;
     [[nodiscard]] FileTotals counts_of(uint32_t file_slot) const;
 
-    // What was served since the last call, and a sample of now; nothing where nothing is written
-    // down. Waits as counts() does.
+    // Returns what was served since the last call, and a sample of now. Returns nothing if there is
+    // no log. Waits as counts() does.
     [[nodiscard]] Log::Contents take_log();
 
-    // Serves, or waits for the workers to serve, all that kernels have asked for; none may be
-    // running. Not after an abort. EBUSY: that took longer.
+    // Serves all requests of kernels, or waits until the workers have. Requires that no kernel is
+    // running and that there was no abort. EBUSY: it took longer than `limit`.
     Status serve_all(std::chrono::nanoseconds limit);
 
-    // Writes an open file back, by a kernel of our own, which waits for the host as any other does;
-    // not where kernels fill the device and wait for the caller. The error of a write-back that
-    // nobody has taken yet; ETIMEDOUT; ENOSYS: that kernel is not in this program. Any thread.
+    // Writes an open file back, by a kernel of this library. The kernel waits for the host like any
+    // other, so the call does not work while kernels fill the device and wait for the caller.
+    // Returns the error of a write-back that was not yet reported. ETIMEDOUT; ENOSYS: that kernel
+    // is not in this program. Any thread.
     Status write_back(Descriptor file);
-    // Closes what the host has opened; the last that may write it has it written back first, and
-    // gives up what cannot be. As gclose; any thread.
+    // Closes a file that the host has opened, as gclose does. The last one that may write it writes
+    // it back first, and gives up what cannot be written. Any thread.
     Status close_file(Descriptor file);
-    // Writes back all that kernels or the host have open for writing, and gives up what cannot be
-    // of what kernels alone have: the first error.
+    // Writes back all files that kernels or the host have open for writing. Gives up what cannot be
+    // written of files that only kernels have open. Returns the first error.
     Status write_back_all();
 
-    // What kernels have mapped and begun and left so: dropped, by the host or by a kernel of our
-    // own. No kernel may be running. ENOSYS: that kernel is not in this program.
+    // Drops what kernels have mapped or begun and left behind; the host does it, or a kernel of
+    // this library. Requires that no kernel is running. ENOSYS: that kernel is not in this program.
     struct Held {
         uint64_t views = 0, calls = 0;
     };
     Result<Held> drop_held();
 
-    // Completes the windows that blocks have left to storage: when their kernel has ended nobody
-    // waits for them, and they keep their file open. Waits for storage.
+    // Completes the windows that blocks have left to storage. When their kernel has ended no thread
+    // waits for them, and they keep their file open. Waits for the storage.
     void finish_windows();
 
-    // Every wait of every kernel ends with -cause.error_number(); `text` says why. The first cause
-    // stays.
+    // Ends all waits of all kernels with -error_number; `text` says why. The first cause is kept.
     void abort(int error_number, const std::string& text);
     [[nodiscard]] std::string abort_cause() const;
 
-    // A fault for tests: worker `index` stops for good with the next requests in hand.
+    // A fault for tests: worker `index` stops for good the next time it holds requests.
     void kill_worker(unsigned index) { workers_[index]->stop_with_requests(); }
 
 private:
@@ -147,7 +148,7 @@ private:
     page_cache::Layout layout_;
     void* frames_ = nullptr;
     void* tables_ = nullptr;
-    void* tables_copy_ = nullptr;  // on devices that the host cannot address
+    void* tables_copy_ = nullptr;  // if the host cannot address the device's memory
     void* shared_memory_ = nullptr;
     FileSystemState* state_ = nullptr;
     FileSystemState* device_state_ = nullptr;
@@ -159,32 +160,32 @@ private:
     std::unique_ptr<LaunchLearner> learner_;
     Result<uint64_t> run(FileWork work, Descriptor file);
     void close_without_kernel(Descriptor file, Opener opener);
-    std::mutex write_back_mutex_;             // guards the use of what follows
+    std::mutex write_back_mutex_;             // guards the use of the two members below
     std::unique_ptr<KernelCall> write_back_;  // null: the kernel is not in this program
-    std::unique_ptr<KernelCall> drop_held_;   // likewise, or the host does it itself
+    std::unique_ptr<KernelCall> drop_held_;   // likewise, or null if the host does it itself
     std::unique_ptr<Log> log_;
-    std::vector<std::unique_ptr<AnswerBoard>> boards_;  // of the rings, where teams pull
-    std::vector<std::unique_ptr<Server>> workers_;      // one a thread
-    std::vector<std::unique_ptr<Server>> helpers_;      // lent to blocks that help: one a permit
+    std::vector<std::unique_ptr<AnswerBoard>> boards_;  // by ring; used if teams pull
+    std::vector<std::unique_ptr<Server>> workers_;      // one per thread
+    std::vector<std::unique_ptr<Server>> helpers_;      // lent to blocks that help: one per permit
     std::vector<std::thread> threads_;
     std::thread monitor_;
-    std::thread poller_;  // on devices whose kernels go on by themselves
+    std::thread poller_;  // on devices whose kernels run on their own
     std::atomic<bool> stopping_{false};
-    uint64_t failed_launches_ = 0;  // of the device, when this began
+    uint64_t failed_launches_ = 0;  // the device's count at the start
 
-    // Guards what is looked at in `tables_copy_`: the rings' tails, places and totals.
+    // Guards the parts of `tables_copy_` that are read: the rings' tails, places and totals.
     mutable std::mutex look_mutex_;
-    // A slot that was reused: number of the file that had it before, counts at that time.
+    // For a slot that was reused: the number of its previous file, and the counts at that time.
     struct Base {
         uint64_t number = 0;
         FileTotals totals{};
     };
-    std::mutex sample_mutex_;           // while a sample is made; before any other
-    mutable std::mutex base_mutex_;     // guards what follows; `look_mutex_` may come after it
+    std::mutex sample_mutex_;           // held while a sample is made; locked before all others
+    mutable std::mutex base_mutex_;     // guards the members below; locked before `look_mutex_`
     std::map<uint32_t, Base> bases_;    // by slot
     std::vector<Log::FileCount> gone_;  // files that lost their slot since the last sample
-    uint64_t gone_lost_ = 0;            // and those that had no room in it
-    mutable std::mutex mutex_;          // guards what follows
+    uint64_t gone_lost_ = 0;            // and those for which it had no room
+    mutable std::mutex mutex_;          // guards the members below
     std::condition_variable stop_changed_;
     bool aborted_ = false;
     std::string abort_cause_;

@@ -1,8 +1,8 @@
-// Syncs of one open file by many at once: one at a time is under way, which serves all who asked
-// before it began.
+// Combines concurrent syncs of one open file. One sync at a time is in progress; it serves all
+// callers that called before it began.
 //
-// The OS tells an error of a sync once for an open file, and all descriptors of kernels have one
-// between them: so it is told to all who had asked by then and were not answered. Any thread.
+// The OS reports a sync error once per open file, and all descriptors of kernels share one. So each
+// error is returned to all callers that had called by then and were not answered. Any thread.
 #pragma once
 
 #include <condition_variable>
@@ -16,16 +16,16 @@ namespace penstock::service {
 
 class SyncGroup {
 public:
-    // Waits for storage: for a sync of `file` that began behind this call, at most also for one
-    // that was under way.
+    // Waits for a sync of `file` that began after this call, and before that at most for one that
+    // was in progress.
     Status sync(storage::File& file);
 
 private:
-    std::mutex mutex_;  // guards all below
+    std::mutex mutex_;  // guards all members below
     std::condition_variable ended_;
     bool under_way_ = false;
     uint64_t begun_ = 0, failed_ = 0;
-    Status error_;  // of the last that failed
+    Status error_;  // of the last sync that failed
 };
 
 }  // namespace penstock::service
