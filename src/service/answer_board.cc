@@ -10,7 +10,7 @@ namespace {
 
 using device::SystemWords;
 
-// One is under way while the next waits before the copy engine.
+// One copy is in flight while the next waits for the copy engine.
 constexpr uint64_t kCopiesMax = 2;
 
 }  // namespace
@@ -31,12 +31,13 @@ Result<std::unique_ptr<AnswerBoard>> AnswerBoard::create(backend::Device& device
 }
 
 AnswerBoard::~AnswerBoard() {
-    stream_.reset();  // it has its word in what follows
+    stream_.reset();  // first: it uses a word in the memory freed below
     if (words_ != nullptr) device_.free(words_);
 }
 
 void AnswerBoard::put(uint64_t slot, uint64_t answer) {
-    // Read by the copy engine, in the order in which it was written behind the bytes it tells of.
+    // The partner is the copy engine, which reads the words in the order in which they were
+    // written, after the bytes that they announce.
     SystemWords::store(words_[slot], answer, site::kComplete);
 }
 
@@ -54,7 +55,7 @@ bool AnswerBoard::is_due() const {
 }
 
 Status AnswerBoard::flush() {
-    // Once more, for what was published meanwhile by who found it busy.
+    // The second turn sends what other threads published while they found sending_ taken.
     for (int i = 0; i < 2 && is_due() && !sending_.test_and_set(std::memory_order_acquire); ++i) {
         Status status;
         if (is_due()) {

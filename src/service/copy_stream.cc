@@ -11,7 +11,7 @@ namespace {
 using device::SystemWords;
 
 constexpr uint64_t kCopyLimitNs = 60'000'000'000;
-constexpr uint64_t kLookNs = 1'000'000;  // between two looks at a stream with copies under way
+constexpr uint64_t kLookNs = 1'000'000;  // between two queries of a stream with copies in flight
 
 }  // namespace
 
@@ -25,7 +25,8 @@ CopyStream::~CopyStream() {
     if (id_ != 0) (void)device_.destroy_stream(id_);
 }
 
-// Both words before the device is told: who finds the number stored knows of it.
+// Both words are stored before the device is told, so that a thread that sees the number in memory
+// also sees it in sent_.
 Status CopyStream::mark() {
     const uint64_t next = sent_.load(std::memory_order_relaxed) + 1;
     limit_ns_.store(base::monotonic_ns() + kCopyLimitNs, std::memory_order_relaxed);

@@ -18,21 +18,22 @@ namespace {
 
 using device::DeviceWords;
 
-// A change within the same tick of the file system's clock leaves the times as they are: what was
-// read within two ticks of its modification is not trusted at the next open.
+// Returns whether the file was modified within the last two ticks of the file system's clock. A
+// change within the same tick does not change the times, so such a file is not trusted at the next
+// open.
 bool recent(const storage::Identity& identity) {
     timespec now{}, tick{};
     clock_gettime(CLOCK_REALTIME, &now);
     clock_getres(CLOCK_REALTIME_COARSE, &tick);
     const int64_t now_ns = int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
     const int64_t tick_ns = int64_t{tick.tv_sec} * 1'000'000'000 + tick.tv_nsec;
-    const auto within = [&](int64_t time_ns) {  // a time in the future is none of ours
+    const auto within = [&](int64_t time_ns) {  // a time in the future is not from this clock
         return now_ns - time_ns < 2 * tick_ns && time_ns - now_ns < 2 * tick_ns;
     };
     return within(identity.mtime_ns) || within(identity.ctime_ns);
 }
 
-// For people: a file that is named by a descriptor goes by what it is called.
+// Returns a name for messages: for a path through a descriptor, the name of the file behind it.
 std::string called(const std::string& path) {
     if (!path.starts_with("/proc/self/fd/")) return path;
     char name[PATH_MAX];
@@ -86,7 +87,7 @@ Result<Descriptor> FileTable::open(const std::string& path, int flags, Opener op
     auto opened = storage_->open(path, wanted.storage_flags);
     if (!opened.ok()) return opened.status();
     const std::shared_ptr<storage::File>& opened_file = opened.value();
-    // Pages that are written in part are read first, but where nothing is.
+    // A partial write of a page reads the page first, unless the file is written once.
     if (!opened_file->rights().read && (wanted.writing & kWritesOnce) == 0)
         return Status{EACCES, "gopen", "a file that is written must be readable too"};
     storage::Identity identity = opened_file->identity();
@@ -116,8 +117,9 @@ Result<Descriptor> FileTable::open(const std::string& path, int flags, Opener op
     return make_descriptor(state_->system, index, state_->files[index].generation, wanted.access);
 }
 
-// A slot of its own for a file that is cut to nothing, which comes last of what may fail: under
-// what is open here it would be truncated behind the back of cached pages.
+// Returns a new slot for a file that is cut to nothing. The truncation is the last step that can
+// fail. A file that is open here is refused, because its cached pages would become invalid
+// unnoticed.
 Result<uint32_t> FileTable::truncate_unused(storage::File& file, storage::Identity identity) {
     const auto known = known_.find(key_of(identity));
     if (known != known_.end()) {
@@ -143,13 +145,15 @@ Result<uint32_t> FileTable::truncate_unused(storage::File& file, storage::Identi
     return index;
 }
 
-// The slot of a file that was opened. While somebody writes it its times say nothing: who opens it
-// then has the same slot. They may have been looked at before the last of them had written all.
+// Returns the slot of a file that was opened. While the file is open for writing its times say
+// nothing, so all opens share one slot. The times may also have been read before the last writer
+// had written everything.
 Result<uint32_t> FileTable::join(const storage::File& file, storage::Identity identity,
                                  const Wanted& wanted) {
     const auto found = known_.find(key_of(identity));
     if (found == known_.end()) {
-        // Looked at before the lock, when somebody may have had it open still, and written to it.
+        // The identity was read before the lock, when the file may still have been open and
+        // written.
         if (Status status = file.stat(&identity); !status.ok()) return status;
         return slot_for(identity, recent(identity), wanted.writing != 0);
     }
@@ -163,7 +167,8 @@ Result<uint32_t> FileTable::join(const storage::File& file, storage::Identity id
             return Status{EBUSY, "gopen", "a file that is written once is open in another way"};
         const bool trusted = !slot.distrusted || slot.writers > 0;
         if (writing != 0 && trusted) return found->second;
-        // Who reads it is to see what is written here. What the times hide, he has missed already.
+        // The reader must see what is written here. A change that the times hide was missed by
+        // earlier reads anyway.
         if (wanted.writing != 0 && slot.identity == identity) {
             if (is_fresh(found->second, recent(identity)) || trusted) return found->second;
         }
@@ -174,14 +179,15 @@ Result<uint32_t> FileTable::join(const storage::File& file, storage::Identity id
     return slot_for(identity, recent(identity), wanted.writing != 0);
 }
 
-// The first to open a slot's file since it was closed: its slot is told to the device.
+// Begins the use of a slot that was closed, and sends the slot to the device.
 Status FileTable::begin_use(uint32_t index, const Wanted& wanted) {
     Slot& slot = slots_[index];
     FileState& file = state_->files[index];
     if (slot.idle != idle_.end()) idle_.erase(std::exchange(slot.idle, idle_.end()));
     DeviceWords::store(file.writing, wanted.writing, site::kRelaxed);
-    // What somebody asked for by a descriptor of before may come when the file has been written and
-    // closed. Behind `writing`: who sees this counts writes.
+    // Windows requested by an older descriptor may arrive after the file was written and closed;
+    // the new epoch makes them invalid. It is published after `writing`, so a thread that sees the
+    // epoch also counts writes.
     DeviceWords::fetch_add(file.epoch, 1, site::kPublish);
     DeviceWords::store(file.error, 0, site::kRelaxed);
     DeviceWords::store(file.size, slot.identity.size, site::kRelaxed);
@@ -195,8 +201,8 @@ Status FileTable::begin_use(uint32_t index, const Wanted& wanted) {
     return sent;
 }
 
-// Another opens a file that is in use. If he is the first to write it, nobody trusts windows any
-// more that were asked for before.
+// Handles another open of a file in use. If it is the first one for writing, windows requested
+// before are no longer trusted.
 Status FileTable::begin_writing(uint32_t index, const Wanted& wanted) {
     FileState& file = state_->files[index];
     const bool first = file.writing == 0;
@@ -248,9 +254,9 @@ Result<uint32_t> FileTable::slot_for(const storage::Identity& identity, bool rac
     return index;
 }
 
-// Whether the pages of a slot are those of the file as it is now, its times being the same. Where
-// the times may hide a change, its pages are dropped, so that all who open a file that has just
-// been written have one slot between them; not where a page is held or the file was found shorter.
+// Returns whether the pages of a slot are those of the file as it is now. The identity is the same.
+// If the times may hide a change, the pages are dropped, so that all opens of a file that has just
+// been written share one slot. Returns false if a page is held or the file was found shorter.
 bool FileTable::is_fresh(uint32_t index, bool racy) {
     Slot& slot = slots_[index];
     if (!slot.racy && !slot.distrusted) return true;
@@ -262,8 +268,8 @@ bool FileTable::is_fresh(uint32_t index, bool racy) {
     return true;
 }
 
-// The file of this slot has changed: it serves those who have it open, and goes first when they
-// have closed it.
+// Marks the slot's file as changed. The slot still serves its open descriptors, and is the first to
+// be reused after they are closed.
 void FileTable::supersede(uint32_t index) {
     Slot& slot = slots_[index];
     slot.superseded = true;
@@ -271,7 +277,8 @@ void FileTable::supersede(uint32_t index) {
     if (slot.idle != idle_.end()) idle_.splice(idle_.begin(), idle_, slot.idle);
 }
 
-// A slot with no file in it: an unused one, else that of the file that was closed longest ago.
+// Returns a slot without a file: an unused one, or else that of the file that was closed longest
+// ago.
 Result<uint32_t> FileTable::empty_slot() {
     const bool superseded = !idle_.empty() && slots_[idle_.front()].superseded;
     if (empty_.empty() && (superseded || used_ == limits::kFilesMax)) (void)forget_some();
@@ -284,19 +291,19 @@ Result<uint32_t> FileTable::empty_slot() {
     return Status{ENFILE, "gopen", "every file slot is in use: close some files"};
 }
 
-// Forgets one closed file. False: there is none whose pages can be dropped just now.
+// Forgets one closed file. Returns false if there is none whose pages can be dropped now.
 bool FileTable::forget_some() {
     for (size_t tries = idle_.size(); tries > 0; --tries) {
         if (dropper_ != nullptr && !dropper_->possible()) return false;
         if (forget(idle_.front())) return true;
-        // A view holds a page of it: look at others first.
+        // A view holds a page of it, so other files are tried first.
         idle_.splice(idle_.end(), idle_, idle_.begin());
     }
     return false;
 }
 
-// Drops a closed file's pages and its directory; its slot is empty then. False: a page of it is
-// held.
+// Drops the pages and the directory of a closed file, which empties its slot. Returns false if a
+// page is held.
 bool FileTable::forget(uint32_t index) {
     if (!drop_pages(index)) return false;
     directory_.give_back(state_->files[index].directory_first,
@@ -309,11 +316,11 @@ bool FileTable::forget(uint32_t index) {
     return true;
 }
 
-// By the host where it can address the page table, else by a kernel. Windows of the file are not
-// taken from any more, whatever becomes of its pages.
+// Drops the pages of a file: on the host if it can address the page table, else by a kernel.
+// Windows of the file are not accepted any more, even if its pages stay.
 bool FileTable::drop_pages(uint32_t index) {
     uint64_t& epoch = state_->files[index].epoch;
-    // A read-modify-write: before the page table is looked at, everybody can see it.
+    // A read-modify-write, so that every thread sees it before this one looks at the page table.
     DeviceWords::fetch_add(epoch, 1, site::kPublish);
     if (!send(index, state_->files[index].writing == 0).ok()) return false;
     if (dropper_ == nullptr) return page_cache::drop_file(*state_, index);
@@ -321,7 +328,8 @@ bool FileTable::drop_pages(uint32_t index) {
     return dropper_->drop(file.directory_first, file.directory_count);
 }
 
-// Directory words of a file of so many bytes; if it `grows`, with those that it may grow into.
+// Returns the directory words of a file of `size` bytes. If it `grows`, includes those that it may
+// grow into.
 uint64_t FileTable::directory_words(uint64_t size, bool grows) const {
     const uint64_t pages = (size + (1ull << state_->page_shift) - 1) >> state_->page_shift;
     const uint64_t words = std::max<uint64_t>(
@@ -345,8 +353,8 @@ Status FileTable::reserve_directory(uint32_t index, uint64_t size, bool grows) {
     }
 }
 
-// Gives a file that is written the words behind its own that it lacks, as far as they are free:
-// those that it has cannot move.
+// Gives a file that is written the missing words behind its own, as far as they are free. The words
+// that it has cannot move.
 void FileTable::grow_directory(uint32_t index) {
     FileState& file = state_->files[index];
     const uint64_t count = file.directory_count;
@@ -365,12 +373,12 @@ FileTable::Slot* FileTable::find_open(Descriptor descriptor) {
     return same ? &slots_[index] : nullptr;
 }
 
-// What the last that may write a file has to do before it is closed; nothing: it may be.
+// Returns what the last writer must do before the file is closed, or nothing if it may be closed.
 std::optional<int64_t> FileTable::before_close(uint32_t index, bool last, bool reclaims,
                                                Closing how) {
     Slot& slot = slots_[index];
     if (how == Closing::kHasForgotten || how == Closing::kHasLeft) {
-        // Some have bytes pinned that are in no file: who opens the file from here on has others.
+        // Some pinned pages hold bytes that are in no file, so later opens get another slot.
         if (how == Closing::kHasLeft && !slot.superseded) supersede(index);
         slot.given_up = false;
         return std::nullopt;
@@ -380,7 +388,7 @@ std::optional<int64_t> FileTable::before_close(uint32_t index, bool last, bool r
         return kWriteBackFirst;
     }
     if (!last) return std::nullopt;
-    // Who has opened and closed it while the last one was writing back has written nothing.
+    // An open and close during the last writer's write-back has written nothing.
     if (std::exchange(slot.unwritten, false)) return kWriteBackFirst;
     const bool scratch = (state_->files[index].writing & kWritesScratch) != 0;
     if (how != Closing::kCannotWrite && !scratch) return std::nullopt;
@@ -414,12 +422,12 @@ void FileTable::distrust(uint32_t slot) {
     if (slot < used_) slots_[slot].distrusted = true;
 }
 
-// All that was written is with the host, or given up: the file's times are those of our own writes,
-// and no change by others.
+// Ends the writing of a file: all data is with the host or given up. The file's times are those of
+// our own writes, so they show no change by others.
 void FileTable::end_writing(uint32_t index) {
     Slot& slot = slots_[index];
     FileState& file = state_->files[index];
-    // Pages of a file that is written once have holes: nobody is to read them.
+    // Pages of a file that is written once have holes and must not be read.
     if ((file.writing & kWritesOnce) != 0 && !slot.superseded) supersede(index);
     DeviceWords::fetch_and(file.writing, ~kHasWriters, site::kRelaxed);
     storage::Identity now;
@@ -444,13 +452,13 @@ void FileTable::release(uint32_t index, Opener opener) {
     slot.kernel_references = std::min(slot.kernel_references, --slot.references);
     --open_count_;
     if (slot.references > 0) return;
-    // Whoever gave it up never came back.
+    // The thread that gave the file up never came back.
     if (std::exchange(slot.given_up, false) && !slot.superseded) supersede(index);
     slot.source.reset();
     slot.idle = idle_.insert(slot.superseded ? idle_.begin() : idle_.end(), index);
     FileState& file = state_->files[index];
     DeviceWords::store(file.generation, file.generation + 1, site::kRelaxed);  // even: closed
-    // At worst the device takes the descriptor for open: its reads get EBADF.
+    // If this fails, the device may take the descriptor for open; its reads then get EBADF.
     (void)send(index, file.writing == 0);
 }
 

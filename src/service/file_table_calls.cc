@@ -1,5 +1,4 @@
-// What the host does to an open file for kernels, and what it tells of it, beside opening and
-// closing it. Any thread.
+// The host's calls on open files for kernels, besides open and close. Any thread.
 #include <algorithm>
 #include <cerrno>
 
@@ -38,7 +37,7 @@ Status FileTable::truncate(Descriptor descriptor, uint64_t size) {
     return source->file->truncate(size);
 }
 
-// Whether the slot still serves the file that was asked for.
+// Returns whether the slot still serves the file that was requested.
 bool FileTable::is_for_slot(const Request& request) const {
     return !is_window(request.kind) ||
            request.opened == (state_->files[request.file_slot].generation & 0xffff);
@@ -89,8 +88,8 @@ bool FileTable::is_written(uint32_t slot) const {
 
 Status FileTable::shrink(const Request& request, uint64_t begin, uint64_t bytes) {
     uint64_t size = begin + bytes;
-    // The new end may lie further down, in pages that came before the file was cut: their bytes
-    // beyond it must not be had any more either.
+    // The new end may lie further down, in pages that were read before the file was cut. Bytes of
+    // those beyond the end must not be returned any more either.
     const std::shared_ptr<transfer::Source> source = bytes == 0 ? find(request) : nullptr;
     storage::Identity now;
     if (source != nullptr && source->file->stat(&now).ok()) size = std::min(size, now.size);
@@ -98,9 +97,9 @@ Status FileTable::shrink(const Request& request, uint64_t begin, uint64_t bytes)
     const uint32_t slot = request.file_slot;
     if (!is_for_slot(request)) return {ESTALE, "read ahead", "the file was closed"};
     if (size >= size_of(slot)) return {};
-    if (state_->files[slot].writing != 0) return {};  // since the read was begun: theirs to know
+    if (state_->files[slot].writing != 0) return {};  // GPU threads know the size
     DeviceWords::store(state_->files[slot].size, size, site::kRelaxed);
-    slots_[slot].racy = true;  // whatever the times say, it is not the file that was opened
+    slots_[slot].racy = true;  // the file differs from the one opened, whatever its times
     return send(slot);
 }
 

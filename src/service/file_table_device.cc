@@ -1,5 +1,5 @@
-// What GPU threads see of the host's files, where they do not share its memory. Any thread, with
-// the file table's lock.
+// Sends the host's file slots to GPU threads that do not share its memory. Any thread, with the
+// file table's mutex held.
 #include <chrono>
 #include <cstddef>
 
@@ -11,13 +11,13 @@ namespace {
 
 using device::SystemWords;
 
-// How long a copy to the device may take: it waits for no kernel.
+// Limit of a copy to the device, which waits for no kernel.
 constexpr std::chrono::seconds kSendLimit{5};
 
 }  // namespace
 
-// Brings a slot to the device where GPU threads do not share the host's copy; without `sizes` what
-// they change while the file is written.
+// Sends a slot to the device, unless GPU threads share the host's copy. Without `sizes`, leaves out
+// what GPU threads change while the file is written.
 Status FileTable::send(uint32_t index, bool sizes) {
     if (device_files_ == state_->files) return {};
     FileState &to = device_files_[index], &from = state_->files[index];
@@ -33,7 +33,8 @@ Status FileTable::send(uint32_t index, bool sizes) {
     return device_->synchronize(stream_, std::chrono::steady_clock::now() + kSendLimit);
 }
 
-// With no writers left it is the host's to say; who reads the file sees it so.
+// Sends the size, which the host decides when there are no writers left. Readers of the file then
+// see it.
 void FileTable::send_size(uint32_t index) {
     if (device_files_ == state_->files) return;
     FileState &to = device_files_[index], &from = state_->files[index];
@@ -47,8 +48,8 @@ Status FileTable::announce(uint64_t& response, uint64_t value) {
         device_->notify(&response);
         return {};
     }
-    // The copy engine's bytes are announced by the stream; the CPU's store could overtake them.
-    // Waited for, as the host reads this word too, to see which calls it has answered.
+    // The stream stores the word after the copy engine's bytes; a store by the CPU could overtake
+    // them. The host waits, because it also reads this word to see which calls it has answered.
     if (Status stored = device_->write_value(stream_, &response, value); !stored.ok())
         return stored;
     Status done = device_->synchronize(stream_, std::chrono::steady_clock::now() + kSendLimit);

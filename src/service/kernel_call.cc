@@ -31,8 +31,8 @@ Status KernelCall::run(const LaunchRequest& request, std::chrono::nanoseconds li
     const auto deadline = std::chrono::steady_clock::now() + limit;
     Status status = device_->fill(stream_, word_, 0, sizeof *word_);
     if (status.ok()) status = device_->launch(stream_, request);
-    // The copy is not asked for before: behind the kernel it would wait in a queue of the GPU in
-    // which copies that the kernel waits for may stand behind it.
+    // The copy is submitted only after the kernel has ended. Behind the kernel it would wait in a
+    // queue of the GPU, and copies that the kernel waits for may stand behind it there.
     if (status.ok()) status = device_->synchronize(stream_, deadline);
     if (status.ok()) status = device_->copy(stream_, copy_, word_, sizeof *word_);
     if (status.ok()) status = device_->synchronize(stream_, deadline);

@@ -29,7 +29,7 @@ void LaunchLearner::before_launch(backend::StreamId stream, const LaunchRequest&
     const KernelEntry* entry = find_kernel(request.function);
     if (entry == nullptr) return;
     const std::lock_guard lock(mutex_);
-    // With the lock: of two launches at once only the first finds the device idle.
+    // Checked with mutex_ held: of two concurrent launches only the first finds the device idle.
     if (device_->kernels_in_flight()) {
         memory_.spoil();
         tell_memory();
@@ -37,7 +37,7 @@ void LaunchLearner::before_launch(backend::StreamId stream, const LaunchRequest&
         return;
     }
     tell_memory();
-    // Nothing runs, so nobody reads `ranges_` any more.
+    // No kernel runs, so `ranges_` is no longer read.
     const auto runs = memory_.begin(entry->key, request.shape.grid.count(), pages_max_);
     if (const size_t ranges = write_ranges(runs); ranges > 0) put_ahead(stream, ranges);
     records_.store(memory_.records(), std::memory_order_relaxed);
@@ -45,9 +45,10 @@ void LaunchLearner::before_launch(backend::StreamId stream, const LaunchRequest&
 
 LaunchLearner::Notes& LaunchLearner::add_notes() { return *notes_.emplace_back(new Notes); }
 
-// No lock, and nothing that another server writes: kernels that read at random miss every time.
+// Takes no lock and writes nothing that another server writes, because kernels that read at random
+// miss each time.
 void LaunchLearner::record(Notes& notes, std::span<const Request> requests) {
-    const uint64_t round = round_.load(std::memory_order_acquire);  // partner: tell_memory
+    const uint64_t round = round_.load(std::memory_order_acquire);  // partner: tell_memory()
     if (notes.told_.load(std::memory_order_relaxed) >> 32 != round) notes.misses_.clear();
     for (const Request& request : requests) {
         if (is_window(request.kind)) continue;
@@ -60,24 +61,24 @@ void LaunchLearner::record(Notes& notes, std::span<const Request> requests) {
     notes.told_.store(round << 32 | notes.misses_.size(), std::memory_order_release);  // likewise
 }
 
-// What the launch before missed, if that is of interest still.
+// Tells memory_ the misses of the launch before, if they are still of interest.
 void LaunchLearner::tell_memory() {
     const uint32_t round = round_.load(std::memory_order_relaxed);
     std::vector<Notes::Miss> misses;
     for (const auto& notes : notes_) {
-        const uint64_t told = notes->told_.load(std::memory_order_acquire);  // partner: record
+        const uint64_t told = notes->told_.load(std::memory_order_acquire);  // partner: record()
         if (told >> 32 != round) continue;
         const Notes::Miss* first = notes->misses_.data();
         const auto before = static_cast<ptrdiff_t>(misses.size());
         misses.insert(misses.end(), first, first + (told & 0xffffffff));
-        // A server takes tickets in their order, and a block's are those of its misses.
+        // A server takes tickets in order, and a block's tickets are in the order of its misses.
         std::ranges::inplace_merge(misses, misses.begin() + before, {}, &Notes::Miss::ticket);
     }
     for (const Notes::Miss& miss : misses) memory_.missed(miss.block, miss.pages);
-    round_.store(round + 1, std::memory_order_release);  // partner: record, which may overwrite
+    round_.store(round + 1, std::memory_order_release);  // partner: record(), which may overwrite
 }
 
-// Those of files that are open now.
+// Fills ranges_ for the files that are open now.
 size_t LaunchLearner::write_ranges(const std::vector<readahead::PageRun>& runs) {
     size_t count = 0;
     for (const readahead::PageRun& run : runs) {
@@ -90,7 +91,7 @@ size_t LaunchLearner::write_ranges(const std::vector<readahead::PageRun>& runs) 
     return count;
 }
 
-// At worst the launch finds nothing read ahead.
+// If the launch fails, nothing is read ahead.
 void LaunchLearner::put_ahead(backend::StreamId stream, size_t ranges) {
     const KernelEntry* entry = find_kernel_by_key(kPrefetchPagesKey);
     const auto kernel = reinterpret_cast<decltype(&prefetch_pages)>(

@@ -31,9 +31,9 @@ Log::Log(const FileTable& files, size_t events_max)
 }
 
 void Log::add(std::span<const ServiceEvent> events) {
-    // Paths that the log lacks. The table of files may be busy for as long as storage is, and who
-    // takes a sample, which must not wait for that, waits for the log: it is asked without its
-    // lock.
+    // Gets missing paths without the log's mutex. The file table may be locked for as long as the
+    // storage takes. A thread that takes a sample must not wait for that, but does wait for the
+    // log.
     std::map<uint64_t, std::string> found;
     std::map<uint64_t, uint32_t> unknown;  // number, slot
     while (!try_add(events, &found, &unknown)) {
@@ -41,7 +41,7 @@ void Log::add(std::span<const ServiceEvent> events) {
     }
 }
 
-// False: it lacks the paths of `unknown`, which are not in `found` either.
+// Returns false if neither the log nor `found` has the paths of the files in `unknown`.
 bool Log::try_add(std::span<const ServiceEvent> events, std::map<uint64_t, std::string>* found,
                   std::map<uint64_t, uint32_t>* unknown) {
     const std::lock_guard lock(mutex_);
@@ -78,7 +78,7 @@ void Log::add(const Sample& sample, std::span<const FileCount> files) {
 void Log::add(uint64_t at_ns, const FileCount& file) {
     FileSample& last = last_[file.number & 0xffff];
     const FileTotals before = last.file == file.number ? last.totals : FileTotals{};
-    // Seen while kernels move them from place to place, counts may lack some for a moment.
+    // Kernels move counts from place to place, so a sum may be too low for a moment.
     const FileTotals now = larger(before, file.totals);
     if (are_equal(before, now)) return;
     if (contents_.file_samples.size() == kLogFileSamplesMax) {
@@ -86,8 +86,8 @@ void Log::add(uint64_t at_ns, const FileCount& file) {
         return;
     }
     if (!contents_.files.contains(file.number)) {
-        // Gone meanwhile: then the next sample has its last counts, and its path. Or the table is
-        // busy: the next sample asks again.
+        // If the slot was lost meanwhile, the next sample has its last counts and its path. If the
+        // table is busy, the next sample asks again.
         auto path = file.path.empty() ? files_.path_of_number(file.number) : file.path;
         if (!path.has_value()) return;
         contents_.files[file.number] = std::move(*path);

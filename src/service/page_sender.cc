@@ -12,16 +12,16 @@ namespace {
 
 using device::SystemWords;
 
-// Segment of a drain of windows: as much as one merged read, some times over, and little enough to
-// stay in the CPU's cache between the read and the copy.
+// Staging of a drain of windows. It holds some merged reads, and is small enough to stay in the
+// CPU's cache between the read and the copy.
 constexpr size_t kWindowsSize = 4 << 20;
 static_assert(kWindowsSize >= limits::kPageSizeMax);
 static_assert(kWindowsSize >= limits::kWindowSizeMax, "a window has room");
-constexpr size_t kDemandPagesMax = 4 * limits::kWindowPagesMax;  // windows that are waited for
-// So much is sent while other copies are under way: more would come late.
+constexpr size_t kDemandPagesMax = 4 * limits::kWindowPagesMax;  // windows that teams wait for
+// Bytes that are sent even while other copies are in flight. With more, the pages would be late.
 constexpr size_t kSendSize = 3 << 20;
-// Parts of copies that one stream may have before it: two drains of single pages, as it was before
-// a drain had a segment of its own. Deeper queues were not measured.
+// Parts of copies in flight at which a drain must wait: two drains of single pages. Deeper queues
+// were not measured.
 constexpr size_t kPartsMax = 128;
 constexpr size_t kWordsMax = backend::Device::kWholeSizeMax / sizeof(uint64_t);
 
@@ -56,13 +56,13 @@ Result<std::unique_ptr<PageSender>> PageSender::create(backend::Device& device,
 }
 
 PageSender::~PageSender() {
-    stream_.reset();  // it has its word in what follows
+    stream_.reset();  // first: it uses a word in the memory freed below
     if (staging_ != nullptr) device_.free(staging_);
 }
 
-// What is asked for ahead lies at the upper end, what is waited for at the lower one, so that
-// neither leaves the other small gaps, and what was used last is used again, which the CPU's cache
-// has.
+// Pages requested ahead lie at the upper end of staging; pages that teams wait for lie at the lower
+// end. So neither leaves small gaps for the other, and staging used last, which is in the CPU's
+// cache, is used again.
 size_t PageSender::begin(bool ahead) {
     const uint64_t done = stream_->done();
     size_t parts = 0;
@@ -90,7 +90,8 @@ size_t PageSender::begin(bool ahead) {
     return segment_->first == pages_ ? 0 : count;
 }
 
-// The first page of a lowest or highest gap of `count` pages; `pages_`: there is none.
+// Returns the first page of the lowest or highest gap of `count` pages. Returns `pages_` if there
+// is none.
 size_t PageSender::find_gap(size_t count, bool from_above) const {
     const std::span<const Segment> segments(segments_, segments_end_);
     const auto is_gap = [&](size_t first) {
@@ -111,8 +112,8 @@ size_t PageSender::find_gap(size_t count, bool from_above) const {
     return best;
 }
 
-// A team pulls what it asked for in the order of its tickets, and an earlier one is in the hands of
-// a server, with a segment of its own: so the pulls end.
+// Returns whether all copies and pulls of a segment have ended. The pulls do end: a team pulls in
+// the order of its tickets, and a server that has an earlier ticket has a segment of its own.
 bool PageSender::is_over(Segment& segment, uint64_t done) {
     if (done < segment.last) return false;
     while (!segment.pulls.empty()) {
@@ -153,8 +154,8 @@ bool PageSender::is_due(bool late) const {
     return added_pages_ * page_size_ >= kSendSize || (late && stream_->done() == stream_->sent());
 }
 
-// A mark between the pages and their words: no word overtakes its bytes. Another behind both: the
-// segment is free.
+// copy_pages() puts a mark between the pages and their words, so that no word overtakes its bytes.
+// The mark after both frees the segment.
 Status PageSender::send() {
     if (added_.empty()) return {};
     Status status = copy_pages();

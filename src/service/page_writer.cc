@@ -15,19 +15,19 @@ namespace {
 using device::DeviceWords;
 using device::SystemWords;
 
-// Bytes of one write at most, but for a page's: enough to be at full speed.
+// Largest write in bytes, unless a page is larger. It suffices for full speed.
 constexpr uint64_t kWriteSizeMax = 1 << 20;
 static_assert(kWriteSizeMax + limits::kPageSizeMax <= transfer::kRequestSizeMax);
 // Pinned memory for pages of a device that the host cannot address.
 constexpr size_t kStagingSize = limits::kPageSizeMax;
-// The copy engine pauses for some 3 us behind each copy, in which it moves this much: snapshots
-// that lie no further apart come in one, up to kGapsSize of others between them.
+// The copy engine pauses for some 3 us after each copy, in which it could move kGapSizeMax bytes.
+// So one copy takes snapshots with gaps up to that size, and up to kGapsSize of gaps.
 constexpr size_t kGapSizeMax = 64 << 10, kGapsSize = 512 << 10;
 static_assert(limits::kDrainMax * sizeof(uint64_t) <= backend::Device::kWholeSizeMax,
               "completions of neighbouring frames go in one copy");
-// How long copies from the device may take: they wait for no kernel.
+// Limit of copies from the device, which wait for no kernel.
 constexpr std::chrono::seconds kCopyLimit{60};
-// Tells outcomes of writes from those of the server's reads.
+// Distinguishes outcomes of writes from those of the server's reads.
 constexpr uint64_t kCookie = uint64_t{1} << 32;
 
 }  // namespace
@@ -86,7 +86,7 @@ Status PageWriter::write(std::span<const Request> requests, const OtherOutcome& 
 
 int PageWriter::write_bytes(transfer::Source& source, uint64_t offset, std::span<std::byte> bytes,
                             const OtherOutcome& other, Done* done) {
-    Request whole{};  // an error of any of the bytes is one of its page
+    Request whole{};  // an error of any of the bytes counts for the page
     whole.page = (offset + bytes.size() - 1) / page_size_;
     requests_ = {&whole, 1};
     done_ = done;
@@ -111,8 +111,8 @@ Status PageWriter::write_some(size_t first, size_t count, const OtherOutcome& ot
         if (!known) sources_.push_back(files_.find(request));
         transfer::Source* source = sources_.back().get();
         if (source == nullptr) {
-            // Closed, with a dirty page: a view was let go too late. Nobody can write it; that it
-            // is not clean either would have it keep its frame for good.
+            // The file was closed with a dirty page, because a view was released too late. The page
+            // can no longer be written, and it is not clean, so it would keep its frame forever.
             files_.distrust(request.file_slot);
             continue;
         }
@@ -126,7 +126,8 @@ Status PageWriter::write_some(size_t first, size_t count, const OtherOutcome& ot
     return complete(first, count);
 }
 
-// Brings snapshots and frames here. What is written to a frame meanwhile is marked again.
+// Copies snapshots and frames to pinned memory. Bytes of a frame that are written meanwhile are
+// marked dirty again.
 Status PageWriter::fetch(size_t first, size_t count) {
     parts_.clear();
     add_snapshots(first, count);
@@ -139,7 +140,7 @@ Status PageWriter::fetch(size_t first, size_t count) {
     return device_.synchronize(stream_, std::chrono::steady_clock::now() + kCopyLimit);
 }
 
-// Those of frames that lie near each other in one copy, with what lies between.
+// Copies the snapshots of nearby frames together, with the gaps between them.
 void PageWriter::add_snapshots(size_t first, size_t count) {
     size_t order[limits::kDrainMax];
     for (size_t i = 0; i < count; ++i) order[i] = i;
@@ -162,7 +163,7 @@ void PageWriter::add_snapshots(size_t first, size_t count) {
     }
 }
 
-// Adds a copy, or makes the last one longer.
+// Adds a copy, or extends the last one.
 void PageWriter::add_part(void* to, const void* from, size_t size) {
     if (!parts_.empty()) {
         backend::CopyPart& last = parts_.back();
@@ -175,7 +176,7 @@ void PageWriter::add_part(void* to, const void* from, size_t size) {
     parts_.push_back({to, from, size});
 }
 
-// Adds the runs of a page's dirty granules that lie before its file's end.
+// Adds the runs of a page's dirty granules that lie before the end of its file.
 void PageWriter::gather(size_t request, const uint64_t* snapshot, const std::byte* frame,
                         transfer::Source* source, const OtherOutcome& other) {
     const Request& page = requests_[request];
@@ -196,7 +197,7 @@ void PageWriter::gather(size_t request, const uint64_t* snapshot, const std::byt
         while (stop < granules && dirty(stop)) ++stop;
         const uint64_t begin = at * limits::kGranuleSize;
         const uint64_t end = std::min<uint64_t>(stop * limits::kGranuleSize, page.size);
-        // The executor only reads what it writes from.
+        // The executor only reads the sources of a write, so casting away const is safe.
         add(request, source, page.page * page_size_ + begin,
             {const_cast<std::byte*>(frame + begin), end - begin}, other);
         at = stop;
@@ -228,7 +229,7 @@ void PageWriter::add(size_t request, transfer::Source* source, uint64_t offset, 
     ++last->pieces;
 }
 
-// Has all extents written.
+// Writes all extents.
 void PageWriter::execute(const OtherOutcome& other) {
     const base::TornReads torn;
     size_t submitted = 0, pending = 0;
@@ -259,7 +260,7 @@ void PageWriter::execute(const OtherOutcome& other) {
     extent_count_ = piece_count_ = 0;
 }
 
-// An error is of every page whose bytes may be missing.
+// Reports an outcome. An error counts for each page whose bytes may be missing.
 void PageWriter::settle(const transfer::Outcome& outcome) {
     const Extent& extent = extents_[outcome.cookie - kCookie];
     done_->operations += outcome.operations;
@@ -289,7 +290,7 @@ Status PageWriter::complete(size_t first, size_t count) {
         }
     }
     if (direct_) return {};
-    // Waited for, as their memory is used again.
+    // Waits for the copy, because its memory is used again.
     const base::TornReads torn;
     if (Status status = device_.copy_all(stream_, parts_); !status.ok()) return status;
     return device_.synchronize(stream_, std::chrono::steady_clock::now() + kCopyLimit);

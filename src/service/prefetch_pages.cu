@@ -4,7 +4,7 @@
 
 namespace penstock::service {
 
-// The batch's pages that are not there yet, over the whole team.
+// Returns how many of the batch's pages are missing, over the whole team.
 template <class Team>
 PENSTOCK_DEVICE unsigned count_absent(const Team& team, const FileSystemState& system,
                                       const FileState& file, const device::Batch<Team>& batch) {
@@ -28,8 +28,8 @@ __global__ void prefetch_pages(FileSystemState* state, const PrefetchRange* rang
             using Pages = device::Batch<std::decay_t<decltype(team)>>;
             if (team.any(device::find_file(system, range.file) == nullptr)) return 0;
             const FileState& file = system.files[descriptor_slot(range.file)];
-            // What was learned leads beyond the file where there are more blocks than it was
-            // learned from; there lie the directory words of other files.
+            // If the launch has more blocks than those that were learned from, the learned pages
+            // may lie beyond the file. The directory words there belong to other files.
             const uint64_t in_page = (1ull << system.page_shift) - 1;
             uint64_t pages = (device::DeviceWords::load(file.size, site::kRelaxed) + in_page) >>
                              system.page_shift;

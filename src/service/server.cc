@@ -16,13 +16,13 @@ namespace {
 using device::DeviceWords;
 using device::SystemWords;
 
-// Bytes of one storage operation at most: enough to be at full speed, small enough to overlap with
-// copying out.
+// Largest storage operation in bytes, unless a page is larger. It suffices for full speed, and is
+// small enough to overlap with copying out.
 constexpr uint64_t kReadSizeMax = 1 << 20;
-// No worker takes less than this of what is ready: neighbours merge into one read.
+// A worker takes at least this much of what is ready, because neighbours merge into one read.
 constexpr uint64_t kShareSizeMin = 256 << 10;
 static_assert(kReadSizeMax + limits::kPageSizeMax <= transfer::kRequestSizeMax);
-// Storage operations of one server at a time: enough for direct reads to keep a disk busy.
+// Storage operations in flight per server: enough direct reads to keep a disk busy.
 constexpr uint32_t kOperationsMax = 16;
 
 }  // namespace
@@ -38,8 +38,7 @@ Server::Server(Shared& shared, std::unique_ptr<transfer::Executor> executor)
 }
 
 Result<std::unique_ptr<Server>> Server::create(Shared& shared, storage::Storage& storage) {
-    // Pages that the device must be sent lie in staging of the server's own: to the executor all is
-    // host memory.
+    // Pages for the device lie in the server's own staging, so the executor sees only host memory.
     auto executor = transfer::Executor::create(storage, nullptr,
                                                {.depth = kOperationsMax, .requests = kRequestsMax});
     if (!executor.ok()) return executor.status();
@@ -75,8 +74,8 @@ Server::PageOf Server::next(PageOf which) const {
                : PageOf{which.request + 1, 0};
 }
 
-// False: copies under way have failed or do not end, and every wait has been ended, since their
-// pages are never announced.
+// Returns false if copies in flight have failed or do not end. All waits have then been ended,
+// because the pages would never be announced.
 bool Server::look_after_copies() {
     if (stopped_.load(std::memory_order_relaxed)) return false;
     activity_.store(Activity::kStorage, std::memory_order_release);
@@ -94,7 +93,7 @@ bool Server::look_after_copies() {
     return false;
 }
 
-// The pages of the requests in hand.
+// Counts the pages of the current requests.
 size_t Server::count_requests(size_t count) {
     size_t pages = 0, of_windows = 0;
     for (size_t i = 0; i < count; ++i) {
@@ -116,7 +115,7 @@ bool Server::serve_requests(uint32_t ring_index, bool waits) {
         if (pages_max == 0) return false;
     }
     RingState& ring = shared_.ring(ring_index);
-    // Most looks of a block that waits find nothing, and a look at the clock costs more.
+    // A waiting block mostly finds nothing, and reading the clock would cost more than this look.
     if (!request_queue::has_ready<SystemWords, DeviceWords>(shared_.heads[ring_index].ticket,
                                                             ring.slots, ring.shift))
         return false;
@@ -126,7 +125,7 @@ bool Server::serve_requests(uint32_t ring_index, bool waits) {
         shared_.heads[ring_index].ticket, ring.slots, ring.shift, requests_,
         std::min<size_t>(limits::kDrainMax, pages_max),
         !background ? shared_.workers
-        : missing_  ? 1  // storage has all that is wanted at once
+        : missing_  ? 1  // the storage has all that is wanted at once
                     : shared_.hands,
         background ? 1 : std::max<uint64_t>(1, kShareSizeMin >> shared_.state->page_shift),
         pages_max);
@@ -136,7 +135,7 @@ bool Server::serve_requests(uint32_t ring_index, bool waits) {
     }
     activity_.store(Activity::kServing, std::memory_order_release);
     beat();
-    // A bell wakes one worker; who leaves something for others wakes the next.
+    // The doorbell wakes one worker. A worker that leaves requests for others wakes the next one.
     if (shared_.workers > 1 && request_queue::has_ready<SystemWords, DeviceWords>(
                                    shared_.heads[ring_index].ticket, ring.slots, ring.shift)) {
         const uint32_t bell = ring_index == Shared::kBackground ? 0 : ring_index;
@@ -155,11 +154,12 @@ bool Server::serve_requests(uint32_t ring_index, bool waits) {
         shared_.learner->note(*notes_, std::span(requests_, count));
     const size_t all = count;
     count = set_writes_aside(count);
-    // Before the first is answered: who reads the counts when a kernel has ended finds all of it.
+    // Counted before the first request is answered, so that the counts are complete for a reader
+    // after a kernel has ended.
     const size_t pages = count_requests(count);
     storage_ns_ = 0;
     if (count > 0) read_pages(count);
-    // What the OS page cache has is copied by this thread, so nothing is gained by leaving it.
+    // This thread copies what the OS page cache has, so leaving it to storage gains nothing.
     while (background && waits && hot_ != 0) reap_windows();
     if (count < all) write_pages(all - count);
     count_time(started);
@@ -174,7 +174,7 @@ bool Server::serve_requests(uint32_t ring_index, bool waits) {
 
 void Server::read_pages(size_t count) {
     std::sort(requests_, requests_ + count, is_before);
-    activity_.store(Activity::kStorage, std::memory_order_release);  // the file table may be busy
+    activity_.store(Activity::kStorage, std::memory_order_release);  // the file table may be locked
     const size_t runs = divide_into_runs(count);
     activity_.store(Activity::kServing, std::memory_order_release);
     read_runs(runs);
@@ -185,9 +185,9 @@ void Server::count_time(uint64_t started) {
     counters_.serving_ns.add(base::monotonic_ns() - started - storage_ns_);
 }
 
-// Neighbouring pages of a file become one run each; returns how many. Windows of some size stay
-// apart, as their readers go on with each by itself, but where storage is waited for: a disk takes
-// a few large requests in less time.
+// Joins neighbouring pages of a file into runs, and returns the count of runs. Windows above some
+// size stay separate, because their readers continue with each one. They are joined if the storage
+// must be waited for: a disk takes less time for a few large requests.
 size_t Server::divide_into_runs(size_t count) {
     size_t runs = 0, place = 0;
     for (size_t i = 0; i < count; ++i) {
@@ -217,7 +217,7 @@ size_t Server::divide_into_runs(size_t count) {
     return runs;
 }
 
-// That of the request before, where it is of the same file.
+// Returns the source of the request before, if it is of the same file.
 transfer::Source* Server::find_source(size_t request) {
     const Request& mine = requests_[request];
     const Request& before = requests_[request == 0 ? 0 : request - 1];
@@ -227,17 +227,17 @@ transfer::Source* Server::find_source(size_t request) {
     return sources_.back().get();
 }
 
-// Reads every run; where one fails, the pages behind that, or all where it brought none, are asked
-// for again, each on its own, so that an error reaches only who reads the page it struck.
+// Reads all runs. If a run fails, the pages behind the error are requested again one by one (all
+// pages, if none arrived). So an error reaches only readers of the page that it struck.
 void Server::read_runs(size_t runs) {
     execute_runs(runs, false);
     read_failed();
 }
 
-// Reads pages of runs that failed once more, which may be of windows; whose requests are then not
-// needed any more.
+// Reads the pages of failed runs again, which may be of windows. The requests of windows that have
+// ended are not needed afterwards.
 void Server::read_failed() {
-    // Windows that end meanwhile may add to them.
+    // Windows that end meanwhile may add pages.
     for (size_t done = 0; done < retries_.size();) {
         const size_t count = std::min(retries_.size() - done, size_t{limits::kDrainMax});
         read_again(done, count);
@@ -255,8 +255,8 @@ void Server::read_failed() {
     ended_ = 0;
 }
 
-// An event for the pages of the run that each block asked for. Before the first of them is
-// answered: who takes the log when a kernel has ended finds all that it waited for.
+// Logs one event for the pages of the run that each block requested. This happens before the first
+// of them is answered, so that the log is complete for a reader after a kernel has ended.
 void Server::write_down(const Run& run, int error) {
     const uint64_t now = base::monotonic_ns();
     const auto thread = static_cast<uint32_t>(gettid());
@@ -281,13 +281,13 @@ void Server::write_down(const Run& run, int error) {
         event.arrived_ns = now;
         event.error_number = error;
     }
-    activity_.store(Activity::kStorage, std::memory_order_release);  // the file table may be busy
+    activity_.store(Activity::kStorage, std::memory_order_release);  // the file table may be locked
     shared_.log->add({events, count});
     activity_.store(Activity::kServing, std::memory_order_release);
 }
 
 void Server::read_again(size_t first, size_t count) {
-    activity_.store(Activity::kStorage, std::memory_order_release);  // the file table may be busy
+    activity_.store(Activity::kStorage, std::memory_order_release);  // the file table may be locked
     for (size_t i = 0; i < count; ++i) {
         const PageOf which = retries_[first + i];
         pieces_[i] = {destination(which), page_size_};
@@ -299,9 +299,9 @@ void Server::read_again(size_t first, size_t count) {
     execute_runs(count, true);
 }
 
-// Tells the kernel of small runs of one file before the first is read, as long as such are slow:
-// each is one call through the page cache, and what is not there would come one by one. Whether all
-// are such.
+// Announces small runs of one file to the kernel before the first is read, while such reads are
+// slow. Each is one call through the page cache, so missing pages would otherwise arrive one by
+// one. Returns whether all runs are small and of one file.
 bool Server::announce_to_storage(size_t runs) {
     if (runs < 2) return false;
     for (size_t i = 0; i < runs; ++i) {
@@ -320,7 +320,7 @@ bool Server::announce_to_storage(size_t runs) {
     return true;
 }
 
-// Plans every run, and completes each as it comes back.
+// Plans each run, and completes each one when it returns.
 void Server::execute_runs(size_t runs, bool again) {
     const uint64_t storage_before_ns = storage_ns_;
     const bool small = announce_to_storage(runs);
@@ -338,12 +338,12 @@ void Server::execute_runs(size_t runs, bool again) {
             continue;
         }
         if (!small && begin_windows(run)) continue;
-        // Of a page that is read again there is one piece, with the run's number.
-        // What the page cache has may be read by submit().
+        // A page that is read again has one piece, at the run's index. submit() may already read
+        // what the page cache has.
         if (pending++ == 0) since = base::monotonic_ns();
         submit(run, {pieces_ + (again ? i : run.first), again ? 1 : run.count}, i);
         if (again || requests_[run.first].kind != RequestKind::kPullWindow) continue;
-        // Who waits for a window has it before the next one is read.
+        // A window is given to its waiting team before the next one is read.
         pending -= reap_runs(since, false);
         since = base::monotonic_ns();
         send_answers();
@@ -369,7 +369,7 @@ void Server::submit(const Run& run, std::span<const iovec> pieces, uint64_t cook
     request.cookie = cookie;
     const bool window = may_be_left(run);
     request.looks = window || requests_[run.first].kind == RequestKind::kPullWindow;
-    // It may read what goes through the page cache, which takes as long as storage takes.
+    // submit() may read through the page cache, which takes as long as the storage takes.
     activity_.store(Activity::kStorage, std::memory_order_release);
     PENSTOCK_CHECK(executor_->submit(request), "an executor has room for a drain and windows");
     activity_.store(Activity::kServing, std::memory_order_release);
@@ -377,8 +377,8 @@ void Server::submit(const Run& run, std::span<const iovec> pieces, uint64_t cook
     if (window) note_missing(run);
 }
 
-// How many of the drain's have ended. `since`: when storage was given something to do. `waits`: for
-// one at least.
+// Returns how many runs of the drain have ended. `since` is when the storage was given work. With
+// `waits`, waits for at least one outcome.
 size_t Server::reap_runs(uint64_t since, bool waits) {
     activity_.store(Activity::kStorage, std::memory_order_release);
     const size_t count = executor_->reap(outcomes_, waits);
@@ -386,7 +386,8 @@ size_t Server::reap_runs(uint64_t since, bool waits) {
     beat();
     const uint64_t now = base::monotonic_ns();
     storage_ns_ += now - since;
-    // Before any of them is answered: who reads the counts when a kernel has ended finds all of it.
+    // Counted before any is answered, so that the counts are complete for a reader after a kernel
+    // has ended.
     uint64_t operations = 0, bytes = 0;
     for (const transfer::Outcome& outcome : std::span(outcomes_).first(count)) {
         operations += outcome.operations;
@@ -420,7 +421,8 @@ void Server::finish(const Run& run, const transfer::Outcome& outcome) {
         const uint64_t bytes = std::min(left, page_size_);
         left -= bytes;
         const bool struck = outcome.error != 0 && bytes < page_size_;
-        // A direct read that fails has no bytes at all: which page it was shows when each is read.
+        // A failed direct read returns no bytes. Which page failed shows when each one is read
+        // again.
         if (struck && run.pages > 1 && outcome.bytes == 0) break;
         complete(page, bytes, struck ? outcome.error : 0);
         page = next(page);

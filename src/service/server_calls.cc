@@ -1,4 +1,4 @@
-// The control calls of kernels that a server answers (gopen, gclose, ...), by their ports.
+// Answers the control calls of kernels (gopen, gclose, ...) at their ports.
 #include <cerrno>
 #include <cstring>
 #include <string>
@@ -19,8 +19,8 @@ bool Server::serve_calls() {
         if (word >> 8 == answered ||
             shared_.port_taken[port].test_and_set(std::memory_order_acquire))
             continue;
-        // What was read before the port was ours may be an older call, which another server has
-        // answered.
+        // The word that was read before the port was locked may be an older call that another
+        // server has answered.
         word = SystemWords::load(shared_.state->port_requests[port], site::kServe);
         if (word >> 8 != SystemWords::load(shared_.state->port_responses[port], site::kRelaxed)) {
             activity_.store(Activity::kCall, std::memory_order_release);

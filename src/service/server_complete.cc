@@ -1,5 +1,5 @@
-// What becomes of pages that a server has read: their completion words, and their way to a device
-// whose memory the host cannot address. Threads as server.h says.
+// Completes the pages that a server has read: their completion words, and their way to a device
+// whose memory the host cannot address. server.h states the threads.
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -13,8 +13,8 @@ namespace penstock::service {
 
 using device::SystemWords;
 
-// All of a run was read: where its pages are in their frames, or their teams copy them, they are
-// done with together. False: they are not.
+// Completes a run that was read completely, if its pages are in their frames or their teams copy
+// them. Returns false otherwise.
 bool Server::complete_whole(const Run& run) {
     if (!direct_ && !is_pulled(requests_[run.first].kind)) return false;  // all are alike
     for (size_t i = run.first; i < run.first + run.count; ++i) {
@@ -33,15 +33,16 @@ bool Server::complete_whole(const Run& run) {
     return true;
 }
 
-// Decides what becomes of one page and says so in its completion word, or leaves that to the sender
-// where the page must be copied yet. `bytes` are good; the rest of the page lies beyond the file's
-// end, unless `error` says why they are missing.
+// Completes one page: stores its completion word, or leaves that to the sender if the page must
+// still be copied. `bytes` bytes are valid. The rest of the page lies beyond the end of the file,
+// unless `error` says why it is missing.
 void Server::complete(const PageOf& which, uint64_t bytes, int error) {
     const Request& request = requests_[which.request];
     if (bytes < page_size_) {
         const uint64_t begin = (request.page + which.page) * page_size_;
-        // What the host has not got of a file that is written here was not written back yet, or
-        // never: zeros. Where that ends GPU threads alone know, and no error is beyond the end.
+        // In a file that is written here, bytes that the host does not have were not written back
+        // yet, or never written: they are zeros. Only GPU threads know the end of such a file, and
+        // no error lies beyond it.
         const bool written = shared_.files->is_written(request.file_slot);
         const uint64_t size = shared_.files->size_of(request.file_slot);
         const uint64_t expected = size > begin ? std::min(page_size_, size - begin) : 0;
@@ -49,7 +50,7 @@ void Server::complete(const PageOf& which, uint64_t bytes, int error) {
             error = 0;
         } else if (error == 0) {
             activity_.store(Activity::kStorage, std::memory_order_release);  // may wait
-            // GPU threads would take the missing bytes for zeros.
+            // Without this, GPU threads would take the missing bytes for zeros.
             const Status shrunk = shared_.files->shrink(request, begin, bytes);
             if (!shrunk.ok())
                 error = shrunk.error_number() == ESTALE ? static_cast<int>(kErrorClosed) : EIO;
@@ -68,7 +69,8 @@ void Server::complete(const PageOf& which, uint64_t bytes, int error) {
                        site::kComplete);
 }
 
-// Wakes who waits for completed pages; where those are not there yet, gives them to the sender.
+// Wakes the threads that wait for completed pages. Pages that must still be copied go to the
+// sender.
 void Server::announce(const PageOf& first, size_t pages) {
     PageOf page = first;
     for (size_t done = 0; done < pages;) {

@@ -1,6 +1,6 @@
-// Windows that a server leaves to storage from one call to the next: begun when they are asked for,
-// completed by whoever waits. So storage has something to do while blocks copy, and who waits goes
-// on with the first that arrives. Threads as server.h says.
+// Windows that a server leaves to storage from one call to the next. They begin when they are
+// requested, and a thread that waits completes them. So the storage works while blocks copy, and a
+// waiting thread continues with the first window that arrives. server.h states the threads.
 #include <algorithm>
 
 #include "base/clock.h"
@@ -12,7 +12,7 @@ namespace {
 
 using device::DeviceWords;
 
-// Smaller ones mostly come in batches, which are planned and read together.
+// Smaller windows mostly come in batches, which are planned and read together.
 constexpr uint64_t kWindowSizeMin = 32 << 10;
 
 constexpr uint64_t bits(size_t first, size_t count) {
@@ -21,13 +21,13 @@ constexpr uint64_t bits(size_t first, size_t count) {
 
 }  // namespace
 
-// Whether a run is looked at before it is read, and may be left to storage.
+// Returns whether the cache is asked before the run is read, and the run may be left to storage.
 bool Server::may_be_left(const Run& run) const {
     return direct_ && run.background && run.pages * page_size_ >= kWindowSizeMin;
 }
 
-// A run of windows goes to places of its own and is left to storage. False: it is of none, or there
-// are not so many places.
+// Moves a run of windows to its own places and leaves it to storage. Returns false if it has no
+// windows or there are not enough places.
 bool Server::begin_windows(const Run& run) {
     if (!may_be_left(run) || run.count > kWindowsMax) return false;
     const uint64_t busy = windows_.load(std::memory_order_relaxed);
@@ -48,7 +48,7 @@ bool Server::begin_windows(const Run& run) {
     return true;
 }
 
-// They have arrived; their places are free behind read_failed().
+// Records that windows have arrived. read_failed() frees their places.
 void Server::end_windows(const Run& run) {
     ended_ |= bits(run.first - limits::kDrainMax, run.count);
 }
@@ -69,7 +69,7 @@ void Server::reap_windows() {
     read_failed();
 }
 
-// Tells the file of a window whether the OS page cache has what was asked for.
+// Stores in the window's file whether the OS page cache lacks what was requested.
 void Server::note_missing(const Run& run) {
     const Request& request = requests_[run.first];
     if (!run.source->is_looked_at())
@@ -80,8 +80,8 @@ void Server::note_missing(const Run& run) {
                            site::kRelaxed);
 }
 
-// Whether storage was waited for when windows of that file were last asked for. On a device that
-// the host can address.
+// Returns whether windows of that file had to wait for storage the last time. Requires a device
+// that the host can address.
 bool Server::is_missing(const Request& request) const {
     return DeviceWords::load(shared_.state->files[request.file_slot].missing, site::kRelaxed) != 0;
 }

@@ -1,4 +1,5 @@
-// Dirty pages that a server writes back, out of the background ring. Threads as server.h says.
+// Writes back the dirty pages that a server gets from the background ring. server.h states the
+// threads.
 #include <algorithm>
 #include <cerrno>
 #include <span>
@@ -12,9 +13,10 @@ bool Server::is_before(const Request& a, const Request& b) {
     return a.file_slot != b.file_slot ? a.file_slot < b.file_slot : a.page < b.page;
 }
 
-// Of the requests in hand those that are left are to be read; how many.
+// Moves the writes among the current requests aside. Returns the count of the others, which are
+// reads.
 size_t Server::set_writes_aside(size_t count) {
-    if (!background_) return count;  // where no writes are asked for
+    if (!background_) return count;  // other rings have no writes
     size_t reads = 0, writes = 0;
     for (size_t i = 0; i < count; ++i) {
         if (requests_[i].kind == RequestKind::kWritePage) {
@@ -27,8 +29,8 @@ size_t Server::set_writes_aside(size_t count) {
     return reads;
 }
 
-// Runs `writing`, which uses the writer: ends of windows are taken meanwhile, and what it wrote is
-// counted.
+// Calls `writing`, which uses the writer. Handles windows that end meanwhile, and counts what was
+// written.
 void Server::use_writer(const Writing& writing) {
     const uint64_t began = base::monotonic_ns();
     const Activity before = activity_.exchange(Activity::kStorage, std::memory_order_acq_rel);
@@ -57,7 +59,7 @@ void Server::write_pages(size_t count) {
     stopped_.store(true, std::memory_order_relaxed);
 }
 
-// What a kernel's call asks to be written at once. errno.
+// Writes the bytes of a kernel's control call at once. Returns an errno.
 int Server::write_bytes(ControlPort& port) {
     const auto bytes = std::as_writable_bytes(std::span(port.path));
     const auto count = static_cast<size_t>(port.flags);

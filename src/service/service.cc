@@ -18,18 +18,18 @@ namespace {
 using device::DeviceWords;
 using device::SystemWords;
 
-// A worker that holds requests and has not come forward for so long has died.
+// A worker that holds requests and has made no progress for this time counts as dead.
 constexpr uint64_t kWorkerLimitNs = 3'500'000'000;
-// A sleeping worker looks round so often even if nobody rings.
+// A sleeping worker looks for work this often, even if its doorbell does not ring.
 constexpr std::chrono::milliseconds kSleep{50};
-// CUDA: how long a worker spins, then dozes, before it parks (device-anchors, section 4.4).
+// CUDA: how long a worker spins and then dozes before it parks (device-anchors, section 4.4).
 constexpr uint32_t kSpinTurns = 2000, kDozeTurns = 20000;
 constexpr uint64_t kDozeNs = 20'000;
 constexpr uint64_t kCallsFirstEvery = 16;              // beats of a helper
-constexpr uint64_t kBackgroundFirstEvery = 16;         // likewise
-constexpr std::chrono::microseconds kPollPeriod{500};  // between two looks at the driver
-// Pages up to this size are copied by the team that waits for them, where the host cannot address
-// device memory: larger ones the copy engine brings faster than one team.
+constexpr uint64_t kBackgroundFirstEvery = 16;         // beats of a server
+constexpr std::chrono::microseconds kPollPeriod{500};  // between two calls of the driver
+// Largest page that the waiting team copies, if the host cannot address device memory. The copy
+// engine brings larger pages faster than one team does.
 constexpr uint64_t kPulledSizeMax = 64 << 10;
 
 std::atomic<uint32_t> systems_created{0};
@@ -66,7 +66,7 @@ Status Service::allocate(const Options& options) {
     request.page_size = options.page_size;
     request.cache_size = options.cache_size;
     request.permit_count = properties.permit_count;
-    // Lanes may also work as warps (a GPU always does): as many teams as warps can be resident.
+    // Lanes may also work as warps (on a GPU always), so there are as many teams as resident warps.
     const uint32_t warps = std::max(1u, properties.threads_per_block_max / 32);
     request.team_count = std::min(limits::kTeamsMax, properties.permit_count * warps);
     request.ring_count = options.static_map ? options.workers : 1;
@@ -75,7 +75,7 @@ Status Service::allocate(const Options& options) {
     request.readahead = options.readahead;
     request.one_by_one = options.one_by_one;
     request.prefetch_size = options.prefetch_size;
-    // Where blocks help, what is asked for ahead is done by the block that needs it, when it does.
+    // If blocks help, the block that needs a page requested ahead reads it when it needs it.
     if (options.helping) request.ahead_size_max = 0;
     const bool direct = properties.host_addressable;
     // The original sends each page with a copy of its own.
@@ -118,10 +118,9 @@ Status Service::allocate(const Options& options) {
                                 std::chrono::steady_clock::now() + std::chrono::seconds(60));
 }
 
-// Kernels of our own that files need, and the table of files.
+// Makes the kernels of this library that files need, and the file table.
 Status Service::make_files(const Options& options) {
-    // On a device that the host cannot address, the host's copy of the file slots lies in
-    // `tables_copy_`.
+    // If the host cannot address the device, its copy of the file slots lies in `tables_copy_`.
     FileState* device_files = state_->files;
     if (tables_copy_ != nullptr) {
         const auto offset = reinterpret_cast<std::byte*>(device_files) -
@@ -156,7 +155,7 @@ Status Service::start(const Options& options) {
     shared_.state = state_;
     shared_.files = files_.get();
     if (options.learning && options.readahead) {
-        // Half the cache: what the launch itself reads must not push it out again.
+        // Half the cache, so that what the launch itself reads does not evict these pages.
         auto learner = LaunchLearner::create(device_.get(), files_.get(), device_state_,
                                              layout_.frame_count / 2);
         if (learner.ok()) learner_ = std::move(learner.value());
@@ -198,8 +197,8 @@ Status Service::start(const Options& options) {
     return {};
 }
 
-// Where the host cannot address the device each server takes some 10 MiB of pinned memory, and to
-// touch that takes longest: all of them side by side.
+// If the host cannot address the device, each server takes some 10 MiB of pinned memory. Touching
+// that takes longest, so all servers do it in parallel.
 Status Service::make_servers(unsigned count, std::vector<std::unique_ptr<Server>>* out) {
     for (unsigned i = 0; i < count; ++i) {
         auto server = Server::create(shared_, *storage_);
@@ -231,7 +230,8 @@ Service::~Service() {
     stop_changed_.notify_all();
     if (state_ != nullptr) {
         for (uint32_t i = 0; i < layout_.ring_count; ++i) {
-            // Only the CPU backend's workers sleep on the bell; others look round by themselves.
+            // Only workers of the CPU backend sleep on the doorbell; others look for work
+            // themselves.
             if (device_->properties().host_addressable) {
                 DeviceWords::fetch_add(state_->rings[i].doorbell, 1, site::kRelaxed);
                 device_->notify(&state_->rings[i].doorbell);
@@ -272,8 +272,8 @@ void Service::work(unsigned index) {
     }
 }
 
-// Idle policy. CPU backend: sleep until the bell rings. CUDA: spin, doze, and park only while no
-// kernel is in flight.
+// Waits for work. CPU backend: sleeps until the doorbell rings. CUDA: spins, then dozes, and parks
+// only while no kernel is in flight.
 void Service::wait_for_work(uint32_t ring, uint64_t seen, uint32_t idle_turns) {
     if (device_->properties().host_addressable) {
         device_->wait_changed(&state_->rings[ring].doorbell, seen, kSleep);
@@ -288,7 +288,7 @@ void Service::wait_for_work(uint32_t ring, uint64_t seen, uint32_t idle_turns) {
     stop_changed_.wait_for(lock, std::chrono::milliseconds(1), [this] { return stopping_.load(); });
 }
 
-// While kernels run a thread keeps calling the driver, or a waiting kernel may never move on
+// Calls the driver repeatedly while kernels run; otherwise a waiting kernel may never continue
 // (device-anchors, 6e). Such a call may not return before a kernel ends, so no worker makes it.
 void Service::poll_device() {
     while (!stopping_.load()) {
@@ -298,8 +298,8 @@ void Service::poll_device() {
     }
 }
 
-// What somebody waits for goes first; now and then the other way round, so that a window is not
-// kept back for as long as others miss.
+// Serves requests that teams wait for first. Now and then the order is reversed, so that a window
+// is not delayed for as long as others miss.
 bool Service::serve(Server& server, uint32_t ring) {
     const bool background_first = server.beats() % kBackgroundFirstEvery == 0;
     if (background_first && server.serve_requests(Shared::kBackground)) return true;
@@ -307,14 +307,15 @@ bool Service::serve(Server& server, uint32_t ring) {
     return !background_first && server.serve_requests(Shared::kBackground);
 }
 
-// Called by a block, on its thread's own stack: one that waits, or that has asked for a window. It
-// keeps to its own server if it can: the kernel tells the thread that began a read of its end.
+// Serves requests on the stack of a block's thread: the block waits, or has requested a window. It
+// uses its own server if possible, because the kernel reports the end of a read to the thread that
+// began it.
 bool Service::help(unsigned permit, bool waits) {
     const size_t count = helpers_.size();
     bool looked = false, helped = false;
     for (size_t i = 0; i < count && !helped; ++i) {
         Server& server = *helpers_[(permit + i) % count];
-        // The rings are the same for all.
+        // All helpers serve the same rings, so they are looked at once.
         if ((looked && !server.has_windows()) || !server.try_borrow()) continue;
         looked = true;
         helped = waits ? serve_waiting(server) : server.serve_requests(Shared::kBackground, false);
@@ -325,8 +326,8 @@ bool Service::help(unsigned permit, bool waits) {
 }
 
 bool Service::serve_waiting(Server& server) {
-    // Requests first: looking through the ports costs more than most steps. Now and then the other
-    // way round, so that a call does not wait for as long as there are requests.
+    // Requests come first: a look at all ports costs more than most steps. Now and then the order
+    // is reversed, so that a call is not delayed for as long as there are requests.
     const bool calls_first = server.beats() % kCallsFirstEvery == 0;
     const bool called = calls_first && server.serve_calls();
     const bool served = serve(server, 0) || server.finish_windows();
@@ -353,16 +354,16 @@ Status Service::serve_all(std::chrono::nanoseconds limit) {
 
 void Service::finish_windows() {
     for (const auto& server : helpers_) {
-        // A kernel that runs goes on asking; what was left before is over then.
+        // A running kernel keeps adding windows. Those left before are done after this many turns.
         for (size_t i = 0; i < Server::kWindowsMax && server->has_windows(); ++i) {
-            if (!server->try_borrow()) break;  // a block is at it
+            if (!server->try_borrow()) break;  // a block uses it
             (void)server->finish_windows();
             server->give_back();
         }
     }
 }
 
-// Counts the heartbeat up, and raises the abort word when a worker has died with requests in hand.
+// Increases the heartbeat, and raises the abort word when a worker has died while it held requests.
 void Service::monitor() {
     struct Watch {
         uint64_t beats = 0, since_ns = 0;
@@ -382,17 +383,16 @@ void Service::monitor() {
         }
         look_for_held_copies(now);
         if (device_->failed_launches() != failed_launches_) {
-            // Blocks were stopped wherever they were: with pages pinned, ports locked, tickets
-            // taken.
+            // Blocks were stopped at any point: with pages pinned, ports locked or tickets taken.
             abort(ECANCELED,
                   "a kernel failed while it may have held pages: make a new file system");
         }
-        // By a GPU thread, while no beat came in time.
+        // A GPU thread raised it, because no heartbeat came in time.
         const uint64_t raised = SystemWords::load(host_words_->abort, site::kRelaxed);
         if (raised != 0)
             abort(static_cast<int>(raised),
                   "the program stood still while a kernel waited for it: make a new file system");
-        // Where an abort of the device ends no wait in a kernel, the abort word does.
+        // If an abort of the device does not end the waits in kernels, the abort word does.
         if (const Status cause = device_->abort_cause(); !cause.ok())
             abort(cause.error_number(), cause.message());
         if (log_ != nullptr) add_sample();
@@ -402,7 +402,8 @@ void Service::monitor() {
     }
 }
 
-// Copies that kernels wait for, held up by a call that waits for those kernels.
+// Looks for copies that kernels wait for, and that are delayed by a call that waits for those
+// kernels.
 void Service::look_for_held_copies(uint64_t now_ns) {
     if (!device_->kernels_seen_in_flight()) return;
     if (device_->longest_copy_call_ns(now_ns) <= kWorkerLimitNs) return;

@@ -1,6 +1,5 @@
-// What GPU threads have counted, as the host sees it: backlog, files, windows, samples for the log.
-//
-// Of a device whose memory the host cannot address it sees copies, made when somebody asks.
+// Reads what GPU threads have counted: backlog, files, windows, and samples for the log. If the
+// host cannot address the device's memory, it reads copies, which are made on request.
 #include <algorithm>
 #include <chrono>
 #include <utility>
@@ -16,7 +15,7 @@ namespace {
 
 using device::DeviceWords;
 
-// How long a copy is waited for; all that one question needs, together.
+// Limit of the wait for all copies that one question needs.
 constexpr std::chrono::seconds kLookLimit{1};
 
 std::chrono::steady_clock::time_point look_end() {
@@ -33,7 +32,7 @@ void add(FileTotals& sum, const FileTotals& more) {
     sum.learned += more.learned;
 }
 
-// Not below 0: what kernels move from place to place meanwhile may be missing from either.
+// Subtracts `base`, but not below 0: kernels move counts meanwhile, so either side may lack some.
 void subtract(FileTotals& from, const FileTotals& base) {
     const auto take = [](uint64_t& word, uint64_t less) { word -= std::min(word, less); };
     for_each_count([&](auto word) { take(from.counts.*word, base.counts.*word); });
@@ -43,8 +42,8 @@ void subtract(FileTotals& from, const FileTotals& base) {
 
 }  // namespace
 
-// The next ticket of a ring. Where the host cannot address that word, the copy of it in the host's
-// copy of the tables is made anew, by the stream of the file table, which no kernel is ever in.
+// Returns the next ticket of a ring. If the host cannot address that word, refreshes its copy by
+// the file table's stream, in which no kernel ever is.
 uint64_t Service::see_tail(const RingState& ring) const {
     uint64_t& seen = const_cast<RingState&>(ring).tail;
     if (tables_copy_ == nullptr) return DeviceWords::load(seen, site::kRelaxed);
@@ -53,21 +52,22 @@ uint64_t Service::see_tail(const RingState& ring) const {
     const std::lock_guard lock(look_mutex_);
     if (device_->copy(stream_, &seen, static_cast<std::byte*>(tables_) + offset, sizeof seen)
             .ok()) {
-        // Late or failed, what was seen last still stands there.
+        // If the copy is late or fails, the value last seen stays.
         (void)device_->synchronize(stream_, look_end());
     }
     return DeviceWords::load(seen, site::kRelaxed);
 }
 
-// Words of the tables, as the host can read them; of a device whose memory it cannot address, a
-// copy of now, or an older one if that has not come by `end`. With `look_mutex_`.
+// Returns words of the tables as the host can read them. If it cannot address the device's memory,
+// that is a copy of now, or an older one if the copy has not arrived by `end`. Requires
+// look_mutex_.
 template <class T>
 const T* Service::see(const T* first, size_t count, LookEnd end) const {
     if (tables_copy_ == nullptr) return first;
     const auto offset = reinterpret_cast<const std::byte*>(first) -
                         static_cast<const std::byte*>(tables_);
     void* copy = static_cast<std::byte*>(tables_copy_) + offset;
-    const base::TornReads torn;  // kernels go on meanwhile
+    const base::TornReads torn;  // kernels continue meanwhile
     if (device_->copy(stream_, copy, first, count * sizeof *first).ok())
         (void)device_->synchronize(stream_, end);
     return static_cast<const T*>(copy);
@@ -78,8 +78,8 @@ void Service::add_counters(Counters& sum) const {
     for (const auto& server : workers_) sum.add(server->counters());
 }
 
-// Calls `visit(slot, counts)` once or more for each slot: what was ever done with its files is the
-// sum.
+// Calls `visit(slot, counts)` once or more for each slot. The sum is what was ever done with its
+// files.
 template <class Visit>
 void Service::visit_counts(uint32_t first_slot, uint32_t slot_count, const Visit& visit) const {
     const auto counts_in = [](const FileCounts& row) {
@@ -99,7 +99,7 @@ void Service::visit_counts(uint32_t first_slot, uint32_t slot_count, const Visit
     const ReadaheadPlace* places = see(state_->places, layout_.place_count, end);
     for (uint32_t i = 0; i < layout_.place_count; ++i) {
         for (const FileCounts& row : places[i].counts) {
-            const auto slot = static_cast<uint32_t>(load(row.whose) - 1);  // ~0: nobody's
+            const auto slot = static_cast<uint32_t>(load(row.whose) - 1);  // ~0: no slot
             if (slot >= first_slot && slot - first_slot < slot_count) visit(slot, counts_in(row));
         }
     }
@@ -121,7 +121,7 @@ FileTotals Service::counts_of(uint32_t file_slot) const {
     return result;
 }
 
-// A slot goes from its file to another: the next one's counts begin here.
+// Called when a slot is given to another file: the counts of the new file begin here.
 void Service::keep_counts(uint32_t slot, const std::string& path) {
     const FileTotals now = add_counts(slot, 1);
     const uint64_t number = files_->number_of(slot);
@@ -139,15 +139,15 @@ void Service::keep_counts(uint32_t slot, const std::string& path) {
     base = {number, now};
 }
 
-// What was done so far goes to the log: with all files, and with each.
+// Adds a sample to the log: the counts of all files, and of each file.
 void Service::add_sample() {
-    // So that samples come in the order of their times.
+    // Keeps the samples in the order of their times.
     const std::lock_guard order(sample_mutex_);
     std::vector<FileTotals> each(limits::kFilesMax);
     std::vector<Log::FileCount> files;
     Log::Sample sample;
     {
-        // No slot goes to another file meanwhile; one may be about to.
+        // No slot can be given to another file meanwhile, but one may be about to be.
         const std::lock_guard lock(base_mutex_);
         visit_counts(0, limits::kFilesMax, [&](uint32_t slot, const FileTotals& seen) {
             add(each[slot], seen);
@@ -160,7 +160,7 @@ void Service::add_sample() {
             const uint64_t number = files_->number_of(slot);
             const auto base = bases_.find(slot);
             if (base != bases_.end()) {
-                if (base->second.number == number) continue;  // it is among those that are gone
+                if (base->second.number == number) continue;  // already in `files`
                 subtract(each[slot], base->second.totals);
             }
             if (number != 0) files.push_back({number, {}, each[slot]});
@@ -177,7 +177,7 @@ Log::Contents Service::take_log() {
 
 uint64_t Service::window_frames() const {
     const std::lock_guard lock(look_mutex_);
-    // Who finds no room has counted its frames for a moment.
+    // A team that finds no room has counted its frames for a moment.
     return std::min(load(*see(&device_state_->window_frames, 1, look_end())),
                     layout_.readahead.frames_max);
 }

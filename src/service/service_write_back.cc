@@ -1,5 +1,5 @@
-// Files that the host has written back, and what kernels have left that is dropped: by kernels of
-// our own.
+// Runs the library's own kernels that write files back for the host, and that drop what kernels
+// have left.
 #include <cerrno>
 
 #include "page_cache/invalidation.h"
@@ -9,7 +9,7 @@
 namespace penstock::service {
 namespace {
 
-// Storage may be slow; where the host is dead the kernel's own waits end long before.
+// The storage may be slow. If the host is dead, the kernel's own waits end long before this.
 constexpr std::chrono::hours kWriteBackLimit{1};
 
 constexpr std::chrono::seconds kDropHeldLimit{60};
@@ -24,7 +24,7 @@ Result<Service::Held> Service::drop_held() {
         held.calls = page_cache::drop_held(*state_);
         return held;
     }
-    if (!abort_cause().empty()) return held;  // nothing waits for frames any more
+    if (!abort_cause().empty()) return held;  // no thread waits for frames any more
     if (drop_held_ == nullptr)
         return Status{ENOSYS, "reclaim", "the library's kernel that drops pins is missing"};
     unsigned long long found = 0;
@@ -38,7 +38,7 @@ Result<Service::Held> Service::drop_held() {
     return held;
 }
 
-// The kernel's result: make_file_result(). An error: it has not run to its end.
+// Runs the kernel and returns its make_file_result(). After an error it has not run to its end.
 Result<uint64_t> Service::run(FileWork work, Descriptor file) {
     if (write_back_ == nullptr)
         return Status{ENOSYS, "write-back", "the library's kernel that writes back is missing"};
@@ -65,7 +65,7 @@ Status Service::write_back(Descriptor file) {
     return result.ok() ? written_status(result.value()) : result.status();
 }
 
-// What has been written is lost: nobody opens its slot any more.
+// Closes a file whose written data is lost; its slot is not opened again.
 void Service::close_without_kernel(Descriptor file, Opener opener) {
     auto answer = files_->close(file, opener, Closing::kCannotWrite);
     while (answer.ok() && answer.value() != 0) {
@@ -74,7 +74,7 @@ void Service::close_without_kernel(Descriptor file, Opener opener) {
     }
 }
 
-// Only the last that may write a file needs a kernel.
+// Only the last writer of a file needs a kernel.
 Status Service::close_file(Descriptor file) {
     const auto answer = files_->close(file, Opener::kHost, Closing::kAsks);
     if (!answer.ok() || answer.value() == 0) return answer.status();
