@@ -26,14 +26,14 @@ uint64_t drop_held(FileSystemState& system) {
 
 namespace {
 
-// Invariants 5 and 6. `named`: frames of entries.
+// Checks invariants 5 and 6. `named`: frames that entries name.
 int check_windows(const FileSystemState& system, const std::vector<bool>& named) {
     uint64_t places = 0;
     std::vector<bool> taken(system.frame_count);
     for (uint32_t i = 0; i < system.place_count; ++i) {
         for (const ReadStream& stream : system.places[i].streams) {
             uint64_t windows = 0;
-            // Where they lie in a copy for the host, the stream does not say.
+            // In a host copy the stream does not say where its windows lie.
             const auto s = static_cast<uint64_t>(&stream - system.places[i].streams);
             const Window* of_stream = windows_of(system, i, s);
             for (uint64_t w = 0; w < stream.windows_max; ++w) {
@@ -60,11 +60,11 @@ int check_windows(const FileSystemState& system, const std::vector<bool>& named)
     return places == system.window_frames ? 0 : 6;
 }
 
-// Invariants 7 and 8.
+// Checks invariants 7 and 8.
 int check_rings(const FileSystemState& system) {
     std::vector<bool> seen(system.chunk_count);
     uint64_t rings = 0;
-    // Behind those of teams, one of all.
+    // After the places of teams there is one that all teams share.
     const uint32_t places = system.place_count + (system.readahead.enabled != 0 ? 1 : 0);
     for (uint32_t i = 0; i < places; ++i) {
         const ReadaheadPlace& place = system.places[i];
@@ -86,7 +86,7 @@ int check_rings(const FileSystemState& system) {
     return rings == system.rings_in_use ? 0 : 7;
 }
 
-// Invariant 9. `dirty`: frames of dirty pages.
+// Checks invariant 9. `dirty`: frames of dirty pages.
 int check_dirty(const FileSystemState& system, const std::vector<bool>& dirty) {
     uint64_t count = 0, under_way = 0;
     for (uint32_t frame = 0; frame < system.frame_count; ++frame) {

@@ -1,8 +1,8 @@
-// The host's hand in the page table: dropping the pages of a file that changed, and pins that
-// kernels left.
+// The host's operations on the page table: it drops the pages of a file that has changed, and pins
+// that kernels have left.
 //
-// The same protocol as GPU threads use (include/penstock/device), called by the host on memory that
-// it can address. Any thread; kernels may run, except where noted.
+// They follow the same protocol as GPU threads (include/penstock/device), on memory that the host
+// can address. Any thread; kernels may run, except where noted.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +11,13 @@
 
 namespace penstock::page_cache {
 
-// Evicts every page of a closed file and gives its leaves back. False: some page is held; call
+// Evicts all pages of a closed file and frees its leaves. Returns false if a page is held; call
 // again later.
 bool drop_file(FileSystemState& system, uint32_t slot);
 
-// Drops every pin and gives up every asynchronous call, whose handles are worth nothing then; how
-// many calls there were. Only while no kernel runs: they are then views that were never unmapped,
-// calls that nobody waited for, and blocks that were stopped inside a call.
+// Drops all pins and gives up all asynchronous calls, whose handles become invalid. Returns the
+// count of calls. Requires that no kernel runs. The pins are then of views that were never
+// unmapped, of calls that were never waited for, and of blocks that were stopped inside a call.
 uint64_t drop_held(FileSystemState& system);
 
 // What must hold whenever no kernel runs. Returns the number of the first broken invariant, or 0:
@@ -32,7 +32,7 @@ uint64_t drop_held(FileSystemState& system);
 //   8. no place is locked;
 //   9. marks are of dirty pages only, dirty_pages counts those, and a write-back is under way of
 //      none but those: as many as write_backs_begun says;
-//  10. a file that nobody has open has no dirty page.
+//  10. a file that is not open has no dirty page.
 int check_invariants(FileSystemState& system);
 
 }  // namespace penstock::page_cache

@@ -9,7 +9,7 @@
 namespace penstock::page_cache {
 namespace {
 
-// Words of directory: 8 MiB, enough for 2 TiB of files in 4 KiB pages.
+// Words in the directory: 8 MiB, enough for 2 TiB of files in 4 KiB pages.
 constexpr uint64_t kDirectoryWords = 1 << 20;
 
 constexpr size_t kLine = 64;
@@ -18,11 +18,11 @@ size_t aligned(size_t size, size_t alignment) {
     return (size + alignment - 1) / alignment * alignment;
 }
 
-// Hands out adjacent pieces of one allocation.
+// Divides one allocation into adjacent pieces.
 class Cursor {
 public:
     Cursor(std::byte* here, std::byte* address) : here_(here), address_(address) {}
-    // `count` objects of T on a line of their own; the address that GPU threads use.
+    // Takes `count` objects of T on their own cache line. Returns the address that GPU threads use.
     template <class T>
     T* take(size_t count, T** host = nullptr) {
         at_ = aligned(at_, std::max(alignof(T), kLine));
@@ -39,7 +39,7 @@ private:
     size_t at_ = 0;
 };
 
-// One description of each allocation, walked once to measure it and once to fill it in.
+// Describes one allocation. It is called once to measure it and once to fill it in.
 uint64_t* lay_tables(const Layout& layout, Cursor& cursor, FileSystemState& state,
                      FileSystemState** home) {
     cursor.take<FileSystemState>(1, home);
@@ -85,30 +85,30 @@ void lay_shared(const Layout& layout, Cursor& cursor, FileSystemState& state) {
     state.background.slots = cursor.take<uint64_t>(size_t{4} << layout.background_shift);
 }
 
-// Least room in a ring beside what can be outstanding: a drain of every server, and some.
+// Least room in a ring besides outstanding requests: a drain of every server, and some more.
 constexpr uint64_t kBehindMin = 2 * limits::kWorkersMax * limits::kDrainMax;
 
-// Bytes of a stream's first window.
+// Bytes in a stream's first window.
 constexpr uint64_t kFirstWindowSize = 32 << 10;
-// Bytes that lie ahead of a reader where storage is waited for: a few requests of 1 MiB keep a disk
-// busy (docs/design/0008-readahead-on-the-gpu.md).
+// Bytes ahead of a reader if storage is waited for: a few requests of 1 MiB keep a disk busy
+// (docs/design/0008-readahead-on-the-gpu.md).
 constexpr uint64_t kAheadSizeMissing = 4 << 20;
-// A ring has so many chunks at least where every block has one: a share that is given up in few
-// pieces is half empty most of the time.
+// Least chunks of a ring if each block has a ring. A ring with few chunks is half empty most of the
+// time, because it is freed chunk by chunk.
 constexpr uint64_t kChunksOfRing = 4;
-// So many chunks do even where more blocks could be resident. A GPU could have thousands and seldom
-// has: chunks of a few frames would make windows of a few pages.
+// So many chunks suffice even if more blocks could be resident. A GPU could have thousands of
+// blocks but seldom has, and chunks of a few frames would make windows of a few pages.
 constexpr uint64_t kChunksMax = 1024;
-// A ring that a stream outruns is so many times what then takes turns in it.
+// A ring that a stream outruns is this many times as large as what then takes turns in it.
 constexpr uint64_t kOutrunShare = 8;
 
-// Windows and rings, for a layout with its frames.
+// Plans windows and rings for a layout that has its frames.
 Status plan_readahead(const LayoutRequest& request, Layout& layout) {
     const uint64_t page = request.page_size;
     ReadaheadSettings& settings = layout.readahead;
     settings.window_pages_max = std::clamp<uint64_t>(limits::kWindowSizeMax / page, 1,
                                                      limits::kWindowPagesMax);
-    // A static window has the page that was missed too.
+    // A static window includes the page that was missed.
     const uint64_t prefetch_pages = request.prefetch_size / page;
     if (request.prefetch_size % page != 0 ||
         prefetch_pages >
@@ -135,7 +135,7 @@ Status plan_readahead(const LayoutRequest& request, Layout& layout) {
     };
     settings.ahead_pages_max = request.ahead_size_max == 0 ? 0
                                                            : ahead_pages(request.ahead_size_max);
-    // A stream of each block that is resident finds room.
+    // There is room for one stream of each resident block.
     const uint64_t each = settings.frames_max / std::max(request.permit_count, 1u);
     settings.ahead_pages_missing = ahead_pages(std::min(kAheadSizeMissing, each * page));
     layout.policy = request.policy;
@@ -150,19 +150,19 @@ Status plan_readahead(const LayoutRequest& request, Layout& layout) {
     layout.chunk_count = (layout.frame_count + layout.chunk_frames - 1) / layout.chunk_frames;
     const uint64_t once_frames = 2 * settings.windows_max * limits::kWindowPagesMax;
     const uint64_t half = layout.chunk_count / (2 * std::max(request.permit_count, 1u));
-    // At least one that is read while the next is filled.
+    // At least two: one is read while the next is filled.
     settings.once_chunks = std::max<uint64_t>(
         2, std::min({once_frames / layout.chunk_frames, half, uint64_t{limits::kOnceChunksMax}}));
-    // What takes turns must hold the windows of a stream and more. Nothing is won where it is a
-    // large part of the ring, and seed 000's rings keep to their order.
+    // The chunks used in turn must hold more than the windows of a stream. If they are a large part
+    // of the ring, nothing is gained; and seed 000's rings keep their order.
     const bool holds = 2 * settings.once_chunks * layout.chunk_frames >=
                        3 * settings.windows_max * settings.window_pages_max;
     settings.outrun_chunks = holds && settings.prefetch_pages == 0
                                  ? kOutrunShare * settings.once_chunks
                                  : UINT64_MAX;
     const uint64_t advised = uint64_t{layout.place_count} * limits::kAdvisedMax;
-    // A window whose pages were all taken is gone; those that an asynchronous read holds may be on
-    // their way still.
+    // A window whose pages were all taken is free. Pages that an asynchronous read holds may still
+    // be in flight.
     const uint64_t outstanding = settings.frames_max + advised + layout.async_pages_max +
                                  layout.write_backs_max;
     layout.background_shift = std::countr_zero(std::bit_ceil(std::max<uint64_t>(outstanding, 1)));
@@ -193,19 +193,19 @@ Status plan_layout(const LayoutRequest& request, Layout* layout) {
     const uint32_t teams = std::max(request.team_count, 1u);
     result.held_max = result.frame_count - request.permit_count;
     result.views_max = std::min(limits::kViewsMax, result.held_max);
-    // Where a cache has few frames more than blocks can be resident, half is left to views.
+    // If a cache has few frames more than resident blocks, half of them is left to views.
     result.async_pages_max = std::min(
         {limits::kAsyncFramesMax, result.frame_count / 4, (result.held_max + 1) / 2});
     result.async_count = std::min(limits::kAsyncTableMax, teams * limits::kAsyncCallsMax);
-    // A batch of pages and an asynchronous call touch two leaves and a view one: with so many there
-    // is always a leaf in which nobody holds a page. Beyond that, one for every 64 frames keeps
+    // A batch of pages and an asynchronous call use two leaves each, and a view uses one. With so
+    // many leaves there is always one without held pages. More leaves, one per 64 frames, keep
     // scattered pages from evicting each other's leaves.
     result.leaf_count = std::max<uint32_t>(
         request.team_count * 2 + result.async_count * 2 + result.views_max + 16,
         result.frame_count / 64);
     result.ring_count = request.ring_count;
     const uint64_t outstanding = uint64_t{teams} * limits::kBatchPagesMax + result.async_pages_max;
-    // Requests that are claimed keep their slots where teams pull: how far they may lie behind.
+    // If teams pull, claimed requests keep their slots: this is how far they may lie behind.
     const uint64_t behind = request.pulls ? std::max<uint64_t>(outstanding / 8, kBehindMin) : 0;
     result.ring_shift = std::countr_zero(std::bit_ceil(outstanding + behind));
     result.tickets_behind_max = request.pulls ? (1ull << result.ring_shift) - outstanding : 0;

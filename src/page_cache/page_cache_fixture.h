@@ -1,5 +1,5 @@
-// A page cache in plain memory, for tests: no device, no service, one thread unless the test makes
-// more.
+// A page cache in plain memory, for tests. It has no device and no service, and one thread unless
+// the test starts more.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -38,7 +38,7 @@ public:
                                     .policy = sizes.policy,
                                     .prefetch_size = sizes.prefetch_size};
         EXPECT_TRUE(plan_layout(request, &layout_).ok());
-        // Fewer: the rest is not used.
+        // With fewer leaves the rest is not used.
         if (sizes.leaves != 0) layout_.leaf_count = std::min(layout_.leaf_count, sizes.leaves);
         frames_ = allocate(layout_.frames_size);
         tables_ = allocate(layout_.tables_size);
@@ -60,7 +60,8 @@ public:
         file(slot).directory_first = first;
         file(slot).directory_count = words;
     }
-    // The entry of a page, VALID in a frame of its own, without pins.
+    // Makes the entry of a page VALID, in its own frame and without pins. Returns null if there is
+    // no room.
     PageEntry* fill_page(uint32_t slot, PageIndex page, int error = 0) {
         using device::DeviceWords;
         device::PinnedEntry pinned = device::pin_page(*state_, file(slot), page);

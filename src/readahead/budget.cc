@@ -32,7 +32,8 @@ void Budget::return_trust(uint64_t size) {
 void Budget::demand_waited(uint64_t delay_ns) {
     const auto delay = static_cast<double>(std::max(delay_ns, kDelayFloorNs));
     delay_ns_ = delay_ns_ < 0 ? delay : delay_ns_ + (delay - delay_ns_) / 8;
-    // A storage that got slower for good must not look pressed for ever.
+    // The idle delay rises slowly, so that a storage that got slower for good does not look pressed
+    // forever.
     idle_ns_ = idle_ns_ < 0 ? delay : std::min(delay_ns_, idle_ns_ * 1.0005);
     if (++reports_ < kReports) return;
     if (delay_ns_ > 1.5 * idle_ns_) {

@@ -1,6 +1,6 @@
-// The online detector as a Predictor.
+// Adapts the online detector to the Predictor interface.
 //
-// In a file of its own, so that who brings another predictor need not link the detector.
+// It has its own file, so that a user of another predictor need not link the detector.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 namespace penstock::readahead {
 
-// The online detector of one stream, which must outlive this.
+// Predicts with the online detector of one stream, which must outlive this object.
 class DetectorPredictor : public Predictor {
 public:
     explicit DetectorPredictor(access::Detector& detector) : detector_(detector) {}

@@ -19,7 +19,7 @@ void Feedback::wasted(uint64_t size) {
 
 void Feedback::complete() {
     if (++completions_ < kCompletions) return;
-    // What was under way when the suspension came says nothing new.
+    // Completions of fetches in flight at the suspension say nothing new.
     if (state_ != State::kSuspended) judge();
     forget();
 }
@@ -46,7 +46,8 @@ void Feedback::judge() {
         return;
     }
     state_ = State::kRunning;
-    // One miss in sixteen completions on what a prefetch pushed out costs as much as poor accuracy.
+    // One miss in sixteen completions, on bytes that a prefetch evicted, costs as much as poor
+    // accuracy.
     if (accuracy < 0.5 || polluted_ * 16 > kCompletions) {
         scale_ = std::max(scale_ / 2, kScaleMin);
     } else if (accuracy > 0.9) {

@@ -1,13 +1,13 @@
-// Whether a stream's prefetches were worth it: accuracy, lateness and pollution, judged every 64
-// completions, after feedback-directed prefetching (Srinath et al., HPCA 2007).
+// Judges whether a stream's prefetches are worth it: accuracy, lateness and pollution, after every
+// 64 completions. It follows feedback-directed prefetching (Srinath et al., HPCA 2007).
 //
 //   RUNNING   --[accuracy < 0.25]----------------> WARNED
 //   WARNED    --[accuracy < 0.25]----------------> SUSPENDED (nothing is prefetched)
 //   WARNED    --[accuracy >= 0.25]---------------> RUNNING
 //   SUSPENDED --[confirmations in a row]---------> RUNNING, at the smallest scale
 //
-// Confirmations: 2 the first time, then 4, 8 ... 1024; one step back for every judgement above 0.9.
-// Pure. One thread at a time.
+// Confirmations needed: 2 the first time, then 4, 8 ... 1024. Each judgement with an accuracy above
+// 0.9 halves the number. Pure. One thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -18,25 +18,25 @@ class Feedback {
 public:
     enum class State : uint8_t { kRunning, kWarned, kSuspended };
 
-    static constexpr uint32_t kCompletions = 64;  // to a judgement
+    static constexpr uint32_t kCompletions = 64;  // per judgement
     static constexpr double kScaleMax = 16, kScaleMin = 1.0 / 16;
     static constexpr uint32_t kConfirmationsMin = 2, kConfirmationsMax = 1024;
 
-    // A demand found these bytes prefetched; late: they had not arrived yet.
+    // Records that a demand found these bytes prefetched. `late`: they had not arrived yet.
     void used(uint64_t size, bool late);
-    // These were prefetched and are gone, or are wanted no more.
+    // Records that these prefetched bytes are gone or no longer wanted.
     void wasted(uint64_t size);
-    // A demand missed bytes that a prefetch of this stream had evicted.
+    // Records that a demand missed bytes that a prefetch of this stream had evicted.
     void polluted() { ++polluted_; }
-    // An access came as predicted, or did not: matters while suspended.
+    // Record that an access came as predicted, or did not. This matters while suspended.
     void confirmed();
     void refuted() { confirmations_ = 0; }
 
     [[nodiscard]] State state() const { return state_; }
     [[nodiscard]] bool suspended() const { return state_ == State::kSuspended; }
-    // What the stream multiplies its distance by.
+    // Returns the factor for the stream's distance.
     [[nodiscard]] double scale() const { return scale_; }
-    // How many it takes to leave the suspension, now or the next time.
+    // Returns how many confirmations end this suspension or the next one.
     [[nodiscard]] uint32_t confirmations_needed() const { return needed_; }
     [[nodiscard]] uint64_t suspensions() const { return suspensions_; }
 

@@ -1,4 +1,4 @@
-// The histogram of latencies, and bandwidth over busy periods.
+// The histogram of latencies, and the bandwidth over busy periods.
 #include "readahead/fetch_model.h"
 
 #include <algorithm>
@@ -7,7 +7,7 @@
 namespace penstock::readahead {
 namespace {
 
-// Values below 4 have a bucket each; above, the two bits below the leading one choose among four.
+// Values below 4 have a bucket each. Above, the two bits below the leading one choose among four.
 size_t bucket_of(uint64_t value) {
     if (value < 4) return value;
     const auto exponent = static_cast<size_t>(std::bit_width(value)) - 1;
@@ -64,7 +64,7 @@ void FetchModel::finished(uint64_t now_ns, uint64_t started_ns, uint64_t size) {
     latencies_.add(now_ns > started_ns ? now_ns - started_ns : 0);
     busy_size_ += size;
     ++busy_count_;
-    // The quantile walks the histogram: not for every fetch.
+    // Not at each fetch, because a quantile walks the whole histogram.
     if (++samples_ == kSamplesMin || (samples_ > kSamplesMin && samples_ % 8 == 0)) {
         latency_p95_ns_ = latencies_.at(0.95);
         latency_median_ns_ = latencies_.at(0.5);
@@ -81,7 +81,8 @@ void FetchModel::measure_bandwidth(uint64_t now_ns) {
     if (now_ns > busy_since_ns_ && busy_size_ > 0) {
         const double rate = static_cast<double>(busy_size_) * 1e9 /
                             static_cast<double>(now_ns - busy_since_ns_);
-        // What was reached is possible. Less than that means little: perhaps nobody asked for more.
+        // A rate that was reached is possible. A lower rate means little, because perhaps no more
+        // was requested.
         if (rate > bandwidth_) {
             bandwidth_ = rate;
         } else if (busy_count_ >= kSamplesMin) {

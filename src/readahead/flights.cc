@@ -13,7 +13,7 @@ Flights::Flights(size_t capacity) : capacity_(std::max<size_t>(capacity, 1)) {
 
 Claim Flights::claim(uint64_t file, const Extent& wanted, Priority priority, uint64_t now_ns) {
     PENSTOCK_CHECK(!wanted.empty(), "a claim has bytes");
-    uint64_t end = wanted.end();  // of the part that nobody fetches
+    uint64_t end = wanted.end();  // of the part that is not in flight
     for (Flight& flight : flights_) {
         if (flight.file != file || !overlap(flight.extent, wanted)) continue;
         if (flight.extent.offset > wanted.offset) {

@@ -1,13 +1,14 @@
-// Single flight: the ranges that are being fetched, so that no byte is fetched twice at once, and
-// demand goes before prefetch.
+// The ranges that are being fetched. So no byte is fetched twice at once, and demand goes before
+// prefetch.
 //
 //      FREE --[claim]--> QUEUED --[start]--> UNDER_WAY --[finish]--> FREE
 //                          '----[withdraw]----------------------------^
 //      prefetch --[a demand claims bytes of it]--> demand (promoted), in QUEUED and UNDER_WAY
 //
 // Invariants: 1. no two flights of a file share a byte; 2. start() never takes a prefetch while a
-// demand is queued; 3. among equals, the older first. Shared by all streams of a cache: their owner
-// lets one in at a time. All memory is taken at construction; every call is O(capacity). Pure.
+// demand is queued; 3. among equals, the older one comes first. All streams of a cache share the
+// object, and their owner serialises the calls. The constructor takes all memory; each call is
+// O(capacity). Pure.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +24,7 @@ using extent::Extent;
 
 enum class Priority : uint8_t { kDemand, kPrefetch };
 
-// Names a flight until it is finished; never given out twice.
+// Identifies a flight until it is finished. An id is never reused.
 using FlightId = uint64_t;
 
 struct Flight {
@@ -33,15 +34,15 @@ struct Flight {
     Priority priority = Priority::kPrefetch;
     bool promoted = false;
     bool under_way = false;
-    uint64_t claimed_ns = 0;  // when; for a promoted one, when it was promoted
+    uint64_t claimed_ns = 0;  // time of the claim, or of the promotion
 };
 
-// What became of the front part of a claim; the rest is claimed by further calls.
+// The result for the front part of a claim. Further calls claim the rest.
 struct Claim {
     enum class Outcome : uint8_t {
-        kTaken,     // a new flight: the claimer sees to it that it is fetched
-        kUnderWay,  // somebody fetches it: wait for that flight
-        kFull,      // no place: a demand is fetched without the table, a prefetch is left
+        kTaken,     // a new flight: the caller must have it fetched
+        kUnderWay,  // being fetched already: wait for that flight
+        kFull,      // no place: fetch a demand without the table, skip a prefetch
     };
     Outcome outcome = Outcome::kFull;
     FlightId flight = 0;
@@ -52,22 +53,23 @@ class Flights {
 public:
     explicit Flights(size_t capacity);
 
-    // Claims the front part of `wanted` (not empty). A demand promotes the prefetch it meets. One
-    // place in eight is kept for demands.
+    // Claims the front part of `wanted`, which must not be empty. A demand promotes a prefetch of
+    // the same bytes. One place in eight is reserved for demands.
     Claim claim(uint64_t file, const Extent& wanted, Priority priority, uint64_t now_ns);
-    // The flight to hand to the storage next; none: nothing is queued. A prefetch is not taken
-    // while `prefetches_max` of them are under way.
+    // Returns the next flight to submit to the storage, or nothing if none is queued. Takes no
+    // prefetch while `prefetches_max` of them are in flight.
     std::optional<Flight> start(size_t prefetches_max = SIZE_MAX);
-    // It is over, by success or error. False: there is no such flight.
+    // Removes a flight that has succeeded or failed. Returns false if there is none with this id in
+    // flight.
     bool finish(FlightId flight);
-    // Takes back a prefetch that is still queued and not promoted; false: too late.
+    // Removes a prefetch that is still queued and not promoted. Returns false if it is too late.
     bool withdraw(FlightId flight);
 
     [[nodiscard]] std::optional<Flight> find(FlightId flight) const;
     [[nodiscard]] size_t count() const { return flights_.size(); }
     [[nodiscard]] size_t capacity() const { return capacity_; }
     [[nodiscard]] uint64_t promotions() const { return promotions_; }
-    // Whether invariant 1 holds, and there are no more flights than places.
+    // Returns whether invariant 1 holds and there are at most capacity() flights.
     [[nodiscard]] bool check_invariants() const;
 
 private:

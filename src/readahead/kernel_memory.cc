@@ -14,11 +14,11 @@ namespace {
 using access::Access;
 using access::Program;
 
-// Blocks that a fit looks at; what it finds is compared with all of them.
+// Blocks that a fit looks at. Its result is compared with all blocks.
 constexpr size_t kFittedMax = 8;
 constexpr size_t kFittedMin = 3;
 
-// Sorted, and without overlaps.
+// Returns the runs sorted and without overlaps.
 std::vector<PageRun> united(std::vector<PageRun> runs) {
     std::ranges::sort(runs, {}, [](const PageRun& run) { return std::pair(run.file, run.first); });
     std::vector<PageRun> result;
@@ -40,7 +40,7 @@ uint64_t pages_of(const std::vector<PageRun>& runs) {
     return pages;
 }
 
-// Whether the first of some pages is among sorted runs.
+// Returns whether the first of `pages` is among the sorted runs.
 bool contains(const std::vector<PageRun>& runs, const PageRun& pages) {
     const auto after = std::ranges::upper_bound(
         runs, std::pair(pages.file, pages.first), {},
@@ -50,7 +50,7 @@ bool contains(const std::vector<PageRun>& runs, const PageRun& pages) {
     return run.file == pages.file && pages.first < run.first + run.count;
 }
 
-// The program with room for `blocks` blocks: its last dimension goes on as far as that.
+// Returns the program with room for `blocks` blocks: its last dimension is extended.
 Program with_blocks(Program program, uint64_t blocks) {
     uint64_t places = 1;
     size_t last = 0;
@@ -63,7 +63,7 @@ Program with_blocks(Program program, uint64_t blocks) {
     return program;
 }
 
-// The accesses of one block in order, those that continue each other joined.
+// Appends to the accesses of one block, in order. Adjacent accesses are joined.
 void append(std::vector<Access>& accesses, const PageRun& pages) {
     const auto first = static_cast<int64_t>(pages.first);
     const auto count = static_cast<int64_t>(pages.count);
@@ -120,13 +120,13 @@ void KernelMemory::learn() {
     for (const Miss& miss : recording.misses) pages += miss.pages.count;
     if (!recording.told.empty()) {
         if (2 * pages < kernel.miss_pages || recording.blocks != kernel.blocks) return;
-        // It does something else by now.
+        // The kernel does something else by now.
         const uint64_t agreement = std::min(2 * kernel.agreement, kAgreementMax);
         kernel = Kernel{};
         kernel.agreement = agreement;
         return;
     }
-    // Few misses of what is known say that it is cached already, and nothing else.
+    // If what is known missed little, it is cached already; the misses say nothing else.
     if (pages == 0 || (kernel.known() && 2 * pages < kernel.miss_pages)) return;
     if (recording.whole) learn_anew(kernel, recording);
 }
@@ -166,7 +166,8 @@ void KernelMemory::learn_anew(Kernel& kernel, const Recording& recording) {
     kernel = std::move(now);
 }
 
-// One program that tells exactly what all blocks did; none: there is none, or too few blocks.
+// Returns one program that describes exactly what all blocks did. Returns nothing if there is none,
+// or if there are too few blocks.
 std::optional<Program> KernelMemory::program_of(
     const std::map<uint64_t, std::vector<Access>>& blocks) {
     if (blocks.size() < kFittedMin) return std::nullopt;
@@ -180,7 +181,7 @@ std::optional<Program> KernelMemory::program_of(
     Program fitted;
     if (!access::fit_ranks(programs, ranks, &fitted)) return std::nullopt;
     fitted = with_blocks(std::move(fitted), blocks.rbegin()->first + 1);
-    // Lists that were fitted say no more than the list of everything does.
+    // A fitted list says no more than the list of everything does.
     for (const access::Node& node : fitted.nodes) {
         if (node.kind == access::NodeKind::kList || node.kind == access::NodeKind::kRandom)
             return std::nullopt;

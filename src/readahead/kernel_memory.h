@@ -1,20 +1,21 @@
-// What kernels read that nothing had read ahead, by block: recorded during one launch, and told
-// before the next of the same kernel.
+// Remembers, by block, what kernels read that was not read ahead. It records one launch and
+// predicts the next one of the same kernel.
 //
-// The misses of a launch become an access program for each file (access/program.h), in pages:
-// where all blocks do one thing that depends on their number, one program of a few nodes, which
-// also serves launches of another size; else the list of what all of them together read. A program
-// that fits is acted upon at once, a list only when another launch has read the same: kernels that
-// read at random must not pay twice. A launch that misses as much as before, though it was told
-// ahead, has its kernel forgotten, and twice as many launches must agree before it is trusted
-// again. Launches whose lists differ one after the other are looked at more and more rarely: to
-// record and to compare costs kernels that read at random time, and gives them nothing.
+// For each file, the misses of a launch become an access program in pages (access/program.h). If
+// all blocks do the same thing as a function of their number, it is one program of a few nodes,
+// which also serves launches of another size. Otherwise it is the list of what all blocks together
+// read. A program that fits is used at once. A list is used only after another launch has read the
+// same, so that kernels that read at random do not pay twice. If a launch misses as much as before
+// although it was predicted, its kernel is forgotten, and twice as many launches must agree before
+// it is trusted again. If the lists of consecutive launches differ, launches are recorded more and
+// more rarely: recording and comparing costs time, and gains nothing for kernels that read at
+// random.
 //
 //   UNKNOWN --[recorded]--> PROGRAM (told from the next launch on) or LIST
 //   LIST --[agreement() launches read the same]--> told from the next launch on
 //   PROGRAM, LIST --[told, and half as many misses as before or more]--> UNKNOWN, agreement doubled
 //
-// Pure: whoever owns it says when a launch begins and what it asked for. One thread at a time.
+// Pure: the owner reports when a launch begins and what it requests. One thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -29,7 +30,7 @@
 
 namespace penstock::readahead {
 
-// Pages of a file, by whatever number the owner knows files.
+// Pages of a file. `file` is the number by which the owner knows it.
 struct PageRun {
     uint64_t file = 0;
     uint64_t first = 0, count = 0;
@@ -38,25 +39,26 @@ struct PageRun {
 
 class KernelMemory {
 public:
-    static constexpr size_t kMissesMax = 1 << 16;  // of a launch that is recorded
-    static constexpr size_t kKernelsMax = 64;      // known; the one launched longest ago goes
+    static constexpr size_t kMissesMax = 1 << 16;  // of a recorded launch
+    static constexpr size_t kKernelsMax = 64;      // known; the one launched longest ago is dropped
     static constexpr uint64_t kAgreementMax = 64;
-    static constexpr uint64_t kUnlikeMax = 5;  // 2^5 - 1 launches in a row that nobody looks at
+    static constexpr uint64_t kUnlikeMax = 5;  // at most 2^5 - 1 launches in a row are not recorded
 
-    // A launch of `blocks` blocks begins, alone on its device; what the last one did is learned
-    // first. Returns what it will read, sorted, without overlaps, at most `pages_max` pages: of all
-    // blocks their first ones. Empty: nothing is known.
+    // Begins a launch of `blocks` blocks, which must be alone on its device. First learns from the
+    // last launch. Returns the pages that this one will read, sorted and without overlaps, at most
+    // `pages_max`: the first pages of all blocks. Returns nothing if they are not known.
     std::vector<PageRun> begin(const std::string& kernel, uint64_t blocks, uint64_t pages_max);
-    // Others run beside it: what is recorded cannot be told apart, and is dropped.
+    // Drops the recording: other kernels run at the same time, and the requests cannot be told
+    // apart.
     void spoil() { recording_.reset(); }
 
-    // Whether misses are of interest now.
+    // Returns whether misses should be reported now.
     [[nodiscard]] bool records() const { return recording_.has_value(); }
-    // A block of the launch had to ask for pages, in the order of asking. What the launch was told
-    // is left out: that it is asked for ahead is no miss.
+    // Records that a block of the launch had to request pages, in order. Pages that were predicted
+    // for the launch do not count as misses.
     void missed(uint64_t block, const PageRun& pages);
 
-    // For tests and statistics: whether the kernel's blocks do one thing.
+    // For tests and statistics: returns whether the kernel's blocks do the same thing.
     [[nodiscard]] bool knows_program(const std::string& kernel) const;
 
 private:
@@ -67,19 +69,19 @@ private:
     struct Recording {
         std::string kernel;
         uint64_t blocks = 0;
-        std::vector<PageRun> told;  // was read ahead: asking for that is no miss
-        bool whole = true;          // all of it was recorded
+        std::vector<PageRun> told;  // was read ahead, so a request for it is no miss
+        bool whole = true;          // no miss was left out
         std::vector<Miss> misses;
     };
     struct Kernel {
         uint64_t blocks = 0;                           // of the launch that was learned from
-        uint64_t miss_pages = 0;                       // it had
+        uint64_t miss_pages = 0;                       // its missed pages
         std::map<uint64_t, access::Program> programs;  // by file; offsets and sizes in pages
-        std::vector<PageRun> list;                     // where no program tells all blocks
+        std::vector<PageRun> list;                     // used if no program describes all blocks
         uint64_t agreed = 0;                           // launches that read what is known
-        uint64_t agreement = 1;                        // that it takes
-        uint64_t unlike = 0;                           // lists in a row that did not agree
-        uint64_t rest = 0;                             // launches that are not recorded
+        uint64_t agreement = 1;                        // launches that must agree
+        uint64_t unlike = 0;                           // consecutive lists that did not agree
+        uint64_t rest = 0;                             // launches that will not be recorded
         uint64_t used_at = 0;
         [[nodiscard]] bool known() const { return !programs.empty() || !list.empty(); }
         [[nodiscard]] bool trusted() const {

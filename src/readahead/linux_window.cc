@@ -1,4 +1,4 @@
-// The decisions of ondemand_readahead(), in its order.
+// The decisions of ondemand_readahead(), in the same order.
 #include "readahead/linux_window.h"
 
 #include <algorithm>
@@ -20,7 +20,7 @@ uint64_t next_size(uint64_t size, uint64_t most) {
     return most;
 }
 
-// Pages in a row that are there, down from the one before `index`.
+// Returns how many consecutive pages are present, downwards from the one before `index`.
 uint64_t history(const LinuxPages& pages, uint64_t index, uint64_t most) {
     uint64_t count = 0;
     while (count < most && count < index && pages.has(index - 1 - count)) ++count;
@@ -36,7 +36,7 @@ void LinuxWindow::submit(LinuxPages& pages, uint64_t index, uint64_t count,
     pages.submit(index, std::min(count, file_pages_ - index), mark);
 }
 
-// Where the window goes. False: a small random read, which is read as it is.
+// Places the window. Returns false for a small random read, which is read without a window.
 bool LinuxWindow::place(LinuxPages& pages, uint64_t index, uint64_t count, bool marked,
                         uint64_t most) {
     if (index != 0 && (index == start_ + size_ - async_size_ || index == start_ + size_)) {
@@ -46,7 +46,7 @@ bool LinuxWindow::place(LinuxPages& pages, uint64_t index, uint64_t count, bool 
         return true;
     }
     if (index != 0 && marked) {
-        // A mark that another reader left: its window goes on from the first page missing.
+        // Another reader left the mark: its window continues at the first missing page.
         uint64_t missing = index + 1;
         while (missing - index <= most && pages.has(missing)) ++missing;
         if (missing - index > most) {
@@ -82,11 +82,11 @@ void LinuxWindow::advance(LinuxPages& pages, uint64_t index, uint64_t count, boo
         submit(pages, index, count, 0);
         return;
     }
-    if (size_ == 0) {  // everything behind the mark is there
+    if (size_ == 0) {  // everything after the mark is present
         start_ = start, size_ = size, async_size_ = async_size;
         return;
     }
-    // The read would hit the window's own mark at once: take the next window along.
+    // The read would reach the window's own mark at once, so the next window is added.
     if (index == start_ && size_ == async_size_) {
         const uint64_t more = next_size(size_, most);
         if (size_ + more <= most) {

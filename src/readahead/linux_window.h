@@ -1,9 +1,10 @@
 // The readahead of Linux for one open file, for comparison in simulations.
 //
-// After ondemand_readahead(), get_init_ra_size(), get_next_ra_size() and try_context_readahead() of
-// mm/readahead.c, and filemap_get_pages() of mm/filemap.c, Linux 6.1: a window that starts at two
-// or four times the request, doubles to 32 pages (128 KiB), and is renewed when the reader comes to
-// a marked page inside it. Left out: large folios, congestion, POSIX_FADV_*.
+// It follows ondemand_readahead(), get_init_ra_size(), get_next_ra_size() and
+// try_context_readahead() of mm/readahead.c, and filemap_get_pages() of mm/filemap.c, in Linux 6.1.
+// A window starts at two or four times the request, doubles up to 32 pages (128 KiB), and is
+// renewed when the reader reaches a marked page in it. Large folios, congestion and POSIX_FADV_*
+// are left out.
 //
 // Pure. One thread at a time.
 #pragma once
@@ -12,14 +13,14 @@
 
 namespace penstock::readahead {
 
-// The page cache as the window sees it; indices of pages of one file.
+// The page cache of one file, as the window sees it. Arguments are page indices.
 class LinuxPages {
 public:
     virtual ~LinuxPages() = default;
-    // Whether there is a page, be it still on its way.
+    // Returns whether there is a page, even if it is still in flight.
     [[nodiscard]] virtual bool has(uint64_t page) const = 0;
-    // Asks for those of [page, page + count) that are not there, as one request for each gap. If
-    // `mark` is among them, it is marked.
+    // Requests the missing pages of [page, page + count), with one request per gap. Marks page
+    // `mark` if it is among them.
     virtual void submit(uint64_t page, uint64_t count, uint64_t mark) = 0;
 };
 
@@ -30,15 +31,15 @@ public:
 
     explicit LinuxWindow(uint64_t file_pages) : file_pages_(file_pages) {}
 
-    // Page `index` is not there; the read goes on to `count` pages from it.
+    // Handles a read of `count` pages from page `index` on, which is missing.
     void miss(LinuxPages& pages, uint64_t index, uint64_t count) {
         advance(pages, index, count, false);
     }
-    // The reader has come to a marked page; its mark is gone.
+    // Handles a reader that has reached a marked page. The mark is gone.
     void reached_mark(LinuxPages& pages, uint64_t index, uint64_t count) {
         advance(pages, index, count, true);
     }
-    // A read has ended; this page holds the byte behind it.
+    // Records the end of a read. `page` holds the byte after it.
     void read_ended(uint64_t page) { previous_ = page; }
 
 private:
@@ -47,8 +48,8 @@ private:
     void submit(LinuxPages& pages, uint64_t index, uint64_t count, uint64_t lookahead) const;
 
     uint64_t file_pages_;
-    uint64_t start_ = 0, size_ = 0, async_size_ = 0;  // the window, and its part behind the mark
-    uint64_t previous_ = UINT64_MAX;                  // as in Linux: none reads like page -1
+    uint64_t start_ = 0, size_ = 0, async_size_ = 0;  // the window, and its part after the mark
+    uint64_t previous_ = UINT64_MAX;                  // as in Linux: no reader reads like page -1
 };
 
 }  // namespace penstock::readahead

@@ -1,7 +1,7 @@
-// Who tells what a stream reads next: the seam between prediction and readahead.
+// Predicts what a stream reads next. This is the interface between prediction and readahead.
 //
-// Readahead knows no pattern; tests put a scripted stream here, the product the online detector.
-// Pure. One thread at a time.
+// Readahead knows no patterns. Tests implement the interface with a scripted stream, the product
+// with the online detector. Pure. One thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -15,10 +15,10 @@ namespace penstock::readahead {
 class Predictor {
 public:
     virtual ~Predictor() = default;
-    // The stream's next access, at `time_ns`.
+    // Reports the stream's next access, at `time_ns`.
     virtual void observe(const access::Access& access, uint64_t time_ns) = 0;
-    // Writes the accesses that come, from the `skip`-th on (0: the next one), in order. Returns how
-    // many; 0 where none may be acted upon. Allocates nothing.
+    // Writes the next accesses in order, from the `skip`-th on (0: the next one). Returns how many;
+    // 0 if the prediction should not be used. Allocates nothing.
     virtual size_t predict_from(size_t skip, std::span<access::Access> out) const = 0;
 };
 

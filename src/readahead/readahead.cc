@@ -1,5 +1,5 @@
-// One stream: follows the prediction, keeps account of what was fetched on its word, and cuts what
-// comes next into fetches.
+// One stream: follows the prediction, accounts for what was fetched because of it, and cuts the
+// next predictions into fetches.
 #include "readahead/readahead.h"
 
 #include <algorithm>
@@ -10,13 +10,13 @@ namespace penstock::readahead {
 namespace {
 
 constexpr double kFreeShare = 0.02;           // of the bytes read may be lost to prefetches
-constexpr uint64_t kGapShare = 8;             // gaps are read through up to 1/8 of a run
-constexpr double kThinkReaches = 4;           // more than so many reaches is no more
-constexpr size_t kPassedMax = 3;              // predictions that one access may leave behind
-constexpr uint64_t kFileSizeMax = INT64_MAX;  // files end below 2^63, whatever one is told
+constexpr uint64_t kGapShare = 8;             // gaps of up to 1/8 of a run are read through
+constexpr double kThinkReaches = 4;           // think time counts up to so many reaches
+constexpr size_t kPassedMax = 3;              // predictions that one access may skip
+constexpr uint64_t kFileSizeMax = INT64_MAX;  // files end below 2^63, whatever size is reported
 constexpr uint64_t kVictimSizeMax = 1 << 20;  // neighbours are joined up to this
 
-// As far as a file goes.
+// Four times `size`, but at most the largest file.
 constexpr uint64_t four_times(uint64_t size) { return 4 * std::min(size, kFileSizeMax / 4); }
 
 constexpr uint64_t round_up(uint64_t value, uint64_t unit) {
@@ -47,7 +47,7 @@ Readahead::~Readahead() {
     shared_.budget.return_trust(std::min(borrowed_, static_cast<uint64_t>(std::max(credit_, 0.0))));
 }
 
-// The bytes of an access that are in the file.
+// Returns the bytes of an access that are in the file.
 Extent Readahead::clamp(const access::Access& access) const {
     if (access.offset < 0 || access.size <= 0) return {};
     const auto offset = static_cast<uint64_t>(access.offset);
@@ -55,7 +55,7 @@ Extent Readahead::clamp(const access::Access& access) const {
     return {offset, std::min(static_cast<uint64_t>(access.size), file_size_ - offset)};
 }
 
-// The granules that cover them.
+// Returns the granules that cover `bytes`.
 Extent Readahead::widen(const Extent& bytes) const {
     const uint64_t offset = bytes.offset / options_.granule * options_.granule;
     const uint64_t past = bytes.end() % options_.granule;
@@ -67,7 +67,7 @@ void Readahead::demand(const access::Access& access, uint64_t now_ns) {
     ++accesses_;
     if (accesses_ > 1) {
         const double gap = now_ns > served_ns_ ? static_cast<double>(now_ns - served_ns_) : 0;
-        // What is longer asks for the same distance, but would be remembered for long.
+        // A longer think time asks for the same distance, but would affect the mean for long.
         const double think = std::min(gap, kThinkReaches * reach_ns());
         if (think_ns_ < 0) think_ns_ = think;
         const double off = think - think_ns_;
@@ -92,7 +92,7 @@ void Readahead::demand(const access::Access& access, uint64_t now_ns) {
     credit_ = std::min(credit_, credit_max);
 }
 
-// Accounts for a demand of `bytes` on what was prefetched.
+// Accounts for a demand of `bytes` that may have been prefetched.
 void Readahead::use_pieces(const Extent& bytes) {
     for (size_t i = pieces_.size(); i-- > 0;) {
         const Piece& piece = pieces_[i];
@@ -103,9 +103,9 @@ void Readahead::use_pieces(const Extent& bytes) {
         counts_.used_size += size;
         ++counts_.uses;
         counts_.late += late ? 1 : 0;
-        // Late for lack of room: a greater distance would not help.
+        // If it is late for lack of room, a greater distance would not help.
         feedback_.used(size, late && !starved_);
-        // Twice: the distance may double with every window that was of use.
+        // Counted twice, so that the distance may double with each useful window.
         credit_ += 2 * static_cast<double>(size);
         const uint64_t earned = std::min(size, borrowed_);
         borrowed_ -= earned;
@@ -114,7 +114,7 @@ void Readahead::use_pieces(const Extent& bytes) {
     }
 }
 
-// Takes `range`, of which `size` bytes were wanted, away from a piece: used, or gone.
+// Removes `range`, of which `size` bytes were wanted, from a piece: it is used or gone.
 void Readahead::take(size_t index, const Extent& range, uint64_t size) {
     Piece& piece = pieces_[index];
     piece.wanted_size -= size;
@@ -123,8 +123,8 @@ void Readahead::take(size_t index, const Extent& range, uint64_t size) {
     if (piece.flight == 0) trim(piece, range);
 }
 
-// Cuts `range` off an end of a piece, granules that are partly left over excepted; in the middle
-// it stays.
+// Cuts `range` off an end of a piece, without granules that are partly left. In the middle it
+// stays.
 void Readahead::trim(Piece& piece, const Extent& range) const {
     const uint64_t granule = options_.granule, end = piece.extent.end();
     if (range.contains(piece.extent.offset)) {
@@ -138,13 +138,13 @@ void Readahead::trim(Piece& piece, const Extent& range) const {
 
 void Readahead::give_up_stale() {
     for (size_t i = pieces_.size(); i-- > 0;) {
-        // What is under way takes room until it is here.
+        // A fetch in flight takes room until it arrives.
         const bool stale = accesses_ >= pieces_[i].until;
         if (stale && !withdraw_piece(i) && pieces_[i].flight == 0) give_up(i);
     }
 }
 
-// Takes back a fetch that has not begun; false: it has.
+// Withdraws a fetch that has not begun. Returns false if it has.
 bool Readahead::withdraw_piece(size_t index) {
     const FlightId flight = pieces_[index].flight;
     if (flight == 0 || !shared_.flights.withdraw(flight)) return false;
@@ -154,7 +154,7 @@ bool Readahead::withdraw_piece(size_t index) {
     return true;
 }
 
-// Of the first window, what the credit lacks for a fetch of `size` bytes.
+// Borrows what the credit lacks for a fetch of `size` bytes of the first window.
 void Readahead::borrow(uint64_t size) {
     const auto lacking = static_cast<uint64_t>(
         std::max(std::ceil(static_cast<double>(size) - credit_), 0.0));
@@ -164,14 +164,14 @@ void Readahead::borrow(uint64_t size) {
     credit_ += static_cast<double>(lent);
 }
 
-// Where the stream stands on the prediction after an access.
+// Finds the stream's position in the prediction after an access.
 void Readahead::follow(bool as_expected) {
     if (ahead_ == 0) return;
     if (as_expected) {
         --ahead_;
         return;
     }
-    // An outlier leaves the prediction where it was; accesses that were let pass move it on.
+    // An outlier leaves the position unchanged. Skipped accesses advance it.
     access::Access at;
     for (size_t passed = 0; passed <= kPassedMax && passed < ahead_; ++passed) {
         if (predictor_.predict_from(ahead_ - 1 - passed, {&at, 1}) == 1 && at == frontier_) {
@@ -182,13 +182,14 @@ void Readahead::follow(bool as_expected) {
     drop_prediction();
 }
 
-// What was fetched stays and may still be used, but nothing rests on it any more.
+// Drops the prediction. What was fetched stays and may be used, but no longer belongs to a
+// prediction.
 void Readahead::drop_prediction() {
     ahead_ = 0;
     for (Piece& piece : pieces_) piece.until = std::min(piece.until, until(0));
 }
 
-// When to give up what the next `ahead` accesses want: outliers among them take their time.
+// Returns when to give up what the next `ahead` accesses want. Outliers among them take extra time.
 uint64_t Readahead::until(size_t ahead) const {
     return accesses_ + ahead + ahead / 4 + kStrayAccesses;
 }
@@ -213,15 +214,16 @@ void Readahead::give_up(size_t index) {
     remove_piece(index);
 }
 
-// A quarter more than the quantile: what arrives just in time is late half of the time.
+// A quarter more than the quantile, because a fetch that is expected just in time is late half of
+// the time.
 double Readahead::reach_ns() const {
     return 1.25 * static_cast<double>(shared_.model.latency_p95_ns());
 }
 
 size_t Readahead::distance() const {
     const double think_ns = std::max(think_ns_, 1.0);
-    // How many accesses fall into that time; where they come in bursts, two deviations
-    // (1.25 times the mean one, for what is kept is the mean) more.
+    // The accesses that fall into that time. If they come in bursts, two standard deviations more.
+    // (The mean deviation is kept; the standard one is 1.25 times that.)
     const double mean = reach_ns() / think_ns;
     const double spread = std::min(1.25 * think_deviation_ns_ / think_ns, 1.0) * std::sqrt(mean);
     const double count = std::ceil(feedback_.scale() * shared_.budget.scale() *
@@ -233,7 +235,7 @@ size_t Readahead::distance() const {
 size_t Readahead::next(uint64_t now_ns, std::span<Target> out) {
     starved_ = false;
     if (feedback_.suspended() || !expects_) return 0;
-    // Half of what is fetched covers the distance; when less is left, the other half follows.
+    // Half of what is fetched covers the distance. When less is left, the other half is fetched.
     const size_t wanted = 2 * distance();
     if (2 * ahead_ >= wanted) return 0;
     access::Access at;
@@ -243,7 +245,7 @@ size_t Readahead::next(uint64_t now_ns, std::span<Target> out) {
     const size_t from = ahead_, pieces = pieces_.size();
     size_t count = 0;
     Run run;
-    // The frontier once `run` is issued too: a run that finds no room is tried again the next time.
+    // The frontier once `run` is issued too. A run that finds no room is tried again the next time.
     size_t seen = ahead_;
     access::Access seen_last = frontier_;
     const auto fetch_run = [&] {
@@ -279,8 +281,8 @@ size_t Readahead::next(uint64_t now_ns, std::span<Target> out) {
     return count;
 }
 
-// What is left of `pages` when the first `count` pieces are taken off its ends. A piece in the
-// middle is fetched again: rare, and cheaper than to cut.
+// Returns what is left of `pages` after the first `count` pieces are cut off its ends. A piece in
+// the middle is fetched again, which is rare and cheaper than a cut.
 Extent Readahead::fresh_part(Extent pages, size_t count) const {
     for (bool cut = true; cut && !pages.empty();) {
         cut = false;
@@ -289,7 +291,7 @@ Extent Readahead::fresh_part(Extent pages, size_t count) const {
             if (!overlap(have, pages)) continue;
             const uint64_t end = pages.end();
             if (have.contains(pages.offset)) {
-                // A granule that was the file's last one when it was fetched is not fetched again.
+                // A granule that was the last of the file when it was fetched is not fetched again.
                 const uint64_t offset = std::min(round_up(have.end(), options_.granule), end);
                 pages = {offset, end - offset};
                 cut = true;
@@ -302,7 +304,7 @@ Extent Readahead::fresh_part(Extent pages, size_t count) const {
     return pages;
 }
 
-// Predictions [from, ahead_) also rest on the first `count` pieces, which were there before.
+// Predictions [from, ahead_) also use the first `count` pieces, which existed before.
 void Readahead::credit_pieces(size_t from, size_t count) {
     std::array<access::Access, kBatch> batch;
     for (size_t index = from; count > 0 && index < ahead_;) {
@@ -323,7 +325,7 @@ void Readahead::credit_pieces(size_t from, size_t count) {
     }
 }
 
-// Adds `next` to the run if the two are better fetched as one.
+// Adds `next` to the run if one fetch of both is better.
 bool Readahead::join(Run& run, const Run& next) const {
     if (run.extent.empty()) {
         run = next;
@@ -339,7 +341,7 @@ bool Readahead::join(Run& run, const Run& next) const {
     return true;
 }
 
-// Bytes that may be fetched now.
+// Returns the bytes that may be fetched now.
 uint64_t Readahead::room() const {
     const Budget& budget = shared_.budget;
     const uint64_t most = std::max(options_.unused_size_max, unused_size_);
@@ -348,7 +350,8 @@ uint64_t Readahead::room() const {
                      budget.limit() - budget.reserved()});
 }
 
-// Makes fetches of a run that the next `ahead` accesses want; false: no room for all of it.
+// Makes fetches of a run that the next `ahead` accesses want. Returns false if there is no room for
+// all of it.
 bool Readahead::issue(const Run& run, size_t ahead, uint64_t now_ns, std::span<Target> out,
                       size_t& count) {
     Extent rest = run.extent;
@@ -362,7 +365,7 @@ bool Readahead::issue(const Run& run, size_t ahead, uint64_t now_ns, std::span<T
         if (claim.outcome == Claim::Outcome::kFull) return false;
         const uint64_t end = std::min(round_up(claim.extent.end(), options_.granule), rest.end());
         rest = {end, rest.end() - end};
-        if (!taken) continue;  // somebody else fetches it, and answers for it
+        if (!taken) continue;  // another stream fetches it and accounts for it
         const uint64_t size = claim.extent.size;
         const double share = static_cast<double>(size) / static_cast<double>(run.extent.size);
         const auto share_size = static_cast<uint64_t>(
@@ -389,7 +392,7 @@ void Readahead::completed(FlightId flight, Outcome outcome) {
         remove_piece(i);
         return;
     }
-    // Used up while it was under way: accounted for.
+    // Used up while it was in flight, and accounted for then.
 }
 
 void Readahead::evicted(const Extent& range) {
@@ -408,7 +411,7 @@ void Readahead::resize(uint64_t size) {
     const uint64_t file_size = std::min(size, kFileSizeMax);
     const bool grown = file_size > file_size_;
     file_size_ = file_size;
-    // What lay behind the end counts as fetched up to here; now there is something to fetch.
+    // What lay beyond the end counted as fetched up to here. Now there is something to fetch.
     if (grown && ahead_ > 0) drop_prediction();
     for (size_t i = pieces_.size(); i-- > 0;) {
         if (pieces_[i].extent.end() <= file_size) continue;
@@ -416,7 +419,7 @@ void Readahead::resize(uint64_t size) {
     }
 }
 
-// Bytes that the file lost are nobody's waste.
+// Bytes that the file has lost do not count as wasted.
 void Readahead::cut_at_end(size_t index) {
     const Extent& extent = pieces_[index].extent;
     if (extent.end() <= file_size_) return;
@@ -444,7 +447,7 @@ void Readahead::displaced(const Extent& range) {
 void Readahead::missed(const Extent& range) {
     for (Extent& victim : victims_) {
         if (!overlap(victim, range)) continue;
-        // What lies behind may be missed too.
+        // Bytes behind it may be missed too.
         const uint64_t offset = std::min(range.end(), victim.end());
         victim = {offset, victim.end() - offset};
         ++counts_.polluted;
@@ -468,7 +471,7 @@ Advice Readahead::advise(const Extent& range) const {
         if (got == 0) break;
         told += got;
     }
-    // Who knows the next access and no more does not know what will not be used.
+    // A predictor that knows only the next access cannot say what will not be used.
     return told > 1 ? Advice::kUsedOnce : Advice::kNone;
 }
 

@@ -12,7 +12,7 @@ bool is_line(const access::Program& program) {
     return program.grid[1] == 1 && program.grid[2] == 1;
 }
 
-// The program with a place for `rank`: its last dimension goes on as far as that.
+// Returns the program with a place for `rank`: its last dimension is extended.
 access::Program with_place_for(access::Program program, uint64_t rank) {
     uint64_t places = 1;
     size_t last = 0;
@@ -47,7 +47,7 @@ public:
         const bool followed = detector_.algorithm() == access::Algorithm::kLoaded;
         const uint64_t right = detector_.statistics().right;
         detector_.observe(access, time_ns);
-        // What the detector would tell now is how its accesses might have gone on.
+        // What the detector predicts now is how its accesses could have continued.
         over_ = followed && detector_.algorithm() != access::Algorithm::kLoaded &&
                 detector_.statistics().right > right;
         if (!recorded_) return;
@@ -66,7 +66,7 @@ private:
     access::Detector detector_;
     bool loaded_ = false, recorded_ = false;
     bool over_ = false;  // the last access was the program's last
-    bool whole_ = true;  // the record holds every access
+    bool whole_ = true;  // the record has all accesses
     std::vector<access::Access> accesses_;
 };
 

@@ -1,4 +1,4 @@
-// The replay: an event loop over fetches, a page table, and the four policies round it.
+// The replay: an event loop over fetches, a page table, and the four policies.
 #include "readahead/simulation.h"
 
 #include <algorithm>
@@ -17,16 +17,16 @@ namespace penstock::readahead {
 namespace {
 
 constexpr uint64_t kPage = kSimulationPage;
-constexpr size_t kVictimsSeen = 8;  // of the oldest pages, when there is advice
+constexpr size_t kVictimsSeen = 8;  // of the oldest pages, if there is advice
 constexpr uint64_t kNoStream = UINT64_MAX;
 
 struct Page {
-    bool present = false;  // else on its way
+    bool present = false;  // else in flight
     bool prefetched = false;
     bool used = false;
     bool shared = false;          // by several streams
     bool marked = false;          // Linux's readahead flag
-    uint64_t stream = kNoStream;  // who asked last
+    uint64_t stream = kNoStream;  // the last stream that requested it
     std::list<uint64_t>::iterator age;
     uint64_t next_use = 0;  // for the oracle
 };
@@ -94,10 +94,10 @@ private:
     std::unordered_map<uint64_t, Page> pages_;
     std::list<uint64_t> ages_;  // oldest first; present pages only
     std::unordered_map<uint64_t, Stream> streams_;
-    std::unordered_map<uint64_t, size_t> last_accesses_;  // of each stream
-    std::unordered_map<FlightId, uint64_t> owners_;       // stream of a prefetch
+    std::unordered_map<uint64_t, size_t> last_accesses_;  // by stream
+    std::unordered_map<FlightId, uint64_t> owners_;       // the stream of each prefetch
     LinuxWindow window_;
-    Extent linux_read_;  // what the reader asks for now, to tell demand from readahead
+    Extent linux_read_;  // the current read, to tell demand from readahead
     // The oracle: when each page is used, and how far it has fetched.
     std::unordered_map<uint64_t, std::vector<uint32_t>> uses_;
     std::set<std::pair<uint64_t, uint64_t>> next_uses_;  // of pages that are present
@@ -128,7 +128,7 @@ Replay::Replay(const Recording& recording, Policy policy, const Setting& setting
     }
 }
 
-// As page indices.
+// Returns the page indices of an access.
 Extent Replay::pages_of(const access::Access& access) const {
     const auto offset = static_cast<uint64_t>(access.offset);
     const uint64_t end = std::min(offset + static_cast<uint64_t>(access.size),
@@ -198,7 +198,7 @@ void Replay::read_linux(const access::Access& access) {
     linux_read_ = pages;
     for (uint64_t page = pages.offset; page < pages.end(); ++page) {
         if (!has(page)) window_.miss(*this, page, pages.end() - page);
-        if (!has(page)) submit(page, 1, UINT64_MAX);  // the window went past it
+        if (!has(page)) submit(page, 1, UINT64_MAX);  // the window skipped it
         Page& first = pages_[page];
         if (first.marked) {
             first.marked = false;
@@ -224,20 +224,20 @@ void Replay::submit(uint64_t page, uint64_t count, uint64_t mark) {
             pages_[at].marked = at == mark;
             ++at;
         }
-        // No priorities: readahead and demand are one request.
+        // Without priorities: readahead and demand are one request.
         const Claim claim = flights_.claim(0, bytes_of({first, at - first}), Priority::kDemand,
                                            now_ns_);
         PENSTOCK_CHECK(claim.outcome == Claim::Outcome::kTaken, "the window fits the table");
     }
 }
 
-// The pages of `bytes` that are not there are on their way from now on.
+// Marks the missing pages of `bytes` as in flight.
 void Replay::enter(const Extent& bytes, uint64_t stream, bool prefetched) {
     for (uint64_t page = bytes.offset / kPage; page * kPage < bytes.end(); ++page) {
         const auto found = pages_.find(page);
         if (found != pages_.end()) {
             if (found->second.present) continue;
-            // It was on its way, and withdrawn.
+            // It was in flight and was withdrawn.
             (found->second.prefetched ? figures_.prefetched_size : figures_.missed_size) -= kPage;
         }
         (prefetched ? figures_.prefetched_size : figures_.missed_size) += kPage;
@@ -247,13 +247,13 @@ void Replay::enter(const Extent& bytes, uint64_t stream, bool prefetched) {
     }
 }
 
-// Whether pages are missing still; asks for those that nobody has asked for.
+// Returns whether pages are still missing, and requests those that are not in flight.
 bool Replay::fetch_missing(uint64_t stream, const Extent& pages, Priority priority) {
     bool missing = false;
     for (uint64_t page = pages.offset; page < pages.end();) {
         const auto found = pages_.find(page);
         if (found != pages_.end() && found->second.present) {
-            // What is about to be read is not the oldest any more.
+            // A page that is about to be read is no longer the oldest.
             if (priority == Priority::kDemand) ages_.splice(ages_.end(), ages_, found->second.age);
             ++page;
             continue;
@@ -287,7 +287,7 @@ Stream& Replay::stream_of(uint64_t key) {
     return stream;
 }
 
-// Null: the stream is over.
+// Returns null if the stream has ended.
 Readahead* Replay::readahead_of(uint64_t key) const {
     const auto found = streams_.find(key);
     return found == streams_.end() ? nullptr : found->second.readahead.get();
@@ -316,7 +316,7 @@ void Replay::prefetch_ours(Stream& stream, uint64_t key) {
     }
 }
 
-// Fetches what the next accesses want, as far as a quarter of the cache holds them.
+// Fetches what the next accesses want, up to a quarter of the cache.
 void Replay::prefetch_oracle(size_t index) {
     if (oracle_next_ < index) {
         oracle_next_ = index;
@@ -344,7 +344,7 @@ void Replay::prefetch_oracle(size_t index) {
 void Replay::start_fetches() {
     const StorageModel& storage = setting_.storage;
     while (slots_used_ < storage.slots) {
-        // A quarter of the slots is kept for demand.
+        // A quarter of the slots is reserved for demand.
         const auto flight = flights_.start(storage.slots * 3 / 4);
         if (!flight) return;
         ++slots_used_;
@@ -386,7 +386,7 @@ void Replay::arrive(const Completion& completion) {
     }
     const Extent& bytes = completion.flight.extent;
     for (uint64_t page = bytes.offset / kPage; page * kPage < bytes.end(); ++page) {
-        // One that was here, to be bridged, and has been evicted since.
+        // The page was present, to be bridged, and has been evicted since.
         if (!has(page)) enter(bytes_of({page, 1}), guilty, true);
         Page& arrived = pages_[page];
         if (arrived.present) continue;  // fetched to bridge a gap
@@ -397,9 +397,9 @@ void Replay::arrive(const Completion& completion) {
     }
 }
 
-// The oldest page, or one of the oldest that is known to be of less use.
+// Returns the oldest page, or an old one that is known to be less useful.
 uint64_t Replay::choose_victim() {
-    std::optional<uint64_t> spare;  // the oldest that nobody is known to want
+    std::optional<uint64_t> spare;  // the oldest page not known to be wanted
     if (policy_ == Policy::kOracle) return next_uses_.rbegin()->second;
     size_t seen = 0;
     for (auto at = ages_.begin(); at != ages_.end() && seen < kVictimsSeen; ++at, ++seen) {
@@ -419,7 +419,7 @@ uint64_t Replay::choose_victim() {
     return spare.value_or(ages_.front());
 }
 
-// Makes room for one page, which a prefetch of stream `guilty` brings, or a demand.
+// Makes room for one page, which a demand or a prefetch of stream `guilty` brings.
 void Replay::evict_one(uint64_t guilty) {
     const uint64_t victim = choose_victim();
     const Page page = pages_[victim];
@@ -449,7 +449,8 @@ void Replay::use(uint64_t stream, const Extent& pages) {
     }
 }
 
-// When a page is used after the present access; at its arrival, this access counts too.
+// Stores when a page is used after the present access. When the page arrives, this access counts
+// too.
 void Replay::note_next_use(uint64_t index, Page& page) {
     if (policy_ != Policy::kOracle) return;
     next_uses_.erase({page.next_use, index});

@@ -1,7 +1,9 @@
-// Host end of the GPU<->host request queue: a run of ready requests, copied out and then claimed.
+// The host end of the request queue between GPU and host. It copies out a run of ready requests and
+// then claims it.
 //
-// Any number of workers; the head is theirs alone (host memory). A template over the word policies
-// so that the weak-memory explorer runs the same lines; device/request_queue.cuh is the other half.
+// Any number of workers may use it. Only they use the head, which is in host memory. It is a
+// template over the word policies, so that the weak-memory explorer runs the same lines.
+// device/request_queue.cuh is the other half.
 #pragma once
 
 #include <algorithm>
@@ -13,11 +15,12 @@
 
 namespace penstock::request_queue {
 
-// Copies up to `max` requests that are ready into `out` and takes them: returns how many. 0:
-// nothing is ready. Copy first, claim second: a slot is written again only after a later ticket
-// completed, which no worker could have claimed before this one was; so what is copied before a
-// successful claim is whole. `share` workers divide what is ready, about, but no worker takes fewer
-// than `least` pages (neighbours merge into one read), nor more than `pages_max` if it takes two.
+// Copies up to `max` ready requests into `out` and claims them. Returns how many; 0 if none is
+// ready. It copies first and claims second. A slot is written again only after a later ticket has
+// completed, and no worker can have claimed that one before this one was claimed. So what is copied
+// before a successful claim is whole. `share` workers divide what is ready, approximately. But a
+// worker takes at least `least` pages (neighbours merge into one read), and at most `pages_max` if
+// it takes two requests.
 template <class SlotWords, class HeadWords>
 size_t drain(typename HeadWords::Word& head, typename SlotWords::Word* slots, int ring_shift,
              Request* out, size_t max, size_t share = 1, size_t least = 1,
@@ -27,8 +30,8 @@ size_t drain(typename HeadWords::Word& head, typename SlotWords::Word* slots, in
     };
     uint64_t first = HeadWords::load(head, site::kRelaxed);
     for (;;) {
-        size_t ready = 0, pages = 0, enough = 0;  // `enough` of them have `least` pages
-        bool full = true;  // more are ready than may be taken, for all that is known
+        size_t ready = 0, pages = 0, enough = 0;  // the first `enough` requests have `least` pages
+        bool full = true;                         // more may be ready than this worker may take
         while (ready < max) {
             const uint64_t ticket = first + ready;
             typename SlotWords::Word* slot = slot_of(ticket);
@@ -47,7 +50,7 @@ size_t drain(typename HeadWords::Word& head, typename SlotWords::Word* slots, in
             ++ready;
             if (before < least) enough = ready;
         }
-        // Of what lies behind, every `ready`-th is looked at: a hint is enough.
+        // Looks at every `ready`-th request behind those, because a hint is enough.
         size_t all = ready;
         for (size_t i = 1; full && ready > 0 && i < share; ++i, all += ready) {
             const uint64_t ticket = first + all + ready - 1;
@@ -56,7 +59,7 @@ size_t drain(typename HeadWords::Word& head, typename SlotWords::Word* slots, in
                 break;
         }
         size_t take = std::min(ready, std::max(enough, (all + share - 1) / share));
-        // What belongs together stays so: its other requests come any moment.
+        // Requests that belong together are not separated: the missing ones arrive soon.
         while (take > 0 && take < ready && out[take - 1].behind > 0) ++take;
         while (take > 0 && out[take - 1].behind > 0) --take;
         if (take == 0) {
@@ -69,7 +72,8 @@ size_t drain(typename HeadWords::Word& head, typename SlotWords::Word* slots, in
     }
 }
 
-// Whether the next ticket to take is ready: a hint, as it may be taken meanwhile.
+// Returns whether the next ticket is ready. This is a hint, because another worker may take it
+// meanwhile.
 template <class SlotWords, class HeadWords>
 bool has_ready(const typename HeadWords::Word& head, const typename SlotWords::Word* slots,
                int ring_shift) {
