@@ -1,5 +1,5 @@
-// One program among those with the same accesses, for comparing: what was folded differently
-// becomes equal.
+// Chooses one program among those with the same accesses, for comparisons: programs that were
+// folded differently become equal.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +9,9 @@
 
 namespace penstock::access {
 
-// The program's accesses, in the same order, as other nodes. Think times and provenance are left
-// out; the key stays, and the grid is {1, 1, 1} where nothing depends on the rank. The program has
-// passed validate(); the result then passes too, or is the program itself.
+// Returns a program with the same accesses in the same order, in canonical form. Think times and
+// provenance are left out. The key stays, and the grid is {1, 1, 1} if nothing depends on the rank.
+// `program` must have passed validate(); the result then passes too, or is `program` itself.
 //
 // Two programs become equal if they differ only in
 //   - loops of one trip or none, delta units without trips, random nodes without accesses;
@@ -22,13 +22,13 @@ namespace penstock::access {
 //   - a loop cut into a nest that goes through the same accesses (strip mining), repetitions of
 //     repetitions included;
 //   - what a list adds to its accesses as against what these are themselves.
-// Nothing is promised for others: nests with triangular parts are equal only if written alike, two
-// turns of a loop stay two, and where several foldings overlap the shortest group from the left is
-// taken. Allocates; polynomial in the number of nodes.
+// Other programs may stay different: nests with triangular parts are equal only if written alike,
+// and two turns of a loop stay two. If several foldings overlap, the shortest group from the left
+// is taken. Allocates; polynomial in the number of nodes.
 [[nodiscard]] Program canonical(const Program& program);
 
-// The same program for one rank: nothing in it depends on the rank any more. EOVERFLOW: a base
-// that no access has does not fit in 64 bits.
+// Returns the same program for one rank, so that nothing in it depends on the rank. EOVERFLOW: a
+// base that no access uses does not fit in 64 bits.
 [[nodiscard]] Result<Program> for_rank(const Program& program, uint64_t rank);
 
 }  // namespace penstock::access

@@ -1,7 +1,7 @@
-// A program of an earlier run, held against the accesses of this one and adjusted to them, by the
-// table of seed 004. What was adjusted is taken back where the stream goes on as if nothing had
-// been: a single access beside the program, instead of one of it, or one left out, are no reason to
-// change it. Allocates at construction only. Pure; one thread.
+// A program of an earlier run. It is compared with the accesses of this run and adjusted to them,
+// by the table of seed 004. An adjustment is undone if the stream continues as if nothing had
+// happened: a single additional, different or missing access is no reason to change the program.
+// Allocates only at construction. Pure; one thread.
 #pragma once
 
 #include <span>
@@ -19,21 +19,22 @@ public:
     LoadedProgram& operator=(const LoadedProgram&) = delete;
 
     void observe(const Access& access);
-    // kLearning, kStable, or kSuspended where both stride and size differed.
+    // Returns kLearning, kStable, or kSuspended if both stride and size differed.
     [[nodiscard]] State state() const { return state_; }
-    // Accesses beside the program that did not change it.
+    // Returns the count of accesses outside the program that did not change it.
     [[nodiscard]] uint64_t outliers() const { return outliers_; }
-    // It is over, or was wrong so often in a row that it is another program's.
+    // Returns whether the program has ended, or was wrong so often in a row that the accesses are
+    // another program's.
     [[nodiscard]] bool spent() const;
     size_t predict_from(size_t skip, std::span<Access> out) const;
 
     [[nodiscard]] const Program& program() const { return program_; }
 
 private:
-    // Where the stream is in the program, which has been moved by the shifts.
+    // The stream's position in the program, and the shifts of its accesses.
     struct Course {
-        Walker walker, before;  // at the next access, and at the last that was taken
-        Access last;            // the last access that was taken, as it was seen
+        Walker walker, before;  // at the next access; at the last one taken
+        Access last;            // the last access taken, as it was seen
         int64_t offset_shift = 0, size_shift = 0;
         [[nodiscard]] Access told(const Walker& at) const;
     };
@@ -43,10 +44,10 @@ private:
     void take_stride(int64_t difference);
 
     const Program program_;
-    std::vector<Term> terms_;  // the steps are adjusted
+    std::vector<Term> terms_;  // their steps are adjusted
     Course now_;
     bool begun_ = false;
-    // What was stable before it was adjusted, and how many accesses ago that was; 0: nothing.
+    // The stable state before the last adjustment, and how many accesses ago that was; 0: none.
     std::vector<Term> left_terms_;
     Course left_;
     unsigned since_left_ = 0;
@@ -55,7 +56,7 @@ private:
     State state_ = State::kLearning;
 };
 
-// Writes what a walk has ahead, moved by the shifts, as long as it can be an access.
+// Writes the next accesses of a walk, moved by the shifts, as long as they are possible accesses.
 size_t write_ahead(Walker walker, size_t skip, int64_t offset_shift, int64_t size_shift,
                    std::span<Access> out);
 [[nodiscard]] bool possible(const Access& access);

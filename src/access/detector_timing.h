@@ -1,6 +1,6 @@
-// Mean and deviation of the gaps between accesses, after Welford, with what a clock may do: a jump
-// backwards is no time, one of an hour ahead is not counted, and of what is left the longest gap
-// and those far beyond the others count as far as they are believed. Pure; one thread.
+// Computes the mean and deviation of the gaps between accesses, after Welford, and tolerates clock
+// errors. A jump backwards counts as no time, and a jump of an hour or more is ignored. Of the
+// rest, the longest gap and those far above the others count only up to a limit. Pure; one thread.
 #pragma once
 
 #include <algorithm>
@@ -13,16 +13,17 @@ namespace penstock::access {
 
 class GapMeter {
 public:
-    static constexpr double kJumpNs = 3600e9;  // what comes so late is in time anyway
+    static constexpr double kJumpNs = 3600e9;  // after such a gap a prefetch is in time anyway
 
     void add_gap(double ns) {
         if (ns >= kJumpNs) return;
         ++seen_;
-        // The longest waits until a longer one has come: it may be a jump that is shorter.
+        // The longest gap is added only after a longer one has come: it may be a jump of less than
+        // an hour.
         if (seen_ > 1) add(std::min(ns, longest_));
         longest_ = std::max(ns, longest_);
     }
-    // The time of an access.
+    // Adds the time of an access.
     void add_time(uint64_t ns) {
         if (begun_) add_gap(ns > last_ ? static_cast<double>(ns - last_) : 0.0);
         begun_ = true;
@@ -36,10 +37,10 @@ public:
     }
 
 private:
-    // So many times the mean and four deviations are believed. Gaps of which one in a thousand is
-    // long widen the deviation, so that they soon count in full.
+    // Limits a gap to this many times the mean plus four deviations. If one gap in a thousand is
+    // long, the deviation grows, so that such gaps soon count in full.
     static constexpr double kBelieved = 8;
-    static constexpr double kBelievedNs = 1000;  // always; else nothing would be, after zeros
+    static constexpr double kBelievedNs = 1000;  // always allowed, or none would be after zeros
 
     void add(double ns) {
         if (count_ > 0 && ns > std::max(kBelieved * mean_, kBelievedNs)) {

@@ -1,9 +1,9 @@
-// Reads JSON text piece by piece, strictly: RFC 8259, valid UTF-8, whole numbers exactly.
+// Parses JSON text piece by piece and strictly: RFC 8259, valid UTF-8, whole numbers exactly.
 //
-// The first error stays and ends everything: each call then returns false. A lone escape \udc80 to
-// \udcff stands for the byte 0x80 to 0xff (as in Python's "surrogateescape"), so that file names
-// that are not UTF-8 can be told; other lone surrogates are refused. Nesting is the caller's
-// recursion, and bounded by what it asks for.
+// The first error is kept, and each later call returns false. A lone escape \udc80 to \udcff stands
+// for the byte 0x80 to 0xff (as in Python's "surrogateescape"), so that file names that are not
+// UTF-8 can be expressed. Other lone surrogates are errors. Nesting is the caller's recursion, and
+// bounded by what the caller asks for.
 #pragma once
 
 #include <cstddef>
@@ -23,32 +23,32 @@ public:
 
     [[nodiscard]] bool ok() const { return status_.ok(); }
     [[nodiscard]] const Status& status() const { return status_; }
-    [[nodiscard]] size_t at() const { return at_; }  // byte where reading stands, or failed
+    [[nodiscard]] size_t at() const { return at_; }  // the byte at which parsing stands or failed
 
-    // '[' or '{', if it is the next.
+    // Takes '[' or '{' if it comes next.
     bool open(char bracket);
-    // Whether another element of a list comes; reads the comma before it, or the closing bracket.
-    // `*first`: true at first.
+    // Returns whether another element of a list follows. Takes the comma before it, or the closing
+    // bracket. `*first` must be true at the first call.
     bool element(bool* first) { return another(first, ']'); }
-    // The same for objects. The name is one of `known`, whose index goes to `*index`, and is in no
-    // bit of `*seen` yet.
+    // Does the same for objects. The name must be one of `known`, whose index is stored in
+    // `*index`, and its bit in `*seen` must not be set yet.
     bool member(bool* first, std::initializer_list<std::string_view> known, uint32_t* seen,
                 size_t* index);
-    // The end of an object behind a member.
+    // Takes the end of an object after a member.
     bool close();
 
     bool string(std::string* value);
     bool integer(int64_t* value);
     bool natural(uint64_t* value);
-    // A natural number; one beyond 64 bits, which would be an error elsewhere, is the greatest.
+    // Takes a natural number. One beyond 64 bits, which is an error elsewhere, becomes the largest.
     bool version(uint64_t* value);
     bool number(double* value);
-    // The character that comes next, spaces passed over; 0 at the end.
+    // Returns the next character after spaces; 0 at the end.
     char peek();
-    // Only spaces are left.
+    // Checks that only spaces are left.
     bool end();
 
-    // Always false.
+    // Returns false always.
     bool fail(const char* text);
 
 private:
@@ -64,7 +64,7 @@ private:
     Status status_;
 };
 
-// Bytes of the UTF-8 sequence at the front of the text; 0: none.
+// Returns the length in bytes of the UTF-8 sequence at the front of the text; 0 if there is none.
 [[nodiscard]] size_t utf8_length(std::string_view text);
 
 }  // namespace penstock::access

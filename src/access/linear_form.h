@@ -1,13 +1,13 @@
-// Linear forms over the indices of a nest of loops, and what they are at most.
+// Linear forms over the indices of a nest of loops, and their maxima.
 //
-// The variables of a form are, in this order, the coordinates of the process grid, the indices of
-// the loops around an access, and the turn of a delta unit. A variable's range is a box, and it
-// may also be bounded by a form in the variables before it: that is what triangular nests need. A
-// maximum is found by putting, from the innermost variable on, the bound in the variable's place
+// The variables of a form are, in this order: the coordinates of the process grid, the indices of
+// the loops around an access, and the turn of a delta unit. The range of a variable is an interval.
+// It may also be bounded by a form in the variables before it, which triangular nests need. A
+// maximum is found from the innermost variable on, by substituting the variable's bound for it
 // (Fourier and Motzkin's elimination, for bounds that are already solved). Arithmetic is in 128
-// bits and checked: what overflows has no maximum.
+// bits and checked: a form that overflows has no maximum.
 //
-// Pure. Values; any thread; nothing is allocated.
+// Pure values. Any thread. Nothing is allocated.
 #pragma once
 
 #include <array>
@@ -24,7 +24,7 @@ __extension__ using Wide = __int128;
 inline constexpr size_t kVariables = kGridMax + kDepthMax + 1;
 inline constexpr size_t kTurn = kVariables - 1;  // variable: the turn of a delta unit
 
-// The variable that is the index of the `depth`-th loop around.
+// Returns the variable that is the index of the `depth`-th surrounding loop.
 constexpr size_t variable_of(size_t depth) { return kGridMax + depth; }
 
 struct Form {
@@ -33,15 +33,15 @@ struct Form {
 
     Form() = default;
     explicit Form(const Affine& affine);
-    // Whether any variable before `end` is in it, from `begin` on.
+    // Returns whether it contains any variable in [begin, end).
     [[nodiscard]] bool depends(size_t begin, size_t end) const;
 };
 
-// Adds `factor` * `form`; false: overflow, and the form is spoiled.
+// Adds `factor` * `form`. Returns false on overflow; `*to` is then invalid.
 [[nodiscard]] bool add(Form* to, const Form& form, Wide factor);
 
-// Range of a variable: low <= v <= high, and v <= bound where there is one, a form in variables
-// before it.
+// The range of a variable v: low <= v <= high, and if `bounded`, v <= bound. The bound is a form in
+// variables before v.
 struct Range {
     Wide low = 0, high = 0;
     bool bounded = false;
@@ -50,16 +50,16 @@ struct Range {
 
 using Ranges = std::array<Range, kVariables>;
 
-// The form in variables before `keep` that is nowhere less than `form`, and equals its maximum over
-// the others where no range is empty. None: overflow.
+// Returns a form in variables before `keep` that is nowhere less than `form`. It equals the maximum
+// of `form` over the other variables if no range is empty. Returns nothing on overflow.
 [[nodiscard]] std::optional<Form> eliminate(const Form& form, const Ranges& ranges, size_t keep);
 
-// At least the maximum of the form: exact for boxes, and for nests whose loops all turn. None:
-// beyond 2^126.
+// Returns an upper bound of the form. It is the exact maximum for boxes, and for nests in which
+// each loop turns. Returns nothing beyond 2^126.
 [[nodiscard]] std::optional<Wide> maximum(const Form& form, const Ranges& ranges);
 [[nodiscard]] std::optional<Wide> minimum(const Form& form, const Ranges& ranges);
 
-// a / b, rounded down or up; b != 0.
+// Returns a / b, rounded down or up. b must not be 0.
 [[nodiscard]] Wide floor_divide(Wide a, Wide b);
 [[nodiscard]] Wide ceil_divide(Wide a, Wide b);
 

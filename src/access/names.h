@@ -1,4 +1,4 @@
-// Names of kinds, operations, origins, states and algorithms, as they are in texts.
+// The names of kinds, operations, origins, states and algorithms in texts.
 #pragma once
 
 #include <array>
@@ -10,7 +10,7 @@
 
 namespace penstock::access {
 
-// In the order of the enumerations.
+// In the order of the enumerations:
 inline constexpr std::array<const char*, 5> kKindNames = {"access", "loop", "deltas", "list",
                                                           "random"};
 inline constexpr std::array<const char*, 3> kOperationNames = {"read", "write", "read/write"};
@@ -38,7 +38,7 @@ constexpr bool parse_name(std::string_view text, const std::array<const char*, k
     return false;
 }
 
-// False: no such name; then `*value` is left alone.
+// Returns false and leaves `*value` unchanged if there is no such name.
 constexpr bool parse_name(std::string_view text, NodeKind* value) {
     return parse_name(text, kKindNames, value);
 }

@@ -1,15 +1,14 @@
-// Nested loop recognition on a stream of accesses, after Ketterlin and Clauss, CGO 2008.
+// Recognises nested loops in a stream of accesses, after Ketterlin and Clauss, CGO 2008.
 //
-// The stream so far is a stack of terms: accesses and loops. Groups of equally many terms at its
-// top become a loop once three of them lie on a line, in every offset, size and trip count. A loop
-// near the top, or one that only two groups or a single one suggest, is the *guess*: while accesses
-// follow it they are walked through it and cost a comparison each. An access that does not follow
-// turns what was walked back into terms, and the stack is folded anew: that is the only place
-// where work is done, and it is bounded by the limits.
+// The stream so far is a stack of terms, which are accesses and loops. Groups of equally many terms
+// at its top become a loop once three of them lie on a line, in each offset, size and trip count.
+// The *guess* is a loop near the top, or one that only two groups or one group suggest. While
+// accesses follow the guess it is walked through, which costs one comparison per access. An access
+// that does not follow turns the walked part back into terms, and the stack is folded again. Only
+// that takes more work, and the limits bound it.
 //
-// The online detector uses it with small limits and forgets the oldest terms; the offline one with
-// large limits, and it keeps them. Allocates at construction only (but for `spill`). Pure; one
-// thread.
+// The online detector uses small limits and drops the oldest terms. The offline one uses large
+// limits and keeps them. Allocates only at construction (except for `spill`). Pure; one thread.
 #pragma once
 
 #include <cstddef>
@@ -22,77 +21,78 @@
 namespace penstock::access {
 
 struct NestLimits {
-    size_t entries = 128;   // terms on the stack; three times body_max, and more
-    size_t nodes = 192;     // nodes of all of them; a guess has at most half as many
-    size_t body_max = 32;   // terms in the body of a loop, if they are accesses
-    size_t mixed_max = 8;   // the same, if there are loops among them
-    size_t guess_max = 5;   // terms in a group of which one or two suggest a loop
+    size_t entries = 128;   // terms on the stack; more than three times body_max
+    size_t nodes = 192;     // nodes of all terms; a guess has at most half as many
+    size_t body_max = 32;   // terms in the body of a loop of accesses
+    size_t mixed_max = 8;   // terms in a body that has loops too
+    size_t guess_max = 5;   // terms in a group; one or two groups suggest a loop
     size_t begun_max = 2;   // terms by which a begun turn may exceed a whole one
     unsigned tries = 2;     // candidates for a guess that are built at once
-    size_t single_min = 3;  // accesses in a line that make a loop of themselves
+    size_t single_min = 3;  // accesses in a line that make a loop on their own
 };
 
 class NestRecogniser {
 public:
-    // Terms that fall off the bottom of the stack are appended to `spill`; null: forgotten.
+    // Terms that drop off the bottom of the stack are appended to `spill`, unless it is null.
     explicit NestRecogniser(const NestLimits& limits, std::vector<Term>* spill = nullptr);
 
-    // Whether there is a guess that tells the next access, and whether it is this one.
+    // has_guess() returns whether there is a guess that predicts the next access; follows() returns
+    // whether `access` is the one predicted.
     [[nodiscard]] bool has_guess() const { return guessing_; }
     [[nodiscard]] bool follows(const Access& access) const {
         return guessing_ && walker_.current() == access;
     }
-    // The access that follows() has come.
+    // Advances the guess by the access for which follows() returned true.
     void advance();
-    // Any other accesses have come. `thorough`: every candidate is tried for the guess; else those
+    // Adds any other accesses. With `thorough`, tries all candidates for the guess, else only those
     // that cost little.
     void learn(std::span<const Access> accesses, bool thorough = true);
-    // Looks for the best guess anew.
+    // Searches for the best guess again.
     void search();
-    // learn() may come soon: what it will look at is brought near. Where thousands of streams take
-    // turns their memory is cold, and its misses one after the other would cost more than the work.
+    // Prefetches the memory that learn() will need. If thousands of streams take turns their memory
+    // is cold, and consecutive cache misses would cost more than the work.
     void prepare() const;
     // Turns the guess into terms.
     void finish();
     void reset();
 
-    // The walk through the guess, at the next access; its end may be known.
+    // Returns the walk through the guess, at the next access. Its end may be known.
     [[nodiscard]] const Walker& ahead() const { return walker_; }
-    // The loop that is guessed, root first; its trip count is kTripsMax where the end is not known.
+    // Returns the guessed loop, root first. Its trip count is kTripsMax if the end is not known.
     [[nodiscard]] const std::vector<Term>& guess() const { return guess_; }
-    // Accesses that speak for the guess, beyond those that it was made from.
+    // Returns the count of accesses that support the guess, besides those that it was made from.
     [[nodiscard]] uint32_t evidence() const { return evidence_; }
-    // Whether the guess is more than a stride, and has turned twice and begun to turn once more: by
-    // chance three groups do not lie on a line.
+    // Returns whether the guess is more than a stride, has turned twice, and has begun another
+    // turn. Three groups do not lie on a line by chance.
     [[nodiscard]] bool in_third_turn() const {
         if (!guessing_ || guess_.size() == 2) return false;
         return guess_groups_ == 2 ? evidence_ > two_turns_ : walker_.index()[0] > 2;
     }
-    // Accesses just before the next one that are with it in one loop of nothing else.
+    // Returns how many accesses just before the next one are in the same loop, if that has no other
+    // parts.
     [[nodiscard]] int64_t run() const {
         const size_t depth = walker_.depth();
         return guess_[walker_.loop(depth - 1)].span == 2 ? walker_.index()[depth - 1] : 0;
     }
-    // Of a guess: whether nothing has shown that what it says next is at that place: the third turn
-    // of what has turned twice, or what the second turn has not come to yet.
+    // Returns whether no access has confirmed the position of what the guess predicts next. That is
+    // the third turn after two, or a part that the second turn has not reached.
     [[nodiscard]] bool is_blind() const;
-    // Whether the last of these accesses, none of which follows the guess, may begin the third turn
-    // of groups whose second the guess is in.
+    // Returns whether the last of these accesses may begin the third turn of groups, while the
+    // guess is in their second one. None of these accesses follows the guess.
     [[nodiscard]] bool may_begin_third(std::span<const Access> behind) const;
-    // The stack's terms, in order, without what the guess stands for.
+    // Returns the stack's terms in order, without those in the guess.
     [[nodiscard]] const std::vector<Term>& terms() const { return terms_; }
     [[nodiscard]] size_t guess_start() const {
         return guessing_ ? start_of(guess_entry_) : terms_.size();
     }
 
 private:
-    // What most candidates are ruled out by, close together.
+    // The facts that rule out most candidates, close together in memory.
     struct Entry {
         uint32_t start = 0;  // in terms_
         uint32_t shape = 0;  // 0: an access
         Access first;
-        Access next = {};  // of a loop: where its next turn would begin; kUnknown: the walk must
-                           // tell
+        Access next = {};  // of a loop: begin of its next turn; kUnknown: ask the walk
     };
 
     [[nodiscard]] size_t start_of(size_t entry) const {
@@ -145,14 +145,14 @@ private:
     std::vector<Term> terms_, scratch_, rotated_, guess_;
     std::vector<Entry> entries_;
     uint64_t loops_ = 0;  // bit i: the i-th entry from the top is a loop
-    unsigned tries_ = 0;  // candidates that may still be built for the guess being looked for
+    unsigned tries_ = 0;  // candidates that may still be built in this search
 
     bool guessing_ = false;
-    size_t guess_entry_ = 0;  // the stack's entries from here on are in the guess
-    // It was made from so many groups of entries; 0: from a loop of the stack.
+    size_t guess_entry_ = 0;  // entries from here on are part of the guess
+    // The count of groups that the guess was made from; 0: it is a loop of the stack.
     size_t guess_groups_ = 0, guess_body_ = 0;
     uint32_t evidence_ = 0;
-    uint32_t two_turns_ = 0;  // evidence of a guess of two groups at the end of the second
+    uint32_t two_turns_ = 0;  // evidence at the end of the second of two groups
     Walker walker_;
 };
 

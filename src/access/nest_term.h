@@ -1,7 +1,7 @@
-// Terms: what the stack of the loop recogniser consists of, and the walk through them.
+// Terms, which form the stack of the loop recogniser, and the walk through them.
 //
-// A term is a flat preorder list of nodes, as in an access program, but of fixed size: nothing here
-// allocates. Values wrap around on overflow; who uses them checks. Pure; values of one thread.
+// A term is a flat preorder list of nodes, as in an access program, but of fixed size. Nothing here
+// allocates. Values wrap around on overflow, and the caller must check. Pure values; one thread.
 #pragma once
 
 #include <array>
@@ -25,7 +25,7 @@ namespace penstock::access {
 
 using Steps = std::array<int64_t, kDepthMax>;
 
-// base + sum of step[d] * index of the d-th loop around, counted from the term's own root.
+// base + sum of step[d] * index of the d-th loop, counted from the term's own root.
 struct Value {
     int64_t base = 0;
     Steps step{};
@@ -39,57 +39,57 @@ struct Value {
 
 struct Term {
     NodeKind kind = NodeKind::kAccess;
-    uint8_t depth = 0;      // loops inside, this one included
-    uint16_t children = 0;  // of a loop: terms directly inside
-    uint32_t span = 1;      // nodes of the term, this one included
-    uint32_t source = 0;    // kDeltas, kList, kRandom: node of the program it came from
+    uint8_t depth = 0;      // loops in it, including this one
+    uint16_t children = 0;  // of a loop: terms directly in it
+    uint32_t span = 1;      // nodes of the term, including this one
+    uint32_t source = 0;    // kDeltas, kList, kRandom: the program's node
     Value offset, size, trips;
     [[nodiscard]] bool is_loop() const { return kind == NodeKind::kLoop; }
 };
 
 [[nodiscard]] Term plain(const Access& access);
-// A hash of all that is no base value: terms of equal kinds and steps have equal shapes.
+// Returns a hash of all values but the bases: terms of equal kinds and steps have equal shapes.
 [[nodiscard]] uint32_t shape_of(const Term* term);
-// The first access of a term.
+// Returns the first access of a term.
 [[nodiscard]] const Term& first_leaf(const Term* term);
-// How many accesses a term has, as if no trip count depended on an index; at most 2^20.
+// Returns how many accesses a term has, as if no trip count depended on an index; at most 2^20.
 [[nodiscard]] uint32_t weight(const Term* term);
 
-// Moves everything into one more loop around: root values stay, steps go one place outwards.
+// Wraps all nodes in one more loop: root values stay, and steps move one place outwards.
 void wrap(std::span<Term> nodes);
-// Fills in the outer `depth` indices of a node of a nest; steps come that many places inwards.
+// Fills in the outer `depth` indices of a node of a nest. Steps move that many places inwards.
 void fill_in(Term* node, const Steps& index, size_t depth);
 
 // A walk through terms, access by access. It points to the terms and must not outlive them.
 class Walker {
 public:
-    // At the first access. `program` is needed for kDeltas and kList only.
+    // Starts at the first access. `program` is needed only for kDeltas and kList.
     void start(const Term* terms, uint32_t count, const Program* program = nullptr);
-    // The same for a single loop, at the beginning of turn `turn`, its end unknown unless `trips`
-    // tells.
+    // Starts in a single loop at the beginning of turn `turn`. Its end is unknown unless `trips` is
+    // given.
     void start_at(const Term* loop, int64_t turn, int64_t trips = int64_t{kTripsMax});
-    // The same walk on a copy of the terms.
+    // Continues the walk on a copy of the terms.
     void move_to(const Term* terms) { terms_ = terms; }
 
     [[nodiscard]] bool ended() const { return at_ >= count_; }
-    // The access at which the walk stands; only before the end.
+    // Returns the access at which the walk stands. Requires !ended().
     [[nodiscard]] Access current() const;
     void advance();
     void skip(uint64_t accesses);
-    // Passes over the rest of what is directly inside the root loop: a loop, or an access.
+    // Skips the rest of the current part of the root loop: a loop or an access.
     void pass();
-    // Passes over a term that equals what comes next, a part of a loop included. False: it does
-    // not, and the walk stands anywhere.
+    // Skips a term that equals what comes next, even if that is part of a loop. Returns false if it
+    // does not; the walk's position is then undefined.
     bool consume(const Term* term);
 
     [[nodiscard]] size_t depth() const { return depth_; }
     [[nodiscard]] uint32_t at() const { return at_; }
     [[nodiscard]] uint32_t loop(size_t depth) const { return loop_[depth]; }
     [[nodiscard]] const Steps& index() const { return index_; }
-    // The loops around, outermost first, that have not turned or been left since the walk stood
-    // where `before` stands.
+    // Returns how many surrounding loops, outermost first, have not turned or ended since the walk
+    // stood at `before`.
     [[nodiscard]] size_t loops_kept(const Walker& before) const;
-    // Whether the walk stands at the beginning of a turn of the outermost loop.
+    // Returns whether the walk stands at the beginning of a turn of the outermost loop.
     [[nodiscard]] bool at_turn() const { return depth_ > 0 && fresh(0); }
 
 private:
@@ -105,7 +105,7 @@ private:
     size_t depth_ = 0;
     std::array<uint32_t, kDepthMax> loop_{};
     Steps index_{}, trips_{};
-    // kDeltas and kList: where in them, and kDeltas: the access there.
+    // kDeltas and kList: the position inside. kDeltas: the access there.
     uint64_t inside_ = 0, inside_end_ = 0;
     Access running_;
 };

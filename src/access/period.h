@@ -1,8 +1,9 @@
-// The last deltas of a stream: the period with which they repeat, and the one that most agree on.
+// Tracks the last deltas of a stream: the period with which they repeat, and the majority among
+// them.
 //
-// Instead of the border function, which speaks of one beginning, the run of agreement is kept for
-// every period at once: it restarts by itself wherever the stream changes, and 32 counters are a
-// few vector instructions. Majority: after Leap, ATC 2020. Pure, no allocation; one thread.
+// The border function would refer to one beginning. Instead, the run of agreement is kept for all
+// periods at once. It restarts by itself where the stream changes, and 32 counters are a few vector
+// instructions. Majority: after Leap, ATC 2020. Pure, no allocation; one thread.
 #pragma once
 
 #include <array>
@@ -20,15 +21,16 @@ public:
 
     static constexpr uint32_t kEnough = 6;
 
-    // The shortest period with which the last deltas repeated once over, at least `count_min` of
-    // them, or kEnough; fewer are enough for deltas that were not among the last 32 before. 0:
-    // none.
+    // Returns the shortest period with which the last deltas repeated once, for at least
+    // `count_min` deltas or kEnough. Fewer suffice for deltas that were not among the last 32
+    // before. Returns 0 if there is none.
     [[nodiscard]] size_t period(uint32_t count_min) const;
-    // The delta `ahead` places from now (0: the next one) if the last `period` deltas repeat.
+    // Returns the delta `ahead` places from now (0: the next one), if the last `period` deltas
+    // repeat.
     [[nodiscard]] const Delta& ahead(size_t period, size_t ahead) const {
         return ring_[(count_ - period + ahead % period) % kPeriodMax];
     }
-    // The delta that more than half of the last 32 agree on; null: none.
+    // Returns the delta of more than half of the last 32, or null if there is none.
     [[nodiscard]] const Delta* majority() const {
         return 2 * agreeing_ > kPeriodMax ? &candidate_ : nullptr;
     }
@@ -37,8 +39,8 @@ private:
     [[nodiscard]] bool is_novel(size_t period) const;
     void vote(const Delta& delta, const Delta& gone);
 
-    std::array<uint32_t, kPeriodMax> hashes_{};  // the last first
-    std::array<uint32_t, kPeriodMax> runs_{};    // of agreement with the delta p + 1 before
+    std::array<uint32_t, kPeriodMax> hashes_{};  // the latest first
+    std::array<uint32_t, kPeriodMax> runs_{};    // of agreement with the delta p + 1 places before
     std::array<Delta, kPeriodMax> ring_{};
     uint64_t count_ = 0;
     Delta candidate_, rival_;

@@ -1,13 +1,13 @@
-// Access programs: what a stream of accesses to a file will be, in a few hundred bytes.
+// Access programs: a description of a stream of accesses to a file, in a few hundred bytes.
 //
-// A program is a list of nodes in preorder. Loops nest to depth 4; everything an access has
-// (offset, size, how often a loop turns) may depend linearly on the indices of the loops around it
-// and on where the stream stands in a process grid (an MPI rank, a GPU block). That covers strides
-// in any number of dimensions, triangular nests and size ramps; sequences that are no nest are
-// delta units or explicit lists; what is random says so, which means: do not predict. After seed
-// 004 and Ketterlin and Clauss, CGO 2008.
+// A program is a list of nodes in preorder. Loops nest to depth 4. All values of an access (offset,
+// size) and the trips of a loop may depend linearly on the indices of the surrounding loops, and on
+// the stream's position in a process grid (an MPI rank, a GPU block). That covers strides in any
+// number of dimensions, triangular nests and size ramps. Sequences that are no nest are delta units
+// or explicit lists. A random node means: do not predict. After seed 004 and Ketterlin and Clauss,
+// CGO 2008.
 //
-// Pure: no I/O, no clock. Values, copied freely; any thread.
+// Pure: no I/O and no clock. Values, copied freely; any thread.
 #pragma once
 
 #include <array>
@@ -33,7 +33,7 @@ struct Access {
     friend constexpr bool operator==(const Access&, const Access&) = default;
 };
 
-// base + sum of per_loop[d] * index of the d-th loop around (0: the outermost)
+// base + sum of per_loop[d] * index of the d-th surrounding loop (0: the outermost)
 //      + sum of per_rank[g] * coordinate g in the process grid.
 struct Affine {
     int64_t base = 0;
@@ -51,34 +51,33 @@ struct Delta {
 enum class NodeKind : uint8_t {
     kAccess,  // one access
     kLoop,    // its body, `trips` times
-    kDeltas,  // an access, and `trips` times the unit of deltas: each added to the access before it
-    kList,    // the accesses of `list`, `offset` and `size` added to each
-    kRandom,  // `trips` accesses that cannot be told (0: any number, only as the last node)
+    kDeltas,  // an access, then `trips` times the deltas, each added to the access before
+    kList,    // the accesses of `list`, plus `offset` and `size`
+    kRandom,  // `trips` unpredictable accesses (0: any number; last node only)
 };
 
-// How long the program computes between two accesses, as far as it was seen; nanoseconds.
+// The time that the program computes between two accesses, as far as it was seen, in nanoseconds.
 struct Timing {
     double mean_ns = 0, deviation_ns = 0;
-    uint64_t count = 0;  // gaps behind the two; 0: not known
+    uint64_t count = 0;  // gaps in the two figures; 0: not known
     friend constexpr bool operator==(const Timing&, const Timing&) = default;
 };
 
 struct Node {
     NodeKind kind = NodeKind::kAccess;
-    uint32_t body = 0;    // kLoop: nodes that follow and are inside, those of inner loops included
-    Affine offset, size;  // kAccess, kDeltas (the first access), kList (what is added)
-    Affine trips;         // kLoop, kDeltas, kRandom; negative values count as 0
+    uint32_t body = 0;          // kLoop: count of following nodes inside, with inner loops
+    Affine offset, size;        // kAccess, kDeltas (first access), kList (added to each)
+    Affine trips;               // kLoop, kDeltas, kRandom; negative values count as 0
     std::vector<Delta> deltas;  // kDeltas: 1 to kPeriodMax
-    std::vector<Access> list;   // kList: 1 to kListMax, those of other nodes included
-    Timing think;  // kAccess, kDeltas, kList, kRandom: before each access; kLoop: before
-                   // each turn, beyond what its body says
+    std::vector<Access> list;   // kList: 1 to kListMax, over all nodes
+    Timing think;               // before each access; kLoop: before each turn, in addition
     friend bool operator==(const Node&, const Node&) = default;
 };
 
 enum class Operation : uint8_t { kRead, kWrite, kReadWrite };
 
-// Whose accesses: a file as the user knows it (a path, or whatever names it), the operation, the
-// context of the call (a hash of the call stack, a kernel), and which ranks or blocks.
+// Identifies a stream: the file as the user knows it (a path or another name), the operation, the
+// context of the call (a hash of the call stack, or a kernel), and the ranks or blocks.
 struct StreamKey {
     std::string file;
     Operation operation = Operation::kRead;
@@ -92,15 +91,15 @@ enum class Origin : uint8_t { kDeclared, kOnline, kOffline };
 struct Provenance {
     Origin origin = Origin::kDeclared;
     uint64_t support = 0;   // accesses that were seen to follow it
-    double confidence = 0;  // 0 to 1: share of the accesses seen that it told right
+    double confidence = 0;  // 0 to 1: share of the accesses seen that it predicted
     friend bool operator==(const Provenance&, const Provenance&) = default;
 };
 
 struct Program {
     StreamKey key;
-    // Rank r stands at (r % grid[0], r / grid[0] % grid[1], r / grid[0] / grid[1] % grid[2]); none
-    // is 0. A line of ranks has the grid {rank_count, 1, 1}; {1, 1, 1} says that nothing depends on
-    // the rank.
+    // Rank r has the coordinates (r % grid[0], r / grid[0] % grid[1], r / grid[0] / grid[1] %
+    // grid[2]). No dimension is 0. A line of ranks has the grid {rank_count, 1, 1}. {1, 1, 1} means
+    // that nothing depends on the rank.
     std::array<uint64_t, kGridMax> grid{1, 1, 1};
     std::vector<Node> nodes;
     Provenance provenance;

@@ -1,4 +1,4 @@
-// The tokens that trace and pattern signatures are made of. The first error stays. Pure.
+// Scans the tokens of trace and pattern signatures. The first error is kept. Pure.
 #pragma once
 
 #include <array>
@@ -11,17 +11,17 @@
 
 namespace penstock::access {
 
-// In the order of Operation.
+// In the order of Operation:
 inline constexpr std::array<const char*, 3> kSignatureOperations = {"READ", "WRITE", "READ/WRITE"};
 
 class SignatureScanner {
 public:
-    // `origin`: a literal, for the Status.
+    // `origin` is a literal for the Status.
     SignatureScanner(std::string_view text, const char* origin) : text_(text), origin_(origin) {}
 
     [[nodiscard]] const Status& status() const { return status_; }
 
-    // Always false.
+    // Returns false always.
     bool fail(const char* text) {
         if (status_.ok()) status_ = {EINVAL, origin_, text};
         return false;
@@ -54,7 +54,7 @@ public:
         return true;
     }
 
-    // One of the names, the longest that fits: what comes up to , or >.
+    // Takes the text up to ',' or '>', which must be one of the names.
     bool name(std::span<const char* const> names, size_t* index) {
         skip_spaces();
         const std::string_view word = text_.substr(0, text_.find_first_of(",>"));

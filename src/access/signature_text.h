@@ -1,7 +1,7 @@
-// Trace and pattern signatures as text, after the forms that Byna, Chen, Sun, Thakur and Gropp gave
-// them ("Parallel I/O Prefetching Using MPI File Caching and I/O Signatures", SC 2008).
+// Trace and pattern signatures as text, after the forms of Byna, Chen, Sun, Thakur and Gropp
+// ("Parallel I/O Prefetching Using MPI File Caching and I/O Signatures", SC 2008).
 //
-// The paper's own examples contradict its grammar here and there; this is one strict grammar in its
+// The paper's own examples contradict its grammar in places. This is one strict grammar in that
 // form. Spaces may stand between any two tokens.
 //
 // Trace signature, one line for each nest of a program:
@@ -15,12 +15,12 @@
 //   [{0}, {size}, {1}]. `repetitions`: the whole, so often at the same place.
 // As in {READ, 4096, 2, ([{65536}, {512}, {100}], [{4096}, {512}, {8}]), 1}.
 //
-// What the form cannot carry: bodies of several nodes (the nest of an out-of-core LU is one), lists
-// and random nodes. What is lost: file, context and ranks (a signature is of one rank), think times
-// and provenance; a delta unit of one delta comes back as a loop, and a loop of one trip around
-// the whole not at all.
+// The form cannot express bodies of several nodes (the nest of an out-of-core LU has one), lists
+// and random nodes. These are lost: file, context and ranks (a signature is of one rank), think
+// times and provenance. A delta unit of one delta comes back as a loop. A loop of one trip around
+// the whole disappears.
 //
-// Pattern signature, one for a program; it names the class and tells no access:
+// A pattern signature describes a whole program. It names the class and no accesses:
 //   {operation, <spatial pattern, dimension>, <repetition>, <request size>, <temporal intervals>}
 // As in {READ, <2-d strided, 2>, <repeating>, <fixed small>, <fixed>}.
 #pragma once
@@ -35,10 +35,10 @@
 
 namespace penstock::access {
 
-// The signature of one rank's accesses. The program has passed validate(). ENOTSUP: the form cannot
-// carry it, and why.
+// Returns the signature of one rank's accesses. The program must have passed validate(). ENOTSUP:
+// the form cannot express it; the status says why.
 [[nodiscard]] Result<std::string> write_trace_signature(const Program& program, uint64_t rank = 0);
-// A valid program; EINVAL and a line that says what is wrong.
+// Parses a signature and returns a valid program. EINVAL: the text is wrong; the status says why.
 [[nodiscard]] Result<Program> parse_trace_signature(std::string_view text);
 
 enum class Spatial : uint8_t {
@@ -46,7 +46,7 @@ enum class Spatial : uint8_t {
     kFixedStrided,     // one stride
     kNestedStrided,    // k strides: k-d strided
     kNegativeStrided,  // the innermost stride is negative
-    kRandomStrided,    // lists and what cannot be told
+    kRandomStrided,    // lists and random nodes
     kCombination,      // several of these, or one after another within a loop; delta units
 };
 enum class Repetition : uint8_t { kSingle, kRepeating };
@@ -56,17 +56,17 @@ enum class Interval : uint8_t { kUnknown, kFixed, kRandom };
 struct PatternSignature {
     Operation operation = Operation::kRead;
     Spatial spatial = Spatial::kContiguous;
-    uint32_t dimension = 0;  // strides that are not 0, of the deepest nest; a delta unit is one
-    // Repeating: a pattern that comes several times, as one level of a nest within another does.
+    uint32_t dimension = 0;  // strides not 0 in the deepest nest; a delta unit is one
+    // kRepeating: a pattern that comes several times, as a level of a nest does within another.
     Repetition repetition = Repetition::kSingle;
     bool size_fixed = true;
-    SizeClass size = SizeClass::kUnknown;    // small: below 4 KiB; large: from 64 KiB; of the
-                                             // first access of each node
+    SizeClass size = SizeClass::kUnknown;    // by first accesses; < 4 KiB: small; >= 64 KiB: large
     Interval interval = Interval::kUnknown;  // fixed: deviations up to a quarter of the mean
     friend bool operator==(const PatternSignature&, const PatternSignature&) = default;
 };
 
-// The program has passed validate(). Judged in canonical form.
+// Returns the class of a program, which must have passed validate(). It is judged in canonical
+// form.
 [[nodiscard]] PatternSignature pattern_of(const Program& program, uint64_t rank = 0);
 [[nodiscard]] std::string write_pattern_signature(const PatternSignature& pattern);
 [[nodiscard]] Result<PatternSignature> parse_pattern_signature(std::string_view text);

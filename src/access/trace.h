@@ -1,23 +1,24 @@
-// Reads recorded accesses of other programs: our own text form, strace, and Darshan's DXT text.
+// Parses recorded accesses of other programs: this project's text form, strace, and Darshan's DXT
+// text.
 //
-// Text goes in by chunks, streams come out: a file, an operation, and a rank or thread, with its
-// accesses in the order of the trace. Nothing is lost silently: what is passed over is counted by
-// cause, with the line where that was first met. Lines that cannot be right in our own form, and
-// whatever passes a limit, end the reading with an error that names the line.
+// The caller passes text in chunks and gets streams: a file, an operation, and a rank or thread,
+// with the accesses in the order of the trace. Nothing is lost silently: what is skipped is counted
+// by cause, with the first line. Invalid lines of this project's form, and anything beyond a limit,
+// end the parsing with an error that names the line.
 //
-// Our own form, version 1: the line "penstock-trace 1", then one access a line, fields separated by
-// single spaces, ended by a newline:
+// This project's form, version 1, is the line "penstock-trace 1", then one access per line. Fields
+// are separated by single spaces; each line ends with a newline:
 //
 //      time_ns stream op file offset size        op: r or w
 //
-// `stream` is a rank, block or thread number. In `file`, bytes up to space, '%' and 0x7f are %XX.
-// Lines that begin with '#' and empty ones say nothing.
+// `stream` is the number of a rank, block or thread. In `file`, bytes up to space, '%' and 0x7f are
+// written as %XX. Empty lines and lines that begin with '#' are ignored.
 //
-// strace: what `strace -f -ttt -T -y -o FILE` writes, with or without process numbers in front.
-// File positions are followed per open file through openat, dup, fork and lseek; sizes are those
-// that the call returned; ranks count threads in the order in which they appear. Darshan: what
-// darshan-dxt-parser prints; accesses of MPI-IO are streams with the context 1, those of POSIX
-// (which may be the same bytes) have 0.
+// strace: the output of `strace -f -ttt -T -y -o FILE`, with or without process numbers in front.
+// File positions are followed per open file through openat, dup, fork and lseek. Sizes are those
+// that the call returned. Ranks count threads in order of appearance. Darshan: the output of
+// darshan-dxt-parser. Accesses of MPI-IO are streams with the context 1; those of POSIX, which may
+// be the same bytes, have 0.
 //
 // Pure. Allocates. One thread at a time.
 #pragma once
@@ -43,10 +44,10 @@ enum class TraceForm : uint8_t { kPenstock, kStrace, kDarshan };
 struct TraceStream {
     StreamKey key;
     std::vector<Access> accesses;
-    std::vector<uint64_t> times_ns;  // when each began; never falls
+    std::vector<uint64_t> times_ns;  // start times; they never decrease
 };
 
-// Lines, or what they stand for, that gave no access.
+// Lines, or what they describe, that gave no access.
 struct TraceSkip {
     const char* cause = "";
     uint64_t count = 0;
@@ -59,11 +60,11 @@ struct Trace {
     std::vector<TraceSkip> skips;
     uint64_t lines = 0;
     uint64_t accesses = 0;
-    // Accesses earlier than the one before them in their stream: they got its time.
+    // Accesses earlier than the previous one of their stream. They got its time.
     uint64_t clock_jumps = 0;
 };
 
-// Which form a trace has, by its first lines; none of the three is taken for strace.
+// Detects the form of a trace from its first lines. Anything unknown counts as strace.
 [[nodiscard]] TraceForm trace_form(std::string_view head);
 
 class TraceLines;
@@ -75,13 +76,14 @@ public:
     TraceReader(const TraceReader&) = delete;
     TraceReader& operator=(const TraceReader&) = delete;
 
-    // The next piece of the text, cut anywhere. After an error each call returns the same.
+    // Parses the next part of the text, which may end anywhere. After an error each call returns it
+    // again.
     Status read(std::string_view chunk);
-    // The text is over.
+    // Ends the text.
     Status finish();
-    // What was read; with an error, up to there. Once.
+    // Returns what was parsed; after an error, up to there. Call it once.
     Trace take();
-    // "line 7: the size is no number"; for an error.
+    // Returns the message of an error: "line 7: the size is no number".
     [[nodiscard]] std::string message() const;
 
 private:
@@ -89,14 +91,14 @@ private:
 
     TraceForm form_;
     std::unique_ptr<TraceLines> lines_;
-    std::string rest_;  // of a line whose end has not come
+    std::string rest_;  // a line whose end has not come yet
     Status status_;
 };
 
-// In one piece.
+// Parses a text as a whole.
 [[nodiscard]] Result<Trace> read_trace(TraceForm form, std::string_view text);
 
-// In our own form, accesses in the order of time. Contexts are not told: the form has none.
+// Writes this project's form, with the accesses in order of time. It has no contexts.
 [[nodiscard]] std::string write_trace(const std::vector<TraceStream>& streams);
 
 }  // namespace penstock::access

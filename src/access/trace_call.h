@@ -1,4 +1,4 @@
-// One line of strace, taken apart: "123 1700000000.5 read(3</f>, "..."..., 100) = 100 <0.0001>".
+// Parses one line of strace: "123 1700000000.5 read(3</f>, "..."..., 100) = 100 <0.0001>".
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ namespace penstock::access {
 struct CallDescriptor {
     int64_t number = -1;
     std::string path;  // decoded; empty: not shown
-    // Whether the path is that of a file, not pipe:[1], socket:[2] or anon_inode:x.
+    // Returns whether the path is that of a file, not pipe:[1], socket:[2] or anon_inode:x.
     [[nodiscard]] bool file() const { return path.starts_with('/'); }
 };
 
@@ -25,18 +25,18 @@ struct Call {
     bool failed = false;      // -1 or ?
 };
 
-// What stands before the call.
+// The part of the line before the call.
 struct CallHead {
     uint64_t process = 0;  // 0: not shown
     uint64_t time_ns = 0;
     std::string_view rest;
 };
 
-// None: the line has no time.
+// Returns nothing if the line has no time.
 std::optional<CallHead> call_head(std::string_view line);
-// A whole call; none if it is not well written, or cut off.
+// Parses a whole call. Returns nothing if it is malformed or cut off.
 std::optional<Call> parse_call(std::string_view text);
-// None: the text begins with no number.
+// Returns nothing if the text does not begin with a number.
 std::optional<CallDescriptor> call_descriptor(std::string_view text);
 
 }  // namespace penstock::access
