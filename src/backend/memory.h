@@ -1,4 +1,4 @@
-// Which memory an allocation of a device lies in. The one header of backend/ that storage/ may
+// The kinds of memory that a device allocates. It is the only header of backend/ that storage/ may
 // include.
 #pragma once
 
@@ -8,9 +8,8 @@ namespace penstock::backend {
 
 enum class Memory : uint8_t {
     kDevice,  // GPU memory; on the CPU backend an arena that the host can address, on huge pages
-    kServed,  // GPU memory that streams of create_copy_stream reach too; elsewhere as kDevice
-    kPinned,  // host memory that GPU threads can address and the copy engine can read; on huge
-              // pages where given
+    kServed,  // GPU memory that copy streams reach too; on the CPU backend as kDevice
+    kPinned,  // host memory for GPU threads and copy engine; maybe huge pages
 };
 
 }  // namespace penstock::backend

@@ -1,4 +1,4 @@
-// A first-in, first-out queue whose memory is taken once. One thread.
+// A first-in, first-out queue that takes its memory once. One thread.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ public:
     [[nodiscard]] size_t capacity() const { return slots_.size(); }
     [[nodiscard]] bool empty() const { return count_ == 0; }
 
-    // The caller has seen that there is room: whoever feeds the queue bounds what can be in it.
+    // Requires room: the user of the queue bounds its content.
     void push(const T& value) {
         PENSTOCK_CHECK(count_ < slots_.size(), "a bounded queue was fed more than its bound");
         slots_[wrap(first_ + count_)] = value;
@@ -33,7 +33,7 @@ public:
     }
 
 private:
-    // A division would be felt in small reads.
+    // A division would slow small reads down.
     [[nodiscard]] size_t wrap(size_t at) const {
         return at < slots_.size() ? at : at - slots_.size();
     }

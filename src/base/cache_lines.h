@@ -5,13 +5,13 @@
 
 namespace penstock::base {
 
-// What this CPU has just written to these bytes is about to be read by a device: its lines had
-// better lie in the cache that all CPUs share. Does nothing on a CPU that does not know how.
+// Hints that a device will soon read bytes that this CPU has just written. Their lines should move
+// to the cache that all CPUs share. Does nothing if the CPU has no such instruction.
 inline void demote(const void* bytes, size_t size) {
 #if defined(__x86_64__)
     constexpr size_t kLineSize = 64;
     const auto* line = static_cast<const volatile char*>(bytes);
-    // CLDEMOTE, which is a no-operation where there is none.
+    // CLDEMOTE is a no-operation on CPUs that do not have it.
     for (size_t i = 0; i < size; i += kLineSize) asm volatile("cldemote %0" : : "m"(line[i]));
 #else
     (void)bytes;

@@ -1,7 +1,8 @@
-// PENSTOCK_CHECK: an invariant whose breach would give wrong bytes, so it stays on in every build.
+// PENSTOCK_CHECK tests an invariant whose violation would give wrong bytes, so it is active in each
+// build.
 //
-// Prints one line and aborts. Not for what a user or a disk can cause: that is a Status. Any
-// thread.
+// On failure it prints one line and aborts. Errors that a user or a disk can cause must return a
+// Status instead. Any thread.
 #pragma once
 
 #include <cstdio>

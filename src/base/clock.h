@@ -1,4 +1,4 @@
-// The monotonic clock in nanoseconds, and a sleep that ends at a given time of it. Any thread.
+// The monotonic clock in nanoseconds, and a sleep until a given time. Any thread.
 //
 // Pure rooms take the time as an argument and do not include this.
 #pragma once
@@ -7,13 +7,15 @@
 
 namespace penstock::base {
 
-// Since an arbitrary start; never goes back.
+// Returns the time since an arbitrary start. It never decreases.
 [[nodiscard]] uint64_t monotonic_ns();
-// The same as of the kernel's last tick, up to 10 ms ago, at a fifth of the cost (5 ns).
+// Returns the same time as of the kernel's last tick, up to 10 ms ago, at a fifth of the cost (5
+// ns).
 [[nodiscard]] uint64_t coarse_ns();
 
-// Returns at `deadline_ns` of monotonic_ns() or at most some microseconds later (the thread's timer
-// slack is 50 us by default: more than a fast disk's whole latency). Signals do not end it early.
+// Sleeps until `deadline_ns` of monotonic_ns(), or some microseconds longer. (The thread's timer
+// slack is 50 us by default, more than a fast disk's whole latency.) Signals do not end the sleep
+// early.
 void sleep_until_ns(uint64_t deadline_ns);
 
 }  // namespace penstock::base

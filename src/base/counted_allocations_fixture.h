@@ -1,6 +1,7 @@
-// The operator new of a test program that counts: for tests of what allocates nothing.
+// Replaces operator new in a test program and counts its calls, for tests that nothing is
+// allocated.
 //
-// One file of a program includes it.
+// Exactly one file of a program must include it.
 #pragma once
 
 #include <cstddef>
@@ -13,13 +14,13 @@ inline size_t allocations = 0;  // of this program
 
 }  // namespace penstock::base
 
-// Not inlined: the compiler would see malloc meet delete.
+// Not inlined, because the compiler would warn that memory from malloc reaches delete.
 [[gnu::noinline]] void* operator new(size_t size) {
     ++penstock::base::allocations;
     if (void* memory = std::malloc(size == 0 ? 1 : size)) return memory;
     std::abort();
 }
-// AddressSanitizer has one of its own otherwise, whose memory free() would be told of.
+// Otherwise AddressSanitizer would use its own operator, whose memory must not reach free().
 [[gnu::noinline]] void* operator new(size_t size, const std::nothrow_t&) noexcept {
     ++penstock::base::allocations;
     return std::malloc(size == 0 ? 1 : size);

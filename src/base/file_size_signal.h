@@ -1,7 +1,7 @@
-// Keeps SIGXFSZ, which the kernel sends with EFBIG and which ends a program that does not expect
-// it, from a thread while it makes files longer. Source: setrlimit(2), RLIMIT_FSIZE.
+// Blocks SIGXFSZ on a thread while it extends files. The kernel sends it with EFBIG, and it ends a
+// program that does not expect it. Source: setrlimit(2), RLIMIT_FSIZE.
 //
-// An object is used by the thread that made it.
+// Only the thread that made an object may use it.
 #pragma once
 
 #include <csignal>
@@ -14,8 +14,8 @@ inline thread_local bool signal_blocked_for_good = false;
 
 class FileSizeSignal {
 public:
-    // For threads of our own, at their start: the two system calls of each object are saved, about
-    // as long as a write of 4 KiB takes.
+    // For this project's own threads, at their start. It saves the two system calls of each object,
+    // which take about as long as a write of 4 KiB.
     static void block_for_good() {
         const sigset_t own = set();
         pthread_sigmask(SIG_BLOCK, &own, nullptr);
@@ -27,7 +27,7 @@ public:
         const sigset_t own = set();
         pthread_sigmask(SIG_BLOCK, &own, &before_);
         if (sigismember(&before_, SIGXFSZ) == 0) return;
-        sigset_t pending;  // then one may lie there that is somebody else's
+        sigset_t pending;  // a signal may be pending that is not from here
         was_pending_ = sigpending(&pending) == 0 && sigismember(&pending, SIGXFSZ) == 1;
     }
     ~FileSizeSignal() {
@@ -37,7 +37,7 @@ public:
     FileSizeSignal(const FileSizeSignal&) = delete;
     FileSizeSignal& operator=(const FileSizeSignal&) = delete;
 
-    // The signal may have come: it is over.
+    // Removes the signal if it has come.
     void take() const {
         constexpr timespec kNow{};
         const sigset_t own = set();

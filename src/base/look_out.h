@@ -1,4 +1,4 @@
-// Waiting awake, for what comes sooner than a thread wakes up.
+// Spins for events that come sooner than a thread can wake up.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,8 @@
 
 namespace penstock::base {
 
-// Until `ready` or the time, of microseconds rather than more, is over; whether it is ready. Takes
-// a CPU meanwhile.
+// Spins until `ready` or until the time is over, which should be microseconds. Returns whether it
+// is ready. Uses a CPU meanwhile.
 template <class Ready>
 bool look_out(uint64_t ns, const Ready& ready) {
     const uint64_t end = monotonic_ns() + ns;

@@ -1,8 +1,8 @@
-// A small seeded random number generator for tests and benchmarks: the same seed gives the same run
-// everywhere.
+// A small seeded random number generator for tests and benchmarks. The same seed gives the same run
+// on every machine.
 //
 // SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014). One thread
-// an object.
+// per object.
 #pragma once
 
 #include <cstdint>
@@ -21,12 +21,12 @@ public:
         return word ^ (word >> 31);
     }
 
-    // In [0, bound); `bound` > 0. The bias is below bound / 2^64.
+    // Returns a number in [0, bound); `bound` > 0. The bias is below bound / 2^64.
     constexpr uint64_t below(uint64_t bound) {
         return static_cast<uint64_t>((static_cast<unsigned __int128>(next()) * bound) >> 64);
     }
 
-    // In [0, 1).
+    // Returns a number in [0, 1).
     constexpr double fraction() { return static_cast<double>(next() >> 11) * 0x1p-53; }
 
 private:

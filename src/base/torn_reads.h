@@ -1,5 +1,5 @@
-// Bytes that are read while others may write them, and are read again if they were: a race that is
-// meant, which ThreadSanitizer would report.
+// Marks reads of bytes that other threads may write meanwhile; such bytes are read again. The race
+// is intended, and ThreadSanitizer would report it.
 #pragma once
 
 #if defined(__SANITIZE_THREAD__)
@@ -9,9 +9,9 @@ extern "C" void AnnotateIgnoreReadsEnd(const char* file, int line);
 
 namespace penstock::base {
 
-// While it lives, ThreadSanitizer does not look at what the thread (the fiber) that made it reads
-// and writes, and copies that it asks for are meant so too; its locks and atomics count as ever.
-// Must end where it began, on the same thread. Costs nothing without ThreadSanitizer.
+// While an object exists, ThreadSanitizer ignores the reads and writes of the thread (the fiber)
+// that made it, and the copies that the thread requests. Locks and atomics still count. It must end
+// on the same thread and fiber. It costs nothing without ThreadSanitizer.
 class TornReads {
 public:
 #if defined(__SANITIZE_THREAD__)
@@ -23,7 +23,7 @@ public:
         --alive_;
         AnnotateIgnoreReadsEnd(__FILE__, __LINE__);
     }
-    // Whether one lives on this thread: for whoever copies for it on another.
+    // Returns whether one exists on this thread, for another thread that copies on its behalf.
     static bool any() { return alive_ > 0; }
 #else
     TornReads() {}

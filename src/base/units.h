@@ -1,5 +1,5 @@
-// Sizes in bytes and rounding to powers of two. Pure; host only (device code has its own in
-// device/).
+// Sizes in bytes, and rounding to powers of two. Pure. Host only; device/ has its own for device
+// code.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +14,12 @@ inline constexpr uint64_t kGiB = uint64_t{1} << 30;
     return value != 0 && (value & (value - 1)) == 0;
 }
 
-// `alignment` is a power of two.
+// Rounds down. `alignment` is a power of two.
 [[nodiscard]] constexpr uint64_t align_down(uint64_t value, uint64_t alignment) {
     return value & ~(alignment - 1);
 }
 
-// The result must fit: `value` <= UINT64_MAX - alignment + 1.
+// Rounds up. The result must fit: `value` <= UINT64_MAX - alignment + 1.
 [[nodiscard]] constexpr uint64_t align_up(uint64_t value, uint64_t alignment) {
     return align_down(value + alignment - 1, alignment);
 }

@@ -1,13 +1,15 @@
-// Whether a thread has given up its processor of itself: for a disk, for a lock, to sleep. A read
-// that took long and did not wait was kept off the processor by others; storage had no part in it.
+// Tells whether a thread has given up its processor itself: for a disk, for a lock, or to sleep. A
+// read that took long without such a wait lost the processor to other threads; the storage was not
+// the cause.
 //
 // Any thread, each for itself.
 #pragma once
 
 namespace penstock::base {
 
-// Whether the calling thread has waited since it last asked here, or, the first time, ever. True
-// too where the system does not count. One system call, 0.15 us.
+// Returns whether the calling thread has waited since its last call here, or at the first call
+// whether it ever has. Also returns true if the system does not count waits. Makes one system call,
+// which takes 0.15 us.
 [[nodiscard]] bool waited_since_asked();
 
 }  // namespace penstock::base

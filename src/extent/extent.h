@@ -1,4 +1,4 @@
-// Byte ranges of a file: overlap, neighbourhood, and the merging of sorted ones into runs.
+// Byte ranges of a file: overlap, adjacency, and merging of sorted ranges into runs.
 //
 // Pure: no I/O, no clock, no allocation. Any thread.
 #pragma once
@@ -23,24 +23,25 @@ struct Extent {
     friend constexpr bool operator==(const Extent&, const Extent&) = default;
 };
 
-// Whether they share a byte; an empty one shares none.
+// Returns whether they share a byte. An empty extent shares none.
 [[nodiscard]] constexpr bool overlap(const Extent& a, const Extent& b) {
     return !a.empty() && !b.empty() && a.offset < b.end() && b.offset < a.end();
 }
 
-// Whether one begins where the other ends.
+// Returns whether one begins where the other ends.
 [[nodiscard]] constexpr bool adjacent(const Extent& a, const Extent& b) {
     return a.end() == b.offset || b.end() == a.offset;
 }
 
-// The bytes they share. Without any: an empty one, at the later of the two offsets.
+// Returns the shared bytes. If there are none, returns an empty extent at the later of the two
+// offsets.
 [[nodiscard]] constexpr Extent intersect(const Extent& a, const Extent& b) {
     const uint64_t offset = std::max(a.offset, b.offset);
     const uint64_t end = std::min(a.end(), b.end());
     return {offset, end > offset ? end - offset : 0};
 }
 
-// The smallest extent that covers both; an empty one adds nothing.
+// Returns the smallest extent that covers both. An empty extent adds nothing.
 [[nodiscard]] constexpr Extent cover(const Extent& a, const Extent& b) {
     if (a.empty()) return b;
     if (b.empty()) return a;
@@ -48,10 +49,10 @@ struct Extent {
     return {offset, std::max(a.end(), b.end()) - offset};
 }
 
-// Joins, in place, extents that overlap or are adjacent, as long as a run stays within `size_max`
-// bytes: a run is never made longer than that by joining. Empty ones go. `extents` is sorted by
-// offset. Returns how many are left, at the front, sorted. With `size_max` reached, neighbouring
-// runs may still overlap.
+// Joins, in place, extents that overlap or are adjacent. A run never becomes longer than `size_max`
+// bytes by joining, so neighbouring runs may still overlap if `size_max` is reached. Empty extents
+// are removed. `extents` must be sorted by offset. Returns the count of runs that are left, at the
+// front and sorted.
 constexpr size_t merge_sorted(std::span<Extent> extents, uint64_t size_max = UINT64_MAX) {
     size_t count = 0;
     for (const Extent& next : extents) {

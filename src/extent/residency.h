@@ -1,6 +1,6 @@
-// Which bytes of a file the OS page cache holds: runs of one state.
+// The state of a file's bytes in the OS page cache, as runs of one state.
 //
-// Pure: a picture of one moment, taken by `storage`, read by `planner`.
+// Pure: describes one moment. `storage` makes it, `planner` reads it.
 #pragma once
 
 #include <algorithm>
@@ -18,12 +18,12 @@ using penstock::Residency;
 struct ResidencyRun {
     Extent range;
     Residency state = Residency::kUnknown;
-    // Bytes of it that are in the OS page cache: 0 of kMissing and kUnknown, all of kCached.
+    // Bytes of the run that are in the OS page cache: 0 for kMissing and kUnknown, all for kCached.
     uint64_t resident_size = 0;
     friend constexpr bool operator==(const ResidencyRun&, const ResidencyRun&) = default;
 };
 
-// Whether `runs` cover `range` in order, without gap, overlap or empty run.
+// Returns whether `runs` cover `range` in order, without a gap, an overlap or an empty run.
 [[nodiscard]] constexpr bool covers(std::span<const ResidencyRun> runs, const Extent& range) {
     uint64_t at = range.offset;
     for (const ResidencyRun& run : runs) {
@@ -33,8 +33,8 @@ struct ResidencyRun {
     return at == range.end();
 }
 
-// Puts `run`, which begins where the last of the first `*count` runs ends, behind them or into the
-// last one if that has its state. False: there is no room, and nothing was changed.
+// Appends `run`, which must begin where the last of the first `*count` runs ends. It is joined to
+// that one if the states are equal. Returns false and changes nothing if there is no room.
 [[nodiscard]] constexpr bool append_run(std::span<ResidencyRun> runs, size_t* count,
                                         const ResidencyRun& run) {
     if (run.range.empty()) return true;

@@ -1,8 +1,8 @@
-// Device memory of the CPU backend, and its pinned memory. Any thread may call anything.
+// The device memory and the pinned memory of the CPU backend. Any thread may call anything.
 //
-// The arena is one mapping that takes memory when it is touched, on huge pages where the kernel
-// gives them: direct I/O into them runs 2.5 times faster. Allocation is first fit over a list of
-// free ranges; what is free is zero.
+// The arena is one mapping that takes memory when it is touched. It uses huge pages if the kernel
+// gives them, because direct I/O into them is 2.5 times faster. Allocation is first fit over a list
+// of free ranges. Free memory is zero.
 #pragma once
 
 #include <cstddef>
@@ -22,9 +22,9 @@ public:
     Arena(const Arena&) = delete;
     Arena& operator=(const Arena&) = delete;
 
-    // Zeroed; aligned to 2 MiB from 2 MiB on, else to 4 KiB.
+    // Allocates zeroed memory. It is aligned to 2 MiB if `size` is at least that, else to 4 KiB.
     Status allocate(size_t size, Memory memory, void** out);
-    void free(void* pointer);  // null: nothing
+    void free(void* pointer);  // null is allowed
 
     [[nodiscard]] size_t size() const { return size_; }
     [[nodiscard]] size_t free_size() const;
@@ -39,7 +39,7 @@ private:
     const size_t size_;
     bool huge_pages_ = false;
     mutable std::mutex mutex_;
-    std::map<size_t, size_t> free_ranges_;  // offset -> size; never two that touch
+    std::map<size_t, size_t> free_ranges_;  // offset -> size; no two are adjacent
     std::map<size_t, size_t> used_;         // offset -> size
     std::map<char*, size_t> pinned_;        // address -> size of the mapping
 };

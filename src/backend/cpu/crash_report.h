@@ -1,18 +1,18 @@
-// What a kernel that faults leaves behind: one line on stderr that names it, and exit code 1.
+// Reports a kernel that faults: one line on stderr that names it, and exit code 1.
 //
-// Only on residents' threads and only while a lane runs; everywhere else the handler that was there
-// before goes on. Not with sanitizers, which tell more.
+// It acts only on residents' threads, and only while a lane runs. In other cases the previous
+// handler runs. It is off with sanitizers, which report more.
 #pragma once
 
 #include <memory>
 
 namespace penstock::backend::cpu {
 
-// Installs the handler for SIGSEGV, SIGBUS and SIGFPE, once a process.
+// Installs the handler for SIGSEGV, SIGBUS and SIGFPE, once per process.
 void install_crash_report();
 
-// The signal stack of the calling thread while this object lives: a lane's own may be what has
-// overflowed.
+// The signal stack of the calling thread while this object exists. The lane's own stack may be the
+// one that has overflowed.
 class CrashStack {
 public:
     CrashStack();

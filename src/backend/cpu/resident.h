@@ -1,8 +1,8 @@
 // A place on the device: an OS thread with a permit, its lanes and stacks, and the block that it
 // runs.
 //
-// The thread runs one block after another to its end. What the scheduler's lock guards is in
-// scheduler.h; here only the thread itself writes, but for the atomics.
+// The thread runs blocks one after another, each to its end. scheduler.h has what the scheduler's
+// lock guards. The members here are written only by the thread itself, except for the atomics.
 #pragma once
 
 #include <array>
@@ -18,7 +18,7 @@ namespace penstock::backend::cpu {
 
 inline constexpr size_t kDynamicSharedMax = 227 << 10;  // bytes; what CUDA gives a block on sm_90
 
-// Who helps waiting blocks. A Help stays until no resident is in it (Scheduler::remove_help).
+// The Helps of waiting blocks. A Help stays until no resident is in it (Scheduler::remove_help).
 using HelpSlots = std::array<std::atomic<const Help*>, kHelpsMax>;
 
 class Resident {
@@ -28,14 +28,15 @@ public:
     Resident& operator=(const Resident&) = delete;
     ~Resident();
 
-    // Runs block `index` of the launch to its end, on the resident's thread. False: it was stopped;
-    // block() says why.
+    // Runs block `index` of the launch to its end, on the resident's thread. Returns false if it
+    // was stopped; block() says why.
     bool run_block(const LaunchRequest& request, const KernelEntry& kernel, language::Index3 index);
 
     [[nodiscard]] unsigned permit() const { return block_.permit; }
     [[nodiscard]] BlockState& block() { return block_; }
     [[nodiscard]] const BlockState& block() const { return block_; }
-    // Whose step of help the thread is in; null: in none. A step may take as long as storage does.
+    // Returns the Help whose step the thread is in, or null. A step may take as long as the storage
+    // does.
     [[nodiscard]] const Help* helping() const { return helping_.load(std::memory_order_seq_cst); }
 
 private:
@@ -46,7 +47,7 @@ private:
     std::unique_ptr<LaneState[]> lanes_;
     StackPool stacks_;
     char* dynamic_shared_ = nullptr;
-    const void* layout_function_ = nullptr;  // whose layout was looked up last
+    const void* layout_function_ = nullptr;  // the function whose layout was looked up last
     const SharedLayout* layout_ = nullptr;
     const HelpSlots* helps_;
     std::atomic<const Help*> helping_{nullptr};

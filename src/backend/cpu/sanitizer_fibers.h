@@ -1,12 +1,12 @@
-// Tells AddressSanitizer and ThreadSanitizer about fibers; the only file that calls them. Empty
+// Tells AddressSanitizer and ThreadSanitizer about fibers. No other file calls them. Does nothing
 // without them.
 //
-// ASan must know on which stack the thread runs. TSan gets one fiber object for each lane and is
-// told that a switch orders nothing (no-sync): lanes that miss a barrier are then reported as a
-// race, although they share an OS thread. What does order lanes is said with `release` and
-// `acquire` at rendezvous, start and end. Functions that switch must carry PENSTOCK_UNINSTRUMENTED:
-// between the announcement and the jump no instrumented code may run, and the lists of lanes are no
-// data that kernels race on.
+// ASan must know on which stack the thread runs. TSan gets one fiber object per lane, and is told
+// that a switch orders nothing (no-sync). So lanes that miss a barrier are reported as a race,
+// although they share an OS thread. `release` and `acquire` at rendezvous, start and end report the
+// order that does exist. Functions that switch must carry PENSTOCK_UNINSTRUMENTED: no instrumented
+// code may run between the announcement and the jump, and the lists of lanes are not data on which
+// kernels race.
 #pragma once
 
 #include <cstddef>
@@ -40,9 +40,9 @@ namespace penstock::backend::cpu {
 inline constexpr bool kAddressSanitizer = PENSTOCK_ASAN;
 inline constexpr bool kThreadSanitizer = PENSTOCK_TSAN;
 
-// A stack that control can leave and come back to: a lane's, or the OS thread's own.
+// A stack that control can leave and return to: a lane's, or the OS thread's own.
 struct Fiber {
-    void* context = nullptr;  // where to go on, while control is elsewhere (switch.h)
+    void* context = nullptr;  // where to continue, while control is elsewhere (switch.h)
 #if PENSTOCK_ASAN
     void* fake_stack = nullptr;
     const void* stack_bottom = nullptr;  // lowest address
@@ -55,7 +55,8 @@ struct Fiber {
 
 namespace sanitizer {
 
-// Before the first switch to a lane that starts on the stack [bottom, bottom + size).
+// Must be called before the first switch to a lane that starts on the stack [bottom, bottom +
+// size).
 PENSTOCK_UNINSTRUMENTED inline void begin([[maybe_unused]] Fiber& fiber,
                                           [[maybe_unused]] const void* bottom,
                                           [[maybe_unused]] size_t size) {
@@ -66,15 +67,15 @@ PENSTOCK_UNINSTRUMENTED inline void begin([[maybe_unused]] Fiber& fiber,
 #endif
 }
 
-// Before a block starts, for each of its lanes, on the thread's own stack: TSan orders what a
-// fiber's creator did before what the fiber does.
+// Must be called for each lane before its block starts, on the thread's own stack: TSan orders what
+// the creator of a fiber did before what the fiber does.
 PENSTOCK_UNINSTRUMENTED inline void prepare([[maybe_unused]] Fiber& fiber) {
 #if PENSTOCK_TSAN
     if (fiber.tsan_fiber == nullptr) fiber.tsan_fiber = __tsan_create_fiber(0);
 #endif
 }
 
-// The OS thread's own stack, on that thread, before lanes run on it.
+// Registers the OS thread's own stack. Must be called on that thread before lanes run on it.
 PENSTOCK_UNINSTRUMENTED inline void begin_thread([[maybe_unused]] Fiber& fiber) {
 #if PENSTOCK_ASAN
     if (fiber.stack_bottom == nullptr) {
@@ -91,7 +92,7 @@ PENSTOCK_UNINSTRUMENTED inline void begin_thread([[maybe_unused]] Fiber& fiber) 
 #endif
 }
 
-// The lane will not run again, or was given up in the middle; called on another fiber.
+// Ends a lane that will not run again or was abandoned. Must be called on another fiber.
 PENSTOCK_UNINSTRUMENTED inline void end([[maybe_unused]] Fiber& fiber) {
 #if PENSTOCK_TSAN
     if (fiber.tsan_fiber != nullptr) __tsan_destroy_fiber(fiber.tsan_fiber);
@@ -99,7 +100,7 @@ PENSTOCK_UNINSTRUMENTED inline void end([[maybe_unused]] Fiber& fiber) {
 #endif
 }
 
-// Directly before the jump. `ends`: nobody comes back to `from`.
+// Must be called directly before the jump. `ends`: control never returns to `from`.
 PENSTOCK_UNINSTRUMENTED inline void leave([[maybe_unused]] Fiber& from, [[maybe_unused]] Fiber& to,
                                           [[maybe_unused]] bool ends) {
 #if PENSTOCK_ASAN
@@ -111,14 +112,14 @@ PENSTOCK_UNINSTRUMENTED inline void leave([[maybe_unused]] Fiber& from, [[maybe_
 #endif
 }
 
-// Directly after the jump, on the fiber that it led to.
+// Must be called directly after the jump, on its destination fiber.
 PENSTOCK_UNINSTRUMENTED inline void arrive([[maybe_unused]] Fiber& self) {
 #if PENSTOCK_ASAN
     __sanitizer_finish_switch_fiber(self.fake_stack, nullptr, nullptr);
 #endif
 }
 
-// Everything before `release(x)` happens before what follows a later `acquire(x)`.
+// Everything before `release(x)` happens before everything after a later `acquire(x)`.
 PENSTOCK_UNINSTRUMENTED inline void release([[maybe_unused]] void* object) {
 #if PENSTOCK_TSAN
     __tsan_release(object);
@@ -130,7 +131,7 @@ PENSTOCK_UNINSTRUMENTED inline void acquire([[maybe_unused]] void* object) {
 #endif
 }
 
-// Bytes that a kernel may (not) touch.
+// Allow or forbid kernels to touch these bytes.
 inline void allow([[maybe_unused]] const void* bytes, [[maybe_unused]] size_t size) {
 #if PENSTOCK_ASAN
     __asan_unpoison_memory_region(bytes, size);

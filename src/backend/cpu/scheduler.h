@@ -1,10 +1,11 @@
-// Streams and permits: which operation of which stream goes on, and which block runs where.
+// Streams and permits: decides which operation of each stream runs next, and which block runs
+// where.
 //
-// A stream does one operation after the other: launches wait for permits, the rest goes to the copy
-// engine. A resident is a pooled thread that holds a permit; it takes the next block of the first
-// launch in `ready_`: streams of greater priority first, then the order in which launches became
-// ready. One lock guards everything; kernels, copies and help run outside it. Threads hold the
-// scheduler, so a thread that the watchdog has given up may outlive the device.
+// A stream performs its operations in order. Launches wait for permits; other operations go to the
+// copy engine. A resident is a pooled thread that holds a permit. It takes the next block of the
+// first launch in `ready_`, which is ordered by the stream's priority and then by the time at which
+// launches became ready. One lock guards everything; kernels, copies and help run without it.
+// Threads own the scheduler, so a thread that the watchdog has given up may outlive the device.
 #pragma once
 
 #include <array>
@@ -28,13 +29,14 @@ namespace penstock::backend::cpu {
 
 class Scheduler : public std::enable_shared_from_this<Scheduler> {
 public:
-    // `keep_alive` is held for as long as a thread may run a kernel: the memory that kernels use.
+    // `keep_alive` is the memory that kernels use. It is held for as long as a thread may run a
+    // kernel.
     Scheduler(unsigned permit_count, double watchdog_seconds, LinkModel link,
               std::shared_ptr<void> keep_alive);
     ~Scheduler();
 
-    // Ends all threads; blocks stop at their next barrier or wait, those that never come to one by
-    // the watchdog.
+    // Ends all threads. Blocks stop at their next barrier or wait; the watchdog stops those that
+    // reach none.
     void close();
 
     Status create_stream(int priority, StreamId* out);
@@ -46,9 +48,9 @@ public:
 
     [[nodiscard]] bool kernels_in_flight() const;
     [[nodiscard]] uint64_t failed_launches() const { return failed_launches_.load(); }
-    // ENOSPC: kHelpsMax are there.
+    // ENOSPC: there are kHelpsMax already.
     Status add_help(Help help);
-    // Not from within a step of help: waits until nobody is in that context's step.
+    // Waits until no thread is in that context's step. Must not be called from a step of help.
     void remove_help(void* context);
     [[nodiscard]] std::string diagnosis() const;
     void abort(Status cause);
@@ -64,9 +66,9 @@ private:
     };
     struct Stream {
         int priority = 0;
-        bool busy = false;  // an operation is under way
+        bool busy = false;  // an operation is in progress
         std::deque<Operation> queue;
-        Status error;  // the first since the last synchronize; launches behind it are skipped
+        Status error;  // the first since synchronize; later launches are skipped
         [[nodiscard]] bool idle() const { return !busy && queue.empty(); }
     };
     struct Launch {
@@ -74,7 +76,7 @@ private:
         LaunchRequest request;
         const KernelEntry* kernel = nullptr;
         uint64_t block_count = 0;
-        uint64_t next_block = 0;  // blocks below have been taken
+        uint64_t next_block = 0;  // lower blocks have been taken
         unsigned running_count = 0;
         Status failure;
     };
@@ -82,14 +84,14 @@ private:
         std::shared_ptr<Resident> resident;
         std::shared_ptr<Launch> launch;  // whose block it runs; null: none
         language::Index3 block_index;
-        uint64_t progress_seen = 0;  // watchdog: what it saw last, and since when
+        uint64_t progress_seen = 0;  // watchdog: last value seen, and since when
         Clock::time_point same_since;
 
         // "kernel K, block (x,y,z): "
         [[nodiscard]] std::string where(const Launch& running) const;
     };
 
-    std::shared_ptr<Stream> find_stream(StreamId id);  // under the lock, as all below
+    std::shared_ptr<Stream> find_stream(StreamId id);  // needs mutex_, as all below
     void advance(const std::shared_ptr<Stream>& stream);
     void make_ready(const std::shared_ptr<Stream>& stream, Operation operation);
     void ensure_residents();
@@ -100,7 +102,7 @@ private:
     void skip_launch();
     bool give_up_stuck(Clock::time_point now);
 
-    void serve(unsigned permit, const std::shared_ptr<Resident>& resident);  // thread of a resident
+    void serve(unsigned permit, const std::shared_ptr<Resident>& resident);  // resident's thread
     void watch();                                                            // watchdog's thread
 
     const double watchdog_seconds_;
@@ -111,7 +113,7 @@ private:
     std::condition_variable watched_;  // watchdog: a block runs, or closing
     std::map<StreamId, std::shared_ptr<Stream>> streams_;
     StreamId last_stream_ = 0;
-    std::list<std::shared_ptr<Launch>> ready_;  // launches with blocks that nobody has taken
+    std::list<std::shared_ptr<Launch>> ready_;  // launches with blocks that no thread has taken
     std::vector<Slot> slots_;                   // by permit
     unsigned thread_count_ = 0;  // residents' threads that have not ended or been given up
     unsigned idle_resident_count_ = 0;

@@ -1,11 +1,11 @@
-// Where the static __shared__ variables of a module lie, so that they can be poisoned when a block
+// Finds the static __shared__ variables of a module, so that they can be poisoned when a block
 // starts.
 //
-// language/cuda.h makes them thread-local variables whose mangled names carry the ABI tag
-// `penstock_shared`; a block runs to its end on one OS thread. Their places are read from the
-// module's ELF symbol table: this also finds variables of template instantiations and needs no
-// linker script. A stripped module has no table; its variables then keep what the last block left.
-// Any thread may call anything.
+// language/cuda.h makes them thread-local variables, whose mangled names carry the ABI tag
+// `penstock_shared`. A block runs to its end on one OS thread. Their places come from the module's
+// ELF symbol table, which also finds variables of template instantiations and needs no linker
+// script. A stripped module has no table; its variables keep what the last block left. Any thread
+// may call anything.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +25,7 @@ struct SharedLayout {
     std::vector<SharedRange> ranges;
 };
 
-// The layout of the module that holds `function`; read once, valid for ever.
+// Returns the layout of the module that holds `function`. It is read once and stays valid.
 const SharedLayout& shared_layout(const void* function);
 
 // Fills the calling thread's copies of the variables with kPoison.

@@ -1,10 +1,10 @@
-// The stacks of one OS thread's lanes: taken and given back without locks, mapped 32 at a time,
-// kept for ever.
+// The stacks of one OS thread's lanes. They are taken and given back without locks, mapped 32 at a
+// time, and kept forever.
 //
-// One thread uses a pool. Stacks lie in one mapping for each 32, at a pitch that is no power of two
-// and with their tops staggered by a few cache lines, so that the same frame of many lanes does not
-// fall into one cache set. The first 32 have guard pages; beyond, each costs two mappings of the
-// process's 65,530, so the others have a canary, which is checked when a lane ends.
+// One thread uses a pool. Each 32 stacks lie in one mapping, at a pitch that is no power of two and
+// with their tops staggered by a few cache lines. So the same frame of many lanes does not fall
+// into one cache set. The first 32 stacks have guard pages. The others would cost two mappings each
+// of the process's 65,530, so they have a canary instead, which is checked when a lane ends.
 #pragma once
 
 #include <cstddef>
@@ -33,7 +33,7 @@ public:
     Stack* take();  // null: no memory, or kLanesMax are in use
     void give_back(Stack* stack);
 
-    // False: the stack has overflowed (it may have destroyed its neighbour).
+    // Returns false if the stack has overflowed. It may then have destroyed its neighbour.
     [[nodiscard]] static bool intact(const Stack* stack);
 
 private:

@@ -1,10 +1,10 @@
-// Going from one stack to another: a dozen instructions on x86-64, Boost.Context's fcontext
+// Switches from one stack to another: a dozen instructions on x86-64, Boost.Context's fcontext
 // elsewhere.
 //
-// Ours keeps calls and returns in pairs on every stack, so that the processor predicts returns;
-// fcontext is called and leaves by a jump, after which every `ret` of the lane is predicted wrong.
-// The floating-point control words are not switched: a kernel that changes them changes them for
-// its block.
+// This code keeps calls and returns paired on each stack, so that the processor predicts returns.
+// fcontext is called and leaves by a jump, after which each `ret` of the lane is mispredicted. The
+// floating-point control words are not switched: a kernel that changes them changes them for its
+// block.
 #pragma once
 
 #include "backend/cpu/sanitizer_fibers.h"
@@ -17,14 +17,14 @@
 
 namespace penstock::backend::cpu {
 
-// Stores where the caller stops in `*from` and goes on where `to` stopped; returns when somebody
-// goes on there. Callers must not be instrumented (sanitizer_fibers.h).
+// Stores the caller's position in `*from` and continues where `to` stopped. Returns when a later
+// switch continues at that position. Callers must not be instrumented (sanitizer_fibers.h).
 #if PENSTOCK_FCONTEXT
 void switch_stack(void** from, void* to);
 #else
-// Inline, so that the compiler saves just the registers that its caller needs: fewer cache lines of
-// each lane's stack are touched. Pushes below the stack pointer: built with -mno-red-zone
-// (cmake/PenstockFlags.cmake). A new stack looks the same: new_stack().
+// Inline, so that the compiler saves only the registers that its caller needs, and fewer cache
+// lines of each lane's stack are touched. It pushes below the stack pointer, so it needs
+// -mno-red-zone (cmake/PenstockFlags.cmake). A new stack looks the same: new_stack().
 PENSTOCK_UNINSTRUMENTED __attribute__((always_inline)) inline void switch_stack(void** from,
                                                                                 void* to) {
     asm volatile(
@@ -45,10 +45,10 @@ PENSTOCK_UNINSTRUMENTED __attribute__((always_inline)) inline void switch_stack(
 }
 #endif
 
-// What to switch to in order to run first_frame() on the stack [bottom, top).
+// Returns the context that runs first_frame() on the stack [bottom, top).
 void* new_stack(char* bottom, char* top);
 
-// The first function on every new stack; in lanes.cc.
+// The first function on each new stack; in lanes.cc.
 [[noreturn]] void first_frame();
 
 }  // namespace penstock::backend::cpu

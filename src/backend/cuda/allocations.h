@@ -1,7 +1,7 @@
-// What a device has been asked for: device memory and pinned host memory. Any thread.
+// The device memory and pinned host memory that a device has allocated. Any thread.
 //
-// Taken when files and file systems are opened, never on behalf of a running kernel: the driver may
-// wait for that kernel first. No lock is held over a call of the driver.
+// Memory is allocated when files and file systems are opened, never for a running kernel: the
+// driver might wait for that kernel first. No lock is held during a call of the driver.
 #pragma once
 
 #include <cstddef>
@@ -17,30 +17,30 @@ namespace penstock::backend::cuda {
 
 class Allocations {
 public:
-    // What the device can do.
+    // The device's abilities.
     struct Abilities {
-        bool can_register = false;  // GPU threads see memory that was pinned after its allocation
-                                    // at the host's address
-        bool can_map = false;       // cuMemCreate and cuMemMap: memory that every context reaches
+        bool can_register = false;  // GPU threads see memory pinned later at the host's address
+        bool can_map = false;       // cuMemCreate and cuMemMap: memory for all contexts
     };
     Allocations(Context& context, Stream& stream, Abilities can)
         : context_(context), stream_(stream), can_(can) {}
     ~Allocations();
 
-    // Zeroed; aligned to 2 MiB from 2 MiB on, else to 4 KiB. ENOMEM.
+    // Allocates zeroed memory. It is aligned to 2 MiB if `size` is at least that, else to 4 KiB.
+    // ENOMEM.
     Status allocate(size_t size, Memory memory, bool busy, void** out);
-    // Null is allowed. `busy`: a kernel runs, and freeing would wait for it without end: done
-    // later, by the next free or allocate that finds none.
+    // Frees memory; null is allowed. `busy`: a kernel runs, and the driver would wait for it
+    // without limit. Then the next free or allocate without a running kernel does it.
     void free(void* pointer, bool busy);
     [[nodiscard]] size_t free_memory() const;
-    // Forgets everything without freeing it: a kernel that cannot be stopped may still use it.
+    // Forgets all memory without freeing it: a kernel that cannot be stopped may still use it.
     void leave();
 
 private:
     enum class Kind : uint8_t { kDevice, kMapped, kDriverPinned, kRegistered };
     struct Piece {
-        void* base = nullptr;  // what the driver or the kernel gave
-        size_t size = 0;       // of that
+        void* base = nullptr;  // from the driver or the kernel
+        size_t size = 0;       // bytes at `base`
         Kind kind = Kind::kDevice;
     };
 
@@ -59,10 +59,10 @@ private:
     Stream& stream_;  // for zeroing
     const Abilities can_;
     std::mutex mutex_;
-    std::map<void*, Piece> pieces_;  // by the pointer that the caller has
-    std::vector<Piece> deferred_;    // freed by the caller, not yet by us
-    // Registered memory that was given back: to touch and pin it again takes longest of all that a
-    // file system needs.
+    std::map<void*, Piece> pieces_;  // by the caller's pointer
+    std::vector<Piece> deferred_;    // freed by the caller, but not yet here
+    // Registered memory that was given back. To touch and pin memory takes longest of all that a
+    // file system needs, so it is used again.
     std::vector<Piece> kept_;
     size_t kept_size_ = 0;
 };

@@ -1,9 +1,10 @@
-// A context of the device, and every call made in it. The primary one is that of the CUDA run-time
-// library and of PyTorch; a second one is ours alone (docs/design/0012-second-context.md).
+// A context of the device, and all calls made in it. The primary context belongs to the CUDA
+// run-time library and PyTorch too. A second one is used only here
+// (docs/design/0012-second-context.md).
 //
-// Makes the context current for the length of a call and puts back what the thread had: user
-// threads may be at work on another GPU. No call breaks a stream capture that the program has under
-// way. Remembers what failed last, and for good the first fault of a kernel. Any thread.
+// A call makes the context current and then restores the thread's previous one, because user
+// threads may use another GPU. No call breaks a stream capture of the program. The object remembers
+// the last failure, and permanently the first fault of a kernel. Any thread.
 #pragma once
 
 #include <atomic>
@@ -20,13 +21,12 @@ namespace penstock::backend::cuda {
 
 class Context {
 public:
-    // The primary context.
+    // Retains the primary context.
     static Result<std::unique_ptr<Context>> retain(const Driver& driver, DeviceHandle device);
-    // A context beside it: calls in it do not wait for those that the program makes in its own.
-    // Costs 0.1 to 0.2 s and some 500 MiB of device memory.
+    // Makes a second context. Calls in it do not wait for the program's calls in its own. It costs
+    // 0.1 to 0.2 s and some 500 MiB of device memory.
     static Result<std::unique_ptr<Context>> create(const Driver& driver, DeviceHandle device);
-    // Leaves the context retained when `leave()` was called: something in it could not be brought
-    // to an end.
+    // Releases the context, unless `leave()` was called because something in it could not be ended.
     ~Context();
     Context(const Context&) = delete;
     Context& operator=(const Context&) = delete;
@@ -42,7 +42,7 @@ public:
         return code == kSuccess ? Status() : failed(code, function.name, driver_.describe(code));
     }
 
-    // The same, for callers to which some codes are no failures (CUDA_ERROR_NOT_READY).
+    // Does the same for callers to which some codes are no failures (CUDA_ERROR_NOT_READY).
     template <class... Parameters, class... Arguments>
     int raw(const Call<Parameters...>& function, Arguments... arguments) {
         return within([&] { return function(arguments...); });
@@ -58,17 +58,17 @@ public:
         return result != kSuccess ? result : restored;
     }
 
-    // Remembers a failure and gives its Status. `description` is for people: the CUresult's name
-    // and text.
+    // Remembers a failure and returns its Status. `description` has the CUresult's name and text.
     Status failed(int code, const char* origin, const std::string& description);
 
-    // What a fault's diagnosis names: the kernels in flight. Set once, before the first launch.
+    // Sets the function that names the kernels in flight in a fault's diagnosis. Set it once,
+    // before the first launch.
     void name_kernels_by(std::function<std::string()> names) { names_ = std::move(names); }
-    // A sentence about what failed, without a CUDA call behind it.
+    // Remembers a sentence about a failure that no CUDA call returned.
     void note(std::string text);
     [[nodiscard]] std::string diagnosis() const;
 
-    // From now on nothing is launched and waits end with `cause`; the first cause stays.
+    // Prevents further launches and ends waits with `cause`. The first cause is kept.
     void abort(Status cause);
     [[nodiscard]] Status abort_cause() const;  // ok: not aborted
 
@@ -99,7 +99,7 @@ private:
     std::string diagnosis_;
     Status abort_cause_;
     std::atomic<bool> aborted_{false};
-    bool faulted_ = false;  // diagnosis_ names a kernel's fault and stays
+    bool faulted_ = false;  // diagnosis_ names a kernel's fault and no longer changes
 };
 
 }  // namespace penstock::backend::cuda

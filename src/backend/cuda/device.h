@@ -1,8 +1,8 @@
-// A CUDA device behind the backend's port. docs/design/0002-two-compilers.md says how kernels get
-// here.
+// Implements the backend's port for a CUDA device. docs/design/0002-two-compilers.md says how
+// kernels get here.
 //
-// Kernels run on the GPU by themselves, so blocks take no help and a block is never woken by the
-// host. Device memory is not host addressable. Any thread.
+// Kernels run on the GPU on their own, so blocks need no help, and the host never wakes a block.
+// The host cannot address device memory. Any thread.
 #pragma once
 
 #include <future>
@@ -18,7 +18,7 @@
 
 namespace penstock::backend::cuda {
 
-// What a launch may ask for, in the order x, y, z.
+// The limits of a launch, in the order x, y, z.
 struct ShapeLimits {
     unsigned grid[3] = {}, block[3] = {};
 };
@@ -58,13 +58,13 @@ public:
     Status add_help(Help) override { return {}; }
     void remove_help(void*) override {}
     void notify(const uint64_t* address, size_t count) override;
-    // `address` must be host memory: pinned, or any the GPU does not write.
+    // `address` must be in host memory: pinned, or any that the GPU does not write.
     void wait_changed(const uint64_t* address, uint64_t seen,
                       std::chrono::nanoseconds limit) override;
 
     [[nodiscard]] std::string diagnosis() const override { return context_->diagnosis(); }
-    // Kernels end by the abort word that their waits look at, which its owner sets; here nothing
-    // new starts.
+    // Prevents further launches. Kernels end by the abort word that their waits read; the owner of
+    // that word sets it.
     void abort(Status cause) override { context_->abort(cause); }
     Status abort_cause() const override { return context_->abort_cause(); }
 
@@ -80,18 +80,19 @@ private:
     [[nodiscard]] Status check_shape(const Kernel& kernel, const LaunchShape& shape) const;
     [[nodiscard]] std::string kernels_not_done() const;
 
-    // In the order in which they are needed: destroyed from the last to the first.
+    // In the order in which they are needed: the last one is destroyed first.
     std::unique_ptr<Context> context_;
-    std::unique_ptr<Context> second_context_;  // null: not wanted, or none is to be had
+    std::unique_ptr<Context> second_context_;  // null: not wanted or not possible
     Properties properties_;
     ShapeLimits shape_limits_;
     Allocations::Abilities can_;
     StreamTable streams_;
-    StreamId own_stream_ = 0;  // zeroes memory, warms up
+    StreamId own_stream_ = 0;  // for zeroing memory and warming up
     std::unique_ptr<Allocations> allocations_;
     std::unique_ptr<Kernels> kernels_;
     Sleepers sleepers_;
-    // Makes the second context beside what the opening thread does. Copy streams wait for it.
+    // The second context is made while the opening thread does other work. Copy streams wait for
+    // it.
     bool wants_second_context_ = true;
     std::once_flag prepare_once_;
     Status prepared_;

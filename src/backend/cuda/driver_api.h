@@ -1,4 +1,4 @@
-// The part of NVIDIA's driver API that this room calls, declared by ourselves: no CUDA header is
+// The part of NVIDIA's driver API that this room calls. It is declared here, so no CUDA header is
 // needed to build.
 //
 // Each line names the member, the versioned symbol of libcuda.so.1 and the parameters, as cuda.h of
