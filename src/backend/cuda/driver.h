@@ -1,6 +1,8 @@
-// libcuda.so.1, opened at run time: the table of its functions. No link-time dependency on CUDA.
+// libcuda.so.1, opened at run time: the table of its functions. Nothing depends on CUDA at link
+// time.
 //
-// Immutable once loaded, and never unloaded: the driver has threads of its own. Any thread.
+// It does not change after loading and is never unloaded, because the driver has its own threads.
+// Any thread.
 #pragma once
 
 #include <memory>
@@ -17,16 +19,17 @@ struct Driver {
     PENSTOCK_CUDA_NEWER_DRIVER_CALLS(PENSTOCK_CUDA_MEMBER)
 #undef PENSTOCK_CUDA_MEMBER
 
-    // "CUDA_ERROR_OUT_OF_MEMORY (out of memory)"; the number when the driver does not know it.
+    // Returns "CUDA_ERROR_OUT_OF_MEMORY (out of memory)", or the number if the driver does not know
+    // it.
     [[nodiscard]] std::string describe(int code) const;
 };
 
-// Opens and initialises the driver: PENSTOCK_LIBCUDA names another file than libcuda.so.1 (WSL,
-// tests). A success is kept for the process; a failure is tried again at the next call. `why` gets
+// Opens and initialises the driver. PENSTOCK_LIBCUDA names another file than libcuda.so.1 (WSL,
+// tests). A success is kept for the process; after a failure the next call tries again. `why` gets
 // one sentence for people.
 Result<const Driver*> open_driver(std::string* why);
 
-// The same without memory, from the file `path`.
+// Does the same from the file `path`, and keeps no success.
 Result<std::unique_ptr<const Driver>> load_driver(const char* path, std::string* why);
 
 }  // namespace penstock::backend::cuda

@@ -1,9 +1,9 @@
-// The kernels of one device: loaded when it is opened, so that no launch loads code while others
-// run.
+// The kernels of one device. They are loaded when it is opened, so that no launch loads code while
+// other kernels run.
 //
-// A kernel whose library is missing or does not fit the device keeps the reason; only its launch
-// fails. Kernels of libraries that the program opens later are loaded at their first launch, when
-// nothing runs. Any thread.
+// If a kernel's library is missing or does not fit the device, only the launch of that kernel
+// fails, with the reason. Kernels of libraries that the program opens later are loaded at their
+// first launch, when no kernel runs. Any thread.
 #pragma once
 
 #include <memory>
@@ -23,26 +23,28 @@ struct Kernel {
     const void* stub = nullptr;
     CudaKernelAttributes attributes;
     Status status;       // not ok: why it cannot be launched
-    std::string detail;  // the same for people
+    std::string detail;  // the same reason for people
 };
 
 class Kernels {
 public:
-    // `shared_size_max`: bytes of shared memory that one block can have, static and dynamic.
+    // `shared_size_max`: bytes of shared memory per block, static and dynamic.
     Kernels(Context& context, size_t shared_size_max)
         : context_(context), shared_size_max_(shared_size_max) {}
 
-    // Loads every registered kernel, and sees to it that the largest need of local memory is met
-    // now: growing it later would wait for the kernels that run.
+    // Loads all registered kernels, and reserves the largest local memory that they need. To grow
+    // it later would wait for running kernels.
     Status load_all();
 
-    // Ok: at least one kernel can run, or none is registered. Else why the first cannot.
+    // Returns ok if at least one kernel can run or none is registered, else why the first one
+    // cannot.
     Status any_usable();
 
-    // The kernel of a g++ function; null when it is not loaded. Lives as long as this object.
+    // Returns the kernel of a g++ function, or null if it is not loaded. It lives as long as this
+    // object.
     const Kernel* find(const void* function);
-    // Loads one that was registered after load_all, when no kernel runs. EINVAL: it is not
-    // registered.
+    // Loads a kernel that was registered after load_all(). Requires that no kernel runs. EINVAL: it
+    // is not registered.
     Result<const Kernel*> load_late(const void* function);
 
 private:

@@ -1,4 +1,4 @@
-// What a program had queued on its own streams before a transfer. Any thread.
+// The work that a program had queued on its own streams before a transfer. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@ namespace penstock::backend::cuda {
 
 class EventWork final : public QueuedWork {
 public:
-    // Null in `out`: nothing is queued. EINVAL: no stream of this device; EBUSY: it is being
-    // captured into a graph.
+    // Stores the queued work, or null if there is none. EINVAL: no stream of this device; EBUSY: a
+    // stream that is being captured into a graph.
     static Status of(Context& context, std::span<const uintptr_t> streams,
                      std::shared_ptr<QueuedWork>* out);
     ~EventWork() override;

@@ -1,8 +1,8 @@
-// Host threads that sleep on a word of this device, so that a launch can wake them to serve it. Any
-// thread.
+// The host threads that sleep on a word of this device, so that a launch can wake them to serve it.
+// Any thread.
 //
-// The futex lot (cpu/parking.h) serves the whole process; this only remembers which words are slept
-// on.
+// The futex table (cpu/parking.h) serves the whole process. This object only remembers the words on
+// which threads sleep.
 #pragma once
 
 #include <array>
@@ -16,9 +16,10 @@ namespace penstock::backend::cuda {
 
 class Sleepers {
 public:
-    // Sleeps while `*address == seen`, until a notify, a launch, or `limit`; may return early.
+    // Sleeps while `*address == seen`, until a notify, a launch, or `limit`. May return early.
     void sleep(const uint64_t* address, uint64_t seen, std::chrono::nanoseconds limit) {
-        // More sleepers than slots sleep in short turns instead of being remembered.
+        // If there are more sleepers than slots, the others are not remembered and sleep for short
+        // times.
         std::atomic<const uint64_t*>* slot = remember(address);
         cpu::sleep_while_same(address, seen,
                               slot == nullptr ? std::min(limit, kUnremembered) : limit);

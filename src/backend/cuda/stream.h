@@ -1,10 +1,9 @@
-// One stream of a device: launches, copies and stream-ordered stores, and whether kernels of it are
-// in flight.
+// One stream of a device: its launches, copies and stream-ordered stores, and whether its kernels
+// are in flight.
 //
-// No lock is held over a call of the driver except those that order launches and announcements of
-// the same stream: a launch may block in the driver, and the threads that serve the running kernel
-// must get past it.
-// Any thread.
+// No lock is held during a call of the driver, except the locks that order launches and
+// announcements of the same stream. A launch may block in the driver, and the threads that serve
+// the running kernel must not wait for it. Any thread.
 //
 // Launches are counted thrice; kernels are in flight while begun != done:
 //   begun_     before the driver is called          written under launch_mutex_
@@ -25,13 +24,13 @@
 
 namespace penstock::backend::cuda {
 
-// Launches of one stream that may be in flight. Behind 1,024 operations the driver itself blocks,
-// with its locks held; so the launch that would be one too many waits here, with none.
+// Limit of launches of one stream in flight. After 1,024 operations the driver itself blocks, with
+// its locks held. So a launch beyond this limit waits here, without a lock.
 inline constexpr uint64_t kLaunchesInFlightMax = 512;
 
 class Stream {
 public:
-    // Priorities: larger starts first; clamped to what the device offers.
+    // Makes a stream. Larger priorities start first; they are clamped to what the device offers.
     static Result<std::unique_ptr<Stream>> create(Context& context, int priority);
     ~Stream();
 
@@ -45,29 +44,30 @@ public:
     Status write_value(uint64_t* address, uint64_t value);
     Status announce(uint64_t* address, uint64_t value);
 
-    // Looks once; keeps the driver making progress.
+    // Looks once whether the stream is idle. It also keeps the driver making progress.
     Status query(bool* idle);
-    // Looks until the stream is idle or `deadline`: ETIMEDOUT. Once the device is aborted its
-    // blocks end at their next wait: the result is then the abort's cause, idle or not.
+    // Looks until the stream is idle. ETIMEDOUT: not idle at `deadline`. After an abort of the
+    // device its blocks end at their next wait, and the result is the cause of the abort, idle or
+    // not.
     Status synchronize(Deadline deadline);
-    // A look only when some were in flight. A stream in error has kernels in flight no longer.
+    // Asks the driver only if kernels were in flight. A stream in error has no kernels in flight.
     [[nodiscard]] bool kernels_in_flight();
-    // The same as of the last look: asks no driver.
+    // Returns the same as of the last look, and asks no driver.
     [[nodiscard]] bool kernels_seen_in_flight() const {
         return begun_.load(std::memory_order_acquire) != done_.load(std::memory_order_relaxed);
     }
-    // Whether kernels wait for what is copied by this stream.
+    // Sets whether kernels wait for what this stream copies.
     void serve_kernels(bool serves) { serves_kernels_.store(serves, std::memory_order_relaxed); }
     [[nodiscard]] bool serves_kernels() const {
         return serves_kernels_.load(std::memory_order_relaxed);
     }
-    // When the call of the driver began that has not returned; 0: none is under way. Of calls by
-    // several threads at once it knows one.
+    // Returns when the driver's call in progress began; 0: there is none. If several threads call
+    // at once, it is one of their calls.
     [[nodiscard]] uint64_t call_since_ns() const {
         return call_since_ns_.load(std::memory_order_relaxed);
     }
-    // The keys of launches not known to be complete, oldest first, ", " between them; at most
-    // eight.
+    // Returns the keys of launches that are not known to be complete: oldest first, separated by ",
+    // ", at most eight.
     [[nodiscard]] std::string kernels_not_done() const;
 
 private:
@@ -77,7 +77,7 @@ private:
           priority_(priority),
           small_by_rows_(!context.is_primary()) {}
 
-    // Calls a function of the driver, and remembers since when until it returns.
+    // Calls a function of the driver, and records the start time until it returns.
     template <class... Parameters, class... Arguments>
     Status call(const Call<Parameters...>& function, Arguments... arguments) {
         const Under under(*this);
@@ -109,9 +109,9 @@ private:
     const int priority_;
     const bool small_by_rows_;  // see copy_small
     std::mutex launch_mutex_;
-    // Held over calls of the driver too, by those alone who announce on this stream.
+    // Also held during calls of the driver, but only by threads that announce on this stream.
     std::mutex announce_mutex_;
-    std::atomic<StreamHandle> announcer_{nullptr};  // where stores wait for what lies in this one
+    std::atomic<StreamHandle> announcer_{nullptr};  // its stores wait for this stream's work
     EventHandle event_ = nullptr;
     std::atomic<uint64_t> begun_{0}, enqueued_{0}, done_{0};
     std::atomic<bool> serves_kernels_{false};

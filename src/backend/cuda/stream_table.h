@@ -1,4 +1,4 @@
-// The streams of one device by number. Looked up without a lock; streams are reused, never freed
+// The streams of one device by number. The lookup takes no lock. Streams are reused, and not freed
 // before the device.
 #pragma once
 
@@ -12,22 +12,22 @@
 
 namespace penstock::backend::cuda {
 
-// A user's streams, and a copy stream or two for each file system.
+// The user's streams, and one or two copy streams for each file system.
 inline constexpr uint32_t kStreamsMax = 256;
 
 class StreamTable {
 public:
     ~StreamTable();
 
-    // A stream of this context and priority: one that was given back, else a new one. EMFILE:
+    // Takes a stream of this context and priority: a returned one, or else a new one. EMFILE:
     // kStreamsMax are in use.
     Status take(Context& context, int priority, StreamId* out);
-    // The stream must be idle. Its number is never given again (before 2^24 others were).
+    // Returns a stream, which must be idle. Its number is not used again before 2^24 others were.
     void give_back(StreamId id);
-    // Null: no such stream.
+    // Returns null if there is no such stream.
     [[nodiscard]] Stream* find(StreamId id) const;
 
-    // Calls `each(Stream&)` until it returns true; whether one did.
+    // Calls `each(Stream&)` until it returns true. Returns whether it did.
     template <class Each>
     bool any(Each each) const {
         for (const Slot& slot : slots_) {
@@ -42,10 +42,10 @@ private:
     struct Slot {
         std::atomic<Stream*> stream{nullptr};  // owned; set once
         std::atomic<StreamId> id{0};           // 0: free
-        uint32_t generation = 0;               // under mutex_
+        uint32_t generation = 0;               // guarded by mutex_
     };
 
-    std::mutex mutex_;  // take and give_back
+    std::mutex mutex_;  // locked by take() and give_back()
     std::array<Slot, kStreamsMax> slots_;
 };
 
