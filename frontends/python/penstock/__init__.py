@@ -1,8 +1,8 @@
 """Files for GPU kernels: a page cache in GPU memory, readahead, one source for CPU and CUDA.
 
-`penstock.open(path).pread(buffer)` reads a file into host or device memory, each byte range by the
-cheapest route, and its future's `report` says which. Importing this loads nothing but this file;
-each name is loaded when it is first used.
+`penstock.open(path).pread(buffer)` reads a file into host or device memory. Each byte range takes
+the cheapest route, and the `report` of the returned future says which. An import of the package
+loads only this file; each name is loaded at its first use.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from os import environ as _environ
 
 __version__ = "0.1.0"
 
-# The CUDA driver reads this when it starts: copies that a program queues behind its kernels share
-# few queues otherwise, and hold up copies of other streams.
+# The CUDA driver reads this when it starts. With its default, copies that a program queues after
+# its kernels share few queues, and delay copies of other streams.
 _environ.setdefault("CUDA_DEVICE_MAX_COPY_CONNECTIONS", "32")
 
-TYPE_CHECKING = False  # typing's; loading that takes longer than all of this
+TYPE_CHECKING = False  # as typing has it; loading typing takes longer than all of this file
 if TYPE_CHECKING:
     from penstock import kvikio as kvikio
     from penstock import safetensors as safetensors
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from penstock.report import Report
     from penstock.tracing import Transfer, on_transfer, trace
 
-# Where each public name lives.
+# The module that defines each public name.
 _HOMES = {
     "ClosedError": "errors",
     "CuFile": "kvikio.cufile",

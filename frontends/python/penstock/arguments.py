@@ -1,4 +1,4 @@
-"""What command lines share: the forms of devices, sizes and counts of threads."""
+"""Parsers that command lines share: of devices, sizes and numbers of threads."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def device_name(text: str) -> str:
 
 
 def chosen_device(option: str | None) -> str:
-    """Return the device that an option names, else PENSTOCK_DEVICE; empty: neither does."""
+    """Return the device that `option`, or else PENSTOCK_DEVICE, names; empty if neither does."""
     if option:
         return option
     named = os.environ.get("PENSTOCK_DEVICE", "")
@@ -36,7 +36,7 @@ TRACE_HELP = "write what was read and when as a Chrome trace (chrome://tracing, 
 
 
 def traced(path: str | None) -> contextlib.AbstractContextManager[Any]:
-    """Return what writes a trace of all that is read in it to `path`; None: nothing is written."""
+    """Return a context manager that writes a trace of its reads to `path`; none if it is None."""
     if path is None:
         return contextlib.nullcontext()
     from penstock import trace
@@ -44,11 +44,11 @@ def traced(path: str | None) -> contextlib.AbstractContextManager[Any]:
     return trace(path)
 
 
-_THREADS_MAX = 64  # of penstock.open
+_THREADS_MAX = 64  # the limit of penstock.open
 
 
 def thread_count(text: str) -> int:
-    """Return the number of threads that `text` stands for."""
+    """Return the number of threads that `text` gives."""
     count = int(text) if re.fullmatch(r"\d{1,9}", text) else 0
     if not 1 <= count <= _THREADS_MAX:
         raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 to {_THREADS_MAX}")
@@ -59,7 +59,7 @@ _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
 def byte_size(text: str) -> int:
-    """Return the bytes that `text` stands for: 4096, 4K, 16M, 2G, 1T (powers of 1024)."""
+    """Return the number of bytes that `text` gives: 4096, 4K, 16M, 2G, 1T (powers of 1024)."""
     match = re.fullmatch(r"(\d{1,19})([KMGT]?)(iB)?", text)
     size = int(match[1]) * _UNITS[match[2]] if match else 1 << 63
     if size >= 1 << 63:

@@ -1,10 +1,10 @@
-"""Why a buffer was refused: the slow path of frontends/python/target.cc, which takes buffers."""
+"""Finds why a buffer was refused: the slow path of frontends/python/target.cc."""
 
 from __future__ import annotations
 
 from typing import Any, NoReturn
 
-_SUPPORTED = {1, 2, 3, 13}  # DLPack's numbers: host, CUDA, pinned host and managed memory
+_SUPPORTED = {1, 2, 3, 13}  # DLPack's numbers of host, CUDA, pinned host and managed memory
 
 
 def _refuse_objects(name: str) -> NoReturn:
@@ -45,7 +45,7 @@ def _refuse_interface(interface: Any, name: str, written: bool) -> NoReturn:
 
 
 def refuse(buffer: object, written: bool) -> NoReturn:
-    """Raise what says why `buffer` cannot be read into, or cannot be `written` to a file."""
+    """Raise the error that says why `buffer` cannot be read into, or `written` to a file."""
     name = f"{type(buffer).__qualname__} object"
     if getattr(getattr(buffer, "dtype", None), "hasobject", False):
         _refuse_objects(name)

@@ -1,10 +1,10 @@
 """The command `penstock`: finds the verb, runs it, turns errors into one line and an exit code.
 
 A verb is a module `penstock/commands/VERB.py` and a line in `VERBS`. The module has `EXAMPLE`,
-`add_arguments(parser)` and `run(arguments) -> int`; it is imported only when its verb is asked for.
+`add_arguments(parser)` and `run(arguments) -> int`. It is imported only when its verb is run.
 
-Exit codes: 0 done, 1 failed, 2 usage; 130 after Ctrl-C, as shells expect. That the reader of the
-output goes away before its end, as `head` does, is no failure.
+Exit codes: 0 done, 1 failed, 2 usage, 130 after Ctrl-C, as shells expect. It is no failure if the
+reader of the output closes it early, as `head` does.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ VERBS = {
 
 
 def _columns() -> int:
-    """Return the width of the terminal as shutil does, whose loading takes milliseconds."""
+    """Return the width of the terminal. It is as shutil's, which takes milliseconds to load."""
     try:
         return int(os.environ["COLUMNS"]) or 80
     except (KeyError, ValueError):
@@ -123,7 +123,7 @@ class _StandardOutput(io.FileIO):
 
 
 def _name_output() -> None:
-    """Let errors of `sys.stdout` say what they are of, unless it is not the process's own."""
+    """Make errors of `sys.stdout` name it, if it is the process's own standard output."""
     if sys.stdout is None:
         raise CommandError(STANDARD_OUTPUT, "is closed")
     old = sys.__stdout__
@@ -140,7 +140,7 @@ def _name_output() -> None:
 
 
 def _silence_output() -> None:
-    """Let nothing more be written, not even at exit."""
+    """Redirect standard output and error to /dev/null, so that nothing is written at exit."""
     nothing = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, OSError):
@@ -154,10 +154,10 @@ def _fail(text: str, code: int) -> int:
 
 
 def _attempt(step: Callable[[], object]) -> int:
-    """Return the exit code of `step`; its errors are one line."""
+    """Run `step` and return its exit code; print its error, if any, as one line."""
     try:
         return int(step() or 0)  # type: ignore[call-overload, no-any-return]
-    except SystemExit as ending:  # of argparse
+    except SystemExit as ending:  # argparse raises it
         return int(ending.code or 0)
     except CommandError as error:
         return _fail(str(error), error.exit_code)
@@ -175,7 +175,7 @@ def _attempt(step: Callable[[], object]) -> int:
 
 
 def _leave(code: int) -> NoReturn:
-    """End the process without freeing what the OS frees too: some milliseconds of each command."""
+    """End the process without freeing its memory, which saves some milliseconds of each command."""
     atexit._run_exitfuncs()
     with contextlib.suppress(OSError, AttributeError):
         sys.stderr.flush()
@@ -183,14 +183,14 @@ def _leave(code: int) -> NoReturn:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Run the command line `words` and return the exit code; end the process with it if None."""
+    """Run the command line `words` and return its exit code. If None, run argv and exit with it."""
 
     def run() -> int:
         _name_output()
         return _dispatch(sys.argv[1:] if words is None else words)
 
     code = _attempt(run)
-    # What is still buffered may fail too, and then Python would say so in its own way at exit.
+    # Flush here: an error of a flush at exit would be reported by Python in its own form.
     ended = _attempt(lambda: sys.stdout.flush() if sys.stdout is not None else None)
     code = code or ended
     return code if words is not None else _leave(code)

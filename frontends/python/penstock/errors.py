@@ -1,7 +1,7 @@
-"""Errors of the package, and those that end a command with one line: `penstock: FILE: cause`.
+"""Errors of the package, and errors that end a command with one line: `penstock: FILE: cause`.
 
-What a read or write can fail with is a `penstock.Error`: an OSError that also names offset and
-route. Where Python has a class of its own for an errno, the error is of that class too.
+A read or write fails with a `penstock.Error`: an OSError that also names offset and route. If
+Python has a class for the errno, the error is an instance of that class too.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 class Error(OSError, RuntimeError):
     """A file could not be opened, read or written.
 
-    A RuntimeError too, for programs written for KvikIO.
+    It is a RuntimeError too, for programs that were written for KvikIO.
 
     Attributes
     ----------
     errno, strerror, filename
-        As of any OSError.
+        As in any OSError.
     offset : int or None
-        Where in the file the first extent that failed begins.
+        Offset in the file, in bytes, at which the first failed extent begins.
     route : str or None
-        The route that it took: cached, direct or peer.
+        The route of that extent: cached, direct or peer.
     """
 
     offset: int | None = None
@@ -41,35 +41,35 @@ class Error(OSError, RuntimeError):
 
 
 class ClosedError(Error, ValueError):
-    """The file was closed; a ValueError too, as from Python's own files."""
+    """The file was closed. It is a ValueError too, as from Python's own files."""
 
 
 class ModeError(Error, ValueError):
-    """The mode that the file was opened with forbids it; a ValueError too, as Python's own."""
+    """The mode of the file forbids the call. It is a ValueError too, as from Python's own files."""
 
 
 class FallbackError(Error):
-    """A range cannot take the route, or be kept out of the OS page cache, as `strict` wants."""
+    """A range cannot take its route, or stay out of the OS page cache, and `strict` is set."""
 
 
 class MissingFileError(Error, FileNotFoundError):
-    """There is no such file."""
+    """The file does not exist."""
 
 
 class ExistsError(Error, FileExistsError):
-    """There is such a file."""
+    """The file exists already."""
 
 
 class ForbiddenError(Error, PermissionError):
-    """The file, or what was asked of the kernel, is not permitted."""
+    """Access to the file, or a system call, is not permitted."""
 
 
 class DirectoryError(Error, IsADirectoryError):
-    """It is a directory."""
+    """The path names a directory."""
 
 
 class NoDirectoryError(Error, NotADirectoryError):
-    """What the path leads through is no directory."""
+    """A part of the path is no directory."""
 
 
 class TimedOutError(Error, TimeoutError):
@@ -88,7 +88,7 @@ _BY_ERRNO: dict[int, type[Error]] = {
     errno.ETIMEDOUT: TimedOutError,
 }
 
-# Of these the system's own words say all.
+# For these errnos the system's own text is enough.
 _SAID_BY_ERRNO = {errno.ENOENT, errno.EEXIST, errno.EACCES, errno.EISDIR, errno.ENOTDIR}
 
 
@@ -99,7 +99,7 @@ def error_of(
     offset: int | None = None,
     route: str | None = None,
 ) -> Error:
-    """Return the error for an errno; `text` says what it means to the caller, or is empty."""
+    """Return the error for an errno; `text`, if not empty, says what it means to the caller."""
     cause = os.strerror(error_number)
     if text and error_number not in _SAID_BY_ERRNO:
         cause += f": {text}"
@@ -111,7 +111,7 @@ def error_of(
 
 
 def mode_error(mode: str, filename: str | bytes | int) -> Error:
-    """Return the error for a file that was opened with another mode than it takes."""
+    """Return the error for a call that the mode of its file forbids."""
     direction = "reading" if mode == "r" else "writing"
     cause = f"Operation not permitted: opened for {direction} only, mode {mode!r}"
     return ModeError(errno.EBADF, cause, filename)
@@ -123,7 +123,7 @@ def _parameters(function: Any) -> list[inspect.Parameter]:
     import inspect
     import re
 
-    # Defaults are numbered, as in `size: int = \\0`.
+    # The signature numbers its defaults, as in `size: int = \\0`.
     text = re.sub(r"= \\\d+", "= None", function.__nb_signature__[0][0])
     head = ast.parse(text.rpartition(" -> ")[0] + ": ...").body[0]
     assert isinstance(head, ast.FunctionDef)
@@ -145,7 +145,7 @@ def _parameters(function: Any) -> list[inspect.Parameter]:
 def misuse(
     function: Any, places: list[Any], named: dict[str, Any], name: str | None = None
 ) -> TypeError | ValueError:
-    """Return the error for arguments that a function of `_core` does not take: one line."""
+    """Return the error, with one line of text, for arguments that a `_core` function refuses."""
     import inspect
 
     parameters = {one.name: one for one in _parameters(function)}
@@ -170,11 +170,11 @@ def misuse(
     return TypeError(f"{name} does not take these types: {told}")
 
 
-STANDARD_OUTPUT = "standard output"  # what errors of it name
+STANDARD_OUTPUT = "standard output"  # the name of it in errors
 
 
 class CommandError(Exception):
-    """A command failed: exit code 1. `subject` is the file or thing, `cause` what happened."""
+    """A command failed: exit code 1. `subject` names the file or object, `cause` what happened."""
 
     exit_code = 1
 
@@ -183,6 +183,6 @@ class CommandError(Exception):
 
 
 class UsageError(CommandError):
-    """The command line makes no sense: exit code 2."""
+    """The command line is wrong: exit code 2."""
 
     exit_code = 2

@@ -1,4 +1,4 @@
-"""Opening files for host reads and writes: `penstock.open`."""
+"""Opens files for host reads and writes: `penstock.open`."""
 
 from __future__ import annotations
 
@@ -29,37 +29,38 @@ def open(  # noqa: A001, PLR0913, PLR0917 (as gzip.open; each has its paragraph 
     Parameters
     ----------
     file : path, int, or object with fileno()
-        A descriptor's file is opened again; its position is not touched and it may be closed.
+        The file of a descriptor is opened again. The descriptor's position does not change, and
+        the caller may close it.
     mode : str
-        r: read; w: write, cut to nothing or made; a: write, made if it is missing; x: write, and
-        FileExistsError if it is there; with + both. b may be added. Reads and writes go where
-        their offset says, whatever the mode.
+        r reads; w writes, and truncates or creates the file; a writes, and creates the file if it
+        is missing; x writes, and raises FileExistsError if the file exists. With + the file can be
+        read and written. b may be added. In every mode, reads and writes use their own offset.
     device : str, optional
-        auto, cpu, cpu:N or cuda:N, whose memory is read into or written. None: host memory, and
-        the CUDA device of each buffer that lies on one.
+        auto, cpu, cpu:N or cuda:N: the device whose memory is read into or written from. None
+        stands for host memory, and for the CUDA device of each buffer that is on one.
     cache : str
-        What reads do to the OS page cache. auto: what is cached is used and stays, what is not
-        takes the cheapest route; keep: everything goes through the cache and stays; drop: what
-        was not there is not left there, as far as the kernel lets it (reads below 32 KiB, writes,
-        and what cannot be read direct, stay before Linux 6.14 and on file systems that do not
-        take RWF_DONTCACHE, as FUSE: the report's reason for them is no-drop); bypass: direct
-        wherever that can be. What is written goes through the cache unless it says bypass, which
-        sends whole pages past it.
+        What reads do to the OS page cache. auto: cached bytes are used and stay; other bytes take
+        the cheapest route. keep: all bytes go through the cache and stay. drop: bytes that were
+        not cached do not stay, as far as the OS allows. bypass: all bytes that can be read direct
+        are. Before Linux 6.14, and on file systems without RWF_DONTCACHE (as FUSE), drop leaves
+        reads below 32 KiB, writes, and bytes that cannot be read direct in the cache; the report's
+        reason for them is no-drop. Writes go through the cache; with bypass, whole pages go past
+        it.
     route : str, optional
-        cached, direct or peer: take this route wherever it can be taken. None: what PENSTOCK_ROUTE
-        says. auto: the cheapest, whatever it says.
+        cached, direct or peer: the route to take wherever it is possible. auto is the cheapest
+        route, whatever PENSTOCK_ROUTE says. None is the value of PENSTOCK_ROUTE.
     strict : bool, optional
-        Raise FallbackError where `route` cannot be taken, bytes cannot go past the OS page cache
-        with bypass, or would stay there with drop (small reads go past it then). None: what
-        PENSTOCK_STRICT says.
+        Raise FallbackError if `route` is not possible, if bytes cannot go past the OS page cache
+        with bypass, or if they would stay there with drop (small reads go past it then). None is
+        the value of PENSTOCK_STRICT.
     threads : int, optional
-        That read and write, beside the caller, 1 to 64. None: what PENSTOCK_THREADS says, else as
-        many as CPUs, at most 16.
+        Number of threads that read and write, beside the caller, 1 to 64. None is the value of
+        PENSTOCK_THREADS, or else the number of CPUs, at most 16.
     storage : str
-        What moves the bytes: uring (io_uring), posix, or auto, which takes uring where it is there.
+        The interface to the OS: uring (io_uring), posix, or auto, which is uring if available.
     throttle_latency_us, throttle_bandwidth_mbs : float
-        For studies: every storage operation takes at least so long, all together move at most so
-        many 10^6 bytes a second. 0: not slowed.
+        For studies: the least duration of every storage operation, in microseconds, and the
+        bandwidth limit of all operations together, in 10^6 bytes a second. 0 sets no limit.
 
     Returns
     -------
@@ -69,7 +70,7 @@ def open(  # noqa: A001, PLR0913, PLR0917 (as gzip.open; each has its paragraph 
     Raises
     ------
     Error
-        As the OSError of open(2), and of the same class; also for directories, pipes and devices.
+        The OSError of open(2), and of the same class; also for directories, pipes and devices.
     """
     places = (file, mode, device, cache, route, strict, threads)
     named: dict[str, Any] = {

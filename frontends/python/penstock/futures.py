@@ -1,6 +1,6 @@
-"""What `penstock.Future` does that is not hot: awaiting, errors, and waiting for many.
+"""The parts of `penstock.Future` that need not be fast: await, errors, and waits for several.
 
-`wait` and `as_completed` are those of `concurrent.futures`, which take only futures of their own.
+`wait` and `as_completed` are as in `concurrent.futures`, whose functions take only its own futures.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from penstock._core import Endings, Future, is_completing
 if TYPE_CHECKING:
     import asyncio
 
-# How long a cancelled task waits for what of its read or write cannot be dropped any more.
+# A cancelled task waits at most so long for operations that have begun and cannot be dropped.
 STOP_LIMIT_SECONDS = 5.0
 
 if sys.version_info >= (3, 11):
@@ -30,17 +30,17 @@ else:
 
 
 def cancelled_error(subject: object) -> BaseException:
-    """Return what result() of a cancelled read or write raises."""
+    """Return the error that result() of a cancelled read or write raises."""
     return concurrent.futures.CancelledError(f"the read or write of {subject!r} was cancelled")
 
 
 def timeout_error(subject: object) -> BaseException:
-    """Return what result() raises when the read or write takes longer than its timeout."""
+    """Return the error that result() raises when its timeout ends before the read or write."""
     return _TimeoutError(f"the read or write of {subject!r} is still under way")
 
 
 def not_done_error(subject: object) -> BaseException:
-    """Return what a report raises that is asked for too early."""
+    """Return the error that `report` raises before the read or write has ended."""
     text = f"the read or write of {subject!r} is still under way"
     return concurrent.futures.InvalidStateError(text)
 
@@ -60,7 +60,7 @@ async def _result_in_loop(future: Future) -> int:
         try:
             await asyncio.shield(ended)
         except asyncio.CancelledError:
-            # The caller may use the buffer for something else: nothing more is to arrive there.
+            # The caller may reuse the buffer, so nothing more may be written to it.
             future.stop()
             await _wait_until(ended, time.monotonic() + STOP_LIMIT_SECONDS)
             raise
@@ -68,7 +68,7 @@ async def _result_in_loop(future: Future) -> int:
 
 
 def _end_in_loop(future: Future, loop: asyncio.AbstractEventLoop) -> asyncio.Future[None]:
-    """Return a future of a loop that is done when a future of ours is."""
+    """Return a future of the asyncio loop that is done when `future` is."""
     waiter = loop.create_future()
 
     def wake() -> None:
@@ -76,7 +76,7 @@ def _end_in_loop(future: Future, loop: asyncio.AbstractEventLoop) -> asyncio.Fut
             waiter.set_result(None)
 
     def ended(_: Future) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits
+        with contextlib.suppress(RuntimeError):  # the loop was closed, so no task waits
             loop.call_soon_threadsafe(wake)
 
     future.add_done_callback(ended)
@@ -84,7 +84,7 @@ def _end_in_loop(future: Future, loop: asyncio.AbstractEventLoop) -> asyncio.Fut
 
 
 async def _wait_until(ended: asyncio.Future[None], end: float) -> None:
-    """Wait for an end, also when the task is cancelled again, as at the end of the loop."""
+    """Wait for `ended`, even if the task is cancelled again, as at the end of the loop."""
     import asyncio
 
     while not ended.done() and (left := end - time.monotonic()) > 0:
@@ -97,9 +97,9 @@ def _remaining(end: float | None) -> float | None:
 
 
 def as_completed(futures: Iterable[Future], timeout: float | None = None) -> Iterator[Future]:
-    """Yield futures as they end; those that are done come first.
+    """Yield futures as they end; futures that have ended come first.
 
-    Raises TimeoutError when `timeout` seconds after the call one is still under way.
+    Raises TimeoutError if a future is still under way `timeout` seconds after the call.
     """
     end = None if timeout is None else time.monotonic() + timeout
     given = list(dict.fromkeys(futures))
@@ -114,13 +114,13 @@ def as_completed(futures: Iterable[Future], timeout: float | None = None) -> Ite
 def wait(
     futures: Iterable[Future], timeout: float | None = None, return_when: str = ALL_COMPLETED
 ) -> tuple[set[Future], set[Future]]:
-    """Wait until futures end; the set of those that did, and the set of those that did not.
+    """Wait until futures end; return the set of ended futures and the set of the others.
 
     Parameters
     ----------
     futures : iterable of Future
     timeout : float, optional
-        Seconds.
+        Limit of the wait in seconds. None is no limit.
     return_when : str
         ALL_COMPLETED, FIRST_COMPLETED or FIRST_EXCEPTION of `concurrent.futures`.
     """

@@ -1,4 +1,4 @@
-"""The line on a terminal that says how far a command is."""
+"""Shows the progress of a command as a line on the terminal."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import time
 
 
 class ProgressLine:
-    """One line of standard error, rewritten as it goes, removed at the end of the `with` block.
+    """A line of standard error that is rewritten, and removed at the end of the `with` block.
 
-    It appears after half a second, and is rewritten ten times a second at most. Nothing is shown
-    where standard error is no terminal or `wanted` is false.
+    It appears after half a second, and is rewritten at most ten times a second. Nothing is shown
+    if standard error is no terminal or `wanted` is false.
     """
 
     def __init__(self, wanted: bool = True) -> None:
@@ -25,7 +25,7 @@ class ProgressLine:
         self.clear()
 
     def show(self, text: str) -> None:
-        """Say `text`, unless something was said just now."""
+        """Show `text`, unless the line was written less than a tenth of a second ago."""
         now = time.monotonic()
         if not self.wanted or now - self._last < (0.1 if self._shown else 0.5):
             return

@@ -1,4 +1,4 @@
-"""What became of a read: which bytes took which route and why, and where the time went."""
+"""The report of a read or write: which bytes took which route and why, and the times."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclasses.dataclass(frozen=True)
 class Report(Mapping[str, Any]):
-    """The report of one read; also a mapping of its fields.
+    """The report of one read or write; also a mapping of its fields.
 
     The values of `routes`, of `reasons` and of `residency` each add up to `bytes`. Names that have
     no bytes are left out.
@@ -17,29 +17,30 @@ class Report(Mapping[str, Any]):
     Attributes
     ----------
     bytes, bytes_asked : int
-        That arrived, and that were asked for. Fewer arrive at the end of the file, or on errors.
+        Number of bytes that arrived, and that were requested. Fewer arrive at the end of the file,
+        or after an error.
     routes : dict of str to int
-        Bytes by route: cached (through the OS page cache), direct (round it), peer (DMA).
+        Bytes by route: cached (through the OS page cache), direct (past it), peer (DMA).
     reasons : dict of str to int
-        Bytes by why they took their route: resident (copied), missing (direct), swallowed (cached,
-        but cheaper to read again with what lies beside them), unknown (the kernel does not tell
-        what is cached, as of other users' files), small, dirty, unaligned, asked ...; no-drop:
-        through the OS page cache, where they stay although cache="drop" was asked for.
+        Bytes by the reason for their route: resident (copied), missing (direct), swallowed (cached,
+        but cheaper to read again together with their neighbours), unknown (the OS does not tell
+        what is cached, as for files of other users), small, dirty, unaligned, asked ...; no-drop
+        (went through the OS page cache and stay there, although `cache` is drop).
     residency : dict of str to int
-        Bytes by what the OS page cache held of them before: missing, cached, dirty, mixed, unknown.
+        Bytes by their state in the OS page cache before: missing, cached, dirty, mixed, unknown.
     transfers : int
-        Storage operations.
+        Number of storage operations.
     direct_depth : int
-        The most direct operations in flight when one of these was started, over all reads of the
-        same file system with the same device memory, storage, throttle and number of threads; 0:
-        none was.
+        The largest number of direct operations in flight when one of this call started. It counts
+        all reads of the same file system with the same device memory, storage, throttle and number
+        of threads. 0 if there was no direct operation.
     predicted_ns : int
-        What plans expected reading to take, summed over the parts of the read; 0: not planned.
+        Time that plans predicted for the read, summed over its parts. 0 if nothing was planned.
     queue_ns, plan_ns, read_ns, copy_ns : int
-        Until the first byte was asked for; looking at residency and planning; from then until the
-        last byte was in host memory; from then until it was in device memory.
+        Time until the first byte was requested; time to look at residency and to plan; time from
+        then until the last byte was in host memory; time from then until it was in device memory.
     error_number, error_offset, error_route
-        The first extent that failed; 0, None and None: none did.
+        Errno, offset and route of the first failed extent; 0, None and None if none failed.
     """
 
     bytes: int
@@ -70,7 +71,7 @@ class Report(Mapping[str, Any]):
         return len(self.__dataclass_fields__)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the fields as a dict that can be written as JSON."""
+        """Return the fields as a dict that JSON can express."""
         return dataclasses.asdict(self)
 
     def explain(self) -> str:

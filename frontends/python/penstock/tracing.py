@@ -1,7 +1,8 @@
-"""Who is told of reads and writes: hooks at their begin and end, a Chrome trace, PENSTOCK_EXPLAIN.
+"""Observes reads and writes: hooks at their begin and end, a Chrome trace, PENSTOCK_EXPLAIN.
 
-While there is no hook, `_core` has no observer and a call spends one comparison on this. Hooks are
-called on the thread that calls, or on the one that calls done callbacks; several may run at once.
+Without a hook `_core` has no observer, and a call costs one comparison more. The begin hook runs
+on the calling thread, the end hook on the thread that calls done callbacks, or on the calling
+thread. Several hooks may run at once.
 """
 
 from __future__ import annotations
@@ -26,22 +27,22 @@ _numbers = itertools.count()
 
 @dataclasses.dataclass(frozen=True)
 class Transfer:
-    """A read or write that somebody is told of.
+    """A read or write that hooks observe.
 
     Attributes
     ----------
     number : int
-        Counts those that were observed.
+        Counts the observed reads and writes.
     operation : str
         read, pread, readv or preadv; write, pwrite, writev or pwritev.
     name : str, bytes or int
         The file, as it was given to open.
     size, offset : int
-        Bytes asked for, and where; of several pieces their sum, and the first one's offset.
+        Bytes requested, and their offset; for several pieces their sum, and the first offset.
     begin_ns : int
-        When it began, by `time.perf_counter_ns`.
+        Time of the begin, by `time.perf_counter_ns`.
     thread : int
-        The thread that asked, by `threading.get_native_id`.
+        The calling thread, by `threading.get_native_id`.
     """
 
     number: int
@@ -59,7 +60,7 @@ Served = Callable[[dict[str, Any]], None]
 
 
 class _Observer:
-    """What `_core` tells; it tells the hooks."""
+    """The observer that `_core` calls; it calls the hooks."""
 
     def __init__(self) -> None:
         self.hooks: tuple[Hook, ...] = ()
@@ -87,7 +88,7 @@ class _Observer:
 
     @property
     def wants_served(self) -> bool:
-        """Whether a log is to be kept of what kernels read."""
+        """Whether the service shall keep a log of the reads of kernels."""
         return any(hook.served is not None for hook in self.hooks)
 
     def served(self, log: dict[str, Any]) -> None:
@@ -111,7 +112,7 @@ _observer = _Observer()
 
 
 class Hook:
-    """Functions that are called until `remove`; a context manager that removes them."""
+    """Functions that are called until `remove()`; a context manager that calls it at its end."""
 
     def __init__(
         self, begun: Begun | None, ended: Ended | None, served: Served | None = None
@@ -119,7 +120,7 @@ class Hook:
         self.begun, self.ended, self.served = begun, ended, served
 
     def remove(self) -> None:
-        """Call them no more. Reads under way may still end in them."""
+        """Stop calling the functions. Reads under way may still call them at their end."""
         _observer.remove(self)
 
     def __enter__(self) -> Hook:
@@ -130,19 +131,19 @@ class Hook:
 
 
 def on_transfer(begun: Begun | None = None, ended: Ended | None = None) -> Hook:
-    """Have functions called when reads and writes of this process begin and end.
+    """Register functions that are called when reads and writes of this process begin and end.
 
     Parameters
     ----------
     begun : callable, optional
-        Called with the Transfer, by the thread that calls; what it raises, the call raises.
+        Called with the Transfer on the calling thread. An exception of it ends the read or write.
     ended : callable, optional
         Called with the Transfer and its Report.
 
     Returns
     -------
     Hook
-        Its `remove()` ends that; or use it in a `with` statement.
+        `remove()` removes the functions; so does the end of a `with` statement.
     """
     hook = Hook(begun, ended)
     _observer.add(hook)
@@ -157,28 +158,29 @@ def _shown(name: str | bytes | int) -> str:
 def _explain(transfer: Transfer, report: Report) -> None:
     line = f"penstock: {_shown(transfer.name)}: {transfer.operation} {transfer.size} bytes at"
     line += f" {transfer.offset}: {report.explain()}\n"
-    with contextlib.suppress(OSError, ValueError):  # nobody reads it any more
+    with contextlib.suppress(OSError, ValueError):  # standard error is closed
         sys.stderr.write(line)
 
 
 def explain() -> Hook:
-    """Print a line to standard error for every call that ends; what PENSTOCK_EXPLAIN=1 does."""
+    """Print a line to standard error for every call that ends, as PENSTOCK_EXPLAIN=1 does."""
     return on_transfer(ended=_explain)
 
 
 class trace:  # noqa: N801 (used as a function)
-    """Write what calls do while this is open as a Chrome trace (chrome://tracing, Perfetto).
+    """Write the calls of this context as a Chrome trace (chrome://tracing, Perfetto).
+
+    Each read or write is a bar that holds its phases queue, read and copy, and its report. For
+    scans that begin and end in the context, each request of a kernel is a bar too: misses, windows
+    of readahead, and advised pages. It lasts from when the host took the request to when it had
+    read the pages, and holds file, pages and block. Counters show ten times a second what became
+    of the pages that calls wanted and of prefetched pages (used, wasted, or left), and how long
+    calls waited, for all files and for each.
 
     Parameters
     ----------
     path : path
-        Of the JSON file, written at the end. Each read or write is a bar with its phases queue,
-        read and copy in it, and its report at hand. So is, of scans that begin and end in it,
-        whatever kernels asked of the page cache: demands, windows of readahead and what was
-        advised, each from when the host took it to when it had read it, with file, pages and
-        block. Counters tell ten times a second what became of the pages that calls wanted, and of
-        those that were prefetched (used, wasted, or left), and how long calls waited: of all
-        files, and of each.
+        Path of the JSON file, which is written at the end.
 
     Examples
     --------
@@ -195,7 +197,7 @@ class trace:  # noqa: N801 (used as a function)
         self._file: IO[str] | None = None
 
     def __enter__(self) -> trace:
-        self._file = open(self.path, "w", encoding="utf-8")  # fails now rather than then
+        self._file = open(self.path, "w", encoding="utf-8")  # errors show now, not at exit
         self._hook = Hook(self._begun, self._ended, self._served)
         _observer.add(self._hook)
         return self
@@ -216,7 +218,7 @@ class trace:  # noqa: N801 (used as a function)
         try:
             with self._file as file:
                 json.dump({"displayTimeUnit": "ms", "traceEvents": [process, *self._events]}, file)
-        except OSError as failed:  # Python does not say of which file
+        except OSError as failed:  # Python does not name the file
             raise OSError(failed.errno, failed.strerror, self.path) from None
 
     def _begun(self, _: Transfer) -> None:
@@ -270,16 +272,16 @@ class trace:  # noqa: N801 (used as a function)
             self._events += events
 
 
-# Counters of the page cache that a trace has; together they are the pages that calls wanted.
+# Counters of the page cache in a trace; their sum is the number of pages that calls wanted.
 _COUNTED = ("hits", "misses", "window_hits", "window_late")
 
 
 def _counters(
     sample: dict[str, Any], whose: tuple[int, int], wanted: str, of_file: str
 ) -> list[dict[str, Any]]:
-    """Return what had become of pages, as counters whose parts add up: of a file, or of all."""
+    """Return counters of what became of pages, of a file or of all files; their parts add up."""
     used = sample["window_hits"] + sample["window_late"]
-    # Counted while kernels run: a page may be counted as used before it is as prefetched.
+    # Kernels count while they run: a page may be counted as used before it counts as prefetched.
     left = max(sample["prefetched"] - used - sample["wasted"], 0)
     counters = {
         wanted: {name: sample[name] for name in _COUNTED},
@@ -296,7 +298,7 @@ def _event(
     whose: tuple[int, int],
     about: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Return an event of `whose` number and thread."""
+    """Return an event of a trace; `whose` is its number and thread."""
     event: dict[str, Any] = {
         "name": name,
         "cat": "penstock",

@@ -1,9 +1,9 @@
 """Run a benchmark: one question, raw pairs of figures, a baseline that you would pick instead.
 
-Each benchmark is a module of penstock, or a program of its own; these are installed only where they
-were asked for. It prints a line per case to standard error while it runs and one JSON object with
-every raw pair: case and baseline run in turn, the first pair is thrown away. With no NAME, or
---list, it says which there are.
+Each benchmark is a module of penstock or a separate program; the programs are installed only on
+request. A benchmark prints a line for each case to standard error, and one JSON object with every
+raw pair. Case and baseline run in turn, and the first pair is discarded. Without NAME, or with
+--list, the command lists the benchmarks.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from penstock.arguments import device_name
 from penstock.errors import CommandError, UsageError
 
 PREFIX = "penstock-bench-"
-# What is in bench/ of a checkout, so that one that is not installed is known from a typing error.
+# Benchmarks in bench/ of a checkout: tells one that is not installed from a misspelt name.
 PROGRAMS = (
     "detector",
     "gread",
@@ -47,10 +47,10 @@ EXAMPLE = """\
 
 
 def _folders() -> list[Path]:
-    """Where benchmark programs may lie: in the package, in its build tree, on PATH."""
+    """Return the folders of benchmark programs: in the package, in its build tree, on PATH."""
     package = Path(__file__).parent.parent
     places = [package, package.resolve().parent.parent]
-    # In a build tree the package is a folder of links to the sources: the link's own place counts.
+    # In a build tree the package is a folder of links to the sources: do not follow the links.
     module = sys.modules["penstock"].__file__
     if module is not None:
         places.append(Path(module).absolute().parent.parent.parent)
@@ -59,9 +59,9 @@ def _folders() -> list[Path]:
 
 
 def find_programs(device: str = "cpu") -> dict[str, list[str]]:
-    """Return the command of each benchmark by name: modules of penstock.benchmarks, programs.
+    """Return the command of each benchmark, by name.
 
-    For a CUDA device those in penstock.benchmarks.cuda come before others of the same name.
+    For a CUDA device, modules of penstock.benchmarks.cuda come before others of the same name.
     """
     from penstock import benchmarks
     from penstock.benchmarks import cuda
@@ -95,7 +95,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the benchmark's program in this process's place and return its exit code."""
+    """Run the benchmark's program and return its exit code."""
     programs = find_programs(arguments.device)
     if arguments.list or arguments.name is None:
         print("\n".join(sorted(programs)))
@@ -116,7 +116,7 @@ def run(arguments: argparse.Namespace) -> int:
     for option in ("only", "json"):
         value = getattr(arguments, option)
         command += [f"--{option}", value] if value is not None else []
-    # Benchmarks of whole commands run the same penstock.
+    # Benchmarks of whole commands shall run this penstock.
     own = shutil.which(sys.argv[0]) or sys.argv[0]
     environment = os.environ | {"PENSTOCK_COMMAND": str(Path(own).absolute())}
     # What is installed below a prefix of its own only this process knows the place of.
@@ -124,7 +124,7 @@ def run(arguments: argparse.Namespace) -> int:
     environment["PYTHONPATH"] = os.pathsep.join(
         [here, *filter(None, [os.environ.get("PYTHONPATH")])]
     )
-    # Its JSON goes through here, so that what befalls standard output is told as for any verb.
+    # The JSON passes through this process, which reports errors of standard output as any verb.
     kept = None if arguments.json is not None else subprocess.PIPE
     done = subprocess.run(command, env=environment, check=False, stdout=kept)
     if done.stdout:

@@ -1,12 +1,12 @@
 """Measure what reads of a file system cost, so that each byte range takes the cheapest route.
 
-Reads of 4 KiB to 1 MiB are timed on a scratch file beside PATH, by the threads and at the queue
+The command times reads of 4 KiB to 1 MiB on a scratch file beside PATH, with the threads and queue
 depth that reads use: past the OS page cache (direct), out of it (cached), and through it for bytes
-that are not there (buffered). What is fitted is stored for this user, in
-$XDG_CONFIG_HOME/penstock/calibration.json or ~/.config/penstock/calibration.json, for the file
-system and the device memory; files that are opened afterwards use it. Without it there are
-defaults. It takes about 10 s, and 16 to 512 MiB of disk, which nobody sees and which are given back
-however it ends. Other load on the machine meanwhile is measured too.
+that it does not hold (buffered). It stores the fitted costs for this user, file system and device
+memory, in $XDG_CONFIG_HOME/penstock/calibration.json or ~/.config/penstock/calibration.json. Files
+that are opened afterwards use them; without them there are defaults. It takes about 10 s. The
+scratch file has 16 to 512 MiB and no name, so its space is freed however the command ends. Other
+load on the machine changes the result.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _time(ns: float) -> str:
 
 
 def _rate(told: dict[str, Any], threads: int) -> str:
-    """Bytes a second of all threads together."""
+    """Return the bytes a second of all threads together."""
     return f"{threads / told['ns_per_byte']:.3g} GB/s"
 
 

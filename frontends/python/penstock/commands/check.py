@@ -1,9 +1,10 @@
-"""What this machine offers to penstock, found out by trying it.
+"""Check what this machine offers to penstock, by trying it.
 
-Tries the system calls that storage is read with, asks the file system at PATH (default: the
-current folder) what it can do, lists the devices, and says which backend `auto` picks and why. For
-each thing that is missing: what that costs and how to get it. Nothing of it is needed: the CPU
-backend and plain reads work everywhere, so the exit code is 0 unless PATH cannot be examined.
+The command tries the system calls that read storage, asks the file system at PATH (default: the
+current folder) what it supports, lists the devices, and says which backend `auto` picks and why.
+For everything that is missing it says what that costs and how to get it. Nothing of it is required,
+since the CPU backend and plain reads work everywhere. So the exit code is 0 unless PATH cannot be
+examined.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def _print_text(found: list[Finding], device: str, why: str) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the findings."""
-    chosen_device(None)  # a name that is none is told before all else
+    chosen_device(None)  # report a wrong device name before anything else
     cuda = devices.cuda()
     found = [
         *system.findings(),

@@ -1,9 +1,9 @@
-"""Print a script with which the shell completes verbs, options and what they take.
+"""Print a script that lets the shell complete verbs, options and their values.
 
-For bash, write it where bash-completion looks, or source it; for zsh, source it behind compinit
-(`source <(penstock completion zsh)` in ~/.zshrc). Files are completed wherever a file may stand.
-The script is made of what this version's verbs take: make it again after an upgrade. `--json`
-prints the same as a table, for other shells and editors.
+For bash, write it to a folder of bash-completion, or source it. For zsh, source it after compinit
+(`source <(penstock completion zsh)` in ~/.zshrc). File names are completed wherever a verb takes a
+file. The script knows the options of this version: make it again after an upgrade. `--json` prints
+the same as a table, for other shells and editors.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import argparse
 from penstock.arguments import device_name
 from penstock.errors import UsageError
 
-TYPE_CHECKING = False  # typing's, whose loading is a tenth of a short command's time
+TYPE_CHECKING = False  # as typing has it; its loading is a tenth of a short command's time
 if TYPE_CHECKING:
     from typing import Any
 
@@ -74,14 +74,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _values(action: argparse.Action) -> list[str] | None:
-    """Return what may follow an option or stand in a place; None: something that is not listed."""
+    """Return the values of an option or positional argument; None if they are not a fixed list."""
     if action.choices is not None:
         return [str(choice) for choice in action.choices]
     return _DEVICES if action.type is device_name else None
 
 
 def table() -> dict[str, dict[str, Any]]:
-    """Return what each verb takes: options, None for those without a value, and words in places."""
+    """Return the options of each verb (None for an option without a value) and its arguments."""
     from penstock import cli
 
     told: dict[str, dict[str, Any]] = {}

@@ -1,7 +1,7 @@
 """Read a file, or a part of it, into device memory, and say how fast and by which routes.
 
-Each byte range takes the cheapest route: out of the OS page cache, or round it. The device is a GPU
-where there is one, else the CPU backend's memory. `-o` writes the bytes to a file, `-o -` to
+Each byte range takes the cheapest route: out of the OS page cache, or past it. The device is a GPU
+if there is one, else the CPU backend's memory. `-o` writes the bytes to a file, and `-o -` to
 standard output; without it they are only read. `--check` compares them with plain reads.
 """
 
@@ -41,7 +41,7 @@ EXAMPLE = """\
 
 _PIECE_SIZE = 64 << 20
 _PIECES_IN_FLIGHT = 3
-_UNTOLD_PIECE_SIZE = 1 << 20  # of a file that does not tell how long it is, as in /proc
+_UNTOLD_PIECE_SIZE = 1 << 20  # for a file that does not tell its size, as in /proc
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -77,7 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 class _Sum:
-    """Reports of pieces, added up."""
+    """The sum of the reports of pieces."""
 
     def __init__(self) -> None:
         self.bytes = self.transfers = self.direct_depth = 0
@@ -87,7 +87,7 @@ class _Sum:
             "reasons": collections.Counter(),
             "residency": collections.Counter(),
         }
-        self.pieces: list[dict[str, Any]] = []  # with --explain: the report of each, for JSON
+        self.pieces: list[dict[str, Any]] = []  # with --explain: the report of each piece, for JSON
 
     def add(self, report: Report) -> None:
         self.bytes += report.bytes
@@ -103,12 +103,12 @@ def _bytes_of(memory: DeviceMemory, size: int) -> memoryview | bytes:
     part = memory[:size]
     try:
         return memoryview(part)
-    except BufferError:  # only the device can address it
+    except BufferError:  # only the device can address the memory
         return part.tobytes()
 
 
 def _write(output: IO[bytes], data: memoryview | bytes) -> None:
-    """Write all of it: standard output may be unbuffered, and take less at a time."""
+    """Write all bytes: standard output may be unbuffered, and take fewer at a time."""
     left = memoryview(data)
     while left:
         left = left[output.write(left) or 0 :]
@@ -140,13 +140,13 @@ def _output(path: str | None) -> Iterator[IO[bytes] | None]:
 def _pieces(
     file: File, memory: DeviceMemory, offset: int, size: int
 ) -> Iterator[tuple[int, DeviceMemory, Future]]:
-    """Read [offset, offset + size) piece by piece, with several under way if they have room."""
+    """Read [offset, offset + size) in pieces; several are under way if their memory allows it."""
     piece_size = min(_PIECE_SIZE, max(len(memory), 1))
     slots = [memory[at : at + piece_size] for at in range(0, len(memory), piece_size)]
     flights: collections.deque[tuple[int, DeviceMemory, Future]] = collections.deque()
     for number, at in enumerate(range(0, size, piece_size)):
         if len(flights) == len(slots):
-            yield flights.popleft()  # used up by the caller before this goes on
+            yield flights.popleft()  # the caller uses up the piece before this function goes on
         slot = slots[number % len(slots)][: size - at]
         flights.append((offset + at, slot, file.pread(slot, None, offset + at)))
     yield from flights
@@ -179,7 +179,7 @@ def _read(file: File, memory: DeviceMemory, size: int, arguments: argparse.Names
 
 
 def _channel(arguments: argparse.Namespace) -> IO[str]:
-    """Where text goes: not among the bytes."""
+    """Return the stream for text, which must not be mixed with the bytes."""
     return sys.stderr if arguments.output == "-" else sys.stdout
 
 

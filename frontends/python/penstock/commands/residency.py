@@ -1,12 +1,11 @@
 """Show what the OS page cache holds of files: a bar for each, or its runs.
 
-Nothing is read and nothing is brought into the cache. The kernel tells only who owns a file or may
-write it; of the files of others nothing is known, and nothing is guessed. Where it can tell dirty
-bytes (those that storage has not) from others, they are shown; the method says so: cachestat can,
-mincore cannot. Most FUSE file systems drop what is cached of a file when anybody opens it, this
-command too. With `--runs` and `--json` pieces are told to the page, unless a file lies in the
-cache in more than `--runs-max` runs: then in larger grains, in which what is cached in part is
-"mixed".
+The command reads no file and brings nothing into the cache. The OS answers only a user who owns a
+file or may write it; the state of other files is shown as unknown. Dirty bytes, which storage does
+not have yet, are shown if the method can tell them: cachestat can, mincore cannot. Most FUSE file
+systems drop the cached bytes of a file when a program opens it, this command included. `--runs` and
+`--json` are exact to the page. If a file has more than `--runs-max` runs, larger grains are used,
+and a grain that is cached in part is "mixed".
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ EXAMPLE = """\
 _WIDTH_MAX = 120
 _SIZE_SUFFIXES = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
-# A cell of the bar: what it is drawn with, what without Unicode, its colour, its name.
+# A cell of the bar: its character, its character without Unicode, its colour, its name.
 _CELLS = {
     "cached": ("█", "#", "32"),
     "dirty": ("▓", "w", "33"),
@@ -59,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _shown(path: str) -> str:
-    """`path` as it can be printed on one line, whatever bytes it has."""
+    """Return `path` in a form that prints on one line, whatever bytes it has."""
     text = os.fsencode(path).decode("utf-8", "backslashreplace")
     return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
 
@@ -73,7 +72,7 @@ def _size(count: int) -> str:
 
 
 def _cell_state(sizes: dict[str, int], resident: int) -> str:
-    """The state of a cell that holds `sizes` bytes of each state."""
+    """Return the state of a cell that holds `sizes` bytes of each state."""
     if "dirty" in sizes or "unknown" in sizes:
         return "dirty" if "dirty" in sizes else "unknown"
     if resident == 0:
@@ -82,7 +81,7 @@ def _cell_state(sizes: dict[str, int], resident: int) -> str:
 
 
 def cells(runs: list[dict[str, Any]], size: int, width: int) -> list[str]:
-    """Return the states of `width` equal pieces of a file of `size` bytes, fewer if it is short."""
+    """Return the states of `width` equal pieces of a file of `size` bytes; fewer if it is short."""
     width = max(1, min(width, size))
     sizes: list[dict[str, int]] = [{} for _ in range(width)]
     resident = [0] * width
@@ -150,7 +149,7 @@ def _print(told: dict[str, Any], arguments: argparse.Namespace) -> None:
 
 
 def _ask(path: str, arguments: argparse.Namespace) -> dict[str, Any]:
-    """What is told of `path`, or `error` and `reason`."""
+    """Return the residency of `path`, or `error` and `reason`."""
     from penstock import _core
 
     try:
@@ -168,7 +167,7 @@ def _ask(path: str, arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Ask and print."""
+    """Look up the residency of each file and print it."""
     if arguments.runs_max < 16:
         raise UsageError("--runs-max", "16 at least")
     failed = False

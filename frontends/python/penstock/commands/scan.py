@@ -1,14 +1,14 @@
 """Find the lines of files that contain any of a set of fixed strings.
 
-A kernel streams the files through the page cache and searches them: on a GPU where there is one,
-else on the CPU. The answers equal those of `LC_ALL=C grep -a -F`, for any bytes: `--count` prints
-what `grep -c` prints, `--lines` (the default) what `grep -n` prints. Directories are searched with
-all files below them; `-` is standard input. `--pattern` and `--patterns` may be given several times
-and together: a line is found if it holds any of the strings. As for grep, an empty string or an
-empty line of a list is in every line, and a list without lines adds no string. Found nothing is no
-error: the exit code is 1 only if something could not be read or written. On the CPU, what the OS
-has cached of large files is searched without a way through the page cache, but for `--explain` and
-`--trace`.
+A kernel streams the files through the page cache and searches them, on a GPU if there is one, else
+on the CPU. The results equal those of `LC_ALL=C grep -a -F`, for any bytes: `--count` prints what
+`grep -c` prints, and `--lines` (the default) what `grep -n` prints. A directory is searched with
+all files below it; `-` is standard input. `--pattern` and `--patterns` may be given several times
+and together: a line is found if it holds any of the strings. As in grep, an empty string or an
+empty line of a list is in every line, and a list without lines adds no string. If no line is found,
+that is no error: the exit code is 1 only if a file could not be read or written. On the CPU,
+large files that the OS has cached are searched in place, without the page cache in device memory,
+unless `--explain` or `--trace` is given.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from penstock.arguments import TRACE_HELP, chosen_device, device_name, traced
 from penstock.errors import CommandError, UsageError
 from penstock.progress import ProgressLine
 
-TYPE_CHECKING = False  # typing's, whose loading is a tenth of a short command's time
+TYPE_CHECKING = False  # as typing has it; its loading is a tenth of a short command's time
 if TYPE_CHECKING:
     from typing import Any
 
@@ -35,7 +35,7 @@ EXAMPLE = """\
 """
 
 
-_FILES_TOLD = 10  # those that were waited for the longest
+_FILES_TOLD = 10  # the files with the longest waits
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -82,7 +82,7 @@ def _how_far(done: int, known: int, texts: int, seconds: float) -> str:
 
 
 def _pattern_list(path: str) -> bytes:
-    """Return the lines of a list, the last one with its newline too."""
+    """Return the lines of a list; the last one has its newline too."""
     try:
         with sys.stdin.buffer if path == "-" else open(path, "rb") as file:
             lines: bytes = file.read()
@@ -141,7 +141,7 @@ def _explain(result: dict[str, Any]) -> str:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Scan and print."""
+    """Scan the files and print the results."""
     from penstock import _core
 
     if not arguments.pattern and not arguments.patterns:

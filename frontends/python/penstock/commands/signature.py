@@ -1,11 +1,11 @@
-"""Find out what a recorded trace of file accesses is, and write it down as access programs.
+"""Analyse a recorded trace of file accesses, and write it as access programs.
 
-TRACE is Penstock's own form, what `strace -f -ttt -T -y -o FILE` writes, or what Darshan's
-darshan-dxt-parser prints; access programs (JSON, binary) and trace signatures are read too; `-` is
-standard input. A stream is what one rank or thread does to one file; ranks that one program tells
-are joined. Its class is that of the online detector, its confidence the share of its accesses that
-the detector told exactly before they came. `penstock signature explain` adds what was not told and
-why, what lines of the trace were passed over, and a picture.
+TRACE has Penstock's own form, the form of `strace -f -ttt -T -y -o FILE`, or that of Darshan's
+darshan-dxt-parser. Access programs (JSON, binary) and trace signatures are read too; `-` is
+standard input. A stream is the accesses of one rank or thread to one file; ranks that one program
+describes are joined. Its class comes from the online detector. Its confidence is the share of its
+accesses that the detector predicted exactly. `penstock signature explain` adds which accesses were
+not predicted and why, which lines of the trace were skipped, and a picture.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def _analyse(path: str, progress: ProgressLine) -> _core.SignatureReader:
 
 
 def _shown(name: str) -> str:
-    """`name` as it can be printed on one line, whatever bytes it has."""
+    """Return `name` in a form that prints on one line, whatever bytes it has."""
     text = os.fsencode(name).decode("utf-8", "backslashreplace")
     return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text) or "(no name)"
 
@@ -107,7 +107,7 @@ def _whose(stream: dict[str, Any]) -> str:
 
 def _verdict(stream: dict[str, Any]) -> str:
     several = "" if stream["all"] else "the first "
-    share = math.floor(stream["confidence"] * 1000) / 1000  # 1.000 is all of them
+    share = math.floor(stream["confidence"] * 1000) / 1000  # rounded down: 1.000 means all of them
     return f"{stream['class']}, {share:.3f} of {several}{stream['accesses']} accesses told ahead"
 
 
@@ -175,7 +175,7 @@ def _write_picture(
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Analyse and print."""
+    """Analyse the trace and print the result."""
     words = arguments.words
     explain = len(words) == 2 and words[0] == _EXPLAIN
     if len(words) > 1 and not explain:

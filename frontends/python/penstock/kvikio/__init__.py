@@ -1,6 +1,6 @@
 """KvikIO's names, for programs that were written for it: `import penstock.kvikio as kvikio`.
 
-What differs is in docs/guide/kvikio.md.
+docs/guide/kvikio.md lists the differences.
 """
 
 from __future__ import annotations

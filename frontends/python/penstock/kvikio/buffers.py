@@ -1,4 +1,4 @@
-"""What KvikIO asks of memory and streams beforehand. Penstock needs none of it."""
+"""KvikIO's registration of memory and streams, which Penstock does not need."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _is_buffer(buf: Any) -> bool:
 
 
 def is_cuda(buf: Any) -> bool:
-    """Return whether a buffer lies in memory of a CUDA device."""
+    """Return whether a buffer is in memory of a CUDA device."""
     if hasattr(buf, "__dlpack_device__"):
         return int(buf.__dlpack_device__()[0]) in (CUDA, CUDA_MANAGED)
     return hasattr(buf, "__cuda_array_interface__")
@@ -56,7 +56,7 @@ class Bytes:
 def cuda_part(buf: Any, offset: int) -> Any:
     """Return a CUDA buffer without its first `offset` bytes.
 
-    Raises ValueError where the buffer is of the host, as KvikIO, or shorter than that.
+    Raises ValueError if the buffer is in host memory, as KvikIO does, or shorter than `offset`.
     """
     if not is_cuda(buf):
         raise ValueError("Non-CUDA buffers not supported: use read or write")
@@ -86,18 +86,18 @@ def _is_dense(buf: Any) -> bool:
 
 
 def memory_register(buf: Any) -> None:
-    """Do nothing: memory needs no registration. Raises TypeError for what is no buffer."""
+    """Do nothing: memory needs no registration. Raises TypeError if `buf` is no buffer."""
     if not _is_buffer(buf):
         raise TypeError(f"{type(buf).__qualname__} object gives no memory")
 
 
 def memory_deregister(buf: Any) -> None:
-    """As memory_register."""
+    """Do nothing, as memory_register."""
     memory_register(buf)
 
 
 def bounce_buffer_free() -> int:
-    """Free nothing, and return 0: staging belongs to the files' engine, and goes with it."""
+    """Free nothing, and return 0: the files' engine owns staging and frees it at its end."""
     return 0
 
 
@@ -106,4 +106,4 @@ def stream_register(_raw_stream: int, _flags: int) -> None:
 
 
 def stream_deregister(_raw_stream: int) -> None:
-    """As stream_register."""
+    """Do nothing, as stream_register."""

@@ -1,4 +1,4 @@
-"""KvikIO's CuFile: penstock.File with the calls that KvikIO has beside."""
+"""KvikIO's CuFile: penstock.File with KvikIO's additional calls."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from penstock.kvikio.buffers import cuda_part
 
 
 class CuFile(File):
-    """An open file with KvikIO's calls. Any thread.
+    """An open file with KvikIO's calls. Any thread may use it.
 
     Parameters
     ----------
@@ -25,16 +25,16 @@ class CuFile(File):
     flags : str
         KvikIO's word for `mode`: r, w or a, with + or without.
     device, cache, route, strict, threads
-        As in penstock.open. Without `threads`, what penstock.kvikio.defaults says.
+        As in penstock.open. The default of `threads` comes from penstock.kvikio.defaults.
     mode : str, optional
-        Takes the place of `flags`.
+        Replaces `flags`.
     **more
         `storage` and the other arguments of penstock.open.
 
     Raises
     ------
     Error
-        As penstock.open: an OSError, and a RuntimeError, which KvikIO raises.
+        As penstock.open. It is an OSError, and a RuntimeError as in KvikIO.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 (those of penstock.open)
@@ -60,17 +60,17 @@ class CuFile(File):
             raise
 
     def fileno(self) -> int:
-        """Return a descriptor of the file, which close() closes."""
+        """Return a descriptor of the file; close() closes it."""
         if self._descriptor < 0:
             raise error_of(errno.EBADF, "the file is closed", self.name)
         return self._descriptor
 
     def open_flags(self) -> int:
-        """Return the flags of that descriptor: see open(2)."""
+        """Return the flags of the descriptor: see open(2)."""
         return fcntl.fcntl(self.fileno(), fcntl.F_GETFL)
 
     def close(self) -> None:
-        """Close it; reads and writes under way go on."""
+        """Close the file; reads and writes under way go on."""
         descriptor, self._descriptor = self._descriptor, -1
         super().close()
         if descriptor >= 0:
@@ -104,16 +104,16 @@ class CuFile(File):
     def raw_read(
         self, buf: Any, size: int | None = None, file_offset: int = 0, dev_offset: int = 0
     ) -> int:
-        """Read into memory of a CUDA device, `dev_offset` bytes behind its begin; as `read`.
+        """Read into memory of a CUDA device, from its byte `dev_offset` on; as `read`.
 
-        Raises ValueError for memory of the host, as KvikIO.
+        Raises ValueError for memory of the host, as KvikIO does.
         """
         return self.read(cuda_part(buf, dev_offset), size, file_offset)
 
     def raw_write(
         self, buf: Any, size: int | None = None, file_offset: int = 0, dev_offset: int = 0
     ) -> int:
-        """Write from memory of a CUDA device, `dev_offset` bytes behind its begin; as `write`."""
+        """Write from memory of a CUDA device, from its byte `dev_offset` on; as `write`."""
         return self.write(cuda_part(buf, dev_offset), size, file_offset)
 
     def raw_read_async(
@@ -124,9 +124,9 @@ class CuFile(File):
         file_offset: int = 0,
         dev_offset: int = 0,
     ) -> IOFutureStream:
-        """Read behind what is queued on a stream, and before what is queued on it later.
+        """Read after the work that is queued on a stream, and before work that is queued later.
 
-        Has read when it returns: the stream is waited for, and the call blocks.
+        The call blocks: it waits for the stream, and has read when it returns.
         """
         part = cuda_part(buf, dev_offset)
         _wait_for(raw_stream)
@@ -140,25 +140,25 @@ class CuFile(File):
         file_offset: int = 0,
         dev_offset: int = 0,
     ) -> IOFutureStream:
-        """Write behind what is queued on a stream; has written when it returns."""
+        """Write after the work that is queued on a stream; the call has written at its return."""
         part = cuda_part(buf, dev_offset)
         _wait_for(raw_stream)
         return IOFutureStream(self.write(part, size, file_offset))
 
 
 class IOFutureStream:
-    """What raw_read_async and raw_write_async return."""
+    """The result of raw_read_async and raw_write_async."""
 
     def __init__(self, count: int) -> None:
         self._count = count
 
     def check_bytes_done(self) -> int:
-        """Return the bytes that were read or written."""
+        """Return the number of bytes that were read or written."""
         return self._count
 
 
 def _opened(opened: File, file: Any) -> int:
-    """Return another descriptor of what was opened."""
+    """Return another descriptor of the opened file."""
     flags = os.O_RDWR if "+" in opened.mode else os.O_RDONLY if opened.mode == "r" else os.O_WRONLY
     if isinstance(file, int):
         path: Any = f"/proc/self/fd/{file}"
@@ -173,7 +173,7 @@ def _opened(opened: File, file: Any) -> int:
 
 
 def _wait_for(raw_stream: int) -> None:
-    """Wait for what is queued on a stream, by the library that the buffer is of."""
+    """Wait for the work that is queued on a stream, by the library that is loaded."""
     for name in ("cupy", "torch"):
         library = sys.modules.get(name)
         if library is not None:

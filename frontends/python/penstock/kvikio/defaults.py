@@ -1,6 +1,6 @@
-"""KvikIO's settings: they are kept and given back, and `num_threads` holds for files opened later.
+"""KvikIO's settings: `set` and `get` store them, and files opened later use `num_threads`.
 
-The others say nothing here: Penstock cuts reads and takes staging by itself.
+The other settings have no effect: Penstock itself sizes its reads and its staging.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import enum
 from types import TracebackType
 from typing import Any
 
-THREADS_MAX = 64  # of penstock.open
+THREADS_MAX = 64  # the limit of penstock.open
 
 
 class CompatMode(enum.IntEnum):
@@ -22,7 +22,7 @@ class CompatMode(enum.IntEnum):
 
 _values: dict[str, Any] = {
     "compat_mode": CompatMode.AUTO,
-    "num_threads": None,  # as many as penstock.open takes by itself
+    "num_threads": None,  # the default of penstock.open
     "task_size": 4 << 20,
     "gds_threshold": 16 << 10,
     "bounce_buffer_size": 16 << 20,
@@ -54,7 +54,7 @@ def _checked(name: str, value: Any) -> Any:
 
 
 class _Restored:
-    """Sets, and sets back at the end of a `with`."""
+    """Sets values, and restores them at the end of a `with` statement."""
 
     def __init__(self, wanted: dict[str, Any]) -> None:
         self._before = {name: _values[name] for name in wanted}
@@ -74,7 +74,7 @@ class _Restored:
 
 
 def set(*config: Any) -> _Restored:  # noqa: A001 (KvikIO's name)
-    """Set what a dict names, or one name; a context manager that sets it back. Raises KeyError."""
+    """Set the names of a dict, or one name; a `with` statement restores them. Raises KeyError."""
     if len(config) == 1 and isinstance(config[0], dict):
         return _Restored(config[0])
     if len(config) == 2 and isinstance(config[0], str):
@@ -83,7 +83,7 @@ def set(*config: Any) -> _Restored:  # noqa: A001 (KvikIO's name)
 
 
 def get(name: str) -> Any:
-    """Return what was set, or the default. Raises KeyError."""
+    """Return the value that was set, or the default. Raises KeyError."""
     return _values[name]
 
 
@@ -93,6 +93,6 @@ def is_compat_mode_preferred() -> bool:
 
 
 def threads() -> int | None:
-    """Return how many threads a file shall have; None: as many as penstock.open takes."""
+    """Return the number of threads of a file; None is the default of penstock.open."""
     count: int | None = _values["num_threads"]
     return None if count is None else min(count, THREADS_MAX)

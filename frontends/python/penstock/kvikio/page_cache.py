@@ -1,4 +1,4 @@
-"""What the OS page cache holds of a file, and dropping it; KvikIO's calls."""
+"""KvikIO's calls that ask what the OS page cache holds of a file, and drop it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from penstock.errors import error_of
 
 @contextlib.contextmanager
 def _descriptor(file: Any) -> Iterator[int]:
-    """Give a descriptor of a path, a descriptor, or a file of Python's."""
+    """Yield a descriptor of a path, of a descriptor, or of a Python file."""
     if isinstance(file, int):
         yield file
     elif isinstance(file, (str, bytes, os.PathLike)):
@@ -42,13 +42,13 @@ def get_page_cache_info(file: Any, offset: int = 0, length: int = 0) -> tuple[in
     ----------
     file : path, int, or file object
     offset, length : int
-        Bytes; a length of 0 goes to the end of the file. Whole pages are counted that the range
-        touches.
+        In bytes; a length of 0 extends to the end of the file. Every page that the range touches
+        counts.
 
     Raises
     ------
     Error
-        It cannot be opened, or the kernel does not tell: it is the file of another user.
+        The file cannot be opened, or the OS does not tell, as for a file of another user.
     """
     page = os.sysconf("SC_PAGE_SIZE")
     with _descriptor(file) as descriptor:
@@ -68,15 +68,15 @@ def get_page_cache_info(file: Any, offset: int = 0, length: int = 0) -> tuple[in
 def drop_file_page_cache(
     file: Any, offset: int = 0, length: int = 0, sync_first: bool = True
 ) -> None:
-    """Have the kernel drop what it has cached of a range, as far as whole pages go.
+    """Ask the OS to drop the whole cached pages of a range.
 
     Parameters
     ----------
     file : path, int, or file object
     offset, length : int
-        Bytes; a length of 0 goes to the end of the file.
+        In bytes; a length of 0 extends to the end of the file.
     sync_first : bool
-        Write to storage first what was written: nothing else of it can be dropped.
+        First write dirty pages to storage: the OS drops only clean pages.
     """
     with _descriptor(file) as descriptor:
         if sync_first:
