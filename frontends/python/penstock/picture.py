@@ -1,6 +1,6 @@
-"""A picture of offsets over accesses or over time as PNG, with nothing but zlib and struct.
+"""Draws offsets over accesses or over time as PNG, with only zlib and struct.
 
-The canvas is one byte a pixel, an index into a palette. Text is a font of 3 by 5 dots, capitals
+The canvas has one byte a pixel, an index into a palette. The font has 3 by 5 dots and capitals
 only: each glyph is five digits, one for each row, whose three bits are the dots.
 """
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 WIDTH, HEIGHT = 1000, 620
 LEFT, TOP, RIGHT, BOTTOM = 120, 44, 20, 106  # around the plot
-CELL = 2  # pixels of a cell's side: single accesses can be seen
+CELL = 2  # pixels of a cell's side, so that single accesses are visible
 COLUMNS, ROWS = (WIDTH - LEFT - RIGHT) // CELL, (HEIGHT - TOP - BOTTOM) // CELL
 _PLOT_WIDTH, _PLOT_HEIGHT = COLUMNS * CELL, ROWS * CELL
 
@@ -46,7 +46,7 @@ _LEGEND_ROW = 4  # entries beside each other
 
 @dataclass(frozen=True)
 class Plot:
-    """What `_core.SignatureReader.plot(COLUMNS, ROWS)` gave, and what is written around it."""
+    """The result of `_core.SignatureReader.plot(COLUMNS, ROWS)`, and the texts around it."""
 
     cells: bytes
     x_end: int  # accesses, or nanoseconds
@@ -58,7 +58,7 @@ class Plot:
 
 
 def byte_ticks(begin: int, end: int) -> list[tuple[int, str]]:
-    """Offsets at which the axis is marked, with their labels: steps are powers of two."""
+    """Return the offsets of the axis's marks, with labels; steps are powers of two."""
     step = 1
     while (end - begin) // step > _TICKS_MAX:
         step *= 2
@@ -79,13 +79,13 @@ def _steps() -> Iterator[int]:
 
 
 def count_ticks(end: int) -> list[tuple[int, str]]:
-    """Access numbers at which the axis is marked, with their labels: steps are 1, 2, 5, 10 ..."""
+    """Return the access numbers of the axis's marks, with labels; steps are 1, 2, 5, 10 ..."""
     step = next(step for step in _steps() if end // step <= _TICKS_MAX)
     return [(at, str(at)) for at in range(0, end + 1, step)]
 
 
 def time_ticks(end_ns: int) -> list[tuple[int, str]]:
-    """Times at which the axis is marked, with their labels."""
+    """Return the times of the axis's marks, with labels."""
     ticks = count_ticks(end_ns)
     step = ticks[1][0] if len(ticks) > 1 else 1
     unit, name = 1, "NS"

@@ -1,20 +1,19 @@
 """Question: how fast do the tensors of a safetensors file come into device memory.
 
-Workload: a file as of a language model, half-precision floats in 300 tensors, 2 GiB or a quarter of
-the memory; in the page cache as a program left it that read it from start to end (hot), or not at
-all (cold). Each run opens the file and ends when every byte of every tensor lies in memory of the
-device that was taken and touched before, the same for all; then all of them are compared with what
-was written, and the memory is wiped. Tensors begin at multiples of 64 bytes, in the file they do
-not, as in most files.
+Workload: a file like that of a language model, with half-precision floats in 300 tensors, of 2 GiB
+or a quarter of the memory. It is in the page cache as after a read from start to end (hot), or not
+at all (cold). Each run opens the file and ends when every byte of every tensor is in memory of the
+device. All runs use the same memory, which was touched before. Then all tensors are compared with
+the written bytes, and the memory is wiped. Tensors begin at multiples of 64 bytes in memory, but
+not in the file, as in most files.
 
-Baselines: `safetensors`, the reference implementation with its default backend, in the form that
-was faster on this machine in a trial before (a note says which: all tensors, then their copies, or
-one after the other), and a copy of each array into device memory; `safetensors-pread`, the same
-with its other backend; `mmap-copy`, a map of the file copied into place; `readinto`, one read of
-the whole file, after which tensors lie as they lie in the file; and, where they are installed,
-`fastsafetensors` and `runai-model-streamer` at their defaults, and a copy of each tensor. The
-report says which version of each rival ran, or why it did not. Not measured: files on other file
-systems, several files, memory that nobody has touched.
+Baselines. `safetensors`: the reference implementation with its default backend, and a copy of each
+array into device memory. It loads all tensors and then copies them, or one after the other; a trial
+picks the faster form, and a note names it. `safetensors-pread`: the same with its other backend.
+`mmap-copy`: a map of the file copied into place. `readinto`: one read of the whole file, without
+moving tensors. If they are installed, `fastsafetensors` and `runai-model-streamer` at their
+defaults, and a copy of each tensor. The report says which version of each rival ran, or why it did
+not. Not measured: files on other file systems, several files, memory that was not touched before.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ Loader = Callable[[], Places]  # opens the file; returns when all bytes are in p
 
 
 class Arena:
-    """Memory of the device that all loaders fill, taken and touched once."""
+    """Memory of the device that all loaders fill; it is allocated and touched once."""
 
     def __init__(self, size: int, device: str) -> None:
         import numpy as np
@@ -66,12 +65,12 @@ class Arena:
         self.wipe()
 
     def wipe(self) -> None:
-        """Overwrite all of it, so that nobody finds what an earlier run left."""
+        """Overwrite all bytes, so that no run finds the bytes of an earlier one."""
         ctypes.memset(self.memory.address, 0xA5, self.memory.nbytes)
 
 
 class Loaders:
-    """The ways of one file into one arena."""
+    """The loaders of one file into one arena."""
 
     def __init__(self, file: ModelFile, arena: Arena, device: str) -> None:
         self._path = file.path
@@ -138,7 +137,7 @@ class Loaders:
         return self._packed
 
     def readinto(self) -> Places:
-        """Read the file as it is."""
+        """Read the file without moving its tensors."""
         view = memoryview(self._arena.memory)
         at = 0
         with self._path.open("rb", buffering=0) as opened:
@@ -149,7 +148,7 @@ class Loaders:
 
 
 class Bench:
-    """Runs loaders from a state of the page cache, and checks what they did."""
+    """Runs loaders from a state of the page cache, and checks their results."""
 
     def __init__(self, file: ModelFile, arena: Arena, loaders: Loaders) -> None:
         self._file = file
@@ -200,7 +199,7 @@ class Bench:
 
 
 def usable_rivals(bench: Bench, report: Report) -> dict[str, Loader]:
-    """Try each rival; say in the report which one runs, or why it does not."""
+    """Try each rival, and report which version runs or why it does not."""
     has_reference = find_spec("safetensors") is not None
     report.environment["rival safetensors"] = (
         rivals.version_of("safetensors") if has_reference else "not run: no module safetensors"
@@ -213,7 +212,7 @@ def usable_rivals(bench: Bench, report: Report) -> dict[str, Loader]:
             try:
                 bench.run("hot", loader)
                 usable[rival.package] = loader
-            except Exception as error:  # whatever somebody else's library may raise
+            except Exception as error:  # another library may raise any error
                 cause = f"it raised {type(error).__name__}: {error}".splitlines()[0]
         told = f"not run: {cause}" if cause else rivals.version_of(rival.package)
         report.environment[f"rival {rival.package}"] = told
@@ -224,7 +223,7 @@ def usable_rivals(bench: Bench, report: Report) -> dict[str, Loader]:
 
 
 def measure_all(arguments: Namespace, report: Report) -> None:
-    """Measure every row that was asked for."""
+    """Measure every requested row."""
     if find_spec("numpy") is None:
         raise CommandError("", "NumPy is missing: pip install 'penstock[bench]'")
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

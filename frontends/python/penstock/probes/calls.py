@@ -6,7 +6,7 @@ import ctypes
 import mmap
 import os
 
-# The same number on every architecture that has the generic table, and on x86-64.
+# The number is the same on x86-64 and on every architecture with the generic table.
 _IO_URING_SETUP = 425
 _CACHESTAT = 451
 
@@ -42,7 +42,7 @@ def io_uring_setup() -> None:
 
 
 def cachestat(descriptor: int, size: int) -> int:
-    """How many pages of the first `size` bytes the page cache holds, by cachestat(2)."""
+    """Return how many pages of the first `size` bytes the page cache holds, by cachestat(2)."""
     asked = _CachestatRange(0, size)
     answer = _Cachestat()
     result = _libc.syscall(
@@ -57,7 +57,7 @@ def cachestat(descriptor: int, size: int) -> int:
 
 
 def mincore(descriptor: int, size: int) -> int:
-    """How many pages of the first `size` bytes are resident, by mincore(2) on a mapping."""
+    """Return how many pages of the first `size` bytes are resident, by mincore(2) on a mapping."""
     address = _libc_mmap(size, mmap.PROT_READ, mmap.MAP_SHARED, descriptor)
     try:
         pages = (size + mmap.PAGESIZE - 1) // mmap.PAGESIZE
@@ -86,7 +86,7 @@ def _libc_mmap(size: int, protection: int, flags: int, descriptor: int) -> int:
 
 
 def direct_io_alignment(descriptor: int) -> tuple[int, int] | None:
-    """(memory, offset) alignment of direct I/O in bytes, by statx(2); None where it is not told."""
+    """Return direct I/O's (memory, offset) alignment in bytes, by statx(2); None if unknown."""
     answer = (ctypes.c_uint32 * 64)()  # struct statx: 256 bytes
     result = _libc.statx(
         ctypes.c_int(descriptor),

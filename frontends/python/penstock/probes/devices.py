@@ -1,4 +1,4 @@
-"""Devices: the permits of the CPU backend, and what the CUDA driver says when it is there."""
+"""Finds devices: the permits of the CPU backend, and the devices of the CUDA driver, if any."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.probes.finding import LIMITED, MISSING, OK, Finding, size_text
 
 _CAPABILITY_MAJOR = 75
 _CAPABILITY_MINOR = 76
-_DRIVER_VERSION = 13000  # what kernels built with nvcc 13.0 need
+_DRIVER_VERSION = 13000  # kernels built with nvcc 13.0 need it
 _CAPABILITY = (7, 5)  # the oldest architecture that kernels are compiled for
 
 _COST = "kernels run on the CPU backend: the same results, at the speed of the CPUs"
@@ -19,7 +19,7 @@ _COST = "kernels run on the CPU backend: the same results, at the speed of the C
 
 @dataclass(frozen=True)
 class Cuda:
-    """What the driver told: a line for each usable device, or the reason why there is none."""
+    """The driver's answer: a line for each usable device, or the reason why there is none."""
 
     devices: tuple[str, ...]
     why_none: str
@@ -49,7 +49,7 @@ def _device_line(driver: ctypes.CDLL, ordinal: int) -> str:
 
 
 def cuda() -> Cuda:
-    """Ask the driver; no device is opened."""
+    """Return the driver's answer; no device is opened."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -75,12 +75,12 @@ def cuda() -> Cuda:
 
 
 def permits() -> int:
-    """How many blocks the CPU backend runs at once by default."""
+    """Return how many blocks the CPU backend runs at once by default."""
     return len(os.sched_getaffinity(0))
 
 
 def findings(found: Cuda) -> Iterator[Finding]:
-    """The devices as findings."""
+    """Yield the devices as findings."""
     yield Finding("devices", "cpu", OK, f"cpu:{permits()}, {permits()} blocks at once")
     if not found.devices:
         yield Finding("devices", "cuda", MISSING, found.why_none, _COST, found.remedy)
@@ -101,7 +101,7 @@ def findings(found: Cuda) -> Iterator[Finding]:
 
 
 def picked() -> tuple[str, str]:
-    """The device that is picked when none is named, and why: by picking it."""
+    """Pick the device as if none was named; return it, and why."""
     from penstock import _core
 
     asked = os.environ.get("PENSTOCK_DEVICE", "auto")

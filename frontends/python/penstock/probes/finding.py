@@ -22,12 +22,12 @@ class Finding:
     remedy: str = ""
 
     def as_dict(self) -> dict[str, str]:
-        """For --json."""
+        """Return the finding as a dict, for --json."""
         return asdict(self)
 
 
 def size_text(size: float) -> str:
-    """`size` bytes with a binary unit: 3.0 GiB."""
+    """Return `size` bytes with a binary unit: 3.0 GiB."""
     for unit in ("bytes", "KiB", "MiB", "GiB"):
         if size < 1024:
             return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"

@@ -1,8 +1,8 @@
-"""What the file system under a path can do: direct I/O, honest residency, uncached reads.
+"""Finds what the file system at a path can do: direct I/O, exact residency, uncached reads.
 
-A scratch file of 1 MiB is written in the folder, so that the answer is the folder's and not a
-guess. Where we may not write, an existing file is asked instead, and what needs a file of our own
-(cachestat answers only the owner) is reported as unknown.
+The probes write a scratch file of 1 MiB in the folder, so that the answers are true for it. If they
+may not write there, they use an existing file, and report as unknown what needs a file of our own:
+cachestat answers only the owner.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _RWF_DONTCACHE = 0x80
 
 @dataclass(frozen=True)
 class Probed:
-    """The file that is asked. `mine`: we own it, so residency answers can be trusted."""
+    """The file that is probed. `mine`: we own it, so its residency can be trusted."""
 
     path: str
     group: str
@@ -34,7 +34,7 @@ class Probed:
 
 
 def file_system(path: str) -> str:
-    """The type of the file system that holds `path`: ext4, overlay, tmpfs, nfs4 ..."""
+    """Return the type of the file system that holds `path`: ext4, overlay, tmpfs, nfs4 ..."""
     real = os.path.realpath(path)
     best, kind = "", "unknown"
     for line in read_text("/proc/self/mountinfo").splitlines():
@@ -145,7 +145,7 @@ def _ask(probed: Probed) -> Iterator[Finding]:
 
 
 def _existing(path: str) -> str:
-    """A readable, regular, non-empty file at or directly in `path`."""
+    """Return a readable, regular, non-empty file at or directly in `path`; empty if none."""
     if os.path.isfile(path):
         return path
     with os.scandir(path) as entries:
@@ -157,7 +157,7 @@ def _existing(path: str) -> str:
 
 
 def findings(path: str) -> Iterator[Finding]:
-    """What the file system at `path`, a file or a folder, can do."""
+    """Yield what the file system at `path`, a file or a folder, can do."""
     if not os.path.exists(path):
         raise CommandError(path, os.strerror(errno.ENOENT))
     group = f"storage {path} ({file_system(path)})"

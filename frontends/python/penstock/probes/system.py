@@ -1,4 +1,4 @@
-"""Kernel, CPUs, memory, huge pages, locked memory, shared memory, container."""
+"""Probes the kernel, CPUs, memory, huge pages, locked memory, shared memory and container."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from penstock.probes.finding import LIMITED, MISSING, OK, UNKNOWN, Finding, size
 
 _CAP_IPC_LOCK = 14
 _REGISTERED_SIZE = 64 << 20  # bytes of staging that io_uring would register
-_SHARED_SIZE = 1 << 30  # bytes of /dev/shm below which shared caches get tight
+_SHARED_SIZE = 1 << 30  # bytes of /dev/shm; with less, shared caches have little room
 
 
 def read_text(path: str) -> str:
-    """The file's text, stripped; empty when it cannot be read."""
+    """Return the file's text, stripped; empty if it cannot be read."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             return file.read().strip()
@@ -26,7 +26,7 @@ def read_text(path: str) -> str:
 
 
 def status_field(name: str) -> str:
-    """A field of /proc/self/status."""
+    """Return a field of /proc/self/status."""
     for line in read_text("/proc/self/status").splitlines():
         if line.startswith(name + ":"):
             return line.split(":", 1)[1].strip()
@@ -34,12 +34,12 @@ def status_field(name: str) -> str:
 
 
 def seccomp_filtered() -> bool:
-    """Whether a seccomp filter decides which system calls we may use, as in a container."""
+    """Return whether a seccomp filter restricts our system calls, as in a container."""
     return status_field("Seccomp") == "2"
 
 
 def container() -> str:
-    """The kind of container we run in, or an empty string."""
+    """Return the kind of container we run in, or an empty string."""
     if os.path.exists("/.dockerenv"):
         return "docker"
     if os.path.exists("/run/.containerenv"):
@@ -60,7 +60,7 @@ def _kernel() -> Finding:
 
 
 def cpu_quota() -> float | None:
-    """CPUs that the control group grants, or None for no limit."""
+    """Return the number of CPUs that the control group grants, or None for no limit."""
     quota, _, period = read_text("/sys/fs/cgroup/cpu.max").partition(" ")
     if not period:
         quota = read_text("/sys/fs/cgroup/cpu/cpu.cfs_quota_us")
@@ -96,7 +96,7 @@ class Memory(NamedTuple):
 
 
 def memory() -> Memory:
-    """What memory there is; 0 where the kernel does not tell."""
+    """Return the sizes of memory; 0 if the kernel does not tell."""
     sizes = {}
     for line in read_text("/proc/meminfo").splitlines():
         name, _, rest = line.partition(":")
@@ -130,7 +130,7 @@ def _huge_bytes_of_process() -> int:
 
 
 def _transparent_huge_bytes() -> int:
-    """How much of a touched 8 MiB mapping the kernel put on huge pages."""
+    """Return how many bytes of a touched 8 MiB mapping the kernel put on huge pages."""
     size = 8 << 20
     with mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
         memory.madvise(mmap.MADV_HUGEPAGE)
@@ -199,7 +199,7 @@ def _shared_memory() -> Finding:
 
 
 def io_uring() -> Finding:
-    """Whether a ring can be set up, and if not, who forbids it."""
+    """Find whether a ring can be set up, and if not, what forbids it."""
     cost = "storage falls back to a thread for each read in flight: fewer reads at once, more CPU"
     try:
         calls.io_uring_setup()
@@ -229,7 +229,7 @@ def io_uring() -> Finding:
 
 
 def findings() -> Iterator[Finding]:
-    """All of this module's findings; none raises."""
+    """Yield all findings of this module; no probe raises."""
     probes = (_kernel, _cpus, _memory, _huge_pages, _locked_memory, _shared_memory, io_uring)
     for probe in probes:
         try:

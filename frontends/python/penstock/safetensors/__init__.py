@@ -1,10 +1,10 @@
 """Tensors of safetensors files, into NumPy arrays, DLPack tensors or device memory.
 
-`load_file(path)` is safetensors.numpy's; `load_file(path, device="cuda:0")` reads into memory of
-the device and returns tensors that `torch.from_dlpack` takes; `safe_open` reads one tensor, or a
-part of one. With framework="pt" both give torch tensors, and `with installed():` has transformers,
-diffusers and others that use safetensors do the same. Files are checked before a byte of a tensor
-is read.
+`load_file(path)` is as in safetensors.numpy. `load_file(path, device="cuda:0")` reads into memory
+of the device and returns tensors that `torch.from_dlpack` takes. `safe_open` reads one tensor, or a
+part of one. With framework="pt" both return torch tensors. In a `with installed():` statement,
+transformers, diffusers and other users of safetensors read with Penstock. The header of a file is
+checked before a byte of a tensor is read.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The element types of safetensors, and what NumPy and DLPack call them. Knows nothing of files."""
+"""The element types of safetensors, and their names in NumPy and DLPack. Knows no files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Dtype(NamedTuple):
     """One element type."""
 
     bits: int
-    numpy: str  # its name in NumPy or ml_dtypes; empty: neither has it
+    numpy: str  # its name in NumPy or ml_dtypes; empty if neither has it
     code: int  # DLPack's DLDataTypeCode
 
 
@@ -20,8 +20,8 @@ _INT, _UINT, _FLOAT, _BFLOAT, _COMPLEX, _BOOL = 0, 1, 2, 4, 5, 6
 
 DTYPES = {
     "BOOL": Dtype(8, "bool", _BOOL),
-    # Several elements share a byte, and no library agrees on how to name that: they leave as the
-    # bytes they are packed in.
+    # Several elements share a byte, and libraries name such types differently. They are returned as
+    # packed bytes.
     "F4": Dtype(4, "", _UINT),
     "F6_E2M3": Dtype(6, "", _UINT),
     "F6_E3M2": Dtype(6, "", _UINT),
@@ -47,7 +47,7 @@ DTYPES = {
 
 
 def numpy_dtype(name: str) -> np.dtype[Any] | None:
-    """Return NumPy's type for one of safetensors; None: NumPy, with ml_dtypes or not, has none.
+    """Return NumPy's type for a type of safetensors; None if NumPy and ml_dtypes have none.
 
     NumPy has no bfloat16 and no 8-bit floats; the package ml_dtypes, if installed, adds them.
     """

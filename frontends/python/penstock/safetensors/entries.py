@@ -1,11 +1,11 @@
-"""Reads a JSON object one entry after another, so that what is in it is not held all at once. Pure.
+"""Reads a JSON object entry by entry, so that its content is never in memory as a whole. Pure.
 
-Python's parser makes of `[[],[],...]` 25 times as many bytes; a caller that checks the result has
-paid for it by then. Here a value of more than ENTRY_CHARACTERS_MAX is passed over token by token,
-and what of it is wanted is read one name after another.
+Python's parser needs 25 times the size of a text such as `[[],[],...]`, before a caller can check
+the result. This parser skips a value of more than ENTRY_CHARACTERS_MAX token by token; the caller
+reads the names that it needs one after another.
 
-Accepts what serde_json accepts, the parser of the reference implementation: numbers that fit a
-double, characters that are whole, values nested no deeper than its limit.
+It accepts what serde_json, the parser of the reference implementation, accepts: numbers that fit a
+double, complete characters, and values that are nested no deeper than its limit.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ _short.maxlist = 8
 
 
 def shown(value: object) -> str:
-    """Return `value` as an error shows it: on one line, and not all of it if it is long."""
+    """Return `value` as an error shows it: on one line, and shortened if it is long."""
     return _short.repr(value)
 
 
 class Doubled(dict[str, Any]):
-    """An object that names something twice: `twice` holds those names."""
+    """An object in which names occur twice: `twice` holds them."""
 
     twice: frozenset[str]
 
@@ -89,7 +89,7 @@ def _whole(path: str, digits: str) -> int | float:
 
 
 def _is_suspicious(text: str) -> bool:
-    """Return whether a value may hold what Python's parser takes and serde_json does not."""
+    """Return whether a value may hold text that Python's parser accepts and serde_json refuses."""
     return text.count("[") + text.count("{") > DEPTH_MAX or (
         len(text) >= _DIGITS_MAX and _long_number.search(text) is not None
     )
@@ -99,10 +99,10 @@ LONG = object()  # stands for a value that is too long to be parsed at once
 
 
 class Entries:
-    """A place in the text of a header. Raises FormatError for what is no JSON.
+    """A position in the text of a header. Its methods raise FormatError if the text is no JSON.
 
-    Strict where Python's parser is not: NaN, numbers beyond a double, halves of characters, values
-    nested too deeply. Objects in which a name occurs twice are Doubled.
+    It refuses what Python's parser accepts: NaN, numbers beyond a double, halves of characters, and
+    values that are nested too deeply. Objects in which a name occurs twice are Doubled.
     """
 
     def __init__(self, text: str, path: str) -> None:
@@ -120,7 +120,7 @@ class Entries:
             self.refuse("a text in its header is no Unicode")
 
     def names(self) -> Iterator[str]:
-        """Yield the names of an object that begins here; who takes one reads its value."""
+        """Yield the names of an object that begins here; the caller reads the value of each."""
         self._take("{")
         if self._next() == "}":
             self._at += 1
@@ -137,7 +137,7 @@ class Entries:
         self._take("}")
 
     def items(self) -> Iterator[int]:
-        """Yield the numbers of what is in an array that begins here; the caller reads each."""
+        """Yield the indices of an array that begins here; the caller reads the value of each."""
         self._take("[")
         if self._next() == "]":
             self._at += 1
@@ -160,7 +160,7 @@ class Entries:
         return self._next() == "["
 
     def string(self) -> str | None:
-        """Read a string, of any length; None: none is next."""
+        """Read a string of any length; None if no string is next."""
         if self._next() != '"':
             return None
         try:
@@ -170,7 +170,7 @@ class Entries:
         return str(value)
 
     def value(self) -> Any:
-        """Read a value of any kind; LONG, and nothing is read, if it is too long for that."""
+        """Read a value of any kind; if it is too long, read nothing and return LONG."""
         self._next()
         size = _FIRST_CHARACTERS
         while True:
@@ -202,7 +202,7 @@ class Entries:
                 return value
 
     def numbers(self) -> list[int] | None:
-        """Read an array of any length; None: it is no array of whole numbers from 0 up."""
+        """Read an array of any length; None if it is no array of whole numbers from 0 up."""
         self._next()
         found = _numbers.match(self._text, self._at)
         if found is None or _long_number.search(self._text, self._at, found.end()):
@@ -216,7 +216,7 @@ class Entries:
         return out
 
     def skip(self) -> None:
-        """Pass over a value of any kind and length."""
+        """Skip a value of any kind and length."""
         closers: list[str] = []
         while True:
             character = self._next()
@@ -257,7 +257,7 @@ class Entries:
         self._at = found.end()
 
     def finish(self) -> None:
-        """Refuse what is left."""
+        """Raise FormatError if text is left."""
         if self._next():
             self._refuse_json("more than one value")
 
@@ -266,7 +266,7 @@ class Entries:
         refuse(self._path, cause)
 
     def _next(self) -> str:
-        """Go on to what is no blank, and return it; empty: nothing is."""
+        """Skip blanks and return the next character; empty at the end of the text."""
         character = self._text[self._at : self._at + 1]
         if character in _BLANKS:
             found = _blanks.match(self._text, self._at)

@@ -1,7 +1,7 @@
 """Errors of safetensors files, which `except safetensors.SafetensorError` catches too.
 
-The package safetensors is imported when the first such error is raised, and not before. Where it
-is missing, the errors are Penstock's alone.
+The package safetensors is imported when the first such error is raised, and not before. If it is
+not installed, the errors are only Penstock's.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from penstock.errors import ClosedError, Error
 
 
 class FormatError(Error, ValueError):
-    """A file that is no safetensors file, or not a whole one: `FILE: what is wrong`."""
+    """The file is no safetensors file, or is incomplete: `FILE: what is wrong`."""
 
 
 class MissingTensorError(KeyError):
@@ -25,7 +25,7 @@ _joined: dict[type[Exception], type[Exception]] = {}
 
 
 def _with_theirs(kind: type[Exception]) -> type[Exception]:
-    """Return a class of both `kind` and the SafetensorError of safetensors, if it is installed."""
+    """Return a class derived from `kind` and, if safetensors is installed, its SafetensorError."""
     if kind in _joined:
         return _joined[kind]
     try:
@@ -43,7 +43,7 @@ def _with_theirs(kind: type[Exception]) -> type[Exception]:
 
 
 def _again(kind: type[Exception], arguments: tuple[Any, ...], state: Any = None) -> Exception:
-    """Return an error that another process raised: the class of both has no name of its own."""
+    """Rebuild an error that another process raised: a class derived from both has no name."""
     error = _with_theirs(kind)(*arguments)
     if state:
         error.__dict__.update(state)
@@ -51,9 +51,9 @@ def _again(kind: type[Exception], arguments: tuple[Any, ...], state: Any = None)
 
 
 def theirs(error: Exception) -> Exception:
-    """Turn `error` into one that is a SafetensorError of safetensors too."""
+    """Make `error` a SafetensorError of safetensors too, and return it."""
     if not hasattr(error, "is_theirs"):
-        with contextlib.suppress(TypeError):  # a class that cannot be joined with theirs
+        with contextlib.suppress(TypeError):  # no class can derive from both
             error.__class__ = _with_theirs(type(error))
     return error
 
@@ -64,10 +64,10 @@ def refuse(path: str, cause: str) -> NoReturn:
 
 
 def missing_tensor(path: str, name: str) -> Exception:
-    """Return the error for a name that no tensor has."""
+    """Return the error for a name that is not in the file."""
     return theirs(MissingTensorError(f"{path}: no tensor {name}"))
 
 
 def closed_file(path: str) -> Exception:
-    """Return the error for a file that was closed."""
+    """Return the error for a closed file."""
     return theirs(ClosedError(errno.EBADF, "the file is closed", path))

@@ -1,11 +1,11 @@
-"""The header of a safetensors file: which tensors lie where. Pure: given bytes, opens nothing.
+"""The header of a safetensors file: the place of each tensor. Pure: it gets bytes, opens no file.
 
-A file is 8 bytes, the header's length, little-endian; the header, a JSON object; and the tensors,
-back to back. The header names of each tensor the type, the shape, and where its bytes begin and end
-behind the header. Everything is checked before a byte of a tensor is read. What the reference
-implementation (safetensors/src/tensor.rs) refuses is refused here, what it accepts is accepted; but
-what its format forbids and its parser lets through is refused: names of tensors or texts that occur
-twice, blanks before the first brace.
+A file has three parts: 8 bytes with the header's length, little-endian; the header, a JSON object;
+and the tensors, without gaps. For each tensor the header has the type, the shape, and where its
+bytes begin and end after the header. Everything is checked before a byte of a tensor is read. Files
+are accepted and refused as by the reference implementation (safetensors/src/tensor.rs). There is
+one difference: what the format forbids is refused here, though the reference's parser accepts it.
+These are names of tensors or texts that occur twice, and blanks before the first brace.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from penstock.safetensors.errors import refuse
 
 LENGTH_BYTES = 8
 METADATA = "__metadata__"
-HEADER_BYTES_MAX = 100_000_000  # the reference's limit: who sends more wants our memory
+HEADER_BYTES_MAX = 100_000_000  # the reference's limit: a longer header would exhaust memory
 WORD_MAX = (1 << 64) - 1  # the reference counts in 64 bits
 FIELDS = ("dtype", "shape", "data_offsets")  # of a tensor; in an array, in this order
 
@@ -37,7 +37,7 @@ class TensorInfo(NamedTuple):
 
 
 class Header(NamedTuple):
-    """What a file holds."""
+    """The header of a file."""
 
     tensors: dict[str, TensorInfo]  # by name, in the order of their bytes
     metadata: dict[str, str] | None
@@ -47,9 +47,10 @@ class Header(NamedTuple):
 def read_header(read: ReadRange, file_size: int, path: str) -> Header:
     """Read and check the header of a file of `file_size` bytes.
 
-    `read` returns the bytes of a range, fewer at the end of the file. Raises FormatError, and what
-    `read` raises. Takes at most 24 times the size of the header, which may have 100 MB, and 16 MiB:
-    that is one of tiny texts, or of tensors with many dimensions; most take five times.
+    `read` returns the bytes of a range, and fewer at the end of the file. Raises FormatError, and
+    the errors of `read`. Takes at most 24 times the size of the header, which may have 100 MB, and
+    16 MiB. Headers of tiny texts, or of tensors with many dimensions, take that much; most headers
+    take five times their size.
     """
     if file_size < LENGTH_BYTES:
         refuse(path, f"{file_size} bytes are too few for a safetensors file")
@@ -110,7 +111,7 @@ def _read_entries(
             metadata = _read_metadata(entries)
             continue
         info = _checked_info(name, _read_fields(name, entries, path), data_offset, path)
-        # Names may come in any order. Empty tensors lie before the one they touch.
+        # Names may be in any order. An empty tensor is sorted before the tensor that it touches.
         in_order = in_order and info.offset >= end
         end = info.offset + info.size
         tensors[name] = info
@@ -142,9 +143,9 @@ def _is_word(value: object) -> bool:
 
 
 def _read_fields(name: str, entries: Entries, path: str) -> list[object]:
-    """Read what the header states of a tensor: FIELDS, None where one is missing.
+    """Read the FIELDS of a tensor from the header; a missing field is None.
 
-    The reference takes an object, in which it passes over other names, or an array.
+    The reference takes an object, in which it skips other names, or an array.
     """
     entry = entries.value()
     if entry is LONG:
@@ -160,7 +161,7 @@ def _read_fields(name: str, entries: Entries, path: str) -> list[object]:
 
 
 def _read_long_fields(name: str, entries: Entries, path: str) -> list[object]:
-    """As _read_fields, of an entry that is too long to be parsed at once."""
+    """Read fields as _read_fields, of an entry that is too long to be parsed at once."""
     found: dict[str, object] = {}
     if entries.begins_object():
         for field in entries.names():
@@ -193,7 +194,7 @@ def _read_field(field: str, entries: Entries) -> object:
 
 
 def _dtype_of(stated: object) -> str | None:
-    """Return a type of DTYPES; None: none is stated. The reference takes {"F32": null} too."""
+    """Return a type of DTYPES; None if none is stated. The reference takes {"F32": null} too."""
     if type(stated) is dict and list(stated.values()) == [None]:
         (stated,) = stated
     return stated if isinstance(stated, str) and stated in DTYPES else None
@@ -225,7 +226,7 @@ def _checked_info(name: str, fields: list[object], data_offset: int, path: str) 
 
 
 def _bits(dtype: str, shape: list[int]) -> int | None:
-    """Return what a tensor takes; None: a product on the way does not fit 64 bits."""
+    """Return the size of a tensor in bits; None if an intermediate product exceeds 64 bits."""
     bits = 1
     for factor in (*shape, DTYPES[dtype].bits):
         bits *= factor

@@ -1,4 +1,4 @@
-"""Has libraries that read safetensors files with safetensors read them with Penstock."""
+"""Makes libraries that use safetensors read their files with Penstock."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     import os
 
 _lock = threading.Lock()
-_installed: list[str | None] = []  # devices of the contexts that are open, the last one counts
-_replaced: dict[int, Any] = {}  # what stands for what of safetensors, by the id of ours
+_installed: list[str | None] = []  # devices of the open contexts; the last one is used
+_replaced: dict[int, Any] = {}  # objects of safetensors, by the id of our replacement
 
 
 def _is_ours(framework: str, device: object) -> bool:
-    """Return whether Penstock gives such tensors; else safetensors does as ever."""
+    """Return whether Penstock reads such tensors; otherwise safetensors does."""
     try:
         torch_device(device)
     except ValueError:
@@ -29,13 +29,13 @@ def _is_ours(framework: str, device: object) -> bool:
 
 
 def _chosen(device: object) -> object:
-    """Return the device to read into: what the context says in place of the host's memory."""
+    """Return the device to read into: for host memory, the device of the open context."""
     wanted = _installed[-1] if _installed else None
     return wanted if wanted is not None and str(device) in HOST_NAMES else device
 
 
 class safe_open(SafetensorsFile):  # noqa: N801 (the name that it stands for)
-    """safetensors.safe_open: what it does for torch, read by Penstock; the rest by safetensors."""
+    """safetensors.safe_open: Penstock reads files for torch, safetensors for other frameworks."""
 
     def __new__(
         cls,
@@ -44,7 +44,7 @@ class safe_open(SafetensorsFile):  # noqa: N801 (the name that it stands for)
         device: Any = "cpu",
         **options: Any,
     ) -> Any:
-        """Return an open file: ours, or that of safetensors."""
+        """Return an open file of Penstock or of safetensors."""
         if _is_ours(framework, device):
             return super().__new__(cls)
         return _theirs("safe_open")(filename, framework, device, **options)
@@ -60,14 +60,14 @@ class safe_open(SafetensorsFile):  # noqa: N801 (the name that it stands for)
 
 
 def _load_file(filename: str | os.PathLike[str], device: Any = "cpu", **options: Any) -> Any:
-    """As safetensors.torch.load_file."""
+    """Load as safetensors.torch.load_file."""
     if not _is_ours("pt", device):
         return _theirs("load_file")(filename, device, **options)
     return load_file(filename, _chosen(device))
 
 
 def _load(data: bytes) -> Any:
-    """As safetensors.torch.load."""
+    """Load as safetensors.torch.load."""
     return load(data)
 
 
@@ -86,8 +86,8 @@ def _originals() -> dict[str, Any]:
 
 
 def _exchange(swaps: dict[int, Any]) -> None:
-    """Put objects in the place of others, by their id, in every module that holds them."""
-    # A script that keeps safetensors' own function for itself shall have that.
+    """Replace objects by others, by their id, in every module that holds them."""
+    # A script that holds safetensors' own function shall keep it.
     spared = (globals(), getattr(sys.modules.get("__main__"), "__dict__", None))
     for module in list(sys.modules.values()):
         held = getattr(module, "__dict__", None)
@@ -100,18 +100,20 @@ def _exchange(swaps: dict[int, Any]) -> None:
 
 @contextlib.contextmanager
 def installed(device: str | None = None) -> Iterator[None]:
-    """Have transformers, diffusers and others load torch tensors with Penstock, inside a `with`.
+    """Make transformers, diffusers and others load torch tensors with Penstock, in a `with`.
 
-    Stands in for safetensors.safe_open, safetensors.torch.load_file and safetensors.torch.load in
-    every module that holds them but __main__, those that are imported meanwhile too, and takes it
-    back at the end. The whole process sees it; contexts may be nested and overlap. Tensors of other
-    frameworks, and on devices that are neither cpu nor CUDA, are read by safetensors as ever.
+    The context replaces safetensors.safe_open, safetensors.torch.load_file and
+    safetensors.torch.load in every module but __main__, in modules that are imported meanwhile too,
+    and restores them at its end. It affects the whole process. Contexts may be nested and may
+    overlap. safetensors still reads tensors of other frameworks, and tensors on devices that are
+    neither cpu nor CUDA.
 
     Parameters
     ----------
     device : str, optional
-        cuda or cuda:N: tensors asked for on the cpu are read to there at once. For loaders that
-        open files for the cpu and move each tensor later, as transformers does with `device_map`.
+        cuda or cuda:N: tensors that are requested on the cpu are read into this device. It is for
+        loaders that open files for the cpu and move each tensor later, as transformers does with
+        `device_map`.
 
     Raises
     ------

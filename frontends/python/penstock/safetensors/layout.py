@@ -1,18 +1,18 @@
-"""Where the tensors of a file go in memory, and the reads that bring them. Pure: moves no byte.
+"""Plans where the tensors of a file go in memory, and the reads for them. Pure: moves no byte.
 
-Tensors lie back to back in the file, from wherever its header ends: mostly at odd multiples of 8.
-In memory each shall begin at a multiple of ALIGNMENT, so memory and file seldom agree modulo the
-sector. Then direct reads cannot go to where tensors shall be. In memory that the host can address
-they land where they agree modulo the page, in large reads, and slide down by a few bytes while
-others are under way:
+In the file, tensors follow each other without gaps after the header, mostly at odd multiples of 8.
+In memory each shall begin at a multiple of ALIGNMENT, so the two places seldom agree modulo the
+sector, and direct reads cannot write tensors to their places. In memory that the host can address,
+large direct reads write them to an address that agrees modulo the page. Then they slide down by a
+few bytes, while other reads are under way:
 
     landing    . . . . [header's end|tensor 0      |tensor 1   |tensor 2 ...        ]
     tensors    [tensor 0      |..|tensor 1   |...|tensor 2 ...
 
-Each tensor slides down or stays, and the first ones slide first, so nothing is overwritten that is
-still to move. A file whose tensors happen to lie at multiples of ALIGNMENT needs no slide. Copies
-out of the OS page cache, and those into memory of other devices, go to any place: then each stretch
-of tensors is read to where it shall be.
+Each tensor slides down or stays, and the first tensors slide first, so a slide overwrites no bytes
+that have yet to move. A file whose tensors are at multiples of ALIGNMENT needs no slide. Copies
+out of the OS page cache, and copies into memory of other devices, can go to any address: then each
+stretch of tensors is read to its final place.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Span(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """A read: where to in the memory, how much, from where in the file."""
+    """A read: its place in the memory, its size, its offset in the file."""
 
     to: int
     size: int
@@ -68,7 +68,7 @@ def _round_up(value: int, unit: int) -> int:
 
 
 def _packed(spans: Iterable[Span]) -> tuple[list[int], int]:
-    """Return places for tensors, one behind the other, aligned; and where the last one ends."""
+    """Return aligned places for tensors, in a row, and the end of the last one."""
     places = []
     end = 0
     for span in spans:
@@ -80,8 +80,8 @@ def _packed(spans: Iterable[Span]) -> tuple[list[int], int]:
 def plan(spans: Sequence[Span], file_size: int, *, slide: bool) -> Layout:
     """Plan to load tensors that lie back to back in a file, in its order.
 
-    `slide`: bytes land where direct reads can put them; the host can address the memory, which
-    begins at a page. Else they are read to where they shall be.
+    With `slide`, direct reads write tensors near their places; the host can address the memory,
+    which begins at a page. Otherwise tensors are read to their final places.
     """
     places, end = _packed(spans)
     first = next((span.offset for span in spans if span.size > 0), None)
@@ -109,7 +109,7 @@ def plan(spans: Sequence[Span], file_size: int, *, slide: bool) -> Layout:
 
 
 def _stretches(spans: Sequence[Span], places: Sequence[int]) -> list[Piece]:
-    """Return the reads of tensors to their places; neighbours in file and memory are one."""
+    """Return the reads of tensors to their places; neighbours in file and memory share a read."""
     out: list[Piece] = []
     for span, place in zip(spans, places, strict=True):
         if span.size == 0:
@@ -123,7 +123,7 @@ def _stretches(spans: Sequence[Span], places: Sequence[int]) -> list[Piece]:
 
 
 def _slides(spans: Sequence[Span], places: Sequence[int], drops: Sequence[int]) -> list[Slide]:
-    """Return the moves of tensors to their places; neighbours that move alike are one."""
+    """Return the moves of tensors to their places; neighbours with one distance share a move."""
     out: list[Slide] = []
     for span, place, drop in zip(spans, places, drops, strict=True):
         if span.size == 0 or drop == 0:

@@ -1,7 +1,7 @@
-"""Opens safetensors files and brings their tensors into memory.
+"""Opens safetensors files and reads their tensors into memory.
 
-Reads go through penstock.File: each range of the file by the cheapest route, all of a file in a few
-large reads that are under way at once.
+Reads go through penstock.File, which reads each range of the file by the cheapest route. A whole
+file takes a few large reads that are under way at once.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from penstock.safetensors.torch import TorchMemory, as_torch, torch_device, torc
 if TYPE_CHECKING:
     from penstock.report import Report
 
-STEPS_AT_ONCE = 8  # of a layout that are under way: enough for any disk
+STEPS_AT_ONCE = 8  # steps of a layout that are under way: enough for any disk
 PROBED_BYTES_MIN = 1 << 20  # less goes through the page cache
 FRAMEWORKS = {
     "numpy": "numpy",
@@ -42,15 +42,15 @@ FRAMEWORKS = {
 
 
 class SafetensorsFile:
-    """An open safetensors file: its header is checked, its tensors are read when asked for.
+    """An open safetensors file: its header is checked, and each call reads the tensors it returns.
 
-    `safe_open` makes it. Any thread. What was returned stays when the file is closed.
+    `safe_open` returns it. Any thread may use it. Tensors that were returned outlive the file.
 
     Attributes
     ----------
     path : str
     reports : list of penstock.Report
-        What became of the reads of the last call that returned tensors.
+        The reports of the reads of the last call that returned tensors.
     """
 
     def __init__(
@@ -93,17 +93,17 @@ class SafetensorsFile:
         self.close()
 
     def close(self) -> None:
-        """Close the file; tensors that were returned stay."""
+        """Close the file; tensors that were returned stay valid."""
         self._file.close()
 
     def _opened(self) -> Header:
-        """Return the header of an open file; raises ClosedError behind close()."""
+        """Return the header of the open file; raises ClosedError after close()."""
         if self._file.closed:
             raise closed_file(self.path)
         return self._header
 
     def keys(self) -> list[str]:
-        """Return the names of the tensors, sorted. Raises ClosedError, as all that follow."""
+        """Return the sorted names of the tensors. Raises ClosedError, as all methods below."""
         return sorted(self._opened().tensors)
 
     def offset_keys(self) -> list[str]:
@@ -111,19 +111,19 @@ class SafetensorsFile:
         return list(self._opened().tensors)
 
     def metadata(self) -> dict[str, str] | None:
-        """Return what the header says beside tensors; None: nothing."""
+        """Return the metadata of the header; None if it has none."""
         held = self._opened().metadata
         return None if held is None else dict(held)
 
     def info(self, name: str) -> TensorInfo:
-        """Return dtype, shape, and place in the file of a tensor. Raises MissingTensorError."""
+        """Return a tensor's dtype, shape and place in the file. Raises MissingTensorError."""
         found = self._opened().tensors.get(name)
         if found is None:
             raise missing_tensor(self.path, shown(name))
         return found
 
     def get_tensor(self, name: str) -> Any:
-        """Read a tensor. Raises KeyError, penstock.Error; TypeError: NumPy has no such type."""
+        """Read a tensor. Raises KeyError, penstock.Error, and TypeError if NumPy lacks its type."""
         info = self.info(name)
         self._check(name, info)
         plan = self._plan([info])
@@ -134,12 +134,12 @@ class SafetensorsFile:
     def get_tensors(self, memory: Memory | None = None) -> dict[str, Any]:
         """Read all tensors.
 
-        They share one piece of memory, which is given back when none of them is left.
+        The tensors share one piece of memory, which is freed after the last of them.
 
         Parameters
         ----------
         memory : penstock.DeviceMemory, optional
-            To read into, instead of new memory; `memory_size()` says how much it takes.
+            Memory to read into, instead of new memory; `memory_size()` returns the size it needs.
         """
         tensors = self._opened().tensors
         for name, info in tensors.items():
@@ -161,11 +161,11 @@ class SafetensorsFile:
         return made
 
     def memory_size(self) -> int:
-        """Return how many bytes of memory get_tensors() takes: little more than the tensors."""
+        """Return the bytes of memory that get_tensors() needs: few more than the tensors have."""
         return max(plan.size for plan in self._plans(list(self._header.tensors.values())))
 
     def get_slice(self, name: str) -> TensorSlice:
-        """Return a view of a tensor: what is indexed of it is read. Raises KeyError."""
+        """Return a view of a tensor, which reads only what is indexed. Raises KeyError."""
         return TensorSlice(self, name, self.info(name))
 
     def read_slice(self, name: str, key: Any) -> Any:
@@ -201,7 +201,7 @@ class SafetensorsFile:
             raise error_of(error.errno or errno.ENOMEM, what, self.path) from None
 
     def _plans(self, infos: Sequence[TensorInfo]) -> list[layout.Layout]:
-        """Return the plans that may be carried out; the first suits files that are not cached."""
+        """Return the possible plans; the first one suits files that are not cached."""
         spans = [layout.Span(info.offset, info.size) for info in infos]
         straight = layout.plan(spans, self._size, slide=False)
         if not self._addressable:
@@ -214,7 +214,7 @@ class SafetensorsFile:
         return plans[-1] if len(plans) > 1 and self._is_cached(infos) else plans[0]
 
     def _is_cached(self, infos: Sequence[TensorInfo]) -> bool:
-        """Return whether tensors will mostly be copied out of the OS page cache."""
+        """Return whether most bytes of the tensors will be copied out of the OS page cache."""
         begin, last = infos[0].offset, infos[-1]
         size = last.offset + last.size - begin
         if size < PROBED_BYTES_MIN:
@@ -228,7 +228,7 @@ class SafetensorsFile:
         return bool(2 * seen["resident"] >= size)
 
     def _own(self, memory: Memory, plan: layout.Layout) -> Memory:
-        """Return a handle of our own on memory of the user, who may free his."""
+        """Return a handle of our own on the user's memory, since the user may free theirs."""
         if not isinstance(memory, _core.DeviceMemory):
             raise TypeError(f"memory must be penstock.DeviceMemory, not {type(memory).__name__}")
         if memory.nbytes < plan.size:
@@ -240,7 +240,7 @@ class SafetensorsFile:
         return memory[:]
 
     def _carry_out(self, steps: Sequence[layout.Step], memory: Memory) -> None:
-        """Read and slide; on the way out nothing is under way any more."""
+        """Carry out reads and slides; at the return, with an error too, no read is under way."""
         reports: list[Report] = []
         under_way: deque[tuple[layout.Step, _core.Future]] = deque()
         try:
@@ -271,7 +271,7 @@ class SafetensorsFile:
         return future.report
 
     def _check(self, name: str, info: TensorInfo) -> None:
-        """Refuse before it is read what cannot be returned."""
+        """Raise the error for a tensor that cannot be returned, before it is read."""
         if len(info.shape) > DIMENSIONS_MAX and self._framework != "dlpack":
             cause = f"{len(info.shape)} dimensions: read it as DLPack tensor, which gives bytes"
             raise TypeError(f"{self.path}: tensor {shown(name)} has {cause}")
@@ -304,7 +304,7 @@ class SafetensorsFile:
 
 
 class TensorSlice:
-    """A tensor of a file of which only what is indexed is read."""
+    """A tensor of a file; an index reads only the part that it names."""
 
     def __init__(self, file: SafetensorsFile, name: str, info: TensorInfo) -> None:
         self._file = file
@@ -324,9 +324,9 @@ class TensorSlice:
 
 
 def _end(futures: Sequence[_core.Future]) -> None:
-    """Drop of reads what has not begun, and wait for the rest, whatever becomes of it.
+    """Drop the parts of reads that have not begun, and wait for the rest, whatever its result.
 
-    A second Ctrl-C does not wait; the reads keep their memory.
+    A second Ctrl-C ends the wait; the reads keep their memory.
     """
     from penstock.futures import wait
 
@@ -359,18 +359,18 @@ def safe_open(
         penstock.safetensors.Tensor, which `torch.from_dlpack` and its like take. None: arrays
         without a device, else "dlpack".
     device : str, optional
-        In whose memory tensors shall lie: auto, cpu, cpu:N or cuda:N. None: in plain host memory.
-        For torch as torch names it: cpu is plain host memory, cuda the current device; memory of a
-        CUDA device is torch's.
+        Device whose memory holds the tensors: auto, cpu, cpu:N or cuda:N. None is plain host
+        memory. For torch, use torch's names: cpu is plain host memory, and cuda is the current
+        device; torch's allocator gives memory of a CUDA device.
     **reading
         As in penstock.open: cache, route, strict, threads.
 
     Raises
     ------
     FormatError
-        The file is no safetensors file, or not a whole one: a ValueError.
+        The file is no safetensors file, or is incomplete. It is a ValueError.
     penstock.Error
-        It cannot be opened or read: an OSError.
+        The file cannot be opened or read. It is an OSError.
     """
     return SafetensorsFile(path, framework, device, **reading)
 
@@ -385,20 +385,20 @@ def load_file(
 ) -> dict[str, Any]:
     """Read all tensors of a safetensors file.
 
-    They lie in one piece of memory, each at a multiple of 64 bytes; it is given back when none of
-    them is left. Parameters and errors are those of `safe_open` and `get_tensors`.
+    The tensors are in one piece of memory, each at a multiple of 64 bytes. It is freed after the
+    last of them. Parameters and errors are those of `safe_open` and `get_tensors`.
 
     Returns
     -------
     dict
-        Of numpy.ndarray, torch.Tensor or Tensor, by name, in the order of the file.
+        numpy.ndarray, torch.Tensor or Tensor by name, in the order of the file.
     """
     with safe_open(path, framework, device, **reading) as opened:
         return opened.get_tensors(memory)
 
 
 def load(data: bytes, device: Any = None, *, framework: str | None = None) -> dict[str, Any]:
-    """Return all tensors of what a safetensors file holds. As load_file; the bytes are copied."""
+    """Return all tensors of the bytes of a safetensors file, as load_file; the bytes are copied."""
     descriptor = os.memfd_create("safetensors", os.MFD_CLOEXEC)
     try:
         with open(descriptor, "wb", closefd=False) as out:

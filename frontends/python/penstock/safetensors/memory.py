@@ -1,4 +1,4 @@
-"""Memory that tensors are read into: a device's, or plain memory of the host."""
+"""Memory for tensors: memory of a device, or plain host memory."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Memory(Protocol):
 
 
 class HostMemory:
-    """Zeroed memory of the host that begins at a page, and lies on huge pages where it is large.
+    """Zeroed host memory that begins at a page, and is on huge pages if it is large.
 
     Reading straight into huge pages is 2.5 times faster than into small ones, and NumPy's own
     arrays begin 16 bytes behind a page, where the kernel copies at half the speed.
@@ -70,10 +70,10 @@ class HostMemory:
 
 
 def allocate(size: int, device: str | None) -> Memory:
-    """Return memory of a device; None: of the host. Raises penstock.Error."""
+    """Return memory of a device, or of the host if `device` is None. Raises penstock.Error."""
     return HostMemory(size) if device is None else _core.empty(size, device)
 
 
 def host_addressable(memory: Memory) -> bool:
-    """Return whether the host may load and store there."""
+    """Return whether the host may load from and store to the memory."""
     return memory.__dlpack_device__()[0] == HOST

@@ -1,4 +1,4 @@
-"""Which bytes of a tensor a basic slice asks for, in as few reads as pay. Pure: reads nothing."""
+"""Finds the bytes of a basic slice of a tensor, in as few reads as pay. Pure: reads nothing."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ RANGES_MAX = 1 << 20  # of one slice: beyond, whole tensors are read faster than
 class Cut(NamedTuple):
     """A slice of a tensor: ranges of its bytes, of one size, and how to pick elements from them.
 
-    Put one behind the other the ranges are memory in which the slice is the array of shape
-    `picked` with `strides`; with `dense`, they are the slice itself.
+    In memory, the ranges follow each other. There the slice is the array of shape `picked` with
+    `strides`; with `dense`, the ranges are the slice itself.
     """
 
-    shape: tuple[int, ...]  # of the result: dimensions with one index are gone
+    shape: tuple[int, ...]  # of the result: without the dimensions that have one index
     ranges: list[Span]  # from the tensor's first byte
     picked: tuple[int, ...]  # one size for each dimension of the tensor
     strides: tuple[int, ...]
@@ -32,7 +32,7 @@ class Cut(NamedTuple):
 
 
 def _selected(key: Index | tuple[Index, ...], shape: Sequence[int]) -> list[range | int]:
-    """Return what is selected of each dimension: indices, or one of them."""
+    """Return the selection of each dimension: a range of indices, or one index."""
     keys = list(key) if isinstance(key, tuple) else [key]
     dots = [i for i, part in enumerate(keys) if part is Ellipsis]
     if len(dots) > 1:
@@ -62,7 +62,7 @@ def cut(
 ) -> Cut:
     """Return the slice `key` of a tensor, by NumPy's rules for basic slices without new axes.
 
-    `gather`: somebody can pick elements out of ranges that hold more than was asked for.
+    `gather` says that the caller can pick elements out of ranges that hold more than the slice.
     """
     selected = _selected(key, shape)
     result = tuple(len(part) for part in selected if isinstance(part, range))

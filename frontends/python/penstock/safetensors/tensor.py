@@ -1,4 +1,4 @@
-"""A tensor in memory that penstock filled, for whoever speaks DLPack."""
+"""A tensor in memory that penstock filled, for consumers of DLPack."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _CUDA_KINDS = {0: "i", 1: "u", 2: "f", 5: "c", 6: "b"}  # DLPack's type codes as
 
 
 class Tensor:
-    """A tensor in C order; `torch.from_dlpack(tensor)` and its like share its memory.
+    """A tensor in C order; `torch.from_dlpack(tensor)` and similar calls share its memory.
 
-    Keeps the memory it lies in, which it may share with all other tensors of its file. Of types
-    that DLPack cannot name (F4, F6_E2M3, F6_E3M2: several elements share a byte), and of more than
-    64 dimensions, DLPack gets the bytes, as a flat array of uint8.
+    It keeps its memory alive, which it may share with all other tensors of its file. DLPack cannot
+    name some types (F4, F6_E2M3, F6_E3M2, in which several elements share a byte). Tensors of these
+    types, and of more than 64 dimensions, are given to DLPack as a flat array of uint8.
     """
 
     def __init__(self, memory: Memory, place: int, dtype: str, shape: tuple[int, ...]) -> None:
@@ -41,7 +41,7 @@ class Tensor:
 
     @property
     def device(self) -> str:
-        """The device whose memory it lies in; "host": none's."""
+        """The device whose memory holds the tensor; "host" for plain host memory."""
         return self._memory.device
 
     def _view(self) -> Any:
@@ -56,7 +56,7 @@ class Tensor:
         return self._memory.__dlpack_device__()
 
     def __dlpack__(self, **wishes: Any) -> Any:
-        # All bytes are there: no stream has to be waited for.
+        # All bytes have arrived, so no stream has to be waited for.
         wishes.pop("stream", None)
         return self._view().__dlpack__(**wishes)
 
@@ -78,7 +78,7 @@ class Tensor:
         }
 
     def tobytes(self) -> bytes:
-        """Copy its bytes to the host."""
+        """Return a copy of the tensor's bytes in host memory."""
         place = self.address - self._memory.address
         held: memoryview | DeviceMemory = self._memory[place : place + self.nbytes]
         return held.tobytes()
@@ -86,8 +86,8 @@ class Tensor:
     def numpy(self) -> np.ndarray[Any, Any]:
         """Return a NumPy array that shares the memory.
 
-        Raises TypeError where NumPy has no such type, also with ml_dtypes; BufferError where the
-        host cannot address the memory.
+        Raises TypeError if NumPy and ml_dtypes have no such type, and BufferError if the host
+        cannot address the memory.
         """
         dtype = required_dtype(self.dtype)
         place = self.address - self._memory.address
@@ -95,7 +95,7 @@ class Tensor:
 
 
 def host_bytes(memory: Memory) -> np.ndarray[Any, Any]:
-    """Return memory that the host can address as bytes; they keep it."""
+    """Return memory that the host can address as bytes; they keep the memory alive."""
     import numpy as np
 
     if not host_addressable(memory):
@@ -112,13 +112,13 @@ def as_array(
     dtype: np.dtype[Any],
     shape: tuple[int, ...],
 ) -> np.ndarray[Any, Any]:
-    """Return `size` of the bytes `held` as an array of some type and shape."""
+    """Return `size` bytes of `held` as an array of a type and shape."""
     array: np.ndarray[Any, Any] = held[place : place + size].view(dtype).reshape(shape)
     return array
 
 
 def required_dtype(name: str) -> np.dtype[Any]:
-    """Return NumPy's type for one of safetensors. Raises TypeError where it has none."""
+    """Return NumPy's type for a type of safetensors. Raises TypeError if it has none."""
     dtype = numpy_dtype(name)
     if dtype is None:
         how = "the package ml_dtypes adds it" if DTYPES[name].numpy else "read it as DLPack tensor"

@@ -1,6 +1,6 @@
-"""What safetensors.torch has, read by Penstock: load_file, load, save and save_file.
+"""The functions of safetensors.torch, read by Penstock: load_file, load, save and save_file.
 
-torch is imported when a tensor of it is asked for, and not before.
+torch is imported when a torch tensor is first requested, and not before.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def imported() -> Any:
 class TorchMemory:
     """Memory of a CUDA device that torch's allocator gives, and counts as its own.
 
-    Kernels that torch has queued may still use what lay there before: they are waited for.
+    Kernels that torch has queued may still use this memory, so the constructor waits for them.
     """
 
     def __init__(self, size: int, device: str) -> None:
@@ -47,9 +47,9 @@ class TorchMemory:
 
 
 def torch_device(device: object) -> str | None:
-    """Return Penstock's name for a device of torch; None: the host's memory.
+    """Return Penstock's name for a device of torch; None for the host's memory.
 
-    Raises ValueError for what is neither the host nor a CUDA device.
+    Raises ValueError if `device` is neither the host nor a CUDA device.
     """
     name = f"cuda:{device}" if isinstance(device, int) else str("cpu" if device is None else device)
     if name in HOST_NAMES:
@@ -63,7 +63,7 @@ def torch_device(device: object) -> str | None:
 
 
 def torch_dtype(name: str) -> Any:
-    """Return torch's type for one of safetensors. Raises TypeError where it has none."""
+    """Return torch's type for a type of safetensors. Raises TypeError if it has none."""
     torch = imported()
     known = "float4_e2m1fn_x2" if name == "F4" else DTYPES[name].numpy
     dtype = getattr(torch, known, None) if known else None
@@ -73,7 +73,7 @@ def torch_dtype(name: str) -> Any:
 
 
 def as_torch(memory: Memory, place: int, dtype: str, shape: tuple[int, ...]) -> Any:
-    """Return a torch tensor on bytes of `memory`, which it keeps; its storage is its own bytes."""
+    """Return a torch tensor on `memory`, which it keeps alive; its storage is its bytes alone."""
     torch = imported()
     kind = torch_dtype(dtype)
     if dtype == "F4":  # torch counts pairs
@@ -83,7 +83,7 @@ def as_torch(memory: Memory, place: int, dtype: str, shape: tuple[int, ...]) -> 
     size = math.prod(shape) * (1 if dtype == "F4" else DTYPES[dtype].bits // 8)
     if size == 0:
         return torch.empty(shape, dtype=kind, device=_device_of(memory))
-    # As bytes: DLPack cannot name all types, and its consumers do not know all names.
+    # Pass bytes: DLPack cannot name all types, and its consumers do not know all names.
     flat = torch.from_dlpack(Tensor(memory, place, "U8", (size,)))
     return flat.view(kind).view(shape)
 
@@ -102,7 +102,7 @@ def load_file(filename: str | os.PathLike[str], device: Any = "cpu", **reading: 
     device : str, int or torch.device
         cpu, or a CUDA device.
     **reading
-        As in penstock.open; `backend`, which safetensors knows, says nothing here.
+        As in penstock.open; `backend`, an option of safetensors, has no effect.
     """
     from penstock.safetensors import loading
 

@@ -1,22 +1,22 @@
 """Question: what does a plain read into a CUDA device's memory cost against what else there is.
 
-Workload: a file of 1 GiB, read whole into memory of the device that is there before, by one call.
-hot-defaults: all of it in the OS page cache. cold: nothing of it. mixed: 25, 50 and 75 % of it
-cached, in runs of 4 MiB drawn anew for each share; a pair of `mixed` is the geometric mean of the
-three pairs of the same number, which are rows too. hot-8g: as hot-defaults with a file of 8 GiB,
-where the machine has the room: what a read loses at its beginning does not grow with its size.
-Every run ends when the device has nothing left to do; then all bytes are compared, out of its
-memory, with what was written, and overwritten there.
+Workload: one call reads a file of 1 GiB into memory of the device that was allocated before.
+hot-defaults: the OS page cache holds the whole file. cold: it holds nothing. mixed: it holds 25, 50
+or 75 %, in runs of 4 MiB that are drawn for each share. A pair of `mixed` is the geometric mean of
+the three pairs of the same number, which are rows too. hot-8g: as hot-defaults with a file of
+8 GiB, if the machine has the room; the fixed loss at the begin of a read does not grow with its
+size. Every run ends when the device is idle. Then all bytes in its memory are compared with the
+written bytes, and overwritten.
 
-Baselines. pinned-h2d: one copy of as many bytes out of pinned memory. best-rival: the fastest, for
-this state, of KvikIO, InstantTensor, flashpack's parallel reader, and a loop of threads that read
-pieces into pinned memory and copy them, each at its defaults and tuned; chosen in runs that are not
-judged; for hot-8g among the three fastest of hot-defaults and the best setting of each. The file is
-a safetensors file with a header of one page, so that InstantTensor, which reads no others, can take
-part; it alone leaves out the header. fio-best-huge-pages: fio at its fastest engine, depth and
-block size, which ends in host memory. missing-part-cold: what the library takes for all of the cold
-file, times the share of it that is missing: at 1 a mixed read waits for storage and for nothing
-else. Not measured: GPUDirect Storage, several devices, parts of files.
+Baselines. pinned-h2d: one copy of as many bytes out of pinned memory. best-rival: the fastest in
+this state of KvikIO, InstantTensor, flashpack's parallel reader, and a loop of threads that read
+pieces into pinned memory and copy them. Each is tried at its defaults and tuned, in runs that do
+not count; hot-8g tries the three fastest of hot-defaults, each at its best setting. The file is a
+safetensors file with a header of one page, since InstantTensor reads no others; it alone does not
+read the header. fio-best-huge-pages: fio at its fastest engine, depth and block size, which ends in
+host memory. missing-part-cold: the library's time for the whole cold file, times the share that is
+missing; at 1, a mixed read waits only for storage. Not measured: GPUDirect Storage, several
+devices, parts of files.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ PINNED = Rival("pinned-h2d", f"{_OWN}:PinnedCopy")
 
 
 def rivals(*, smoke: bool) -> list[Rival]:
-    """Return whom we run against, with the settings that are tried."""
+    """Return the rivals, with the settings that are tried."""
     cpus = os.cpu_count() or 1
     threads = sorted({max(1, cpus // 2), cpus})
     more = [cpus, 2 * cpus]
@@ -103,7 +103,7 @@ def rivals(*, smoke: bool) -> list[Rival]:
 
 
 def mixed(share: int, size: int) -> State:
-    """Return the state in which a share, in percent, of a file is cached, in runs."""
+    """Return the state in which a share, in percent, of a file is cached in runs."""
     count = -(-size // RUN_BYTES)
     chosen = random.Random(SEED + share).sample(range(count), round(count * share / 100))
     return partial(page_cache.hold, run_bytes=RUN_BYTES, runs=frozenset(chosen))
@@ -138,13 +138,13 @@ class Bench:
             self._report.add(self._row(case, PINNED.name, judged, note))
 
     def measure_hot(self, case: str, ranked: Sequence[Entry]) -> None:
-        """Add the row of a cached file against rivals, of which the fastest come first."""
+        """Add the row of a cached file against the rivals `ranked`, fastest first."""
         judged = self._judge(hot, ranked, case)
         if judged is not None:
             self._report.add(self._row(case, "best-rival", judged))
 
     def measure_cold(self, *, smoke: bool, full: bool) -> None:
-        """Add the rows of a file that is not cached; against rivals where all was asked for."""
+        """Add the rows of a file that is not cached; against rivals if all rows were requested."""
         self._measure_fio(smoke=smoke)
         if full:
             judged = self._judge(cold, self._contest.trial("cold", cold), "cold")
@@ -156,7 +156,7 @@ class Bench:
         return fio.run(job, path, self._file.file_size) if self._contest.bring(cold, path) else None
 
     def _best_job(self, jobs: list[fio.Job]) -> fio.Job | None:
-        """All once, after one to warm up; the best few again. These runs are not judged."""
+        """Run all once, after a warm-up, and the best few again. These runs do not count."""
         self._fio(jobs[0])
         taken = {job: [seconds] for job in jobs if (seconds := self._fio(job)) is not None}
         finalists = sorted(taken, key=lambda job: taken[job][0])[:FIO_FINALISTS]
@@ -215,7 +215,7 @@ class Bench:
         self._report.add(mean_of(beside_cold))
 
     def _beside_cold(self, share: int, state: State) -> Row:
-        """Add the row of a mixed read and of as many cold bytes as it misses."""
+        """Add the row of a mixed read against a cold read of as many bytes as it misses."""
         missing = 1 - share / 100
         row = Row(f"mixed-{share}", "missing-part-cold", bytes=self._file.file_size, verified=True)
         row.note = f"the library's own cold read of all, times {missing:g}"
@@ -244,7 +244,7 @@ def mean_of(rows: list[Row]) -> Row:
 
 
 def write_file(place: Path, size: int) -> ModelFile:
-    """Write the file that is read, onto the disk: nothing is written while it is read."""
+    """Write the file and sync it, so that the disk writes nothing while it is read."""
     shapes = {f"part.{i}": (size // TENSORS,) for i in range(TENSORS)}
     shapes["last"] = (shapes.popitem()[1][0] - PAGE,)  # fio reads whole blocks only
     file = write(place / "file.safetensors", shapes, "U8", 1, page=PAGE)
@@ -254,7 +254,7 @@ def write_file(place: Path, size: int) -> ModelFile:
 
 
 def why_no_room(size: int, place: Path) -> str:
-    """Return why the long file cannot be measured here; empty: it can."""
+    """Return why the long file cannot be measured here; empty if it can."""
     mib = 1 << 20
     free = shutil.disk_usage(place).free
     if free < 2 * size:
@@ -275,7 +275,7 @@ def measure_long(arguments: Namespace, report: Report, pool: Sequence[Entry]) ->
         if not cause:
             file = write_file(place, size)
             cast = Cast(OURS, list({one.rival.name: one.rival for one in pool}.values()), [PINNED])
-            try:  # what was measured before is kept, should the device have no room for it
+            try:  # if the device has no room for it, the earlier rows are kept
                 with Contest(cast, file.path, arguments.device, own) as contest:
                     bench = Bench(file, contest, report, arguments.pairs)
                     bench.measure_copy("hot-8g")
@@ -291,8 +291,8 @@ def measure_long(arguments: Namespace, report: Report, pool: Sequence[Entry]) ->
 
 
 def measure_all(arguments: Namespace, report: Report) -> None:
-    """Measure every row that was asked for."""
-    memory_of(arguments.device)  # where there is none, it says so before anything is written
+    """Measure every requested row."""
+    memory_of(arguments.device)  # without a device, it fails before anything is written
     pool: list[Entry] = []
     hot_wanted, long_wanted = (wanted(arguments.only, name) for name in ("hot-defaults", "hot-8g"))
     with folder() as place:

@@ -1,15 +1,15 @@
 """Question: how fast do the tensors of a safetensors file come into a CUDA device's memory.
 
-Workload: a file as of a language model, half-precision floats in 300 tensors, 2 GiB; in the page
-cache (hot), or not at all (cold). Each run opens the file, and ends when every tensor lies in the
-device's memory and the device has nothing left to do; then all bytes are compared, out of its
-memory, with what was written, and overwritten there. This library loads into memory that it was
-given; rivals made of PyTorch take it from PyTorch's pool, where the run before has left it.
+Workload: a file of 2 GiB like that of a language model, with half-precision floats in 300 tensors,
+in the page cache (hot) or not (cold). Each run opens the file, and ends when every tensor is in the
+device's memory and the device is idle. Then all bytes in its memory are compared with the written
+bytes, and overwritten. This library loads into memory that it is given. Rivals made of PyTorch take
+memory from PyTorch's pool, which holds that of the run before.
 
-Baseline: best-rival, the fastest for this state of InstantTensor, fastsafetensors, Run:ai's
-streamer with a copy of each tensor, flashpack from a file of its own format with the same tensors,
-and the reference's load to a device, each at its defaults and tuned; chosen in runs that are not
-judged. Not measured: several files, several devices, GPUDirect Storage.
+Baseline: best-rival, the fastest in this state of InstantTensor, fastsafetensors, Run:ai's streamer
+with a copy of each tensor, flashpack from a file of its own format with the same tensors, and the
+reference's load to a device. Each is tried at its defaults and tuned, in runs that do not count.
+Not measured: several files, several devices, GPUDirect Storage.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ OURS = Rival("penstock", "penstock.benchmarks.cuda.contest.loaders:PenstockTenso
 
 
 def rivals(*, smoke: bool) -> list[Rival]:
-    """Return whom we run against, with the settings that are tried."""
+    """Return the rivals, with the settings that are tried."""
     cpus = os.cpu_count() or 1
     mib = 1 << 20
     instant: list[dict[str, Any]] = [
@@ -64,8 +64,8 @@ def rivals(*, smoke: bool) -> list[Rival]:
 
 
 def measure_all(arguments: Namespace, report: Report) -> None:
-    """Measure every row that was asked for."""
-    memory_of(arguments.device)  # where there is none, it says so before anything is written
+    """Measure every requested row."""
+    memory_of(arguments.device)  # without a device, it fails before anything is written
     states: dict[str, State] = {"hot": hot, "cold": cold}
     with written(SMOKE_SIZE if arguments.smoke else SIZE) as file:
         report.environment |= {

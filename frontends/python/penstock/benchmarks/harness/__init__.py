@@ -1,1 +1,1 @@
-"""What the benchmarks in Python share; bench/harness is the same for those in C++."""
+"""Code that the benchmarks in Python share; bench/harness is the same for those in C++."""

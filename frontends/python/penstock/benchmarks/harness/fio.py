@@ -1,4 +1,4 @@
-"""fio, the program that people measure disks with, as a baseline: bench/harness/fio.h in Python."""
+"""fio, the common program to measure disks, as a baseline: bench/harness/fio.h in Python."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def sweep(*, smoke: bool) -> list[Job]:
 
 
 def why_not() -> str:
-    """Return why fio cannot be run; empty: it can."""
+    """Return why fio cannot be run; empty if it can."""
     try:
         subprocess.run(["fio", "--version"], capture_output=True, check=True, timeout=60)
     except (OSError, subprocess.SubprocessError):
@@ -47,9 +47,9 @@ def why_not() -> str:
 
 
 def run(job: Job, path: Path, size: int) -> float | None:
-    """Return the seconds of reading a file once, in order, without fio's own start and end.
+    """Return the seconds that fio reads a file once, in order, without its own start and end.
 
-    None: this fio cannot do the job here.
+    None means that this fio cannot do the job here.
     """
     command = [
         "fio",
@@ -63,7 +63,7 @@ def run(job: Job, path: Path, size: int) -> float | None:
         f"--iodepth={job.depth}",
         "--direct=1",
         "--thread",
-        "--invalidate=0",  # who calls has seen to the cache
+        "--invalidate=0",  # the caller has set the state of the cache
         "--iomem=malloc",  # its default
         "--output-format=terse",
         "--terse-version=3",

@@ -1,4 +1,4 @@
-"""A safetensors file of known bytes: written, and compared with what somebody has read of it."""
+"""A safetensors file of known bytes: writes it, and compares it with the bytes of a read."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 LAYERS = 33  # of 9 tensors each, and 3 more
-RING_BYTES = 67_108_859  # a prime: bytes that land at a wrong place do not look right there
+RING_BYTES = 67_108_859  # a prime, so that bytes at a wrong place differ
 ALIGNMENT = 64
 
 Shapes = Mapping[str, tuple[int, ...]]
@@ -25,7 +25,7 @@ _memcmp.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
 
 
 class Span(NamedTuple):
-    """Where a tensor lies behind the header."""
+    """The place of a tensor after the header."""
 
     begin: int
     size: int
@@ -33,7 +33,7 @@ class Span(NamedTuple):
 
 @cache
 def _ring(size: int) -> bytes:
-    """Return what the tensors of a file hold over and over; `size` is that of all of them."""
+    """Return the bytes that the tensors of a file repeat; `size` is that of all tensors."""
     return random.Random(1).randbytes(min(size, RING_BYTES))
 
 
@@ -43,7 +43,7 @@ def _same(ours: bytes, at: int, address: int, size: int) -> bool:
 
 
 def shapes_of(size: int) -> dict[str, tuple[int, ...]]:
-    """Return the tensors of a language model that has about `size` bytes."""
+    """Return the tensors of a language model of about `size` bytes."""
     # A layer has 12 h^2 numbers, the embeddings 2 * 4 h^2 here, of two bytes each.
     hidden = max(64, int((size / 2 / (12 * LAYERS + 8)) ** 0.5) // 64 * 64)
     out: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (4 * hidden, hidden)}
@@ -57,7 +57,7 @@ def shapes_of(size: int) -> dict[str, tuple[int, ...]]:
 
 
 class ModelFile:
-    """Such a file, as `write` left it. `data_offset` is where the first tensor begins."""
+    """A file that `write` has written. `data_offset` is where the first tensor begins."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -73,12 +73,12 @@ class ModelFile:
         self.file_size = self.data_offset + self.size
 
     def is_at(self, name: str, address: int) -> bool:
-        """Return whether every byte of a tensor lies at an address."""
+        """Return whether the memory at an address holds every byte of a tensor."""
         begin, size = self.spans[name]
         return self.holds(self.data_offset + begin, size, address)
 
     def holds(self, offset: int, size: int, address: int) -> bool:
-        """Return whether `size` bytes of the file, from `offset` on, lie at an address."""
+        """Return whether the memory at an address holds `size` bytes of the file from `offset`."""
         done = 0
         while done < size:
             ours, at = self._head, offset + done
@@ -94,7 +94,8 @@ class ModelFile:
 def write(path: Path, shapes: Shapes, dtype: str, item: int, *, page: int = 0) -> ModelFile:
     """Write a file.
 
-    Its tensors begin at a multiple of `page`; 0: at none of ALIGNMENT, as in seven files of eight.
+    Its tensors begin at a multiple of `page`. With `page` 0 they begin at no multiple of ALIGNMENT,
+    as in seven files of eight.
     """
     header: dict[str, Any] = {}
     end = 0
@@ -123,7 +124,7 @@ def write(path: Path, shapes: Shapes, dtype: str, item: int, *, page: int = 0) -
 
 @contextmanager
 def folder(place: str | None = None) -> Iterator[Path]:
-    """Return a folder on the disk that is measured; it goes at the end, with what is in it."""
+    """Yield a folder on the measured disk; the folder and its files are removed at the end."""
     place = place or os.environ.get("TMPDIR", "/var/tmp")
     with tempfile.TemporaryDirectory(prefix="penstock-bench-", dir=place) as name:
         yield Path(name)
@@ -131,6 +132,6 @@ def folder(place: str | None = None) -> Iterator[Path]:
 
 @contextmanager
 def written(size: int) -> Iterator[ModelFile]:
-    """Write a file as of a language model; it goes at the end."""
+    """Write a file like that of a language model; it is removed at the end."""
     with folder() as place:
         yield write(place / "model.safetensors", shapes_of(size), "F16", 2)

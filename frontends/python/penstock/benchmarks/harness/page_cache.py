@@ -1,6 +1,6 @@
-"""Brings a file into the OS page cache, or out of it, and says what is there.
+"""Brings a file into the OS page cache or evicts it, and returns what the cache holds.
 
-mincore tells, which is right for the owner of a file.
+It uses mincore, which is exact for the owner of a file.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _libc.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p]
 
 
 def cached_map(path: Path) -> bytes:
-    """Return a byte for each page of a file: 1 where it is cached."""
+    """Return a byte for each page of a file: 1 if the page is cached."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         size = os.fstat(descriptor).st_size
-        # Never touched: what page tables hold cannot be evicted.
+        # The map is never touched, since pages that page tables hold cannot be evicted.
         place = _libc.mmap(None, size, _READ, _SHARED, descriptor, 0)
     finally:
         os.close(descriptor)
@@ -57,11 +57,11 @@ def cached_pages(path: Path) -> tuple[int, int]:
 
 
 def evict(path: Path) -> bool:
-    """Take a file out of the page cache; whether nothing of it is left."""
+    """Evict a file from the page cache; return whether nothing of it is left."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
-        # Pages that somebody has just read may stay the first time.
+        # Pages that were read just before may stay the first time.
         for _ in range(_TRIES):
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
             if cached_pages(path)[0] == 0:
@@ -72,9 +72,9 @@ def evict(path: Path) -> bool:
 
 
 def warm(path: Path) -> bool:
-    """Read a file as somebody who reads it from start to end; whether all of it is cached then."""
+    """Read a file from start to end; return whether all of it is cached then."""
     piece = bytearray(_PIECE)
-    # Some virtual machines give pages that were idle back to their host, every few seconds.
+    # Some virtual machines return idle pages to their host, every few seconds.
     for _ in range(_TRIES):
         with path.open("rb", buffering=0) as file:
             while file.readinto(piece):
@@ -86,7 +86,7 @@ def warm(path: Path) -> bool:
 
 
 def hold(path: Path, run_bytes: int, runs: Collection[int]) -> bool:
-    """Have those runs of a file cached, by their numbers, and nothing else; whether it is so.
+    """Cache the runs of a file with these numbers, and nothing else; return whether that worked.
 
     `run_bytes` is a multiple of a page.
     """

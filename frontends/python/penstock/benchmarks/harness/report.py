@@ -1,7 +1,7 @@
 """Arguments of a benchmark, runs taken in turn, and the report as JSON.
 
-The same options and the same JSON as bench/harness/report.h; CONTRIBUTING.md says what the fields
-mean. Nothing is summarised away: whoever reads the JSON computes ratios from raw pairs.
+The options and the JSON are those of bench/harness/report.h; CONTRIBUTING.md says what the fields
+mean. The JSON has all raw pairs; its readers compute ratios from them.
 """
 
 from __future__ import annotations
@@ -57,18 +57,18 @@ def parse_arguments(question: str) -> argparse.Namespace:
 
 
 def wanted(only: str, name: str) -> bool:
-    """Return whether a case was asked for."""
+    """Return whether a case was requested."""
     return name == only[1:] if only.startswith("=") else only in name
 
 
 def cpu_seconds() -> float:
-    """CPU time so far of this process and of the commands it has waited for."""
+    """Return the CPU time so far of this process and of the commands that it has waited for."""
     parts = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(part.ru_utime + part.ru_stime for part in parts)
 
 
 def take_pairs(count: int, run: Run, baseline: Run) -> list[tuple[float, float]]:
-    """Run both in turn, one pair to warm up, which is thrown away, and `count` that are kept."""
+    """Run both in turn: one pair to warm up, which is discarded, and `count` that are kept."""
     return [(run(), baseline()) for _ in range(count + 1)][1:]
 
 
@@ -81,7 +81,7 @@ def _first_line_of(path: str, key: str) -> str:
 
 
 class Report:
-    """What a benchmark found; write() ends it."""
+    """The results of a benchmark; write() ends it."""
 
     def __init__(self, bench: str, question: str, arguments: argparse.Namespace) -> None:
         self._arguments = arguments
@@ -98,7 +98,7 @@ class Report:
         }
 
     def add(self, row: Row) -> None:
-        """Keep a row, and print its median ratio for who watches."""
+        """Keep a row, and print its median ratio."""
         larger = row.unit == "share" or row.unit.endswith("/s")
         ratios = [a / b if larger else b / a for a, b in row.pairs]
         print(
@@ -110,7 +110,7 @@ class Report:
         self._rows.append(row)
 
     def write(self) -> None:
-        """Write the JSON where it was asked for."""
+        """Write the JSON to the requested file or to standard output."""
         if self._arguments.only and not self._rows:
             told = f"no case of {self._head['bench']} that runs here has that in its name"
             raise CommandError(

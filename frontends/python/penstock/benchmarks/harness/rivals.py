@@ -1,7 +1,7 @@
-"""Other libraries that load safetensors files: how they do it into host memory, or why they do not.
+"""Other libraries that load safetensors files into host memory, or why they do not run.
 
-Each is used at its defaults, by the calls that its own documentation names. Knows nothing of
-penstock's loaders.
+Each library runs at its defaults, by the calls that its own documentation names. This module does
+not know penstock's loaders.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Load = Callable[[Path, Put], None]
 
 
 class Rival(NamedTuple):
-    """A library that somebody would pick instead."""
+    """A library that a user would pick instead."""
 
     package: str  # in the package index
     module: str
@@ -60,7 +60,7 @@ RIVALS = (
 
 
 def why_not(rival: Rival) -> str:
-    """Return why a rival is not run here; empty: it can be tried."""
+    """Return why a rival is not run here; empty if it can be tried."""
     missing = [module for module in (rival.module, *rival.needs) if find_spec(module) is None]
     causes = [f"no module {', '.join(missing)}"] if missing else []
     return "; ".join(causes + ([rival.cause] if rival.cause else []))
