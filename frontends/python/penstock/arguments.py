@@ -32,7 +32,7 @@ def chosen_device(option: str | None) -> str:
         raise UsageError("PENSTOCK_DEVICE", str(error)) from None
 
 
-TRACE_HELP = "write what was read and when as a Chrome trace (chrome://tracing, Perfetto)"
+TRACE_HELP = "write all reads and their times as a Chrome trace (chrome://tracing, Perfetto)"
 
 
 def traced(path: str | None) -> contextlib.AbstractContextManager[Any]:

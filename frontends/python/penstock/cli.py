@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 VERBS = {
-    "check": "what this machine offers, which backend is picked, and what is missing",
+    "check": "check what this machine offers, which backend is picked, and what is missing",
     "scan": "find the lines of files that contain any of a set of strings",
     "read": "read a file into device memory, and say how fast and by which routes",
-    "residency": "what the OS page cache holds of files, as a bar or as runs",
+    "residency": "show what the OS page cache holds of files, as a bar or as runs",
     "calibrate": "measure what reads of a file system cost, for choosing their routes",
-    "signature": "what a recorded trace of accesses is, as access programs, text and picture",
+    "signature": "describe a recorded trace of accesses by access programs, text and picture",
     "bench": "run a benchmark and write its raw pairs as JSON",
-    "completion": "a script that completes all of this in bash or zsh",
+    "completion": "print a script that completes verbs and options in bash or zsh",
 }
 
 
@@ -83,8 +83,8 @@ def _main_parser() -> argparse.ArgumentParser:
     for verb, summary in VERBS.items():
         verbs.add_parser(verb, help=summary, add_help=False)
     parser.epilog = (
-        "penstock VERB --help explains a verb, with an example. Exit codes: 0 done, also where the"
-        " reader of the output has gone (| head); 1 failed; 2 wrong usage; 130 ended by Ctrl-C."
+        "penstock VERB --help explains a verb, with an example. Exit codes: 0 done, also if the"
+        " reader of the output ends early (| head); 1 failed; 2 wrong usage; 130 ended by Ctrl-C."
     )
     return parser
 

@@ -82,16 +82,16 @@ def find_programs(device: str = "cpu") -> dict[str, list[str]]:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `penstock bench`."""
-    parser.add_argument("name", nargs="?", help="which benchmark")
-    parser.add_argument("--list", action="store_true", help="name the benchmarks and stop")
-    parser.add_argument("--smoke", action="store_true", help="smallest sizes, one pair")
-    parser.add_argument("--full", action="store_true", help="the whole sweep, however long")
-    parser.add_argument("--pairs", type=int, default=15, metavar="N", help="pairs kept (15)")
-    parser.add_argument("--only", metavar="TEXT", help="only cases whose name contains TEXT")
+    parser.add_argument("name", nargs="?", help="name of the benchmark")
+    parser.add_argument("--list", action="store_true", help="list the benchmarks and stop")
+    parser.add_argument("--smoke", action="store_true", help="use the smallest sizes and one pair")
+    parser.add_argument("--full", action="store_true", help="run the whole sweep, which is long")
+    parser.add_argument("--pairs", type=int, default=15, metavar="N", help="number of pairs (15)")
+    parser.add_argument("--only", metavar="TEXT", help="run only cases whose name contains TEXT")
     parser.add_argument(
         "--device", type=device_name, default="cpu", metavar="D", help="cpu, cpu:N or cuda:N (cpu)"
     )
-    parser.add_argument("--json", metavar="FILE", help="where the JSON goes (standard output)")
+    parser.add_argument("--json", metavar="FILE", help="write the JSON here (standard output)")
 
 
 def run(arguments: argparse.Namespace) -> int:

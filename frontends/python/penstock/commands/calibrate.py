@@ -43,11 +43,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=device_name,
         default=None,
         metavar="D",
-        help="auto, cpu, cpu:N or cuda:N (what PENSTOCK_DEVICE says, else auto)",
+        help="auto, cpu, cpu:N or cuda:N (default: PENSTOCK_DEVICE, else auto)",
     )
-    parser.add_argument("--threads", type=int, default=0, metavar="N", help="that read")
+    parser.add_argument("--threads", type=int, default=0, metavar="N", help="threads that read")
     parser.add_argument(
-        "--seconds", type=float, default=10.0, metavar="S", help="about how long (10)"
+        "--seconds", type=float, default=10.0, metavar="S", help="approximate duration (10)"
     )
     parser.add_argument("--dry-run", action="store_true", help="measure, and store nothing")
     parser.add_argument("--json", action="store_true", help="print one JSON object")

@@ -69,7 +69,7 @@ complete -o bashdefault -o default -F _penstock penstock
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `penstock completion`."""
-    parser.add_argument("shell", nargs="?", choices=["bash", "zsh"], help="whose script")
+    parser.add_argument("shell", nargs="?", choices=["bash", "zsh"], help="shell of the script")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead")
 
 

@@ -48,10 +48,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `penstock read`."""
     parser.add_argument("path", metavar="PATH", help="the file")
     parser.add_argument(
-        "--offset", type=byte_size, default=0, metavar="N", help="where to begin (4096, 4K, 1G)"
+        "--offset", type=byte_size, default=0, metavar="N", help="first byte (4096, 4K, 1G)"
     )
     parser.add_argument(
-        "--size", type=byte_size, default=None, metavar="N", help="how much (to the end)"
+        "--size", type=byte_size, default=None, metavar="N", help="number of bytes (to the end)"
     )
     parser.add_argument("--route", choices=["auto", "cached", "direct", "peer"], default=None)
     parser.add_argument("--cache", choices=["auto", "keep", "drop", "bypass"], default="auto")
@@ -61,15 +61,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=device_name,
         default=None,
         metavar="D",
-        help="auto, cpu, cpu:N or cuda:N (what PENSTOCK_DEVICE says, else auto)",
+        help="auto, cpu, cpu:N or cuda:N (default: PENSTOCK_DEVICE, else auto)",
     )
     parser.add_argument(
-        "--threads", type=thread_count, default=None, metavar="N", help="that read (1 to 64)"
+        "--threads", type=thread_count, default=None, metavar="N", help="threads that read, 1 to 64"
     )
-    parser.add_argument("-o", dest="output", metavar="FILE", help="write the bytes here; - stdout")
+    parser.add_argument("-o", dest="output", metavar="FILE", help="file for the bytes; - is stdout")
     parser.add_argument("--check", action="store_true", help="compare with plain reads")
     parser.add_argument(
-        "--explain", action="store_true", help="tell every piece, residency and times"
+        "--explain", action="store_true", help="print every piece, residency and times"
     )
     parser.add_argument("--trace", metavar="FILE", help=TRACE_HELP)
     parser.add_argument("--json", action="store_true", help="print one JSON object")

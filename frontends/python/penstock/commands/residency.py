@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=65536,
         metavar="N",
-        help="tell larger grains where there are more runs (16 or more; default 65536)",
+        help="use larger grains if a file has more runs than N (16 or more; default 65536)",
     )
 
 

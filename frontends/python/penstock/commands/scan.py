@@ -63,13 +63,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=device_name,
         default=None,
         metavar="D",
-        help="auto, cpu, cpu:N or cuda:N (what PENSTOCK_DEVICE says, else auto)",
+        help="auto, cpu, cpu:N or cuda:N (default: PENSTOCK_DEVICE, else auto)",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object with all counts")
     parser.add_argument(
         "--explain",
         action="store_true",
-        help="tell how the pages of the files came to the kernel: on stderr, or in the JSON",
+        help="print how the pages of the files reached the kernel: on stderr, or in the JSON",
     )
     parser.add_argument("--trace", metavar="FILE", help=TRACE_HELP)
     parser.add_argument("--quiet", action="store_true", help="no progress and no summary")

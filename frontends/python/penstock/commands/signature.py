@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "       penstock signature explain TRACE_OR_SIGNATURE [--picture FILE.png]"
     )
     parser.add_argument(
-        "words", nargs="+", metavar="[explain] TRACE", help="what to read; - is standard input"
+        "words", nargs="+", metavar="[explain] TRACE", help="trace to read; - is standard input"
     )
     parser.add_argument(
         "--text", action="store_true", help="print the pattern and trace signatures"
@@ -59,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--picture", metavar="FILE.png", help="draw offsets over accesses")
     parser.add_argument(
-        "--over", choices=["accesses", "time"], default="accesses", help="what the picture is over"
+        "--over", choices=["accesses", "time"], default="accesses", help="x axis of the picture"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object with all of it")
 
