@@ -1,10 +1,10 @@
-# Thin: each target says in `make help` what it does; the work is CMake's, setup/'s and
-# tests/run.py's. `make demo` and `make test` do all set-up on a fresh Debian 12 or Ubuntu 24.04.
+# Targets call CMake, setup/ and tests/run.py; `make help` says what each does. `make demo` and
+# `make test` do all set-up on a fresh Debian 12 or Ubuntu 24.04.
 
 JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
 PRESET ?= release
-# Kernels go through nvcc too where they could run: five architectures take minutes to compile.
+# Kernels go through nvcc only if this machine could run them: five architectures take minutes.
 CUDA ?= $(if $(wildcard /dev/nvidiactl),AUTO,OFF)
 BUILD = build/$(PRESET)
 PYTHON = .venv/bin/python
@@ -17,7 +17,7 @@ CXX_SOURCES = $(shell find include src workloads bench tests frontends examples 
 help:  ## This list
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1	/p' Makefile | expand -t 10
 
-# One line a step; on a terminal ninja shows in another how far it is.
+# Prints one line for each step; on a terminal ninja shows its progress in another.
 define compile
 	@setup/install.sh demo
 	@test -f $(BUILD)/build.ninja || cmake --preset $(PRESET) --log-level=WARNING -DPENSTOCK_PYTHON=ON \
@@ -26,7 +26,7 @@ define compile
 	@cmake --build $(BUILD) -j $(JOBS) --target $(2) -- $$([ -t 1 ] || echo --quiet)
 endef
 
-demo:  ## Set up, build, and run the main job on real files of this machine
+demo:  ## Set up, build, and scan real files of this machine
 	$(call compile,the library and the Python package,penstock_runtime)
 	@setup/link-python.sh $(BUILD)
 	@$(PYTHON) examples/demo.py
@@ -39,11 +39,11 @@ test:  ## Set up, build, run all tests and the quick checks: before each change
 	@setup/install.sh test
 	@$(PYTHON) tests/run.py
 
-test-all:  ## The same with the sanitizers and clang-tidy (half an hour); what CI runs
+test-all:  ## Do the same with the sanitizers and clang-tidy (half an hour), as CI does
 	@setup/install.sh test
 	@$(PYTHON) tests/run.py --all
 
-nightly:  ## The same as test-all with the long forms of the tests, the wheel, and an hour of fuzzing
+nightly:  ## Do test-all with the long forms of the tests, build the wheel, and fuzz for an hour
 	@setup/install.sh nightly
 	@$(PYTHON) tests/run.py --nightly
 
@@ -63,7 +63,7 @@ format:  ## Format all sources in place
 	@.venv/bin/clang-format -i $(CXX_SOURCES)
 	@.venv/bin/ruff format -q .
 
-lint:  ## The checks that need no run: tidy, formats, ruff, mypy, clang-tidy
+lint:  ## Run the checks that execute nothing: tidy, formats, ruff, mypy, clang-tidy
 	@setup/install.sh test
 	@$(PYTHON) tests/run.py --only tidy,python-lint,cxx-format,build-release,cxx-lint
 

@@ -1,7 +1,7 @@
-// The door of every lib<target>_cuda.so: what libpenstock asks of CUDA's run-time library, which is
-// inside it.
+// The door of every lib<target>_cuda.so: the calls of libpenstock to CUDA's run-time library, which
+// is linked into it.
 //
-// Host code only; compiled by penstock_add_kernels() beside the target's kernels.
+// Host code only. penstock_add_kernels() compiles it beside the target's kernels.
 // include/penstock/cuda_library.h says what each function does.
 #include <cuda_runtime_api.h>
 
@@ -10,7 +10,7 @@
 
 namespace {
 
-// An error that is no fault of a kernel must not show up in the thread's next call.
+// Clears the thread's last error: an error that no kernel caused must not show in its next call.
 int cleared(cudaError_t error) {
     if (error != cudaSuccess) static_cast<void>(cudaGetLastError());
     return error;

@@ -1,4 +1,4 @@
-# Compiler flags of everything that is built here; nothing of this reaches users of the installed
+# Compiler flags for everything that is built here. None of them reaches users of the installed
 # package.
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
@@ -8,7 +8,7 @@ set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 if(NOT CMAKE_BUILD_TYPE)
     set(CMAKE_BUILD_TYPE Release CACHE STRING "Release or Debug" FORCE)
 endif()
-# Asserts stay: NDEBUG is not set. No -march=native: what a CPU offers is asked at run time.
+# NDEBUG is not set, so asserts stay. No -march=native: the code tests CPU features at run time.
 set(CMAKE_CXX_FLAGS_RELEASE "-O3 -g1")
 
 find_program(PENSTOCK_CCACHE ccache)
@@ -37,7 +37,7 @@ if(PENSTOCK_SANITIZE)
     # Instrumented code makes GCC 12 see uninitialised words in <regex> and <functional>; the
     # release build warns of real ones.
     add_compile_options(${flags} -Wno-maybe-uninitialized)
-    # ccache wants it where headers were compiled before.
+    # ccache needs it for precompiled headers.
     add_compile_options($<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
     add_link_options(${flags})
 endif()

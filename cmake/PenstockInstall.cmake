@@ -1,10 +1,10 @@
-# What `cmake --install` leaves.
+# What `cmake --install` installs.
 #
 # component package     the compiled parts of the Python package in penstock/: for a wheel, and for
 #                       .venv (setup/link-python.sh)
 # component benchmarks  the programs behind `penstock bench`, beside them
-# all else              what `make install` brings: libraries, headers, what find_package(penstock)
-#                       reads, penstock.pc, the Python package and the command
+# all else              for `make install`: libraries, headers, the files of find_package(penstock),
+#                       penstock.pc, the Python package and the command
 install(TARGETS penstock LIBRARY DESTINATION penstock COMPONENT package EXCLUDE_FROM_ALL)
 penstock_install_kernels(penstock penstock COMPONENT package EXCLUDE_FROM_ALL)
 if(PENSTOCK_PYTHON)
@@ -31,7 +31,7 @@ install(FILES "${CMAKE_CURRENT_BINARY_DIR}/penstockConfig.cmake"
               cmake/penstock-kernel-compile.sh cmake/penstock-kernel-source.awk
         DESTINATION "${package}")
 
-# Paths in penstock.pc start from where it lies: the prefix is known only when it is installed.
+# Paths in penstock.pc are relative to it: the prefix is known only when it is installed.
 file(RELATIVE_PATH PENSTOCK_PC_PREFIX "/prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig" /prefix)
 string(REGEX REPLACE "/$" "" PENSTOCK_PC_PREFIX "${PENSTOCK_PC_PREFIX}")
 configure_file(cmake/penstock.pc.in penstock.pc @ONLY)
@@ -41,7 +41,7 @@ install(FILES "${CMAKE_CURRENT_BINARY_DIR}/penstock.pc"
 if(NOT PENSTOCK_PYTHON)
     return()
 endif()
-# Not the Python of a virtual environment: what is installed outlives that.
+# Do not use the Python of a virtual environment: the installed files outlive it.
 execute_process(COMMAND "${Python_EXECUTABLE}" -c "import sys; print(sys._base_executable)"
                 OUTPUT_VARIABLE PENSTOCK_BASE_PYTHON OUTPUT_STRIP_TRAILING_WHITESPACE
                 COMMAND_ERROR_IS_FATAL ANY)

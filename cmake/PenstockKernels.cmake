@@ -1,9 +1,9 @@
 # penstock_add_kernels(TARGET a.cu ... [MAX_REGISTERS n]): kernels of a program or library, for
 # every backend.
 #
-# Each .cu goes through the C++ compiler into TARGET (the CPU backend runs that) and, where an nvcc
-# is found, also through nvcc into lib<TARGET>_cuda.so beside TARGET, which libpenstock opens when a
-# CUDA device is used. TARGET itself never depends on CUDA; no CUDA language is enabled in CMake.
+# The C++ compiler compiles each .cu into TARGET, for the CPU backend. An nvcc, if there is one,
+# also compiles it into lib<TARGET>_cuda.so beside TARGET, which libpenstock opens when a CUDA
+# device is used. TARGET itself never depends on CUDA, and CMake's CUDA language is not enabled.
 # MAX_REGISTERS: registers that a GPU thread gets at most; 128 by default, so that two blocks of 256
 # threads are resident on a multiprocessor, which has 65,536. A kernel with gread takes that many.
 # Blocks of more than 512 threads need fewer: MAX_REGISTERS 64 for 1,024, or
@@ -13,7 +13,7 @@
 # TARGET, or in a folder of the environment variable PENSTOCK_CUDA_KERNELS. This file is part of the
 # installed package and knows nothing of the project's tree.
 #
-# PENSTOCK_CUDA                AUTO (where there is an nvcc), ON (an error without), OFF
+# PENSTOCK_CUDA                AUTO (ON if there is an nvcc), ON (an error without an nvcc), OFF
 # PENSTOCK_NVCC                the nvcc; default: $CUDACXX, PATH, $CUDA_PATH, /usr/local/cuda
 # PENSTOCK_CUDA_ARCHITECTURES  a list such as 80;90; PTX is added for the highest. 90-virtual: PTX
 #                              alone, in a quarter of the time; the driver compiles it at its load.
@@ -74,13 +74,13 @@ function(penstock_add_kernels target)
         list(APPEND sources "${source}")
     endforeach()
     target_sources(${target} PRIVATE ${sources})
-    # CUDA's headers by their names (<cooperative_groups.h>): for these files and g++ alone.
+    # Headers with the names of CUDA's (<cooperative_groups.h>), only for these files and g++.
     set(headers "$<TARGET_PROPERTY:penstock::penstock,INTERFACE_INCLUDE_DIRECTORIES>")
     set_source_files_properties(${sources} TARGET_DIRECTORY ${target} PROPERTIES
         LANGUAGE CXX
         INCLUDE_DIRECTORIES "${headers}/penstock/language/toolkit"
         COMPILE_OPTIONS "-x;c++;-include;penstock/language/cuda.h;-Wno-unknown-pragmas")
-    # What g++ cannot read as it is, penstock-kernel-compile.sh rewrites, or says what to do.
+    # penstock-kernel-compile.sh rewrites what g++ cannot read, or says what to do.
     get_target_property(launcher ${target} CXX_COMPILER_LAUNCHER)
     if(NOT launcher)
         set(launcher "")
@@ -157,7 +157,7 @@ function(penstock_add_kernels target)
         VERBATIM)
     add_custom_target(${target}_cuda ALL DEPENDS "${stamp}")
     set_target_properties(${target}_cuda PROPERTIES PENSTOCK_LIBRARY "${library}")
-    # Whoever builds the program alone has its kernels too.
+    # A build of the program alone builds its kernels too.
     add_dependencies(${target} ${target}_cuda)
 endfunction()
 

@@ -1,22 +1,22 @@
-# Everything that is built on the library: workloads, benchmarks, tests of the whole.
+# Everything that is built on the library: workloads, benchmarks, tests of the whole library.
 #
 # workloads/NAME/*.cc *.cu      libpenstock_NAME.so (target penstock_NAME), included as "NAME/x.h"
 # workloads/NAME/*_test.cc .cu  the program penstock_NAME_test
 # bench/NAME.cc [NAME.cu]       the program penstock-bench-NAME, linked with every workload
-# bench/*/*.cc                  what all of these share
+# bench/*/*.cc                  code that these programs share
 # tests/NAME_test.cc [.cu]      the program NAME_test, linked with every workload and `testing`
 # tests/NAME/*.cc [*.cu]        the program NAME_test of several files, included as "NAME/x.h"
 #
-# As in rooms, a new file needs no edit.
+# As in rooms, a new file needs no edit of a CMake file.
 
 set_property(GLOBAL PROPERTY PENSTOCK_WORKLOADS "")
-# What users get, without tests and benchmarks: what `make install` and a wheel need.
+# The targets for users, without tests and benchmarks: `make install` and a wheel need them.
 add_custom_target(penstock_runtime)
 add_dependencies(penstock_runtime penstock)
-# The programs behind `penstock bench`: an extra, which no plain installation has.
+# The programs behind `penstock bench`; a plain installation does not have them.
 add_custom_target(penstock_benchmarks)
 
-# Has `group` build a target, and installs it into the Python package (see PenstockInstall.cmake).
+# Adds a target to `group`, and installs it into the Python package (see PenstockInstall.cmake).
 function(penstock_program group target component)
     add_dependencies(${group} ${target})
     if(TARGET ${target}_cuda)
@@ -79,7 +79,7 @@ function(penstock_benchmarks)
     foreach(program IN LISTS programs)
         cmake_path(GET program STEM LAST_ONLY name)
         set(target penstock_bench_${name})
-        # bench/NAME.cc, and what of it lies in bench/NAME/.
+        # bench/NAME.cc and the files of bench/NAME/.
         file(GLOB parts CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/bench/${name}/*.cc")
         add_executable(${target} "${program}" ${parts} ${shared})
         target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}"

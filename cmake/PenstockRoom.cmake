@@ -1,16 +1,15 @@
 # A room of src/ as a CMake target: penstock_room(NAME [TEST_ONLY] DEPENDS rooms...).
 #
 # src/NAME/**.cc       the OBJECT library penstock_room_NAME, in libpenstock.so unless TEST_ONLY
-# src/NAME/**_test.cc  one GoogleTest program NAME_test, linked with this room and those below
-#                      it only, so that its tests do not wait for the rooms above
+# src/NAME/**_test.cc  one GoogleTest program NAME_test, linked only with this room and the rooms
+#                      below it, so that its tests do not wait for the rooms above
 # src/NAME/**_test.cu  kernels of the room's tests, through both compilers; NAME_test then links
 #                      the whole library
-# src/NAME/**_fake.cc  X_fake.so beside NAME_test, which opens it: a stand-in for somebody's library
+# src/NAME/**_fake.cc  X_fake.so beside NAME_test, which opens it: a stand-in for another library
 #
-# A room with no .cc yet is passed over. Adding a file needs no edit: globs are checked at each
-# build.
+# A room without a .cc is skipped. A new file needs no edit: globs are checked at each build.
 find_package(Threads REQUIRED)
-# Static libraries where there are, so that a wheel carries all it needs.
+# Links static libraries if there are any, so that a wheel carries all it needs.
 find_path(PENSTOCK_LIBURING_INCLUDE liburing.h)
 find_library(PENSTOCK_LIBURING NAMES liburing.a uring)
 find_library(PENSTOCK_BOOST_CONTEXT libboost_context.a)
@@ -26,7 +25,7 @@ if(missing)
     message(FATAL_ERROR "penstock: missing${missing}; run: apt-get install${missing}")
 endif()
 
-# What libpenstock.so is linked with.
+# The libraries that libpenstock.so is linked with.
 add_library(penstock_system INTERFACE)
 target_link_libraries(penstock_system INTERFACE "${PENSTOCK_BOOST_CONTEXT}" "${PENSTOCK_LIBURING}"
                       Threads::Threads ${CMAKE_DL_LIBS})
@@ -70,12 +69,12 @@ function(penstock_library)
                                $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
     target_compile_features(penstock PUBLIC cxx_std_20)
     target_link_libraries(penstock PRIVATE $<BUILD_INTERFACE:penstock_system>)
-    # Nothing of the static libraries is offered to the program: it may bring its own.
-    # And calls from one room to another go straight there: by way of the table that a program's own
-    # functions could be put into, each would be one more word to fetch behind a long copy.
+    # Symbols of the static libraries are not exported, since the program may bring its own.
+    # Calls from one room to another are direct. Through the PLT, where a program could replace
+    # them, each call would have to fetch one more word after a long copy.
     target_link_options(penstock PRIVATE LINKER:--exclude-libs,ALL LINKER:-Bsymbolic-functions)
     set_target_properties(penstock PROPERTIES LINKER_LANGUAGE CXX)
-    if(NOT SKBUILD)  # a wheel holds no symbolic links
+    if(NOT SKBUILD)  # a wheel cannot hold symbolic links
         set_target_properties(penstock PROPERTIES VERSION ${PROJECT_VERSION}
                               SOVERSION ${PROJECT_VERSION_MAJOR})
     endif()
@@ -88,9 +87,9 @@ function(penstock_library)
     endforeach()
 endfunction()
 
-# GoogleTest's headers, compiled once for all test programs of a sanitizer build. The release build
-# goes without, so that a file that forgets an include is found. Not those of the rooms: GCC 12 then
-# warns of copies within <string> that cannot be.
+# Precompiles GoogleTest's headers for all test programs of a sanitizer build. The release build
+# does not, so that it finds a file that lacks an include. Headers of rooms are not precompiled:
+# GCC 12 then warns of copies within <string> that cannot happen.
 function(penstock_test_headers name)
     get_property(owner GLOBAL PROPERTY PENSTOCK_TEST_HEADERS)
     if(owner)
@@ -101,8 +100,8 @@ function(penstock_test_headers name)
     endif()
 endfunction()
 
-# Programs that a sanitizer has nothing to find in: of documents, of compilers, of the
-# explorer of orders; for TSan those of one thread that ask the system for nothing.
+# Programs in which a sanitizer has nothing to find: tests of documents, of compilers, of the
+# memory-model explorer; for TSan also programs with one thread that make no system calls.
 set(PENSTOCK_NOT_SANITIZED "")
 if(PENSTOCK_SANITIZE)
     set(PENSTOCK_NOT_SANITIZED docs_test memory_model_test two_compilers_test add_kernels_test
@@ -110,12 +109,12 @@ if(PENSTOCK_SANITIZE)
     if(PENSTOCK_SANITIZE STREQUAL "thread")
         list(APPEND PENSTOCK_NOT_SANITIZED access_test extent_test page_cache_test planner_test
              readahead_test)
-        # And those of the library's users: it is itself in the tests of its rooms.
+        # Nor programs of users of the library: the tests of its rooms contain it.
         list(APPEND PENSTOCK_NOT_SANITIZED gpu_test penstock_scan_test)
     endif()
 endif()
 
-# A GoogleTest program.
+# Adds a GoogleTest program.
 function(penstock_test name)
     find_package(GTest REQUIRED)
     if(NOT TARGET penstock_test_main)
@@ -128,10 +127,10 @@ function(penstock_test name)
     target_link_libraries(${name} PRIVATE penstock_flags GTest::gmock GTest::gtest)
     target_compile_definitions(${name} PRIVATE PENSTOCK_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
                                                PENSTOCK_TEST_COMPILER="${CMAKE_CXX_COMPILER}")
-    # The macros of GoogleTest have parameters with everyday names, which lambdas then shadow.
+    # Lambdas shadow parameters of GoogleTest's macros, which have common names.
     target_compile_options(${name} PRIVATE -Wno-shadow)
-    # A third of the time of a release build went into optimising code that runs once. Kernels of
-    # tests are as users build them.
+    # Test code runs once: optimising it took a third of a release build. Kernels of tests are built
+    # as users build theirs.
     set(sources ${ARGN})
     list(FILTER sources INCLUDE REGEX "_test\\.cc$")
     set_source_files_properties(${sources} PROPERTIES COMPILE_OPTIONS "$<$<CONFIG:Release>:-O1>")
@@ -142,7 +141,7 @@ function(penstock_test name)
         set_target_properties(${name} PROPERTIES EXCLUDE_FROM_ALL ON)
         return()
     endif()
-    # A hang ends there. ThreadSanitizer makes the longest of them last for minutes.
+    # The limit ends a hang. With ThreadSanitizer the longest tests take minutes.
     if(NOT PENSTOCK_SANITIZE)
         add_test(NAME ${name} COMMAND ${name})
         set_tests_properties(${name} PROPERTIES TIMEOUT 600)
@@ -158,7 +157,7 @@ function(penstock_test name)
     endif()
 endfunction()
 
-# A GoogleTest program of the whole library, with the room `testing`.
+# Adds a GoogleTest program of the whole library, with the room `testing`.
 function(penstock_library_test name)
     penstock_test(${name} ${ARGN})
     target_link_libraries(${name} PRIVATE penstock)
@@ -167,7 +166,7 @@ function(penstock_library_test name)
     endif()
 endfunction()
 
-# The stand-in X_fake.so for tests, which open it by its name beside the test program.
+# Adds the stand-in X_fake.so, which tests open by its name beside the test program.
 function(penstock_fake test source)
     cmake_path(GET source STEM LAST_ONLY stem)
     add_library(${stem} MODULE "${source}")
@@ -178,7 +177,7 @@ function(penstock_fake test source)
     add_dependencies(${test} ${stem})
 endfunction()
 
-# A GoogleTest program of one room and those below it.
+# Adds a GoogleTest program of one room and the rooms below it.
 function(penstock_room_test room)
     get_property(below GLOBAL PROPERTY PENSTOCK_ROOM_${room}_DEPENDS)
     penstock_test(${room}_test ${ARGN})

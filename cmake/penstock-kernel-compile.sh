@@ -2,10 +2,10 @@
 # penstock-kernel-compile.sh [LAUNCHER] COMPILER ARGUMENTS...: compiles one source of a target that
 # has kernels. penstock_add_kernels() makes it the target's compiler launcher.
 #
-# The command is run as it is. Only if that fails, and the source is a .cu file, the preprocessed
-# text goes through penstock-kernel-source.awk, which gives `extern __shared__ T name[];` a form
-# that C++ has, and names what no form of C++ stands for: kernel launches, textures, inline PTX.
-# The compiler then runs on that text, or its first errors are shown below what awk says.
+# It runs the command unchanged. Only if that fails, and the source is a .cu file, the preprocessed
+# text goes through penstock-kernel-source.awk. This rewrites `extern __shared__ T name[];` as C++,
+# and reports what C++ cannot express: kernel launches, textures, inline PTX. The compiler then runs
+# on that text, or its first errors are shown below the report.
 set -u
 
 source= object= skip=
@@ -32,8 +32,8 @@ if [ $status -eq 0 ]; then
     exit 0
 fi
 
-# The command that preprocesses, without the launchers before the compiler: their caches have no
-# use for this.
+# Builds the command that preprocesses, without launchers before the compiler, whose caches would
+# not help.
 preprocess() {
     skip=
     for word; do
@@ -50,7 +50,7 @@ preprocess() {
     done
     "$@" -E -o "$text.all" 2>/dev/null
 }
-# The command that compiles $text: nothing is included any more, dependencies are known.
+# Builds the command that compiles $text, which includes nothing; dependencies are known by then.
 compile() {
     skip=
     for word; do

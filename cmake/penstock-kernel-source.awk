@@ -1,11 +1,12 @@
 # Rewrites a preprocessed CUDA source for g++: see penstock-kernel-compile.sh.
 #
-# Exit code 0: something was rewritten, and nothing is refused. 1: the text is of no use; what of it
-# is refused has been printed to standard error, as file:line: error: ...
-# A declaration of dynamic shared memory, one line or several, becomes a reference to the block's:
+# Exit code 0: some text was rewritten, and nothing was refused. 1: the text cannot be used, and
+# each refused part was printed to standard error, as file:line: error: ...
+# A declaration of dynamic shared memory, on one or several lines, becomes a reference to the
+# block's:
 #     extern __shared__ float s[];   ->   static thread_local float (&s)[] = ...;
-# `static thread_local`, as it may stand outside of functions: a thread runs all of its blocks in
-# the same dynamic shared memory.
+# It is `static thread_local`, since it may stand outside of functions: a thread runs all of its
+# blocks in the same dynamic shared memory.
 
 BEGIN {
     shared = "static thread_local __attribute__((abi_tag(\"penstock_shared\")))"
@@ -14,9 +15,9 @@ BEGIN {
     from_system = 1
 }
 
-# Line markers: # LINE "FILE" FLAGS; 1: a file begins, 3: of the system. Where a macro of a system
-# header is expanded, a marker with 3 names the file that uses it: what counts is how a file began.
-# A marker inside of a declaration is left out; one is printed behind it.
+# Line markers are # LINE "FILE" FLAGS. Flag 1 begins a file; flag 3 marks a system header. If a
+# macro of a system header is expanded, a marker with 3 names the file that uses it, so only the
+# flag at a file's begin counts. A marker inside of a declaration is left out, and printed after it.
 /^# [0-9]+ "/ {
     line = $2 - 1
     file = $3
@@ -38,7 +39,7 @@ function refuse(text,    name) {
     refused = 1
 }
 
-# The place of `word` in `text` as a word of its own, or 0.
+# Returns the place of `word` in `text` as a separate word, or 0.
 function find_word(text, word,    at, before, behind, skipped) {
     skipped = 0
     while ((at = index(text, word)) > 0) {
@@ -94,12 +95,12 @@ function rewrite(declaration,    at, head, bounds, name) {
         refuse("there are no surfaces: write the array itself")
 }
 
-# A declaration may begin anywhere in a line, and go on in the next.
+# A declaration may begin anywhere in a line, and continue in the next line.
 pending != "" || find_word($0, "extern") > 0 {
     text = pending $0
     done = ""
     while ((at = find_word(text, "extern")) > 0) {
-        # Words before it, such as volatile, belong to it; what ends in ; { or } does not.
+        # Words before it, such as volatile, belong to it; text that ends in ; { or } does not.
         rest = substr(text, at)
         end = index(rest, ";")
         brace = index(rest, "{")

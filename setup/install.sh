@@ -1,13 +1,17 @@
 #!/bin/sh
 # All set-up of a fresh Debian 12 or Ubuntu 24.04: setup/install.sh demo|test|nightly|gpu|docs|dist
 #
-# demo: the apt packages of setup/packages and a virtual environment .venv with requirements-
-# demo.txt. test: that, the packages for tests, requirements-test.txt, and nvcc from PyPI where the
-# machine has none. nightly: that, and the packages for fuzzing. gpu: what test does, and where
-# there is an NVIDIA device what benchmarks compare with there, as far as it can be had. docs: what
-# builds the documentation, into .venv; no apt package but Python. dist: what demo does, and what
-# builds sdist and wheel. Installs only what is missing; as root, with sudo, or, where the packages
-# are all there, as anybody. Under a second when nothing is missing. Safe to run again and again.
+# demo     the apt packages of setup/packages, and a virtual environment .venv with
+#          requirements-demo.txt
+# test     demo, the packages for tests, requirements-test.txt, and nvcc from PyPI if there is none
+# nightly  test, and the packages for fuzzing
+# gpu      test, and on a machine with an NVIDIA device the libraries that benchmarks compare with,
+#          as far as they are available
+# docs     the tools that build the documentation, into .venv; no apt package but Python
+# dist     demo, and the tools that build sdist and wheel
+#
+# Installs only what is missing, as root or with sudo; if all packages are there, any user can run
+# it. Takes less than a second if nothing is missing. It can be run any number of times.
 set -eu
 cd "$(dirname "$0")/.."
 purpose=${1:-demo}
@@ -37,7 +41,7 @@ wanted_packages() {
 missing_packages() {
     command -v dpkg-query >/dev/null || return 0
     wanted=$(wanted_packages)
-    # dpkg-query names only the packages it knows; what it does not name as installed is missing.
+    # dpkg-query names only the packages it knows; a package not named as installed is missing.
     # shellcheck disable=SC2086
     known=$(dpkg-query -W -f '${Package} ${db:Status-Status}\n' $wanted 2>/dev/null || true)
     installed=$(echo "$known" | sed -n 's/ installed$//p')
@@ -59,8 +63,7 @@ install_packages() {
         [ -t 0 ] || sudo -n true 2>/dev/null || fail "sudo wants a password; $by_hand"
     fi
     echo "setup: installing $missing"
-    # A lock that another apt-get holds is waited for. The lists of a fresh machine may be empty or
-    # old.
+    # Wait for a lock that another apt-get holds. The lists of a fresh machine may be empty or old.
     apt="$as_root env DEBIAN_FRONTEND=noninteractive apt-get -q"
     apt="$apt -o DPkg::Lock::Timeout=300 -o Acquire::Retries=3"
     $apt update >/dev/null || echo "setup: apt-get update failed; trying with the old lists" >&2
@@ -73,8 +76,7 @@ install_packages() {
 
 # --- Python ---------------------------------------------------------------------------------------
 
-# A Python from 3.10 on that can make a virtual environment and has the headers that extensions
-# need.
+# Finds a Python from 3.10 on that can make a virtual environment and has headers for extensions.
 usable_python() {
     "$1" - <<'CHECK' 2>/dev/null
 import os, sys, sysconfig
@@ -95,7 +97,7 @@ find_python() {
     fail "no Python from 3.10 on with venv and Python.h: apt-get install python3-venv python3-dev"
 }
 
-# Installs the requirement files named; a stamp of their contents makes the second time free.
+# Installs the given requirement files; a stamp of their contents makes the second run free.
 install_requirements() {
     name=$1
     shift
@@ -125,7 +127,7 @@ install_python() {
     done
 }
 
-# Each by itself: what cannot be installed is left out, and benchmarks say so.
+# Installs each package separately: one that cannot be installed is left out, and benchmarks say so.
 install_rivals() {
     [ -e /dev/nvidiactl ] || return 0
     stamp=.venv/penstock-gpu.stamp
@@ -146,13 +148,13 @@ install_rivals() {
 
 # --- CUDA -----------------------------------------------------------------------------------------
 
-# nvcc from PyPI into .venv, only to compile: a GPU is not needed and no driver is installed.
+# Installs nvcc from PyPI into .venv, only to compile: it needs no GPU and installs no driver.
 install_cuda() {
     command -v nvcc >/dev/null && return 0
     [ -x /usr/local/cuda/bin/nvcc ] && return 0
     install_requirements cuda setup/requirements-cuda.txt
     root=$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/nvidia/cu13
-    # The wheels of 13.0 lack the names that nvcc's own profile and its linker look for.
+    # The wheels of 13.0 lack file names that nvcc's own profile and its linker look for.
     ln -sfn lib "$root/lib64"
     ln -sf libcudart.so.13 "$root/lib/libcudart.so"
     ln -sfn "$root" .venv/cuda

@@ -2,9 +2,9 @@
 # Makes the package of a build tree importable in .venv, and .venv/bin/penstock run it:
 # setup/link-python.sh BUILD [COMPONENT...]
 #
-# What was compiled is copied, so that .venv outlives the build tree; the .py files are links to the
-# sources, so that an edited one is seen at once. COMPONENT: what is copied besides, `benchmarks`.
-# Not in site-packages: there pip would write, and remove, through the links.
+# Compiled files are copied, so that .venv outlives the build tree. The .py files are links to the
+# sources, so that an edit takes effect at once. COMPONENT names what else is copied: `benchmarks`.
+# The folder is not in site-packages: there pip would write, and remove, through the links.
 set -eu
 cd "$(dirname "$0")/.."
 build=$1
