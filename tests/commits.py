@@ -1,8 +1,8 @@
 """Checks the messages of the last commits: subject, and a body that says why.
 
-Only commits whose own tree has this file are looked at, so history from before the rule never
-fails, nor does a branch that began before it. Without .git (a source distribution) there is nothing
-to check; a shallow clone has fewer commits, and those are checked.
+Only commits whose own tree has this file are checked, so neither history from before the rule nor a
+branch that began before it fails. Without .git (a source distribution) nothing is checked; a
+shallow clone has fewer commits, which are checked.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-COMMITS = 20  # the last ones that are looked at
+COMMITS = 20  # how many of the last commits are checked
 SUBJECT = 60  # characters
 RULE = "tests/commits.py"
-# First words that are no imperative: Added, Adding, Adds; and an area before a colon.
+# First words that are not imperative (Added, Adding, Adds), and an area before a colon.
 OTHER_FORMS = re.compile(r"[A-Z][a-z]+(?:ed|ing|[^su]s)\b")
 IMPERATIVES = {"Bring", "Embed", "Exceed", "Feed", "Need", "Proceed", "Ring", "Seed", "Speed"}
 AREA = re.compile(r"[^\s:]+(?: [^\s:]+)?:(?: |$)")
@@ -40,7 +40,7 @@ def check_message(subject: str, body: str) -> Iterator[str]:
 
 
 def git(root: Path, *words: str, given: str = "") -> str:
-    """Return what a git command prints; nothing where it fails."""
+    """Return the output of a git command; empty if it fails."""
     command = ["git", "-C", str(root), *words]
     try:
         done = subprocess.run(

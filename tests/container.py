@@ -3,14 +3,14 @@
 
     tests/container.py COMMAND...
 
-io_uring, mounts, memory policies and what else Docker's seccomp profile refuses answer EPERM
-(clone3: ENOSYS); root has the capabilities that Docker leaves it; /dev/shm holds 64 MB, /dev no
-hardware, /tmp is an overlay, /sys cannot be written; processes and System V objects are its own.
-All other files are the machine's, and the network. It prints what it found of that before the
-command starts.
+Calls that Docker's seccomp profile refuses, as io_uring, mounts and memory policies, fail with
+EPERM (clone3: ENOSYS). Root has the capabilities that Docker leaves it. /dev/shm holds 64 MB, /dev
+has no hardware, /tmp is an overlay, and /sys cannot be written. The command has its own processes
+and System V objects. All other files, and the network, are the machine's. Before the command starts
+the program prints what it finds in the container.
 
-Needs root, or the right to make user namespaces; libseccomp. Exit code: the command's; 125 where
-there can be no such container, with the reason.
+It needs libseccomp, and root or the right to make user namespaces. The exit code is the command's,
+or 125, with the reason, if such a container is impossible here.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ import tempfile
 from pathlib import Path
 from typing import NoReturn
 
-CANNOT = 125  # as `docker run` has it
+CANNOT = 125  # as in `docker run`
 SHM_SIZE = 64 << 20
-LOCKED_MEMORY_MAX = 8 << 20  # what systemd gives dockerd, and that its containers
+LOCKED_MEMORY_MAX = 8 << 20  # systemd gives it to dockerd, which gives it to containers
 
 # linux/sched.h, linux/mount.h, sys/mount.h, linux/prctl.h
 CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC = 0x00020000, 0x04000000, 0x08000000
@@ -61,8 +61,7 @@ CAPABILITIES = {
 }
 CAPABILITY_MAX = 63
 
-# Of what Docker's profile does not allow without further capabilities, all that a program of today
-# could call.
+# All calls in use today that Docker's profile does not allow without further capabilities.
 REFUSED = [
     "io_uring_setup", "io_uring_enter", "io_uring_register", "acct", "add_key", "bpf",
     "clock_settime", "delete_module", "fanotify_init", "finit_module",
@@ -79,23 +78,23 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 class CannotError(Exception):
-    """There can be no such container here."""
+    """Such a container is impossible here."""
 
 
 def check(result: int, what: str) -> None:
-    """See that a call of libc succeeded."""
+    """Raise OSError if a call of libc failed."""
     if result != 0:
         raise CannotError(f"{what}: {os.strerror(ctypes.get_errno())}")
 
 
 def mount(source: str, place: str | Path, kind: str, flags: int = 0, options: str = "") -> None:
-    """mount(2)."""
+    """Call mount(2)."""
     words = [word.encode() for word in (source, str(place), kind)]
     check(libc.mount(*words, ctypes.c_ulong(flags), options.encode()), f"mount {place}")
 
 
 def enter_namespaces() -> bool:
-    """Enter namespaces of our own; whether one of users is among them."""
+    """Enter new namespaces; return whether a user namespace is among them."""
     flags = CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS
     user, group = os.geteuid(), os.getegid()
     alone = user != 0
@@ -108,7 +107,7 @@ def enter_namespaces() -> bool:
 
 
 def make_devices(folder: Path) -> None:
-    """Mount a /dev without hardware, by way of `folder`."""
+    """Mount a /dev without hardware, which is built in `folder`."""
     mount("tmpfs", folder, "tmpfs", MS_NOSUID, "mode=755,size=64k")
     for name in ("null", "zero", "full", "random", "urandom", "tty"):
         (folder / name).touch()
@@ -124,7 +123,7 @@ def make_devices(folder: Path) -> None:
 
 
 def make_mounts(scratch: Path, alone: bool) -> None:
-    """Mount what a container has of its own."""
+    """Mount the file systems that a container has of its own."""
     mount("none", "/", "", MS_REC | MS_PRIVATE)
     for name in ("upper", "work", "dev"):
         (scratch / name).mkdir()
@@ -156,7 +155,7 @@ class Comparison(ctypes.Structure):
 
 
 def refuse_calls() -> None:
-    """Have the kernel refuse from now on what Docker's seccomp profile refuses."""
+    """Make the OS refuse from now on the calls that Docker's seccomp profile refuses."""
     try:
         seccomp = ctypes.CDLL("libseccomp.so.2")
     except OSError as error:
@@ -167,7 +166,7 @@ def refuse_calls() -> None:
     def refuse(call: str, error: int, *comparisons: Comparison) -> None:
         number = seccomp.seccomp_syscall_resolve_name(call.encode())
         if number < 0 and not call.startswith("io_uring"):
-            return  # this architecture, or libseccomp, does not know it
+            return  # unknown to this architecture or to libseccomp
         array = (Comparison * max(len(comparisons), 1))(*comparisons)
         action = ctypes.c_uint32(ACT_ERRNO | error)
         result = seccomp.seccomp_rule_add_array(rules, action, number, len(comparisons), array)
@@ -181,7 +180,7 @@ def refuse_calls() -> None:
         CLONE_NEWNET,
     ):  # fmt: skip
         refuse("clone", errno.EPERM, Comparison(0, MASKED_EQUAL, flag, flag))
-    refuse("clone3", errno.ENOSYS)  # its flags cannot be looked at: programs then use clone
+    refuse("clone3", errno.ENOSYS)  # seccomp cannot read its flags; programs then use clone
     seccomp.seccomp_attr_set(rules, NO_NEW_PRIVS, 0)  # Docker does not set it
     if result := seccomp.seccomp_load(rules):
         raise CannotError(f"seccomp: {os.strerror(-result)}")
@@ -189,7 +188,7 @@ def refuse_calls() -> None:
 
 
 def drop_capabilities() -> None:
-    """Take from what the command may have all that Docker takes."""
+    """Drop the capabilities that Docker drops."""
     for number in range(CAPABILITY_MAX + 1):
         if libc.prctl(PR_CAPBSET_READ, number, 0, 0, 0) != 1:
             continue
@@ -198,7 +197,7 @@ def drop_capabilities() -> None:
 
 
 def describe() -> str:
-    """Say what there is, as found and not as meant."""
+    """Print the properties of the container, as found and not as intended."""
     libc.syscall(SYS_IO_URING_SETUP, 1, None)
     uring = errno.errorcode[ctypes.get_errno()]
     told = os.statvfs("/dev/shm")
@@ -216,7 +215,7 @@ def describe() -> str:
 
 
 def start(command: list[str]) -> NoReturn:
-    """Become the command."""
+    """Replace this process by the command."""
     try:
         most = resource.getrlimit(resource.RLIMIT_MEMLOCK)[1]
         locked = LOCKED_MEMORY_MAX if most < 0 else min(most, LOCKED_MEMORY_MAX)
@@ -232,7 +231,7 @@ def start(command: list[str]) -> NoReturn:
 
 
 def be_first(command: list[str]) -> NoReturn:
-    """Be process 1: start the command, bury what dies, end with the command."""
+    """Act as process 1: start the command, reap processes that end, and end with the command."""
     libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     code = CANNOT
     try:
@@ -251,10 +250,10 @@ def be_first(command: list[str]) -> NoReturn:
 
 
 def run(command: list[str]) -> int:
-    """Run the command in a container of its own; its exit code."""
-    # Not in /tmp, which it becomes the upper layer of.
+    """Run the command in a container; return its exit code."""
+    # The folder is not in /tmp, since it becomes the upper layer of /tmp.
     scratch = Path(tempfile.mkdtemp(prefix="penstock-container-", dir="/var/tmp"))
-    maker = os.fork()  # the namespaces are its, so that we can tidy up
+    maker = os.fork()  # the child has the namespaces, so that we can clean up
     if maker == 0:
         code = CANNOT
         try:
@@ -270,7 +269,7 @@ def run(command: list[str]) -> int:
     try:
         return os.waitstatus_to_exitcode(os.waitpid(maker, 0)[1])
     finally:
-        inner = scratch / "work/work"  # the kernel lets nobody in
+        inner = scratch / "work/work"  # the OS refuses new namespaces
         if inner.is_dir():
             inner.chmod(stat.S_IRWXU)
         shutil.rmtree(scratch)

@@ -1,4 +1,4 @@
-"""The stages of `make test` that install Penstock and use what was installed."""
+"""The stages of `make test` that install Penstock and use the installation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ WHEEL_SIZE_MAX = 10_000_000
 
 
 def out_of_tree(log: Stage) -> Counts:
-    """Install, see what that brings, and run the examples of the documentation against it."""
+    """Install, check the installed files, and run the examples of the documentation with them."""
     prefix = BUILD / "installed"
     shutil.rmtree(prefix, ignore_errors=True)
     if not log.run(["cmake", "--install", BUILD / "release", "--prefix", prefix]):

@@ -3,17 +3,17 @@
 
     tests/readme.py PREFIX [PAGE...]
 
-The pages are README.md, docs/start.md and docs/guide/*.md, or those named. The language of a fenced
-block says what is done with it:
+The pages are README.md, docs/start.md and docs/guide/*.md, or the named pages. The language of a
+fenced block selects the test:
 
-    console   Bash runs what follows `$ ` in a folder that looks like a checkout. It must print what
-              stands below it, numbers excepted.
-    python    Is run in that folder; the `text` block below it is what it prints.
-    cpp, cuda Must be equal to the file that the text above names; a `console` block compiles it.
-    sh        Sets up; each command is run by a stage of tests/run.py.
+    console   Bash runs the text after `$ ` in a folder that looks like a checkout. It must print
+              the text below the command, except for numbers.
+    python    Python runs it in that folder. It must print the `text` block below it.
+    cpp, cuda It must equal the file that the text above it names; a `console` block compiles it.
+    sh        It sets up. A stage of tests/run.py must run each of its commands.
 
-A block below a line `<!-- not run: REASON -->` is skipped. Each page has a folder of its own.
-$HOME/.local is PREFIX. Prints a line for each block; the exit code is 1 if one failed.
+A block below a line `<!-- not run: REASON -->` is skipped. Each page has its own folder, and
+$HOME/.local is PREFIX. The program prints a line for each block; the exit code is 1 if one failed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 SECONDS_MAX = 900  # of one block: nvcc is slow where others compile too
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-# Above a block that no machine of the tests could run, or that is a part of something.
+# Stands above a block that no test machine can run, or that is only a part of a program.
 NOT_RUN = re.compile(r"<!-- not run: ([^\n]+) -->\n+\Z")
 # Commands of `sh` blocks, and the stage that runs each.
 SET_UP = {
@@ -42,8 +42,8 @@ SET_UP = {
     "make test": "(all)",
     "make test-all": "(all)",
 }
-# What these print depends on the machine and its load: only the first word of a line is compared,
-# or the name in the second column.
+# The output of these depends on the machine and its load: only the first word of a line, or the
+# name in the second column, is compared.
 FIRST_WORDS = ("penstock read", "penstock signature", "python")
 NAMES = ("penstock check",)
 
@@ -59,11 +59,11 @@ class Block(NamedTuple):
 
 
 class FailedError(Exception):
-    """A block does not do what it says."""
+    """A block does not do what the page says."""
 
 
 class SkippedError(Exception):
-    """A block needs what is not here."""
+    """A block needs something that this machine lacks."""
 
 
 def pages() -> list[str]:
@@ -84,7 +84,7 @@ def blocks(page: str) -> list[Block]:
 
 
 def shape(line: str) -> str:
-    """Return the line without what differs from run to run: numbers, bars, how it was found out."""
+    """Return the line without what differs from run to run: numbers, bars, the method."""
     line = re.sub(r"\(by \w+\)|[░▒▓█]", "", line)
     return re.sub(r"\d[\d.,]*", "N", line).rstrip()
 
@@ -96,7 +96,7 @@ def name(line: str) -> str:
 
 
 def compare(command: str, printed: list[str], expected: list[str]) -> None:
-    """See that a command printed what the page shows, up to a line `...`."""
+    """Check that a command printed what the page shows, up to a line `...`."""
     if "..." in expected:
         expected = expected[: expected.index("...")]
         printed = printed[: len(expected)]
@@ -117,7 +117,7 @@ def environment(scratch: Path, prefix: Path) -> dict[str, str]:
     (home / ".local").symlink_to(prefix.resolve())
     unwanted = ("PKG_CONFIG_PATH", "CMAKE_PREFIX_PATH")
     kept = {name: text for name, text in os.environ.items() if name not in unwanted}
-    # A Python of a virtual environment does not look below $HOME/.local by itself.
+    # A Python of a virtual environment does not search $HOME/.local by default.
     kept["PYTHONPATH"] = ":".join(map(str, prefix.resolve().glob("lib/python*/*-packages")))
     path = [str(home / ".local/bin"), str(ROOT / ".venv/bin"), os.environ["PATH"]]
     return kept | {"HOME": str(home), "PATH": os.pathsep.join(path), "PENSTOCK_DEVICE": "cpu"}
@@ -142,7 +142,7 @@ def run(command: list[str], folder: Path, variables: dict[str, str]) -> str:
 
 
 def console(block: Block, folder: Path, variables: dict[str, str]) -> None:
-    """Run the commands of a block in one shell; compare what is printed where output is shown."""
+    """Run the commands of a block in one shell; compare the output if the page shows it."""
     first, *parts = re.split(r"^\$ ", block.text, flags=re.MULTILINE)
     if first or not parts:
         raise FailedError("begins with no command")
@@ -161,7 +161,7 @@ def console(block: Block, folder: Path, variables: dict[str, str]) -> None:
 
 
 def source(block: Block) -> None:
-    """See that the block is the file named last above it."""
+    """Check that the block equals the file named last above it."""
     named = re.findall(r"`([\w/.-]+\.(?:cc|cu|h))`", block.before)
     if not named:
         raise FailedError("the text above names no file")
@@ -170,7 +170,7 @@ def source(block: Block) -> None:
 
 
 def set_up(block: Block) -> None:
-    """See that each command is one that a stage runs, and that its target is there."""
+    """Check that a stage runs each command, and that its target exists."""
     for line in block.text.splitlines():
         command = line.partition("#")[0].strip()
         if command not in SET_UP:
@@ -180,7 +180,7 @@ def set_up(block: Block) -> None:
 
 
 def check(block: Block, output: Block | None, folder: Path, variables: dict[str, str]) -> None:
-    """Do with a block what its language says; `output` is the `text` block behind it."""
+    """Test a block as its language says; `output` is the `text` block after it."""
     if block.language == "console":
         console(block, folder, variables)
     elif block.language == "python":
@@ -199,7 +199,7 @@ def check_page(page: str, prefix: Path) -> int:
     """Check the blocks of a page, in order; return how many failed."""
     found = blocks(page)
     failed = 0
-    # Not in /tmp, which may be in memory: the OS page cache of its files cannot be emptied.
+    # The folder is not in /tmp, which may be in memory: such files cannot leave the page cache.
     with tempfile.TemporaryDirectory(dir=ROOT / "build") as place:
         folder = Path(place) / "checkout"
         folder.mkdir()

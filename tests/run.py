@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""What `make test` and `make test-all` check, stage by stage, with the time of each.
+"""Runs the stages of `make test` and `make test-all`, and prints the time of each.
 
     tests/run.py [--all | --nightly | --gpu] [--only STAGE,...] [--list]
 
-Stages run in two lanes side by side: one compiles and lints with every CPU, at a low priority; the
-other runs what was built, which sleeps half of its time. A failed stage does not stop the others;
-its log is shown and kept in build/logs. The last line counts: each GoogleTest case and each pytest
-case is one, every other stage is one; what could not run here is skipped.
+Stages run in two lanes side by side. One lane compiles and lints with every CPU, at a low priority.
+The other runs the tests, which sleep half of their time. A failed stage does not stop the others;
+its log is shown and kept in build/logs. The last line counts checks: each GoogleTest case, each
+pytest case, and every other stage is one. A check that cannot run here counts as skipped.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ from stages import (
     total,
 )
 
-SHOWN_LINES = 60  # of a failed stage's log
+SHOWN_LINES = 60  # lines of a failed stage's log
 
-# In the order in which a lane runs them.
+# Each lane runs its stages in this order.
 COMPILE: dict[str, Callable[[Stage], Counts]] = {
     "build-release": build_release,
     "build-cuda": build_cuda,
@@ -75,7 +75,7 @@ RUN: dict[str, Callable[[Stage], Counts]] = {
     "figures-cuda": cuda_figures,
 }
 STAGES = COMPILE | RUN
-# What the other lane must have ended before; within a lane the order does.
+# The stages of the other lane that must end before a stage; within a lane the order suffices.
 AFTER = {
     "test-release": "build-release",
     "pytest": "build-release",
@@ -90,7 +90,7 @@ AFTER = {
     "figures-cuda": "build-cuda",
 }
 NIGHTLY_ONLY = {"wheel", "fuzz", "container"}
-# What takes longer than a change should wait for: `make test-all` and CI run it too.
+# Stages that take longer than a change should wait for; `make test-all` and CI run them too.
 SLOW = {"build-tsan", "build-asan", "test-tsan", "test-asan", "cxx-lint"}
 GPU_ONLY = {
     "has-gpu",
@@ -113,7 +113,7 @@ class Run:
         self.printing = threading.Lock()
 
     def lane(self, stages: dict[str, Callable[[Stage], Counts]]) -> None:
-        """Perform the chosen ones of these stages, one after another."""
+        """Run the chosen stages of a lane, one after another."""
         for name in stages:
             if name not in self.ended:
                 continue
@@ -131,7 +131,7 @@ class Run:
         started = time.monotonic()
         try:
             self.counts[name] = STAGES[name](stage)
-        except Exception as error:  # a defect of the stage itself is a failure, not a lost lane
+        except Exception as error:  # a defect of the stage must not end the lane
             stage.log.write(f"{type(error).__name__}: {error}\n")
             self.counts[name] = Counts(0, 1)
         passed, failed, skipped = self.counts[name]
@@ -141,7 +141,7 @@ class Run:
             print(f"{name:<14} {counted} {seconds:>8.1f} s", flush=True)
             if failed or not passed:
                 text = stage.text()
-                # What failed may be far above the end.
+                # The failure may be far above the end of the log.
                 lines = gtest_failures(text)[:SHOWN_LINES] or text.splitlines()[-SHOWN_LINES:]
                 print("\n".join(f"    {line}" for line in lines))
                 print(f"    (all of it: {stage.path.relative_to(ROOT)})", flush=True)

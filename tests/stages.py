@@ -1,4 +1,4 @@
-"""What the stages of `make test` do; tests/run.py runs them."""
+"""The stages of `make test`, which tests/run.py runs."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build"
 LOGS = BUILD / "logs"
 JOBS = os.cpu_count() or 1
-SECONDS_MAX = 1800  # of one command: a hang ends there
+SECONDS_MAX = 1800  # of one command, so that a hang ends
 NIGHTLY_SECONDS_MAX = 4 * 3600
-FUZZ_SECONDS = 3600  # of each target, nightly; PENSTOCK_FUZZ_SECONDS names another time
+FUZZ_SECONDS = 3600  # of each target, nightly; PENSTOCK_FUZZ_SECONDS sets another time
 FUZZ_SECONDS_SHORT = 60  # with --only fuzz
 LINT_BATCH = 8  # files that clang-tidy reads at once
 CANARY_SECONDS_MAX = 600  # in which the planted bug must be found
-# Programs of one thread that ask the system for nothing, and take minutes.
+# Programs with one thread that make no system calls and take minutes.
 PURE_TESTS = "memory_model_test|access_test|readahead_test"
 
-# For ccache, where there is one: what was compiled in one checkout serves another, also with
-# headers that were compiled before.
+# For ccache, if there is one: a file compiled in one checkout serves another, with precompiled
+# headers too.
 CACHE = {
     "CCACHE_BASEDIR": str(ROOT),
     "CCACHE_NOHASHDIR": "1",
@@ -35,15 +35,15 @@ CACHE = {
 
 
 class Counts(NamedTuple):
-    """Of checks."""
+    """Numbers of checks."""
 
     passed: int
     failed: int
-    skipped: int = 0  # could not be made here: the log says why
+    skipped: int = 0  # cannot run here: the log says why
 
 
 class Stage:
-    """What a stage is given: a log to write to."""
+    """The argument of a stage: its log and its lane's priority."""
 
     def __init__(self, name: str, nightly: bool, background: bool) -> None:
         self.name = name
@@ -57,11 +57,11 @@ class Stage:
         return [*self.priority, *(str(word) for word in command)]
 
     def run(self, command: Sequence[str | Path], **environment: str) -> bool:
-        """Run a command with its output in the log; whether it succeeded."""
+        """Run a command with its output in the log; return whether it succeeded."""
         words = self.words(command)
         self.log.write(f"$ {' '.join(words)}\n")
         self.log.flush()
-        # What the user has calibrated is not to decide what tests see.
+        # The user's calibration must not change the results of tests.
         everything = CACHE | os.environ | {"XDG_CONFIG_HOME": "/dev/null"} | environment
         try:
             done = subprocess.run(
@@ -80,28 +80,28 @@ class Stage:
         return done.returncode == 0
 
     def text(self) -> str:
-        """What the log holds so far."""
+        """Return the text of the log so far."""
         self.log.flush()
         return self.path.read_text(errors="replace")
 
 
 def one(succeeded: bool) -> Counts:
-    """The counts of a stage that is one check."""
+    """Return the counts of a stage that is one check."""
     return Counts(1, 0) if succeeded else Counts(0, 1)
 
 
 def total(counts: Iterable[Counts]) -> Counts:
-    """Add counts up."""
+    """Return the sum of counts."""
     return Counts(*(sum(numbers) for numbers in zip(Counts(0, 0), *counts, strict=True)))
 
 
 def python() -> Path:
-    """Where the project's Python is."""
+    """Return the path of the project's Python."""
     return ROOT / ".venv/bin/python"
 
 
 def nvcc() -> str:
-    """The nvcc that kernels are compiled with; empty when there is none."""
+    """Return the nvcc that compiles kernels; empty if there is none."""
     for place in (
         shutil.which("nvcc"),
         "/usr/local/cuda/bin/nvcc",
@@ -117,7 +117,7 @@ def build(preset: str, *options: str) -> Callable[[Stage], Counts]:
 
     def stage(log: Stage) -> Counts:
         configured = log.run(["cmake", "--preset", preset, "-DPENSTOCK_TESTS=ON", *options])
-        # -k 0: what does not depend on a failure is built, so that its tests tell more.
+        # -k 0 builds all targets that do not depend on a failure, so that their tests run.
         command: list[str | Path] = ["cmake", "--build", BUILD / preset]
         command += ["-j", str(JOBS), "--", "-k", "0"]
         return one(configured and log.run(command))
@@ -126,9 +126,9 @@ def build(preset: str, *options: str) -> Callable[[Stage], Counts]:
 
 
 def build_with_cuda(preset: str, architectures: str, log: Stage) -> Counts:
-    """Build what users get, all CUDA code included: without an nvcc this fails.
+    """Build what users get, all CUDA code included; fail without an nvcc.
 
-    `architectures`: that code is made for; nightly for all that users get.
+    `architectures` are those that code is generated for; nightly, all that users get.
     """
     return build(
         preset,
@@ -142,14 +142,14 @@ def build_with_cuda(preset: str, architectures: str, log: Stage) -> Counts:
 
 def build_release(log: Stage) -> Counts:
     """Build the release preset with all CUDA code."""
-    # PTX: most of nvcc's time goes into the code that is made of it, for each architecture anew.
-    # The headers are compiled for the oldest, too.
+    # Only PTX is built: nvcc takes most of its time to generate code from it, for each
+    # architecture. The headers are compiled for the oldest architecture, too.
     return build_with_cuda("release", "90-virtual", log)
 
 
 def build_cuda(log: Stage) -> Counts:
     """Build the cuda preset."""
-    # Code for 8.0 runs on 8.6 and 8.9 too.
+    # Code for architecture 8.0 runs on 8.6 and 8.9 too.
     return build_with_cuda("cuda", "75;80;90", log)
 
 
@@ -184,19 +184,19 @@ def ctest(preset: str, **environment: str) -> Callable[[Stage], Counts]:
 
 
 def gtest_counts(text: str, succeeded: bool) -> Counts:
-    """Count what GoogleTest programs say in their output."""
+    """Count the cases in the output of GoogleTest programs."""
     passed = len(re.findall(r"\[       OK \] ", text))
-    # Both kinds are listed again at the end of a program, without a time.
+    # A program lists both kinds again at its end, without a time.
     failed = len(re.findall(r"\[  FAILED  \] .* ms\)$", text, re.MULTILINE))
     skipped = len(re.findall(r"\[  SKIPPED \] .* ms\)$", text, re.MULTILINE))
     return Counts(passed, failed if succeeded else max(failed, 1), skipped)
 
 
 def gtest_failures(text: str) -> list[str]:
-    """Return the output of the failed cases in what `ctest -V` printed.
+    """Return the output of the failed cases in the output of `ctest -V`.
 
-    Its programs run side by side: their lines begin with the number of each. A case that did not
-    come to its end, as where the program was killed or a sanitizer ended it, is a failure too.
+    Its programs run side by side, and each line begins with the program's number. A case that did
+    not end, because the program was killed or a sanitizer ended it, is a failure too.
     """
     running: dict[str, list[str]] = {}  # program: lines of the case that it is at
     failures: list[str] = []
@@ -222,7 +222,7 @@ def gtest_failures(text: str) -> list[str]:
 
 
 def tidy(log: Stage) -> Counts:
-    """Layers, doors, words, links, commits; that violations would be found; generated pages."""
+    """Run tests/tidy.py and its self-test, and check that generated pages are up to date."""
     kinds = log.run([python(), "tests/tidy.py", "--self-test"])
     charts = log.run([python(), "docs/charts.py", "--check"])
     pages = log.run([python(), "docs/headers.py", "--check"])
@@ -238,7 +238,7 @@ def python_lint(log: Stage) -> Counts:
 
 
 def sources(*suffixes: str) -> list[Path]:
-    """Return the project's C++ and CUDA files with these suffixes."""
+    """Return the C++ and CUDA files of the project with these suffixes."""
     folders = ("include", "src", "workloads", "bench", "tests", "frontends", "examples", "cmake")
     found = [path for folder in folders for path in sorted((ROOT / folder).rglob("*"))]
     return [path for path in found if path.suffix in suffixes]
@@ -253,9 +253,9 @@ def cxx_format(log: Stage) -> Counts:
 def in_parallel(
     log: Stage, commands: Sequence[Sequence[str | Path]], shown: bool = True
 ) -> list[str | Path]:
-    """Run commands on all CPUs; return the last words of those that succeed.
+    """Run commands on all CPUs; return the last arguments of the commands that succeed.
 
-    The output of each that does not is put in the log in one piece, if `shown`.
+    If `shown`, the output of each command that fails is put in the log in one piece.
     """
 
     def call(command: Sequence[str | Path]) -> tuple[bool, str]:
@@ -278,7 +278,7 @@ def in_parallel(
 def lint_batches(files: Sequence[str], commands: dict[str, str]) -> dict[Path, list[str]]:
     """Write sources that include up to LINT_BATCH files of one folder each; return what each holds.
 
-    Most of clang-tidy's time goes into the headers of the system, once a file.
+    clang-tidy takes most of its time to read the system's headers, once for each file.
     """
     folder = BUILD / "lint"
     shutil.rmtree(folder, ignore_errors=True)
@@ -309,7 +309,7 @@ def lint_batches(files: Sequence[str], commands: dict[str, str]) -> dict[Path, l
 
 
 def cxx_lint(log: Stage) -> Counts:
-    """Run clang-tidy over what the release build compiles, kernels excepted; tests only nightly."""
+    """Run clang-tidy over the files of the release build, except kernels; tests only nightly."""
     entries = json.loads((BUILD / "release/compile_commands.json").read_text())
     commands = {entry["file"]: entry["command"] for entry in entries}
     folders = ("src", "workloads", "bench", *(["tests"] if log.nightly else []))
@@ -321,8 +321,8 @@ def cxx_lint(log: Stage) -> Counts:
     tool = ["clang-tidy", "--quiet", "--extra-arg=-Wno-unknown-warning-option", "-p"]
     batches = lint_batches(files, commands)
     clean = in_parallel(log, [[*tool, BUILD / "lint", unit] for unit in batches], shown=False)
-    # A batch that fails does so by a finding, or because two of its files use a name for two
-    # things: the files alone say which.
+    # A batch fails by a finding, or because two of its files use a name for two things. A run of
+    # each file alone shows which.
     doubtful = [file for unit, part in batches.items() if unit not in clean for file in part]
     alone = in_parallel(log, [[*tool, BUILD / "release", file] for file in doubtful])
     return one(bool(files) and len(alone) == len(doubtful))
@@ -344,8 +344,8 @@ def headers(log: Stage) -> Counts:
         unit = folder / (name.replace("/", "-") + ".cu")
         unit.write_text(f'#include "{name}"\n')
         commands.append(["g++", *flags, *strict, unit])
-    # Not one by one: nvcc takes seconds for what it includes by itself. For the oldest
-    # architecture.
+    # nvcc compiles them together, since its own includes take seconds for each run. It compiles for
+    # the oldest architecture.
     for unit, order in ((folder / "all.cu", names), (folder / "reversed.cu", names[::-1])):
         unit.write_text("".join(f'#include "{name}"\n' for name in order))
         commands.append(
@@ -370,7 +370,7 @@ def pytest_cuda(log: Stage) -> Counts:
 
 
 def pytest_counts(text: str, succeeded: bool) -> Counts:
-    """Count what pytest says at the end of its output."""
+    """Count the cases at the end of pytest's output."""
     found = re.findall(r"(\d+) (passed|failed|error|skipped)", text[-2000:])
     numbers = {word: int(count) for count, word in found}
     failed = numbers.get("failed", 0) + numbers.get("error", 0)
@@ -398,7 +398,7 @@ def container(log: Stage) -> Counts:
 
 
 def fuzz_target(source: Path, canary: bool, log: Stage) -> Path | None:
-    """Build the fuzz target with its room and `base`; nothing if that fails."""
+    """Build the fuzz target with its room and `base`; return nothing if that fails."""
     folder = BUILD / "fuzz" / source.stem
     folder.mkdir(parents=True, exist_ok=True)
     program = folder / ("canary" if canary else "fuzz")
@@ -413,7 +413,7 @@ def fuzz_target(source: Path, canary: bool, log: Stage) -> Path | None:
 
 
 def fuzz_one(source: Path, seconds: int, log: Stage) -> list[bool]:
-    """Find the canary of a fuzz target, see that it is the canary, then fuzz without it."""
+    """Find the canary of a fuzz target, check that it is the canary, then fuzz without it."""
     canary, program = (fuzz_target(source, planted, log) for planted in (True, False))
     if canary is None or program is None:
         return [False]
@@ -422,7 +422,7 @@ def fuzz_one(source: Path, seconds: int, log: Stage) -> list[bool]:
     crashes, corpus = program.parent / "canary-found", program.parent / "corpus"
     shutil.rmtree(crashes, ignore_errors=True)
     crashes.mkdir()
-    corpus.mkdir(exist_ok=True)  # it stays: the next night goes on from there
+    corpus.mkdir(exist_ok=True)  # it is kept, and the next night continues from it
     clean = log.run([canary, "-runs=0", *flags, seeds])
     time_max = f"-max_total_time={CANARY_SECONDS_MAX}"
     log.run([canary, time_max, f"-artifact_prefix={crashes}/", *flags, crashes, seeds])
@@ -449,14 +449,14 @@ def fuzz(log: Stage) -> Counts:
 
 
 def has_gpu(log: Stage) -> Counts:
-    """See that there is a CUDA device: the rest of --gpu would mean nothing without."""
+    """Check that there is a CUDA device, without which the rest of --gpu would mean nothing."""
     code = "from penstock.probes import devices; import sys; found = devices.cuda(); "
     code += "print(found); sys.exit(not found.devices)"
     return one(log.run([python(), "-c", code], PYTHONPATH="frontends/python"))
 
 
-# What runs under compute-sanitizer. It makes every launch wait for its kernel, so a test that
-# serves or ends a waiting kernel from the launching thread cannot end there; a fault is planted.
+# Tests that run under compute-sanitizer. It makes every launch wait for its kernel, so a test that
+# serves or ends a waiting kernel from the launching thread cannot end there. A fault is planted.
 SANITIZED = {
     "gpu_test": "-*kernels_that_wait*:*does_not_end*:*dead_workers*:*a_fault*",
     "two_compilers_test": "*",

@@ -2,10 +2,10 @@
 """Checks of the source tree that no compiler makes: layers, doors, ports, length, words, links.
 
     tests/tidy.py [ROOT]      check the tree; one line for each finding, exit code 1 if there is any
-    tests/tidy.py --self-test plant one violation of each kind in a tree, and see each found
+    tests/tidy.py --self-test plant one violation of each kind in a tree, and check each is found
 
-The layer table is read from ARCHITECTURE.md, and CMakeLists.txt is held against it too. Includes
-are textual: `#if` is not evaluated, so an include in a dead branch counts.
+The layer table is read from ARCHITECTURE.md; CMakeLists.txt is compared with it too. Includes are
+textual: `#if` is not evaluated, so an include in a dead branch counts.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SKIPPED_FOLDERS = {".git", "build", ".venv", "__pycache__", "dist", "results"}
 BANNED_FOLDERS = {
     "util", "utils", "common", "core", "misc", "detail", "details", "helper", "helpers", "impl",
 }  # fmt: skip
-# Put together here, so that this file does not find itself.
+# Concatenated here, so that the check does not find this file.
 BANNED_WORDS = re.compile(r"\b(?:TO" + r"DO|FIX" + r"ME|XX" + r"X)\b")
 MACHINE_PATHS = re.compile("(?<![\\w.])(?:/wo" + "rk/|/tmp/bash" + "_jobs|/ro" + "ot/)")
 BANNED_TYPES = re.compile(r"\b(?:class|struct)\s+\w*(?:Manager|Handler|Helper|Impl)\b")
@@ -55,9 +55,10 @@ IMPURE = re.compile(
 LINK = re.compile(r"\]\(([^)\s:#]+)(?:#[^)\s]*)?\)")
 MARKDOWN_CODE = re.compile(r"^(```|~~~).*?^\1|`[^`\n]+`", re.MULTILINE | re.DOTALL)
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
-# To a storage queue, whatever the member is called: `queue_->submit(`, `storage.submit(`.
+# A call of submit of a storage queue, whatever the member's name: `queue_->submit(`,
+# `storage.submit(`.
 SUBMIT = re.compile(r"\b\w*(?:queue|storage)\w*(?:\(\)|\[\w*\])?(?:\.|->)submit(?:_and_reap)?\(")
-# Where such a call stands.
+# The files that may have such a call.
 SUBMITTER = re.compile(r"src/(?:storage/|transfer/executor\w*\.cc$)")
 COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 
@@ -86,7 +87,7 @@ class Source:
 
     @property
     def is_test(self) -> bool:
-        """Whether it is compiled into test or benchmark programs only."""
+        """Whether the file is compiled into test or benchmark programs only."""
         stem = Path(self.path).stem
         in_tests = self.path.startswith(("tests/", "bench/", "src/testing/"))
         return (
@@ -116,7 +117,7 @@ def read_table(text: str) -> dict[str, Room]:
 
 
 def room_of(path: str, rooms: dict[str, Room]) -> str:
-    """The room a file of the tree belongs to, or an empty string."""
+    """Return the room of a file of the tree, or an empty string."""
     parts = path.split("/")
     if parts[:2] == ["include", "penstock"]:
         return parts[2] if len(parts) > 3 else "api"
@@ -126,7 +127,7 @@ def room_of(path: str, rooms: dict[str, Room]) -> str:
 
 
 def resolve(include: str, source: Source, present: set[str]) -> str:
-    """The path from the root of a file included with quotes, or an empty string."""
+    """Return the path from the root of a file included with quotes, or an empty string."""
     own = source.path.split("/")
     roots = ["include", "src"]
     if own[0] not in ("include", "src"):
@@ -139,7 +140,7 @@ def resolve(include: str, source: Source, present: set[str]) -> str:
 
 
 class Tree:
-    """The tree under `root`, and what is found wrong with it."""
+    """The tree under `root`, and the checks of it."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -185,7 +186,7 @@ class Tree:
         yield from check_commits(self.root)
 
     def check_links(self, source: Source) -> Iterator[str]:
-        """Relative links of Markdown name files that are there; `make docs` checks anchors."""
+        """Check that relative links of Markdown name existing files; `make docs` checks anchors."""
         text = MARKDOWN_CODE.sub(lambda match: "\n" * match[0].count("\n"), source.text)
         for match in LINK.finditer(text):
             target = os.path.normpath(os.path.join(os.path.dirname(source.path), match[1]))
@@ -194,7 +195,7 @@ class Tree:
                 yield f"{source.path}:{line}: link: no file {match[1]}"
 
     def check_includes(self, source: Source) -> Iterator[str]:
-        """Includes point down the table, and go through doors."""
+        """Check that includes point down the table, and go through doors."""
         name = room_of(source.path, self.rooms)
         if source.path.startswith("tests/") or not name:
             return
@@ -222,13 +223,13 @@ class Tree:
                 yield f"{source.path}:{line}: door: {include} is inside {below}; include its door"
 
     def is_door(self, room: str, target: str) -> bool:
-        """Whether other rooms may include this header of `room`."""
+        """Return whether other rooms may include this header of `room`."""
         doors = self.rooms[room].doors if room in self.rooms else set()
         inside = target.split(f"/{room}/", 1)[-1]
         return "*" in doors or inside in (doors or {f"{room}.h"})
 
     def check_purity(self, source: Source) -> Iterator[str]:
-        """Pure rooms include nothing that does I/O, makes threads or reads clocks."""
+        """Check that pure rooms include nothing that does I/O, makes threads or reads clocks."""
         room = self.rooms.get(room_of(source.path, self.rooms))
         if room is None or room.kind != "pure" or source.is_test:
             return
@@ -237,7 +238,7 @@ class Tree:
             yield f"{source.path}:{line}: pure room '{room.name}' has {match[0]}"
 
     def check_submitters(self) -> Iterator[str]:
-        """Only the executor submits to a storage queue, outside of storage."""
+        """Check that outside of storage only the executor submits to a storage queue."""
         callers = [
             source.path
             for source in self.sources
@@ -248,13 +249,13 @@ class Tree:
         for path in callers:
             if not SUBMITTER.match(path):
                 yield f"{path}:1: port: submits to a storage queue; only src/transfer/executor does"
-        # A rule that finds nobody, as after a change of names, would hold whatever is done.
+        # A rule that finds no caller at all, as after a change of names, would never fail.
         executor = [path for path in self.present if path.startswith("src/transfer/executor")]
         if executor and not any(path in callers for path in executor):
             yield f"{min(executor)}:1: port: no executor submits to a storage queue"
 
     def check_doors(self) -> Iterator[str]:
-        """Every room of src/ with files has its door X/X.h, or the doors that the table names."""
+        """Check that every room of src/ has its door X/X.h, or the doors that the table names."""
         found = {path.split("/")[1] for path in self.present if re.match(r"src/\w+/", path)}
         for name in sorted(found):
             doors = (self.rooms[name].doors if name in self.rooms else set()) or {f"{name}.h"}
@@ -263,7 +264,7 @@ class Tree:
                     yield f"src/{name}:1: door: the room has no {name}/{door}"
 
     def check_build(self) -> Iterator[str]:
-        """CMakeLists.txt gives each room what the table gives it."""
+        """Check that CMakeLists.txt gives each room the dependencies that the table gives it."""
         build = self.root / "CMakeLists.txt"
         if not build.exists():
             return
@@ -281,7 +282,7 @@ class Tree:
 
 
 def check_words(source: Source) -> Iterator[str]:
-    """No unfinished business, no paths of one machine, no names that say nothing."""
+    """Check for marks of unfinished work, paths of one machine, and names without meaning."""
     for number, line in enumerate(source.text.splitlines(), 1):
         for pattern, text in ((BANNED_WORDS, "unfinished"), (MACHINE_PATHS, "machine path")):
             if pattern.search(line):
@@ -291,7 +292,7 @@ def check_words(source: Source) -> Iterator[str]:
 
 
 def check_shape(source: Source) -> Iterator[str]:
-    """Length, width, folder names, and the comment that a file opens with."""
+    """Check length, width, folder names, and the comment that a file opens with."""
     lines = source.text.splitlines()
     is_code = source.suffix in CODE | {".py", ".sh", ".cmake"}
     if is_code and len(lines) > LINES_FAILED:
@@ -310,7 +311,7 @@ def check_shape(source: Source) -> Iterator[str]:
 
 
 def check_ports(source: Source) -> Iterator[str]:
-    """Only the ports touch the outside; nothing below the front-ends throws."""
+    """Check that only the ports call the OS or a driver, and nothing below front-ends throws."""
     product = source.path.startswith(("src/", "include/"))
     if not product or source.is_test:
         return
@@ -328,7 +329,7 @@ def check_ports(source: Source) -> Iterator[str]:
 def main(words: list[str]) -> int:
     """Check the tree named on the command line, or this one."""
     if words == ["--self-test"]:
-        from tidy_self_test import run  # only then: it lies beside this file
+        from tidy_self_test import run  # imported only here: it is beside this file
 
         return run()
     root = Path(words[0]) if words else Path(__file__).resolve().parent.parent

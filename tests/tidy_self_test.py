@@ -1,4 +1,4 @@
-"""Plants one violation of each kind that tidy.py knows in a small tree, and sees each one found."""
+"""Plants one violation of each kind that tidy.py knows in a small tree; checks each is found."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ CLEAN = {
     "src/transfer/executor.cc": "// Executes.\nsize_t taken = queue_->submit(batch_);\n",
     "docs/links.md": "[a](../ARCHITECTURE.md#layers) [b](https://x.y/z) [c](#here) `[d](e)`\n"
     "```\n[f](g)\n```\n",
-    # None of these is a violation: comments, strings, members, declarations.
+    # Comments, strings, members and declarations, none of which is a violation.
     "src/service/service.cc": "// See pread(2).\n"
     'const char* kText = "= pread(";\n'
     "long a = file.pread(1);\n"
     "Status pread(int);\n",
 }
 
-# What is planted (path, text), and a piece of the finding that must come of it.
+# A planted file (path, text), and a part of the finding that it must give.
 PLANTED = (
     ("src/base/up.h", '// Up.\n#include "extent/extent.h"\n', "layer: base may not include"),
     ("src/storage/gpu.cc", '// G.\n#include "backend/backend.h"\n', "layer: storage may not"),
@@ -75,7 +75,7 @@ PLANTED = (
     ("ARCHITECTURE.md", "# Architecture\n", "no layer table"),
 )
 
-# Planted together: a header inside a room, and somebody outside who reaches for it.
+# Planted together: a header inside a room, and a file outside that includes it.
 PLANTED_DOOR = {
     "src/storage/inside.h": "// Inside.\n",
     "src/service/reach.cc": '// Reach.\n#include "storage/inside.h"\n',
@@ -83,7 +83,7 @@ PLANTED_DOOR = {
 PLANTED_NO_DOOR = {"src/extent/extent.h": "", "src/extent/other.h": "// Other.\n"}
 
 
-# Messages of commits: subject, body, and a piece of what is found; empty: nothing.
+# Messages of commits: subject, body, and a part of the finding; empty if there is none.
 MESSAGES = (
     ("Add a check of links", "Dead links were found by readers.\n", ""),
     ("Pass the stream on", "Callers lost it.\n", ""),
@@ -113,7 +113,7 @@ def check_messages() -> list[str]:
 
 
 def check_history() -> list[str]:
-    """See that commits from before the rule are passed over, and later ones found."""
+    """Check that commits from before the rule are skipped, and later ones are found."""
     if shutil.which("git") is None:
         return []
     with tempfile.TemporaryDirectory() as folder:
@@ -146,7 +146,7 @@ def check_history() -> list[str]:
 
 
 def findings_of(files: dict[str, str]) -> list[str]:
-    """All findings in a tree of these files; an empty text leaves the file out."""
+    """Return all findings in a tree of these files; an empty text leaves the file out."""
     with tempfile.TemporaryDirectory() as folder:
         for path, text in files.items():
             if text:
@@ -157,7 +157,7 @@ def findings_of(files: dict[str, str]) -> list[str]:
 
 
 def run() -> int:
-    """Run the self-test: exit code 0 when every violation was found and nothing else was."""
+    """Run the self-test; the exit code is 0 if every violation, and nothing else, was found."""
     failures = [f"clean tree: {finding}" for finding in findings_of(CLEAN)]
     for path, text, expected in PLANTED:
         found = findings_of(CLEAN | {path: text})
