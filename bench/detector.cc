@@ -1,15 +1,15 @@
-// Question: does the online detector keep its budget, find what is there, and leave random alone?
+// Question: does the online detector keep its budget, find patterns, and ignore random accesses?
 //
-// Time: thousands of streams of all classes (the golden patterns, random nests, delta units and
-// interleaved streams, those with 1 % and 20 % of random accesses among them, runs of random
-// length, random ones) take turns of 64 to 1023 accesses; each access is timed by itself, observe()
-// and predict() of 4 accesses together, with the time stamp counter, whose own cost is taken off.
-// Baseline: the budget of 1000 ns. Every stream's memory is as cold as the others left it when its
-// turn comes, and warm within the turn; in a row of its own, turns have 1 to 7 accesses, and nearly
-// all that an access needs comes from memory. Recovered: share of the golden patterns that
-// analyse() gives back exactly, in a program that is no longer, and of random programs. Random:
-// bytes read in a simulation with detector and readahead, next to those read without.
-// Not measured: files, caches, threads.
+// Time: thousands of streams of all classes take turns of 64 to 1023 accesses. The classes are the
+// golden patterns, random nests, delta units, interleaved streams, these with 1 % and 20 % of
+// random accesses, runs of random length, and random streams. The time stamp counter times each
+// access separately, observe() and predict() of 4 accesses together; its own cost is subtracted.
+// Baseline: the budget of 1000 ns. At the begin of its turn, other streams have displaced a
+// stream's memory from the CPU's caches; within the turn it is warm. In another row, turns have 1
+// to 7 accesses, which need nearly all their data from memory. Recovered: the share of golden
+// patterns that analyse() returns exactly, in a program that is no longer, and the share of random
+// programs. Random: bytes read in a simulation with detector and readahead, against bytes read
+// without them. Not measured: files, caches, threads.
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -47,7 +47,7 @@ uint64_t ticks() {
 #endif
 }
 
-// What a tick is, and how many a measurement of nothing takes.
+// The length of a tick, and the number of ticks that an empty measurement takes.
 struct Clock {
     double ns_per_tick = 1;
     uint64_t own = 0;
@@ -121,12 +121,12 @@ struct Quantiles {
     double p50 = 0, p99 = 0, p999 = 0;
 };
 
-// Accesses that a stream has before another one's turn comes: from `least` up to below `end`.
+// Number of accesses in a stream's turn: from `least` up to below `end`.
 struct Turn {
     uint64_t least, end;
 };
 
-// A run over all streams; each turn goes on where the stream's last one ended.
+// A run over all streams; each turn continues where the stream's last turn ended.
 Quantiles time_accesses(std::vector<Stream>& streams, size_t count, Turn turn,
                         std::mt19937_64& random) {
     const Clock clock;

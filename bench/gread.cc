@@ -8,13 +8,13 @@
 // the whole file copied there from pinned memory, with and without one CPU thread that reads it
 // into that first (bench/gread/gpu.cc); with readahead, the original's way of reading and a cache
 // that holds the file too; random pages against host threads that read them and send them in
-// batches (bench/gread/gpu_readahead.cc). Limits there, of programs without pages: host threads
-// that read sections which are copied whole (plain-sections), one call of File::read beside them
-// (host-read), both again where the CPUs had nothing to do before each run (-rested), and GPU
-// threads that copy pinned memory while host threads read as much (plain-pull). On both backends,
+// batches (bench/gread/gpu_readahead.cc). Limits there are programs without pages: host threads
+// that read sections, each of which is one copy (plain-sections); one call of File::read beside
+// them (host-read); both again with CPUs that are idle before each run (-rested); and GPU threads
+// that copy pinned memory while host threads read as much (plain-pull). On both backends, with
 // library defaults: blocks that share a file piece by piece (bench/gread/grid_stride.cc). Each
-// run's rate goes to standard error as it ends. Not measured: cold files, and on the CPU backend
-// other readahead (bench readahead).
+// run's rate is printed to standard error at its end. Not measured: cold files, and on the CPU
+// backend other readahead (bench readahead).
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -54,7 +54,7 @@ public:
         result_ = static_cast<unsigned long long*>(need(device_.allocate(4096), "result"));
     }
 
-    // Seconds of one run; counts what was wrong.
+    // Returns the seconds of one run; counts wrong words.
     double run(unsigned rounds) {
         (void)stream_.fill(result_, 0, 16);
         (void)stream_.synchronize();
@@ -94,8 +94,7 @@ public:
              "launch");
         need(stream_.synchronize(), "advice");
     }
-    // The file is read through once by one block and without windows, so that page i lies in
-    // frame i.
+    // One block reads the file once, without windows, so that page i is in frame i.
     void load_in_order() {
         const unsigned blocks = std::exchange(blocks_, 1);
         advise(Advice::kRandom);
@@ -118,7 +117,8 @@ private:
     uint64_t wrong_ = 0;
 };
 
-// Runs `work(thread)` in as many threads as permits; seconds from the common start to the last end.
+// Runs `work(thread)` in as many threads as permits. Returns the seconds from the common start to
+// the last end.
 double in_threads(unsigned count, const std::function<void(unsigned)>& work) {
     std::barrier start(count + 1);
     std::vector<std::thread> threads;
@@ -134,7 +134,7 @@ double in_threads(unsigned count, const std::function<void(unsigned)>& work) {
     });
 }
 
-// memcpy of the frames, in the order and to the buffers that the kernel uses.
+// Copies the frames by memcpy, in the order and to the buffers that the kernel uses.
 double copy_frames(Setup& setup, unsigned threads, uint64_t size, uint64_t request_size,
                    unsigned rounds) {
     std::atomic<uint64_t> wrong{0};
@@ -154,9 +154,9 @@ double copy_frames(Setup& setup, unsigned threads, uint64_t size, uint64_t reque
     return seconds;
 }
 
-// pread into the frames, cycling over the whole cache, then memcpy to the buffer: no system that
-// keeps what it read in a cache can do with less. Each thread has its own frames among them, so
-// that none laps another.
+// Reads by pread into the frames in turn, over the whole cache, then copies to the buffer: the
+// least work of any system that keeps read bytes in a cache. Each thread has its own frames, so
+// that no thread laps another.
 double two_copies(Setup& setup, const TestFile& file, unsigned threads, uint64_t request_size,
                   unsigned rounds) {
     std::atomic<uint64_t> wrong{0};
@@ -239,7 +239,7 @@ void measure_misses(Report& report, const Arguments& arguments, const TestFile& 
     options.helping = chosen.helping;
     options.readahead = Readahead::kOff;
     Setup setup(arguments.device, file, options, permits, chosen.threads, chosen.request_size);
-    bool hot = true;  // before each run
+    bool hot = true;  // the file was hot before each run
     const uint64_t before = setup.requests();
     Row row;
     row.name = chosen.name;
@@ -254,20 +254,20 @@ void measure_misses(Report& report, const Arguments& arguments, const TestFile& 
         [&] { hot = file.make_hot() && hot; });
     row.bytes = file.size();
     const uint64_t expected = (arguments.pairs + 1) * (file.size() / chosen.page_size);
-    // The baseline writes over the frames: every page of every run must have been asked for again.
+    // The baseline overwrites the frames, so each run must have requested every page again.
     row.verified = setup.bytes_right() && setup.requests() - before == expected && hot;
     row.note = std::string(chosen.helping ? "helping on" : "helping off, 4 workers") +
                ", file twice the cache, hot; " + describe_memory(setup);
     report.add(std::move(row));
 }
 
-// Share of the time in which the ring holds work that all workers are busy, sampled while the
-// kernel runs.
+// Share of samples, of those in which the ring holds work, in which all workers are busy. Samples
+// are taken while the kernel runs.
 double busy_share(const Arguments& arguments, const TestFile& file, unsigned blocks, RequestMap map,
                   bool* right, uint64_t* samples) {
     constexpr uint64_t kRequest = 128 << 10;
     constexpr unsigned kWorkers = 4;
-    constexpr uint64_t kSamplesMin = 100;  // with work in the ring: fewer say nothing
+    constexpr uint64_t kSamplesMin = 100;  // with work in the ring: fewer prove nothing
     FileSystemOptions options;
     options.page_size = kRequest;
     options.cache_size = std::max(file.size() / 2, 2 * blocks * kRequest);
@@ -275,7 +275,7 @@ double busy_share(const Arguments& arguments, const TestFile& file, unsigned blo
     options.workers = kWorkers;
     options.map = map;
     options.readahead = Readahead::kOff;
-    // The seed's disk: an NVMe drive of 2.8 GB/s.
+    // The disk of seed 000: an NVMe drive of 2.8 GB/s.
     options.throttle_latency_us = 100;
     options.throttle_bandwidth_mbs = 2800;
     Setup setup("cpu:" + std::to_string(blocks), file, options, blocks, 32, kRequest);

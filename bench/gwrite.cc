@@ -1,13 +1,13 @@
 // Question: how close does gwrite come to what a program writes without it?
 //
-// sequential-64k: blocks write a file of twice the cache, 64 KiB a call, and the host syncs it;
-// baseline: as many threads memcpy each 64 KiB into frames in turn and pwrite it out of them, then
-// fsync. random-4k: blocks read and write random pages of 4 KiB of a file that the OS has cached,
-// half of which the cache holds, then the last close writes back; baseline: a pool of as many
-// threads with preadv and pwritev. sparse-granules: bytes that reach storage where 64 bytes are
-// written in each page of 4 KiB, against the same with whole pages. scattered-counters:
-// bench/gwrite/counters.h. After each run the whole file is compared. The first two baselines copy
-// by memcpy, so the host must be able to address the device's memory; on a GPU they are left out.
+// sequential-64k: blocks write a file of twice the cache, 64 KiB a call, and the host syncs it.
+// Baseline: as many threads memcpy each 64 KiB into frames in turn, pwrite it out of them, and
+// fsync. random-4k: blocks read and write random pages of 4 KiB of a file that the OS has cached;
+// the cache holds half of it, and the last close writes back. Baseline: a pool of as many threads
+// with preadv and pwritev. sparse-granules: bytes that reach storage if 64 bytes are written in
+// each page of 4 KiB, against writes of whole pages. scattered-counters: bench/gwrite/counters.h.
+// After each run the whole file is compared. The first two baselines use memcpy, so the host must
+// be able to address the device's memory; on a GPU they are left out.
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -32,8 +32,8 @@ namespace {
 constexpr const char* kQuestion = "how close does gwrite come to what a program writes without it?";
 constexpr unsigned kThreads = 32;  // of a block
 
-// Words of a file that are not as they were written: the checked word of a page by run_of(page),
-// 0 where none has.
+// Number of words of a file that are not as they were written. run_of(page) is the run that wrote
+// the checked word of a page; 0 if none did.
 uint64_t wrong_words(const TestFile& file, const std::function<uint64_t(uint64_t)>& run_of) {
     uint64_t words[512];
     uint64_t wrong = 0;
@@ -49,7 +49,7 @@ uint64_t wrong_words(const TestFile& file, const std::function<uint64_t(uint64_t
     return wrong;
 }
 
-// A device, a file system on it, a file, and what is to be written to it.
+// A device, a file system on it, a file, and the bytes to write to it.
 class Setup {
 public:
     Setup(const std::string& device_name, const TestFile& file, const FileSystemOptions& options)
@@ -68,14 +68,14 @@ public:
     Setup(const Setup&) = delete;
     Setup& operator=(const Setup&) = delete;
 
-    // What is written from here on differs from all that was.
+    // Bytes that are written from here on differ from all earlier ones.
     void next_run() {
         ++run_;
         fill(false);
         need(stream_.fill(result_, 0, 16), "fill");
         need(stream_.synchronize(), "fill");
     }
-    // A file that changed since it was closed begins without a page in the cache.
+    // A file that changed since its close has no page in the cache at its next open.
     void open() { descriptor_ = need(fs_.open(file_.path(), kOpenReadWrite), "open"); }
     void close() { need(fs_.close(std::exchange(descriptor_, -1)), "close"); }
     void sync() { need(fs_.sync(descriptor_), "sync"); }
@@ -99,7 +99,7 @@ public:
         need(launch(stream_, {{permits_}, {kThreads}}, bench::write_random, job), "launch");
         need(stream_.synchronize(std::chrono::minutes(10)), "kernel");
     }
-    // Whether the kernels of this run said so many bytes and nothing wrong.
+    // Whether the kernels of this run counted so many bytes, and no error.
     [[nodiscard]] bool kernel_right(uint64_t bytes) {
         unsigned long long result[2];
         need(stream_.copy(result, result_, sizeof result), "copy");
@@ -140,7 +140,7 @@ void measure_sequential(Report& report, const Arguments& arguments, const TestFi
     Setup setup(arguments.device, file, options);
     const unsigned threads = setup.permits();
     Crew crew(threads);
-    // The baseline's frames: those of the file system hold what is not written yet.
+    // The baseline's own frames: the file system's frames hold bytes that are not written yet.
     const uint64_t places = options.cache_size / kRequest / threads * threads;
     auto* frames = static_cast<unsigned char*>(
         need(setup.device().allocate(options.cache_size), "frames"));
@@ -206,7 +206,7 @@ void measure_random(Report& report, const Arguments& arguments, const TestFile& 
     const uint64_t pages = file.size() / 4096, count = pages;
     std::vector<unsigned char> buffers(threads * size_t{4096});
     bool right = true;
-    // Pages that the run has written; those of earlier runs are written again.
+    // The pages that the run has written. Pages of earlier runs are written again.
     std::vector<uint64_t> last(pages, 0);
     const auto check = [&] {
         for (uint64_t i = 0; i < count; ++i) {

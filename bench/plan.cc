@@ -1,11 +1,12 @@
-// Question: are plans the best there are, cheap to make, and do they take the time they predict?
+// Question: are plans optimal and cheap to make, and do they take the time that they predict?
 //
-// Exact: random requests of 1 to 20 pages with random costs, alignment, ends, states and largest
-// transfer, planned and searched by brute force; share where the costs agree. Time: plans for
-// random residency of 8 MiB with costs calibrated here. Quality: SPIN's greedy rule against exact
-// (over pages), the overlapped plan against its lower bound. Predicted: the same vectors made real
-// (bench/plan/prediction.h). Without io_uring or direct I/O there is no such row, and the others
-// take the model's defaults. Not measured: devices, more than one thread that copies.
+// Exact: random requests of 1 to 20 pages, with random costs, alignment, ends, states and largest
+// transfer, are planned, and searched by brute force; the figure is the share with equal costs.
+// Time: plans for random residency of 8 MiB, with costs calibrated here. Quality: SPIN's greedy
+// rule against the exact plan (over pages), and the overlapped plan against its lower bound.
+// Predicted: the same vectors as real files (bench/plan/prediction.h). Without io_uring or direct
+// I/O this row is missing, and the others use the model's defaults. Not measured: devices, more
+// than one thread that copies.
 #include <algorithm>
 #include <cmath>
 #include <optional>

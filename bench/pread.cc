@@ -1,17 +1,16 @@
 // Question: what does a plain read by this library cost against what a C programmer would write?
 //
 // Workload and baselines. hot-64m: requests of 64 MiB of a file that the OS has cached, against
-// pread into the same memory in the number of threads and with the call size that are fastest here.
-// cold-64m: the same of a file that it has nothing of, against fio at its fastest engine, depth,
-// block size and number of threads, direct or buffered, with the buffers it takes by itself
-// (fio-best); against direct reads on one thread with buffers on huge pages, and with its own; and
-// against a plain loop with the same memory, because fio reads into as little as 4 MiB again and
-// again: plain-loop-64m is that loop alone, into 64 MiB against 8.
-// random-4k-vectored: 1024 pieces of 4 KiB at random places
-// of a hot file in one call, against a loop of pread. small-512: single reads of 512 bytes one
-// after another, hot, against pread. All memory but fio's is page-aligned and on huge pages.
-// Settings are chosen in runs that are not judged. Not measured: device memory, several readers,
-// network file systems.
+// pread into the same memory, with the number of threads and the call size that are fastest here.
+// cold-64m: the same for a file of which the OS has cached nothing. It runs against fio at its
+// fastest engine, depth, block size and number of threads, direct or buffered, with fio's own
+// buffers (fio-best); against direct reads of fio on one thread, with buffers on huge pages and
+// with its own; and against a plain loop with the same memory, since fio reuses as little as 4 MiB.
+// plain-loop-64m is that loop alone, into 64 MiB against 8 MiB. random-4k-vectored: 1024 pieces of
+// 4 KiB at random places of a hot file in one call, against a loop of pread. small-512: single
+// reads of 512 bytes one after another, hot, against pread. All memory but fio's is page-aligned
+// and on huge pages. Settings are chosen in runs that do not count. Not measured: device memory,
+// several readers, network file systems.
 #include <unistd.h>
 
 #include <algorithm>
@@ -49,7 +48,7 @@ struct HotFile {
     TestFile file;
     HugeBuffer buffer;
     File library;
-    bool hot = true;  // before each run so far: prepare()
+    bool hot = true;  // the file was hot before each run so far: prepare()
 };
 
 struct RawSetting {
@@ -63,7 +62,7 @@ std::string describe(const RawSetting& setting) {
                                    : std::to_string(setting.call_size / kMiB) + " MiB");
 }
 
-// Requests of 64 MiB through the whole file; what is checked in between does not count.
+// Requests of 64 MiB through the whole file; checks in between are not timed.
 template <class Read>
 double read_through(HotFile& hot, uint64_t request_size, bool* right, Read read) {
     double seconds = 0;
@@ -125,7 +124,7 @@ void measure_hot(Report& report, const Arguments& arguments) {
 
 void measure_vectored(Report& report, const Arguments& arguments) {
     constexpr uint64_t kPiece = 4 * kKiB;
-    constexpr size_t kPieces = 1024;  // of one call
+    constexpr size_t kPieces = 1024;  // in one call
     const size_t calls = arguments.smoke ? 1 : 16;
     HotFile hot((arguments.smoke ? 16 : 256) * kMiB, calls * kPieces * kPiece);
     base::Prng random(kSeed);
@@ -233,7 +232,7 @@ void measure_small(Report& report, const Arguments& arguments) {
 }  // namespace
 
 int run_all(const Arguments& arguments) {
-    // Of what names a route for the whole process there must be nothing here.
+    // No variable may name a route for the whole process here.
     for (const char* variable : {"PENSTOCK_ROUTE", "PENSTOCK_STRICT"}) unsetenv(variable);
     Report report("pread", kQuestion, arguments);
     if (wanted(arguments, "hot-64m")) measure_hot(report, arguments);

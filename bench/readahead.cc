@@ -1,15 +1,15 @@
-// Question: what do windows of readahead and rings of frames buy kernels that read with 4 KiB
+// Question: what do windows of readahead and rings of frames gain for kernels that read with 4 KiB
 // pages?
 //
-// Workload: blocks that go through a file of known bytes, each through its own part from start to
-// end, in reads of 4 or 64 KiB; at random 4 KiB; at equal distances; or through a picture from
-// start to end with tiles at random beside it (seed 000, sections 3.1, 6.1). Baselines: the same
-// kernel with the original's way of reading (one page asked for after the other, none merged),
-// without readahead, with 64 KiB pages, and with a cache that holds all of the file; pread into
-// frames and memcpy out of them with as many threads as permits (no system that keeps what it read
-// can do with less); and, for a file the OS has not cached, four threads of pread. Every run begins
-// with an empty GPU page cache; what the library learns of a kernel in one run it knows in the
-// next, as it does for any program. Not measured: several kernels at once, network file systems.
+// Workload: blocks read a file of known bytes, each its own part from start to end, in reads of 4
+// or 64 KiB; at random, 4 KiB; at equal distances; or a picture from start to end with random tiles
+// beside it (seed 000, sections 3.1, 6.1). Baselines: the same kernel with the original's way of
+// reading (pages are requested one by one, and none are merged), without readahead, with 64 KiB
+// pages, and with a cache that holds the whole file; pread into frames and memcpy out of them, with
+// as many threads as permits (the least work of any system that keeps read bytes); and, for a file
+// that the OS has not cached, four threads of pread. Every run begins with an empty GPU page cache.
+// What the library learns of a kernel in one run it uses in the next, as for any program. Not
+// measured: several kernels at once, network file systems.
 #include <unistd.h>
 
 #include <algorithm>
@@ -31,8 +31,8 @@ using base::kMiB;
 constexpr const char* kQuestion =
     "what do windows of readahead and rings of frames buy kernels that read with 4 KiB pages?";
 
-// The file's parts by as many threads as permits, each piece by pread into the next frames of a
-// region of the device's memory as large as `cache_size`, and memcpy from there.
+// Reads the file's parts by as many threads as permits: each piece by pread into the next frames of
+// a region of the device's memory of `cache_size` bytes, and memcpy from there.
 class TwoCopies {
 public:
     TwoCopies(WalkDevice& device, const TestFile& file, uint64_t cache_size)
@@ -93,7 +93,7 @@ public:
         bench::compare(report_, arguments_, {name, against, note, file_.size()}, one, other,
                        [&] { return file_.make_hot(); });
     }
-    // Reads all of it from storage, each block its own part.
+    // Reads the whole file from storage, each block its own part.
     [[nodiscard]] WalkRunner reader(uint32_t page_size, uint64_t read_size, Readahead readahead,
                                     uint64_t cache_size, unsigned threads = kThreads) {
         auto system = std::make_shared<WalkSystem>(device_,
@@ -150,8 +150,8 @@ void measure_random(WalkDevice& device, Report& report, const Arguments& argumen
     const uint64_t count = file.size() / 4 / 4096 / device.blocks();
     uint64_t seed = 0;
     const auto read = [&](Readahead readahead) -> WalkRunner {
-        // Made for each run, so that both lie in the same memory: of two systems side by side, both
-        // without readahead, the one that was made first is faster by 2 to 7 %.
+        // Created for each run, so that both use the same memory: of two systems side by side, both
+        // without readahead, the one created first is faster by 2 to 7 %.
         return [&device, &file, &seed, count, readahead](bool* right) {
             WalkSystem system(device, with_pages(4096, file.size() / 8, readahead), {&file});
             Walk walk;

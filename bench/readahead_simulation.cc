@@ -1,12 +1,12 @@
 // Question: what is readahead worth on recorded streams, next to Linux's window and an oracle?
 //
-// Recordings of every class (src/readahead/recordings_fixture.h) are replayed in virtual time over
-// a model of a storage (500 us, 2 GB/s, 32 requests at once) and of a cache of 64 MiB (6 MiB for
-// LU), by one reader. Prints a table of all policies with the first seed; a row is the replay's
-// time against that of Linux's window (read_ahead_kb 128), a pair for each seed of latencies.
-// Simulated: nothing is read, and no row says what a real storage does. Linux's window is a model,
-// too, and has neither large folios nor several readers. Not measured: the time that prediction
-// takes.
+// One reader replays recordings of every class (src/readahead/recordings_fixture.h) in virtual
+// time, over models of a storage (500 us, 2 GB/s, 32 requests at once) and of a cache of 64 MiB
+// (6 MiB for LU). It prints a table of all policies with the first seed. A row is the time of the
+// replay against that of Linux's window (read_ahead_kb 128), with a pair for each seed of
+// latencies. Simulated: nothing is read, and no row says what a real storage does. Linux's window
+// is a model too, with neither large folios nor several readers. Not measured: the time that
+// prediction takes.
 #include <algorithm>
 #include <cstdio>
 #include <memory>

@@ -1,21 +1,22 @@
 // Question: does the library find the cheapest route for every byte range, or would one mode for
-// everything have done?
+// everything be as good?
 //
-// Workload: a program goes through a file of 256 MiB in order, one blocking read after another, to
-// page-aligned memory on huge pages that a run writes once. Cells: what the OS page cache holds
+// Workload: a program reads a file of 256 MiB in order, with one blocking read after another, to
+// page-aligned memory on huge pages that a run writes once. Cells: the content of the OS page cache
 // (nothing, all, 25, 50 or 75 % in runs of 4 MiB, of 64 MiB or as random pages) × 4 KiB, 64 KiB, 1,
-// 16 or 64 MiB a request × offsets at a multiple of that or 13 bytes behind it (the memory stays
-// page-aligned) × the disk as it is, or capped by the block layer for all that reads. Of small
-// requests a sample of stretches is read. Hot runs go over it 4 to 32 times (direct ones of them
-// twice, scaled), behind a pass that is not timed. The case is `auto`: the library at its defaults.
-// Baselines are plain C loops, one mode for everything: `cached` (pread, a request of 1 MiB or more
-// in as many parts as the library has threads), `direct` (O_DIRECT by io_uring, 16 pieces of 1 MiB
-// in flight; of 1 MiB and more), `direct-pread` (O_DIRECT, 4 threads that take pieces of 1 MiB; up
-// to 1 MiB; --full runs both at all sizes). Direct reads of what is not aligned read the aligned
-// pieces around it into staging and copy. Before each run the cache
-// state is set, and seen page by page with mincore; after it one word of every 4 KiB is checked and
-// wiped. The best mode of a cell is chosen on one half of the rounds, auto is judged against it on
-// the other. Not measured: random order, several readers, writes, device memory.
+// 16 or 64 MiB a request × offsets at a multiple of that or 13 bytes after it (the memory stays
+// page-aligned) × the disk as it is, or with a cap of the block layer on all reads. For small
+// requests a sample of stretches is read. Hot runs read it 4 to 32 times (direct ones twice,
+// scaled), after a pass that is not timed. The case is `auto`: the library at its defaults.
+// Baselines are plain C loops with one mode for everything. `cached` is pread, with a request of
+// 1 MiB or more in as many parts as the library has threads. `direct` is O_DIRECT by io_uring, with
+// 16 pieces of 1 MiB in flight, for requests of 1 MiB and more. `direct-pread` is O_DIRECT by 4
+// threads that take pieces of 1 MiB, for requests up to 1 MiB. --full runs both at all sizes.
+// Direct reads of unaligned ranges read the aligned range around them into staging, and copy.
+// Before each run the cache state is set, and checked page by page with mincore; after it one word
+// of every 4 KiB is checked and wiped. The best mode of a cell is chosen on one half of the rounds;
+// auto is compared with it on the other. Not measured: random order, several readers, writes,
+// device memory.
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
@@ -33,7 +34,7 @@ constexpr const char* kQuestion =
     "for everything have done?";
 constexpr double kCapMbs = 300;  // of a SATA or network disk
 
-// A run ends in time also on a machine that is slower than those the cells were chosen for.
+// A run ends in time even if the machine is slower than those for which the cells were chosen.
 class Watch {
 public:
     [[nodiscard]] bool past() const { return std::chrono::steady_clock::now() > end_; }
@@ -43,7 +44,7 @@ private:
                                                        std::chrono::minutes(23);
 };
 
-// Asked for by its own name, or by that of a row it is part of.
+// Whether a cell was requested by its own name, or by the name of a row that contains it.
 bool cell_wanted(const Arguments& arguments, const Cell& cell) {
     if (wanted(arguments, name(cell))) return true;
     for (const Aggregate& aggregate : aggregates())
@@ -51,7 +52,7 @@ bool cell_wanted(const Arguments& arguments, const Cell& cell) {
     return false;
 }
 
-// As many as the library's: PENSTOCK_THREADS, else a thread for each CPU.
+// The library's number of threads: PENSTOCK_THREADS, else a thread for each CPU.
 unsigned thread_count() {
     const char* text = std::getenv("PENSTOCK_THREADS");
     const long asked = text != nullptr ? std::strtol(text, nullptr, 10) : 0;
@@ -81,7 +82,7 @@ void measure_cells(Report& report, const Arguments& arguments, const std::vector
 
 int run_all(const Arguments& arguments) {
     const Watch watch;
-    // Of what names a route for the whole process there must be nothing here.
+    // No variable may name a route for the whole process here.
     for (const char* variable : {"PENSTOCK_ROUTE", "PENSTOCK_STRICT"}) unsetenv(variable);
     std::vector<Cell> free_cells, capped_cells;
     for (const Cell& cell : route_cells(arguments.full, arguments.smoke)) {

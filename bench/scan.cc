@@ -1,10 +1,9 @@
 // Question: is `penstock scan` faster than grep and ripgrep at what all do, as whole commands?
 //
-// Workload: a generated web server log that the OS has cached, searched for lists of IPv4
-// addresses: 100 and 10,000 of them (30 % of the lines hit with 10,000) and one string. Baseline:
-// GNU grep, LC_ALL=C grep -a -F -c, and, where it is installed, ripgrep with the same options.
-// Every run's count is compared with the other's. Not measured: cold files, many small files,
-// output of lines.
+// Workload: a generated web server log that the OS has cached is searched for lists of 100 and
+// 10,000 IPv4 addresses (with 10,000, 30 % of the lines hit) and for one string. Baseline: GNU
+// grep, LC_ALL=C grep -a -F -c, and, if it is installed, ripgrep with the same options. Every run's
+// count is compared with the other's. Not measured: cold files, many small files, output of lines.
 #include <unistd.h>
 
 #include <algorithm>
@@ -25,7 +24,7 @@ namespace {
 constexpr const char*
     kQuestion = "is `penstock scan` faster than grep and ripgrep, as whole commands?";
 
-// Files that go with the object.
+// Files that are removed with the object.
 class Folder {
 public:
     Folder() {
@@ -51,7 +50,7 @@ struct Case {
     double hit_share;
 };
 
-// What is compared with: a program that takes grep's options.
+// The baseline: a program that takes grep's options.
 struct Baseline {
     const char* name;
     const char* program;
@@ -91,9 +90,9 @@ void measure(Report& report, const Arguments& arguments, const Case& chosen,
     std::string expected;
     constexpr double kHotShare = 0.999;
     double least_share = 1;
-    // grep's exit code is 1 where no line is hit. A kernel that reclaims idle pages ahead of need
-    // takes some even of a file that is read all the time, so each run is warmed, and hot means all
-    // but a thousandth.
+    // grep's exit code is 1 if no line is hit. A Linux kernel that reclaims idle pages ahead of
+    // need takes some even of a file that is read all the time. So each run is warmed, and hot
+    // means all but a thousandth.
     const auto run = [&](const std::vector<std::string>& words) {
         warm_file(log, kHotShare);
         const CommandResult answer = run_command(words);
