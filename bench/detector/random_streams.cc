@@ -1,6 +1,6 @@
-// Random streams replayed with the detector and readahead together, and without: bytes that the
-// storage delivers. The cache (64 MiB) is the same in both, so what it keeps is no gain; a prefetch
-// counts as a loss when it is used too late to be there still, or never.
+// Replays random streams with the detector and readahead together, and without them, and counts the
+// bytes that storage delivers. The cache (64 MiB) is the same in both, so its hits are no gain. A
+// prefetch is a loss if it is never used, or was evicted before its use.
 #include "bench/detector/random_streams.h"
 
 #include <algorithm>
@@ -59,7 +59,7 @@ void measure_random(Report& report, const Arguments& arguments) {
     row.note = "uniform over 2^30, 50000, 1000 and 64 blocks of 4 KiB, shuffled, Zipf";
     row.against = "bytes-asked";
     row.unit = "B";
-    row.verified = true;  // the replay ends with every fetch and every byte accounted for
+    row.verified = true;  // the replay ends only if every fetch and every byte is accounted for
     report.add(std::move(row));
 }
 

@@ -16,7 +16,7 @@ void measure_gpu_hits(Report& report, const Arguments& arguments, const Device& 
     options.page_size = chosen.page_size;
     options.workers = GpuRig::workers();
     rig.open(options);
-    // One warp and no windows, so that page i lies in frame i.
+    // One warp and no windows, so that page i is in frame i.
     rig.advise(Advice::kRandom);
     tell("one warp", file.size(),
          rig.read({"", chosen.page_size, uint64_t{chosen.page_size} * 32, 1, 32}, read_in_place, 1,

@@ -1,5 +1,5 @@
-// What plain programs reach with a file that the OS has cached: limits for all that reads it
-// through a page cache of its own.
+// Plain programs on a file that the OS has cached: the limits for any program that reads it through
+// a page cache of its own.
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,12 +16,12 @@ namespace {
 
 constexpr std::chrono::minutes kRunLimit{1};
 constexpr uint64_t kMiB = 1 << 20;
-// What is read last lies in the CPUs' own caches, out of which a device reads slowly.
+// Bytes that were read last are in the CPUs' caches, from which a device reads slowly.
 constexpr uint64_t kDemoted = 32 * kMiB;
 
 struct Section {
     uint64_t offset = 0, size = 0;
-    std::atomic<uint64_t> left = 0;  // bytes that are not read yet
+    std::atomic<uint64_t> left = 0;  // bytes that have not been read
 };
 struct Window {
     size_t section;
@@ -85,7 +85,7 @@ double GpuRig::send_sections(const SectionShape& shape) {
     const std::vector<Window> windows = windows_of(sections);
     std::atomic<size_t> next{0}, over{0};
     std::atomic<uint64_t> wrong{0};
-    std::mutex mutex;  // of the streams, one for each place, and of `sent`
+    std::mutex mutex;  // guards the streams, one for each place, and `sent`
     size_t sent = 0;
     const auto look = [&] {
         const std::unique_lock lock(mutex, std::try_to_lock);

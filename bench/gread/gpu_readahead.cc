@@ -10,17 +10,17 @@
 namespace penstock::bench {
 namespace {
 
-// A virtual machine's CPUs that do nothing for so long are asleep, and slow for two milliseconds
-// when they are woken up: how a program that reads now and then finds them.
+// A virtual machine's CPUs that are idle for so long sleep, and are slow for two milliseconds after
+// they wake. A program that reads now and then runs on such CPUs.
 constexpr std::chrono::milliseconds kRest{50};
 
-// What runs find, but for the file.
+// The conditions of runs, except the file.
 struct Conditions {
     unsigned pool_threads = 1;
-    std::chrono::milliseconds rest{0};  // before each run
+    std::chrono::milliseconds rest{0};  // idle time before each run
 };
 
-// What is common to the rows on one file that the OS has cached.
+// The parts that rows on one cached file share.
 class HotRows {
 public:
     HotRows(Report& report, const Arguments& arguments, const Device& device, const TestFile& file)
@@ -48,7 +48,7 @@ public:
         report_.add(std::move(row));
     }
 
-    // Each block its own part, from an empty cache; library defaults but for `options`.
+    // Each block reads its own part, from an empty cache; library defaults except for `options`.
     [[nodiscard]] Run reader(const GpuCase& chosen, FileSystemOptions options) const {
         options.page_size = chosen.page_size;
         return [this, chosen, options](GpuRig& rig) {
@@ -94,7 +94,7 @@ std::string describe(const SectionShape& shape) {
            std::to_string(shape.size >> 20) + " MiB";
 }
 
-// The section pipeline that is fastest, of runs that are not judged.
+// Returns the fastest section pipeline, from runs that do not count.
 SectionShape best_sections(GpuRig& rig, uint64_t bytes, unsigned cpus, bool smoke) {
     constexpr int kRuns = 3;
     SectionShape best;
@@ -168,7 +168,7 @@ void measure_replacement(HotRows& rows, GpuCase chosen) {
                  rows.reader(chosen, half_lra));
 }
 
-// The shape of the pool that is fastest, of runs that are not judged.
+// Returns the fastest shape of the pool, from runs that do not count.
 PoolShape best_shape(GpuRig& rig, unsigned threads, uint64_t count, bool smoke) {
     constexpr int kRuns = 3;
     PoolShape best;

@@ -12,7 +12,7 @@
 namespace penstock::bench {
 namespace {
 
-constexpr std::chrono::minutes kRunLimit{1};  // then the benchmark gives up
+constexpr std::chrono::minutes kRunLimit{1};  // the benchmark gives up after it
 
 }  // namespace
 
@@ -186,7 +186,7 @@ void GpuRig::spin() {
     }
 }
 
-// No byte of an earlier run is left in the buffer; and the rest.
+// Clears the buffer, so that no byte of an earlier run is left in it, and then rests.
 void GpuRig::prepare() {
     need(stream_.fill(buffer_, 0xa5, file_.size()), "fill");
     need(stream_.fill(result_, 0, 16), "fill");
@@ -194,7 +194,7 @@ void GpuRig::prepare() {
     std::this_thread::sleep_for(rest_);
 }
 
-// `expected`: the bytes that the kernel says it has read.
+// `expected` is the number of bytes that the kernel must report.
 void GpuRig::check(uint64_t expected) {
     unsigned long long result[2] = {1, 0};
     need(launch(stream_, {{512}, {256}}, check_bytes, static_cast<const unsigned char*>(buffer_),

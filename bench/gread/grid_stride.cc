@@ -1,7 +1,7 @@
 // Grid-stride reading: block b reads pieces b, b + grid, ... of a file, library defaults.
 //
-// Baseline: the same file with each block in its own contiguous part. Also how many bytes storage
-// is asked for, and whether the default page size suits random reads.
+// Baseline: the same file with each block in its own contiguous part. Other rows show how many
+// bytes are requested of storage, and whether the default page size suits random reads.
 #include "bench/gread/grid_stride.h"
 
 #include <algorithm>
@@ -31,7 +31,7 @@ Walk grid_walk(const WalkDevice& device, const TestFile& file, uint64_t piece) {
     return walk;
 }
 
-// A runner of one walk on a file system of its own, defaults but for the cache's size.
+// Runs one walk on its own file system, with defaults except for the cache's size.
 WalkRunner reader(WalkDevice& device, const TestFile& file, const Walk& walk) {
     FileSystemOptions options;
     options.cache_size = file.size() / 2;
@@ -44,7 +44,7 @@ WalkRunner reader(WalkDevice& device, const TestFile& file, const Walk& walk) {
     };
 }
 
-// What kernels asked for, and what storage was asked for.
+// Bytes that kernels requested, and bytes that were requested of storage.
 struct BytesRead {
     uint64_t asked = 1, read = 1;
 
@@ -53,7 +53,7 @@ struct BytesRead {
     }
 };
 
-// The row of the piece size for which most was read.
+// Returns the row of the piece size for which most bytes were read.
 class BytesRow {
 public:
     explicit BytesRow(const TestFile& file) {
@@ -82,7 +82,7 @@ private:
     bool taken_ = false;
 };
 
-// Of one run from an empty cache.
+// Returns the counts of one run from an empty cache.
 BytesRead bytes_of(WalkDevice& device, const TestFile& file, uint64_t piece, bool* right) {
     FileSystemOptions options;
     options.cache_size = file.size() / 2;
@@ -105,7 +105,7 @@ void measure_bytes(WalkDevice& device, Report& report, const TestFile& file) {
 
 WalkRunner random_reader(WalkDevice& device, const TestFile& file, uint64_t* seed,
                          const FileSystemOptions& options) {
-    // Made for each run, so that both of a pair lie in the same memory.
+    // Created for each run, so that both of a pair use the same memory.
     return [&device, &file, seed, options](bool* right) {
         WalkSystem system(device, options, {&file});
         Walk walk;

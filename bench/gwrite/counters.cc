@@ -21,7 +21,7 @@ constexpr uint64_t kStep = 32 << 10;
 constexpr unsigned kThreads = 16;               // of the baseline
 constexpr unsigned kBlocks = 512, kLanes = 32;  // of the kernel
 
-// Bytes of the file that are not as they are behind `rounds` rounds.
+// Returns the number of words of the file that are wrong after `rounds` rounds.
 uint64_t wrong_words(const TestFile& file, uint64_t rounds) {
     std::vector<uint64_t> words(kStep / sizeof(uint64_t));
     uint64_t wrong = 0;
@@ -36,7 +36,7 @@ uint64_t wrong_words(const TestFile& file, uint64_t rounds) {
     return wrong;
 }
 
-// How many of the counters thread `first` and every kThreads-th behind it could not count up.
+// Counts up counter `first` and every kThreads-th after it; returns how many failed.
 uint64_t count_plainly(const TestFile& file, unsigned first) {
     uint64_t wrong = 0;
     for (uint64_t at = first * kStep; at < file.size(); at += kThreads * kStep) {
@@ -54,7 +54,7 @@ double median(std::vector<double> values) {
     return values[values.size() / 2];
 }
 
-// The part of each run that the disk's sync does not take, for the note.
+// Time of each run without the disk's sync, for the note.
 struct Parts {
     std::vector<double> ours, theirs;
 };
@@ -85,7 +85,7 @@ void measure_counters(Report& report, const Arguments& arguments) {
             right = right && file.make_hot();
             need(stream.fill(memory, 0, sizeof *memory), "fill");
             need(stream.synchronize(), "fill");
-            // A file that changed since it was closed begins without a page in the cache.
+            // A file that changed since its close has no page in the cache at its next open.
             const Descriptor descriptor = need(fs.open(file.path(), kOpenReadWrite), "open");
             const CountJob job{fs.device_handle(), descriptor, count, kStep, memory + 1, memory};
             const double kernel = timed([&] {

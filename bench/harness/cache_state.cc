@@ -59,8 +59,8 @@ uint64_t CacheState::wrong_pages(const PageMap& wanted) {
     return wrong;
 }
 
-// Whole runs of what is not wanted, as far as they hold anything: a folio leaves only when all of
-// it is asked away.
+// Evicts whole runs of unwanted pages, if they hold any: a folio leaves only if all of it is
+// dropped at once.
 void CacheState::evict(const PageMap& wanted) {
     each_run(wanted, 0, [&](size_t first, size_t end) {
         const auto from = now_.begin() + static_cast<ptrdiff_t>(first);
@@ -82,7 +82,7 @@ void CacheState::fill(const PageMap& wanted) {
             }
         });
     };
-    // All are asked for before any is waited for.
+    // All reads are started before the first wait.
     in_pieces([&](off_t offset, size_t size) {
         posix_fadvise(random_, offset, static_cast<off_t>(size), POSIX_FADV_WILLNEED);
     });

@@ -22,7 +22,7 @@ void Crew::run(unsigned parts, const std::function<void(unsigned)>& work) {
     if (parts > 1) {
         work_ = &work;
         left_.store(parts - 1);
-        // Pairs with the load in wait_for_work: who sees the round sees the work.
+        // Pairs with the load in wait_for_work: a thread that sees the round sees the work.
         round_.store(((round_.load() | kPartsMask) + 1) | parts);
         round_.notify_all();
     }

@@ -10,7 +10,7 @@
 namespace penstock::bench {
 namespace {
 
-// Of the terse output, version 3: semicolons between them.
+// Fields of the terse output, version 3, which semicolons separate.
 enum TerseField : size_t { kError = 4, kReadKib = 5, kReadKibPerSecond = 6, kTerseFields };
 
 constexpr uint64_t kBlockSizes[] = {256 << 10, 1 << 20, 4 << 20};
@@ -85,7 +85,7 @@ std::optional<double> run_fio(const FioJob& job, const std::string& path, uint64
              "--numjobs=" + std::to_string(job.jobs),
              std::string("--thread"),
              std::string("--group_reporting"),
-             std::string("--invalidate=0"),  // who calls has seen to the cache
+             std::string("--invalidate=0"),  // the caller has set the cache state
              std::string("--iomem=malloc"),  // its default
              std::string("--output-format=terse"),
              std::string("--terse-version=3"),

@@ -15,12 +15,12 @@
 namespace penstock::bench {
 namespace {
 
-constexpr uint64_t kPartMin = 512 * base::kKiB;  // below, handing it out costs more than it saves
+constexpr uint64_t kPartMin = 512 * base::kKiB;  // handing out a smaller part costs too much
 
 // [offset, offset + size) of a file and the aligned range around it.
 struct Cover {
     uint64_t offset, size;  // aligned
-    bool straight;          // nothing is around it, and the memory is aligned: needs no staging
+    bool straight;          // range and memory are aligned: needs no staging
 };
 
 Cover cover(const unsigned char* to, uint64_t size, uint64_t offset) {
@@ -31,8 +31,8 @@ Cover cover(const unsigned char* to, uint64_t size, uint64_t offset) {
     return {first, end - first, straight};
 }
 
-// Copies what [offset, offset + size) and the staged [staged_offset, staged_offset + staged_size)
-// have in common.
+// Copies the bytes that are in both [offset, offset + size) and the staged range
+// [staged_offset, staged_offset + staged_size).
 void copy_staged(unsigned char* to, uint64_t size, uint64_t offset, const unsigned char* staged,
                  uint64_t staged_offset, uint64_t staged_size) {
     const uint64_t first = std::max(offset, staged_offset);

@@ -18,7 +18,7 @@ namespace {
 
 constexpr uint64_t kRequests = 5000, kRequestsInFile = 8;
 constexpr size_t kRuns = 3;
-// Of the limit: rounds spread over the others, so that they see the same weather.
+// Rounds of the limit, spread over the other rounds, so that both see the same load of the machine.
 constexpr uint64_t kRoundsPerLimitRound = 10;
 constexpr size_t kLimitRuns = 13, kLimitFirst = (kLimitRuns - kRuns) / 2;
 constexpr int kSetTries = 5;
@@ -29,7 +29,7 @@ double median(std::vector<double> values) {
     return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
 }
 
-// Relative errors, against what is true.
+// Relative errors, against the true value.
 class Errors {
 public:
     void add(double guess, double truth) {
@@ -60,7 +60,7 @@ public:
           buffer_(kVectorSize) {}
 
     void run(uint64_t rounds) {
-        // Pages just written lie in folios that let go of none but all of theirs.
+        // Pages that were just written are in folios, which the OS evicts only as a whole.
         cache_.set(PageMap(cache_.pages(), 0));
         for (uint64_t round = 0; round < rounds; ++round) {
             judge(run_round(kRuns));
@@ -140,8 +140,8 @@ void Prediction::judge_limit(const Round& round) {
     }
 }
 
-// What a read brought in by the way lies in folios that let go of all of theirs or of none, and
-// the kernel may take idle pages away in the middle of it.
+// Pages that a read brought in additionally are in folios, which the OS evicts as a whole or not at
+// all. The OS may also reclaim idle pages during a run.
 bool Prediction::set_cache(const PageMap& wanted) {
     for (int tries = 0; tries < kSetTries; ++tries) {
         if (cache_.set(wanted)) return true;
@@ -150,7 +150,7 @@ bool Prediction::set_cache(const PageMap& wanted) {
     return false;
 }
 
-// By the file's one thread: a caller that waits for read() would be another.
+// Reads on the file's one thread: a caller that waits for read() would be a second one.
 penstock::Report Prediction::read(uint64_t offset) {
     const Future future = need(file_.pread(buffer_.data(), kVectorSize, offset), "read");
     if (need(future.result(), "read") != kVectorSize) fail("a read was short");

@@ -19,13 +19,13 @@ constexpr uint64_t kReused = 8 * base::kMiB;  // memory that fio's fastest jobs 
 constexpr size_t kFinalists = 4;
 constexpr int kFinalRuns = 5;
 
-// One thread, io_uring, O_DIRECT.
+// A plain loop with one thread, io_uring and O_DIRECT.
 struct LoopJob {
     unsigned depth;
     uint64_t block_size;
 };
 
-// A file that the OS has nothing of at the start of each run.
+// A file of which the OS has cached nothing at the start of each run.
 class ColdFile {
 public:
     explicit ColdFile(uint64_t size)
@@ -33,8 +33,8 @@ public:
         library_ = need(File::open(file_.path()), "open");
     }
 
-    // Bytes a second of requests of 64 MiB, one after another; what is checked in between does not
-    // count.
+    // Returns the bytes a second of requests of 64 MiB, one after another; checks in between are
+    // not timed.
     double run_library() {
         verified_ = state_.set(cold_) && verified_;
         double seconds = 0;
@@ -53,8 +53,8 @@ public:
         return run_fio(job, file_.path(), file_.size());
     }
 
-    // The whole file in one request of a loop that a C programmer writes, into the first `memory`
-    // bytes of the buffer, over and over. The bytes are not looked at.
+    // Reads the whole file by a loop as a C programmer writes it, into the first `memory` bytes of
+    // the buffer again and again. The bytes are not checked.
     double run_loop(const LoopJob& job, uint64_t memory) {
         verified_ = state_.set(cold_) && verified_;
         UringReads loop(file_.path(), job.depth, job.block_size, memory);
@@ -86,8 +86,8 @@ struct Tried {
     }
 };
 
-// All once, after one to warm up; the best few again, in turn. These runs are not judged.
-//   run  of a job: bytes a second, or nothing if it cannot be done here
+// Runs all jobs once, after a warm-up, and the best few again, in turn. These runs do not count.
+//   run  returns the bytes a second of a job, or nothing if it cannot be done here
 template <typename Job, typename Run>
 std::optional<Job> best_job(const std::vector<Job>& jobs, bool smoke, const Run& run) {
     std::vector<Tried<Job>> tried;
@@ -141,9 +141,9 @@ void measure_against(Report& report, const Arguments& arguments, ColdFile& file,
     report.add(std::move(row));
 }
 
-// What the memory read into is worth, without this library: the same loop into 64 MiB, as cold-64m
-// must, and into as little as fio's fastest jobs use, again and again. And this library beside that
-// loop with the same memory.
+// Measures the effect of the memory size without this library: the same loop into 64 MiB, as
+// cold-64m must, and into as little memory as fio's fastest jobs reuse. Also measures this library
+// against that loop with the same memory.
 void measure_loops(Report& report, const Arguments& arguments, ColdFile& file) {
     if (!UringReads::offered()) {
         report.describe("plain-loop", "left out: no io_uring here");

@@ -19,8 +19,8 @@ namespace {
 using base::kKiB;
 using base::kMiB;
 
-// Four threads of pread through the OS cache, each its quarter of the file into a buffer of its
-// own.
+// Reads with four threads of pread through the OS cache, each its quarter of the file into its own
+// buffer.
 class FourThreads {
 public:
     explicit FourThreads(const TestFile& file) : file_(file), buffers_(kThreads * kMiB) {}
@@ -30,7 +30,7 @@ public:
         std::atomic<uint64_t> wrong{0};
         const double seconds = timed([&] {
             crew_.run(kThreads, [&](unsigned thread) {
-                // A thread's own descriptor has the kernel's readahead to itself.
+                // Each thread has its own descriptor, and so its own readahead of the OS.
                 const int own = open(file_.path().c_str(), O_RDONLY | O_CLOEXEC);
                 unsigned char* buffer = buffers_.data() + thread * kMiB;
                 uint64_t mine = own < 0;
@@ -55,7 +55,7 @@ private:
     Crew crew_{kThreads};
 };
 
-// The size of piece that is fastest, of runs that are not judged.
+// Returns the fastest size of pieces, from runs that do not count.
 uint64_t best_piece(ColdFile& cold, FourThreads& threads, bool smoke) {
     constexpr int kRuns = 3;
     uint64_t best = 128 * kKiB;
@@ -125,7 +125,7 @@ void measure_sequential(WalkDevice& device, Report& report, const Arguments& arg
         measure_case(device, report, arguments, cold, threads, piece, one);
 }
 
-// 4 KiB of every 64 KiB, over a disk of stated figures.
+// Reads 4 KiB of every 64 KiB, from a disk that is throttled to stated figures.
 void measure_strided(WalkDevice& device, Report& report, const Arguments& arguments,
                      uint64_t size) {
     constexpr double kLatencyUs = 100, kBandwidthMbs = 500;

@@ -10,7 +10,7 @@ using base::kGiB;
 using base::kKiB;
 using base::kMiB;
 
-// A picture of `picture` bytes and tiles to make a collage of it.
+// A picture of `picture` bytes, and tiles for its collage.
 class Mosaic {
 public:
     Mosaic(WalkDevice& device, uint64_t picture, uint64_t tiles)
@@ -18,7 +18,7 @@ public:
         (void)make_hot();
     }
 
-    // Page size and readahead of a file system for both files.
+    // Page size and readahead of the file system of both files.
     WalkRunner runner(uint32_t page_size, Readahead readahead) {
         const uint64_t cache = tiles_.size() / 16;
         auto system = std::make_shared<WalkSystem>(
@@ -36,7 +36,7 @@ public:
             return run.seconds;
         };
     }
-    // The next runs take other tiles.
+    // The next runs use other tiles.
     void choose_tiles() { seed_ += 1'000'003; }
     [[nodiscard]] bool make_hot() const { return picture_.make_hot() && tiles_.make_hot(); }
     [[nodiscard]] uint64_t bytes() const { return 2 * picture_.size(); }

@@ -19,9 +19,9 @@ public:
           file_(need(fs_.open(file.path()), "open")) {}
 
     struct Launch {
-        uint64_t pages = 0;    // different ones that it read
-        uint64_t missed = 0;   // that were neither there nor asked for when it came to them
-        uint64_t learned = 0;  // that were asked for before it began
+        uint64_t pages = 0;    // different pages that the launch read
+        uint64_t missed = 0;   // pages neither cached nor requested at their read
+        uint64_t learned = 0;  // pages that were requested before it began
         bool right = true;
     };
     // From an empty page cache.

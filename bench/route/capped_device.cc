@@ -22,7 +22,7 @@ namespace penstock::bench {
 namespace {
 
 constexpr const char* kBlkio = "/sys/fs/cgroup/blkio";
-constexpr int kTriesMax = 10;  // others take loop devices too
+constexpr int kTriesMax = 10;  // other programs take loop devices too
 
 std::string because(const std::string& what) { return what + ": " + std::strerror(errno); }
 
@@ -42,13 +42,13 @@ std::unique_ptr<CappedDevice> CappedDevice::create(uint64_t size, std::string* w
     };
     if (access((std::string(kBlkio) + "/blkio.throttle.read_bps_device").c_str(), W_OK) != 0)
         return refuse(because("no blkio throttle of cgroup v1 to write to"));
-    // What is mounted from here on is this process's; what others unmount goes here too.
+    // Later mounts are visible to this process only; unmounts of other processes still arrive here.
     if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", nullptr, MS_REC | MS_SLAVE, nullptr) != 0)
         return refuse(because("no mount namespace of its own"));
     std::string image = temporary_folder() + "/penstock-bench-image-XXXXXX";
     const int descriptor = mkstemp(image.data());
     if (descriptor < 0) return refuse(because(image));
-    // A fifth and 64 MiB: what ext4 keeps for itself.
+    // A fifth and 64 MiB more, for ext4's own blocks.
     const uint64_t image_size = base::align_up(size + size / 5, base::kMiB) + 64 * base::kMiB;
     const bool sized = posix_fallocate(descriptor, 0, static_cast<off_t>(image_size)) == 0;
     close(descriptor);

@@ -29,8 +29,8 @@ std::vector<Pattern> patterns() {
     return list;
 }
 
-// What a default run takes: aligned, all cells that a row is named for; of the rest one share
-// (half) and the sizes at both sides of where planning begins.
+// Cells of a default run: all aligned cells that a row is named for; of the others one share (half)
+// and the sizes on both sides of the size where planning begins.
 bool by_default(const Cell& cell) {
     const Pattern& pattern = cell.pattern;
     const uint64_t size = cell.request_size;
@@ -57,15 +57,15 @@ bool in_smoke(const Cell& cell) {
     return cell.request_size == kMiB || (pattern.hot() && cell.request_size == 64 * kKiB);
 }
 
-// How the file is sampled: in each of `quarters` quarters stretches of `length` at `count` places,
-// a short run apart.
+// Sample of the file: in each of `quarters` quarters, stretches of `length` at `count` places, a
+// short run apart.
 struct Sample {
     uint64_t quarters, count, length;
 };
 
 Sample sample(const Cell& cell) {
     constexpr uint64_t kPlaces = 4;  // the short runs of 16 MiB
-    // The block layer lets a tenth of a second's bytes through at once: runs are longer than that.
+    // The block layer passes a tenth of a second's bytes at once, so runs are longer than that.
     switch (cell.request_size) {
         case 4 * kKiB:
             return {4, kPlaces, cell.capped ? kMiB : 256 * kKiB};
@@ -120,7 +120,7 @@ PageMap cached_pages(const Pattern& pattern) {
         for (size_t i = 0; i < kPages; ++i) map[i] = random.below(100) < pattern.cached_percent;
         return map;
     }
-    // Of every four runs one, two or three.
+    // One, two or three of every four runs are cached.
     const size_t run_pages = pattern.run_size / kCachePage;
     for (size_t group = 0; group < kPages; group += 4 * run_pages) {
         size_t order[4];
@@ -151,8 +151,8 @@ std::vector<ReadRequest> pass_requests(const Cell& cell) {
     return requests;
 }
 
-// A hot run lasts some 50 ms (of 4 KiB a request 10): a shorter one is over before the machine has
-// run anybody else, or not, and its pairs differ by a fifth of their middle.
+// A hot run lasts about 50 ms (10 ms with 4 KiB a request). A shorter run may or may not share the
+// CPU with another process, so that its pairs differ by a fifth of their median.
 unsigned passes(const Cell& cell) {
     if (!cell.pattern.hot()) return 1;
     switch (cell.request_size) {

@@ -15,7 +15,7 @@ constexpr unsigned kDirectThreads = 4;  // they wait more than they work
 constexpr uint64_t kDirectPiece = base::kMiB;
 constexpr unsigned kHotPairsMin = 31;
 constexpr unsigned kDirectPassesMax = 2;
-// The block layer counts bytes by the tenth of a second: rested, it begins to count with the run.
+// The block layer counts bytes by tenths of a second. After this rest it begins with the run.
 constexpr auto kThrottleRest = std::chrono::milliseconds(200);
 
 double median(std::vector<double> values) {
@@ -97,8 +97,8 @@ double RouteMeasurement::timed_run(Run& run, unsigned passes, Read read) {
             for (const ReadRequest& request : run.requests) read(request);
         }
     };
-    // Behind direct reads the destination is in no CPU's cache, and CPUs that waited run slowly at
-    // first: whoever comes next would pay for that.
+    // After direct reads the destination is in no CPU's cache, and CPUs that waited are slow at
+    // first. Without this, the next run would pay for it.
     if (run.cell.pattern.hot()) read_passes(1);
     const double seconds = timed([&] { read_passes(passes); });
     uint64_t wrong = 0;
@@ -122,7 +122,7 @@ double RouteMeasurement::run_auto(Run& run) {
 }
 
 double RouteMeasurement::run_mode(Run& run, PlainReads& reads) {
-    // Past the cache a hot run would last seconds: few passes stand for all.
+    // Past the cache a hot run would last seconds, so it has few passes and is scaled.
     const unsigned all = passes(run.cell);
     const unsigned few = &reads == run.modes[0] ? all : std::min(all, kDirectPassesMax);
     const double seconds = timed_run(run, few, [&](const ReadRequest& request) {
@@ -131,8 +131,8 @@ double RouteMeasurement::run_mode(Run& run, PlainReads& reads) {
     return seconds * all / few;
 }
 
-// One run of auto with reports, which is not judged: each must add up, and together they say what
-// was done.
+// Makes one run of auto with reports, which does not count. Each report must add up; together they
+// say what was done.
 void RouteMeasurement::watch_routes(Run& run) {
     std::array<uint64_t, kRouteReasonCount> reason_bytes{};
     uint64_t bytes = 0;
@@ -148,9 +148,9 @@ void RouteMeasurement::watch_routes(Run& run) {
     run.result.routes = percents(reason_bytes, std::max<uint64_t>(bytes, 1));
 }
 
-// Seconds of one run of each of `sides`: one call of `run_side` each, in an order drawn for each
-// round. In turn a side would always follow the same other, and run in what that left of the CPUs'
-// caches: behind a direct read nothing of the memory that is read into.
+// Returns the seconds of one run of each of `sides`: one call of `run_side` each, in a random order
+// for each round. In a fixed order a side would always follow the same other, with the CPU caches
+// that this one leaves: after a direct read they hold nothing of the destination.
 template <class RunSide>
 void take_round(base::Prng* prng, std::vector<size_t> sides, std::vector<double>* seconds,
                 RunSide run_side) {
@@ -159,7 +159,7 @@ void take_round(base::Prng* prng, std::vector<size_t> sides, std::vector<double>
     for (const size_t side : sides) (*seconds)[side] = run_side(side);
 }
 
-// All modes; the one whose median is least is the best.
+// Measures all modes; the mode with the least median is the best.
 void RouteMeasurement::choose_best(Run& run, unsigned pairs) {
     CellResult& result = run.result;
     const size_t mode_count = run.modes.size();

@@ -40,7 +40,7 @@ std::string gain_text(double gain) {
     return text;
 }
 
-// Cells by median gain, the worst first.
+// Returns the cells by median gain, the worst first.
 std::vector<const CellResult*> sorted(const Aggregate& aggregate,
                                       const std::vector<CellResult>& results) {
     std::vector<const CellResult*> order;
@@ -63,7 +63,7 @@ std::string list_worst(const Aggregate& aggregate, const std::vector<const CellR
     return text;
 }
 
-// Pair k: the geometric means over the cells of what they took in round k.
+// Pair k has the geometric means, over the cells, of the times in round k.
 Pairs means(const Aggregate& aggregate, const std::vector<const CellResult*>& cells) {
     size_t rounds = SIZE_MAX;
     for (const CellResult* cell : cells)

@@ -52,7 +52,7 @@ PostRig::~PostRig() {
     }
 }
 
-// What is new in the slots that a thread looks at.
+// The new requests in the slots that a thread polls.
 void PostRig::collect(unsigned thread) {
     Server& server = servers_[thread];
     server.taken.clear();
@@ -66,7 +66,7 @@ void PostRig::collect(unsigned thread) {
         if (!last_taken_[slot].compare_exchange_strong(last, word, std::memory_order_relaxed))
             continue;
         server.taken.push_back({slot, word - 1});
-        // What many look at is taken one by one, or one thread would have it all.
+        // Threads that share slots take one request at a time; otherwise one would take them all.
         if (!options_.own_slots) {
             server.next = slot + 1;
             break;
@@ -130,7 +130,7 @@ PostRun PostRig::run() {
     need(stream_.fill(slots_, 0, kSlots * kSlotWords * sizeof(uint64_t)), "fill");
     need(stream_.fill(result_, 0, 16), "fill");
     need(stream_.synchronize(), "fill");
-    // Opened for each run: what the kernel knows of a descriptor's reads goes with it.
+    // Opened for each run, since the OS keeps its readahead state with the descriptor.
     descriptor_ = open(file_.path().c_str(), O_RDONLY | O_CLOEXEC);
     left_ = pieces;
     const PostJob job{fs_.device_handle(),

@@ -104,7 +104,7 @@ public:
         begin = whole;
         begin.name = first;
         begin.pairs.clear();
-        // The first of each was to warm up.
+        // The first run of each was a warm-up.
         for (size_t i = 1; i < runs[0].size(); ++i)
             begin.pairs.emplace_back(last_first(runs[0][i]), last_first(runs[1][i]));
         begin.note =
