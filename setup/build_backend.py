@@ -1,8 +1,8 @@
-"""The build backend of pyproject.toml: scikit-build-core, behind a look at what the system lacks.
+"""The build backend of pyproject.toml: scikit-build-core, after a check of what the system lacks.
 
-Without that look a missing package shows up as an error within the output of CMake. Each need is
-tried as the build tries it, with the compiler that $CXX names, so that a library from elsewhere
-counts too.
+Without the check, a missing package shows up as an error within the output of CMake. Each need is
+tested as the build tests it, with the compiler that $CXX names, so that a library from another
+place counts too.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 
 from penstock.safetensors.errors import FormatError, refuse
 
-# What is parsed at once. Of a tensor: 64 dimensions take 1,400.
+# The longest value that is parsed at once. A tensor with 64 dimensions takes 1,400 characters.
 ENTRY_CHARACTERS_MAX = 1 << 16
 _FIRST_CHARACTERS = 1 << 10  # of an entry that are tried: mostly enough
 _MORE = 8  # times as many, if they are not
@@ -95,7 +95,7 @@ def _is_suspicious(text: str) -> bool:
     )
 
 
-LONG = object()  # stands for a value that is too long to be parsed at once
+LONG = object()  # returned for a value that is too long to be parsed at once
 
 
 class Entries:
@@ -184,7 +184,7 @@ class Entries:
                 if size >= ENTRY_CHARACTERS_MAX:
                     return LONG
                 size *= _MORE
-            except FormatError:  # perhaps of a number that goes on behind this part
+            except FormatError:  # perhaps of a number that continues after this part
                 if len(part) < size:
                     raise
                 if size >= ENTRY_CHARACTERS_MAX:

@@ -20,9 +20,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-ALIGNMENT = 64  # of each tensor: a cache line, and what DLPack's consumers ask for
+ALIGNMENT = 64  # of each tensor: a cache line, and the requirement of DLPack's consumers
 PAGE = 4096  # direct I/O may want this of a place in the file, in memory, and of a size
-READ_BYTES = 16 << 20  # of one read where tensors slide: while it does, the next ones arrive
+READ_BYTES = 16 << 20  # of one read if tensors slide: while they do, the next reads arrive
 
 
 class Span(NamedTuple):

@@ -220,8 +220,8 @@ class SafetensorsFile:
         if size < PROBED_BYTES_MIN:
             return True
         try:
-            # Of what is open: to open it again would empty the cache of most FUSE file systems,
-            # and another file may have that name by now.
+            # Ask about the open file: to open it again would empty the cache of most FUSE file
+            # systems, and another file may have that name by now.
             seen = _core.residency(self._file, offset=begin, size=size, runs_max=16)
         except OSError:
             return False

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from penstock import _core
 
-HOST, CUDA = 1, 2  # of DLPack's device types: the host addresses it, a CUDA device does
+HOST, CUDA = 1, 2  # DLPack's device types for memory of the host and of a CUDA device
 HUGE_PAGE = 2 << 20
 
 

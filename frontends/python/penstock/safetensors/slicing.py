@@ -12,9 +12,9 @@ from typing import NamedTuple, SupportsIndex
 from penstock.safetensors.layout import Span
 
 Index = SupportsIndex | slice | EllipsisType
-# What lies between two wanted ranges is read too if it is no more: an operation costs as much.
+# A gap of at most this many bytes between two ranges is read too: an operation costs as much.
 GAP_BYTES_MAX = 32 << 10
-RANGES_MAX = 1 << 20  # of one slice: beyond, whole tensors are read faster than they are cut
+RANGES_MAX = 1 << 20  # of one slice: with more, reading the whole tensor is faster
 
 
 class Cut(NamedTuple):

@@ -1,5 +1,5 @@
-"""Penstock and others, each in a process of its own, on the same file and the same device.
+"""Penstock and rivals, each in its own process, on the same file and the same device.
 
-contest.py runs them in turn, process.py is one of them as seen from here and worker.py from inside;
-loaders.py and libraries.py are the ways to load, memory.py is the device's memory.
+contest.py runs them in turn. process.py is the parent's side of a worker process, and worker.py is
+the worker itself. loaders.py and libraries.py have the ways to load, memory.py the device's memory.
 """

@@ -1,8 +1,8 @@
-"""Penstock against others, each in a process of its own, from the same states of a file.
+"""Penstock against rivals, each in its own process, from the same states of a file.
 
-Trials, which are not judged, choose the fastest rival for a state, among all rivals and settings.
-Then it and Penstock run in turn. A rival that cannot be loaded, fails, hangs or brings wrong
-bytes is left out, and the report says why; wrong bytes in a judged run spoil the row.
+Trials, which do not count, choose the fastest rival for a state, among all rivals and settings.
+Then it and Penstock run in turn. A rival that cannot be loaded, fails, hangs or reads wrong bytes
+is left out, and the report says why. Wrong bytes in a run that counts make the row unverified.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ FINALISTS = 6
 RESTARTS_MAX = 2  # of a rival that died, without the setting that it died of
 TRIALS = 3  # of each finalist, with the first one
 
-State = Callable[[Path], bool]  # brings a file's page cache into a state; whether it is in it
+State = Callable[[Path], bool]  # sets the state of a file's page cache; returns whether it holds
 
 
 def hot(path: Path) -> bool:
-    """Have all of a file cached."""
+    """Cache the whole file; return whether that worked."""
     cached, pages = page_cache.cached_pages(path)
     return cached == pages or page_cache.warm(path)
 
 
 def cold(path: Path) -> bool:
-    """Have nothing of a file cached."""
+    """Evict the whole file; return whether that worked."""
     return page_cache.evict(path)
 
 
 class Rival(NamedTuple):
-    """A way to load that somebody would pick instead."""
+    """A way to load that a user would pick instead."""
 
     name: str
     loader: str  # module:class
@@ -49,7 +49,7 @@ class Rival(NamedTuple):
 
 
 class Cast(NamedTuple):
-    """Who takes part."""
+    """The participants of a contest."""
 
     ours: Rival
     rivals: Sequence[Rival]  # the fastest of them is chosen
@@ -66,7 +66,7 @@ class Entry:
     failed: bool = False
 
     def is_as(self, other: Entry) -> bool:
-        """Return whether it is the same rival with the same setting."""
+        """Return whether `other` is the same rival with the same setting."""
         return self.rival is other.rival and self.settings == other.settings
 
     def __str__(self) -> str:
@@ -75,7 +75,7 @@ class Entry:
 
 
 class Run(NamedTuple):
-    """What one read took."""
+    """The result of one read."""
 
     seconds: float
     cpu_seconds: float
@@ -149,7 +149,7 @@ class Contest:
             self._report.environment[f"rival {rival.name}"] = process.version or "ran"
 
     def leave_out(self, rival: Rival, cause: str) -> None:
-        """Do without a rival from now on, and say so."""
+        """Leave out a rival from now on, and report it."""
         self._left_out[rival.name] = cause
         self._entries = [entry for entry in self._entries if entry.rival is not rival]
         environment = self._report.environment
@@ -159,7 +159,7 @@ class Contest:
         print(f"rival {rival.name} left out: {cause}", file=sys.stderr, flush=True)
 
     def bring(self, state: State, path: Path) -> bool:
-        """Bring a file into a state; whether it is in it. Who keeps it mapped begins anew."""
+        """Bring a file into a state; return whether it holds. Restart workers that map the file."""
         if state(path):
             return True
         for rival in self._cast:
@@ -189,7 +189,7 @@ class Contest:
         return Run(found["seconds"], found["cpu_seconds"], found["right"], ready)
 
     def _try(self, entry: Entry, state: State) -> bool:
-        """Run an entry for its figure; whether it stays."""
+        """Run an entry for its figure; return whether it stays in the contest."""
         rival = entry.rival
         if rival.name in self._left_out or entry.failed:
             return False
@@ -214,14 +214,14 @@ class Contest:
         return True
 
     def _pass_over(self, entry: Entry) -> bool:
-        """Do without a setting while a file must not be cached, or not all of it. False."""
+        """Skip a setting in states in which a file is not, or not wholly, cached; return False."""
         cause = "it keeps the file mapped, whose pages cannot leave the page cache then"
         self._report.environment[f"only run on cached files: {entry}"] = cause
         entry.failed = True
         return False
 
     def _drop(self, entry: Entry, cause: str) -> bool:
-        """Do without a setting from now on, and without its rival if there is no other. False."""
+        """Drop a setting, and its rival if it has no other; return False."""
         rival = entry.rival
         entry.failed = True
         self._report.environment[f"setting left out: {entry}"] = cause
@@ -231,7 +231,7 @@ class Contest:
         return False
 
     def _revive(self, rival: Rival) -> bool:
-        """Start a rival's process again if it has ended; whether it can be asked."""
+        """Restart a rival's process if it has ended; return whether it can take requests."""
         if self._processes[rival.name].alive:
             return True
         self._restarts[rival.name] += 1
@@ -274,7 +274,7 @@ class Contest:
         self.best = [best[one] for one in {entry.rival.name: None for entry in entries}]
 
     def judge(self, pairs: int, state: State, ranked: Sequence[Entry]) -> Judged | None:
-        """Take pairs against the first of `ranked` that does not fail. None: all do."""
+        """Take pairs against the first of `ranked` that does not fail; None if all fail."""
         for entry in ranked:
             if entry.rival.name in self._left_out:
                 continue

@@ -1,7 +1,7 @@
-"""Other libraries that bring files into a CUDA device's memory, by the calls they document.
+"""Other libraries that read files into a CUDA device's memory, by the calls they document.
 
-Each is loaded when its loader is made, in a process of its own. Settings have the names that the
-library gives them; none: its defaults.
+Each library is loaded when its loader is created, in its own process. Settings have the library's
+names; without settings the library runs at its defaults.
 """
 
 # ruff: noqa: D102 (what each method does is said in Loader)
@@ -20,7 +20,7 @@ from penstock.benchmarks.harness.rivals import version_of
 
 
 class _Interface:
-    """Memory of a device, told by __cuda_array_interface__."""
+    """Memory of a device, described by __cuda_array_interface__."""
 
     def __init__(self, arena: Arena) -> None:
         self.__cuda_array_interface__ = {
@@ -65,7 +65,7 @@ class _Variables:
         self._initial: dict[str, str | None] = {}
 
     def set(self, settings: Settings) -> None:
-        """Set these; others that were set before are again as they were."""
+        """Set these variables; restore others that were set before."""
         for name, value in self._initial.items():
             if value is None:
                 os.environ.pop(name, None)
@@ -106,7 +106,7 @@ class FlashPackReader(InPlace):
 
 
 class _Tensors:
-    """What loaders of tensors share: they say where tensors of PyTorch lie."""
+    """The common part of loaders of tensors: it finds where tensors of PyTorch are."""
 
     module = ""
     package = ""

@@ -1,6 +1,6 @@
-"""Ways to bring a file into a device's memory: by this library, and as one would write it oneself.
+"""Loaders of a file into a device's memory: by this library, and by plain loops.
 
-A loader is what one worker process runs. `libraries.py` has those that are made of other libraries.
+Each worker process runs one loader. `libraries.py` has the loaders that use other libraries.
 """
 
 # ruff: noqa: D102 (what each method does is said in Loader)
@@ -19,11 +19,11 @@ from penstock.benchmarks.harness.model_file import ModelFile
 
 Settings = dict[str, Any]
 
-_SECTOR = 4096  # what direct reads want sizes and places to be multiples of
+_SECTOR = 4096  # direct reads need sizes and offsets that are multiples of it
 
 
 class Placed(NamedTuple):
-    """Bytes of the file that lie in the device's memory."""
+    """Bytes of the file that are in the device's memory."""
 
     offset: int  # in the file
     size: int
@@ -31,24 +31,24 @@ class Placed(NamedTuple):
 
 
 class Loader(Protocol):
-    """One way. Made once; `open` may be called again, with other settings."""
+    """A way to load. It is created once; `open` may be called again, with other settings."""
 
     def __init__(self, memory: Memory, device: str) -> None: ...
 
     def version(self) -> str:
-        """Return which version of the library it is; empty: it is no library."""
+        """Return the version of the library; empty if the loader uses none."""
 
     def open(self, model: ModelFile, settings: Settings) -> Path:
-        """Do what a program does once, and return the file that `read` reads."""
+        """Do the work that a program does once, and return the file that `read` reads."""
 
     def read(self) -> None:
-        """Bring the bytes: this is what is timed, with a wait for the device behind it."""
+        """Read the bytes. This call is timed, with a wait for the device after it."""
 
     def placed(self) -> list[Placed]:
-        """Return where they lie; they stay there until `drop`."""
+        """Return the places of the bytes, which stay there until `drop`."""
 
     def drop(self) -> None:
-        """Give up what `read` took; not timed."""
+        """Free the memory that `read` took; this is not timed."""
 
 
 def view_of(address: int, size: int) -> memoryview:
@@ -57,7 +57,7 @@ def view_of(address: int, size: int) -> memoryview:
 
 
 def read_fully(descriptor: int, to: memoryview, offset: int) -> None:
-    """Read a range of a file. Raises EOFError where it ends before."""
+    """Read a range of a file. Raises EOFError if the file ends before."""
     done = 0
     while done < len(to):
         got = os.preadv(descriptor, [to[done:]], offset + done)
@@ -67,7 +67,7 @@ def read_fully(descriptor: int, to: memoryview, offset: int) -> None:
 
 
 class Arena:
-    """Memory of the device for the bytes of a whole file; what is read again goes to the same."""
+    """Memory of the device for the bytes of a whole file; later reads reuse it."""
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
@@ -75,29 +75,29 @@ class Arena:
         self.size = 0
 
     def reserve(self, size: int) -> None:
-        """Have room for `size` bytes."""
+        """Make room for `size` bytes."""
         if size != self.size:
             if self.size:
                 self._memory.free(self.address)
             self.address, self.size = self._memory.allocate(size), size
 
     def whole(self) -> list[Placed]:
-        """Return where bytes lie that were read from start to end."""
+        """Return the place of bytes that were read from start to end."""
         return [Placed(0, self.size, self.address)]
 
 
 class InPlace:
-    """What loaders share that read into memory of their own each time."""
+    """The common part of loaders that read into the same memory each time."""
 
     def version(self) -> str:
         return ""
 
     def drop(self) -> None:
-        """Nothing: the next read goes to the same memory."""
+        """Do nothing: the next read goes to the same memory."""
 
 
 class Penstock(InPlace):
-    """A file by one pread at the library's defaults, into memory that is there."""
+    """A file by one pread at the library's defaults, into existing memory."""
 
     def __init__(self, memory: Memory, device: str) -> None:
         import penstock
@@ -121,7 +121,7 @@ class Penstock(InPlace):
 
 
 class PenstockTensors:
-    """The tensors of a file by `load_file`, into memory that is there."""
+    """The tensors of a file by `load_file`, into existing memory."""
 
     def __init__(self, memory: Memory, device: str) -> None:
         import penstock
@@ -158,7 +158,7 @@ class PenstockTensors:
 
 
 class PinnedCopy(InPlace):
-    """No read at all: one copy of as many bytes out of pinned memory, what the link allows."""
+    """One copy of as many bytes out of pinned memory, without a read: the limit of the link."""
 
     def __init__(self, memory: Memory, device: str) -> None:
         self._memory = memory
@@ -179,10 +179,10 @@ class PinnedCopy(InPlace):
 
 
 class ReadThreads(InPlace):
-    """The loop that one writes oneself: threads that read pieces into pinned memory and copy them.
+    """A plain loop: threads that read pieces into pinned memory and copy them.
 
-    Each has two buffers, each with a stream: while one is copied the other is read into. Settings:
-    threads, piece_mib, direct.
+    Each thread has two buffers, each with a stream: it reads into one while the other is copied.
+    Settings: threads, piece_mib, direct.
     """
 
     def __init__(self, memory: Memory, device: str) -> None:
@@ -209,7 +209,7 @@ class ReadThreads(InPlace):
         return model.path
 
     def _end(self) -> None:
-        """Give back what an earlier setting took."""
+        """Free what an earlier setting took."""
         if self._pool is not None:
             self._pool.shutdown()
             os.close(self._descriptor)

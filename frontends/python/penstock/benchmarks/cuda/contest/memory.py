@@ -1,8 +1,8 @@
-"""Memory of a device, and copies to and from it: what the baselines and the checks are made of.
+"""Memory of a device, and copies to and from it, for the baselines and the checks.
 
-Through the CUDA driver's own C interface, so that nothing but the driver is needed, and in the
-primary context, which every library uses. `HostMemory` has the same calls without a GPU, to try the
-benchmarks' own code. Knows nothing of penstock.
+It calls the CUDA driver's C interface, so that only the driver is needed, in the primary context,
+which every library uses. `HostMemory` has the same calls without a GPU, to test the code of the
+benchmarks. This module does not know penstock.
 """
 
 # ruff: noqa: D102 (what each method does is said in Memory)
@@ -38,7 +38,7 @@ _ARGUMENTS = {
 
 
 class Memory(Protocol):
-    """A device's memory; addresses are numbers. Any thread that has called `use`."""
+    """A device's memory; addresses are numbers. Any thread that has called `use` may use it."""
 
     def use(self) -> None:
         """Make the device this thread's."""
@@ -47,13 +47,13 @@ class Memory(Protocol):
         """Return memory of the device."""
 
     def free(self, address: int) -> None:
-        """Give memory of the device back."""
+        """Free memory of the device."""
 
     def pinned(self, size: int) -> int:
-        """Return memory of the host that the device copies from by itself."""
+        """Return pinned memory of the host, from which the device copies without the CPU."""
 
     def free_pinned(self, address: int) -> None:
-        """Give such memory back."""
+        """Free pinned memory."""
 
     def stream(self) -> int:
         """Return a queue of copies."""
@@ -68,7 +68,7 @@ class Memory(Protocol):
         """Copy from the host to the device; the bytes are there when it returns."""
 
     def enqueue(self, to: int, source: int, size: int, stream: int) -> None:
-        """Copy from pinned memory to the device, some time."""
+        """Queue a copy from pinned memory to the device, and return at once."""
 
     def copy_out(self, to: int, source: int, size: int) -> None:
         """Copy from the device to the host."""
@@ -77,7 +77,7 @@ class Memory(Protocol):
         """Overwrite memory of the device."""
 
     def synchronize(self) -> None:
-        """Wait for everything that the device was given to do."""
+        """Wait for all work of the device."""
 
 
 class CudaMemory:
@@ -159,7 +159,7 @@ class HostMemory:
         self._maps: dict[int, mmap.mmap] = {}
 
     def use(self) -> None:
-        """Nothing to do: the host is every thread's."""
+        """Do nothing: every thread can use host memory."""
 
     def allocate(self, size: int) -> int:
         memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -197,7 +197,7 @@ class HostMemory:
 
 
 def memory_of(device: str) -> Memory:
-    """Return a device's memory: cuda:N, or cpu, which stands for a device without being one."""
+    """Return a device's memory: cuda:N, or cpu, which stands in for a device."""
     if device == "cpu":
         return HostMemory()
     kind, _, index = device.partition(":")

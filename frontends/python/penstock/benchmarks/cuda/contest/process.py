@@ -1,4 +1,4 @@
-"""The other end of a worker process: starts it, asks it, and bounds how long it may take."""
+"""The parent's side of a worker process: starts it, sends requests, and limits its time."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Limits(NamedTuple):
 
 
 class WorkerError(Exception):
-    """A worker did not do what it was asked. The text says why, in one line."""
+    """A worker failed a request. The text says why, in one line."""
 
 
 class Process:
@@ -58,34 +58,34 @@ class Process:
         self.end()
 
     def start(self) -> None:
-        """Wait until its loader is there. Raises WorkerError."""
+        """Wait until the worker's loader is ready. Raises WorkerError."""
         self.version = self._reply(self._limits.start)["version"]
 
     @property
     def alive(self) -> bool:
-        """Whether it can be asked."""
+        """Whether the worker can take requests."""
         return self._process.poll() is None
 
     def maps(self, path: Path) -> bool:
-        """Whether it keeps a file mapped, which keeps the file's pages in the cache."""
+        """Whether the worker keeps a file mapped, which keeps the file's pages in the cache."""
         try:
             return str(path) in Path(f"/proc/{self._process.pid}/maps").read_text()
         except OSError:
             return False
 
     def open(self, path: Path, settings: dict[str, Any]) -> None:
-        """Have it open a file. Raises WorkerError."""
+        """Let the worker open a file. Raises WorkerError."""
         request = {"do": "open", "path": str(path), "settings": settings}
         self.opened_with = None
         self.reads = Path(self._ask(request, self._limits.open)["path"])
         self.opened_with = settings
 
     def read(self) -> dict[str, Any]:
-        """Have it read, and return what it found: see worker.py. Raises WorkerError."""
+        """Let the worker read, and return its answer (see worker.py). Raises WorkerError."""
         return self._ask({"do": "read"}, self._limits.read)
 
     def end(self) -> None:
-        """End it, whatever it does."""
+        """End the worker, whatever it does."""
         self._process.kill()
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
@@ -129,7 +129,7 @@ class Process:
         return line
 
     def _ended(self) -> str:
-        """Say how it ended."""
+        """Return how the worker ended."""
         code = self._process.wait()
         how = f"ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
         self._told.seek(0)

@@ -1,11 +1,11 @@
-"""A process that runs one loader, told by lines of JSON on its standard input.
+"""A process that runs one loader, on requests in lines of JSON on its standard input.
 
     {"do": "open", "path": ..., "settings": {...}}   -> {"path": the file that read() reads}
     {"do": "read"}    -> {"seconds": ..., "cpu_seconds": ..., "right": every byte was as written}
 
-First it says {"version": ...}. Where something fails it says {"error": ...}. It measures round the
-call and the wait for the device behind it; then it compares all bytes, out of the device's memory,
-with what was written, and overwrites them there.
+First it prints {"version": ...}. If a request fails it prints {"error": ...}. It times the call and
+the wait for the device after it. Then it compares all bytes in the device's memory with the written
+bytes, and overwrites them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def covers(placed: Iterable[Placed], begin: int, end: int) -> bool:
 
 
 class Worker:
-    """One loader and the file it was told to read."""
+    """One loader, and the file that it reads."""
 
     def __init__(self, loader: Loader, memory: Memory) -> None:
         self._loader = loader
@@ -57,7 +57,7 @@ class Worker:
         self._scratch.address = self._memory.pinned(_PIECE)
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Do what was asked."""
+        """Carry out a request, and return the answer."""
         if request["do"] == "open":
             self._model = ModelFile(Path(request["path"]))
             return {"path": str(self._loader.open(self._model, request["settings"]))}
@@ -101,7 +101,7 @@ def described(error: BaseException) -> str:
 
 def main() -> int:
     """Serve until standard input ends. Arguments: module:class of the loader, device."""
-    # What libraries print goes where errors go; answers have a way of their own.
+    # Output of libraries goes to standard error; answers have their own descriptor.
     replies: IO[str] = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
 
@@ -114,7 +114,7 @@ def main() -> int:
         loader = getattr(import_module(module), name)(memory, sys.argv[2])
         worker = Worker(loader, memory)
         say({"version": loader.version()})
-    except Exception as error:  # whatever somebody else's library may raise
+    except Exception as error:  # another library may raise any error
         say({"error": described(error)})
         return 1
     for line in sys.stdin:
