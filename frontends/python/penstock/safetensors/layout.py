@@ -91,7 +91,7 @@ def plan(spans: Sequence[Span], file_size: int, *, slide: bool) -> Layout:
         return Layout(end, places, [Step(_stretches(spans, places), [])])
     last = spans[-1].offset + spans[-1].size
     begin = first // PAGE * PAGE
-    # What lies between a tensor and the end of its page is somebody else's, but a whole page is
+    # The bytes from the last tensor to the end of its page are not needed, but a whole page is
     # read faster than part of one.
     stop = min(_round_up(last, PAGE), file_size)
     landing = _round_up(
