@@ -1,8 +1,8 @@
-// The offline detector: the recogniser of nest.h over a whole trace, with large limits.
+// The offline detector: runs the recogniser of nest.h over a whole trace, with large limits.
 //
-// Greedy recognition can take accesses for a loop that only look like one by chance, so it runs
-// several times, each time asking more of a loop of single accesses; the shortest program wins.
-// Every program is walked through and compared with the trace before it is returned.
+// Greedy recognition can take accesses for a loop that look like one only by chance. So it runs
+// several times, and each attempt demands more single accesses per loop; the shortest program wins.
+// Each program is walked through and compared with the trace before it is returned.
 #include <algorithm>
 
 #include "access/detector.h"
@@ -13,9 +13,9 @@
 namespace penstock::access {
 namespace {
 
-// Accesses in a line that make a loop by themselves, in each attempt.
+// Accesses in a line that make a loop on their own, in each attempt.
 constexpr size_t kSingleMins[] = {3, 4, 6, 12};
-// The costly attempts are for traces that one of them reads in a few milliseconds.
+// The costly attempts are only for traces that one attempt reads in a few milliseconds.
 constexpr size_t kAttemptsUpTo = 1 << 16;
 
 std::vector<Node> recognise(std::span<const Access> accesses, size_t single_min) {
@@ -43,8 +43,8 @@ std::vector<Node> recognise(std::span<const Access> accesses, size_t single_min)
     return nodes;
 }
 
-// The whole trace as one delta unit: the border of its deltas, by Knuth, Morris and Pratt, ends one
-// period before the last.
+// Describes the whole trace as one delta unit. The border of its deltas, by Knuth, Morris and
+// Pratt, ends one period before the last.
 bool as_unit(std::span<const Access> accesses, Node* out) {
     if (accesses.size() < 5) return false;
     std::vector<Delta> deltas(accesses.size() - 1);
@@ -83,8 +83,8 @@ bool tells(const Program& program, std::span<const Access> accesses) {
     return walker.ended();
 }
 
-// What a program takes to write down: its nodes, and every access that a list has to name. A unit
-// of equal deltas is a stride, which is a loop in canonical form.
+// Returns the cost of a program: its nodes, and each access that a list must name. A unit of equal
+// deltas is a stride, which is a loop in canonical form.
 uint64_t cost(const std::vector<Node>& nodes) {
     uint64_t sum = nodes.size();
     for (const Node& node : nodes) {
@@ -98,8 +98,8 @@ uint64_t cost(const std::vector<Node>& nodes) {
     return sum;
 }
 
-// Gives every node the gaps before it: a leaf those between its accesses, a loop what its turns
-// take beyond that.
+// Gives each node the gaps before it: a leaf the gaps between its accesses, a loop the additional
+// time of its turns.
 void add_timing(std::span<const uint64_t> times_ns, Program* program) {
     const std::vector<Term> terms = terms_of(*program, 0);
     std::vector<GapMeter> own(terms.size()), turns(terms.size());

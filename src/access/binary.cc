@@ -1,4 +1,4 @@
-// What the binary form of access programs holds: see binary.h.
+// Writes and parses the binary form of access programs: see binary.h.
 #include "access/binary.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace penstock::access {
 namespace {
 
 constexpr std::string_view kMagic = "PSAP";
-constexpr uint8_t kHasThink = 0x80;  // in the byte that is the kind of a node
+constexpr uint8_t kHasThink = 0x80;  // in the byte of a node's kind
 constexpr size_t kChecksumBytes = 4;
 
 uint64_t zigzag(int64_t value) {
@@ -30,7 +30,7 @@ bool has_trips(NodeKind kind) {
     return kind == NodeKind::kLoop || kind == NodeKind::kDeltas || kind == NodeKind::kRandom;
 }
 
-// Calls visit(coefficient, bit) for the eight of an affine.
+// Calls visit(coefficient, bit) for the eight coefficients of an affine.
 template <class AnyAffine, class Visit>
 void for_each_coefficient(AnyAffine& affine, Visit visit) {
     unsigned bit = 0;
@@ -121,7 +121,7 @@ private:
     std::vector<uint8_t> out_;
 };
 
-// The first error stays; what is read behind it is 0.
+// The first error is kept; values read after it are 0.
 class Reader {
 public:
     explicit Reader(std::span<const uint8_t> bytes) : bytes_(bytes) {}
@@ -158,7 +158,7 @@ public:
         return 0;
     }
 
-    // A natural of any length; what is beyond 64 bits is the largest there is.
+    // Reads a natural of any length. One beyond 64 bits becomes the largest.
     uint64_t version() {
         uint64_t value = 0;
         for (unsigned shift = 0;; shift = std::min(shift + 7, 64u)) {
@@ -201,7 +201,7 @@ public:
     void pairs(size_t count_max, std::vector<Pair>* pairs) {
         const uint64_t count = natural();
         if (count > count_max) fail("a list that is too long");
-        if (ok() && count > left() / 2) fail("it ends too early");  // each number is a byte or more
+        if (ok() && count > left() / 2) fail("it ends too early");  // at least one byte per number
         uint64_t offset = 0, size = 0;
         for (uint64_t i = 0; i < count && ok(); ++i) {
             offset += static_cast<uint64_t>(integer());

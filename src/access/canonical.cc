@@ -1,4 +1,4 @@
-// Folding and unfolding of program trees: see canonical.h.
+// Folds and unfolds program trees: see canonical.h.
 #include "access/canonical.h"
 
 #include <algorithm>
@@ -14,14 +14,15 @@ namespace {
 constexpr size_t kExpandedMax = 32;  // accesses of a list that is written out
 constexpr size_t kGroupMax = 32;     // nodes that are tried as the body of a loop
 
-// The trips where they are the same always; negative ones are 0. -1: they depend on something.
+// Returns the trips if they are constant; negative ones are 0. Returns -1 if they depend on
+// something.
 int64_t constant_trips(const Node& node) {
     if (node.trips != Affine{node.trips.base, {}, {}}) return -1;
     return std::max<int64_t>(node.trips.base, 0);
 }
 
-// Writes a tree in simpler nodes, if it is one that is not in its simplest form. `room`: nodes
-// that may come in its place.
+// Writes a tree in simpler nodes, unless it is in its simplest form. `room`: how many nodes may
+// replace it.
 bool unfold(const NodeTree& tree, size_t level, size_t room, std::vector<NodeTree>* out) {
     const Node& node = tree.node;
     const int64_t trips = constant_trips(node);
@@ -51,7 +52,7 @@ bool unfold(const NodeTree& tree, size_t level, size_t room, std::vector<NodeTre
     return true;
 }
 
-// Moves what a list's first access adds into its base.
+// Moves what is added to a list's first access into its base.
 bool settle_list(NodeTree* tree) {
     Node& node = tree->node;
     if (node.kind != NodeKind::kList || node.list[0] == Access{}) return false;
@@ -68,7 +69,7 @@ bool settle_list(NodeTree* tree) {
     return true;
 }
 
-// A delta unit whose deltas repeat within it is that of the shorter ones.
+// If the deltas of a unit repeat within it, makes it a unit of fewer deltas.
 bool shorten_unit(NodeTree* tree) {
     Node& node = tree->node;
     const int64_t trips = constant_trips(node);
@@ -92,7 +93,7 @@ class Folder {
 public:
     explicit Folder(size_t nodes) : nodes_(nodes) {}
 
-    // Until nothing changes: each step makes nodes fewer or simpler.
+    // Repeats until nothing changes: each step makes nodes fewer or simpler.
     void fold(std::vector<NodeTree>* body, size_t level) {
         bool changed = true;
         while (changed) {
@@ -118,7 +119,7 @@ private:
         return false;
     }
 
-    // Turns of a loop that stand before or behind it, or a loop that goes on where it ends.
+    // Absorbs turns before or behind a loop, or a loop that continues at its end.
     bool absorb_any(std::vector<NodeTree>* body, size_t level) {
         for (size_t i = 0; i < body->size(); ++i) {
             NodeTree& loop = (*body)[i];
@@ -146,7 +147,7 @@ private:
         return false;
     }
 
-    // Whether the trees from `at` on are the loop's body at `index`.
+    // Returns whether the trees from `at` on are the loop's body at `index`.
     static bool is_turn(const NodeTree& loop, size_t level, int64_t index,
                         const std::vector<NodeTree>& body, size_t at) {
         if (at + loop.body.size() > body.size()) return false;
@@ -174,7 +175,7 @@ private:
         return false;
     }
 
-    // Three or more groups of `size` trees from `at` on that lie on a line become a loop.
+    // Makes a loop of three or more groups of `size` trees from `at` on that lie on a line.
     bool fold_group(std::vector<NodeTree>* body, size_t level, size_t at, size_t size) {
         std::vector<int64_t> step, next;
         size_t count = 1;
@@ -203,7 +204,7 @@ private:
         return true;
     }
 
-    // A loop that holds only a loop, and whose turns go on where the last one ended.
+    // Flattens a loop that holds only a loop, if its turns continue where the last one ended.
     bool flatten_any(std::vector<NodeTree>* body, size_t level) {
         for (NodeTree& outer : *body) {
             const int64_t turns = constant_trips(outer.node);

@@ -1,9 +1,9 @@
-// Whether a program touches a byte: Cursor::contains().
+// Finds whether a program touches a byte: Cursor::contains().
 //
-// An access touches byte b when b - offset >= 0 and offset + size - 1 - b >= 0: two linear forms in
-// the indices of the loops. Loop by loop, from the one with the longest stride, what the loops
-// inside can add is eliminated, which leaves a range for the index; where a turn of the loop does
-// not reach into the next, that is one value or two.
+// An access touches byte b if b - offset >= 0 and offset + size - 1 - b >= 0. These are two linear
+// forms in the indices of the loops. The loops are handled one by one, from the longest stride on.
+// What the inner loops can add is eliminated, which leaves a range for the index. If a turn of the
+// loop does not reach into the next one, the range has one or two values.
 #include <algorithm>
 #include <utility>
 
@@ -12,8 +12,8 @@
 namespace penstock::access {
 namespace {
 
-// The values that `variable` may have where all before it have theirs, and both forms are to be
-// at least 0. False: none.
+// Finds the values of `variable` for which both forms can be at least 0, given the variables before
+// it. Returns false if there are none.
 bool narrow(const std::array<Form, 2>& forms, const Ranges& ranges, size_t variable, Wide* low,
             Wide* high) {
     const Range& range = ranges[variable];
@@ -35,8 +35,8 @@ void fix(Form* form, size_t variable, Wide value) {
     form->per[variable] = 0;
 }
 
-// Whether some values from `variable` on make both forms at least 0. `steps` is what is left of
-// kContainsSteps; at 0 the answer is yes.
+// Returns whether some values from `variable` on make both forms at least 0. `steps` is what is
+// left of kContainsSteps; at 0 the answer is true.
 bool reachable(const std::array<Form, 2>& forms, const Ranges& ranges, size_t variable,
                size_t* steps) {
     while (variable < kVariables && !ranges[variable].bounded && ranges[variable].high == 0) {
@@ -64,7 +64,7 @@ bool reachable(const std::array<Form, 2>& forms, const Ranges& ranges, size_t va
     return false;
 }
 
-// Puts the loops with the longest strides first; no range is bounded by a form.
+// Puts the loops with the longest strides first. No range may be bounded by a form.
 void sort_by_stride(Form* offset, Form* size, Ranges* ranges) {
     const auto magnitude = [offset](size_t v) {
         return offset->per[v] < 0 ? -offset->per[v] : offset->per[v];
@@ -82,7 +82,7 @@ void sort_by_stride(Form* offset, Form* size, Ranges* ranges) {
 
 }  // namespace
 
-// The affine's loops, on a base that has the rank's share in it.
+// Returns the affine's loops, on a base that includes the rank's share.
 Form Cursor::form_of(const Affine& affine, Wide base) const {
     Form form(affine);
     form.base = base;
@@ -90,8 +90,8 @@ Form Cursor::form_of(const Affine& affine, Wide base) const {
     return form;
 }
 
-// Ranges of the indices around a node that is no loop; those that are always 0 have none. False:
-// it has no access.
+// Computes the ranges of the indices around a node that is no loop. Indices that are always 0 have
+// none. Returns false if the node has no access.
 bool Cursor::ranges_around(size_t leaf, Ranges* ranges) const {
     for (size_t n = 0; n < leaf; ++n) {
         if (program_->nodes[n].kind != NodeKind::kLoop || end_of(n) <= leaf) continue;
@@ -145,7 +145,7 @@ bool Cursor::leaf_contains(size_t leaf, uint64_t byte, size_t* steps) const {
     }
     if (node.kind != NodeKind::kDeltas) return false;
     if (touches(offset, size, ranges)) return true;  // the first access
-    // Behind each delta of the unit there is one access in each turn.
+    // After each delta of the unit there is one access per turn.
     Range& turn = ranges[kTurn];
     turn.bound = trips;
     turn.bound.base -= 1;

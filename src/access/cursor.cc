@@ -1,4 +1,4 @@
-// Stepping, counting and seeking; contains() is in contains.cc.
+// Steps, counts and seeks. contains() is in contains.cc.
 #include "access/cursor.h"
 
 #include <algorithm>
@@ -7,7 +7,7 @@
 namespace penstock::access {
 namespace {
 
-// Turns of a loop without any access that next() walks over before it seeks instead.
+// Turns without an access that next() walks over before it seeks instead.
 constexpr size_t kEmptyTurnsMax = 8;
 
 constexpr uint64_t kEndless = std::numeric_limits<uint64_t>::max();
@@ -78,7 +78,7 @@ size_t Cursor::end_of(size_t node) const {
     return node + 1 + (one.kind == NodeKind::kLoop ? one.body : 0);
 }
 
-// Whether the count of a loop's body depends on its index.
+// Returns whether the count of a loop's body depends on its index.
 bool Cursor::varies(size_t loop) const {
     for (size_t n = loop + 1; n < end_of(loop); n = end_of(n)) {
         if (shapes_[n].count_mask >> shapes_[loop].level & 1) return true;
@@ -112,7 +112,7 @@ Access Cursor::access_of(size_t node, const Indices& at) const {
 uint64_t Cursor::Counts::of_turns(uint64_t turns) const {
     Wide total = 0, choose = 1;
     for (size_t k = 0; k < terms && k < turns; ++k) {
-        choose = choose * Wide{turns - k} / Wide{k + 1};  // turns over k + 1
+        choose = choose * Wide{turns - k} / Wide{k + 1};  // binomial: turns over k + 1
         total += differences[k] * choose;
     }
     return static_cast<uint64_t>(total);
@@ -129,7 +129,7 @@ Cursor::Counts Cursor::fit(size_t loop, uint64_t first, uint64_t turns, Indices 
     }
     for (size_t k = 0; k < samples; ++k) {
         counts.differences[k] = values[0];
-        if (values[0] != 0) counts.terms = k + 1;  // those of 0 would only overflow `choose`
+        if (values[0] != 0) counts.terms = k + 1;  // terms of 0 would only overflow `choose`
         for (size_t i = 0; i + 1 < samples - k; ++i) values[i] = values[i + 1] - values[i];
     }
     return counts;
@@ -151,7 +151,7 @@ void Cursor::for_each_piece(size_t loop, uint64_t trips, const Indices& at, Visi
     for (size_t n = loop + 1; n < end_of(loop); ++n) {
         const Shape& inner = shapes_[n];
         if (inner.trips_mask != 1u << level) continue;
-        // The first turn whose trips are on the other side of zero.
+        // The first turn whose trips have the other sign.
         const Wide slope = program_->nodes[n].trips.per_loop[level];
         const Wide turn = slope > 0 ? ceil_divide(-inner.trips, slope)
                                     : floor_divide(inner.trips, -slope) + 1;
@@ -205,7 +205,7 @@ std::optional<uint64_t> Cursor::count() const {
 
 // --- moving -------------------------------------------------------------------------------------
 
-// Stands at the access `within` of a node that is no loop.
+// Moves to the access `within` of a node that is no loop.
 void Cursor::arrive(size_t leaf, uint64_t within) {
     const Node& node = program_->nodes[leaf];
     node_ = leaf;
@@ -213,7 +213,7 @@ void Cursor::arrive(size_t leaf, uint64_t within) {
     leaf_count_ = count_of(leaf, at_);
     random_ = node.kind == NodeKind::kRandom;
     if (node.kind != NodeKind::kDeltas || within == 0) return;
-    // The access before: whole units, and the rest of one.
+    // The access before: whole units, and part of one.
     const uint64_t units = (within - 1) / node.deltas.size();
     delta_ = (within - 1) % node.deltas.size();
     last_ = access_of(leaf, at_);
@@ -226,7 +226,7 @@ void Cursor::arrive(size_t leaf, uint64_t within) {
     last_ = sum(last_, {static_cast<int64_t>(offset), static_cast<int64_t>(size)});
 }
 
-// From node_, which may be a loop or the end of one, to the first access there is.
+// Moves from node_, which may be a loop or the end of one, to the first access.
 void Cursor::settle() {
     size_t empty_turns = 0;
     random_ = false;
@@ -292,7 +292,8 @@ size_t Cursor::next(std::span<Access> out) {
     return count;
 }
 
-// Sets the loop's index to the turn that holds its access `left`; returns the number within that.
+// Sets the loop's index to the turn that holds its access `left`. Returns the access's number in
+// that turn.
 uint64_t Cursor::take_turns(size_t loop, uint64_t trips, uint64_t left) {
     const size_t level = shapes_[loop].level;
     for_each_piece(loop, trips, at_, [&](const Counts& counts, uint64_t turns) {
@@ -301,7 +302,7 @@ uint64_t Cursor::take_turns(size_t loop, uint64_t trips, uint64_t left) {
             left -= here;
             return false;
         }
-        // The first turn whose end lies behind `left`.
+        // The first turn that ends after `left`.
         uint64_t low = 0, high = turns - 1;
         if (counts.terms == 1) {
             low = high = left / static_cast<uint64_t>(counts.differences[0]);
@@ -321,7 +322,7 @@ uint64_t Cursor::take_turns(size_t loop, uint64_t trips, uint64_t left) {
     return left;
 }
 
-// Goes to the access `left` of the nodes from `begin` to `end`, which lie in one body.
+// Moves to the access `left` of the nodes from `begin` to `end`, which lie in one body.
 bool Cursor::descend(size_t begin, size_t end, uint64_t left) {
     for (size_t n = begin; n < end; n = end_of(n)) {
         const uint64_t count = count_of(n, at_);

@@ -6,7 +6,7 @@
 namespace penstock::access {
 namespace {
 
-// So many accesses in a row that differ from the program are another program.
+// So many consecutive accesses that differ from the program belong to another program.
 constexpr unsigned kWrongMax = 8;
 constexpr unsigned kOutliersMax = 2;  // in a row
 
@@ -44,15 +44,15 @@ Access LoadedProgram::Course::told(const Walker& at) const {
     return {add(access.offset, offset_shift), add(access.size, size_shift)};
 }
 
-// Keeps what was stable, before it is adjusted to an access that may be an outlier.
+// Saves the stable state before it is adjusted to an access that may be an outlier.
 void LoadedProgram::leave() {
     std::copy(terms_.begin(), terms_.end(), left_terms_.begin());
     left_ = now_;
     since_left_ = 1;
 }
 
-// Whether the access is where the stream would be without the outliers: the one that they came
-// before, the one behind as many as came instead, or one more where one was left out.
+// Returns whether the access is where the stream would be without the outliers: the access before
+// which they came, the one after those that they replaced, or one more if one was left out.
 bool LoadedProgram::return_to(const Access& access) {
     Walker walker = left_.walker;
     walker.move_to(left_terms_.data());
@@ -74,8 +74,8 @@ bool LoadedProgram::return_to(const Access& access) {
     return false;
 }
 
-// The step of the loop that turned just before the next access becomes what was seen. An access
-// behind another of the same turn has no stride of its own: its position is taken over, no more.
+// Sets the step of the loop that turned just before the next access to the one seen. An access
+// after another of the same turn has no stride of its own; only its position is taken over.
 void LoadedProgram::take_stride(int64_t difference) {
     const size_t turned = now_.walker.loops_kept(now_.before);
     if (turned == now_.walker.depth() || turned >= now_.before.depth()) return;
@@ -101,7 +101,7 @@ void LoadedProgram::observe(const Access& access) {
             since_left_ = since_left_ < kOutliersMax ? since_left_ + 1 : 0;
         }
         ++wrong_;
-        // Before the first access there is no stride that could differ: it says where and how much.
+        // Before the first access there is no stride that could differ; it gives position and size.
         if (!same_stride && !same_size && begun_) {
             state_ = State::kSuspended;
             return;

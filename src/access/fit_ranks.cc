@@ -1,5 +1,5 @@
-// One program for several ranks: every value of their programs that differs is fitted by a linear
-// form of the rank, or of the coordinates of a process grid. All in exact integers.
+// Makes one program for several ranks. Each value that differs is fitted by a linear form of the
+// rank, or of the coordinates of a process grid. The arithmetic is in exact integers.
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -11,9 +11,9 @@
 namespace penstock::access {
 namespace {
 
-// Up to so many ranks every grid is tried; of more, those that the ranks fill.
+// Up to this many ranks all grids are tried; above, only those that the ranks fill.
 constexpr uint64_t kEveryGridMax = 256;
-// Up to so many ranks grids are tried at all: their widths are looked for one by one.
+// Up to this many ranks grids are tried at all, because their widths are tried one by one.
 constexpr uint64_t kGridRanksMax = uint64_t{1} << 20;
 constexpr uint64_t kRankMax = uint64_t{1} << 62;
 
@@ -29,13 +29,13 @@ Place place_of(uint64_t rank, const Grid& grid) {
     return place;
 }
 
-// Where the streams stand in a grid, and for each dimension two that differ in it alone.
+// The streams' positions in a grid, and for each dimension two streams that differ only in it.
 struct Layout {
     std::vector<Place> places;
     std::array<std::optional<std::pair<size_t, size_t>>, kGridMax> neighbours;
 };
 
-// None: some dimension has no such two although it has extent.
+// Returns nothing if some dimension with extent has no such two streams.
 std::optional<Layout> layout_of(std::span<const uint64_t> ranks, const Grid& grid) {
     Layout layout;
     for (const uint64_t rank : ranks) layout.places.push_back(place_of(rank, grid));
@@ -55,13 +55,13 @@ std::optional<Layout> layout_of(std::span<const uint64_t> ranks, const Grid& gri
     return layout;
 }
 
-// value(i) = base + sum of per_rank[g] * place(i)[g], exactly.
+// Fits value(i) = base + sum of per_rank[g] * place(i)[g], exactly.
 bool fit(const std::vector<int64_t>& values, const Layout& layout, Affine* out) {
     for (size_t g = 0; g < kGridMax; ++g) {
         out->per_rank[g] = 0;
         if (!layout.neighbours[g]) continue;
         auto [i, j] = *layout.neighbours[g];
-        // A run of -1 would have a quotient beyond 64 bits.
+        // A distance of -1 would give a quotient beyond 64 bits.
         if (layout.places[j][g] < layout.places[i][g]) std::swap(i, j);
         int64_t rise = 0;
         const int64_t run = layout.places[j][g] - layout.places[i][g];
@@ -83,8 +83,8 @@ bool fit(const std::vector<int64_t>& values, const Layout& layout, Affine* out) 
 
 constexpr std::array<int64_t, kGridMax> kNoRank{};
 
-// A list says where it is in its first access: that goes into the node's base, so that lists which
-// are only moved are equal.
+// Moves the position of a list from its first access into the node's base, so that lists which are
+// only moved are equal.
 Node normal(Node node) {
     if (node.kind != NodeKind::kList || node.list.empty()) return node;
     const Access first = node.list[0];
@@ -135,7 +135,7 @@ bool fit_grid(const std::vector<std::vector<Node>>& streams, const Layout& layou
     return true;
 }
 
-// The grids to try, a line first, then planes, then spaces.
+// Returns the grids to try: a line, then planes, then spaces.
 std::vector<Grid> grids_for(uint64_t ranks) {
     std::vector<Grid> grids{{ranks, 1, 1}};
     if (ranks > kGridRanksMax) return grids;

@@ -1,4 +1,4 @@
-// What the JSON text of access programs holds: see json.h.
+// Writes and parses the JSON text of access programs: see json.h.
 #include "access/json.h"
 
 #include <array>
@@ -173,7 +173,7 @@ public:
     }
 
 private:
-    // Up to the opening bracket of the programs.
+    // Reads up to the opening bracket of the programs.
     bool read_heading(Status* later) {
         bool first = true;
         uint32_t seen = 0;
@@ -213,7 +213,7 @@ private:
         return read && ((seen & 1) != 0 || missing("a program without nodes"));
     }
 
-    // The members of an object, in any order: take(i) reads the value of names[i].
+    // Reads the members of an object in any order: take(i) reads the value of names[i].
     template <class Take>
     bool read_members(std::initializer_list<std::string_view> names, uint32_t* seen, Take take) {
         size_t key = 0;
@@ -354,7 +354,7 @@ private:
         if (!json_.ok()) return false;
         node.body = static_cast<uint32_t>(nodes->size() - at - 1);
         (*nodes)[at] = std::move(node);
-        // offset 1, size 2, trips 3, deltas 4, list 5, body 6; think may be left out.
+        // offset 1, size 2, trips 3, deltas 4, list 5, body 6; think may be missing.
         static constexpr std::array<uint32_t, 5> kKeys = {0b0000111, 0b1001001, 0b0011111,
                                                           0b0100111, 0b0001001};
         const uint32_t wanted = kKeys[static_cast<size_t>((*nodes)[at].kind)];

@@ -1,4 +1,4 @@
-// Strict JSON: see json_reader.h.
+// Parses strict JSON: see json_reader.h.
 #include "access/json_reader.h"
 
 #include <algorithm>
@@ -44,7 +44,7 @@ size_t utf8_length(std::string_view text) {
     for (size_t i = 1; i < length; ++i) {
         if ((byte(i) & 0xc0) != 0x80) return 0;
     }
-    // Overlong forms, surrogates, and what lies beyond U+10FFFF.
+    // Refuses overlong forms, surrogates, and code points beyond U+10FFFF.
     if (first == 0xe0 && byte(1) < 0xa0) return 0;
     if (first == 0xed && byte(1) > 0x9f) return 0;
     if (first == 0xf0 && byte(1) < 0x90) return 0;
@@ -111,7 +111,7 @@ bool JsonReader::hexadecimal(uint32_t* value) {
     return true;
 }
 
-// Behind a backslash.
+// Parses an escape after the backslash.
 bool JsonReader::escape(std::string* value) {
     static constexpr std::string_view kNames = "\"\\/bfnrt", kValues = "\"\\/\b\f\n\r\t";
     if (at_ == text_.size()) return fail("the text ends within a string");
@@ -164,7 +164,7 @@ bool JsonReader::string(std::string* value) {
     return true;
 }
 
-// What may be a number; whether it is one is for the caller to see.
+// Takes the characters that may be a number; the caller checks them.
 std::string_view JsonReader::digits() {
     peek();
     const size_t begin = at_;
@@ -179,8 +179,8 @@ namespace {
 
 constexpr const char* kBeyond = "a whole number beyond 64 bits";
 
-// A whole number as JSON has it: no plus, no leading zeros, nothing behind the digits. Null, or
-// what is wrong; kBeyond: nothing else.
+// Parses a whole number as JSON has it: no plus, no leading zeros, nothing after the digits.
+// Returns null or what is wrong; kBeyond if it is only too large.
 template <class Number>
 const char* parse_whole(std::string_view text, Number* value) {
     const bool negative = !text.empty() && text[0] == '-';

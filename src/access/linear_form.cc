@@ -1,4 +1,4 @@
-// Bounds of linear forms: see linear_form.h.
+// Computes bounds of linear forms: see linear_form.h.
 #include "access/linear_form.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@ bool add_product(Wide* to, Wide a, Wide b) {
     return !__builtin_mul_overflow(a, b, &product) && !__builtin_add_overflow(*to, product, to);
 }
 
-// The maximum over the box alone.
+// Returns the maximum over the box alone.
 std::optional<Wide> box_maximum(const Form& form, const Ranges& ranges) {
     Wide sum = form.base;
     for (size_t v = 0; v < kVariables; ++v) {

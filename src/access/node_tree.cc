@@ -13,7 +13,7 @@ bool add_product(int64_t* to, int64_t a, int64_t b) {
     return !__builtin_mul_overflow(a, b, &product) && !__builtin_add_overflow(*to, product, to);
 }
 
-// Calls visit(affine) for the three of every node until that returns false.
+// Calls visit(affine) for the three affines of each node until it returns false.
 template <class Tree, class Visit>
 bool for_each_affine(Tree* tree, Visit visit) {
     if (!visit(tree->node.offset) || !visit(tree->node.size) || !visit(tree->node.trips)) {
@@ -30,7 +30,7 @@ void drop_level(Affine* affine, size_t level) {
     per.back() = 0;
 }
 
-// Loops that nest in a tree, its own included.
+// Returns how deep the loops of a tree nest, including its own.
 size_t height(const NodeTree& tree) {
     size_t most = 0;
     for (const NodeTree& inner : tree.body) most = std::max(most, height(inner));
@@ -105,7 +105,7 @@ bool differences(const NodeTree& a, const NodeTree& b, std::vector<int64_t>* ste
         a.body.size() != b.body.size()) {
         return false;
     }
-    // A random node without an end stays alone.
+    // A random node without an end is never joined.
     if (one.kind == NodeKind::kRandom && (one.trips == Affine{} || other.trips == Affine{})) {
         return false;
     }
@@ -146,7 +146,7 @@ bool goes_on(const NodeTree& tree, size_t level, int64_t trips) {
 bool unfold_deltas(const NodeTree& tree, size_t level, size_t room, std::vector<NodeTree>* out) {
     const Node& node = tree.node;
     if (node.trips != Affine{node.trips.base, {}, {}}) return false;
-    NodeTree first;  // the access that a turn begins with
+    NodeTree first;  // the access at the beginning of a turn
     first.node.offset = node.offset;
     first.node.size = node.size;
     if (node.trips.base <= 0) {

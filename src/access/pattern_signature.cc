@@ -1,4 +1,4 @@
-// Pattern signatures: the class of a program, and its text. See signature_text.h.
+// Writes and parses pattern signatures, and finds the class of a program. See signature_text.h.
 #include <algorithm>
 #include <optional>
 #include <vector>
@@ -26,7 +26,7 @@ struct Shape {
     uint32_t dimension = 0;
 };
 
-// One node that is no loop, with `level` loops around it.
+// Returns the shape of one node that is no loop and has `level` loops around it.
 Shape shape_of(const Node& node, size_t level) {
     const auto begin = node.offset.per_loop.begin();
     const auto strides = static_cast<uint32_t>(std::count_if(
@@ -52,7 +52,7 @@ Shape shape_of(const Node& node, size_t level) {
     return {contiguous ? Spatial::kContiguous : Spatial::kFixedStrided, 1};
 }
 
-// What is gathered while going through the nodes.
+// Collects the classes of the nodes.
 class Classifier {
 public:
     explicit Classifier(const Program& program) : program_(program) {}
@@ -70,7 +70,7 @@ public:
     }
 
 private:
-    // `among`: other nodes are in the same body of a loop.
+    // `among`: the same body of a loop has other nodes.
     void visit(size_t n, size_t level, bool among) {
         const Node& node = program_.nodes[n];
         if (node.kind == NodeKind::kLoop) {
@@ -84,12 +84,13 @@ private:
             return;
         }
         Shape shape = shape_of(node, level);
-        // Places one by one; so is a short list, which the canonical form writes out.
+        // Single accesses one by one. A short list is the same, because the canonical form writes
+        // it out.
         const bool place = level == 0 && node.kind == NodeKind::kAccess;
         if (place && ++places_ > 1) shape = {Spatial::kRandomStrided, 1};
         const bool stays = level > 0 && shape.dimension == 0;  // the same access again
         if (node.kind == NodeKind::kDeltas || stays) out_.repetition = Repetition::kRepeating;
-        const bool first_was_place = places_ == 2 && nodes_ == 1;  // which is no pattern yet
+        const bool first_was_place = places_ == 2 && nodes_ == 1;  // not a pattern yet
         const bool differs = nodes_ > 0 && !first_was_place && shape.spatial != out_.spatial;
         if (among || differs) shape.spatial = Spatial::kCombination;
         out_.spatial = shape.spatial;

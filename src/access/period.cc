@@ -7,7 +7,7 @@ namespace penstock::access {
 void DeltaTracker::observe(const Delta& delta) {
     const uint64_t mixed = (static_cast<uint64_t>(delta.offset) * 0x9E3779B97F4A7C15u) ^
                            (static_cast<uint64_t>(delta.size) * 0xC2B2AE3D27D4EB4Fu);
-    // Never 0, which is what the places before the first delta hold.
+    // Never 0, because the places before the first delta hold 0.
     const uint32_t hash = static_cast<uint32_t>(mixed >> 32 ^ mixed) | 1;
     for (size_t p = 0; p < kPeriodMax; ++p) runs_[p] = hashes_[p] == hash ? runs_[p] + 1 : 0;
     std::copy_backward(hashes_.begin(), hashes_.end() - 1, hashes_.end());
@@ -19,8 +19,8 @@ void DeltaTracker::observe(const Delta& delta) {
     vote(delta, gone);
 }
 
-// Boyer and Moore's vote names a rival; it is counted only where the candidate has lost its
-// majority, so that an access costs a recount seldom.
+// Boyer and Moore's vote finds a rival. It is counted only when the candidate has lost its
+// majority, so that few accesses cost a recount.
 void DeltaTracker::vote(const Delta& delta, const Delta& gone) {
     if (count_ > kPeriodMax && gone == candidate_) --agreeing_;
     if (delta == candidate_ && count_ > 1) ++agreeing_;
@@ -35,8 +35,8 @@ void DeltaTracker::vote(const Delta& delta, const Delta& gone) {
     agreeing_ = agree;
 }
 
-// Whether none of the last `period` deltas is among those that came before they first did: a stream
-// that chooses from a few deltas repeats some by chance, but those.
+// Returns whether none of the last `period` deltas is among those before their first occurrence. A
+// stream that chooses from a few deltas repeats some by chance, but only deltas that it had before.
 bool DeltaTracker::is_novel(size_t period) const {
     for (size_t old = runs_[period - 1] + period; old < kPeriodMax; ++old) {
         for (size_t p = 0; p < period; ++p) {

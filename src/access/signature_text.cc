@@ -1,4 +1,4 @@
-// Trace signatures: writing and reading. Pattern signatures are in pattern_signature.cc.
+// Writes and parses trace signatures. Pattern signatures are in pattern_signature.cc.
 #include "access/signature_text.h"
 
 #include <array>
@@ -29,7 +29,7 @@ std::vector<int64_t> without_zeros(std::vector<int64_t> numbers) {
     return numbers;
 }
 
-// Loops of one body each around an access or a delta unit.
+// Loops of one body each, around an access or a delta unit.
 struct Nest {
     std::vector<const Node*> loops;
     const Node* leaf = nullptr;
@@ -52,7 +52,7 @@ Status nest_at(const Program& program, size_t begin, Nest* nest) {
     return {};
 }
 
-// Whether the outermost loop only repeats the rest at the same place.
+// Returns whether the outermost loop only repeats the rest at the same place.
 bool only_repeats(const Nest& nest) {
     if (nest.loops.empty() || nest.loops[0]->trips.base < 0) return false;
     bool moves = nest.leaf->offset.per_loop[0] != 0 || nest.leaf->size.per_loop[0] != 0 ||
@@ -61,7 +61,7 @@ bool only_repeats(const Nest& nest) {
     return !moves;
 }
 
-// The trips of a level and what the levels around add, those from `first` on.
+// Returns the trips of a level, and what the outer levels from `first` on add.
 std::vector<int64_t> trips_of(const Affine& trips, size_t first) {
     std::vector<int64_t> numbers = {trips.base};
     numbers.insert(numbers.end(), trips.per_loop.begin() + static_cast<ptrdiff_t>(first),
@@ -238,7 +238,7 @@ private:
     SignatureScanner* text_;
     std::vector<Level> levels_;
     std::vector<Node> loops_;
-    size_t first_ = 0;  // of loops_, that is a level
+    size_t first_ = 0;  // index of the first of loops_ that is a level
     Node leaf_;
 };
 

@@ -1,4 +1,5 @@
-// Chunks to lines, lines to streams; numbers; our own form, read and written.
+// Divides chunks into lines and lines into streams, parses numbers, and has this project's own
+// form.
 #include "access/trace.h"
 
 #include <algorithm>
@@ -14,7 +15,7 @@ namespace {
 constexpr const char* kOrigin = "trace";
 constexpr std::string_view kHeader = "penstock-trace 1";
 
-// A byte that a file name has to hide.
+// Returns whether a file name must escape the byte.
 bool hidden(char byte) {
     return static_cast<unsigned char>(byte) <= ' ' || byte == '%' || byte == 0x7f;
 }
@@ -37,7 +38,7 @@ std::optional<std::string> unhide(std::string_view text) {
     return name;
 }
 
-// Our own form: a line that is not right is an error, as nobody else wrote it.
+// This project's own form. An invalid line is an error, because no other program writes the form.
 class OwnLines : public TraceLines {
 public:
     Status line(std::string_view text) override {

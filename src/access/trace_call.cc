@@ -1,4 +1,4 @@
-// The tokens of a strace line: quotes, brackets and the paths behind descriptors may hold anything.
+// Scans the tokens of a strace line: quotes, brackets and paths of descriptors may hold any bytes.
 #include "access/trace_call.h"
 
 #include <algorithm>
@@ -8,12 +8,12 @@
 namespace penstock::access {
 namespace {
 
-// A reader of arguments: says where they part and where the call ends.
+// Scans arguments: finds where they are separated and where the call ends.
 class Scanner {
 public:
     explicit Scanner(std::string_view text) : text_(text) {}
 
-    // Stands behind the opening bracket; fills `arguments` and goes behind the closing one.
+    // Must stand after the opening bracket. Fills `arguments` and moves behind the closing bracket.
     bool arguments(std::vector<std::string_view>* arguments) {
         size_t depth = 0, begin = at_;
         while (at_ < text_.size()) {
@@ -66,7 +66,7 @@ private:
         }
         return false;
     }
-    // 3</path> and 4<TCP:[1:2->3:4]>: a '>' of the path itself is escaped, that of "->" is not.
+    // 3</path> and 4<TCP:[1:2->3:4]>: a '>' in the path itself is escaped, but that of "->" is not.
     bool pass_path() {
         for (++at_; at_ < text_.size(); ++at_) {
             if (text_[at_] == '>' && text_[at_ - 1] != '-') {
@@ -81,7 +81,7 @@ private:
     size_t at_ = 0;
 };
 
-// \n, \t, \\, \" and up to three octal digits.
+// Decodes \n, \t, \\, \" and up to three octal digits.
 std::string decode(std::string_view text) {
     std::string decoded;
     for (size_t i = 0; i < text.size(); ++i) {
@@ -125,7 +125,7 @@ std::optional<CallHead> call_head(std::string_view line) {
         head.process = *process;
         word = take_word(rest);
     }
-    // With -ttt there is a point; without it, a number may be anything.
+    // With -ttt there is a point. Without it, the number may be anything.
     if (word.find('.') == std::string_view::npos) return std::nullopt;
     const auto time_ns = seconds_to_ns(word);
     if (!time_ns) return std::nullopt;
@@ -146,7 +146,7 @@ std::optional<Call> parse_call(std::string_view text) {
     text.remove_prefix(scanner.at());
     if (take_word(text) != "=") return std::nullopt;
     text.remove_prefix(std::min(text.find_first_not_of(' '), text.size()));
-    // "3</a b> <0.000012>": the path has spaces, but the time behind it has none.
+    // "3</a b> <0.000012>": the path has spaces, but the time after it has none.
     const size_t path = text.find('<');
     const size_t space = std::min(text.find(' '), text.size());
     const size_t end = path < space ? text.find('>', path) : space;
@@ -166,7 +166,7 @@ std::optional<CallDescriptor> call_descriptor(std::string_view text) {
     if (open != std::string_view::npos) {
         std::string_view path = text.substr(open + 1);
         if (path.ends_with('>')) path.remove_suffix(1);
-        // As strace shows a file that was unlinked.
+        // strace shows a file that was unlinked like this.
         if (path.ends_with(">(deleted)")) path.remove_suffix(10);
         descriptor.path = decode(path);
     }

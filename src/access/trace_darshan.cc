@@ -1,4 +1,4 @@
-// Darshan's DXT text: blocks of one file and rank, a line for each segment.
+// Parses Darshan's DXT text: blocks of one file and rank, with one line per segment.
 //
 //      # DXT, file_id: 14388265063268455899, file_name: /scratch/a b
 //      # DXT, rank: 1, hostname: node
@@ -31,7 +31,7 @@ public:
     }
 
 private:
-    // Segments that were announced and are not there: the text was cut.
+    // Segments that were announced are missing: the text was cut.
     void end_block() {
         builder.skip("a segment that its block announced is not there", announced_);
         announced_ = 0;

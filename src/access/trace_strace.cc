@@ -1,8 +1,8 @@
-// strace: follows descriptors and positions through the calls of processes and threads.
+// Parses strace: follows descriptors and positions through the calls of processes and threads.
 //
-// A position belongs to an open file, which descriptors share after dup and fork; a table of
+// A position belongs to an open file, which descriptors share after dup and fork. A table of
 // descriptors belongs to a process, and its threads share it. A thread whose clone() was not traced
-// is taken for one of the first process.
+// counts as one of the first process.
 #include <map>
 #include <memory>
 #include <set>
@@ -17,7 +17,7 @@ namespace {
 // An open file description.
 struct OpenFile {
     std::string path;
-    std::optional<int64_t> position;  // none: not known
+    std::optional<int64_t> position;  // none: it is not known
     bool append = false;
 };
 
@@ -27,11 +27,11 @@ using Descriptors = std::map<int64_t, std::shared_ptr<OpenFile>>;
 struct Task {
     std::shared_ptr<Descriptors> descriptors;
     uint64_t rank = 0;       // in order of appearance
-    std::string unfinished;  // a call that was interrupted by the output of another
+    std::string unfinished;  // a call interrupted by the output of another
     uint64_t unfinished_ns = 0;
 };
 
-// Tasks alive times descriptors of one of them: what copies at fork may take.
+// Limit of tasks alive times descriptors of one of them: what copies at fork may take.
 constexpr size_t kDescriptorsMax = 1 << 18;
 
 constexpr std::string_view kUnfinished = "<unfinished ...>";
@@ -97,7 +97,7 @@ private:
         return call.starts_with("clone") || call.starts_with("fork") || call.starts_with("vfork");
     }
 
-    // None: a limit is passed.
+    // Returns null if a limit is exceeded.
     Task* task_of(uint64_t process) {
         const auto known = tasks_.find(process);
         if (known != tasks_.end()) return &known->second;
@@ -129,7 +129,7 @@ private:
         tasks_.erase(task);
     }
 
-    // The open file behind a descriptor; one whose opening was not seen has no position.
+    // Returns the open file of a descriptor. If its open was not traced, it has no position.
     static OpenFile& open_file(Task& task, const CallDescriptor& descriptor) {
         std::shared_ptr<OpenFile>& file = (*task.descriptors)[descriptor.number];
         if (!file || file->path != descriptor.path) {
@@ -183,7 +183,7 @@ private:
         file->path = descriptor->path;
         file->position = 0;
         for (const std::string_view one : call.arguments) {
-            // Not in the name of the file, which is quoted.
+            // The quoted name of the file does not count.
             if (!one.starts_with('"') && one.find("O_APPEND") != std::string_view::npos) {
                 file->append = true;
             }
@@ -203,12 +203,12 @@ private:
         (*task.descriptors)[to->number] = (*task.descriptors)[from->number];
     }
 
-    // A call that may have moved bytes of a file.
+    // Handles a call that may have moved bytes of a file.
     Status moved(Task& task, const Call& call, uint64_t time_ns) {
         struct Kind {
             std::string_view name;
             bool write;
-            int offset_at;  // the argument; -1: at the position
+            int offset_at;  // index of the argument; -1: at the position
         };
         constexpr Kind kKinds[] = {
             {"read", false, -1},  {"readv", false, -1},  {"write", true, -1},
@@ -242,7 +242,7 @@ private:
                 return {};
             }
         }
-        // preadv2 and pwritev2 with -1 are at the position.
+        // preadv2 and pwritev2 with -1 use the position.
         const bool at_position = !offset || (*offset == -1 && kind->name.ends_with("v2"));
         if (at_position && !place(open_file(task, *descriptor), kind->write, *size, &offset)) {
             return {};
@@ -250,7 +250,8 @@ private:
         return record(*descriptor, kind->write, task.rank, {*offset, *size}, time_ns);
     }
 
-    // Where a call at the position is, and what it does to the position. False: not known.
+    // Finds the offset of a call at the position, and moves the position. Returns false if not
+    // known.
     bool place(OpenFile& file, bool write, int64_t size, std::optional<int64_t>* offset) {
         if (write && file.append) {
             file.position.reset();
@@ -282,7 +283,7 @@ private:
     }
 
     std::map<uint64_t, Task> tasks_;  // by process number; those that have not ended
-    std::set<uint64_t> forking_;      // of them, those with an unfinished clone() or fork()
+    std::set<uint64_t> forking_;      // those with an unfinished clone() or fork()
     std::shared_ptr<Descriptors> first_;
     uint64_t ranks_ = 0;
 };

@@ -9,7 +9,7 @@
 namespace penstock::access {
 namespace {
 
-constexpr Wide kEndMax = Wide{1} << 63;       // accesses end below
+constexpr Wide kEndMax = Wide{1} << 63;       // accesses end below this
 constexpr Wide kTripsMin = -(Wide{1} << 62);  // trips that count as 0
 constexpr Wide kCountMax = Wide{1} << 62;
 
@@ -18,7 +18,7 @@ Status invalid(const char* text) { return {EINVAL, "access program", text}; }
 bool is_zero(const Affine& affine) { return affine == Affine{}; }
 
 bool is_sane(const Timing& timing) {
-    // Nor -0.0, which would be a second way to write 0.
+    // -0.0 is refused too, because it would be a second way to write 0.
     const auto sane = [](double value) { return std::isfinite(value) && !std::signbit(value); };
     return sane(timing.mean_ns) && sane(timing.deviation_ns);
 }
@@ -47,7 +47,7 @@ Status check_key(const Program& program) {
     return {};
 }
 
-// Fields that this kind of node must not have, or must have.
+// Checks the fields that this kind of node must have and must not have.
 Status check_fields(const Node& node) {
     const bool deltas = node.kind == NodeKind::kDeltas, list = node.kind == NodeKind::kList;
     const bool loop = node.kind == NodeKind::kLoop, random = node.kind == NodeKind::kRandom;
@@ -85,7 +85,7 @@ public:
     }
 
 private:
-    // The nodes of one body; `count`: at most how many accesses they are.
+    // Checks the nodes of one body. `count`: a bound of their accesses.
     Status check_body(size_t begin, size_t end, size_t level, bool reached, Wide* count) {
         for (size_t n = begin; n < end;) {
             const Node& node = program_.nodes[n];
@@ -150,7 +150,7 @@ private:
         return status;
     }
 
-    // Sets the range of a loop's index, or of the turn of a unit; `turns`: at most how many.
+    // Sets the range of a loop's index, or of the turn of a unit. `turns`: a bound of its turns.
     Status enter(const Node& node, size_t level, size_t variable, Wide* turns) {
         const Form trips(node.trips);
         const std::optional<Wide> most = maximum(trips, ranges_), least = minimum(trips, ranges_);
@@ -168,8 +168,8 @@ private:
         return {};
     }
 
-    // Trips that may be negative: the one loop they depend on is narrowed, for what is inside, to
-    // where they are not.
+    // Checks trips that may be negative. For the nodes inside, the one loop on which they depend is
+    // narrowed to where they are not negative.
     Status check_negative(const Form& trips, size_t level) {
         size_t depended = 0, on = 0;
         for (size_t d = 0; d < level; ++d) {
@@ -219,7 +219,7 @@ private:
         return status;
     }
 
-    // The extremes of the list stand for all of it.
+    // The extremes of the list stand for the whole list.
     static Status check_list(const Node& node, Form offset, Form size, const Ranges& ranges) {
         Wide first = node.list[0].offset, shortest = node.list[0].size, end = kTripsMin * 4;
         for (const Access& one : node.list) {
