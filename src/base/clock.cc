@@ -1,4 +1,4 @@
-// The one place that asks the system for the time and sleeps by it.
+// The only file that asks the system for the time and sleeps.
 #include "base/clock.h"
 
 #include <sys/prctl.h>

@@ -17,7 +17,8 @@ constexpr size_t kHugePageSize = 2 << 20;
 
 size_t round_up(size_t size, size_t unit) { return (size + unit - 1) / unit * unit; }
 
-// `size` zeroed bytes, aligned to `alignment`; null: no memory. Taken from the kernel when touched.
+// Returns `size` zeroed bytes, aligned to `alignment`, or null if there is no memory. The kernel
+// provides the memory when it is touched.
 char* map_aligned(size_t size, size_t alignment) {
     size_t slack = alignment > kPageSize ? alignment : 0;
     void* mapping = mmap(nullptr, size + slack, PROT_READ | PROT_WRITE,
@@ -33,7 +34,7 @@ char* map_aligned(size_t size, size_t alignment) {
     return aligned;
 }
 
-// Touching one byte of a huge page brings all of it.
+// Touching one byte of a huge page provides all of it.
 bool gets_huge_pages(char* base) {
     *static_cast<volatile char*>(base) = 0;
     unsigned char resident[kHugePageSize / kPageSize];
@@ -118,7 +119,7 @@ void Arena::free(void* pointer) {
     free_device(offset, size);
 }
 
-// Zeroes the range (whole huge pages go back to the kernel) and joins it with its free neighbours.
+// Zeroes the range and joins it with its free neighbours. Whole huge pages go back to the kernel.
 void Arena::free_device(size_t offset, size_t size) {
     size_t huge_start = round_up(offset, kHugePageSize);
     size_t huge_end = (offset + size) / kHugePageSize * kHugePageSize;

@@ -18,7 +18,7 @@ bool is_words(const CopyJob& job) {
     return job.size <= Device::kWholeSizeMax && any % sizeof(uint64_t) == 0;
 }
 
-// Partner: the acquire load of whoever waits for a word.
+// The partner is the acquire load of the thread that waits for a word.
 void store_word(uint64_t* address, uint64_t value) {
     __atomic_store_n(address, value, __ATOMIC_RELEASE);
     notify_addresses(address, 1);
@@ -76,7 +76,7 @@ void CopyEngine::submit(const CopyJob& job, std::function<void()> done) {
     changed_.notify_one();
 }
 
-// A job that begins now: when the link has brought it.
+// Returns when the link has delivered a job that begins now.
 CopyEngine::Clock::time_point CopyEngine::arrival(const CopyJob& job) {
     auto in_ns = [](double ns) { return std::chrono::nanoseconds(static_cast<int64_t>(ns)); };
     size_t size = job.kind == CopyJob::Kind::kWriteValue ? sizeof(uint64_t) : job.size;
@@ -87,7 +87,7 @@ CopyEngine::Clock::time_point CopyEngine::arrival(const CopyJob& job) {
 }
 
 void CopyEngine::serve() {
-    // The default slack of 50 us is more than most modelled latencies.
+    // The default slack of 50 us exceeds most modelled latencies.
     prctl(PR_SET_TIMERSLACK, 1000ul);
     std::unique_lock lock(mutex_);
     for (;;) {
@@ -98,7 +98,7 @@ void CopyEngine::serve() {
             Entry entry = std::move(queue.front());
             queue.pop_front();
             lock.unlock();
-            // The bytes appear on arrival, not before: a reader must not see them early.
+            // The bytes appear on arrival and not before: a reader must not see them early.
             do_copy_job(entry.job);
             entry.done();
             lock.lock();

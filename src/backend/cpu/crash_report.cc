@@ -15,7 +15,7 @@ constexpr size_t kSignalStackSize = 64 << 10;  // AVX-512 state alone takes 3 Ki
 constexpr int kSignals[] = {SIGSEGV, SIGBUS, SIGFPE};
 struct sigaction earlier[3];
 
-// Composes the line without anything that is unsafe in a signal handler.
+// Composes the line with calls that are safe in a signal handler.
 class Line {
 public:
     void add(const char* text) {
@@ -31,7 +31,7 @@ public:
         while (count > 0 && used_ < sizeof bytes_) bytes_[used_++] = digits[--count];
     }
     void write() const {
-        if (::write(STDERR_FILENO, bytes_, used_) < 0) return;  // nothing else to be done
+        if (::write(STDERR_FILENO, bytes_, used_) < 0) return;  // nothing else can be done
     }
 
 private:
@@ -52,7 +52,8 @@ void report(int signal_number, siginfo_t* info, void* context) {
                 return earlier[i].sa_handler(signal_number);
             }
         }
-        // The faulting instruction runs again and ends the process as it would have without us.
+        // The faulting instruction runs again and ends the process as it would without this
+        // handler.
         signal(signal_number, SIG_DFL);
         return;
     }

@@ -1,4 +1,4 @@
-// The CPU backend's device: puts the arena and the scheduler together.
+// The CPU backend's device: combines the arena and the scheduler.
 #include <unistd.h>
 
 #include <algorithm>

@@ -1,5 +1,4 @@
-// Starting, switching and ending lanes. How they meet is in rendezvous.cc, how they wait in
-// waits.cc.
+// Starts, switches and ends lanes. rendezvous.cc has how they meet, waits.cc how they wait.
 #include "backend/cpu/lanes.h"
 
 #include <cerrno>
@@ -26,7 +25,7 @@ namespace {
 PENSTOCK_UNINSTRUMENTED LaneState* next_unstarted(BlockState& block) {
     LaneState& lane = block.lanes[block.started_count];
     unsigned rank = block.started_count++;
-    Fiber fiber = lane;  // prepared
+    Fiber fiber = lane;  // it is prepared
     lane = LaneState{};
     static_cast<Fiber&>(lane) = fiber;
     lane.thread_index = block.next_index;
@@ -44,12 +43,12 @@ PENSTOCK_UNINSTRUMENTED LaneState* next_unstarted(BlockState& block) {
     return &lane;
 }
 
-// Runs the kernel for `lane` on the stack that control is on.
+// Runs the kernel for `lane` on the current stack.
 PENSTOCK_UNINSTRUMENTED void run_lane(BlockState& block, LaneState& lane) {
     language::current_lane = &lane;
-    sanitizer::acquire(&block);  // partner: reset_block
+    sanitizer::acquire(&block);  // partner: reset_block()
     block.invoke(block.arguments);
-    sanitizer::release(&block.own);  // partner: run_lanes
+    sanitizer::release(&block.own);  // partner: run_lanes()
     use_lists(block);
     --block.live_count;
     block.warp_present[lane.warp_index] &= ~(1u << lane.lane_index);
@@ -60,7 +59,7 @@ PENSTOCK_UNINSTRUMENTED void run_lane(BlockState& block, LaneState& lane) {
     complete_without(block, lane);
 }
 
-// Gives an unstarted lane a stack. Null: the block is stopped for want of memory.
+// Gives an unstarted lane a stack. Returns null if the block is stopped for lack of memory.
 PENSTOCK_UNINSTRUMENTED LaneState* start_next(BlockState& block) {
     Stack* stack = block.stacks->take();
     if (stack == nullptr) return nullptr;
@@ -71,7 +70,7 @@ PENSTOCK_UNINSTRUMENTED LaneState* start_next(BlockState& block) {
     return lane;
 }
 
-// Unstarted lanes come first: a lane that spins on another's word must not keep that other from
+// Unstarted lanes come first: a lane that spins on another one's word must not keep that one from
 // starting.
 PENSTOCK_UNINSTRUMENTED inline LaneState* pick_next(BlockState& block) {
     if (block.started_count < block.lane_count) [[unlikely]] {
@@ -85,17 +84,17 @@ PENSTOCK_UNINSTRUMENTED inline LaneState* pick_next(BlockState& block) {
 
 }  // namespace
 
-// TSan must see the same lane on the same stack always, or it takes what the last one left there
-// for a race: stacks are then kept to the block's end and given back in the order in which the next
-// block takes them.
+// TSan must always see the same lane on the same stack; otherwise it reports what the last lane
+// left there as a race. So stacks are then kept to the end of the block, and returned in the order
+// in which the next block takes them.
 PENSTOCK_UNINSTRUMENTED void give_back(BlockState& block, LaneState& lane) {
     if (lane.stack == nullptr) return;
     block.stacks->give_back(lane.stack);
     lane.stack = nullptr;
 }
 
-// When its lane has ended, the next unstarted one runs on the same stack; TSan would take the two
-// for one thread.
+// When a lane has ended, the next unstarted one runs on its stack. TSan would take the two for one
+// thread.
 PENSTOCK_UNINSTRUMENTED void first_frame() {
     LaneState* lane = this_lane();
     BlockState& block = *this_block();
@@ -110,7 +109,7 @@ PENSTOCK_UNINSTRUMENTED void first_frame() {
         run_lane(block, *lane);
     }
     LaneState* next = block.live_count > 0 ? pick_next(block) : nullptr;
-    // From here on nobody takes a stack before control has left this one.
+    // From here on no lane takes a stack before control has left this one.
     if (!kThreadSanitizer) give_back(block, *lane);
     if (next != nullptr) {
         language::current_lane = next;
@@ -130,14 +129,14 @@ PENSTOCK_UNINSTRUMENTED LaneState* next_or_stop(BlockState& block) {
 PENSTOCK_UNINSTRUMENTED void ask_thread(BlockState& block, LaneState& lane, Command command) {
     block.command = command;
     block.asking = &lane;
-    sanitizer::release(&lane);  // partner: abandon_lanes
+    sanitizer::release(&lane);  // partner: abandon_lanes()
     jump(lane, block.own);
 }
 
 PENSTOCK_UNINSTRUMENTED void stop_lanes(BlockState& block, int error) {
     block.stop_error = error;
     block.command = Command::kStopped;
-    sanitizer::release(&block.own);  // partner: run_lanes
+    sanitizer::release(&block.own);  // partner: run_lanes()
     jump_for_ever(*this_lane(), block.own);
 }
 
@@ -169,7 +168,7 @@ PENSTOCK_UNINSTRUMENTED void reset_block(BlockState& block) {
     for (unsigned rank = 0; kThreadSanitizer && rank < block.lane_count; ++rank) {
         sanitizer::prepare(block.lanes[rank]);
     }
-    sanitizer::release(&block);  // partner: run_lane
+    sanitizer::release(&block);  // partner: run_lane()
 }
 
 PENSTOCK_UNINSTRUMENTED Command run_lanes(BlockState& block) {

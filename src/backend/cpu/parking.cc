@@ -18,17 +18,17 @@ namespace {
 
 constexpr unsigned kBucketCountLog2 = 8;
 
-// Addresses that share a bucket wake one another's sleepers, who look again and sleep on.
+// Addresses that share a bucket wake each other's sleepers, which look again and continue to sleep.
 struct alignas(64) Bucket {
     std::atomic<uint32_t> sleeper_count{0};
     std::atomic<uint32_t> epoch{0};  // the futex word
-    // Those who sleep until a counter is rung; each counter's low half is its own futex word, so
-    // that one of its sleepers can be woken and no other's.
+    // Threads that sleep until a counter is rung. The low half of each counter is its own futex
+    // word, so that one of its sleepers can be woken and none of another counter.
     std::atomic<uint32_t> listener_count{0};
 };
 Bucket buckets[1 << kBucketCountLog2];
-// Of all buckets, counted up behind theirs: mostly nobody sleeps, and who announces many words need
-// not look at a bucket for each.
+// Counts over all buckets, increased after theirs. Mostly no thread sleeps, and a thread that
+// announces many words need not look at a bucket for each.
 struct alignas(64) {
     std::atomic<uint32_t> sleeper_count{0}, listener_count{0};
 } all;
@@ -40,10 +40,10 @@ Bucket& bucket_of(const uint64_t* address) {
 
 constexpr uint32_t kAnyCpu = FUTEX_BITSET_MATCH_ANY;
 
-// Which of 32 sets of CPUs this thread runs on, as a futex bit set.
+// Returns which of 32 sets of CPUs this thread runs on, as a futex bit set.
 uint32_t this_cpu() { return 1u << (static_cast<unsigned>(sched_getcpu()) % 32); }
 
-// `cpus`: whose wakes it hears.
+// `cpus`: the CPUs whose wakes it receives.
 void futex_wait(const void* word, uint32_t seen, std::chrono::nanoseconds limit, uint32_t cpus) {
     timespec now;  // a bit set wants an absolute time
     clock_gettime(CLOCK_MONOTONIC, &now);
@@ -53,13 +53,13 @@ void futex_wait(const void* word, uint32_t seen, std::chrono::nanoseconds limit,
     syscall(SYS_futex, word, FUTEX_WAIT_BITSET_PRIVATE, seen, &until, nullptr, cpus);
 }
 
-// Returns how many woke.
+// Returns how many threads woke.
 long futex_wake(const void* word, int count, uint32_t cpus) {
     return syscall(SYS_futex, word, FUTEX_WAKE_BITSET_PRIVATE, count, nullptr, nullptr, cpus);
 }
 
-// What the caller stored before is seen by whoever counts itself in afterwards, or the count is
-// seen here: both sides store, fence, load.
+// Returns the count. A thread that counts itself in later sees what the caller stored before, or
+// its count is seen here: both sides store, fence and load.
 uint32_t count_behind_store(std::atomic<uint32_t>& count) {
 #if PENSTOCK_TSAN
     // TSan does not model fences; a read-modify-write orders as much.
@@ -102,7 +102,7 @@ void sleep_until_rung(const uint64_t* address, uint64_t seen, std::chrono::nanos
 }
 
 void notify_addresses(const uint64_t* address, size_t count) {
-    // One fence stands behind the stores of all words.
+    // One fence covers the stores of all words.
     const uint32_t sleepers = count_behind_store(all.sleeper_count);
     if (sleepers == 0 && all.listener_count.load(std::memory_order_relaxed) == 0) return;
     for (size_t i = 0; i < count; ++i) {
@@ -119,8 +119,9 @@ void notify_addresses(const uint64_t* address, size_t count) {
 
 void ring_address(const uint64_t* address) {
     if (count_behind_store(bucket_of(address).listener_count) == 0) return;
-    // Who rings is often about to wait for what he rang for. A listener that went to sleep on his
-    // CPU takes it over at once, with the bytes in its cache; another CPU must first be woken.
+    // A thread that rings often waits next for what it rang for. A listener that went to sleep on
+    // this CPU can take over at once, with the bytes in its cache; another CPU would first have to
+    // be woken.
     if (futex_wake(low_half(address), 1, this_cpu()) > 0) return;
     futex_wake(low_half(address), 1, kAnyCpu);
 }

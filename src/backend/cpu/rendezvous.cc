@@ -1,5 +1,5 @@
-// How lanes meet: the rendezvous of a block and of a warp, the values they exchange, and
-// mismatches.
+// Implements how lanes meet: the rendezvous of a block and of a warp, the values exchanged there,
+// and mismatches.
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -10,9 +10,9 @@
 namespace penstock::backend::cpu {
 namespace {
 
-// Parks `lane` until the rendezvous is over. Whoever runs on after it asks this_lane() again: what
-// is kept over the switch is one more thing on each lane's stack. True: an exit completed it, so
-// that this lane ends it.
+// Parks `lane` until the rendezvous is over. The code after it calls this_lane() again, because a
+// value kept over the switch would take more of each lane's stack. Returns true if an exit
+// completed the rendezvous, so that this lane must end it.
 PENSTOCK_UNINSTRUMENTED inline bool park(BlockState& block, LaneState& lane,
                                          Rendezvous& rendezvous) {
     rendezvous.parked.append(&lane);
@@ -26,7 +26,7 @@ PENSTOCK_UNINSTRUMENTED inline bool park(BlockState& block, LaneState& lane,
     return true;
 }
 
-// The lanes that are parked at a rendezvous, which is over. `exits` stands for the lanes that have
+// Takes the lanes that are parked at a finished rendezvous. `exits` stands for the lanes that have
 // exited instead of coming.
 PENSTOCK_UNINSTRUMENTED inline LaneList take_parked(Rendezvous& rendezvous, void* exits) {
     const LaneList others = rendezvous.parked;
@@ -39,7 +39,7 @@ PENSTOCK_UNINSTRUMENTED inline LaneList take_parked(Rendezvous& rendezvous, void
     return others;
 }
 
-// They may go on.
+// Makes the lanes ready.
 PENSTOCK_UNINSTRUMENTED inline void let_go(BlockState& block, LaneList& others) {
     if constexpr (kThreadSanitizer) {
         LaneState* lane = others.first;
@@ -48,13 +48,13 @@ PENSTOCK_UNINSTRUMENTED inline void let_go(BlockState& block, LaneList& others) 
     block.ready.splice(others);
 }
 
-// Barriers of one block are the same only at the same place of the source.
+// Barriers of one block match only if they are at the same place in the source.
 PENSTOCK_UNINSTRUMENTED inline bool same_site(const char* a, const char* b) {
     return a == b || std::strcmp(a, b) == 0;
 }
 
-// CUDA lets the lanes of a warp meet from different lines, in the same kind of call: the last word
-// of the site.
+// CUDA lets the lanes of a warp meet from different lines, in the same kind of call. The kind is
+// the last word of the site.
 PENSTOCK_UNINSTRUMENTED bool same_kind(const char* a, const char* b) {
     if (a == b) return true;
     const char* kind_a = std::strrchr(a, ' ');
@@ -70,7 +70,7 @@ PENSTOCK_UNINSTRUMENTED bool same_kind(const char* a, const char* b) {
     stop_with_text(block, EDEADLK, text);
 }
 
-// Lanes at a meeting of the block are at its site, and do not note it each.
+// Lanes at a meeting of the block are at its site and do not record it each.
 PENSTOCK_UNINSTRUMENTED void tell_sites(const Rendezvous& meeting) {
     LaneState* lane = meeting.parked.first;
     for (unsigned i = 0; i < meeting.parked.count; ++i, lane = lane->next)
@@ -83,14 +83,14 @@ PENSTOCK_UNINSTRUMENTED void unlink(BlockState& block, unsigned warp, WarpWait* 
     *link = wait->next;
 }
 
-// The parked lane that waited longest ends the rendezvous when it runs.
+// Lets the parked lane that waited longest end the rendezvous when it runs.
 PENSTOCK_UNINSTRUMENTED void hand_over(BlockState& block, Rendezvous& rendezvous) {
     LaneState* lane = rendezvous.parked.take_first();
     lane->runs_body = true;
     block.ready.append(lane);
 }
 
-// Goes on in the next lane of a round.
+// Continues in the next lane of a round.
 PENSTOCK_UNINSTRUMENTED inline void pass_on(BlockState& block, LaneState& lane) {
     LaneState* next = lane.next;
     __atomic_store_n(&block.round.arrived, &lane, __ATOMIC_RELAXED);
@@ -99,10 +99,10 @@ PENSTOCK_UNINSTRUMENTED inline void pass_on(BlockState& block, LaneState& lane) 
     jump(lane, *next);
 }
 
-// The first to come to a meeting finds all others ready: a round. False: it does not.
+// Begins a round, if the first lane at a meeting finds all others ready. Returns false if not.
 PENSTOCK_UNINSTRUMENTED inline bool begin_round(BlockState& block, LaneState& lane,
                                                 const char* site) {
-    // TSan wants to be told of every lane; who is in wait_step is in no round.
+    // TSan must be told of each lane, and a lane in wait_step is in no round.
     if (kThreadSanitizer || block.ready.count == 0 || block.ready.count + 1 != block.live_count ||
         block.ready_waiter_count != 0)
         return false;
@@ -112,14 +112,14 @@ PENSTOCK_UNINSTRUMENTED inline bool begin_round(BlockState& block, LaneState& la
     return true;
 }
 
-// All but the running lane, which is the last, have come.
+// Ends a round: all lanes but the running one, which is the last, have come.
 PENSTOCK_UNINSTRUMENTED void end_round(BlockState& block) {
     Round& round = block.round;
     block.gathered = LaneList{round.first, round.arrived, block.live_count - 1};
     round.site = nullptr;
 }
 
-// As the last to arrive, since an exit made this lane that.
+// Ends the meeting as the last to arrive, because an exit made this lane the last one.
 PENSTOCK_UNINSTRUMENTED PENSTOCK_NOINLINE bool end_meeting() {
     BlockState& block = *this_block();
     this_lane()->runs_body = false;
@@ -191,7 +191,7 @@ PENSTOCK_UNINSTRUMENTED void complete_without(BlockState& block, LaneState& exit
 
 PENSTOCK_UNINSTRUMENTED void stop_mismatch(BlockState& block) {
     const LaneState* first = nullptr;
-    const LaneState* other = nullptr;  // parked elsewhere than `first`, if there is one
+    const LaneState* other = nullptr;  // parked elsewhere than `first`, if any
     uint32_t first_mask = ~0u;
     const auto look_at = [&](const Rendezvous& rendezvous, uint32_t mask) {
         const LaneState* lane = rendezvous.parked.first;
@@ -228,9 +228,9 @@ namespace penstock::language {
 
 using namespace penstock::backend::cpu;
 
-// A block of many lanes spends a quarter of its time here, most of it writing memory: nothing
-// outlives the switch, the first to arrive notes the site and the step for all, and where they
-// arrive one after the other no list is kept of them.
+// A block of many lanes spends a quarter of its time here, mostly writing memory. So no value
+// outlives the switch, the first to arrive records site and step for all, and no list is kept while
+// lanes arrive one after another.
 PENSTOCK_UNINSTRUMENTED bool block_gather(const char* site) {
     BlockState& block = *this_block();
     LaneState& lane = *this_lane();
@@ -239,7 +239,7 @@ PENSTOCK_UNINSTRUMENTED bool block_gather(const char* site) {
         const Gathered gathered = gather_with_lists(block, lane, site);
         if (gathered != Gathered::kPassOn) return gathered == Gathered::kAll;
     }
-    // In one place for all lanes: the processor predicts where each goes on.
+    // In one place for all lanes, so that the processor predicts where each one continues.
     pass_on(block, lane);
     return this_lane()->runs_body && end_meeting();
 }

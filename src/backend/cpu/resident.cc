@@ -74,8 +74,8 @@ const SharedLayout& Resident::layout_of(const void* function) {
     return *layout_;
 }
 
-// Says whom it is about to call, then looks again whether that one is still wanted: either this
-// thread sees the slot emptied, or who emptied it sees `helping_` (partner:
+// Announces the Help that it will call, then checks that it is still in its slot. Either this
+// thread sees the empty slot, or the thread that emptied it sees `helping_` (partner:
 // Scheduler::remove_help).
 bool Resident::help(bool waits) {
     bool helped = false;

@@ -12,7 +12,7 @@
 namespace penstock::backend::cpu {
 namespace {
 
-// Up to here a copy on an idle stream is done by the caller: it takes less time than waking the
+// Up to this size the caller makes a copy on an idle stream, which takes less time than to wake the
 // engine.
 constexpr size_t kCopyAtOnceMax = 64 << 10;
 
@@ -64,7 +64,7 @@ void Scheduler::close() {
     stop_residents(nullptr);
     work_.notify_all();
     lock.unlock();
-    copy_engine_.reset();  // what it has begun ends, and takes the lock
+    copy_engine_.reset();  // jobs begun end first, and lock mutex_
     lock.lock();
     idle_.wait(lock, [&] { return thread_count_ == 0; });
     watched_.notify_all();
@@ -219,7 +219,7 @@ std::shared_ptr<Scheduler::Stream> Scheduler::find_stream(StreamId id) {
     return found == streams_.end() ? nullptr : found->second;
 }
 
-// Starts what is next in the stream, if nothing is under way.
+// Starts the stream's next operation, if none is in progress.
 void Scheduler::advance(const std::shared_ptr<Stream>& stream) {
     while (!stream->busy && !stream->queue.empty() && !closing_) {
         Operation operation = std::move(stream->queue.front());
@@ -256,7 +256,7 @@ void Scheduler::make_ready(const std::shared_ptr<Stream>& stream, Operation oper
     ensure_residents();
 }
 
-// As many awake residents as there are blocks to run, as far as permits go.
+// Wakes as many residents as there are blocks to run, up to the permits.
 void Scheduler::ensure_residents() {
     uint64_t wanted = 0;
     for (const auto& launch : ready_) wanted += launch->block_count - launch->next_block;
@@ -301,7 +301,7 @@ void Scheduler::serve(unsigned permit, const std::shared_ptr<Resident>& resident
         lock.unlock();
         resident->run_block(launch->request, *launch->kernel, index);
         lock.lock();
-        // The watchdog has reported the block and somebody else has the permit.
+        // The watchdog has reported the block, and another thread has the permit.
         if (resident->block().stop.load(std::memory_order_relaxed) == StopReason::kGivenUp) return;
         finish_block(slot);
     }
@@ -328,7 +328,7 @@ void Scheduler::finish_block(Slot& slot) {
     complete_if_over(launch);
 }
 
-// Drops the launch's blocks that have not started and stops those that run. `text`, the diagnosis,
+// Drops the launch's blocks that have not started, and stops those that run. `text`, the diagnosis,
 // becomes part of the error that synchronize returns.
 void Scheduler::fail(Launch& launch, Status status, const std::string& text) {
     if (!launch.failure.ok()) return;

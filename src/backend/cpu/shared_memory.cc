@@ -20,7 +20,7 @@ constexpr char kTag[] = "B15penstock_shared";  // the ABI tag as the Itanium ABI
 constexpr size_t kTableSizeMax = size_t{1} << 30;
 
 struct Module {
-    uintptr_t address = 0;  // that is looked for
+    uintptr_t address = 0;  // the address that is searched for
     uintptr_t base = 0;
     size_t tls_module = 0;
     std::string path;
@@ -47,7 +47,7 @@ class File {
 public:
     explicit File(const char* path) : stream_(path, std::ios::binary) {}
 
-    // Whether all `size` bytes at `offset` were read.
+    // Returns whether all `size` bytes at `offset` were read.
     bool read(void* to, size_t size, uint64_t offset) {
         stream_.seekg(static_cast<std::streamoff>(offset));
         stream_.read(static_cast<char*>(to), static_cast<std::streamsize>(size));
@@ -64,7 +64,7 @@ private:
     std::ifstream stream_;
 };
 
-// The thread-local symbols with the tag, in no order.
+// Returns the thread-local symbols with the tag, in no order.
 std::vector<SharedRange> read_ranges(const char* path) {
     File file(path);
     ElfW(Ehdr) header;

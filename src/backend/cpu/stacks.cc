@@ -54,7 +54,7 @@ PENSTOCK_UNINSTRUMENTED bool StackPool::grow() {
         auto* words = reinterpret_cast<uint64_t*>(stack.low);
         for (size_t word = 0; word < kCanaryWords; ++word) words[word] = kCanary;
     }
-    // In order: the lanes that start first get neighbouring stacks.
+    // In this order the lanes that start first get neighbouring stacks.
     for (unsigned i = kSlabStacks; i-- > 0;) give_back(&stacks_[stack_count_ + i]);
     stack_count_ += kSlabStacks;
     return true;

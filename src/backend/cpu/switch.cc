@@ -35,8 +35,8 @@ PENSTOCK_UNINSTRUMENTED void* new_stack(char* bottom, char* top) {
 
 #else
 
-// first_frame() finds the stack as behind a call with a return address of 0, which ends backtraces.
-// `top` is aligned to 16.
+// first_frame() finds the stack as after a call with a return address of 0, which ends backtraces.
+// `top` must be aligned to 16.
 PENSTOCK_UNINSTRUMENTED void* new_stack(char* /*bottom*/, char* top) {
     auto* word = reinterpret_cast<uintptr_t*>(top);
     *--word = 0;  // the return address; at entry the stack pointer is 8 mod 16

@@ -1,4 +1,5 @@
-// How lanes wait for a word that someone else will change: others first, then help, then sleep.
+// Implements how lanes wait for a word that another thread or lane will change: first others run,
+// then the lane helps, then it sleeps.
 #include <sched.h>
 
 #include <chrono>
@@ -13,16 +14,16 @@ using namespace penstock::backend::cpu;
 
 namespace {
 
-// So many steps let others run before one helps all the same. Lanes that meet between two steps of
-// a wait (a warp that tries again for a frame) always find others that can run, and what they wait
-// for may be work that only help does.
+// After so many steps that let others run, a lane helps anyway. Lanes that meet between two steps
+// of a wait (a warp that tries again for a frame) always find others that can run, and may wait for
+// work that only help does.
 constexpr unsigned kCrowdedTurnsMax = 8;
 constexpr unsigned kPauseRounds = 4;  // rounds of a few pauses each
 constexpr unsigned kPausesPerRound = 16;
 constexpr unsigned kYieldRounds = 12;  // then rounds that offer the CPU to other threads; then
                                        // sleep
 constexpr std::chrono::milliseconds kSleepMax{5};
-// Several lanes that wait for different words: one sleeps for all, so it looks again soon.
+// If several lanes wait for different words, one sleeps for all, so it looks again soon.
 constexpr std::chrono::microseconds kSleepMaxShared{100};
 
 void be_idle(unsigned round, const uint64_t* address, uint64_t seen, bool alone) {
@@ -61,8 +62,8 @@ PENSTOCK_UNINSTRUMENTED void wait_step(const uint64_t* address, uint64_t seen, u
         --block.ready_waiter_count;
         return;
     }
-    // Every lane that is left waits for a word, and all have looked since anything happened here;
-    // or they are a crowd.
+    // All lanes that are left wait for a word, and all have looked since the last event here; or
+    // kCrowdedTurnsMax is reached.
     block.idle_turns = block.crowded_turns = 0;
     ask_thread(block, lane, Command::kHelp);
     if (block.helped) {
@@ -70,7 +71,7 @@ PENSTOCK_UNINSTRUMENTED void wait_step(const uint64_t* address, uint64_t seen, u
         return;
     }
     if (others) {
-        sched_yield();  // to a worker that may have what they wait for
+        sched_yield();  // for a worker that may have what they wait for
         return;
     }
     be_idle(block.idle_rounds++, address, seen, block.ready.count == 0);

@@ -1,9 +1,9 @@
-// The watchdog: a block that neither meets, waits nor exits for too long fails its launch and loses
+// The watchdog. A block that neither meets, waits nor exits for too long fails its launch and loses
 // its thread.
 //
-// The thread cannot be stopped from outside, so it is given up: it keeps its stacks and its claim
-// on the device's memory, another thread takes its permit, and should it come to a barrier after
-// all, it ends there.
+// The thread cannot be stopped from outside, so it is given up. It keeps its stacks and its share
+// of the device's memory, and another thread takes its permit. If it ever reaches a barrier, it
+// ends there.
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
@@ -28,7 +28,7 @@ void Scheduler::watch() {
     }
 }
 
-// Whether it gave up any.
+// Returns whether it gave up any block.
 bool Scheduler::give_up_stuck(Clock::time_point now) {
     bool any = false;
     for (Slot& slot : slots_) {
@@ -48,7 +48,7 @@ bool Scheduler::give_up_stuck(Clock::time_point now) {
                       still.count(), site == nullptr ? "none" : site);
         std::shared_ptr<Launch> launch = std::move(slot.launch);
         slot.launch = nullptr;
-        slot.resident = nullptr;  // its thread holds it
+        slot.resident = nullptr;  // its thread owns it
         block.stop.store(StopReason::kGivenUp, std::memory_order_relaxed);
         --thread_count_;
         --running_count_;
