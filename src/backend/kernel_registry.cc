@@ -1,6 +1,6 @@
-// The kernels of the program, by address and by key. Filled before main by PENSTOCK_KERNEL, in any
-// order of the translation units, and later by libraries that are opened. Any thread may call
-// anything.
+// The kernels of the program, by address and by key. PENSTOCK_KERNEL fills it before main, in any
+// order of the translation units, and libraries that are opened later add to it. Any thread may
+// call anything.
 #include <cstring>
 #include <mutex>
 
@@ -9,7 +9,7 @@
 namespace penstock {
 namespace {
 
-// Constant-initialised: registration runs before any constructor of this file would.
+// Constant-initialised, because registration runs before any constructor of this file would.
 constinit std::mutex mutex;
 constinit KernelEntry* first_entry = nullptr;
 
@@ -29,8 +29,8 @@ KernelEntry* find_key_locked(const char* key) {
 
 }  // namespace
 
-// The same kernel may be listed in several translation units: one entry. Another function under a
-// known key is not entered, so that launching it fails as not registered.
+// The same kernel may be listed in several translation units and gets one entry. Another function
+// under a known key is not entered, so that its launch fails as not registered.
 void register_kernel(KernelEntry* entry) {
     std::lock_guard lock(mutex);
     if (find_key_locked(entry->key) != nullptr) return;

@@ -17,15 +17,15 @@ namespace {
 constexpr size_t kHugePageSize = 2 * base::kMiB;
 constexpr size_t kPageSize = 4 * base::kKiB;
 constexpr size_t kDriverAlignment = 256;               // of cuMemAlloc, at least
-constexpr size_t kZeroPartSize = 16 * base::kMiB;      // that a thread of its own is worth
-constexpr size_t kKeptSizeMax = 512 * base::kMiB;      // two file systems' on a large GPU
+constexpr size_t kZeroPartSize = 16 * base::kMiB;      // part that is worth its own thread
+constexpr size_t kKeptSizeMax = 512 * base::kMiB;      // two file systems' memory on a large GPU
 constexpr auto kZeroLimit = std::chrono::seconds(60);  // 140 GiB of device memory take less than 1
 
 void* aligned(void* base, size_t alignment) {
     return reinterpret_cast<void*>(base::align_up(reinterpret_cast<uintptr_t>(base), alignment));
 }
 
-// One thread touches fresh memory at a few GB/s: the tables of a large GPU would take 50 ms.
+// One thread touches fresh memory at a few GB/s, so the tables of a large GPU would take 50 ms.
 void zero_host(void* start, size_t size) {
     const size_t parts = std::clamp<size_t>(
         size / kZeroPartSize, 1, std::clamp(std::thread::hardware_concurrency(), 1u, 8u));
@@ -37,7 +37,7 @@ void zero_host(void* start, size_t size) {
         try {
             others.push_back(
                 std::async(std::launch::async, [=] { std::memset(at + begin, 0, count); }));
-        } catch (const std::system_error&) {  // no thread is to be had
+        } catch (const std::system_error&) {  // no thread can be started
             std::memset(at + begin, 0, count);
         }
     }
@@ -83,8 +83,7 @@ Status Allocations::allocate(size_t size, Memory memory, bool busy, void** out) 
 
 Status Allocations::take_device(size_t size, size_t alignment, Piece* out) {
     const Driver& driver = context_.driver();
-    // Large pieces are aligned to 2 MiB as the driver gives them, so the slack is for when one is
-    // not.
+    // The driver aligns large pieces to 2 MiB. The slack is for a piece that is not aligned.
     const size_t with_slack = size + alignment - kDriverAlignment;
     for (const size_t asked : {alignment == kHugePageSize ? size : with_slack, with_slack}) {
         DevicePointer pointer = 0;
@@ -98,7 +97,7 @@ Status Allocations::take_device(size_t size, size_t alignment, Piece* out) {
     return {};
 }
 
-// The driver gives such memory by 2 MiB, at addresses aligned to that.
+// The driver provides such memory in units of 2 MiB, at addresses aligned to that.
 Status Allocations::take_mapped(size_t size, Piece* out) {
     const Driver& driver = context_.driver();
     const size_t asked = base::align_up(size, kHugePageSize);
@@ -116,7 +115,7 @@ Status Allocations::take_mapped(size_t size, Piece* out) {
         status = context_.call(driver.map, start, asked, size_t{0}, physical, uint64_t{0});
         mapped = status.ok();
     }
-    // The mapping keeps the memory from here on.
+    // From here on the mapping keeps the memory.
     static_cast<void>(context_.raw(driver.physical_release, physical));
     const AccessDescription access{.location = properties.location};
     if (status.ok()) status = context_.call(driver.set_access, start, asked, &access, size_t{1});
@@ -130,10 +129,10 @@ Status Allocations::take_mapped(size_t size, Piece* out) {
 }
 
 Status Allocations::take_pinned(size_t size, size_t alignment, Piece* out) {
-    // Direct I/O is twice as fast into huge pages, and the driver's own pinned memory promises
-    // none.
+    // Direct I/O into huge pages is twice as fast, and the driver's own pinned memory does not
+    // guarantee them.
     if (alignment == kHugePageSize && can_.can_register && take_registered(size, out)) return {};
-    // The driver puts small pieces side by side, at any multiple of 256 bytes or so.
+    // The driver puts small pieces side by side, at multiples of about 256 bytes.
     const size_t asked = size + alignment;
     void* base = nullptr;
     Status status = context_.call(context_.driver().host_allocate, &base, asked,
@@ -176,7 +175,7 @@ void Allocations::unregister(const Piece& piece) {
     munmap(piece.base, piece.size);
 }
 
-// False: not this way, and nothing is left behind.
+// Returns false if registration is not possible; nothing is left behind then.
 bool Allocations::take_registered(size_t size, Piece* out) {
     const size_t asked = base::align_up(size, kHugePageSize) + kHugePageSize;
     if (take_kept(asked, out)) return true;
@@ -184,7 +183,7 @@ bool Allocations::take_registered(size_t size, Piece* out) {
     if (base == MAP_FAILED) return false;
     void* start = aligned(base, kHugePageSize);
     const size_t usable = base::align_up(size, kHugePageSize);
-    // Both may be refused (no such feature): ordinary pages are correct too.
+    // The kernel may refuse both (no such feature). Ordinary pages work too.
     static_cast<void>(madvise(start, usable, MADV_HUGEPAGE));
     static_cast<void>(
         madvise(base, asked, MADV_DONTFORK));  // a child's copy-on-write would move pinned pages
@@ -236,7 +235,7 @@ void Allocations::release_deferred(bool busy) {
     for (const Piece& piece : pieces) release(piece);
 }
 
-// Fails only when the context is lost, and the memory with it.
+// Fails only if the context is lost, and then the memory is lost too.
 void Allocations::release(const Piece& piece) {
     const Driver& driver = context_.driver();
     switch (piece.kind) {

@@ -19,7 +19,7 @@ Result<std::unique_ptr<Context>> Context::create(const Driver& driver, DeviceHan
         return status_of(code, driver.context_create.name);
     }
     std::unique_ptr<Context> context(new Context(driver, device, handle, false));
-    // The driver has made it current to this thread.
+    // The driver has made the context current on this thread.
     if (const int code = driver.context_pop(&popped); code != kSuccess) {
         return status_of(code, driver.context_pop.name);
     }
@@ -28,14 +28,14 @@ Result<std::unique_ptr<Context>> Context::create(const Driver& driver, DeviceHan
 
 Context::~Context() {
     if (leave_) return;
-    // Fails only when the driver is shutting down with the process: nothing is left to do then.
+    // Fails only if the driver is shutting down with the process. Nothing is left to do then.
     static_cast<void>(primary_ ? driver_.primary_release(device_)
                                : driver_.context_destroy(handle_));
 }
 
 Status Context::failed(int code, const char* origin, const std::string& description) {
     const bool fault = is_kernel_fault(code);
-    // Asked without the lock: the names come from the streams.
+    // Called without the lock, because the names come from the streams.
     std::string names = fault && names_ ? names_() : std::string();
     std::lock_guard lock(mutex_);
     if (!faulted_) {

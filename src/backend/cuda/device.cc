@@ -8,12 +8,13 @@
 namespace penstock::backend::cuda {
 namespace {
 
-// How long closing a stream or the device waits for kernels that run: as long as a kernel may wait
-// for a host that died, and some. After that what they may use is left to the end of the process.
+// How long the close of a stream or the device waits for running kernels. It is longer than a
+// kernel may wait for a dead host. After that, memory that the kernels may use is kept until the
+// process ends.
 constexpr auto kCloseLimit = std::chrono::seconds(10);
 
-// While kernels run the GPU may change the word without a notify: the sleep is cut into turns of
-// this length.
+// While kernels run the GPU may change the word without a notify, so a sleep is divided into parts
+// of this length.
 constexpr std::chrono::nanoseconds kTurn = std::chrono::microseconds(100);
 
 constexpr Status kNoStream(EINVAL, "stream", "no such stream");
@@ -25,10 +26,10 @@ bool within(const Dimensions& shape, const unsigned limits[3]) {
            shape.y <= limits[1] && shape.z <= limits[2];
 }
 
-// Of every GPU since compute capability 3.0; given out by eights for each thread.
+// Holds for each GPU since compute capability 3.0. Each thread gets registers in units of eight.
 constexpr uint64_t kRegistersOfBlock = 65536;
 
-// Says what the kernel takes, and how it comes to take less.
+// Says how many threads the kernel can have, and how it can use fewer registers.
 Status too_many_threads(const Kernel& kernel, uint64_t wanted) {
     constexpr const char*
         kShort = "the block has more GPU threads than this kernel's registers allow";
@@ -51,7 +52,7 @@ CudaDevice::~CudaDevice() {
     const bool busy = streams_.any(
         [&](Stream& stream) { return stream.synchronize(deadline).error_number() == ETIMEDOUT; });
     if (!busy) return;
-    // Freeing would wait without end for the kernel that does not stop.
+    // Freeing would wait without limit for the kernel that does not stop.
     if (allocations_) allocations_->leave();
     context_->leave();
     if (second_context_) second_context_->leave();
@@ -71,8 +72,8 @@ Status CudaDevice::create_stream(int priority, StreamId* out) {
 
 Status CudaDevice::create_copy_stream(StreamId* out) {
     if (Status status = prepare_kernels(); !status.ok()) return status;
-    // Without a second context copies go by the program's own: a call that holds them up for long
-    // is found by the monitor, which reads longest_copy_call_ns().
+    // Without a second context copies use the program's own. The monitor reads
+    // longest_copy_call_ns(), and finds a call that delays them for long.
     Context& context = second_context_made_.get().ok() ? *second_context_ : *context_;
     if (Status status = streams_.take(context, 0, out); !status.ok()) return status;
     streams_.find(*out)->serve_kernels(true);
@@ -84,7 +85,7 @@ Status CudaDevice::destroy_stream(StreamId id) {
     if (stream == nullptr) return kNoStream;
     stream->serve_kernels(false);
     Status status = stream->synchronize(std::chrono::steady_clock::now() + kCloseLimit);
-    // One that does not come to rest is not given to anyone else.
+    // A stream that does not become idle is not used again.
     if (status.error_number() != ETIMEDOUT) streams_.give_back(id);
     return status;
 }
@@ -137,8 +138,8 @@ Status CudaDevice::launch(StreamId id, LaunchRequest request) {
     return status;
 }
 
-// The driver knows device memory, of this context and others, and what is pinned; of all else it
-// knows nothing, and that is the host's.
+// The driver knows device memory of all contexts, and pinned memory. All other memory is the
+// host's, and the driver knows nothing of it.
 bool CudaDevice::host_can_address(const void* address) const {
     unsigned type = 0;
     const int code = context_->raw(context_->driver().pointer_attribute, &type,
@@ -207,8 +208,8 @@ uint64_t CudaDevice::longest_copy_call_ns(uint64_t now_ns) const {
     return longest;
 }
 
-// kernels_in_flight() asks the driver about every stream that has some: that is the call that makes
-// it progress.
+// kernels_in_flight() asks the driver about each stream that has some; that call makes the driver
+// progress.
 void CudaDevice::poll() {
     static_cast<void>(streams_.any([](Stream& stream) {
         static_cast<void>(stream.kernels_in_flight());

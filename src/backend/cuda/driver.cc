@@ -17,7 +17,7 @@ bool resolve(void* library, const char* symbol, Call<Parameters...>* out) {
     return out->function != nullptr;
 }
 
-// The first symbol that is missing, or null.
+// Returns the first symbol that is missing, or null.
 const char* resolve_all(void* library, Driver* out) {
     const char* last = nullptr;
 #define PENSTOCK_CUDA_RESOLVE(member, symbol, ...) \
@@ -30,11 +30,12 @@ const char* resolve_all(void* library, Driver* out) {
     return all ? nullptr : last;
 }
 
-// The driver shares its queues of copies, 8 unless told, among all streams of a process: a copy
-// that waits in one for a kernel stands before copies of other streams. With as many as it offers,
-// kernels that read files went on whatever copies a program queued (docs/design/0010-writing.md,
-// "On a GPU"). The driver looks once, at its start, which may be the program's: hence when this
-// library is loaded. A program or user that has chosen keeps what it chose.
+// By default the driver shares 8 queues of copies among all streams of a process. A copy that waits
+// in one of them for a kernel delays copies of other streams behind it. With the largest number of
+// queues, kernels that read files continued whatever copies a program queued
+// (docs/design/0010-writing.md, "On a GPU"). The driver reads the variable once, when it starts,
+// and the program may start it. So it is set when this library is loaded. A value chosen by the
+// program or user is kept.
 [[gnu::constructor]] void ask_for_all_copy_queues() {
     ::setenv("CUDA_DEVICE_MAX_COPY_CONNECTIONS", "32", 0);
 }

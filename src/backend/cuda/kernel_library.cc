@@ -18,13 +18,13 @@ bool is_folder(const std::string& path) {
     return stat(path.c_str(), &found) == 0 && S_ISDIR(found.st_mode);
 }
 
-// The folder of the program or shared library that holds `address`, with no slash at its end;
-// empty: unknown.
+// Returns the folder of the program or shared library that holds `address`, without a slash at its
+// end. Returns an empty string if it is not known.
 std::string folder_of_module(const void* address) {
     Dl_info info{};
     link_map* map = nullptr;
     if (dladdr1(address, &info, reinterpret_cast<void**>(&map), RTLD_DL_LINKMAP) == 0) return {};
-    // The program itself has no name here; its argv[0] may be relative to a folder that was left
+    // The program itself has no name here. Its argv[0] may be relative to a folder that it has left
     // since.
     const char* name = map == nullptr || *map->l_name == '\0' ? "/proc/self/exe" : map->l_name;
     char resolved[PATH_MAX];
@@ -33,7 +33,7 @@ std::string folder_of_module(const void* address) {
     return path.substr(0, path.rfind('/'));
 }
 
-// The files to try, in order.
+// Returns the files to try, in order.
 std::vector<std::string> candidates(const KernelEntry& entry, const std::string& file) {
     std::vector<std::string> paths;
     if (const char* list = std::getenv("PENSTOCK_CUDA_KERNELS"); list != nullptr) {
@@ -50,8 +50,8 @@ std::vector<std::string> candidates(const KernelEntry& entry, const std::string&
             }
         }
     }
-    // The entry, not the function: another module's copy of the same function may have won the
-    // symbol.
+    // Uses the address of the entry and not of the function: another module's copy of the same
+    // function may have won the symbol.
     if (const std::string folder = folder_of_module(&entry); !folder.empty()) {
         paths.push_back(folder + "/" + file);
         paths.push_back(folder + "/../lib/" + file);
@@ -60,7 +60,8 @@ std::vector<std::string> candidates(const KernelEntry& entry, const std::string&
 }
 
 Result<const CudaLibrary*> open_file(const std::string& path, std::string* detail) {
-    // Lazily: host functions that the .cu files name beside their kernels may be unresolved.
+    // Lazily, because host functions that the .cu files name beside their kernels may be
+    // unresolved.
     void* handle = dlopen(path.c_str(), RTLD_LAZY | RTLD_LOCAL);
     if (handle == nullptr) {
         const char* reason = dlerror();

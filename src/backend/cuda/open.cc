@@ -1,5 +1,5 @@
-// Opening a CUDA device: what it must be able to do, its limits, and everything that the driver
-// loads or allocates at a first use, done before a kernel runs that the host must serve.
+// Opens a CUDA device: checks its abilities and limits. Everything that the driver loads or
+// allocates at a first use is done here, before a kernel runs that the host must serve.
 #include <cstdio>
 #include <system_error>
 #include <thread>
@@ -25,7 +25,7 @@ Status read_attribute(const Driver& driver, DeviceHandle device, Attribute attri
     return status_of(code, driver.device_attribute.name);
 }
 
-// The device's name; "unknown" when the driver does not tell.
+// Returns the device's name, or "unknown" if the driver does not report it.
 std::string read_name(const Driver& driver, DeviceHandle device) {
     char name[kNameSizeMax] = "";
     if (driver.device_name(name, sizeof name, device) != kSuccess || *name == '\0')
@@ -34,7 +34,7 @@ std::string read_name(const Driver& driver, DeviceHandle device) {
     return name;
 }
 
-// What this backend cannot do without, and what to say of a device that lacks it.
+// An ability that this backend requires, and the message for a device without it.
 struct Need {
     Attribute attribute;
     const char* text;
@@ -91,8 +91,8 @@ Status CudaDevice::read_properties(int ordinal) {
                      driver.device_memory.name);
 }
 
-// The driver loads kernels of its own for copies within the device and fills, and sets up its copy
-// channels, when they are first used: that may wait for kernels that run.
+// At their first use, the driver loads its own kernels for fills and copies within the device, and
+// sets up its copy channels. That may wait for running kernels.
 Status CudaDevice::warm_up() {
     void* memory = nullptr;
     void* pinned = nullptr;
@@ -101,7 +101,7 @@ Status CudaDevice::warm_up() {
     auto* there = static_cast<char*>(memory);
     for (const size_t size : kWarmUpSizes) {
         const size_t skew = size % 8 == 0 ? 0
-                                          : 1;  // aligned and not: different kernels of the driver
+                                          : 1;  // aligned and not: the driver has different kernels
         if (status.ok()) status = fill(own_stream_, there + skew, 0, size);
         if (status.ok()) status = copy(own_stream_, there + kWarmUpSize, there + skew, size);
     }
@@ -111,7 +111,7 @@ Status CudaDevice::warm_up() {
     return status;
 }
 
-// What a copy stream does: copies between pinned memory and the device, and stores.
+// Uses what a copy stream does: copies between pinned memory and the device, and stores.
 Status CudaDevice::warm_up(StreamId stream, void* there, void* pinned) {
     Status status;
     for (const size_t size : kWarmUpSizes) {
@@ -128,7 +128,7 @@ Status CudaDevice::warm_up(StreamId stream, void* there, void* pinned) {
     return status;
 }
 
-// What a device needs on which kernels will run that use files. Any thread; done once.
+// Prepares a device for kernels that use files. Any thread; done once.
 Status CudaDevice::prepare_kernels() {
     std::call_once(prepare_once_, [this] {
         begin_second_context();
@@ -137,7 +137,7 @@ Status CudaDevice::prepare_kernels() {
     return prepared_;
 }
 
-// On a thread of its own, since it takes 0.1 to 0.2 s.
+// Runs on its own thread, because it takes 0.1 to 0.2 s.
 void CudaDevice::begin_second_context() {
     std::packaged_task<Status()> make([this] { return make_second_context(); });
     second_context_made_ = make.get_future().share();

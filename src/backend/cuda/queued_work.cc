@@ -13,14 +13,14 @@ Status EventWork::of(Context& context, std::span<const uintptr_t> streams,
         const auto stream = number == 0 ? kLegacyStream : reinterpret_cast<StreamHandle>(number);
         int capturing = kNotCapturing;
         const int captured = context.raw(driver.stream_is_capturing, stream, &capturing);
-        // While a stream that synchronises with it is captured the program can queue nothing on the
-        // legacy default stream, and a record in it would break the capture.
+        // While a stream that synchronises with it is captured, the program can queue nothing on
+        // the legacy default stream, and a record in it would break the capture.
         if (captured == kErrorCaptureImplicit) continue;
         if (captured == kSuccess && capturing != kNotCapturing)
             return {EBUSY, "stream",
                     "it is being captured into a graph: a transfer is no part of one"};
-        // Of the legacy default stream the driver tells here of what is queued on streams that
-        // synchronise with it too (seen with 580.159).
+        // For the legacy default stream, the driver also reports what is queued on streams that
+        // synchronise with it (seen with 580.159).
         const int code = captured == kSuccess ? context.raw(driver.stream_query, stream) : captured;
         if (code == kSuccess) continue;
         if (code != kErrorNotReady)
@@ -45,7 +45,7 @@ EventWork::~EventWork() {
         static_cast<void>(context_.raw(context_.driver().event_destroy, event));
 }
 
-// An error is an end too: the transfer behind it meets the same one.
+// An error counts as an end too: the transfer after it meets the same error.
 bool EventWork::over() {
     return std::all_of(events_.begin(), events_.end(), [this](EventHandle event) {
         return context_.raw(context_.driver().event_query, event) != kErrorNotReady;

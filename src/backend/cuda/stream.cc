@@ -10,16 +10,16 @@
 namespace penstock::backend::cuda {
 namespace {
 
-// How long a wait looks at the stream without sleeping. Its sleeps after that are a small part of
-// how long it has waited: each look is a call of the driver, which keeps those from it who serve
-// the kernel. A word that the stream stores behind the kernel would cost no calls; with one,
-// kernels that read files stood still every ten or twenty launches (580.159, H200): copies of other
-// streams that they waited for did not come.
+// A wait first looks at the stream without sleeping, for kSpinNs. After that each sleep is
+// 1/kSleepPart of the time it has waited: each look is a call of the driver, which delays the
+// threads that serve the kernel. A word stored by the stream after the kernel would need no calls.
+// But with one, kernels that read files stopped every ten or twenty launches (580.159, H200): the
+// copies of other streams for which they waited did not come.
 constexpr uint64_t kSpinNs = 50'000;
 constexpr uint64_t kSleepPart = 256, kSleepMinNs = 20'000, kSleepMaxNs = 500'000;
-// More parts than these are copied one by one: calls with 64 of them, or with 32 one behind the
-// other, had the driver break its own queue (Xid 32, "corrupted push buffer stream", the context
-// lost; 580.159, H200). vllm-project/vllm#49276 tells of the same call and driver.
+// Larger batches are copied part by part. Calls with 64 parts, or consecutive calls with 32, made
+// the driver break its own queue (Xid 32, "corrupted push buffer stream", the context lost;
+// 580.159, H200). vllm-project/vllm#49276 reports the same call and driver.
 constexpr size_t kBatchMax = 16;
 constexpr size_t kRowsMax = 64;
 constexpr size_t kSmallSize = 64 << 10;  // copy_small says why; the driver's own limit is 32 KiB
@@ -44,7 +44,8 @@ Result<std::unique_ptr<Stream>> Stream::create(Context& context, int priority) {
 }
 
 Stream::~Stream() {
-    // Does not wait: the driver frees it when its work is done. Fails only with the whole context.
+    // Does not wait: the driver frees the stream when its work is done. Fails only with the whole
+    // context.
     const Driver& driver = context_.driver();
     static_cast<void>(context_.raw(driver.stream_destroy, handle_));
     if (const StreamHandle announcer = announcer_.load(); announcer != nullptr)
@@ -67,8 +68,8 @@ Status Stream::make_room() {
         kLaunchesInFlightMax) {
         return {};
     }
-    // What is in flight waits for the host at most, and that wait is bounded; an abort ends this
-    // one.
+    // Kernels in flight wait at most for the host, and that wait is bounded. An abort ends this
+    // wait.
     return wait_idle(Deadline::max(), true);
 }
 
@@ -99,8 +100,8 @@ Status Stream::launch(const Kernel& kernel, const LaunchRequest& request) {
 }
 
 // The driver has few queues for copies (8; CUDA_DEVICE_MAX_COPY_CONNECTIONS), which all streams
-// share: a copy that waits in one of them for a kernel stands before copies of other streams, which
-// that kernel may wait for (docs/design/0010-writing.md, "On a GPU").
+// share. A copy that waits in one of them for a kernel delays copies of other streams behind it,
+// and that kernel may wait for those (docs/design/0010-writing.md, "On a GPU").
 Status Stream::wait_for_kernels() {
     if (begun_.load(std::memory_order_acquire) == done_.load(std::memory_order_relaxed)) return {};
     return wait_idle(Deadline::max(), true);
@@ -122,16 +123,16 @@ bool Stream::is_device_memory(const void* address) {
            type == kMemoryTypeDevice;
 }
 
-// A copy to the device of less than 32 KiB is not done by the copy engine but by the part of the
-// GPU that runs kernels, and that has one context at a time: beside kernels of another context such
-// a copy takes 0.12 to 2.4 ms, for 3 us (H100, 580.159). One of several rows goes to the copy
-// engine, whatever its size. Rows are whole words, so that these arrive whole.
+// The copy engine does not make copies to the device of less than 32 KiB. The part of the GPU that
+// runs kernels makes them, and it has one context at a time. Beside kernels of another context such
+// a copy takes 0.12 to 2.4 ms instead of 3 us (H100, 580.159). A copy of several rows goes to the
+// copy engine at any size. Rows are whole words, so that words arrive whole.
 Status Stream::copy_small(void* to, const void* from, size_t size) {
     constexpr size_t kWord = sizeof(uint64_t);
     const size_t unit = size % kWord == 0 ? kWord : 1;
     const size_t units = size / unit;
     const Driver& driver = context_.driver();
-    if (units == 1) {  // cannot be cut
+    if (units == 1) {  // one unit cannot be divided
         if (unit != kWord || device_pointer(to) % kWord != 0 || is_device_memory(from))
             return call(driver.copy_async, device_pointer(to), device_pointer(from), size, handle_);
         uint64_t value = 0;
@@ -140,7 +141,7 @@ Status Stream::copy_small(void* to, const void* from, size_t size) {
     }
     size_t rows = 2;
     while (rows < units && units % rows != 0) ++rows;
-    if (rows > kRowsMax) {  // nearly prime: all but one unit, which makes it even, and the last
+    if (rows > kRowsMax) {  // nearly prime: all but one unit, which is even; then the last
         const size_t most = size - unit;
         if (Status status = copy_small(to, from, most); !status.ok()) return status;
         return copy_small(static_cast<char*>(to) + most, static_cast<const char*>(from) + most,
@@ -155,11 +156,11 @@ Status Stream::copy_small(void* to, const void* from, size_t size) {
     return call(driver.copy_rows_async, &copy, handle_);
 }
 
-// Behind each call the copy engine pauses, some ten times longer than between two parts of one.
+// After each call the copy engine pauses, some ten times longer than between two parts of one call.
 Status Stream::copy_all(std::span<const CopyPart> parts) {
     if (!small_by_rows_ || parts.empty() || !is_device_memory(parts[0].to))
         return copy_parts(parts);
-    // In any order among themselves: short ones by themselves, the others together.
+    // The parts may be copied in any order: short ones one by one, the others together.
     CopyPart large[kBatchMax];
     size_t count = 0;
     for (const CopyPart& part : parts) {
@@ -219,10 +220,10 @@ Status Stream::make_announcer() {
     return status;
 }
 
-// A store in the stream itself keeps the copies behind it waiting: 1 GiB by copies of 1, 2 and 4
-// MiB took 22.5, 21.0 and 20.2 ms with nothing between them or with events, 24.3, 22.0 and 20.8
-// with stores (H100, PCIe 5). What waits for an event is what was recorded by then, so that one
-// will do.
+// A store in the stream itself delays the copies after it. 1 GiB by copies of 1, 2 and 4 MiB took
+// 22.5, 21.0 and 20.2 ms with nothing or with events between them, and 24.3, 22.0 and 20.8 ms with
+// stores (H100, PCIe 5). One event suffices, because a wait for an event waits for what was
+// recorded by then.
 Status Stream::announce(uint64_t* address, uint64_t value) {
     const Driver& driver = context_.driver();
     std::lock_guard order(announce_mutex_);
@@ -249,7 +250,7 @@ Status Stream::look(StreamHandle handle, bool* idle) {
 }
 
 Status Stream::query(bool* idle) {
-    // Read first: a launch that is enqueued after the look is not done.
+    // Read first, because a launch that is enqueued after the look is not done.
     const uint64_t enqueued = enqueued_.load(std::memory_order_acquire);
     if (Status status = look(handle_, idle); !status.ok() || !*idle) return status;
     uint64_t done = done_.load(std::memory_order_relaxed);

@@ -3,7 +3,7 @@
 namespace penstock::backend::cuda {
 namespace {
 
-// Slot in the low bits, one up so that 0 is never a stream.
+// Returns the id: the slot in the low bits, plus one so that 0 is never a stream.
 StreamId id_of(uint32_t slot, uint32_t generation) {
     return (generation % (UINT32_MAX / kStreamsMax - 1)) * kStreamsMax + slot + 1;
 }
