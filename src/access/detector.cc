@@ -1,4 +1,4 @@
-// The online detector: which of its parts is believed, and when.
+// The online detector: decides which of its parts it believes, and when.
 //
 //              an access            confirmed
 //   Initial ------------> Learning ----------> Stable
@@ -7,17 +7,17 @@
 //                            |  (right for long) Suspended: confirmed 2, 4, 8 ... 64 times over,
 //                            +-- it is Stable <-- and twice as often after each that soon fails
 //
-// But a stream that has changed for good is to be followed, whatever failed before: five
-// confirmations are always enough for a stride, as many as it is long for a period, and for a nest
-// two turns and the first access of a third where that must be. What that costs is known: streams
-// of random places and deltas come so far by chance only where there are few of them.
+// A stream that has changed for good must be followed, whatever failed before. So a limited number
+// of confirmations always suffices. That is five for a stride, the length of the period for a
+// period, and for a nest at most two turns and the first access of a third. The cost is known:
+// streams of random places and deltas reach that by chance only if there are few of them.
 //
 // LEARNING -> STABLE, SUSPENDED -> STABLE [decide]; STABLE -> SUSPENDED [fail]; STABLE -> LEARNING
-// [decide], where what was believed has come to its end.
+// [decide], if what was believed has ended.
 //
 // The recogniser's guess is tried first, then delta periods, then the majority, then sequences of
-// uneven sizes. A few accesses beside a well supported guess are held back as outliers; if the
-// stream does not come back to the guess at once they are taken as the beginning of something new.
+// uneven sizes. A few accesses that do not follow a well supported guess are held back as outliers.
+// If the stream does not return to the guess at once, they count as the beginning of something new.
 #include "access/detector.h"
 
 #include <algorithm>
@@ -32,21 +32,21 @@ namespace penstock::access {
 namespace {
 
 constexpr size_t kHeldMax = 2;        // outliers in a row
-constexpr uint32_t kSupportMin = 16;  // accesses that told right before outliers are held back
-constexpr unsigned kOutlierCost = 8;  // an outlier takes so many right accesses to be forgotten
+constexpr uint32_t kSupportMin = 16;  // accesses predicted right before outliers are held back
+constexpr unsigned kOutlierCost = 8;  // right accesses that make up for an outlier
 constexpr unsigned kOutlierLevelMax = 32;
 constexpr unsigned kBackoffMax = 6;  // 64 confirmations
-constexpr unsigned kTiredAt = 3;     // backoff from which guesses are looked for seldom
+constexpr unsigned kTiredAt = 3;     // backoff from which guesses are searched for less often
 constexpr unsigned kSoon = 8;        // wrong after fewer right ones: confirm twice as often
-constexpr unsigned kForgiven = 16;   // right ones in a row after which nothing is held against it
-constexpr unsigned kRandomMin = 64;  // accesses without any belief: random
-// Confirmations that are always enough for a stride: one fewer than 8 accesses have, for the first
+constexpr unsigned kForgiven = 16;   // right ones in a row after which past failures do not count
+constexpr unsigned kRandomMin = 64;  // accesses without a belief: random
+// Confirmations that always suffice for a stride: one fewer than 8 accesses give, because the first
 // may lie on a line with what came before.
 constexpr unsigned kStrideNeed = 5;
 constexpr unsigned kSequenceMin = 3;  // joints of accesses of uneven sizes: a sequence
 
-// One in eight, with no period that a stream could have too: a search always at the same place of a
-// turn may never find what turns.
+// Returns true for one count in eight, without a period that a stream could have too. A search that
+// always comes at the same place of a turn may never find the loop.
 bool is_eighth(uint64_t count) { return count * 0x9E3779B97F4A7C15u >> 61 == 0; }
 
 }  // namespace
@@ -74,17 +74,17 @@ struct Detector::Parts {
     Algorithm algorithm = Algorithm::kNone;
     State state = State::kInitial;
     size_t period = 0;        // of kPeriod
-    uint32_t need = 0;        // confirmations that a belief takes
+    uint32_t need = 0;        // confirmations that a belief needs
     unsigned backoff = 0;     // need is 2^backoff, or 0
     unsigned right_run = 0;   // right since it became stable
     unsigned aimless = 0;     // accesses since anything was believed
-    bool unsearched = false;  // the recogniser has a guess, but has not looked for the best
+    bool unsearched = false;  // the recogniser has a guess, but has not searched for the best
     unsigned outlier_level = 0;
     unsigned joints = 0;  // accesses in a row that began where the last ended
 
     std::array<Access, kHeldMax + 1> held{};
     size_t held_count = 0;
-    Access last;    // that the trackers have seen
+    Access last;    // the last one that the trackers have seen
     Access anchor;  // of the majority: the last access on its stride
     bool begun = false;
 };
@@ -151,8 +151,8 @@ void Detector::Parts::take(const Access& access) {
     } else {
         if (stood && !right && (belief == Belief::kNest || belief == Belief::kPeriod)) fail();
         held[held_count++] = access;
-        // To take a guess apart and to look for another is too much for one access; and where
-        // guesses have failed again and again the search is not worth its time.
+        // It takes too long for one access to take a guess apart and to search for another. If
+        // guesses have failed repeatedly, the search is not worth its time.
         const bool thorough = !nest.has_guess();
         const bool tired = backoff >= kTiredAt && !is_eighth(statistics.observed);
         nest.learn({held.data(), held_count}, thorough && !tired);
@@ -163,10 +163,10 @@ void Detector::Parts::take(const Access& access) {
     decide();
 }
 
-// Whether the access is kept aside: a well supported guess that it does not follow may go on behind
-// it, at the access that it came before or at the one behind that which it came instead of. Not
-// where the guess was blind, or where it is the access that shows what else there is; nor where
-// nothing can follow the guess.
+// Returns whether the access is held back. A well supported guess that it does not follow may
+// continue after it: at the access before which it came, or at the one after that which it
+// replaced. Not if the guess was blind, if the access shows what else there may be, or if nothing
+// can follow the guess.
 bool Detector::Parts::hold_back(const Access& access) {
     if (belief != Belief::kNest || state != State::kStable) return false;
     if (nest.evidence() < kSupportMin || outlier_level > kOutlierLevelMax) return false;
@@ -202,7 +202,7 @@ void Detector::Parts::track(const Access& access) {
         joints = delta.offset == last.size && last.size > 0 ? joints + 1 : 0;
         if (const Delta* most = deltas.majority(); most != nullptr) {
             const int64_t moved = subtract(access.offset, anchor.offset);
-            // On the stride, or one behind an access that something else came instead of.
+            // On the stride, or one after an access that something else replaced.
             if (delta == *most || moved == most->offset || moved == multiply(2, most->offset))
                 anchor = access;
         } else {
@@ -231,7 +231,7 @@ void Detector::Parts::decide() {
     }
     period = deltas.period(need);
     if (nest.has_guess() && confirmed()) {
-        // A run that is part of a longer period says less than the period.
+        // A run that is part of a longer period says less than the period does.
         const bool part = nest.guess().size() == 2 && period > 1 &&
                           nest.ahead().index()[0] <= static_cast<int64_t>(period);
         if (!part) return believe(Belief::kNest, nest_algorithm());
@@ -244,10 +244,10 @@ void Detector::Parts::decide() {
     state = need > 0 ? State::kSuspended : State::kLearning;
 }
 
-// Whether enough speaks for the recogniser's guess.
+// Returns whether enough supports the recogniser's guess.
 bool Detector::Parts::confirmed() const {
     if (nest.evidence() >= need || nest.in_third_turn()) return true;
-    // Two accesses have a stride, and each behind them confirms it.
+    // Two accesses have a stride, and each later one confirms it.
     if (nest.run() >= kStrideNeed + 2) return true;
     if (nest.evidence() < kStrideNeed) return false;
     uint32_t turn = 0;
@@ -279,7 +279,7 @@ Algorithm Detector::Parts::nest_algorithm() const {
                 guess[i].size.step == guess[1].size.step;
         all_joined = all_joined && joined(guess[i]);
     }
-    // Slots that move alike are deltas with a period, unless each is a sequence of its own.
+    // Slots that move alike are deltas with a period, unless each is its own sequence.
     if (guess.size() <= 5 && (!alike || all_joined)) return Algorithm::kInterleaved;
     return alike ? Algorithm::kPeriod : Algorithm::kNest;
 }
@@ -290,8 +290,8 @@ Detector::Detector(Detector&&) noexcept = default;
 Detector& Detector::operator=(Detector&&) noexcept = default;
 
 void Detector::observe(const Access& access, uint64_t time_ns) {
-    // A stream whose turn comes after thousands of others': its memory comes at once, not line by
-    // line as it is needed.
+    // If thousands of streams take turns, this prefetches all of the stream's memory at once,
+    // instead of one line at a time when it is needed.
     constexpr size_t kLine = 64;
     const auto* bytes = reinterpret_cast<const char*>(parts_.get());
     for (size_t at = 0; at < sizeof(Parts); at += kLine) __builtin_prefetch(bytes + at);
@@ -312,7 +312,7 @@ size_t Detector::predict_from(size_t skip, std::span<Access> out) const {
 
 namespace {
 
-// A loop without a known end turns as often as every access of it is one that a file can have.
+// Gives a loop without a known end as many turns as leave each of its accesses possible in a file.
 void end_loops(Program* program, int64_t turns) {
     for (Node& node : program->nodes) {
         if (node.kind != NodeKind::kLoop || node.trips.base != int64_t{kTripsMax}) continue;

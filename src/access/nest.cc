@@ -5,18 +5,18 @@
 namespace penstock::access {
 namespace {
 
-// One access can complete a loop, that one the turn of the next one around, and so on; with the
-// loops that three groups make, twice the depth.
+// One access can complete a loop, which completes a turn of the surrounding loop, and so on. With
+// the loops that three groups make, that is twice the depth.
 constexpr unsigned kFoldsMax = 2 * kDepthMax;
 
-// No access is there.
+// There is no access at this place.
 constexpr Access kUnknown{INT64_MIN, INT64_MIN};
 
 constexpr uint32_t kEvidenceMax = 1u << 30;
 
 bool on_line(int64_t a, int64_t b, int64_t c) { return subtract(b, a) == subtract(c, b); }
 
-// Whether three nodes differ in their bases only, and those lie on a line.
+// Returns whether three nodes differ only in their bases, and those lie on a line.
 bool nodes_in_line(const Term& a, const Term& b, const Term& c) {
     const auto alike = [](const Term& x, const Term& y) {
         return x.kind == y.kind && x.span == y.span && x.offset.step == y.offset.step &&
@@ -49,7 +49,7 @@ void NestRecogniser::truncate(size_t entry) {
     entries_.resize(entry);
 }
 
-// Lets the oldest terms go until another term of so many nodes fits, and some more.
+// Drops the oldest terms until another term of `nodes` nodes fits, and some more.
 void NestRecogniser::make_room(size_t nodes) {
     if (entries_.size() < limits_.entries && terms_.size() + nodes <= limits_.nodes) return;
     size_t entry = 0;
@@ -67,7 +67,7 @@ void NestRecogniser::make_room(size_t nodes) {
     for (Entry& left : entries_) left.start -= static_cast<uint32_t>(start);
 }
 
-// The nodes from `start` on are a term.
+// Makes a term of the nodes from `start` on.
 void NestRecogniser::append_entry(size_t start) {
     const Term* added = &terms_[start];
     const Term& leaf = first_leaf(added);
@@ -81,7 +81,7 @@ void NestRecogniser::set_next(size_t entry) {
     const Term* loop = term(entry);
     const Term& leaf = first_leaf(loop);
     const int64_t turn = loop->trips.base;
-    // An inner loop in front that does not turn at all then would hide the access behind it.
+    // If an inner loop in front does not turn at all then, it would hide the access behind it.
     const bool hidden = loop[1].is_loop() &&
                         add(loop[1].trips.base, multiply(loop[1].trips.step[0], turn)) < 1;
     entries_[entry].next = hidden
@@ -90,7 +90,7 @@ void NestRecogniser::set_next(size_t entry) {
                                         add(leaf.size.base, multiply(leaf.size.step[0], turn))};
 }
 
-// Whether the entry behind this one may begin the next turn of its loop.
+// Returns whether the entry behind this one may begin the next turn of its loop.
 bool NestRecogniser::may_turn(size_t entry) const {
     const Entry& loop = entries_[entry];
     return loop.shape != 0 && (loop.next == entries_[entry + 1].first || loop.next == kUnknown);
@@ -103,8 +103,8 @@ void NestRecogniser::append(const Term* term) {
     append_entry(start);
 }
 
-// Appends a term from inside the guess with the indices around filled in. A loop that turns once
-// or twice comes as what is inside, as it would have been read.
+// Appends a term from inside the guess with the outer indices filled in. A loop that turns once or
+// twice is appended as its content, as it would have been read.
 void NestRecogniser::append_filled(const Term* term, const Steps& index, size_t depth) {
     if (term->is_loop()) {
         const int64_t trips = term->trips.at(index, depth);
@@ -125,8 +125,7 @@ void NestRecogniser::append_filled(const Term* term, const Steps& index, size_t 
     append_entry(start);
 }
 
-// Puts the whole turns of the guess on the stack. Where it was made from what is there already,
-// that stays.
+// Puts the complete turns of the guess on the stack. Entries from which it was made stay.
 void NestRecogniser::append_turns() {
     const int64_t turns = walker_.index()[0];
     if (guess_groups_ == 0) {
@@ -148,7 +147,8 @@ void NestRecogniser::append_turns() {
     if (!walker_.ended()) append_begun(0);
 }
 
-// Appends what the walk has done of a loop inside the guess: its whole turns, then the begun one.
+// Appends what the walk has done of a loop inside the guess: its complete turns, then the begun
+// one.
 void NestRecogniser::append_started(size_t depth) {
     Term& loop = guess_[walker_.loop(depth)];
     const Steps& index = walker_.index();
@@ -168,7 +168,7 @@ void NestRecogniser::append_started(size_t depth) {
     append_begun(depth);
 }
 
-// Appends what the walk has done in the turn that the loop at `depth` has begun.
+// Appends what the walk has done in the begun turn of the loop at `depth`.
 void NestRecogniser::append_begun(size_t depth) {
     const uint32_t at = walker_.loop(depth), end = at + guess_[at].span;
     for (uint32_t i = at + 1; i < end; i += guess_[i].span) {
@@ -232,7 +232,7 @@ void NestRecogniser::fold() {
     }
 }
 
-// Whether the entries from `entry` on are what comes next in the walk.
+// Returns whether the entries from `entry` on are what comes next in the walk.
 bool NestRecogniser::consume_from(Walker& walker, size_t entry) const {
     for (; entry < entries_.size(); ++entry) {
         if (!walker.consume(term(entry))) return false;
@@ -240,7 +240,7 @@ bool NestRecogniser::consume_from(Walker& walker, size_t entry) const {
     return true;
 }
 
-// The terms behind a loop become its next turns, if they are.
+// Makes the terms behind a loop its next turns, if they are.
 bool NestRecogniser::absorb() {
     const size_t count = entries_.size();
     const size_t lowest = count > limits_.mixed_max + 1 ? count - limits_.mixed_max - 1 : 0;
@@ -258,7 +258,7 @@ bool NestRecogniser::absorb() {
     return false;
 }
 
-// Three groups on a line become a loop; the shortest body is tried first.
+// Makes a loop of three groups on a line. The shortest body is tried first.
 bool NestRecogniser::create() {
     size_t accesses = 0;  // at the top, without a loop among them
     const size_t most = std::min(entries_.size(), 3 * limits_.body_max);
@@ -287,7 +287,7 @@ bool NestRecogniser::create() {
 
 bool NestRecogniser::in_line(size_t body) const {
     const size_t count = entries_.size();
-    // Most bodies are ruled out by their last terms.
+    // The last terms of the groups rule out most bodies.
     const Entry &c = entries_[count - 1], &b = entries_[count - 1 - body],
                 &a = entries_[count - 1 - 2 * body];
     if (!on_line(a.first.offset, b.first.offset, c.first.offset)) return false;
@@ -303,7 +303,7 @@ bool NestRecogniser::in_line(size_t body) const {
     return true;
 }
 
-// Replaces the last groups of `body` terms by a loop, from the first two.
+// Replaces the last groups of `body` terms by a loop, made from the first two.
 bool NestRecogniser::make_loop(size_t body, size_t groups) {
     const size_t entry = entries_.size() - groups * body;
     if (!build_guess(entry, entry + body, body)) return false;
@@ -313,8 +313,8 @@ bool NestRecogniser::make_loop(size_t body, size_t groups) {
     return true;
 }
 
-// Whether the entries just in front of the loop at the top are its turn -1 from the child `child`
-// on (a node of the loop); the first of them, or the top itself if not.
+// Finds the entries just in front of the loop at the top that are its turn -1, from the child
+// `child` on (a node of the loop). Returns the first of them, or the top if there are none.
 size_t NestRecogniser::turn_before(uint32_t child) const {
     const size_t top = entries_.size() - 1;
     const size_t lowest = top > limits_.mixed_max ? top - limits_.mixed_max : 0;
@@ -334,9 +334,9 @@ size_t NestRecogniser::turn_before(uint32_t child) const {
     return top;
 }
 
-// Terms in front of the loop at the top that are its turn -1 become that turn. They are there where
-// an inner loop turned too seldom to be seen as one. If they are the end of that turn only, the
-// loop begins there instead.
+// If the terms in front of the loop at the top are its turn -1, makes them that turn. They stand
+// there if an inner loop turned too few times to be recognised. If they are only the end of that
+// turn, the loop begins there instead.
 void NestRecogniser::extend_backwards() {
     for (;;) {
         const size_t top = entries_.size() - 1;
@@ -354,8 +354,8 @@ void NestRecogniser::extend_backwards() {
     }
 }
 
-// The loop at the top begins at the child `child` of its turn -1, which is the entries from `entry`
-// on; what its last turn then lacks goes behind it.
+// Lets the loop at the top begin at the child `child` of its turn -1, which is the entries from
+// `entry` on. What its last turn then lacks goes behind it.
 void NestRecogniser::rotate(size_t entry, uint32_t child) {
     const Term* loop = term(entries_.size() - 1);
     std::vector<Term>& turned = rotated_;

@@ -1,4 +1,4 @@
-// What may come next: the loop that explains most of the top of the stack.
+// Guesses what may come next: the loop that explains most of the top of the stack.
 #include <algorithm>
 
 #include "access/nest.h"
@@ -7,9 +7,9 @@ namespace penstock::access {
 namespace {
 
 constexpr size_t kLeadsMax = 40;       // entries from the top that are looked at
-constexpr uint32_t kWeightMax = 1024;  // evidence is not counted further
+constexpr uint32_t kWeightMax = 1024;  // evidence above this is not counted
 
-// Whether two nodes differ in their bases only.
+// Returns whether two nodes differ only in their bases.
 bool alike(const Term& a, const Term& b) {
     return a.kind == b.kind && a.span == b.span && a.offset.step == b.offset.step &&
            a.size.step == b.size.step && a.trips.step == b.trips.step;
@@ -23,8 +23,9 @@ uint32_t NestRecogniser::weight_of(size_t entry, size_t end) const {
     return static_cast<uint32_t>(std::min<uint64_t>(sum, kWeightMax));
 }
 
-// `thorough`: else the loop at the very top is the only candidate, and two groups with which the
-// access there lies on a line: as much as is worth its time for every access.
+// Searches for the best guess. Without `thorough` there are only two candidates, which are cheap
+// enough for each access: the loop at the top, and two groups with which the access at the top lies
+// on a line.
 void NestRecogniser::find_guess(bool thorough) {
     guessing_ = false;
     if (entries_.empty()) return;
@@ -36,7 +37,7 @@ void NestRecogniser::find_guess(bool thorough) {
     if (!guessing_) find_third();
 }
 
-// Which of the entries at the top are loops; false: none.
+// Notes which of the entries at the top are loops. Returns false if none is.
 bool NestRecogniser::note_loops() {
     const Entry* top = &entries_.back();
     const size_t count = std::min(entries_.size(), kLeadsMax);
@@ -45,8 +46,8 @@ bool NestRecogniser::note_loops() {
     return loops_ != 0;
 }
 
-// The candidate that explains most of the stack's entries wins: what it says about the loops inside
-// (where they end) is more than what those say themselves.
+// The candidate that explains most of the stack's entries wins: it says more about the loops inside
+// (where they end) than those loops themselves.
 void NestRecogniser::find_widest() {
     if (!note_loops()) return;
     const Entry* top = &entries_.back();
@@ -75,9 +76,9 @@ void NestRecogniser::find_widest() {
     }
 }
 
-// The third turn of what has turned twice, where the access at the top begins it. Tried by itself,
-// for the candidates before it may have used up the tries: a point that lies on a line with two
-// others is more than they have.
+// Tries the third turn of what has turned twice, if the access at the top begins it. It is tried
+// separately, because the candidates before it may have used up the tries. A point on a line with
+// two others is stronger evidence than theirs.
 void NestRecogniser::find_third() {
     const size_t below = entries_.size() - 1;
     size_t body = limits_.guess_max + 1;
@@ -88,8 +89,9 @@ void NestRecogniser::find_third() {
     }
 }
 
-// How many entries the groups have, at most `most`, of which the last two begin on a line with the
-// last access of `behind`, all of which come behind the first `end` entries; the longest. 0: none.
+// Returns the largest number of entries per group, at most `most`, for which the last two groups
+// begin on a line with the last access of `behind`. The accesses of `behind` follow the first `end`
+// entries. Returns 0 if there is none.
 size_t NestRecogniser::third_in_line(size_t end, std::span<const Access> behind,
                                      size_t most) const {
     const size_t third = end + behind.size() - 1;
@@ -116,14 +118,14 @@ bool NestRecogniser::is_blind() const {
     return guess_groups_ == 1 && (depth == 1 || walker_.index()[depth - 1] == 0);
 }
 
-// Whether the first accesses of three groups, the first at `bottom`, lie on a line.
+// Returns whether the first accesses of three groups, the first at `bottom`, lie on a line.
 bool NestRecogniser::lie_in_line(const Entry* bottom, size_t body) {
     const Access &one = bottom->first, &two = bottom[body].first, &three = bottom[2 * body].first;
     return subtract(three.offset, two.offset) == subtract(two.offset, one.offset) &&
            subtract(three.size, two.size) == subtract(two.size, one.size);
 }
 
-// A loop that three turns made, and the terms behind it begin the next.
+// Guesses a loop made from three turns, if the terms behind it begin the next turn.
 bool NestRecogniser::guess_open_loop(size_t entry) {
     const Term* loop = term(entry);
     if (entry + 1 < entries_.size() && !may_turn(entry)) return false;
@@ -142,12 +144,13 @@ bool NestRecogniser::guess_open_loop(size_t entry) {
     return guessing_ = true;
 }
 
-// Two groups that are alike, a loop in them, and the terms behind them begin a third on their line.
+// Guesses from two groups that are alike and have a loop, if the terms behind them begin a third on
+// their line.
 bool NestRecogniser::guess_of_two(size_t body, size_t partial) {
     const uint64_t mask = ((uint64_t{1} << body) - 1) << (partial + body);
     if ((loops_ & mask) == 0) return false;
     const size_t count = entries_.size();
-    // The loop at the very top may go on: nothing says that the second group is complete.
+    // The loop at the very top may continue: nothing says that the second group is complete.
     if (partial == 0 && term(count - 1)->is_loop() &&
         term(count - 1)->trips.base != term(count - 1 - body)->trips.base) {
         return false;
@@ -171,8 +174,8 @@ bool NestRecogniser::guess_of_two(size_t body, size_t partial) {
     return guessing_ = true;
 }
 
-// Whether the entries from `entry` on may be the beginning of the group at `first`, elsewhere: what
-// can be told without the walk.
+// Returns whether the entries from `entry` on may begin the group at `first` at another place, as
+// far as that is known without the walk.
 bool NestRecogniser::may_begin(size_t first, size_t body, size_t entry) const {
     const size_t end = entries_.size();
     for (size_t i = 0; i < body && entry < end; ++i, ++entry) {
@@ -185,7 +188,7 @@ bool NestRecogniser::may_begin(size_t first, size_t body, size_t entry) const {
             continue;
         }
         if (one.shape == 0) return false;
-        // A loop that has begun: as accesses at first, or as turns of the loops inside it.
+        // A loop that has begun: first as accesses, or as turns of the loops in it.
         const Term& leaf = first_leaf(term(first + i));
         const size_t depth = term(first + i)->depth;
         if (two.shape != 0) return depth > 1;
@@ -198,11 +201,11 @@ bool NestRecogniser::may_begin(size_t first, size_t body, size_t entry) const {
     return true;
 }
 
-// One group with a loop in it, and the terms behind begin another like it elsewhere. Nothing is
-// said about what comes behind that.
+// Guesses from one group with a loop, if the terms behind it begin another like it at another
+// place. Nothing is guessed about what follows.
 bool NestRecogniser::guess_of_one(size_t body, size_t partial) {
     const uint64_t mask = ((uint64_t{1} << body) - 1) << partial;
-    // Of loops alone every run of loops has some: two groups must speak for those.
+    // Each run of loops has such groups of loops alone, so those need two groups.
     if ((loops_ & mask) == 0 || (body > 1 && (partial < 2 || (loops_ & mask) == mask)))
         return false;
     const size_t count = entries_.size();
@@ -234,9 +237,9 @@ bool NestRecogniser::guess_of_one(size_t body, size_t partial) {
     return guessing_ = true;
 }
 
-// Gives each child of guess_ the step that leads from it to the entry that stands for it, from
-// `entry` on, up to the first loop that is not complete; those behind get the first child's step.
-// Returns how many have steps of their own; 0: too deep.
+// Gives each child of guess_ the step to the entry that stands for it, from `entry` on, up to the
+// first loop that is not complete. The children after that get the first child's step. Returns how
+// many have their own steps; 0 if the nest is too deep.
 uint32_t NestRecogniser::take_steps(size_t entry) {
     Term& root = guess_[0];
     uint32_t known = 0;
@@ -260,8 +263,8 @@ uint32_t NestRecogniser::take_steps(size_t entry) {
     return known;
 }
 
-// Puts the loop with the two groups that begin at these entries as its first turns into guess_,
-// without an end. False: the groups are not alike, or it would be too deep or too large.
+// Puts a loop without an end into guess_; its first turns are the two groups that begin at these
+// entries. Returns false if the groups are not alike, or if it would be too deep or too large.
 bool NestRecogniser::build_guess(size_t first, size_t second, size_t body) {
     const size_t a = start_of(first), b = start_of(second);
     const size_t nodes = b - a;

@@ -5,7 +5,7 @@
 namespace penstock::access {
 namespace {
 
-constexpr size_t kListMin = 4;  // accesses in a row that are a list rather than nodes
+constexpr size_t kListMin = 4;  // accesses in a row that become a list and not nodes
 
 Affine affine(const Value& value) { return {value.base, value.step, {}}; }
 
@@ -22,7 +22,7 @@ bool same_steps(const Term& a, const Term& b) {
     return a.offset.step == b.offset.step && a.size.step == b.size.step;
 }
 
-// Writes terms at one depth as nodes.
+// Writes terms of one depth as nodes.
 class Writer {
 public:
     explicit Writer(std::vector<Node>* out) : out_(out) {}
@@ -130,7 +130,7 @@ bool may_be_program(std::span<const Node> nodes) {
     return nodes.size() <= kNodesMax && listed <= kListMax;
 }
 
-// Writes out the loops that have at most so many accesses.
+// Writes out the loops that have at most `weight_max` accesses.
 std::vector<Term> without_small(std::span<const Term> terms, uint64_t weight_max) {
     std::vector<Term> out;
     for (size_t at = 0; at < terms.size(); at += terms[at].span) {
@@ -167,14 +167,14 @@ std::vector<Term> terms_of(const Program& program, uint64_t rank) {
         term.trips = value_of(node.trips, place);
         terms.push_back(term);
     }
-    // From the last to the first, so that what is inside is known before what is around.
+    // From the last to the first, so that inner terms are known before outer ones.
     for (size_t i = terms.size(); i-- > 0;) {
         if (!terms[i].is_loop()) continue;
         uint32_t children = 0;
         for (size_t at = i + 1; at < i + terms[i].span; at += terms[at].span, ++children)
             terms[i].depth = std::max(terms[i].depth, static_cast<uint8_t>(terms[at].depth + 1));
         terms[i].children = static_cast<uint16_t>(children);
-        // A body of other leaves than accesses is not to be skipped through in whole turns.
+        // A body with other leaves than accesses cannot be skipped in whole turns.
         for (size_t at = i + 1; at < i + terms[i].span; ++at) {
             if (!terms[at].is_loop() && !is_plain(terms[at])) ++terms[i].depth;
         }
@@ -198,7 +198,7 @@ bool nodes_of(std::span<const Term> terms, std::vector<Node>* out) {
     out->clear();
     Writer(out).write(terms, 0);
     if (may_be_program(*out)) return true;
-    constexpr uint64_t kWeightMax = uint64_t{1} << 20;  // weight() tells no more
+    constexpr uint64_t kWeightMax = uint64_t{1} << 20;  // weight() counts no further
     for (uint64_t weight_max = 8; weight_max < kWeightMax; weight_max *= 4) {
         const std::vector<Term> rest = without_small(terms, weight_max);
         out->clear();

@@ -7,12 +7,12 @@
 namespace penstock::access {
 namespace {
 
-// A walk passes over so many empty turns in a row before it gives up: those that first_turn()
-// cannot leave out.
+// A walk skips so many consecutive empty turns before it gives up. These are turns that
+// first_turn() cannot leave out.
 constexpr unsigned kEmptyTurnsMax = 1024;
 constexpr uint32_t kWeightMax = 1u << 20;
 
-// The steps' products are independent of each other, so that a node costs a few cycles.
+// The products of the steps do not depend on each other, so that a node costs a few cycles.
 uint64_t mixed(const Steps& steps, uint64_t factor) {
     uint64_t sum = 0;
     for (const int64_t step : steps) {
@@ -39,7 +39,7 @@ Value shift_in(const Value& value, const Steps& index, size_t depth) {
     return out;
 }
 
-// Whether `own`, of a term of its own, is `other` with the outer indices filled in.
+// Returns whether `own`, of a separate term, is `other` with the outer indices filled in.
 bool same(const Value& own, const Value& other, const Steps& index, size_t depth) {
     // index[depth] counts too: it is the turn at which the term begins.
     if (own.base != other.at(index, depth + 1)) return false;
@@ -98,7 +98,7 @@ void wrap(std::span<Term> nodes) {
 }
 
 void fill_in(Term* node, const Steps& index, size_t depth) {
-    // Loops have trips alone, accesses offset and size.
+    // Loops have only trips; accesses have offset and size.
     if (node->is_loop()) {
         node->trips = shift_in(node->trips, index, depth);
     } else {
@@ -135,14 +135,16 @@ void Walker::settle() {
     for (;;) {
         if (depth_ > 0 && at_ == loop_[depth_ - 1] + terms_[loop_[depth_ - 1]].span) {
             const size_t d = depth_ - 1;
-            // The first turn that ends here had an access; where the second had none, more may not.
+            // The first turn that ends here had an access. If the second had none, later ones may
+            // have none too.
             ++index_[d];
             const int64_t next = empty > 0 ? first_turn(loop_[d], d) : index_[d];
             if (next < trips_[d] && ++empty < kEmptyTurnsMax) {
                 index_[d] = next;
                 at_ = loop_[d] + 1;
             } else {
-                // The index stays behind the last turn: who asks how often the root turned looks.
+                // The index stays behind the last turn, for callers that ask how often the root has
+                // turned.
                 --depth_;
             }
             continue;
@@ -168,8 +170,9 @@ void Walker::settle() {
     }
 }
 
-// The first turn of the loop at `depth`, from the present one on, in which the node `at`, that loop
-// or one inside it, may have accesses: all before have none. kTripsMax: none has.
+// Returns the first turn of the loop at `depth`, from the present one on, in which the node `at`
+// (that loop or one inside it) may have accesses. All turns before have none. Returns kTripsMax if
+// none has.
 int64_t Walker::first_turn(uint32_t at, size_t depth) const {
     const Term& node = terms_[at];
     const int64_t now = index_[depth];
@@ -190,7 +193,7 @@ int64_t Walker::first_turn(uint32_t at, size_t depth) const {
     return std::max(own, inside);
 }
 
-// Sets inside_ and inside_end_; a leaf without accesses has none, a random one ends the walk.
+// Sets inside_ and inside_end_. A leaf without accesses has none; a random leaf ends the walk.
 void Walker::enter_leaf() {
     const Term& node = terms_[at_];
     inside_ = 0;
@@ -238,7 +241,8 @@ void Walker::advance() {
 
 void Walker::skip(uint64_t accesses) {
     while (accesses > 0 && !ended()) {
-        // Whole turns of a loop that has accesses alone inside, all but its last, go in one step.
+        // If a loop holds only accesses, all its complete turns but the last are skipped in one
+        // step.
         if (depth_ > 0 &&
             terms_[loop_[depth_ - 1]].span == terms_[loop_[depth_ - 1]].children + 1u &&
             terms_[loop_[depth_ - 1]].depth == 1) {
