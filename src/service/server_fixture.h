@@ -1,5 +1,5 @@
-// A server of a device that the host cannot address, whose streams move when the test says so, and
-// requests as a kernel would make them.
+// A server of a device that the host cannot address. Its streams move when the test says so, and it
+// takes requests as from a kernel.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -42,7 +42,7 @@ protected:
         for (const auto& [stream, operations] : device_.streams) streams_.push_back(stream);
     }
 
-    // Asks for `page` in `frame`, as a kernel would.
+    // Requests `page` in `frame`, as a kernel would.
     void ask(PageIndex page, FrameIndex frame, RequestKind kind = RequestKind::kReadPages) {
         RingState& ring = memory_.state().rings[0];
         Request request;
@@ -66,7 +66,7 @@ protected:
         shared_.tickets_behind_max = limits::kDrainMax + 32;
         return ring;
     }
-    // The streams come to their end, and the worker looks.
+    // Completes the streams, and lets the worker look.
     void finish_copies() {
         for (const auto& [stream, operations] : device_.streams) {
             while (device_.step(stream)) {
@@ -78,7 +78,7 @@ protected:
     [[nodiscard]] Completion announced(FrameIndex frame) {
         return memory_.state().completions[frame];
     }
-    // Every page that is announced as good lies in its frame; returns how many are announced.
+    // Checks that each page announced as good lies in its frame. Returns how many are announced.
     size_t check_announced() {
         size_t count = 0;
         for (const auto& [frame, page] : asked_) {

@@ -1,4 +1,5 @@
-// A device whose streams move only when the test says so, and whose calls fail when it says so.
+// A device whose streams move only when the test says so, and whose calls fail when the test says
+// so.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -15,7 +16,7 @@
 
 namespace penstock::service {
 
-// Streams that move only when the test says so. Its memory is the host's; that is hidden, unless a
+// Streams that move only when the test says so. Its memory is the host's, which it hides unless a
 // test wants it known.
 class SlowDevice final : public backend::Device {
 public:
@@ -60,7 +61,7 @@ public:
         auto& operations = streams[stream];
         if (size <= kWholeSizeMax) {
             ++words_copies;
-            // Of what the stream does, only a store of one word has a fence.
+            // Among the operations of a stream, only a store of one word has a fence.
             const bool fenced = operations.empty() || operations.back().from == nullptr ||
                                 operations.back().size <= kWholeSizeMax;
             EXPECT_TRUE(fenced) << "words behind a copy without a fence";
@@ -98,7 +99,7 @@ public:
     std::string diagnosis() const override { return ""; }
     void abort(Status) override {}
 
-    // Does the oldest operation of a stream; false: there is none.
+    // Performs the oldest operation of a stream. Returns false if there is none.
     bool step(StreamId stream) {
         auto& operations = streams[stream];
         if (operations.empty()) return false;
@@ -112,7 +113,7 @@ public:
 
     std::map<StreamId, std::deque<Operation>> streams;
     bool prompt = false;                  // copies are made at once
-    std::vector<size_t> copy_sizes;       // of every copy asked for
+    std::vector<size_t> copy_sizes;       // of all copies requested
     size_t fail_copy = 0;                 // the n-th copy fails; 0: none
     int write_calls = 0, fail_write = 0;  // the n-th fails; 0: none
     int words_copies = 0;

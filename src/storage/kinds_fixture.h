@@ -1,4 +1,4 @@
-// Every kind of storage behind one fixture, with files that can be changed behind its back.
+// All kinds of storage in one fixture, with files that the test can change beneath the storage.
 //
 // Only *_test.cc files include it; each instantiates the suite for kCases.
 #pragma once
@@ -63,7 +63,7 @@ protected:
         ASSERT_TRUE(ram_->resize(name, size).ok());
     }
 
-    // As rename(2) over it: the name stands for another file.
+    // Replaces the file as rename(2) does: the name then stands for another file.
     void replace(const std::string& name, const Bytes& bytes) {
         if (ram_ == nullptr) {
             folder_.write(name + ".new", 0, bytes);
@@ -99,7 +99,7 @@ private:
     std::set<std::string> names_;      // in ram_
 };
 
-// Random lengths that add up to at most `size`, with empty ones among them.
+// Returns pieces of random lengths, some of them empty, that add up to at most `size`.
 inline std::vector<iovec> split(base::Prng* prng, std::byte* base, size_t size) {
     std::vector<iovec> pieces;
     size_t at = 0;

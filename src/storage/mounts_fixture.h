@@ -1,4 +1,4 @@
-// File systems for tests: mounted where no other process sees them, gone with the test.
+// File systems for tests. They are mounted where no other process sees them, and end with the test.
 //
 // Only *_test.cc files include it. Needs root and the right to mount; skips() says what is missing.
 #pragma once
@@ -16,7 +16,7 @@
 
 namespace penstock::storage {
 
-// 0 where `command` of sh ended well.
+// Runs `command` with sh. Returns 0 if it succeeds.
 inline int run_quietly(const std::string& command) {
     return std::system(("{ " + command + "; } >/dev/null 2>&1").c_str());
 }
@@ -44,12 +44,12 @@ public:
     Mount(const Mount&) = delete;
     Mount& operator=(const Mount&) = delete;
 
-    // Why there is no such file system here; empty: it is mounted.
+    // Returns why this file system is not available here; empty if it is mounted.
     [[nodiscard]] const std::string& skips() const { return skips_; }
     [[nodiscard]] std::string path(const std::string& name = "") const {
         return root_ + "/mnt" + (name.empty() ? "" : "/" + name);
     }
-    // What an overlay or FUSE shows under `name`.
+    // Returns the path of the file that an overlay or FUSE shows as `name`.
     [[nodiscard]] std::string under(const std::string& name) const {
         return root_ + "/under/" + name;
     }

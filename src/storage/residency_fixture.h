@@ -1,4 +1,4 @@
-// What tests of residency share: a page cache that is a model, and what a look at each of its pages
+// Shared by tests of residency: a model of the page cache, and what a look at each of its pages
 // gives.
 //
 // Only *_test.cc files include it.
@@ -27,7 +27,7 @@ struct PageState {
     bool cached = false, dirty = false, writeback = false;
 };
 
-// A page cache that is told what it holds, and how its probes behave.
+// A page cache whose content and whose probes' behaviour the test sets.
 class ModelCalls final : public ResidencyCalls {
 public:
     explicit ModelCalls(size_t pages) : pages_(pages) {}
@@ -76,7 +76,7 @@ private:
     std::vector<PageState> pages_;
 };
 
-// A file of which only the size is asked.
+// A file of which only the size is used.
 class SizedFile final : public File {
 public:
     explicit SizedFile(uint64_t size, int descriptor = 0)
@@ -89,7 +89,7 @@ public:
 
 struct Probed {
     explicit Probed(size_t pages) : calls(pages), file(pages * kPage) {}
-    // The model's rules must be set before.
+    // The model's rules must be set before this.
     ResidencyProbe probe() { return ResidencyProbe(file, calls); }
 
     ModelCalls calls;
@@ -141,7 +141,8 @@ inline std::vector<ResidencyRun> reference(const std::vector<PageState>& pages, 
     return runs;
 }
 
-// Runs of random lengths; `dirty_share` of the cached pages are dirty, written back, or both.
+// Returns runs of random lengths. `dirty_share` of the cached pages are dirty, written back, or
+// both.
 inline void fill(std::vector<PageState>* pages, base::Prng* prng, double dirty_share) {
     const uint64_t run_max = uint64_t{1} << prng->next() % 8;
     for (size_t i = 0; i < pages->size();) {
@@ -172,7 +173,7 @@ inline uint64_t seed() {
     return text != nullptr ? std::strtoull(text, nullptr, 0) : 0x9e3779b9;
 }
 
-// The runs of a range of `pages` pages in one state.
+// Returns the runs of a range of `pages` pages in one state.
 inline std::vector<ResidencyRun> all(Residency state, uint64_t pages) {
     const uint64_t size = pages * kPage;
     return {{{0, size}, state, state == Residency::kCached ? size : 0}};

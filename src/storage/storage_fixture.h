@@ -1,4 +1,4 @@
-// What tests of storage share: a scratch folder, files with known bytes, and one operation from
+// Shared by tests of storage: a scratch folder, files with known bytes, and one operation from
 // start to end.
 //
 // Only *_test.cc files include it.
@@ -22,7 +22,7 @@ namespace penstock::storage {
 using testing::Bytes;
 using testing::random_bytes;
 
-// A folder that goes with all that is in it.
+// A folder that is removed with its content.
 class ScratchFolder {
 public:
     ScratchFolder() : path_(::testing::TempDir() + "/penstock-storage-XXXXXX") {
@@ -35,7 +35,7 @@ public:
 
     [[nodiscard]] std::string path(const std::string& name) const { return path_ + "/" + name; }
 
-    // Creates it if it is not there; overwrites from `offset`.
+    // Creates the file if there is none. Overwrites from `offset` on.
     void write(const std::string& name, uint64_t offset, const Bytes& bytes) const {
         const int descriptor = ::open(path(name).c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
         ASSERT_GE(descriptor, 0);

@@ -1,4 +1,4 @@
-// Storage for tests that bring files of their own: it opens none.
+// A storage for tests with their own files. It opens none.
 #pragma once
 
 #include <cerrno>
@@ -19,7 +19,7 @@ public:
     }
 };
 
-// For storage::InstantQueue: has each read done by `File::read(operation)`.
+// For storage::InstantQueue: makes each read by `File::read(operation)`.
 template <class File>
 struct ReadByFile {
     storage::Completion operator()(const storage::Operation& operation) const {

@@ -1,5 +1,5 @@
-// What tests of sections have in common: files of known bytes and a device whose memory the host
-// cannot address, both of which stand still or fail when they are told to, and reads by an engine.
+// Shared by tests of sections: files of known bytes, a device whose memory the host cannot address,
+// and reads by an engine. Files and device stop or fail when the test says so.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -31,8 +31,8 @@ using storage::Operation;
 
 inline constexpr uint64_t kMiB = 1 << 20, kFileSize = 40 * kMiB + 12'345;
 
-// The bytes of every file here, from `offset` on, at least 64 KiB of them: a pattern that repeats,
-// but not by pages.
+// The bytes of each file from `offset` on, at least 64 KiB: a pattern that repeats, but not by
+// pages.
 inline const std::byte* content(uint64_t offset) {
     constexpr uint64_t kPeriod = 1'000'003;
     static const std::vector<std::byte> all = [] {
@@ -55,8 +55,8 @@ inline bool is_right(const std::byte* bytes, uint64_t offset, uint64_t size) {
     return true;
 }
 
-// A file that no direct reads are offered of, so that all of it goes through the page cache; but
-// for what `alignment` says.
+// A file without direct reads, unless `alignment` is set, so that all reads go through the page
+// cache.
 class TestFile final : public storage::File {
 public:
     explicit TestFile(storage::DirectAlignment alignment = {})
@@ -87,7 +87,7 @@ public:
         }
         return completion;
     }
-    // Reads from this byte on stand still.
+    // Reads from this byte on are held.
     void hold_from(uint64_t offset) {
         const std::lock_guard lock(mutex_);
         held_from_ = offset;
@@ -115,7 +115,7 @@ public:
     }
 };
 
-// Its streams do what they are told at once, or, where they are held, when they are let go on.
+// Its streams do their operations at once, or, if they are held, when they are released.
 class TestDevice final : public backend::Device {
 public:
     TestDevice() {
@@ -196,17 +196,17 @@ public:
         fail_copy = fail_write = writes = 0;
         bad_ = nullptr;
     }
-    // Their sizes, in the order in which they were asked for.
+    // Sizes of the copies, in the order of submission.
     std::vector<size_t> copies() {
         const std::lock_guard lock(mutex_);
         return sizes_of(copied_);
     }
-    // Of how many copies each call was.
+    // How many copies each call had.
     std::vector<size_t> calls() {
         const std::lock_guard lock(mutex_);
         return calls_;
     }
-    // By where they go: a thread that was stopped may send the first of a read late.
+    // By destination: a thread that was stopped may send the first copy of a read late.
     std::vector<size_t> copies_by_place() {
         const std::lock_guard lock(mutex_);
         auto copied = copied_;
@@ -214,7 +214,7 @@ public:
         return sizes_of(copied);
     }
 
-    // The n-th fails, of copies each to that place from then on; 0: none.
+    // The n-th copy fails, and from then on each copy to that place; 0: none.
     size_t fail_copy = 0, fail_write = 0, writes = 0;
     size_t pinned_size = 0, pinned_size_max = SIZE_MAX;
     // Called once, before the device does as it is told; the last for more than a MiB.
@@ -306,7 +306,7 @@ protected:
         EXPECT_TRUE(is_right(read.memory.data(), read.offset, read.there(file_size)));
         expect_sums(read.job->report());
     }
-    // All staging is free again, and everything works.
+    // Checks that all staging is free again, and that everything works.
     void expect_well() {
         device_.forget();
         file_->fail_read = 0;
