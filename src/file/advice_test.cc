@@ -1,5 +1,5 @@
-// Goal: each advice does what it says and no more, the last one counts, and none outlives the file
-// being open: counted in pages that the host was asked for, and when.
+// Goal: each advice does what it says and no more, the last one counts, and none outlives the open
+// file. The tests count the pages that the host was asked for, and when.
 #include "file/advice_test.h"
 
 #include <gtest/gtest.h>
@@ -74,7 +74,7 @@ protected:
         return finish(
             launch(stream_, {{1}, {64}}, file_test::read_steps, job(offset, size), step, count));
     }
-    // Pages that the host has been asked for and has served.
+    // Returns how many pages the host was asked for and has served.
     uint64_t served() {
         EXPECT_TRUE(fs_.system()->service().serve_all(std::chrono::seconds(30)).ok());
         return fs_.statistics().requests;
@@ -128,7 +128,8 @@ TEST_F(AdviceTest, NeedToTheEndAndBeyond) {
     EXPECT_GT(served(), kFilePages);
 }
 
-// A reader may come before what was asked for: it waits for it, and asks for no page again.
+// A reader may come before pages that were requested ahead: it waits for them and requests no page
+// again.
 TEST_F(AdviceTest, ReadersMeetWhatIsOnItsWay) {
     create(2048, true);
     EXPECT_EQ(advise(Advice::kRandom), 0);
@@ -215,7 +216,7 @@ TEST_F(AdviceTest, WhatIsNotReusedLeavesTheRestInTheCache) {
     }
 }
 
-// What is counted for a file adds up, whatever way its pages came.
+// The counts of a file add up, whichever way its pages came.
 TEST_F(AdviceTest, EachFileHasItsCounts) {
     const std::string path = make_file(9);
     for (const Replacement replacement : {Replacement::kRings, Replacement::kGlobalLra}) {

@@ -16,7 +16,7 @@ struct AdviceJob {
     int64_t* result;  // of the call; of reads: the sum of their bytes, or the last error
 };
 
-// One gadvise, by a block or by each warp of it.
+// One gadvise, called by a block or by each of its warps.
 PENSTOCK_GLOBAL void advise(AdviceJob job, Advice advice);
 PENSTOCK_GLOBAL void advise_by_warps(AdviceJob job, Advice advice);
 // `count` reads of job.size bytes, `step` bytes apart, from job.offset on.

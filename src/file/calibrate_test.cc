@@ -1,5 +1,5 @@
-// Goal: a calibration ends with figures that agree with its points and are what later opens use, or
-// says why there are none; it leaves no file, whatever stops it; faults end in errors, not in
+// Goal: a calibration ends with figures that agree with its points and that later opens use, or
+// says why there are none. It leaves no file, whatever stops it. Faults end in errors and not in
 // figures.
 #include "penstock/calibrate.h"
 
@@ -27,7 +27,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// As little as there is: a round that is dropped, and one that counts.
+// The shortest calibration: one round that is dropped, and one that counts.
 CalibrateOptions short_options() {
     CalibrateOptions options;
     options.threads = 2;
@@ -54,7 +54,7 @@ protected:
     }
     [[nodiscard]] std::string data() const { return folder_ + "/data"; }
 
-    // Neither a name nor an open file.
+    // Checks that neither a name nor an open file is left.
     void expect_nothing_left(const std::string& folder) const {
         for (const auto& entry : fs::directory_iterator(folder))
             EXPECT_EQ(entry.path().filename().string().find(".penstock"), std::string::npos);

@@ -1,6 +1,7 @@
-// Goal: what was measured comes back as it was, for the same memory, file system and storage only;
-// whatever the file holds, reading goes on; of many that store at once none is lost and none sees
-// half of it; open files of one file system share their costs, and take over what was stored.
+// Goal: a stored calibration is read back unchanged, for the same memory, file system and storage
+// only. Whatever the file holds, reads go on. If many processes store at once, none is lost and
+// none sees half of it. Open files of one file system share their costs, and take over what was
+// stored.
 #include "file/calibration.h"
 
 #include <fcntl.h>
@@ -52,7 +53,8 @@ protected:
         std::ifstream file(path_);
         return {std::istreambuf_iterator<char>(file), {}};
     }
-    // How many files the folder holds: what was written beside the file must be gone.
+    // Returns how many files the folder holds: a temporary file beside the calibration must be
+    // gone.
     [[nodiscard]] long files() const {
         const fs::directory_iterator all(fs::path(path_).parent_path());
         return std::distance(begin(all), end(all));

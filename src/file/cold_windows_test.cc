@@ -1,5 +1,5 @@
-// Goal: windows of a file that the OS has nothing of are left to storage while blocks go on, bring
-// the right bytes, and none stays under way for ever when its kernel has ended.
+// Goal: windows of a file that is not in the OS page cache are left to storage while blocks go on.
+// They bring the right bytes, and none stays in flight after its kernel has ended.
 #include <unistd.h>
 
 #include <chrono>
@@ -24,7 +24,7 @@ namespace {
 
 constexpr uint64_t kPage = 4096;
 
-// The parameter: blocks help.
+// The parameter says whether blocks help.
 class ColdWindowsTest : public HostReadTest, public ::testing::WithParamInterface<bool> {
 protected:
     void SetUp() override {
@@ -47,7 +47,7 @@ protected:
         fs_ = std::move(FileSystem::create(device_, wanted).value());
         file_ = fs_.open(path_).value();
     }
-    // Out of the OS page cache, and out of the GPU's by a cache that is smaller than the file.
+    // Drops the file from the OS page cache. The GPU's cache is smaller than the file.
     void drop_all() const { posix_fadvise(descriptor_, 0, 0, POSIX_FADV_DONTNEED); }
     // Not on a file system that keeps its bytes in memory.
     [[nodiscard]] bool is_cold() const {

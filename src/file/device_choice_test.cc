@@ -1,5 +1,5 @@
-// Goal: "auto" takes a CUDA device that runs no kernel of this program where none is to be run, and
-// else the CPU, with the reason.
+// Goal: "auto" takes a CUDA device that cannot run this program's kernels only if none is to be
+// run. Otherwise it takes the CPU, with the reason.
 #include <gtest/gtest.h>
 #include <unistd.h>
 

@@ -1,5 +1,5 @@
-// Goal: host reads hold what they promise when the world changes around an open file: it grows, its
-// owner is somebody else, descriptors run out, a policy cannot be kept.
+// Goal: host reads keep their promises when the world around an open file changes: it grows,
+// another user owns it, descriptors run out, or a policy cannot be kept.
 #include <linux/magic.h>
 #include <sys/resource.h>
 #include <sys/stat.h>

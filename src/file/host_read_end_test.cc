@@ -1,6 +1,6 @@
-// Goal: at the end of a file a read fills the bytes that it counts and leaves every other byte of
-// the memory as it was, whatever the route, the alignment and the size, also where the file was cut
-// since it was opened.
+// Goal: at the end of a file a read fills the bytes that it counts, and leaves all other memory
+// unchanged. This holds for each route, alignment and size, also if the file was cut since it was
+// opened.
 #include "file/host_read_fixture.h"
 
 namespace penstock {

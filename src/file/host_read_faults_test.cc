@@ -1,5 +1,6 @@
-// Goal: of a host read that meets errors of storage every other byte arrives, once; the first error
-// in the file is named; what was refused goes another way and says so; what is stopped ends.
+// Goal: if a host read meets errors of storage, all other bytes arrive, once, and the first error
+// in the file is named. What was refused takes another route, and the report says so. A stopped
+// read ends.
 #include "file/host_read_fixture.h"
 #include "file/open_file.h"
 #include "testing/bytes.h"

@@ -1,5 +1,5 @@
-// Goal: a file may be closed and forgotten at any moment, by any thread, also when no thread is to
-// be had any more; reads under way get their bytes, later ones EBADF.
+// Goal: any thread may close and drop a file at any moment, even if no more threads can be started.
+// Reads in progress get their bytes; later ones get EBADF.
 #include "file/open_file.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// Goal: options and variables of the environment that make no sense are errors that name them,
-// never passed over; an empty variable says nothing.
+// Goal: invalid options and environment variables are errors that name them, and are never ignored.
+// An empty variable counts as not set.
 #include <cerrno>
 #include <cmath>
 #include <cstdlib>

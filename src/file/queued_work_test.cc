@@ -1,5 +1,5 @@
-// Goal: a transfer of device memory begins when what the program had queued is over, and not
-// before; one of host memory, or one that names no stream to wait for, asks nothing.
+// Goal: a transfer of device memory begins when the work that the program had queued is over, and
+// not before. A transfer of host memory, or one without a stream to wait for, does not ask.
 #include <atomic>
 #include <cstring>
 #include <thread>

@@ -1,6 +1,5 @@
-// Goal: the log of the service has every page that was asked of the host once, with whose it was
-// and when it came, what became of the pages of each file, nothing more than its room, and nothing
-// where nobody wants it.
+// Goal: the log has each page that was requested from the host once, with its file and time, and
+// the fate of each file's pages. It never exceeds its room, and is empty if it is off.
 #include "penstock/service_log.h"
 
 #include <gtest/gtest.h>
