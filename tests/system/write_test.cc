@@ -414,7 +414,7 @@ TEST(WritingMuch, PagesThatWereWrittenInAnyOrderAreWrittenBackInFewerCalls) {
     constexpr uint64_t kPage = 4096, kPages = 4096;
     Shape shape;
     shape.frames = kPages;
-    Machine machine(shape);
+    Machine machine(shape, 32 << 20);
     ASSERT_TRUE(machine.ok());
     const std::string path = machine.scratch_path("written");
     const Bytes bytes = storage::random_bytes(1, kPages * kPage);
