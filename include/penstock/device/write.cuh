@@ -190,23 +190,29 @@ PENSTOCK_DEVICE int hold_to_write_later(const Team& team, FileSystemState& syste
     return 0;
 }
 
-// Marks what was copied into the batch's frames. Returns how many pages were clean.
+// Marks what was copied into the batch's frames. Returns how many pages were clean before the call,
+// with those that fill_pages() has marked.
 template <class Team>
 PENSTOCK_DEVICE uint64_t mark_pages(const Team& team, FileSystemState& system, FileState& file,
                                     const RangeRequest& request, const Batch<Team>& batch) {
     const uint64_t stop = (batch.first + batch.count) << system.page_shift;
     if (team.lane() == 0) raise_to(file.size, stop < request.end ? stop : request.end);
     team.sync();
-    unsigned dirtied = 0, total = 0;
+    unsigned dirtied = 0, filled = 0, total = 0, filled_total = 0;
     for (unsigned k = 0, mine = batch.mine(team); k < mine; ++k) {
         const unsigned i = batch.index_of(team, k);
-        if (i >= batch.count || (batch.filled >> k & 1) != 0) continue;
+        if (i >= batch.count) continue;
+        if ((batch.filled >> k & 1) != 0) {
+            ++filled;
+            continue;
+        }
         const PagePart part = part_of_page(request, batch.first + i, system.page_shift);
         dirtied += mark_page(system, batch.pages[k], part);
     }
     (void)team.count_before(dirtied, total);
     if (team.lane() == 0) count_dirty(system, total);
-    return total;
+    (void)team.count_before(filled, filled_total);
+    return total + filled_total;
 }
 
 // Begins some write-backs, a page for a page, if so much of the cache is dirty that calls which
