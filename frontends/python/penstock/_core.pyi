@@ -251,10 +251,7 @@ class File:
         cache, route, strict : optional
             As in `penstock.open`, for this call only.
         stream : optional
-            For device memory: the call begins when the work that is queued on this stream now
-            is over. An int, or a stream of torch, CuPy or cuda.core; -1 waits for nothing. By
-            default the call waits for the legacy default stream and for the current stream of
-            the owner of the buffer.
+            As in `pread`.
 
         Returns
         -------
@@ -291,10 +288,7 @@ class File:
         cache, route, strict : optional
             As in `penstock.open`, for this call only.
         stream : optional
-            For device memory: the call begins when the work that is queued on this stream now
-            is over. An int, or a stream of torch, CuPy or cuda.core; -1 waits for nothing. By
-            default the call waits for the legacy default stream and for the current stream of
-            the owner of the buffer.
+            As in `pread`.
 
         Returns
         -------
@@ -324,10 +318,7 @@ class File:
         cache, route, strict : optional
             As in `penstock.open`, for this call only.
         stream : optional
-            For device memory: the call begins when the work that is queued on this stream now
-            is over. An int, or a stream of torch, CuPy or cuda.core; -1 waits for nothing. By
-            default the call waits for the legacy default stream and for the current stream of
-            the owner of the buffer.
+            As in `pread`.
 
         Returns
         -------
@@ -341,9 +332,7 @@ class File:
 
         Notes
         -----
-        For at most 1 MiB, a signal handler (Ctrl-C) runs only after the call. During longer and
-        vectored calls the handler runs at once. If it raises, the call ends when the parts that
-        have begun are over, or 5 seconds later. If storage may hang, wait for a Future instead.
+        Signals as in `read`.
         """
     def pwrite(
         self,
@@ -377,10 +366,7 @@ class File:
         cache, route, strict : optional
             As in `penstock.open`, for this call only.
         stream : optional
-            For device memory: the call begins when the work that is queued on this stream now
-            is over. An int, or a stream of torch, CuPy or cuda.core; -1 waits for nothing. By
-            default the call waits for the legacy default stream and for the current stream of
-            the owner of the buffer.
+            As in `pread`.
 
         Returns
         -------
@@ -424,10 +410,7 @@ class File:
         cache, route, strict : optional
             As in `penstock.open`, for this call only.
         stream : optional
-            For device memory: the call begins when the work that is queued on this stream now
-            is over. An int, or a stream of torch, CuPy or cuda.core; -1 waits for nothing. By
-            default the call waits for the legacy default stream and for the current stream of
-            the owner of the buffer.
+            As in `pread`.
 
         Returns
         -------
@@ -441,9 +424,7 @@ class File:
 
         Notes
         -----
-        For at most 1 MiB, a signal handler (Ctrl-C) runs only after the call. During longer and
-        vectored calls the handler runs at once. If it raises, the call ends when the parts that
-        have begun are over, or 5 seconds later. If storage may hang, wait for a Future instead.
+        Signals as in `read`.
         """
     def pwritev(
         self,
@@ -463,10 +444,7 @@ class File:
         cache, route, strict : optional
             As in `penstock.open`, for this call only.
         stream : optional
-            For device memory: the call begins when the work that is queued on this stream now
-            is over. An int, or a stream of torch, CuPy or cuda.core; -1 waits for nothing. By
-            default the call waits for the legacy default stream and for the current stream of
-            the owner of the buffer.
+            As in `pread`.
 
         Returns
         -------
@@ -496,10 +474,7 @@ class File:
         cache, route, strict : optional
             As in `penstock.open`, for this call only.
         stream : optional
-            For device memory: the call begins when the work that is queued on this stream now
-            is over. An int, or a stream of torch, CuPy or cuda.core; -1 waits for nothing. By
-            default the call waits for the legacy default stream and for the current stream of
-            the owner of the buffer.
+            As in `pread`.
 
         Returns
         -------
@@ -513,9 +488,7 @@ class File:
 
         Notes
         -----
-        For at most 1 MiB, a signal handler (Ctrl-C) runs only after the call. During longer and
-        vectored calls the handler runs at once. If it raises, the call ends when the parts that
-        have begun are over, or 5 seconds later. If storage may hang, wait for a Future instead.
+        Signals as in `read`.
         """
     def fsync(self, data_only: bool = False) -> None:
         """Make what was written durable: it outlasts a loss of power when this returns.

@@ -299,7 +299,6 @@ struct FileSystemState {
     alignas(64) uint64_t dirty_pages;
     alignas(64) uint64_t write_backs_begun;  // write-backs in flight
     uint64_t write_hand;                     // frames examined for pages to write back
-    uint64_t last_write;                     // a frame that was recently being written back
     uint64_t write_order_tail;               // write-backs entered in `write_order` so far
     uint64_t write_order_head;            // write-backs among them that were examined to be ended
     uint64_t writes_done, writes_failed;  // write-backs that have ended

@@ -8,7 +8,7 @@
 // less than a share takes from a team that has more, or from a team that has taken nothing since
 // the whole cache turned over (the blocks of a launch that has ended).
 //
-// A ring says where to look. The owner word of a frame says who owns it (device/replacement.cuh):
+// A ring says where to look. The owner word of a frame names its owner (device/replacement.cuh):
 // two teams that try one frame do no harm. One lane of a team calls; nothing here waits.
 #pragma once
 

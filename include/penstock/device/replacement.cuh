@@ -49,10 +49,10 @@ PENSTOCK_DEVICE inline bool take_frame_at(FileSystemState& system, FrameIndex fr
     return take_frame_at(system, frame, walk);
 }
 
-// A frame for the caller alone: first the one at `hint` (one of next_frames(), so that neighbouring
-// misses get neighbouring frames), then from the hand onwards. False: two rounds found none, or,
-// where nearly all pages are dirty, some thousand frames: the caller has pages written then
-// (RoomWait).
+// Takes a frame for the caller alone: the one at `hint` (from next_frames(), so that neighbouring
+// misses get neighbouring frames), or else the next one after the clock hand. Returns false if two
+// rounds found none. If nearly all pages are dirty, it gives up after kDirtyTriesMax frames, since
+// the caller then has pages written back (RoomWait).
 constexpr uint64_t kNoHint = ~0ull;
 constexpr uint64_t kDirtyTriesMax = 4096;
 PENSTOCK_DEVICE inline bool take_frame(FileSystemState& system, uint64_t hint, FrameIndex& frame) {
@@ -62,7 +62,7 @@ PENSTOCK_DEVICE inline bool take_frame(FileSystemState& system, uint64_t hint, F
     }
     const uint64_t rounds = 2ull * system.frame_count;
     const uint64_t dirty = DeviceWords::load(system.dirty_pages, site::kRelaxed);
-    // Counted behind the marks: it may be below 0 for a while.
+    // Threads count a page after they mark it, so the count may be below 0 for a moment.
     const bool nearly_all = static_cast<int64_t>(dirty) >
                             static_cast<int64_t>(system.frame_count - system.frame_count / 16);
     const uint64_t most = nearly_all && kDirtyTriesMax < rounds ? kDirtyTriesMax : rounds;

@@ -48,11 +48,10 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE inline int wait_for_write(FileSystemState& sys
         int error = 0;
         if (idle) {
             mine = begin_write(system, page);
-            // No more could be under way when its turn came: nor could its neighbours. Those of a
-            // file that fails would fail again for each page.
-            const FileState& file = system.files[slot];
-            const uint64_t failed = DeviceWords::load(file.error, site::kRelaxed);
-            if (mine >= 0 && (failed & kFileErrnoMask) == 0) (void)begin_group(system, page);
+            // The limit kept this page and its neighbours from beginning earlier. In a file with an
+            // error, each page would make all its neighbours fail once more.
+            const uint64_t noted = DeviceWords::load(system.files[slot].error, site::kRelaxed);
+            if (mine >= 0 && (noted & kFileErrnoMask) == 0) (void)begin_group(system, page);
             if (mine >= 0) ring(system.rings[0]);
             // As many are under way as may be: others are over perhaps, and nobody has seen it.
             if (mine < 0 && !end_writes(system, limits::kBatchPagesMax) &&

@@ -56,7 +56,6 @@ PENSTOCK_DEVICE inline void submit_write(FileSystemState& system, const SeenPage
     const uint64_t left = size > begin ? size - begin : 0;
     request.size = static_cast<uint32_t>(left < page_size ? left : page_size);
     raise_to(file.stored, begin + request.size);
-    DeviceWords::store(system.last_write, page.frame, site::kRelaxed);
     const uint64_t n = DeviceWords::fetch_add(system.write_order_tail, 1, site::kRelaxed);
     DeviceWords::store(system.write_order[n % system.write_backs_max],
                        make_write_order(n, number, page.frame), site::kRelaxed);
@@ -144,8 +143,8 @@ PENSTOCK_DEVICE inline Written end_if_written(FileSystemState& system, const See
     return end_write(system, page, completion);
 }
 
-// Pages that are written together where they are dirty: in a row in the file, with their entries in
-// one leaf. One by one, pages that lie scattered in the cache would be a call of storage each.
+// Dirty pages of one group are written together: they are neighbours in the file, and their entries
+// lie in one leaf. Neighbours whose frames lie apart would otherwise be one storage call each.
 constexpr uint64_t kWriteGroupPages = limits::kLeafEntries < 16 ? limits::kLeafEntries : 16;
 static_assert(limits::kLeafEntries % kWriteGroupPages == 0, "a group lies in one leaf");
 
@@ -186,12 +185,12 @@ PENSTOCK_DEVICE inline SeenPage page_in_frame(FileSystemState& system, FrameInde
     return page;
 }
 
-// Ends up to `most` write-backs that the host is done with, in the order in which they began, as
-// far as the first that it is not done with. Without this a page stays dirty until the hand comes
-// by once more, and where that takes longer than write_backs_max write-backs none can begin.
-// Returns whether a page became clean.
+// Ends up to `most` write-backs that the host has finished, in the order in which they began; stops
+// at the first unfinished one. write_some() would end them one lap of the cache later, and no other
+// write-back begins while write_backs_max of them have not ended. Returns whether a page became
+// clean.
 PENSTOCK_DEVICE inline bool end_writes(FileSystemState& system, uint64_t most) {
-    constexpr uint64_t kLooksOfOne = 8;  // entries that a sync or the hand has ended cost a look
+    constexpr uint64_t kLooksOfOne = 8;  // entries for each one to end: a sync has ended others
     const uint64_t max = system.write_backs_max;
     uint64_t ended = 0;
     bool any_clean = false;
@@ -199,13 +198,13 @@ PENSTOCK_DEVICE inline bool end_writes(FileSystemState& system, uint64_t most) {
         uint64_t head = DeviceWords::load(system.write_order_head, site::kRelaxed);
         const uint64_t tail = DeviceWords::load(system.write_order_tail, site::kRelaxed);
         if (head >= tail) break;
-        if (tail - head > max) {  // later ones have these places: the hand or a sync ends them
+        if (tail - head > max) {  // overwritten by later entries: write_some() or a sync ends them
             (void)DeviceWords::compare_exchange(system.write_order_head, head, tail - max,
                                                 site::kRelaxed);
             continue;
         }
         const uint64_t word = DeviceWords::load(system.write_order[head % max], site::kRelaxed);
-        if (!is_write_order(word, head)) break;  // it is not stored yet
+        if (!is_write_order(word, head)) break;  // the entry is not stored yet
         const FrameIndex frame = frame_of_write_order(word);
         const WriteBackWord phase = DeviceWords::load(system.write_backs[frame], site::kRelaxed);
         const bool over = phase_of(phase) != WritePhase::kUnderWay ||
@@ -225,9 +224,8 @@ PENSTOCK_DEVICE inline bool end_writes(FileSystemState& system, uint64_t most) {
     return any_clean;
 }
 
-// Looks after the dirty pages in the next frames at the hand, `looks` of them: ends write-backs
-// that are over, and begins others until there are `most`, or until many dirty pages are under way
-// already. Returns whether a page became clean.
+// Visits the next `looks` frames of the cache. Ends finished write-backs, and begins others until
+// `most` have begun or 4 * `most` dirty pages were found. Returns whether a page became clean.
 PENSTOCK_DEVICE inline bool write_some(FileSystemState& system, uint64_t looks, uint64_t most) {
     constexpr uint64_t kFoundForOne = 4;
     uint64_t found = 0, begun = 0;
@@ -281,7 +279,10 @@ public:
         if (end_writes(system_, kBatch)) return 0;
         if (write_some(system_, system_.frame_count, kBatch)) return 0;
         ring(system_.rings[0]);
-        const uint64_t frame = DeviceWords::load(system_.last_write, site::kRelaxed);
+        // The newest write-back; before the first one this is frame 0, which is not under way.
+        const uint64_t begun = DeviceWords::load(system_.write_order_tail, site::kRelaxed);
+        const uint64_t& newest = system_.write_order[(begun - 1) % system_.write_backs_max];
+        const FrameIndex frame = frame_of_write_order(DeviceWords::load(newest, site::kRelaxed));
         const uint64_t& completion = system_.write_completions[frame];
         const WriteBackWord word = DeviceWords::load(system_.write_backs[frame], site::kRelaxed);
         const uint64_t seen = SystemWords::load(completion, site::kRelaxed);
