@@ -175,7 +175,11 @@ void PythonFile::take_name(nb::object file) {
         if (PyUnicode_FSConverter(path.ptr(), static_cast<void*>(&encoded)) == 0)
             throw nb::python_error();
         const auto bytes = nb::steal<nb::bytes>(encoded);
-        path_ = std::filesystem::absolute(std::string(bytes.c_str(), bytes.size())).string();
+        const std::string name(bytes.c_str(), bytes.size());
+        if (name.empty()) raise_error(Status(ENOENT, "open", ""), file);
+        std::error_code code;  // of a working directory that is gone
+        path_ = std::filesystem::absolute(name, code).string();
+        if (code) raise_error(Status(code.value(), "open", ""), file);
         return;
     }
     source_ = std::make_shared<const Source>(Source{file});

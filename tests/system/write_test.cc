@@ -384,7 +384,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, Writing, ::testing::ValuesIn(shapes()),
 TEST(WritingMuch, PagesThatWereWrittenInAnyOrderAreWrittenBackInFewerCalls) {
     constexpr uint64_t kPage = 4096, kPages = 4096;
     Shape shape;
-    shape.frames = kPages;
+    shape.frames = kPages * 3 / 4;
     Machine machine(shape, 32 << 20);
     ASSERT_TRUE(machine.ok());
     const std::string path = machine.scratch_path("written");
@@ -403,6 +403,7 @@ TEST(WritingMuch, PagesThatWereWrittenInAnyOrderAreWrittenBackInFewerCalls) {
     steps.push_back(sync_step(0));
     EXPECT_EQ(results_of(machine.run_block(steps)).back(), 0);
     EXPECT_TRUE(bytes_of_file(path) == bytes);
+    // Each page alone takes 3,978 calls here, and 3,220 with its neighbours.
     EXPECT_LE(machine.fs().statistics().writes, kPages * 9 / 10);
 }
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
+from typing import IO
 
 TYPE_CHECKING = False  # typing's; loading that takes longer than all of this
 if TYPE_CHECKING:
@@ -171,6 +173,14 @@ def misuse(
 
 
 STANDARD_OUTPUT = "standard output"  # the name of it in errors
+STANDARD_INPUT = "standard input"
+
+
+def standard_input() -> IO[bytes]:
+    """Return the standard input as bytes; raise CommandError if it is closed."""
+    if sys.stdin is None:
+        raise CommandError(STANDARD_INPUT, "is closed")
+    return sys.stdin.buffer
 
 
 class CommandError(Exception):

@@ -129,6 +129,34 @@ def test_a_closed_standard_output_is_told() -> None:
     assert (done.returncode, done.stderr) == (1, "penstock: standard output: is closed\n")
 
 
+@pytest.mark.parametrize("words", ["scan - --pattern x", "signature -"])
+def test_a_closed_standard_input_is_told(words: str) -> None:
+    command = f"{' '.join(COMMAND)} {words} <&-"
+    done = subprocess.run(
+        ["sh", "-c", command], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (done.returncode, done.stderr) == (1, "penstock: standard input: is closed\n")
+
+
+def test_a_file_is_not_read_into_itself(tmp_path: Path) -> None:
+    file, link = tmp_path / "file", tmp_path / "link"
+    file.write_bytes(b"bytes")
+    link.symlink_to(file)
+    for output in (file, link):
+        done = run("read", "-o", str(output), str(file))
+        assert done.returncode == 1
+        told = f"penstock: {output}: is the file that is read; name another for -o\n"
+        assert done.stderr == told
+        assert file.read_bytes() == b"bytes"
+
+
+def test_an_empty_name_is_no_file() -> None:
+    done = run("read", "")
+    assert done.returncode == 1
+    assert "No such file or directory" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_help_tells_the_exit_codes() -> None:
     told = " ".join(run("--help").stdout.split())
     for code in ("0 done", "1 failed", "2 wrong usage", "130 ended by Ctrl-C"):

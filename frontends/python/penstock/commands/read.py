@@ -121,7 +121,8 @@ def _check(path: str, plain: IO[bytes], offset: int, data: memoryview | bytes) -
 
 
 @contextlib.contextmanager
-def _output(path: str | None) -> Iterator[IO[bytes] | None]:
+def _output(path: str | None, source: str) -> Iterator[IO[bytes] | None]:
+    """Open the file for the bytes of `source`, which must be another one: opening empties it."""
     if path is None:
         yield None
     elif path == "-":
@@ -129,6 +130,8 @@ def _output(path: str | None) -> Iterator[IO[bytes] | None]:
         sys.stdout.buffer.flush()
     else:
         try:
+            if Path(path).exists() and Path(path).samefile(source):
+                raise CommandError(path, "is the file that is read; name another for -o")
             with Path(path).open("wb") as file:
                 yield file
         except OSError as error:
@@ -156,7 +159,7 @@ def _read(file: File, memory: DeviceMemory, size: int, arguments: argparse.Names
     total = _Sum()
     with contextlib.ExitStack() as stack:
         line = stack.enter_context(ProgressLine(not arguments.json and not arguments.quiet))
-        output = stack.enter_context(_output(arguments.output))
+        output = stack.enter_context(_output(arguments.output, arguments.path))
         plain = stack.enter_context(Path(arguments.path).open("rb")) if arguments.check else None
         for at, slot, future in _pieces(file, memory, arguments.offset, size):
             count = future.result()

@@ -18,7 +18,7 @@ import os
 import sys
 
 from penstock.arguments import TRACE_HELP, chosen_device, device_name, traced
-from penstock.errors import CommandError, UsageError
+from penstock.errors import CommandError, UsageError, standard_input
 from penstock.progress import ProgressLine
 
 TYPE_CHECKING = False  # as typing has it; its loading is a tenth of a short command's time
@@ -84,7 +84,7 @@ def _how_far(done: int, known: int, texts: int, seconds: float) -> str:
 def _pattern_list(path: str) -> bytes:
     """Return the lines of a list; the last one has its newline too."""
     try:
-        with sys.stdin.buffer if path == "-" else open(path, "rb") as file:
+        with standard_input() if path == "-" else open(path, "rb") as file:
             lines: bytes = file.read()
     except OSError as error:
         raise CommandError(path, error.strerror or str(error)) from None
@@ -148,6 +148,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("scan", "what to look for? --pattern TEXT or --patterns LIST is required")
     if "-" in arguments.patterns and "-" in arguments.paths:
         raise UsageError("-", "standard input cannot be both the patterns and a text")
+    if "-" in arguments.paths:
+        standard_input()  # if it is closed, its descriptor is another file of the process
     pattern_list = b"".join(_pattern_list(path) for path in arguments.patterns)
     if not pattern_list and not arguments.pattern and not arguments.quiet:
         empty = ", ".join(arguments.patterns)

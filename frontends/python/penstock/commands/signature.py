@@ -14,11 +14,10 @@ import argparse
 import json
 import math
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.errors import CommandError, UsageError
+from penstock.errors import CommandError, UsageError, standard_input
 from penstock.progress import ProgressLine
 
 if TYPE_CHECKING:
@@ -70,7 +69,7 @@ def _analyse(path: str, progress: ProgressLine) -> _core.SignatureReader:
     reader = _core.SignatureReader()
     done = 0
     try:
-        with sys.stdin.buffer if path == "-" else Path(path).open("rb") as file:
+        with standard_input() if path == "-" else Path(path).open("rb") as file:
             known = os.fstat(file.fileno()).st_size
             while chunk := file.read(_CHUNK_SIZE):
                 reader.read(chunk)
