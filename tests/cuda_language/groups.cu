@@ -94,9 +94,10 @@ __global__ void use_groups(const int* in, GroupResults* out) {
 }
 
 __global__ void sync_grid(int* out) {
-    if (threadIdx.x == 0) *out = 1;
+    const bool first_block = blockIdx.x == 0;
+    if (first_block && threadIdx.x == 0) *out = 1;
     cg::this_grid().sync();
-    if (threadIdx.x == 1) *out += 1;
+    if (first_block && threadIdx.x == 1) *out += 1;
 }
 
 PENSTOCK_KERNEL(use_groups)

@@ -4,6 +4,14 @@
 
 #include "cuda_language/fixture.h"
 
+#ifdef __SANITIZE_THREAD__
+// A reference to dynamic shared memory is set by the first lane of an OS thread that asks for it.
+// Lanes of one thread never run at once, but ThreadSanitizer sees no order between them.
+extern "C" const char* __tsan_default_suppressions() {
+    return "race:penstock::cuda_language::SharedMemory\nrace:penstock::cuda_language::alias_shared";
+}
+#endif
+
 namespace penstock::cuda_language {
 namespace {
 
