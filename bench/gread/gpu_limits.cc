@@ -7,7 +7,6 @@
 #include <mutex>
 #include <vector>
 
-#include "base/cache_lines.h"
 #include "bench/gread/gpu_rig.h"
 #include "penstock/kernel.h"
 
@@ -18,6 +17,18 @@ constexpr std::chrono::minutes kRunLimit{1};
 constexpr uint64_t kMiB = 1 << 20;
 // Bytes that were read last are in the CPUs' caches, from which a device reads slowly.
 constexpr uint64_t kDemoted = 32 * kMiB;
+
+// Hints that a device will soon read these bytes, so that their lines move to the cache that all
+// CPUs share. CLDEMOTE does nothing on CPUs that do not have it.
+void demote(const unsigned char* bytes, size_t size) {
+#if defined(__x86_64__)
+    constexpr size_t kLineSize = 64;
+    for (size_t i = 0; i < size; i += kLineSize) asm volatile("cldemote %0" : : "m"(bytes[i]));
+#else
+    (void)bytes;
+    (void)size;
+#endif
+}
 
 struct Section {
     uint64_t offset = 0, size = 0;
@@ -113,7 +124,7 @@ double GpuRig::send_sections(const SectionShape& shape) {
                 wrong += pread(file_.descriptor(), to, window.size,
                                static_cast<off_t>(window.offset)) !=
                          static_cast<ssize_t>(window.size);
-                if (file_.size() - window.offset <= kDemoted) base::demote(to, window.size);
+                if (file_.size() - window.offset <= kDemoted) demote(to, window.size);
                 if (section.left.fetch_sub(window.size) == window.size) send();
             }
         });

@@ -43,7 +43,7 @@ public:
           device_(device),
           options_(options),
           turns_(options.threads),
-          sections_(device, options.threads),
+          sections_(device),
           hands_(options.threads),
           to_host_(*storage_, nullptr, nullptr, options.limits, options.threads),
           to_device_(*storage_, device, &sections_, options.limits,
@@ -58,7 +58,7 @@ public:
     // Makes the executor of a thread. The first thread's is made at once, so that the engine can
     // always work. The others, with their pinned memory, are made when they are needed.
     Status make(unsigned index) {
-        auto made = Hands::make(*storage_, device_, &sections_, index, options_.limits);
+        auto made = Hands::make(*storage_, device_, &sections_, options_.limits);
         if (!made.ok()) return made.status();
         hands_[index] = std::move(made.value());
         return {};

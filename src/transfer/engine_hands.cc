@@ -4,7 +4,6 @@
 #include <span>
 #include <utility>
 
-#include "base/cache_lines.h"
 #include "base/clock.h"
 
 namespace penstock::transfer {
@@ -44,17 +43,15 @@ void announce(const Job& job, std::span<const Window> windows) {
 }  // namespace
 
 Result<std::unique_ptr<Hands>> Hands::make(storage::Storage& storage, backend::Device* device,
-                                           Sections* sections, unsigned index,
-                                           const Executor::Limits& limits) {
+                                           Sections* sections, const Executor::Limits& limits) {
     auto executor = Executor::create(storage, device, limits);
     if (!executor.ok()) return executor.status();
     return std::unique_ptr<Hands>(
-        new Hands(std::move(executor.value()), sections, index, limits.requests));
+        new Hands(std::move(executor.value()), sections, limits.requests));
 }
 
-Hands::Hands(std::unique_ptr<Executor> executor, Sections* sections, unsigned index,
-             uint32_t requests)
-    : executor_(std::move(executor)), sections_(sections), index_(index), held_(requests) {
+Hands::Hands(std::unique_ptr<Executor> executor, Sections* sections, uint32_t requests)
+    : executor_(std::move(executor)), sections_(sections), held_(requests) {
     for (uint32_t i = 0; i < requests; ++i) free_.push_back(i);
     outcomes_.resize(requests);
 }
@@ -66,7 +63,7 @@ Hands::Taken Hands::take(const std::shared_ptr<Job>& job) {
     const bool planned = small && !job->write() && job->scattered() &&
                          plans_small(job->source(), job->window_size_max(), job->options());
     if (idle() && small && !planned) return take_small(*job);
-    if (job->take({&window, 1}, sections_, index_) == 0)
+    if (job->take({&window, 1}, sections_) == 0)
         return sections_ != nullptr && job->has_windows() ? Taken::kCrowded : Taken::kNothing;
     const uint32_t index = free_.back();
     free_.pop_back();
@@ -109,7 +106,6 @@ void Hands::finish(Callbacks* owed) {
         Landing landing = std::move(held.landing);
         free_.push_back(static_cast<uint32_t>(outcomes_[i].cookie));
         if (window.section != nullptr) {
-            if (window.section->last) base::demote(landing.memory, window.size);
             sections_->land(window.section, {window, outcomes_[i], report, std::move(landing)},
                             owed);
             continue;
@@ -155,8 +151,7 @@ HandsPool::Place* HandsPool::borrow() {
     for (Place& place : places_) {
         if (place.borrowed.test_and_set(std::memory_order_acquire)) continue;
         if (place.hands != nullptr) return &place;
-        auto made = Hands::make(storage_, device_, sections_,
-                                static_cast<unsigned>(&place - places_.data()), limits_);
+        auto made = Hands::make(storage_, device_, sections_, limits_);
         if (made.ok()) {
             place.hands = std::move(made.value());
             return &place;

@@ -26,10 +26,9 @@ public:
     };
 
     // Makes an executor. `device`: null, or given with its `sections`. All arguments must outlive
-    // it. `index` chooses its part of the staging of sections; several objects may have the same.
+    // it.
     static Result<std::unique_ptr<Hands>> make(storage::Storage& storage, backend::Device* device,
-                                               Sections* sections, unsigned index,
-                                               const Executor::Limits& limits);
+                                               Sections* sections, const Executor::Limits& limits);
 
     [[nodiscard]] bool idle() const { return executor_->outstanding() == 0; }
     // Returns whether take() may be called.
@@ -56,13 +55,11 @@ private:
         Landing landing;  // for a window of a section
     };
 
-    Hands(std::unique_ptr<Executor> executor, Sections* sections, unsigned index,
-          uint32_t requests);
+    Hands(std::unique_ptr<Executor> executor, Sections* sections, uint32_t requests);
     Taken take_small(Job& job);
 
     const std::unique_ptr<Executor> executor_;
     Sections* const sections_;
-    const unsigned index_;
     std::vector<Held> held_;
     std::vector<uint32_t> free_;
     std::vector<Outcome> outcomes_;
@@ -77,7 +74,7 @@ public:
         std::atomic_flag borrowed;
     };
 
-    // Arguments as for Hands::make. The indices are those of the engine's first threads.
+    // Arguments as for Hands::make.
     HandsPool(storage::Storage& storage, backend::Device* device, Sections* sections,
               const Executor::Limits& limits, unsigned count)
         : storage_(storage),

@@ -18,11 +18,7 @@ constexpr uint64_t kCutSize = 64 << 10;  // file alignment of cuts that are not 
 // Windows in a section. All threads must have a share of it, but the cost of giving out a window
 // must stay small.
 constexpr uint64_t kSectionWindows = 16;
-static_assert(kSectionSizeMax / kSectionWindows == Sections::kPartSize);
 constexpr uint64_t kSectionWindowSizeMin = kPlanSizeMin, kSectionWindowSizeMax = 1 << 20;
-// About the size of the CPUs' own caches. In shorter reads the device waits for the CPUs, which
-// have no time to spare.
-constexpr uint64_t kLastSize = 32 << 20;
 // To copy all of staging takes 1.1 ms by PCIe 5, and twice that by PCIe 4. A sleeping thread wakes
 // 50 us late.
 constexpr uint64_t kAwakeNs = 1'500'000;
@@ -142,7 +138,6 @@ bool Job::open_section(const Piece& piece, Sections* sections) {
     Section* const section = sections->open(shared_from_this(), to, begin, size);
     if (section == nullptr) return sections->refused();
     sections_ = sections;
-    section->last = &piece == &pieces_.back() && left <= kLastSize && next_begin_ >= 2 * kLastSize;
     const uint64_t least = missed_ ? kSectionWindowSizeMax : kSectionWindowSizeMin;
     const uint64_t window_size = std::clamp(base::align_up(size / kSectionWindows, kCutSize), least,
                                             kSectionWindowSizeMax);
@@ -155,24 +150,10 @@ bool Job::open_section(const Piece& piece, Sections* sections) {
     return true;
 }
 
-// Requires mutex_.
-Window Job::take_of_section(unsigned hand) {
-    const auto is_own = [&](const Window& window) {
-        return sections_->is_own(hand, *window.section, piece(window.piece).offset + window.begin);
-    };
-    auto found = section_windows_.begin();
-    // Missing bytes are read from storage in the file's order, so the first window is taken then.
-    if (source_->hot() && !missed_) found = std::find_if(found, section_windows_.end(), is_own);
-    if (found == section_windows_.end()) found = section_windows_.begin();
-    const Window window = *found;
-    section_windows_.erase(found);
-    return window;
-}
-
-size_t Job::take(std::span<Window> out, Sections* sections, unsigned hand) {
+size_t Job::take(std::span<Window> out, Sections* sections) {
     for (;;) {
         bool unprepared = false;
-        const size_t count = take_some(out, sections, hand, &unprepared);
+        const size_t count = take_some(out, sections, &unprepared);
         if (count > 0 || !unprepared) return count;
         sections->prepare();  // without mutex_, so that other threads can use it
         if (!sections->prepared()) return 0;
@@ -180,7 +161,7 @@ size_t Job::take(std::span<Window> out, Sections* sections, unsigned hand) {
 }
 
 // Sets `unprepared` if it stops where the first section would begin.
-size_t Job::take_some(std::span<Window> out, Sections* sections, unsigned hand, bool* unprepared) {
+size_t Job::take_some(std::span<Window> out, Sections* sections, bool* unprepared) {
     const std::lock_guard lock(mutex_);
     if (cancelled_) return 0;
     size_t count = 0;
@@ -188,7 +169,8 @@ size_t Job::take_some(std::span<Window> out, Sections* sections, unsigned hand, 
         out[count++] = put_back_.back();
     while (count < out.size()) {
         if (!section_windows_.empty()) {
-            out[count++] = take_of_section(hand);
+            out[count++] = section_windows_.front();
+            section_windows_.erase(section_windows_.begin());
             continue;
         }
         if (next_piece_ == pieces_.size()) break;

@@ -70,9 +70,8 @@ public:
 
     // Takes the next windows, at most out.size() of them, for a thread that works on the job.
     // Returns 0 if none are left. With `sections`, long parts that go through the page cache become
-    // sections. Then 0 may also mean that the next one has no staging until others are done. `hand`
-    // identifies the taker: of a hot section it gets the windows in its part of staging first.
-    size_t take(std::span<Window> out, Sections* sections = nullptr, unsigned hand = 0);
+    // sections. Then 0 may also mean that the next one has no staging until others are done.
+    size_t take(std::span<Window> out, Sections* sections = nullptr);
     [[nodiscard]] bool has_windows() const;
     // Returns windows that were taken but not begun. Other threads may take them.
     void put_back(std::span<const Window> windows);
@@ -107,8 +106,7 @@ private:
         uint64_t at = 0;  // from the start of the piece
     };
 
-    size_t take_some(std::span<Window> out, Sections* sections, unsigned hand, bool* unprepared);
-    [[nodiscard]] Window take_of_section(unsigned hand);
+    size_t take_some(std::span<Window> out, Sections* sections, bool* unprepared);
     void advance(uint64_t size);
     [[nodiscard]] uint64_t next_window(const Piece& piece) const;
     [[nodiscard]] bool may_open(const Piece& piece) const;

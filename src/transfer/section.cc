@@ -13,9 +13,6 @@ constexpr uint64_t kDozeNs = 20'000;
 // PCIe 5 copies this in 150 us. In most cases some thread notices within that time that the current
 // copy has ended.
 constexpr uint64_t kWaitingSize = kSectionSizeMax;
-// A part of staging with its share of the margins between slots. A long section uses those margins.
-constexpr uint64_t kPartStride = Sections::kPartSize + Staging::kMarginSize;
-static_assert(2 * Sections::kPartSize == Staging::kSlotSize);
 
 // Changes the report of a window whose bytes in staging did not reach the device. `error` is 0 if
 // they were no longer wanted.
@@ -65,11 +62,6 @@ Section* Sections::open(std::shared_ptr<Job> job, std::byte* to, uint64_t offset
     section.memory = staging_->memory(slot) + offset % Staging::kMarginSize;
     section.left = size;
     return &section;
-}
-
-bool Sections::is_own(unsigned hand, const Section& section, uint64_t offset) const {
-    const auto at = static_cast<uint64_t>(memory(section, offset) - staging_->memory(0));
-    return (at + kPartStride / 2) / kPartStride % hand_count_ == hand % hand_count_;
 }
 
 void Sections::land(Section* section, Section::Landed landed, Callbacks* owed) {

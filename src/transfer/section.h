@@ -40,9 +40,6 @@ struct Section {
     std::byte* memory = nullptr;
     uint64_t left = 0;  // bytes of windows that have not landed
     std::vector<Landed> landed;
-    // The section is at the end of its read. No later read pushes its bytes out of the CPUs' own
-    // caches, and the device reads out of those at a third of the link's speed.
-    bool last = false;
     bool failed = false;
     bool dropped = false;    // no longer wanted: its bytes stay in staging, without an error
     uint64_t landed_ns = 0;  // when its last window landed
@@ -57,9 +54,8 @@ public:
     static_assert(kSlots * Staging::kSlotSize >= 7 * kSectionSizeMax);
 
     // `device` must outlive this object. It is null if all memory is host memory; then no section
-    // is opened. `hand_count` is the usual number of threads that read into sections, at least 1.
-    explicit Sections(backend::Device* device, unsigned hand_count = 1)
-        : device_(device), hand_count_(hand_count), sections_(kSlots) {}
+    // is opened.
+    explicit Sections(backend::Device* device) : device_(device), sections_(kSlots) {}
 
     // prepared() returns whether staging has been requested. prepare() requests it, which takes
     // milliseconds, unless another thread is doing so. Call it without a lock.
@@ -75,15 +71,6 @@ public:
     [[nodiscard]] static std::byte* memory(const Section& section, uint64_t offset) {
         return section.memory + (offset - section.offset);
     }
-
-    // Staging is divided among the hands in parts of this size, which is a window of the longest
-    // sections. On virtual machines a CPU writes slowly to staging that it has not written lately,
-    // and threads mostly stay on their CPU (docs/design/0007-host-reads.md, 17).
-    static constexpr uint64_t kPartSize = 512 << 10;
-    // Returns whether the byte at `offset` lies in a part that belongs to `hand`, which counts from
-    // 0, modulo hand_count. The job calls it with its mutex held, while some windows of the section
-    // are not taken.
-    [[nodiscard]] bool is_own(unsigned hand, const Section& section, uint64_t offset) const;
 
     // Reports that a window is in staging, or why it is not. After the last one the copy begins, or
     // begins later together with others if enough bytes wait for the device. `owed` as for
@@ -119,7 +106,6 @@ private:
     static void tell(Ended* ended, Callbacks* owed = nullptr);
 
     backend::Device* const device_;
-    const unsigned hand_count_;
     std::mutex preparing_;  // held while staging is requested; no thread waits for it
     std::atomic<bool> prepared_{false};
     // Guards the sections that have windows in progress, the slots of staging, and landed_. No call

@@ -60,83 +60,9 @@ TEST_F(SectionTest, NoSectionIsAFewBytesLong) {
     }
 }
 
-TEST_F(SectionTest, OfAHotSectionHandsTakeTheirPartsOfStagingFirstThenTheRestInOrder) {
-    constexpr unsigned kHands = 4, kHand = 3;
-    constexpr size_t kOwn = 16 / kHands;
-    for (const bool hot : {true, false}) {
-        SCOPED_TRACE(hot ? "hot" : "not hot: all in order");
-        source_->looked(hot);
-        Sections sections(&device_, kHands);
-        Read read{std::vector<std::byte>(30 * kMiB), 0, nullptr};
-        read.job = std::make_shared<Job>(
-            source_, std::vector<Piece>{{read.memory.data(), read.memory.size(), 0}}, false, true,
-            ReadOptions{}, kMiB, nullptr);
-        std::vector<std::vector<Window>> taken;  // by section
-        Window window;
-        while (read.job->take({&window, 1}, &sections, kHand) == 1) {
-            ASSERT_NE(window.section, nullptr);
-            if (taken.empty() || taken.back().back().section != window.section)
-                taken.emplace_back();
-            taken.back().push_back(window);
-        }
-        EXPECT_FALSE(read.job->has_windows());
-        uint64_t begin = 0;
-        size_t long_ones = 0;
-        for (std::vector<Window>& windows : taken) {
-            const auto is_own = [&](const Window& one) {
-                return sections.is_own(kHand, *one.section, one.begin);
-            };
-            const auto is_before = [](const Window& a, const Window& b) {
-                return a.begin < b.begin;
-            };
-            auto rest = windows.begin();
-            if (hot) rest = std::find_if_not(windows.begin(), windows.end(), is_own);
-            EXPECT_TRUE(std::is_sorted(windows.begin(), rest, is_before));
-            EXPECT_TRUE(std::is_sorted(rest, windows.end(), is_before));
-            if (hot) {
-                EXPECT_EQ(std::count_if(rest, windows.end(), is_own), 0);
-            }
-            if (hot && windows.front().size == Sections::kPartSize) {
-                ++long_ones;
-                EXPECT_EQ(static_cast<size_t>(rest - windows.begin()), kOwn);
-                EXPECT_NE(windows.front().begin, begin) << "that one is another's";
-            }
-            std::sort(windows.begin(), windows.end(), is_before);
-            for (const Window& one : windows) {
-                EXPECT_EQ(one.begin, begin);
-                begin = one.begin + one.size;
-            }
-        }
-        EXPECT_EQ(begin, read.memory.size());
-        EXPECT_EQ(long_ones, hot ? 2u : 0u);
-    }
-}
-
-TEST_F(SectionTest, HandsAskForTheirOwnParts) {
-    source_->looked(true);
-    Sections sections(&device_, 2);
-    for (const unsigned index : {0u, 1u}) {
-        Read read{std::vector<std::byte>(4 * kMiB), 0, nullptr};
-        read.job = std::make_shared<Job>(
-            source_, std::vector<Piece>{{read.memory.data(), read.memory.size(), 0}}, false, true,
-            ReadOptions{}, kMiB, nullptr);
-        auto hands = Hands::make(*storage_, &device_, &sections, index, {});
-        ASSERT_TRUE(hands.ok()) << hands.status().message();
-        ASSERT_EQ(hands.value()->take(read.job), Hands::Taken::kHeld);
-        Window window;
-        ASSERT_EQ(read.job->take({&window, 1}, &sections, 0), 1u);
-        EXPECT_EQ(window.begin == 0, index == 1) << "the other one has the first part";
-        read.job->stop();
-        while (!hands.value()->idle()) {
-            hands.value()->work(true, nullptr);
-            hands.value()->finish();
-        }
-    }
-}
-
 TEST_F(SectionTest, WhereSomethingMissedSectionsBeginOnlyBehindALongHotStretch) {
     constexpr int kLong = 16;  // looks
-    Sections sections(&device_, 4);
+    Sections sections(&device_);
     std::vector<std::byte> memory(kFileSize);
     const auto file = std::make_shared<TestFile>(storage::DirectAlignment{4096, 4096});
     const auto source = std::make_shared<Source>(file);
@@ -148,7 +74,7 @@ TEST_F(SectionTest, WhereSomethingMissedSectionsBeginOnlyBehindALongHotStretch) 
     uint64_t end = 0;
     const auto in_section = [&] {
         Window window;
-        EXPECT_EQ(job->take({&window, 1}, &sections, 0), 1u);
+        EXPECT_EQ(job->take({&window, 1}, &sections), 1u);
         if (missed) {
             EXPECT_EQ(window.begin, end) << "behind a miss in the file's order";
         }
@@ -227,7 +153,7 @@ class LotsTest : public SectionFixture {
 protected:
     void SetUp() override {
         source_->looked(true);
-        auto made = Hands::make(*storage_, &device_, &sections_, 0, {});
+        auto made = Hands::make(*storage_, &device_, &sections_, {});
         ASSERT_TRUE(made.ok()) << made.status().message();
         hands_ = std::move(made.value());
         read_.job = std::make_shared<Job>(source_,
