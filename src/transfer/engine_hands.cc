@@ -27,13 +27,10 @@ bool goes_through_cache(const Job& job) {
 // Announces all windows to the kernel before the first is read. Then missing bytes arrive at the
 // depth of a batch, not one by one. If the windows form one range the kernel reads ahead by itself.
 void announce(const Job& job, std::span<const Window> windows) {
-    const auto offset_of = [&job](const Window& window) {
-        return job.piece(window.piece).offset + window.begin;
-    };
     for (size_t i = 0, next; i < windows.size(); i = next) {
-        const uint64_t begin = offset_of(windows[i]);
+        const uint64_t begin = windows[i].offset;
         uint64_t end = begin + windows[i].size;
-        for (next = i + 1; next < windows.size() && offset_of(windows[next]) == end; ++next)
+        for (next = i + 1; next < windows.size() && windows[next].offset == end; ++next)
             end += windows[next].size;
         if (next - i == windows.size()) return;
         job.source().file->announce(begin, end - begin);
@@ -68,14 +65,13 @@ Hands::Taken Hands::take(const std::shared_ptr<Job>& job) {
     const uint32_t index = free_.back();
     free_.pop_back();
     Held& held = held_[index];
-    const Piece& piece = job->piece(window.piece);
     held.job = job;
     held.window = window;
     held.report = {};
-    held.piece = {static_cast<std::byte*>(piece.to) + window.begin, window.size};
+    held.piece = {window.to, window.size};
     Request request;
     request.source = &job->source();
-    request.offset = piece.offset + window.begin;
+    request.offset = window.offset;
     request.size = window.size;
     request.pieces = {&held.piece, 1};
     request.device_memory = job->device_memory();
@@ -106,8 +102,9 @@ void Hands::finish(Callbacks* owed) {
         Landing landing = std::move(held.landing);
         free_.push_back(static_cast<uint32_t>(outcomes_[i].cookie));
         if (window.section != nullptr) {
-            sections_->land(window.section, {window, outcomes_[i], report, std::move(landing)},
-                            owed);
+            const uint64_t staged_size = sections_->land(
+                window.section, {window, outcomes_[i], report, std::move(landing)}, owed);
+            if (staged_size > 0) job->arriving(staged_size);
             continue;
         }
         job->finish({&window, 1}, {&outcomes_[i], 1}, report, owed);
@@ -131,14 +128,12 @@ Hands::Taken Hands::take_small(Job& job) {
     size_t over = 0;
     do {
         const Window& window = windows[over];
-        const Piece& piece = job.piece(window.piece);
-        const iovec memory{static_cast<std::byte*>(piece.to) + window.begin, window.size};
-        const uint64_t offset = piece.offset + window.begin;
-        const SmallOutcome outcome = job.write() ? executor_->write_small(source, offset, memory,
-                                                                          job.options())
-                                                 : executor_->read_small(source, offset, memory,
-                                                                         job.options());
-        add_to(&report, offset, outcome);
+        const iovec memory{window.to, window.size};
+        const SmallOutcome outcome = job.write() ? executor_->write_small(source, window.offset,
+                                                                          memory, job.options())
+                                                 : executor_->read_small(source, window.offset,
+                                                                         memory, job.options());
+        add_to(&report, window.offset, outcome);
         outcomes[over++] = {0, outcome.completion.bytes, outcome.completion.error};
     } while (over < count && base::coarse_ns() < limit_ns);
     if (!job.write()) source.small.saw_batch(over, report.bytes, base::monotonic_ns() - begin_ns);

@@ -31,7 +31,7 @@ namespace penstock::transfer {
 // the cache is asked first if such reads were slow lately or are to leave nothing in it
 // (executor_small.cc).
 inline constexpr uint64_t kPlanSizeMin = 256 << 10;
-// The largest request. Longer reads are cut into windows (job.h).
+// The largest request. Longer reads are cut into windows (window_cutter.h).
 inline constexpr uint64_t kRequestSizeMax = 8 << 20;
 
 // Returns whether reads bypass the page cache at any cost. Nothing here reads by kPeer yet: a read

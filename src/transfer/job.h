@@ -16,38 +16,11 @@
 #include "penstock/report.h"
 #include "penstock/status.h"
 #include "transfer/executor.h"
+#include "transfer/section.h"
 #include "transfer/source.h"
+#include "transfer/window_cutter.h"
 
 namespace penstock::transfer {
-
-// A long part of a read into device memory, and what all reads of a device share for them
-// (section.h).
-struct Section;
-class Sections;
-// A read of at least kSectionSizeMin uses sections. The first ones are short, so that the link is
-// soon busy, and so are the last ones.
-inline constexpr uint64_t kSectionSizeMin = 1 << 20, kSectionSizeMax = 8 << 20;
-
-// Bytes [offset, offset + size) of the file are read into `to`. In a write they come from `to`,
-// which is then only read.
-struct Piece {
-    void* to = nullptr;
-    uint64_t size = 0;
-    uint64_t offset = 0;
-};
-
-// A part of a piece. It is small enough for one request of an executor.
-struct Window {
-    size_t piece = 0;
-    uint64_t begin = 0;  // from the start of the piece
-    uint64_t size = 0;
-    Section* section = nullptr;  // the section that it is part of; null: none
-};
-
-// Adds the counts of bytes, but no times and errors.
-void add_bytes(Report* to, const Report& from);
-
-using Callbacks = std::vector<std::function<void()>>;
 
 class Job : public std::enable_shared_from_this<Job> {
 public:
@@ -57,16 +30,16 @@ public:
         const ReadOptions& options, uint64_t window_size, std::shared_ptr<void> keep);
 
     [[nodiscard]] Source& source() const { return *source_; }
-    [[nodiscard]] const Piece& piece(size_t index) const { return pieces_[index]; }
+    [[nodiscard]] const Piece& piece(size_t index) const { return cutter_.pieces()[index]; }
     [[nodiscard]] bool write() const { return write_; }
     [[nodiscard]] bool device_memory() const { return device_memory_; }
     [[nodiscard]] const ReadOptions& options() const { return options_; }
-    [[nodiscard]] uint64_t window_count() const { return window_count_; }
-    [[nodiscard]] uint64_t window_size_max() const { return window_size_max_; }
+    [[nodiscard]] uint64_t window_count() const { return cutter_.window_count(); }
+    [[nodiscard]] uint64_t window_size_max() const { return cutter_.window_size_max(); }
 
     // Returns whether most pieces do not begin where the one before ends, so that the kernel's
     // readahead is useless.
-    [[nodiscard]] bool scattered() const { return scattered_; }
+    [[nodiscard]] bool scattered() const { return cutter_.scattered(); }
 
     // Takes the next windows, at most out.size() of them, for a thread that works on the job.
     // Returns 0 if none are left. With `sections`, long parts that go through the page cache become
@@ -103,41 +76,29 @@ private:
     // The place in a piece after which bytes are missing.
     struct Gap {
         size_t piece = 0;
-        uint64_t at = 0;  // from the start of the piece
+        uint64_t at = 0;  // in the file
     };
 
     size_t take_some(std::span<Window> out, Sections* sections, bool* unprepared);
-    void advance(uint64_t size);
-    [[nodiscard]] uint64_t next_window(const Piece& piece) const;
-    [[nodiscard]] bool may_open(const Piece& piece) const;
     [[nodiscard]] bool goes_through_cache() const;
-    bool open_section(const Piece& piece, Sections* sections);
+    bool begin_section(Sections* sections, bool* unprepared);
     void add(const Report& part);
     void end(std::unique_lock<std::mutex> lock, Callbacks* owed = nullptr);
 
     const std::shared_ptr<Source> source_;
-    const std::vector<Piece> pieces_;
     const bool write_;
     const bool device_memory_;
     const ReadOptions options_;
-    const uint64_t window_size_;
     const uint64_t created_ns_;
-    uint64_t window_count_ = 0;     // at most; pieces need not start at window boundaries
-    uint64_t window_size_max_ = 0;  // of all windows
-    bool scattered_ = false;
 
     mutable std::mutex mutex_;
     mutable std::condition_variable changed_;
     std::shared_ptr<void> keep_;
-    size_t next_piece_ = 0;                         // position of the first byte not taken or cut
-    uint64_t next_begin_ = 0;                       // within next_piece_
-    std::vector<Window> put_back_;                  // in reverse order
-    std::vector<Window> section_windows_;           // windows of the newest section, not taken yet
-    Sections* sections_ = nullptr;                  // the owner of that section
-    uint64_t next_section_size_ = kSectionSizeMin;  // doubles up to kSectionSizeMax
-    bool missed_ = false;    // some window was in no section, as the file was not hot
-    uint64_t taken_ns_ = 0;  // when the first window was taken; 0: none yet
-    uint64_t left_ = 0;      // bytes that are not done
+    WindowCutter cutter_;
+    std::vector<Window> put_back_;  // in reverse order
+    Sections* sections_ = nullptr;  // the owner of the job's sections
+    uint64_t taken_ns_ = 0;         // when the first window was taken; 0: none yet
+    uint64_t left_ = 0;             // bytes that are not done
     // left_, without the bytes that need only their copy. After cancel() or stop() it may stay too
     // large; then wait() does not spin.
     uint64_t to_read_ = 0;

@@ -46,4 +46,14 @@ void count_reasons(std::span<const ResidencyRun> runs, const Extent& arrived, Ro
     add(reason, rest);
 }
 
+void add_bytes(Report* to, const Report& from) {
+    const auto add_all = [](auto& sums, const auto& more) {
+        for (size_t i = 0; i < sums.size(); ++i) sums[i] += more[i];
+    };
+    to->bytes += from.bytes;
+    add_all(to->route_bytes, from.route_bytes);
+    add_all(to->reason_bytes, from.reason_bytes);
+    add_all(to->residency_bytes, from.residency_bytes);
+}
+
 }  // namespace penstock::transfer

@@ -19,4 +19,7 @@ namespace penstock::transfer {
 void count_reasons(std::span<const extent::ResidencyRun> runs, const extent::Extent& arrived,
                    RouteReason reason, Report* report);
 
+// Adds the counts of bytes, but no times and errors.
+void add_bytes(Report* to, const Report& from);
+
 }  // namespace penstock::transfer

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "transfer/reasons.h"
 
 namespace penstock::transfer {
 namespace {
@@ -48,47 +49,44 @@ void Sections::prepare() {
     prepared_.store(true, std::memory_order_release);  // partner: prepared()
 }
 
-Section* Sections::open(std::shared_ptr<Job> job, std::byte* to, uint64_t offset, uint64_t size) {
+Section* Sections::open(Section::OnDone on_done, std::byte* to, uint64_t offset, uint64_t size) {
     const std::lock_guard lock(mutex_);
     if (refused()) return nullptr;
     const int32_t slot = staging_->take(size);
     if (slot < 0) return nullptr;
     Section& section = sections_[static_cast<size_t>(slot)];
-    section.job = std::move(job);
+    section.on_done = std::move(on_done);
     section.to = to;
     section.offset = offset;
     // The memory has the same offset modulo a page as the file, so that copies out of the page
     // cache are aligned.
     section.memory = staging_->memory(slot) + offset % Staging::kMarginSize;
-    section.left = size;
+    section.size = section.left = size;
     return &section;
 }
 
-void Sections::land(Section* section, Section::Landed landed, Callbacks* owed) {
+uint64_t Sections::land(Section* section, Section::Landed landed, Callbacks* owed) {
     Ended ended;
-    std::shared_ptr<Job> whole;  // the job, if the section is now complete; it may end soon
-    uint64_t size = 0;
+    uint64_t complete_size = 0;
     {
         const std::lock_guard lock(mutex_);
         section->left -= landed.window.size;
         section->landed.push_back(std::move(landed));
         if (section->left == 0) {
             section->landed_ns = base::monotonic_ns();
-            whole = section->job;
-            for (const Section::Landed& one : section->landed) size += one.window.size;
+            complete_size = section->size;
             landed_.push_back(section);
         }
     }
     send_landed(&ended);
-    // Comes after the sections of other jobs are sent: if many threads read, the waiting caller may
-    // be told late.
-    if (whole != nullptr) whole->arriving(size);
     tell(&ended, owed);
+    return complete_size;
 }
 
 void Sections::shorten(Section* section, uint64_t size) {
     {
         const std::lock_guard lock(mutex_);
+        section->size -= size;
         section->left -= size;
         if (section->left != 0) return;
     }
@@ -231,7 +229,7 @@ void Sections::tell(Ended* ended, Callbacks* owed) {
                 add_bytes(&landed.report, landed.landing.report);
             }
             if (section.landed_ns != 0) landed.report.copy_ns = copy_ns;
-            section.job->finish({&landed.window, 1}, {&landed.outcome, 1}, landed.report, owed);
+            section.on_done(landed, owed);
         }
     }
 }

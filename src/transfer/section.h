@@ -11,6 +11,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -20,10 +21,12 @@
 #include "backend/backend.h"
 #include "penstock/report.h"
 #include "transfer/executor.h"
-#include "transfer/job.h"
 #include "transfer/staging.h"
+#include "transfer/window_cutter.h"
 
 namespace penstock::transfer {
+
+using Callbacks = std::vector<std::function<void()>>;
 
 struct Section {
     // A window that the storage has finished.
@@ -33,11 +36,14 @@ struct Section {
         Report report;  // without the bytes in staging
         Landing landing;
     };
+    // Called for each window that is on the device or has failed.
+    using OnDone = std::function<void(const Landed&, Callbacks* owed)>;
 
-    std::shared_ptr<Job> job;
+    OnDone on_done;
     std::byte* to = nullptr;  // device memory
     uint64_t offset = 0;      // in the file
     std::byte* memory = nullptr;
+    uint64_t size = 0;  // bytes of all its windows
     uint64_t left = 0;  // bytes of windows that have not landed
     std::vector<Landed> landed;
     bool failed = false;
@@ -61,10 +67,10 @@ public:
     // milliseconds, unless another thread is doing so. Call it without a lock.
     [[nodiscard]] bool prepared() const { return prepared_.load(std::memory_order_acquire); }
     void prepare();
-    // Opens a section of `job` at `offset` of its file. The job calls it with its mutex held, and
-    // only if prepared(). Returns null if there is no staging for it until others are done, or none
-    // at all: refused().
-    Section* open(std::shared_ptr<Job> job, std::byte* to, uint64_t offset, uint64_t size);
+    // Opens a section of [offset, offset + size) of some file, which goes to device memory at `to`.
+    // Requires prepared(). Returns null if there is no staging until others are done, or none at
+    // all: refused().
+    Section* open(Section::OnDone on_done, std::byte* to, uint64_t offset, uint64_t size);
     [[nodiscard]] bool refused() const { return refused_.load(std::memory_order_relaxed); }
     // Returns the place in staging of the byte at `offset` of the file. Requires that the section
     // is not done.
@@ -72,10 +78,11 @@ public:
         return section.memory + (offset - section.offset);
     }
 
-    // Reports that a window is in staging, or why it is not. After the last one the copy begins, or
-    // begins later together with others if enough bytes wait for the device. `owed` as for
-    // Job::finish().
-    void land(Section* section, Section::Landed landed, Callbacks* owed = nullptr);
+    // Takes a window whose bytes are in staging, or whose outcome says why they are not. After the
+    // last one the copy begins, or begins later together with others if enough bytes wait for the
+    // device. Returns the section's size if that was the last one, else 0. OnDone gets `owed`, or
+    // null from another thread's call.
+    uint64_t land(Section* section, Section::Landed landed, Callbacks* owed = nullptr);
     // Reports that `size` bytes of its windows will never be given out. If nothing else is missing,
     // the section ends without a copy, because it is no longer wanted.
     void shorten(Section* section, uint64_t size);

@@ -76,9 +76,9 @@ TEST_F(SectionTest, WhereSomethingMissedSectionsBeginOnlyBehindALongHotStretch) 
         Window window;
         EXPECT_EQ(job->take({&window, 1}, &sections), 1u);
         if (missed) {
-            EXPECT_EQ(window.begin, end) << "behind a miss in the file's order";
+            EXPECT_EQ(window.offset, end) << "behind a miss in the file's order";
         }
-        end = window.begin + window.size;
+        end = window.offset + window.size;
         if (window.section != nullptr && (opened.empty() || opened.back() != window.section))
             opened.push_back(window.section);
         return window.section != nullptr;

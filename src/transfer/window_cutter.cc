@@ -1,0 +1,100 @@
+#include "transfer/window_cutter.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/units.h"
+#include "transfer/executor.h"
+
+namespace penstock::transfer {
+namespace {
+
+constexpr uint64_t kCutSize = 64 << 10;  // file alignment of cuts that are not at window boundaries
+// Windows in a section. All threads must have a share of it, but the cost of giving out a window
+// must stay small.
+constexpr uint64_t kSectionWindows = 16;
+constexpr uint64_t kSectionWindowSizeMin = kPlanSizeMin, kSectionWindowSizeMax = 1 << 20;
+// The size of the first section after a miss.
+constexpr uint64_t kSectionSizeAgain = 4 << 20;
+
+// Returns the length of the next window, of `left` bytes from `begin` of the file on. It ends at a
+// multiple of the window size in the file, so that direct transfers of neighbours meet at aligned
+// offsets.
+uint64_t cut_size(uint64_t begin, uint64_t left, uint64_t window_size) {
+    if (left <= window_size) return left;
+    uint64_t size = window_size - begin % window_size;
+    // Less than kPlanSizeMin would go through the page cache and stay there.
+    if (size < kPlanSizeMin) size += window_size / 2;
+    if (left - size >= kPlanSizeMin) return size;
+    return left <= kRequestSizeMax ? left : base::align_down(begin + left / 2, kCutSize) - begin;
+}
+
+}  // namespace
+
+WindowCutter::WindowCutter(std::vector<Piece> pieces, uint64_t window_size)
+    : pieces_(std::move(pieces)), window_size_(std::min(window_size, kRequestSizeMax)) {
+    size_t jumps = 0;
+    for (const Piece& piece : pieces_) {
+        if (&piece != pieces_.data() && piece.offset != (&piece)[-1].offset + (&piece)[-1].size)
+            ++jumps;
+        left_ += piece.size;
+        window_count_ += (piece.size + window_size_ - 1) / window_size_;
+        window_size_max_ = std::max(window_size_max_, std::min(piece.size, window_size_));
+    }
+    scattered_ = 2 * jumps > pieces_.size();
+    skip_ended_pieces();
+}
+
+void WindowCutter::skip_ended_pieces() {
+    for (; piece_ < pieces_.size() && begin_ == pieces_[piece_].size; begin_ = 0) ++piece_;
+}
+
+// Returns the next `size` bytes.
+Window WindowCutter::next(uint64_t size) const {
+    const Piece& piece = pieces_[piece_];
+    return {piece_, static_cast<std::byte*>(piece.to) + begin_, piece.offset + begin_, size,
+            nullptr};
+}
+
+Window WindowCutter::cut() {
+    const bool of_section = section_left_ != 0;
+    const uint64_t left = of_section ? section_left_ : piece_left();
+    const uint64_t begin = pieces_[piece_].offset + begin_;
+    Window window = next(cut_size(begin, left, of_section ? section_window_size_ : window_size_));
+    if (of_section) {
+        window.section = section_;
+        section_left_ -= window.size;
+    }
+    left_ -= window.size;
+    begin_ += window.size;
+    skip_ended_pieces();
+    return window;
+}
+
+Window WindowCutter::next_section() const {
+    const uint64_t begin = pieces_[piece_].offset + begin_, left = piece_left();
+    uint64_t size = next_section_size_;
+    if (piece_ + 1 == pieces_.size())  // the last section is copied while nothing is read
+        size = std::min(size, base::align_up(left / 2, kSectionSizeMin));
+    size = base::align_down(begin + size, kSectionSizeMin) - begin;
+    if (size < kSectionSizeMin / 2) size += kSectionSizeMin;  // avoids a copy of a few bytes
+    size = std::min(left, size);
+    if (left - size < kSectionSizeMin) size = left;  // the rest is too short for its own section
+    return next(size);
+}
+
+void WindowCutter::open(Section* section) {
+    section_ = section;
+    section_left_ = next_section().size;
+    const uint64_t least = missed_ ? kSectionWindowSizeMax : kSectionWindowSizeMin;
+    section_window_size_ = std::clamp(base::align_up(section_left_ / kSectionWindows, kCutSize),
+                                      least, kSectionWindowSizeMax);
+    next_section_size_ = std::min(2 * next_section_size_, kSectionSizeMax);
+}
+
+void WindowCutter::miss() {
+    missed_ = true;
+    next_section_size_ = kSectionSizeAgain;
+}
+
+}  // namespace penstock::transfer
