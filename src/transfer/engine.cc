@@ -12,11 +12,11 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/file_size_signal.h"
-#include "base/look_out.h"
+#include "base/spin_until.h"
 #include "base/units.h"
-#include "transfer/engine_hands.h"
-#include "transfer/engine_turns.h"
-#include "transfer/section.h"
+#include "transfer/job_scheduler.h"
+#include "transfer/staged_range.h"
+#include "transfer/thread_executor.h"
 
 namespace penstock::transfer {
 namespace {
@@ -30,7 +30,7 @@ constexpr uint64_t kColdWindowSizeMax = 2 << 20;
 constexpr unsigned kDeviceCallersMax = 2;
 // A thread that has just worked spins for this time before it sleeps: to wake a thread takes about
 // as long, and one read often follows another.
-constexpr uint64_t kLookoutNs = 60'000;
+constexpr uint64_t kSpinNs = 60'000;
 
 thread_local bool own_thread = false;  // this is a thread of some engine
 
@@ -42,25 +42,25 @@ public:
         : storage_(std::move(storage)),
           device_(device),
           options_(options),
-          turns_(options.threads),
-          sections_(device),
-          hands_(options.threads),
+          scheduler_(options.threads),
+          staged_ranges_(device),
+          thread_executors_(options.threads),
           to_host_(*storage_, nullptr, nullptr, options.limits, options.threads),
-          to_device_(*storage_, device, &sections_, options.limits,
+          to_device_(*storage_, device, &staged_ranges_, options.limits,
                      std::min(options.threads, kDeviceCallersMax)) {
         unmade_.asleep = options.threads - 1;
     }
 
     [[nodiscard]] unsigned thread_count() const { return options_.threads; }
-    [[nodiscard]] Sections& sections() { return sections_; }
-    HandsPool& pool(bool device_memory) { return device_memory ? to_device_ : to_host_; }
+    [[nodiscard]] StagedRanges& ranges() { return staged_ranges_; }
+    ThreadExecutorPool& pool(bool device_memory) { return device_memory ? to_device_ : to_host_; }
 
     // Makes the executor of a thread. The first thread's is made at once, so that the engine can
     // always work. The others, with their pinned memory, are made when they are needed.
     Status make(unsigned index) {
-        auto made = Hands::make(*storage_, device_, &sections_, options_.limits);
+        auto made = ThreadExecutor::make(*storage_, device_, &staged_ranges_, options_.limits);
         if (!made.ok()) return made.status();
-        hands_[index] = std::move(made.value());
+        thread_executors_[index] = std::move(made.value());
         return {};
     }
 
@@ -68,61 +68,61 @@ public:
         own_thread = true;
         base::FileSizeSignal::block_for_good();
         if (index != 0 && !make_when_needed(index)) return;
-        Hands& hands = *hands_[index];
+        ThreadExecutor& executor = *thread_executors_[index];
         std::vector<const Source*> over;
-        Callbacks owed;
-        bool looks_out = false;
+        Callbacks deferred;
+        bool spins = false;
         for (;;) {
-            if (std::exchange(looks_out, false)) {
-                (void)base::look_out(kLookoutNs, [this] {
-                    return waiting_.load(std::memory_order_relaxed) != 0 || sections_.ready();
+            if (std::exchange(spins, false)) {
+                (void)base::spin_until(kSpinNs, [this] {
+                    return waiting_.load(std::memory_order_relaxed) != 0 || staged_ranges_.ready();
                 });
-                end_look_out();
+                end_spin();
             }
-            if (sections_.ready()) sections_.collect();
-            bool more = true, crowded = false;
-            uint64_t spent_ns = 0;                       // time spent on windows held
-            if (!hands.hungry()) have_copies_watched();  // else begin_turn() does it
-            while (more && hands.hungry()) {
-                const std::shared_ptr<Job> job = begin_turn(index, hands.idle());
+            if (staged_ranges_.ready()) staged_ranges_.collect();
+            bool more = true, no_staging = false;
+            uint64_t spent_ns = 0;                            // time spent on windows held
+            if (!executor.can_take()) have_copies_watched();  // else begin_turn() does it
+            while (more && executor.can_take()) {
+                const std::shared_ptr<Job> job = begin_turn(index, executor.idle());
                 more = job != nullptr && take_turn(index, job, &spent_ns);
-                crowded = job != nullptr && !more;
+                no_staging = job != nullptr && !more;
             }
-            if (hands.idle() && crowded) {
-                sections_.wait();
+            if (executor.idle() && no_staging) {
+                staged_ranges_.wait();
                 continue;
             }
-            if (hands.idle()) {
+            if (executor.idle()) {
                 const std::lock_guard lock(mutex_);
-                if (stopping_ && turns_.waiting() == 0) return;
+                if (stopping_ && scheduler_.waiting() == 0) return;
                 continue;
             }
             const uint64_t begin_ns = base::coarse_ns();
             over.clear();
-            hands.work(!more || !hands.has_copies(), &over);
+            executor.work(!more || !executor.has_copies(), &over);
             // Done before the jobs are told: a caller that waited publishes its next job at once,
             // and then need not wake another thread for it.
-            looks_out = end_turns(index, over, begin_ns - spent_ns, hands.idle());
-            hands.finish(&owed);
-            if (owed.empty()) continue;
+            spins = end_turns(index, over, begin_ns - spent_ns, executor.idle());
+            executor.finish(&deferred);
+            if (deferred.empty()) continue;
             // The callbacks may start jobs and may take long.
-            if (std::exchange(looks_out, false)) break_off_look_out();
-            for (const auto& callback : owed) callback();
-            owed.clear();
+            if (std::exchange(spins, false)) break_off_spin();
+            for (const auto& callback : deferred) callback();
+            deferred.clear();
             const std::lock_guard lock(mutex_);
-            looks_out = hands.idle() && begin_look_out();
+            spins = executor.idle() && begin_spin();
         }
     }
 
     void publish(const std::shared_ptr<Job>& job, unsigned threads) {
         std::unique_lock lock(mutex_);
-        turns_.add(job, base::coarse_ns());
+        scheduler_.add(job, base::coarse_ns());
         wake(threads, std::move(lock));
     }
     // Re-queues a job whose windows were returned after it looked empty.
     void restore(const std::shared_ptr<Job>& job) {
         std::unique_lock lock(mutex_);
-        turns_.restore(job);
+        scheduler_.restore(job);
         wake(1, std::move(lock));
     }
 
@@ -130,22 +130,22 @@ public:
     // get nothing, and sleep.
     void retire_if_taken(const std::shared_ptr<Job>& job) {
         const std::lock_guard lock(mutex_);
-        if (!job->has_windows()) turns_.retire(job);
-        waiting_.store(turns_.waiting(), std::memory_order_relaxed);
-        if (turns_.waiting() == 0) promised_ = 0;
+        if (!job->has_windows()) scheduler_.retire(job);
+        waiting_.store(scheduler_.waiting(), std::memory_order_relaxed);
+        if (scheduler_.waiting() == 0) promised_ = 0;
     }
 
     // For a thread that may have begun copies and does not see them end. The thread that last
-    // looked may have found none in flight, and sleeps.
+    // checked may have found none in flight, and sleeps.
     void have_copies_watched() {
-        if (sections_.copying()) call_watcher(std::unique_lock(mutex_));
+        if (staged_ranges_.copying()) call_watcher(std::unique_lock(mutex_));
     }
 
     void stop() {
         {
             const std::lock_guard lock(mutex_);
             stopping_ = true;
-            turns_.share_all();
+            scheduler_.share_all();
         }
         made_.bell.notify_all();
         unmade_.bell.notify_all();
@@ -169,11 +169,11 @@ private:
     // Wakes `count` threads: first those that spin, then those that sleep, then those that have no
     // executor yet.
     void wake(unsigned count, std::unique_lock<std::mutex> lock) {
-        waiting_.store(turns_.waiting(), std::memory_order_relaxed);
+        waiting_.store(scheduler_.waiting(), std::memory_order_relaxed);
         count = std::min(count, options_.threads);
-        const unsigned lookouts = std::min(count, lookouts_ - promised_);
-        promised_ += lookouts;
-        count -= lookouts;
+        const unsigned spinning = std::min(count, spinning_ - promised_);
+        promised_ += spinning;
+        count -= spinning;
         const unsigned made = made_.wake(count), unmade = unmade_.wake(count - made);
         lock.unlock();
         for (unsigned i = 0; i < made; ++i) made_.bell.notify_one();
@@ -182,21 +182,21 @@ private:
 
     // Requires mutex_. Lets this thread spin; it must call begin_turn() next. Returns false if
     // enough threads spin already: a CPU is left for the thread that publishes jobs.
-    bool begin_look_out() {
-        if (lookouts_ + 1 >= std::max(2u, options_.threads)) return false;
-        ++lookouts_;
+    bool begin_spin() {
+        if (spinning_ + 1 >= std::max(2u, options_.threads)) return false;
+        ++spinning_;
         return true;
     }
-    void end_look_out() {
+    void end_spin() {
         const std::lock_guard lock(mutex_);
-        --lookouts_;
+        --spinning_;
         if (promised_ > 0) --promised_;
     }
     // Called by a spinning thread that does something else first.
-    void break_off_look_out() {
+    void break_off_spin() {
         std::unique_lock lock(mutex_);
-        --lookouts_;
-        if (promised_ <= lookouts_) return call_watcher(std::move(lock));
+        --spinning_;
+        if (promised_ <= spinning_) return call_watcher(std::move(lock));
         --promised_;
         wake(1, std::move(lock));
     }
@@ -204,7 +204,7 @@ private:
     // Wakes a thread if no thread watches the copies in flight. A thread that spins, or that was
     // woken and has not arrived, watches them or wakes another one: begin_turn().
     void call_watcher(std::unique_lock<std::mutex> lock) {
-        if (sections_.copying() && !watching_ && lookouts_ + made_.woken + unmade_.woken == 0)
+        if (staged_ranges_.copying() && !watching_ && spinning_ + made_.woken + unmade_.woken == 0)
             wake(1, std::move(lock));
     }
 
@@ -227,46 +227,47 @@ private:
     std::shared_ptr<Job> begin_turn(unsigned index, bool wait) {
         std::unique_lock lock(mutex_);
         for (;;) {
-            std::shared_ptr<Job> job = turns_.begin(index, base::coarse_ns());
+            std::shared_ptr<Job> job = scheduler_.begin(index, base::coarse_ns());
             if (job != nullptr || !wait || stopping_) {
                 call_watcher(std::move(lock));  // the caller may be busy for long
                 return job;
             }
-            if (sections_.copying() && !watching_) {
+            if (staged_ranges_.copying() && !watching_) {
                 watching_ = true;
                 lock.unlock();
-                sections_.wait();
+                staged_ranges_.wait();
                 lock.lock();
                 watching_ = false;
                 continue;
             }
             ++made_.asleep;
             const auto called = [this] { return stopping_ || made_.woken > 0; };
-            if (turns_.waiting() == 0) {
+            if (scheduler_.waiting() == 0) {
                 made_.bell.wait(lock, called);
             } else {  // a job of a slow source; this thread is reserved for others
-                made_.bell.wait_for(lock, std::chrono::nanoseconds(Turns::kSharedForNs), called);
+                made_.bell.wait_for(lock, std::chrono::nanoseconds(JobScheduler::kSharedForNs),
+                                    called);
             }
             --(made_.woken > 0 ? made_.woken : made_.asleep);
         }
     }
 
-    // Returns false if the thread must wait for a section. If the turn lasts until Hands::work()
-    // ends it, adds the time of this call to `spent_ns`.
+    // Returns false if the thread must wait for a staged range. If the turn lasts until
+    // ThreadExecutor::work() ends it, adds the time of this call to `spent_ns`.
     bool take_turn(unsigned index, const std::shared_ptr<Job>& job, uint64_t* spent_ns) {
         const uint64_t begin_ns = base::coarse_ns();
-        const Hands::Taken taken = hands_[index]->take(job);
+        const ThreadExecutor::Taken taken = thread_executors_[index]->take(job);
         const uint64_t now_ns = base::coarse_ns();
         retire_if_taken(job);
-        if (taken == Hands::Taken::kHeld) {
+        if (taken == ThreadExecutor::Taken::kHeld) {
             *spent_ns += now_ns - begin_ns;
             return true;
         }
         std::unique_lock lock(mutex_);
-        if (taken == Hands::Taken::kPutBack) turns_.restore(job);
-        turns_.end(index, &job->source(), now_ns - begin_ns, now_ns);
-        wake(taken == Hands::Taken::kPutBack ? 1 : 0, std::move(lock));
-        return taken != Hands::Taken::kCrowded;
+        if (taken == ThreadExecutor::Taken::kPutBack) scheduler_.restore(job);
+        scheduler_.end(index, &job->source(), now_ns - begin_ns, now_ns);
+        wake(taken == ThreadExecutor::Taken::kPutBack ? 1 : 0, std::move(lock));
+        return taken != ThreadExecutor::Taken::kNoStaging;
     }
 
     // Ends the turns at the sources in `over`. If the thread is now `idle`, returns whether it
@@ -276,8 +277,8 @@ private:
         if (over.empty()) return false;
         const uint64_t now_ns = base::coarse_ns();
         const std::lock_guard lock(mutex_);
-        for (const Source* source : over) turns_.end(index, source, now_ns - begin_ns, now_ns);
-        return idle && begin_look_out();
+        for (const Source* source : over) scheduler_.end(index, source, now_ns - begin_ns, now_ns);
+        return idle && begin_spin();
     }
 
     const std::shared_ptr<storage::Storage> storage_;
@@ -285,19 +286,19 @@ private:
     const Options options_;
 
     std::mutex mutex_;  // guards the seven members below
-    Turns turns_;
+    JobScheduler scheduler_;
     Sleepers made_, unmade_;  // threads with an executor, and without
-    bool watching_ = false;   // an idle thread watches the copies of sections
+    bool watching_ = false;   // an idle thread watches the copies of staged ranges
     bool stopping_ = false;
-    // lookouts_: threads that spin. promised_: how many of them are to take a job that no thread
+    // spinning_: threads that spin. promised_: how many of them are to take a job that no thread
     // has taken yet.
-    unsigned lookouts_ = 0, promised_ = 0;
+    unsigned spinning_ = 0, promised_ = 0;
 
-    Sections sections_;
+    StagedRanges staged_ranges_;
 
-    std::atomic<size_t> waiting_{0};             // jobs; read by threads that spin
-    std::vector<std::unique_ptr<Hands>> hands_;  // each is used by its own thread
-    HandsPool to_host_, to_device_;              // for callers; to_host_ needs no device staging
+    std::atomic<size_t> waiting_{0};  // jobs; read by threads that spin
+    std::vector<std::unique_ptr<ThreadExecutor>> thread_executors_;  // each for its own thread
+    ThreadExecutorPool to_host_, to_device_;  // for callers; to_host_ needs no device staging
 };
 
 Result<std::unique_ptr<Engine>> Engine::create(const std::shared_ptr<storage::Storage>& storage,
@@ -332,8 +333,8 @@ void Engine::start(const std::shared_ptr<Job>& job) {
 
 void Engine::run(const std::shared_ptr<Job>& job) {
     if (job->done()) return;
-    Sections& sections = core_->sections();
-    HandsPool::Place* place = core_->pool(job->device_memory()).borrow();
+    StagedRanges& ranges = core_->ranges();
+    ThreadExecutorPool::Place* place = core_->pool(job->device_memory()).borrow();
     const uint64_t windows = job->window_count();
     if (place == nullptr || windows > 1) {
         const uint64_t others = windows - (place != nullptr ? 1 : 0);
@@ -343,38 +344,37 @@ void Engine::run(const std::shared_ptr<Job>& job) {
         core_->publish(job, static_cast<unsigned>(std::min<uint64_t>(others, help)));
     }
     if (place != nullptr) {
-        Hands& hands = *place->hands;
+        ThreadExecutor& executor = *place->thread_executor;
         for (;;) {
-            if (sections.ready()) sections.collect();
-            bool more = true, crowded = false;
-            while (more && hands.hungry()) {
-                const Hands::Taken taken = hands.take(job);
-                if (taken == Hands::Taken::kPutBack) core_->restore(job);
-                crowded = taken == Hands::Taken::kCrowded;
-                more = taken != Hands::Taken::kNothing && !crowded;
+            if (ranges.ready()) ranges.collect();
+            bool more = true, no_staging = false;
+            while (more && executor.can_take()) {
+                const ThreadExecutor::Taken taken = executor.take(job);
+                if (taken == ThreadExecutor::Taken::kPutBack) core_->restore(job);
+                no_staging = taken == ThreadExecutor::Taken::kNoStaging;
+                more = taken != ThreadExecutor::Taken::kNothing && !no_staging;
             }
-            if (hands.idle() && crowded) {
-                sections.wait();
+            if (executor.idle() && no_staging) {
+                ranges.wait();
                 continue;
             }
-            if (hands.idle()) break;
+            if (executor.idle()) break;
             core_->have_copies_watched();
-            hands.work(!more || !hands.has_copies(), nullptr);
-            hands.finish();
+            executor.work(!more || !executor.has_copies(), nullptr);
+            executor.finish();
         }
-        HandsPool::give_back(place);
+        ThreadExecutorPool::give_back(place);
         if (windows > 1) core_->retire_if_taken(job);
     }
     for (;;) {
-        const bool seen = base::look_out(kLookoutNs,
-                                         [&] { return job->done() || sections.ready(); });
+        const bool seen = base::spin_until(kSpinNs, [&] { return job->done() || ranges.ready(); });
         if (job->done()) return core_->have_copies_watched();
         // Possibly no other thread watches the copies that this thread began.
-        if (!sections.copying()) break;
+        if (!ranges.copying()) break;
         if (seen) {
-            sections.collect();
+            ranges.collect();
         } else {
-            sections.wait();
+            ranges.wait();
         }
     }
     while (!job->wait(std::chrono::hours(1))) {
@@ -383,14 +383,14 @@ void Engine::run(const std::shared_ptr<Job>& job) {
 
 bool Engine::move_small(Source& source, const Piece& piece, bool write, const ReadOptions& options,
                         SmallOutcome* out, uint64_t* begun_ns) {
-    HandsPool::Place* place = core_->pool(false).borrow();
+    ThreadExecutorPool::Place* place = core_->pool(false).borrow();
     if (place == nullptr) return false;
     if (begun_ns != nullptr) *begun_ns = base::monotonic_ns();
     const iovec memory{piece.to, piece.size};
-    Executor& executor = place->hands->executor();
+    Executor& executor = place->thread_executor->executor();
     *out = write ? executor.write_small(source, piece.offset, memory, options)
                  : executor.read_small(source, piece.offset, memory, options);
-    HandsPool::give_back(place);
+    ThreadExecutorPool::give_back(place);
     return true;
 }
 
@@ -401,7 +401,7 @@ uint64_t Engine::window_size(uint64_t size, bool hot, bool with_caller, bool dev
     const uint64_t share = shared ? size / (2 * threads) : size;
     const uint64_t least = hot ? kHotWindowSizeMin : kWindowSizeMin;
     // Missing bytes are read from disk nearly in the file's order. Cached bytes that go to a device
-    // use sections.
+    // use staged ranges.
     uint64_t most = kRequestSizeMax;
     if (device_memory) {
         most = kWindowSizeMin;

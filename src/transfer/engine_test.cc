@@ -16,7 +16,7 @@
 
 #include "base/prng.h"
 #include "testing/bytes.h"
-#include "transfer/engine_turns.h"
+#include "transfer/job_scheduler.h"
 #include "transfer/queue_storage_fixture.h"
 
 namespace penstock::transfer {
@@ -42,7 +42,7 @@ const std::byte* content(uint64_t offset) {
     return all.data() + offset % kPeriod;
 }
 
-// Holds whoever passes until he is let through.
+// Holds each caller until it is let through.
 class Gate {
 public:
     void pass() {
@@ -299,7 +299,7 @@ TEST_F(EngineTest, AReadThatIsStartedWhileACallbackRunsIsInOtherHands) {
     engine_.reset();
 }
 
-// By a thread that looks out, if it is in time, and another.
+// By a thread that spins, if it is in time, and another.
 TEST_F(EngineTest, ReadsThatAreStartedAtOnceAreInSeveralHands) {
     start(2);
     for (int i = 0; i < 300; ++i) {
@@ -381,15 +381,16 @@ TEST_F(EngineTest, RandomJobsOfManyFilesAndCallersEndRight) {
     }
 }
 
-class TurnsTest : public ::testing::Test {
+class JobSchedulerTest : public ::testing::Test {
 protected:
     static std::shared_ptr<Source> make_source() {
         return std::make_shared<Source>(std::make_shared<TestFile>());
     }
-    std::shared_ptr<Job> add(Turns* turns, const std::shared_ptr<Source>& source, uint64_t now_ns) {
+    std::shared_ptr<Job> add(JobScheduler* scheduler, const std::shared_ptr<Source>& source,
+                             uint64_t now_ns) {
         auto job = std::make_shared<Job>(source, std::vector<Piece>{{&byte_, 1, 0}}, false, false,
                                          ReadOptions{}, 1 << 20, nullptr);
-        turns->add(job, now_ns);
+        scheduler->add(job, now_ns);
         return job;
     }
     std::byte byte_{};
@@ -397,54 +398,54 @@ protected:
                                   third_ = make_source();
 };
 
-TEST_F(TurnsTest, SourcesTakeTurnsAndTheJobsOfOneGoInOrder) {
-    Turns turns(2);
-    const auto a = add(&turns, first_, 0), b = add(&turns, first_, 0);
-    for (int i = 0; i < 3; ++i) EXPECT_EQ(turns.begin(0, 0), a);
-    const auto c = add(&turns, second_, 0), d = add(&turns, third_, 0);
+TEST_F(JobSchedulerTest, SourcesTakeTurnsAndTheJobsOfOneGoInOrder) {
+    JobScheduler scheduler(2);
+    const auto a = add(&scheduler, first_, 0), b = add(&scheduler, first_, 0);
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(scheduler.begin(0, 0), a);
+    const auto c = add(&scheduler, second_, 0), d = add(&scheduler, third_, 0);
     std::vector<std::shared_ptr<Job>> seen;
-    for (int i = 0; i < 6; ++i) seen.push_back(turns.begin(1, 0));
+    for (int i = 0; i < 6; ++i) seen.push_back(scheduler.begin(1, 0));
     for (const auto& job : {a, c, d}) EXPECT_EQ(std::count(seen.begin(), seen.end(), job), 2);
-    turns.retire(a);
-    turns.retire(a);
-    turns.retire(c);
-    EXPECT_EQ(turns.waiting(), 2u);
+    scheduler.retire(a);
+    scheduler.retire(a);
+    scheduler.retire(c);
+    EXPECT_EQ(scheduler.waiting(), 2u);
     seen.clear();
-    for (int i = 0; i < 4; ++i) seen.push_back(turns.begin(1, 0));
+    for (int i = 0; i < 4; ++i) seen.push_back(scheduler.begin(1, 0));
     for (const auto& job : {b, d}) EXPECT_EQ(std::count(seen.begin(), seen.end(), job), 2);
-    turns.restore(c);
-    turns.restore(c);
-    EXPECT_EQ(turns.waiting(), 3u);
+    scheduler.restore(c);
+    scheduler.restore(c);
+    EXPECT_EQ(scheduler.waiting(), 3u);
 }
 
-TEST_F(TurnsTest, ASlowSourceLeavesOneThreadToOthersWhileThereAreAny) {
-    constexpr uint64_t kSlow = Turns::kSlowNs;
-    Turns turns(3);
-    const auto slow = add(&turns, first_, 0);
-    for (unsigned thread = 0; thread < 3; ++thread) EXPECT_EQ(turns.begin(thread, 0), slow);
-    turns.end(2, first_.get(), kSlow, kSlow);
-    EXPECT_EQ(turns.begin(2, kSlow), slow) << "nobody else wants anything";
-    const auto quick = add(&turns, second_, kSlow);
-    turns.end(2, first_.get(), kSlow, 2 * kSlow);
-    EXPECT_EQ(turns.begin(2, 2 * kSlow), quick);
-    turns.end(2, second_.get(), 0, 2 * kSlow);
-    turns.retire(quick);
-    EXPECT_EQ(turns.begin(2, 2 * kSlow), nullptr) << "the others may come again";
-    turns.end(1, first_.get(), kSlow, 3 * kSlow);
-    EXPECT_EQ(turns.begin(2, 3 * kSlow), slow) << "now thread 1 is left";
-    EXPECT_EQ(turns.begin(2, 3 * kSlow), slow) << "it makes no difference to them";
-    EXPECT_EQ(turns.begin(1, 3 * kSlow), nullptr);
-    EXPECT_EQ(turns.begin(1, kSlow + Turns::kSharedForNs), slow) << "they did not come";
+TEST_F(JobSchedulerTest, ASlowSourceLeavesOneThreadToOthersWhileThereAreAny) {
+    constexpr uint64_t kSlow = JobScheduler::kSlowNs;
+    JobScheduler scheduler(3);
+    const auto slow = add(&scheduler, first_, 0);
+    for (unsigned thread = 0; thread < 3; ++thread) EXPECT_EQ(scheduler.begin(thread, 0), slow);
+    scheduler.end(2, first_.get(), kSlow, kSlow);
+    EXPECT_EQ(scheduler.begin(2, kSlow), slow) << "no other source has jobs";
+    const auto quick = add(&scheduler, second_, kSlow);
+    scheduler.end(2, first_.get(), kSlow, 2 * kSlow);
+    EXPECT_EQ(scheduler.begin(2, 2 * kSlow), quick);
+    scheduler.end(2, second_.get(), 0, 2 * kSlow);
+    scheduler.retire(quick);
+    EXPECT_EQ(scheduler.begin(2, 2 * kSlow), nullptr) << "the others may come again";
+    scheduler.end(1, first_.get(), kSlow, 3 * kSlow);
+    EXPECT_EQ(scheduler.begin(2, 3 * kSlow), slow) << "now thread 1 is left";
+    EXPECT_EQ(scheduler.begin(2, 3 * kSlow), slow) << "it makes no difference to them";
+    EXPECT_EQ(scheduler.begin(1, 3 * kSlow), nullptr);
+    EXPECT_EQ(scheduler.begin(1, kSlow + JobScheduler::kSharedForNs), slow) << "they did not come";
 }
 
-TEST_F(TurnsTest, OneThreadGoesOnWithASlowSource) {
-    Turns turns(1);
-    const auto slow = add(&turns, first_, 0);
-    const auto quick = add(&turns, second_, 0);
+TEST_F(JobSchedulerTest, OneThreadGoesOnWithASlowSource) {
+    JobScheduler scheduler(1);
+    const auto slow = add(&scheduler, first_, 0);
+    const auto quick = add(&scheduler, second_, 0);
     std::vector<std::shared_ptr<Job>> seen;
     for (int i = 0; i < 4; ++i) {
-        seen.push_back(turns.begin(0, 0));
-        turns.end(0, &seen.back()->source(), Turns::kSlowNs, 0);
+        seen.push_back(scheduler.begin(0, 0));
+        scheduler.end(0, &seen.back()->source(), JobScheduler::kSlowNs, 0);
     }
     for (const auto& job : {slow, quick}) EXPECT_EQ(std::count(seen.begin(), seen.end(), job), 2);
 }

@@ -157,7 +157,7 @@ bool Executor::prepare(Slot& slot, bool direct) {
     } else {
         const Extent& first = transfers[next].range;
         // The device is idle until the first call has ended.
-        const bool short_call = slot.request.device_memory && slot.request.landing == nullptr &&
+        const bool short_call = slot.request.device_memory && slot.request.staged_part == nullptr &&
                                 !staging_->copying();
         const uint64_t size_max = short_call ? kFirstStagedSizeMax : slot.call_size_max;
         while (next + count < transfers.size()) {
@@ -331,7 +331,7 @@ void Executor::send(Operation& operation, size_t from) {
 void Executor::collect_copies(bool wait) {
     if (!staging_->copying()) return;
     copied_.clear();
-    Status status = staging_->close_lot();
+    Status status = staging_->close_batch();
     if (status.ok()) status = staging_->finished(&copied_, wait);
     if (!status.ok()) staging_->abandon(&copied_);
     for (const int32_t slot : copied_) {
@@ -357,11 +357,12 @@ void Executor::arrive(Operation& operation) {
         if (slot.request.write) give_up(slot);
     }
     if (operation.front().route != Route::kCached) --slot.direct_left;
-    Landing* const landing = operation.lands() ? slot.request.landing : nullptr;
-    if (landing != nullptr && operation.good > 0)
-        landing->extents.push_back({operation.range.offset, operation.good});
+    StagedPart* const staged_part = operation.fills_staged_part() ? slot.request.staged_part
+                                                                  : nullptr;
+    if (staged_part != nullptr && operation.good > 0)
+        staged_part->extents.push_back({operation.range.offset, operation.good});
     if (slot.request.report != nullptr) {
-        Report* const report = landing != nullptr ? &landing->report : slot.request.report;
+        Report* const report = staged_part != nullptr ? &staged_part->report : slot.request.report;
         for (size_t i = 0; i < operation.count; ++i) {
             const Transfer& transfer = slot.transfers[operation.first + i];
             const uint64_t bytes = extent::intersect(transfer.range,

@@ -94,7 +94,7 @@ inline constexpr uint64_t kRequestSizeMax = 8 << 20;
 
 // Collects what a request reads through the cache, until it goes to the device together with
 // others.
-struct Landing {
+struct StagedPart {
     std::byte* memory = nullptr;          // for the request's first byte
     uint64_t offset = 0;                  // of the request
     std::vector<extent::Extent> extents;  // ranges that have arrived in `memory`
@@ -110,7 +110,7 @@ struct Request {
     // The memory is device memory that the host cannot address. A read then has one piece.
     bool device_memory = false;
     // Null, or set for a read into device memory: cached reads end there, and are then done.
-    Landing* landing = nullptr;
+    StagedPart* staged_part = nullptr;
     // More requests will follow this one. Then even a small one is worth a plan, because a read
     // through the page cache makes the kernel read ahead too.
     bool looks = false;

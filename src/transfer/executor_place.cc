@@ -61,9 +61,9 @@ bool Executor::place(Operation& operation) {
             operation.pieces.push_back({to, part.size});
         }
     }
-    if (operation.lands()) {
+    if (operation.fills_staged_part()) {
         const uint64_t from = operation.range.offset - request.offset;
-        operation.pieces.assign(1, {request.landing->memory + from, operation.range.size});
+        operation.pieces.assign(1, {request.staged_part->memory + from, operation.range.size});
         return true;
     }
     if (straight) return true;

@@ -165,8 +165,8 @@ void Executor::cut(Slot& slot, std::span<const Transfer> transfers) {
     uint64_t size_max = slot.call_size_max;
     const uint64_t direct_size_max = slot.request.device_memory ? kStagedTransferSizeMax
                                                                 : Staging::kSlotSize;
-    if (slot.request.device_memory &&
-        slot.request.landing == nullptr) {  // short calls, joined later while the device is busy
+    if (slot.request.device_memory && slot.request.staged_part == nullptr) {
+        // Short calls are joined later, while the device is busy.
         const uint64_t most = limits_.depth * Staging::kSlotSize / 3;
         const uint64_t joined_max = lone ? kStagedCallSizeMax : kCallSizeMax;
         slot.call_size_max = std::clamp(most, kCallSizeMax, joined_max);

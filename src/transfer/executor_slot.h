@@ -101,8 +101,8 @@ struct Executor::Operation {
     std::vector<iovec> pieces;
 
     [[nodiscard]] planner::Transfer& front() const { return slot->transfers[first]; }
-    [[nodiscard]] bool lands() const {
-        return slot->request.landing != nullptr && front().route == Route::kCached;
+    [[nodiscard]] bool fills_staged_part() const {
+        return slot->request.staged_part != nullptr && front().route == Route::kCached;
     }
     // Returns whether the call is long enough that its time is worth two reads of the clock.
     [[nodiscard]] bool is_timed_call() const {

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "base/clock.h"
-#include "base/look_out.h"
+#include "base/spin_until.h"
 #include "transfer/reasons.h"
 
 namespace penstock::transfer {
@@ -15,21 +15,21 @@ namespace {
 
 // To copy all of staging takes 1.1 ms by PCIe 5, and twice that by PCIe 4. A sleeping thread wakes
 // 50 us late.
-constexpr uint64_t kAwakeNs = 1'500'000;
+constexpr uint64_t kSpinNs = 1'500'000;
 constexpr std::chrono::hours kForever{24 * 365};
 
-std::atomic<unsigned> awake_waiters{0};
+std::atomic<unsigned> spinning_waiters{0};
 
 // Counts this thread as spinning while the object exists. Reading threads need most of the CPUs,
 // and all of a single CPU.
-class Awake {
+class SpinPermit {
 public:
-    Awake() : may_be_(awake_waiters.fetch_add(1, std::memory_order_relaxed) < most()) {}
-    ~Awake() { awake_waiters.fetch_sub(1, std::memory_order_relaxed); }
-    Awake(const Awake&) = delete;
-    Awake& operator=(const Awake&) = delete;
+    SpinPermit() : granted_(spinning_waiters.fetch_add(1, std::memory_order_relaxed) < most()) {}
+    ~SpinPermit() { spinning_waiters.fetch_sub(1, std::memory_order_relaxed); }
+    SpinPermit(const SpinPermit&) = delete;
+    SpinPermit& operator=(const SpinPermit&) = delete;
 
-    [[nodiscard]] bool may_be() const { return may_be_; }
+    [[nodiscard]] bool granted() const { return granted_; }
 
 private:
     static unsigned most() {
@@ -37,7 +37,7 @@ private:
         return cpus < 2 ? 0 : std::max(1u, cpus / 4);
     }
 
-    const bool may_be_;
+    const bool granted_;
 };
 
 }  // namespace
@@ -56,54 +56,54 @@ Job::Job(std::shared_ptr<Source> source, std::vector<Piece> pieces, bool write, 
 }
 
 // Requires mutex_. Returns whether most of the next bytes go through the cache, as far as is known.
-// A section waits for its misses and keeps its staging meanwhile. So after a miss the file must
-// have been hot for longer.
+// A staged range waits for its misses and keeps its staging meanwhile. So after a miss the file
+// must have been hot for longer.
 bool Job::goes_through_cache() const {
     return asks_cached(options_) || (cutter_.missed() ? source_->long_hot() : source_->hot()) ||
            source_->file->direct_alignment().offset == 0 ||
            source_->direct_refused.load(std::memory_order_relaxed);
 }
 
-// Requires mutex_. Opens a section if one may begin here. Returns false if the next window must
-// wait: the first section for its staging (`unprepared`), others until a copy is done.
-bool Job::begin_section(Sections* sections, bool* unprepared) {
+// Requires mutex_. Opens a staged range if one may begin here. Returns false if the next window
+// must wait: the first staged range for its staging (`unprepared`), others until a copy is done.
+bool Job::begin_range(StagedRanges* ranges, bool* unprepared) {
     if (!cutter_.may_open() || !device_memory_ || write_ || asks_direct(options_)) return true;
     if (!goes_through_cache()) {
         cutter_.miss();
         return true;
     }
-    *unprepared = !sections->prepared();
+    *unprepared = !ranges->prepared();
     if (*unprepared) return false;
-    const Window range = cutter_.next_section();
-    Section* const section = sections->open(
-        [job = shared_from_this()](const Section::Landed& landed, Callbacks* owed) {
-            job->finish({&landed.window, 1}, {&landed.outcome, 1}, landed.report, owed);
+    const Window next = cutter_.next_range();
+    StagedRange* const range = ranges->open(
+        [job = shared_from_this()](const FinishedWindow& finished, Callbacks* deferred) {
+            job->finish({&finished.window, 1}, {&finished.outcome, 1}, finished.report, deferred);
         },
-        range.to, range.offset, range.size);
-    if (section == nullptr) return sections->refused();
-    sections_ = sections;
-    cutter_.open(section);
+        next.to, next.offset, next.size);
+    if (range == nullptr) return ranges->refused();
+    staged_ranges_ = ranges;
+    cutter_.open(range);
     return true;
 }
 
-size_t Job::take(std::span<Window> out, Sections* sections) {
+size_t Job::take(std::span<Window> out, StagedRanges* ranges) {
     for (;;) {
         bool unprepared = false;
-        const size_t count = take_some(out, sections, &unprepared);
+        const size_t count = take_some(out, ranges, &unprepared);
         if (count > 0 || !unprepared) return count;
-        sections->prepare();  // without mutex_, so that other threads can use it
-        if (!sections->prepared()) return 0;
+        ranges->prepare();  // without mutex_, so that other threads can use it
+        if (!ranges->prepared()) return 0;
     }
 }
 
-size_t Job::take_some(std::span<Window> out, Sections* sections, bool* unprepared) {
+size_t Job::take_some(std::span<Window> out, StagedRanges* ranges, bool* unprepared) {
     const std::lock_guard lock(mutex_);
     if (cancelled_) return 0;
     size_t count = 0;
     for (; count < out.size() && !put_back_.empty(); put_back_.pop_back())
         out[count++] = put_back_.back();
     while (count < out.size() && cutter_.left() > 0) {
-        if (sections != nullptr && !begin_section(sections, unprepared)) break;
+        if (ranges != nullptr && !begin_range(ranges, unprepared)) break;
         out[count++] = cutter_.cut();
     }
     if (count > 0 && taken_ns_ == 0) taken_ns_ = base::monotonic_ns();
@@ -126,23 +126,23 @@ void Job::put_back(std::span<const Window> windows) {
 }
 
 void Job::finish(std::span<const Window> windows, std::span<const Outcome> outcomes,
-                 const Report& part, Callbacks* owed) {
+                 const Report& part, Callbacks* deferred) {
     std::unique_lock lock(mutex_);
     add(part);
     for (size_t i = 0; i < windows.size(); ++i) {
         left_ -= windows[i].size;
-        if (windows[i].section == nullptr) to_read_ -= windows[i].size;
+        if (windows[i].range == nullptr) to_read_ -= windows[i].size;
         if (outcomes[i].bytes < windows[i].size)
             gaps_.push_back({windows[i].piece, windows[i].offset + outcomes[i].bytes});
     }
-    if (left_ == 0) end(std::move(lock), owed);
+    if (left_ == 0) end(std::move(lock), deferred);
 }
 
-void Job::arriving(uint64_t size) {
+void Job::all_staged(uint64_t size) {
     const std::lock_guard lock(mutex_);
     to_read_ -= size;
     if (to_read_ != 0 || done()) return;
-    awake_until_ns_ = base::monotonic_ns() + kAwakeNs;
+    spin_until_ns_ = base::monotonic_ns() + kSpinNs;
     changed_.notify_all();
 }
 
@@ -161,7 +161,7 @@ void Job::add(const Report& part) {
 }
 
 // Requires mutex_, and releases it before it calls a callback.
-void Job::end(std::unique_lock<std::mutex> lock, Callbacks* owed) {
+void Job::end(std::unique_lock<std::mutex> lock, Callbacks* deferred) {
     const uint64_t now = base::monotonic_ns();
     if (taken_ns_ != 0) {
         report_.queue_ns = taken_ns_ - created_ns_;
@@ -184,11 +184,11 @@ void Job::end(std::unique_lock<std::mutex> lock, Callbacks* owed) {
     done_.store(true, std::memory_order_release);  // partner: done()
     changed_.notify_all();
     lock.unlock();
-    if (owed == nullptr) {
+    if (deferred == nullptr) {
         for (const auto& callback : callbacks) callback();
     } else {
-        owed->insert(owed->end(), std::make_move_iterator(callbacks.begin()),
-                     std::make_move_iterator(callbacks.end()));
+        deferred->insert(deferred->end(), std::make_move_iterator(callbacks.begin()),
+                         std::make_move_iterator(callbacks.end()));
     }
 }
 
@@ -197,12 +197,12 @@ bool Job::wait(std::chrono::nanoseconds limit) const {
     limit = std::min<std::chrono::nanoseconds>(limit, kForever);
     const uint64_t end_ns = base::monotonic_ns() + static_cast<uint64_t>(limit.count());
     std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, limit, [this] { return done() || awake_until_ns_ != 0; });
+    changed_.wait_for(lock, limit, [this] { return done() || spin_until_ns_ != 0; });
     uint64_t now_ns = base::monotonic_ns();
-    if (const uint64_t until_ns = std::min(awake_until_ns_, end_ns); now_ns < until_ns) {
+    if (const uint64_t until_ns = std::min(spin_until_ns_, end_ns); now_ns < until_ns) {
         lock.unlock();
-        if (const Awake awake; awake.may_be())
-            (void)base::look_out(until_ns - now_ns, [this] { return done(); });
+        if (const SpinPermit permit; permit.granted())
+            (void)base::spin_until(until_ns - now_ns, [this] { return done(); });
         lock.lock();
         now_ns = base::monotonic_ns();
     }
@@ -229,12 +229,12 @@ void Job::stop() {
     cancelled_ = true;
     left_ -= untaken;
     if (left_ == 0) return end(std::move(lock));
-    // Windows taken of an open section end only after shorten() below, so the job cannot end
+    // Windows taken of an open staged range end only after shorten() below, so the job cannot end
     // before.
-    if (cutter_.section_left() == 0) return;
-    const std::shared_ptr<void> keep = keep_;  // others may end the job, which owns sections_
+    if (cutter_.range_left() == 0) return;
+    const std::shared_ptr<void> keep = keep_;  // others may end the job, which owns staged_ranges_
     lock.unlock();
-    sections_->shorten(cutter_.section(), cutter_.section_left());
+    staged_ranges_->shorten(cutter_.range(), cutter_.range_left());
 }
 
 void Job::on_done(std::function<void()> callback) {

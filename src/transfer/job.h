@@ -16,8 +16,8 @@
 #include "penstock/report.h"
 #include "penstock/status.h"
 #include "transfer/executor.h"
-#include "transfer/section.h"
 #include "transfer/source.h"
+#include "transfer/staged_range.h"
 #include "transfer/window_cutter.h"
 
 namespace penstock::transfer {
@@ -42,20 +42,21 @@ public:
     [[nodiscard]] bool scattered() const { return cutter_.scattered(); }
 
     // Takes the next windows, at most out.size() of them, for a thread that works on the job.
-    // Returns 0 if none are left. With `sections`, long parts that go through the page cache become
-    // sections. Then 0 may also mean that the next one has no staging until others are done.
-    size_t take(std::span<Window> out, Sections* sections = nullptr);
+    // Returns 0 if none are left. With `ranges`, long parts that go through the page cache
+    // become staged ranges. Then 0 may also mean that the next one has no staging until others are
+    // done.
+    size_t take(std::span<Window> out, StagedRanges* ranges = nullptr);
     [[nodiscard]] bool has_windows() const;
     // Returns windows that were taken but not begun. Other threads may take them.
     void put_back(std::span<const Window> windows);
     // Reports `windows` as done, with their outcomes and the report `part`. If the job is done and
-    // `owed` is not null, the callbacks are appended to it and the caller must call them.
+    // `deferred` is not null, the callbacks are appended to it and the caller must call them.
     void finish(std::span<const Window> windows, std::span<const Outcome> outcomes,
-                const Report& part, Callbacks* owed = nullptr);
-    // Reports that `size` more bytes of a section need only their copy to the device. When that
-    // holds for all bytes that are left, the waiting caller is woken, so that it runs when the last
-    // copy ends.
-    void arriving(uint64_t size);
+                const Report& part, Callbacks* deferred = nullptr);
+    // Reports that `size` more bytes of a staged range need only their copy to the device. When
+    // that holds for all bytes that are left, the waiting caller is woken, so that it runs when the
+    // last copy ends.
+    void all_staged(uint64_t size);
 
     // For the caller of the job:
     [[nodiscard]] bool done() const { return done_.load(std::memory_order_acquire); }
@@ -79,11 +80,11 @@ private:
         uint64_t at = 0;  // in the file
     };
 
-    size_t take_some(std::span<Window> out, Sections* sections, bool* unprepared);
+    size_t take_some(std::span<Window> out, StagedRanges* ranges, bool* unprepared);
     [[nodiscard]] bool goes_through_cache() const;
-    bool begin_section(Sections* sections, bool* unprepared);
+    bool begin_range(StagedRanges* ranges, bool* unprepared);
     void add(const Report& part);
-    void end(std::unique_lock<std::mutex> lock, Callbacks* owed = nullptr);
+    void end(std::unique_lock<std::mutex> lock, Callbacks* deferred = nullptr);
 
     const std::shared_ptr<Source> source_;
     const bool write_;
@@ -95,14 +96,14 @@ private:
     mutable std::condition_variable changed_;
     std::shared_ptr<void> keep_;
     WindowCutter cutter_;
-    std::vector<Window> put_back_;  // in reverse order
-    Sections* sections_ = nullptr;  // the owner of the job's sections
-    uint64_t taken_ns_ = 0;         // when the first window was taken; 0: none yet
-    uint64_t left_ = 0;             // bytes that are not done
+    std::vector<Window> put_back_;           // in reverse order
+    StagedRanges* staged_ranges_ = nullptr;  // the owner of the job's staged ranges
+    uint64_t taken_ns_ = 0;                  // when the first window was taken; 0: none yet
+    uint64_t left_ = 0;                      // bytes that are not done
     // left_, without the bytes that need only their copy. After cancel() or stop() it may stay too
     // large; then wait() does not spin.
     uint64_t to_read_ = 0;
-    uint64_t awake_until_ns_ = 0;  // 0: more than copies is missing
+    uint64_t spin_until_ns_ = 0;  // 0: more than copies is missing
     std::vector<Gap> gaps_;
     bool cancelled_ = false;
     Callbacks callbacks_;

@@ -1,4 +1,4 @@
-// Manages slots, and lots of copies whose ends the device's stream announces in order.
+// Manages slots, and batches of copies whose ends the device's stream announces in order.
 #include "transfer/staging.h"
 
 #include <sys/mman.h>
@@ -17,9 +17,9 @@ namespace {
 
 // A copy of a megabyte that takes this long has failed, even if the driver reports no error.
 constexpr uint64_t kCopyLimitNs = 60'000'000'000;
-constexpr uint64_t kDozeNs = 20'000;
+constexpr uint64_t kSleepNs = 20'000;
 // Time between two queries of the device for errors. Each query delays the copies of other threads.
-constexpr uint64_t kLookNs = 1'000'000;
+constexpr uint64_t kQueryNs = 1'000'000;
 constexpr uint64_t kAbandonLimitNs = 5'000'000'000;
 
 }  // namespace
@@ -27,7 +27,7 @@ constexpr uint64_t kAbandonLimitNs = 5'000'000'000;
 Staging::Staging(backend::Device* device, uint32_t slots) : device_(device), slot_count_(slots) {
     runs_.resize(slots);
     open_.reserve(slots);
-    lots_.reserve(slots);
+    batches_.reserve(slots);
 }
 
 Result<std::unique_ptr<Staging>> Staging::create(backend::Device* device, uint32_t slots) {
@@ -108,51 +108,51 @@ Status Staging::make_stream() {
     return stream_ != 0 ? Status{} : device_->create_stream(0, &stream_);
 }
 
-Status Staging::close_lot() {
+Status Staging::close_batch() {
     if (open_.empty()) return {};
-    Lot lot{++sent_, base::monotonic_ns() + kCopyLimitNs, std::exchange(open_size_, 0), {}};
-    lot.slots.swap(open_);
+    Batch batch{++sent_, base::monotonic_ns() + kCopyLimitNs, std::exchange(open_size_, 0), {}};
+    batch.slots.swap(open_);
     open_.reserve(slot_count_);
-    lots_.push_back(std::move(lot));
+    batches_.push_back(std::move(batch));
     return device_->announce(stream_, done_, sent_);
 }
 
 uint64_t Staging::waiting_size() const {
     uint64_t size = 0;
-    for (size_t i = 1; i < lots_.size(); ++i) size += lots_[i].size;
+    for (size_t i = 1; i < batches_.size(); ++i) size += batches_[i].size;
     return size;
 }
 
-bool Staging::is_over(uint64_t lot) const {
+bool Staging::is_over(uint64_t batch) const {
     // The partner is the one in finished().
-    return device::SystemWords::load(*done_, site::kCompletion) >= lot;
+    return device::SystemWords::load(*done_, site::kCompletion) >= batch;
 }
 
 Status Staging::finished(std::vector<int32_t>* slots, bool wait) {
-    if (lots_.empty()) return {};
+    if (batches_.empty()) return {};
     // The partner is the stream's store after the copies, which have read the slots by then.
     uint64_t done = device::SystemWords::load(*done_, site::kCompletion);
-    if (done < lots_.front().number) {
+    if (done < batches_.front().number) {
         const uint64_t now_ns = base::monotonic_ns();
-        if (now_ns - looked_ns_ >= kLookNs) {
-            looked_ns_ = now_ns;
+        if (now_ns - queried_ns_ >= kQueryNs) {
+            queried_ns_ = now_ns;
             bool idle = false;
             if (Status failure = device_->query(stream_, &idle); !failure.ok()) return failure;
         }
-        if (wait) base::sleep_until_ns(base::monotonic_ns() + kDozeNs);
+        if (wait) base::sleep_until_ns(base::monotonic_ns() + kSleepNs);
         done = device::SystemWords::load(*done_, site::kCompletion);
     }
-    if (done < lots_.front().number) {
-        if (base::monotonic_ns() > lots_.front().limit_ns)
+    if (done < batches_.front().number) {
+        if (base::monotonic_ns() > batches_.front().limit_ns)
             return {EIO, "copy", "a copy to the device does not end"};
         return {};
     }
     size_t over = 0;
-    while (over < lots_.size() && lots_[over].number <= done) {
-        for (const int32_t slot : lots_[over].slots) slots->push_back(slot);
+    while (over < batches_.size() && batches_[over].number <= done) {
+        for (const int32_t slot : batches_[over].slots) slots->push_back(slot);
         ++over;
     }
-    lots_.erase(lots_.begin(), lots_.begin() + static_cast<std::ptrdiff_t>(over));
+    batches_.erase(batches_.begin(), batches_.begin() + static_cast<std::ptrdiff_t>(over));
     return {};
 }
 
@@ -162,11 +162,12 @@ void Staging::abandon(std::vector<int32_t>* slots) {
     bool idle = false;
     while (device_->query(stream_, &idle).ok() && !idle && base::monotonic_ns() < limit_ns) {
         device_->poll();
-        base::sleep_until_ns(base::monotonic_ns() + kDozeNs);
+        base::sleep_until_ns(base::monotonic_ns() + kSleepNs);
     }
-    for (const Lot& lot : lots_) slots->insert(slots->end(), lot.slots.begin(), lot.slots.end());
+    for (const Batch& batch : batches_)
+        slots->insert(slots->end(), batch.slots.begin(), batch.slots.end());
     slots->insert(slots->end(), open_.begin(), open_.end());
-    lots_.clear();
+    batches_.clear();
     open_.clear();
     open_size_ = 0;
     (void)device_->destroy_stream(std::exchange(stream_, 0));

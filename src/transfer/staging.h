@@ -1,8 +1,8 @@
 // Memory that transfers pass through if the storage cannot reach the other end itself: the
 // alignments differ, or the host cannot address the memory.
 //
-// One thread at a time. Each Executor has its own. All Sections of a device share one; there, one
-// thread at a time may take and give back slots while another handles copies. Pinned memory is
+// One thread at a time. Each Executor has its own. The staged ranges of a device share one; there,
+// one thread at a time may take and give back slots while another handles copies. Pinned memory is
 // taken when it is first needed, because it costs milliseconds.
 #pragma once
 
@@ -48,30 +48,33 @@ public:
     // finished() or abandon() returns them, because part of the copies may have begun.
     //
     // Copies out of slots to device memory, with as few pauses of the device between the parts as
-    // possible. With empty `slots`, copies out of slots of the current lot once more.
+    // possible. With empty `slots`, copies out of slots of the current batch once more.
     Status copy_out(std::span<const backend::CopyPart> parts, std::span<const int32_t> slots);
     // Copies from device memory, one piece after another, to the slot from its byte `to` on.
     Status copy_in(int32_t slot, size_t to, std::span<const iovec> from);
-    // Ends a lot: all copies submitted since the last call. Completion is announced lot by lot.
-    Status close_lot();
+    // Ends a batch: all copies submitted since the last call. Completion is announced batch by
+    // batch.
+    Status close_batch();
     // Appends the slots of copies that have ended. With `wait`, sleeps for some microseconds if
     // none has. After an error the copies in flight are never announced; the caller must abandon()
     // them.
     Status finished(std::vector<int32_t>* slots, bool wait);
     // Waits, within limits, until the device no longer uses staging; for use after an error of
-    // close_lot() or finished(). Appends the slots of all copies in flight. Copies may be submitted
-    // again afterwards.
+    // close_batch() or finished(). Appends the slots of all copies in flight. Copies may be
+    // submitted again afterwards.
     void abandon(std::vector<int32_t>* slots);
-    [[nodiscard]] bool copying() const { return !lots_.empty() || !open_.empty(); }
-    // Returns the number of the oldest lot in flight, or 0 if there is none.
-    [[nodiscard]] uint64_t oldest_lot() const { return lots_.empty() ? 0 : lots_.front().number; }
-    // Returns the bytes of the copies to the device that wait behind that lot.
+    [[nodiscard]] bool copying() const { return !batches_.empty() || !open_.empty(); }
+    // Returns the number of the oldest batch in flight, or 0 if there is none.
+    [[nodiscard]] uint64_t oldest_batch() const {
+        return batches_.empty() ? 0 : batches_.front().number;
+    }
+    // Returns the bytes of the copies to the device that wait behind that batch.
     [[nodiscard]] uint64_t waiting_size() const;
-    // Returns whether that lot has ended, so that finished() would report it. Any thread.
-    [[nodiscard]] bool is_over(uint64_t lot) const;
+    // Returns whether that batch has ended, so that finished() would report it. Any thread.
+    [[nodiscard]] bool is_over(uint64_t batch) const;
 
 private:
-    struct Lot {
+    struct Batch {
         uint64_t number = 0;
         uint64_t limit_ns = 0;
         uint64_t size = 0;  // bytes to the device
@@ -89,12 +92,12 @@ private:
     size_t mapped_size_ = 0;
     std::vector<uint32_t> runs_;  // by slot: the count taken with it as the first; 0: none
     backend::StreamId stream_ = 0;
-    uint64_t* done_ = nullptr;  // pinned, on its own page: the last lot that has ended
+    uint64_t* done_ = nullptr;  // pinned, on its own page: the last batch that has ended
     uint64_t sent_ = 0;
-    uint64_t looked_ns_ = 0;                // when the device was last queried
-    std::vector<int32_t> open_;             // slots of the lot in preparation
-    uint64_t open_size_ = 0;                // that lot's bytes to the device
-    std::vector<Lot> lots_;                 // in flight, oldest first
+    uint64_t queried_ns_ = 0;               // when the device was last queried
+    std::vector<int32_t> open_;             // slots of the batch in preparation
+    uint64_t open_size_ = 0;                // that batch's bytes to the device
+    std::vector<Batch> batches_;            // in flight, oldest first
     std::vector<backend::CopyPart> parts_;  // of one copy_in()
 };
 

@@ -10,12 +10,12 @@ namespace penstock::transfer {
 namespace {
 
 constexpr uint64_t kCutSize = 64 << 10;  // file alignment of cuts that are not at window boundaries
-// Windows in a section. All threads must have a share of it, but the cost of giving out a window
-// must stay small.
-constexpr uint64_t kSectionWindows = 16;
-constexpr uint64_t kSectionWindowSizeMin = kPlanSizeMin, kSectionWindowSizeMax = 1 << 20;
-// The size of the first section after a miss.
-constexpr uint64_t kSectionSizeAgain = 4 << 20;
+// Windows in a staged range. All threads must have a share of it, but the cost of giving out a
+// window must stay small.
+constexpr uint64_t kRangeWindows = 16;
+constexpr uint64_t kRangeWindowSizeMin = kPlanSizeMin, kRangeWindowSizeMax = 1 << 20;
+// The size of the first staged range after a miss.
+constexpr uint64_t kRangeSizeAgain = 4 << 20;
 
 // Returns the length of the next window, of `left` bytes from `begin` of the file on. It ends at a
 // multiple of the window size in the file, so that direct transfers of neighbours meet at aligned
@@ -57,13 +57,13 @@ Window WindowCutter::next(uint64_t size) const {
 }
 
 Window WindowCutter::cut() {
-    const bool of_section = section_left_ != 0;
-    const uint64_t left = of_section ? section_left_ : piece_left();
+    const bool of_range = range_left_ != 0;
+    const uint64_t left = of_range ? range_left_ : piece_left();
     const uint64_t begin = pieces_[piece_].offset + begin_;
-    Window window = next(cut_size(begin, left, of_section ? section_window_size_ : window_size_));
-    if (of_section) {
-        window.section = section_;
-        section_left_ -= window.size;
+    Window window = next(cut_size(begin, left, of_range ? range_window_size_ : window_size_));
+    if (of_range) {
+        window.range = range_;
+        range_left_ -= window.size;
     }
     left_ -= window.size;
     begin_ += window.size;
@@ -71,30 +71,30 @@ Window WindowCutter::cut() {
     return window;
 }
 
-Window WindowCutter::next_section() const {
+Window WindowCutter::next_range() const {
     const uint64_t begin = pieces_[piece_].offset + begin_, left = piece_left();
-    uint64_t size = next_section_size_;
-    if (piece_ + 1 == pieces_.size())  // the last section is copied while nothing is read
-        size = std::min(size, base::align_up(left / 2, kSectionSizeMin));
-    size = base::align_down(begin + size, kSectionSizeMin) - begin;
-    if (size < kSectionSizeMin / 2) size += kSectionSizeMin;  // avoids a copy of a few bytes
+    uint64_t size = next_range_size_;
+    if (piece_ + 1 == pieces_.size())  // the last staged range is copied while nothing is read
+        size = std::min(size, base::align_up(left / 2, kRangeSizeMin));
+    size = base::align_down(begin + size, kRangeSizeMin) - begin;
+    if (size < kRangeSizeMin / 2) size += kRangeSizeMin;  // avoids a copy of a few bytes
     size = std::min(left, size);
-    if (left - size < kSectionSizeMin) size = left;  // the rest is too short for its own section
+    if (left - size < kRangeSizeMin) size = left;  // the rest is too short for its own staged range
     return next(size);
 }
 
-void WindowCutter::open(Section* section) {
-    section_ = section;
-    section_left_ = next_section().size;
-    const uint64_t least = missed_ ? kSectionWindowSizeMax : kSectionWindowSizeMin;
-    section_window_size_ = std::clamp(base::align_up(section_left_ / kSectionWindows, kCutSize),
-                                      least, kSectionWindowSizeMax);
-    next_section_size_ = std::min(2 * next_section_size_, kSectionSizeMax);
+void WindowCutter::open(StagedRange* range) {
+    range_ = range;
+    range_left_ = next_range().size;
+    const uint64_t least = missed_ ? kRangeWindowSizeMax : kRangeWindowSizeMin;
+    range_window_size_ = std::clamp(base::align_up(range_left_ / kRangeWindows, kCutSize), least,
+                                    kRangeWindowSizeMax);
+    next_range_size_ = std::min(2 * next_range_size_, kRangeSizeMax);
 }
 
 void WindowCutter::miss() {
     missed_ = true;
-    next_section_size_ = kSectionSizeAgain;
+    next_range_size_ = kRangeSizeAgain;
 }
 
 }  // namespace penstock::transfer

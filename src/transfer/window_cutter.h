@@ -1,5 +1,5 @@
-// Cuts the pieces of one call into windows, from front to back, and long ranges into sections: a
-// section's windows are smaller, because several threads share them.
+// Cuts the pieces of one call into windows, from front to back. The windows of a staged range are
+// smaller, because several threads share them.
 //
 // Pure. One thread at a time.
 #pragma once
@@ -10,10 +10,10 @@
 
 namespace penstock::transfer {
 
-struct Section;  // section.h
-// A read of at least kSectionSizeMin uses sections. The first ones are short, so that the link is
-// soon busy, and so are the last ones.
-inline constexpr uint64_t kSectionSizeMin = 1 << 20, kSectionSizeMax = 8 << 20;
+struct StagedRange;  // staged_range.h
+// A read of at least kRangeSizeMin uses staged ranges. The first ones are short, so that the link
+// is soon busy, and so are the last ones.
+inline constexpr uint64_t kRangeSizeMin = 1 << 20, kRangeSizeMax = 8 << 20;
 
 // Bytes [offset, offset + size) of the file are read into `to`. In a write they come from `to`,
 // which is then only read.
@@ -29,7 +29,7 @@ struct Window {
     std::byte* to = nullptr;
     uint64_t offset = 0;  // in the file
     uint64_t size = 0;
-    Section* section = nullptr;  // the section that it is part of; null: none
+    StagedRange* range = nullptr;  // the staged range that it is part of; null: none
 };
 
 class WindowCutter {
@@ -50,21 +50,22 @@ public:
     // Cuts the next window. Requires left() > 0.
     Window cut();
 
-    // Returns whether a section may begin here, which needs a long range and no open section.
+    // Returns whether a staged range may begin here: none is open, and a long part of a piece
+    // follows.
     [[nodiscard]] bool may_open() const {
-        return section_left_ == 0 && piece_left() >= kSectionSizeMin;
+        return range_left_ == 0 && piece_left() >= kRangeSizeMin;
     }
-    // Returns the range of the section that begins here. Requires may_open().
-    [[nodiscard]] Window next_section() const;
-    // The next windows are those of `section`, which has the range next_section().
-    void open(Section* section);
-    // Some window was in no section, as the file was not hot. Later sections have longer windows,
-    // because a miss delays the section's other windows.
+    // Returns the bytes of the staged range that begins here. Requires may_open().
+    [[nodiscard]] Window next_range() const;
+    // The next windows are those of `range`, which spans next_range().
+    void open(StagedRange* range);
+    // Some window was in no staged range, as the file was not hot. Later staged ranges have longer
+    // windows, because a miss delays the staged range's other windows.
     void miss();
     [[nodiscard]] bool missed() const { return missed_; }
-    // Returns the newest section and its bytes that are not cut yet.
-    [[nodiscard]] Section* section() const { return section_; }
-    [[nodiscard]] uint64_t section_left() const { return section_left_; }
+    // Returns the newest staged range and its bytes that are not cut yet.
+    [[nodiscard]] StagedRange* range() const { return range_; }
+    [[nodiscard]] uint64_t range_left() const { return range_left_; }
 
 private:
     [[nodiscard]] uint64_t piece_left() const {
@@ -82,10 +83,10 @@ private:
     size_t piece_ = 0;    // the piece of the first byte that is not cut
     uint64_t begin_ = 0;  // of that byte, within the piece
     uint64_t left_ = 0;
-    Section* section_ = nullptr;
-    uint64_t section_left_ = 0;
-    uint64_t section_window_size_ = 0;
-    uint64_t next_section_size_ = kSectionSizeMin;  // doubles up to kSectionSizeMax
+    StagedRange* range_ = nullptr;
+    uint64_t range_left_ = 0;
+    uint64_t range_window_size_ = 0;
+    uint64_t next_range_size_ = kRangeSizeMin;  // doubles up to kRangeSizeMax
     bool missed_ = false;
 };
 

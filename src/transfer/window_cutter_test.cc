@@ -1,4 +1,5 @@
-// Goal: windows and sections cover each byte of the pieces once and in order, within their limits.
+// Goal: windows and staged ranges cover each byte of the pieces once and in order, within their
+// limits.
 #include "transfer/window_cutter.h"
 
 #include <gtest/gtest.h>
@@ -7,7 +8,7 @@
 
 #include "base/prng.h"
 #include "transfer/executor.h"
-#include "transfer/section.h"
+#include "transfer/staged_range.h"
 
 namespace penstock::transfer {
 namespace {
@@ -30,22 +31,22 @@ TEST(WindowCutter, cuts_each_byte_once_in_order) {
         const uint64_t window_size = kMiB << prng.below(4);
         WindowCutter cutter(pieces, window_size);
         ASSERT_EQ(cutter.left(), sum);
-        Section section;
+        StagedRange staged;
         std::vector<uint64_t> cut(pieces.size());  // bytes of each piece
         uint64_t windows = 0;
         for (size_t piece = 0; cutter.left() > 0; ++windows) {
             if (cutter.may_open() && prng.below(4) != 0) {
-                const Window range = cutter.next_section();
-                EXPECT_GE(range.size, kSectionSizeMin / 2);
-                EXPECT_LE(range.size, kSectionSizeMax + kSectionSizeMin);
-                cutter.open(&section);
-                EXPECT_EQ(cutter.section_left(), range.size);
+                const Window range = cutter.next_range();
+                EXPECT_GE(range.size, kRangeSizeMin / 2);
+                EXPECT_LE(range.size, kRangeSizeMax + kRangeSizeMin);
+                cutter.open(&staged);
+                EXPECT_EQ(cutter.range_left(), range.size);
             } else if (cutter.may_open()) {
                 cutter.miss();
             }
-            const bool of_section = cutter.section_left() > 0;
+            const bool of_range = cutter.range_left() > 0;
             const Window window = cutter.cut();
-            EXPECT_EQ(window.section, of_section ? &section : nullptr);
+            EXPECT_EQ(window.range, of_range ? &staged : nullptr);
             ASSERT_GE(window.piece, piece);
             piece = window.piece;
             ASSERT_GT(window.size, 0u);
@@ -59,25 +60,25 @@ TEST(WindowCutter, cuts_each_byte_once_in_order) {
     }
 }
 
-TEST(WindowCutter, sections_double_and_the_last_ones_are_short) {
+TEST(WindowCutter, staged_ranges_double_and_the_last_ones_are_short) {
     WindowCutter cutter({{nullptr, 64 * kMiB, 0}}, kMiB);
-    Section section;
+    StagedRange staged;
     std::vector<uint64_t> sizes;
     while (cutter.left() > 0) {
         ASSERT_TRUE(cutter.may_open());
-        sizes.push_back(cutter.next_section().size / kMiB);
-        cutter.open(&section);
-        while (cutter.section_left() > 0) EXPECT_LE(cutter.cut().size, kMiB / 2);
+        sizes.push_back(cutter.next_range().size / kMiB);
+        cutter.open(&staged);
+        while (cutter.range_left() > 0) EXPECT_LE(cutter.cut().size, kMiB / 2);
     }
     EXPECT_EQ(sizes, (std::vector<uint64_t>{1, 2, 4, 8, 8, 8, 8, 8, 8, 5, 2, 1, 1}));
 }
 
-TEST(WindowCutter, after_a_miss_windows_of_sections_are_longer) {
+TEST(WindowCutter, after_a_miss_windows_of_staged_ranges_are_longer) {
     WindowCutter cutter({{nullptr, 64 * kMiB, 0}}, kMiB);
     cutter.miss();
-    EXPECT_EQ(cutter.next_section().size, 4 * kMiB);
-    Section section;
-    cutter.open(&section);
+    EXPECT_EQ(cutter.next_range().size, 4 * kMiB);
+    StagedRange staged;
+    cutter.open(&staged);
     EXPECT_EQ(cutter.cut().size, kMiB);
 }
 

@@ -1,21 +1,21 @@
-#include "transfer/engine_turns.h"
+#include "transfer/job_scheduler.h"
 
 #include <algorithm>
 
 namespace penstock::transfer {
 
-Turns::Line& Turns::line_of(const Job& job) {
+JobScheduler::SourceQueue& JobScheduler::queue_of(const Job& job) {
     const Source* source = &job.source();
-    Line& line = lines_[source];
-    if (!line.jobs.empty()) return line;
+    SourceQueue& queue = queues_[source];
+    if (!queue.jobs.empty()) return queue;
     // If there is one other source and it has just had its turn, this one is next.
     const bool first = order_.size() == 1 && order_.front() == served_;
     order_.insert(first ? order_.begin() : order_.end(), source);
-    return line;
+    return queue;
 }
 
-void Turns::add(const std::shared_ptr<Job>& job, uint64_t now_ns) {
-    line_of(*job).jobs.push_back(job);
+void JobScheduler::add(const std::shared_ptr<Job>& job, uint64_t now_ns) {
+    queue_of(*job).jobs.push_back(job);
     ++waiting_;
     const Source* source = &job->source();
     if (order_.size() > 1 || (last_ != nullptr && last_ != source))
@@ -23,20 +23,20 @@ void Turns::add(const std::shared_ptr<Job>& job, uint64_t now_ns) {
     last_ = source;
 }
 
-void Turns::restore(const std::shared_ptr<Job>& job) {
-    Line& line = line_of(*job);
-    if (std::find(line.jobs.begin(), line.jobs.end(), job) != line.jobs.end()) return;
-    line.jobs.push_front(job);
+void JobScheduler::restore(const std::shared_ptr<Job>& job) {
+    SourceQueue& queue = queue_of(*job);
+    if (std::find(queue.jobs.begin(), queue.jobs.end(), job) != queue.jobs.end()) return;
+    queue.jobs.push_front(job);
     ++waiting_;
 }
 
 // Returns whether the other sources still have a free thread if this thread takes a window of
-// `line`.
-bool Turns::may_take(unsigned thread, const Line& line, uint64_t now_ns) const {
-    if (!keeps_one_ || now_ns >= line.slow_until_ns || held_.size() == 1) return true;
+// `queue`.
+bool JobScheduler::may_take(unsigned thread, const SourceQueue& queue, uint64_t now_ns) const {
+    if (!keeps_one_ || now_ns >= queue.slow_until_ns || held_.size() == 1) return true;
     if (order_.size() == 1 && now_ns >= shared_until_ns_) return true;
     const auto is_slow = [&](const Source* source) {
-        return now_ns < lines_.at(source).slow_until_ns;
+        return now_ns < queues_.at(source).slow_until_ns;
     };
     unsigned free = 0;
     for (unsigned i = 0; i < held_.size(); ++i) {
@@ -47,25 +47,25 @@ bool Turns::may_take(unsigned thread, const Line& line, uint64_t now_ns) const {
     return free > 1;
 }
 
-std::shared_ptr<Job> Turns::begin(unsigned thread, uint64_t now_ns) {
+std::shared_ptr<Job> JobScheduler::begin(unsigned thread, uint64_t now_ns) {
     for (auto at = order_.begin(); at != order_.end(); ++at) {
         const Source* source = *at;
-        Line& line = lines_.at(source);
-        if (!may_take(thread, line, now_ns)) continue;
+        SourceQueue& queue = queues_.at(source);
+        if (!may_take(thread, queue, now_ns)) continue;
         if (order_.size() > 1) {
             order_.erase(at);
             order_.push_back(source);
         }
         served_ = source;
-        ++line.turns;
+        ++queue.turns;
         held_[thread].push_back(source);
-        return line.jobs.front();
+        return queue.jobs.front();
     }
     return nullptr;
 }
 
-void Turns::end(unsigned thread, const Source* source, uint64_t ns, uint64_t now_ns) {
-    const auto at = lines_.find(source);
+void JobScheduler::end(unsigned thread, const Source* source, uint64_t ns, uint64_t now_ns) {
+    const auto at = queues_.find(source);
     if (ns >= kSlowNs) at->second.slow_until_ns = now_ns + kSlowForNs;
     --at->second.turns;
     std::vector<const Source*>& held = held_[thread];
@@ -73,9 +73,9 @@ void Turns::end(unsigned thread, const Source* source, uint64_t ns, uint64_t now
     forget_if_over(at);
 }
 
-void Turns::retire(const std::shared_ptr<Job>& job) {
-    const auto at = lines_.find(&job->source());
-    if (at == lines_.end()) return;
+void JobScheduler::retire(const std::shared_ptr<Job>& job) {
+    const auto at = queues_.find(&job->source());
+    if (at == queues_.end()) return;
     std::deque<std::shared_ptr<Job>>& jobs = at->second.jobs;
     const auto found = std::find(jobs.begin(), jobs.end(), job);
     if (found == jobs.end()) return;
@@ -85,8 +85,8 @@ void Turns::retire(const std::shared_ptr<Job>& job) {
     forget_if_over(at);
 }
 
-void Turns::forget_if_over(std::unordered_map<const Source*, Line>::iterator at) {
-    if (at->second.turns == 0 && at->second.jobs.empty()) lines_.erase(at);
+void JobScheduler::forget_if_over(std::unordered_map<const Source*, SourceQueue>::iterator at) {
+    if (at->second.turns == 0 && at->second.jobs.empty()) queues_.erase(at);
 }
 
 }  // namespace penstock::transfer

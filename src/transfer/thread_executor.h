@@ -10,29 +10,31 @@
 #include "storage/storage.h"
 #include "transfer/executor.h"
 #include "transfer/job.h"
-#include "transfer/section.h"
+#include "transfer/staged_range.h"
 
 namespace penstock::transfer {
 
 // Takes windows of jobs and executes them. One thread at a time.
-class Hands {
+class ThreadExecutor {
 public:
     enum class Taken : uint8_t {
-        kNothing,  // the job has no more windows
-        kHeld,     // a window; work() and finish() tell when it is done
-        kOver,     // small windows, which are done
-        kPutBack,  // small windows; they took long, so the job got the rest back
-        kCrowded,  // nothing, until the copy of a section is done
+        kNothing,    // the job has no more windows
+        kHeld,       // a window; work() and finish() tell when it is done
+        kOver,       // small windows, which are done
+        kPutBack,    // small windows; they took long, so the job got the rest back
+        kNoStaging,  // nothing, until the copy of a staged range is done
     };
 
-    // Makes an executor. `device`: null, or given with its `sections`. All arguments must outlive
-    // it.
-    static Result<std::unique_ptr<Hands>> make(storage::Storage& storage, backend::Device* device,
-                                               Sections* sections, const Executor::Limits& limits);
+    // Makes an executor. `device`: null, or given with its `ranges`. All arguments must
+    // outlive it.
+    static Result<std::unique_ptr<ThreadExecutor>> make(storage::Storage& storage,
+                                                        backend::Device* device,
+                                                        StagedRanges* ranges,
+                                                        const Executor::Limits& limits);
 
     [[nodiscard]] bool idle() const { return executor_->outstanding() == 0; }
     // Returns whether take() may be called.
-    [[nodiscard]] bool hungry() const {
+    [[nodiscard]] bool can_take() const {
         return executor_->has_room() && !executor_->has_unstarted();
     }
     [[nodiscard]] bool has_copies() const { return executor_->has_copies(); }
@@ -43,8 +45,8 @@ public:
     // nothing to do. If `over` is not null, appends the sources of the windows that are done.
     void work(bool wait, std::vector<const Source*>* over);
     // Reports the windows that are done to their jobs; must follow each work(). A thread that waits
-    // for a job may continue at once. `owed` as for Job::finish().
-    void finish(Callbacks* owed = nullptr);
+    // for a job may continue at once. `deferred` as for Job::finish().
+    void finish(Callbacks* deferred = nullptr);
 
 private:
     struct Held {
@@ -52,34 +54,35 @@ private:
         Window window;
         iovec piece{};
         Report report;
-        Landing landing;  // for a window of a section
+        StagedPart staged_part;  // for a window of a staged range
     };
 
-    Hands(std::unique_ptr<Executor> executor, Sections* sections, uint32_t requests);
+    ThreadExecutor(std::unique_ptr<Executor> executor, StagedRanges* ranges, uint32_t requests);
     Taken take_small(Job& job);
 
     const std::unique_ptr<Executor> executor_;
-    Sections* const sections_;
+    StagedRanges* const staged_ranges_;
     std::vector<Held> held_;
     std::vector<uint32_t> free_;
     std::vector<Outcome> outcomes_;
     size_t over_ = 0;  // outcomes not yet reported to their jobs
 };
 
-// Hands for callers' own threads, made when that many are first needed at once. Any thread.
-class HandsPool {
+// Thread executors for callers' own threads, each made when that many are first needed at once. Any
+// thread.
+class ThreadExecutorPool {
 public:
     struct Place {
-        std::unique_ptr<Hands> hands;  // used by the borrower only
+        std::unique_ptr<ThreadExecutor> thread_executor;  // used by the borrower only
         std::atomic_flag borrowed;
     };
 
-    // Arguments as for Hands::make.
-    HandsPool(storage::Storage& storage, backend::Device* device, Sections* sections,
-              const Executor::Limits& limits, unsigned count)
+    // Arguments as for ThreadExecutor::make.
+    ThreadExecutorPool(storage::Storage& storage, backend::Device* device, StagedRanges* ranges,
+                       const Executor::Limits& limits, unsigned count)
         : storage_(storage),
           device_(device),
-          sections_(sections),
+          staged_ranges_(ranges),
           limits_(limits),
           places_(count) {}
 
@@ -90,7 +93,7 @@ public:
 private:
     storage::Storage& storage_;
     backend::Device* const device_;
-    Sections* const sections_;
+    StagedRanges* const staged_ranges_;
     const Executor::Limits limits_;
     std::vector<Place> places_;
 };

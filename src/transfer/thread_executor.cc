@@ -1,4 +1,4 @@
-#include "transfer/engine_hands.h"
+#include "transfer/thread_executor.h"
 
 #include <array>
 #include <span>
@@ -39,29 +39,33 @@ void announce(const Job& job, std::span<const Window> windows) {
 
 }  // namespace
 
-Result<std::unique_ptr<Hands>> Hands::make(storage::Storage& storage, backend::Device* device,
-                                           Sections* sections, const Executor::Limits& limits) {
+Result<std::unique_ptr<ThreadExecutor>> ThreadExecutor::make(storage::Storage& storage,
+                                                             backend::Device* device,
+                                                             StagedRanges* ranges,
+                                                             const Executor::Limits& limits) {
     auto executor = Executor::create(storage, device, limits);
     if (!executor.ok()) return executor.status();
-    return std::unique_ptr<Hands>(
-        new Hands(std::move(executor.value()), sections, limits.requests));
+    return std::unique_ptr<ThreadExecutor>(
+        new ThreadExecutor(std::move(executor.value()), ranges, limits.requests));
 }
 
-Hands::Hands(std::unique_ptr<Executor> executor, Sections* sections, uint32_t requests)
-    : executor_(std::move(executor)), sections_(sections), held_(requests) {
+ThreadExecutor::ThreadExecutor(std::unique_ptr<Executor> executor, StagedRanges* ranges,
+                               uint32_t requests)
+    : executor_(std::move(executor)), staged_ranges_(ranges), held_(requests) {
     for (uint32_t i = 0; i < requests; ++i) free_.push_back(i);
     outcomes_.resize(requests);
 }
 
-Hands::Taken Hands::take(const std::shared_ptr<Job>& job) {
+ThreadExecutor::Taken ThreadExecutor::take(const std::shared_ptr<Job>& job) {
     Window window;
     const bool small = is_small(job->window_size_max(), job->options()) && !job->device_memory();
     // Missing windows arrive sooner with others in flight.
     const bool planned = small && !job->write() && job->scattered() &&
                          plans_small(job->source(), job->window_size_max(), job->options());
     if (idle() && small && !planned) return take_small(*job);
-    if (job->take({&window, 1}, sections_) == 0)
-        return sections_ != nullptr && job->has_windows() ? Taken::kCrowded : Taken::kNothing;
+    if (job->take({&window, 1}, staged_ranges_) == 0)
+        return staged_ranges_ != nullptr && job->has_windows() ? Taken::kNoStaging
+                                                               : Taken::kNothing;
     const uint32_t index = free_.back();
     free_.pop_back();
     Held& held = held_[index];
@@ -78,42 +82,43 @@ Hands::Taken Hands::take(const std::shared_ptr<Job>& job) {
     request.write = job->write();
     request.options = job->options();
     request.report = &held.report;
-    if (window.section != nullptr) {
-        held.landing = {Sections::memory(*window.section, request.offset), request.offset, {}, {}};
-        request.landing = &held.landing;
+    if (window.range != nullptr) {
+        held.staged_part = {
+            StagedRanges::memory(*window.range, request.offset), request.offset, {}, {}};
+        request.staged_part = &held.staged_part;
     }
     request.cookie = index;
     (void)executor_->submit(request);  // take() is called only if there is room
     return Taken::kHeld;
 }
 
-void Hands::work(bool wait, std::vector<const Source*>* over) {
+void ThreadExecutor::work(bool wait, std::vector<const Source*>* over) {
     over_ = executor_->reap(outcomes_, wait);
     if (over == nullptr) return;
     for (size_t i = 0; i < over_; ++i) over->push_back(&held_[outcomes_[i].cookie].job->source());
 }
 
-void Hands::finish(Callbacks* owed) {
+void ThreadExecutor::finish(Callbacks* deferred) {
     for (size_t i = 0; i < over_; ++i) {
         Held& held = held_[outcomes_[i].cookie];
         const std::shared_ptr<Job> job = std::move(held.job);
         const Window window = held.window;
         const Report report = held.report;
-        Landing landing = std::move(held.landing);
+        StagedPart staged_part = std::move(held.staged_part);
         free_.push_back(static_cast<uint32_t>(outcomes_[i].cookie));
-        if (window.section != nullptr) {
-            const uint64_t staged_size = sections_->land(
-                window.section, {window, outcomes_[i], report, std::move(landing)}, owed);
-            if (staged_size > 0) job->arriving(staged_size);
+        if (window.range != nullptr) {
+            const uint64_t staged_size = staged_ranges_->finish_window(
+                {window, outcomes_[i], report, std::move(staged_part)}, deferred);
+            if (staged_size > 0) job->all_staged(staged_size);
             continue;
         }
-        job->finish({&window, 1}, {&outcomes_[i], 1}, report, owed);
+        job->finish({&window, 1}, {&outcomes_[i], 1}, report, deferred);
     }
     over_ = 0;
 }
 
 // Takes many small pieces at once, because a lock for each would cost as much as some of the reads.
-Hands::Taken Hands::take_small(Job& job) {
+ThreadExecutor::Taken ThreadExecutor::take_small(Job& job) {
     std::array<Window, kSlowBatch> windows;
     std::array<Outcome, kSlowBatch> outcomes;
     Source& source = job.source();
@@ -142,13 +147,13 @@ Hands::Taken Hands::take_small(Job& job) {
     return over < count ? Taken::kPutBack : Taken::kOver;
 }
 
-HandsPool::Place* HandsPool::borrow() {
+ThreadExecutorPool::Place* ThreadExecutorPool::borrow() {
     for (Place& place : places_) {
         if (place.borrowed.test_and_set(std::memory_order_acquire)) continue;
-        if (place.hands != nullptr) return &place;
-        auto made = Hands::make(storage_, device_, sections_, limits_);
+        if (place.thread_executor != nullptr) return &place;
+        auto made = ThreadExecutor::make(storage_, device_, staged_ranges_, limits_);
         if (made.ok()) {
-            place.hands = std::move(made.value());
+            place.thread_executor = std::move(made.value());
             return &place;
         }
         give_back(&place);

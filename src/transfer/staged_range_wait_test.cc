@@ -1,5 +1,5 @@
-// Goal: who waits for a long read into device memory is told of its end, and soon, whoever else
-// stands still meanwhile: the device, another file, who pins memory.
+// Goal: a caller that waits for a long read into device memory learns of its end soon, even while
+// the device, another file, or a thread that pins memory stands still.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -9,23 +9,23 @@
 #include <vector>
 
 #include "base/waits.h"
-#include "transfer/section_fixture.h"
+#include "transfer/staged_range_fixture.h"
 
 namespace penstock::transfer {
 namespace {
 
-using namespace section_fixture;
+using namespace staged_range_fixture;
 
-class SectionWaitTest : public SectionFixture {};
+class StagedRangeWaitTest : public StagedRangeFixture {};
 
 // Waking up takes longer than those copies do. For each read once: copies that never end cost no
 // CPU.
-TEST_F(SectionWaitTest, WhoWaitsIsAwakeForAMomentWhenNothingButCopiesIsMissing) {
-    if (std::thread::hardware_concurrency() < 2) GTEST_SKIP() << "nobody is awake on one CPU";
+TEST_F(StagedRangeWaitTest, TheCallerSpinsForAMomentWhenOnlyCopiesAreMissing) {
+    if (std::thread::hardware_concurrency() < 2) GTEST_SKIP() << "no thread spins on one CPU";
     start(2);
-    bool counted = true, awake = false;
+    bool counted = true, spun = false;
     // It may be held up before it comes to wait, and the moment be over.
-    for (int i = 0; i < 100 && counted && !awake; ++i) {
+    for (int i = 0; i < 100 && counted && !spun; ++i) {
         file_->hold_from(0);
         device_.hold(true);
         device_.forget();
@@ -48,7 +48,7 @@ TEST_F(SectionWaitTest, WhoWaitsIsAwakeForAMomentWhenNothingButCopiesIsMissing) 
             return std::accumulate(copies.begin(), copies.end(), uint64_t{0});
         };
         while (sent() < 2 * kMiB) std::this_thread::yield();
-        for (int k = 0; k < 10 && !awake; ++k) awake = !waits(100us);
+        for (int k = 0; k < 10 && !spun; ++k) spun = !waits(100us);
         EXPECT_FALSE(read.job->wait(0ns));
         EXPECT_FALSE(read.job->wait(-24h));
         EXPECT_TRUE(waits(5ms)) << "the moment is over";
@@ -57,10 +57,10 @@ TEST_F(SectionWaitTest, WhoWaitsIsAwakeForAMomentWhenNothingButCopiesIsMissing) 
         ASSERT_TRUE(read.job->wait(20s));
         expect_right(read);
     }
-    EXPECT_TRUE(awake || !counted);
+    EXPECT_TRUE(spun || !counted);
 }
 
-TEST_F(SectionWaitTest, WhileTheDeviceStandsStillOtherReadsOfTheHostGoOn) {
+TEST_F(StagedRangeWaitTest, WhileTheDeviceStandsStillOtherReadsOfTheHostGoOn) {
     start(2);
     device_.hold(true);
     std::vector<Read> reads;
@@ -68,7 +68,8 @@ TEST_F(SectionWaitTest, WhileTheDeviceStandsStillOtherReadsOfTheHostGoOn) {
         reads.push_back(make(0, kFileSize));
         engine_->start(reads.back().job);
     }
-    // More of them come only where sections land in order. All that finds staging is read.
+    // More of them come only where staged ranges are finished in order. All that finds staging is
+    // read.
     const auto limit = std::chrono::steady_clock::now() + 20s;
     for (uint64_t seen = 0; device_.copies().size() < 2 || seen != file_->reads;) {
         ASSERT_LT(std::chrono::steady_clock::now(), limit);
@@ -92,7 +93,7 @@ TEST_F(SectionWaitTest, WhileTheDeviceStandsStillOtherReadsOfTheHostGoOn) {
 
 // Its copy is begun by a caller who then has nothing left to do here, at a moment when the engine's
 // thread sees none under way. Where the naps below are too short there is nothing to see.
-TEST_F(SectionWaitTest, AReadWhoseLastCopyACallerBeginsIsToldOfWithoutAnother) {
+TEST_F(StagedRangeWaitTest, AReadWhoseLastCopyACallerBeginsIsToldOfWithoutAnother) {
     constexpr auto kNap = 20ms;
     start(1);
     const auto file = std::make_shared<TestFile>();
@@ -102,7 +103,7 @@ TEST_F(SectionWaitTest, AReadWhoseLastCopyACallerBeginsIsToldOfWithoutAnother) {
     device_.hold(true);
     engine_->start(left.job);
     ASSERT_TRUE(file->wait_inside(1));
-    device_.on_query = [&] {  // by the caller, who looks after his own copy
+    device_.on_query = [&] {  // by the caller, which collects its own copy
         file->hold_from(UINT64_MAX);
         std::this_thread::sleep_for(kNap);  // all of `left` is in staging
         device_.hold(false);
@@ -114,12 +115,12 @@ TEST_F(SectionWaitTest, AReadWhoseLastCopyACallerBeginsIsToldOfWithoutAnother) {
     expect_right(left);
 }
 
-TEST_F(SectionWaitTest, AReadWhoseSenderThenStandsStillInAnotherFileIsToldOf) {
+TEST_F(StagedRangeWaitTest, AReadWhoseSenderThenStandsStillInAnotherFileIsToldOf) {
     start(2);
     const auto file = std::make_shared<TestFile>();
     file->hold_from(0);
     const Read standing = make(0, 4096, std::make_shared<Source>(file));
-    // By the thread that sends the copy, which looks out for more behind it.
+    // By the thread that sends the copy, which then spins for more work.
     device_.on_write = [&] { engine_->start(standing.job); };
     device_.hold(true);
     const Read read = make(0, kMiB);
@@ -133,7 +134,7 @@ TEST_F(SectionWaitTest, AReadWhoseSenderThenStandsStillInAnotherFileIsToldOf) {
     expect_right(read);
 }
 
-TEST_F(SectionWaitTest, WhileMemoryIsPinnedTheReadCanBeStopped) {
+TEST_F(StagedRangeWaitTest, WhileMemoryIsPinnedTheReadCanBeStopped) {
     std::promise<void> inside, pinned;
     device_.on_pin = [&, ready = pinned.get_future().share()] {
         inside.set_value();

@@ -10,7 +10,7 @@ namespace penstock::base {
 // Spins until `ready` or until the time is over, which should be microseconds. Returns whether it
 // is ready. Uses a CPU meanwhile.
 template <class Ready>
-bool look_out(uint64_t ns, const Ready& ready) {
+bool spin_until(uint64_t ns, const Ready& ready) {
     const uint64_t end = monotonic_ns() + ns;
     do {
         for (int i = 0; i < 32; ++i) {

@@ -15,7 +15,7 @@
 
 namespace penstock::transfer {
 
-class Turns {
+class JobScheduler {
 public:
     // A turn of at least kSlowNs delays other sources. Its source then counts as slow for
     // kSlowForNs.
@@ -23,7 +23,7 @@ public:
     // After jobs of two sources were present at once, more of both are expected for this time.
     static constexpr uint64_t kSharedForNs = 2'000'000'000;
 
-    explicit Turns(unsigned threads) : held_(threads) {}
+    explicit JobScheduler(unsigned threads) : held_(threads) {}
 
     // Returns the count of jobs with windows that no thread has taken.
     [[nodiscard]] size_t waiting() const { return waiting_; }
@@ -43,17 +43,17 @@ public:
 
 private:
     // A source with waiting jobs or with turns in progress.
-    struct Line {
+    struct SourceQueue {
         std::deque<std::shared_ptr<Job>> jobs;  // oldest first
         unsigned turns = 0;
         uint64_t slow_until_ns = 0;
     };
 
-    Line& line_of(const Job& job);
-    void forget_if_over(std::unordered_map<const Source*, Line>::iterator at);
-    [[nodiscard]] bool may_take(unsigned thread, const Line& line, uint64_t now_ns) const;
+    SourceQueue& queue_of(const Job& job);
+    void forget_if_over(std::unordered_map<const Source*, SourceQueue>::iterator at);
+    [[nodiscard]] bool may_take(unsigned thread, const SourceQueue& queue, uint64_t now_ns) const;
 
-    std::unordered_map<const Source*, Line> lines_;
+    std::unordered_map<const Source*, SourceQueue> queues_;
     std::deque<const Source*> order_;  // sources with jobs; the next one to serve is first
     std::vector<std::vector<const Source*>> held_;  // by thread: sources of its turns in progress
     size_t waiting_ = 0;

@@ -1,5 +1,5 @@
-// Shared by tests of sections: files of known bytes, a device whose memory the host cannot address,
-// and reads by an engine. Files and device stop or fail when the test says so.
+// Shared by tests of staged ranges: files of known bytes, a device whose memory the host cannot
+// address, and reads by an engine. Files and device stop or fail when the test says so.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -20,9 +20,9 @@
 #include "testing/bytes.h"
 #include "transfer/engine.h"
 #include "transfer/queue_storage_fixture.h"
-#include "transfer/section.h"
+#include "transfer/staged_range.h"
 
-namespace penstock::transfer::section_fixture {
+namespace penstock::transfer::staged_range_fixture {
 
 using namespace std::chrono_literals;
 using backend::StreamId;
@@ -283,7 +283,7 @@ inline void expect_sums(const Report& report) {
     EXPECT_EQ(sum(report.residency_bytes), report.bytes);
 }
 
-class SectionFixture : public ::testing::Test {
+class StagedRangeFixture : public ::testing::Test {
 protected:
     void start(unsigned threads) {
         auto made = Engine::create(storage_, &device_, {threads, {}});
@@ -322,4 +322,4 @@ protected:
     std::unique_ptr<Engine> engine_;
 };
 
-}  // namespace penstock::transfer::section_fixture
+}  // namespace penstock::transfer::staged_range_fixture

@@ -1,7 +1,7 @@
 // Goal: long reads into memory that the host cannot address take few copies, each of what several
 // threads have read, and are byte for byte the file; whatever fails, ends early or is stopped costs
 // the bytes it struck and no staging.
-#include "transfer/section.h"
+#include "transfer/staged_range.h"
 
 #include <gtest/gtest.h>
 
@@ -12,17 +12,17 @@
 #include <vector>
 
 #include "base/prng.h"
-#include "transfer/engine_hands.h"
-#include "transfer/section_fixture.h"
+#include "transfer/staged_range_fixture.h"
+#include "transfer/thread_executor.h"
 
 namespace penstock::transfer {
 namespace {
 
-using namespace section_fixture;
+using namespace staged_range_fixture;
 
-class SectionTest : public SectionFixture {};
+class StagedRangeTest : public StagedRangeFixture {};
 
-TEST_F(SectionTest, ALongReadTakesFewCopiesTheFirstAndTheLastOfThemShort) {
+TEST_F(StagedRangeTest, ALongReadTakesFewCopiesTheFirstAndTheLastOfThemShort) {
     for (const unsigned threads : {1u, 2u, 7u, 16u}) {
         SCOPED_TRACE(::testing::Message() << threads << " threads");
         start(threads);
@@ -45,7 +45,7 @@ TEST_F(SectionTest, ALongReadTakesFewCopiesTheFirstAndTheLastOfThemShort) {
     }
 }
 
-TEST_F(SectionTest, NoSectionIsAFewBytesLong) {
+TEST_F(StagedRangeTest, NoStagedRangeIsAFewBytesLong) {
     start(2);
     for (const uint64_t offset : {kMiB - 1, kMiB - 4096, kMiB / 2 + 1, kMiB / 2 - 1}) {
         for (const uint64_t size : {12 * kMiB, 3 * kMiB + 2, 2 * kMiB}) {
@@ -60,46 +60,46 @@ TEST_F(SectionTest, NoSectionIsAFewBytesLong) {
     }
 }
 
-TEST_F(SectionTest, WhereSomethingMissedSectionsBeginOnlyBehindALongHotStretch) {
+TEST_F(StagedRangeTest, AfterAMissStagedRangesBeginOnlyBehindALongHotStretch) {
     constexpr int kLong = 16;  // looks
-    Sections sections(&device_);
+    StagedRanges ranges(&device_);
     std::vector<std::byte> memory(kFileSize);
     const auto file = std::make_shared<TestFile>(storage::DirectAlignment{4096, 4096});
     const auto source = std::make_shared<Source>(file);
     const auto job = std::make_shared<Job>(source,
                                            std::vector<Piece>{{memory.data(), kFileSize, 0}}, false,
                                            true, ReadOptions{}, kMiB, nullptr);
-    std::vector<Section*> opened;
+    std::vector<StagedRange*> opened;
     bool missed = false;
     uint64_t end = 0;
-    const auto in_section = [&] {
+    const auto in_range = [&] {
         Window window;
-        EXPECT_EQ(job->take({&window, 1}, &sections), 1u);
+        EXPECT_EQ(job->take({&window, 1}, &ranges), 1u);
         if (missed) {
             EXPECT_EQ(window.offset, end) << "behind a miss in the file's order";
         }
         end = window.offset + window.size;
-        if (window.section != nullptr && (opened.empty() || opened.back() != window.section))
-            opened.push_back(window.section);
-        return window.section != nullptr;
+        if (window.range != nullptr && (opened.empty() || opened.back() != window.range))
+            opened.push_back(window.range);
+        return window.range != nullptr;
     };
     source->looked(true);
-    EXPECT_TRUE(in_section()) << "a read begins in good faith";
+    EXPECT_TRUE(in_range()) << "a read begins in good faith";
     source->looked(false);
     int taken = 1;
-    while (taken < 100 && in_section()) ++taken;
+    while (taken < 100 && in_range()) ++taken;
     EXPECT_LT(taken, 100) << "what was cut is given out, and no more";
     missed = true;
     for (int look = 1; look < kLong; ++look) {
         source->looked(true);
-        EXPECT_FALSE(in_section()) << look;
+        EXPECT_FALSE(in_range()) << look;
     }
     source->looked(true);
-    for (int window = 0; window < 4; ++window) EXPECT_TRUE(in_section());
+    for (int window = 0; window < 4; ++window) EXPECT_TRUE(in_range());
     EXPECT_EQ(opened.size(), 2u);
 }
 
-TEST_F(SectionTest, RandomReadsOfManyCallersEqualTheFileOrAreStopped) {
+TEST_F(StagedRangeTest, RandomReadsOfManyCallersEqualTheFileOrAreStopped) {
     for (uint64_t seed = 1; seed <= testing::usually(10, 4); ++seed) {
         SCOPED_TRACE(::testing::Message() << "seed " << seed);
         base::Prng prng(seed);
@@ -116,7 +116,7 @@ TEST_F(SectionTest, RandomReadsOfManyCallersEqualTheFileOrAreStopped) {
         std::thread caller([&] {
             for (size_t i = 0; i < reads.size(); i += 3) engine_->run(reads[i].job);
         });
-        // So that lots become long.
+        // So that batches become long.
         std::atomic<bool> over{false};
         std::thread brake([&, nap = std::chrono::microseconds(prng.below(2'000))] {
             while (!over) {
@@ -149,22 +149,23 @@ TEST_F(SectionTest, RandomReadsOfManyCallersEqualTheFileOrAreStopped) {
 }
 
 // One thread reads a file that is hot, for which there is staging, all of it.
-class LotsTest : public SectionFixture {
+class CopyBatchTest : public StagedRangeFixture {
 protected:
     void SetUp() override {
         source_->looked(true);
-        auto made = Hands::make(*storage_, &device_, &sections_, {});
+        auto made = ThreadExecutor::make(*storage_, &device_, &staged_ranges_, {});
         ASSERT_TRUE(made.ok()) << made.status().message();
-        hands_ = std::move(made.value());
+        executor_ = std::move(made.value());
         read_.job = std::make_shared<Job>(source_,
                                           std::vector<Piece>{{read_.memory.data(), kFileSize, 0}},
                                           false, true, ReadOptions{}, kMiB, nullptr);
     }
     // Until so many copies have been asked for, or all is read.
     void read_until(size_t copies) {
-        while (device_.copies().size() < copies && hands_->take(read_.job) == Hands::Taken::kHeld) {
-            hands_->work(true, nullptr);
-            hands_->finish();
+        while (device_.copies().size() < copies &&
+               executor_->take(read_.job) == ThreadExecutor::Taken::kHeld) {
+            executor_->work(true, nullptr);
+            executor_->finish();
         }
     }
     void read_rest() {
@@ -172,37 +173,37 @@ protected:
         ASSERT_FALSE(read_.job->has_windows());
     }
 
-    Sections sections_{&device_};
-    std::unique_ptr<Hands> hands_;
+    StagedRanges staged_ranges_{&device_};
+    std::unique_ptr<ThreadExecutor> executor_;
     Read read_{std::vector<std::byte>(kFileSize, std::byte{0xee}), 0, nullptr};
 };
 
-TEST_F(LotsTest, WhileEnoughWaitsForTheDeviceSectionsWaitAndGoTogether) {
+TEST_F(CopyBatchTest, WhileEnoughWaitsForTheDeviceStagedRangesWaitAndGoTogether) {
     device_.hold(true);
     read_rest();
     EXPECT_EQ(device_.copies(), (std::vector<size_t>{kMiB, 2 * kMiB, 4 * kMiB, 8 * kMiB}));
     EXPECT_EQ(device_.writes, 4u) << "each is announced";
-    sections_.collect();
+    staged_ranges_.collect();
     EXPECT_EQ(device_.writes, 4u) << "none is over";
     std::this_thread::sleep_for(20ms);
 
     device_.hold(false);
-    ASSERT_TRUE(sections_.ready());
-    sections_.collect();
+    ASSERT_TRUE(staged_ranges_.ready());
+    staged_ranges_.collect();
     EXPECT_EQ(device_.calls(), (std::vector<size_t>{1, 1, 1, 1, 5})) << "the others together";
     EXPECT_EQ(device_.writes, 5u);
     EXPECT_FALSE(read_.job->done());
-    sections_.collect();
-    EXPECT_FALSE(sections_.copying());
+    staged_ranges_.collect();
+    EXPECT_FALSE(staged_ranges_.copying());
     ASSERT_TRUE(read_.job->done());
     expect_right(read_);
     EXPECT_GE(read_.job->report().copy_ns, 20'000'000u) << "what lies in staging is read";
 }
 
-TEST_F(LotsTest, WhatIsCopiedDoesNotWait) {
+TEST_F(CopyBatchTest, WhatIsCopiedDoesNotWait) {
     read_until(3);
-    sections_.collect();
-    EXPECT_FALSE(sections_.copying());
+    staged_ranges_.collect();
+    EXPECT_FALSE(staged_ranges_.copying());
     device_.hold(true);
     read_rest();
     const std::vector<size_t> copies = device_.copies();
@@ -210,17 +211,17 @@ TEST_F(LotsTest, WhatIsCopiedDoesNotWait) {
     EXPECT_EQ(copies[3], 8 * kMiB);
     EXPECT_EQ(copies[4], 8 * kMiB);
     device_.hold(false);
-    while (sections_.copying()) sections_.collect();
+    while (staged_ranges_.copying()) staged_ranges_.collect();
     ASSERT_TRUE(read_.job->done());
     expect_right(read_);
 }
 
-TEST_F(LotsTest, AnErrorOfOneSectionCostsNoOtherOfItsLot) {
+TEST_F(CopyBatchTest, AnErrorOfOneStagedRangeCostsNoOtherOfItsBatch) {
     device_.hold(true);
-    device_.fail_copy = 6;  // of the lot that begins with the fifth
+    device_.fail_copy = 6;  // of the batch that begins with the fifth
     read_rest();
     device_.hold(false);
-    while (sections_.copying()) sections_.collect();
+    while (staged_ranges_.copying()) staged_ranges_.collect();
     ASSERT_TRUE(read_.job->done());
     const Report& report = read_.job->report();
     const uint64_t lost = device_.copies()[5], at = report.error_offset;
@@ -232,7 +233,7 @@ TEST_F(LotsTest, AnErrorOfOneSectionCostsNoOtherOfItsLot) {
     EXPECT_TRUE(is_right(read_.memory.data() + at + lost, at + lost, kFileSize - at - lost));
 }
 
-TEST_F(SectionTest, TheNthReadThatFailsCostsItsPage) {
+TEST_F(StagedRangeTest, TheNthReadThatFailsCostsItsPage) {
     start(3);
     for (uint64_t n = 1; n <= 25; n += testing::usually(1, 3)) {
         SCOPED_TRACE(n);
@@ -253,7 +254,7 @@ TEST_F(SectionTest, TheNthReadThatFailsCostsItsPage) {
     expect_well();
 }
 
-TEST_F(SectionTest, TheNthCopyThatFailsCostsItsBytesAndNoOthers) {
+TEST_F(StagedRangeTest, TheNthCopyThatFailsCostsItsBytesAndNoOthers) {
     start(3);
     for (const bool of_word : {false, true}) {
         bool struck = true;
@@ -272,7 +273,7 @@ TEST_F(SectionTest, TheNthCopyThatFailsCostsItsBytesAndNoOthers) {
             }
             ASSERT_EQ(read.job->result().status().error_number(), EIO);
             EXPECT_LT(report.bytes, 30 * kMiB);
-            if (!of_word) {  // else lots before it may be lost with it
+            if (!of_word) {  // else batches before it may be lost with it
                 EXPECT_EQ(report.bytes, 30 * kMiB - device_.copies()[n - 1]);
             }
             EXPECT_EQ(report.error_number, EIO);
@@ -284,7 +285,7 @@ TEST_F(SectionTest, TheNthCopyThatFailsCostsItsBytesAndNoOthers) {
     expect_well();
 }
 
-TEST_F(SectionTest, ShortReadsThatAreNotCopiedGiveTheirStagingBack) {
+TEST_F(StagedRangeTest, ShortReadsThatAreNotCopiedGiveTheirStagingBack) {
     start(1);
     for (const bool of_word : {false, true}) {
         for (int i = 0; i < 40; ++i) {  // more than an executor has slots
@@ -307,7 +308,7 @@ TEST_F(SectionTest, ShortReadsThatAreNotCopiedGiveTheirStagingBack) {
     expect_right(read);
 }
 
-TEST_F(SectionTest, AFileThatIsShorterThanItWasGivesWhatIsThere) {
+TEST_F(StagedRangeTest, AFileThatIsShorterThanItWasGivesWhatIsThere) {
     start(2);
     for (uint64_t seed = 1; seed <= 12; ++seed) {
         SCOPED_TRACE(::testing::Message() << "seed " << seed);
@@ -324,7 +325,7 @@ TEST_F(SectionTest, AFileThatIsShorterThanItWasGivesWhatIsThere) {
     expect_well();
 }
 
-TEST_F(SectionTest, AReadThatIsStoppedInTheMiddleOfASectionEndsAndGivesItsStagingBack) {
+TEST_F(StagedRangeTest, AReadThatIsStoppedInTheMiddleOfAStagedRangeEndsAndGivesItsStagingBack) {
     for (const unsigned threads : {1u, 3u}) {
         for (const bool stands : {true, false}) {
             SCOPED_TRACE(::testing::Message() << threads << " threads " << stands);
@@ -368,19 +369,19 @@ TEST_F(SectionTest, AReadThatIsStoppedInTheMiddleOfASectionEndsAndGivesItsStagin
     }
 }
 
-TEST_F(SectionTest, WhatNobodyWantsAnyMoreIsNoError) {
-    Sections sections(&device_);
+TEST_F(StagedRangeTest, WindowsOfAStoppedReadAreNoError) {
+    StagedRanges ranges(&device_);
     std::vector<std::byte> memory(kFileSize);
     const auto job = std::make_shared<Job>(source_,
                                            std::vector<Piece>{{memory.data(), kFileSize, 0}}, false,
                                            true, ReadOptions{}, kMiB, nullptr);
     Window window;
-    ASSERT_EQ(job->take({&window, 1}, &sections), 1u);
-    ASSERT_NE(window.section, nullptr);
-    Section::Landed landed{window, {0, window.size, 0}, {}, {}};
-    landed.landing.extents.push_back({0, window.size});
-    landed.landing.report.bytes = window.size;
-    sections.land(window.section, landed);
+    ASSERT_EQ(job->take({&window, 1}, &ranges), 1u);
+    ASSERT_NE(window.range, nullptr);
+    FinishedWindow finished{window, {0, window.size, 0}, {}, {}};
+    finished.staged_part.extents.push_back({0, window.size});
+    finished.staged_part.report.bytes = window.size;
+    ranges.finish_window(finished);
     job->stop();
     ASSERT_TRUE(job->done());
     EXPECT_EQ(job->result().status().error_number(), ECANCELED);
@@ -389,7 +390,7 @@ TEST_F(SectionTest, WhatNobodyWantsAnyMoreIsNoError) {
     EXPECT_TRUE(device_.copies().empty());
 }
 
-TEST_F(SectionTest, WithoutPinnedMemoryReadsTakeAnother) {
+TEST_F(StagedRangeTest, WithoutPinnedMemoryReadsTakeAnother) {
     device_.pinned_size_max = 4096;
     start(2);
     const Read read = make(99, 20 * kMiB);
