@@ -310,7 +310,7 @@ bool Server::announce_to_storage(size_t runs) {
             return false;
     }
     const transfer::Source& source = *runs_[0].source;
-    if (!source.small.slow_batches()) return true;
+    if (!source.trial.slow_batches()) return true;
     activity_.store(Activity::kStorage, std::memory_order_release);
     for (size_t i = 0; i < runs; ++i) {
         source.file->announce((requests_[runs_[i].first].page + runs_[i].from) * page_size_,
@@ -356,7 +356,8 @@ void Server::execute_runs(size_t runs, bool again) {
     if (small) {
         uint64_t pages = 0;
         for (size_t i = 0; i < runs; ++i) pages += runs_[i].pages;
-        runs_[0].source->small.saw_batch(runs, pages * page_size_, storage_ns_ - storage_before_ns);
+        runs_[0].source->trial.record_batch(runs, pages * page_size_,
+                                            storage_ns_ - storage_before_ns);
     }
 }
 

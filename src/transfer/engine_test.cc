@@ -335,7 +335,7 @@ TEST_F(EngineTest, BatchesThatAreSlowAreAnnouncedUntilTheyAreQuickAgain) {
     drop.cache = CachePolicy::kDrop;
     EXPECT_EQ(run(16, kApart, drop), 0u) << "nothing is to stay";
     file->delay = 0us;
-    for (int i = 0; i < 1000 && source->small.slow_batches(); ++i) (void)run(16, kApart);
+    for (int i = 0; i < 1000 && source->trial.slow_batches(); ++i) (void)run(16, kApart);
     EXPECT_EQ(run(16, kApart), 0u);
 }
 

@@ -434,9 +434,9 @@ void Executor::observe_cached(const Operation& operation, uint64_t bytes) {
         const planner::CostModel model = source.costs->model();
         const double copy_ns = model.cached_ns +
                                static_cast<double>(bytes) * model.cached_ns_per_byte;
-        if (!source.hot()) return source.unknown.saw(ns, copy_ns);
-        if (UnknownReads::is_slow(ns, copy_ns)) {
-            if (base::waited_since_asked()) source.looked(false);
+        if (!source.hot()) return source.trial.record_unknown(ns, copy_ns);
+        if (RouteTrial::is_slower_than_copy(ns, copy_ns)) {
+            if (base::waited_since_asked()) source.record_residency(false);
             return;
         }
     }

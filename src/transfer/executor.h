@@ -27,7 +27,7 @@
 namespace penstock::transfer {
 
 // A smaller request is not planned: a question about residency costs at least half a microsecond,
-// and a read of this size some tens. It goes through the page cache. From SmallReads::kSizeMin on,
+// and a read of this size some tens. It goes through the page cache. From RouteTrial::kSizeMin on,
 // the cache is asked first if such reads were slow lately or are to leave nothing in it
 // (executor_small.cc).
 inline constexpr uint64_t kPlanSizeMin = 256 << 10;
@@ -80,16 +80,16 @@ inline constexpr uint64_t kRequestSizeMax = 8 << 20;
 // ahead of them.
 [[nodiscard]] inline bool is_never_direct(uint64_t size, const ReadOptions& options) {
     return asks_cached(options).has_value() ||
-           (size < SmallReads::kSizeMin && is_small(size, options));
+           (size < RouteTrial::kSizeMin && is_small(size, options));
 }
 
 // Returns whether a small read of `source` should be planned if there are others with it. It most
 // likely misses, and direct reads can overlap.
 [[nodiscard]] inline bool plans_small(Source& source, uint64_t size, const ReadOptions& options) {
-    return size >= SmallReads::kSizeMin && source.small.doubtful() &&
+    return size >= RouteTrial::kSizeMin && source.trial.probing() &&
            source.file->direct_alignment().offset != 0 && !asks_cached(options) &&
            !source.direct_refused.load(std::memory_order_relaxed) &&
-           source.small.way() == Route::kDirect;
+           source.trial.route() == Route::kDirect;
 }
 
 // Collects what a request reads through the cache, until it goes to the device together with
@@ -201,8 +201,8 @@ private:
     SmallOutcome look_at_small(Source& source, uint64_t offset, uint64_t size);
     SmallOutcome read_missing(Source& source, const storage::Operation& operation,
                               const ReadOptions& options, SmallOutcome outcome);
-    SmallOutcome read_doubtful(Source& source, const storage::Operation& operation,
-                               const ReadOptions& options);
+    SmallOutcome read_probing(Source& source, const storage::Operation& operation,
+                              const ReadOptions& options);
     void plan(Slot& slot);
     Result<planner::Plan> make_plan(Slot& slot);
     void look_at_residency(Slot& slot, const planner::CostModel& model);

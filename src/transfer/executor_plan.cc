@@ -50,8 +50,8 @@ void Executor::look_at_residency(Slot& slot, const planner::CostModel& model) {
     const auto is_copied = [](const extent::ResidencyRun& run) {
         return run.state == Residency::kCached || run.state == Residency::kDirty;
     };
-    request.source->looked(run_count_ > 0 &&
-                           std::all_of(runs_.begin(), runs_.begin() + run_count_, is_copied));
+    request.source->record_residency(
+        run_count_ > 0 && std::all_of(runs_.begin(), runs_.begin() + run_count_, is_copied));
     if (request.report != nullptr) slot.runs.assign(runs_.begin(), runs_.begin() + run_count_);
     planner::settle_mixed(std::span(runs_).first(run_count_), kGrainSize, model, buffered(request));
 }
@@ -101,7 +101,7 @@ Result<planner::Plan> Executor::make_plan(Slot& slot) {
     } else {
         look_at_residency(slot, model);
         const bool unknown = run_count_ > 0 && runs_[0].state == Residency::kUnknown;
-        if (unknown && request.options.cache == CachePolicy::kAuto && source.unknown.tries_cached())
+        if (unknown && request.options.cache == CachePolicy::kAuto && source.trial.tries_cached())
             wanted.cached_because = RouteReason::kTimed;
     }
     wanted.buffered = buffered(request);
@@ -121,7 +121,7 @@ void Executor::plan(Slot& slot) {
     // A read that must leave nothing behind bypasses the cache if it can, as in
     // Executor::read_small.
     const bool looks = request.looks || (request.options.cache == CachePolicy::kDrop &&
-                                         request.size >= SmallReads::kSizeMin);
+                                         request.size >= RouteTrial::kSizeMin);
     const bool small = !looks && is_small(request.size, request.options) &&
                        !asks_cached(request.options);
     if (small && !plans_small(*request.source, request.size, request.options)) {
@@ -145,7 +145,7 @@ void Executor::plan(Slot& slot) {
     }
     if (small) {
         const auto runs = std::span(runs_).first(run_count_);
-        request.source->small.planned(std::none_of(
+        request.source->trial.record_plan(std::none_of(
             runs.begin(), runs.end(),
             [](const extent::ResidencyRun& run) { return run.state == Residency::kMissing; }));
     }

@@ -13,14 +13,14 @@ namespace {
 
 // Returns whether a small read could bypass the page cache.
 bool could_be_direct(const Source& source, uint64_t offset, const iovec& to) {
-    return to.iov_len >= SmallReads::kSizeMin && source.file->direct_alignment().offset != 0 &&
+    return to.iov_len >= RouteTrial::kSizeMin && source.file->direct_alignment().offset != 0 &&
            offset + to.iov_len <= source.known_size() &&
            !source.direct_refused.load(std::memory_order_relaxed);
 }
 
 // Returns whether a read that took `ns` waited for storage, as far as that is known.
 bool waited(uint64_t size, uint64_t ns) {
-    return SmallReads::slow(size, ns) && base::waited_since_asked();
+    return RouteTrial::is_slow(size, ns) && base::waited_since_asked();
 }
 
 }  // namespace
@@ -69,10 +69,10 @@ SmallOutcome Executor::read_small(Source& source, uint64_t offset, const iovec& 
                             outcome.reason == RouteReason::kDirty;
         if (!cached) return read_missing(source, operation, options, outcome);
     } else if (options.cache == CachePolicy::kAuto && could_be_direct(source, offset, to)) {
-        if (source.small.doubtful()) return read_doubtful(source, operation, options);
+        if (source.trial.probing()) return read_probing(source, operation, options);
         const uint64_t started = base::monotonic_ns();
         outcome.completion = queue_->submit_and_reap(operation);
-        if (waited(to.iov_len, base::monotonic_ns() - started)) source.small.suspect();
+        if (waited(to.iov_len, base::monotonic_ns() - started)) source.trial.start_probing();
         return outcome;
     }
     move_cached(source, operation, options, &outcome);
@@ -154,20 +154,20 @@ SmallOutcome Executor::read_missing(Source& source, const storage::Operation& op
 }
 
 // Makes a read for which the cache must be asked, because such reads were slow lately.
-SmallOutcome Executor::read_doubtful(Source& source, const storage::Operation& operation,
-                                     const ReadOptions& options) {
+SmallOutcome Executor::read_probing(Source& source, const storage::Operation& operation,
+                                    const ReadOptions& options) {
     const uint64_t size = operation.pieces.front().iov_len;
     const uint64_t started = base::monotonic_ns();
     SmallOutcome outcome = look_at_small(source, operation.offset, size);
     const bool missing = outcome.reason == RouteReason::kCheaperBuffered;
-    const bool direct = missing && source.small.way() == Route::kDirect;
+    const bool direct = missing && source.trial.route() == Route::kDirect;
     if (missing) source.read_ahead(!direct);
     if (direct) {
         outcome = read_missing(source, operation, options, outcome);
     } else {
         outcome.completion = queue_->submit_and_reap(operation);
     }
-    source.small.tally(size, base::monotonic_ns() - started, !missing);
+    source.trial.record(size, base::monotonic_ns() - started, !missing);
     return outcome;
 }
 

@@ -1,5 +1,5 @@
-// Goal: a read that nobody looked at and that was slow raises doubt where its thread waited for
-// storage, and none where others only kept it off its processor.
+// Goal: a slow read that was not probed starts probing if its thread waited for storage, but not if
+// other threads only kept it off its processor.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -51,38 +51,38 @@ public:
     Read how = Read::kQuick;
 };
 
-TEST(SmallReadsOfAnExecutor, OnlyThoseThatWaitedRaiseDoubt) {
+TEST(ExecutorSmallReads, OnlyThoseThatWaitedStartProbing) {
     TestStorage storage;
     auto executor = Executor::create(storage, nullptr, {});
     ASSERT_TRUE(executor.ok());
     Source source(std::make_shared<TestFile>());
     std::vector<std::byte> memory(kSize);
-    const auto doubtful_behind = [&](Read how) {
+    const auto probing_after = [&](Read how) {
         storage.how = how;
         const iovec to{memory.data(), memory.size()};
         EXPECT_EQ(executor.value()->read_small(source, 0, to, {}).completion.bytes, kSize);
-        return source.small.doubtful();
+        return source.trial.probing();
     };
     // Of a thread that never waited nothing is known.
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    EXPECT_FALSE(doubtful_behind(Read::kQuick));
+    EXPECT_FALSE(probing_after(Read::kQuick));
     // What this thread waited for before its first slow read is not known to have been elsewhere.
-    (void)doubtful_behind(Read::kIsPreempted);
-    while (source.small.doubtful()) source.small.tally(kSize, 1, true);
-    EXPECT_FALSE(doubtful_behind(Read::kIsPreempted));
-    EXPECT_TRUE(doubtful_behind(Read::kWaits));
+    (void)probing_after(Read::kIsPreempted);
+    while (source.trial.probing()) source.trial.record(kSize, 1, true);
+    EXPECT_FALSE(probing_after(Read::kIsPreempted));
+    EXPECT_TRUE(probing_after(Read::kWaits));
 }
 
 // Of a file that was hot for so long that it is read without a look.
-TEST(SmallReadsOfAnExecutor, AFileIsHotAsLongAsNoReadOfItWaited) {
+TEST(ExecutorSmallReads, AFileIsHotAsLongAsNoReadOfItWaited) {
     TestStorage storage;
     auto executor = Executor::create(storage, nullptr, {});
     ASSERT_TRUE(executor.ok());
     Source source(std::make_shared<TestFile>());
-    while (!source.long_hot()) source.looked(true);
+    while (!source.long_hot()) source.record_residency(true);
     std::vector<std::byte> memory(1 << 20);
     const iovec to{memory.data(), memory.size()};
-    const auto hot_behind = [&](Read how) {
+    const auto hot_after = [&](Read how) {
         storage.how = how;
         Request request;
         request.source = &source;
@@ -95,10 +95,10 @@ TEST(SmallReadsOfAnExecutor, AFileIsHotAsLongAsNoReadOfItWaited) {
         EXPECT_EQ(outcome.bytes, memory.size());
         return source.hot();
     };
-    EXPECT_TRUE(hot_behind(Read::kQuick));
+    EXPECT_TRUE(hot_after(Read::kQuick));
     std::this_thread::sleep_for(std::chrono::milliseconds(1));  // before, not in it
-    EXPECT_TRUE(hot_behind(Read::kIsPreempted));
-    EXPECT_FALSE(hot_behind(Read::kWaits));
+    EXPECT_TRUE(hot_after(Read::kIsPreempted));
+    EXPECT_FALSE(hot_after(Read::kWaits));
 }
 
 }  // namespace

@@ -15,8 +15,7 @@
 #include "storage/residency.h"
 #include "storage/storage.h"
 #include "transfer/direct_traffic.h"
-#include "transfer/small_reads.h"
-#include "transfer/unknown_reads.h"
+#include "transfer/route_trial.h"
 
 namespace penstock::transfer {
 
@@ -77,9 +76,9 @@ struct Source {
     // Stores the new size of a file that was cut or extended.
     void resized(uint64_t size) { size_.store(size, std::memory_order_relaxed); }
 
-    // Records that a read asked about the OS page cache. `hot`: it held the whole range. Threads
+    // Records what a read learned about the OS page cache. `hot`: it held the whole range. Threads
     // that call it at once may lose counts.
-    void looked(bool hot) {
+    void record_residency(bool hot) {
         const uint32_t before = hot_looks_.load(std::memory_order_relaxed);
         const uint32_t now = hot ? std::min(before + 1, kHotLooks) : 0;
         if (now != before) hot_looks_.store(now, std::memory_order_relaxed);
@@ -93,9 +92,10 @@ struct Source {
         question.range = {range.offset, std::min({range.size, known_size() - range.offset, kSize})};
         question.grain = kSize;
         const size_t count = probe.ask(question, runs).runs;
-        looked(count > 0 && std::all_of(runs.begin(), runs.begin() + count, [](const auto& run) {
-                   return run.state == Residency::kCached || run.state == Residency::kDirty;
-               }));
+        record_residency(
+            count > 0 && std::all_of(runs.begin(), runs.begin() + count, [](const auto& run) {
+                return run.state == Residency::kCached || run.state == Residency::kDirty;
+            }));
     }
     // Returns whether plans begin with a question about the page cache. They do not if there is no
     // choice of route.
@@ -125,8 +125,7 @@ struct Source {
     const std::shared_ptr<storage::File> file;
     storage::ResidencyProbe probe;
     const std::shared_ptr<Costs> costs;
-    SmallReads small;
-    UnknownReads unknown;
+    RouteTrial trial;
     // Direct I/O was refused, although the file system offers it.
     std::atomic<bool> direct_refused{false};
 

@@ -14,14 +14,14 @@ TEST(Source, IsLongHotUntilSomethingIsMissing) {
     ASSERT_TRUE(ram->create("file", 4096).ok());
     Source source(ram->open("file", 0).value());
     EXPECT_FALSE(source.hot());
-    source.looked(true);
+    source.record_residency(true);
     EXPECT_TRUE(source.hot());
     EXPECT_FALSE(source.long_hot()) << "after one look";
-    for (int i = 0; i < 100; ++i) source.looked(true);
+    for (int i = 0; i < 100; ++i) source.record_residency(true);
     EXPECT_TRUE(source.long_hot());
-    source.looked(false);
+    source.record_residency(false);
     EXPECT_FALSE(source.hot());
-    source.looked(true);
+    source.record_residency(true);
     EXPECT_FALSE(source.long_hot()) << "it begins anew";
 }
 

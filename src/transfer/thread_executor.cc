@@ -21,7 +21,7 @@ constexpr uint64_t kBatchNs = 5'000'000;
 bool goes_through_cache(const Job& job) {
     if (asks_cached(job.options())) return job.options().cache != CachePolicy::kDrop;
     return job.options().cache == CachePolicy::kAuto &&
-           job.window_size_max() < SmallReads::kSizeMin;
+           job.window_size_max() < RouteTrial::kSizeMin;
 }
 
 // Announces all windows to the kernel before the first is read. Then missing bytes arrive at the
@@ -122,7 +122,7 @@ ThreadExecutor::Taken ThreadExecutor::take_small(Job& job) {
     std::array<Window, kSlowBatch> windows;
     std::array<Outcome, kSlowBatch> outcomes;
     Source& source = job.source();
-    const bool slow = source.small.slow_batches();
+    const bool slow = source.trial.slow_batches();
     const size_t count = job.take(std::span(windows).first(slow ? kSlowBatch : kSmallBatch));
     if (count == 0) return Taken::kNothing;
     const std::span<const Window> all(windows.data(), count);
@@ -141,7 +141,8 @@ ThreadExecutor::Taken ThreadExecutor::take_small(Job& job) {
         add_to(&report, window.offset, outcome);
         outcomes[over++] = {0, outcome.completion.bytes, outcome.completion.error};
     } while (over < count && base::coarse_ns() < limit_ns);
-    if (!job.write()) source.small.saw_batch(over, report.bytes, base::monotonic_ns() - begin_ns);
+    if (!job.write())
+        source.trial.record_batch(over, report.bytes, base::monotonic_ns() - begin_ns);
     if (over < count) job.put_back(all.subspan(over));
     job.finish(all.first(over), {outcomes.data(), over}, report);
     return over < count ? Taken::kPutBack : Taken::kOver;
