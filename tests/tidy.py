@@ -59,7 +59,7 @@ INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 # `storage.submit(`.
 SUBMIT = re.compile(r"\b\w*(?:queue|storage)\w*(?:\(\)|\[\w*\])?(?:\.|->)submit(?:_and_reap)?\(")
 # The files that may have such a call.
-SUBMITTER = re.compile(r"src/(?:storage/|transfer/executor\w*\.cc$)")
+SUBMITTER = re.compile(r"src/(?:storage/|transfer/(?:executor|small_transfers)\.cc$)")
 COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 
 

@@ -51,4 +51,27 @@ void DirectTraffic::tell(Reader* reader, bool late) {
     trying_.store(tuner.trying(), kOrder);
 }
 
+bool DirectReaders::may_start(const DirectTraffic& traffic, uint64_t size) const {
+    for (const Share& share : shares_) {
+        if (share.traffic == &traffic) return traffic.may_start(share.reader, size);
+    }
+    return true;
+}
+
+DirectReaders::Share& DirectReaders::share_of(DirectTraffic& traffic) {
+    for (Share& share : shares_) {
+        if (share.traffic == &traffic) return share;
+    }
+    return shares_.emplace_back(Share{&traffic, {}, cached_calls_});
+}
+
+void DirectReaders::tell() {
+    for (Share& share : shares_) {
+        if (share.reader.ended == 0) continue;
+        share.traffic->tell(&share.reader, share.cached_calls != cached_calls_);
+        share.cached_calls = cached_calls_;
+    }
+    std::erase_if(shares_, [](const Share& share) { return share.reader.in_flight == 0; });
+}
+
 }  // namespace penstock::transfer

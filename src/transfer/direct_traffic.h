@@ -5,7 +5,7 @@
 // nothing in flight may always start, and an executor that must wait has operations of its own,
 // whose end lets it continue.
 //
-// Any thread. A Reader belongs to one executor.
+// DirectTraffic: any thread. DirectReaders: one thread; each executor has its own.
 #pragma once
 
 #include <array>
@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
+#include <vector>
 
 #include "planner/concurrency.h"
 
@@ -74,6 +75,32 @@ private:
     bool held_ = false;
     uint64_t told_ns_ = 0;
     size_t told_class_ = 1;
+};
+
+// The operations of one executor, by file system.
+class DirectReaders {
+public:
+    [[nodiscard]] bool may_start(const DirectTraffic& traffic, uint64_t size) const;
+    void start(DirectTraffic& traffic) { traffic.start(&share_of(traffic).reader); }
+    void end(DirectTraffic& traffic, uint64_t size) {
+        traffic.end(&share_of(traffic).reader, size);
+    }
+    // Records a cached call. It keeps the executor from noticing ends meanwhile.
+    void count_cached() { ++cached_calls_; }
+    // Reports the operations that were found to have ended at the same time.
+    void tell();
+
+private:
+    struct Share {
+        DirectTraffic* traffic = nullptr;
+        DirectTraffic::Reader reader;
+        uint64_t cached_calls = 0;  // cached_calls_ at the last tell()
+    };
+
+    Share& share_of(DirectTraffic& traffic);
+
+    std::vector<Share> shares_;  // at most one per file system
+    uint64_t cached_calls_ = 0;
 };
 
 }  // namespace penstock::transfer

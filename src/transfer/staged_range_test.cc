@@ -83,18 +83,18 @@ TEST_F(StagedRangeTest, AfterAMissStagedRangesBeginOnlyBehindALongHotStretch) {
             opened.push_back(window.range);
         return window.range != nullptr;
     };
-    source->looked(true);
+    source->record_residency(true);
     EXPECT_TRUE(in_range()) << "a read begins in good faith";
-    source->looked(false);
+    source->record_residency(false);
     int taken = 1;
     while (taken < 100 && in_range()) ++taken;
     EXPECT_LT(taken, 100) << "what was cut is given out, and no more";
     missed = true;
     for (int look = 1; look < kLong; ++look) {
-        source->looked(true);
+        source->record_residency(true);
         EXPECT_FALSE(in_range()) << look;
     }
-    source->looked(true);
+    source->record_residency(true);
     for (int window = 0; window < 4; ++window) EXPECT_TRUE(in_range());
     EXPECT_EQ(opened.size(), 2u);
 }
@@ -152,7 +152,7 @@ TEST_F(StagedRangeTest, RandomReadsOfManyCallersEqualTheFileOrAreStopped) {
 class CopyBatchTest : public StagedRangeFixture {
 protected:
     void SetUp() override {
-        source_->looked(true);
+        source_->record_residency(true);
         auto made = ThreadExecutor::make(*storage_, &device_, &staged_ranges_, {});
         ASSERT_TRUE(made.ok()) << made.status().message();
         executor_ = std::move(made.value());

@@ -1,10 +1,9 @@
-// Plans a request: applies its options, asks for residency, runs the planner, and cuts the plan
-// into operations.
+#include "transfer/request_planner.h"
+
 #include <algorithm>
 #include <cerrno>
 
 #include "base/clock.h"
-#include "transfer/executor_slot.h"
 
 namespace penstock::transfer {
 
@@ -14,6 +13,9 @@ using planner::Transfer;
 static_assert(kRequestSizeMax <= planner::kRequestSizeMax);
 
 namespace {
+
+// Limit of a direct transfer into staging. A short one lets the first copy begin sooner.
+constexpr uint64_t kStagedTransferSizeMax = 512 << 10;
 
 // Bytes that come through the cache stay there, which kDrop forbids.
 planner::Buffered buffered(const Request& request) {
@@ -35,10 +37,27 @@ bool is_taken_for_hot(const Request& request) {
            request.source->long_hot();
 }
 
+uint64_t direct_size_max(const Request& request) {
+    return request.device_memory ? kStagedTransferSizeMax : Staging::kSlotSize;
+}
+
 }  // namespace
 
-void Executor::look_at_residency(Slot& slot, const planner::CostModel& model) {
-    const Request& request = slot.request;
+RequestPlanner::RequestPlanner(uint32_t depth)
+    : depth_(depth), runs_(kRequestSizeMax / kPageSize + 2) {}
+
+void RequestPlanner::plan(ActiveRequest* active) {
+    run_count_ = 0;
+    if (active->request.write) {
+        plan_write(active);
+    } else {
+        plan_read(active);
+    }
+    active->count_transfers();
+}
+
+void RequestPlanner::ask_residency(ActiveRequest* active, const planner::CostModel& model) {
+    const Request& request = active->request;
     const uint64_t file_size = request.source->size(request.offset + request.size);
     run_count_ = 0;
     if (request.offset >= file_size || request.source->probe.in_memory()) return;
@@ -50,16 +69,16 @@ void Executor::look_at_residency(Slot& slot, const planner::CostModel& model) {
     const auto is_copied = [](const extent::ResidencyRun& run) {
         return run.state == Residency::kCached || run.state == Residency::kDirty;
     };
-    request.source->record_residency(
-        run_count_ > 0 && std::all_of(runs_.begin(), runs_.begin() + run_count_, is_copied));
-    if (request.report != nullptr) slot.runs.assign(runs_.begin(), runs_.begin() + run_count_);
+    request.source->record_residency(run_count_ > 0 &&
+                                     std::all_of(runs().begin(), runs().end(), is_copied));
+    if (request.report != nullptr) active->runs.assign(runs().begin(), runs().end());
     planner::settle_mixed(std::span(runs_).first(run_count_), kGrainSize, model, buffered(request));
 }
 
 // Returns about how many bytes of `range` the OS page cache lacked when it was asked for this plan.
-uint64_t Executor::missing_in(const Extent& range) const {
+uint64_t RequestPlanner::missing_in(const Extent& range) const {
     double missing = 0;
-    for (const extent::ResidencyRun& run : std::span(runs_).first(run_count_)) {
+    for (const extent::ResidencyRun& run : runs()) {
         const auto part = static_cast<double>(extent::intersect(run.range, range).size);
         const uint64_t lacking = run.range.size - run.resident_size;
         missing += part * static_cast<double>(lacking) / static_cast<double>(run.range.size);
@@ -67,13 +86,12 @@ uint64_t Executor::missing_in(const Extent& range) const {
     return static_cast<uint64_t>(missing);
 }
 
-Result<planner::Plan> Executor::make_plan(Slot& slot) {
-    const Request& request = slot.request;
+Result<planner::Plan> RequestPlanner::make_plan(ActiveRequest* active) {
+    const Request& request = active->request;
     Source& source = *request.source;
     const storage::DirectAlignment alignment = source.file->direct_alignment();
     planner::CostModel model = source.costs->model();
-    const uint64_t size_max = request.device_memory ? kStagedTransferSizeMax : Staging::kSlotSize;
-    model.transfer_size_max = std::min<uint64_t>(model.transfer_size_max, size_max);
+    model.transfer_size_max = std::min<uint64_t>(model.transfer_size_max, direct_size_max(request));
     planner::Request wanted;
     // Bytes behind the end of the file are left to cut(): a direct transfer over it would write
     // zeros there.
@@ -97,15 +115,15 @@ Result<planner::Plan> Executor::make_plan(Slot& slot) {
         wanted.cached_because = RouteReason::kRefused;
     } else if (asks_direct(request.options)) {
         wanted.direct_asked = true;
-        if (request.size >= kPlanSizeMin) look_at_residency(slot, model);
+        if (request.size >= kPlanSizeMin) ask_residency(active, model);
     } else {
-        look_at_residency(slot, model);
+        ask_residency(active, model);
         const bool unknown = run_count_ > 0 && runs_[0].state == Residency::kUnknown;
         if (unknown && request.options.cache == CachePolicy::kAuto && source.trial.tries_cached())
             wanted.cached_because = RouteReason::kTimed;
     }
     wanted.buffered = buffered(request);
-    wanted.residency = {runs_.data(), run_count_};
+    wanted.residency = runs();
     auto made = planner_.plan(wanted, model);
     if (made.ok() && has_direct(made.value()) && source.was_cut(wanted.range.end())) {
         cut_at_end();
@@ -114,12 +132,12 @@ Result<planner::Plan> Executor::make_plan(Slot& slot) {
     return made;
 }
 
-void Executor::plan(Slot& slot) {
-    const Request& request = slot.request;
+void RequestPlanner::plan_read(ActiveRequest* active) {
+    const Request& request = active->request;
     if (!request.looks && is_never_direct(request.size, request.options))
         request.source->read_ahead(true);
     // A read that must leave nothing behind bypasses the cache if it can, as in
-    // Executor::read_small.
+    // SmallTransfers::read.
     const bool looks = request.looks || (request.options.cache == CachePolicy::kDrop &&
                                          request.size >= RouteTrial::kSizeMin);
     const bool small = !looks && is_small(request.size, request.options) &&
@@ -127,26 +145,25 @@ void Executor::plan(Slot& slot) {
     if (small && !plans_small(*request.source, request.size, request.options)) {
         // Every plan for it would be this one.
         const Extent all{request.offset, request.size};
-        slot.transfers.assign(1, {all, all, Route::kCached, RouteReason::kSmall, 0});
+        active->transfers.assign(1, {all, all, Route::kCached, RouteReason::kSmall, 0});
         return;
     }
     if (is_taken_for_hot(request)) {
         const Extent all{request.offset, request.size};
-        slot.transfers.assign(1, {all, all, Route::kCached, RouteReason::kTimed, 0});
+        active->transfers.assign(1, {all, all, Route::kCached, RouteReason::kTimed, 0});
         return;
     }
     const uint64_t started = request.report != nullptr ? base::monotonic_ns() : 0;
-    const auto plan = make_plan(slot);
+    const auto plan = make_plan(active);
     if (!plan.ok()) {
-        stop_at(slot, request.offset, plan.status().error_number(), Route::kCached);
+        active->stop_at(request.offset, plan.status().error_number(), Route::kCached);
     } else {
-        slot.beside_copies = plan.value().beside_copies;
-        cut(slot, plan.value().transfers);
+        active->beside_copies = plan.value().beside_copies;
+        cut(active, plan.value().transfers);
     }
     if (small) {
-        const auto runs = std::span(runs_).first(run_count_);
         request.source->trial.record_plan(std::none_of(
-            runs.begin(), runs.end(),
+            runs().begin(), runs().end(),
             [](const extent::ResidencyRun& run) { return run.state == Residency::kMissing; }));
     }
     if (request.report == nullptr) return;
@@ -156,37 +173,36 @@ void Executor::plan(Slot& slot) {
 
 // Cuts transfers that are too long for one operation. With `strict`, a transfer that cannot take
 // its route is an error.
-void Executor::cut(Slot& slot, std::span<const Transfer> transfers) {
-    const ReadOptions& options = slot.request.options;
+void RequestPlanner::cut(ActiveRequest* active, std::span<const Transfer> transfers) const {
+    const ReadOptions& options = active->request.options;
     const std::optional<Route> only = options.strict ? asked_route(options) : std::nullopt;
     const bool lone = std::none_of(transfers.begin(), transfers.end(),
                                    [](const Transfer& t) { return t.route != Route::kCached; });
-    slot.call_size_max = lone ? kLoneCallSizeMax : kCallSizeMax;
-    uint64_t size_max = slot.call_size_max;
-    const uint64_t direct_size_max = slot.request.device_memory ? kStagedTransferSizeMax
-                                                                : Staging::kSlotSize;
-    if (slot.request.device_memory && slot.request.staged_part == nullptr) {
-        // Short calls are joined later, while the device is busy.
-        const uint64_t most = limits_.depth * Staging::kSlotSize / 3;
+    active->call_size_max = lone ? kLoneCallSizeMax : kCallSizeMax;
+    uint64_t size_max = active->call_size_max;
+    if (active->request.device_memory &&
+        active->request.staged_part == nullptr) {  // short calls, joined later while the device is busy
+        const uint64_t most = depth_ * Staging::kSlotSize / 3;
         const uint64_t joined_max = lone ? kStagedCallSizeMax : kCallSizeMax;
-        slot.call_size_max = std::clamp(most, kCallSizeMax, joined_max);
+        active->call_size_max = std::clamp(most, kCallSizeMax, joined_max);
         size_max = kFirstStagedSizeMax;
     }
     const auto add = [&](Transfer transfer) {
         if (only.has_value() && transfer.route != *only) {
-            stop_at(slot, transfer.range.offset, EOPNOTSUPP, *only);
+            active->stop_at(transfer.range.offset, EOPNOTSUPP, *only);
             return;
         }
-        const uint64_t most = transfer.route == Route::kCached ? size_max : direct_size_max;
+        const uint64_t most = transfer.route == Route::kCached ? size_max
+                                                               : direct_size_max(active->request);
         while (transfer.range.size > most) {  // a direct transfer of a read is never too long
             Transfer head = transfer;
             head.range.size = most;
             head.moved = head.range;
-            slot.transfers.push_back(head);
+            active->transfers.push_back(head);
             transfer.range = {head.range.end(), transfer.range.size - most};
             transfer.moved = transfer.range;
         }
-        slot.transfers.push_back(transfer);
+        active->transfers.push_back(transfer);
     };
     for (Transfer transfer : transfers) {
         if (transfer.reason == RouteReason::kResident && missing_in(transfer.range) > 0)
@@ -195,15 +211,41 @@ void Executor::cut(Slot& slot, std::span<const Transfer> transfers) {
     }
     // Bytes behind the end of the file: a read there must learn of the end. The file may have grown
     // by a few bytes at this moment.
-    const uint64_t planned = transfers.empty() ? slot.request.offset : transfers.back().range.end();
-    const uint64_t end = slot.request.offset + slot.request.size;
+    const uint64_t planned = transfers.empty() ? active->request.offset
+                                               : transfers.back().range.end();
+    const uint64_t end = active->request.offset + active->request.size;
     if (planned == end) return;
     const Extent rest{planned, end - planned};
-    if ((only.has_value() && *only != Route::kCached) || slot.must_drop()) {
-        stop_at(slot, planned, 0, only.value_or(Route::kCached));
+    if ((only.has_value() && *only != Route::kCached) || active->must_drop()) {
+        active->stop_at(planned, 0, only.value_or(Route::kCached));
     } else {
         add({rest, rest, Route::kCached, RouteReason::kSmall, 0});
     }
+}
+
+void RequestPlanner::plan_write(ActiveRequest* active) {
+    const Request& request = active->request;
+    const Source& source = *request.source;
+    const storage::DirectAlignment alignment = source.file->direct_alignment();
+    planner::WriteRequest wanted;
+    wanted.range = {request.offset, request.size};
+    wanted.direct = {Route::kDirect, alignment.offset, alignment.memory};
+    wanted.direct_asked = asks_direct(request.options);
+    if (wanted.direct_asked && source.direct_refused.load(std::memory_order_relaxed)) {
+        wanted.direct_asked = false;
+        wanted.cached_because = RouteReason::kRefused;
+    } else if (const auto why = asks_cached(request.options); why.has_value()) {
+        wanted.cached_because = *why;
+    }
+    const planner::WritePlan plan = planner::plan_write(wanted);
+    const std::span<const Transfer> planned(plan.transfers.data(), plan.count);
+    const std::optional<Route> only = request.options.strict ? asked_route(request.options)
+                                                             : std::nullopt;
+    for (const Transfer& transfer : planned) {
+        if (!only.has_value() || transfer.route == *only) continue;
+        return active->stop_at(request.offset, EOPNOTSUPP, *only);  // nothing is written
+    }
+    cut(active, planned);
 }
 
 }  // namespace penstock::transfer

@@ -1,11 +1,12 @@
-// Small reads and writes of an executor: one storage operation each, without a plan.
+#include "transfer/small_transfers.h"
+
 #include <algorithm>
 #include <cstring>
 
+#include "base/check.h"
 #include "base/clock.h"
 #include "base/units.h"
 #include "base/waits.h"
-#include "transfer/executor.h"
 #include "transfer/reasons.h"
 
 namespace penstock::transfer {
@@ -46,14 +47,14 @@ void add_to(Report* report, uint64_t offset, const SmallOutcome& outcome) {
 }
 
 // Reads through the cache. Sets kNoDrop as the reason if bytes stay that should leave no trace.
-void Executor::move_cached(const Source& source, const storage::Operation& operation,
-                           const ReadOptions& options, SmallOutcome* outcome) {
-    outcome->completion = queue_->submit_and_reap(operation);
+void SmallTransfers::move_cached(const Source& source, const storage::Operation& operation,
+                                 const ReadOptions& options, SmallOutcome* outcome) {
+    outcome->completion = queue_.submit_and_reap(operation);
     if (operation.drop && stays(source, options, outcome->reason))
         outcome->reason = RouteReason::kNoDrop;
 }
 
-SmallOutcome Executor::read_small(Source& source, uint64_t offset, const iovec& to,
+SmallOutcome SmallTransfers::read(Source& source, uint64_t offset, const iovec& to,
                                   const ReadOptions& options) {
     storage::Operation operation{source.file.get(), offset, {&to, 1}};
     operation.drop = options.cache == CachePolicy::kDrop;
@@ -64,14 +65,14 @@ SmallOutcome Executor::read_small(Source& source, uint64_t offset, const iovec& 
     } else if (operation.drop && could_be_direct(source, offset, to)) {
         // Not all kernels support reads through the cache that leave nothing there, and those reads
         // include readahead.
-        outcome = look_at_small(source, offset, to.iov_len);
+        outcome = ask_residency(source, offset, to.iov_len);
         const bool cached = outcome.reason == RouteReason::kResident ||
                             outcome.reason == RouteReason::kDirty;
         if (!cached) return read_missing(source, operation, options, outcome);
     } else if (options.cache == CachePolicy::kAuto && could_be_direct(source, offset, to)) {
         if (source.trial.probing()) return read_probing(source, operation, options);
         const uint64_t started = base::monotonic_ns();
-        outcome.completion = queue_->submit_and_reap(operation);
+        outcome.completion = queue_.submit_and_reap(operation);
         if (waited(to.iov_len, base::monotonic_ns() - started)) source.trial.start_probing();
         return outcome;
     }
@@ -79,7 +80,7 @@ SmallOutcome Executor::read_small(Source& source, uint64_t offset, const iovec& 
     return outcome;
 }
 
-SmallOutcome Executor::write_small(Source& source, uint64_t offset, const iovec& from,
+SmallOutcome SmallTransfers::write(Source& source, uint64_t offset, const iovec& from,
                                    const ReadOptions& options) {
     storage::Operation operation{source.file.get(), offset, {&from, 1}};
     operation.drop = options.cache == CachePolicy::kDrop;
@@ -91,7 +92,7 @@ SmallOutcome Executor::write_small(Source& source, uint64_t offset, const iovec&
 }
 
 // Reads directly into place, or through staging if the place is not aligned.
-storage::Completion Executor::read_direct(Source& source, storage::Operation operation) {
+storage::Completion SmallTransfers::read_direct(Source& source, storage::Operation operation) {
     operation.route = Route::kDirect;
     const storage::DirectAlignment alignment = operation.file->direct_alignment();
     const iovec to = operation.pieces.front();
@@ -99,24 +100,24 @@ storage::Completion Executor::read_direct(Source& source, storage::Operation ope
     const uint64_t end = base::align_up(operation.offset + to.iov_len, alignment.offset);
     if (end - begin == to.iov_len &&
         reinterpret_cast<uintptr_t>(to.iov_base) % alignment.memory == 0 && !source.was_cut(end))
-        return queue_->submit_and_reap(operation);
-    const int32_t slot = staging_->take(to.iov_len);
+        return queue_.submit_and_reap(operation);
+    const int32_t slot = staging_.take(to.iov_len);
     PENSTOCK_CHECK(slot >= 0, "an idle executor has staging");
-    const iovec piece{staging_->memory(slot), end - begin};
+    const iovec piece{staging_.memory(slot), end - begin};
     const uint64_t skipped = operation.offset - begin;
     operation.offset = begin;
     operation.pieces = {&piece, 1};
-    storage::Completion completion = queue_->submit_and_reap(operation);
+    storage::Completion completion = queue_.submit_and_reap(operation);
     completion.bytes = std::min<uint64_t>(completion.bytes - std::min(completion.bytes, skipped),
                                           to.iov_len);
-    std::memcpy(to.iov_base, staging_->memory(slot) + skipped, completion.bytes);
+    std::memcpy(to.iov_base, staging_.memory(slot) + skipped, completion.bytes);
     if (completion.bytes == to.iov_len) completion.error = 0;
-    staging_->give_back(slot);
+    staging_.give_back(slot);
     return completion;
 }
 
 // Returns what the cache holds of a small read, and the reason why the read would go through it.
-SmallOutcome Executor::look_at_small(Source& source, uint64_t offset, uint64_t size) {
+SmallOutcome SmallTransfers::ask_residency(Source& source, uint64_t offset, uint64_t size) {
     storage::ResidencyQuestion question;
     question.range = {offset, size};
     const storage::ResidencyAnswer answer = source.probe.ask(question, runs_);
@@ -140,8 +141,8 @@ SmallOutcome Executor::look_at_small(Source& source, uint64_t offset, uint64_t s
 }
 
 // Reads past the cache, or through it if direct I/O is refused.
-SmallOutcome Executor::read_missing(Source& source, const storage::Operation& operation,
-                                    const ReadOptions& options, SmallOutcome outcome) {
+SmallOutcome SmallTransfers::read_missing(Source& source, const storage::Operation& operation,
+                                          const ReadOptions& options, SmallOutcome outcome) {
     outcome.route = Route::kDirect;
     outcome.reason = RouteReason::kMissing;
     outcome.completion = read_direct(source, operation);
@@ -154,18 +155,18 @@ SmallOutcome Executor::read_missing(Source& source, const storage::Operation& op
 }
 
 // Makes a read for which the cache must be asked, because such reads were slow lately.
-SmallOutcome Executor::read_probing(Source& source, const storage::Operation& operation,
-                                    const ReadOptions& options) {
+SmallOutcome SmallTransfers::read_probing(Source& source, const storage::Operation& operation,
+                                          const ReadOptions& options) {
     const uint64_t size = operation.pieces.front().iov_len;
     const uint64_t started = base::monotonic_ns();
-    SmallOutcome outcome = look_at_small(source, operation.offset, size);
+    SmallOutcome outcome = ask_residency(source, operation.offset, size);
     const bool missing = outcome.reason == RouteReason::kCheaperBuffered;
     const bool direct = missing && source.trial.route() == Route::kDirect;
     if (missing) source.read_ahead(!direct);
     if (direct) {
         outcome = read_missing(source, operation, options, outcome);
     } else {
-        outcome.completion = queue_->submit_and_reap(operation);
+        outcome.completion = queue_.submit_and_reap(operation);
     }
     source.trial.record(size, base::monotonic_ns() - started, !missing);
     return outcome;

@@ -51,7 +51,7 @@ public:
     Read how = Read::kQuick;
 };
 
-TEST(ExecutorSmallReads, OnlyThoseThatWaitedStartProbing) {
+TEST(SmallTransfers, OnlyThoseThatWaitedStartProbing) {
     TestStorage storage;
     auto executor = Executor::create(storage, nullptr, {});
     ASSERT_TRUE(executor.ok());
@@ -74,7 +74,7 @@ TEST(ExecutorSmallReads, OnlyThoseThatWaitedStartProbing) {
 }
 
 // Of a file that was hot for so long that it is read without a look.
-TEST(ExecutorSmallReads, AFileIsHotAsLongAsNoReadOfItWaited) {
+TEST(SmallTransfers, AFileIsHotAsLongAsNoReadOfItWaited) {
     TestStorage storage;
     auto executor = Executor::create(storage, nullptr, {});
     ASSERT_TRUE(executor.ok());

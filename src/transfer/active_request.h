@@ -1,12 +1,15 @@
-// What an executor keeps of a request in progress and of a storage operation. Only executor*.cc
-// include it. One thread.
+// A request in progress and its storage operations, as the parts of an executor share them. One
+// thread.
 #pragma once
+
+#include <sys/uio.h>
 
 #include <cstdint>
 #include <vector>
 
-#include "transfer/executor.h"
-#include "transfer/reasons.h"
+#include "planner/planner.h"
+#include "transfer/request.h"
+#include "transfer/staging.h"
 
 namespace penstock::transfer {
 
@@ -17,19 +20,15 @@ static_assert(kCallSizeMax <= Staging::kSlotSize);
 // Limits of one cached read into staging for a device. The device pauses for some microseconds
 // between two copies, but is idle until the first call has ended.
 inline constexpr uint64_t kFirstStagedSizeMax = 512 << 10, kStagedCallSizeMax = 2 << 20;
-// Limit of what such calls of one executor have in staging: one part is read, one is copied, and
-// one waits. More would leave the CPU's caches before the device has read it.
-inline constexpr uint64_t kStagedSizeMax = 3 * kStagedCallSizeMax;
-// Limit of a direct transfer into staging. A short one lets the first copy begin sooner.
-inline constexpr uint64_t kStagedTransferSizeMax = 512 << 10;
 // The grain of residency questions. A plan cannot avoid a shorter cached piece between missing
 // ones: to read over it costs less than to find it.
 inline constexpr uint64_t kGrainSize = 64 << 10;
 inline constexpr uint64_t kPageSize = 4096;  // the smallest page size of the OS page cache
 inline constexpr uint64_t kNowhere = UINT64_MAX;
 
-// A request in progress.
-struct Executor::Slot {
+struct ActiveOperation;
+
+struct ActiveRequest {
     Request request;
     std::vector<planner::Transfer> transfers;  // none longer than an operation; by offset
     size_t next_direct = 0, next_cached = 0;   // where to look for the next one of each kind
@@ -48,19 +47,37 @@ struct Executor::Slot {
     int error = 0;                 // the cause; 0: the file ends there
     uint64_t sent_ns = 0;          // for the report: when bytes were last sent to the device
 
-    // Adds the bytes that arrived to the report.
-    void count_residency(const extent::Extent& arrived, Report* report) const {
-        for (const extent::ResidencyRun& run : runs) {
-            report->residency_bytes[static_cast<size_t>(run.state)] += extent::intersect(run.range,
-                                                                                         arrived)
-                                                                           .size;
-        }
-    }
+    // Takes the object into use for another request. The lists keep their memory.
+    void begin(const Request& asked);
+    // Counts the transfers, once they are planned.
+    void count_transfers();
+    // Records that the bytes from `offset` on did not arrive: because of `at_error`, or at the end
+    // of the file if it is 0.
+    void stop_at(uint64_t offset, int at_error, Route route);
+    // Begins nothing more of a failed write. The transfers that have not begun count as not moved.
+    void give_up();
+    // Moves the bytes of a refused direct operation to the page cache route.
+    void retry_cached(const ActiveOperation& operation);
+    // Handles a long call that one bad page ended. The bytes behind the page are read once more, so
+    // that only the page is missing. This is done once only, because the storage may take seconds
+    // to give up on each bad page.
+    void read_behind_error(ActiveOperation* operation);
+    // Returns the number of transfers, from the cached one at `first` on, that one call of at most
+    // `size_max` bytes can serve.
+    [[nodiscard]] size_t joinable(size_t first, uint64_t size_max) const;
+    // Adds the bytes of an operation that arrived to the report and the staged part.
+    void count_arrived(const ActiveOperation& operation);
+    [[nodiscard]] Outcome outcome() const;
+
     // Returns whether bytes must be copied from the device to staging before the storage writes
     // them.
     [[nodiscard]] bool fetches() const { return request.write && request.device_memory; }
     // Returns whether cached transfers may start.
     [[nodiscard]] bool may_copy() const { return !request.write || direct_left == 0; }
+    // Returns whether cached transfers are left that may start.
+    [[nodiscard]] bool has_copies() const {
+        return may_copy() && (cached_left > 0 || !again.empty());
+    }
     // Returns whether the transfer uses calls that leave nothing in the cache. Part of a dirty
     // range may be missing.
     [[nodiscard]] bool leaves_nothing(const planner::Transfer& transfer) const {
@@ -74,47 +91,29 @@ struct Executor::Slot {
         return insists_on_drop(request.options) && !request.source->probe.in_memory();
     }
     // Returns the reason for the report, once the transfer has taken its route.
-    [[nodiscard]] RouteReason reason_of(const planner::Transfer& transfer) const {
-        if (request.options.route == Route::kPeer && transfer.route != Route::kPeer)
-            return RouteReason::kNoPeer;
-        const bool stayed = transfer.route == Route::kCached &&
-                            stays(*request.source, request.options, transfer.reason);
-        return stayed ? RouteReason::kNoDrop : transfer.reason;
-    }
-    // Adds the bytes of a transfer that arrived to the report.
-    void count_reasons(const planner::Transfer& transfer, const extent::Extent& arrived,
-                       Report* report) const {
-        transfer::count_reasons(runs, arrived, reason_of(transfer), report);
-    }
+    [[nodiscard]] RouteReason reason_of(const planner::Transfer& transfer) const;
     [[nodiscard]] bool all_started() const { return started == transfers.size() && again.empty(); }
+    [[nodiscard]] DirectTraffic& traffic() const { return request.source->costs->traffic(); }
 };
 
 // A storage operation: one direct transfer, or neighbouring cached ones.
-struct Executor::Operation {
-    Slot* slot = nullptr;
-    size_t first = 0, count = 0;  // of slot->transfers
+struct ActiveOperation {
+    ActiveRequest* active = nullptr;
+    size_t first = 0, count = 0;  // of active->transfers
     extent::Extent range, moved;
     int32_t staging = -1;      // slot of staging; -1: the bytes go straight to their place
-    uint64_t staged_size = 0;  // its part of Executor::staged_size_
+    uint64_t staged_size = 0;  // bytes in staging of a cached read for a device
     uint64_t good = 0;         // bytes of `range` that arrived
     int error = 0;             // why not all did; 0: end of file
     std::vector<iovec> pieces;
 
-    [[nodiscard]] planner::Transfer& front() const { return slot->transfers[first]; }
+    [[nodiscard]] planner::Transfer& front() const { return active->transfers[first]; }
+    [[nodiscard]] const Request& request() const { return active->request; }
     [[nodiscard]] bool fills_staged_part() const {
-        return slot->request.staged_part != nullptr && front().route == Route::kCached;
+        return request().staged_part != nullptr && front().route == Route::kCached;
     }
     // Returns whether the call is long enough that its time is worth two reads of the clock.
-    [[nodiscard]] bool is_timed_call() const {
-        const bool telling = front().reason == RouteReason::kResident ||
-                             front().reason == RouteReason::kTimed;
-        if (!telling || range.size < kGrainSize) return false;
-        for (size_t i = 1; i < count; ++i) {  // several transfers only if they are parts of one
-            if (!slot->request.device_memory || (&front())[i].reason != front().reason)
-                return false;
-        }
-        return true;
-    }
+    [[nodiscard]] bool is_timed_call() const;
 };
 
 }  // namespace penstock::transfer

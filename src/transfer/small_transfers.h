@@ -1,0 +1,44 @@
+// Small reads and writes of an executor: one storage operation each, without a plan, at the least
+// cost.
+//
+// A read goes through the page cache without a question, unless such reads were slow lately
+// (route_trial.h) or are to leave nothing in the cache. Requires that nothing else is outstanding
+// in the queue. One thread.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "storage/storage.h"
+#include "transfer/active_request.h"
+#include "transfer/staging.h"
+
+namespace penstock::transfer {
+
+class SmallTransfers {
+public:
+    // Both must outlive this object.
+    SmallTransfers(storage::Queue& queue, Staging& staging) : queue_(queue), staging_(staging) {}
+
+    // Requires is_small().
+    [[nodiscard]] SmallOutcome read(Source& source, uint64_t offset, const iovec& to,
+                                    const ReadOptions& options);
+    [[nodiscard]] SmallOutcome write(Source& source, uint64_t offset, const iovec& from,
+                                     const ReadOptions& options);
+
+private:
+    void move_cached(const Source& source, const storage::Operation& operation,
+                     const ReadOptions& options, SmallOutcome* outcome);
+    storage::Completion read_direct(Source& source, storage::Operation operation);
+    SmallOutcome ask_residency(Source& source, uint64_t offset, uint64_t size);
+    SmallOutcome read_missing(Source& source, const storage::Operation& operation,
+                              const ReadOptions& options, SmallOutcome outcome);
+    SmallOutcome read_probing(Source& source, const storage::Operation& operation,
+                              const ReadOptions& options);
+
+    storage::Queue& queue_;
+    Staging& staging_;
+    std::array<extent::ResidencyRun, kPlanSizeMin / kPageSize + 2> runs_;
+};
+
+}  // namespace penstock::transfer
