@@ -7,6 +7,7 @@
 // any size (docs/design/0009-batches-to-a-gpu.md).
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -53,6 +54,27 @@ private:
     uint64_t begin_ = 0, end_ = 0;       // slots with new answers; none if equal
     std::atomic<bool> has_news_{false};  // checked before the mutex is locked
     std::atomic_flag sending_;           // held by the thread that calls the driver
+};
+
+// The answers that a server has put on a board and has not published. One thread at a time.
+class AnswerBatch {
+public:
+    void put(AnswerBoard& board, uint64_t slot, uint64_t answer) {
+        board.put(slot, answer);
+        const bool first = begin_ == end_;
+        begin_ = first ? slot : std::min(begin_, slot);
+        end_ = first ? slot + 1 : std::max(end_, slot + 1);
+    }
+    [[nodiscard]] bool empty() const { return begin_ == end_; }
+    // Publishes the answers and sends them.
+    Status send(AnswerBoard& board) {
+        board.publish(begin_, end_);
+        begin_ = end_ = 0;
+        return board.flush();
+    }
+
+private:
+    uint64_t begin_ = 0, end_ = 0;  // slots; none if equal
 };
 
 }  // namespace penstock::service

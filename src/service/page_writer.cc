@@ -27,8 +27,6 @@ static_assert(limits::kDrainMax * sizeof(uint64_t) <= backend::Device::kWholeSiz
               "completions of neighbouring frames go in one copy");
 // Limit of copies from the device, which wait for no kernel.
 constexpr std::chrono::seconds kCopyLimit{60};
-// Distinguishes outcomes of writes from those of the server's reads.
-constexpr uint64_t kCookie = uint64_t{1} << 32;
 
 }  // namespace
 
@@ -242,14 +240,15 @@ void PageWriter::execute(const OtherOutcome& other) {
             request.size = extent.size;
             request.pieces = {pieces_ + extent.piece, extent.pieces};
             request.write = true;
-            request.cookie = kCookie + submitted++;
+            // The cookies of reads are addresses, which are larger.
+            request.cookie = submitted++;
             PENSTOCK_CHECK(executor_.submit(request), "an executor that has room takes a request");
             ++pending;
             continue;
         }
         const size_t count = executor_.reap(outcomes_, true);
         for (const transfer::Outcome& outcome : std::span(outcomes_).first(count)) {
-            if (outcome.cookie < kCookie) {
+            if (outcome.cookie >= kExtentsMax) {
                 other(outcome);
             } else {
                 settle(outcome);
@@ -262,7 +261,7 @@ void PageWriter::execute(const OtherOutcome& other) {
 
 // Reports an outcome. An error counts for each page whose bytes may be missing.
 void PageWriter::settle(const transfer::Outcome& outcome) {
-    const Extent& extent = extents_[outcome.cookie - kCookie];
+    const Extent& extent = extents_[outcome.cookie];
     done_->operations += outcome.operations;
     done_->bytes += outcome.bytes;
     if (outcome.bytes == extent.size && outcome.error == 0) return;

@@ -25,7 +25,8 @@ public:
     struct Done {
         uint64_t operations = 0, bytes = 0, failed_pages = 0;
     };
-    // Receives the outcomes of reads that `executor` makes at the same time.
+    // Receives the outcomes of reads that `executor` makes at the same time. Their cookies are
+    // addresses; those of writes are less than kExtentsMax.
     using OtherOutcome = std::function<void(const transfer::Outcome&)>;
 
     // `state` is as the host sees it. If `device` is not host-addressable, its pointers are the

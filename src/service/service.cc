@@ -166,6 +166,7 @@ Status Service::start(const Options& options) {
     shared_.log = log_.get();
     shared_.merges = !options.one_by_one;
     shared_.abort = [this](int error_number, const char* text) { abort(error_number, text); };
+    calls_ = std::make_unique<ControlCalls>(*state_, *files_, shared_.abort);
     shared_.hands = options.helping ? device_->properties().permit_count : shared_.workers;
     const unsigned helpers = options.helping ? device_->properties().permit_count : 0;
     const unsigned workers = options.helping ? 0 : options.workers;
@@ -261,7 +262,7 @@ void Service::work(unsigned index) {
     uint32_t idle_turns = 0;
     while (!stopping_.load(std::memory_order_relaxed)) {
         const uint64_t seen = bells ? DeviceWords::load(*bell, site::kRelaxed) : 0;
-        const bool called = server.serve_calls();
+        const bool called = server.serve_calls(*calls_);
         if (serve(server, ring) || server.finish_windows() || called) {
             idle_turns = 0;
             continue;
@@ -329,9 +330,9 @@ bool Service::serve_waiting(Server& server) {
     // Requests come first: a look at all ports costs more than most steps. Now and then the order
     // is reversed, so that a call is not delayed for as long as there are requests.
     const bool calls_first = server.beats() % kCallsFirstEvery == 0;
-    const bool called = calls_first && server.serve_calls();
+    const bool called = calls_first && server.serve_calls(*calls_);
     const bool served = serve(server, 0) || server.finish_windows();
-    const bool called_late = !served && !calls_first && server.serve_calls();
+    const bool called_late = !served && !calls_first && server.serve_calls(*calls_);
     return called || served || called_late;
 }
 
@@ -355,7 +356,7 @@ Status Service::serve_all(std::chrono::nanoseconds limit) {
 void Service::finish_windows() {
     for (const auto& server : helpers_) {
         // A running kernel keeps adding windows. Those left before are done after this many turns.
-        for (size_t i = 0; i < Server::kWindowsMax && server->has_windows(); ++i) {
+        for (size_t i = 0; i < PendingWindows::kWindowsMax && server->has_windows(); ++i) {
             if (!server->try_borrow()) break;  // a block uses it
             (void)server->finish_windows();
             server->give_back();

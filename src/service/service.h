@@ -20,6 +20,7 @@
 #include "penstock/abi/file_system.h"
 #include "penstock/queue_load.h"
 #include "penstock/status.h"
+#include "service/control_calls.h"
 #include "service/file_table.h"
 #include "service/kernel_call.h"
 #include "service/log.h"
@@ -131,7 +132,7 @@ private:
     void monitor();
     void look_for_held_copies(uint64_t now_ns);
     bool help(unsigned permit, bool waits);
-    static bool serve_waiting(Server& server);
+    bool serve_waiting(Server& server);
     static bool serve(Server& server, uint32_t ring);
     uint64_t see_tail(const RingState& ring) const;
     using LookEnd = std::chrono::steady_clock::time_point;
@@ -158,6 +159,7 @@ private:
     Shared shared_;
     std::unique_ptr<FileTable> files_;
     std::unique_ptr<LaunchLearner> learner_;
+    std::unique_ptr<ControlCalls> calls_;
     Result<uint64_t> run(FileWork work, Descriptor file);
     void close_without_kernel(Descriptor file, Opener opener);
     std::mutex write_back_mutex_;             // guards the use of the two members below

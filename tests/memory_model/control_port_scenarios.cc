@@ -1,6 +1,6 @@
 // Programs for a control port: teams that lock it and call, host threads that serve it.
 //
-// Follows control_call (device/control_port.cuh) and Server::serve_calls (src/service/server.cc)
+// Follows control_call (device/control_port.cuh) and ControlCalls::serve
 // line by line; their payload is plain memory, which is cells here. A payload written while
 // somebody reads it, a call served twice or answered with another call's result is a race or a
 // wrong value.
@@ -13,7 +13,7 @@ namespace penstock::memory_model {
 namespace {
 
 constexpr Site kTakePort = static_cast<Site>(
-    Order::kAcquire);  // Server's own flag: std::atomic_flag
+    Order::kAcquire);  // ControlCalls::taken_: std::atomic_flag
 constexpr Site kGivePortBack = static_cast<Site>(Order::kRelease);
 
 struct Port {

@@ -26,7 +26,7 @@ std::vector<Program> ring_programs(bool nightly);
 // Page cache: page entries, frames, leaves (include/penstock/device/page_cache.cuh and below).
 std::vector<Program> cache_programs(bool nightly);
 
-// Control ports (device/control_port.cuh, src/service/server_calls.cc).
+// Control ports (device/control_port.cuh, src/service/control_calls.cc).
 std::vector<Program> control_port_programs(bool nightly);
 
 // Windows of readahead (include/penstock/device/readahead.cuh).
