@@ -84,8 +84,8 @@ function(penstock_benchmarks)
         add_executable(${target} "${program}" ${parts} ${shared})
         target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}"
                                                      "${PROJECT_SOURCE_DIR}/src")
-        target_link_libraries(${target} PRIVATE penstock penstock_flags penstock_system
-                                                ${workloads})
+        target_link_libraries(${target} PRIVATE penstock_fixtures penstock penstock_flags
+                                                penstock_system ${workloads})
         set_target_properties(${target} PROPERTIES OUTPUT_NAME penstock-bench-${name})
         if(EXISTS "${PROJECT_SOURCE_DIR}/bench/${name}.cu")
             penstock_add_kernels(${target} "${PROJECT_SOURCE_DIR}/bench/${name}.cu")

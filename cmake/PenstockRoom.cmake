@@ -3,6 +3,7 @@
 # src/NAME/**.cc       the OBJECT library penstock_room_NAME, in libpenstock.so unless TEST_ONLY
 # src/NAME/**_test.cc  one GoogleTest program NAME_test, linked only with this room and the rooms
 #                      below it, so that its tests do not wait for the rooms above
+# src/NAME/**_fixture.cc  code of tests and benchmarks, in the static library penstock_fixtures
 # src/NAME/**_test.cu  kernels of the room's tests, through both compilers; NAME_test then links
 #                      the whole library
 # src/NAME/**_fake.cc  X_fake.so beside NAME_test, which opens it: a stand-in for another library
@@ -38,11 +39,13 @@ function(penstock_room name)
     file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${folder}/*.cc")
     file(GLOB_RECURSE tests CONFIGURE_DEPENDS "${folder}/*_test.cc")
     file(GLOB_RECURSE apart CONFIGURE_DEPENDS "${folder}/*_fuzz.cc" "${folder}/*_bench.cc")
+    file(GLOB_RECURSE fixtures CONFIGURE_DEPENDS "${folder}/*_fixture.cc")
     file(GLOB_RECURSE fakes CONFIGURE_DEPENDS "${folder}/*_fake.cc")
     file(GLOB_RECURSE kernels CONFIGURE_DEPENDS "${folder}/*_test.cu")
-    if(tests OR apart OR fakes)
-        list(REMOVE_ITEM sources ${tests} ${apart} ${fakes})
+    if(tests OR apart OR fakes OR fixtures)
+        list(REMOVE_ITEM sources ${tests} ${apart} ${fakes} ${fixtures})
     endif()
+    set_property(GLOBAL APPEND PROPERTY PENSTOCK_FIXTURES ${fixtures})
 
     set_property(GLOBAL APPEND PROPERTY PENSTOCK_ROOMS ${name})
     set_property(GLOBAL PROPERTY PENSTOCK_ROOM_${name}_DEPENDS ${ROOM_DEPENDS})
@@ -58,6 +61,15 @@ function(penstock_room name)
         target_include_directories(${room} SYSTEM PRIVATE "${PENSTOCK_LIBURING_INCLUDE}")
         target_link_libraries(${room} PRIVATE penstock_flags)
     endif()
+endfunction()
+
+# The fixtures of all rooms: tests and benchmarks take from them what they use.
+function(penstock_fixtures)
+    get_property(fixtures GLOBAL PROPERTY PENSTOCK_FIXTURES)
+    add_library(penstock_fixtures STATIC EXCLUDE_FROM_ALL ${fixtures})
+    target_include_directories(penstock_fixtures PRIVATE "${CMAKE_CURRENT_SOURCE_DIR}/include"
+                                                         "${CMAKE_CURRENT_SOURCE_DIR}/src")
+    target_link_libraries(penstock_fixtures PRIVATE penstock_flags)
 endfunction()
 
 # The object files of all rooms that belong to the shared library.
@@ -181,7 +193,7 @@ endfunction()
 function(penstock_room_test room)
     get_property(below GLOBAL PROPERTY PENSTOCK_ROOM_${room}_DEPENDS)
     penstock_test(${room}_test ${ARGN})
-    target_link_libraries(${room}_test PRIVATE penstock_system)
+    target_link_libraries(${room}_test PRIVATE penstock_fixtures penstock_system)
     foreach(part IN ITEMS ${room} LISTS below)
         if(TARGET penstock_room_${part})
             target_sources(${room}_test PRIVATE $<TARGET_OBJECTS:penstock_room_${part}>)

@@ -12,10 +12,9 @@
 
 namespace penstock::readahead {
 
-// Predicts with the online detector of one stream, which must outlive this object.
+// Predicts with an online detector of its own, for one stream.
 class DetectorPredictor : public Predictor {
 public:
-    explicit DetectorPredictor(access::Detector& detector) : detector_(detector) {}
     void observe(const access::Access& access, uint64_t time_ns) override {
         detector_.observe(access, time_ns);
     }
@@ -24,7 +23,7 @@ public:
     }
 
 private:
-    access::Detector& detector_;
+    access::Detector detector_;
 };
 
 }  // namespace penstock::readahead

@@ -32,8 +32,14 @@ Claim Flights::claim(uint64_t file, const Extent& wanted, Priority priority, uin
     const Extent part{wanted.offset, end - wanted.offset};
     const size_t kept = priority == Priority::kPrefetch ? capacity_ / 8 : 0;
     if (flights_.size() + kept >= capacity_) return {Claim::Outcome::kFull, 0, part};
-    flights_.push_back({next_id_, file, part, priority, false, false, now_ns});
+    flights_.push_back({next_id_, file, part, priority, false, false, now_ns, {}});
     return {Claim::Outcome::kTaken, next_id_++, part};
+}
+
+void Flights::assign(FlightId flight, uint64_t stream) {
+    for (Flight& one : flights_) {
+        if (one.id == flight) one.stream = stream;
+    }
 }
 
 std::optional<Flight> Flights::start(size_t prefetches_max) {

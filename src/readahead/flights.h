@@ -34,7 +34,8 @@ struct Flight {
     Priority priority = Priority::kPrefetch;
     bool promoted = false;
     bool under_way = false;
-    uint64_t claimed_ns = 0;  // time of the claim, or of the promotion
+    uint64_t claimed_ns = 0;              // time of the claim, or of the promotion
+    std::optional<uint64_t> stream = {};  // that predicted it, by assign()
 };
 
 // The result for the front part of a claim. Further calls claim the rest.
@@ -56,6 +57,8 @@ public:
     // Claims the front part of `wanted`, which must not be empty. A demand promotes a prefetch of
     // the same bytes. One place in eight is reserved for demands.
     Claim claim(uint64_t file, const Extent& wanted, Priority priority, uint64_t now_ns);
+    // Records the stream that predicted a flight.
+    void assign(FlightId flight, uint64_t stream);
     // Returns the next flight to submit to the storage, or nothing if none is queued. Takes no
     // prefetch while `prefetches_max` of them are in flight.
     std::optional<Flight> start(size_t prefetches_max = SIZE_MAX);

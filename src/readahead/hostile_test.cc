@@ -125,8 +125,7 @@ private:
     base::Prng prng_;
     uint64_t size_ = 0;
     size_t fetches_ = 0;
-    access::Detector detector_;
-    DetectorPredictor predictor_{detector_};
+    DetectorPredictor predictor_;
     FetchModel model_{1'000'000, 1e9};
     Flights flights_{64};
     std::optional<Budget> budget_;

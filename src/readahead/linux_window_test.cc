@@ -1,6 +1,6 @@
 // Goal: the window of Linux behaves as its source says, so that what we are compared with is not a
 // straw man: the golden requests of known streams.
-#include "readahead/linux_window.h"
+#include "readahead/linux_window_fixture.h"
 
 #include <gtest/gtest.h>
 

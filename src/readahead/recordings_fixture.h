@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "base/prng.h"
-#include "readahead/simulation.h"
+#include "readahead/simulation_fixture.h"
 
 namespace penstock::readahead {
 

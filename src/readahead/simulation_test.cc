@@ -4,7 +4,7 @@
 // The rows "penstock" are the online detector, what siblings teach each other, and readahead
 // together. Where readahead alone is in question, streams are told by scripts after a few accesses
 // ("told"), and random ones meet a predictor that is always sure and always wrong ("misled").
-#include "readahead/simulation.h"
+#include "readahead/simulation_fixture.h"
 
 #include <gtest/gtest.h>
 
@@ -22,21 +22,6 @@ namespace {
 
 constexpr size_t kLearning = 4;  // accesses before a script is told
 
-// A detector of its own.
-class OwnDetector : public Predictor {
-public:
-    void observe(const access::Access& access, uint64_t time_ns) override {
-        predictor_.observe(access, time_ns);
-    }
-    size_t predict_from(size_t skip, std::span<access::Access> out) const override {
-        return predictor_.predict_from(skip, out);
-    }
-
-private:
-    access::Detector detector_;
-    DetectorPredictor predictor_{detector_};
-};
-
 // Streams of one recording are siblings; those of another are not.
 PredictorSource siblings(std::shared_ptr<Siblings> all) {
     return [all = std::move(all)](uint64_t stream) { return all->begin(stream); };
@@ -45,7 +30,7 @@ PredictorSource detect() { return siblings(std::make_shared<Siblings>()); }
 
 // Each stream for itself.
 PredictorSource detect_alone() {
-    return [](uint64_t /*stream*/) { return std::make_unique<OwnDetector>(); };
+    return [](uint64_t /*stream*/) { return std::make_unique<DetectorPredictor>(); };
 }
 
 struct Compared {

@@ -1,5 +1,5 @@
 // The replay: an event loop over fetches, a page table, and the four policies.
-#include "readahead/simulation.h"
+#include "readahead/simulation_fixture.h"
 
 #include <algorithm>
 #include <array>
@@ -11,7 +11,7 @@
 
 #include "base/check.h"
 #include "base/prng.h"
-#include "readahead/linux_window.h"
+#include "readahead/linux_window_fixture.h"
 
 namespace penstock::readahead {
 namespace {
@@ -40,12 +40,6 @@ struct Completion {
 
 Extent bytes_of(const Extent& pages) { return {pages.offset * kPage, pages.size * kPage}; }
 
-// A stream of our readahead.
-struct Stream {
-    std::unique_ptr<Predictor> predictor;
-    std::unique_ptr<Readahead> readahead;
-};
-
 class Replay : public LinuxPages, public Presence {
 public:
     Replay(const Recording& recording, Policy policy, const Setting& setting,
@@ -61,7 +55,7 @@ private:
     void read_linux(const access::Access& access);
     void read_whole(uint64_t stream, const Extent& pages);
     bool fetch_missing(uint64_t stream, const Extent& pages, Priority priority);
-    void prefetch_ours(Stream& stream, uint64_t key);
+    void prefetch_ours(uint64_t stream);
     void prefetch_oracle(size_t index);
     void start_fetches();
     void complete_next();
@@ -71,8 +65,7 @@ private:
     void use(uint64_t stream, const Extent& pages);
     void note_next_use(uint64_t index, Page& page);
     void enter(const Extent& bytes, uint64_t stream, bool prefetched);
-    Stream& stream_of(uint64_t key);
-    [[nodiscard]] Readahead* readahead_of(uint64_t key) const;
+    void begin_stream(uint64_t stream);
     [[nodiscard]] Extent pages_of(const access::Access& access) const;
     uint64_t latency_ns();
 
@@ -87,15 +80,12 @@ private:
     uint64_t link_free_ns_ = 0;
     size_t slots_used_ = 0;
     std::priority_queue<Completion, std::vector<Completion>, std::greater<>> completions_;
-    FetchModel model_;
-    Budget budget_;
-    Flights flights_{512};
+    Driver driver_;
+    Flights& flights_ = driver_.flights();
 
     std::unordered_map<uint64_t, Page> pages_;
-    std::list<uint64_t> ages_;  // oldest first; present pages only
-    std::unordered_map<uint64_t, Stream> streams_;
+    std::list<uint64_t> ages_;                            // oldest first; present pages only
     std::unordered_map<uint64_t, size_t> last_accesses_;  // by stream
-    std::unordered_map<FlightId, uint64_t> owners_;       // the stream of each prefetch
     LinuxWindow window_;
     Extent linux_read_;  // the current read, to tell demand from readahead
     // The oracle: when each page is used, and how far it has fetched.
@@ -113,8 +103,12 @@ Replay::Replay(const Recording& recording, Policy policy, const Setting& setting
       setting_(setting),
       predictors_(predictors),
       prng_(setting.seed),
-      model_(setting.storage.latency_ns, setting.storage.bandwidth / 4),
-      budget_(setting.cache_size),
+      driver_({.options = setting.options,
+               .cache_size = setting.cache_size,
+               .latency_ns = setting.storage.latency_ns,
+               .bandwidth = setting.storage.bandwidth / 4,
+               .flights_max = 512},
+              this),
       window_((recording.file_size + kPage - 1) / kPage) {
     for (size_t i = 0; i < recording.accesses.size(); ++i) {
         last_accesses_[recording.accesses[i].stream] = i;
@@ -154,9 +148,9 @@ Figures Replay::run() {
     figures_.time_ns = now_ns_;
     figures_.promotions = flights_.promotions();
     while (!completions_.empty()) complete_next();
-    streams_.clear();
+    for (const auto& [stream, index] : last_accesses_) driver_.finish(stream);
     PENSTOCK_CHECK(flights_.count() == 0, "every fetch ends");
-    PENSTOCK_CHECK(budget_.reserved() == 0, "every prefetched byte is given back");
+    PENSTOCK_CHECK(driver_.budget().reserved() == 0, "every prefetched byte is given back");
     return figures_;
 }
 
@@ -168,13 +162,13 @@ void Replay::read(size_t index) {
     if (policy_ == Policy::kLinux) {
         read_linux(one.access);
     } else if (policy_ == Policy::kPenstock) {
-        Stream& stream = stream_of(one.stream);
-        stream.readahead->demand(one.access, now_ns_);
+        begin_stream(one.stream);
+        driver_.observe(one.stream, one.access, now_ns_);
         fetch_missing(one.stream, pages, Priority::kDemand);
-        prefetch_ours(stream, one.stream);
+        prefetch_ours(one.stream);
         read_whole(one.stream, pages);
-        stream.readahead->served(now_ns_);
-        if (last_accesses_.at(one.stream) == index) streams_.erase(one.stream);
+        driver_.served(one.stream, now_ns_);
+        if (last_accesses_.at(one.stream) == index) driver_.finish(one.stream);
     } else {
         fetch_missing(kNoStream, pages, Priority::kDemand);
         if (policy_ == Policy::kOracle) prefetch_oracle(index + 1);
@@ -265,10 +259,12 @@ bool Replay::fetch_missing(uint64_t stream, const Extent& pages, Priority priori
             return other == pages_.end() || !other->second.present;
         };
         while (end < pages.end() && absent(end)) ++end;
-        const Claim claim = flights_.claim(0, bytes_of({page, end - page}), priority, now_ns_);
+        const Extent absent_bytes = bytes_of({page, end - page});
+        const Claim claim = policy_ == Policy::kPenstock
+                                ? driver_.demand(stream, absent_bytes, now_ns_)
+                                : flights_.claim(0, absent_bytes, priority, now_ns_);
         if (claim.outcome == Claim::Outcome::kFull) return true;
         if (claim.outcome == Claim::Outcome::kTaken) {
-            if (policy_ == Policy::kPenstock) stream_of(stream).readahead->missed(claim.extent);
             enter(claim.extent, stream, priority == Priority::kPrefetch);
         }
         page = claim.extent.end() / kPage;
@@ -276,21 +272,9 @@ bool Replay::fetch_missing(uint64_t stream, const Extent& pages, Priority priori
     return missing;
 }
 
-Stream& Replay::stream_of(uint64_t key) {
-    Stream& stream = streams_[key];
-    if (!stream.readahead) {
-        stream.predictor = predictors_(key);
-        stream.readahead = std::make_unique<Readahead>(setting_.options, 0, recording_.file_size,
-                                                       Shared{model_, budget_, flights_, this},
-                                                       *stream.predictor);
-    }
-    return stream;
-}
-
-// Returns null if the stream has ended.
-Readahead* Replay::readahead_of(uint64_t key) const {
-    const auto found = streams_.find(key);
-    return found == streams_.end() ? nullptr : found->second.readahead.get();
+void Replay::begin_stream(uint64_t stream) {
+    if (driver_.find(stream) == nullptr)
+        driver_.begin(stream, 0, recording_.file_size, predictors_(stream));
 }
 
 Extent Replay::missing(uint64_t /*file*/, const Extent& range) {
@@ -306,14 +290,10 @@ Extent Replay::missing(uint64_t /*file*/, const Extent& range) {
     return lacking;
 }
 
-void Replay::prefetch_ours(Stream& stream, uint64_t key) {
+void Replay::prefetch_ours(uint64_t stream) {
     std::array<Target, 32> targets;
-    const size_t count = stream.readahead->next(now_ns_, targets);
-    for (size_t i = 0; i < count; ++i) {
-        const Extent& bytes = targets[i].extent;
-        enter(bytes, key, true);
-        owners_[targets[i].flight] = key;
-    }
+    const size_t count = driver_.plan(stream, now_ns_, targets);
+    for (const Target& target : std::span(targets).first(count)) enter(target.extent, stream, true);
 }
 
 // Fetches what the next accesses want, up to a quarter of the cache.
@@ -345,15 +325,11 @@ void Replay::start_fetches() {
     const StorageModel& storage = setting_.storage;
     while (slots_used_ < storage.slots) {
         // A quarter of the slots is reserved for demand.
-        const auto flight = flights_.start(storage.slots * 3 / 4);
+        const auto flight = driver_.start(now_ns_, storage.slots * 3 / 4);
         if (!flight) return;
         ++slots_used_;
         ++figures_.requests;
         figures_.read_size += flight->extent.size;
-        model_.started(now_ns_);
-        if (flight->priority == Priority::kDemand) {
-            budget_.demand_waited(now_ns_ - flight->claimed_ns);
-        }
         const auto sending_ns = static_cast<uint64_t>(static_cast<double>(flight->extent.size) *
                                                       1e9 / storage.bandwidth);
         link_free_ns_ = std::max(now_ns_, link_free_ns_) + sending_ns;
@@ -368,22 +344,14 @@ void Replay::complete_next() {
     completions_.pop();
     now_ns_ = std::max(now_ns_, completion.time_ns);
     --slots_used_;
-    flights_.finish(completion.flight.id);
-    model_.finished(completion.time_ns, completion.started_ns, completion.flight.extent.size);
+    driver_.ended(completion.flight, Driver::End::kArrived, completion.started_ns,
+                  completion.time_ns);
     arrive(completion);
     start_fetches();
 }
 
 void Replay::arrive(const Completion& completion) {
-    uint64_t guilty = kNoStream;
-    const auto owner = owners_.find(completion.flight.id);
-    if (owner != owners_.end()) {
-        guilty = owner->second;
-        if (Readahead* stream = readahead_of(guilty)) {
-            stream->completed(completion.flight.id, Outcome::kArrived);
-        }
-        owners_.erase(owner);
-    }
+    const uint64_t guilty = completion.flight.stream.value_or(kNoStream);
     const Extent& bytes = completion.flight.extent;
     for (uint64_t page = bytes.offset / kPage; page * kPage < bytes.end(); ++page) {
         // The page was present, to be bridged, and has been evicted since.
@@ -405,7 +373,7 @@ uint64_t Replay::choose_victim() {
     for (auto at = ages_.begin(); at != ages_.end() && seen < kVictimsSeen; ++at, ++seen) {
         const Page& page = pages_[*at];
         if (policy_ == Policy::kPenstock) {
-            const Readahead* stream = readahead_of(page.stream);
+            const Readahead* stream = driver_.find(page.stream);
             Advice advice = Advice::kNone;
             if (!page.shared) {
                 advice = stream == nullptr ? Advice::kUsedOnce : stream->advise(bytes_of({*at, 1}));
@@ -424,9 +392,9 @@ void Replay::evict_one(uint64_t guilty) {
     const uint64_t victim = choose_victim();
     const Page page = pages_[victim];
     if (page.prefetched && !page.used) {
-        if (Readahead* stream = readahead_of(page.stream)) stream->evicted(bytes_of({victim, 1}));
-    } else if (Readahead* stream = readahead_of(guilty)) {
-        stream->displaced(bytes_of({victim, 1}));
+        driver_.evicted(page.stream, bytes_of({victim, 1}));
+    } else {
+        driver_.displaced(guilty, bytes_of({victim, 1}));
     }
     next_uses_.erase({page.next_use, victim});
     ages_.erase(page.age);
@@ -436,10 +404,9 @@ void Replay::evict_one(uint64_t guilty) {
 void Replay::use(uint64_t stream, const Extent& pages) {
     for (uint64_t at = pages.offset; at < pages.end(); ++at) {
         Page& page = pages_[at];
-        Readahead* other = page.stream == stream ? nullptr : readahead_of(page.stream);
         if (page.prefetched && !page.used) {
             figures_.used_size += kPage;
-            if (other != nullptr) other->used_by_other(bytes_of({at, 1}));
+            if (page.stream != stream) driver_.used(page.stream, bytes_of({at, 1}));
         }
         page.shared = page.shared || (page.used && page.stream != stream);
         page.used = true;

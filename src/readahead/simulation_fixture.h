@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "access/program.h"
+#include "readahead/driver.h"
 #include "readahead/predictor.h"
-#include "readahead/readahead.h"
 
 namespace penstock::readahead {
 

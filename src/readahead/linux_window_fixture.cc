@@ -1,5 +1,5 @@
 // The decisions of ondemand_readahead(), in the same order.
-#include "readahead/linux_window.h"
+#include "readahead/linux_window_fixture.h"
 
 #include <algorithm>
 #include <bit>
