@@ -36,17 +36,42 @@ MACHINE_PATHS = re.compile("(?<![\\w.])(?:/wo" + "rk/|/tmp/bash" + "_jobs|/ro" +
 BANNED_TYPES = re.compile(r"\b(?:class|struct)\s+\w*(?:Manager|Handler|Helper|Impl)\b")
 THROW = re.compile(r"\bthrow\b(?!\s*\()")
 
-# Calls that only a port may make. A call stands behind an operator, a bracket or `::` at a line's
-# start; a member of that name (`file.pread(`) and a declaration (`Status pread(`,
-# `Result<T> pread(`) do not match.
-CALL = r"(?:^|[=(;{{!&|?,<]|[^\w-]>|\breturn\b)\s*(?:::)?({})\s*\("
+# Calls that only a port may make. A call stands behind an operator, a bracket, a keyword or `::` at
+# a line's start; a member of that name (`file.pread(`), a qualified name (`system::pread(`) and a
+# declaration (`Status pread(`, `Result<T> pread(`) do not match.
+CALL = r"(?:^|[=()[;{{!&|?:,<]|[^\w-]>|\b(?:return|else|do)\b)\s*(?<!\w::)({})\s*\("
+# System calls on files, and functions of the C library that make one.
+FILE_CALLS = (
+    r"p?(?:read|write)(?:v2?|64|v64)?|openat2?|open64|creat|[fl]?stat(?:x|64|v?fs|at)?|newfstatat|"
+    r"fstatv?fs|fdatasync|syncfs|sync_file_range|f?truncate|(?:posix_)?fallocate|posix_fadvise|"
+    r"unlinkat|rename(?:at2?)|linkat|symlink(?:at)?|readlink(?:at)?|realpath|mkdir(?:at)?|rmdir|"
+    r"mko?stemps?|mkdtemp|tmpfile|opendir|fdopendir|f?chmod|f?chown|faccessat|utimensat|futimens|"
+    r"fopen|fdopen|freopen|flock|lockf|fcntl|ioctl|lseek|dup[23]?|copy_file_range|sendfile|splice|"
+    r"memfd_create|name_to_handle_at|cachestat|syscall|open|close|stat|access|fsync|rename|remove|"
+    r"unlink|link"
+)
+STREAMS = r"std::(?:basic_)?[io]?f(?:stream|ilebuf|open)\b|std::filesystem\b|std::re(?:name|move)\("
+MAPPING = re.compile(CALL.format("mmap(?:64)?"))
+# Calls of the names above in other rooms than storage, none of them on a file whose bytes move.
+# fmt: off
+NO_FILES = {
+    ("src/backend/cpu/crash_report.cc", "write"),         # to standard error
+    ("src/backend/cpu/parking.cc", "syscall"),            # futex
+    ("src/backend/cpu/shared_memory.cc", "std::ifstream"),  # symbols of a program that is loaded
+    ("src/backend/cuda/kernel_library.cc", "stat"),       # looks for a library to load
+    ("src/backend/cuda/kernel_library.cc", "realpath"),
+    ("src/backend/cuda/kernel_library.cc", "access"),
+}
+# fmt: on
 PORTS = (
-    ("src/backend/cuda", re.compile(CALL.format(r"cu[A-Z]\w*|cuda[A-Z]\w*")), "the CUDA driver"),
+    ("src/backend/cuda/", re.compile(CALL.format(r"cu[A-Z]\w*|cuda[A-Z]\w*")), "the CUDA driver"),
+    ("src/storage/", re.compile(CALL.format(r"io_uring_\w+")), "reads of files"),
     (
-        "src/storage",
-        re.compile(CALL.format(r"pread|preadv|preadv2|pread64|io_uring_\w+")),
-        "reads of files",
+        "src/storage/system_calls",
+        re.compile(CALL.format(FILE_CALLS) + r"(?!\s*\))"),
+        "system calls on files",
     ),
+    ("src/storage/system_calls", re.compile(f"({STREAMS})"), "streams of files"),
 )
 IMPURE = re.compile(
     r"#include <(?:thread|chrono|fstream|iostream|mutex|unistd\.h|fcntl\.h|time\.h|ctime|random)>"
@@ -310,6 +335,14 @@ def check_shape(source: Source) -> Iterator[str]:
         yield f"{source.path}:1: opening: a file opens with what lives in it"
 
 
+def is_own_function(text: str, name: str) -> bool:
+    """Return whether this file declares or defines a function or a lambda of this name."""
+    name = re.escape(name)
+    type_before = r"(?:[\w>]|\w ?[&*])(?<!\breturn)(?<!\belse)(?<!\bdo) +"
+    own = rf"{type_before}(?:\w+::)*{name}\(|\bauto {name} = \["
+    return re.search(own, text) is not None
+
+
 def check_ports(source: Source) -> Iterator[str]:
     """Check that only the ports call the OS or a driver, and nothing below front-ends throws."""
     product = source.path.startswith(("src/", "include/"))
@@ -318,12 +351,19 @@ def check_ports(source: Source) -> Iterator[str]:
     blanked = COMMENT.sub(lambda match: "\n" * match[0].count("\n"), source.text)
     blanked = re.sub(r'"(?:\\.|[^"\\\n])*"', '""', blanked)
     for number, line in enumerate(blanked.splitlines(), 1):
-        for folder, pattern, what in PORTS:
-            match = pattern.search(line)
-            if match and not source.path.startswith(folder + "/"):
-                yield f"{source.path}:{number}: port: {match[1]}: {what}: only in {folder}"
+        for place, pattern, what in PORTS:
+            for match in pattern.finditer(line):
+                name = match[1]
+                allowed = source.path.startswith(place) or (source.path, name) in NO_FILES
+                if not allowed and not is_own_function(blanked, name):
+                    yield f"{source.path}:{number}: port: {name}: {what}: only in {place}"
         if THROW.search(line):
             yield f"{source.path}:{number}: throw: below the front-ends errors are a Status"
+    for match in MAPPING.finditer(blanked):
+        arguments = blanked[match.end() :].partition(";")[0]
+        if "MAP_ANONYMOUS" not in arguments and not source.path.startswith("src/storage/system"):
+            line = blanked.count("\n", 0, match.start(1)) + 1
+            yield f"{source.path}:{line}: port: mmap: of a file: only in src/storage/system_calls"
 
 
 def main(words: list[str]) -> int:

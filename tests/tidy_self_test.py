@@ -19,7 +19,7 @@ TABLE = """# Architecture
 | abi | | * | nothing |
 | base | | * | abi |
 | extent | pure | | base |
-| storage | port | | extent, base, backend/memory.h |
+| storage | port | storage.h, system_calls.h | extent, base, backend/memory.h |
 | backend | port | backend.h, memory.h | base |
 | transfer | | executor.cc | storage, base |
 | service | | | storage, base |
@@ -34,7 +34,11 @@ CLEAN = {
     "src/backend/backend.h": "// Port.\n",
     "src/backend/memory.h": "// Memory.\n",
     "src/storage/storage.h": '// Port.\n#include "extent/extent.h"\n#include "backend/memory.h"\n',
-    "src/storage/posix.cc": "// Posix.\nlong n = ::pread(1, nullptr, 0, 0);\n",
+    "src/storage/system_calls.h": "// Calls.\n",
+    "src/storage/system_calls.cc": "// Calls.\nlong n = ::pread(1, nullptr, 0, 0);\n"
+    "void* p = mmap(0, 1, 1, 1, file, 0);\n",
+    "src/storage/posix.cc": "// Posix.\nlong n = system::pread(1, nullptr, 0, 0);\n"
+    "auto r = io_uring_setup(1, p);\n",
     "src/service/service.h": "// Serves.\nvoid serve() { executor_.submit(1); }\n",
     "src/transfer/executor.cc": "// Executes.\nsize_t taken = queue_->submit(batch_);\n",
     "docs/links.md": "[a](../ARCHITECTURE.md#layers) [b](https://x.y/z) [c](#here) `[d](e)`\n"
@@ -43,8 +47,53 @@ CLEAN = {
     "src/service/service.cc": "// See pread(2).\n"
     'const char* kText = "= pread(";\n'
     "long a = file.pread(1);\n"
-    "Status pread(int);\n",
+    "Status pread(int);\n"
+    "void* p = mmap(nullptr, size, 3,\n               MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);\n"
+    "void Service::close(int a) { a_ = a; }\nvoid Service::stop() { close(1); }\n"
+    "const auto open = [](int flags) { return flags; };\nint o = open(1);\n"
+    "auto f = storage::system::open(path, 0);\nauto g = File::open(path);\n"
+    "rename(); file->unlink(name);\n",
+    "src/backend/cpu/crash_report.cc": "// C.\nint n = ::write(2, text, 4);\n",
 }
+
+# The name of a call on a file, and a line outside storage that makes it.
+FILE_CALLS = (
+    ("pread", "long n = pread(1, p, 0, 0);"),
+    ("pread64", "(void)pread64(1, p, 0, 0);"),
+    ("preadv2", "while (preadv2(f, p, 1, 0, 0) < 0) {}"),
+    ("pwrite", "do n = ::pwrite(f, p, 1, 0); while (n < 0);"),
+    ("pwritev2", "return pwritev2(f, p, 1, 0, 0);"),
+    ("read", "n = ::read(f, p, 1);"),
+    ("write", "write(f, p, 1);"),
+    ("open", "const int f = open(path, O_RDONLY);"),
+    ("openat", "Descriptor f(openat(folder, path, 0));"),
+    ("close", "if (f >= 0) close(f);"),
+    ("stat", "int e = ::stat(path, &told);"),
+    ("fstat", "if (fstat(f, &told) != 0) return;"),
+    ("statx", "auto e = ok && statx(f, path, 0, 0, &told);"),
+    ("fstatfs", "if (!fstatfs(f, &told)) {}"),
+    ("statvfs", "auto e = statvfs(path, &told);"),
+    ("ftruncate", "else ftruncate(f, 0);"),
+    ("fallocate", "fallocate(f, 0, 0, 1);"),
+    ("posix_fadvise", "(void)posix_fadvise(f, 0, 0, 4);"),
+    ("fsync", "auto e = a ? fsync(f) : 0;"),
+    ("fdatasync", "auto e = a ? 0 : fdatasync(f);"),
+    ("sync_file_range", "sync_file_range(f, 0, 0, 0);"),
+    ("unlink", "unlink(path);"),
+    ("rename", "e = rename(a, b);"),
+    ("std::rename(", "e = std::rename(a, b);"),
+    ("mkdir", "mkdir(path, 0700);"),
+    ("mkostemp", "f = mkostemp(path, 0);"),
+    ("readlink", "n = readlink(path, p, 1);"),
+    ("flock", "flock(f, LOCK_EX);"),
+    ("fcntl", "fcntl(f, F_SETFL, 0);"),
+    ("ioctl", "ioctl(f, FS_IOC_GETVERSION, &n);"),
+    ("fopen", "FILE* f = fopen(path, a);"),
+    ("syscall", "syscall(SYS_cachestat, f, &a, &b, 0);"),
+    ("mmap", "void* p = mmap(nullptr, n, PROT_READ, MAP_SHARED, f, 0);"),
+    ("std::ifstream", "std::ifstream in(path);"),
+    ("std::filesystem", "std::filesystem::remove_all(path);"),
+)
 
 # A planted file (path, text), and a part of the finding that it must give.
 PLANTED = (
@@ -52,7 +101,12 @@ PLANTED = (
     ("src/storage/gpu.cc", '// G.\n#include "backend/backend.h"\n', "layer: storage may not"),
     ("src/service/in.cc", '// I.\n#include "storage/posix.h"\n', 'no file "storage/posix.h"'),
     ("src/extent/clocked.h", "// C.\n#include <chrono>\n", "pure room 'extent'"),
-    ("src/service/read.cc", "// R.\nlong n = pread(1, p, 0, 0);\n", "port: pread"),
+    *(
+        (f"src/service/{i}.cc", f"// F.\n{line}\n", f".cc:2: port: {name}")
+        for i, (name, line) in enumerate(FILE_CALLS)
+    ),
+    ("src/storage/uring.cc", "// U.\nlong n = preadv2(f, p, 1, 0, 0);\n", "port: preadv2"),
+    ("src/backend/cpu/crash_report.cc", "// C.\nint n = ::open(p, 0);\n", "port: open"),
     ("src/service/ring.cc", "// R.\nvoid f() {\n    io_uring_submit(r);\n}\n", "port: io_uring_"),
     ("src/backend/cpu/a.cc", "// A.\nauto e = cuInit(0);\n", "port: cuInit"),
     ("src/service/b.cc", "// B.\nvoid f() {\n    cudaFree(p);\n}\n", "port: cudaFree"),

@@ -2,9 +2,6 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
-#include <sys/stat.h>
-#include <sys/vfs.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -12,12 +9,17 @@
 #include <charconv>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <utility>
 
 #include "access/json_reader.h"
+#include "storage/system_calls.h"
 
 namespace penstock::file {
 namespace {
+
+namespace system = storage::system;
+using system::ScopedDescriptor;
 
 constexpr const char* kOrigin = "calibration";
 constexpr std::string_view kFormat = "penstock calibration";
@@ -193,20 +195,9 @@ bool read_entries(JsonReader* reader, std::vector<CalibrationEntry>* entries) {
     return reader->ok();
 }
 
-// Closes the descriptor, which also releases its lock.
-struct Descriptor {
-    int number = -1;
-    explicit Descriptor(int opened) : number(opened) {}
-    Descriptor(const Descriptor&) = delete;
-    Descriptor& operator=(const Descriptor&) = delete;
-    ~Descriptor() {
-        if (number >= 0) close(number);
-    }
-};
-
 Status write_all(int descriptor, std::string_view text) {
     while (!text.empty()) {
-        const ssize_t count = write(descriptor, text.data(), text.size());
+        const ssize_t count = system::write(descriptor, text.data(), text.size());
         if (count < 0 && errno == EINTR) continue;
         if (count < 0) return {errno, kOrigin, "the file cannot be written"};
         text.remove_prefix(static_cast<size_t>(count));
@@ -219,10 +210,11 @@ Status write_all(int descriptor, std::string_view text) {
 Status make_folder(const std::string& path) {
     for (size_t at = path.find('/', 1);; at = path.find('/', at + 1)) {
         const std::string part = path.substr(0, at);
-        if (mkdir(part.c_str(), 0700) != 0 && errno != EEXIST) {
+        if (system::mkdir(part.c_str(), 0700) != 0 && errno != EEXIST) {
             struct stat found {};
             const int error = errno;
-            if (stat(part.c_str(), &found) != 0) return {error, kOrigin, "no folder to keep it in"};
+            if (system::stat(part.c_str(), &found) != 0)
+                return {error, kOrigin, "no folder to keep it in"};
         }
         if (at == std::string::npos) return {};
     }
@@ -232,15 +224,15 @@ Status replace_file(const std::string& path, std::string_view text) {
     std::string name = path + ".XXXXXX";
     Status status;
     {
-        const Descriptor file(mkostemp(name.data(), O_CLOEXEC));
-        if (file.number < 0) return {errno, kOrigin, "no file can be made there"};
-        status = write_all(file.number, text);
-        if (status.ok() && fsync(file.number) != 0)
+        const ScopedDescriptor file(system::make_unique_file(&name));
+        if (file.get() < 0) return {errno, kOrigin, "no file can be made there"};
+        status = write_all(file.get(), text);
+        if (status.ok() && system::fsync(file.get()) != 0)
             status = {errno, kOrigin, "the file cannot be written"};
     }
-    if (status.ok() && rename(name.c_str(), path.c_str()) != 0)
+    if (status.ok() && system::rename(name.c_str(), path.c_str()) != 0)
         status = {errno, kOrigin, "the file cannot be put in its place"};
-    if (!status.ok()) unlink(name.c_str());
+    if (!status.ok()) system::unlink(name.c_str());
     return status;
 }
 
@@ -254,7 +246,7 @@ CalibrationKey calibration_key(const backend::Device* device, const storage::Sto
     key.storage = plain(storage.kind() == storage::Kind::kThrottle ? storage.description()
                                                                    : name(storage.kind()));
     struct statfs told {};
-    if (file.descriptor() < 0 || fstatfs(file.descriptor(), &told) != 0) return key;
+    if (file.descriptor() < 0 || system::fstatfs(file.descriptor(), &told) != 0) return key;
     uint64_t number = static_cast<uint32_t>(told.f_fsid.__val[0]);
     number = number << 32 | static_cast<uint32_t>(told.f_fsid.__val[1]);
     // Some file systems report no number. The device number may change after a restart, but without
@@ -320,15 +312,15 @@ Calibrations load_calibrations(const std::string& path) {
                            "; defaults are used until penstock calibrate writes it anew";
         return loaded;
     };
-    const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-    if (file.number < 0) {
+    const ScopedDescriptor file(system::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+    if (file.get() < 0) {
         const bool none = errno == ENOENT || errno == ENOTDIR;
         return none ? loaded : complain(std::strerror(errno));
     }
     std::string text;
     for (;;) {
         char piece[4096];
-        const ssize_t count = ::read(file.number, piece, sizeof piece);
+        const ssize_t count = system::read(file.get(), piece, sizeof piece);
         if (count < 0 && errno == EINTR) continue;
         if (count < 0) return complain(std::strerror(errno));
         if (count == 0) break;
@@ -347,10 +339,10 @@ Status store_calibration(const std::string& path, const CalibrationEntry& entry)
     if (path.empty()) return {ENOENT, kOrigin, "neither XDG_CONFIG_HOME nor HOME names a folder"};
     const std::string folder = path.substr(0, path.rfind('/'));
     if (Status status = make_folder(folder); !status.ok()) return status;
-    const Descriptor held(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (held.number < 0) return {errno, kOrigin, "no folder to keep it in"};
+    const ScopedDescriptor held(system::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (held.get() < 0) return {errno, kOrigin, "no folder to keep it in"};
     // On a file system without locks, the last process to store wins.
-    while (flock(held.number, LOCK_EX) != 0 && errno == EINTR) {
+    while (system::flock(held.get(), LOCK_EX) != 0 && errno == EINTR) {
     }
     std::vector<CalibrationEntry> entries = load_calibrations(path).entries;
     std::erase_if(entries, [&](const CalibrationEntry& old) { return old.key == entry.key; });
@@ -363,7 +355,7 @@ Status store_calibration(const std::string& path, const CalibrationEntry& entry)
     entries.push_back(entry);
     if (Status status = replace_file(path, write_calibrations(entries)); !status.ok())
         return status;
-    (void)fsync(held.number);  // after a crash the old file may be back, which does no harm
+    (void)system::fsync(held.get());  // after a crash the old file may be back, which does no harm
     stores.fetch_add(1, std::memory_order_release);
     return {};
 }

@@ -1,9 +1,6 @@
 #include "file/scratch_file.h"
 
 #include <fcntl.h>
-#include <sys/stat.h>
-#include <sys/statvfs.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -17,13 +14,15 @@
 namespace penstock::file {
 namespace {
 
+namespace system = storage::system;
+
 constexpr const char* kOrigin = "scratch file";
 constexpr int kTriesMax = 20;
 
 // Returns `path` if it is a folder, else the folder of the file `path`.
 std::string folder_of(const std::string& path) {
     struct stat told {};
-    if (stat(path.c_str(), &told) == 0 && S_ISDIR(told.st_mode)) return path;
+    if (system::stat(path.c_str(), &told) == 0 && S_ISDIR(told.st_mode)) return path;
     const size_t slash = path.rfind('/');
     if (slash == std::string::npos) return ".";
     return slash == 0 ? "/" : path.substr(0, slash);
@@ -33,21 +32,22 @@ std::string folder_of(const std::string& path) {
 
 Result<uint64_t> ScratchFile::room(const std::string& path) {
     struct stat there {};
-    if (stat(path.c_str(), &there) != 0) return Status{errno, kOrigin, "there is no such path"};
-    struct statvfs told {};
-    if (statvfs(folder_of(path).c_str(), &told) != 0)
+    if (system::stat(path.c_str(), &there) != 0)
+        return Status{errno, kOrigin, "there is no such path"};
+    struct statfs told {};
+    if (system::statfs(folder_of(path).c_str(), &told) != 0)
         return Status{errno, kOrigin, "the file system does not tell what is free"};
-    return uint64_t{told.f_bavail} * told.f_frsize;
+    return uint64_t{told.f_bavail} * static_cast<uint64_t>(told.f_frsize);
 }
 
 Result<std::unique_ptr<ScratchFile>> ScratchFile::create(const std::string& path, uint64_t size,
                                                          storage::Storage& storage) {
     std::string name = folder_of(path) + "/.penstock-calibrate-XXXXXX";
-    const int descriptor = mkostemp(name.data(), O_CLOEXEC);
+    const int descriptor = system::make_unique_file(&name);
     if (descriptor < 0) return Status{errno, kOrigin, "no file can be made there"};
     std::unique_ptr<ScratchFile> file(new ScratchFile(descriptor, size));
     Status status;
-    if (ftruncate(descriptor, static_cast<off_t>(size)) != 0) {
+    if (system::ftruncate(descriptor, static_cast<off_t>(size)) != 0) {
         status = {errno, kOrigin, "it cannot be made so long"};
     } else if (auto opened = storage.open(name, O_RDONLY); !opened.ok()) {
         status = opened.status();
@@ -55,12 +55,10 @@ Result<std::unique_ptr<ScratchFile>> ScratchFile::create(const std::string& path
         file->source_ = std::make_unique<transfer::Source>(std::move(opened.value()));
         (void)file->source_->file->direct_descriptor();  // opens it while the file has a name
     }
-    unlink(name.c_str());
+    system::unlink(name.c_str());
     if (!status.ok()) return status;
     return file;
 }
-
-ScratchFile::~ScratchFile() { close(descriptor_); }
 
 Status ScratchFile::fill(uint64_t offset, uint64_t size) {
     // The bytes are random, because storage may compress or share equal blocks.
@@ -69,7 +67,8 @@ Status ScratchFile::fill(uint64_t offset, uint64_t size) {
     while (size > 0) {
         for (uint64_t& word : words) word = prng.next();
         const size_t wanted = std::min<uint64_t>(size, words.size() * sizeof words[0]);
-        const ssize_t count = pwrite(descriptor_, words.data(), wanted, static_cast<off_t>(offset));
+        const ssize_t count = system::pwrite(descriptor_.get(), words.data(), wanted,
+                                             static_cast<off_t>(offset));
         if (count < 0 && errno == EINTR) continue;
         if (count < 0) return {errno, kOrigin, "it cannot be written"};
         offset += static_cast<uint64_t>(count);
@@ -79,7 +78,7 @@ Status ScratchFile::fill(uint64_t offset, uint64_t size) {
 }
 
 Status ScratchFile::sync() {
-    if (fsync(descriptor_) == 0) return {};
+    if (system::fsync(descriptor_.get()) == 0) return {};
     return {errno, kOrigin, "it cannot be written to storage"};
 }
 
@@ -109,7 +108,7 @@ ScratchState ScratchFile::make_cold() {
     for (int i = 0; i < kTriesMax; ++i) {
         // Pages written or read just now stay in per-CPU lists of the kernel for some milliseconds.
         if (i > 0) std::this_thread::sleep_for(std::chrono::milliseconds(i));
-        (void)posix_fadvise(descriptor_, 0, 0, POSIX_FADV_DONTNEED);
+        (void)system::fadvise(descriptor_.get(), 0, 0, POSIX_FADV_DONTNEED);
         found = state();
         if (found != ScratchState::kMixed && found != ScratchState::kHot) break;
         if (source_->probe.in_memory()) break;

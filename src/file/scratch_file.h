@@ -9,6 +9,7 @@
 
 #include "penstock/status.h"
 #include "storage/storage.h"
+#include "storage/system_calls.h"
 #include "transfer/source.h"
 
 namespace penstock::file {
@@ -22,9 +23,6 @@ public:
     // `path`. Fails with the errors of open(2).
     static Result<std::unique_ptr<ScratchFile>> create(const std::string& path, uint64_t size,
                                                        storage::Storage& storage);
-    ~ScratchFile();
-    ScratchFile(const ScratchFile&) = delete;
-    ScratchFile& operator=(const ScratchFile&) = delete;
 
     // Returns the free bytes of the file system that such a file would use.
     static Result<uint64_t> room(const std::string& path);
@@ -45,7 +43,7 @@ public:
 private:
     ScratchFile(int descriptor, uint64_t size) : descriptor_(descriptor), size_(size) {}
 
-    const int descriptor_;  // open for writing
+    const storage::system::ScopedDescriptor descriptor_;  // open for writing
     const uint64_t size_;
     std::unique_ptr<transfer::Source> source_;
 };

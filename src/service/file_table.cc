@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <time.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -12,6 +11,7 @@
 #include "page_cache/invalidation.h"
 #include "penstock/abi/limits.h"
 #include "penstock/device/atomic.cuh"
+#include "storage/system_calls.h"
 
 namespace penstock::service {
 namespace {
@@ -37,7 +37,7 @@ bool recent(const storage::Identity& identity) {
 std::string called(const std::string& path) {
     if (!path.starts_with("/proc/self/fd/")) return path;
     char name[PATH_MAX];
-    const ssize_t size = readlink(path.c_str(), name, sizeof name);
+    const ssize_t size = storage::system::readlink(path.c_str(), name, sizeof name);
     return size > 0 ? std::string(name, static_cast<size_t>(size)) : path;
 }
 

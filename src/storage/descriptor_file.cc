@@ -3,14 +3,12 @@
 
 #include <fcntl.h>
 #include <linux/fs.h>
-#include <sys/ioctl.h>
-#include <sys/stat.h>
 #include <sys/sysmacros.h>
-#include <unistd.h>
 
-#include <utility>
+#include <cerrno>
 
 #include "base/file_size_signal.h"
+#include "storage/system_calls.h"
 
 namespace penstock::storage {
 
@@ -79,32 +77,15 @@ Identity to_identity(const struct statx& state) {
 // number. Returns 0 if the file system does not report it.
 uint64_t inode_generation(int descriptor) {
     long generation = 0;  // the ioctl's declared type; file systems store an int
-    if (ioctl(descriptor, FS_IOC_GETVERSION, &generation) != 0) return 0;
+    if (system::ioctl(descriptor, FS_IOC_GETVERSION, &generation) != 0) return 0;
     return static_cast<uint32_t>(generation);
 }
-
-// Closes the descriptor unless it is released.
-class ScopedDescriptor {
-public:
-    explicit ScopedDescriptor(int descriptor) : descriptor_(descriptor) {}
-    ~ScopedDescriptor() {
-        if (descriptor_ >= 0) close(descriptor_);
-    }
-    ScopedDescriptor(const ScopedDescriptor&) = delete;
-    ScopedDescriptor& operator=(const ScopedDescriptor&) = delete;
-
-    [[nodiscard]] int get() const { return descriptor_; }
-    int release() { return std::exchange(descriptor_, -1); }
-
-private:
-    int descriptor_;
-};
 
 int open_retrying(const char* path, int flags) {
     constexpr mode_t kCreatedMode = 0666;
     int descriptor;
     do {
-        descriptor = ::open(path, flags, kCreatedMode);
+        descriptor = system::open(path, flags, kCreatedMode);
     } while (descriptor < 0 && errno == EINTR);
     return descriptor;
 }
@@ -115,7 +96,7 @@ Status check_before(const std::string& path, int flags) {
     if (path.find('\0') != std::string::npos) return {EINVAL, "open", "a NUL byte in the path"};
     if ((flags & O_EXCL) != 0) return {};  // an existing file is not opened
     struct stat before {};
-    if (::stat(path.c_str(), &before) == 0) return check_regular(before.st_mode);
+    if (system::stat(path.c_str(), &before) == 0) return check_regular(before.st_mode);
     if (errno == ENOENT && (flags & O_CREAT) != 0) return {};
     return fail_open(errno);
 }
@@ -140,16 +121,16 @@ Result<std::shared_ptr<File>> DescriptorFile::open(const std::string& path, int 
     if (Status status = check_open_flags(flags); !status.ok()) return status;
     if (Status status = check_before(path, flags); !status.ok()) return status;
     Rights rights;
-    ScopedDescriptor descriptor(open_for_all(path, flags, &rights));
+    system::ScopedDescriptor descriptor(open_for_all(path, flags, &rights));
     if (descriptor.get() < 0) return fail_open(errno);
     struct statx state {};
-    if (statx(descriptor.get(), "", AT_EMPTY_PATH, STATX_BASIC_STATS | STATX_DIOALIGN, &state) !=
-        0) {
+    if (system::statx(descriptor.get(), "", AT_EMPTY_PATH, STATX_BASIC_STATS | STATX_DIOALIGN,
+                      &state) != 0) {
         return Status{errno, "statx", "the open file tells no size"};
     }
     if (Status status = check_regular(state.stx_mode); !status.ok()) return status;
     // If O_NONBLOCK stayed set, io_uring would return EAGAIN for bytes that are not cached.
-    if (fcntl(descriptor.get(), F_SETFL, 0) != 0) {
+    if (system::fcntl(descriptor.get(), F_SETFL, 0) != 0) {
         return Status{errno, "fcntl", "the open file keeps its flags"};
     }
 
@@ -167,13 +148,13 @@ Result<std::shared_ptr<File>> DescriptorFile::open(const std::string& path, int 
 
 Status DescriptorFile::unlink(const std::string& path) {
     if (path.find('\0') != std::string::npos) return {EINVAL, "unlink", "a NUL byte in the path"};
-    if (::unlink(path.c_str()) == 0) return {};
+    if (system::unlink(path.c_str()) == 0) return {};
     return {errno, "unlink", "the name cannot be taken away"};
 }
 
 DescriptorFile::~DescriptorFile() {
-    if (direct_descriptor_ >= 0) close(direct_descriptor_);
-    close(descriptor());
+    if (direct_descriptor_ >= 0) system::close(direct_descriptor_);
+    system::close(descriptor());
 }
 
 // Opens through the descriptor, because the name may be gone or stand for another file.
@@ -192,18 +173,18 @@ int DescriptorFile::direct_descriptor() const {
 }
 
 void DescriptorFile::announce(uint64_t offset, uint64_t size) const {
-    (void)posix_fadvise(descriptor(), static_cast<off_t>(offset), static_cast<off_t>(size),
-                        POSIX_FADV_WILLNEED);
+    (void)system::fadvise(descriptor(), static_cast<off_t>(offset), static_cast<off_t>(size),
+                          POSIX_FADV_WILLNEED);
 }
 
 void DescriptorFile::read_ahead(bool ahead) const {
-    (void)posix_fadvise(descriptor(), 0, 0, ahead ? POSIX_FADV_NORMAL : POSIX_FADV_RANDOM);
+    (void)system::fadvise(descriptor(), 0, 0, ahead ? POSIX_FADV_NORMAL : POSIX_FADV_RANDOM);
 }
 
 Status DescriptorFile::sync(bool data_only) {
     int result;
     do {
-        result = data_only ? fdatasync(descriptor()) : fsync(descriptor());
+        result = data_only ? system::fdatasync(descriptor()) : system::fsync(descriptor());
     } while (result != 0 && errno == EINTR);
     if (result == 0) return {};
     return {errno, data_only ? "fdatasync" : "fsync", "what was written may not have been kept"};
@@ -215,7 +196,7 @@ Status DescriptorFile::truncate(uint64_t size) {
     base::FileSizeSignal signal;
     int result;
     do {
-        result = ftruncate(descriptor(), static_cast<off_t>(size));
+        result = system::ftruncate(descriptor(), static_cast<off_t>(size));
     } while (result != 0 && errno == EINTR);
     if (result == 0) return {};
     const int error = errno;
@@ -225,7 +206,7 @@ Status DescriptorFile::truncate(uint64_t size) {
 
 Status DescriptorFile::stat(Identity* out) const {
     struct statx state {};
-    if (statx(descriptor(), "", AT_EMPTY_PATH, STATX_BASIC_STATS, &state) != 0) {
+    if (system::statx(descriptor(), "", AT_EMPTY_PATH, STATX_BASIC_STATS, &state) != 0) {
         return {errno, "statx", "the open file tells no size"};
     }
     *out = to_identity(state);

@@ -2,11 +2,12 @@
 
 #include <fcntl.h>
 #include <linux/falloc.h>
-#include <sys/stat.h>
 
 #include <cerrno>
 #include <map>
 #include <utility>
+
+#include "storage/system_calls.h"
 
 namespace penstock::storage {
 namespace {
@@ -36,11 +37,11 @@ void FirstWrite::wait_for_direct_writes(int descriptor) {
     constexpr off_t kFarEnough[] = {off_t{1} << 62, off_t{1} << 53, off_t{1} << 43};
     constexpr off_t kRoom = off_t{1} << 42;
     struct stat now {};
-    if (fstat(descriptor, &now) != 0) return;
+    if (system::fstat(descriptor, &now) != 0) return;
     for (const off_t offset : kFarEnough) {  // EFBIG: beyond the file system's largest file
         if (now.st_size > offset - kRoom) return;
         constexpr int kMode = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
-        if (fallocate(descriptor, kMode, offset, 4096) == 0 || errno != EFBIG) return;
+        if (system::fallocate(descriptor, kMode, offset, 4096) == 0 || errno != EFBIG) return;
     }
 }
 

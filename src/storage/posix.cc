@@ -2,9 +2,6 @@
 // threads.
 #include "storage/posix.h"
 
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstring>
 
@@ -13,6 +10,7 @@
 #include "storage/instant_queue.h"
 #include "storage/reach.h"
 #include "storage/scatter.h"
+#include "storage/system_calls.h"
 
 namespace penstock::storage {
 
@@ -31,9 +29,7 @@ ssize_t read_and_slide(const Reach& reach, char* to, uint64_t size, off_t positi
     char tail[kSlowDistance];
     const uint64_t body = size - up;
     const iovec pieces[] = {{to + up, body}, {tail, up}};
-    const ssize_t got = reach.flags == 0
-                            ? preadv(reach.descriptor, pieces, 2, position)
-                            : preadv2(reach.descriptor, pieces, 2, position, reach.flags);
+    const ssize_t got = system::preadv2(reach.descriptor, pieces, 2, position, reach.flags);
     if (got <= 0) return got;
     const uint64_t arrived = static_cast<uint64_t>(got);
     std::memmove(to, to + up, std::min(arrived, body));
@@ -43,7 +39,7 @@ ssize_t read_and_slide(const Reach& reach, char* to, uint64_t size, off_t positi
 
 bool ends_before(int descriptor, uint64_t end) {
     struct stat now {};
-    return fstat(descriptor, &now) != 0 || static_cast<uint64_t>(now.st_size) < end;
+    return system::fstat(descriptor, &now) != 0 || static_cast<uint64_t>(now.st_size) < end;
 }
 
 ssize_t read_once(const Reach& reach, const Scatter::Call& call, uint64_t offset,
@@ -58,24 +54,22 @@ ssize_t read_once(const Reach& reach, const Scatter::Call& call, uint64_t offset
         if (ahead != 0 && ahead < kSlowDistance && !ends_before(reach.descriptor, offset + size))
             return read_and_slide(reach, to, size, position, kSlowDistance - ahead);
     }
-    if (reach.flags == 0) {
-        if (call.count == 0) return pread(reach.descriptor, call.base, call.size, position);
-        return preadv(reach.descriptor, call.pieces, static_cast<int>(call.count), position);
-    }
+    if (reach.flags == 0 && call.count == 0)
+        return system::pread(reach.descriptor, call.base, call.size, position);
     const iovec whole{call.base, call.size};
     const bool one = call.count == 0;
-    return preadv2(reach.descriptor, one ? &whole : call.pieces,
-                   one ? 1 : static_cast<int>(call.count), position, reach.flags);
+    return system::preadv2(reach.descriptor, one ? &whole : call.pieces,
+                           one ? 1 : static_cast<int>(call.count), position, reach.flags);
 }
 
 ssize_t write_once(const Reach& reach, const Scatter::Call& call, uint64_t offset) {
     const off_t position = static_cast<off_t>(offset);
     if (reach.flags == 0 && call.count == 0)
-        return pwrite(reach.descriptor, call.base, call.size, position);
+        return system::pwrite(reach.descriptor, call.base, call.size, position);
     const iovec whole{call.base, call.size};
     const bool one = call.count == 0;
-    return pwritev2(reach.descriptor, one ? &whole : call.pieces,
-                    one ? 1 : static_cast<int>(call.count), position, reach.flags);
+    return system::pwritev2(reach.descriptor, one ? &whole : call.pieces,
+                            one ? 1 : static_cast<int>(call.count), position, reach.flags);
 }
 
 Completion move_all(const Operation& operation) {

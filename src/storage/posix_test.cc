@@ -1,6 +1,6 @@
 // Goal: what the kernel may do to a read but seldom does (interrupt it, cut it short, fail it
-// half-way, refuse a flag) never costs a byte. pread and its kin of this program are the ones
-// below, which do it on demand; the default is to pass.
+// half-way, refuse a flag) never costs a byte. This file replaces the reads of system_calls.h by
+// its own, which do it on demand; the default is to pass.
 #include "storage/posix.h"
 
 #include <gtest/gtest.h>
@@ -13,6 +13,7 @@
 #include <atomic>
 
 #include "storage/storage_fixture.h"
+#include "storage/system_calls.h"
 
 namespace {
 
@@ -22,7 +23,7 @@ struct Script {
     uint64_t seed = 0;
     int calls = 0;
     uint64_t fail_after = UINT64_MAX;  // bytes; from there on EIO
-    int flagged_calls = 0;             // preadv2, which is refused
+    int flagged_calls = 0;             // with flags, which are refused
 };
 Script script;
 
@@ -38,32 +39,25 @@ int consult_script(uint64_t offset, size_t* size) {
 
 }  // namespace
 
-ssize_t scripted_pread(int descriptor, void* base, size_t size, off_t offset) __asm__("pread");
-ssize_t scripted_preadv(int descriptor, const iovec* pieces, int count,
-                        off_t offset) __asm__("preadv");
+namespace penstock::storage::system {
 
-ssize_t scripted_pread(int descriptor, void* base, size_t size, off_t offset) {
+ssize_t pread(int descriptor, void* to, size_t size, off_t offset) {
     const int error = consult_script(static_cast<uint64_t>(offset), &size);
-    if (error == 0) return syscall(SYS_pread64, descriptor, base, size, offset);
+    if (error == 0) return syscall(SYS_pread64, descriptor, to, size, offset);
     errno = error;
     return -1;
 }
 
-ssize_t scripted_preadv(int descriptor, const iovec* pieces, int count, off_t offset) {
-    if (!script.on) return syscall(SYS_preadv, descriptor, pieces, count, offset, 0);
-    return scripted_pread(descriptor, pieces->iov_base, pieces->iov_len,
-                          offset);  // shorter than asked
-}
-
-ssize_t scripted_preadv2(int descriptor, const iovec* pieces, int count, off_t offset,
-                         int flags) __asm__("preadv2");
-
-ssize_t scripted_preadv2(int descriptor, const iovec* pieces, int count, off_t offset, int flags) {
+ssize_t preadv2(int descriptor, const iovec* pieces, int count, off_t offset, int flags) {
     if (!script.on) return syscall(SYS_preadv2, descriptor, pieces, count, offset, 0, flags);
+    if (flags == 0)  // shorter than asked
+        return pread(descriptor, pieces->iov_base, pieces->iov_len, offset);
     ++script.flagged_calls;
     errno = EOPNOTSUPP;
     return -1;
 }
+
+}  // namespace penstock::storage::system
 
 namespace penstock::storage {
 namespace {

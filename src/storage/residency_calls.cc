@@ -1,34 +1,23 @@
-// The kernel's residency probes: cachestat(2), which glibc does not declare yet; mincore(2) on a
-// mapping that lasts for one call; and statfs(2).
+// The kernel's residency probes: cachestat(2), mincore(2) on a mapping that lasts for one call, and
+// statfs(2).
 #include <sys/mman.h>
-#include <sys/statfs.h>
 #include <unistd.h>
 
 #include <cerrno>
 
 #include "storage/residency.h"
+#include "storage/system_calls.h"
 
 namespace penstock::storage {
 
 namespace {
 
-// The number is the same on every architecture. Headers older than Linux 6.5 lack it.
-constexpr long kCachestat = 451;
-
-// As defined in linux/mman.h of Linux 6.5.
-struct CachestatRange {
-    uint64_t offset, size;  // 0 bytes: to the end of the file
-};
-struct Cachestat {
-    uint64_t cached, dirty, writeback, evicted, recently_evicted;  // in pages
-};
-
 class KernelCalls final : public ResidencyCalls {
 public:
     int cachestat(int descriptor, const extent::Extent& range, CacheCounts* out) override {
-        CachestatRange asked{range.offset, range.size};
-        Cachestat told{};
-        if (syscall(kCachestat, descriptor, &asked, &told, 0) != 0) return errno;
+        const system::CachestatRange asked{range.offset, range.size};
+        system::Cachestat told{};
+        if (system::cachestat(descriptor, &asked, &told) != 0) return errno;
         *out = {.cached = told.cached, .dirty = told.dirty, .writeback = told.writeback};
         return 0;
     }
@@ -37,17 +26,17 @@ public:
     // No page of it is touched, so nothing is read and nothing is kept in the cache.
     int mincore(int descriptor, uint64_t offset, std::span<unsigned char> pages) override {
         const size_t size = pages.size() * static_cast<size_t>(sysconf(_SC_PAGESIZE));
-        void* mapping = mmap(nullptr, size, PROT_READ, MAP_SHARED, descriptor,
-                             static_cast<off_t>(offset));
+        void* mapping = system::mmap(nullptr, size, PROT_READ, MAP_SHARED, descriptor,
+                                     static_cast<off_t>(offset));
         if (mapping == MAP_FAILED) return errno;
-        const int error = ::mincore(mapping, size, pages.data()) == 0 ? 0 : errno;
-        munmap(mapping, size);
+        const int error = system::mincore(mapping, size, pages.data()) == 0 ? 0 : errno;
+        system::munmap(mapping, size);
         return error;
     }
 
     int file_system(int descriptor, uint64_t* magic) override {
         struct statfs told {};
-        if (fstatfs(descriptor, &told) != 0) return errno;
+        if (system::fstatfs(descriptor, &told) != 0) return errno;
         *magic = static_cast<uint64_t>(told.f_type);
         return 0;
     }

@@ -137,8 +137,11 @@ FAILING = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
+#include <stdarg.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
-/* Reads that touch [BAD, BAD + 4096) of the file fail; up to there they are cut short. */
+/* The library reads by syscall(2).
+   Reads that touch [BAD, BAD + 4096) of the file fail; up to there they are cut short. */
 #define BAD (5 << 20)
 static ssize_t allowed(off_t at, size_t size) {
     if (at + (off_t)size <= BAD || at >= BAD + 4096 || size == 0) return (ssize_t)size;
@@ -146,33 +149,31 @@ static ssize_t allowed(off_t at, size_t size) {
     errno = EIO;
     return -1;
 }
-static ssize_t vector(int fd, const struct iovec* v, int n, off_t at, int flags) {
-    static ssize_t (*real)(int, void*, size_t, off_t);
-    if (!real) real = dlsym(RTLD_NEXT, "pread64");
-    (void)flags;
+long syscall(long number, ...) {
+    static long (*real)(long, ...);
+    if (!real) real = dlsym(RTLD_NEXT, "syscall");
+    long a[6];
+    va_list rest;
+    va_start(rest, number);
+    for (int i = 0; i < 6; ++i) a[i] = va_arg(rest, long);
+    va_end(rest);
+    struct iovec one = {(void*)a[1], (size_t)a[2]};
+    const struct iovec* v = &one;
+    if (number == SYS_preadv || number == SYS_preadv2)
+        v = (const struct iovec*)a[1];
+    else if (number != SYS_pread64)
+        return real(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+    int n = v == &one ? 1 : (int)a[2];
     ssize_t sum = 0;
     for (int i = 0; i < n; ++i) {
-        ssize_t may = allowed(at + sum, v[i].iov_len);
+        ssize_t may = allowed(a[3] + sum, v[i].iov_len);
         if (may < 0) return sum > 0 ? sum : -1;
-        ssize_t got = real(fd, v[i].iov_base, (size_t)may, at + sum);
+        ssize_t got = real(SYS_pread64, a[0], v[i].iov_base, (size_t)may, a[3] + sum);
         if (got < 0) return sum > 0 ? sum : got;
         sum += got;
         if (got < (ssize_t)v[i].iov_len) break;
     }
     return sum;
-}
-ssize_t pread64(int fd, void* to, size_t size, off_t at) {
-    struct iovec one = {to, size};
-    return vector(fd, &one, 1, at, 0);
-}
-ssize_t pread(int fd, void* to, size_t size, off_t at) { return pread64(fd, to, size, at); }
-ssize_t preadv64(int fd, const struct iovec* v, int n, off_t at) { return vector(fd, v, n, at, 0); }
-ssize_t preadv(int fd, const struct iovec* v, int n, off_t at) { return vector(fd, v, n, at, 0); }
-ssize_t preadv64v2(int fd, const struct iovec* v, int n, off_t at, int flags) {
-    return vector(fd, v, n, at, flags);
-}
-ssize_t preadv2(int fd, const struct iovec* v, int n, off_t at, int flags) {
-    return vector(fd, v, n, at, flags);
 }
 """
 
