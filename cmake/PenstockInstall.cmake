@@ -7,9 +7,6 @@
 #                       penstock.pc, the Python package and the command
 install(TARGETS penstock LIBRARY DESTINATION penstock COMPONENT package EXCLUDE_FROM_ALL)
 penstock_install_kernels(penstock penstock COMPONENT package EXCLUDE_FROM_ALL)
-if(PENSTOCK_PYTHON)
-    install(TARGETS _core LIBRARY DESTINATION penstock COMPONENT package EXCLUDE_FROM_ALL)
-endif()
 if(SKBUILD)
     return()
 endif()

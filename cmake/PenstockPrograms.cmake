@@ -1,5 +1,6 @@
-# Everything that is built on the library: workloads, benchmarks, tests of the whole library.
+# Everything that is built on the library: fronts, workloads, benchmarks, tests of all of it.
 #
+# frontends/NAME/               a front; its CMakeLists.txt makes the target that is named for it
 # workloads/NAME/*.cc *.cu      libpenstock_NAME.so (target penstock_NAME), included as "NAME/x.h"
 # workloads/NAME/*_test.cc .cu  the program penstock_NAME_test
 # bench/NAME.cc [NAME.cu]       the program penstock-bench-NAME, linked with every workload
@@ -25,6 +26,20 @@ function(penstock_program group target component)
     set_target_properties(${target} PROPERTIES INSTALL_RPATH "$ORIGIN")
     install(TARGETS ${target} DESTINATION penstock COMPONENT ${component} EXCLUDE_FROM_ALL)
     penstock_install_kernels(${target} penstock COMPONENT ${component} EXCLUDE_FROM_ALL)
+endfunction()
+
+# Builds the front in frontends/NAME if OPTION is on. Links TARGET with the library, and installs
+# it into the Python package, beside the library.
+function(penstock_frontend name)
+    cmake_parse_arguments(PARSE_ARGV 1 FRONT "" "TARGET;OPTION" "")
+    if(NOT ${FRONT_OPTION})
+        return()
+    endif()
+    set(folder "${PROJECT_SOURCE_DIR}/frontends/${name}")
+    add_subdirectory("${folder}")
+    target_include_directories(${FRONT_TARGET} PRIVATE "${folder}")
+    target_link_libraries(${FRONT_TARGET} PRIVATE penstock penstock_flags)
+    penstock_program(penstock_runtime ${FRONT_TARGET} package)
 endfunction()
 
 function(penstock_workload name)

@@ -148,6 +148,8 @@ def room_of(path: str, rooms: dict[str, Room]) -> str:
         return parts[2] if len(parts) > 3 else "api"
     if parts[0] == "src":
         return parts[1] if len(parts) > 2 else ""
+    if parts[0] == "frontends":
+        return "/".join(parts[:2])
     return parts[0] if parts[0] in rooms else ""
 
 
@@ -289,11 +291,19 @@ class Tree:
                     yield f"src/{name}:1: door: the room has no {name}/{door}"
 
     def check_build(self) -> Iterator[str]:
-        """Check that CMakeLists.txt gives each room the dependencies that the table gives it."""
+        """Check that CMakeLists.txt has the rooms, dependencies and fronts that the table has."""
+        for room in self.rooms.values():
+            for front in sorted(one for one in room.allowed if one.startswith("frontends")):
+                yield f"ARCHITECTURE.md:1: layer: no room includes a front: {room.name}, {front}"
         build = self.root / "CMakeLists.txt"
         if not build.exists():
             return
-        for match in re.finditer(r"^penstock_room\(([^)]*)\)", build.read_text(), re.MULTILINE):
+        text = build.read_text()
+        built = set(re.findall(r"^penstock_frontend\((\w+)", text, re.MULTILINE))
+        named = {name[len("frontends/") :] for name in self.rooms if name.startswith("frontends/")}
+        for name in sorted(built ^ named):
+            yield f"CMakeLists.txt:1: layer: front '{name}' is missing here or in the table"
+        for match in re.finditer(r"^penstock_room\(([^)]*)\)", text, re.MULTILINE):
             words = match[1].split()
             name, below = words[0], set(words[1:]) - {"DEPENDS", "TEST_ONLY"}
             if name not in self.rooms:
@@ -302,8 +312,8 @@ class Tree:
             named = {one.split("/")[0] for one in self.rooms[name].allowed}
             named -= {"abi", "api", "device", "language"}
             if named != below:
-                text = f"{name} depends on {sorted(below)}, the table says {sorted(named)}"
-                yield f"CMakeLists.txt:1: layer: {text}"
+                told = f"{name} depends on {sorted(below)}, the table says {sorted(named)}"
+                yield f"CMakeLists.txt:1: layer: {told}"
 
 
 def check_words(source: Source) -> Iterator[str]:

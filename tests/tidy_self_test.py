@@ -23,11 +23,16 @@ TABLE = """# Architecture
 | backend | port | backend.h, memory.h | base |
 | transfer | | executor.cc | storage, base |
 | service | | | storage, base |
+| frontends/one | | * | abi |
+| frontends/two | | * | abi |
 """
 
 CLEAN = {
     "ARCHITECTURE.md": TABLE,
-    "CMakeLists.txt": "# Build.\npenstock_room(base)\npenstock_room(extent DEPENDS base)\n",
+    "CMakeLists.txt": "# Build.\npenstock_room(base)\npenstock_room(extent DEPENDS base)\n"
+    "penstock_frontend(one TARGET o)\npenstock_frontend(two TARGET t)\n",
+    "frontends/one/one.h": "// One.\n",
+    "frontends/one/one.cc": '// One.\n#include "one.h"\n#include "penstock/abi/limits.h"\n',
     "include/penstock/abi/limits.h": "// Limits.\n",
     "src/base/clock.h": '// Clock.\n#include "penstock/abi/limits.h"\n',
     "src/extent/extent.h": '// Ranges.\n#include "base/clock.h"\n',
@@ -97,6 +102,10 @@ FILE_CALLS = (
 
 # A planted file (path, text), and a part of the finding that it must give.
 PLANTED = (
+    ("frontends/two/two.cc", '// T.\n#include "frontends/one/one.h"\n', "frontends/two may not"),
+    ("frontends/three/x.h", "// T.\n", "room 'frontends/three' is not in the layer table"),
+    ("CMakeLists.txt", "# B.\npenstock_frontend(one)\n", "front 'two'"),
+    ("ARCHITECTURE.md", TABLE + "| tool | | * | frontends/one |\n", "no room includes a front"),
     ("src/base/up.h", '// Up.\n#include "extent/extent.h"\n', "layer: base may not include"),
     ("src/storage/gpu.cc", '// G.\n#include "backend/backend.h"\n', "layer: storage may not"),
     ("src/service/in.cc", '// I.\n#include "storage/posix.h"\n', 'no file "storage/posix.h"'),
