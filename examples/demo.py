@@ -15,7 +15,7 @@ from pathlib import Path
 
 from penstock import _core
 
-TEXT_SIZE_MIN = 50_000_000
+TEXT_SIZE_MIN = 48 << 20
 LOG_SIZE = 256 << 20
 ROOTS = ("/usr/include", "/usr/share", "/var/lib/apt/lists", "/usr/lib/python3")
 WORDS = b"Copyright\ntemplate\nvirtual memory\nfile system\nasynchronous\n#include <stdint.h>\n"
@@ -32,7 +32,7 @@ def _size_of(root: str) -> int:
 
 
 def _real_text() -> list[str]:
-    """Folders of this machine that hold at least 50 MB of files."""
+    """Folders of this machine that hold at least 48 MiB of files."""
     roots: list[str] = []
     total = 0
     for root in ROOTS:
@@ -66,7 +66,7 @@ def _show(title: str, patterns: bytes, paths: list[str]) -> bool:
     agree = found["matches"] == expected
     size, seconds = found["bytes"], found["seconds"]
     print(
-        f"demo: {title}: {size / 1e6:.0f} MB, {len(patterns.splitlines())} strings:"
+        f"demo: {title}: {size / (1 << 20):.0f} MiB, {len(patterns.splitlines())} strings:"
         f" {found['matches']} lines in {seconds:.3f} s on {found['device']},"
         f" grep -F {grep_seconds:.3f} s: "
         + ("the counts agree" if agree else f"THE COUNTS DIFFER, grep found {expected}"),

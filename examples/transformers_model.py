@@ -62,7 +62,7 @@ def main() -> int:
             print(f"{len(wrong)} tensors differ: {', '.join(wrong[:5])}", file=sys.stderr)
             return 1
     size = sum(tensor.nbytes for tensor in tensors.values())
-    told = f"{len(tensors)} tensors, {size / 1e6:.1f} MB, equal"
+    told = f"{len(tensors)} tensors, {size / (1 << 20):.1f} MiB, equal"
     print(f"safetensors {min(theirs[1:]):.3f} s, penstock {min(ours[1:]):.3f} s: {told}")
     return 0
 

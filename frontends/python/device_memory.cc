@@ -165,7 +165,7 @@ const Device& open_device(const std::string& name) {
         options.runs_kernels = false;
         return Device::open(key, options);
     }();
-    if (!device.ok()) raise_error(device.status(), nb::none());
+    if (!device.ok()) raise_error(device.status(), nb::cast(key));
     // "auto" is often the same as another, and each would take an arena or a context.
     for (const auto& entry : opened) {
         if (entry.second.name() == device.value().name())

@@ -55,8 +55,7 @@ Result<TextSource> TextSource::open(const std::string& path, const KeepWaiting& 
     struct stat status {};
     if (fstat(source.file_, &status) != 0) return Status(errno, "fstat", "");
     const bool regular = S_ISREG(status.st_mode);
-    if (!regular && !standard_input)
-        return Status(EINVAL, "scan", "not a regular file; '-' reads standard input");
+    if (!regular && !standard_input) return Status(EINVAL, "scan", "not a regular file");
     // A stream, a file that is not read from its begin, or one that does not tell its size.
     const bool stream = !regular || (standard_input && lseek(source.file_, 0, SEEK_CUR) > 0);
     char first = 0;

@@ -51,8 +51,7 @@ bool TreeWalk::visit(const Pending& pending, Entry* entry) {
     if (kind == DT_REG) return true;
     if (kind != DT_DIR) {
         if (!pending.named) return false;
-        entry->status = Status(EINVAL, "scan",
-                               "neither a regular file nor a directory; '-' reads standard input");
+        entry->status = Status(EINVAL, "scan", "not a regular file");
         return true;
     }
     entry->status = list(pending.path);

@@ -1,4 +1,4 @@
-"""Parsers that command lines share: of devices, sizes and numbers of threads."""
+"""What command lines share: parsers of devices, sizes and numbers of threads, and sizes as text."""
 
 from __future__ import annotations
 
@@ -65,3 +65,14 @@ def byte_size(text: str) -> int:
     if size >= 1 << 63:
         raise argparse.ArgumentTypeError(f"{text!r} is no size in bytes (4096, 4K, 16M, 2G)")
     return size
+
+
+_SIZE_SUFFIXES = ("KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+
+
+def size_text(count: int) -> str:
+    """Return a number of bytes as text: 12 bytes, 1.5 MiB (powers of 1024)."""
+    if count < 1024:
+        return f"{count} bytes"
+    power = min((count.bit_length() - 1) // 10, len(_SIZE_SUFFIXES))
+    return f"{count / 1024**power:.1f} {_SIZE_SUFFIXES[power - 1]}"

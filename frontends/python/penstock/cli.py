@@ -4,7 +4,7 @@ A verb is a module `penstock/commands/VERB.py` and a line in `VERBS`. The module
 `add_arguments(parser)` and `run(arguments) -> int`. It is imported only when its verb is run.
 
 Exit codes: 0 done, 1 failed, 2 usage, 130 after Ctrl-C, as shells expect. It is no failure if the
-reader of the output closes it early, as `head` does.
+reader of the output closes it early, as `head` does. With --json a failure is also a JSON object.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import os
 import sys
 
 import penstock
-from penstock.errors import STANDARD_OUTPUT, CommandError
+from penstock.errors import STANDARD_OUTPUT, CommandError, UsageError
 
 TYPE_CHECKING = False  # typing's, whose loading is a tenth of a short command's time
 if TYPE_CHECKING:
@@ -109,7 +109,33 @@ def _dispatch(words: Sequence[str]) -> int:
         parser.print_help(sys.stderr)
         return 2
     parser, module = verb_parser(words[0])
-    return int(module.run(parser.parse_args(words[1:])))  # type: ignore[attr-defined]
+    arguments = parser.parse_args(words[1:])
+    try:
+        return int(module.run(arguments))  # type: ignore[attr-defined]
+    except (CommandError, OSError) as error:
+        if getattr(arguments, "json", None) is True:  # a benchmark's is the name of a file
+            _print_json(error, arguments)
+        raise
+
+
+def _subject_and_cause(error: CommandError | OSError) -> tuple[str, str]:
+    if isinstance(error, CommandError):
+        return error.subject, error.cause
+    return str(error.filename or ""), error.strerror or str(error)
+
+
+def _print_json(error: CommandError | OSError, arguments: argparse.Namespace) -> None:
+    """Print the error of a verb as a JSON object where its answer goes, but not wrong usage."""
+    subject, cause = _subject_and_cause(error)
+    if isinstance(error, UsageError) or subject == STANDARD_OUTPUT:
+        return
+    import json
+
+    path = getattr(arguments, "path", "")
+    told = {"path": path} if path else {}
+    told["error"] = cause if subject in {"", path} else f"{subject}: {cause}"
+    bytes_on_output = getattr(arguments, "output", None) == "-"
+    print(json.dumps(told, indent=2), file=sys.stderr if bytes_on_output else sys.stdout)
 
 
 class _StandardOutput(io.FileIO):
@@ -167,8 +193,8 @@ def _attempt(step: Callable[[], object]) -> int:
     except KeyboardInterrupt:
         return _fail("interrupted", 130)
     except OSError as error:
-        subject = f"{error.filename}: " if error.filename else ""
-        code = _fail(f"{subject}{error.strerror or error}", 1)
+        subject, cause = _subject_and_cause(error)
+        code = _fail(f"{subject}: {cause}" if subject else cause, 1)
         if error.filename == STANDARD_OUTPUT:
             _silence_output()
         return code

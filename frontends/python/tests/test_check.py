@@ -141,7 +141,7 @@ def test_an_odd_path_is_refused(tmp_path: Path) -> None:
         [*COMMAND, str(tmp_path / "fifo")], capture_output=True, text=True, check=False
     )
     assert done.returncode == 1
-    assert done.stderr.strip().endswith("neither a file nor a folder")
+    assert done.stderr.strip().endswith("fifo: not a regular file")
 
 
 def test_the_device_that_the_environment_names_is_picked(tmp_path: Path) -> None:

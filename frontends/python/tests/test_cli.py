@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import statistics
@@ -48,6 +49,37 @@ def test_an_error_is_one_line_that_names_the_file() -> None:
     done = run("check", "/no/such/place")
     assert done.returncode == 1
     assert done.stderr == "penstock: /no/such/place: No such file or directory\n"
+
+
+@pytest.mark.parametrize("verb", ["check", "read", "residency", "scan", "signature"])
+def test_a_fifo_is_refused_in_the_same_words(verb: str, tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    words = [verb, str(fifo), *(["--pattern", "x"] if verb == "scan" else [])]
+    done = subprocess.run(
+        [*COMMAND, *words], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"penstock: {fifo}: not a regular file\n"
+
+
+@pytest.mark.parametrize("verb", ["calibrate", "check", "read", "residency", "scan", "signature"])
+def test_with_json_an_error_is_an_object_too(verb: str, tmp_path: Path) -> None:
+    missing = str(tmp_path / "missing")
+    done = run(verb, missing, "--json", *(["--pattern", "x"] if verb == "scan" else []))
+    assert done.returncode == 1
+    told = json.loads(done.stdout)
+    (told,) = told.get("files", [told])
+    assert told["path"] == missing
+    assert "No such file or directory" in told["error"]
+    assert done.stderr.startswith(f"penstock: {missing}: ")
+
+
+def test_an_error_in_json_is_not_mixed_with_the_bytes(tmp_path: Path) -> None:
+    missing = str(tmp_path / "missing")
+    done = run("read", missing, "--json", "-o", "-")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert '"error": "No such file or directory"' in done.stderr
 
 
 @pytest.fixture

@@ -125,7 +125,7 @@ def test_modes_are_those_of_open(tmp_path: Path) -> None:
             if can_read:
                 assert file.read(bytearray(10)) == file.size
             else:
-                with pytest.raises(penstock.ModeError, match="for writing only"):
+                with pytest.raises(penstock.ModeError, match=r"Bad file .* for writing only"):
                     file.read(bytearray(10))
                 with pytest.raises(penstock.ModeError):
                     file.pread(bytearray(10))

@@ -78,12 +78,12 @@ def test_runtime_error_catches_what_goes_wrong(tmp_path: Path) -> None:
     assert isinstance(no.value, FileNotFoundError)
     assert no.value.errno == errno.ENOENT
     with kvikio.CuFile(path, "w") as opened:
-        with pytest.raises(RuntimeError, match="Operation not permitted: opened for writing only"):
+        with pytest.raises(RuntimeError, match=r"Operation not permitted .* for writing only"):
             opened.read(bytearray(1))
         assert opened.write(b"x") == 1
     with (
         kvikio.CuFile(path) as opened,
-        pytest.raises(RuntimeError, match="Operation not permitted: opened for reading only"),
+        pytest.raises(RuntimeError, match=r"Operation not permitted .* for reading only"),
     ):
         opened.write(b"x")
     with pytest.raises(RuntimeError):

@@ -48,7 +48,7 @@ def test_an_offset_past_the_end_is_told(file: Path, tmp_path: Path) -> None:
     out, empty = tmp_path / "out", tmp_path / "empty"
     empty.touch()
     untold = "of a file that does not tell its size"
-    cases = [(file, SIZE + 1, "at 3.1 MB"), (empty, 1, untold), ("/proc/version", 1 << 20, untold)]
+    cases = [(file, SIZE + 1, "at 3.0 MiB"), (empty, 1, untold), ("/proc/version", 1 << 20, untold)]
     for path, offset, end in cases:
         done = run(path, "--offset", offset, "--device", "cpu", "-o", out)
         assert (done.returncode, done.stdout) == (1, b"")
@@ -137,9 +137,9 @@ def test_json_with_explain_has_the_report_of_each_piece(
 
 def test_text(file: Path) -> None:
     lines = text(run(file, "--device", "cpu", "--route", "cached")).splitlines()
-    assert lines[0].startswith(f"{file}: 3.1 MB in ")
+    assert lines[0].startswith(f"{file}: 3.0 MiB in ")
     assert " GB/s) into cpu:" in lines[0]
-    assert lines[1:] == ["  routes     cached 3.1 MB", "  reasons    asked 3.1 MB"]
+    assert lines[1:] == ["  routes     cached 3.0 MiB", "  reasons    asked 3.0 MiB"]
     explained = text(run(file, "--device", "cpu", "--explain", "--check")).splitlines()
     assert explained[0].startswith(f"0: {SIZE} of {SIZE} bytes: ")
     assert explained[1].endswith("equal to plain reads")

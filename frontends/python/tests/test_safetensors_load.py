@@ -342,6 +342,8 @@ def test_file_that_shrinks_after_it_was_opened(tmp_path: Path) -> None:
 def test_wrong_calls_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "m.safetensors"
     write(path, {"a": ("U8", (100,))})
+    with pytest.raises(penstock.Error, match=r"not auto, cpu, .*'nope'"):
+        safetensors.load_file(path, "nope")
     with pytest.raises(FileNotFoundError, match="no-such-file"):
         safetensors.load_file(tmp_path / "no-such-file")
     with pytest.raises(IsADirectoryError):

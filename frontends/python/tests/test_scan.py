@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 PAGE = 64 << 10  # of the cache that scan has
+SIZE = r"[\d.]+ (?:bytes|[KM]iB)"
 PENSTOCK = [str(Path(__file__).parents[3] / ".venv/bin/penstock"), "scan"]
 
 
@@ -143,21 +144,23 @@ def test_explain_tells_how_pages_came(text: Path) -> None:
         first,
     )
     assert re.fullmatch(
-        r"readahead: windows hold [\d.]+ MB, at most [\d.]+ MB of a cache of [\d.]+ MB;"
-        r" [\d.]+ MB of tables",
+        rf"readahead: windows hold {SIZE}, at most {SIZE} of a cache of {SIZE}; {SIZE} of tables",
         memory,
     )
     storage = re.fullmatch(
-        r"storage: (\d+) pages in (\d+) reads, ([\d.]+) MB in \d\.\d{3} s, summed over threads",
+        rf"storage: (\d+) pages in (\d+) reads, ({SIZE}) in \d\.\d{{3}} s, summed over threads",
         last,
     )
     assert storage
-    pages, reads, megabytes = int(storage[1]), int(storage[2]), float(storage[3])
+    pages, reads = int(storage[1]), int(storage[2])
+    number, unit = storage[3].split()
+    size = float(number) * {"KiB": 1 << 10, "MiB": 1 << 20}[unit]
     # Pages that are wanted while their window is given up are read again, on a busy machine many.
     whole = -(-text.stat().st_size // PAGE)
     assert pages >= whole
     assert 1 <= reads <= pages
-    assert text.stat().st_size - 50_000 <= megabytes * 1e6 <= pages * PAGE + 50_000  # by 0.1 MB
+    rounding = 60_000  # 0.05 MiB
+    assert text.stat().st_size - rounding <= size <= pages * PAGE + rounding
     assert b"page cache" not in _scan(str(text), "--pattern", "three", "--count").stderr
 
 

@@ -119,6 +119,7 @@ def file(tmp_path: Path) -> penstock.File:
             "each of the futures is a penstock.Future, not int",
         ),
         (lambda _: LOOSE.open("x", 5), TypeError, "open(): mode is of type str, not int"),
+        (lambda _: LOOSE.open(None), TypeError, "open(): file must not be None"),
         (lambda _: LOOSE.open("x", threads="x"), TypeError, "threads is an int, not str"),
         (
             lambda _: LOOSE.open("x", throttle_latency_us="x"),

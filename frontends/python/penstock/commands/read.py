@@ -22,10 +22,11 @@ from penstock.arguments import (
     byte_size,
     chosen_device,
     device_name,
+    size_text,
     thread_count,
     traced,
 )
-from penstock.errors import CommandError, Error, UsageError
+from penstock.errors import CommandError, Error, UsageError, require_regular
 from penstock.progress import ProgressLine
 
 if TYPE_CHECKING:
@@ -33,9 +34,9 @@ if TYPE_CHECKING:
 
 EXAMPLE = """\
   $ penstock read model.safetensors
-  model.safetensors: 1073.7 MB in 0.311 s (3.45 GB/s) into cpu:4
-    routes     cached 536.9 MB, direct 536.9 MB
-    reasons    resident 536.9 MB, missing 536.9 MB
+  model.safetensors: 1.0 GiB in 0.311 s (3.45 GB/s) into cpu:4
+    routes     cached 512.0 MiB, direct 512.0 MiB
+    reasons    resident 512.0 MiB, missing 512.0 MiB
   $ penstock read disk.img --offset 1G --size 64M --route direct --check
 """
 
@@ -174,8 +175,8 @@ def _read(file: File, memory: DeviceMemory, size: int, arguments: argparse.Names
             if output is not None:
                 _write(output, _bytes_of(slot, count))
             rate = total.bytes / max(time.monotonic() - line.begin, 1e-9) / 1e9
-            told = f" of {size / 1e9:.2f} GB {100 * total.bytes // max(size, 1):3d} %"
-            line.show(f"{total.bytes / 1e9:.2f} GB{told if file.size > 0 else ''}, {rate:.2f} GB/s")
+            told = f" of {size_text(size)} {100 * total.bytes // max(size, 1):3d} %"
+            line.show(f"{size_text(total.bytes)}{told if file.size > 0 else ''}, {rate:.2f} GB/s")
             if file.size == 0 and count < len(slot):
                 break  # it ends here: there is no other piece under way
     return total
@@ -186,22 +187,18 @@ def _channel(arguments: argparse.Namespace) -> IO[str]:
     return sys.stderr if arguments.output == "-" else sys.stdout
 
 
-def _megabytes(size: int) -> str:
-    return f"{size / 1e6:.1f} MB" if size >= 1e6 else f"{size} bytes"
-
-
 def _print_text(total: _Sum, seconds: float, device: str, arguments: argparse.Namespace) -> None:
     out = _channel(arguments)
     rate = total.bytes / seconds / 1e9 if seconds > 0 else 0.0
     checked = ", equal to plain reads" if arguments.check else ""
     print(
-        f"{arguments.path}: {_megabytes(total.bytes)} in {seconds:.3f} s ({rate:.2f} GB/s)"
+        f"{arguments.path}: {size_text(total.bytes)} in {seconds:.3f} s ({rate:.2f} GB/s)"
         f" into {device}{checked}",
         file=out,
     )
     rows = ("routes", "reasons", "residency") if arguments.explain else ("routes", "reasons")
     for label in rows:
-        told = ", ".join(f"{name} {_megabytes(n)}" for name, n in total.groups[label].most_common())
+        told = ", ".join(f"{name} {size_text(n)}" for name, n in total.groups[label].most_common())
         if told:
             print(f"  {label:<10} {told}", file=out)
 
@@ -226,7 +223,7 @@ def _open(arguments: argparse.Namespace) -> File:
 
 
 def _past_the_end(arguments: argparse.Namespace, size: int | None) -> CommandError:
-    end = "of a file that does not tell its size" if size is None else f"at {_megabytes(size)}"
+    end = "of a file that does not tell its size" if size is None else f"at {size_text(size)}"
     where = f"--offset {arguments.offset} is past the end, {end}"
     return CommandError(arguments.path, where)
 
@@ -235,6 +232,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Read and print."""
     import penstock
 
+    require_regular(arguments.path)
     with traced(arguments.trace), _open(arguments) as file:
         told = file.size > 0
         if told and arguments.offset > file.size:

@@ -18,7 +18,8 @@ import shutil
 import sys
 from typing import Any
 
-from penstock.errors import UsageError
+from penstock.arguments import size_text
+from penstock.errors import NOT_REGULAR, UsageError
 from penstock.progress import ProgressLine
 
 EXAMPLE = """\
@@ -30,7 +31,6 @@ EXAMPLE = """\
 """
 
 _WIDTH_MAX = 120
-_SIZE_SUFFIXES = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
 # A cell of the bar: its character, its character without Unicode, its colour, its name.
 _CELLS = {
@@ -61,14 +61,6 @@ def _shown(path: str) -> str:
     """Return `path` in a form that prints on one line, whatever bytes it has."""
     text = os.fsencode(path).decode("utf-8", "backslashreplace")
     return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
-
-
-def _size(count: int) -> str:
-    value, power = float(count), 0
-    while value >= 1024 and power < len(_SIZE_SUFFIXES) - 1:
-        value /= 1024
-        power += 1
-    return f"{count} bytes" if power == 0 else f"{value:.1f} {_SIZE_SUFFIXES[power]}"
 
 
 def _cell_state(sizes: dict[str, int], resident: int) -> str:
@@ -120,10 +112,10 @@ def _speaks_unicode() -> bool:
 
 
 def _summary(told: dict[str, Any]) -> str:
-    parts = [f"{_size(count)} {state}" for state, count in told["bytes"].items() if count]
-    text = f"{_size(told['size'])}: " + (", ".join(parts) or "empty")
+    parts = [f"{size_text(count)} {state}" for state, count in told["bytes"].items() if count]
+    text = f"{size_text(told['size'])}: " + (", ".join(parts) or "empty")
     if told["bytes"]["mixed"]:
-        text += f" ({_size(told['resident'])} resident in all)"
+        text += f" ({size_text(told['resident'])} resident in all)"
     if told["bytes"]["unknown"]:
         return f"{text} ({told['reason']})"
     if not told["runs"]:
@@ -161,7 +153,7 @@ def _ask(path: str, arguments: argparse.Namespace) -> dict[str, Any]:
             )
     except OSError as error:
         irregular = error.errno in (errno.ESPIPE, errno.ENOTSUP)
-        cause = "not a regular file" if irregular else os.strerror(error.errno or 0)
+        cause = NOT_REGULAR if irregular else os.strerror(error.errno or 0)
         return {"path": path, "error": cause}
     return {"path": path, **told}
 

@@ -17,8 +17,8 @@ import argparse
 import os
 import sys
 
-from penstock.arguments import TRACE_HELP, chosen_device, device_name, traced
-from penstock.errors import CommandError, UsageError, standard_input
+from penstock.arguments import TRACE_HELP, chosen_device, device_name, size_text, traced
+from penstock.errors import NOT_REGULAR, CommandError, UsageError, standard_input
 from penstock.progress import ProgressLine
 
 TYPE_CHECKING = False  # as typing has it; its loading is a tenth of a short command's time
@@ -78,7 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _how_far(done: int, known: int, texts: int, seconds: float) -> str:
     share = f" {100 * done / known:3.0f} %" if known else ""
     rate = done / max(seconds, 1e-9) / 1e9
-    return f"{done / 1e9:.2f} GB of {known / 1e9:.2f} GB{share}, {texts} files, {rate:.2f} GB/s"
+    return f"{size_text(done)} of {size_text(known)}{share}, {texts} files, {rate:.2f} GB/s"
 
 
 def _pattern_list(path: str) -> bytes:
@@ -97,7 +97,7 @@ def _report(result: dict[str, Any]) -> str:
     in_blocks = result["block_read_seconds"] + result["block_search_seconds"]
     reading = 100 * result["block_read_seconds"] / in_blocks if in_blocks > 0 else 0.0
     return (
-        f"{result['matches']} lines in {result['texts']} files, {result['bytes'] / 1e6:.1f} MB"
+        f"{result['matches']} lines in {result['texts']} files, {size_text(result['bytes'])}"
         f" in {seconds:.3f} s ({rate:.2f} GB/s) on {result['device']}:"
         f" {reading:.0f} % reading, {100 - reading:.0f} % searching"
     )
@@ -128,13 +128,13 @@ def _explain(result: dict[str, Any]) -> str:
         lines.append(f"  and {len(files) - _FILES_TOLD} files that were waited for no longer")
     memory = result["readahead"]
     lines.append(
-        f"readahead: windows hold {memory['windows_bytes'] / 1e6:.1f} MB, at most"
-        f" {memory['windows_bytes_max'] / 1e6:.1f} MB of a cache of"
-        f" {result['cache_bytes'] / 1e6:.1f} MB; {memory['tables_bytes'] / 1e6:.1f} MB of tables"
+        f"readahead: windows hold {size_text(memory['windows_bytes'])}, at most"
+        f" {size_text(memory['windows_bytes_max'])} of a cache of"
+        f" {size_text(result['cache_bytes'])}; {size_text(memory['tables_bytes'])} of tables"
     )
     lines.append(
         f"storage: {result['requests']} pages in {result['reads']} reads,"
-        f" {result['bytes_read'] / 1e6:.1f} MB in {result['storage_seconds']:.3f} s,"
+        f" {size_text(result['bytes_read'])} in {result['storage_seconds']:.3f} s,"
         f" summed over threads"
     )
     return "\n".join(lines)
@@ -174,8 +174,9 @@ def run(arguments: argparse.Namespace) -> int:
         )
     for text in result["files"]:
         if "error" in text:
-            reason = f" ({text['reason']})" if text["reason"] else ""
-            print(f"penstock: {text['path']}: {text['error']}{reason}", file=sys.stderr)
+            reason = f"{text['error']} ({text['reason']})" if text["reason"] else text["error"]
+            cause = NOT_REGULAR if text["reason"] == NOT_REGULAR else reason
+            print(f"penstock: {text['path']}: {cause}", file=sys.stderr)
     if arguments.json:
         import json
 

@@ -17,7 +17,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.errors import CommandError, UsageError, standard_input
+from penstock.arguments import size_text
+from penstock.errors import CommandError, UsageError, require_regular, standard_input
 from penstock.progress import ProgressLine
 
 if TYPE_CHECKING:
@@ -66,6 +67,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _analyse(path: str, progress: ProgressLine) -> _core.SignatureReader:
     from penstock import _core
 
+    if path != "-":
+        require_regular(path)
     reader = _core.SignatureReader()
     done = 0
     try:
@@ -75,7 +78,7 @@ def _analyse(path: str, progress: ProgressLine) -> _core.SignatureReader:
                 reader.read(chunk)
                 done += len(chunk)
                 share = f", {100 * done // known} %" if known >= done else ""
-                progress.show(f"{done / 1e6:.0f} MB read{share}")
+                progress.show(f"{size_text(done)} read{share}")
         reader.finish()
         step = 0
         while reader.step():
@@ -183,7 +186,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(_EXPLAIN, "which trace? (penstock signature explain TRACE)")
     if arguments.over == "time" and not arguments.picture:
         raise UsageError("--over", "belongs to --picture")
-    path = words[-1]
+    path = arguments.path = words[-1]
     reader = _analyse(path, ProgressLine(not arguments.json))
     source, streams = reader.source, reader.streams
     if arguments.over == "time" and not source["trace"]:

@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from penstock.errors import CommandError
+from penstock.errors import CommandError, require_regular
 from penstock.probes import calls
 from penstock.probes.finding import LIMITED, MISSING, OK, UNKNOWN, Finding
 from penstock.probes.system import read_text, seccomp_filtered
@@ -160,9 +160,8 @@ def findings(path: str) -> Iterator[Finding]:
     """Yield what the file system at `path`, a file or a folder, can do."""
     if not os.path.exists(path):
         raise CommandError(path, os.strerror(errno.ENOENT))
+    require_regular(path)
     group = f"storage {path} ({file_system(path)})"
-    if not os.path.isdir(path) and not os.path.isfile(path):
-        raise CommandError(path, "neither a file nor a folder")
     folder = path if os.path.isdir(path) else os.path.dirname(path) or "."
     try:
         with tempfile.NamedTemporaryFile(dir=folder, prefix=".penstock-check-") as scratch:
