@@ -101,6 +101,8 @@ class Future:
 
     It has the methods of `concurrent.futures.Future`, can be awaited, and has a report. It keeps
     its buffers until the call is done, also if the future itself is dropped; the call goes on.
+    `penstock.wait` and `penstock.as_completed` wait for several; those of `concurrent.futures` take
+    only futures of its own executors.
     """
 
     def result(self, timeout: float | None = None) -> int:

@@ -22,7 +22,7 @@ EXAMPLE = """\
   machine
     ok       kernel         Linux 6.18.44 x86_64
     ...
-  auto picks cpu: no NVIDIA driver (libcuda.so.1 is not there)
+  auto picks cpu:2: dlopen: No such device: no CUDA driver on this machine (libcuda.so.1)
 """
 
 
