@@ -70,7 +70,7 @@ TEST(AbiDoc, SizesAreThoseOfTheCode) {
         PENSTOCK_SIZE_ROW(PageEntry),      PENSTOCK_SIZE_ROW(Completion),
         PENSTOCK_SIZE_ROW(RequestSlot),    PENSTOCK_SIZE_ROW(Descriptor),
         PENSTOCK_SIZE_ROW(FileState),      PENSTOCK_SIZE_ROW(HostWords),
-        PENSTOCK_SIZE_ROW(HostGlance),     PENSTOCK_SIZE_ROW(ControlPort),
+        PENSTOCK_SIZE_ROW(HostWordsCache), PENSTOCK_SIZE_ROW(ControlPort),
         PENSTOCK_SIZE_ROW(RingState),      PENSTOCK_SIZE_ROW(FileSystemState),
         PENSTOCK_SIZE_ROW(Window),         PENSTOCK_SIZE_ROW(ReadStream),
         PENSTOCK_SIZE_ROW(ReadaheadPlace), PENSTOCK_SIZE_ROW(AsyncCall),

@@ -11,7 +11,7 @@
 #include "base/prng.h"
 #include "base/units.h"
 #include "file/calibration.h"
-#include "file/read_service.h"
+#include "file/file_service.h"
 #include "file/route_timing.h"
 #include "file/scratch_file.h"
 #include "file/system.h"

@@ -344,7 +344,7 @@ TEST_F(CalibrationTest, ReadsRefineWhatIsKnown) {
     FileOptions options;
     options.threads = 1;
     options.storage = StorageKind::kPosix;
-    const auto service = ReadService::shared({}, options);
+    const auto service = FileService::shared({}, options);
     ASSERT_TRUE(service.ok());
     const auto file = service.value()->storage->open(path, O_RDONLY);
     ASSERT_TRUE(file.ok());
@@ -374,7 +374,7 @@ TEST_F(CalibrationTest, ReadsRefineWhatIsKnown) {
     // So slow that it cannot but look dear.
     options.throttle_bandwidth_mbs = 100;
     options.reading.route = Route::kDirect;
-    const auto slow = ReadService::shared({}, options);
+    const auto slow = FileService::shared({}, options);
     ASSERT_TRUE(slow.ok());
     entry.key = calibration_key(nullptr, *slow.value()->storage, *file.value());
     ASSERT_TRUE(store_calibration(path_, entry).ok());

@@ -9,8 +9,8 @@
 
 #include "backend/backend.h"
 #include "file/environment.h"
+#include "file/file_service.h"
 #include "file/launches.h"
-#include "file/read_service.h"
 
 namespace penstock {
 namespace {

@@ -89,7 +89,7 @@ System::~System() {
 namespace {
 
 constexpr std::chrono::seconds kReclaimLimit{10};
-constexpr std::chrono::microseconds kGivenUpPeriod{100};
+constexpr std::chrono::microseconds kDiscardingPeriod{100};
 
 FileStatistics describe(const FileTotals& totals) {
     const FileCounts& counts = totals.counts;
@@ -140,13 +140,13 @@ static_assert(kOpenReadOnly == O_RDONLY && kOpenWriteOnly == O_WRONLY && kOpenRe
 Result<Descriptor> FileSystem::open(const std::string& path, int flags) {
     service::Service& service = system_->service();
     const auto limit = std::chrono::steady_clock::now() +
-                       std::chrono::nanoseconds(limits::kGivenUpNs);
+                       std::chrono::nanoseconds(limits::kDiscardingNs);
     for (;;) {
         auto opened = service.files().open(path, flags, Opener::kHost);
         const bool again = !opened.ok() && opened.status().error_number() == EAGAIN;
         if (!again || std::chrono::steady_clock::now() > limit) return opened;
         // A kernel is dropping pages of the file that could not be written.
-        std::this_thread::sleep_for(kGivenUpPeriod);
+        std::this_thread::sleep_for(kDiscardingPeriod);
     }
 }
 

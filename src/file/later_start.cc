@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "base/clock.h"
-#include "file/read_service.h"
+#include "file/file_service.h"
 
 namespace penstock::file {
 namespace {

@@ -37,7 +37,7 @@ std::vector<transfer::Piece> pieces_of(std::span<const WritePiece> pieces) {
 
 Result<std::shared_ptr<OpenFile>> OpenFile::open(const std::string& path, const Device& device,
                                                  const FileOptions& options) {
-    auto service = ReadService::shared(device, options);
+    auto service = FileService::shared(device, options);
     if (!service.ok()) return service.status();
     auto file = service.value()->storage->open(path, options.open_flags);
     if (!file.ok()) return file.status();
@@ -49,33 +49,33 @@ Result<std::shared_ptr<OpenFile>> OpenFile::open(const std::string& path, const 
                                                  std::shared_ptr<storage::Storage> storage) {
     auto file = storage->open(path, options.open_flags);
     if (!file.ok()) return file.status();
-    auto service = ReadService::make(device, options, std::move(storage));
+    auto service = FileService::make(device, options, std::move(storage));
     if (!service.ok()) return service.status();
     return share(path, device, options, std::move(service.value()), file.value());
 }
 
 // A finished read may hold the last reference, on an engine thread. The engine may be destroyed
-// with the file, or with the device that the file owns. So the reaper destroys the file then.
+// with the file, or with the device that the file owns. So the deleter destroys the file then.
 Result<std::shared_ptr<OpenFile>> OpenFile::share(const std::string& path, const Device& device,
                                                   const FileOptions& options,
-                                                  std::shared_ptr<ReadService> service,
+                                                  std::shared_ptr<FileService> service,
                                                   const std::shared_ptr<storage::File>& file) {
-    Reaper* reaper = nullptr;
+    DeferredDeleter* deleter = nullptr;
     if (!service->lasting) {
-        const auto running = Reaper::of_process();
+        const auto running = DeferredDeleter::of_process();
         if (!running.ok()) return running.status();
-        reaper = running.value();
+        deleter = running.value();
     }
-    return std::shared_ptr<OpenFile>(new OpenFile(path, device, options, std::move(service), file),
-                                     [reaper](OpenFile* last) {
-                                         std::unique_ptr<OpenFile> owned(last);
-                                         if (reaper != nullptr && transfer::Engine::on_own_thread())
-                                             reaper->drop(std::move(owned));
-                                     });
+    return std::shared_ptr<OpenFile>(
+        new OpenFile(path, device, options, std::move(service), file), [deleter](OpenFile* last) {
+            std::unique_ptr<OpenFile> owned(last);
+            if (deleter != nullptr && transfer::Engine::on_own_thread())
+                deleter->drop(std::move(owned));
+        });
 }
 
 OpenFile::OpenFile(std::string path, const Device& device, const FileOptions& options,
-                   std::shared_ptr<ReadService> service, const std::shared_ptr<storage::File>& file)
+                   std::shared_ptr<FileService> service, const std::shared_ptr<storage::File>& file)
     : path_(std::move(path)),
       device_(device),
       options_(options),

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "file/read_service.h"
+#include "file/file_service.h"
 #include "penstock/file.h"
 #include "storage/storage.h"
 #include "transfer/job.h"
@@ -49,10 +49,10 @@ public:
 private:
     static Result<std::shared_ptr<OpenFile>> share(const std::string& path, const Device& device,
                                                    const FileOptions& options,
-                                                   std::shared_ptr<ReadService> service,
+                                                   std::shared_ptr<FileService> service,
                                                    const std::shared_ptr<storage::File>& file);
     OpenFile(std::string path, const Device& device, const FileOptions& options,
-             std::shared_ptr<ReadService> service, const std::shared_ptr<storage::File>& file);
+             std::shared_ptr<FileService> service, const std::shared_ptr<storage::File>& file);
     using Pieces = std::vector<transfer::Piece>;
     [[nodiscard]] Status check(std::span<const transfer::Piece> pieces, bool write) const;
     // Returns whether `address` is in memory that the host cannot address.
@@ -72,7 +72,7 @@ private:
     const std::string path_;
     const Device device_;
     const FileOptions options_;
-    const std::shared_ptr<ReadService> service_;
+    const std::shared_ptr<FileService> service_;
     const std::shared_ptr<transfer::Source> source_;
     const uint64_t process_;  // process_number() at the open
     const bool host_memory_;  // the host can address all of the device's memory

@@ -113,7 +113,7 @@ TEST_F(OpenFileTest, AFileThatIsForgottenWhileItsReadRunsNeedsNoNewThread) {
     const auto job_done = [&] {
         const bool ok = job->wait(std::chrono::seconds(20)) && memory_[0] == bytes_[0];
         job = nullptr;  // which keeps the file
-        // This one and the process's reaper stay.
+        // This one and the process's deferred deleter stay.
         for (int i = 0; i < 2000 && count_threads() > 2; ++i) usleep(10'000);
         return ok && count_threads() <= 2;
     };
@@ -206,7 +206,7 @@ TEST_F(OpenFileTest, ACallbackMayDropTheLastHandleOfADevice) {
     for (int i = 0; i < 20'000 && !port.expired(); ++i) usleep(1000);
     EXPECT_TRUE(port.expired());
     for (int i = 0; i < 2000 && count_threads() > before + 1; ++i) usleep(10'000);
-    EXPECT_LE(count_threads(), before + 1) << "but for the process's reaper";
+    EXPECT_LE(count_threads(), before + 1) << "but for the process's deferred deleter";
 }
 
 TEST_F(OpenFileTest, CopiesAndMovedFilesAreFilesOfTheirOwn) {

@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "file/calibration.h"
+#include "file/file_service.h"
 #include "file/host_read_fixture.h"
-#include "file/read_service.h"
 #include "penstock/calibrate.h"
 
 namespace penstock {

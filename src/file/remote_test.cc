@@ -128,7 +128,7 @@ TEST_P(RemoteTest, ACopyThatFailsIsAnErrorNotBytes) {
 }
 
 // The host must not read into memory that a team still copies from, nor wait for a team that waits
-// for it: more pages than a server has room for, asked for by every team at once.
+// for it: more pages than a worker has room for, asked for by every team at once.
 TEST_P(RemoteTest, PagesThatReadersCopyAreWholeWhileTheHostUsesItsMemoryAgain) {
     create(2 * kFileSize / GetParam() + 4, Readahead::kOff);
     auto file = fs_.open(path_);

@@ -62,26 +62,26 @@ int check_windows(const FileSystemState& system, const std::vector<bool>& named)
 
 // Checks invariants 7 and 8.
 int check_rings(const FileSystemState& system) {
-    std::vector<bool> seen(system.chunk_count);
+    std::vector<bool> seen(system.slab_count);
     uint64_t rings = 0;
     // After the places of teams there is one that all teams share.
     const uint32_t places = system.place_count + (system.readahead.enabled != 0 ? 1 : 0);
     for (uint32_t i = 0; i < places; ++i) {
         const ReadaheadPlace& place = system.places[i];
         if (place.busy != 0 || place.ring_busy != 0) return 8;
-        rings += place.chunk_count != 0;
-        uint64_t chunk = place.oldest;
-        for (uint64_t k = 0; k < place.chunk_count; ++k) {
-            if (chunk >= system.chunk_count || seen[chunk]) return 7;
-            seen[chunk] = true;
-            if (system.chunk_owners[chunk] != i + 1) return 7;
-            if (k + 1 == place.chunk_count && chunk != place.newest) return 7;
-            chunk = system.chunk_next[chunk];
+        rings += place.slab_count != 0;
+        uint64_t slab = place.oldest;
+        for (uint64_t k = 0; k < place.slab_count; ++k) {
+            if (slab >= system.slab_count || seen[slab]) return 7;
+            seen[slab] = true;
+            if (system.slab_owners[slab] != i + 1) return 7;
+            if (k + 1 == place.slab_count && slab != place.newest) return 7;
+            slab = system.slab_next[slab];
         }
     }
-    for (uint32_t chunk = 0; chunk < system.chunk_count; ++chunk) {
-        if (seen[chunk] != (system.chunk_owners[chunk] != 0)) return 7;
-        if (seen[chunk] && chunk >= system.fresh_hand) return 7;
+    for (uint32_t slab = 0; slab < system.slab_count; ++slab) {
+        if (seen[slab] != (system.slab_owners[slab] != 0)) return 7;
+        if (seen[slab] && slab >= system.fresh_hand) return 7;
     }
     return rings == system.rings_in_use ? 0 : 7;
 }

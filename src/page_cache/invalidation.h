@@ -28,7 +28,7 @@ uint64_t drop_held(FileSystemState& system);
 //   5. a frame is an entry's (its owner word then names that page), a window's (kFrameTaken, and
 //      its bit in the `left` of one window set), or free;
 //   6. window_frames counts the places of all windows, and `left` has bits for no others;
-//   7. each chunk is in one ring, which its owner word names, or fresh; rings_in_use counts rings;
+//   7. each slab is in one ring, which its owner word names, or fresh; rings_in_use counts rings;
 //   8. no place is locked;
 //   9. marks are of dirty pages only, dirty_pages counts those, and a write-back is under way of
 //      none but those: as many as write_backs_begun says;

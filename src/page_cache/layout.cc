@@ -57,8 +57,8 @@ uint64_t* lay_tables(const Layout& layout, Cursor& cursor, FileSystemState& stat
     state.places = cursor.take<ReadaheadPlace>(layout.place_count + 1);
     state.windows = cursor.take<Window>(size_t{layout.place_count} * limits::kStreamsMax *
                                         layout.readahead.windows_max);
-    state.chunk_next = cursor.take<uint64_t>(layout.chunk_count);
-    state.chunk_owners = cursor.take<uint64_t>(layout.chunk_count);
+    state.slab_next = cursor.take<uint64_t>(layout.slab_count);
+    state.slab_owners = cursor.take<uint64_t>(layout.slab_count);
     const size_t mark_words = size_t{layout.frame_count} * layout.mark_words;
     state.marks = cursor.take<uint64_t>(mark_words);
     state.snapshots = cursor.take<uint64_t>(mark_words);
@@ -85,7 +85,7 @@ void lay_shared(const Layout& layout, Cursor& cursor, FileSystemState& state) {
     state.background.slots = cursor.take<uint64_t>(size_t{4} << layout.background_shift);
 }
 
-// Least room in a ring besides outstanding requests: a drain of every server, and some more.
+// Least room in a ring besides outstanding requests: a drain of every worker, and some more.
 constexpr uint64_t kBehindMin = 2 * limits::kWorkersMax * limits::kDrainMax;
 
 // Bytes in a stream's first window.
@@ -93,12 +93,12 @@ constexpr uint64_t kFirstWindowSize = 32 << 10;
 // Bytes ahead of a reader if storage is waited for: a few requests of 1 MiB keep a disk busy
 // (docs/design/0008-readahead-on-the-gpu.md).
 constexpr uint64_t kAheadSizeMissing = 4 << 20;
-// Least chunks of a ring if each block has a ring. A ring with few chunks is half empty most of the
-// time, because it is freed chunk by chunk.
-constexpr uint64_t kChunksOfRing = 4;
-// So many chunks suffice even if more blocks could be resident. A GPU could have thousands of
-// blocks but seldom has, and chunks of a few frames would make windows of a few pages.
-constexpr uint64_t kChunksMax = 1024;
+// Least slabs of a ring if each block has a ring. A ring with few slabs is half empty most of the
+// time, because it is freed slab by slab.
+constexpr uint64_t kSlabsOfRing = 4;
+// So many slabs suffice even if more blocks could be resident. A GPU could have thousands of
+// blocks but seldom has, and slabs of a few frames would make windows of a few pages.
+constexpr uint64_t kSlabsMax = 1024;
 // A ring that a stream outruns is this many times as large as what then takes turns in it.
 constexpr uint64_t kOutrunShare = 8;
 
@@ -142,24 +142,23 @@ Status plan_readahead(const LayoutRequest& request, Layout& layout) {
     layout.bells = request.bells;
     layout.one_by_one = request.one_by_one;
     layout.place_count = std::max(request.team_count, 1u);
-    const uint64_t share = layout.frame_count /
-                           (std::max(request.permit_count, 1u) * kChunksOfRing);
-    const uint64_t wanted = std::max({share, layout.frame_count / kChunksMax, uint64_t{1}});
-    layout.chunk_frames = static_cast<uint32_t>(
-        std::min<uint64_t>(std::bit_floor(wanted), limits::kChunkFramesMax));
-    layout.chunk_count = (layout.frame_count + layout.chunk_frames - 1) / layout.chunk_frames;
+    const uint64_t share = layout.frame_count / (std::max(request.permit_count, 1u) * kSlabsOfRing);
+    const uint64_t wanted = std::max({share, layout.frame_count / kSlabsMax, uint64_t{1}});
+    layout.slab_frames = static_cast<uint32_t>(
+        std::min<uint64_t>(std::bit_floor(wanted), limits::kSlabFramesMax));
+    layout.slab_count = (layout.frame_count + layout.slab_frames - 1) / layout.slab_frames;
     const uint64_t once_frames = 2 * settings.windows_max * limits::kWindowPagesMax;
-    const uint64_t half = layout.chunk_count / (2 * std::max(request.permit_count, 1u));
+    const uint64_t half = layout.slab_count / (2 * std::max(request.permit_count, 1u));
     // At least two: one is read while the next is filled.
-    settings.once_chunks = std::max<uint64_t>(
-        2, std::min({once_frames / layout.chunk_frames, half, uint64_t{limits::kOnceChunksMax}}));
-    // The chunks used in turn must hold more than the windows of a stream. If they are a large part
+    settings.once_slabs = std::max<uint64_t>(
+        2, std::min({once_frames / layout.slab_frames, half, uint64_t{limits::kOnceSlabsMax}}));
+    // The slabs used in turn must hold more than the windows of a stream. If they are a large part
     // of the ring, nothing is gained; and seed 000's rings keep their order.
-    const bool holds = 2 * settings.once_chunks * layout.chunk_frames >=
+    const bool holds = 2 * settings.once_slabs * layout.slab_frames >=
                        3 * settings.windows_max * settings.window_pages_max;
-    settings.outrun_chunks = holds && settings.prefetch_pages == 0
-                                 ? kOutrunShare * settings.once_chunks
-                                 : UINT64_MAX;
+    settings.outrun_slabs = holds && settings.prefetch_pages == 0
+                                ? kOutrunShare * settings.once_slabs
+                                : UINT64_MAX;
     const uint64_t advised = uint64_t{layout.place_count} * limits::kAdvisedMax;
     // A window whose pages were all taken is free. Pages that an asynchronous read holds may still
     // be in flight.
@@ -245,8 +244,8 @@ FileSystemState* initialise(const Layout& layout, const Parts& parts, uint32_t s
     state.policy = layout.policy;
     state.one_by_one = layout.one_by_one ? 1 : 0;
     state.place_count = layout.place_count;
-    state.chunk_frames = layout.chunk_frames;
-    state.chunk_count = layout.chunk_count;
+    state.slab_frames = layout.slab_frames;
+    state.slab_count = layout.slab_count;
     state.mark_words = layout.mark_words;
     state.write_backs_max = layout.write_backs_max;
     state.sequence_count = layout.sequence_count;

@@ -46,7 +46,7 @@ struct Layout {
     ReplacementPolicy policy = ReplacementPolicy::kRings;
     bool one_by_one = false;
     uint32_t place_count = 0;
-    uint32_t chunk_frames = 1, chunk_count = 0;
+    uint32_t slab_frames = 1, slab_count = 0;
     uint32_t mark_words = 0;       // for the dirty granules of a frame
     uint32_t write_backs_max = 0;  // in progress at once
     uint32_t sequence_count = 0;   // write sequences

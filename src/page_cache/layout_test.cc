@@ -106,12 +106,12 @@ TEST(LayoutTest, StreamsOutrunLongRingsOnly) {
                     request.prefetch_size = page_size;
                     Layout seed;
                     if (plan_layout(request, &seed).ok()) {
-                        EXPECT_EQ(seed.readahead.outrun_chunks, UINT64_MAX) << "static windows";
+                        EXPECT_EQ(seed.readahead.outrun_slabs, UINT64_MAX) << "static windows";
                     }
-                    ++(made.outrun_chunks == UINT64_MAX ? never : times);
-                    if (made.outrun_chunks == UINT64_MAX) continue;
-                    EXPECT_GE(made.outrun_chunks, 8 * made.once_chunks);
-                    EXPECT_GE(2 * made.once_chunks * layout.chunk_frames,
+                    ++(made.outrun_slabs == UINT64_MAX ? never : times);
+                    if (made.outrun_slabs == UINT64_MAX) continue;
+                    EXPECT_GE(made.outrun_slabs, 8 * made.once_slabs);
+                    EXPECT_GE(2 * made.once_slabs * layout.slab_frames,
                               3 * windows * made.window_pages_max);
                 }
             }

@@ -244,7 +244,7 @@ TEST(InvalidationTest, EachBrokenInvariantIsFound) {
                   state.places[0].streams[1].windows[0].left |= 4;
               }),
               6);
-    EXPECT_EQ(broken([](State& state, PageEntry*) { state.chunk_owners[1] = 1; }), 7);
+    EXPECT_EQ(broken([](State& state, PageEntry*) { state.slab_owners[1] = 1; }), 7);
     EXPECT_EQ(broken([](State& state, PageEntry*) { state.rings_in_use = 1; }), 7);
     EXPECT_EQ(broken([](State& state, PageEntry*) { state.places[0].busy = 1; }), 8);
 }

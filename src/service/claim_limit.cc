@@ -14,7 +14,7 @@ bool ClaimLimit::may_claim(uint32_t ring, uint64_t oldest_lent) {
     const uint64_t head = DeviceWords::load(shared_.heads[ring].ticket, site::kRelaxed);
     mine_.ring.store(ring, std::memory_order_relaxed);
     tell_oldest(std::min(head, oldest_lent));
-    // Orders tell_oldest() before the claim: a server that sees the later head also sees this
+    // Orders tell_oldest() before the claim: a worker that sees the later head also sees this
     // ticket.
     std::atomic_thread_fence(std::memory_order_seq_cst);
     const uint64_t stretch = head / stretch_size;

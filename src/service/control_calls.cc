@@ -34,7 +34,7 @@ bool ControlCalls::serve(Progress& progress, WriteBacks& writes) {
     for (uint32_t port = 0; port < limits::kPortsMax; ++port) {
         if (next_call(port) == 0 || taken_[port].test_and_set(std::memory_order_acquire)) continue;
         // The word that was read before the port was locked may be an older call that another
-        // server has answered.
+        // worker has answered.
         if (const uint64_t word = next_call(port); word != 0) {
             const Progress::During during(progress, Activity::kCall);
             ControlPort& call = state_.ports[port];
@@ -65,8 +65,8 @@ int64_t ControlCalls::answer(ControlPort& port, ControlCall call, WriteBacks& wr
             return -writes.write_bytes(port);
         case ControlCall::kUnlink:
             return result_of(files_.unlink(path_in(port)));
-        case ControlCall::kDistrust:
-            files_.distrust(static_cast<uint32_t>(port.size));
+        case ControlCall::kInvalidate:
+            files_.invalidate(static_cast<uint32_t>(port.size));
             return 0;
         case ControlCall::kNone:
             break;

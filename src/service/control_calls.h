@@ -1,6 +1,6 @@
 // Answers the control calls of kernels (gopen, gclose, ...) at their ports.
 //
-// A file system has one. Any thread that has a server.
+// A file system has one. Any thread that has a worker.
 #pragma once
 
 #include <atomic>
@@ -19,7 +19,7 @@ public:
     ControlCalls(FileSystemState& state, FileTable& files, const Abort& abort)
         : state_(state), files_(files), abort_(abort) {}
 
-    // Answers the calls at all ports. `progress` and `writes` are the server's. Returns false if
+    // Answers the calls at all ports. `progress` and `writes` are the worker's. Returns false if
     // there were none.
     bool serve(Progress& progress, WriteBacks& writes);
 

@@ -204,7 +204,7 @@ TEST(StreamTest, WindowsGrowAndFollowEachOther) {
     uint32_t before = 0;
     for (const Request& window : host.windows) {
         EXPECT_EQ(window.page, next);
-        // Shorter than the one before only at the end of a chunk.
+        // Shorter than the one before only at the end of a slab.
         EXPECT_GE(2 * window.page_count, std::min(before, 1000 - static_cast<uint32_t>(next)));
         EXPECT_LE(window.page_count, limits::kWindowPagesMax);
         before = window.page_count;

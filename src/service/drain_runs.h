@@ -1,6 +1,6 @@
 // Divides the read requests of one drain into runs, and keeps their sources and pieces meanwhile.
 //
-// Each server has one; one thread at a time. The constructor takes all memory.
+// Each worker has one; one thread at a time. The constructor takes all memory.
 #pragma once
 
 #include <memory>
@@ -49,7 +49,7 @@ private:
     const bool direct_;
     iovec pieces_[limits::kDrainMax];
     ReadRun runs_[limits::kDrainMax];
-    // Each file once: the use count lies on one cache line for all servers.
+    // Each file once: the use count lies on one cache line for all workers.
     std::vector<std::shared_ptr<transfer::Source>> sources_;
 };
 

@@ -158,14 +158,15 @@ Result<uint32_t> FileTable::join(const storage::File& file, storage::Identity id
         return slot_for(identity, recent(identity), wanted.writing != 0);
     }
     const Slot& slot = slots_[found->second];
-    if (slot.given_up) return Status{EAGAIN, "gopen", "the file is being given up"};
+    if (slot.discarding)
+        return Status{EAGAIN, "gopen", "unwritten data of the file is being discarded; try again"};
     if (slot.references > 0) {
         const uint64_t writing = state_->files[found->second].writing;
         const bool once = ((writing | wanted.writing) & kWritesOnce) != 0;
         const bool all_once = (writing & wanted.writing & kWritesOnce) != 0;
         if (once && !all_once)
             return Status{EBUSY, "gopen", "a file that is written once is open in another way"};
-        const bool trusted = !slot.distrusted || slot.writers > 0;
+        const bool trusted = !slot.invalidated || slot.writers > 0;
         if (writing != 0 && trusted) return found->second;
         // The reader must see what is written here. A change that the times hide was missed by
         // earlier reads anyway.
@@ -259,12 +260,12 @@ Result<uint32_t> FileTable::slot_for(const storage::Identity& identity, bool rac
 // been written share one slot. Returns false if a page is held or the file was found shorter.
 bool FileTable::is_fresh(uint32_t index, bool racy) {
     Slot& slot = slots_[index];
-    if (!slot.racy && !slot.distrusted) return true;
+    if (!slot.racy && !slot.invalidated) return true;
     if (size_of(index) != slot.identity.size) return false;
     if (dropper_ != nullptr && !dropper_->possible()) return false;
     if (!drop_pages(index)) return false;
     slot.racy = racy;
-    slot.distrusted = false;
+    slot.invalidated = false;
     return true;
 }
 
@@ -380,7 +381,7 @@ std::optional<int64_t> FileTable::before_close(uint32_t index, bool last, bool r
     if (how == Closing::kHasForgotten || how == Closing::kHasLeft) {
         // Some pinned pages hold bytes that are in no file, so later opens get another slot.
         if (how == Closing::kHasLeft && !slot.superseded) supersede(index);
-        slot.given_up = false;
+        slot.discarding = false;
         return std::nullopt;
     }
     if (how == Closing::kAsks && (last || reclaims)) {
@@ -392,7 +393,7 @@ std::optional<int64_t> FileTable::before_close(uint32_t index, bool last, bool r
     if (std::exchange(slot.unwritten, false)) return kWriteBackFirst;
     const bool scratch = (state_->files[index].writing & kWritesScratch) != 0;
     if (how != Closing::kCannotWrite && !scratch) return std::nullopt;
-    slot.given_up = true;
+    slot.discarding = true;
     return kForgetFirst;
 }
 
@@ -417,9 +418,9 @@ Result<int64_t> FileTable::close(Descriptor descriptor, Opener opener, Closing h
     return 0;
 }
 
-void FileTable::distrust(uint32_t slot) {
+void FileTable::invalidate(uint32_t slot) {
     const std::lock_guard lock(mutex_);
-    if (slot < used_) slots_[slot].distrusted = true;
+    if (slot < used_) slots_[slot].invalidated = true;
 }
 
 // Ends the writing of a file: all data is with the host or given up. The file's times are those of
@@ -453,7 +454,7 @@ void FileTable::release(uint32_t index, Opener opener) {
     --open_count_;
     if (slot.references > 0) return;
     // The thread that gave the file up never came back.
-    if (std::exchange(slot.given_up, false) && !slot.superseded) supersede(index);
+    if (std::exchange(slot.discarding, false) && !slot.superseded) supersede(index);
     slot.source.reset();
     slot.idle = idle_.insert(slot.superseded ? idle_.begin() : idle_.end(), index);
     FileState& file = state_->files[index];

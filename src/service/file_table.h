@@ -44,8 +44,8 @@ public:
     // written once, but open already. EAGAIN: its last writer is giving up what could not be
     // written; try again.
     Result<Descriptor> open(const std::string& path, int flags, Opener opener);
-    // Marks all pages of this slot as untrusted, because they may differ from the file.
-    void distrust(uint32_t slot);
+    // Invalidates all pages of this slot, because they may differ from the file.
+    void invalidate(uint32_t slot);
     // Closes a descriptor and returns 0. Returns kWriteBackFirst or kForgetFirst if that must come
     // first; nothing is closed then (see Closing). EBADF. With kReclaim, a file that only kernels
     // may write is given up as by its last writer, and nothing is closed.
@@ -116,8 +116,8 @@ private:
         uint32_t references = 0, kernel_references = 0;
         uint32_t writers = 0, kernel_writers = 0;  // references that may write
         bool unwritten = false;              // a writer has closed it since the last write-back
-        bool given_up = false;               // no opens until unwritten data is forgotten
-        bool distrusted = false;             // see distrust(); until its pages are dropped
+        bool discarding = false;             // no opens until unwritten data is forgotten
+        bool invalidated = false;            // see invalidate(); until its pages are dropped
         std::list<uint32_t>::iterator idle;  // its place in idle_ while it is closed and known
     };
     // Identifies a file, whatever its content.

@@ -326,7 +326,7 @@ TEST_F(FileTableTest, PagesThatAreNotTrustedGoThoughTheFileIsAsItWas) {
     ASSERT_NE(entry, nullptr);
     const Descriptor writer = table_->open("f", kOpenReadWrite, Opener::kHost).value();
     ASSERT_EQ(slot(writer), slot(reader));
-    table_->distrust(slot(reader));
+    table_->invalidate(slot(reader));
     EXPECT_EQ(table_->close(writer, Opener::kHost).value(), kWriteBackFirst);
     EXPECT_EQ(table_->close(writer, Opener::kHost, Closing::kHasWritten).value(), 0);
     ASSERT_EQ(state_of(*entry), PageState::kValid);

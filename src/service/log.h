@@ -1,4 +1,4 @@
-// Records what was served and when, until the caller takes it. Any thread; servers add once per
+// Records what was served and when, until the caller takes it. Any thread; workers add once per
 // drain.
 #pragma once
 

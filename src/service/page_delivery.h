@@ -1,6 +1,6 @@
 // Says where pages are read to, and tells the teams that wait for them that they have arrived.
 //
-// Each server has one; one thread at a time.
+// Each worker has one; one thread at a time.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
 // Reads the pages that kernels request, and completes them.
 //
-// Each server has one; one thread at a time, except for has_windows().
+// Each worker has one; one thread at a time, except for has_windows().
 #pragma once
 
 #include <memory>

@@ -113,7 +113,7 @@ size_t PageSender::find_gap(size_t count, bool from_above) const {
 }
 
 // Returns whether all copies and pulls of a segment have ended. The pulls do end: a team pulls in
-// the order of its tickets, and a server that has an earlier ticket has a segment of its own.
+// the order of its tickets, and a worker that has an earlier ticket has a segment of its own.
 bool PageSender::is_over(Segment& segment, uint64_t done) {
     if (done < segment.last) return false;
     while (!segment.pulls.empty()) {

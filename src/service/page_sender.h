@@ -1,8 +1,8 @@
 // Brings pages to a device whose memory the host cannot address. The pages are read into pinned
 // memory. Copies then bring them to their frames and announce them there, or the waiting teams copy
-// them from there themselves (answer_board.h).
+// them from there themselves (pull_replies.h).
 //
-// Each server has one; one thread at a time. A call of the driver costs a microsecond or more, and
+// Each worker has one; one thread at a time. A call of the driver costs a microsecond or more, and
 // the copy engine pauses for three after each call. So what becomes ready while copies are in
 // flight is sent together. Completion words in host memory would be polled over the link
 // (docs/design/0006-announcing-pages.md).

@@ -111,7 +111,7 @@ Status PageWriter::write_some(size_t first, size_t count, const OtherOutcome& ot
         if (source == nullptr) {
             // The file was closed with a dirty page, because a view was released too late. The page
             // can no longer be written, and it is not clean, so it would keep its frame forever.
-            files_.distrust(request.file_slot);
+            files_.invalidate(request.file_slot);
             continue;
         }
         const size_t marks = size_t{request.frame} * state_.mark_words;

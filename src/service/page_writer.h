@@ -1,7 +1,7 @@
 // Writes dirty pages from frames to their files: runs of dirty granules, joined with neighbours,
 // are given to the executor as writes.
 //
-// Each server has one; one thread at a time. The constructor takes all memory. If the host cannot
+// Each worker has one; one thread at a time. The constructor takes all memory. If the host cannot
 // address the device's memory, snapshots and frames are first copied to pinned memory.
 #pragma once
 

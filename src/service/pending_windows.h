@@ -1,4 +1,4 @@
-// Runs of windows that storage works on from one call of a server to the next.
+// Runs of windows that storage works on from one call of a worker to the next.
 //
 // They begin when they are requested, and a thread that waits completes them. So the storage works
 // while blocks copy, and a waiting thread continues with the first window that arrives. One thread

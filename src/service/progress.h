@@ -20,7 +20,7 @@ private:
     std::atomic<uint64_t> value_{0};
 };
 
-// Each server has its own counters. On a cache line that all servers write, they would cost some
+// Each worker has its own counters. On a cache line that all workers write, they would cost some
 // cache misses per window.
 struct alignas(64) Counters {
     Count requests, demanded, reads, bytes, calls, failed_pages;
@@ -36,7 +36,7 @@ struct alignas(64) Counters {
     }
 };
 
-// What a server is doing, for the monitor.
+// What a worker is doing, for the monitor.
 enum class Activity : uint32_t {
     kIdle,     // holds no requests
     kServing,  // holds requests; must make progress

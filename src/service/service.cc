@@ -26,7 +26,7 @@ constexpr std::chrono::milliseconds kSleep{50};
 constexpr uint32_t kSpinTurns = 2000, kDozeTurns = 20000;
 constexpr uint64_t kDozeNs = 20'000;
 constexpr uint64_t kCallsFirstEvery = 16;              // beats of a helper
-constexpr uint64_t kBackgroundFirstEvery = 16;         // beats of a server
+constexpr uint64_t kBackgroundFirstEvery = 16;         // beats of a worker
 constexpr std::chrono::microseconds kPollPeriod{500};  // between two calls of the driver
 // Largest page that the waiting team copies, if the host cannot address device memory. The copy
 // engine brings larger pages faster than one team does.
@@ -156,11 +156,12 @@ Status Service::start(const Options& options) {
     shared_.files = files_.get();
     if (options.learning && options.readahead) {
         // Half the cache, so that what the launch itself reads does not evict these pages.
-        auto learner = LaunchLearner::create(device_.get(), files_.get(), device_state_,
-                                             layout_.frame_count / 2);
-        if (learner.ok()) learner_ = std::move(learner.value());
-        if (!learner.ok() && learner.status().error_number() != ENOSYS) return learner.status();
-        shared_.learner = learner_.get();
+        auto prefetcher = LaunchPrefetcher::create(device_.get(), files_.get(), device_state_,
+                                                   layout_.frame_count / 2);
+        if (prefetcher.ok()) prefetcher_ = std::move(prefetcher.value());
+        if (!prefetcher.ok() && prefetcher.status().error_number() != ENOSYS)
+            return prefetcher.status();
+        shared_.prefetcher = prefetcher_.get();
     }
     if (options.log_events > 0) log_ = std::make_unique<Log>(*files_, options.log_events);
     shared_.log = log_.get();
@@ -170,15 +171,15 @@ Status Service::start(const Options& options) {
     shared_.hands = options.helping ? device_->properties().permit_count : shared_.workers;
     const unsigned helpers = options.helping ? device_->properties().permit_count : 0;
     const unsigned workers = options.helping ? 0 : options.workers;
-    if (Status status = make_servers(helpers, &helpers_); !status.ok()) return status;
-    if (Status status = make_servers(workers, &workers_); !status.ok()) return status;
+    if (Status status = make_workers(helpers, &helpers_); !status.ok()) return status;
+    if (Status status = make_workers(workers, &workers_); !status.ok()) return status;
     shared_.tickets_behind_max = layout_.tickets_behind_max;
     for (uint32_t i = 0; i < layout_.ring_count; ++i) {
         if (state_->rings[i].answers == nullptr) break;
-        auto board = AnswerBoard::create(*device_, state_->rings[i]);
-        if (!board.ok()) return board.status();
-        shared_.boards[i] = board.value().get();
-        boards_.push_back(std::move(board.value()));
+        auto replies = PullReplies::create(*device_, state_->rings[i]);
+        if (!replies.ok()) return replies.status();
+        shared_.replies[i] = replies.value().get();
+        replies_.push_back(std::move(replies.value()));
     }
     failed_launches_ = device_->failed_launches();
     try {
@@ -198,21 +199,21 @@ Status Service::start(const Options& options) {
     return {};
 }
 
-// If the host cannot address the device, each server takes some 10 MiB of pinned memory. Touching
-// that takes longest, so all servers do it in parallel.
-Status Service::make_servers(unsigned count, std::vector<std::unique_ptr<Server>>* out) {
+// If the host cannot address the device, each worker takes some 10 MiB of pinned memory. Touching
+// that takes longest, so all workers do it in parallel.
+Status Service::make_workers(unsigned count, std::vector<std::unique_ptr<RequestWorker>>* out) {
     for (unsigned i = 0; i < count; ++i) {
-        auto server = Server::create(shared_, *storage_);
-        if (!server.ok()) return server.status();
-        out->push_back(std::move(server.value()));
+        auto worker = RequestWorker::create(shared_, *storage_);
+        if (!worker.ok()) return worker.status();
+        out->push_back(std::move(worker.value()));
     }
     const auto how = device_->properties().host_addressable ? std::launch::deferred
                                                             : std::launch::async;
     std::vector<std::future<Status>> staged;
     Status status;
     try {
-        for (const auto& server : *out)
-            staged.push_back(std::async(how, [&server] { return server->take_staging(); }));
+        for (const auto& worker : *out)
+            staged.push_back(std::async(how, [&worker] { return worker->take_staging(); }));
     } catch (const std::system_error&) {
         status = {EAGAIN, "file system", "no more threads are to be had"};
     }
@@ -255,20 +256,20 @@ Service::~Service() {
 
 void Service::work(unsigned index) {
     base::FileSizeSignal::block_for_good();
-    Server& server = *workers_[index];
+    RequestWorker& worker = *workers_[index];
     const uint32_t ring = layout_.ring_count == 1 ? 0 : index;
     const uint64_t* bell = &state_->rings[ring].doorbell;
     const bool bells = device_->properties().host_addressable;
     uint32_t idle_turns = 0;
     while (!stopping_.load(std::memory_order_relaxed)) {
         const uint64_t seen = bells ? DeviceWords::load(*bell, site::kRelaxed) : 0;
-        const bool called = server.serve_calls(*calls_);
-        if (serve(server, ring) || server.finish_windows() || called) {
+        const bool called = worker.serve_calls(*calls_);
+        if (serve(worker, ring) || worker.finish_windows() || called) {
             idle_turns = 0;
             continue;
         }
-        if (server.stopped()) return;
-        server.beat();
+        if (worker.stopped()) return;
+        worker.beat();
         wait_for_work(ring, seen, idle_turns++);
     }
 }
@@ -301,38 +302,38 @@ void Service::poll_device() {
 
 // Serves requests that teams wait for first. Now and then the order is reversed, so that a window
 // is not delayed for as long as others miss.
-bool Service::serve(Server& server, uint32_t ring) {
-    const bool background_first = server.beats() % kBackgroundFirstEvery == 0;
-    if (background_first && server.serve_requests(Shared::kBackground)) return true;
-    if (server.serve_requests(ring)) return true;
-    return !background_first && server.serve_requests(Shared::kBackground);
+bool Service::serve(RequestWorker& worker, uint32_t ring) {
+    const bool background_first = worker.beats() % kBackgroundFirstEvery == 0;
+    if (background_first && worker.serve_requests(Shared::kBackground)) return true;
+    if (worker.serve_requests(ring)) return true;
+    return !background_first && worker.serve_requests(Shared::kBackground);
 }
 
 // Serves requests on the stack of a block's thread: the block waits, or has requested a window. It
-// uses its own server if possible, because the kernel reports the end of a read to the thread that
+// uses its own worker if possible, because the kernel reports the end of a read to the thread that
 // began it.
 bool Service::help(unsigned permit, bool waits) {
     const size_t count = helpers_.size();
     bool looked = false, helped = false;
     for (size_t i = 0; i < count && !helped; ++i) {
-        Server& server = *helpers_[(permit + i) % count];
+        RequestWorker& worker = *helpers_[(permit + i) % count];
         // All helpers serve the same rings, so they are looked at once.
-        if ((looked && !server.has_windows()) || !server.try_borrow()) continue;
+        if ((looked && !worker.has_windows()) || !worker.try_borrow()) continue;
         looked = true;
-        helped = waits ? serve_waiting(server) : server.serve_requests(Shared::kBackground, false);
-        server.give_back();
+        helped = waits ? serve_waiting(worker) : worker.serve_requests(Shared::kBackground, false);
+        worker.give_back();
         if (!waits) break;
     }
     return helped;
 }
 
-bool Service::serve_waiting(Server& server) {
+bool Service::serve_waiting(RequestWorker& worker) {
     // Requests come first: a look at all ports costs more than most steps. Now and then the order
     // is reversed, so that a call is not delayed for as long as there are requests.
-    const bool calls_first = server.beats() % kCallsFirstEvery == 0;
-    const bool called = calls_first && server.serve_calls(*calls_);
-    const bool served = serve(server, 0) || server.finish_windows();
-    const bool called_late = !served && !calls_first && server.serve_calls(*calls_);
+    const bool calls_first = worker.beats() % kCallsFirstEvery == 0;
+    const bool called = calls_first && worker.serve_calls(*calls_);
+    const bool served = serve(worker, 0) || worker.finish_windows();
+    const bool called_late = !served && !calls_first && worker.serve_calls(*calls_);
     return called || served || called_late;
 }
 
@@ -341,7 +342,7 @@ Status Service::serve_all(std::chrono::nanoseconds limit) {
     for (;;) {
         if (help(0, true)) continue;
         const QueueLoad load = observe();
-        const auto has_windows = [](const auto& server) { return server->has_windows(); };
+        const auto has_windows = [](const auto& worker) { return worker->has_windows(); };
         const bool served = load.backlog == 0 && load.busy_workers == 0 &&
                             std::none_of(helpers_.begin(), helpers_.end(), has_windows) &&
                             std::none_of(workers_.begin(), workers_.end(), has_windows);
@@ -354,12 +355,12 @@ Status Service::serve_all(std::chrono::nanoseconds limit) {
 }
 
 void Service::finish_windows() {
-    for (const auto& server : helpers_) {
+    for (const auto& worker : helpers_) {
         // A running kernel keeps adding windows. Those left before are done after this many turns.
-        for (size_t i = 0; i < PendingWindows::kWindowsMax && server->has_windows(); ++i) {
-            if (!server->try_borrow()) break;  // a block uses it
-            (void)server->finish_windows();
-            server->give_back();
+        for (size_t i = 0; i < PendingWindows::kWindowsMax && worker->has_windows(); ++i) {
+            if (!worker->try_borrow()) break;  // a block uses it
+            (void)worker->finish_windows();
+            worker->give_back();
         }
     }
 }

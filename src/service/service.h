@@ -1,4 +1,4 @@
-// Serves the requests of kernels. It has the workers, the servers for blocks that help, and the
+// Serves the requests of kernels. It has the workers, those lent to blocks that help, and the
 // monitor that watches over them.
 //
 // Owns the page cache's memory, the file table and the threads of one file system. It knows pages
@@ -24,7 +24,7 @@
 #include "service/file_table.h"
 #include "service/kernel_call.h"
 #include "service/log.h"
-#include "service/server.h"
+#include "service/request_worker.h"
 #include "service/write_back_file.h"
 #include "storage/storage.h"
 
@@ -58,7 +58,7 @@ public:
     [[nodiscard]] FileTable& files() { return *files_; }
     // Handles a launch: a kernel is about to be put into a stream of the device. Any thread.
     void before_launch(backend::StreamId stream, const LaunchRequest& request) {
-        if (learner_ != nullptr) learner_->before_launch(stream, request);
+        if (prefetcher_ != nullptr) prefetcher_->before_launch(stream, request);
     }
     [[nodiscard]] storage::Storage& storage() { return *storage_; }
     [[nodiscard]] backend::Device& device() { return *device_; }
@@ -125,15 +125,15 @@ private:
     Status allocate(const Options& options);
     Status make_files(const Options& options);
     Status start(const Options& options);
-    Status make_servers(unsigned count, std::vector<std::unique_ptr<Server>>* out);
+    Status make_workers(unsigned count, std::vector<std::unique_ptr<RequestWorker>>* out);
     void work(unsigned index);
     void wait_for_work(uint32_t ring, uint64_t seen, uint32_t idle_turns);
     void poll_device();
     void monitor();
     void look_for_held_copies(uint64_t now_ns);
     bool help(unsigned permit, bool waits);
-    bool serve_waiting(Server& server);
-    static bool serve(Server& server, uint32_t ring);
+    bool serve_waiting(RequestWorker& worker);
+    static bool serve(RequestWorker& worker, uint32_t ring);
     uint64_t see_tail(const RingState& ring) const;
     using LookEnd = std::chrono::steady_clock::time_point;
     template <class T>
@@ -158,7 +158,7 @@ private:
 
     Shared shared_;
     std::unique_ptr<FileTable> files_;
-    std::unique_ptr<LaunchLearner> learner_;
+    std::unique_ptr<LaunchPrefetcher> prefetcher_;
     std::unique_ptr<ControlCalls> calls_;
     Result<uint64_t> run(FileWork work, Descriptor file);
     void close_without_kernel(Descriptor file, Opener opener);
@@ -166,9 +166,9 @@ private:
     std::unique_ptr<KernelCall> write_back_;  // null: the kernel is not in this program
     std::unique_ptr<KernelCall> drop_held_;   // likewise, or null if the host does it itself
     std::unique_ptr<Log> log_;
-    std::vector<std::unique_ptr<AnswerBoard>> boards_;  // by ring; used if teams pull
-    std::vector<std::unique_ptr<Server>> workers_;      // one per thread
-    std::vector<std::unique_ptr<Server>> helpers_;      // lent to blocks that help: one per permit
+    std::vector<std::unique_ptr<PullReplies>> replies_;    // by ring; used if teams pull
+    std::vector<std::unique_ptr<RequestWorker>> workers_;  // one per thread
+    std::vector<std::unique_ptr<RequestWorker>> helpers_;  // lent to blocks; one per permit
     std::vector<std::thread> threads_;
     std::thread monitor_;
     std::thread poller_;  // on devices whose kernels run on their own

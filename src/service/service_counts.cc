@@ -74,8 +74,8 @@ const T* Service::see(const T* first, size_t count, LookEnd end) const {
 }
 
 void Service::add_counters(Counters& sum) const {
-    for (const auto& server : helpers_) sum.add(server->counters());
-    for (const auto& server : workers_) sum.add(server->counters());
+    for (const auto& worker : helpers_) sum.add(worker->counters());
+    for (const auto& worker : workers_) sum.add(worker->counters());
 }
 
 // Calls `visit(slot, counts)` once or more for each slot. The sum is what was ever done with its

@@ -1,4 +1,4 @@
-// State shared by all servers of one file system. Only the heads and `oldest` change.
+// State shared by all workers of one file system. Only the heads and `oldest` change.
 #pragma once
 
 #include <atomic>
@@ -8,11 +8,11 @@
 #include "backend/backend.h"
 #include "penstock/abi/file_system.h"
 #include "penstock/abi/limits.h"
-#include "service/answer_board.h"
 #include "service/file_table.h"
-#include "service/launch_learner.h"
+#include "service/launch_prefetcher.h"
 #include "service/log.h"
 #include "service/progress.h"
+#include "service/pull_replies.h"
 
 namespace penstock::service {
 
@@ -20,23 +20,23 @@ struct Shared {
     backend::Device* device = nullptr;
     FileSystemState* state = nullptr;  // as the host sees it
     FileTable* files = nullptr;
-    LaunchLearner* learner = nullptr;             // null: no learning
-    Log* log = nullptr;                           // null: no log
-    AnswerBoard* boards[limits::kRingsMax] = {};  // by ring; null: teams pull no pages
+    LaunchPrefetcher* prefetcher = nullptr;        // null: no learning
+    Log* log = nullptr;                            // null: no log
+    PullReplies* replies[limits::kRingsMax] = {};  // by ring; null: teams pull no pages
     // Used if teams pull. tickets_behind_max: how far behind the head of its ring a request may lie
-    // whose team has not yet pulled, as its slot says. oldest: each server's oldest such request.
+    // whose team has not yet pulled, as its slot says. oldest: each worker's oldest such request.
     uint64_t tickets_behind_max = 0;
     struct alignas(64) Oldest {
         std::atomic<uint64_t> ticket{~uint64_t{0}};
-        std::atomic<uint32_t> ring{0};  // the only ring that the server serves
+        std::atomic<uint32_t> ring{0};  // the only ring that the worker serves
     };
     std::deque<Oldest> oldest;
-    unsigned workers = 1;  // servers that divide ready requests
+    unsigned workers = 1;  // workers that divide ready requests
     unsigned hands = 1;    // the same for windows: with blocks that help, as a window is long
     Abort abort;
     bool merges = true;  // reads neighbours in one read
     // How long pages that were read wait for more, if no copy to the device is in flight. Each send
-    // takes some calls of the driver, which makes the calls of all servers one after another.
+    // takes some calls of the driver, which makes the calls of all workers one after another.
     uint64_t send_period_ns = 100'000;
     // The host ends of the rings: the next ticket to take. The last one is the background ring's.
     struct alignas(64) Head {

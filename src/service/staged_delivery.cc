@@ -22,10 +22,10 @@ bool StagedDelivery::look_after_copies() {
     const Progress::During during(progress_, Activity::kStorage);
     const uint64_t now = base::monotonic_ns();
     Status status = sender_->look_after(now);
-    for (AnswerBoard* board : shared_.boards) {
-        if (board == nullptr) break;
-        if (status.ok()) status = board->flush();
-        if (status.ok()) status = board->look_after(now);
+    for (PullReplies* replies : shared_.replies) {
+        if (replies == nullptr) break;
+        if (status.ok()) status = replies->flush();
+        if (status.ok()) status = replies->look_after(now);
     }
     if (!status.ok()) progress_.fail("copies of pages to the device failed or did not end");
     return status.ok();
@@ -38,13 +38,13 @@ size_t StagedDelivery::begin(uint32_t ring) {
     limit_.tell_oldest(sender_->oldest_lent());
     ring_index_ = ring;
     ring_ = &shared_.ring(ring);
-    board_ = background ? nullptr : shared_.boards[ring];
+    replies_ = background ? nullptr : shared_.replies[ring];
     return pages_max;
 }
 
 bool StagedDelivery::may_claim() {
     due_ns_ = base::monotonic_ns() + shared_.send_period_ns;
-    return board_ == nullptr || limit_.may_claim(ring_index_, sender_->oldest_lent());
+    return replies_ == nullptr || limit_.may_claim(ring_index_, sender_->oldest_lent());
 }
 
 void StagedDelivery::end(size_t pages) {
@@ -71,21 +71,21 @@ void StagedDelivery::announce(const ReadRun& run, size_t pages) {
 // Tells the team where the bytes lie. Null: its pages come with their completion words.
 void StagedDelivery::answer(const Request& request, const std::byte* bytes, bool waited) {
     const uint64_t slot = request.ticket & ((uint64_t{1} << ring_->shift) - 1);
-    answers_.put(*board_, slot, make_answer(bytes, lap_of(request.ticket, ring_->shift), waited));
+    answers_.put(*replies_, slot, make_answer(bytes, lap_of(request.ticket, ring_->shift), waited));
     if (bytes != nullptr) sender_->lend(*ring_, request.ticket);
 }
 
 // Each request of a ring with answers gets one, so an answer in a slot is never older than a lap. A
 // team that waits for an answer gets one even if its page was read and evicted meanwhile.
 void StagedDelivery::answer_nothing(const ReadRun& run) {
-    if (board_ == nullptr) return;
+    if (replies_ == nullptr) return;
     for (const Request& request : run.requests) answer(request, nullptr, false);
 }
 
 void StagedDelivery::send_answers() {
     if (answers_.empty()) return;
     const Progress::During during(progress_, Activity::kStorage);
-    if (!answers_.send(*board_).ok()) progress_.fail(kLost);
+    if (!answers_.send(*replies_).ok()) progress_.fail(kLost);
 }
 
 void StagedDelivery::send() {

@@ -38,12 +38,12 @@ private:
     Progress& progress_;
     ClaimLimit limit_;
     std::unique_ptr<PageSender> sender_;
-    AnswerBatch answers_;
+    ReplyBatch answers_;
     // Of the current drain:
     uint32_t ring_index_ = 0;
     const RingState* ring_ = nullptr;
-    AnswerBoard* board_ = nullptr;  // null: its teams pull no pages
-    uint64_t due_ns_ = 0;           // when to send what has been read
+    PullReplies* replies_ = nullptr;  // null: its teams pull no pages
+    uint64_t due_ns_ = 0;             // when to send what has been read
 };
 
 }  // namespace penstock::service

@@ -1,7 +1,7 @@
 // Writes back the dirty pages of a drain, and the bytes of control calls. Reads that end meanwhile
 // are completed.
 //
-// Each server has one; one thread at a time.
+// Each worker has one; one thread at a time.
 #pragma once
 
 #include <functional>

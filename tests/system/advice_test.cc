@@ -31,7 +31,7 @@ TEST_P(AdviceEffectTest, WhatIsNeededIsThereBeforeItIsRead) {
     ASSERT_TRUE(machine.ok());
     machine.create_file("f", 100 * kPage, 1);
     const Descriptor file = machine.fs().open(machine.files().path("f")).value();
-    // No more than four requests of a chunk of frames each, which is small on a GPU.
+    // No more than four requests of a slab of frames each, which is small on a GPU.
     Blocks blocks = {{set_step(0, file), advise_step(0, Advice::kRandom),
                       advise_step(0, Advice::kWillNeed, 3 * kSignedPage + 5, 11 * kPage)}};
     run_well(machine, blocks);

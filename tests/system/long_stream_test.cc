@@ -73,13 +73,13 @@ protected:
     // Whether a ring that has all of the cache is outrun.
     bool can_be_outrun() {
         const FileSystemState* state = machine_.service().host_state();
-        return !GetParam().by_age && state->readahead.outrun_chunks <= state->chunk_count;
+        return !GetParam().by_age && state->readahead.outrun_slabs <= state->slab_count;
     }
 
     // Frames that pages which are read once take turns in.
     uint64_t turning() {
         const FileSystemState* state = machine_.service().host_state();
-        return state->readahead.once_chunks * state->chunk_frames;
+        return state->readahead.once_slabs * state->slab_frames;
     }
     // All but those, and what goes where a pass begins.
     uint64_t kept() { return (machine_.frame_count() - turning()) * 3 / 4; }

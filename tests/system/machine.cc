@@ -152,9 +152,9 @@ void Machine::open_file_system() {
 }
 
 void Machine::shorten_rings() {
-    uint64_t& told = service().host_state()->readahead.outrun_chunks;
+    uint64_t& told = service().host_state()->readahead.outrun_slabs;
     told = 1;
-    uint64_t& used = service().device_state()->readahead.outrun_chunks;
+    uint64_t& used = service().device_state()->readahead.outrun_slabs;
     if (&used == &told) return;
     auto stream = Stream::create(device_);
     ASSERT_TRUE(stream.ok()) << stream.status().message();

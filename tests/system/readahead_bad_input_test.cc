@@ -141,7 +141,7 @@ TEST_P(BadReadaheadTest, TheLastAdviceCountsForTheNextRead) {
     steps = {steps[0], advise_step(0, Advice::kRandom), advise_step(0, Advice::kSequential)};
     add_walk(*machine_, steps, {60 * kSignedPage, 0, kPage, 1});
     run(steps);
-    // More than the first window of reads that nothing was said of; how much depends on the chunks
+    // More than the first window of reads that nothing was said of; how much depends on the slabs
     // of frames, which are small where many blocks can be resident.
     EXPECT_GE(prefetched() - before, GetParam().readahead == Readahead::kAuto ? 16u : 1u);
 }

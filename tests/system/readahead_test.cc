@@ -151,7 +151,7 @@ TEST(StaticReadaheadTest, AsksForPageAndPrefetchSize) {
             ASSERT_EQ(blocks[0][1].result, static_cast<int64_t>(kPage));
             const uint64_t asked = machine.fs().statistics().pages.prefetched;
             EXPECT_LE(asked, pages + 1);
-            // Of a small cache, as much as a chunk of a ring. A GPU's permits make all of them
+            // Of a small cache, as much as a slab of a ring. A GPU's permits make all of them
             // small.
             EXPECT_GE(asked, frames == 2048 && !on_gpu() ? pages + 1 : 2)
                 << frames << " frames, " << pages;

@@ -134,8 +134,8 @@ enum class ControlCall : uint64_t {
     kSync,      // makes durable what was written back
     kTruncate,  // sets the size of the file to `size` bytes
     kUnlink,
-    kWrite,     // writes bytes to the file at once
-    kDistrust,  // pages of slot `size` may hold bytes that are in no file
+    kWrite,       // writes bytes to the file at once
+    kInvalidate,  // pages of slot `size` may hold bytes that are in no file
 };
 
 // The progress of a group that closes a descriptor, and the host's answers if it is the last
@@ -157,8 +157,8 @@ PENSTOCK_BOTH constexpr Opener opener_of(int flags) { return static_cast<Opener>
 struct alignas(64) ControlPort {
     Descriptor descriptor;  // argument of close, sync, truncate and write
     int64_t result;         // a descriptor, 0 or -errno; the host writes it, read after kRespond
-    uint64_t size;          // argument of truncate and distrust; of write: offset of the first byte
-    int32_t flags;          // argument of open and close; of write: number of bytes
+    uint64_t size;  // argument of truncate and invalidate; of write: offset of the first byte
+    int32_t flags;  // argument of open and close; of write: number of bytes
     char path[limits::kPathSizeMax];  // of write: the bytes
 };
 static_assert(sizeof(ControlPort) == 4160);
@@ -173,7 +173,7 @@ struct alignas(64) HostWords {
 
 // A copy of the host's words in device memory. A waiting GPU thread refreshes it for all others,
 // because the reads of one host word by many SMs are served one after another, in about 1 us each.
-struct alignas(64) HostGlance {
+struct alignas(64) HostWordsCache {
     uint64_t time_ns;  // time of the copy
     HostWords words;
 };
@@ -248,10 +248,10 @@ struct FileSystemState {
     uint32_t async_count;      // entries of `async_calls`
     uint64_t directory_size;   // words in `directory`
     ReplacementPolicy policy;
-    uint32_t one_by_one;    // a read requests one page and waits for it before the next request
-    uint32_t place_count;   // entries of `places`: teams that can be resident
-    uint32_t chunk_frames;  // frames of a chunk of a ring
-    uint32_t chunk_count;
+    uint32_t one_by_one;   // a read requests one page and waits for it before the next request
+    uint32_t place_count;  // entries of `places`: teams that can be resident
+    uint32_t slab_frames;  // frames of a slab of a ring
+    uint32_t slab_count;
     uint32_t mark_words;       // words of marks of a frame
     uint32_t write_backs_max;  // write-backs in flight at once
     uint32_t sequence_count;   // entries of `sequences`, a power of two
@@ -281,8 +281,8 @@ struct FileSystemState {
     uint64_t* write_completions;  // completion of the last write-back; the host writes
     uint64_t* write_order;        // write_backs_max: the last write-backs, make_write_order()
     uint64_t* sequences;          // sequence_count: write sequences of groups of 64 pages
-    uint64_t* chunk_next;         // chunk_count, device memory: the next newer chunk of its ring
-    uint64_t* chunk_owners;       // chunk_count, device memory: place + 1
+    uint64_t* slab_next;          // slab_count, device memory: the next newer slab of its ring
+    uint64_t* slab_owners;        // slab_count, device memory: place + 1
     // Written by GPU threads, on lines of their own.
     alignas(64) uint64_t clock_hand;     // frames that CLOCK has examined
     alignas(64) uint64_t leaf_hand;      // leaves examined for reuse
@@ -291,10 +291,10 @@ struct FileSystemState {
     alignas(64) uint64_t held_pins;      // kViewPin for each view, kAsyncPin for each page that an
                                          // asynchronous call holds
     alignas(64) uint64_t port_hand;      // ports tried
-    alignas(64) uint64_t chunk_hand;     // chunks taken so far, fresh ones and reused ones
-    uint64_t fresh_hand;                 // fresh chunks among them
-    uint64_t ring_hand;                  // chunks examined to take one from another ring
-    uint64_t rings_in_use;               // places with a chunk
+    alignas(64) uint64_t slab_hand;      // slabs taken so far, fresh ones and reused ones
+    uint64_t fresh_hand;                 // fresh slabs among them
+    uint64_t ring_hand;                  // slabs examined to take one from another ring
+    uint64_t rings_in_use;               // places with a slab
     alignas(64) uint64_t window_frames;  // frames that windows hold
     alignas(64) uint64_t dirty_pages;
     alignas(64) uint64_t write_backs_begun;  // write-backs in flight
@@ -303,7 +303,7 @@ struct FileSystemState {
     uint64_t write_order_head;            // write-backs among them that were examined to be ended
     uint64_t writes_done, writes_failed;  // write-backs that have ended
     uint64_t write_error;                 // errno of the last one that failed
-    HostGlance glance;                    // unused on the CPU backend
+    HostWordsCache host_words_cache;      // unused on the CPU backend
     RingState rings[limits::kRingsMax];
     RingState background;  // requests that no call waits for yet
 };

@@ -107,14 +107,14 @@ constexpr uint32_t kSequencesMax = 1u << 16;
 constexpr uint32_t kGrowingWordsMin = 2048;
 // How long an open waits for the file's last writer while that drops pages that could not be
 // written back. This takes one walk over the file's pages, unless the writer has stopped during it.
-constexpr uint64_t kGivenUpNs = 10'000'000'000;
+constexpr uint64_t kDiscardingNs = 10'000'000'000;
 
 // Frames that a block takes at a time for its ring (seed 000, section 5), if the cache has enough
 // frames.
-constexpr uint32_t kChunkFramesMax = 256;
-// Limit, in chunks, of the frames that a block uses for pages that are read once (ReadOnce). It
+constexpr uint32_t kSlabFramesMax = 256;
+// Limit, in slabs, of the frames that a block uses for pages that are read once (ReadOnce). It
 // uses frames for twice the windows that a stream may have, at most half of its share of the cache.
-constexpr uint32_t kOnceChunksMax = 8;
+constexpr uint32_t kOnceSlabsMax = 8;
 
 // Requests that a worker copies out and claims at once. At most so many are merged into one read.
 constexpr uint32_t kDrainMax = 64;

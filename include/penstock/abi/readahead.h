@@ -128,17 +128,17 @@ struct alignas(64) ReadaheadPlace {
     // Requests of kWillNeed that may be in flight: frame 32 | generation that its completion word
     // had before 31 | 1; 0: none.
     uint64_t advised[limits::kAdvisedMax];
-    // The ring of frames: chunks, oldest first.
+    // The ring of frames: slabs, oldest first.
     uint64_t ring_busy;       // 0 or 1: the list is being changed
-    uint64_t cursor;          // chunk + 1 << 32 | frames of it handed out; less: no chunk
-    uint64_t chunk_count;     // chunks in the ring
-    uint64_t oldest, newest;  // chunks
-    uint64_t turn;            // number of the last chunk that it took or reused
+    uint64_t cursor;          // slab + 1 << 32 | frames of it handed out; less: no slab
+    uint64_t slab_count;      // slabs in the ring
+    uint64_t oldest, newest;  // slabs
+    uint64_t turn;            // number of the last slab that it took or reused
     uint64_t once_cursor;     // as `cursor`, for pages that are read once
-    uint64_t once_turn;       // how many of `once_chunks` were begun
-    uint64_t once_chunks[limits::kOnceChunksMax];  // chunk + 1; for such pages, used in turn
-    WindowPull pulls[limits::kSentWindowsMax];     // of the current call
-    FileCounts counts[limits::kCountedMax];        // file slot s has row s % kCountedMax
+    uint64_t once_turn;       // how many of `once_slabs` were begun
+    uint64_t once_slabs[limits::kOnceSlabsMax];  // slab + 1; for such pages, used in turn
+    WindowPull pulls[limits::kSentWindowsMax];   // of the current call
+    FileCounts counts[limits::kCountedMax];      // file slot s has row s % kCountedMax
     ReadStream streams[limits::kStreamsMax];
 };
 static_assert(offsetof(ReadaheadPlace, streams) ==
@@ -154,8 +154,8 @@ struct ReadaheadSettings {
     uint64_t ahead_pages_max;      // limit ahead of a reader; 0: blocks help
     uint64_t ahead_pages_missing;  // the limit where windows wait for storage
     uint64_t windows_max;          // windows of a stream
-    uint64_t once_chunks;          // chunks of a ring in which pages that are read once take turns
-    uint64_t outrun_chunks;        // least chunks of a ring that a stream can outrun
+    uint64_t once_slabs;           // slabs of a ring in which pages that are read once take turns
+    uint64_t outrun_slabs;         // least slabs of a ring that a stream can outrun
                                    // (device/frame_ring.cuh)
     uint64_t frames_max;           // frames that all windows may hold
 };

@@ -233,10 +233,10 @@ PENSTOCK_DEVICE inline bool may_share(const FileSystemState& system, const ReadS
 // until the other blocks come, and as many behind them.
 PENSTOCK_DEVICE inline uint64_t common_reach(const FileSystemState& system) {
     const uint64_t most = system.readahead.frames_max;
-    if (DeviceWords::load(system.fresh_hand, site::kRelaxed) < system.chunk_count) return most;
+    if (DeviceWords::load(system.fresh_hand, site::kRelaxed) < system.slab_count) return most;
     const ReadaheadPlace& common = common_place(system);
-    const uint64_t half = DeviceWords::load(common.chunk_count, site::kRelaxed) *
-                          system.chunk_frames / 2;
+    const uint64_t half = DeviceWords::load(common.slab_count, site::kRelaxed) *
+                          system.slab_frames / 2;
     const uint64_t least = 2 * system.readahead.window_pages_max;
     return half < most ? (half > least ? half : least < most ? least : most) : most;
 }
@@ -346,8 +346,8 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE bool open_common_window(
         return room;
     };
     // As for a block whose stream is longer than its ring: pages that are read once stay in a few
-    // chunks, if those hold all that lies ahead of the blocks.
-    const uint64_t turning = system.readahead.once_chunks * system.chunk_frames;
+    // slabs, if those hold all that lies ahead of the blocks.
+    const uint64_t turning = system.readahead.once_slabs * system.slab_frames;
     const bool once = teams == 0 && 4 * wanted.lead <= turning &&
                       outruns_ring(system, common_place(system), wanted.first);
     const FrameSource source{&common_place(system), once ? ReadOnce::kOutrun : ReadOnce::kNo};

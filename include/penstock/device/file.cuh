@@ -133,7 +133,7 @@ PENSTOCK_DEVICE OpenedDescriptor gopen(DeviceFileSystem fs, const char* path, in
                 const uint64_t seen = device::DeviceWords::load(hand, site::kRelaxed);
                 const int64_t answer = device::control_call(*fs.state,
                                                             {ControlCall::kOpen, 0, path, how});
-                const bool late = device::now_ns() - began > limits::kGivenUpNs;
+                const bool late = device::now_ns() - began > limits::kDiscardingNs;
                 if (answer != -device::kErrorAgain || late) return answer;
                 how &= ~kOpenExclusive;  // the file did not exist: this call has made it
                 if (const int error = wait.step(&hand, seen + 1); error != 0) return error;
@@ -410,7 +410,7 @@ PENSTOCK_DEVICE int gmsync(DeviceFileSystem fs, const View& view, Group group = 
 //   view  one for each calling thread, all from one gmmap
 // Unmap or sync a view that may be written before the last descriptor that may write the file is
 // closed. After that close, what was stored through the view is lost, and its page is dropped, or
-// distrusted by later opens. A block or a warp calls; waits for the host only in that case. Returns
+// dropped by later opens. A block or a warp calls; waits for the host only in that case. Returns
 // 0. Errors: -EINVAL for an empty view; -EBADF after that close.
 template <class Group = device::Block>
 PENSTOCK_DEVICE int gmunmap(DeviceFileSystem fs, View& view, Group group = {}) {
@@ -424,9 +424,9 @@ PENSTOCK_DEVICE int gmunmap(DeviceFileSystem fs, View& view, Group group = {}) {
         if (kept) return 0;
         // The stored bytes are in no file, so a later open must not read this page.
         if (!device::drop_seen(*fs.state, page)) {
-            device::ControlRequest distrust{ControlCall::kDistrust};
-            distrust.size = page.owner >> 48;
-            (void)device::control_call(*fs.state, distrust);
+            device::ControlRequest invalidate{ControlCall::kInvalidate};
+            invalidate.size = page.owner >> 48;
+            (void)device::control_call(*fs.state, invalidate);
         }
         return -device::kErrorBadDescriptor;
     });

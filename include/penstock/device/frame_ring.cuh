@@ -1,9 +1,9 @@
 // Which frames a team tries next when it needs some: those of its ring, or those at the clock hand.
 //
-// A ring is a team's share of the cache (seed 000, section 5): chunks of adjacent frames, the
+// A ring is a team's share of the cache (seed 000, section 5): slabs of adjacent frames, the
 // oldest first. The team cycles through them, so that it evicts what it read longest ago, without
 // asking other teams. Pages that are read once, because they are advised to be or because their
-// stream is longer than the ring, take turns in a few chunks of it instead. Fresh chunks are used
+// stream is longer than the ring, take turns in a few slabs of it instead. Fresh slabs are used
 // first. Shares are binding only when there are none, and are adjusted all the time: a team with
 // less than a share takes from a team that has more, or from a team that has taken nothing since
 // the whole cache turned over (the blocks of a launch that has ended).
@@ -30,17 +30,17 @@ PENSTOCK_BOTH inline bool try_lock(uint64_t& word) {
 }
 PENSTOCK_BOTH inline void unlock(uint64_t& word) { DeviceWords::store(word, 0, site::kUnlockPort); }
 
-PENSTOCK_BOTH inline uint32_t frames_of_chunk(const FileSystemState& system, uint64_t chunk) {
-    const uint64_t first = chunk * system.chunk_frames;
+PENSTOCK_BOTH inline uint32_t frames_of_slab(const FileSystemState& system, uint64_t slab) {
+    const uint64_t first = slab * system.slab_frames;
     const uint64_t left = system.frame_count - first;
-    return left < system.chunk_frames ? static_cast<uint32_t>(left) : system.chunk_frames;
+    return left < system.slab_frames ? static_cast<uint32_t>(left) : system.slab_frames;
 }
 
 // Returns whether a frame is in this team's ring. Pages that other teams use get a second chance.
 PENSTOCK_BOTH inline bool in_ring(const FileSystemState& system, const ReadaheadPlace* place,
                                   FrameIndex frame) {
     if (place == nullptr) return false;
-    const uint64_t owner = DeviceWords::load(system.chunk_owners[frame / system.chunk_frames],
+    const uint64_t owner = DeviceWords::load(system.slab_owners[frame / system.slab_frames],
                                              site::kRelaxed);
     return system.places + owner == place + 1;
 }
@@ -54,66 +54,66 @@ PENSTOCK_BOTH inline bool in_common_ring(const FileSystemState& system, FrameInd
     return system.readahead.enabled != 0 && system.policy == ReplacementPolicy::kRings &&
            in_ring(system, &common_place(system), frame);
 }
-// Returns how many chunks of a full cache a ring may have. The common ring may have half of them.
+// Returns how many slabs of a full cache a ring may have. The common ring may have half of them.
 PENSTOCK_BOTH inline uint64_t share_of_ring(const FileSystemState& system,
                                             const ReadaheadPlace& place, uint64_t rings) {
-    const uint64_t share = system.chunk_count / rings;
+    const uint64_t share = system.slab_count / rings;
     const bool common = &place == &common_place(system);
-    const uint64_t most = common && share < system.chunk_count / 2 ? system.chunk_count / 2 : share;
+    const uint64_t most = common && share < system.slab_count / 2 ? system.slab_count / 2 : share;
     return most == 0 ? 1 : most;
 }
 
-// A cursor itself tells whether it is at a chunk. The number of chunks is another word, and a
+// A cursor itself tells whether it is at a slab. The number of slabs is another word, and a
 // thread that saw only that one new would begin at frame 0, which holds another team's page.
-PENSTOCK_BOTH constexpr uint64_t cursor_at(uint64_t chunk) { return (chunk + 1) << 32; }
-PENSTOCK_BOTH constexpr bool has_chunk(uint64_t cursor) { return cursor >> 32 != 0; }
-PENSTOCK_BOTH constexpr uint64_t chunk_of(uint64_t cursor) { return (cursor >> 32) - 1; }
+PENSTOCK_BOTH constexpr uint64_t cursor_at(uint64_t slab) { return (slab + 1) << 32; }
+PENSTOCK_BOTH constexpr bool has_slab(uint64_t cursor) { return cursor >> 32 != 0; }
+PENSTOCK_BOTH constexpr uint64_t slab_of(uint64_t cursor) { return (cursor >> 32) - 1; }
 PENSTOCK_BOTH constexpr uint64_t used_of(uint64_t cursor) { return cursor & 0xffffffff; }
 
-// Appends a chunk to a ring's list. The caller holds `ring_busy` of the place.
-PENSTOCK_BOTH inline void append_chunk(FileSystemState& system, ReadaheadPlace& place,
-                                       uint64_t chunk) {
+// Appends a slab to a ring's list. The caller holds `ring_busy` of the place.
+PENSTOCK_BOTH inline void append_slab(FileSystemState& system, ReadaheadPlace& place,
+                                      uint64_t slab) {
     const auto index = static_cast<uint64_t>(&place - system.places);
-    DeviceWords::store(system.chunk_owners[chunk], index + 1, site::kRelaxed);
-    const uint64_t count = DeviceWords::load(place.chunk_count, site::kRelaxed);
+    DeviceWords::store(system.slab_owners[slab], index + 1, site::kRelaxed);
+    const uint64_t count = DeviceWords::load(place.slab_count, site::kRelaxed);
     if (count == 0) {
-        DeviceWords::store(place.oldest, chunk, site::kRelaxed);
+        DeviceWords::store(place.oldest, slab, site::kRelaxed);
         DeviceWords::fetch_add(system.rings_in_use, 1, site::kRelaxed);
     } else {
-        system.chunk_next[place.newest] = chunk;
+        system.slab_next[place.newest] = slab;
     }
-    place.newest = chunk;
-    DeviceWords::store(place.chunk_count, count + 1, site::kRelaxed);
+    place.newest = slab;
+    DeviceWords::store(place.slab_count, count + 1, site::kRelaxed);
 }
 
-// Removes the oldest chunk of a ring, which must not be empty. The caller holds `ring_busy`.
-PENSTOCK_BOTH inline uint64_t remove_oldest_chunk(FileSystemState& system, ReadaheadPlace& place) {
-    const uint64_t chunk = place.oldest;
-    const uint64_t count = DeviceWords::load(place.chunk_count, site::kRelaxed) - 1;
+// Removes the oldest slab of a ring, which must not be empty. The caller holds `ring_busy`.
+PENSTOCK_BOTH inline uint64_t remove_oldest_slab(FileSystemState& system, ReadaheadPlace& place) {
+    const uint64_t slab = place.oldest;
+    const uint64_t count = DeviceWords::load(place.slab_count, site::kRelaxed) - 1;
     if (count == 0) {
-        DeviceWords::store(place.cursor, 0, site::kRelaxed);  // it was at this chunk
+        DeviceWords::store(place.cursor, 0, site::kRelaxed);  // it was at this slab
         DeviceWords::fetch_sub(system.rings_in_use, 1, site::kRelaxed);
     } else {
-        DeviceWords::store(place.oldest, system.chunk_next[chunk], site::kRelaxed);
+        DeviceWords::store(place.oldest, system.slab_next[slab], site::kRelaxed);
     }
-    DeviceWords::store(place.chunk_count, count, site::kRelaxed);
-    return chunk;
+    DeviceWords::store(place.slab_count, count, site::kRelaxed);
+    return slab;
 }
 
 // Returns whether the next frames of a ring are free, judged by a few of them. The ring must have
-// chunks. Many are free after the pages of a file were dropped. The last frames of a chunk are
+// slabs. Many are free after the pages of a file were dropped. The last frames of a slab are
 // often skipped.
 PENSTOCK_BOTH inline bool has_free_frames(const FileSystemState& system,
                                           const ReadaheadPlace& place) {
-    const auto is_free = [&system](uint64_t chunk, uint64_t used) {
-        const uint64_t first = chunk * system.chunk_frames;
-        const uint64_t size = frames_of_chunk(system, chunk);
+    const auto is_free = [&system](uint64_t slab, uint64_t used) {
+        const uint64_t first = slab * system.slab_frames;
+        const uint64_t size = frames_of_slab(system, slab);
         if (used >= size) return false;
         return DeviceWords::load(system.owners[first + used], site::kRelaxed) == kFrameFree ||
                DeviceWords::load(system.owners[first + size / 2], site::kRelaxed) == kFrameFree;
     };
     const uint64_t cursor = DeviceWords::load(place.cursor, site::kRelaxed);
-    return (has_chunk(cursor) && is_free(chunk_of(cursor), used_of(cursor))) ||
+    return (has_slab(cursor) && is_free(slab_of(cursor), used_of(cursor))) ||
            is_free(DeviceWords::load(place.oldest, site::kRelaxed), 0);
 }
 
@@ -122,23 +122,23 @@ PENSTOCK_BOTH inline bool has_free_frames(const FileSystemState& system,
 // of the pages would be left when the team begins anew.
 PENSTOCK_BOTH inline bool outruns_ring(const FileSystemState& system, const ReadaheadPlace& place,
                                        uint64_t pages) {
-    const uint64_t chunks = DeviceWords::load(place.chunk_count, site::kRelaxed);
-    return chunks >= system.readahead.outrun_chunks && pages >= chunks * system.chunk_frames &&
-           (chunks + 1) * DeviceWords::load(system.rings_in_use, site::kRelaxed) >
-               system.chunk_count &&
-           DeviceWords::load(system.fresh_hand, site::kRelaxed) >= system.chunk_count &&
+    const uint64_t slabs = DeviceWords::load(place.slab_count, site::kRelaxed);
+    return slabs >= system.readahead.outrun_slabs && pages >= slabs * system.slab_frames &&
+           (slabs + 1) * DeviceWords::load(system.rings_in_use, site::kRelaxed) >
+               system.slab_count &&
+           DeviceWords::load(system.fresh_hand, site::kRelaxed) >= system.slab_count &&
            !has_free_frames(system, place);
 }
 
-constexpr uint64_t kNoChunk = ~0ull;
+constexpr uint64_t kNoSlab = ~0ull;
 
-// Takes a chunk from a ring that has more than its share of `rings`, or whose team is gone.
+// Takes a slab from a ring that has more than its share of `rings`, or whose team is gone.
 PENSTOCK_BOTH inline uint64_t take_from_other_ring(FileSystemState& system, ReadaheadPlace& place,
                                                    uint64_t rings, uint64_t turn) {
     constexpr unsigned kTries = 8;
     for (unsigned i = 0; i < kTries; ++i) {
         const uint64_t hand = DeviceWords::fetch_add(system.ring_hand, 1, site::kRelaxed);
-        const uint64_t owner = DeviceWords::load(system.chunk_owners[hand % system.chunk_count],
+        const uint64_t owner = DeviceWords::load(system.slab_owners[hand % system.slab_count],
                                                  site::kRelaxed);
         if (owner == 0) continue;
         ReadaheadPlace& other = system.places[owner - 1];
@@ -146,80 +146,80 @@ PENSTOCK_BOTH inline uint64_t take_from_other_ring(FileSystemState& system, Read
         // A negative value means that the ring has just had its turn.
         const auto since = static_cast<int64_t>(turn -
                                                 DeviceWords::load(other.turn, site::kRelaxed));
-        const bool gone = since > static_cast<int64_t>(system.chunk_count);
+        const bool gone = since > static_cast<int64_t>(system.slab_count);
         // The common ring's share is taken from all other rings alike.
         const bool common = &place == &common_place(system);
         const uint64_t share = share_of_ring(system, other, common ? 2 * rings : rings);
-        if (!gone && DeviceWords::load(other.chunk_count, site::kRelaxed) <= share) continue;
+        if (!gone && DeviceWords::load(other.slab_count, site::kRelaxed) <= share) continue;
         if (!try_lock(other.ring_busy)) continue;
-        uint64_t chunk = kNoChunk;
-        if (DeviceWords::load(other.chunk_count, site::kRelaxed) > 0)
-            chunk = remove_oldest_chunk(system, other);
+        uint64_t slab = kNoSlab;
+        if (DeviceWords::load(other.slab_count, site::kRelaxed) > 0)
+            slab = remove_oldest_slab(system, other);
         unlock(other.ring_busy);
-        if (chunk != kNoChunk) return chunk;
+        if (slab != kNoSlab) return slab;
     }
-    return kNoChunk;
+    return kNoSlab;
 }
 
-// Gives a ring its next chunk and returns it, or kNoChunk. The caller holds `ring_busy` of the
+// Gives a ring its next slab and returns it, or kNoSlab. The caller holds `ring_busy` of the
 // place.
-PENSTOCK_BOTH inline uint64_t take_chunk(FileSystemState& system, ReadaheadPlace& place) {
-    const uint64_t turn = DeviceWords::fetch_add(system.chunk_hand, 1, site::kRelaxed) + 1;
-    uint64_t chunk = kNoChunk;
-    if (DeviceWords::load(system.fresh_hand, site::kRelaxed) < system.chunk_count) {
+PENSTOCK_BOTH inline uint64_t take_slab(FileSystemState& system, ReadaheadPlace& place) {
+    const uint64_t turn = DeviceWords::fetch_add(system.slab_hand, 1, site::kRelaxed) + 1;
+    uint64_t slab = kNoSlab;
+    if (DeviceWords::load(system.fresh_hand, site::kRelaxed) < system.slab_count) {
         const uint64_t fresh = DeviceWords::fetch_add(system.fresh_hand, 1, site::kRelaxed);
-        if (fresh < system.chunk_count) chunk = fresh;
+        if (fresh < system.slab_count) slab = fresh;
     }
-    const uint64_t own = DeviceWords::load(place.chunk_count, site::kRelaxed);
-    if (chunk == kNoChunk) {
+    const uint64_t own = DeviceWords::load(place.slab_count, site::kRelaxed);
+    if (slab == kNoSlab) {
         uint64_t rings = DeviceWords::load(system.rings_in_use, site::kRelaxed);
         if (own == 0) ++rings;
         if (own < share_of_ring(system, place, rings))
-            chunk = take_from_other_ring(system, place, rings, turn);
-        if (chunk == kNoChunk && own > 0) chunk = remove_oldest_chunk(system, place);
+            slab = take_from_other_ring(system, place, rings, turn);
+        if (slab == kNoSlab && own > 0) slab = remove_oldest_slab(system, place);
     }
-    if (chunk != kNoChunk) {
-        append_chunk(system, place, chunk);
+    if (slab != kNoSlab) {
+        append_slab(system, place, slab);
         DeviceWords::store(place.turn, turn, site::kRelaxed);
     }
-    return chunk;
+    return slab;
 }
 
-enum class NextChunk : uint32_t { kBegun, kBusy, kNone };
+enum class NextSlab : uint32_t { kBegun, kBusy, kNone };
 
-// Moves from the cursor `seen` to the next chunk, unless another team of the block has moved it or
-// is moving it. Otherwise the rest of a skipped chunk would be unused, and pages evicted instead.
-// `once`: for pages that are read once. These take turns in the few chunks that such pages had
-// before, so that the other chunks of the ring keep their pages.
-PENSTOCK_BOTH inline NextChunk next_chunk(FileSystemState& system, ReadaheadPlace& place, bool once,
-                                          uint64_t seen) {
-    if (!try_lock(place.ring_busy)) return NextChunk::kBusy;
+// Moves from the cursor `seen` to the next slab, unless another team of the block has moved it or
+// is moving it. Otherwise the rest of a skipped slab would be unused, and pages evicted instead.
+// `once`: for pages that are read once. These take turns in the few slabs that such pages had
+// before, so that the other slabs of the ring keep their pages.
+PENSTOCK_BOTH inline NextSlab next_slab(FileSystemState& system, ReadaheadPlace& place, bool once,
+                                        uint64_t seen) {
+    if (!try_lock(place.ring_busy)) return NextSlab::kBusy;
     uint64_t& word = once ? place.once_cursor : place.cursor;
     const uint64_t now = DeviceWords::load(word, site::kRelaxed);
     if (now >> 32 != seen >> 32 || now < seen) {
         unlock(place.ring_busy);
-        return NextChunk::kBegun;
+        return NextSlab::kBegun;
     }
-    uint64_t chunk = kNoChunk;
+    uint64_t slab = kNoSlab;
     if (once) {
         const uint64_t begun = DeviceWords::load(place.once_turn, site::kRelaxed);
         DeviceWords::store(place.once_turn, begun + 1, site::kRelaxed);
-        uint64_t& kept = place.once_chunks[begun % system.readahead.once_chunks];
+        uint64_t& kept = place.once_slabs[begun % system.readahead.once_slabs];
         const auto index = static_cast<uint64_t>(&place - system.places);
-        const bool mine = kept != 0 && DeviceWords::load(system.chunk_owners[kept - 1],
+        const bool mine = kept != 0 && DeviceWords::load(system.slab_owners[kept - 1],
                                                          site::kRelaxed) == index + 1;
-        chunk = mine ? kept - 1 : take_chunk(system, place);
+        slab = mine ? kept - 1 : take_slab(system, place);
         if (mine) {  // records that the team is not gone
-            const uint64_t turn = DeviceWords::fetch_add(system.chunk_hand, 1, site::kRelaxed) + 1;
+            const uint64_t turn = DeviceWords::fetch_add(system.slab_hand, 1, site::kRelaxed) + 1;
             DeviceWords::store(place.turn, turn, site::kRelaxed);
         }
-        kept = chunk + 1;
+        kept = slab + 1;
     } else {
-        chunk = take_chunk(system, place);
+        slab = take_slab(system, place);
     }
-    if (chunk != kNoChunk) DeviceWords::store(word, cursor_at(chunk), site::kRelaxed);
+    if (slab != kNoSlab) DeviceWords::store(word, cursor_at(slab), site::kRelaxed);
     unlock(place.ring_busy);
-    return chunk != kNoChunk ? NextChunk::kBegun : NextChunk::kNone;
+    return slab != kNoSlab ? NextSlab::kBegun : NextSlab::kNone;
 }
 
 // How often a busy ring is tried again before frames are sought anywhere, which evicts pages while
@@ -234,30 +234,29 @@ PENSTOCK_BOTH inline void pause_for_ring() {}
 #endif
 
 // Returns up to `want` adjacent frames to try; none: look anywhere. If fewer than `least` are left
-// at the end of a chunk, they are skipped, unless they are the whole chunk.
+// at the end of a slab, they are skipped, unless they are the whole slab.
 PENSTOCK_BOTH inline FrameRange ring_frames(FileSystemState& system, ReadaheadPlace& place,
                                             uint32_t want, uint32_t least, bool once) {
     uint64_t& word = once ? place.once_cursor : place.cursor;
     for (unsigned i = 0; i < kRingTries; ++i) {
         uint64_t cursor = DeviceWords::load(word, site::kRelaxed);
         const auto left = [&]() -> uint64_t {
-            if (!has_chunk(cursor)) return 0;
-            const uint64_t size = frames_of_chunk(system, chunk_of(cursor));
+            if (!has_slab(cursor)) return 0;
+            const uint64_t size = frames_of_slab(system, slab_of(cursor));
             return used_of(cursor) < size ? size - used_of(cursor) : 0;
         };
-        const bool whole = has_chunk(cursor) &&
-                           used_of(cursor) == 0;  // the last chunk may be short
+        const bool whole = has_slab(cursor) && used_of(cursor) == 0;  // the last slab may be short
         if (left() >= least || whole) {
             cursor = DeviceWords::fetch_add(word, want, site::kRelaxed);
             if (const uint64_t count = left(); count > 0) {
-                const uint64_t first = chunk_of(cursor) * system.chunk_frames + used_of(cursor);
+                const uint64_t first = slab_of(cursor) * system.slab_frames + used_of(cursor);
                 return {static_cast<FrameIndex>(first),
                         count < want ? static_cast<uint32_t>(count) : want};
             }
         }
-        const NextChunk next = next_chunk(system, place, once, cursor);
-        if (next == NextChunk::kNone) break;
-        if (next == NextChunk::kBusy) pause_for_ring();
+        const NextSlab next = next_slab(system, place, once, cursor);
+        if (next == NextSlab::kNone) break;
+        if (next == NextSlab::kBusy) pause_for_ring();
     }
     return {};
 }

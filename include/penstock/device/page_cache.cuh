@@ -283,7 +283,7 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE void pull_pages(const Team& team, FileSystemSt
     if (stalled_ns != 0) add_count(counts_of(system, place, file_slot).stalled_ns, stalled_ns);
 }
 
-// Returns one more frame, where a team's ranges did not suffice: chunks are small, or other teams
+// Returns one more frame, where a team's ranges did not suffice: slabs are small, or other teams
 // of the block used the rest. Any other frame may hold a page while the cache has free frames.
 PENSTOCK_NOINLINE PENSTOCK_DEVICE inline uint64_t next_frame(FileSystemState& system,
                                                              ReadaheadPlace* place) {
@@ -324,7 +324,7 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE unsigned claim_pages(const Team& team, FileSys
             add_count(counts_of(system, place, file_slot).used, total);
     }
     const unsigned before = team.count_before(static_cast<unsigned>(__popcll(wanted)), total);
-    FrameRange range, more;  // the frames may extend over the end of a chunk
+    FrameRange range, more;  // the frames may extend over the end of a slab
     if (team.lane() == 0 && total > 0) {
         range = next_frames(system, place, total, 1);
         if (range.count < total) more = next_frames(system, place, total - range.count, 1);

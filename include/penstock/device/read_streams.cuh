@@ -33,8 +33,7 @@ PENSTOCK_DEVICE inline bool is_apart(const ReadStream& stream) {
 // Returns whether another stream of the file is about to read what this stream has recently read.
 PENSTOCK_DEVICE inline bool is_followed(const FileSystemState& system, const ReadaheadPlace& place,
                                         const ReadStream& stream, const StreamRead& read) {
-    const uint64_t pages = DeviceWords::load(place.chunk_count, site::kRelaxed) *
-                           system.chunk_frames;
+    const uint64_t pages = DeviceWords::load(place.slab_count, site::kRelaxed) * system.slab_frames;
     for (const ReadStream& other : place.streams) {
         if (&other == &stream || other.file != stream.file ||
             place.calls - other.used_at > kIdleReads)
@@ -58,7 +57,7 @@ PENSTOCK_DEVICE inline bool judge_outrun(const FileSystemState& system, const Re
     const bool again = stream.outrun == Outrun::kBefore && stream.streak >= kStreak;
     const bool now = outruns_ring(system, place, pages);
     if (!now && !(again && outruns_ring(system, place, UINT64_MAX))) return false;
-    const uint64_t turning = system.readahead.once_chunks * system.chunk_frames;
+    const uint64_t turning = system.readahead.once_slabs * system.slab_frames;
     if (kReadShare * (read.last - read.first + 1) > turning ||
         is_followed(system, place, stream, read))
         return false;

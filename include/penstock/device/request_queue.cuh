@@ -4,7 +4,7 @@
 // requests that can be in flight, so a producer never waits for room and never reads the head:
 //   A team has at most kBatchPagesMax requests and waits for all of them before it takes more
 //   tickets. The first team of a call takes those of the windows that all its teams pull. A pulled
-//   request keeps its slot until it is copied, and no server claims Layout::tickets_behind_max
+//   request keeps its slot until it is copied, and no worker claims Layout::tickets_behind_max
 //   tickets ahead of it: (1 << shift) >= teams * kBatchPagesMax + tickets_behind_max
 //   (src/page_cache/layout.cc).
 // Between take_tickets() and a team's last submit() there must be no wait and no fault point,

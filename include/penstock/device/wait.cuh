@@ -106,19 +106,19 @@ private:
     // others read its copy. Thousands of threads that read them directly stop every transfer over
     // the link (docs/design/0006-announcing-pages.md).
     PENSTOCK_DEVICE HostWords host_words(uint64_t time) {
-        HostGlance& glance = system_.glance;
-        uint64_t last = DeviceWords::load(glance.time_ns, site::kRelaxed);
+        HostWordsCache& cache = system_.host_words_cache;
+        uint64_t last = DeviceWords::load(cache.time_ns, site::kRelaxed);
         // A copy from far in the future means that the clock was set back since.
         if ((time > last + kCheckPeriodNs || last > time + kGapNs) &&
-            DeviceWords::compare_exchange(glance.time_ns, last, time, site::kRelaxed)) {
+            DeviceWords::compare_exchange(cache.time_ns, last, time, site::kRelaxed)) {
             const HostWords& host = *system_.host;
-            DeviceWords::store(glance.words.abort, SystemWords::load(host.abort, site::kRelaxed),
+            DeviceWords::store(cache.words.abort, SystemWords::load(host.abort, site::kRelaxed),
                                site::kRelaxed);
-            DeviceWords::store(glance.words.heartbeat,
+            DeviceWords::store(cache.words.heartbeat,
                                SystemWords::load(host.heartbeat, site::kRelaxed), site::kRelaxed);
         }
-        return {DeviceWords::load(glance.words.abort, site::kRelaxed),
-                DeviceWords::load(glance.words.heartbeat, site::kRelaxed)};
+        return {DeviceWords::load(cache.words.abort, site::kRelaxed),
+                DeviceWords::load(cache.words.heartbeat, site::kRelaxed)};
     }
 
     uint64_t began_ns_ = 0, checked_ns_ = 0;

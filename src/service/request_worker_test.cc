@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "service/server_fixture.h"
+#include "service/request_worker_fixture.h"
 #include "testing/bytes.h"
 
 namespace penstock::service {
@@ -19,25 +19,25 @@ namespace {
 using backend::StreamId;
 using device::SystemWords;
 
-TEST_F(ServerTest, ARunInAdjacentFramesIsOneCopyAndOneAnnouncement) {
+TEST_F(RequestWorkerTest, ARunInAdjacentFramesIsOneCopyAndOneAnnouncement) {
     for (uint64_t i = 0; i < 16; ++i) {  // in any order
         const uint64_t page = i * 5 % 16;
         ask(page, static_cast<FrameIndex>(100 + page));
     }
-    EXPECT_TRUE(server_->serve_requests(0));
+    EXPECT_TRUE(worker_->serve_requests(0));
     EXPECT_EQ(device_.copy_sizes, std::vector<size_t>{16 * kPage});
     EXPECT_EQ(device_.write_calls, 2) << "behind the bytes, and behind their words";
     EXPECT_EQ(device_.words_copies, 1);
     EXPECT_EQ(check_announced(), 0u) << "nothing has been copied";
     finish_copies();
     EXPECT_EQ(check_announced(), 16u);
-    EXPECT_EQ(server_->counters().reads.load(), 1u);
+    EXPECT_EQ(worker_->counters().reads.load(), 1u);
 }
 
-TEST_F(ServerTest, WordsComeBehindTheFenceBehindTheirBytes) {
+TEST_F(RequestWorkerTest, WordsComeBehindTheFenceBehindTheirBytes) {
     ask_many(0, 4);
     ask_many(10, 3);
-    EXPECT_TRUE(server_->serve_requests(0));
+    EXPECT_TRUE(worker_->serve_requests(0));
     // A copy for each run, a store, words for each, a store.
     for (const size_t announced : {0u, 0u, 0u, 4u, 7u, 7u}) {
         EXPECT_TRUE(device_.step(streams_[0]));
@@ -47,11 +47,11 @@ TEST_F(ServerTest, WordsComeBehindTheFenceBehindTheirBytes) {
 }
 
 // Who waits for a slow read shall have what was there before it.
-TEST_F(ServerTest, WhatIsReadGoesAtOnceWhenNothingElseIsOnItsWayForLong) {
+TEST_F(RequestWorkerTest, WhatIsReadGoesAtOnceWhenNothingElseIsOnItsWayForLong) {
     shared_.send_period_ns = 0;
     ask_many(0, 4);
     ask_many(10, 3);
-    EXPECT_TRUE(server_->serve_requests(0));
+    EXPECT_TRUE(worker_->serve_requests(0));
     // For each run: copy, store, words, store.
     for (const size_t announced : {0u, 0u, 4u, 4u, 4u, 4u, 7u, 7u}) {
         EXPECT_TRUE(device_.step(streams_[0]));
@@ -60,10 +60,10 @@ TEST_F(ServerTest, WhatIsReadGoesAtOnceWhenNothingElseIsOnItsWayForLong) {
     EXPECT_FALSE(device_.step(streams_[0]));
 }
 
-TEST_F(ServerTest, FramesApartAreCopiedApart) {
+TEST_F(RequestWorkerTest, FramesApartAreCopiedApart) {
     const FrameIndex frames[] = {7, 8, 9, 20, 21, 5, 4, 3};
     for (PageIndex page = 0; page < 8; ++page) ask(page, frames[page]);
-    EXPECT_TRUE(server_->serve_requests(0));
+    EXPECT_TRUE(worker_->serve_requests(0));
     EXPECT_EQ(device_.copy_sizes, (std::vector<size_t>{3 * kPage, 2 * kPage, kPage, kPage, kPage}));
     EXPECT_EQ(device_.write_calls, 2);
     EXPECT_EQ(device_.words_copies, 5);
@@ -71,7 +71,7 @@ TEST_F(ServerTest, FramesApartAreCopiedApart) {
     EXPECT_EQ(check_announced(), 8u);
 }
 
-TEST_F(ServerTest, NoAnnouncementOvertakesItsBytes) {
+TEST_F(RequestWorkerTest, NoAnnouncementOvertakesItsBytes) {
     for (uint64_t seed = 0; seed < 20; ++seed) {
         SCOPED_TRACE(seed);
         base::Prng prng(seed);
@@ -87,110 +87,110 @@ TEST_F(ServerTest, NoAnnouncementOvertakesItsBytes) {
         size_t steps = 0;
         while (check_announced() < kPages) {
             ASSERT_LT(++steps, 100'000u);
-            (void)server_->serve_requests(0);
+            (void)worker_->serve_requests(0);
             for (uint64_t n = prng.next() % 40; n > 0; --n) (void)device_.step(streams_[0]);
         }
     }
     EXPECT_EQ(aborted_, 0);
 }
 
-TEST_F(ServerTest, DrainsAreReadWhileOthersAreCopied) {
+TEST_F(RequestWorkerTest, DrainsAreReadWhileOthersAreCopied) {
     constexpr PageIndex kDrains = 64;
     for (PageIndex i = 0; i < kDrains; ++i) {
         ask_many(i, 1);
-        EXPECT_TRUE(server_->serve_requests(0)) << "there is room";
+        EXPECT_TRUE(worker_->serve_requests(0)) << "there is room";
     }
-    EXPECT_EQ(server_->counters().requests.load(), kDrains);
+    EXPECT_EQ(worker_->counters().requests.load(), kDrains);
     ask_many(kDrains, 1);
     for (int i = 0; i < 100; ++i) {
-        EXPECT_FALSE(server_->serve_requests(0)) << "all of it is being copied";
+        EXPECT_FALSE(worker_->serve_requests(0)) << "all of it is being copied";
         base::sleep_until_ns(base::monotonic_ns() + 1000);
     }
     EXPECT_EQ(shared_.heads[0].ticket, kDrains) << "left to another worker";
-    EXPECT_EQ(server_->activity(), Activity::kIdle);
+    EXPECT_EQ(worker_->activity(), Activity::kIdle);
     for (const size_t announced : {0u, 0u, 1u}) {  // copy, store, words
         EXPECT_TRUE(device_.step(streams_[0]));
         EXPECT_EQ(check_announced(), announced);
-        EXPECT_FALSE(server_->serve_requests(0)) << "the words may still be on their way";
+        EXPECT_FALSE(worker_->serve_requests(0)) << "the words may still be on their way";
     }
     EXPECT_TRUE(device_.step(streams_[0]));
-    EXPECT_TRUE(server_->serve_requests(0));
-    EXPECT_EQ(server_->counters().requests.load(), kDrains + 1) << "the room is free again";
+    EXPECT_TRUE(worker_->serve_requests(0));
+    EXPECT_EQ(worker_->counters().requests.load(), kDrains + 1) << "the room is free again";
     finish_copies();
     EXPECT_EQ(check_announced(), kDrains + 1);
 }
 
-TEST_F(ServerTest, FewCopiesAreBeforeAStreamAtATime) {
+TEST_F(RequestWorkerTest, FewCopiesAreBeforeAStreamAtATime) {
     for (PageIndex i = 0; i < 64; ++i) ask(i, static_cast<FrameIndex>(2 * i));
-    EXPECT_TRUE(server_->serve_requests(0));
+    EXPECT_TRUE(worker_->serve_requests(0));
     EXPECT_EQ(device_.copy_sizes.size() + static_cast<size_t>(device_.words_copies), 128u);
     ask_many(200, 1);
-    EXPECT_FALSE(server_->serve_requests(0)) << "the driver has enough";
+    EXPECT_FALSE(worker_->serve_requests(0)) << "the driver has enough";
     while (device_.step(streams_[0])) {
     }
-    EXPECT_TRUE(server_->serve_requests(0));
+    EXPECT_TRUE(worker_->serve_requests(0));
     finish_copies();
     EXPECT_EQ(check_announced(), 65u);
 }
 
-TEST_F(ServerTest, TheEndOfTheFileIsZeros) {
+TEST_F(RequestWorkerTest, TheEndOfTheFileIsZeros) {
     std::memset(memory_.state().frames, 0xee, kPages * kPage);
     ask_many(kPages - 2, 2);
-    EXPECT_TRUE(server_->serve_requests(0));
+    EXPECT_TRUE(worker_->serve_requests(0));
     finish_copies();
     EXPECT_EQ(check_announced(), 2u);
 }
 
-TEST_F(ServerTest, ACopyThatFailsIsAnErrorOfThePagesThatWentWithIt) {
+TEST_F(RequestWorkerTest, ACopyThatFailsIsAnErrorOfThePagesThatWentWithIt) {
     ask_many(0, 4);
     ask_many(10, 4);
     ask_many(20, 4);
     device_.fail_copy = 2;
-    EXPECT_TRUE(server_->serve_requests(0));
+    EXPECT_TRUE(worker_->serve_requests(0));
     finish_copies();
     EXPECT_EQ(check_announced(), 12u);
     for (const auto& [frame, page] : asked_)
         EXPECT_EQ(completion_error(announced(frame)), static_cast<uint32_t>(EIO)) << page;
     EXPECT_EQ(aborted_, 0);
     ask_many(30, 4);
-    EXPECT_TRUE(server_->serve_requests(0));
+    EXPECT_TRUE(worker_->serve_requests(0));
     finish_copies();
     EXPECT_EQ(completion_error(announced(30)), 0u) << "the next ones go well";
 }
 
-TEST_F(ServerTest, RequestsForAFileThatIsGoneAreRefused) {
+TEST_F(RequestWorkerTest, RequestsForAFileThatIsGoneAreRefused) {
     ASSERT_TRUE(files_.close(file_, Opener::kHost).ok());
     ask_many(0, 3);
-    EXPECT_TRUE(server_->serve_requests(0));
+    EXPECT_TRUE(worker_->serve_requests(0));
     finish_copies();
     for (const auto& [frame, page] : asked_)
         EXPECT_EQ(completion_error(announced(frame)), static_cast<uint32_t>(kErrorClosed)) << page;
 }
 
-TEST_F(ServerTest, PagesThatCannotBeAnnouncedEndEverything) {
+TEST_F(RequestWorkerTest, PagesThatCannotBeAnnouncedEndEverything) {
     for (const int fail : {1, 2}) {  // the fence, and the store behind the words
         SCOPED_TRACE(fail);
         aborted_ = 0;
         device_.write_calls = 0;
         device_.fail_write = fail;
-        server_ = std::move(Server::create(shared_, *storage_).value());
-        EXPECT_TRUE(server_->take_staging().ok());
+        worker_ = std::move(RequestWorker::create(shared_, *storage_).value());
+        EXPECT_TRUE(worker_->take_staging().ok());
         ask_many(0, 4);
-        EXPECT_TRUE(server_->serve_requests(0));
+        EXPECT_TRUE(worker_->serve_requests(0));
         EXPECT_EQ(aborted_, EIO);
-        EXPECT_TRUE(server_->stopped());
-        EXPECT_FALSE(server_->serve_requests(0));
+        EXPECT_TRUE(worker_->stopped());
+        EXPECT_FALSE(worker_->serve_requests(0));
     }
 }
 
-TEST_F(ServerTest, CopiesThatAreLostEndEverything) {
+TEST_F(RequestWorkerTest, CopiesThatAreLostEndEverything) {
     ask_many(0, 4);
-    EXPECT_TRUE(server_->serve_requests(0));
+    EXPECT_TRUE(worker_->serve_requests(0));
     device_.fail_query = true;
-    while (aborted_ == 0) EXPECT_FALSE(server_->serve_requests(0));
+    while (aborted_ == 0) EXPECT_FALSE(worker_->serve_requests(0));
     EXPECT_EQ(aborted_, EIO);
-    EXPECT_TRUE(server_->stopped());
-    EXPECT_FALSE(server_->serve_requests(0));
+    EXPECT_TRUE(worker_->stopped());
+    EXPECT_FALSE(worker_->serve_requests(0));
 }
 
 // Memory of which some bytes cannot be read: what lies before one arrives, then EIO.
@@ -258,7 +258,7 @@ private:
 
 // Two windows that became one read, with a page in each that cannot be read: whatever is announced
 // as good lies in its frame by then, and only the two pages fail.
-TEST(ServerRetryTest, NothingIsAnnouncedBeforeItIsReadAgain) {
+TEST(RequestWorkerRetryTest, NothingIsAnnouncedBeforeItIsReadAgain) {
     constexpr uint64_t kWindow = 64, kBad[] = {1, kWindow + 40};
     std::vector<std::byte> bytes(2 * kWindow * kPage);
     testing::fill_randomly(bytes.data(), bytes.size(), 12);
@@ -276,9 +276,9 @@ TEST(ServerRetryTest, NothingIsAnnouncedBeforeItIsReadAgain) {
     shared.state = &state;
     shared.files = &files;
     const Descriptor file = files.open("file", 0, Opener::kHost).value();
-    auto server = Server::create(shared, *storage);
-    ASSERT_TRUE(server.ok());
-    ASSERT_TRUE(server.value()->take_staging().ok());
+    auto worker = RequestWorker::create(shared, *storage);
+    ASSERT_TRUE(worker.ok());
+    ASSERT_TRUE(worker.value()->take_staging().ok());
     device.on_notify = [&](const uint64_t* words, size_t count) {
         for (size_t i = 0; i < count; ++i) {
             const auto frame = static_cast<size_t>(words + i - state.completions);
@@ -302,13 +302,13 @@ TEST(ServerRetryTest, NothingIsAnnouncedBeforeItIsReadAgain) {
         request.page_count = kWindow;
         device::submit<SystemWords>(ring.slots, ring.shift, ring.tail++, request);
     }
-    EXPECT_TRUE(server.value()->serve_requests(0));
+    EXPECT_TRUE(worker.value()->serve_requests(0));
     for (uint64_t page = 0; page < 2 * kWindow; ++page) {
         const bool bad = page == kBad[0] || page == kBad[1];
         EXPECT_EQ(completion_generation(state.completions[page]), 1u) << page;
         EXPECT_EQ(completion_error(state.completions[page]), bad ? EIO : 0u) << page;
     }
-    server.value().reset();
+    worker.value().reset();
 }
 
 }  // namespace

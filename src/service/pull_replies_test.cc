@@ -1,6 +1,6 @@
 // Goal: answers that are given while copies are under way go together with the next, none is lost,
 // and copies that fail or stand still are told.
-#include "service/answer_board.h"
+#include "service/pull_replies.h"
 
 #include <gtest/gtest.h>
 
@@ -11,17 +11,17 @@
 namespace penstock::service {
 namespace {
 
-class AnswerBoardTest : public ::testing::Test {
+class PullRepliesTest : public ::testing::Test {
 protected:
-    AnswerBoardTest() {
+    PullRepliesTest() {
         ring_.shift = 8;
         ring_.answers = answers_.data();
-        board_ = std::move(AnswerBoard::create(device_, ring_).value());
+        replies_ = std::move(PullReplies::create(device_, ring_).value());
         stream_ = device_.streams.begin()->first;
     }
     void give(uint64_t slot) {
-        board_->put(slot, 1000 + slot);
-        board_->publish(slot, slot + 1);
+        replies_->put(slot, 1000 + slot);
+        replies_->publish(slot, slot + 1);
     }
     size_t arrived() {
         size_t count = 0;
@@ -40,44 +40,44 @@ protected:
     SlowDevice device_;
     RingState ring_{};
     std::vector<uint64_t> answers_ = std::vector<uint64_t>(256);
-    std::unique_ptr<AnswerBoard> board_;
+    std::unique_ptr<PullReplies> replies_;
     backend::StreamId stream_ = 0;
 };
 
-TEST_F(AnswerBoardTest, WhatComesWhileTwoCopiesAreUnderWayGoesTogether) {
+TEST_F(PullRepliesTest, WhatComesWhileTwoCopiesAreUnderWayGoesTogether) {
     for (const uint64_t slot : {9u, 200u, 3u, 255u, 17u, 0u}) {
         give(slot);
-        EXPECT_TRUE(board_->flush().ok());
+        EXPECT_TRUE(replies_->flush().ok());
     }
     EXPECT_EQ(device_.write_calls, 2);
     step_copy();
     EXPECT_EQ(arrived(), 1u);
-    EXPECT_TRUE(board_->flush().ok());
+    EXPECT_TRUE(replies_->flush().ok());
     EXPECT_EQ(device_.write_calls, 3);
     step_copy();
     step_copy();
     EXPECT_EQ(arrived(), 6u);
     EXPECT_FALSE(device_.step(stream_));
-    EXPECT_TRUE(board_->flush().ok());
+    EXPECT_TRUE(replies_->flush().ok());
     EXPECT_EQ(device_.write_calls, 3) << "there is nothing new";
 }
 
-TEST_F(AnswerBoardTest, CopiesThatFailAreTold) {
+TEST_F(PullRepliesTest, CopiesThatFailAreTold) {
     give(5);
     device_.fail_write = 1;
-    EXPECT_EQ(board_->flush().error_number(), EIO);
+    EXPECT_EQ(replies_->flush().error_number(), EIO);
     give(6);
-    EXPECT_TRUE(board_->flush().ok());
+    EXPECT_TRUE(replies_->flush().ok());
     device_.fail_query = true;
-    EXPECT_EQ(board_->look_after(1'000'000'000).error_number(), EIO);
+    EXPECT_EQ(replies_->look_after(1'000'000'000).error_number(), EIO);
 }
 
-TEST_F(AnswerBoardTest, CopiesThatDoNotEndAreTold) {
-    EXPECT_TRUE(board_->look_after(~0ull).ok()) << "there are none";
+TEST_F(PullRepliesTest, CopiesThatDoNotEndAreTold) {
+    EXPECT_TRUE(replies_->look_after(~0ull).ok()) << "there are none";
     give(5);
-    EXPECT_TRUE(board_->flush().ok());
-    EXPECT_TRUE(board_->look_after(1).ok());
-    EXPECT_EQ(board_->look_after(~0ull >> 1).error_number(), EIO);
+    EXPECT_TRUE(replies_->flush().ok());
+    EXPECT_TRUE(replies_->look_after(1).ok());
+    EXPECT_EQ(replies_->look_after(~0ull >> 1).error_number(), EIO);
 }
 
 }  // namespace

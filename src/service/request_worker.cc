@@ -1,4 +1,4 @@
-#include "service/server.h"
+#include "service/request_worker.h"
 
 #include <algorithm>
 #include <utility>
@@ -15,41 +15,42 @@ using device::SystemWords;
 
 // A worker takes at least this much of what is ready, because neighbours merge into one read.
 constexpr uint64_t kShareSizeMin = 256 << 10;
-// Storage operations in flight per server: enough direct reads to keep a disk busy.
+// Storage operations in flight per worker: enough direct reads to keep a disk busy.
 constexpr uint32_t kOperationsMax = 16;
 
 }  // namespace
 
-Server::Server(Shared& shared, std::unique_ptr<transfer::Executor> executor)
+RequestWorker::RequestWorker(Shared& shared, std::unique_ptr<transfer::Executor> executor)
     : shared_(shared),
       progress_(shared.abort),
       executor_(std::move(executor)),
       delivery_(PageDelivery::create(shared, progress_)),
       reader_(shared, progress_, *executor_, *delivery_),
       writes_(shared, progress_, *executor_, reader_),
-      notes_(shared.learner == nullptr ? nullptr : &shared.learner->add_notes()) {}
+      miss_log_(shared.prefetcher == nullptr ? nullptr : &shared.prefetcher->add_miss_log()) {}
 
-Result<std::unique_ptr<Server>> Server::create(Shared& shared, storage::Storage& storage) {
-    // Pages for the device lie in the server's own staging, so the executor sees only host memory.
+Result<std::unique_ptr<RequestWorker>> RequestWorker::create(Shared& shared,
+                                                             storage::Storage& storage) {
+    // Pages for the device lie in the worker's own staging, so the executor sees only host memory.
     auto executor = transfer::Executor::create(
         storage, nullptr, {.depth = kOperationsMax, .requests = PageReader::kRunsMax});
     if (!executor.ok()) return executor.status();
-    return std::unique_ptr<Server>(new Server(shared, std::move(executor.value())));
+    return std::unique_ptr<RequestWorker>(new RequestWorker(shared, std::move(executor.value())));
 }
 
-Status Server::take_staging() {
+Status RequestWorker::take_staging() {
     if (Status status = delivery_->take_staging(); !status.ok()) return status;
     return writes_.take_staging();
 }
 
-bool Server::has_ready(uint32_t ring) const {
+bool RequestWorker::has_ready(uint32_t ring) const {
     const RingState& state = shared_.ring(ring);
     return request_queue::has_ready<SystemWords, DeviceWords>(shared_.heads[ring].ticket,
                                                               state.slots, state.shift);
 }
 
 // Takes some of the ready requests.
-std::span<Request> Server::drain(uint32_t ring, size_t pages_max) {
+std::span<Request> RequestWorker::drain(uint32_t ring, size_t pages_max) {
     const RingState& state = shared_.ring(ring);
     const bool background = ring == Shared::kBackground;
     unsigned share = shared_.workers;
@@ -64,7 +65,7 @@ std::span<Request> Server::drain(uint32_t ring, size_t pages_max) {
 }
 
 // Counts the pages of the reads, and returns how many they are.
-size_t Server::count_requests(std::span<const Request> requests, bool background) {
+size_t RequestWorker::count_requests(std::span<const Request> requests, bool background) {
     size_t pages = 0, of_windows = 0;
     for (const Request& request : requests) {
         pages += request.page_count;
@@ -75,12 +76,12 @@ size_t Server::count_requests(std::span<const Request> requests, bool background
     return pages;
 }
 
-void Server::count_time(uint64_t started_ns, uint64_t storage_before_ns) {
+void RequestWorker::count_time(uint64_t started_ns, uint64_t storage_before_ns) {
     const uint64_t storage_ns = progress_.counters.storage_ns.load() - storage_before_ns;
     progress_.counters.serving_ns.add(base::monotonic_ns() - started_ns - storage_ns);
 }
 
-bool Server::serve_requests(uint32_t ring, bool waits) {
+bool RequestWorker::serve_requests(uint32_t ring, bool waits) {
     const bool background = ring == Shared::kBackground;
     const size_t pages_max = delivery_->begin(ring);
     // A waiting block mostly finds nothing, and reading the clock would cost more than this look.
@@ -100,7 +101,7 @@ bool Server::serve_requests(uint32_t ring, bool waits) {
     // The doorbell wakes one worker. A worker that leaves requests for others wakes the next one.
     if (shared_.workers > 1 && has_ready(ring))
         shared_.device->ring(&shared_.state->rings[background ? 0 : ring].doorbell);
-    if (notes_ != nullptr && !background) shared_.learner->note(*notes_, requests);
+    if (miss_log_ != nullptr && !background) shared_.prefetcher->add_misses(*miss_log_, requests);
     const uint64_t storage_before_ns = progress_.counters.storage_ns.load();
     const std::span<Request> reads = background ? writes_.set_aside(requests) : requests;
     // Counted before the first request is answered, so that the counts are complete for a reader
@@ -116,7 +117,7 @@ bool Server::serve_requests(uint32_t ring, bool waits) {
     return true;
 }
 
-bool Server::finish_windows() {
+bool RequestWorker::finish_windows() {
     if (!has_windows() || stopped()) return false;
     const uint64_t started = base::monotonic_ns();
     const uint64_t storage_before_ns = progress_.counters.storage_ns.load();

@@ -1,4 +1,4 @@
-// A server of a device that the host cannot address. Its streams move when the test says so, and it
+// A worker of a device that the host cannot address. Its streams move when the test says so, and it
 // takes requests as from a kernel.
 #pragma once
 
@@ -13,7 +13,7 @@
 
 #include "page_cache/page_cache_fixture.h"
 #include "penstock/device/request_queue.cuh"
-#include "service/server.h"
+#include "service/request_worker.h"
 #include "service/slow_device_fixture.h"
 #include "storage/ram.h"
 #include "testing/bytes.h"
@@ -24,9 +24,9 @@ inline constexpr uint64_t kPage = 4096;
 inline constexpr uint64_t kPages = 256;
 inline constexpr uint64_t kFileSize = kPages * kPage - 1000;  // the last page ends early
 
-class ServerTest : public ::testing::Test {
+class RequestWorkerTest : public ::testing::Test {
 protected:
-    ServerTest() {
+    RequestWorkerTest() {
         testing::fill_randomly(bytes_.data(), bytes_.size(), 11);
         EXPECT_TRUE(storage_->create("file", kFileSize).ok());
         EXPECT_TRUE(storage_->write("file", 0, {bytes_.data(), kFileSize}).ok());
@@ -37,8 +37,8 @@ protected:
         shared_.abort = [this](int error, const char*) { aborted_ = error; };
         shared_.send_period_ns = 60'000'000'000;
         file_ = files_.open("file", 0, Opener::kHost).value();
-        server_ = std::move(Server::create(shared_, *storage_).value());
-        EXPECT_TRUE(server_->take_staging().ok());
+        worker_ = std::move(RequestWorker::create(shared_, *storage_).value());
+        EXPECT_TRUE(worker_->take_staging().ok());
         for (const auto& [stream, operations] : device_.streams) streams_.push_back(stream);
     }
 
@@ -61,8 +61,8 @@ protected:
         RingState& ring = memory_.state().rings[0];
         answers_.resize(size_t{1} << ring.shift);
         ring.answers = answers_.data();
-        board_ = std::move(AnswerBoard::create(device_, ring).value());
-        shared_.boards[0] = board_.get();
+        replies_ = std::move(PullReplies::create(device_, ring).value());
+        shared_.replies[0] = replies_.get();
         shared_.tickets_behind_max = limits::kDrainMax + 32;
         return ring;
     }
@@ -72,7 +72,7 @@ protected:
             while (device_.step(stream)) {
             }
         }
-        EXPECT_FALSE(server_->serve_requests(0)) << "nothing is left";
+        EXPECT_FALSE(worker_->serve_requests(0)) << "nothing is left";
     }
 
     [[nodiscard]] Completion announced(FrameIndex frame) {
@@ -103,8 +103,8 @@ protected:
     Descriptor file_ = -1;
     int aborted_ = 0;
     std::vector<uint64_t> answers_;
-    std::unique_ptr<AnswerBoard> board_;
-    std::unique_ptr<Server> server_;
+    std::unique_ptr<PullReplies> replies_;
+    std::unique_ptr<RequestWorker> worker_;
     std::vector<backend::StreamId> streams_;
     std::map<FrameIndex, PageIndex> asked_;
 };

@@ -1,9 +1,9 @@
 // Holds answers on their way to a device whose memory the host cannot address: a copy of the
-// device's words in pinned memory. Servers write it, and the copy engine brings it to the device.
+// device's words in pinned memory. Workers write it, and the copy engine brings it to the device.
 //
-// Each ring has one board for all servers. Answers that are added while a copy is in flight go with
-// the next copy. That is one copy of all words from the first to the last new one, whichever
-// servers wrote them, because each copy takes the copy engine and the driver some microseconds at
+// Each ring has one object for all workers. Answers that are added while a copy is in flight go
+// with the next copy. That is one copy of all words from the first to the last new one, whichever
+// workers wrote them, because each copy takes the copy engine and the driver some microseconds at
 // any size (docs/design/0009-batches-to-a-gpu.md).
 #pragma once
 
@@ -21,28 +21,28 @@
 
 namespace penstock::service {
 
-class AnswerBoard {
+class PullReplies {
 public:
-    // Makes the board of `ring`, which is as the host sees it and must have answers. ENOMEM.
-    static Result<std::unique_ptr<AnswerBoard>> create(backend::Device& device,
+    // Makes those of `ring`, which is as the host sees it and must have answers. ENOMEM.
+    static Result<std::unique_ptr<PullReplies>> create(backend::Device& device,
                                                        const RingState& ring);
-    ~AnswerBoard();
-    AnswerBoard(const AnswerBoard&) = delete;
-    AnswerBoard& operator=(const AnswerBoard&) = delete;
+    ~PullReplies();
+    PullReplies(const PullReplies&) = delete;
+    PullReplies& operator=(const PullReplies&) = delete;
 
     // put() stores one answer; publish() must follow, with slots from the lowest to one past the
     // highest. Any thread.
     void put(uint64_t slot, uint64_t answer);
     void publish(uint64_t begin, uint64_t end);
-    // Sends what was published, unless enough copies are in flight already. The server that looks
-    // next then sends it; servers look all the time. Any thread. After an error the answers never
+    // Sends what was published, unless enough copies are in flight already. The worker that looks
+    // next then sends it; workers look all the time. Any thread. After an error the answers never
     // arrive.
     Status flush();
     // See CopyStream::look_after.
     Status look_after(uint64_t now_ns) { return stream_->look_after(now_ns); }
 
 private:
-    AnswerBoard(backend::Device& device, const RingState& ring) : device_(device), ring_(ring) {}
+    PullReplies(backend::Device& device, const RingState& ring) : device_(device), ring_(ring) {}
     [[nodiscard]] bool is_due() const;
 
     backend::Device& device_;
@@ -56,21 +56,21 @@ private:
     std::atomic_flag sending_;           // held by the thread that calls the driver
 };
 
-// The answers that a server has put on a board and has not published. One thread at a time.
-class AnswerBatch {
+// The answers that a worker has put there and has not published. One thread at a time.
+class ReplyBatch {
 public:
-    void put(AnswerBoard& board, uint64_t slot, uint64_t answer) {
-        board.put(slot, answer);
+    void put(PullReplies& replies, uint64_t slot, uint64_t answer) {
+        replies.put(slot, answer);
         const bool first = begin_ == end_;
         begin_ = first ? slot : std::min(begin_, slot);
         end_ = first ? slot + 1 : std::max(end_, slot + 1);
     }
     [[nodiscard]] bool empty() const { return begin_ == end_; }
     // Publishes the answers and sends them.
-    Status send(AnswerBoard& board) {
-        board.publish(begin_, end_);
+    Status send(PullReplies& replies) {
+        replies.publish(begin_, end_);
         begin_ = end_ = 0;
-        return board.flush();
+        return replies.flush();
     }
 
 private:

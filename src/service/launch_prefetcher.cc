@@ -1,4 +1,4 @@
-#include "service/launch_learner.h"
+#include "service/launch_prefetcher.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -6,26 +6,27 @@
 
 namespace penstock::service {
 
-Result<std::unique_ptr<LaunchLearner>> LaunchLearner::create(backend::Device* device,
-                                                             FileTable* files,
-                                                             FileSystemState* state,
-                                                             uint64_t pages_max) {
+Result<std::unique_ptr<LaunchPrefetcher>> LaunchPrefetcher::create(backend::Device* device,
+                                                                   FileTable* files,
+                                                                   FileSystemState* state,
+                                                                   uint64_t pages_max) {
     if (find_kernel_by_key(kPrefetchPagesKey) == nullptr)
         return Status{ENOSYS, "file system", "the library's kernel that reads ahead is missing"};
-    std::unique_ptr<LaunchLearner> learner(new LaunchLearner(device, files, state, pages_max));
+    std::unique_ptr<LaunchPrefetcher> prefetcher(
+        new LaunchPrefetcher(device, files, state, pages_max));
     void* memory = nullptr;
     const Status status = device->allocate(kRangesMax * sizeof(PrefetchRange),
                                            backend::Memory::kPinned, &memory);
     if (!status.ok()) return status;
-    learner->ranges_ = static_cast<PrefetchRange*>(memory);
-    return learner;
+    prefetcher->ranges_ = static_cast<PrefetchRange*>(memory);
+    return prefetcher;
 }
 
-LaunchLearner::~LaunchLearner() {
+LaunchPrefetcher::~LaunchPrefetcher() {
     if (ranges_ != nullptr) device_->free(ranges_);
 }
 
-void LaunchLearner::before_launch(backend::StreamId stream, const LaunchRequest& request) {
+void LaunchPrefetcher::before_launch(backend::StreamId stream, const LaunchRequest& request) {
     const KernelEntry* entry = find_kernel(request.function);
     if (entry == nullptr) return;
     const std::lock_guard lock(mutex_);
@@ -43,43 +44,45 @@ void LaunchLearner::before_launch(backend::StreamId stream, const LaunchRequest&
     records_.store(memory_.records(), std::memory_order_relaxed);
 }
 
-LaunchLearner::Notes& LaunchLearner::add_notes() { return *notes_.emplace_back(new Notes); }
+LaunchPrefetcher::MissLog& LaunchPrefetcher::add_miss_log() {
+    return *logs_.emplace_back(new MissLog);
+}
 
-// Takes no lock and writes nothing that another server writes, because kernels that read at random
+// Takes no lock and writes nothing that another worker writes, because kernels that read at random
 // miss each time.
-void LaunchLearner::record(Notes& notes, std::span<const Request> requests) {
+void LaunchPrefetcher::record(MissLog& log, std::span<const Request> requests) {
     const uint64_t round = round_.load(std::memory_order_acquire);  // partner: tell_memory()
-    if (notes.told_.load(std::memory_order_relaxed) >> 32 != round) notes.misses_.clear();
+    if (log.told_.load(std::memory_order_relaxed) >> 32 != round) log.misses_.clear();
     for (const Request& request : requests) {
         if (is_window(request.kind)) continue;
-        if (notes.misses_.size() == Notes::kRoom) break;
-        notes.misses_.push_back(
+        if (log.misses_.size() == MissLog::kRoom) break;
+        log.misses_.push_back(
             {request.ticket,
              request.block,
              {files_->number_of(request.file_slot), request.page, request.page_count}});
     }
-    notes.told_.store(round << 32 | notes.misses_.size(), std::memory_order_release);  // likewise
+    log.told_.store(round << 32 | log.misses_.size(), std::memory_order_release);  // likewise
 }
 
 // Tells memory_ the misses of the launch before, if they are still of interest.
-void LaunchLearner::tell_memory() {
+void LaunchPrefetcher::tell_memory() {
     const uint32_t round = round_.load(std::memory_order_relaxed);
-    std::vector<Notes::Miss> misses;
-    for (const auto& notes : notes_) {
-        const uint64_t told = notes->told_.load(std::memory_order_acquire);  // partner: record()
+    std::vector<MissLog::Miss> misses;
+    for (const auto& log : logs_) {
+        const uint64_t told = log->told_.load(std::memory_order_acquire);  // partner: record()
         if (told >> 32 != round) continue;
-        const Notes::Miss* first = notes->misses_.data();
+        const MissLog::Miss* first = log->misses_.data();
         const auto before = static_cast<ptrdiff_t>(misses.size());
         misses.insert(misses.end(), first, first + (told & 0xffffffff));
-        // A server takes tickets in order, and a block's tickets are in the order of its misses.
-        std::ranges::inplace_merge(misses, misses.begin() + before, {}, &Notes::Miss::ticket);
+        // A worker takes tickets in order, and a block's tickets are in the order of its misses.
+        std::ranges::inplace_merge(misses, misses.begin() + before, {}, &MissLog::Miss::ticket);
     }
-    for (const Notes::Miss& miss : misses) memory_.missed(miss.block, miss.pages);
+    for (const MissLog::Miss& miss : misses) memory_.missed(miss.block, miss.pages);
     round_.store(round + 1, std::memory_order_release);  // partner: record(), which may overwrite
 }
 
 // Fills ranges_ for the files that are open now.
-size_t LaunchLearner::write_ranges(const std::vector<readahead::PageRun>& runs) {
+size_t LaunchPrefetcher::write_ranges(const std::vector<readahead::PageRun>& runs) {
     size_t count = 0;
     for (const readahead::PageRun& run : runs) {
         const Descriptor file = files_->descriptor_of(run.file);
@@ -92,7 +95,7 @@ size_t LaunchLearner::write_ranges(const std::vector<readahead::PageRun>& runs) 
 }
 
 // If the launch fails, nothing is read ahead.
-void LaunchLearner::put_ahead(backend::StreamId stream, size_t ranges) {
+void LaunchPrefetcher::put_ahead(backend::StreamId stream, size_t ranges) {
     const KernelEntry* entry = find_kernel_by_key(kPrefetchPagesKey);
     const auto kernel = reinterpret_cast<decltype(&prefetch_pages)>(
         const_cast<void*>(entry->function));

@@ -1,4 +1,4 @@
-#include "file/read_service.h"
+#include "file/file_service.h"
 
 #include <pthread.h>
 
@@ -25,11 +25,11 @@ using Key = std::tuple<const backend::Device*, StorageKind, double, double, unsi
 
 struct Registry {
     std::mutex mutex;
-    std::map<Key, std::shared_ptr<ReadService>> kept;
+    std::map<Key, std::shared_ptr<FileService>> kept;
     // Services of devices that no with_services() handle watches. The files own them.
-    std::map<Key, std::weak_ptr<ReadService>> others;
+    std::map<Key, std::weak_ptr<FileService>> others;
     std::set<const backend::Device*> watched{nullptr};
-    Reaper* reaper = nullptr;
+    DeferredDeleter* deleter = nullptr;
 };
 
 std::atomic<uint64_t> forks{0};
@@ -54,7 +54,7 @@ Registry& registry() {
 
 void forget(const backend::Device* device) {
     const auto is_its = [device](const auto& entry) { return std::get<0>(entry.first) == device; };
-    std::vector<std::shared_ptr<ReadService>> gone;  // its threads end after the lock is released
+    std::vector<std::shared_ptr<FileService>> gone;  // its threads end after the lock is released
     Registry& all = registry();
     const std::lock_guard lock(all.mutex);
     all.watched.erase(device);
@@ -98,7 +98,7 @@ Result<unsigned> thread_count(const FileOptions& options, const Device& device) 
 
 uint64_t process_number() { return forks.load(std::memory_order_relaxed); }
 
-Result<std::shared_ptr<ReadService>> ReadService::make(const Device& device,
+Result<std::shared_ptr<FileService>> FileService::make(const Device& device,
                                                        const FileOptions& options,
                                                        std::shared_ptr<storage::Storage> storage) {
     const auto threads = thread_count(options, device);
@@ -107,14 +107,14 @@ Result<std::shared_ptr<ReadService>> ReadService::make(const Device& device,
     wanted.threads = threads.value();
     auto engine = transfer::Engine::create(storage, device.port().get(), wanted);
     if (!engine.ok()) return engine.status();
-    auto service = std::make_shared<ReadService>();
+    auto service = std::make_shared<FileService>();
     service->costs = std::make_unique<CostBook>(device.port().get(), *storage);
     service->storage = std::move(storage);
     service->engine = std::move(engine.value());
     return service;
 }
 
-Result<std::shared_ptr<ReadService>> ReadService::shared(const Device& device,
+Result<std::shared_ptr<FileService>> FileService::shared(const Device& device,
                                                          const FileOptions& options) {
     const auto threads = thread_count(options, device);
     if (!threads.ok()) return threads.status();
@@ -125,7 +125,8 @@ Result<std::shared_ptr<ReadService>> ReadService::shared(const Device& device,
         return status;
     const backend::Device* port = device.port().get();
     if (port != nullptr) {  // the code that drops the device may need it and cannot report an error
-        if (const auto reaper = Reaper::of_process(); !reaper.ok()) return reaper.status();
+        if (const auto deleter = DeferredDeleter::of_process(); !deleter.ok())
+            return deleter.status();
     }
     Registry& all = registry();
     const Key key{port, options.storage, options.throttle_latency_us,
@@ -150,33 +151,33 @@ Result<std::shared_ptr<ReadService>> ReadService::shared(const Device& device,
     return service;
 }
 
-Result<Reaper*> Reaper::of_process() {
+Result<DeferredDeleter*> DeferredDeleter::of_process() {
     Registry& all = registry();
     const std::lock_guard lock(all.mutex);
-    if (all.reaper != nullptr) return all.reaper;
-    auto made = std::make_unique<Reaper>();
+    if (all.deleter != nullptr) return all.deleter;
+    auto made = std::make_unique<DeferredDeleter>();
     try {
-        std::thread([reaper = made.get()] { reaper->work(); }).detach();
+        std::thread([deleter = made.get()] { deleter->work(); }).detach();
     } catch (const std::system_error&) {
         return Status{EAGAIN, "threads", "no more threads are to be had"};
     }
-    all.reaper = made.release();  // never destroyed, like its thread
-    return all.reaper;
+    all.deleter = made.release();  // never destroyed, like its thread
+    return all.deleter;
 }
 
-Reaper* Reaper::running() {
+DeferredDeleter* DeferredDeleter::running() {
     Registry& all = registry();
     const std::lock_guard lock(all.mutex);
-    return all.reaper;
+    return all.deleter;
 }
 
-void Reaper::drop(std::shared_ptr<void> last) {
+void DeferredDeleter::drop(std::shared_ptr<void> last) {
     const std::lock_guard lock(mutex_);
     dropped_.push_back(std::move(last));
     changed_.notify_one();
 }
 
-void Reaper::work() {
+void DeferredDeleter::work() {
     std::vector<std::shared_ptr<void>> now;
     std::unique_lock lock(mutex_);
     for (;;) {
@@ -197,11 +198,12 @@ std::shared_ptr<backend::Device> with_services(std::shared_ptr<backend::Device> 
     }
     return {port, [held = std::move(device)](backend::Device* going) mutable {
                 // A read's callback may have dropped the handle on an engine thread. Without a
-                // reaper the device has no services.
-                Reaper* const reaper = transfer::Engine::on_own_thread() ? Reaper::running()
-                                                                         : nullptr;
-                if (reaper != nullptr)
-                    return reaper->drop(std::make_shared<Going>(std::move(held)));
+                // deleter the device has no services.
+                DeferredDeleter* const deleter = transfer::Engine::on_own_thread()
+                                                     ? DeferredDeleter::running()
+                                                     : nullptr;
+                if (deleter != nullptr)
+                    return deleter->drop(std::make_shared<Going>(std::move(held)));
                 forget(going);
                 held.reset();
             }};

@@ -26,30 +26,30 @@ namespace penstock::file {
 // other down. EINVAL: the number is above the limit, or PENSTOCK_THREADS is not a valid number.
 [[nodiscard]] Result<unsigned> thread_count(const FileOptions& options, const Device& device = {});
 
-struct ReadService {
+struct FileService {
     std::shared_ptr<storage::Storage> storage;
     std::unique_ptr<CostBook> costs;
     std::unique_ptr<transfer::Engine> engine;
     bool lasting = false;  // it lives until the program ends
 
     // Makes a service with the caller's own storage. No other caller shares it.
-    static Result<std::shared_ptr<ReadService>> make(const Device& device,
+    static Result<std::shared_ptr<FileService>> make(const Device& device,
                                                      const FileOptions& options,
                                                      std::shared_ptr<storage::Storage> storage);
     // Returns the service of this device and these options, and makes it if there is none. It stays
     // for later files until the device is destroyed, or without a device until the program ends.
-    static Result<std::shared_ptr<ReadService>> shared(const Device& device,
+    static Result<std::shared_ptr<FileService>> shared(const Device& device,
                                                        const FileOptions& options);
 };
 
 // Destroys objects that an engine thread must not destroy, because that thread would have to wait
 // for itself. One thread per process does this and never ends. Any thread.
-class Reaper {
+class DeferredDeleter {
 public:
-    // Returns the reaper of this process. The first call makes it. EAGAIN: no thread can be
+    // Returns the deleter of this process. The first call makes it. EAGAIN: no thread can be
     // started.
-    static Result<Reaper*> of_process();
-    static Reaper* running();  // null: there is none yet
+    static Result<DeferredDeleter*> of_process();
+    static DeferredDeleter* running();  // null: there is none yet
     void drop(std::shared_ptr<void> last);
 
 private:

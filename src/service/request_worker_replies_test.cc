@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "service/server_fixture.h"
+#include "service/request_worker_fixture.h"
 
 namespace penstock::service {
 namespace {
@@ -16,7 +16,7 @@ using device::SystemWords;
 
 // What a team copies itself is told by ticket, and stays where it is until the team has said that
 // it has it.
-TEST_F(ServerTest, PagesThatTeamsPullLieStillUntilTheyAreCopied) {
+TEST_F(RequestWorkerTest, PagesThatTeamsPullLieStillUntilTheyAreCopied) {
     const RingState& ring = let_teams_pull();
     const auto pull = [&](PageIndex page) {
         ask(page, static_cast<FrameIndex>(page), RequestKind::kPullPage);
@@ -27,7 +27,7 @@ TEST_F(ServerTest, PagesThatTeamsPullLieStillUntilTheyAreCopied) {
     };
     for (const PageIndex page : {7, 3, 4}) pull(page);
     pull(kPages - 1);  // not whole: it is completed as any other
-    ASSERT_TRUE(server_->serve_requests(0));
+    ASSERT_TRUE(worker_->serve_requests(0));
     EXPECT_EQ(answers_[0], 0u) << "nothing has been sent";
     finish_copies();
     EXPECT_EQ(check_announced(), 1u);
@@ -41,7 +41,7 @@ TEST_F(ServerTest, PagesThatTeamsPullLieStillUntilTheyAreCopied) {
     const std::byte* lowest = std::min({bytes_of(0), bytes_of(1), bytes_of(2)});
     for (uint64_t ticket = 4; ticket < 8; ++ticket) {
         pull(20 + ticket);
-        ASSERT_TRUE(server_->serve_requests(0));
+        ASSERT_TRUE(worker_->serve_requests(0));
         finish_copies();
         check_pages();
         // All but one of the first have been copied, and of the others each at once.
@@ -51,14 +51,14 @@ TEST_F(ServerTest, PagesThatTeamsPullLieStillUntilTheyAreCopied) {
     }
     SystemWords::store(ring.slots[4 * 2], 0, site::kPulled);
     pull(40);
-    ASSERT_TRUE(server_->serve_requests(0));
+    ASSERT_TRUE(worker_->serve_requests(0));
     finish_copies();
     EXPECT_EQ(bytes_of(8), lowest) << "the lowest room is free again";
 }
 
 // Parts of a window are read together, and each team is told of its own; of one that is not whole,
 // every page is announced by its word.
-TEST_F(ServerTest, WindowsThatTeamsPullAreAnsweredByPart) {
+TEST_F(RequestWorkerTest, WindowsThatTeamsPullAreAnsweredByPart) {
     const RingState& ring = let_teams_pull();
     const auto pull = [&](PageIndex first, uint32_t parts, uint32_t pages) {
         for (uint32_t i = 0; i < parts; ++i) {
@@ -77,8 +77,8 @@ TEST_F(ServerTest, WindowsThatTeamsPullAreAnsweredByPart) {
         }
     };
     pull(16, 4, 8);
-    ASSERT_TRUE(server_->serve_requests(0));
-    EXPECT_EQ(server_->counters().reads.load(), 1u);
+    ASSERT_TRUE(worker_->serve_requests(0));
+    EXPECT_EQ(worker_->counters().reads.load(), 1u);
     finish_copies();
     EXPECT_EQ(check_announced(), 0u);
     for (uint64_t i = 0; i < 4; ++i) {
@@ -89,7 +89,7 @@ TEST_F(ServerTest, WindowsThatTeamsPullAreAnsweredByPart) {
         SystemWords::store(ring.slots[4 * i], 0, site::kPulled);
     }
     pull(kPages - 8, 2, 4);  // the file ends in it
-    ASSERT_TRUE(server_->serve_requests(0));
+    ASSERT_TRUE(worker_->serve_requests(0));
     finish_copies();
     EXPECT_EQ(check_announced(), 8u);
     for (uint64_t i = 4; i < 6; ++i) {
@@ -99,17 +99,17 @@ TEST_F(ServerTest, WindowsThatTeamsPullAreAnsweredByPart) {
     EXPECT_EQ(aborted_, 0);
 }
 
-TEST_F(ServerTest, NothingIsClaimedFarAheadOfAPageThatIsNotPulled) {
+TEST_F(RequestWorkerTest, NothingIsClaimedFarAheadOfAPageThatIsNotPulled) {
     const RingState& ring = let_teams_pull();
     ask(0, 0, RequestKind::kPullPage);
     for (PageIndex page = 1; page < 100; ++page) {
         ask(page, static_cast<FrameIndex>(page));
-        (void)server_->serve_requests(0);
+        (void)worker_->serve_requests(0);
         finish_copies();
     }
     EXPECT_EQ(shared_.heads[0].ticket, 32u) << "two stretches of 16";
     SystemWords::store(ring.slots[0], 0, site::kPulled);
-    while (server_->serve_requests(0)) {
+    while (worker_->serve_requests(0)) {
         for (const auto& [stream, operations] : device_.streams) {
             while (device_.step(stream)) {
             }
@@ -118,13 +118,13 @@ TEST_F(ServerTest, NothingIsClaimedFarAheadOfAPageThatIsNotPulled) {
     EXPECT_EQ(shared_.heads[0].ticket, 100u);
 }
 
-TEST_F(ServerTest, AnswersThatDoNotArriveEndEveryWait) {
+TEST_F(RequestWorkerTest, AnswersThatDoNotArriveEndEveryWait) {
     let_teams_pull();
     ask(3, 3, RequestKind::kPullPage);
     device_.fail_write = 1;
-    EXPECT_TRUE(server_->serve_requests(0));
+    EXPECT_TRUE(worker_->serve_requests(0));
     EXPECT_EQ(aborted_, EIO);
-    EXPECT_TRUE(server_->stopped());
+    EXPECT_TRUE(worker_->stopped());
 }
 
 }  // namespace
