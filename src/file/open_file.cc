@@ -147,7 +147,7 @@ Status OpenFile::find_queued_work(const ReadOptions& options,
 
 Result<uint64_t> OpenFile::move(const transfer::Piece& piece, bool write,
                                 const ReadOptions& options, Report* report) {
-    const bool small = transfer::is_small(piece.size, options) && !is_device_memory(piece.to);
+    const bool small = source_->policy(options).is_small(piece.size) && !is_device_memory(piece.to);
     if (small && piece.size > 0) {
         if (Status status = check({&piece, 1}, write); !status.ok()) return status;
         // The clock is read only for a report, because its cost shows in a small read.

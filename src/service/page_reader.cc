@@ -72,8 +72,10 @@ void PageReader::reap_windows() {
 bool PageReader::announce_to_storage(std::span<const ReadRun> runs) {
     if (runs.size() < 2) return false;
     for (const ReadRun& run : runs) {
-        const bool small = run.pages * page_size_ < transfer::kPlanSizeMin;
-        if (run.source == nullptr || run.source != runs[0].source || !small) return false;
+        if (run.source == nullptr || run.source != runs[0].source ||
+            !run.source->policy({}).is_small(run.pages * page_size_)) {
+            return false;
+        }
     }
     const transfer::Source& source = *runs[0].source;
     if (!source.trial.slow_batches()) return true;
@@ -185,7 +187,7 @@ bool PageReader::begin_windows(const ReadRun& run) {
 
 // Stores in the window's file whether the OS page cache lacks what was requested.
 void PageReader::record_residency(const ReadRun& run) {
-    if (!run.source->is_looked_at())
+    if (!run.source->policy({}).asks_residency(run.pages * page_size_))
         run.source->look({run.first.index() * page_size_, run.pages * page_size_});
     lacks_pages_ = !run.source->hot() && !run.source->probe.in_memory();
     const Request& request = run.requests[0];

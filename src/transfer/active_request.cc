@@ -13,6 +13,7 @@ using planner::Transfer;
 
 void ActiveRequest::begin(const Request& asked) {
     request = asked;
+    policy = asked.source->policy(asked.options);
     transfers.clear();
     again.clear();
     runs.clear();
@@ -101,8 +102,9 @@ size_t ActiveRequest::joinable(size_t first, uint64_t size_max) const {
     size_t count = 1;
     for (; first + count < transfers.size(); ++count) {
         const Transfer& more = transfers[first + count];
-        if (more.route != Route::kCached || drops(more) != drops(front) ||
-            leaves_nothing(more) != leaves_nothing(front) ||
+        if (more.route != Route::kCached ||
+            policy.drops(more.reason) != policy.drops(front.reason) ||
+            policy.leaves_nothing(more.reason) != policy.leaves_nothing(front.reason) ||
             more.range.end() - front.range.offset > size_max ||
             more.range.offset != transfers[first + count - 1].range.end())
             break;
@@ -121,7 +123,10 @@ void ActiveRequest::count_arrived(const ActiveOperation& operation) {
         const uint64_t bytes = intersect(transfer.range, arrived).size;
         report->bytes += bytes;
         report->route_bytes[static_cast<size_t>(transfer.route)] += bytes;
-        count_reasons(runs, {transfer.range.offset, bytes}, reason_of(transfer), report);
+        count_reasons(
+            runs, {transfer.range.offset, bytes},
+            policy.reported(transfer.route, transfer.reason, request.source->file->drop_refused()),
+            report);
     }
     for (const extent::ResidencyRun& run : runs) {
         report->residency_bytes[static_cast<size_t>(run.state)] += intersect(run.range, arrived)
@@ -132,14 +137,6 @@ void ActiveRequest::count_arrived(const ActiveOperation& operation) {
 Outcome ActiveRequest::outcome() const {
     if (stop == kNowhere) return {request.cookie, request.size, 0, operations};
     return {request.cookie, stop - request.offset, error, operations};
-}
-
-RouteReason ActiveRequest::reason_of(const Transfer& transfer) const {
-    if (request.options.route == Route::kPeer && transfer.route != Route::kPeer)
-        return RouteReason::kNoPeer;
-    const bool stayed = transfer.route == Route::kCached &&
-                        stays(*request.source, request.options, transfer.reason);
-    return stayed ? RouteReason::kNoDrop : transfer.reason;
 }
 
 bool ActiveOperation::is_timed_call() const {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "planner/planner.h"
+#include "planner/route_policy.h"
 #include "transfer/request.h"
 #include "transfer/staging.h"
 
@@ -30,6 +31,7 @@ struct ActiveOperation;
 
 struct ActiveRequest {
     Request request;
+    planner::RoutePolicy policy;
     std::vector<planner::Transfer> transfers;  // none longer than an operation; by offset
     size_t next_direct = 0, next_cached = 0;   // where to look for the next one of each kind
     size_t started = 0;                        // count of transfers started
@@ -78,20 +80,6 @@ struct ActiveRequest {
     [[nodiscard]] bool has_copies() const {
         return may_copy() && (cached_left > 0 || !again.empty());
     }
-    // Returns whether the transfer uses calls that leave nothing in the cache. Part of a dirty
-    // range may be missing.
-    [[nodiscard]] bool leaves_nothing(const planner::Transfer& transfer) const {
-        return drops(transfer) || (request.options.cache == CachePolicy::kDrop &&
-                                   transfer.reason == RouteReason::kDirty);
-    }
-    [[nodiscard]] bool drops(const planner::Transfer& transfer) const {
-        return transfer::drops(request.options, transfer.reason);
-    }
-    [[nodiscard]] bool must_drop() const {
-        return insists_on_drop(request.options) && !request.source->probe.in_memory();
-    }
-    // Returns the reason for the report, once the transfer has taken its route.
-    [[nodiscard]] RouteReason reason_of(const planner::Transfer& transfer) const;
     [[nodiscard]] bool all_started() const { return started == transfers.size() && again.empty(); }
     [[nodiscard]] DirectTraffic& traffic() const { return request.source->costs->traffic(); }
 };

@@ -159,8 +159,8 @@ void Executor::put_into_batch(ActiveOperation& operation) {
                             operation.pieces,
                             static_cast<uint64_t>(&operation - operations_.data())};
     move.route = front.route;
-    move.drop = active.leaves_nothing(front);
-    move.must_drop = active.drops(front) && active.must_drop();
+    move.drop = active.policy.leaves_nothing(front.reason);
+    move.must_drop = active.policy.must_drop(front.reason);
     move.write = active.request.write;
     batch_.push_back(move);
     if (move.route == Route::kCached) {
@@ -223,7 +223,7 @@ void Executor::settle(const storage::Completion& completion) {
     if (!cached && !request.write) readers_.end(active.traffic(), completion.bytes);
     observer_.observe_call(operation, completion.bytes);
     if (completion.error != 0 && !cached && request.source->refuses_direct(completion.error)) {
-        if (request.options.strict && asked_route(request.options)) {
+        if (active.policy.required().has_value()) {
             operation.good = 0;
             operation.error = EOPNOTSUPP;
             return arrive(operation);

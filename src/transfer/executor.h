@@ -60,8 +60,8 @@ public:
     // Returns whether some of those are copies, which this thread must make.
     [[nodiscard]] bool has_copies() const;
 
-    // Makes one read or write that is_small(), at the least cost. Requires that nothing else is
-    // outstanding.
+    // Makes one read or write that is small (RoutePolicy), at the least cost. Requires that nothing
+    // else is outstanding.
     [[nodiscard]] SmallOutcome read_small(Source& source, uint64_t offset, const iovec& to,
                                           const ReadOptions& options) {
         return small_.read(source, offset, to, options);

@@ -58,17 +58,17 @@ Job::Job(std::shared_ptr<Source> source, std::vector<Piece> pieces, bool write, 
 // Requires mutex_. Returns whether most of the next bytes go through the cache, as far as is known.
 // A staged range waits for its misses and keeps its staging meanwhile. So after a miss the file
 // must have been hot for longer.
-bool Job::goes_through_cache() const {
-    return asks_cached(options_) || (cutter_.missed() ? source_->long_hot() : source_->hot()) ||
-           source_->file->direct_alignment().offset == 0 ||
-           source_->direct_refused.load(std::memory_order_relaxed);
+bool Job::is_likely_cached() const {
+    return source_->policy(options_).goes_through_cache(window_size_max()) ||
+           (cutter_.missed() ? source_->long_hot() : source_->hot());
 }
 
 // Requires mutex_. Opens a staged range if one may begin here. Returns false if the next window
 // must wait: the first staged range for its staging (`unprepared`), others until a copy is done.
 bool Job::begin_range(StagedRanges* ranges, bool* unprepared) {
-    if (!cutter_.may_open() || !device_memory_ || write_ || asks_direct(options_)) return true;
-    if (!goes_through_cache()) {
+    if (!cutter_.may_open() || !device_memory_ || write_ || source_->policy(options_).asks_direct())
+        return true;
+    if (!is_likely_cached()) {
         cutter_.miss();
         return true;
     }

@@ -81,7 +81,7 @@ private:
     };
 
     size_t take_some(std::span<Window> out, StagedRanges* ranges, bool* unprepared);
-    [[nodiscard]] bool goes_through_cache() const;
+    [[nodiscard]] bool is_likely_cached() const;
     bool begin_range(StagedRanges* ranges, bool* unprepared);
     void add(const Report& part);
     void end(std::unique_lock<std::mutex> lock, Callbacks* deferred = nullptr);

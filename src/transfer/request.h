@@ -5,7 +5,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -16,71 +15,9 @@
 
 namespace penstock::transfer {
 
-// A smaller request is not planned: a question about residency costs at least half a microsecond,
-// and a read of this size some tens. It goes through the page cache. From RouteTrial::kSizeMin on,
-// the cache is asked first if such reads were slow lately or are to leave nothing in it
-// (small_transfers.h).
-inline constexpr uint64_t kPlanSizeMin = 256 << 10;
+using planner::kPlanSizeMin;
 // The largest request. Longer reads are cut into windows (job.h).
 inline constexpr uint64_t kRequestSizeMax = 8 << 20;
-
-// Returns whether reads bypass the page cache at any cost. Nothing here reads by kPeer yet: a read
-// that asks for it without `strict` gets what `cache` says, and kNoPeer as its reason.
-[[nodiscard]] inline bool asks_direct(const ReadOptions& options) {
-    if (options.route == Route::kCached || options.route == Route::kDirect)
-        return options.route == Route::kDirect;
-    return options.cache == CachePolicy::kBypass;
-}
-// Returns why a whole read goes through the page cache, or nothing if the options do not ask for
-// that.
-[[nodiscard]] inline std::optional<RouteReason> asks_cached(const ReadOptions& options) {
-    if (options.route == Route::kCached) return RouteReason::kAsked;
-    if (!asks_direct(options) && options.cache == CachePolicy::kKeep) return RouteReason::kKeep;
-    return std::nullopt;
-}
-// Returns the route that `strict` insists on, or nothing if the options name none.
-[[nodiscard]] inline std::optional<Route> asked_route(const ReadOptions& options) {
-    if (options.route.has_value() || options.cache != CachePolicy::kBypass) return options.route;
-    return Route::kDirect;
-}
-// Returns whether bytes that were not in the page cache must not stay there. Such bytes bypass the
-// cache, or go by calls that leave nothing, or the read fails.
-[[nodiscard]] inline bool insists_on_drop(const ReadOptions& options) {
-    return options.strict && options.cache == CachePolicy::kDrop;
-}
-// Returns whether bytes that go through the page cache for `reason` should not stay there. They
-// were not seen there before.
-[[nodiscard]] inline bool drops(const ReadOptions& options, RouteReason reason) {
-    return options.cache == CachePolicy::kDrop && reason != RouteReason::kResident &&
-           reason != RouteReason::kDirty;
-}
-// Returns whether such bytes stay all the same, which is known after the read. On file systems in
-// memory they were there before.
-[[nodiscard]] inline bool stays(const Source& source, const ReadOptions& options,
-                                RouteReason reason) {
-    return drops(options, reason) && source.file->drop_refused() && !source.probe.in_memory();
-}
-// Returns whether a read of host memory is small: it takes one storage operation, without a plan.
-[[nodiscard]] inline bool is_small(uint64_t size, const ReadOptions& options) {
-    return size < kPlanSizeMin && !asks_direct(options) && options.route != Route::kPeer &&
-           !insists_on_drop(options);
-}
-
-// Returns whether such reads go through the page cache in any case. Then the kernel should read
-// ahead of them.
-[[nodiscard]] inline bool is_never_direct(uint64_t size, const ReadOptions& options) {
-    return asks_cached(options).has_value() ||
-           (size < RouteTrial::kSizeMin && is_small(size, options));
-}
-
-// Returns whether a small read of `source` should be planned if there are others with it. It most
-// likely misses, and direct reads can overlap.
-[[nodiscard]] inline bool plans_small(Source& source, uint64_t size, const ReadOptions& options) {
-    return size >= RouteTrial::kSizeMin && source.trial.probing() &&
-           source.file->direct_alignment().offset != 0 && !asks_cached(options) &&
-           !source.direct_refused.load(std::memory_order_relaxed) &&
-           source.trial.route() == Route::kDirect;
-}
 
 // Collects what a request reads through the cache, until it goes to the device together with
 // others.

@@ -17,12 +17,6 @@ namespace {
 // Limit of a direct transfer into staging. A short one lets the first copy begin sooner.
 constexpr uint64_t kStagedTransferSizeMax = 512 << 10;
 
-// Bytes that come through the cache stay there, which kDrop forbids.
-planner::Buffered buffered(const Request& request) {
-    return request.options.cache == CachePolicy::kDrop ? planner::Buffered::kNever
-                                                       : planner::Buffered::kGaining;
-}
-
 bool has_direct(const planner::Plan& plan) {
     return std::any_of(plan.transfers.begin(), plan.transfers.end(),
                        [](const Transfer& one) { return one.route != Route::kCached; });
@@ -31,10 +25,10 @@ bool has_direct(const planner::Plan& plan) {
 // Returns whether a read goes through the page cache without a question, because the file has long
 // been hot. Not if a report must say what was cached. Only for short reads, because a wrong guess
 // should not bring much into the cache.
-bool is_taken_for_hot(const Request& request) {
+bool is_taken_for_hot(const ActiveRequest& active) {
+    const Request& request = active.request;
     return request.report == nullptr && request.size <= kCallSizeMax &&
-           request.options.cache == CachePolicy::kAuto && !request.options.route.has_value() &&
-           request.source->long_hot();
+           active.policy.asks_nothing() && request.source->long_hot();
 }
 
 uint64_t direct_size_max(const Request& request) {
@@ -72,7 +66,8 @@ void RequestPlanner::ask_residency(ActiveRequest* active, const planner::CostMod
     request.source->record_residency(run_count_ > 0 &&
                                      std::all_of(runs().begin(), runs().end(), is_copied));
     if (request.report != nullptr) active->runs.assign(runs().begin(), runs().end());
-    planner::settle_mixed(std::span(runs_).first(run_count_), kGrainSize, model, buffered(request));
+    planner::settle_mixed(std::span(runs_).first(run_count_), kGrainSize, model,
+                          active->policy.buffered());
 }
 
 // Returns about how many bytes of `range` the OS page cache lacked when it was asked for this plan.
@@ -89,7 +84,6 @@ uint64_t RequestPlanner::missing_in(const Extent& range) const {
 Result<planner::Plan> RequestPlanner::make_plan(ActiveRequest* active) {
     const Request& request = active->request;
     Source& source = *request.source;
-    const storage::DirectAlignment alignment = source.file->direct_alignment();
     planner::CostModel model = source.costs->model();
     model.transfer_size_max = std::min<uint64_t>(model.transfer_size_max, direct_size_max(request));
     planner::Request wanted;
@@ -101,28 +95,15 @@ Result<planner::Plan> RequestPlanner::make_plan(ActiveRequest* active) {
         wanted.range = {request.offset, std::min(request.size, file_size - request.offset)};
     };
     cut_at_end();
-    wanted.direct.offset_alignment = alignment.offset;
-    wanted.direct.memory_alignment = alignment.memory;
     // Bytes that do not fit their destination pass through staging.
     wanted.memory = request.offset;
     wanted.room_before = wanted.room_behind = Staging::kMarginSize;
-    run_count_ = 0;
-    if (const auto why = asks_cached(request.options); why.has_value()) {
-        wanted.cached_because = why;
-    } else if (alignment.offset == 0) {
-        // The planner reports this case.
-    } else if (source.direct_refused.load(std::memory_order_relaxed)) {
-        wanted.cached_because = RouteReason::kRefused;
-    } else if (asks_direct(request.options)) {
-        wanted.direct_asked = true;
-        if (request.size >= kPlanSizeMin) ask_residency(active, model);
-    } else {
-        ask_residency(active, model);
-        const bool unknown = run_count_ > 0 && runs_[0].state == Residency::kUnknown;
-        if (unknown && request.options.cache == CachePolicy::kAuto && source.trial.tries_cached())
-            wanted.cached_because = RouteReason::kTimed;
-    }
-    wanted.buffered = buffered(request);
+    active->policy.fill(&wanted);
+    if (active->policy.asks_residency(request.size)) ask_residency(active, model);
+    const bool unknown = run_count_ > 0 && runs_[0].state == Residency::kUnknown;
+    if (unknown && !wanted.direct_asked && wanted.buffered != planner::Buffered::kNever &&
+        source.trial.tries_cached())
+        wanted.cached_because = RouteReason::kTimed;
     wanted.residency = runs();
     auto made = planner_.plan(wanted, model);
     if (made.ok() && has_direct(made.value()) && source.was_cut(wanted.range.end())) {
@@ -134,21 +115,21 @@ Result<planner::Plan> RequestPlanner::make_plan(ActiveRequest* active) {
 
 void RequestPlanner::plan_read(ActiveRequest* active) {
     const Request& request = active->request;
-    if (!request.looks && is_never_direct(request.size, request.options))
-        request.source->read_ahead(true);
+    Source& source = *request.source;
+    const planner::RoutePolicy& policy = active->policy;
+    if (!request.looks && policy.goes_through_cache(request.size)) source.read_ahead(true);
     // A read that must leave nothing behind bypasses the cache if it can, as in
     // SmallTransfers::read.
-    const bool looks = request.looks || (request.options.cache == CachePolicy::kDrop &&
-                                         request.size >= RouteTrial::kSizeMin);
-    const bool small = !looks && is_small(request.size, request.options) &&
-                       !asks_cached(request.options);
-    if (small && !plans_small(*request.source, request.size, request.options)) {
+    const bool looks = request.looks ||
+                       (policy.wants_drop() && request.size >= planner::kDirectSizeMin);
+    const bool small = !looks && policy.is_small(request.size) && !policy.asks_cached();
+    if (small && !source.plans_small(policy, request.size)) {
         // Every plan for it would be this one.
         const Extent all{request.offset, request.size};
         active->transfers.assign(1, {all, all, Route::kCached, RouteReason::kSmall, 0});
         return;
     }
-    if (is_taken_for_hot(request)) {
+    if (is_taken_for_hot(*active)) {
         const Extent all{request.offset, request.size};
         active->transfers.assign(1, {all, all, Route::kCached, RouteReason::kTimed, 0});
         return;
@@ -162,7 +143,7 @@ void RequestPlanner::plan_read(ActiveRequest* active) {
         cut(active, plan.value().transfers);
     }
     if (small) {
-        request.source->trial.record_plan(std::none_of(
+        source.trial.record_plan(std::none_of(
             runs().begin(), runs().end(),
             [](const extent::ResidencyRun& run) { return run.state == Residency::kMissing; }));
     }
@@ -174,8 +155,7 @@ void RequestPlanner::plan_read(ActiveRequest* active) {
 // Cuts transfers that are too long for one operation. With `strict`, a transfer that cannot take
 // its route is an error.
 void RequestPlanner::cut(ActiveRequest* active, std::span<const Transfer> transfers) const {
-    const ReadOptions& options = active->request.options;
-    const std::optional<Route> only = options.strict ? asked_route(options) : std::nullopt;
+    const std::optional<Route> only = active->policy.required();
     const bool lone = std::none_of(transfers.begin(), transfers.end(),
                                    [](const Transfer& t) { return t.route != Route::kCached; });
     active->call_size_max = lone ? kLoneCallSizeMax : kCallSizeMax;
@@ -216,7 +196,8 @@ void RequestPlanner::cut(ActiveRequest* active, std::span<const Transfer> transf
     const uint64_t end = active->request.offset + active->request.size;
     if (planned == end) return;
     const Extent rest{planned, end - planned};
-    if ((only.has_value() && *only != Route::kCached) || active->must_drop()) {
+    if ((only.has_value() && *only != Route::kCached) ||
+        active->policy.must_drop(RouteReason::kSmall)) {
         active->stop_at(planned, 0, only.value_or(Route::kCached));
     } else {
         add({rest, rest, Route::kCached, RouteReason::kSmall, 0});
@@ -225,22 +206,12 @@ void RequestPlanner::cut(ActiveRequest* active, std::span<const Transfer> transf
 
 void RequestPlanner::plan_write(ActiveRequest* active) {
     const Request& request = active->request;
-    const Source& source = *request.source;
-    const storage::DirectAlignment alignment = source.file->direct_alignment();
     planner::WriteRequest wanted;
     wanted.range = {request.offset, request.size};
-    wanted.direct = {Route::kDirect, alignment.offset, alignment.memory};
-    wanted.direct_asked = asks_direct(request.options);
-    if (wanted.direct_asked && source.direct_refused.load(std::memory_order_relaxed)) {
-        wanted.direct_asked = false;
-        wanted.cached_because = RouteReason::kRefused;
-    } else if (const auto why = asks_cached(request.options); why.has_value()) {
-        wanted.cached_because = *why;
-    }
+    active->policy.fill(&wanted);
     const planner::WritePlan plan = planner::plan_write(wanted);
     const std::span<const Transfer> planned(plan.transfers.data(), plan.count);
-    const std::optional<Route> only = request.options.strict ? asked_route(request.options)
-                                                             : std::nullopt;
+    const std::optional<Route> only = active->policy.required();
     for (const Transfer& transfer : planned) {
         if (!only.has_value() || transfer.route == *only) continue;
         return active->stop_at(request.offset, EOPNOTSUPP, *only);  // nothing is written

@@ -33,9 +33,6 @@ namespace penstock::transfer {
 
 class RouteTrial {
 public:
-    // A smaller direct read cannot pay off.
-    static constexpr uint64_t kSizeMin = 32 << 10;
-
     // Returns whether the cache must be asked before the next small read.
     [[nodiscard]] bool probing() const { return probes_.load(kOrder) > 0; }
     // Returns whether a small read through the cache that took `ns` was more than a copy: it waited

@@ -12,13 +12,6 @@
 namespace penstock::transfer {
 namespace {
 
-// Returns whether a small read could bypass the page cache.
-bool could_be_direct(const Source& source, uint64_t offset, const iovec& to) {
-    return to.iov_len >= RouteTrial::kSizeMin && source.file->direct_alignment().offset != 0 &&
-           offset + to.iov_len <= source.known_size() &&
-           !source.direct_refused.load(std::memory_order_relaxed);
-}
-
 // Returns whether a read that took `ns` waited for storage, as far as that is known.
 bool waited(uint64_t size, uint64_t ns) {
     return RouteTrial::is_slow(size, ns) && base::waited_since_asked();
@@ -48,46 +41,49 @@ void add_to(Report* report, uint64_t offset, const SmallOutcome& outcome) {
 
 // Reads through the cache. Sets kNoDrop as the reason if bytes stay that should leave no trace.
 void SmallTransfers::move_cached(const Source& source, const storage::Operation& operation,
-                                 const ReadOptions& options, SmallOutcome* outcome) {
+                                 const planner::RoutePolicy& policy, SmallOutcome* outcome) {
     outcome->completion = queue_.submit_and_reap(operation);
-    if (operation.drop && stays(source, options, outcome->reason))
-        outcome->reason = RouteReason::kNoDrop;
+    outcome->reason = policy.reported(Route::kCached, outcome->reason, source.file->drop_refused());
 }
 
 SmallOutcome SmallTransfers::read(Source& source, uint64_t offset, const iovec& to,
                                   const ReadOptions& options) {
+    const planner::RoutePolicy policy = source.policy(options);
     storage::Operation operation{source.file.get(), offset, {&to, 1}};
-    operation.drop = options.cache == CachePolicy::kDrop;
-    if (is_never_direct(to.iov_len, options)) source.read_ahead(true);
+    operation.drop = policy.wants_drop();
+    if (policy.goes_through_cache(to.iov_len)) source.read_ahead(true);
+    const bool may_be_direct = policy.may_be_direct(to.iov_len) &&
+                               offset + to.iov_len <= source.known_size();
     SmallOutcome outcome;
-    if (const auto why = asks_cached(options); why.has_value()) {
+    if (const auto why = policy.asks_cached(); why.has_value()) {
         outcome.reason = *why;
-    } else if (operation.drop && could_be_direct(source, offset, to)) {
+    } else if (may_be_direct && operation.drop) {
         // Not all kernels support reads through the cache that leave nothing there, and those reads
         // include readahead.
         outcome = ask_residency(source, offset, to.iov_len);
         const bool cached = outcome.reason == RouteReason::kResident ||
                             outcome.reason == RouteReason::kDirty;
-        if (!cached) return read_missing(source, operation, options, outcome);
-    } else if (options.cache == CachePolicy::kAuto && could_be_direct(source, offset, to)) {
-        if (source.trial.probing()) return read_probing(source, operation, options);
+        if (!cached) return read_missing(source, operation, policy, outcome);
+    } else if (may_be_direct) {
+        if (source.trial.probing()) return read_probing(source, operation, policy);
         const uint64_t started = base::monotonic_ns();
         outcome.completion = queue_.submit_and_reap(operation);
         if (waited(to.iov_len, base::monotonic_ns() - started)) source.trial.start_probing();
         return outcome;
     }
-    move_cached(source, operation, options, &outcome);
+    move_cached(source, operation, policy, &outcome);
     return outcome;
 }
 
 SmallOutcome SmallTransfers::write(Source& source, uint64_t offset, const iovec& from,
                                    const ReadOptions& options) {
+    const planner::RoutePolicy policy = source.policy(options);
     storage::Operation operation{source.file.get(), offset, {&from, 1}};
-    operation.drop = options.cache == CachePolicy::kDrop;
+    operation.drop = policy.wants_drop();
     operation.write = true;
     SmallOutcome outcome;
-    outcome.reason = asks_cached(options).value_or(RouteReason::kDeferred);
-    move_cached(source, operation, options, &outcome);
+    outcome.reason = policy.cached_write_reason();
+    move_cached(source, operation, policy, &outcome);
     return outcome;
 }
 
@@ -142,21 +138,22 @@ SmallOutcome SmallTransfers::ask_residency(Source& source, uint64_t offset, uint
 
 // Reads past the cache, or through it if direct I/O is refused.
 SmallOutcome SmallTransfers::read_missing(Source& source, const storage::Operation& operation,
-                                          const ReadOptions& options, SmallOutcome outcome) {
+                                          const planner::RoutePolicy& policy,
+                                          SmallOutcome outcome) {
     outcome.route = Route::kDirect;
     outcome.reason = RouteReason::kMissing;
     outcome.completion = read_direct(source, operation);
     if (source.refuses_direct(outcome.completion.error)) {
         outcome.route = Route::kCached;
         outcome.reason = RouteReason::kRefused;
-        move_cached(source, operation, options, &outcome);
+        move_cached(source, operation, policy, &outcome);
     }
     return outcome;
 }
 
 // Makes a read for which the cache must be asked, because such reads were slow lately.
 SmallOutcome SmallTransfers::read_probing(Source& source, const storage::Operation& operation,
-                                          const ReadOptions& options) {
+                                          const planner::RoutePolicy& policy) {
     const uint64_t size = operation.pieces.front().iov_len;
     const uint64_t started = base::monotonic_ns();
     SmallOutcome outcome = ask_residency(source, operation.offset, size);
@@ -164,7 +161,7 @@ SmallOutcome SmallTransfers::read_probing(Source& source, const storage::Operati
     const bool direct = missing && source.trial.route() == Route::kDirect;
     if (missing) source.read_ahead(!direct);
     if (direct) {
-        outcome = read_missing(source, operation, options, outcome);
+        outcome = read_missing(source, operation, policy, outcome);
     } else {
         outcome.completion = queue_.submit_and_reap(operation);
     }

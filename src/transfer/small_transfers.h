@@ -20,7 +20,7 @@ public:
     // Both must outlive this object.
     SmallTransfers(storage::Queue& queue, Staging& staging) : queue_(queue), staging_(staging) {}
 
-    // Requires is_small().
+    // Requires RoutePolicy::is_small().
     [[nodiscard]] SmallOutcome read(Source& source, uint64_t offset, const iovec& to,
                                     const ReadOptions& options);
     [[nodiscard]] SmallOutcome write(Source& source, uint64_t offset, const iovec& from,
@@ -28,13 +28,13 @@ public:
 
 private:
     void move_cached(const Source& source, const storage::Operation& operation,
-                     const ReadOptions& options, SmallOutcome* outcome);
+                     const planner::RoutePolicy& policy, SmallOutcome* outcome);
     storage::Completion read_direct(Source& source, storage::Operation operation);
     SmallOutcome ask_residency(Source& source, uint64_t offset, uint64_t size);
     SmallOutcome read_missing(Source& source, const storage::Operation& operation,
-                              const ReadOptions& options, SmallOutcome outcome);
+                              const planner::RoutePolicy& policy, SmallOutcome outcome);
     SmallOutcome read_probing(Source& source, const storage::Operation& operation,
-                              const ReadOptions& options);
+                              const planner::RoutePolicy& policy);
 
     storage::Queue& queue_;
     Staging& staging_;

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "planner/cost_model.h"
+#include "planner/route_policy.h"
 #include "storage/residency.h"
 #include "storage/storage.h"
 #include "transfer/direct_traffic.h"
@@ -97,11 +98,18 @@ struct Source {
                 return run.state == Residency::kCached || run.state == Residency::kDirty;
             }));
     }
-    // Returns whether plans begin with a question about the page cache. They do not if there is no
-    // choice of route.
-    [[nodiscard]] bool is_looked_at() const {
-        return file->direct_alignment().offset != 0 &&
-               !direct_refused.load(std::memory_order_relaxed);
+    // Returns which routes a read or write with these options may take now.
+    [[nodiscard]] planner::RoutePolicy policy(const ReadOptions& options) const {
+        const storage::DirectAlignment alignment = file->direct_alignment();
+        return {options,
+                {{Route::kDirect, alignment.offset, alignment.memory},
+                 direct_refused.load(std::memory_order_relaxed),
+                 probe.in_memory()}};
+    }
+    // Returns whether a small read should be planned if there are others with it. It most likely
+    // misses, and direct reads can overlap.
+    [[nodiscard]] bool plans_small(const planner::RoutePolicy& policy, uint64_t size) {
+        return policy.may_be_direct(size) && trial.probing() && trial.route() == Route::kDirect;
     }
     // Returns whether everything that was last asked about was in the OS page cache.
     [[nodiscard]] bool hot() const { return hot_looks_.load(std::memory_order_relaxed) > 0; }

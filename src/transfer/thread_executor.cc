@@ -18,10 +18,9 @@ constexpr uint64_t kBatchNs = 5'000'000;
 
 // Returns whether all small windows of the job are certain to be read into the OS page cache and
 // may stay there.
-bool goes_through_cache(const Job& job) {
-    if (asks_cached(job.options())) return job.options().cache != CachePolicy::kDrop;
-    return job.options().cache == CachePolicy::kAuto &&
-           job.window_size_max() < RouteTrial::kSizeMin;
+bool stays_in_cache(const Job& job) {
+    const planner::RoutePolicy policy = job.source().policy(job.options());
+    return policy.goes_through_cache(job.window_size_max()) && !policy.wants_drop();
 }
 
 // Announces all windows to the kernel before the first is read. Then missing bytes arrive at the
@@ -58,10 +57,11 @@ ThreadExecutor::ThreadExecutor(std::unique_ptr<Executor> executor, StagedRanges*
 
 ThreadExecutor::Taken ThreadExecutor::take(const std::shared_ptr<Job>& job) {
     Window window;
-    const bool small = is_small(job->window_size_max(), job->options()) && !job->device_memory();
+    const planner::RoutePolicy policy = job->source().policy(job->options());
+    const bool small = policy.is_small(job->window_size_max()) && !job->device_memory();
     // Missing windows arrive sooner with others in flight.
     const bool planned = small && !job->write() && job->scattered() &&
-                         plans_small(job->source(), job->window_size_max(), job->options());
+                         job->source().plans_small(policy, job->window_size_max());
     if (idle() && small && !planned) return take_small(*job);
     if (job->take({&window, 1}, staged_ranges_) == 0)
         return staged_ranges_ != nullptr && job->has_windows() ? Taken::kNoStaging
@@ -126,7 +126,7 @@ ThreadExecutor::Taken ThreadExecutor::take_small(Job& job) {
     const size_t count = job.take(std::span(windows).first(slow ? kSlowBatch : kSmallBatch));
     if (count == 0) return Taken::kNothing;
     const std::span<const Window> all(windows.data(), count);
-    if (!job.write() && slow && goes_through_cache(job)) announce(job, all);
+    if (!job.write() && slow && stays_in_cache(job)) announce(job, all);
     const uint64_t begin_ns = base::monotonic_ns();
     const uint64_t limit_ns = base::coarse_ns() + kBatchNs;
     Report report;
