@@ -28,8 +28,8 @@ function(penstock_program group target component)
     penstock_install_kernels(${target} penstock COMPONENT ${component} EXCLUDE_FROM_ALL)
 endfunction()
 
-# Builds the front in frontends/NAME if OPTION is on. Links TARGET with the library, and installs
-# it into the Python package, beside the library.
+# Builds the front in frontends/NAME if OPTION is on, and installs its TARGET into the Python
+# package, beside the library.
 function(penstock_frontend name)
     cmake_parse_arguments(PARSE_ARGV 1 FRONT "" "TARGET;OPTION" "")
     if(NOT ${FRONT_OPTION})
@@ -38,7 +38,7 @@ function(penstock_frontend name)
     set(folder "${PROJECT_SOURCE_DIR}/frontends/${name}")
     add_subdirectory("${folder}")
     target_include_directories(${FRONT_TARGET} PRIVATE "${folder}")
-    target_link_libraries(${FRONT_TARGET} PRIVATE penstock penstock_flags)
+    target_link_libraries(${FRONT_TARGET} PRIVATE penstock_flags)
     penstock_program(penstock_runtime ${FRONT_TARGET} package)
 endfunction()
 

@@ -23,7 +23,7 @@ from commits import check_commits
 LINES_WARNED = 500
 LINES_FAILED = 1000
 COLUMNS = 100
-CODE = {".h", ".cuh", ".cc", ".cu"}
+CODE = {".h", ".cuh", ".cc", ".cu", ".def"}
 CHECKED = CODE | {".py", ".sh", ".cmake", ".txt", ".toml", ".json", ".md", ".yml", ".in", ""}
 WIDE_ALLOWED = {".md", ".json", ".txt", ""}  # tables, results and licences have their own widths
 SKIPPED_FOLDERS = {".git", "build", ".venv", "__pycache__", "dist", "results"}

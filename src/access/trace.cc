@@ -50,7 +50,13 @@ public:
             }
             return {EINVAL, kOrigin, "the first line is not \"penstock-trace 1\""};
         }
+        // A recording preloaded library leaves zeros where a process ended before it wrote a line.
+        text.remove_prefix(std::min(text.find_first_not_of('\0'), text.size()));
         if (text.empty() || text.front() == '#') return {};
+        if (text.find('\0') != std::string_view::npos) {
+            builder.skip("a line that a process did not finish before it ended");
+            return {};
+        }
         std::array<std::string_view, 6> fields;
         for (size_t i = 0; i < fields.size(); ++i) {
             const size_t end = std::min(text.find(' '), text.size());
@@ -231,7 +237,7 @@ Status TraceReader::read(std::string_view chunk) {
 }
 
 Status TraceReader::finish() {
-    if (status_.ok() && !rest_.empty()) {
+    if (status_.ok() && rest_.find_first_not_of('\0') != std::string::npos) {
         ++lines_->builder.trace.lines;
         rest_.clear();
         status_ = lines_->cut_off();

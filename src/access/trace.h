@@ -12,7 +12,8 @@
 //      time_ns stream op file offset size        op: r or w
 //
 // `stream` is the number of a rank, block or thread. In `file`, bytes up to space, '%' and 0x7f are
-// written as %XX. Empty lines and lines that begin with '#' are ignored.
+// written as %XX. Empty lines and lines that begin with '#' are ignored. Zero bytes before a line
+// and at the end are ignored too; a line with zero bytes in it is skipped and counted.
 //
 // strace: the output of `strace -f -ttt -T -y -o FILE`, with or without process numbers in front.
 // File positions are followed per open file through openat, dup, fork and lseek. Sizes are those

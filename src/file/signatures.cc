@@ -191,7 +191,8 @@ Status SignatureReader::Parts::begin() {
     if (head.starts_with("PSAP")) {
         form = Form::kBinary;
         source.form = "access programs, binary";
-    } else if (head.find('\0') != std::string_view::npos) {
+    } else if (head.find('\0') != std::string_view::npos &&
+               access::trace_form(head) != access::TraceForm::kPenstock) {
         constexpr const char* kWhy = "binary data, neither a trace nor access programs";
         return fail({EINVAL, kOrigin, kWhy}, kWhy);
     } else if (head[first] == '{') {

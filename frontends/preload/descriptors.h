@@ -1,0 +1,31 @@
+// What the program's descriptors stand for: a cache of what the kernel says.
+//
+// An entry is made when a descriptor is first used for a transfer, and dropped by each call that
+// gives its number another meaning. A meaning that changes without such a call is seen at the next
+// open that returns the number. Positions stay with the kernel, so descriptors that share one by
+// dup or fork need no counting. Look-ups take no lock: signal handlers and children of vfork may
+// make them.
+#pragma once
+
+#include <stddef.h>
+
+namespace penstock::preload {
+
+inline constexpr int kDescriptorsMax = 1 << 16;  // larger numbers are served without an entry
+
+// A regular file. Lives as long as the process.
+struct FileName {
+    const char* text = "";  // as a trace writes it, escaped
+    size_t size = 0;
+};
+
+// Begins to keep entries, in this process and in children that fork() makes of it.
+void begin_descriptors();
+// Returns the regular file behind a descriptor; null for all else, and where memory is short.
+// Leaves errno as it is.
+const FileName* file_of(int fd);
+// Drops what is known of a descriptor, or of all from `first` to `last`.
+void forget(int fd);
+void forget_range(unsigned first, unsigned last);
+
+}  // namespace penstock::preload

@@ -1,0 +1,20 @@
+// The environment of programs that this program starts: theirs, and what loads this library.
+#pragma once
+
+#include <stddef.h>
+
+namespace penstock::preload {
+
+// Keeps the settings with which this library was loaded. Call it once, at start.
+void keep_settings();
+// Returns how many pointers and bytes of text completed() may need for `environment`.
+struct Room {
+    size_t pointers = 0, bytes = 0;
+};
+Room room_for(char* const* environment);
+// Returns `environment` where it has the settings; else a copy of its pointers in `pointers`, with
+// the settings added. What `environment` says of other preloaded libraries stays. Changes nothing
+// in place, and allocates nothing: a child of vfork may call it.
+char* const* completed(char* const* environment, char** pointers, char* text);
+
+}  // namespace penstock::preload

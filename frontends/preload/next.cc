@@ -1,0 +1,58 @@
+#include "next.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <sys/syscall.h>
+
+#include <atomic>
+
+namespace penstock::preload {
+namespace {
+
+Next functions;
+std::atomic<bool> resolved{false};
+// The model of a library that is loaded at start: no access to it allocates.
+__thread bool resolving __attribute__((tls_model("initial-exec")));
+
+template <class Function>
+void resolve(Function& function, const char* name) {
+    function = reinterpret_cast<Function>(dlsym(RTLD_NEXT, name));
+}
+
+const Next* resolve_all() {
+    if (resolving) return nullptr;
+    const int error = errno;
+    resolving = true;
+#define CALL(class, result, name, parameters, arguments) resolve(functions.name, #name);
+#include "calls.def"
+#undef CALL
+    resolving = false;
+    resolved.store(true, std::memory_order_release);  // pairs with the load in next()
+    errno = error;
+    return &functions;
+}
+
+}  // namespace
+
+const Next* next() {
+    if (resolved.load(std::memory_order_acquire)) return &functions;
+    return resolve_all();
+}
+
+namespace kernel {
+
+ssize_t read(int fd, void* to, size_t size) { return syscall(SYS_read, fd, to, size); }
+ssize_t write(int fd, const void* from, size_t size) { return syscall(SYS_write, fd, from, size); }
+ssize_t pread(int fd, void* to, size_t size, off_t offset) {
+    return syscall(SYS_pread64, fd, to, size, offset);
+}
+int openat(int folder, const char* path, int flags, mode_t mode) {
+    return static_cast<int>(syscall(SYS_openat, folder, path, flags, mode));
+}
+int close(int fd) { return static_cast<int>(syscall(SYS_close, fd)); }
+int fcntl(int fd, int command, void* argument) {
+    return static_cast<int>(syscall(SYS_fcntl, fd, command, argument));
+}
+
+}  // namespace kernel
+}  // namespace penstock::preload

@@ -1,0 +1,336 @@
+// The functions of libc that a program calls, where this library is preloaded. Each goes on to the
+// function that would have been called, and returns what that returned, errno included.
+//
+// A wrapper has its name as an assembler label: libc's headers declare the names with exception
+// specifications and ellipses that a definition would have to repeat. Functions with an ellipsis
+// are defined, and called, without: the ABIs of x86-64 and of 64-bit Arm pass such arguments alike.
+#include <alloca.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+
+#include "descriptors.h"
+#include "environment.h"
+#include "next.h"
+#include "trace.h"
+
+extern char** environ;
+
+namespace penstock::preload {
+namespace {
+
+// Before libc++'s and the program's constructors, which may call any wrapper.
+[[gnu::constructor(101)]] void start() {
+    next();
+    begin_descriptors();
+    keep_settings();
+    const char* path = getenv("PENSTOCK_TRACE");
+    if (path == nullptr || *path == '\0') return;
+    const char* why = begin_trace(path);
+    if (why != nullptr) fprintf(stderr, "penstock: %s: cannot be traced to: %s\n", path, why);
+}
+
+// Records a transfer of `moved` bytes that began at `offset` of the file.
+ssize_t at_offset(char operation, int fd, off_t offset, ssize_t moved) {
+    if (moved <= 0 || !traces()) return moved;
+    const FileName* file = file_of(fd);
+    if (file == nullptr) return moved;
+    record(operation, *file, static_cast<uint64_t>(offset), static_cast<uint64_t>(moved));
+    return moved;
+}
+
+// Records a transfer of `moved` bytes that ended at the file's position.
+ssize_t at_position(char operation, int fd, ssize_t moved) {
+    if (moved <= 0 || !traces()) return moved;
+    const FileName* file = file_of(fd);
+    if (file == nullptr) return moved;
+    const int error = errno;
+    const off_t end = syscall(SYS_lseek, fd, 0, SEEK_CUR);
+    errno = error;
+    if (end < moved) return moved;
+    record(operation, *file, static_cast<uint64_t>(end - moved), static_cast<uint64_t>(moved));
+    return moved;
+}
+
+// Records one side of a transfer between descriptors; `offset` points behind it, or is null.
+void one_side(char operation, int fd, const off_t* offset, ssize_t moved) {
+    if (offset == nullptr) {
+        at_position(operation, fd, moved);
+    } else if (moved > 0) {
+        at_offset(operation, fd, *offset - moved, moved);
+    }
+}
+
+ssize_t both_sides(int in, const off_t* in_offset, int out, const off_t* out_offset,
+                   ssize_t moved) {
+    one_side('r', in, in_offset, moved);
+    one_side('w', out, out_offset, moved);
+    return moved;
+}
+
+// Drops what was known of a descriptor that a call returned.
+int opened(int fd) {
+    forget(fd);
+    return fd;
+}
+
+FILE* opened(FILE* file) {
+    if (file != nullptr) forget(fileno_unlocked(file));
+    return file;
+}
+
+}  // namespace
+
+#define WRAP(result, name, parameters)                                                      \
+    extern "C" [[gnu::visibility("default")]] result wrap_##name parameters __asm__(#name); \
+    result wrap_##name parameters
+
+#define READ(name, parameters, arguments)                       \
+    WRAP(ssize_t, name, parameters) {                           \
+        const Next* libc = next();                              \
+        if (libc == nullptr) return kernel::read(fd, to, size); \
+        return at_position('r', fd, libc->name arguments);      \
+    }
+
+#define PREAD(name, parameters, arguments)                               \
+    WRAP(ssize_t, name, parameters) {                                    \
+        const Next* libc = next();                                       \
+        if (libc == nullptr) return kernel::pread(fd, to, size, offset); \
+        return at_offset('r', fd, offset, libc->name arguments);         \
+    }
+
+// A call that no allocator makes while dlsym() runs.
+#define SERVED(name, parameters, recorded)    \
+    WRAP(ssize_t, name, parameters) {         \
+        const Next* libc = next();            \
+        if (libc == nullptr) return refuse(); \
+        return recorded;                      \
+    }
+
+namespace {
+
+int refuse() {
+    errno = ENOSYS;
+    return -1;
+}
+
+}  // namespace
+
+READ(read, (int fd, void* to, size_t size), (fd, to, size))
+READ(__read, (int fd, void* to, size_t size), (fd, to, size))
+READ(__read_chk, (int fd, void* to, size_t size, size_t room), (fd, to, size, room))
+PREAD(pread, (int fd, void* to, size_t size, off_t offset), (fd, to, size, offset))
+PREAD(pread64, (int fd, void* to, size_t size, off_t offset), (fd, to, size, offset))
+PREAD(__pread64, (int fd, void* to, size_t size, off_t offset), (fd, to, size, offset))
+PREAD(__pread_chk, (int fd, void* to, size_t size, off_t offset, size_t room),
+      (fd, to, size, offset, room))
+PREAD(__pread64_chk, (int fd, void* to, size_t size, off_t offset, size_t room),
+      (fd, to, size, offset, room))
+
+#define VECTORED(call, operation)                                                             \
+    SERVED(call##v, (int fd, const iovec* pieces, int count),                                 \
+           at_position(operation, fd, libc->call##v(fd, pieces, count)))                      \
+    SERVED(p##call##v, (int fd, const iovec* pieces, int count, off_t offset),                \
+           at_offset(operation, fd, offset, libc->p##call##v(fd, pieces, count, offset)))     \
+    SERVED(p##call##v64, (int fd, const iovec* pieces, int count, off_t offset),              \
+           at_offset(operation, fd, offset, libc->p##call##v64(fd, pieces, count, offset)))   \
+    SERVED(p##call##v2, (int fd, const iovec* pieces, int count, off_t offset, int flags),    \
+           at_offset_or_position(operation, fd, offset,                                       \
+                                 libc->p##call##v2(fd, pieces, count, offset, flags)))        \
+    SERVED(p##call##v64v2, (int fd, const iovec* pieces, int count, off_t offset, int flags), \
+           at_offset_or_position(operation, fd, offset,                                       \
+                                 libc->p##call##v64v2(fd, pieces, count, offset, flags)))
+
+namespace {
+
+ssize_t at_offset_or_position(char operation, int fd, off_t offset, ssize_t moved) {
+    return offset == -1 ? at_position(operation, fd, moved)
+                        : at_offset(operation, fd, offset, moved);
+}
+
+}  // namespace
+
+VECTORED(read, 'r')
+VECTORED(write, 'w')
+
+#define WRITE(name)                                                \
+    WRAP(ssize_t, name, (int fd, const void* from, size_t size)) { \
+        const Next* libc = next();                                 \
+        if (libc == nullptr) return kernel::write(fd, from, size); \
+        return at_position('w', fd, libc->name(fd, from, size));   \
+    }
+
+WRITE(write)
+WRITE(__write)
+SERVED(pwrite, (int fd, const void* from, size_t size, off_t offset),
+       at_offset('w', fd, offset, libc->pwrite(fd, from, size, offset)))
+SERVED(pwrite64, (int fd, const void* from, size_t size, off_t offset),
+       at_offset('w', fd, offset, libc->pwrite64(fd, from, size, offset)))
+SERVED(__pwrite64, (int fd, const void* from, size_t size, off_t offset),
+       at_offset('w', fd, offset, libc->__pwrite64(fd, from, size, offset)))
+
+SERVED(sendfile, (int out, int in, off_t* offset, size_t size),
+       both_sides(in, offset, out, nullptr, libc->sendfile(out, in, offset, size)))
+SERVED(sendfile64, (int out, int in, off_t* offset, size_t size),
+       both_sides(in, offset, out, nullptr, libc->sendfile64(out, in, offset, size)))
+SERVED(copy_file_range,
+       (int in, off_t* in_offset, int out, off_t* out_offset, size_t size, unsigned flags),
+       both_sides(in, in_offset, out, out_offset,
+                  libc->copy_file_range(in, in_offset, out, out_offset, size, flags)))
+SERVED(splice, (int in, off_t* in_offset, int out, off_t* out_offset, size_t size, unsigned flags),
+       both_sides(in, in_offset, out, out_offset,
+                  libc->splice(in, in_offset, out, out_offset, size, flags)))
+
+#define OPEN(name, parameters, arguments, folder)                              \
+    WRAP(int, name, parameters) {                                              \
+        const Next* libc = next();                                             \
+        if (libc == nullptr) return kernel::openat(folder, path, flags, mode); \
+        return opened(libc->name arguments);                                   \
+    }
+
+OPEN(open, (const char* path, int flags, mode_t mode), (path, flags, mode), AT_FDCWD)
+OPEN(open64, (const char* path, int flags, mode_t mode), (path, flags, mode), AT_FDCWD)
+OPEN(openat, (int folder, const char* path, int flags, mode_t mode), (folder, path, flags, mode),
+     folder)
+OPEN(openat64, (int folder, const char* path, int flags, mode_t mode), (folder, path, flags, mode),
+     folder)
+
+#define TRACKED(result, name, parameters, arguments, failed, after) \
+    WRAP(result, name, parameters) {                                \
+        const Next* libc = next();                                  \
+        if (libc == nullptr) return refuse(), failed;               \
+        return after(libc->name arguments);                         \
+    }
+
+TRACKED(int, __open_2, (const char* path, int flags), (path, flags), -1, opened)
+TRACKED(int, __open64_2, (const char* path, int flags), (path, flags), -1, opened)
+TRACKED(int, __openat_2, (int folder, const char* path, int flags), (folder, path, flags), -1,
+        opened)
+TRACKED(int, __openat64_2, (int folder, const char* path, int flags), (folder, path, flags), -1,
+        opened)
+TRACKED(int, creat, (const char* path, mode_t mode), (path, mode), -1, opened)
+TRACKED(int, creat64, (const char* path, mode_t mode), (path, mode), -1, opened)
+TRACKED(FILE*, fopen, (const char* path, const char* mode), (path, mode), nullptr, opened)
+TRACKED(FILE*, fopen64, (const char* path, const char* mode), (path, mode), nullptr, opened)
+TRACKED(FILE*, freopen, (const char* path, const char* mode, FILE* file), (path, mode, file),
+        nullptr, opened)
+TRACKED(FILE*, freopen64, (const char* path, const char* mode, FILE* file), (path, mode, file),
+        nullptr, opened)
+TRACKED(int, dup, (int fd), (fd), -1, opened)
+TRACKED(int, dup2, (int from, int to), (from, to), -1, opened)
+TRACKED(int, __dup2, (int from, int to), (from, to), -1, opened)
+TRACKED(int, dup3, (int from, int to, int flags), (from, to, flags), -1, opened)
+
+#define FCNTL(name)                                                                        \
+    WRAP(int, name, (int fd, int command, void* argument)) {                               \
+        const Next* libc = next();                                                         \
+        if (libc == nullptr) return kernel::fcntl(fd, command, argument);                  \
+        const int result = libc->name(fd, command, argument);                              \
+        return command == F_DUPFD || command == F_DUPFD_CLOEXEC ? opened(result) : result; \
+    }
+
+FCNTL(fcntl)
+FCNTL(fcntl64)
+
+#define CLOSE(name)                                    \
+    WRAP(int, name, (int fd)) {                        \
+        const Next* libc = next();                     \
+        if (libc == nullptr) return kernel::close(fd); \
+        const int result = libc->name(fd);             \
+        forget(fd);                                    \
+        return result;                                 \
+    }
+
+CLOSE(close)
+CLOSE(__close)
+
+WRAP(int, fclose, (FILE * file)) {
+    const Next* libc = next();
+    if (libc == nullptr) return refuse();
+    const int fd = fileno_unlocked(file);
+    const int result = libc->fclose(file);
+    forget(fd);
+    return result;
+}
+
+WRAP(int, close_range, (unsigned first, unsigned last, int flags)) {
+    const Next* libc = next();
+    if (libc == nullptr || libc->close_range == nullptr) return refuse();
+    const int result = libc->close_range(first, last, flags);
+    forget_range(first, last);
+    return result;
+}
+
+WRAP(void, closefrom, (int first)) {
+    const Next* libc = next();
+    if (libc == nullptr || libc->closefrom == nullptr) return;
+    libc->closefrom(first);
+    forget_range(static_cast<unsigned>(first < 0 ? 0 : first), ~0u);
+}
+
+// Programs that are started. `environment` is completed in memory of the caller's stack.
+#define STARTED(name, parameters, arguments)                                          \
+    WRAP(int, name, parameters) {                                                     \
+        const Next* libc = next();                                                    \
+        if (libc == nullptr) return refuse();                                         \
+        const Room room = room_for(environment);                                      \
+        auto** pointers = static_cast<char**>(alloca(room.pointers * sizeof(char*))); \
+        auto* text = static_cast<char*>(alloca(room.bytes));                          \
+        environment = completed(environment, pointers, text);                         \
+        return libc->name arguments;                                                  \
+    }
+
+STARTED(execve, (const char* path, char* const* words, char* const* environment),
+        (path, words, environment))
+STARTED(execvpe, (const char* file, char* const* words, char* const* environment),
+        (file, words, environment))
+STARTED(fexecve, (int fd, char* const* words, char* const* environment), (fd, words, environment))
+STARTED(posix_spawn,
+        (pid_t * pid, const char* path, const posix_spawn_file_actions_t* actions,
+         const posix_spawnattr_t* attributes, char* const* words, char* const* environment),
+        (pid, path, actions, attributes, words, environment))
+STARTED(posix_spawnp,
+        (pid_t * pid, const char* file, const posix_spawn_file_actions_t* actions,
+         const posix_spawnattr_t* attributes, char* const* words, char* const* environment),
+        (pid, file, actions, attributes, words, environment))
+
+WRAP(int, execv, (const char* path, char* const* words)) {
+    return wrap_execve(path, words, environ);
+}
+WRAP(int, execvp, (const char* file, char* const* words)) {
+    return wrap_execvpe(file, words, environ);
+}
+
+// The words of a call with an ellipsis, up to its null pointer, as an array on the stack.
+#define COLLECT(words, first)                                                \
+    va_list list;                                                            \
+    va_start(list, first);                                                   \
+    size_t count = 0;                                                        \
+    for (const char* each = first; each != nullptr; ++count) {               \
+        each = va_arg(list, const char*);                                    \
+    }                                                                        \
+    va_end(list);                                                            \
+    auto** words = static_cast<char**>(alloca((count + 1) * sizeof(char*))); \
+    va_start(list, first);                                                   \
+    words[0] = const_cast<char*>(first);                                     \
+    for (size_t i = 1; i <= count; ++i) words[i] = va_arg(list, char*);
+
+WRAP(int, execl, (const char* path, const char* word, ...)) {
+    COLLECT(words, word)
+    va_end(list);
+    return wrap_execve(path, words, environ);
+}
+WRAP(int, execlp, (const char* file, const char* word, ...)) {
+    COLLECT(words, word)
+    va_end(list);
+    return wrap_execvpe(file, words, environ);
+}
+WRAP(int, execle, (const char* path, const char* word, ...)) {
+    COLLECT(words, word)
+    char* const* environment = va_arg(list, char* const*);
+    va_end(list);
+    return wrap_execve(path, words, environment);
+}
+
+}  // namespace penstock::preload

@@ -1,0 +1,165 @@
+#include "trace.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <atomic>
+
+#include "next.h"
+
+namespace penstock::preload {
+namespace {
+
+constexpr size_t kSegmentSize = 1 << 20;  // what is mapped at once
+constexpr size_t kSegmentsMax = 1 << 16;  // 64 GiB
+constexpr char kHeader[] = "penstock-trace 1\n";
+
+char trace_path[4096];
+std::atomic<uint64_t>* cursor;  // in FILE.cursor
+std::atomic<char*> segments[kSegmentsMax];
+std::atomic<bool> recording{false};
+__thread unsigned thread_number __attribute__((tls_model("initial-exec")));
+
+// Stops the recording of this process, and says why, once.
+void stop(const char* why) {
+    if (!recording.exchange(false)) return;
+    const iovec parts[] = {{const_cast<char*>("penstock: "), 10},
+                           {trace_path, strlen(trace_path)},
+                           {const_cast<char*>(": the trace ends here: "), 23},
+                           {const_cast<char*>(why), strlen(why)},
+                           {const_cast<char*>("\n"), 1}};
+    syscall(SYS_writev, 2, parts, 5);
+}
+
+// Maps the segment with the given number, and gives it room on the disk.
+char* map_segment(size_t number) {
+    const int fd = kernel::openat(AT_FDCWD, trace_path, O_RDWR | O_CLOEXEC, 0);
+    if (fd < 0) return nullptr;
+    void* made = MAP_FAILED;
+    rlimit limit;  // beyond it the kernel would send a signal
+    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < (number + 1) * kSegmentSize) {
+        errno = EFBIG;
+    } else if (syscall(SYS_fallocate, fd, 0, number * kSegmentSize, kSegmentSize) == 0) {
+        made = mmap(nullptr, kSegmentSize, PROT_READ | PROT_WRITE, MAP_SHARED, fd,
+                    static_cast<off_t>(number * kSegmentSize));
+    }
+    const int error = errno;
+    kernel::close(fd);
+    errno = error;
+    if (made == MAP_FAILED) return nullptr;
+    char* first = nullptr;
+    if (segments[number].compare_exchange_strong(first, static_cast<char*>(made))) {
+        return static_cast<char*>(made);
+    }
+    munmap(made, kSegmentSize);
+    return first;
+}
+
+char* segment(size_t number) {
+    char* found = segments[number].load(std::memory_order_acquire);
+    return found != nullptr ? found : map_segment(number);
+}
+
+// Writes a number and a space; returns the end.
+char* write_number(uint64_t value, char* out) {
+    char digits[20];
+    int count = 0;
+    do {
+        digits[count++] = static_cast<char>('0' + value % 10);
+        value /= 10;
+    } while (value != 0);
+    while (count > 0) *out++ = digits[--count];
+    *out++ = ' ';
+    return out;
+}
+
+// Takes a place and copies `size` bytes there, in as many segments as they touch.
+bool append(const char* text, size_t size) {
+    uint64_t at = cursor->fetch_add(size, std::memory_order_relaxed);
+    while (size > 0) {
+        const size_t number = at / kSegmentSize;
+        const size_t offset = at % kSegmentSize;
+        const size_t part = size < kSegmentSize - offset ? size : kSegmentSize - offset;
+        char* begin = number < kSegmentsMax ? segment(number) : nullptr;
+        if (begin == nullptr) return false;
+        memcpy(begin + offset, text, part);
+        text += part;
+        at += part;
+        size -= part;
+    }
+    return true;
+}
+
+}  // namespace
+
+const char* begin_trace(const char* path) {
+    const size_t size = strlen(path);
+    char cursor_path[sizeof trace_path + 8];
+    if (size + 1 > sizeof trace_path) return "the path is too long";
+    memcpy(trace_path, path, size + 1);
+    memcpy(cursor_path, path, size);
+    memcpy(cursor_path + size, ".cursor", 8);
+    // The file whose cursor this process makes is begun by it, and is empty till then.
+    int fd = kernel::openat(AT_FDCWD, cursor_path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (fd < 0) return strerror(errno);
+    const int file = kernel::openat(AT_FDCWD, path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (file < 0) {
+        const char* why = strerror(errno);
+        kernel::close(fd);
+        return why;
+    }
+    kernel::close(file);
+    void* made = MAP_FAILED;
+    if (syscall(SYS_fallocate, fd, 0, 0, sizeof *cursor) == 0) {
+        made = mmap(nullptr, sizeof *cursor, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    }
+    const char* why = made == MAP_FAILED ? strerror(errno) : nullptr;
+    kernel::close(fd);
+    if (why != nullptr) return why;
+    cursor = static_cast<std::atomic<uint64_t>*>(made);
+    uint64_t none = 0;
+    constexpr size_t kHeaderSize = sizeof kHeader - 1;
+    if (cursor->compare_exchange_strong(none, kHeaderSize)) {
+        char* begin = segment(0);
+        if (begin == nullptr) return strerror(errno);
+        memcpy(begin, kHeader, kHeaderSize);
+    }
+    pthread_atfork(nullptr, nullptr, [] { thread_number = 0; });
+    recording.store(true, std::memory_order_release);
+    return nullptr;
+}
+
+bool traces() { return recording.load(std::memory_order_relaxed); }
+
+void record(char operation, const FileName& file, uint64_t offset, uint64_t size) {
+    const int error = errno;
+    timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    if (thread_number == 0) thread_number = static_cast<unsigned>(syscall(SYS_gettid));
+    // An escaped name is at most three times PATH_MAX; the numbers take less than 100 bytes.
+    char line[3 * 4096 + 128];
+    char* end = write_number(
+        static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec),
+        line);
+    end = write_number(thread_number, end);
+    *end++ = operation;
+    *end++ = ' ';
+    memcpy(end, file.text, file.size);
+    end += file.size;
+    *end++ = ' ';
+    end = write_number(offset, end);
+    end = write_number(size, end);
+    end[-1] = '\n';
+    if (!append(line, static_cast<size_t>(end - line))) stop(strerror(errno));
+    errno = error;
+}
+
+}  // namespace penstock::preload

@@ -1,0 +1,107 @@
+"""Programs that this package starts with its preload library loaded into them."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import signal
+import stat
+import struct
+import subprocess
+from pathlib import Path
+
+from penstock import _core
+from penstock.errors import CommandError
+
+_LIBRARY = "libpenstock-preload.so"
+_ELF_CLASS_64 = 2
+_PT_INTERP = 3
+
+
+def preload_library() -> str:
+    """Return the path of the preload library: in this package, or where the library itself is."""
+    folders = [Path(__file__).parent, Path(_core.__file__).parent]
+    with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
+        folders += [
+            Path(line.split(maxsplit=5)[5]).parent for line in maps if "/libpenstock." in line
+        ]
+    for folder in folders:
+        if (folder / _LIBRARY).is_file():
+            return str((folder / _LIBRARY).resolve())
+    raise CommandError(_LIBRARY, f"is not installed (looked in {folders[0]})")
+
+
+def _why_not_preloaded(path: str) -> str:
+    """Return why the loader would not preload into a program; empty if it does."""
+    status = os.stat(path)
+    if status.st_mode & (stat.S_ISUID | stat.S_ISGID) and os.geteuid() != 0:
+        return "is set-user-ID or set-group-ID: the loader preloads nothing into it"
+    with open(path, "rb") as program:
+        head = program.read(64)
+        if not head.startswith(b"\x7fELF") or len(head) < 64:
+            return ""  # a script: its interpreter is loaded
+        if head[4] != _ELF_CLASS_64:
+            return "is a 32-bit program; the preload library has 64 bits"
+        offset, entry_size, count = (
+            *struct.unpack_from("<Q", head, 32),
+            *struct.unpack_from("<HH", head, 54),
+        )
+        program.seek(offset)
+        table = program.read(entry_size * count)
+    kinds = {struct.unpack_from("<I", table, entry_size * i)[0] for i in range(count)}
+    return "" if _PT_INTERP in kinds else "is linked statically: nothing can be preloaded into it"
+
+
+def find_program(name: str) -> str:
+    """Return the path of a program that the preload library can be loaded into."""
+    path = shutil.which(name)
+    if path is None:
+        known = os.path.exists(name) and "/" in name
+        raise CommandError(name, os.strerror(errno.EACCES if known else errno.ENOENT))
+    try:
+        why = _why_not_preloaded(path)
+    except PermissionError:  # it may be run, not read
+        return path
+    if why:
+        raise CommandError(path, why)
+    return path
+
+
+def environment(**settings: str) -> dict[str, str]:
+    """Return this process's environment with the preload library first, and `settings`."""
+    others = os.environ.get("LD_PRELOAD", "")
+    library = preload_library()
+    return {**os.environ, **settings, "LD_PRELOAD": f"{library}:{others}" if others else library}
+
+
+def run_to_end(words: list[str], path: str, variables: dict[str, str]) -> int:
+    """Run a program and return its exit code, as a shell gives it.
+
+    Ctrl-C goes to the program, which shares the terminal; SIGTERM and SIGHUP are passed on.
+    """
+    old = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        program = subprocess.Popen(
+            words,
+            executable=path,
+            env=variables,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
+            restore_signals=True,
+        )
+    except OSError as error:
+        raise CommandError(path, error.strerror or str(error)) from None
+    finally:
+        signal.signal(signal.SIGINT, old)
+    ignored = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    passed = {
+        number: signal.signal(number, lambda got, _: program.send_signal(got))
+        for number in (signal.SIGTERM, signal.SIGHUP)
+    }
+    try:
+        code = program.wait()
+    finally:
+        signal.signal(signal.SIGINT, ignored)
+        for number, handler in passed.items():
+            signal.signal(number, handler)
+    return code if code >= 0 else 128 - code
