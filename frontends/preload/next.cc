@@ -53,6 +53,10 @@ int close(int fd) { return static_cast<int>(syscall(SYS_close, fd)); }
 int fcntl(int fd, int command, void* argument) {
     return static_cast<int>(syscall(SYS_fcntl, fd, command, argument));
 }
+void* mmap(void* at, size_t size, int protection, int flags, int fd, off_t offset) {
+    return reinterpret_cast<void*>(syscall(SYS_mmap, at, size, protection, flags, fd, offset));
+}
+int munmap(void* begin, size_t size) { return static_cast<int>(syscall(SYS_munmap, begin, size)); }
 
 }  // namespace kernel
 }  // namespace penstock::preload

@@ -32,6 +32,8 @@ ssize_t pread(int fd, void* to, size_t size, off_t offset);
 int openat(int folder, const char* path, int flags, mode_t mode);
 int close(int fd);
 int fcntl(int fd, int command, void* argument);
+void* mmap(void* at, size_t size, int protection, int flags, int fd, off_t offset);
+int munmap(void* begin, size_t size);
 }  // namespace kernel
 
 }  // namespace penstock::preload

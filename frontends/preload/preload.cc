@@ -8,10 +8,12 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 
 #include "descriptors.h"
 #include "environment.h"
+#include "feeder.h"
 #include "next.h"
 #include "trace.h"
 
@@ -25,6 +27,8 @@ namespace {
     next();
     begin_descriptors();
     keep_settings();
+    const char* feed = getenv("PENSTOCK_FEED");
+    if (feed != nullptr && *feed == '1') begin_feeding();
     const char* path = getenv("PENSTOCK_TRACE");
     if (path == nullptr || *path == '\0') return;
     const char* why = begin_trace(path);
@@ -267,6 +271,25 @@ WRAP(void, closefrom, (int first)) {
     if (libc == nullptr || libc->closefrom == nullptr) return;
     libc->closefrom(first);
     forget_range(static_cast<unsigned>(first < 0 ? 0 : first), ~0u);
+}
+
+#define MMAP(name)                                                                                \
+    WRAP(void*, name, (void* at, size_t size, int protection, int flags, int fd, off_t offset)) { \
+        const Next* libc = next();                                                                \
+        if (libc == nullptr) return kernel::mmap(at, size, protection, flags, fd, offset);        \
+        void* begin = libc->name(at, size, protection, flags, fd, offset);                        \
+        if (begin != MAP_FAILED) mapped(begin, size, protection, flags, fd, offset);              \
+        return begin;                                                                             \
+    }
+
+MMAP(mmap)
+MMAP(mmap64)
+
+WRAP(int, munmap, (void* begin, size_t size)) {
+    const Next* libc = next();
+    if (libc == nullptr) return kernel::munmap(begin, size);
+    unmapped(begin);
+    return libc->munmap(begin, size);
 }
 
 // Programs that are started. `environment` is completed in memory of the caller's stack.

@@ -33,6 +33,7 @@ VERBS = {
     "read": "read a file into device memory, and say how fast and by which routes",
     "residency": "show what the OS page cache holds of files, as a bar or as runs",
     "calibrate": "measure what reads of a file system cost, for choosing their routes",
+    "run": "run an unmodified program, reading ahead of it where storage is slow",
     "trace": "record what a program reads and writes",
     "signature": "describe a recorded trace of accesses by access programs, text and picture",
     "bench": "run a benchmark and write its raw pairs as JSON",

@@ -12,7 +12,7 @@ import subprocess
 from pathlib import Path
 
 from penstock import _core
-from penstock.errors import CommandError
+from penstock.errors import CommandError, UsageError
 
 _LIBRARY = "libpenstock-preload.so"
 _ELF_CLASS_64 = 2
@@ -66,6 +66,14 @@ def find_program(name: str) -> str:
     if why:
         raise CommandError(path, why)
     return path
+
+
+def program_words(words: list[str], usage: str) -> list[str]:
+    """Return a command line's program and arguments, without a `--` in front."""
+    found = words[words[:1] == ["--"] :]
+    if not found:
+        raise UsageError("PROGRAM", f"is missing ({usage})")
+    return found
 
 
 def environment(**settings: str) -> dict[str, str]:

@@ -18,8 +18,8 @@ from penstock import cli
 COMMAND = [sys.executable, "-m", "penstock"]
 
 
-# What `penstock trace` prints on standard output is its program's.
-PRINTING = [verb for verb in cli.VERBS if verb != "trace"]
+# What these print on standard output is their program's.
+PRINTING = [verb for verb in cli.VERBS if verb not in ("run", "trace")]
 
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:

@@ -14,8 +14,8 @@ import json
 import os
 import sys
 
-from penstock.errors import CommandError, UsageError
-from penstock.programs import environment, find_program, run_to_end
+from penstock.errors import CommandError
+from penstock.programs import environment, find_program, program_words, run_to_end
 
 EXAMPLE = """\
   $ penstock trace -o dd.trace dd if=/usr/bin/python3.11 of=/dev/null bs=64K
@@ -69,23 +69,25 @@ def _finish(path: str) -> tuple[int, int]:
     return accesses, len(files)
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Run the program and report what was recorded."""
-    words = arguments.words[arguments.words[:1] == ["--"] :]
-    if not words:
-        raise UsageError("PROGRAM", "is missing (penstock trace -o FILE PROGRAM [ARG...])")
+def record(words: list[str], output: str, settings: dict[str, str], *, as_json: bool) -> int:
+    """Run a program, report what was recorded, and return the program's exit code."""
     program = find_program(words[0])
-    path = os.path.abspath(arguments.output)
-    variables = environment(PENSTOCK_TRACE=path)
+    path = os.path.abspath(output)
+    variables = environment(PENSTOCK_TRACE=path, **settings)
     _begin(path)
     code = run_to_end(words, program, variables)
     accesses, files = _finish(path)
-    if arguments.json:
+    if as_json:
         found = {"trace": path, "accesses": accesses, "files": files, "exit_code": code}
         print(json.dumps(found), file=sys.stderr)
     else:
-        name = arguments.output
-        hint = f" (try: penstock signature {name})" if accesses else ""
+        hint = f" (try: penstock signature {output})" if accesses else ""
         text = f"{accesses} accesses to {files} files"
-        print(f"penstock: {name}: {text}{hint}", file=sys.stderr)
+        print(f"penstock: {output}: {text}{hint}", file=sys.stderr)
     return code
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run and record the program."""
+    words = program_words(arguments.words, "penstock trace -o FILE PROGRAM [ARG...]")
+    return record(words, arguments.output, {}, as_json=arguments.json)
