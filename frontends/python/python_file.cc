@@ -69,6 +69,7 @@ FileOptions options_of(const OpenArguments& arguments) {
     options.reading.strict = !arguments.strict.is_none() &&
                              argument<bool>(arguments.strict, "strict", "a bool");
     options.writing = options.reading;
+    options.explain = false;  // explain_if_asked() knows the names that Python gave
     options.storage = storage_kind(arguments.storage);
     for (const double figure : {arguments.throttle_latency_us, arguments.throttle_bandwidth_mbs}) {
         if (!(figure >= 0 && std::isfinite(figure)))

@@ -99,10 +99,18 @@ public:
     // Any thread; blocks. Errors: those of open(2), EROFS and EEXIST among them; EISDIR for a
     // directory; ESPIPE for a pipe or socket; ENOTSUP for a device file; ENOSYS or EPERM when this
     // system does not offer the storage asked for; EINVAL for unknown open flags, and for invalid
-    // options, PENSTOCK_THREADS, PENSTOCK_ROUTE or PENSTOCK_STRICT. Cost: an open and a stat. The
-    // first open with a given device and options also starts threads and allocates their memory.
+    // options, PENSTOCK_THREADS, PENSTOCK_ROUTE, PENSTOCK_STRICT or PENSTOCK_EXPLAIN. Cost: an open
+    // and a stat. The first open with a given device and options also starts threads and allocates
+    // their memory.
     [[nodiscard]] static Result<File> open(const std::string& path, const Device& device = {},
                                            const FileOptions& options = {});
+    // Opens a file by a descriptor that the caller has opened, with the access of the descriptor.
+    // The File closes the descriptor with its last copy. Its status flags (O_APPEND, O_DIRECT,
+    // O_NONBLOCK) are cleared, also for its duplicates, and options.open_flags is not used. On an
+    // error the descriptor stays the caller's. Errors: as open(), and EBADF when the descriptor is
+    // not open for reading or writing. path() is its name in /proc/self/fd.
+    [[nodiscard]] static Result<File> adopt(int descriptor, const Device& device = {},
+                                            const FileOptions& options = {});
     File() = default;  // a closed file
     // Makes a second File of the same open file. Closing one of them does not close the other.
     File(const File& other);
@@ -138,6 +146,25 @@ public:
                                          const ReadOptions& options,
                                          Report* report = nullptr) const;
 
+    // Other names of pread() and preadv(), for programs in which those stand for blocking calls.
+    [[nodiscard]] Result<Future> read_async(void* to, uint64_t size, uint64_t offset) const {
+        return this->pread(to, size, offset);
+    }
+    [[nodiscard]] Result<Future> read_async(void* to, uint64_t size, uint64_t offset,
+                                            const ReadOptions& options) const {
+        return this->pread(to, size, offset, options);
+    }
+    [[nodiscard]] Result<Future> read_async(std::span<const ReadPiece> pieces,
+                                            const ReadOptions& options) const {
+        return this->preadv(pieces, options);
+    }
+    // Tells the OS that the range will be read soon, as posix_fadvise(POSIX_FADV_WILLNEED). The OS
+    // begins to read the missing bytes into its page cache. The range is cut at the end of the
+    // file. Any thread. Does not wait for the bytes, but for room in the queue of the disk, which
+    // for hundreds of MiB takes most of the time of the read. Errors: EBADF when the file is closed
+    // or was opened for writing only.
+    Status prefetch(uint64_t offset = 0, uint64_t size = UINT64_MAX) const;
+
     // Writes `size` bytes from `from` to the file at `offset`. A write beyond the end of the file
     // makes the file longer, with zeros between.
     //   from    host or device memory, any alignment; nothing may write to it during the call, and
@@ -171,6 +198,20 @@ public:
     [[nodiscard]] Result<uint64_t> writev(std::span<const WritePiece> pieces,
                                           const WriteOptions& options,
                                           Report* report = nullptr) const;
+
+    // Other names of pwrite() and pwritev().
+    [[nodiscard]] Result<Future> write_async(const void* from, uint64_t size,
+                                             uint64_t offset) const {
+        return this->pwrite(from, size, offset);
+    }
+    [[nodiscard]] Result<Future> write_async(const void* from, uint64_t size, uint64_t offset,
+                                             const WriteOptions& options) const {
+        return this->pwrite(from, size, offset, options);
+    }
+    [[nodiscard]] Result<Future> write_async(std::span<const WritePiece> pieces,
+                                             const WriteOptions& options) const {
+        return this->pwritev(pieces, options);
+    }
 
     // Makes completed writes of the file durable: those of this File and of every other program.
     // Writes in flight may be included or not. With `data_only` it works as fdatasync(2): of the

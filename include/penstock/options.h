@@ -124,10 +124,16 @@ struct FileOptions {
     // Whether the environment decides for `reading` and `writing`: PENSTOCK_ROUTE (auto, cached,
     // direct, peer) where they name no route, PENSTOCK_STRICT (1, 0) where they are not strict.
     bool route_of_environment = true, strict_of_environment = true;
+    // Whether a line on standard error tells what became of each read and write; none:
+    // PENSTOCK_EXPLAIN (1, 0) decides.
+    std::optional<bool> explain = {};
     StorageKind storage = StorageKind::kAuto;  // kAuto: see StorageKind
     double throttle_latency_us = 0;            // for studies, as in FileSystemOptions
     double throttle_bandwidth_mbs = 0;
     // Parameters that affect performance.
+    bool read_ahead = true;  // small reads with gaps, backward or in nested loops: announce to the
+                             // OS page cache the pieces that the calling thread reads next. Reads
+                             // that continue forward are left to the readahead of the kernel
     unsigned threads = 0;  // threads that read and write, besides the caller; 0: PENSTOCK_THREADS,
                            // else the number of CPUs, for a GPU three quarters of it, up to 16
 };

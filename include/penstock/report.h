@@ -7,6 +7,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include "penstock/route.h"
 
@@ -52,5 +53,8 @@ struct Report {
         return residency_bytes[static_cast<size_t>(state)];
     }
 };
+
+// Returns one line: bytes by route and by reason, and the times.
+[[nodiscard]] std::string explain(const Report& report);
 
 }  // namespace penstock

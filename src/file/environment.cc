@@ -16,6 +16,15 @@ std::string value_of(const char* variable) {
     return value == nullptr ? "" : value;
 }
 
+// Reads a variable that is 1 or 0; not set or empty is 0. Returns false if it is neither.
+bool read_switch(const char* variable, bool* on) {
+    std::string wish = value_of(variable);
+    std::ranges::transform(wish, wish.begin(), [](unsigned char c) { return std::tolower(c); });
+    const auto is = [&wish](std::string_view word) { return wish == word; };
+    *on = is("1") || is("true") || is("on") || is("yes");
+    return *on || is("") || is("0") || is("false") || is("off") || is("no");
+}
+
 }  // namespace
 
 Status fill_from_environment(FileOptions* options) {
@@ -27,12 +36,15 @@ Status fill_from_environment(FileOptions* options) {
         if (!route.has_value())
             return {EINVAL, "PENSTOCK_ROUTE", "is not one of auto, cached, direct, peer"};
     }
-    std::string wish = options->strict_of_environment ? value_of("PENSTOCK_STRICT") : "";
-    std::ranges::transform(wish, wish.begin(), [](unsigned char c) { return std::tolower(c); });
-    const auto is = [&wish](std::string_view word) { return wish == word; };
-    const bool strict = is("1") || is("true") || is("on") || is("yes");
-    if (!strict && !(is("") || is("0") || is("false") || is("off") || is("no")))
+    bool strict = false;
+    if (options->strict_of_environment && !read_switch("PENSTOCK_STRICT", &strict))
         return {EINVAL, "PENSTOCK_STRICT", "is neither 1 nor 0"};
+    if (!options->explain.has_value()) {
+        bool explain = false;
+        if (!read_switch("PENSTOCK_EXPLAIN", &explain))
+            return {EINVAL, "PENSTOCK_EXPLAIN", "is neither 1 nor 0"};
+        options->explain = explain;
+    }
     for (ReadOptions* const each : {&options->reading, &options->writing}) {
         if (!each->route.has_value()) each->route = route;
         each->strict = each->strict || strict;

@@ -7,9 +7,10 @@
 namespace penstock::file {
 
 // Completes the route and strictness of `options`' reads and writes from PENSTOCK_ROUTE and
-// PENSTOCK_STRICT, if `options` allows it. A variable that is not set changes nothing. The result
-// is final: later changes of the environment do not affect `options`. EINVAL: a variable has an
-// invalid value; the origin of the status is the variable's name.
+// PENSTOCK_STRICT, and `explain` from PENSTOCK_EXPLAIN, if `options` allows it. A variable that is
+// not set changes nothing. The result is final: later changes of the environment do not affect
+// `options`. EINVAL: a variable has an invalid value; the origin of the status is the variable's
+// name.
 Status fill_from_environment(FileOptions* options);
 
 // Returns whether a CUDA device may make a second context. PENSTOCK_SECOND_CONTEXT=0 forbids it,

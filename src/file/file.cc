@@ -80,6 +80,14 @@ Result<File> File::open(const std::string& path, const Device& device, const Fil
     return File(std::move(opened.value()));
 }
 
+Result<File> File::adopt(int descriptor, const Device& device, const FileOptions& options) {
+    FileOptions wanted = options;
+    if (Status status = file::fill_from_environment(&wanted); !status.ok()) return status;
+    auto opened = file::OpenFile::adopt(descriptor, device, wanted);
+    if (!opened.ok()) return opened.status();
+    return File(std::move(opened.value()));
+}
+
 Result<uint64_t> File::read(void* to, uint64_t size, uint64_t offset, Report* report) const {
     const Use use(*this);
     if (!use) return kNotOpen;
@@ -160,6 +168,11 @@ Result<Future> File::pwritev(std::span<const WritePiece> pieces,
     auto job = use->start(pieces, options);
     if (!job.ok()) return job.status();
     return Future(std::move(job.value()));
+}
+
+Status File::prefetch(uint64_t offset, uint64_t size) const {
+    const Use use(*this);
+    return use ? use->prefetch(offset, size) : kNotOpen;
 }
 
 Status File::fsync(bool data_only) const {

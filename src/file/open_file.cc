@@ -2,12 +2,15 @@
 
 #include <fcntl.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <utility>
 
 #include "backend/backend.h"
 #include "base/clock.h"
+#include "file/explain.h"
+#include "file/host_readahead.h"
 #include "file/later_start.h"
 
 namespace penstock::file {
@@ -17,6 +20,14 @@ constexpr uint64_t kOffsetMax = INT64_MAX;
 constexpr uint64_t kLookSizeMin = 4 << 20;  // a smaller read ends before the question pays off
 constexpr Status kForked{ECHILD, "file",
                          "the file was opened before a fork: open it again in this process"};
+
+// Returns whether the kernel may read ahead of such a read: it goes through the OS page cache and
+// leaves its bytes there.
+bool may_read_ahead(uint64_t size, const ReadOptions& options) {
+    return size <= kHostReadaheadSizeMax &&
+           options.route.value_or(Route::kCached) == Route::kCached &&
+           (options.cache == CachePolicy::kAuto || options.cache == CachePolicy::kKeep);
+}
 
 // A transfer only reads its sources, so casting away const is safe.
 std::vector<transfer::Piece> pieces_of(std::span<const ReadPiece> pieces) {
@@ -33,6 +44,12 @@ std::vector<transfer::Piece> pieces_of(std::span<const WritePiece> pieces) {
     return all;
 }
 
+uint64_t sum_of(std::span<const transfer::Piece> pieces) {
+    uint64_t sum = 0;
+    for (const transfer::Piece& piece : pieces) sum += piece.size;
+    return sum;
+}
+
 }  // namespace
 
 Result<std::shared_ptr<OpenFile>> OpenFile::open(const std::string& path, const Device& device,
@@ -42,6 +59,19 @@ Result<std::shared_ptr<OpenFile>> OpenFile::open(const std::string& path, const 
     auto file = service.value()->storage->open(path, options.open_flags);
     if (!file.ok()) return file.status();
     return share(path, device, options, std::move(service.value()), file.value());
+}
+
+Result<std::shared_ptr<OpenFile>> OpenFile::adopt(int descriptor, const Device& device,
+                                                  const FileOptions& options) {
+    auto service = ReadService::shared(device, options);
+    if (!service.ok()) return service.status();
+    auto file = service.value()->storage->adopt(descriptor);
+    if (!file.ok()) return file.status();
+    FileOptions taken = options;
+    const storage::Rights rights = file.value()->rights();
+    taken.open_flags = !rights.write ? O_RDONLY : rights.read ? O_RDWR : O_WRONLY;
+    return share("/proc/self/fd/" + std::to_string(descriptor), device, taken,
+                 std::move(service.value()), file.value());
 }
 
 Result<std::shared_ptr<OpenFile>> OpenFile::open(const std::string& path, const Device& device,
@@ -82,6 +112,7 @@ OpenFile::OpenFile(std::string path, const Device& device, const FileOptions& op
       service_(std::move(service)),
       source_(std::make_shared<transfer::Source>(file, service_->costs->of(*file))),
       process_(process_number()),
+      number_(next_file_number()),
       host_memory_(device.port() == nullptr || device.port()->properties().host_addressable) {}
 
 bool OpenFile::is_device_memory(const void* address) const {
@@ -147,6 +178,8 @@ Status OpenFile::find_queued_work(const ReadOptions& options,
 
 Result<uint64_t> OpenFile::move(const transfer::Piece& piece, bool write,
                                 const ReadOptions& options, Report* report) {
+    if (!write && options_.read_ahead && may_read_ahead(piece.size, options))
+        read_ahead_of(*source_, number_, {piece.offset, piece.size});
     const bool small = source_->policy(options).is_small(piece.size) && !is_device_memory(piece.to);
     if (small && piece.size > 0) {
         if (Status status = check({&piece, 1}, write); !status.ok()) return status;
@@ -188,6 +221,22 @@ Result<uint64_t> OpenFile::move_all(Pieces pieces, bool write, const ReadOptions
 
 Result<std::shared_ptr<transfer::Job>> OpenFile::start_job(Pieces pieces, bool write,
                                                            const ReadOptions& options) {
+    if (!options_.explain.value_or(false)) return begin_job(std::move(pieces), write, options);
+    const char* const operation = pieces.size() == 1 ? write ? "pwrite" : "pread"
+                                  : write            ? "pwritev"
+                                                     : "preadv";
+    const uint64_t size = sum_of(pieces), offset = pieces.empty() ? 0 : pieces.front().offset;
+    auto job = begin_job(std::move(pieces), write, options);
+    if (job.ok()) {
+        job.value()->on_done([path = path_, operation, size, offset, own = job.value().get()] {
+            print_explanation(path, operation, size, offset, own->report());
+        });
+    }
+    return job;
+}
+
+Result<std::shared_ptr<transfer::Job>> OpenFile::begin_job(Pieces pieces, bool write,
+                                                           const ReadOptions& options) {
     auto job = make_job(std::move(pieces), write, options, false);
     if (!job.ok()) return job;
     std::shared_ptr<backend::QueuedWork> before;
@@ -206,14 +255,32 @@ Result<std::shared_ptr<transfer::Job>> OpenFile::start_job(Pieces pieces, bool w
     return job;
 }
 
+template <class Move>
+Result<uint64_t> OpenFile::explained(const char* operation, uint64_t size, uint64_t offset,
+                                     Report* report, const Move& move) {
+    if (!options_.explain.value_or(false)) [[likely]]
+        return move(report);
+    Report own;
+    if (report == nullptr) report = &own;
+    *report = {};
+    const Result<uint64_t> result = move(report);
+    if (result.ok() || report->error_number != 0)
+        print_explanation(path_, operation, size, offset, *report);
+    return result;
+}
+
 Result<uint64_t> OpenFile::read(void* to, uint64_t size, uint64_t offset,
                                 const ReadOptions& options, Report* report) {
-    return move({to, size, offset}, false, options, report);
+    return explained("read", size, offset, report, [&](Report* told) {
+        return move({to, size, offset}, false, options, told);
+    });
 }
 
 Result<uint64_t> OpenFile::readv(std::span<const ReadPiece> pieces, const ReadOptions& options,
                                  Report* report) {
-    return move_all(pieces_of(pieces), false, options, report);
+    Pieces all = pieces_of(pieces);
+    return explained("readv", sum_of(all), all.empty() ? 0 : all.front().offset, report,
+                     [&](Report* told) { return move_all(std::move(all), false, options, told); });
 }
 
 Result<std::shared_ptr<transfer::Job>> OpenFile::start(std::span<const ReadPiece> pieces,
@@ -223,17 +290,34 @@ Result<std::shared_ptr<transfer::Job>> OpenFile::start(std::span<const ReadPiece
 
 Result<uint64_t> OpenFile::write(const void* from, uint64_t size, uint64_t offset,
                                  const WriteOptions& options, Report* report) {
-    return move({const_cast<void*>(from), size, offset}, true, options, report);
+    return explained("write", size, offset, report, [&](Report* told) {
+        return move({const_cast<void*>(from), size, offset}, true, options, told);
+    });
 }
 
 Result<uint64_t> OpenFile::writev(std::span<const WritePiece> pieces, const WriteOptions& options,
                                   Report* report) {
-    return move_all(pieces_of(pieces), true, options, report);
+    Pieces all = pieces_of(pieces);
+    return explained("writev", sum_of(all), all.empty() ? 0 : all.front().offset, report,
+                     [&](Report* told) { return move_all(std::move(all), true, options, told); });
 }
 
 Result<std::shared_ptr<transfer::Job>> OpenFile::start(std::span<const WritePiece> pieces,
                                                        const WriteOptions& options) {
     return start_job(pieces_of(pieces), true, options);
+}
+
+Status OpenFile::prefetch(uint64_t offset, uint64_t size) {
+    if (Status status = check({}, false); !status.ok()) return status;
+    const auto end = this->size();
+    if (!end.ok()) return end.status();
+    while (offset < end.value() && size > 0) {
+        const uint64_t part = std::min({size, end.value() - offset, kAnnouncedSizeMax});
+        source_->file->announce(offset, part);
+        offset += part;
+        size -= part;
+    }
+    return {};
 }
 
 Status OpenFile::fsync(bool data_only) {

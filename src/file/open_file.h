@@ -20,6 +20,9 @@ public:
     // none.
     static Result<std::shared_ptr<OpenFile>> open(const std::string& path, const Device& device,
                                                   const FileOptions& options);
+    // Takes over a descriptor, as File::adopt().
+    static Result<std::shared_ptr<OpenFile>> adopt(int descriptor, const Device& device,
+                                                   const FileOptions& options);
     // Opens the file with the caller's own storage. No other file shares the engine that this call
     // makes.
     static Result<std::shared_ptr<OpenFile>> open(const std::string& path, const Device& device,
@@ -43,6 +46,7 @@ public:
                             Report* report);
     Result<std::shared_ptr<transfer::Job>> start(std::span<const WritePiece> pieces,
                                                  const WriteOptions& options);
+    Status prefetch(uint64_t offset, uint64_t size);
     Status fsync(bool data_only);
     Status truncate(uint64_t size);
 
@@ -62,11 +66,17 @@ private:
                             std::shared_ptr<backend::QueuedWork>* out) const;
     Result<uint64_t> move(const transfer::Piece& piece, bool write, const ReadOptions& options,
                           Report* report);
+    // Explains an operation when its `move` has ended, which fills the report.
+    template <class Move>
+    Result<uint64_t> explained(const char* operation, uint64_t size, uint64_t offset,
+                               Report* report, const Move& move);
     Result<uint64_t> move_all(Pieces pieces, bool write, const ReadOptions& options,
                               Report* report);
     Result<std::shared_ptr<transfer::Job>> make_job(Pieces pieces, bool write,
                                                     const ReadOptions& options, bool with_caller);
     Result<std::shared_ptr<transfer::Job>> start_job(Pieces pieces, bool write,
+                                                     const ReadOptions& options);
+    Result<std::shared_ptr<transfer::Job>> begin_job(Pieces pieces, bool write,
                                                      const ReadOptions& options);
 
     const std::string path_;
@@ -75,6 +85,7 @@ private:
     const std::shared_ptr<FileService> service_;
     const std::shared_ptr<transfer::Source> source_;
     const uint64_t process_;  // process_number() at the open
+    const uint64_t number_;   // of this open file, for read_ahead_of()
     const bool host_memory_;  // the host can address all of the device's memory
 };
 

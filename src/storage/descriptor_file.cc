@@ -123,27 +123,43 @@ Result<std::shared_ptr<File>> DescriptorFile::open(const std::string& path, int 
     Rights rights;
     system::ScopedDescriptor descriptor(open_for_all(path, flags, &rights));
     if (descriptor.get() < 0) return fail_open(errno);
-    struct statx state {};
-    if (system::statx(descriptor.get(), "", AT_EMPTY_PATH, STATX_BASIC_STATS | STATX_DIOALIGN,
-                      &state) != 0) {
-        return Status{errno, "statx", "the open file tells no size"};
-    }
-    if (Status status = check_regular(state.stx_mode); !status.ok()) return status;
     // If O_NONBLOCK stayed set, io_uring would return EAGAIN for bytes that are not cached.
     if (system::fcntl(descriptor.get(), F_SETFL, 0) != 0) {
         return Status{errno, "fcntl", "the open file keeps its flags"};
     }
+    auto file = make(descriptor.get(), rights);
+    if (file.ok()) descriptor.release();
+    return file;
+}
 
+Result<std::shared_ptr<File>> DescriptorFile::adopt(int descriptor) {
+    const int flags = system::fcntl(descriptor, F_GETFL, 0);
+    if (flags < 0 || (flags & O_PATH) != 0)
+        return Status{EBADF, "adopt", "not a descriptor that can be read or written"};
+    // Duplicates of the descriptor share these flags, so they are not cleared.
+    if ((flags & (O_APPEND | O_DIRECT | O_NONBLOCK)) != 0)
+        return Status{EINVAL, "adopt", "opened with O_APPEND, O_DIRECT or O_NONBLOCK"};
+    const int access = flags & O_ACCMODE;
+    return make(descriptor, {access != O_WRONLY, access != O_RDONLY});
+}
+
+// Does not close the descriptor if it fails.
+Result<std::shared_ptr<File>> DescriptorFile::make(int descriptor, Rights rights) {
+    struct statx state {};
+    if (system::statx(descriptor, "", AT_EMPTY_PATH, STATX_BASIC_STATS | STATX_DIOALIGN, &state) !=
+        0) {
+        return Status{errno, "statx", "the open file tells no size"};
+    }
+    if (Status status = check_regular(state.stx_mode); !status.ok()) return status;
     Identity identity = to_identity(state);
-    identity.generation = inode_generation(descriptor.get());
+    identity.generation = inode_generation(descriptor);
     DirectAlignment alignment;
     if ((state.stx_mask & STATX_DIOALIGN) != 0) {
         alignment = {state.stx_dio_offset_align, state.stx_dio_mem_align};
         if (alignment.offset > kOffsetAlignmentMax || alignment.memory > kMemoryAlignmentMax)
             alignment = {};
     }
-    return std::shared_ptr<File>(
-        new DescriptorFile(identity, alignment, descriptor.release(), rights));
+    return std::shared_ptr<File>(new DescriptorFile(identity, alignment, descriptor, rights));
 }
 
 Status DescriptorFile::unlink(const std::string& path) {

@@ -13,6 +13,7 @@ namespace penstock::storage {
 class DescriptorFile final : public File {
 public:
     static Result<std::shared_ptr<File>> open(const std::string& path, int flags);
+    static Result<std::shared_ptr<File>> adopt(int descriptor);
     static Status unlink(const std::string& path);
     ~DescriptorFile() override;
 
@@ -27,6 +28,7 @@ public:
     }
 
 private:
+    static Result<std::shared_ptr<File>> make(int descriptor, Rights rights);
     DescriptorFile(const Identity& identity, DirectAlignment alignment, int descriptor,
                    Rights rights)
         : File(identity, alignment, descriptor, rights) {

@@ -72,6 +72,9 @@ public:
     Result<std::shared_ptr<File>> open(const std::string& path, int flags) override {
         return DescriptorFile::open(path, flags);
     }
+    Result<std::shared_ptr<File>> adopt(int descriptor) override {
+        return DescriptorFile::adopt(descriptor);
+    }
     Status unlink(const std::string& path) override { return DescriptorFile::unlink(path); }
 
     // If no ring can be made (too many open files), only speed is lost.

@@ -27,6 +27,10 @@ Completion Queue::submit_and_reap(const Operation& operation) {
     return completion;
 }
 
+Result<std::shared_ptr<File>> Storage::adopt(int /*descriptor*/) {
+    return Status{EOPNOTSUPP, "adopt", "this storage opens files by name only"};
+}
+
 Status Storage::unlink(const std::string& /*path*/) {
     return {EOPNOTSUPP, "unlink", "names here cannot be taken away"};
 }

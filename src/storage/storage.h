@@ -208,6 +208,12 @@ public:
     [[nodiscard]] virtual Result<std::shared_ptr<File>> open(const std::string& path,
                                                              int flags) = 0;
 
+    // Takes over an open descriptor of a regular file, with the access that it was opened for, and
+    // closes it with the file. Clears its status flags, such as O_APPEND, O_DIRECT and O_NONBLOCK,
+    // also for its duplicates. On an error the descriptor stays the caller's: EBADF, EOPNOTSUPP,
+    // and the errors of open() for what is no regular file.
+    [[nodiscard]] virtual Result<std::shared_ptr<File>> adopt(int descriptor);
+
     // Removes the name; open files stay valid. Fails with the errors of unlink(2), or EOPNOTSUPP.
     virtual Status unlink(const std::string& path);
 

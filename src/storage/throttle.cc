@@ -161,6 +161,9 @@ public:
     Result<std::shared_ptr<File>> open(const std::string& path, int flags) override {
         return under_->open(path, flags);
     }
+    Result<std::shared_ptr<File>> adopt(int descriptor) override {
+        return under_->adopt(descriptor);
+    }
     Status unlink(const std::string& path) override { return under_->unlink(path); }
 
     Result<std::unique_ptr<Queue>> make_queue(uint32_t depth) override {

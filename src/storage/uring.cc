@@ -240,6 +240,9 @@ public:
     Result<std::shared_ptr<File>> open(const std::string& path, int flags) override {
         return DescriptorFile::open(path, flags);
     }
+    Result<std::shared_ptr<File>> adopt(int descriptor) override {
+        return DescriptorFile::adopt(descriptor);
+    }
     Status unlink(const std::string& path) override { return DescriptorFile::unlink(path); }
 
     Result<std::unique_ptr<Queue>> make_queue(uint32_t depth) override {

@@ -1,0 +1,183 @@
+#include "file/host_readahead.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <memory>
+
+#include "base/clock.h"
+#include "readahead/detector_predictor.h"
+#include "readahead/driver.h"
+
+namespace penstock::file {
+namespace {
+
+constexpr size_t kStreams = 4;  // files that a thread may read in turn
+constexpr uint64_t kPage = 4096;
+constexpr uint32_t kRepeats = 4;
+constexpr uint32_t kCachedMax = 16, kIdleMax = 256;
+constexpr uint32_t kRestMin = 10, kRestMax = 16;  // as powers of two
+constexpr uint64_t kStream = 0;                   // the one stream of a driver
+
+// The kernel does not say when announced bytes arrive, so the latency is an assumption. It is that
+// of a distant storage: on a near one the limits of `Options` hold.
+constexpr readahead::Driver::Settings kSettings{
+    .options = {.request_size_max = kAnnouncedSizeMax, .ahead_max = 128},
+    .cache_size = 64 << 20,
+    .latency_ns = 20'000'000,
+    .bandwidth = 1e9,
+    .flights_max = 64,
+};
+
+// Returns whether reads of `size` bytes at this distance from each other are outside of the
+// kernel's own readahead.
+bool leaves_gap(uint64_t distance, uint64_t size) {
+    return static_cast<int64_t>(distance) < 0 || distance >= size + kPage;
+}
+
+// A stream that is read ahead of.
+class Ahead final : public readahead::Presence {
+public:
+    // `distance`: between the reads so far.
+    Ahead(transfer::Source& source, uint64_t distance)
+        : source_(&source),
+          shift_(distance % kPage == 0 ? kPage - 1 : 0),
+          size_min_(std::min(distance, -distance) >= kPage ? kPage : 0),
+          driver_(kSettings, this) {
+        driver_.begin(kStream, 0, source.known_size(),
+                      std::make_unique<readahead::DetectorPredictor>());
+    }
+    // Announces what comes after a read of `range`. Returns false if nothing was announced.
+    bool announce(transfer::Source& source, const extent::Extent& range) {
+        source_ = &source;
+        // Whole pages are fetched. If each read is alone in its page, it counts as a use of all of
+        // it, or the bytes beside it would count as wasted.
+        const uint64_t offset = range.offset & ~shift_;
+        const uint64_t size = std::max(range.end() - offset, size_min_);
+        const access::Access access{static_cast<int64_t>(offset), static_cast<int64_t>(size)};
+        // The time of the read itself counts as the reader's own. So one call a read suffices, and
+        // a read that waits for storage only shortens the distance of its successors.
+        const uint64_t now_ns = base::monotonic_ns();
+        driver_.observe(kStream, access, now_ns);
+        driver_.served(kStream, now_ns);
+        std::array<readahead::Target, 32> targets;
+        const size_t count = driver_.plan(kStream, now_ns, targets);
+        while (const auto flight = driver_.start(now_ns)) {
+            source.file->announce(flight->extent.offset, flight->extent.size);
+            driver_.ended(*flight, readahead::Driver::End::kAnnounced, now_ns, now_ns);
+        }
+        return count > 0;
+    }
+    [[nodiscard]] bool all_cached() const { return cached_ >= kCachedMax; }
+
+    // Returns the whole range unless all of it is known to be cached, or so many ranges were.
+    extent::Extent missing(uint64_t /*file*/, const extent::Extent& range) override {
+        if (all_cached()) return {};
+        if (lacks(*source_, range)) {
+            cached_ = 0;
+            return range;
+        }
+        ++cached_;
+        return {};
+    }
+    // Returns whether some of the range is known not to be cached.
+    static bool lacks(transfer::Source& source, const extent::Extent& range) {
+        std::array<extent::ResidencyRun, 4> runs;
+        storage::ResidencyQuestion question;
+        question.range = range;
+        question.grain = uint64_t{1} << 30;  // one answer suffices
+        const size_t count = source.probe.ask(question, runs).runs;
+        return std::any_of(runs.begin(), runs.begin() + count, [](const auto& run) {
+            return run.state == Residency::kMissing || run.state == Residency::kMixed;
+        });
+    }
+
+private:
+    transfer::Source* source_;
+    const uint64_t shift_;     // bits of an offset to clear
+    const uint64_t size_min_;  // of a use
+    readahead::Driver driver_;
+    uint32_t cached_ = 0;  // predicted ranges in a row
+};
+
+// What is known of the reads of one file by this thread. Trivial, so that its use needs no guard.
+struct Watch {
+    uint64_t file = 0;
+    uint64_t offset = 0, distance = 0;  // of the last read; modulo 2^64
+    uint32_t repeats = 0;               // equal distances in a row
+    uint32_t rest = 0;                  // reads to let pass
+    uint32_t rest_log = kRestMin;       // of the next rest
+    uint32_t idle = 0;                  // reads in a row without an announcement
+    bool ahead = false;
+
+    void begin_rest() {
+        rest = 1u << rest_log;
+        rest_log = std::min(rest_log + 1, kRestMax);
+        ahead = false;
+    }
+};
+
+constinit thread_local std::array<Watch, kStreams> watches;
+thread_local std::array<std::unique_ptr<Ahead>, kStreams> streams;
+
+// Returns whether one of the next reads will miss.
+bool begins_to_miss(transfer::Source& source, const Watch& watch, uint64_t size) {
+    if (source.probe.in_memory()) return false;
+    for (uint64_t i = 1; i <= 8; i *= 2) {
+        const uint64_t offset = watch.offset + i * watch.distance;
+        if (offset >= source.known_size()) return false;
+        if (Ahead::lacks(source, {offset, std::min(size, source.known_size() - offset)}))
+            return true;
+    }
+    return false;
+}
+
+[[gnu::noinline]] void go_ahead(transfer::Source& source, Watch& watch,
+                                std::unique_ptr<Ahead>& stream, const extent::Extent& range) {
+    if (!watch.ahead) {
+        if (!begins_to_miss(source, watch, range.size)) {
+            watch.begin_rest();
+            return;
+        }
+        stream = std::make_unique<Ahead>(source, watch.distance);
+        watch.ahead = true;
+        watch.idle = 0;
+    }
+    const bool announced = stream->announce(source, range);
+    watch.idle = announced ? 0 : watch.idle + 1;
+    if (announced) watch.rest_log = kRestMin;
+    if (stream->all_cached()) watch.begin_rest();
+    if (watch.idle >= kIdleMax) watch.ahead = false;
+    if (!watch.ahead) stream.reset();
+}
+
+}  // namespace
+
+void read_ahead_of(transfer::Source& source, uint64_t file, const extent::Extent& range) {
+    const size_t place = file % kStreams;
+    Watch& watch = watches[place];
+    if (watch.file != file) {
+        watch = {.file = file, .offset = range.offset};
+        return;
+    }
+    const uint64_t distance = range.offset - watch.offset;
+    watch.offset = range.offset;
+    if (!watch.ahead) {
+        const bool repeats = distance == watch.distance && leaves_gap(distance, range.size);
+        watch.distance = distance;
+        watch.repeats = repeats ? watch.repeats + 1 : 0;
+        if (watch.repeats < kRepeats) return;
+        if (watch.rest > 0) {
+            --watch.rest;
+            return;
+        }
+    }
+    go_ahead(source, watch, streams[place], range);
+}
+
+uint64_t next_file_number() {
+    static std::atomic<uint64_t> last{0};
+    return last.fetch_add(1, std::memory_order_relaxed) + 1;
+}
+
+}  // namespace penstock::file
