@@ -286,6 +286,18 @@ uint64_t do_many(PythonFile& self, nb::handle buffers, nb::handle cache, nb::han
                         {cache, route, strict, stream}));
 }
 
+void prefetch(PythonFile& self, nb::handle offset, nb::handle size) {
+    const uint64_t first = natural(offset, "file_offset");
+    const uint64_t asked = size.is_none() ? UINT64_MAX : natural(size, "size");
+    self.require(Use::kRead);
+    const File file = self.file_for(Target::kHost);
+    const Status status = [&] {
+        const Unlocked others;
+        return file.prefetch(first, asked);
+    }();
+    if (!status.ok()) raise_error(status, self.source()->name);
+}
+
 // Not interrupted by signals: the kernel does not let it be.
 void fsync(PythonFile& self, bool data_only) {
     const File file = self.file_for(Target::kHost);
@@ -389,6 +401,10 @@ void bind_all_moves(nb::class_<PythonFile>& file) {
              "Return when what was written, by whomever, outlasts the machine's power.\n\n"
              "Calls under way, futures that are not done among them, may or may not be covered.\n"
              "data_only: as fdatasync. An Error may mean that bytes are lost; it is raised once.")
+        .def(
+            "prefetch", prefetch, nb::arg("file_offset") = 0, nb::arg("size") = nb::none(),
+            "Tell the OS that these bytes will be read soon; it reads them into its page cache.\n\n"
+            "Without a size up to the end of the file. Does not wait for the bytes.")
         .def("truncate", truncate, nb::arg("size"),
              "Cut the file off at `size` bytes, or make it longer with zeros.");
 }

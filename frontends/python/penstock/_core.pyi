@@ -503,6 +503,18 @@ class File:
         data_only : bool
             As fdatasync(2).
         """
+    def prefetch(self, file_offset: int = 0, size: int | None = None) -> None:
+        """Tell the OS that these bytes will be read soon.
+
+        It begins to read them into its page cache. Returns without waiting for the bytes.
+
+        Parameters
+        ----------
+        file_offset : int
+            The first byte.
+        size : int, optional
+            Bytes; without it up to the end of the file.
+        """
     def truncate(self, size: int) -> None:
         """Cut the file off at `size` bytes, or extend it with zeros."""
     def close(self) -> None:
