@@ -273,11 +273,11 @@ double busy_share(const Arguments& arguments, const TestFile& file, unsigned blo
     options.cache_size = std::max(file.size() / 2, 2 * blocks * kRequest);
     options.helping = false;
     options.workers = kWorkers;
-    options.map = map;
+    options.study.map = map;
     options.readahead = Readahead::kOff;
     // The disk of seed 000: an NVMe drive of 2.8 GB/s.
-    options.throttle_latency_us = 100;
-    options.throttle_bandwidth_mbs = 2800;
+    options.study.throttle_latency_us = 100;
+    options.study.throttle_bandwidth_mbs = 2800;
     Setup setup("cpu:" + std::to_string(blocks), file, options, blocks, 32, kRequest);
     std::atomic<bool> done{false};
     uint64_t held = 0, busy = 0;  // samples

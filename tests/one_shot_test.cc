@@ -193,7 +193,7 @@ protected:
 
     static void read_all(const Case& how, Report* report) {
         FileOptions options;
-        options.throttle_bandwidth_mbs = how.mbs_max;
+        options.study.throttle_bandwidth_mbs = how.mbs_max;
         const auto file = File::open(big_file->path(), {}, options);
         ASSERT_TRUE(file.ok()) << file.status().message();
         const uint64_t call_size = how.call_size == 0 ? big_file->size() : how.call_size;

@@ -106,6 +106,7 @@ PLANTED = (
     ("frontends/three/x.h", "// T.\n", "room 'frontends/three' is not in the layer table"),
     ("CMakeLists.txt", "# B.\npenstock_frontend(one)\n", "front 'two'"),
     ("ARCHITECTURE.md", TABLE + "| tool | | * | frontends/one |\n", "no room includes a front"),
+    ("src/service/env.cc", '// E.\nauto p = std::getenv("HOME");\n', "port: getenv"),
     ("src/base/up.h", '// Up.\n#include "extent/extent.h"\n', "layer: base may not include"),
     ("src/storage/gpu.cc", '// G.\n#include "backend/backend.h"\n', "layer: storage may not"),
     ("src/service/in.cc", '// I.\n#include "storage/posix.h"\n', 'no file "storage/posix.h"'),

@@ -138,8 +138,8 @@ void measure_strided(WalkDevice& device, Report& report, const Arguments& argume
     ColdFile cold(size);
     const auto runner = [&](Readahead readahead) -> WalkRunner {
         FileSystemOptions options = with_pages(4096, size / 16, readahead);
-        options.throttle_latency_us = kLatencyUs;
-        options.throttle_bandwidth_mbs = kBandwidthMbs;
+        options.study.throttle_latency_us = kLatencyUs;
+        options.study.throttle_bandwidth_mbs = kBandwidthMbs;
         auto system = std::make_shared<WalkSystem>(device, options,
                                                    std::vector<const TestFile*>{&cold.file()});
         Walk walk = sequential_walk(device, cold.file(), kDistance);

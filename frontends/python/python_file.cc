@@ -75,8 +75,8 @@ FileOptions options_of(const OpenArguments& arguments) {
         if (!(figure >= 0 && std::isfinite(figure)))
             throw nb::value_error("a throttle is a number from 0 up");
     }
-    options.throttle_latency_us = arguments.throttle_latency_us;
-    options.throttle_bandwidth_mbs = arguments.throttle_bandwidth_mbs;
+    options.study.throttle_latency_us = arguments.throttle_latency_us;
+    options.study.throttle_bandwidth_mbs = arguments.throttle_bandwidth_mbs;
     if (!arguments.threads.is_none()) {
         const auto threads = argument<int64_t>(arguments.threads, "threads", "an int");
         if (threads < 1 || threads > kThreadsMax)

@@ -58,10 +58,9 @@ struct Calibration {
 
 // Options of calibrate().
 struct CalibrateOptions {
-    StorageKind storage = StorageKind::kAuto;  // this and the next three: as in FileOptions
-    double throttle_latency_us = 0;
-    double throttle_bandwidth_mbs = 0;
+    StorageKind storage = StorageKind::kAuto;  // this and the next two: as in FileOptions
     unsigned threads = 0;
+    StudyOptions study = {};
     bool store = true;
     double seconds_max = 10;  // no new round of measurements begins after this time; the first
                               // round of each kind is always made

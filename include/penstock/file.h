@@ -105,10 +105,10 @@ public:
     [[nodiscard]] static Result<File> open(const std::string& path, const Device& device = {},
                                            const FileOptions& options = {});
     // Opens a file by a descriptor that the caller has opened, with the access of the descriptor.
-    // The File closes the descriptor with its last copy. Its status flags (O_APPEND, O_DIRECT,
-    // O_NONBLOCK) are cleared, also for its duplicates, and options.open_flags is not used. On an
-    // error the descriptor stays the caller's. Errors: as open(), and EBADF when the descriptor is
-    // not open for reading or writing. path() is its name in /proc/self/fd.
+    // The File closes the descriptor with its last copy. options.open_flags is not used. On an
+    // error the descriptor stays the caller's. Errors: as open(); EBADF when the descriptor is not
+    // open for reading or writing; EINVAL when it was opened with O_APPEND, O_DIRECT or O_NONBLOCK,
+    // which its duplicates would lose too. path() is its name in /proc/self/fd.
     [[nodiscard]] static Result<File> adopt(int descriptor, const Device& device = {},
                                             const FileOptions& options = {});
     File() = default;  // a closed file

@@ -35,9 +35,19 @@ struct DeviceOptions {
 // How the bytes of files are read. kAuto reads cached bytes with posix calls, and other bytes with
 // io_uring, past the page cache, where the kernel permits it. kUring fails where it does not.
 enum class StorageKind : uint8_t { kAuto, kPosix, kUring };
+
 // Which worker serves a request: any worker that is free, or the one that the seed's static map of
 // block ids to workers gives (seed 000, section 3.3).
 enum class RequestMap : uint8_t { kShared, kStatic };
+
+// Options for studies and tests. No program needs them.
+struct StudyOptions {
+    // Each storage operation takes at least this latency, and all operations together move at most
+    // this many 10^6 bytes a second. 0: no throttle.
+    double throttle_latency_us = 0;
+    double throttle_bandwidth_mbs = 0;
+    RequestMap map = RequestMap::kShared;  // of a FileSystem
+};
 
 // What the reads of kernels request beyond the bytes that they want.
 enum class Readahead : uint8_t {
@@ -57,10 +67,6 @@ enum class Replacement : uint8_t {
 struct FileSystemOptions {
     // Parameters that affect behaviour.
     StorageKind storage = StorageKind::kAuto;
-    // For studies: each storage operation takes at least this latency, and all operations together
-    // move at most this many 10^6 bytes a second. 0: no throttle.
-    double throttle_latency_us = 0;
-    double throttle_bandwidth_mbs = 0;
     // Parameters that affect performance.
     // Bytes, a power of two from 4 KiB to 4 MiB. For each page of 4 KiB tables take 112 bytes of
     // device memory (28 MiB for 1 GiB of frames), for each page of 64 KiB 352 bytes (5.5 MiB). They
@@ -70,7 +76,6 @@ struct FileSystemOptions {
     unsigned workers = 0;   // threads that serve requests, 1 to 16; 0: 4, on a GPU three quarters
                             // of the CPUs, up to 16. There are none where blocks help
     bool helping = true;    // CPU backend: a block that waits serves requests itself
-    RequestMap map = RequestMap::kShared;
     Readahead readahead = Readahead::kAuto;
     uint64_t prefetch_size = 0;  // bytes, kStatic only. A multiple of the page size, at most 63
                                  // pages and at most 1 MiB, or one page. With the missed page at
@@ -79,6 +84,7 @@ struct FileSystemOptions {
     Replacement replacement = Replacement::kRings;
     uint32_t log_events = 0;  // size of the log for FileSystem::take_log(), in events of 64 bytes;
                               // 0: no log, else at most 2^22
+    StudyOptions study = {};
 };
 
 // What a read or write does to the OS page cache.
@@ -128,14 +134,13 @@ struct FileOptions {
     // PENSTOCK_EXPLAIN (1, 0) decides.
     std::optional<bool> explain = {};
     StorageKind storage = StorageKind::kAuto;  // kAuto: see StorageKind
-    double throttle_latency_us = 0;            // for studies, as in FileSystemOptions
-    double throttle_bandwidth_mbs = 0;
     // Parameters that affect performance.
     bool read_ahead = true;  // small reads with gaps, backward or in nested loops: announce to the
                              // OS page cache the pieces that the calling thread reads next. Reads
                              // that continue forward are left to the readahead of the kernel
     unsigned threads = 0;  // threads that read and write, besides the caller; 0: PENSTOCK_THREADS,
                            // else the number of CPUs, for a GPU three quarters of it, up to 16
+    StudyOptions study = {};
 };
 
 }  // namespace penstock

@@ -341,11 +341,7 @@ Result<Calibration> calibrate(const std::string& path, const Device& device,
                               const CalibrateOptions& options) {
     const uint64_t begin_ns = base::monotonic_ns();
     if (Status status = check(options); !status.ok()) return status;
-    FileSystemOptions named;
-    named.storage = options.storage;
-    named.throttle_latency_us = options.throttle_latency_us;
-    named.throttle_bandwidth_mbs = options.throttle_bandwidth_mbs;
-    auto storage = file::open_storage(named);
+    auto storage = file::open_storage(options.storage, options.study);
     if (!storage.ok()) return storage.status();
 
     FileOptions reading;

@@ -202,7 +202,7 @@ TEST_F(CalibrateTest, WhatCannotBe) {
     options.seconds_max = NAN;
     EXPECT_EQ(calibrate(data(), {}, options).status().error_number(), EINVAL);
     options = short_options();
-    options.throttle_bandwidth_mbs = -1;
+    options.study.throttle_bandwidth_mbs = -1;
     EXPECT_EQ(calibrate(data(), {}, options).status().error_number(), EINVAL);
 }
 

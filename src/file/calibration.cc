@@ -8,11 +8,11 @@
 #include <cerrno>
 #include <charconv>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <utility>
 
 #include "access/json_reader.h"
+#include "file/environment.h"
 #include "storage/system_calls.h"
 
 namespace penstock::file {
@@ -295,12 +295,10 @@ Result<std::vector<CalibrationEntry>> parse_calibrations(std::string_view text, 
 }
 
 std::string calibration_path() {
-    const char* const config = std::getenv("XDG_CONFIG_HOME");
-    if (config != nullptr && *config == '/')
-        return std::string(config) + "/penstock/calibration.json";
-    const char* const home = std::getenv("HOME");
-    if (home == nullptr || *home != '/') return "";
-    return std::string(home) + "/.config/penstock/calibration.json";
+    const std::string config(environment("XDG_CONFIG_HOME"));
+    if (config.starts_with('/')) return config + "/penstock/calibration.json";
+    const std::string home(environment("HOME"));
+    return home.starts_with('/') ? home + "/.config/penstock/calibration.json" : "";
 }
 
 Calibrations load_calibrations(const std::string& path) {

@@ -323,7 +323,7 @@ TEST_F(CalibrationTest, ABadFileDoesNotStopAnOpen) {
     put("{");
     // Other storages than those of the tests before, so that the costs are looked up.
     FileOptions options;
-    options.throttle_latency_us = 1;
+    options.study.throttle_latency_us = 1;
     const auto file = File::open(folder_ + "/a", {}, options);
     ASSERT_TRUE(file.ok());
     char bytes[16];
@@ -372,7 +372,7 @@ TEST_F(CalibrationTest, ReadsRefineWhatIsKnown) {
     }
 
     // So slow that it cannot but look dear.
-    options.throttle_bandwidth_mbs = 100;
+    options.study.throttle_bandwidth_mbs = 100;
     options.reading.route = Route::kDirect;
     const auto slow = FileService::shared({}, options);
     ASSERT_TRUE(slow.ok());

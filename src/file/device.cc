@@ -3,7 +3,6 @@
 
 #include <cerrno>
 #include <charconv>
-#include <cstdlib>
 #include <string_view>
 #include <utility>
 
@@ -68,10 +67,8 @@ backend::Deadline deadline_after(std::chrono::nanoseconds limit) {
 }  // namespace
 
 Result<Device> Device::open(const std::string& name, const DeviceOptions& options) {
-    const char* wish = std::getenv("PENSTOCK_DEVICE");
-    const std::string chosen = !name.empty()                      ? name
-                               : wish != nullptr && *wish != '\0' ? wish
-                                                                  : "auto";
+    const std::string_view wish = file::environment("PENSTOCK_DEVICE");
+    const std::string chosen(!name.empty() ? name : !wish.empty() ? wish : "auto");
     std::string why_not_gpu;
     auto port = open_port(chosen, options, &why_not_gpu);
     if (!port.ok() && port.status().error_number() == EINVAL && name.empty())

@@ -9,16 +9,17 @@
 #include <string_view>
 
 namespace penstock::file {
-namespace {
 
-std::string value_of(const char* variable) {
+std::string_view environment(const char* variable) {
     const char* const value = std::getenv(variable);
     return value == nullptr ? "" : value;
 }
 
+namespace {
+
 // Reads a variable that is 1 or 0; not set or empty is 0. Returns false if it is neither.
 bool read_switch(const char* variable, bool* on) {
-    std::string wish = value_of(variable);
+    std::string wish(environment(variable));
     std::ranges::transform(wish, wish.begin(), [](unsigned char c) { return std::tolower(c); });
     const auto is = [&wish](std::string_view word) { return wish == word; };
     *on = is("1") || is("true") || is("on") || is("yes");
@@ -28,7 +29,8 @@ bool read_switch(const char* variable, bool* on) {
 }  // namespace
 
 Status fill_from_environment(FileOptions* options) {
-    const std::string named = options->route_of_environment ? value_of("PENSTOCK_ROUTE") : "";
+    const std::string_view named = options->route_of_environment ? environment("PENSTOCK_ROUTE")
+                                                                 : "";
     std::optional<Route> route;
     if (!named.empty() && named != "auto") {
         for (const Route one : {Route::kCached, Route::kDirect, Route::kPeer})
@@ -53,9 +55,6 @@ Status fill_from_environment(FileOptions* options) {
     return {};
 }
 
-bool environment_allows_second_context() {
-    const char* const wish = std::getenv("PENSTOCK_SECOND_CONTEXT");
-    return wish == nullptr || std::string_view(wish) != "0";
-}
+bool environment_allows_second_context() { return environment("PENSTOCK_SECOND_CONTEXT") != "0"; }
 
 }  // namespace penstock::file

@@ -6,7 +6,6 @@
 #include <atomic>
 #include <cerrno>
 #include <charconv>
-#include <cstdlib>
 #include <map>
 #include <set>
 #include <string_view>
@@ -16,6 +15,7 @@
 #include <utility>
 
 #include "backend/backend.h"
+#include "file/environment.h"
 #include "file/system.h"
 
 namespace penstock::file {
@@ -82,8 +82,7 @@ Result<unsigned> thread_count(const FileOptions& options, const Device& device) 
     static_assert(kMax == 64);
     if (options.threads > kMax) return Status{EINVAL, "threads", "must be from 1 to 64"};
     if (options.threads != 0) return options.threads;
-    const char* const wish = std::getenv("PENSTOCK_THREADS");
-    const std::string_view text = wish == nullptr ? "" : wish;
+    const std::string_view text = environment("PENSTOCK_THREADS");
     if (text.empty()) {
         const unsigned cpus = std::thread::hardware_concurrency();
         const bool addressable = device.port() == nullptr || device.host_addressable();
@@ -120,7 +119,7 @@ Result<std::shared_ptr<FileService>> FileService::shared(const Device& device,
     if (!threads.ok()) return threads.status();
     // The check comes before the map lookup: NaN in a key would compare equal to every number.
     if (Status status = storage::check(
-            {options.throttle_latency_us, options.throttle_bandwidth_mbs});
+            {options.study.throttle_latency_us, options.study.throttle_bandwidth_mbs});
         !status.ok())
         return status;
     const backend::Device* port = device.port().get();
@@ -129,16 +128,12 @@ Result<std::shared_ptr<FileService>> FileService::shared(const Device& device,
             return deleter.status();
     }
     Registry& all = registry();
-    const Key key{port, options.storage, options.throttle_latency_us,
-                  options.throttle_bandwidth_mbs, threads.value()};
+    const Key key{port, options.storage, options.study.throttle_latency_us,
+                  options.study.throttle_bandwidth_mbs, threads.value()};
     const std::lock_guard lock(all.mutex);
     if (const auto found = all.kept.find(key); found != all.kept.end()) return found->second;
     if (auto service = all.others[key].lock(); service != nullptr) return service;
-    FileSystemOptions named;
-    named.storage = options.storage;
-    named.throttle_latency_us = options.throttle_latency_us;
-    named.throttle_bandwidth_mbs = options.throttle_bandwidth_mbs;
-    auto storage = open_storage(named);
+    auto storage = open_storage(options.storage, options.study);
     if (!storage.ok()) return storage.status();
     auto service = make(device, options, std::move(storage.value()));
     if (!service.ok()) return service;

@@ -38,15 +38,16 @@ uint64_t prefetch_size(const FileSystemOptions& options) {
 
 }  // namespace
 
-Result<std::shared_ptr<storage::Storage>> open_storage(const FileSystemOptions& options) {
+Result<std::shared_ptr<storage::Storage>> open_storage(StorageKind kind,
+                                                       const StudyOptions& study) {
     storage::Options wanted;
-    wanted.kind = options.storage == StorageKind::kUring   ? storage::Kind::kUring
-                  : options.storage == StorageKind::kPosix ? storage::Kind::kPosix
-                                                           : storage::Kind::kAuto;
-    if (options.throttle_latency_us != 0 || options.throttle_bandwidth_mbs != 0) {
+    wanted.kind = kind == StorageKind::kUring   ? storage::Kind::kUring
+                  : kind == StorageKind::kPosix ? storage::Kind::kPosix
+                                                : storage::Kind::kAuto;
+    if (study.throttle_latency_us != 0 || study.throttle_bandwidth_mbs != 0) {
         wanted.under = wanted.kind;
         wanted.kind = storage::Kind::kThrottle;
-        wanted.throttle = {options.throttle_latency_us, options.throttle_bandwidth_mbs};
+        wanted.throttle = {study.throttle_latency_us, study.throttle_bandwidth_mbs};
     }
     return storage::make_storage(wanted);
 }
@@ -58,7 +59,7 @@ Result<FileSystem> System::create(const Device& device, std::shared_ptr<storage:
     wanted.cache_size = options.cache_size != 0 ? options.cache_size : device.free_memory() / 2;
     wanted.helping = options.helping && device.host_addressable();
     wanted.workers = options.workers != 0 ? options.workers : default_workers(device);
-    wanted.static_map = options.map == RequestMap::kStatic;
+    wanted.static_map = options.study.map == RequestMap::kStatic;
     wanted.policy = options.replacement == Replacement::kRings       ? ReplacementPolicy::kRings
                     : options.replacement == Replacement::kGlobalLra ? ReplacementPolicy::kGlobalLra
                                                                      : ReplacementPolicy::kClock;
@@ -128,7 +129,7 @@ FileSystem::FileSystem(FileSystem&&) noexcept = default;
 FileSystem& FileSystem::operator=(FileSystem&&) noexcept = default;
 
 Result<FileSystem> FileSystem::create(const Device& device, const FileSystemOptions& options) {
-    auto storage = file::open_storage(options);
+    auto storage = file::open_storage(options.storage, options.study);
     if (!storage.ok()) return storage.status();
     return file::System::create(device, std::move(storage.value()), options);
 }

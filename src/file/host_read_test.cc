@@ -163,7 +163,7 @@ TEST_F(HostReadTest, AStreamThatFailsIsAnErrorAndAnotherTakesItsPlace) {
 
 TEST_F(HostReadTest, ReportsOfReadsOfAnySizeSayWhereTheTimeWent) {
     FileOptions options;
-    options.throttle_latency_us = 2000;  // no operation takes less
+    options.study.throttle_latency_us = 2000;  // no operation takes less
     const auto file = File::open(path_, {}, options);
     ASSERT_TRUE(file.ok()) << file.status().message();
     for (const uint64_t size : {uint64_t{1}, uint64_t{5000}, uint64_t{4} << 20}) {
@@ -353,7 +353,7 @@ TEST_F(HostReadTest, AChildOfAForkIsToldToOpenAgainAndCan) {
 
 TEST_F(HostReadTest, AChildOfAForkIsToldThatAReadIsItsParents) {
     FileOptions options;
-    options.throttle_latency_us = 300'000;
+    options.study.throttle_latency_us = 300'000;
     const auto file = File::open(path_, {}, options);
     ASSERT_TRUE(file.ok());
     const Future over = file.value().pread(memory_, 4096, 0).value();

@@ -98,7 +98,7 @@ TEST_F(OpenFileTest, AFileThatIsForgottenWhileItsReadRunsNeedsNoNewThread) {
         path_,
         [&] {
             FileOptions options;
-            options.throttle_latency_us = 300'000;
+            options.study.throttle_latency_us = 300'000;
             const auto file = File::open(path_, {}, options);
             future = file.value().pread(memory_, 4096, 0).value();
             return done;
@@ -197,7 +197,7 @@ TEST_F(OpenFileTest, ACallbackMayDropTheLastHandleOfADevice) {
     const std::weak_ptr<backend::Device> port = device.value().port();
     auto last = std::make_shared<Last>(std::move(device.value()));
     FileOptions options;
-    options.throttle_latency_us = 100'000;
+    options.study.throttle_latency_us = 100'000;
     {
         const File file = File::open(path_, last->device, options).value();
         const Future future = file.pread(memory_, 4096, 0).value();

@@ -109,19 +109,20 @@ TEST_F(OptionsTest, ADeviceThatIsNoneIsNamed) {
 
 TEST_F(OptionsTest, AThrottleThatIsNoFigureIsRefusedAlsoWhereOthersAreOpen) {
     FileOptions slow;
-    slow.throttle_latency_us = 1;
+    slow.study.throttle_latency_us = 1;
     const auto plain = File::open(path_), slowed = File::open(path_, {}, slow);
     ASSERT_TRUE(plain.ok() && slowed.ok());
     const auto error = [](const auto& opened) { return opened.status().error_number(); };
     for (const double wrong : {double{NAN}, -1.0, double{INFINITY}, -double{INFINITY}, 1e300}) {
         for (const bool latency : {true, false}) {
             FileOptions options;
-            (latency ? options.throttle_latency_us : options.throttle_bandwidth_mbs) = wrong;
+            (latency ? options.study.throttle_latency_us
+                     : options.study.throttle_bandwidth_mbs) = wrong;
             EXPECT_EQ(error(File::open(path_, {}, options)), EINVAL) << wrong;
             CalibrateOptions measuring;
             measuring.store = false;
-            measuring.throttle_latency_us = options.throttle_latency_us;
-            measuring.throttle_bandwidth_mbs = options.throttle_bandwidth_mbs;
+            measuring.study.throttle_latency_us = options.study.throttle_latency_us;
+            measuring.study.throttle_bandwidth_mbs = options.study.throttle_bandwidth_mbs;
             EXPECT_EQ(error(calibrate(path_, {}, measuring)), EINVAL) << wrong;
         }
     }

@@ -67,7 +67,7 @@ protected:
         wanted.cache_size = shape.frames * shape.page_size;
         wanted.helping = shape.helping;
         wanted.storage = shape.storage;
-        wanted.map = shape.map;
+        wanted.study.map = shape.map;
         auto fs = FileSystem::create(device_, wanted);
         if (!fs.ok() && shape.storage == StorageKind::kUring)
             GTEST_SKIP() << "io_uring is refused: " << fs.status().message();

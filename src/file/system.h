@@ -28,6 +28,7 @@ private:
 };
 
 // Opens the storage that the options name.
-Result<std::shared_ptr<storage::Storage>> open_storage(const FileSystemOptions& options);
+Result<std::shared_ptr<storage::Storage>> open_storage(StorageKind kind,
+                                                       const StudyOptions& study = {});
 
 }  // namespace penstock::file

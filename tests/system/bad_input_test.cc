@@ -43,10 +43,11 @@ TEST(BadOptionsTest, AreRefusedWithTheReason) {
     EXPECT_EQ(refusal({.page_size = 4096,
                        .cache_size = 1 << 20,
                        .helping = true,
-                       .map = RequestMap::kStatic}),
+                       .study = {.map = RequestMap::kStatic}}),
               EINVAL);
-    EXPECT_EQ(refusal({.throttle_latency_us = -1, .page_size = 4096, .cache_size = 1 << 20}),
-              EINVAL);
+    EXPECT_EQ(
+        refusal({.page_size = 4096, .cache_size = 1 << 20, .study = {.throttle_latency_us = -1}}),
+        EINVAL);
     EXPECT_EQ(Device::open("gpu").status().error_number(), EINVAL);
     EXPECT_EQ(Device::open("cpu:0").status().error_number(), EINVAL);
     EXPECT_EQ(Device::open("cpu:x").status().error_number(), EINVAL);

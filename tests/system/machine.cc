@@ -137,7 +137,7 @@ void Machine::open_file_system() {
     options.cache_size = frame_count() * shape_.page_size;
     options.helping = shape_.helping;
     options.workers = shape_.workers;
-    options.map = shape_.static_map ? RequestMap::kStatic : RequestMap::kShared;
+    options.study.map = shape_.static_map ? RequestMap::kStatic : RequestMap::kShared;
     options.readahead = shape_.readahead;
     // Beside the page that is missed, in a quarter of the cache, and in 1 MiB.
     const uint64_t room = std::max<uint64_t>(frame_count() / 4, 2) - 1;

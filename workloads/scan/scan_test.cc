@@ -320,7 +320,7 @@ TEST_P(ScanTest, AFlagStopsAScanThatWaitsForSlowStorage) {
     std::atomic<bool> stop = false;
     ScanOptions slow = options(false);
     slow.stop = &stop;
-    slow.file_system.throttle_latency_us = 300'000;
+    slow.file_system.study.throttle_latency_us = 300'000;
     auto scanner = Scanner::create(device_, {"needle"}, slow);
     ASSERT_TRUE(scanner.ok()) << scanner.status().message();
     std::thread killer([&] {
