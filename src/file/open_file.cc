@@ -63,7 +63,7 @@ Result<std::shared_ptr<OpenFile>> OpenFile::open(const std::string& path, const 
 
 Result<std::shared_ptr<OpenFile>> OpenFile::adopt(int descriptor, const Device& device,
                                                   const FileOptions& options) {
-    auto service = ReadService::shared(device, options);
+    auto service = FileService::shared(device, options);
     if (!service.ok()) return service.status();
     auto file = service.value()->storage->adopt(descriptor);
     if (!file.ok()) return file.status();

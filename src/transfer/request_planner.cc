@@ -160,8 +160,8 @@ void RequestPlanner::cut(ActiveRequest* active, std::span<const Transfer> transf
                                    [](const Transfer& t) { return t.route != Route::kCached; });
     active->call_size_max = lone ? kLoneCallSizeMax : kCallSizeMax;
     uint64_t size_max = active->call_size_max;
-    if (active->request.device_memory &&
-        active->request.staged_part == nullptr) {  // short calls, joined later while the device is busy
+    if (active->request.device_memory && active->request.staged_part == nullptr) {
+        // Short calls are joined later, while the device is busy.
         const uint64_t most = depth_ * Staging::kSlotSize / 3;
         const uint64_t joined_max = lone ? kStagedCallSizeMax : kCallSizeMax;
         active->call_size_max = std::clamp(most, kCallSizeMax, joined_max);
