@@ -376,8 +376,8 @@ def check_ports(source: Source) -> Iterator[str]:
     for match in MAPPING.finditer(blanked):
         arguments = blanked[match.end() :].partition(";")[0]
         if "MAP_ANONYMOUS" not in arguments and not source.path.startswith("src/storage/system"):
-            line = blanked.count("\n", 0, match.start(1)) + 1
-            yield f"{source.path}:{line}: port: mmap: of a file: only in src/storage/system_calls"
+            number = blanked.count("\n", 0, match.start(1)) + 1
+            yield f"{source.path}:{number}: port: mmap: of a file: only in src/storage/system_calls"
 
 
 def main(words: list[str]) -> int:
