@@ -19,6 +19,8 @@ namespace {
 constexpr size_t kNamesMax = 1 << 16;    // distinct names
 constexpr size_t kArenaSize = 64 << 20;  // of their text; untouched pages cost nothing
 
+constexpr size_t kScratchSize = 4 * PATH_MAX;  // a path, and the same with each byte escaped
+
 const FileName no_file;
 std::atomic<const FileName*> entries[kDescriptorsMax];
 std::atomic<const FileName*> names[kNamesMax];  // a hash table with linear probing
@@ -95,15 +97,19 @@ const FileName* identify(int fd) {
     }
     char* end = link + sizeof "/proc/self/fd/" - 1;
     while (count > 0) *end++ = digits[--count];
-    char path[PATH_MAX];
-    const ssize_t size = readlink(link, path, sizeof path);
-    if (size <= 0) return &no_file;
-    char escaped[3 * PATH_MAX];
+    // Not on the stack: a signal handler may have a small one.
+    void* scratch = mmap(nullptr, kScratchSize, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+                         -1, 0);
+    if (scratch == MAP_FAILED) return &no_file;
+    char* path = static_cast<char*>(scratch);
+    char* escaped = path + PATH_MAX;
+    const ssize_t size = readlink(link, path, PATH_MAX);
     size_t used = 0;
     for (ssize_t i = 0; i < size; ++i) {
         used += escape(static_cast<unsigned char>(path[i]), escaped + used);
     }
-    const FileName* name = intern(escaped, used);
+    const FileName* name = used == 0 ? nullptr : intern(escaped, used);
+    munmap(scratch, kScratchSize);
     return name == nullptr ? &no_file : name;
 }
 
@@ -114,6 +120,8 @@ void begin_descriptors() {
     pthread_atfork(nullptr, nullptr, [] { process.store(getpid(), std::memory_order_relaxed); });
 }
 
+bool is_child_of_vfork() { return getpid() != process.load(std::memory_order_relaxed); }
+
 const FileName* file_of(int fd) {
     if (fd < 0 || fd >= kDescriptorsMax) return nullptr;
     const FileName* found = entries[fd].load(std::memory_order_acquire);
@@ -121,9 +129,7 @@ const FileName* file_of(int fd) {
         const int error = errno;
         found = identify(fd);
         errno = error;
-        // A child of vfork has the parent's memory, but descriptors of its own.
-        if (getpid() == process.load(std::memory_order_relaxed))
-            entries[fd].store(found, std::memory_order_release);
+        if (!is_child_of_vfork()) entries[fd].store(found, std::memory_order_release);
     }
     return found == &no_file ? nullptr : found;
 }

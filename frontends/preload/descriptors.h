@@ -21,6 +21,9 @@ struct FileName {
 
 // Begins to keep entries, in this process and in children that fork() makes of it.
 void begin_descriptors();
+// Returns whether the caller is a child of vfork: it has the parent's memory, but descriptors of
+// its own.
+bool is_child_of_vfork();
 // Returns the regular file behind a descriptor; null for all else, and where memory is short.
 // Leaves errno as it is.
 const FileName* file_of(int fd);

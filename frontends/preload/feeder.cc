@@ -15,6 +15,7 @@
 
 #include <atomic>
 
+#include "descriptors.h"
 #include "next.h"
 
 namespace penstock::preload {
@@ -149,16 +150,18 @@ bool feed_block(Feed& feed) {
 
 // Stops using a feed; the last thread to do so frees a feed that is stopped or done.
 void leave(Feed& feed) {
-    if (feed.users.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
-    int stopped = kStopped;
-    if (!feed.state.compare_exchange_strong(stopped, kFilling)) return;
-    if (feed.users.load(std::memory_order_acquire) != 0) {  // another thread came: it will do it
-        feed.state.store(kStopped, std::memory_order_release);
-        return;
+    feed.users.fetch_sub(1);
+    while (feed.users.load() == 0) {
+        int stopped = kStopped;
+        if (!feed.state.compare_exchange_strong(stopped, kFilling)) return;
+        if (feed.users.load() == 0) {
+            syscall(SYS_munmap, feed.own, feed.size);
+            live.fetch_sub(1, std::memory_order_relaxed);
+            feed.state.store(kFree);
+            return;
+        }
+        feed.state.store(kStopped);  // another thread came, and has perhaps left again
     }
-    syscall(SYS_munmap, feed.own, feed.size);
-    live.fetch_sub(1, std::memory_order_relaxed);
-    feed.state.store(kFree, std::memory_order_release);
 }
 
 // Returns the oldest feed, used by the caller; null where there is none.
@@ -234,6 +237,7 @@ void mapped(void* begin, size_t size, int protection, int flags, int fd, off_t o
     if ((flags & MAP_ANONYMOUS) != 0 || (protection & PROT_READ) == 0 || shared_write) return;
     const int error = errno;
     struct stat status;
+    if (is_child_of_vfork()) return;  // threads would be the parent's
     if (fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && offset < status.st_size) {
         const auto left = static_cast<size_t>(status.st_size - offset);
         const size_t used = left < size ? left : size;
@@ -272,7 +276,7 @@ void unmapped(const void* begin) {
             continue;
         }
         feed.users.fetch_add(1, std::memory_order_acq_rel);
-        feed.state.compare_exchange_strong(expected, kStopped);
+        if (feed.program.load() == begin) feed.state.compare_exchange_strong(expected, kStopped);
         leave(feed);
     }
 }

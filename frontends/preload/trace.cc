@@ -81,9 +81,8 @@ char* write_number(uint64_t value, char* out) {
     return out;
 }
 
-// Takes a place and copies `size` bytes there, in as many segments as they touch.
-bool append(const char* text, size_t size) {
-    uint64_t at = cursor->fetch_add(size, std::memory_order_relaxed);
+// Copies `size` bytes to a place, in as many segments as they touch.
+bool place(uint64_t at, const char* text, size_t size) {
     while (size > 0) {
         const size_t number = at / kSegmentSize;
         const size_t offset = at % kSegmentSize;
@@ -144,21 +143,23 @@ void record(char operation, const FileName& file, uint64_t offset, uint64_t size
     timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     if (thread_number == 0) thread_number = static_cast<unsigned>(syscall(SYS_gettid));
-    // An escaped name is at most three times PATH_MAX; the numbers take less than 100 bytes.
-    char line[3 * 4096 + 128];
+    char before[64], after[48];
     char* end = write_number(
         static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec),
-        line);
+        before);
     end = write_number(thread_number, end);
     *end++ = operation;
     *end++ = ' ';
-    memcpy(end, file.text, file.size);
-    end += file.size;
-    *end++ = ' ';
-    end = write_number(offset, end);
-    end = write_number(size, end);
+    const auto head = static_cast<size_t>(end - before);
+    after[0] = ' ';
+    end = write_number(size, write_number(offset, after + 1));
     end[-1] = '\n';
-    if (!append(line, static_cast<size_t>(end - line))) stop(strerror(errno));
+    const auto tail = static_cast<size_t>(end - after);
+    const uint64_t at = cursor->fetch_add(head + file.size + tail, std::memory_order_relaxed);
+    if (!place(at, before, head) || !place(at + head, file.text, file.size) ||
+        !place(at + head + file.size, after, tail)) {
+        stop(strerror(errno));
+    }
     errno = error;
 }
 
