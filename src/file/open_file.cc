@@ -228,7 +228,7 @@ Result<std::shared_ptr<transfer::Job>> OpenFile::start_job(Pieces pieces, bool w
     const uint64_t size = sum_of(pieces), offset = pieces.empty() ? 0 : pieces.front().offset;
     auto job = begin_job(std::move(pieces), write, options);
     if (job.ok()) {
-        job.value()->on_done([path = path_, operation, size, offset, own = job.value().get()] {
+        job.value()->on_done([path = path_, operation, size, offset, own = job.value()] {
             print_explanation(path, operation, size, offset, own->report());
         });
     }
