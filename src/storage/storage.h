@@ -209,9 +209,9 @@ public:
                                                              int flags) = 0;
 
     // Takes over an open descriptor of a regular file, with the access that it was opened for, and
-    // closes it with the file. Clears its status flags, such as O_APPEND, O_DIRECT and O_NONBLOCK,
-    // also for its duplicates. On an error the descriptor stays the caller's: EBADF, EOPNOTSUPP,
-    // and the errors of open() for what is no regular file.
+    // closes it with the file. On an error the descriptor stays the caller's. Errors: EBADF when it
+    // is not open for reading or writing; EINVAL when it has O_APPEND, O_DIRECT or O_NONBLOCK;
+    // EOPNOTSUPP when this storage has no descriptors; those of open() for another kind of file.
     [[nodiscard]] virtual Result<std::shared_ptr<File>> adopt(int descriptor);
 
     // Removes the name; open files stay valid. Fails with the errors of unlink(2), or EOPNOTSUPP.
