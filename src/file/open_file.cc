@@ -12,6 +12,7 @@
 #include "file/explain.h"
 #include "file/host_readahead.h"
 #include "file/later_start.h"
+#include "planner/route_policy.h"
 
 namespace penstock::file {
 namespace {
@@ -20,14 +21,6 @@ constexpr uint64_t kOffsetMax = INT64_MAX;
 constexpr uint64_t kLookSizeMin = 4 << 20;  // a smaller read ends before the question pays off
 constexpr Status kForked{ECHILD, "file",
                          "the file was opened before a fork: open it again in this process"};
-
-// Returns whether the kernel may read ahead of such a read: it goes through the OS page cache and
-// leaves its bytes there.
-bool may_read_ahead(uint64_t size, const ReadOptions& options) {
-    return size <= kHostReadaheadSizeMax &&
-           options.route.value_or(Route::kCached) == Route::kCached &&
-           (options.cache == CachePolicy::kAuto || options.cache == CachePolicy::kKeep);
-}
 
 // A transfer only reads its sources, so casting away const is safe.
 std::vector<transfer::Piece> pieces_of(std::span<const ReadPiece> pieces) {
@@ -178,11 +171,13 @@ Status OpenFile::find_queued_work(const ReadOptions& options,
 
 Result<uint64_t> OpenFile::move(const transfer::Piece& piece, bool write,
                                 const ReadOptions& options, Report* report) {
-    if (!write && options_.read_ahead && may_read_ahead(piece.size, options))
+    if (Status status = check({&piece, 1}, write); !status.ok()) return status;
+    const planner::RoutePolicy policy = source_->policy(options);
+    const bool small = piece.size > 0 && policy.is_small(piece.size);
+    if (small && !write && options_.read_ahead && piece.size <= kHostReadaheadSizeMax &&
+        policy.buffered() != planner::Buffered::kNever)
         read_ahead_of(*source_, number_, {piece.offset, piece.size});
-    const bool small = source_->policy(options).is_small(piece.size) && !is_device_memory(piece.to);
-    if (small && piece.size > 0) {
-        if (Status status = check({&piece, 1}, write); !status.ok()) return status;
+    if (small && !is_device_memory(piece.to)) {
         // The clock is read only for a report, because its cost shows in a small read.
         uint64_t called_ns = 0, begun_ns = 0;
         if (report != nullptr) called_ns = base::monotonic_ns();
