@@ -45,6 +45,8 @@ public:
 
     // `presence` may be null and must outlive the driver.
     Driver(const Settings& settings, Presence* presence);
+    Driver(const Driver&) = delete;  // its streams refer to its members
+    Driver& operator=(const Driver&) = delete;
 
     // Begins a stream of reads of `file`. finish() ends it.
     void begin(uint64_t stream, uint64_t file, uint64_t file_size,

@@ -35,7 +35,7 @@ struct Flight {
     bool promoted = false;
     bool under_way = false;
     uint64_t claimed_ns = 0;              // time of the claim, or of the promotion
-    std::optional<uint64_t> stream = {};  // that predicted it, by assign()
+    std::optional<uint64_t> stream = {};  // that predicted it; set by assign()
 };
 
 // The result for the front part of a claim. Further calls claim the rest.
