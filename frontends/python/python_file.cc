@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <filesystem>
 #include <utility>
 
@@ -47,16 +46,6 @@ StorageKind storage_kind(const std::string& word) {
                                  {"uring", StorageKind::kUring}});
 }
 
-bool is_on(const char* variable) {
-    const char* const said = std::getenv(variable);
-    std::string value = said == nullptr ? "" : said;
-    std::ranges::transform(value, value.begin(), [](unsigned char c) { return std::tolower(c); });
-    if (value == "1" || value == "true" || value == "on" || value == "yes") return true;
-    if (value.empty() || value == "0" || value == "false" || value == "off" || value == "no")
-        return false;
-    throw nb::value_error((std::string(variable) + ": '" + value + "' is neither 1 nor 0").c_str());
-}
-
 FileOptions options_of(const OpenArguments& arguments) {
     FileOptions options;
     options.reading.cache = cache_policy_of(arguments.cache);
@@ -69,7 +58,6 @@ FileOptions options_of(const OpenArguments& arguments) {
     options.reading.strict = !arguments.strict.is_none() &&
                              argument<bool>(arguments.strict, "strict", "a bool");
     options.writing = options.reading;
-    options.explain = false;  // explain_if_asked() knows the names that Python gave
     options.storage = storage_kind(arguments.storage);
     for (const double figure : {arguments.throttle_latency_us, arguments.throttle_bandwidth_mbs}) {
         if (!(figure >= 0 && std::isfinite(figure)))
@@ -106,11 +94,18 @@ int open_flags_of(const std::string& mode, std::string* shown) {
     throw nb::value_error(("mode '" + mode + "' is none of r, w, a, x, with + or without").c_str());
 }
 
-void explain_if_asked() {
+// Fixes what the environment decides, also for opens of the same file on other devices. A hook of
+// Python explains reads and writes instead of the library, because it knows the names that open()
+// was given.
+void complete_options(FileOptions* options) {
     static bool explaining = false;
-    if (explaining || !is_on("PENSTOCK_EXPLAIN")) return;
-    nb::module_::import_("penstock.tracing").attr("explain")();
-    explaining = true;
+    if (Status status = fill_from_environment(options); !status.ok())
+        raise_error(status, nb::none());
+    if (options->explain.value_or(false) && !explaining) {
+        nb::module_::import_("penstock.tracing").attr("explain")();
+        explaining = true;
+    }
+    options->explain = false;
 }
 
 }  // namespace
@@ -137,7 +132,7 @@ PythonFile::PythonFile(nb::object file, const std::string& mode, const OpenArgum
     : options_(options_of(arguments)), process_(process_number()) {
     options_.open_flags = open_flags_of(mode, &mode_);
     refuse_at_exit();
-    explain_if_asked();
+    complete_options(&options_);
     if (!arguments.device.is_none()) {
         device_name_ = argument<std::string>(arguments.device, "device", "a str");
         if (device_name_.empty()) device_name_ = "auto";
@@ -209,7 +204,6 @@ File PythonFile::open_for(const std::string& device) {
     if (identity_.value_or(identity) != identity)
         raise_error(Status(ESTALE, "open", "another file has this name now"), source_->name);
     identity_ = identity;
-    options_ = opened.value().options();  // what the environment said then it says for good
     return opened.value();
 }
 

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "penstock/route.h"
+#include "penstock/status.h"
 
 namespace penstock {
 
@@ -40,13 +41,13 @@ enum class StorageKind : uint8_t { kAuto, kPosix, kUring };
 // block ids to workers gives (seed 000, section 3.3).
 enum class RequestMap : uint8_t { kShared, kStatic };
 
-// Options for studies and tests. No program needs them.
+// Options for studies and tests of a File, a FileSystem or calibrate(). No program needs them.
 struct StudyOptions {
     // Each storage operation takes at least this latency, and all operations together move at most
-    // this many 10^6 bytes a second. 0: no throttle.
+    // this many 10^6 bytes a second. 0: no throttle. Negative or not finite: EINVAL.
     double throttle_latency_us = 0;
     double throttle_bandwidth_mbs = 0;
-    RequestMap map = RequestMap::kShared;  // of a FileSystem
+    RequestMap map = RequestMap::kShared;  // read by a FileSystem only
 };
 
 // What the reads of kernels request beyond the bytes that they want.
@@ -131,7 +132,7 @@ struct FileOptions {
     // direct, peer) where they name no route, PENSTOCK_STRICT (1, 0) where they are not strict.
     bool route_of_environment = true, strict_of_environment = true;
     // Whether a line on standard error tells what became of each read and write; none:
-    // PENSTOCK_EXPLAIN (1, 0) decides.
+    // PENSTOCK_EXPLAIN (1, 0) decides. The line of an asynchronous call may follow its result.
     std::optional<bool> explain = {};
     StorageKind storage = StorageKind::kAuto;  // kAuto: see StorageKind
     // Parameters that affect performance.
@@ -142,5 +143,12 @@ struct FileOptions {
                            // else the number of CPUs, for a GPU three quarters of it, up to 16
     StudyOptions study = {};
 };
+
+// Completes `options` from PENSTOCK_ROUTE, PENSTOCK_STRICT and PENSTOCK_EXPLAIN, where `options`
+// leaves that to the environment. File::open() does so itself. The result is final: later changes
+// of the environment do not affect it. A variable that is not set changes nothing. Any thread,
+// while no other thread changes the environment. Errors: EINVAL when a variable has an invalid
+// value; the origin of the status is the variable's name.
+Status fill_from_environment(FileOptions* options);
 
 }  // namespace penstock

@@ -8,14 +8,22 @@
 #include <string>
 #include <string_view>
 
-namespace penstock::file {
+#include "penstock/options.h"
 
-std::string_view environment(const char* variable) {
+namespace penstock {
+
+std::string_view file::environment(const char* variable) {
     const char* const value = std::getenv(variable);
     return value == nullptr ? "" : value;
 }
 
+bool file::environment_allows_second_context() {
+    return environment("PENSTOCK_SECOND_CONTEXT") != "0";
+}
+
 namespace {
+
+using file::environment;
 
 // Reads a variable that is 1 or 0; not set or empty is 0. Returns false if it is neither.
 bool read_switch(const char* variable, bool* on) {
@@ -55,6 +63,4 @@ Status fill_from_environment(FileOptions* options) {
     return {};
 }
 
-bool environment_allows_second_context() { return environment("PENSTOCK_SECOND_CONTEXT") != "0"; }
-
-}  // namespace penstock::file
+}  // namespace penstock

@@ -4,7 +4,6 @@
 #include <cerrno>
 #include <utility>
 
-#include "file/environment.h"
 #include "file/open_file.h"
 #include "transfer/job.h"
 
@@ -74,7 +73,7 @@ void File::release() const {
 
 Result<File> File::open(const std::string& path, const Device& device, const FileOptions& options) {
     FileOptions wanted = options;
-    if (Status status = file::fill_from_environment(&wanted); !status.ok()) return status;
+    if (Status status = fill_from_environment(&wanted); !status.ok()) return status;
     auto opened = file::OpenFile::open(path, device, wanted);
     if (!opened.ok()) return opened.status();
     return File(std::move(opened.value()));
@@ -82,7 +81,7 @@ Result<File> File::open(const std::string& path, const Device& device, const Fil
 
 Result<File> File::adopt(int descriptor, const Device& device, const FileOptions& options) {
     FileOptions wanted = options;
-    if (Status status = file::fill_from_environment(&wanted); !status.ok()) return status;
+    if (Status status = fill_from_environment(&wanted); !status.ok()) return status;
     auto opened = file::OpenFile::adopt(descriptor, device, wanted);
     if (!opened.ok()) return opened.status();
     return File(std::move(opened.value()));
