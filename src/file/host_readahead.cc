@@ -14,13 +14,14 @@ namespace {
 
 constexpr size_t kStreams = 4;  // files that a thread may read in turn
 constexpr uint64_t kPage = 4096;
-constexpr uint32_t kRepeats = 4;
-constexpr uint32_t kCachedMax = 16, kIdleMax = 256;
-constexpr uint32_t kRestMin = 10, kRestMax = 16;  // as powers of two
+constexpr uint32_t kRepeats = 4;                  // equal distances in a row
+constexpr uint32_t kCachedMax = 16;               // predicted ranges in a row
+constexpr uint32_t kIdleMax = 256;                // reads in a row
+constexpr uint32_t kRestMin = 10, kRestMax = 16;  // of reads, as powers of two
 constexpr uint64_t kStream = 0;                   // the one stream of a driver
 
-// The kernel does not say when announced bytes arrive, so the latency is an assumption. It is that
-// of a distant storage: on a near one the limits of `Options` hold.
+// The kernel does not say when announced bytes arrive, so the driver assumes the latency of network
+// storage. On faster storage the limits in `options` bound the distance.
 constexpr readahead::Driver::Settings kSettings{
     .options = {.request_size_max = kAnnouncedSizeMax, .ahead_max = 128},
     .cache_size = 64 << 20,
@@ -29,19 +30,31 @@ constexpr readahead::Driver::Settings kSettings{
     .flights_max = 64,
 };
 
-// Returns whether reads of `size` bytes at this distance from each other are outside of the
-// kernel's own readahead.
+// Returns whether the kernel does not read ahead of reads of `size` bytes at this distance from
+// each other.
 bool leaves_gap(uint64_t distance, uint64_t size) {
     return static_cast<int64_t>(distance) < 0 || distance >= size + kPage;
 }
 
-// A stream that is read ahead of.
+// Returns whether some of the range is known not to be cached.
+bool lacks(transfer::Source& source, const extent::Extent& range) {
+    std::array<extent::ResidencyRun, 4> runs;
+    storage::ResidencyQuestion question;
+    question.range = range;
+    question.grain = uint64_t{1} << 30;  // one answer suffices
+    const size_t count = source.probe.ask(question, runs).runs;
+    return std::any_of(runs.begin(), runs.begin() + count, [](const auto& run) {
+        return run.state == Residency::kMissing || run.state == Residency::kMixed;
+    });
+}
+
+// The readahead of one stream of reads.
 class Ahead final : public readahead::Presence {
 public:
-    // `distance`: between the reads so far.
+    // `distance` is that between the reads so far.
     Ahead(transfer::Source& source, uint64_t distance)
         : source_(&source),
-          shift_(distance % kPage == 0 ? kPage - 1 : 0),
+          cleared_bits_(distance % kPage == 0 ? kPage - 1 : 0),
           size_min_(std::min(distance, -distance) >= kPage ? kPage : 0),
           driver_(kSettings, this) {
         driver_.begin(kStream, 0, source.known_size(),
@@ -50,13 +63,13 @@ public:
     // Announces what comes after a read of `range`. Returns false if nothing was announced.
     bool announce(transfer::Source& source, const extent::Extent& range) {
         source_ = &source;
-        // Whole pages are fetched. If each read is alone in its page, it counts as a use of all of
-        // it, or the bytes beside it would count as wasted.
-        const uint64_t offset = range.offset & ~shift_;
+        // Whole pages are fetched. A read that is alone in its page counts as a use of the whole
+        // page. Otherwise the bytes beside it would count as wasted.
+        const uint64_t offset = range.offset & ~cleared_bits_;
         const uint64_t size = std::max(range.end() - offset, size_min_);
         const access::Access access{static_cast<int64_t>(offset), static_cast<int64_t>(size)};
-        // The time of the read itself counts as the reader's own. So one call a read suffices, and
-        // a read that waits for storage only shortens the distance of its successors.
+        // The read has not happened yet, so its time counts as the reader's own. One call for each
+        // read suffices then. A read that waits for storage shortens the distance of later ones.
         const uint64_t now_ns = base::monotonic_ns();
         driver_.observe(kStream, access, now_ns);
         driver_.served(kStream, now_ns);
@@ -70,7 +83,8 @@ public:
     }
     [[nodiscard]] bool all_cached() const { return cached_ >= kCachedMax; }
 
-    // Returns the whole range unless all of it is known to be cached, or so many ranges were.
+    // Returns nothing if the whole range is known to be cached, or if the last kCachedMax predicted
+    // ranges were. Otherwise returns the whole range.
     extent::Extent missing(uint64_t /*file*/, const extent::Extent& range) override {
         if (all_cached()) return {};
         if (lacks(*source_, range)) {
@@ -80,22 +94,11 @@ public:
         ++cached_;
         return {};
     }
-    // Returns whether some of the range is known not to be cached.
-    static bool lacks(transfer::Source& source, const extent::Extent& range) {
-        std::array<extent::ResidencyRun, 4> runs;
-        storage::ResidencyQuestion question;
-        question.range = range;
-        question.grain = uint64_t{1} << 30;  // one answer suffices
-        const size_t count = source.probe.ask(question, runs).runs;
-        return std::any_of(runs.begin(), runs.begin() + count, [](const auto& run) {
-            return run.state == Residency::kMissing || run.state == Residency::kMixed;
-        });
-    }
 
 private:
-    transfer::Source* source_;
-    const uint64_t shift_;     // bits of an offset to clear
-    const uint64_t size_min_;  // of a use
+    transfer::Source* source_;     // of the current announce()
+    const uint64_t cleared_bits_;  // of an offset, so that it is that of its page
+    const uint64_t size_min_;      // of a use
     readahead::Driver driver_;
     uint32_t cached_ = 0;  // predicted ranges in a row
 };
@@ -105,8 +108,8 @@ struct Watch {
     uint64_t file = 0;
     uint64_t offset = 0, distance = 0;  // of the last read; modulo 2^64
     uint32_t repeats = 0;               // equal distances in a row
-    uint32_t rest = 0;                  // reads to let pass
-    uint32_t rest_log = kRestMin;       // of the next rest
+    uint32_t rest = 0;                  // reads left of the present rest
+    uint32_t rest_log = kRestMin;       // the next rest is 2^rest_log reads
     uint32_t idle = 0;                  // reads in a row without an announcement
     bool ahead = false;
 
@@ -126,8 +129,7 @@ bool begins_to_miss(transfer::Source& source, const Watch& watch, uint64_t size)
     for (uint64_t i = 1; i <= 8; i *= 2) {
         const uint64_t offset = watch.offset + i * watch.distance;
         if (offset >= source.known_size()) return false;
-        if (Ahead::lacks(source, {offset, std::min(size, source.known_size() - offset)}))
-            return true;
+        if (lacks(source, {offset, std::min(size, source.known_size() - offset)})) return true;
     }
     return false;
 }

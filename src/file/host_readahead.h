@@ -2,8 +2,8 @@
 // follow: with gaps, backward, or in nested loops. It announces to the OS page cache the pieces
 // that the thread reads next, as far as they are not cached.
 //
-// Reads that continue forward are left to the kernel, which reads ahead of them better. Random
-// reads and reads of cached bytes cost a few instructions each:
+// Reads that continue forward are left to the kernel, which reads ahead of them better. Before a
+// random read, and before most reads of cached bytes, this takes a few instructions:
 //
 //      WATCHING --[kRepeats equal distances, and bytes ahead are not cached]--> AHEAD
 //      WATCHING --[kRepeats equal distances, and bytes ahead are cached]--> RESTING
@@ -11,14 +11,14 @@
 //      AHEAD    --[kCachedMax predicted pieces in a row are cached]--> RESTING
 //      AHEAD    --[kIdleMax reads in a row without an announcement]--> WATCHING
 //
-// Each thread has its own streams, at most kStreams, so that nothing is shared and nothing waits. A
-// read announces at most 32 ranges. At most 16 MiB of a stream are announced and not yet read.
+// Each thread has its own streams, at most kStreams, so no read waits for another thread. A stream
+// keeps its memory until the thread ends or reads ahead in another file in its place. A read
+// announces at most 32 ranges. At most 16 MiB of a stream are announced and not yet read.
 #pragma once
 
 #include <cstdint>
 
 #include "extent/extent.h"
-#include "penstock/options.h"
 #include "transfer/source.h"
 
 namespace penstock::file {
@@ -34,7 +34,7 @@ inline constexpr uint64_t kAnnouncedSizeMax = 128 << 10;
 // read. `file` is a number that no other open file of the process ever had.
 void read_ahead_of(transfer::Source& source, uint64_t file, const extent::Extent& range);
 
-// Returns a number for a file.
+// Returns a number for a file that is opened: 1, 2, ... Any thread.
 [[nodiscard]] uint64_t next_file_number();
 
 }  // namespace penstock::file
