@@ -104,11 +104,15 @@ public:
     // their memory.
     [[nodiscard]] static Result<File> open(const std::string& path, const Device& device = {},
                                            const FileOptions& options = {});
-    // Opens a file by a descriptor that the caller has opened, with the access of the descriptor.
-    // The File closes the descriptor with its last copy. options.open_flags is not used. On an
-    // error the descriptor stays the caller's. Errors: as open(); EBADF when the descriptor is not
-    // open for reading or writing; EINVAL when it was opened with O_APPEND, O_DIRECT or O_NONBLOCK,
-    // which its duplicates would lose too. path() is its name in /proc/self/fd.
+    // Takes over a descriptor that the caller has opened, with the access that it was opened for.
+    //   descriptor  of a regular file, without O_APPEND, O_DIRECT and O_NONBLOCK. The last copy of
+    //               the File closes it. On an error it stays the caller's
+    //   device      as for open()
+    //   options     as for open(); open_flags is not used
+    // Any thread; blocks. path() returns the descriptor's name in /proc/self/fd. Errors: as open();
+    // EBADF when the descriptor is not open for reading or writing; EINVAL when it has one of these
+    // flags: they are not cleared, because duplicates of the descriptor share them. Cost: as
+    // open().
     [[nodiscard]] static Result<File> adopt(int descriptor, const Device& device = {},
                                             const FileOptions& options = {});
     File() = default;  // a closed file
@@ -158,11 +162,13 @@ public:
                                             const ReadOptions& options) const {
         return this->preadv(pieces, options);
     }
-    // Tells the OS that the range will be read soon, as posix_fadvise(POSIX_FADV_WILLNEED). The OS
-    // begins to read the missing bytes into its page cache. The range is cut at the end of the
-    // file. Any thread. Does not wait for the bytes, but for room in the queue of the disk, which
-    // for hundreds of MiB takes most of the time of the read. Errors: EBADF when the file is closed
-    // or was opened for writing only.
+    // Tells the OS that a range will be read soon, as posix_fadvise(POSIX_FADV_WILLNEED) does.
+    //   offset, size   in bytes; the range is cut at the end of the file
+    // Any thread. Does not wait for the bytes, only for room in the queue of the disk. On return
+    // the OS has begun to read the missing bytes into its page cache, but it may drop them before
+    // they are used. Errors: EBADF when the file is closed or was opened for writing only; the
+    // error of fstat(2). Cost: a system call for each 128 KiB. For hundreds of MiB the wait takes
+    // most of the time of a read.
     Status prefetch(uint64_t offset = 0, uint64_t size = UINT64_MAX) const;
 
     // Writes `size` bytes from `from` to the file at `offset`. A write beyond the end of the file

@@ -44,7 +44,8 @@ enum class RequestMap : uint8_t { kShared, kStatic };
 // Options for studies and tests of a File, a FileSystem or calibrate(). No program needs them.
 struct StudyOptions {
     // Each storage operation takes at least this latency, and all operations together move at most
-    // this many 10^6 bytes a second. 0: no throttle. Negative or not finite: EINVAL.
+    // this many 10^6 bytes a second. 0: no throttle. At most 3.6e9 each, and a bandwidth of at
+    // least 1e-6; EINVAL otherwise.
     double throttle_latency_us = 0;
     double throttle_bandwidth_mbs = 0;
     RequestMap map = RequestMap::kShared;  // read by a FileSystem only
