@@ -63,7 +63,7 @@ function(penstock_room name)
     endif()
 endfunction()
 
-# The fixtures of all rooms: tests and benchmarks take from them what they use.
+# Makes one library of the fixtures of all rooms. Tests and benchmarks link the parts they use.
 function(penstock_fixtures)
     get_property(fixtures GLOBAL PROPERTY PENSTOCK_FIXTURES)
     add_library(penstock_fixtures STATIC EXCLUDE_FROM_ALL ${fixtures})

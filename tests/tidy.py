@@ -52,8 +52,8 @@ FILE_CALLS = (
 )
 STREAMS = r"std::(?:basic_)?[io]?f(?:stream|ilebuf|open)\b|std::filesystem\b|std::re(?:name|move)\("
 MAPPING = re.compile(CALL.format("mmap(?:64)?"))
-# Calls of such names elsewhere. None of them is on a file whose bytes move, and the two variables
-# are read below the room that reads all others.
+# Calls that are allowed elsewhere. The calls on files move no bytes of a user's file. The variables
+# are read in backend/, which may not include file/environment.h.
 # fmt: off
 EXCEPTIONS = {
     ("src/backend/cpu/crash_report.cc", "write"),         # to standard error

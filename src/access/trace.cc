@@ -50,7 +50,7 @@ public:
             }
             return {EINVAL, kOrigin, "the first line is not \"penstock-trace 1\""};
         }
-        // A recording preloaded library leaves zeros where a process ended before it wrote a line.
+        // The preloaded library leaves zeros where a process ended before it wrote its line.
         text.remove_prefix(std::min(text.find_first_not_of('\0'), text.size()));
         if (text.empty() || text.front() == '#') return {};
         if (text.find('\0') != std::string_view::npos) {
