@@ -112,7 +112,7 @@ public:
     // Any thread; blocks. path() returns the descriptor's name in /proc/self/fd. Errors: as open();
     // EBADF when the descriptor is not open for reading or writing; EINVAL when it has one of these
     // flags: they are not cleared, because duplicates of the descriptor share them. Cost: as
-    // open().
+    // open(), without open(2).
     [[nodiscard]] static Result<File> adopt(int descriptor, const Device& device = {},
                                             const FileOptions& options = {});
     File() = default;  // a closed file
