@@ -147,6 +147,18 @@ TEST_F(HostReadaheadTest, OptionsThatForbidItAndLongReadsAnnounceNothing) {
     EXPECT_EQ(announced_, 0u);
 }
 
+TEST_F(HostReadaheadTest, RefusedReadsAnnounceNothing) {
+    auto noting = std::make_shared<NotingStorage>();
+    FileOptions writing;
+    writing.open_flags = O_WRONLY;
+    const auto file = file::OpenFile::open(path_, {}, writing, noting).value();
+    for (const uint64_t offset : row(100, 64 << 10)) {
+        const auto got = file->read(memory_, 4096, offset, writing.reading, nullptr);
+        EXPECT_EQ(got.status().error_number(), EBADF);
+    }
+    EXPECT_TRUE(noting->file->pages.empty());
+}
+
 TEST_F(HostReadaheadTest, EachThreadHasItsOwnStreamAndAFileMayShrink) {
     const auto file = File::open(path_).value();
     const auto other = File::open(path_).value();
