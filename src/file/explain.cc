@@ -35,7 +35,7 @@ std::string explain(const Report& report) {
     line += ", queue " + milliseconds(report.queue_ns) + ", plan " + milliseconds(report.plan_ns) +
             ", read " + milliseconds(report.read_ns) + ", copy " + milliseconds(report.copy_ns);
     if (report.error_number != 0) {
-        line += std::string("; ") + strerrordesc_np(report.error_number) + " at offset " +
+        line += std::string("; ") + std::strerror(report.error_number) + " at offset " +
                 std::to_string(report.error_offset) + " (" + name(report.error_route) + ")";
     }
     return line;
