@@ -10,6 +10,9 @@
 //   start()    until it returns nothing: the fetches to begin
 //   served()   the stream has its bytes
 //
+// A front that sees only the begin of each access calls served() right after observe(). The time of
+// the access then counts as the stream's own.
+//
 // It calls ended() when a fetch is over. A cache that evicts also calls evicted(), displaced() and
 // used(). A front whose cache reports no arrivals, such as the OS page cache, ends each fetch as
 // kAnnounced at once. Pure: time is an argument. One thread at a time. Allocates only when a stream
