@@ -146,17 +146,10 @@ size_t PageReader::reap(uint64_t since, bool waits) {
         count = executor_.reap(outcomes_, waits);
     }
     progress_.beat();
-    const std::span<const transfer::Outcome> outcomes(outcomes_, count);
     const uint64_t now = base::monotonic_ns();
     progress_.counters.storage_ns.add(now - since);
-    // Counted before any is answered, so that the counts are complete for a reader after a kernel
-    // has ended.
-    for (const transfer::Outcome& outcome : outcomes) {
-        progress_.counters.reads.add(outcome.operations);
-        progress_.counters.bytes.add(outcome.bytes);
-    }
     size_t of_drain = 0;
-    for (const transfer::Outcome& outcome : outcomes) {
+    for (const transfer::Outcome& outcome : std::span(outcomes_).first(count)) {
         of_drain += !reinterpret_cast<const ReadRun*>(outcome.cookie)->pending;
         finish(outcome);
     }
@@ -166,6 +159,10 @@ size_t PageReader::reap(uint64_t since, bool waits) {
 
 void PageReader::finish(const transfer::Outcome& outcome) {
     const ReadRun& run = *reinterpret_cast<const ReadRun*>(outcome.cookie);
+    // Counted before the run is answered, so that the counts that are read after a kernel has
+    // ended contain all that it waited for.
+    progress_.counters.reads.add(outcome.operations);
+    progress_.counters.bytes.add(outcome.bytes);
     completer_.finish(run, outcome, &retries_);
     if (run.pending) windows_.end(run);
 }
