@@ -26,7 +26,7 @@ public:
     virtual Status take_staging() { return {}; }
     // Begins a drain of a ring. Returns the limit of its pages; 0: nothing may be taken now.
     virtual size_t begin(uint32_t ring) = 0;
-    // Returns whether requests of that ring may be claimed, which are ready.
+    // Returns whether the ready requests of that ring may be claimed.
     virtual bool may_claim() { return true; }
     // Ends a drain, whose pages use the first `pages` places.
     virtual void end(size_t pages) = 0;

@@ -17,25 +17,26 @@ Status StagedDelivery::take_staging() {
 
 // Returns false if copies in flight have failed or do not end. All waits have then been ended,
 // because the pages would never be announced.
-bool StagedDelivery::look_after_copies() {
+bool StagedDelivery::look_after_copies(uint64_t now_ns) {
     if (progress_.stopped()) return false;
     const Progress::During during(progress_, Activity::kStorage);
-    const uint64_t now = base::monotonic_ns();
-    Status status = sender_->look_after(now);
+    Status status = sender_->look_after(now_ns);
     for (PullReplies* replies : shared_.replies) {
         if (replies == nullptr) break;
         if (status.ok()) status = replies->flush();
-        if (status.ok()) status = replies->look_after(now);
+        if (status.ok()) status = replies->look_after(now_ns);
     }
     if (!status.ok()) progress_.fail("copies of pages to the device failed or did not end");
     return status.ok();
 }
 
 size_t StagedDelivery::begin(uint32_t ring) {
-    if (!look_after_copies()) return 0;
+    const uint64_t now = base::monotonic_ns();
+    if (!look_after_copies(now)) return 0;
     const bool background = ring == Shared::kBackground;
     const size_t pages_max = sender_->begin(background);
     limit_.tell_oldest(sender_->oldest_lent());
+    due_ns_ = now + shared_.send_period_ns;
     ring_index_ = ring;
     ring_ = &shared_.ring(ring);
     replies_ = background ? nullptr : shared_.replies[ring];
@@ -43,7 +44,6 @@ size_t StagedDelivery::begin(uint32_t ring) {
 }
 
 bool StagedDelivery::may_claim() {
-    due_ns_ = base::monotonic_ns() + shared_.send_period_ns;
     return replies_ == nullptr || limit_.may_claim(ring_index_, sender_->oldest_lent());
 }
 

@@ -31,7 +31,7 @@ public:
     void send_due(uint64_t now_ns) override;
 
 private:
-    bool look_after_copies();
+    bool look_after_copies(uint64_t now_ns);
     void answer(const Request& request, const std::byte* bytes, bool waited);
 
     Shared& shared_;
