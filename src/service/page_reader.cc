@@ -175,10 +175,10 @@ bool PageReader::may_stay_pending(const ReadRun& run) const {
 // Leaves a run of windows to storage. Returns false if it has no windows or there is no room.
 bool PageReader::begin_windows(const ReadRun& run) {
     if (!may_stay_pending(run)) return false;
-    const ReadRun* pending = windows_.add(run, drain_.hold(run));
+    ReadRun* pending = windows_.add(run, drain_.hold(run));
     if (pending == nullptr) return false;
     submit(*pending);
-    if (!lacks_pages_) windows_.set_hot(*pending);
+    pending->hot = !lacks_pages_;
     return true;
 }
 

@@ -10,12 +10,8 @@ PendingWindows::PendingWindows() {
     for (size_t i = 0; i < kWindowsMax; ++i) free_.push_back(std::make_unique<Pending>());
 }
 
-PendingWindows::Runs::iterator PendingWindows::find(Runs& runs, const ReadRun& run) {
-    return std::ranges::find(runs, &run, [](const auto& pending) { return &pending->run; });
-}
-
 bool PendingWindows::has_hot() const {
-    return std::ranges::any_of(in_flight_, [](const auto& pending) { return pending->hot; });
+    return std::ranges::any_of(in_flight_, [](const auto& pending) { return pending->run.hot; });
 }
 
 ReadRun* PendingWindows::add(const ReadRun& run, std::shared_ptr<transfer::Source> source) {
@@ -28,7 +24,6 @@ ReadRun* PendingWindows::add(const ReadRun& run, std::shared_ptr<transfer::Sourc
     pending.requests.assign(run.requests.begin(), run.requests.end());
     pending.pieces.assign(run.pieces.begin(), run.pieces.end());
     pending.source = std::move(source);
-    pending.hot = false;
     pending.run = run;
     pending.run.requests = pending.requests;
     pending.run.pieces = pending.pieces;
@@ -37,10 +32,9 @@ ReadRun* PendingWindows::add(const ReadRun& run, std::shared_ptr<transfer::Sourc
     return &pending.run;
 }
 
-void PendingWindows::set_hot(const ReadRun& run) { (*find(in_flight_, run))->hot = true; }
-
 void PendingWindows::end(const ReadRun& run) {
-    const auto at = find(in_flight_, run);
+    const auto at = std::ranges::find(in_flight_, &run,
+                                      [](const auto& pending) { return &pending->run; });
     ended_.push_back(std::move(*at));
     in_flight_.erase(at);
 }

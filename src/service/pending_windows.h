@@ -25,13 +25,12 @@ public:
 
     // Returns whether there is none. Any thread.
     [[nodiscard]] bool empty() const { return count_.load(std::memory_order_relaxed) == 0; }
-    // Returns whether the OS page cache had all pages of some run that has not ended.
+    // Returns whether a run that has not ended is `hot`.
     [[nodiscard]] bool has_hot() const;
 
     // Adds a copy of a run, which holds its source. Returns null if there is no room. The copy
     // stays until release_ended() after end().
     ReadRun* add(const ReadRun& run, std::shared_ptr<transfer::Source> source);
-    void set_hot(const ReadRun& run);
     void end(const ReadRun& run);
     void release_ended();
 
@@ -41,10 +40,8 @@ private:
         std::vector<Request> requests;
         std::vector<iovec> pieces;
         std::shared_ptr<transfer::Source> source;
-        bool hot = false;
     };
     using Runs = std::vector<std::unique_ptr<Pending>>;
-    static Runs::iterator find(Runs& runs, const ReadRun& run);
 
     std::atomic<size_t> count_{0};  // windows of in_flight_ and ended_
     Runs in_flight_, ended_, free_;

@@ -24,7 +24,7 @@ TEST(PendingWindows, ARunKeepsWhatItNeedsUntilItIsReleased) {
     std::vector<Request> requests(3);
     for (size_t i = 0; i < 3; ++i) requests[i].page = 8 * i;
     std::vector<iovec> pieces(3);
-    const ReadRun* run = windows.add(
+    ReadRun* run = windows.add(
         {.requests = requests, .pieces = pieces, .first = {requests.data(), 0, 0}, .pages = 24},
         source);
     ASSERT_NE(run, nullptr);
@@ -34,7 +34,7 @@ TEST(PendingWindows, ARunKeepsWhatItNeedsUntilItIsReleased) {
     EXPECT_EQ(run->first.request, run->requests.data());
     EXPECT_EQ(run->pieces.size(), 3u);
     EXPECT_FALSE(windows.has_hot());
-    windows.set_hot(*run);
+    run->hot = true;
     EXPECT_TRUE(windows.has_hot());
     windows.end(*run);
     EXPECT_FALSE(windows.has_hot());

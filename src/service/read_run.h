@@ -39,6 +39,7 @@ struct ReadRun {
     bool again = false;                  // its page is read again
     bool background = false;             // from the background ring
     bool pending = false;                // one of PendingWindows
+    bool hot = false;                    // `pending`, and the OS page cache had all its pages
     uint64_t taken_ns = 0;               // when its requests were taken
 
     // Calls `visit(page, count)` for the adjacent frames of each request, from its page `page` on,
