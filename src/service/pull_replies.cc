@@ -1,6 +1,5 @@
 #include "service/pull_replies.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "penstock/device/atomic.cuh"
@@ -41,11 +40,9 @@ void PullReplies::put(uint64_t slot, uint64_t answer) {
     SystemWords::store(words_[slot], answer, site::kComplete);
 }
 
-void PullReplies::publish(uint64_t begin, uint64_t end) {
-    const std::lock_guard lock(range_mutex_);
-    const bool news = begin_ != end_;
-    begin_ = news ? std::min(begin_, begin) : begin;
-    end_ = news ? std::max(end_, end) : end;
+void PullReplies::publish(SlotRange slots) {
+    const std::lock_guard lock(news_mutex_);
+    news_.add(slots);
     has_news_.store(true, std::memory_order_relaxed);
 }
 
@@ -59,15 +56,14 @@ Status PullReplies::flush() {
     for (int i = 0; i < 2 && is_due() && !sending_.test_and_set(std::memory_order_acquire); ++i) {
         Status status;
         if (is_due()) {
-            uint64_t begin = 0, end = 0;
+            SlotRange slots;
             {
-                const std::lock_guard lock(range_mutex_);
-                std::swap(begin, begin_);
-                std::swap(end, end_);
+                const std::lock_guard lock(news_mutex_);
+                slots = std::exchange(news_, {});
                 has_news_.store(false, std::memory_order_relaxed);
             }
-            status = device_.copy_words(stream_->id(), ring_.answers + begin, words_ + begin,
-                                        end - begin);
+            status = device_.copy_words(stream_->id(), ring_.answers + slots.begin,
+                                        words_ + slots.begin, slots.end - slots.begin);
             if (status.ok()) status = stream_->mark();
         }
         sending_.clear(std::memory_order_release);

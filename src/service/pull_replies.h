@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <utility>
 
 #include "backend/backend.h"
 #include "penstock/abi/file_system.h"
@@ -20,6 +21,18 @@
 #include "service/copy_stream.h"
 
 namespace penstock::service {
+
+// Adjacent slots of a ring.
+struct SlotRange {
+    uint64_t begin = 0, end = 0;  // empty if equal
+
+    [[nodiscard]] bool empty() const { return begin == end; }
+    // Extends the range to contain `other`, which is not empty.
+    void add(SlotRange other) {
+        begin = empty() ? other.begin : std::min(begin, other.begin);
+        end = std::max(end, other.end);
+    }
+};
 
 class PullReplies {
 public:
@@ -30,10 +43,10 @@ public:
     PullReplies(const PullReplies&) = delete;
     PullReplies& operator=(const PullReplies&) = delete;
 
-    // put() stores one answer; publish() must follow, with slots from the lowest to one past the
-    // highest. Any thread.
+    // put() stores one answer; publish() must follow, with a range that contains its slot. Any
+    // thread.
     void put(uint64_t slot, uint64_t answer);
-    void publish(uint64_t begin, uint64_t end);
+    void publish(SlotRange slots);
     // Sends what was published, unless enough copies are in flight already. The worker that looks
     // next then sends it; workers look all the time. Any thread. After an error the answers never
     // arrive.
@@ -50,8 +63,8 @@ private:
     uint64_t* words_ = nullptr;  // pinned; the slots have the same indices
     std::unique_ptr<CopyStream> stream_;
 
-    std::mutex range_mutex_;
-    uint64_t begin_ = 0, end_ = 0;       // slots with new answers; none if equal
+    std::mutex news_mutex_;
+    SlotRange news_;                     // contains the slots with new answers
     std::atomic<bool> has_news_{false};  // checked before the mutex is locked
     std::atomic_flag sending_;           // held by the thread that calls the driver
 };
@@ -61,20 +74,17 @@ class ReplyBatch {
 public:
     void put(PullReplies& replies, uint64_t slot, uint64_t answer) {
         replies.put(slot, answer);
-        const bool first = begin_ == end_;
-        begin_ = first ? slot : std::min(begin_, slot);
-        end_ = first ? slot + 1 : std::max(end_, slot + 1);
+        slots_.add({slot, slot + 1});
     }
-    [[nodiscard]] bool empty() const { return begin_ == end_; }
+    [[nodiscard]] bool empty() const { return slots_.empty(); }
     // Publishes the answers and sends them.
     Status send(PullReplies& replies) {
-        replies.publish(begin_, end_);
-        begin_ = end_ = 0;
+        replies.publish(std::exchange(slots_, {}));
         return replies.flush();
     }
 
 private:
-    uint64_t begin_ = 0, end_ = 0;  // slots; none if equal
+    SlotRange slots_;
 };
 
 }  // namespace penstock::service

@@ -21,7 +21,7 @@ protected:
     }
     void give(uint64_t slot) {
         replies_->put(slot, 1000 + slot);
-        replies_->publish(slot, slot + 1);
+        replies_->publish({slot, slot + 1});
     }
     size_t arrived() {
         size_t count = 0;
