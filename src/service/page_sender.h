@@ -1,6 +1,6 @@
 // Brings pages to a device whose memory the host cannot address. The pages are read into pinned
 // memory. Copies then bring them to their frames and announce them there, or the waiting teams copy
-// them from there themselves (pull_replies.h).
+// them from there themselves (answer_sender.h).
 //
 // Each worker has one; one thread at a time. A call of the driver costs a microsecond or more, and
 // the copy engine pauses for three after each call. So what becomes ready while copies are in

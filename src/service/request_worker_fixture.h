@@ -61,8 +61,8 @@ protected:
         RingState& ring = memory_.state().rings[0];
         answers_.resize(size_t{1} << ring.shift);
         ring.answers = answers_.data();
-        replies_ = std::move(PullReplies::create(device_, ring).value());
-        shared_.replies[0] = replies_.get();
+        answer_sender_ = std::move(AnswerSender::create(device_, ring).value());
+        shared_.answer_senders[0] = answer_sender_.get();
         shared_.tickets_behind_max = limits::kDrainMax + 32;
         return ring;
     }
@@ -103,7 +103,7 @@ protected:
     Descriptor file_ = -1;
     int aborted_ = 0;
     std::vector<uint64_t> answers_;
-    std::unique_ptr<PullReplies> replies_;
+    std::unique_ptr<AnswerSender> answer_sender_;
     std::unique_ptr<RequestWorker> worker_;
     std::vector<backend::StreamId> streams_;
     std::map<FrameIndex, PageIndex> asked_;

@@ -176,10 +176,10 @@ Status Service::start(const Options& options) {
     shared_.tickets_behind_max = layout_.tickets_behind_max;
     for (uint32_t i = 0; i < layout_.ring_count; ++i) {
         if (state_->rings[i].answers == nullptr) break;
-        auto replies = PullReplies::create(*device_, state_->rings[i]);
-        if (!replies.ok()) return replies.status();
-        shared_.replies[i] = replies.value().get();
-        replies_.push_back(std::move(replies.value()));
+        auto sender = AnswerSender::create(*device_, state_->rings[i]);
+        if (!sender.ok()) return sender.status();
+        shared_.answer_senders[i] = sender.value().get();
+        answer_senders_.push_back(std::move(sender.value()));
     }
     failed_launches_ = device_->failed_launches();
     try {

@@ -166,9 +166,9 @@ private:
     std::unique_ptr<KernelCall> write_back_;  // null: the kernel is not in this program
     std::unique_ptr<KernelCall> drop_held_;   // likewise, or null if the host does it itself
     std::unique_ptr<Log> log_;
-    std::vector<std::unique_ptr<PullReplies>> replies_;    // by ring; used if teams pull
-    std::vector<std::unique_ptr<RequestWorker>> workers_;  // one per thread
-    std::vector<std::unique_ptr<RequestWorker>> helpers_;  // lent to blocks; one per permit
+    std::vector<std::unique_ptr<AnswerSender>> answer_senders_;  // by ring; used if teams pull
+    std::vector<std::unique_ptr<RequestWorker>> workers_;        // one per thread
+    std::vector<std::unique_ptr<RequestWorker>> helpers_;        // lent to blocks; one per permit
     std::vector<std::thread> threads_;
     std::thread monitor_;
     std::thread poller_;  // on devices whose kernels run on their own

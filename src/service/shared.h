@@ -8,11 +8,11 @@
 #include "backend/backend.h"
 #include "penstock/abi/file_system.h"
 #include "penstock/abi/limits.h"
+#include "service/answer_sender.h"
 #include "service/file_table.h"
 #include "service/launch_prefetcher.h"
 #include "service/log.h"
 #include "service/progress.h"
-#include "service/pull_replies.h"
 
 namespace penstock::service {
 
@@ -20,9 +20,9 @@ struct Shared {
     backend::Device* device = nullptr;
     FileSystemState* state = nullptr;  // as the host sees it
     FileTable* files = nullptr;
-    LaunchPrefetcher* prefetcher = nullptr;        // null: no learning
-    Log* log = nullptr;                            // null: no log
-    PullReplies* replies[limits::kRingsMax] = {};  // by ring; null: teams pull no pages
+    LaunchPrefetcher* prefetcher = nullptr;                // null: no learning
+    Log* log = nullptr;                                    // null: no log
+    AnswerSender* answer_senders[limits::kRingsMax] = {};  // by ring; null: teams pull no pages
     // Used if teams pull. tickets_behind_max: how far behind the head of its ring a request may lie
     // whose team has not yet pulled, as its slot says. oldest: each worker's oldest such request.
     uint64_t tickets_behind_max = 0;

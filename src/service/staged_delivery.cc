@@ -11,7 +11,7 @@ constexpr const char* kLost = "pages could not be announced to the device";
 
 Status StagedDelivery::take_staging() {
     auto sender = PageSender::create(*shared_.device, *shared_.state);
-    if (sender.ok()) sender_ = std::move(sender.value());
+    if (sender.ok()) page_sender_ = std::move(sender.value());
     return sender.status();
 }
 
@@ -20,11 +20,11 @@ Status StagedDelivery::take_staging() {
 bool StagedDelivery::look_after_copies(uint64_t now_ns) {
     if (progress_.stopped()) return false;
     const Progress::During during(progress_, Activity::kStorage);
-    Status status = sender_->look_after(now_ns);
-    for (PullReplies* replies : shared_.replies) {
-        if (replies == nullptr) break;
-        if (status.ok()) status = replies->flush();
-        if (status.ok()) status = replies->look_after(now_ns);
+    Status status = page_sender_->look_after(now_ns);
+    for (AnswerSender* sender : shared_.answer_senders) {
+        if (sender == nullptr) break;
+        if (status.ok()) status = sender->flush();
+        if (status.ok()) status = sender->look_after(now_ns);
     }
     if (!status.ok()) progress_.fail("copies of pages to the device failed or did not end");
     return status.ok();
@@ -34,22 +34,22 @@ size_t StagedDelivery::begin(uint32_t ring) {
     const uint64_t now = base::monotonic_ns();
     if (!look_after_copies(now)) return 0;
     const bool background = ring == Shared::kBackground;
-    const size_t pages_max = sender_->begin(background);
-    limit_.tell_oldest(sender_->oldest_lent());
+    const size_t pages_max = page_sender_->begin(background);
+    limit_.tell_oldest(page_sender_->oldest_lent());
     due_ns_ = now + shared_.send_period_ns;
     ring_index_ = ring;
     ring_ = &shared_.ring(ring);
-    replies_ = background ? nullptr : shared_.replies[ring];
+    answer_sender_ = background ? nullptr : shared_.answer_senders[ring];
     return pages_max;
 }
 
 bool StagedDelivery::may_claim() {
-    return replies_ == nullptr || limit_.may_claim(ring_index_, sender_->oldest_lent());
+    return answer_sender_ == nullptr || limit_.may_claim(ring_index_, page_sender_->oldest_lent());
 }
 
 void StagedDelivery::end(size_t pages) {
-    sender_->end(pages);
-    limit_.tell_oldest(sender_->oldest_lent());
+    page_sender_->end(pages);
+    limit_.tell_oldest(page_sender_->oldest_lent());
 }
 
 bool StagedDelivery::complete_whole(const ReadRun& run) {
@@ -64,41 +64,42 @@ bool StagedDelivery::complete_whole(const ReadRun& run) {
 
 void StagedDelivery::announce(const ReadRun& run, size_t pages) {
     run.visit_frames(pages, [this](const PageOf& page, size_t count) {
-        sender_->add(page.frame(), page.place, count);
+        page_sender_->add(page.frame(), page.place, count);
     });
 }
 
 // Tells the team where the bytes lie. Null: its pages come with their completion words.
 void StagedDelivery::answer(const Request& request, const std::byte* bytes, bool waited) {
     const uint64_t slot = request.ticket & ((uint64_t{1} << ring_->shift) - 1);
-    answers_.put(*replies_, slot, make_answer(bytes, lap_of(request.ticket, ring_->shift), waited));
-    if (bytes != nullptr) sender_->lend(*ring_, request.ticket);
+    answers_.put(*answer_sender_, slot,
+                 make_answer(bytes, lap_of(request.ticket, ring_->shift), waited));
+    if (bytes != nullptr) page_sender_->lend(*ring_, request.ticket);
 }
 
 // Each request of a ring with answers gets one, so an answer in a slot is never older than a lap. A
 // team that waits for an answer gets one even if its page was read and evicted meanwhile.
 void StagedDelivery::answer_nothing(const ReadRun& run) {
-    if (replies_ == nullptr) return;
+    if (answer_sender_ == nullptr) return;
     for (const Request& request : run.requests) answer(request, nullptr, false);
 }
 
 void StagedDelivery::send_answers() {
     if (answers_.empty()) return;
     const Progress::During during(progress_, Activity::kStorage);
-    if (!answers_.send(*replies_).ok()) progress_.fail(kLost);
+    if (!answers_.send(*answer_sender_).ok()) progress_.fail(kLost);
 }
 
 void StagedDelivery::send() {
     send_answers();
     const Progress::During during(progress_, Activity::kStorage);
-    if (!sender_->send().ok()) progress_.fail(kLost);
+    if (!page_sender_->send().ok()) progress_.fail(kLost);
     due_ns_ = base::monotonic_ns() + shared_.send_period_ns;
 }
 
 void StagedDelivery::send_due(uint64_t now_ns) {
     const bool late = now_ns >= due_ns_;
     if (late) send_answers();
-    if (sender_->is_due(late)) send();
+    if (page_sender_->is_due(late)) send();
 }
 
 }  // namespace penstock::service

@@ -19,10 +19,10 @@ public:
     size_t begin(uint32_t ring) override;
     bool may_claim() override;
     void end(size_t pages) override;
-    std::byte* destination(const PageOf& page) override { return sender_->page(page.place); }
+    std::byte* destination(const PageOf& page) override { return page_sender_->page(page.place); }
     bool complete_whole(const ReadRun& run) override;
     void complete(const PageOf& page, Completion word) override {
-        sender_->word(page.place) = word;
+        page_sender_->word(page.place) = word;
     }
     void announce(const ReadRun& run, size_t pages) override;
     void answer_nothing(const ReadRun& run) override;
@@ -37,13 +37,13 @@ private:
     Shared& shared_;
     Progress& progress_;
     ClaimLimit limit_;
-    std::unique_ptr<PageSender> sender_;
-    ReplyBatch answers_;
+    std::unique_ptr<PageSender> page_sender_;
+    AnswerBatch answers_;
     // Of the current drain:
     uint32_t ring_index_ = 0;
     const RingState* ring_ = nullptr;
-    PullReplies* replies_ = nullptr;  // null: its teams pull no pages
-    uint64_t due_ns_ = 0;             // when to send what has been read
+    AnswerSender* answer_sender_ = nullptr;  // null: its teams pull no pages
+    uint64_t due_ns_ = 0;                    // when to send what has been read
 };
 
 }  // namespace penstock::service

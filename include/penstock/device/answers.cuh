@@ -1,7 +1,7 @@
 // Answers: the addresses in the host's memory of bytes that a team waits for and copies itself.
 //
 // This is the GPU end of kPullPage and kPullWindow (abi/request.h, docs/abi.md); the host's end is
-// service/pull_replies.h. A team pulls in the order of its tickets, before it waits for anything
+// service/answer_sender.h. A team pulls in the order of its tickets, before it waits for anything
 // else, because the host needs its memory back.
 #pragma once
 

@@ -1,7 +1,7 @@
-// Holds answers on their way to a device whose memory the host cannot address: a copy of the
-// device's words in pinned memory. Workers write it, and the copy engine brings it to the device.
+// Brings answers to a device whose memory the host cannot address. Workers write a copy of the
+// device's words in pinned memory, and the copy engine copies it to the device.
 //
-// Each ring has one object for all workers. Answers that are added while a copy is in flight go
+// Each ring has one sender for all workers. Answers that are added while a copy is in flight go
 // with the next copy. That is one copy of all words from the first to the last new one, whichever
 // workers wrote them, because each copy takes the copy engine and the driver some microseconds at
 // any size (docs/design/0009-batches-to-a-gpu.md).
@@ -34,14 +34,14 @@ struct SlotRange {
     }
 };
 
-class PullReplies {
+class AnswerSender {
 public:
-    // Makes those of `ring`, which is as the host sees it and must have answers. ENOMEM.
-    static Result<std::unique_ptr<PullReplies>> create(backend::Device& device,
-                                                       const RingState& ring);
-    ~PullReplies();
-    PullReplies(const PullReplies&) = delete;
-    PullReplies& operator=(const PullReplies&) = delete;
+    // Makes the sender of `ring`, which is as the host sees it and must have answers. ENOMEM.
+    static Result<std::unique_ptr<AnswerSender>> create(backend::Device& device,
+                                                        const RingState& ring);
+    ~AnswerSender();
+    AnswerSender(const AnswerSender&) = delete;
+    AnswerSender& operator=(const AnswerSender&) = delete;
 
     // put() stores one answer; publish() must follow, with a range that contains its slot. Any
     // thread.
@@ -55,7 +55,7 @@ public:
     Status look_after(uint64_t now_ns) { return stream_->look_after(now_ns); }
 
 private:
-    PullReplies(backend::Device& device, const RingState& ring) : device_(device), ring_(ring) {}
+    AnswerSender(backend::Device& device, const RingState& ring) : device_(device), ring_(ring) {}
     [[nodiscard]] bool is_due() const;
 
     backend::Device& device_;
@@ -69,18 +69,18 @@ private:
     std::atomic_flag sending_;           // held by the thread that calls the driver
 };
 
-// The answers that a worker has put there and has not published. One thread at a time.
-class ReplyBatch {
+// The answers of a worker that have been put and not published. One thread at a time.
+class AnswerBatch {
 public:
-    void put(PullReplies& replies, uint64_t slot, uint64_t answer) {
-        replies.put(slot, answer);
+    void put(AnswerSender& sender, uint64_t slot, uint64_t answer) {
+        sender.put(slot, answer);
         slots_.add({slot, slot + 1});
     }
     [[nodiscard]] bool empty() const { return slots_.empty(); }
     // Publishes the answers and sends them.
-    Status send(PullReplies& replies) {
-        replies.publish(std::exchange(slots_, {}));
-        return replies.flush();
+    Status send(AnswerSender& sender) {
+        sender.publish(std::exchange(slots_, {}));
+        return sender.flush();
     }
 
 private:

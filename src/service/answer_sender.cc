@@ -1,4 +1,4 @@
-#include "service/pull_replies.h"
+#include "service/answer_sender.h"
 
 #include <utility>
 
@@ -14,44 +14,44 @@ constexpr uint64_t kCopiesMax = 2;
 
 }  // namespace
 
-Result<std::unique_ptr<PullReplies>> PullReplies::create(backend::Device& device,
-                                                         const RingState& ring) {
-    std::unique_ptr<PullReplies> replies(new PullReplies(device, ring));
+Result<std::unique_ptr<AnswerSender>> AnswerSender::create(backend::Device& device,
+                                                           const RingState& ring) {
+    std::unique_ptr<AnswerSender> sender(new AnswerSender(device, ring));
     const size_t count = size_t{1} << ring.shift;
     void* memory = nullptr;
     Status status = device.allocate((count + 1) * sizeof(uint64_t), backend::Memory::kPinned,
                                     &memory);
     if (!status.ok()) return status;
-    replies->words_ = static_cast<uint64_t*>(memory);
-    auto stream = CopyStream::create(device, replies->words_ + count);
+    sender->words_ = static_cast<uint64_t*>(memory);
+    auto stream = CopyStream::create(device, sender->words_ + count);
     if (!stream.ok()) return stream.status();
-    replies->stream_ = std::move(stream.value());
-    return replies;
+    sender->stream_ = std::move(stream.value());
+    return sender;
 }
 
-PullReplies::~PullReplies() {
+AnswerSender::~AnswerSender() {
     stream_.reset();  // first: it uses a word in the memory freed below
     if (words_ != nullptr) device_.free(words_);
 }
 
-void PullReplies::put(uint64_t slot, uint64_t answer) {
+void AnswerSender::put(uint64_t slot, uint64_t answer) {
     // The partner is the copy engine, which reads the words in the order in which they were
     // written, after the bytes that they announce.
     SystemWords::store(words_[slot], answer, site::kComplete);
 }
 
-void PullReplies::publish(SlotRange slots) {
+void AnswerSender::publish(SlotRange slots) {
     const std::lock_guard lock(news_mutex_);
     news_.add(slots);
     has_news_.store(true, std::memory_order_relaxed);
 }
 
-bool PullReplies::is_due() const {
+bool AnswerSender::is_due() const {
     return has_news_.load(std::memory_order_relaxed) &&
            stream_->sent() - stream_->done() < kCopiesMax;
 }
 
-Status PullReplies::flush() {
+Status AnswerSender::flush() {
     // The second turn sends what other threads published while they found sending_ taken.
     for (int i = 0; i < 2 && is_due() && !sending_.test_and_set(std::memory_order_acquire); ++i) {
         Status status;
