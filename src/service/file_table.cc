@@ -423,7 +423,7 @@ void FileTable::invalidate(uint32_t slot) {
     if (slot < used_) slots_[slot].invalidated = true;
 }
 
-// Ends the writing of a file: all data is with the host or given up. The file's times are those of
+// Ends the writing of a file: all data is with the host or discarded. The file's times are those of
 // our own writes, so they show no change by others.
 void FileTable::end_writing(uint32_t index) {
     Slot& slot = slots_[index];
@@ -453,7 +453,7 @@ void FileTable::release(uint32_t index, Opener opener) {
     slot.kernel_references = std::min(slot.kernel_references, --slot.references);
     --open_count_;
     if (slot.references > 0) return;
-    // The thread that gave the file up never came back.
+    // The thread that discarded its data never came back.
     if (std::exchange(slot.discarding, false) && !slot.superseded) supersede(index);
     slot.source.reset();
     slot.idle = idle_.insert(slot.superseded ? idle_.begin() : idle_.end(), index);

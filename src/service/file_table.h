@@ -41,10 +41,11 @@ public:
 
     // Opens a file. `flags` are those of gopen. Fails with the errno of open(2). EFBIG: more pages
     // than the page table has room for. ENFILE: all slots are in use. EBUSY: to be truncated or
-    // written once, but open already. EAGAIN: its last writer is giving up what could not be
-    // written; try again.
+    // written once, but open already. EAGAIN: its last writer is discarding what could not
+    // be written; try again.
     Result<Descriptor> open(const std::string& path, int flags, Opener opener);
-    // Invalidates all pages of this slot, because they may differ from the file.
+    // Marks the pages of a slot as invalid, because they may differ from the file. A later open
+    // drops them.
     void invalidate(uint32_t slot);
     // Closes a descriptor and returns 0. Returns kWriteBackFirst or kForgetFirst if that must come
     // first; nothing is closed then (see Closing). EBADF. With kReclaim, a file that only kernels
@@ -116,7 +117,7 @@ private:
         uint32_t references = 0, kernel_references = 0;
         uint32_t writers = 0, kernel_writers = 0;  // references that may write
         bool unwritten = false;              // a writer has closed it since the last write-back
-        bool discarding = false;             // no opens until unwritten data is forgotten
+        bool discarding = false;             // no opens until unwritten data is discarded
         bool invalidated = false;            // see invalidate(); until its pages are dropped
         std::list<uint32_t>::iterator idle;  // its place in idle_ while it is closed and known
     };

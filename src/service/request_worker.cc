@@ -55,7 +55,7 @@ std::span<Request> RequestWorker::drain(uint32_t ring, size_t pages_max) {
     const bool background = ring == Shared::kBackground;
     unsigned share = shared_.workers;
     // If pages lack in the OS page cache, the storage has all windows that are wanted at once.
-    if (background) share = reader_.lacks_pages() ? 1 : shared_.hands;
+    if (background) share = reader_.lacks_pages() ? 1 : shared_.window_workers;
     const uint64_t least = background ? 1 : kShareSizeMin >> shared_.state->page_shift;
     const size_t count = request_queue::drain<SystemWords, DeviceWords>(
         shared_.heads[ring].ticket, state.slots, state.shift, requests_,

@@ -168,7 +168,7 @@ Status Service::start(const Options& options) {
     shared_.merges = !options.one_by_one;
     shared_.abort = [this](int error_number, const char* text) { abort(error_number, text); };
     calls_ = std::make_unique<ControlCalls>(*state_, *files_, shared_.abort);
-    shared_.hands = options.helping ? device_->properties().permit_count : shared_.workers;
+    shared_.window_workers = options.helping ? device_->properties().permit_count : shared_.workers;
     const unsigned helpers = options.helping ? device_->properties().permit_count : 0;
     const unsigned workers = options.helping ? 0 : options.workers;
     if (Status status = make_workers(helpers, &helpers_); !status.ok()) return status;

@@ -32,7 +32,8 @@ struct Shared {
     };
     std::deque<Oldest> oldest;
     unsigned workers = 1;  // workers that divide ready requests
-    unsigned hands = 1;    // the same for windows: with blocks that help, as a window is long
+    // Those that divide ready windows. Blocks that help count, because a window is long.
+    unsigned window_workers = 1;
     Abort abort;
     bool merges = true;  // reads neighbours in one read
     // How long pages that were read wait for more, if no copy to the device is in flight. Each send

@@ -1,9 +1,9 @@
 // Programs for a control port: teams that lock it and call, host threads that serve it.
 //
 // Follows control_call (device/control_port.cuh) and ControlCalls::serve
-// line by line; their payload is plain memory, which is cells here. A payload written while
-// somebody reads it, a call served twice or answered with another call's result is a race or a
-// wrong value.
+// (src/service/control_calls.cc) line by line. Their payload is plain memory, which is cells here.
+// A payload that is written while another thread reads it is a race. A call that is served twice or
+// gets another call's result shows as a wrong value.
 #include <string>
 
 #include "memory_model/scenarios.h"
@@ -12,8 +12,8 @@ namespace penstock::memory_model {
 
 namespace {
 
-constexpr Site kTakePort = static_cast<Site>(
-    Order::kAcquire);  // ControlCalls::taken_: std::atomic_flag
+// Of ControlCalls::taken_, a std::atomic_flag.
+constexpr Site kTakePort = static_cast<Site>(Order::kAcquire);
 constexpr Site kGivePortBack = static_cast<Site>(Order::kRelease);
 
 struct Port {

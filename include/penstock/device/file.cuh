@@ -409,8 +409,8 @@ PENSTOCK_DEVICE int gmsync(DeviceFileSystem fs, const View& view, Group group = 
 // written through it is written back later, as for gwrite.
 //   view  one for each calling thread, all from one gmmap
 // Unmap or sync a view that may be written before the last descriptor that may write the file is
-// closed. After that close, what was stored through the view is lost, and its page is dropped, or
-// dropped by later opens. A block or a warp calls; waits for the host only in that case. Returns
+// closed. After that close, what was stored through the view is lost, and its page is dropped at
+// once or by a later open. A block or a warp calls; waits for the host only in that case. Returns
 // 0. Errors: -EINVAL for an empty view; -EBADF after that close.
 template <class Group = device::Block>
 PENSTOCK_DEVICE int gmunmap(DeviceFileSystem fs, View& view, Group group = {}) {
