@@ -32,8 +32,8 @@ TEST(DevicePageTest, NoPageIsEvictedForOneThatAnotherHasBrought) {
     EXPECT_EQ(page_cache::check_invariants(state), 0);
 }
 
-// A leaf may go from a file to another one that was cut as often: who saw the entry before must not
-// find the same word there.
+// A leaf may go from a file to another one that was cut as often. A thread that saw the entry
+// before must not find the same word there.
 TEST(DevicePageTest, EachCutMakesTheEntryAnotherWord) {
     Memory memory({.frames = 2});
     memory.place_file(0, 0, 1);

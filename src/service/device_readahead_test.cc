@@ -114,7 +114,7 @@ public:
     }
 
     std::vector<Request> windows;  // all that were asked for
-    std::deque<Request> pending;   // that nobody has answered
+    std::deque<Request> pending;   // not answered yet
     uint64_t demanded = 0;
     PageIndex bad_page = ~0ull;
 
@@ -396,7 +396,7 @@ TEST(StreamTest, AnotherPlaceMayTakeTheFramesOfIdleWindows) {
     for (const PageIndex page : {0, 1000, 2000}) ASSERT_EQ(host.read(0, file, page, 1), 0);
     EXPECT_EQ(host.broken(), 0);
     EXPECT_GT(host.state().window_frames, 0u);
-    // All other frames are held: who needs one takes it from the windows.
+    // All other frames are held: a team that needs one takes it from the windows.
     std::vector<device::PinnedEntry> held;
     host.state().files[0].advice = make_advice(Advice::kRandom, 1, 0);
     for (PageIndex page = 5000; page < 5063; ++page) {

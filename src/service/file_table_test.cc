@@ -84,7 +84,7 @@ protected:
         EXPECT_TRUE(table_->close(descriptor, Opener::kHost).ok());
     }
     static uint32_t slot(Descriptor descriptor) { return descriptor_slot(descriptor); }
-    // A request for its first page, by who holds that.
+    // Returns a request for the first page of the descriptor's file.
     static Request page_of(Descriptor descriptor) {
         Request request;
         request.file_slot = slot(descriptor);
@@ -219,7 +219,7 @@ TEST_F(FileTableTest, AChangedFileGetsASlotOfItsOwn) {
     make("f", 1, 1000, kLongAgo + 5);  // other times
     const Descriptor changed = open("f");
     EXPECT_NE(slot(changed), slot(old));
-    EXPECT_TRUE(table_->size(old).ok()) << "who has it open goes on";
+    EXPECT_TRUE(table_->size(old).ok()) << "a thread that has it open goes on";
     make("f", 2, 500);  // another file of that name
     const Descriptor replaced = open("f");
     EXPECT_NE(slot(replaced), slot(changed));
@@ -290,7 +290,8 @@ TEST_F(FileTableTest, AFileWithoutAPageEndsWhereItsSizeIs) {
     EXPECT_TRUE(table.close(file, Opener::kHost).ok());
 }
 
-// Who wrote it last closes it while another opens it: what that one has seen of it before is old.
+// The last writer closes the file while another thread opens it. What the opener saw of the file
+// before that is old.
 TEST_F(FileTableTest, AFileIsLookedAtWhenNobodyCanCloseIt) {
     const storage::ScratchFolder folder;
     folder.write("f", 0, {});
@@ -318,8 +319,8 @@ TEST_F(FileTableTest, AFileIsLookedAtWhenNobodyCanCloseIt) {
     }
 }
 
-// Said of a file that has a writer by then, who leaves its times as they were.
-TEST_F(FileTableTest, PagesThatAreNotTrustedGoThoughTheFileIsAsItWas) {
+// The file has a writer by then, which leaves its times as they were.
+TEST_F(FileTableTest, InvalidPagesAreDroppedThoughTheFileIsAsItWas) {
     make("f", 1, 8192);
     const Descriptor reader = open("f");
     PageEntry* entry = memory_.fill_page(slot(reader), 1);
@@ -335,8 +336,8 @@ TEST_F(FileTableTest, PagesThatAreNotTrustedGoThoughTheFileIsAsItWas) {
     for (const Descriptor descriptor : {reader, again}) close(descriptor);
 }
 
-// Nobody opens it meanwhile; and if that never ends, the file has another slot when it is closed.
-TEST_F(FileTableTest, AFileThatIsGivenUpIsOpenedBehindThat) {
+// No open succeeds meanwhile. If the discarding never ends, later opens get another slot.
+TEST_F(FileTableTest, AFileIsOpenedAfterItsDataIsDiscarded) {
     make("f", 1, 8192);
     const auto write = [&] { return table_->open("f", kOpenReadWrite, Opener::kKernel).value(); };
     const auto give_up = [&](Descriptor file) {

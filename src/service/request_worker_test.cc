@@ -46,7 +46,7 @@ TEST_F(RequestWorkerTest, WordsComeBehindTheFenceBehindTheirBytes) {
     EXPECT_FALSE(device_.step(streams_[0]));
 }
 
-// Who waits for a slow read shall have what was there before it.
+// A team that waits for a slow read gets at once what was read before it.
 TEST_F(RequestWorkerTest, WhatIsReadGoesAtOnceWhenNothingElseIsOnItsWayForLong) {
     shared_.send_period_ns = 0;
     ask_many(0, 4);

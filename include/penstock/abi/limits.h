@@ -44,8 +44,8 @@ constexpr uint32_t kPinBits = 14;
 constexpr uint32_t kGenerationBits = 17;
 constexpr uint32_t kFrameBits = 28;  // 1 TiB of 4 KiB frames
 static_assert(kTeamsMax + kViewsMax + kAsyncPinsMax + 1 < (1u << kPinBits),
-              "a call of a team pins a page at most once, a view once, and one who ends its "
-              "write-back: the pin count cannot overflow");
+              "a call of a team pins a page at most once, a view once, and the team that ends its "
+              "write-back once: the pin count cannot overflow");
 
 // A leaf of the page table: 512 entries, 4 KiB of device memory.
 constexpr uint32_t kLeafEntries = 512;

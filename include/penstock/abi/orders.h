@@ -38,10 +38,10 @@ enum class Order : uint32_t { kRelaxed, kAcquire, kRelease, kAcquireRelease };
     X(kTakeFrame, kAcquire, "kFreeFrame")                                                     \
     X(kRestore, kRelease, "kPin: the directory no longer names the leaf's old owner")         \
     X(kLeafWord, kAcquireRelease,                                                             \
-      "itself: who cuts a file sees the leaf, or who installs it that it was cut")            \
+      "itself: the cutter of a file sees the leaf, or its installer sees the cut")            \
     X(kTicket, kAcquireRelease,                                                               \
       "itself: a team that saw a completion lets a slot's next lap be written")               \
-    X(kSubmit, kRelease, "kDrain: the words, and that nobody reads the frame")                \
+    X(kSubmit, kRelease, "kDrain: the words, and that no thread reads the frame")             \
     X(kDrain, kAcquire, "kSubmit")                                                            \
     X(kClaimRun, kAcquireRelease,                                                             \
       "itself: slots are copied out before a later claim, hence before their next lap")       \
@@ -52,7 +52,7 @@ enum class Order : uint32_t { kRelaxed, kAcquire, kRelease, kAcquireRelease };
     X(kMark, kRelease, "kTakeMarks: the granules' bytes, and the file's size")                \
     X(kTakeMarks, kAcquire, "kMark")                                                          \
     X(kDirty, kRelease, "kClean: the granules' bits")                                         \
-    X(kClean, kAcquireRelease, "kDirty; kLook: somebody is about to look at the marks again") \
+    X(kClean, kAcquireRelease, "kDirty; kLook: a thread is about to look at the marks again") \
     X(kCountWrite, kRelease, "kTakeCounts: the page is in the cache")                         \
     X(kTakeCounts, kAcquire, "kCountWrite")                                                   \
     X(kBeginWrite, kAcquire, "kEndWrite: the page is clean, or its marks are set again")      \

@@ -53,7 +53,7 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE inline int wait_for_write(FileSystemState& sys
             const uint64_t noted = DeviceWords::load(system.files[slot].error, site::kRelaxed);
             if (mine >= 0 && (noted & kFileErrnoMask) == 0) (void)begin_group(system, page);
             if (mine >= 0) ring(system.rings[0]);
-            // As many are under way as may be: others are over perhaps, and nobody has seen it.
+            // As many are in flight as may be. Perhaps some are over, which no thread has seen.
             if (mine < 0 && !end_writes(system, limits::kBatchPagesMax) &&
                 !write_some(system, system.frame_count, limits::kBatchPagesMax))
                 error = wait.step(&system.write_backs[frame], word);
