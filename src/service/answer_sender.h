@@ -2,9 +2,9 @@
 // device's words in pinned memory, and the copy engine copies it to the device.
 //
 // Each ring has one sender for all workers. Answers that are added while a copy is in flight go
-// with the next copy. That is one copy of all words from the first to the last new one, whichever
-// workers wrote them, because each copy takes the copy engine and the driver some microseconds at
-// any size (docs/design/0009-batches-to-a-gpu.md).
+// with the next copy. It brings all words from the first to the last new one, whichever workers
+// wrote them. Each copy takes the copy engine and the driver some microseconds at any size
+// (docs/design/0009-batches-to-a-gpu.md).
 #pragma once
 
 #include <algorithm>

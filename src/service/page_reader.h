@@ -31,7 +31,7 @@ public:
     PageReader& operator=(const PageReader&) = delete;
 
     // Reads the pages of a drain, and sorts its requests. Windows that wait for the storage stay in
-    // flight. If a run fails, the pages behind the error are read again one by one, so an error
+    // flight. If a run fails, the pages behind the error are read again one by one. So an error
     // reaches only readers of the page that it struck.
     void read(std::span<Request> requests, const Drain& drain);
 
