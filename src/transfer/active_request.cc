@@ -39,12 +39,8 @@ void ActiveRequest::stop_at(uint64_t offset, int at_error, Route route) {
         stop = offset;
         error = at_error;
     }
-    Report* report = request.report;
-    if (report == nullptr || at_error == 0) return;
-    if (report->error_number != 0 && report->error_offset <= offset) return;
-    report->error_number = at_error;
-    report->error_offset = offset;
-    report->error_route = route;
+    if (request.report != nullptr && at_error != 0)
+        add_error(request.report, at_error, offset, route);
 }
 
 void ActiveRequest::give_up() {

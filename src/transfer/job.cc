@@ -153,11 +153,8 @@ void Job::add(const Report& part) {
     report_.transfers += part.transfers;
     report_.direct_depth = std::max(report_.direct_depth, part.direct_depth);
     report_.copy_ns = part.copy_ns;  // the last report counts
-    if (part.error_number == 0) return;
-    if (report_.error_number != 0 && report_.error_offset <= part.error_offset) return;
-    report_.error_number = part.error_number;
-    report_.error_offset = part.error_offset;
-    report_.error_route = part.error_route;
+    if (part.error_number != 0)
+        add_error(&report_, part.error_number, part.error_offset, part.error_route);
 }
 
 // Requires mutex_, and releases it before it calls a callback.

@@ -56,4 +56,11 @@ void add_bytes(Report* to, const Report& from) {
     add_all(to->residency_bytes, from.residency_bytes);
 }
 
+void add_error(Report* report, int error, uint64_t offset, Route route) {
+    if (report->error_number != 0 && report->error_offset <= offset) return;
+    report->error_number = error;
+    report->error_offset = offset;
+    report->error_route = route;
+}
+
 }  // namespace penstock::transfer

@@ -1,4 +1,4 @@
-// Computes the reason that a report gives for each byte that a read brought.
+// Adds to reports: bytes with their reasons, and errors.
 //
 // A plan decides about whole transfers. A direct transfer reads over cached bytes between missing
 // ones, and a range of unknown residency is planned as if it were not cached. A report tells bytes
@@ -21,5 +21,9 @@ void count_reasons(std::span<const extent::ResidencyRun> runs, const extent::Ext
 
 // Adds the counts of bytes, but no times and errors.
 void add_bytes(Report* to, const Report& from);
+
+// Adds that a transfer by `route` failed with `error` (an errno) at `offset`. A report keeps the
+// error at the lowest offset, and of several there the first.
+void add_error(Report* report, int error, uint64_t offset, Route route);
 
 }  // namespace penstock::transfer

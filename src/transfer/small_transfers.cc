@@ -31,12 +31,8 @@ void add_to(Report* report, uint64_t offset, const SmallOutcome& outcome) {
     ++report->transfers;
     if (outcome.route != Route::kCached)  // nothing else of this read is in flight
         report->direct_depth = std::max<uint64_t>(report->direct_depth, 1);
-    const uint64_t end = offset + completion.bytes;
-    if (completion.error == 0) return;
-    if (report->error_number != 0 && report->error_offset <= end) return;
-    report->error_number = completion.error;
-    report->error_offset = end;
-    report->error_route = outcome.route;
+    if (completion.error != 0)
+        add_error(report, completion.error, offset + completion.bytes, outcome.route);
 }
 
 // Reads through the cache. Sets kNoDrop as the reason if bytes stay that should leave no trace.

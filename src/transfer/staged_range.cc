@@ -23,16 +23,11 @@ void mark_lost(FinishedWindow* finished, int error) {
     uint64_t first = extents.front().offset;
     for (const extent::Extent& extent : extents) first = std::min(first, extent.offset);
     const uint64_t bytes = first - finished->staged_part.offset;
-    Report& report = finished->report;
     if (bytes <= finished->outcome.bytes) {
         finished->outcome.bytes = bytes;
         finished->outcome.error = error;
     }
-    if (error == 0) return;
-    if (report.error_number != 0 && report.error_offset <= first) return;
-    report.error_number = error;
-    report.error_offset = first;
-    report.error_route = Route::kCached;
+    if (error != 0) add_error(&finished->report, error, first, Route::kCached);
 }
 
 }  // namespace
