@@ -71,12 +71,12 @@ bool Executor::start_transfers(bool copies) {
     lacks_staging_ = false;
     bool fetching = false;
     for (ActiveRequest* active : unstarted_) {
-        while (prepare(*active, true) || (active->fetches() && prepare(*active, false)))
+        while (start_next(*active, true) || (active->fetches() && start_next(*active, false)))
             fetching = fetching || active->fetches();
     }
     if (put_fetched_into_batch(copies)) copies = false;
     for (ActiveRequest* active : unstarted_) {
-        if (!copies || (!active->fetches() && prepare(*active, false))) break;
+        if (!copies || (!active->fetches() && start_next(*active, false))) break;
     }
     std::erase_if(unstarted_, [](const ActiveRequest* active) { return active->all_started(); });
     const ActiveOperation* const lone = batch_.size() == 1 ? &operations_[batch_[0].cookie]
@@ -91,7 +91,7 @@ bool Executor::start_transfers(bool copies) {
 
 // Starts the next direct transfer of a request, or its next cached ones. Returns false if there is
 // none or no room for it.
-bool Executor::prepare(ActiveRequest& active, bool direct) {
+bool Executor::start_next(ActiveRequest& active, bool direct) {
     const std::vector<Transfer>& transfers = active.transfers;
     size_t& next = direct ? active.next_direct : active.next_cached;
     while (next < transfers.size() && (transfers[next].route != Route::kCached) != direct) ++next;

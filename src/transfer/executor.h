@@ -76,7 +76,7 @@ private:
              const Limits& limits);
 
     bool start_transfers(bool copies);
-    bool prepare(ActiveRequest& active, bool direct);
+    bool start_next(ActiveRequest& active, bool direct);
     bool start(ActiveRequest& active, size_t first, size_t count);
     void put_into_batch(ActiveOperation& operation);
     bool put_fetched_into_batch(bool copies);
