@@ -135,14 +135,4 @@ Outcome ActiveRequest::outcome() const {
     return {request.cookie, stop - request.offset, error, operations};
 }
 
-bool ActiveOperation::is_timed_call() const {
-    const bool telling = front().reason == RouteReason::kResident ||
-                         front().reason == RouteReason::kTimed;
-    if (!telling || range.size < kGrainSize) return false;
-    for (size_t i = 1; i < count; ++i) {  // several transfers only if they are parts of one
-        if (!request().device_memory || (&front())[i].reason != front().reason) return false;
-    }
-    return true;
-}
-
 }  // namespace penstock::transfer

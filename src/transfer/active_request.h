@@ -100,8 +100,6 @@ struct ActiveOperation {
     [[nodiscard]] bool fills_staged_part() const {
         return request().staged_part != nullptr && front().route == Route::kCached;
     }
-    // Returns whether the call is long enough that its time is worth two reads of the clock.
-    [[nodiscard]] bool is_timed_call() const;
 };
 
 }  // namespace penstock::transfer

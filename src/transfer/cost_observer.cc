@@ -6,10 +6,26 @@
 #include "base/waits.h"
 
 namespace penstock::transfer {
+namespace {
 
-void CostObserver::begin_submission(const ActiveOperation* call) {
-    call_ = call;
-    if (call == nullptr) return;
+// Returns whether the operation is most likely a copy, and long enough to be worth two reads of
+// the clock.
+bool is_timed_call(const ActiveOperation& operation) {
+    const planner::Transfer& front = operation.front();
+    const bool copied = front.reason == RouteReason::kResident ||
+                        front.reason == RouteReason::kTimed;
+    if (!copied || operation.range.size < kGrainSize) return false;
+    for (size_t i = 1; i < operation.count; ++i) {  // several transfers only if parts of one
+        if (!operation.request().device_memory || (&front)[i].reason != front.reason) return false;
+    }
+    return true;
+}
+
+}  // namespace
+
+void CostObserver::begin_submission(const ActiveOperation* lone) {
+    call_ = lone != nullptr && is_timed_call(*lone) ? lone : nullptr;
+    if (call_ == nullptr) return;
     (void)base::waited_since_asked();  // so that the next answer is about this call
     call_ns_ = base::monotonic_ns();
 }

@@ -18,12 +18,12 @@ public:
     // seen from now on is noticed when it happens.
     void catch_up() { caught_up_ = true; }
 
-    // Brackets the submission of a batch. `call` is its only operation, if that is_timed_call();
-    // otherwise null.
-    void begin_submission(const ActiveOperation* call);
+    // Must be called before and after a batch is submitted. `lone` is its only operation; null if
+    // it has none or several. If that is a long copy, the submission is timed as its call.
+    void begin_submission(const ActiveOperation* lone);
     void end_submission();
-    // Observes a completed operation if it was the call of the last submission. Its completion came
-    // with the call, so the submission time is the time of the call.
+    // Observes a completed operation if its call was timed. Its completion came with the call, so
+    // the submission time is the time of the call.
     void observe_call(const ActiveOperation& operation, uint64_t bytes);
     // Observes the direct transfers of a finished request, if it has any: the time from the first
     // to the last, without the time that an earlier request's transfers took.

@@ -81,7 +81,7 @@ bool Executor::start_transfers(bool copies) {
     std::erase_if(unstarted_, [](const ActiveRequest* active) { return active->all_started(); });
     const ActiveOperation* const lone = batch_.size() == 1 ? &operations_[batch_[0].cookie]
                                                            : nullptr;
-    observer_.begin_submission(lone != nullptr && lone->is_timed_call() ? lone : nullptr);
+    observer_.begin_submission(lone);
     if (batch_.empty()) return fetching;
     const size_t taken = queue_->submit(batch_);
     observer_.end_submission();
