@@ -80,6 +80,9 @@ private:
 // The operations of one executor, by file system.
 class DirectReaders {
 public:
+    // Takes memory for `requests` requests in progress, each on its own file system.
+    explicit DirectReaders(uint32_t requests) { shares_.reserve(requests); }
+
     [[nodiscard]] bool may_start(const DirectTraffic& traffic, uint64_t size) const;
     void start(DirectTraffic& traffic) { traffic.start(&share_of(traffic).reader); }
     void end(DirectTraffic& traffic, uint64_t size) {

@@ -29,6 +29,7 @@ Executor::Executor(std::unique_ptr<storage::Queue> queue, std::unique_ptr<Stagin
       copies_(*staging_, limits.depth),
       small_(*queue_, *staging_),
       planner_(limits.depth),
+      readers_(limits.requests),
       requests_(limits.requests),
       operations_(limits.depth),
       completions_(limits.depth),
