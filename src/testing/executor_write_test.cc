@@ -222,8 +222,10 @@ TEST_P(ExecutorWriteTest, GrowsTheFileByAllRoutesAndReportsThem) {
     EXPECT_EQ(file_now(), flat_);
     Bytes got(100);
     const iovec to{got.data(), got.size()};
-    EXPECT_EQ(executor_->read_small(*source_, flat_.size() - 50, to, {}).completion.bytes, 50u);
-    EXPECT_EQ(executor_->write_small(*source_, flat_.size() - 50, to, {}).completion.bytes, 100u);
+    EXPECT_EQ(executor_->move_small(*source_, flat_.size() - 50, to, false, {}).completion.bytes,
+              50u);
+    EXPECT_EQ(executor_->move_small(*source_, flat_.size() - 50, to, true, {}).completion.bytes,
+              100u);
     EXPECT_EQ(file_now().size(), flat_.size() + 50);
 }
 

@@ -388,8 +388,7 @@ bool Engine::move_small(Source& source, const Piece& piece, bool write, const Re
     if (begun_ns != nullptr) *begun_ns = base::monotonic_ns();
     const iovec memory{piece.to, piece.size};
     Executor& executor = place->thread_executor->executor();
-    *out = write ? executor.write_small(source, piece.offset, memory, options)
-                 : executor.read_small(source, piece.offset, memory, options);
+    *out = executor.move_small(source, piece.offset, memory, write, options);
     ThreadExecutorPool::give_back(place);
     return true;
 }

@@ -37,9 +37,9 @@ public:
     void start(const std::shared_ptr<Job>& job);
     // Executes `job` on this thread, with help of the threads. Returns when it is done.
     void run(const std::shared_ptr<Job>& job);
-    // Calls Executor::read_small or write_small on this thread. Returns false if all executors are
-    // in use; the caller must then make a job. If `begun_ns` is not null, it gets the time at which
-    // the transfer began.
+    // Calls Executor::move_small() on this thread. Returns false if all executors are in use; the
+    // caller must then make a job. If `begun_ns` is not null, it gets the time at which the
+    // transfer began.
     bool move_small(Source& source, const Piece& piece, bool write, const ReadOptions& options,
                     SmallOutcome* out, uint64_t* begun_ns = nullptr);
     // Returns the window size for a job of `size` bytes, so that all threads have work, and the

@@ -62,13 +62,10 @@ public:
 
     // Makes one read or write that is small (RoutePolicy), at the least cost. Requires that nothing
     // else is outstanding.
-    [[nodiscard]] SmallOutcome read_small(Source& source, uint64_t offset, const iovec& to,
-                                          const ReadOptions& options) {
-        return small_.read(source, offset, to, options);
-    }
-    [[nodiscard]] SmallOutcome write_small(Source& source, uint64_t offset, const iovec& from,
-                                           const ReadOptions& options) {
-        return small_.write(source, offset, from, options);
+    [[nodiscard]] SmallOutcome move_small(Source& source, uint64_t offset, const iovec& memory,
+                                          bool write, const ReadOptions& options) {
+        return write ? small_.write(source, offset, memory, options)
+                     : small_.read(source, offset, memory, options);
     }
 
 private:

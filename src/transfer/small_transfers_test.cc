@@ -60,7 +60,7 @@ TEST(SmallTransfers, OnlyThoseThatWaitedStartProbing) {
     const auto probing_after = [&](Read how) {
         storage.how = how;
         const iovec to{memory.data(), memory.size()};
-        EXPECT_EQ(executor.value()->read_small(source, 0, to, {}).completion.bytes, kSize);
+        EXPECT_EQ(executor.value()->move_small(source, 0, to, false, {}).completion.bytes, kSize);
         return source.trial.probing();
     };
     // Of a thread that never waited nothing is known.

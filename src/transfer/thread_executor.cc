@@ -134,10 +134,8 @@ ThreadExecutor::Taken ThreadExecutor::take_small(Job& job) {
     do {
         const Window& window = windows[over];
         const iovec memory{window.to, window.size};
-        const SmallOutcome outcome = job.write() ? executor_->write_small(source, window.offset,
-                                                                          memory, job.options())
-                                                 : executor_->read_small(source, window.offset,
-                                                                         memory, job.options());
+        const SmallOutcome outcome = executor_->move_small(source, window.offset, memory,
+                                                           job.write(), job.options());
         add_to(&report, window.offset, outcome);
         outcomes[over++] = {0, outcome.completion.bytes, outcome.completion.error};
     } while (over < count && base::coarse_ns() < limit_ns);
