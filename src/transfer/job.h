@@ -15,7 +15,7 @@
 #include "penstock/options.h"
 #include "penstock/report.h"
 #include "penstock/status.h"
-#include "transfer/executor.h"
+#include "transfer/request.h"
 #include "transfer/source.h"
 #include "transfer/staged_range.h"
 #include "transfer/window_cutter.h"

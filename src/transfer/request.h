@@ -8,9 +8,9 @@
 #include <span>
 #include <vector>
 
+#include "extent/extent.h"
 #include "penstock/options.h"
 #include "penstock/report.h"
-#include "storage/storage.h"
 #include "transfer/source.h"
 
 namespace penstock::transfer {
@@ -58,15 +58,5 @@ struct Outcome {
     int error = 0;
     uint32_t operations = 0;  // of the storage
 };
-
-// The result of a small read, all of which took one route.
-struct SmallOutcome {
-    storage::Completion completion;
-    Route route = Route::kCached;
-    RouteReason reason = RouteReason::kSmall;
-    Residency residency = Residency::kUnknown;
-    uint64_t resident_size = 0;  // bytes of it in the OS page cache, if that was asked
-};
-void add_to(Report* report, uint64_t offset, const SmallOutcome& outcome);
 
 }  // namespace penstock::transfer

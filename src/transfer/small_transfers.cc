@@ -35,7 +35,8 @@ void add_to(Report* report, uint64_t offset, const SmallOutcome& outcome) {
         add_error(report, completion.error, offset + completion.bytes, outcome.route);
 }
 
-// Reads through the cache. Sets kNoDrop as the reason if bytes stay that should leave no trace.
+// Reads or writes through the cache. Sets kNoDrop as the reason if bytes stay that should leave no
+// trace.
 void SmallTransfers::move_cached(const Source& source, const storage::Operation& operation,
                                  const planner::RoutePolicy& policy, SmallOutcome* outcome) {
     outcome->completion = queue_.submit_and_reap(operation);

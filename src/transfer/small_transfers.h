@@ -6,6 +6,8 @@
 // in the queue. One thread.
 #pragma once
 
+#include <sys/uio.h>
+
 #include <array>
 #include <cstdint>
 
@@ -14,6 +16,16 @@
 #include "transfer/staging.h"
 
 namespace penstock::transfer {
+
+// The result of a small read or write, all of which took one route.
+struct SmallOutcome {
+    storage::Completion completion;
+    Route route = Route::kCached;
+    RouteReason reason = RouteReason::kSmall;
+    Residency residency = Residency::kUnknown;
+    uint64_t resident_size = 0;  // bytes of it in the OS page cache, if that was asked
+};
+void add_to(Report* report, uint64_t offset, const SmallOutcome& outcome);
 
 class SmallTransfers {
 public:

@@ -16,12 +16,11 @@
 #include <memory>
 #include <mutex>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "backend/backend.h"
 #include "penstock/report.h"
-#include "transfer/executor.h"
+#include "transfer/request.h"
 #include "transfer/staging.h"
 #include "transfer/window_cutter.h"
 

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "base/units.h"
-#include "transfer/executor.h"
+#include "transfer/request.h"
 
 namespace penstock::transfer {
 namespace {
