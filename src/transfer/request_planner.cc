@@ -53,18 +53,13 @@ void RequestPlanner::plan(ActiveRequest* active) {
 void RequestPlanner::ask_residency(ActiveRequest* active, const planner::CostModel& model) {
     const Request& request = active->request;
     const uint64_t file_size = request.source->size(request.offset + request.size);
-    run_count_ = 0;
     if (request.offset >= file_size || request.source->probe.in_memory()) return;
     storage::ResidencyQuestion question;
     question.range = {request.offset, std::min(request.size, file_size - request.offset)};
     question.grain = kGrainSize;
     question.probes_max = static_cast<uint32_t>(2 * (request.size / kGrainSize + 2));
     run_count_ = request.source->probe.ask(question, runs_).runs;
-    const auto is_copied = [](const extent::ResidencyRun& run) {
-        return run.state == Residency::kCached || run.state == Residency::kDirty;
-    };
-    request.source->record_residency(run_count_ > 0 &&
-                                     std::all_of(runs().begin(), runs().end(), is_copied));
+    request.source->record_residency(runs());
     if (request.report != nullptr) active->runs.assign(runs().begin(), runs().end());
     planner::settle_mixed(std::span(runs_).first(run_count_), kGrainSize, model,
                           active->policy.buffered());

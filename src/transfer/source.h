@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <utility>
 
 #include "planner/cost_model.h"
@@ -84,6 +85,13 @@ struct Source {
         const uint32_t now = hot ? std::min(before + 1, kHotLooks) : 0;
         if (now != before) hot_looks_.store(now, std::memory_order_relaxed);
     }
+    // Records the answer to a question about the OS page cache.
+    void record_residency(std::span<const extent::ResidencyRun> runs) {
+        record_residency(
+            !runs.empty() && std::all_of(runs.begin(), runs.end(), [](const auto& run) {
+                return run.state == Residency::kCached || run.state == Residency::kDirty;
+            }));
+    }
     // Asks about the first MiB of `range`, for a caller that needs hot() before it plans anything.
     void look(const extent::Extent& range) {
         constexpr uint64_t kSize = 1 << 20;
@@ -92,11 +100,7 @@ struct Source {
         storage::ResidencyQuestion question;
         question.range = {range.offset, std::min({range.size, known_size() - range.offset, kSize})};
         question.grain = kSize;
-        const size_t count = probe.ask(question, runs).runs;
-        record_residency(
-            count > 0 && std::all_of(runs.begin(), runs.begin() + count, [](const auto& run) {
-                return run.state == Residency::kCached || run.state == Residency::kDirty;
-            }));
+        record_residency(std::span(runs).first(probe.ask(question, runs).runs));
     }
     // Returns which routes a read or write with these options may take now.
     [[nodiscard]] planner::RoutePolicy policy(const ReadOptions& options) const {
