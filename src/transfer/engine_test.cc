@@ -299,7 +299,7 @@ TEST_F(EngineTest, AReadThatIsStartedWhileACallbackRunsIsInOtherHands) {
     engine_.reset();
 }
 
-// By a thread that spins, if it is in time, and another.
+// A thread that still spins takes one of the reads, and a thread that is woken takes the other.
 TEST_F(EngineTest, ReadsThatAreStartedAtOnceAreInSeveralHands) {
     start(2);
     for (int i = 0; i < 300; ++i) {

@@ -36,7 +36,7 @@ public:
     std::shared_ptr<Job> begin(unsigned thread, uint64_t now_ns);
     // Ends one of the thread's turns at `source`. The turn took `ns`.
     void end(unsigned thread, const Source* source, uint64_t ns, uint64_t now_ns);
-    // No more jobs will come, so no thread is reserved any longer.
+    // Reserves no thread from now on, because no more jobs will come.
     void share_all() { keeps_one_ = false; }
     // Removes `job`, which has no more windows to take.
     void retire(const std::shared_ptr<Job>& job);

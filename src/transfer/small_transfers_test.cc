@@ -63,17 +63,17 @@ TEST(SmallTransfers, OnlyThoseThatWaitedStartProbing) {
         EXPECT_EQ(executor.value()->move_small(source, 0, to, false, {}).completion.bytes, kSize);
         return source.trial.probing();
     };
-    // Of a thread that never waited nothing is known.
+    // Nothing is known of a thread that has never waited.
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
     EXPECT_FALSE(probing_after(Read::kQuick));
-    // What this thread waited for before its first slow read is not known to have been elsewhere.
+    // Waits of this thread before its first slow read count for that read.
     (void)probing_after(Read::kIsPreempted);
     while (source.trial.probing()) source.trial.record(kSize, 1, true);
     EXPECT_FALSE(probing_after(Read::kIsPreempted));
     EXPECT_TRUE(probing_after(Read::kWaits));
 }
 
-// Of a file that was hot for so long that it is read without a look.
+// The file has been hot for so long that it is read without a question.
 TEST(SmallTransfers, AFileIsHotAsLongAsNoReadOfItWaited) {
     TestStorage storage;
     auto executor = Executor::create(storage, nullptr, {});

@@ -1,5 +1,5 @@
-// Goal: a file counts as long hot only after many looks in a row that found all, and no longer than
-// until one did not.
+// Goal: a file counts as long hot after many questions in a row found all of it cached, and until
+// one did not.
 #include "transfer/source.h"
 
 #include <gtest/gtest.h>

@@ -48,7 +48,7 @@ struct StagedRange {
     uint64_t left = 0;  // bytes of windows that are not finished
     std::vector<FinishedWindow> finished;
     bool failed = false;
-    bool unwanted = false;     // a stopped read's: its bytes stay in staging, without an error
+    bool unwanted = false;     // its read was stopped; its bytes are not copied, without an error
     uint64_t complete_ns = 0;  // when its last window was finished
 };
 
@@ -81,8 +81,8 @@ public:
 
     // Takes a window whose bytes are in staging, or whose outcome says why they are not. After the
     // last window of its staged range the copy begins, or begins later together with others if
-    // enough bytes wait for the device. Returns the staged range's size after the last window, else
-    // 0. Passes `deferred` to OnDone; collect() passes null.
+    // enough bytes wait for the device. Returns the staged range's size if this was its last
+    // window, else 0. Passes `deferred` to OnDone; collect() passes null.
     uint64_t finish_window(FinishedWindow finished, Callbacks* deferred = nullptr);
     // Reports that `size` bytes of its windows will never be given out. If nothing else is missing,
     // the staged range ends without a copy, because it is no longer wanted.
@@ -98,7 +98,7 @@ public:
     // Jobs may be destroyed, and this object with them, unless the caller keeps the object that
     // owns it.
     void collect();
-    // Does the same after some microseconds, or as soon as a copy has ended.
+    // Sleeps for some microseconds unless a copy has ended, then collects.
     void wait();
 
 private:

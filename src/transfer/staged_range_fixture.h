@@ -115,7 +115,7 @@ public:
     }
 };
 
-// Its streams do their operations at once, or, if they are held, when they are released.
+// Streams execute operations at once. While hold() is in force, operations wait for its end.
 class TestDevice final : public backend::Device {
 public:
     TestDevice() {
@@ -201,12 +201,13 @@ public:
         const std::lock_guard lock(mutex_);
         return sizes_of(copied_);
     }
-    // How many copies each call had.
+    // The number of copies of each call.
     std::vector<size_t> calls() {
         const std::lock_guard lock(mutex_);
         return calls_;
     }
-    // By destination: a thread that was stopped may send the first copy of a read late.
+    // Sizes of the copies by destination. A preempted thread may send the first copy of a read
+    // late.
     std::vector<size_t> copies_by_place() {
         const std::lock_guard lock(mutex_);
         auto copied = copied_;
@@ -217,7 +218,7 @@ public:
     // The n-th copy fails, and from then on each copy to that place; 0: none.
     size_t fail_copy = 0, fail_write = 0, writes = 0;
     size_t pinned_size = 0, pinned_size_max = SIZE_MAX;
-    // Called once, before the device does as it is told; the last for more than a MiB.
+    // Each is called once, before the device's operation; on_pin only for more than 1 MiB.
     std::function<void()> on_copy, on_query, on_write, on_pin;
 
 private:

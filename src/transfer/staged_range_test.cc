@@ -116,7 +116,7 @@ TEST_F(StagedRangeTest, RandomReadsOfManyCallersEqualTheFileOrAreStopped) {
         std::thread caller([&] {
             for (size_t i = 0; i < reads.size(); i += 3) engine_->run(reads[i].job);
         });
-        // So that batches become long.
+        // Makes batches long.
         std::atomic<bool> over{false};
         std::thread brake([&, nap = std::chrono::microseconds(prng.below(2'000))] {
             while (!over) {
@@ -148,7 +148,7 @@ TEST_F(StagedRangeTest, RandomReadsOfManyCallersEqualTheFileOrAreStopped) {
     }
 }
 
-// One thread reads a file that is hot, for which there is staging, all of it.
+// One thread reads a hot file. Staging is free for all of the file.
 class CopyBatchTest : public StagedRangeFixture {
 protected:
     void SetUp() override {
@@ -160,7 +160,7 @@ protected:
                                           std::vector<Piece>{{read_.memory.data(), kFileSize, 0}},
                                           false, true, ReadOptions{}, kMiB, nullptr);
     }
-    // Until so many copies have been asked for, or all is read.
+    // Reads until `copies` copies have been submitted, or all is read.
     void read_until(size_t copies) {
         while (device_.copies().size() < copies &&
                executor_->take(read_.job) == ThreadExecutor::Taken::kHeld) {

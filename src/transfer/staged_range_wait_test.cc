@@ -24,7 +24,7 @@ TEST_F(StagedRangeWaitTest, TheCallerSpinsForAMomentWhenOnlyCopiesAreMissing) {
     if (std::thread::hardware_concurrency() < 2) GTEST_SKIP() << "no thread spins on one CPU";
     start(2);
     bool counted = true, spun = false;
-    // It may be held up before it comes to wait, and the moment be over.
+    // This thread may be preempted before it waits, and the time for spinning may be over then.
     for (int i = 0; i < 100 && counted && !spun; ++i) {
         file_->hold_from(0);
         device_.hold(true);
@@ -68,8 +68,8 @@ TEST_F(StagedRangeWaitTest, WhileTheDeviceStandsStillOtherReadsOfTheHostGoOn) {
         reads.push_back(make(0, kFileSize));
         engine_->start(reads.back().job);
     }
-    // More of them come only where staged ranges are finished in order. All that finds staging is
-    // read.
+    // Two copies always come; more come only if staged ranges finish in order. The windows that
+    // have staging are all read.
     const auto limit = std::chrono::steady_clock::now() + 20s;
     for (uint64_t seen = 0; device_.copies().size() < 2 || seen != file_->reads;) {
         ASSERT_LT(std::chrono::steady_clock::now(), limit);
@@ -91,8 +91,9 @@ TEST_F(StagedRangeWaitTest, WhileTheDeviceStandsStillOtherReadsOfTheHostGoOn) {
     }
 }
 
-// Its copy is begun by a caller who then has nothing left to do here, at a moment when the engine's
-// thread sees none under way. Where the naps below are too short there is nothing to see.
+// A caller begins the last copy of another read and then returns, at a moment when the engine's
+// thread sees no copy in flight. If the naps below are too short, the test passes without that
+// case.
 TEST_F(StagedRangeWaitTest, AReadWhoseLastCopyACallerBeginsIsToldOfWithoutAnother) {
     constexpr auto kNap = 20ms;
     start(1);
@@ -120,7 +121,7 @@ TEST_F(StagedRangeWaitTest, AReadWhoseSenderThenStandsStillInAnotherFileIsToldOf
     const auto file = std::make_shared<TestFile>();
     file->hold_from(0);
     const Read standing = make(0, 4096, std::make_shared<Source>(file));
-    // By the thread that sends the copy, which then spins for more work.
+    // Called by the thread that sends the copy, which then spins for more work.
     device_.on_write = [&] { engine_->start(standing.job); };
     device_.hold(true);
     const Read read = make(0, kMiB);

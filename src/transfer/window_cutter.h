@@ -57,10 +57,10 @@ public:
     }
     // Returns the bytes of the staged range that begins here. Requires may_open().
     [[nodiscard]] Window next_range() const;
-    // The next windows are those of `range`, which spans next_range().
+    // Begins the staged range `range`, which spans next_range(). Its windows are cut next.
     void open(StagedRange* range);
-    // Some window was in no staged range, as the file was not hot. Later staged ranges have longer
-    // windows, because a miss delays the staged range's other windows.
+    // Records that a window is in no staged range, because the file is not hot. Later staged ranges
+    // have longer windows, because a miss in one window delays all windows of its staged range.
     void miss();
     [[nodiscard]] bool missed() const { return missed_; }
     // Returns the newest staged range and its bytes that are not cut yet.

@@ -15,7 +15,7 @@ namespace {
 
 constexpr uint64_t kMiB = 1 << 20;
 
-TEST(WindowCutter, cuts_each_byte_once_in_order) {
+TEST(WindowCutter, CutsEachByteOnceInOrder) {
     for (uint64_t seed = 1; seed <= 200; ++seed) {
         SCOPED_TRACE(::testing::Message() << "seed " << seed);
         base::Prng prng(seed);
@@ -24,7 +24,7 @@ TEST(WindowCutter, cuts_each_byte_once_in_order) {
         for (uint64_t i = 0, count = prng.below(4); i <= count; ++i) {
             const uint64_t size = prng.below(3) == 0 ? 0 : prng.below(40 * kMiB);
             const uint64_t offset = prng.below(9 * kMiB);
-            // An address that is not used, and tells the byte.
+            // The address identifies the byte, and is never read.
             pieces.push_back({reinterpret_cast<void*>(kMiB + offset), size, offset});
             sum += size;
         }
@@ -60,7 +60,7 @@ TEST(WindowCutter, cuts_each_byte_once_in_order) {
     }
 }
 
-TEST(WindowCutter, staged_ranges_double_and_the_last_ones_are_short) {
+TEST(WindowCutter, StagedRangesDoubleAndTheLastOnesAreShort) {
     WindowCutter cutter({{nullptr, 64 * kMiB, 0}}, kMiB);
     StagedRange staged;
     std::vector<uint64_t> sizes;
@@ -73,7 +73,7 @@ TEST(WindowCutter, staged_ranges_double_and_the_last_ones_are_short) {
     EXPECT_EQ(sizes, (std::vector<uint64_t>{1, 2, 4, 8, 8, 8, 8, 8, 8, 5, 2, 1, 1}));
 }
 
-TEST(WindowCutter, after_a_miss_windows_of_staged_ranges_are_longer) {
+TEST(WindowCutter, AfterAMissWindowsOfStagedRangesAreLonger) {
     WindowCutter cutter({{nullptr, 64 * kMiB, 0}}, kMiB);
     cutter.miss();
     EXPECT_EQ(cutter.next_range().size, 4 * kMiB);
