@@ -118,17 +118,13 @@ void RequestPlanner::plan_read(ActiveRequest* active) {
     const bool looks = request.looks ||
                        (policy.wants_drop() && request.size >= planner::kDirectSizeMin);
     const bool small = !looks && policy.is_small(request.size) && !policy.asks_cached();
-    if (small && !source.plans_small(policy, request.size)) {
-        // Every plan for it would be this one.
+    const auto read_cached = [&](RouteReason reason) {
         const Extent all{request.offset, request.size};
-        active->transfers.assign(1, {all, all, Route::kCached, RouteReason::kSmall, 0});
-        return;
-    }
-    if (is_taken_for_hot(*active)) {
-        const Extent all{request.offset, request.size};
-        active->transfers.assign(1, {all, all, Route::kCached, RouteReason::kTimed, 0});
-        return;
-    }
+        active->transfers.assign(1, {all, all, Route::kCached, reason, 0});
+    };
+    // Every plan for a small read would be this one.
+    if (small && !source.plans_small(policy, request.size)) return read_cached(RouteReason::kSmall);
+    if (is_taken_for_hot(*active)) return read_cached(RouteReason::kTimed);
     const uint64_t started = request.report != nullptr ? base::monotonic_ns() : 0;
     const auto plan = make_plan(active);
     if (!plan.ok()) {
