@@ -186,10 +186,10 @@ private:
     size_t current_ = 0;  // index into kRoutes and stretches_
     std::array<Stretch, 2> stretches_;
     unsigned skipped_ = 0, stretches_since_trial_ = 0, trials_apart_ = 8;
-    // Of reads of unknown residency.
-    std::atomic<int> trust_{1};  // slow reads until the cache is avoided; initially one
-    std::atomic<uint32_t> turn_{0};
-    std::atomic<uint32_t> pause_{kPauseMin};
+    // For reads of unknown residency.
+    std::atomic<int> trust_{1};      // slow reads until the cache is avoided; initially one
+    std::atomic<uint32_t> turn_{0};  // counts reads while it is avoided
+    std::atomic<uint32_t> pause_{kPauseMin};  // of so many of these reads, one tries the cache
 };
 
 }  // namespace penstock::transfer
