@@ -1,10 +1,12 @@
 // Goal: a report says of each byte what the page cache held of it, not what the plan said of the
-// transfer that brought it, and no byte is lost between two pieces.
+// transfer that brought it, and no byte is lost between two pieces. Of several errors it keeps the
+// one at the lowest offset.
 #include "transfer/reasons.h"
 
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cerrno>
 #include <numeric>
 
 namespace penstock::transfer {
@@ -68,6 +70,21 @@ TEST(Reasons, PiecesOfARunAddUpToTheRun) {
         }
         EXPECT_EQ(sum, counted(RouteReason::kMissing, {900, 4200})) << step;
     }
+}
+
+TEST(Reasons, AReportKeepsTheErrorAtTheLowestOffset) {
+    Report report;
+    const auto add = [&](int error, uint64_t offset, Route route) {
+        add_error(&report, error, offset, route);
+        return report.error_number;
+    };
+    EXPECT_EQ(add(EIO, 200, Route::kCached), EIO);
+    EXPECT_EQ(add(ENODATA, 300, Route::kDirect), EIO);
+    EXPECT_EQ(add(ENODATA, 200, Route::kDirect), EIO) << "the first of two at one offset";
+    EXPECT_EQ(report.error_route, Route::kCached);
+    EXPECT_EQ(add(EINVAL, 100, Route::kDirect), EINVAL);
+    EXPECT_EQ(report.error_offset, 100u);
+    EXPECT_EQ(report.error_route, Route::kDirect);
 }
 
 }  // namespace
