@@ -120,7 +120,9 @@ struct Watch {
     }
 };
 
-constinit thread_local std::array<Watch, kStreams> watches;
+// Found without a call: the model of a library that may also be loaded later takes a few bytes of
+// what the loader keeps free for that.
+[[gnu::tls_model("initial-exec")]] constinit thread_local std::array<Watch, kStreams> watches;
 thread_local std::array<std::unique_ptr<Ahead>, kStreams> streams;
 
 // Returns whether one of the next reads will miss.

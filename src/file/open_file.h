@@ -82,6 +82,7 @@ private:
     const std::string path_;
     const Device device_;
     const FileOptions options_;
+    const bool explains_;  // options_.explain
     const std::shared_ptr<FileService> service_;
     const std::shared_ptr<transfer::Source> source_;
     const uint64_t process_;  // process_number() at the open
