@@ -16,8 +16,8 @@
 namespace penstock::preload {
 namespace {
 
-constexpr size_t kNamesMax = 1 << 16;    // distinct names
-constexpr size_t kArenaSize = 64 << 20;  // of their text; untouched pages cost nothing
+constexpr size_t kNamesMax = 1 << 16;    // distinct file names; files beyond are not traced
+constexpr size_t kArenaSize = 64 << 20;  // bytes for their text, reserved and not yet used
 
 constexpr size_t kScratchSize = 4 * PATH_MAX;  // a path, and the same with each byte escaped
 
@@ -26,9 +26,9 @@ std::atomic<const FileName*> entries[kDescriptorsMax];
 std::atomic<const FileName*> names[kNamesMax];  // a hash table with linear probing
 std::atomic<char*> arena;
 std::atomic<size_t> arena_used;
-std::atomic<pid_t> process;  // whose descriptors the entries are
+std::atomic<pid_t> process;  // the process that the entries belong to
 
-// Memory that is never freed; null when there is no more.
+// Allocates memory that is never freed. Returns null when the arena is full.
 void* allocate(size_t size) {
     char* begin = arena.load(std::memory_order_acquire);
     if (begin == nullptr) {
@@ -46,7 +46,7 @@ void* allocate(size_t size) {
     return at + size <= kArenaSize ? begin + at : nullptr;
 }
 
-// Returns the one FileName of a text; null when there are too many.
+// Returns the FileName of a text, and makes it if there is none. Returns null at the limits.
 const FileName* intern(const char* text, size_t size) {
     uint64_t hash = 14695981039346656037u;  // FNV-1a
     for (size_t i = 0; i < size; ++i) {
@@ -73,7 +73,7 @@ const FileName* intern(const char* text, size_t size) {
     return nullptr;
 }
 
-// Writes a byte as the trace's form has it.
+// Writes a byte in the form of a trace, where some bytes are %XX. Returns the bytes written.
 size_t escape(unsigned char byte, char* out) {
     if (byte > ' ' && byte != '%' && byte != 0x7f) {
         out[0] = static_cast<char>(byte);
@@ -97,7 +97,7 @@ const FileName* identify(int fd) {
     }
     char* end = link + sizeof "/proc/self/fd/" - 1;
     while (count > 0) *end++ = digits[--count];
-    // Not on the stack: a signal handler may have a small one.
+    // The paths do not fit the stack of every signal handler.
     void* scratch = mmap(nullptr, kScratchSize, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
                          -1, 0);
     if (scratch == MAP_FAILED) return &no_file;

@@ -1,4 +1,4 @@
-// What the program's descriptors stand for: a cache of what the kernel says.
+// Caches what the program's descriptors stand for; the kernel has the truth.
 //
 // An entry is made when a descriptor is first used for a transfer, and dropped by each call that
 // gives its number another meaning. A meaning that changes without such a call is seen at the next
@@ -13,7 +13,7 @@ namespace penstock::preload {
 
 inline constexpr int kDescriptorsMax = 1 << 16;  // larger numbers are served without an entry
 
-// A regular file. Lives as long as the process.
+// The name of a regular file. It lives as long as the process.
 struct FileName {
     const char* text = "";  // as a trace writes it, escaped
     size_t size = 0;
@@ -24,8 +24,8 @@ void begin_descriptors();
 // Returns whether the caller is a child of vfork: it has the parent's memory, but descriptors of
 // its own.
 bool is_child_of_vfork();
-// Returns the regular file behind a descriptor; null for all else, and where memory is short.
-// Leaves errno as it is.
+// Returns the name of the regular file behind a descriptor. Returns null for anything else, and if
+// memory is short. Leaves errno as it is.
 const FileName* file_of(int fd);
 // Drops what is known of a descriptor, or of all from `first` to `last`.
 void forget(int fd);

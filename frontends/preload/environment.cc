@@ -40,7 +40,7 @@ bool has(char* const* environment, const char* setting) {
 void keep_settings() {
     Dl_info self;
     if (dladdr(reinterpret_cast<void*>(&keep_settings), &self) == 0) return;
-    // The path that the loader was given, so that a relative one goes on as it is.
+    // dli_fname is the path that the loader was given.
     library_size = strlen(self.dli_fname);
     if (library_size >= sizeof library) library_size = 0;
     memcpy(library, self.dli_fname, library_size);

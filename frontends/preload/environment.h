@@ -1,4 +1,4 @@
-// The environment of programs that this program starts: theirs, and what loads this library.
+// Completes the environments of programs that this program starts, so that they load this library.
 #pragma once
 
 #include <stddef.h>

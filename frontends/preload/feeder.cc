@@ -21,29 +21,30 @@
 namespace penstock::preload {
 namespace {
 
-constexpr size_t kMappingMin = 16 << 20;  // bytes; smaller files are read before a thread could
+constexpr size_t kMappingMin = 16 << 20;  // bytes; a smaller file ends before reading ahead pays
+                                          // off
 constexpr size_t kBlockSize = 4 << 20;
 constexpr int kThreadsMax = 8;
-constexpr int kFeedsMax = 64;          // mappings that wait at once; more are not served
-constexpr uint64_t kSlowNs = 400'000;  // of one page: a disk on this machine takes a quarter of it
+constexpr int kFeedsMax = 64;          // mappings at once; further ones are not read ahead
+constexpr uint64_t kSlowNs = 400'000;  // time for one page from which storage is slow
 constexpr int kProbes = 4;
 constexpr int kSlowProbesMin = 2;
 constexpr uint64_t kWindowMax = 80ull << 30;
-constexpr uint64_t kSamples = 256;  // pages of a window that are looked at
+constexpr uint64_t kSamples = 256;  // pages of a window that are tested
 constexpr long kPauseNs = 10'000'000;
 constexpr int kPopulateRead = 22;  // MADV_POPULATE_READ, which older headers lack
 
 enum State : int { kFree, kFilling, kFeeding, kStopped };
 
-// A mapping that is fed. Threads work on it while `users` counts them; the last frees it.
+// A mapping that is read ahead. `users` counts the threads that work on it; the last one frees it.
 struct Feed {
     std::atomic<int> state{kFree};
     std::atomic<int> users{0};
-    std::atomic<uint64_t> number{0};  // in the order of mapping
+    std::atomic<uint64_t> number{0};  // feeds are numbered in the order of mapping
     std::atomic<bool> probed{false}, slow{false};
     std::atomic<size_t> next{0};                // where the next block begins
     std::atomic<const char*> program{nullptr};  // the program's mapping
-    char* own = nullptr;                        // a mapping of ours, of the same part of the file
+    char* own = nullptr;  // this library's mapping of the same part of the file
     size_t size = 0;
     uint64_t window = 0;
 };
@@ -65,14 +66,14 @@ void pause_briefly() {
     nanosleep(&pause, nullptr);
 }
 
-// Reads a part of a file into the OS page cache. Errors are the program's to meet.
+// Reads a part of a file into the OS page cache. Errors are ignored: the program will meet them.
 void populate(char* begin, size_t size) {
     if (madvise(begin, size, kPopulateRead) != 0 && errno == EINVAL) {
         madvise(begin, size, MADV_WILLNEED);
     }
 }
 
-// Returns the bytes that may be read ahead: a quarter of the memory that is available.
+// Returns how many bytes may be read ahead: a quarter of the available memory.
 uint64_t window_size() {
     char text[512];
     const int fd = kernel::openat(AT_FDCWD, "/proc/meminfo", O_RDONLY | O_CLOEXEC, 0);
@@ -92,7 +93,7 @@ uint64_t window_size() {
     return quarter < kWindowMax ? quarter : kWindowMax;
 }
 
-// Measures whether storage is slow: how long single pages take, spread over the mapping.
+// Measures how long single pages of the mapping take, to tell whether storage is slow.
 void probe(Feed& feed) {
     int slow = 0;
     for (int i = 0; i < kProbes; ++i) {
@@ -112,7 +113,7 @@ void probe(Feed& feed) {
 bool touched(const Feed& feed, size_t begin, size_t end) {
     const char* program = feed.program.load(std::memory_order_relaxed);
     const int fd = kernel::openat(AT_FDCWD, "/proc/self/pagemap", O_RDONLY | O_CLOEXEC, 0);
-    if (fd < 0 || program == nullptr) return true;  // nothing is known: do not wait for it
+    if (fd < 0 || program == nullptr) return true;  // unknown: do not wait
     bool found = false;
     const size_t step = (end - begin) / kSamples / 4096 * 4096 + 4096;
     for (size_t at = begin; at < end && !found; at += step) {
@@ -128,8 +129,8 @@ bool touched(const Feed& feed, size_t begin, size_t end) {
     return found;
 }
 
-// Reads one block of the feed, or waits for the program to come nearer. Returns false when there is
-// nothing left to do.
+// Reads one block of the feed. Waits first until the program is within a window of the block.
+// Returns false when nothing is left to do.
 bool feed_block(Feed& feed) {
     if (!feed.probed.exchange(true)) probe(feed);
     while (!feed.slow.load(std::memory_order_acquire)) {
@@ -138,7 +139,6 @@ bool feed_block(Feed& feed) {
     }
     const size_t at = feed.next.fetch_add(kBlockSize, std::memory_order_relaxed);
     if (at >= feed.size) return false;
-    // The program must have come within a window of the block.
     while (at > feed.window && !touched(feed, at - feed.window, at)) {
         if (feed.state.load(std::memory_order_acquire) != kFeeding) return false;
         pause_briefly();
@@ -160,11 +160,11 @@ void leave(Feed& feed) {
             feed.state.store(kFree);
             return;
         }
-        feed.state.store(kStopped);  // another thread came, and has perhaps left again
+        feed.state.store(kStopped);  // another thread uses the feed, or has just stopped
     }
 }
 
-// Returns the oldest feed, used by the caller; null where there is none.
+// Returns the oldest feed, and counts the caller as its user. Returns null if there is none.
 Feed* oldest() {
     Feed* found = nullptr;
     for (Feed& feed : feeds) {
@@ -187,7 +187,7 @@ void* work(void*) {
             leave(*feed);
         }
         threads.fetch_sub(1);
-        // A feed that was added before the subtraction, and found all threads in place.
+        // A feed may have been added before the subtraction, when all threads seemed to run.
         Feed* feed = oldest();
         if (feed == nullptr) return nullptr;
         leave(*feed);
@@ -201,7 +201,7 @@ void* work(void*) {
 void start_threads() {
     sigset_t all, old;
     sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);  // signals are the program's
+    pthread_sigmask(SIG_SETMASK, &all, &old);  // signals go to the program's threads
     pthread_attr_t detached;
     pthread_attr_init(&detached);
     pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
@@ -214,7 +214,7 @@ void start_threads() {
     pthread_sigmask(SIG_SETMASK, &old, nullptr);
 }
 
-// In the child of a fork there are no threads, and what they did is the parent's.
+// Clears the feeds in the child of a fork, which has none of the threads.
 void forget_all() {
     threads.store(0);
     live.store(0);
@@ -237,7 +237,7 @@ void mapped(void* begin, size_t size, int protection, int flags, int fd, off_t o
     if ((flags & MAP_ANONYMOUS) != 0 || (protection & PROT_READ) == 0 || shared_write) return;
     const int error = errno;
     struct stat status;
-    if (is_child_of_vfork()) return;  // threads would be the parent's
+    if (is_child_of_vfork()) return;  // its threads would run in the parent
     if (fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && offset < status.st_size) {
         const auto left = static_cast<size_t>(status.st_size - offset);
         const size_t used = left < size ? left : size;

@@ -1,10 +1,10 @@
 // Reads large mapped files into the OS page cache ahead of a program, where their storage is slow.
 //
 // A program that walks through a mapping waits once for each page fault, and the kernel reads
-// little ahead. For a large read-only mapping whose storage answers slowly, threads of this library
-// read the file in order, in the program's own process. Where the first pages come quickly, because
-// they are cached or the disk is quick, nothing happens. How slow storage is, is measured: the kind
-// of the file system says nothing.
+// little ahead. For a large read-only mapping on slow storage, threads of this library read the
+// file in order, in the program's process. Storage is slow if single pages take long. If they come
+// quickly, from the cache or a fast disk, nothing is read ahead. The kind of the file system is not
+// considered.
 #pragma once
 
 #include <stddef.h>
@@ -12,7 +12,7 @@
 
 namespace penstock::preload {
 
-// Begins to serve mappings.
+// Switches reading ahead on.
 void begin_feeding();
 // Considers a mapping that the program has made. Leaves errno.
 void mapped(void* begin, size_t size, int protection, int flags, int fd, off_t offset);

@@ -11,7 +11,7 @@ namespace {
 
 Next functions;
 std::atomic<bool> resolved{false};
-// The model of a library that is loaded at start: no access to it allocates.
+// With this model no access to the variable allocates; the library is loaded at start.
 __thread bool resolving __attribute__((tls_model("initial-exec")));
 
 template <class Function>

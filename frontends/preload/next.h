@@ -1,9 +1,9 @@
-// The functions that the wrappers go on to: those of the next library that has them, which is libc
-// or another preloaded library.
+// The functions that the wrappers call: those of the next library that has them. It is libc or
+// another preloaded library.
 //
 // They are resolved when this library starts, or earlier if a constructor of another library calls
-// a wrapper first. dlsym may allocate, and so come back into a wrapper: until the resolving thread
-// is done, its wrappers get null, and use the kernel's call themselves.
+// a wrapper first. dlsym may allocate, and an allocator may call a wrapper. So next() returns null
+// on the thread that resolves, and the wrapper makes the system call itself.
 #pragma once
 
 #include <fcntl.h>
@@ -20,11 +20,11 @@ struct Next {
 #undef CALL
 };
 
-// Returns the functions, after resolving them where that is still to be done. Null while the
-// calling thread resolves them. Leaves errno as it is. Cost: two loads.
+// Returns the functions, and resolves them first if necessary. Returns null while the calling
+// thread resolves them. Leaves errno as it is. Cost: two loads.
 const Next* next();
 
-// What the calls return that must work while next() is null. They set errno as libc does.
+// System calls, for the wrappers that must work while next() is null. They set errno as libc does.
 namespace kernel {
 ssize_t read(int fd, void* to, size_t size);
 ssize_t write(int fd, const void* from, size_t size);

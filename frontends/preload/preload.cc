@@ -1,5 +1,5 @@
-// The functions of libc that a program calls, where this library is preloaded. Each goes on to the
-// function that would have been called, and returns what that returned, errno included.
+// Wrappers of the libc functions that a program calls. Each calls the function that would have been
+// called without this library, and returns its result and its errno.
 //
 // A wrapper has its name as an assembler label: libc's headers declare the names with exception
 // specifications and ellipses that a definition would have to repeat. Functions with an ellipsis
@@ -22,7 +22,7 @@ extern char** environ;
 namespace penstock::preload {
 namespace {
 
-// Before libc++'s and the program's constructors, which may call any wrapper.
+// Runs before the constructors of other libraries and of the program, which may call any wrapper.
 [[gnu::constructor(101)]] void start() {
     next();
     begin_descriptors();
@@ -73,7 +73,7 @@ ssize_t both_sides(int in, const off_t* in_offset, int out, const off_t* out_off
     return moved;
 }
 
-// Drops what was known of a descriptor that a call returned.
+// Forgets what a descriptor stood for that a call has just returned.
 int opened(int fd) {
     forget(fd);
     return fd;
@@ -104,7 +104,7 @@ FILE* opened(FILE* file) {
         return at_offset('r', fd, offset, libc->name arguments);         \
     }
 
-// A call that no allocator makes while dlsym() runs.
+// Wraps a call that no allocator makes while dlsym() runs.
 #define SERVED(name, parameters, recorded)    \
     WRAP(ssize_t, name, parameters) {         \
         const Next* libc = next();            \
@@ -292,7 +292,7 @@ WRAP(int, munmap, (void* begin, size_t size)) {
     return libc->munmap(begin, size);
 }
 
-// Programs that are started. `environment` is completed in memory of the caller's stack.
+// Wraps a call that starts a program. `environment` is completed on the caller's stack.
 #define STARTED(name, parameters, arguments)                                          \
     WRAP(int, name, parameters) {                                                     \
         const Next* libc = next();                                                    \
@@ -325,7 +325,7 @@ WRAP(int, execvp, (const char* file, char* const* words)) {
     return wrap_execvpe(file, words, environ);
 }
 
-// The words of a call with an ellipsis, up to its null pointer, as an array on the stack.
+// Collects the words of a call with an ellipsis, up to its null pointer, on the stack.
 #define COLLECT(words, first)                                                \
     va_list list;                                                            \
     va_start(list, first);                                                   \

@@ -39,7 +39,7 @@ void stop(const char* why) {
     syscall(SYS_writev, 2, parts, 5);
 }
 
-// Maps the segment with the given number, and gives it room on the disk.
+// Maps the segment with the given number, and reserves its space on the disk.
 char* map_segment(size_t number) {
     const int fd = kernel::openat(AT_FDCWD, trace_path, O_RDWR | O_CLOEXEC, 0);
     if (fd < 0) return nullptr;
@@ -106,7 +106,6 @@ const char* begin_trace(const char* path) {
     memcpy(trace_path, path, size + 1);
     memcpy(cursor_path, path, size);
     memcpy(cursor_path + size, ".cursor", 8);
-    // The file whose cursor this process makes is begun by it, and is empty till then.
     int fd = kernel::openat(AT_FDCWD, cursor_path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (fd < 0) return strerror(errno);
     const int file = kernel::openat(AT_FDCWD, path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);

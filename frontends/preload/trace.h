@@ -2,9 +2,9 @@
 //
 // The file of a trace is mapped and shared: what was recorded is there however a process ends, by
 // _exit, a signal or exec, and no descriptor of the program's is in use. Beside FILE lies
-// FILE.cursor, 8 bytes: the size of the recorded part. A process takes its place by adding to it,
-// then writes a line there. Behind the recorded part, and where a process was killed while it wrote
-// a line, FILE has zero bytes.
+// FILE.cursor, 8 bytes: the size of the recorded part. A process adds the size of a line to it, and
+// writes the line at the old value. FILE has zero bytes after the recorded part, and where a
+// process was killed while it wrote a line.
 #pragma once
 
 #include <stddef.h>
@@ -14,12 +14,12 @@
 
 namespace penstock::preload {
 
-// Begins to record into `path`, an absolute path. Makes the file and its cursor where they are
-// missing. Returns null, or what failed.
+// Begins to record into `path`, an absolute path. Creates the file and its cursor if they are
+// missing. Returns null, or the text of the error.
 const char* begin_trace(const char* path);
 // Returns whether accesses are recorded.
 bool traces();
-// Records an access of the calling thread. Records nothing where the disk is full. Leaves errno.
+// Records an access of the calling thread. Records nothing if the disk is full. Leaves errno.
 void record(char operation, const FileName& file, uint64_t offset, uint64_t size);
 
 }  // namespace penstock::preload
