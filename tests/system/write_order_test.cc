@@ -118,15 +118,20 @@ TEST_P(WriteOrder, AScratchFileIsNotWrittenOverWhoOpensItNext) {
     const Bytes bytes = storage::random_bytes(8, kPages * kPage);
     std::byte* first = machine.put(storage::random_bytes(7, kPages * kPage));
     std::byte* second = machine.put(bytes);
+    auto* closed = reinterpret_cast<std::byte*>(machine.scratch().array<uint64_t>(1));
     std::vector<Step> scratch{open_step(0, path, kOpenReadWrite | kOpenNoSync)};
     for (uint64_t page = 0; page < kPages; ++page)
         scratch.push_back(write_step(0, at(page), kPage, first + at(page)));
     scratch.push_back(close_step(0));
+    scratch.push_back({.act = Act::kShare, .file = 0, .out = closed});
     slow_down(machine, 2);
-    std::vector<std::vector<Step>> blocks{
-        scratch,
-        {open_step(1, other), open_step(2, other), open_step(0, path, kOpenReadWrite),
-         write_step(0, 0, kPages * kPage, second), close_step(0)}};
+    std::vector<std::vector<Step>> blocks{scratch,
+                                          {open_step(1, other),
+                                           open_step(2, other),
+                                           {.act = Act::kLoop, .out = closed},
+                                           open_step(0, path, kOpenReadWrite),
+                                           write_step(0, 0, kPages * kPage, second),
+                                           close_step(0)}};
     ASSERT_TRUE(machine.run(&blocks).ok());
     for (const Step& step : blocks[1]) EXPECT_GE(step.result, 0);
     EXPECT_EQ(wrong_pages(machine, "f", bytes), "");
