@@ -11,7 +11,7 @@ PYTHON = .venv/bin/python
 CXX_SOURCES = $(shell find include src workloads bench tests frontends examples cmake \
     -name '*.h' -o -name '*.cuh' -o -name '*.cc' -o -name '*.cu')
 
-.PHONY: help demo build test test-all nightly gpu docs format lint install dist clean
+.PHONY: help demo build test ci test-all nightly gpu docs format lint install dist clean
 .DEFAULT_GOAL := help
 
 help:  ## This list
@@ -39,7 +39,11 @@ test:  ## Set up, build, run all tests and the quick checks: before each change
 	@setup/install.sh test
 	@$(PYTHON) tests/run.py
 
-test-all:  ## Do the same with the sanitizers and clang-tidy (half an hour), as CI does
+ci:  ## Do the same with the short form of the sanitizers (three quarters of an hour), as CI does
+	@setup/install.sh test
+	@$(PYTHON) tests/run.py --ci
+
+test-all:  ## Do the same with all tests under the sanitizers, and clang-tidy (an hour)
 	@setup/install.sh test
 	@$(PYTHON) tests/run.py --all
 

@@ -112,14 +112,16 @@ def nvcc() -> str:
     return ""
 
 
-def build(preset: str, *options: str) -> Callable[[Stage], Counts]:
-    """Return a stage that configures and builds a preset with its tests."""
+def build(
+    preset: str, *options: str, targets: Sequence[str] = ("all",)
+) -> Callable[[Stage], Counts]:
+    """Return a stage that configures a preset with its tests, and builds `targets` of it."""
 
     def stage(log: Stage) -> Counts:
         configured = log.run(["cmake", "--preset", preset, "-DPENSTOCK_TESTS=ON", *options])
         # -k 0 builds all targets that do not depend on a failure, so that their tests run.
         command: list[str | Path] = ["cmake", "--build", BUILD / preset]
-        command += ["-j", str(JOBS), "--", "-k", "0"]
+        command += ["-j", str(JOBS), "--target", *targets, "--", "-k", "0"]
         return one(configured and log.run(command))
 
     return stage
@@ -153,8 +155,11 @@ def build_cuda(log: Stage) -> Counts:
     return build_with_cuda("cuda", "75;80;90", log)
 
 
-def ctest(preset: str, **environment: str) -> Callable[[Stage], Counts]:
-    """Return a stage that runs the GoogleTest programs of a preset and counts their cases."""
+def ctest(preset: str, only: Sequence[str] = (), **environment: str) -> Callable[[Stage], Counts]:
+    """Return a stage that runs the GoogleTest programs of a preset and counts their cases.
+
+    `only` names the programs; empty: all.
+    """
 
     def stage(log: Stage) -> Counts:
         command: list[str | Path] = [
@@ -164,6 +169,8 @@ def ctest(preset: str, **environment: str) -> Callable[[Stage], Counts]:
             "-V",
             "--no-tests=error",
         ]
+        if only:
+            command += ["-R", f"^({'|'.join(only)})$"]
         if preset in ("asan", "tsan"):
             command += ["-j", "2"]  # programs wait for faults and limits half of the time
         if preset == "tsan" and log.run(["setarch", "-R", "true"]):
