@@ -12,6 +12,7 @@
 #include <sys/syscall.h>
 
 #include "descriptors.h"
+#include "device_memory.h"
 #include "environment.h"
 #include "feeder.h"
 #include "next.h"
@@ -73,6 +74,30 @@ ssize_t both_sides(int in, const off_t* in_offset, int out, const off_t* out_off
     return moved;
 }
 
+// Moves bytes by libc's `call`, or by the service if the memory is a GPU's. `offset` is -1 at the
+// file's position.
+template <class Call>
+ssize_t moved(int fd, const void* memory, size_t size, off_t offset, bool write, Call call) {
+    auto* at = const_cast<void*>(memory);
+    if (may_be_device_memory(at)) [[unlikely]] {
+        const ssize_t done = move_device_memory(fd, at, size, offset, write);
+        if (done >= 0 || errno != EFAULT) return done;
+    }
+    const ssize_t done = call();
+    if (done < 0 && errno == EFAULT) [[unlikely]]
+        return move_device_memory(fd, at, size, offset, write);
+    return done;
+}
+
+// The same for several pieces.
+template <class Call>
+ssize_t moved_pieces(int fd, const iovec* pieces, int count, off_t offset, bool write, Call call) {
+    const ssize_t done = call();
+    if (done < 0 && errno == EFAULT) [[unlikely]]
+        return move_pieces(fd, pieces, count, offset, write);
+    return done;
+}
+
 // Forgets what a descriptor stood for that a call has just returned.
 int opened(int fd) {
     forget(fd);
@@ -90,18 +115,21 @@ FILE* opened(FILE* file) {
     extern "C" [[gnu::visibility("default")]] result wrap_##name parameters __asm__(#name); \
     result wrap_##name parameters
 
-#define READ(name, parameters, arguments)                       \
-    WRAP(ssize_t, name, parameters) {                           \
-        const Next* libc = next();                              \
-        if (libc == nullptr) return kernel::read(fd, to, size); \
-        return at_position('r', fd, libc->name arguments);      \
+#define READ(name, parameters, arguments)                                                         \
+    WRAP(ssize_t, name, parameters) {                                                             \
+        const Next* libc = next();                                                                \
+        if (libc == nullptr) return kernel::read(fd, to, size);                                   \
+        return at_position('r', fd,                                                               \
+                           moved(fd, to, size, -1, false, [=] { return libc->name arguments; })); \
     }
 
-#define PREAD(name, parameters, arguments)                               \
-    WRAP(ssize_t, name, parameters) {                                    \
-        const Next* libc = next();                                       \
-        if (libc == nullptr) return kernel::pread(fd, to, size, offset); \
-        return at_offset('r', fd, offset, libc->name arguments);         \
+#define PREAD(name, parameters, arguments)                                         \
+    WRAP(ssize_t, name, parameters) {                                              \
+        const Next* libc = next();                                                 \
+        if (libc == nullptr) return kernel::pread(fd, to, size, offset);           \
+        return at_offset('r', fd, offset, moved(fd, to, size, offset, false, [=] { \
+                             return libc->name arguments;                          \
+                         }));                                                      \
     }
 
 // Wraps a call that no allocator makes while dlsym() runs.
@@ -132,19 +160,29 @@ PREAD(__pread_chk, (int fd, void* to, size_t size, off_t offset, size_t room),
 PREAD(__pread64_chk, (int fd, void* to, size_t size, off_t offset, size_t room),
       (fd, to, size, offset, room))
 
-#define VECTORED(call, operation)                                                             \
-    SERVED(call##v, (int fd, const iovec* pieces, int count),                                 \
-           at_position(operation, fd, libc->call##v(fd, pieces, count)))                      \
-    SERVED(p##call##v, (int fd, const iovec* pieces, int count, off_t offset),                \
-           at_offset(operation, fd, offset, libc->p##call##v(fd, pieces, count, offset)))     \
-    SERVED(p##call##v64, (int fd, const iovec* pieces, int count, off_t offset),              \
-           at_offset(operation, fd, offset, libc->p##call##v64(fd, pieces, count, offset)))   \
-    SERVED(p##call##v2, (int fd, const iovec* pieces, int count, off_t offset, int flags),    \
-           at_offset_or_position(operation, fd, offset,                                       \
-                                 libc->p##call##v2(fd, pieces, count, offset, flags)))        \
-    SERVED(p##call##v64v2, (int fd, const iovec* pieces, int count, off_t offset, int flags), \
-           at_offset_or_position(operation, fd, offset,                                       \
-                                 libc->p##call##v64v2(fd, pieces, count, offset, flags)))
+#define VECTORED(call, operation, write)                                                         \
+    SERVED(call##v, (int fd, const iovec* pieces, int count),                                    \
+           at_position(operation, fd, moved_pieces(fd, pieces, count, -1, write, [=] {           \
+                           return libc->call##v(fd, pieces, count);                              \
+                       })))                                                                      \
+    SERVED(p##call##v, (int fd, const iovec* pieces, int count, off_t offset),                   \
+           at_offset(operation, fd, offset, moved_pieces(fd, pieces, count, offset, write, [=] { \
+                         return libc->p##call##v(fd, pieces, count, offset);                     \
+                     })))                                                                        \
+    SERVED(p##call##v64, (int fd, const iovec* pieces, int count, off_t offset),                 \
+           at_offset(operation, fd, offset, moved_pieces(fd, pieces, count, offset, write, [=] { \
+                         return libc->p##call##v64(fd, pieces, count, offset);                   \
+                     })))                                                                        \
+    SERVED(p##call##v2, (int fd, const iovec* pieces, int count, off_t offset, int flags),       \
+           at_offset_or_position(operation, fd, offset,                                          \
+                                 moved_pieces(fd, pieces, count, offset, write, [=] {            \
+                                     return libc->p##call##v2(fd, pieces, count, offset, flags); \
+                                 })))                                                            \
+    SERVED(p##call##v64v2, (int fd, const iovec* pieces, int count, off_t offset, int flags),    \
+           at_offset_or_position(                                                                \
+               operation, fd, offset, moved_pieces(fd, pieces, count, offset, write, [=] {       \
+                   return libc->p##call##v64v2(fd, pieces, count, offset, flags);                \
+               })))
 
 namespace {
 
@@ -155,24 +193,31 @@ ssize_t at_offset_or_position(char operation, int fd, off_t offset, ssize_t move
 
 }  // namespace
 
-VECTORED(read, 'r')
-VECTORED(write, 'w')
+VECTORED(read, 'r', false)
+VECTORED(write, 'w', true)
 
-#define WRITE(name)                                                \
-    WRAP(ssize_t, name, (int fd, const void* from, size_t size)) { \
-        const Next* libc = next();                                 \
-        if (libc == nullptr) return kernel::write(fd, from, size); \
-        return at_position('w', fd, libc->name(fd, from, size));   \
+#define WRITE(name)                                                                                \
+    WRAP(ssize_t, name, (int fd, const void* from, size_t size)) {                                 \
+        const Next* libc = next();                                                                 \
+        if (libc == nullptr) return kernel::write(fd, from, size);                                 \
+        return at_position(                                                                        \
+            'w', fd, moved(fd, from, size, -1, true, [=] { return libc->name(fd, from, size); })); \
     }
 
 WRITE(write)
 WRITE(__write)
 SERVED(pwrite, (int fd, const void* from, size_t size, off_t offset),
-       at_offset('w', fd, offset, libc->pwrite(fd, from, size, offset)))
+       at_offset('w', fd, offset, moved(fd, from, size, offset, true, [=] {
+                     return libc->pwrite(fd, from, size, offset);
+                 })))
 SERVED(pwrite64, (int fd, const void* from, size_t size, off_t offset),
-       at_offset('w', fd, offset, libc->pwrite64(fd, from, size, offset)))
+       at_offset('w', fd, offset, moved(fd, from, size, offset, true, [=] {
+                     return libc->pwrite64(fd, from, size, offset);
+                 })))
 SERVED(__pwrite64, (int fd, const void* from, size_t size, off_t offset),
-       at_offset('w', fd, offset, libc->__pwrite64(fd, from, size, offset)))
+       at_offset('w', fd, offset, moved(fd, from, size, offset, true, [=] {
+                     return libc->__pwrite64(fd, from, size, offset);
+                 })))
 
 SERVED(sendfile, (int out, int in, off_t* offset, size_t size),
        both_sides(in, offset, out, nullptr, libc->sendfile(out, in, offset, size)))
@@ -237,13 +282,14 @@ TRACKED(int, dup3, (int from, int to, int flags), (from, to, flags), -1, opened)
 FCNTL(fcntl)
 FCNTL(fcntl64)
 
-#define CLOSE(name)                                    \
-    WRAP(int, name, (int fd)) {                        \
-        const Next* libc = next();                     \
-        if (libc == nullptr) return kernel::close(fd); \
-        const int result = libc->name(fd);             \
-        forget(fd);                                    \
-        return result;                                 \
+#define CLOSE(name)                                                                 \
+    WRAP(int, name, (int fd)) {                                                     \
+        const Next* libc = next();                                                  \
+        if (libc == nullptr) return kernel::close(fd);                              \
+        release_device_files(static_cast<unsigned>(fd), static_cast<unsigned>(fd)); \
+        const int result = libc->name(fd);                                          \
+        forget(fd);                                                                 \
+        return result;                                                              \
     }
 
 CLOSE(close)
@@ -253,6 +299,7 @@ WRAP(int, fclose, (FILE * file)) {
     const Next* libc = next();
     if (libc == nullptr) return refuse();
     const int fd = fileno_unlocked(file);
+    release_device_files(static_cast<unsigned>(fd), static_cast<unsigned>(fd));
     const int result = libc->fclose(file);
     forget(fd);
     return result;
@@ -261,6 +308,7 @@ WRAP(int, fclose, (FILE * file)) {
 WRAP(int, close_range, (unsigned first, unsigned last, int flags)) {
     const Next* libc = next();
     if (libc == nullptr || libc->close_range == nullptr) return refuse();
+    release_device_files(first, last);
     const int result = libc->close_range(first, last, flags);
     forget_range(first, last);
     return result;
@@ -269,6 +317,7 @@ WRAP(int, close_range, (unsigned first, unsigned last, int flags)) {
 WRAP(void, closefrom, (int first)) {
     const Next* libc = next();
     if (libc == nullptr || libc->closefrom == nullptr) return;
+    release_device_files(static_cast<unsigned>(first < 0 ? 0 : first), ~0u);
     libc->closefrom(first);
     forget_range(static_cast<unsigned>(first < 0 ? 0 : first), ~0u);
 }

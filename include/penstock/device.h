@@ -116,6 +116,12 @@ private:
     unsigned id_ = 0;
 };
 
+// Opens the CUDA device whose memory contains `address`, whoever allocated it. The device need not
+// run kernels of this program. The memory of the CPU backend is host memory and has no device here.
+// Any thread; blocks. Errors: ENODEV when `address` is in host memory, in memory that was freed, or
+// in none; else those of Device::open(). Cost: microseconds when the device is open already.
+[[nodiscard]] Result<Device> device_of(const void* address);
+
 // Returns one line for each device of this machine, best first. If there is no CUDA device,
 // `why_no_gpu`, unless null, receives the reason. Opens the driver and the CPU backend: do not call
 // it often.

@@ -186,6 +186,9 @@ struct CudaOptions {
 };
 // Opens a CUDA device. ENODEV, with the reason: no driver or no such device.
 Result<std::shared_ptr<Device>> open_cuda(const CudaOptions& options);
+// Returns the number of the CUDA device whose memory contains `address`. ENODEV: there is none, or
+// no driver. Cost: a microsecond or two.
+Result<int> cuda_device_of(const void* address);
 // Returns one line per device: "cuda:0 NVIDIA H200 ...". If there are none, `*why_none` is the
 // reason.
 std::vector<std::string> list_cuda(std::string* why_none);

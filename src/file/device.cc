@@ -150,6 +150,12 @@ Status launch_request(Stream& stream, LaunchRequest request) {
     return device.launch(stream.id(), std::move(request));
 }
 
+Result<Device> device_of(const void* address) {
+    auto ordinal = backend::cuda_device_of(address);
+    if (!ordinal.ok()) return ordinal.status();
+    return Device::open("cuda:" + std::to_string(ordinal.value()), {.runs_kernels = false});
+}
+
 std::vector<std::string> list_devices(std::string* why_no_gpu) {
     std::vector<std::string> devices = backend::list_cuda(why_no_gpu);
     if (auto cpu = backend::open_cpu({}); cpu.ok())

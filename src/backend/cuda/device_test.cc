@@ -64,6 +64,24 @@ TEST_F(CudaDeviceTest, says_what_the_device_is) {
     EXPECT_EQ(why, "");
 }
 
+TEST_F(CudaDeviceTest, device_memory_tells_its_device_also_to_threads_without_a_context) {
+    void* memory = nullptr;
+    void* pinned = nullptr;
+    ASSERT_TRUE(device_->allocate(4096, Memory::kDevice, &memory).ok());
+    ASSERT_TRUE(device_->allocate(4096, Memory::kPinned, &pinned).ok());
+    char local = 0;
+    std::thread([&] {
+        const auto there = cuda_device_of(static_cast<std::byte*>(memory) + 4095);
+        EXPECT_TRUE(there.ok() && there.value() == 0) << there.status().message();
+        for (const void* host : {static_cast<const void*>(pinned), static_cast<const void*>(&local),
+                                 static_cast<const void*>(nullptr)})
+            EXPECT_EQ(cuda_device_of(host).status().error_number(), ENODEV);
+    }).join();
+    device_->free(pinned);
+    device_->free(memory);
+    EXPECT_EQ(cuda_device_of(memory).status().error_number(), ENODEV);
+}
+
 TEST_F(CudaDeviceTest, memory_is_zeroed_and_aligned_whatever_the_driver_gives) {
     for (const bool awkward : {false, true}) {
         fake_->misaligned = fake_->refuse_register = awkward;

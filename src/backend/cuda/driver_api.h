@@ -131,6 +131,7 @@ struct Call {
 // Values of cuda.h's enums and flags.
 inline constexpr int kMemoryTypeOfPointer = 2;  // an unsigned comes back
 inline constexpr unsigned kMemoryTypeDevice = 2;
+inline constexpr int kOrdinalOfPointer = 9;  // an int comes back
 enum Attribute : int {
     kThreadsPerBlockMax = 1,
     kBlockDimensionXMax = 2,

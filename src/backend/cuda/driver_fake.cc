@@ -7,6 +7,8 @@
 // context, copies of a stream that is gone.
 #include "backend/cuda/driver_fake.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
@@ -30,6 +32,10 @@ using namespace penstock::backend::cuda;  // NOLINT(google-build-using-namespace
 #define FAKE extern "C" __attribute__((visibility("default"))) int
 
 extern "C" __attribute__((visibility("default"))) FakeCuda* penstock_fake_cuda() { return &fake; }
+// For programs in C.
+extern "C" __attribute__((visibility("default"))) void penstock_fake_hide_memory() {
+    fake.unreachable = true;
+}
 
 FAKE cuInit(unsigned) { return counted(); }
 FAKE cuDriverGetVersion(int* out) {
@@ -169,6 +175,12 @@ FAKE cuMemAlloc_v2(DevicePointer* out, size_t size) {
     std::memset(taken, 0xa5, size + skew);  // not zero, as a real driver's
     *out = reinterpret_cast<DevicePointer>(taken) + skew;
     std::lock_guard lock(mutex);
+    if (fake.unreachable.load()) {
+        void* given = mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (given == MAP_FAILED) return 2;
+        *out = reinterpret_cast<DevicePointer>(given);
+        behind_unreachable[*out] = static_cast<char*>(taken) + skew;
+    }
     device_pieces[*out] = taken;
     device_sizes[*out] = size;
     fake.device_pieces.fetch_add(1);
@@ -231,6 +243,8 @@ FAKE cuMemFree_v2(DevicePointer pointer) {
     const auto found = device_pieces.find(pointer);
     if (found == device_pieces.end()) return 1;
     std::free(found->second);
+    if (behind_unreachable.erase(pointer) > 0)
+        munmap(reinterpret_cast<void*>(pointer), device_sizes[pointer]);
     device_pieces.erase(found);
     device_sizes.erase(pointer);
     fake.device_pieces.fetch_sub(1);
@@ -239,13 +253,14 @@ FAKE cuMemFree_v2(DevicePointer pointer) {
 // As a real one: what is neither device memory nor pinned is an invalid value.
 FAKE cuPointerGetAttribute(void* out, int attribute, DevicePointer pointer) {
     if (const int code = counted_in_context(); code != 0) return code;
-    if (attribute != cuda::kMemoryTypeOfPointer) return 1;
+    if (attribute != cuda::kMemoryTypeOfPointer && attribute != cuda::kOrdinalOfPointer) return 1;
     std::lock_guard lock(mutex);
     const auto behind = device_sizes.upper_bound(pointer);
     if (behind == device_sizes.begin()) return 1;
     const auto& [base, size] = *std::prev(behind);
     if (pointer - base >= size) return 1;
-    *static_cast<unsigned*>(out) = cuda::kMemoryTypeDevice;
+    *static_cast<unsigned*>(out) = attribute == cuda::kOrdinalOfPointer ? 0
+                                                                        : cuda::kMemoryTypeDevice;
     return 0;
 }
 FAKE cuMemHostAlloc(void** out, size_t size, unsigned) {

@@ -18,6 +18,7 @@ struct FakeCuda {
     std::atomic<int> device_count{1};
     std::atomic<int> lacking_attribute{0};  // reads as 0
     std::atomic<bool> misaligned{false};    // large device memory is not on 2 MiB
+    std::atomic<bool> unreachable{false};   // the host cannot address new memory of cuMemAlloc
     std::atomic<bool> refuse_register{false};
     std::atomic<bool> refuse_second_context{false};
     // A call in the primary context waits until no kernel is in any of its streams, as if another

@@ -128,7 +128,20 @@ inline int enqueue(StreamHandle handle, Operation operation) {
     return 0;
 }
 
-inline void* host(DevicePointer pointer) { return reinterpret_cast<void*>(pointer); }
+// With `fake.unreachable` the host cannot address device memory, as on a machine with a GPU. Maps
+// the addresses that are given out to the memory behind them.
+inline std::map<DevicePointer, char*> behind_unreachable;
+
+// Returns where the bytes of device memory are.
+inline void* host(DevicePointer pointer) {
+    std::lock_guard lock(mutex);
+    const auto after = behind_unreachable.upper_bound(pointer);
+    if (after != behind_unreachable.begin()) {
+        const auto& [base, bytes] = *std::prev(after);
+        if (pointer - base < device_sizes[base]) return bytes + (pointer - base);
+    }
+    return reinterpret_cast<void*>(pointer);
+}
 
 // Memory of cuMemAlloc belongs to the primary context.
 inline bool is_out_of_reach(DevicePointer pointer) {

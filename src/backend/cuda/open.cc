@@ -217,6 +217,25 @@ std::string describe_device(const Driver& driver, int ordinal) {
     return start + read_name(driver, device) + rest;
 }
 
+// Asks the driver what lies at an address. A thread without a context asks in the primary context
+// of the first device.
+bool find_device(const Driver& driver, const void* address, int* ordinal) {
+    unsigned type = 0;
+    const auto ask = [&] {
+        const auto pointer = reinterpret_cast<DevicePointer>(address);
+        const int code = driver.pointer_attribute(&type, kMemoryTypeOfPointer, pointer);
+        return code != kSuccess ? code
+                                : driver.pointer_attribute(ordinal, kOrdinalOfPointer, pointer);
+    };
+    ContextHandle own = nullptr;
+    DeviceHandle first = 0;
+    if (driver.get_current(&own) != kSuccess) return false;
+    if (own != nullptr) return ask() == kSuccess && type == kMemoryTypeDevice;
+    if (driver.device_get(&first, 0) != kSuccess) return false;
+    auto context = Context::retain(driver, first);
+    return context.ok() && context.value()->within(ask) == kSuccess && type == kMemoryTypeDevice;
+}
+
 }  // namespace
 }  // namespace cuda
 
@@ -226,6 +245,15 @@ Result<std::shared_ptr<Device>> open_cuda(const CudaOptions& options) {
     if (!driver.ok()) return driver.status();
     if (options.ordinal < 0) return Status(ENODEV, "open_cuda", "no CUDA device of this number");
     return cuda::CudaDevice::open(*driver.value(), options);
+}
+
+Result<int> cuda_device_of(const void* address) {
+    std::string why;
+    auto driver = cuda::open_driver(&why);
+    if (!driver.ok()) return driver.status();
+    int ordinal = 0;
+    if (cuda::find_device(*driver.value(), address, &ordinal)) return ordinal;
+    return Status(ENODEV, "cuda_device_of", "the address is not in the memory of a CUDA device");
 }
 
 std::vector<std::string> list_cuda(std::string* why_none) {

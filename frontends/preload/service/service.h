@@ -1,0 +1,20 @@
+// The functions of libpenstock-preload-service.so: the part of the preload front that needs
+// libpenstock. libpenstock-preload.so loads it into the processes that need it.
+#pragma once
+
+#include <sys/types.h>
+
+extern "C" {
+
+// Moves up to `size` bytes between a file and device memory, as read(), pread() and their writes do
+// with host memory.
+//   memory  where the bytes go, or come from
+//   offset  in the file; -1: at the position of the descriptor, which moves on
+// Blocks. Returns the bytes moved, or -1 with errno; EFAULT: `memory` is not in device memory.
+[[gnu::visibility("default")]] ssize_t penstock_preload_move(int fd, void* memory, size_t size,
+                                                             off_t offset, bool write);
+
+// Closes what this library has open for the program's descriptors from `first` to `last`, which the
+// program closes. Does not wait.
+[[gnu::visibility("default")]] void penstock_preload_forget(unsigned first, unsigned last);
+}
