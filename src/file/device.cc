@@ -3,6 +3,8 @@
 
 #include <cerrno>
 #include <charconv>
+#include <map>
+#include <mutex>
 #include <string_view>
 #include <utility>
 
@@ -153,7 +155,13 @@ Status launch_request(Stream& stream, LaunchRequest request) {
 Result<Device> device_of(const void* address) {
     auto ordinal = backend::cuda_device_of(address);
     if (!ordinal.ok()) return ordinal.status();
-    return Device::open("cuda:" + std::to_string(ordinal.value()), {.runs_kernels = false});
+    static std::mutex mutex;
+    static std::map<int, std::weak_ptr<backend::Device>> opened;
+    std::lock_guard lock(mutex);
+    if (auto port = opened[ordinal.value()].lock()) return Device(std::move(port));
+    auto device = Device::open("cuda:" + std::to_string(ordinal.value()), {.runs_kernels = false});
+    if (device.ok()) opened[ordinal.value()] = device.value().port();
+    return device;
 }
 
 std::vector<std::string> list_devices(std::string* why_no_gpu) {

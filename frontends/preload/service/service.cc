@@ -9,6 +9,9 @@
 #include <atomic>
 #include <cerrno>
 #include <exception>
+#include <memory>
+#include <mutex>
+#include <set>
 
 #include "bounce.h"
 #include "device_files.h"
@@ -24,6 +27,17 @@ constexpr size_t kCallMax = 0x7ffff000;  // bytes of one call, as of read(2)
 DeviceFiles& files() {
     static auto* const all = new DeviceFiles;
     return *all;
+}
+
+// Returns the device whose memory this is, and keeps it open: to open one takes milliseconds.
+Result<Device> device_at(const void* memory) {
+    static std::mutex mutex;
+    static auto* const kept = new std::set<std::shared_ptr<backend::Device>>;
+    auto device = device_of(memory);
+    if (!device.ok()) return device;
+    std::lock_guard lock(mutex);
+    kept->insert(device.value().port());
+    return device;
 }
 
 // A child of a fork has none of the threads that transfer, and no CUDA.
@@ -52,7 +66,7 @@ ssize_t at_position(int fd, size_t size, Move move) {
 }
 
 ssize_t move(int fd, std::byte* memory, size_t size, off_t offset, bool write) {
-    const auto device = device_of(memory);
+    const auto device = device_at(memory);
     if (!device.ok()) return fail(EFAULT);
     struct stat status;
     const int flags = static_cast<int>(syscall(SYS_fcntl, fd, F_GETFL, 0));

@@ -178,6 +178,16 @@ PROGRAMS = {
         EXPECT(errno, EFAULT);
         EXPECT(pread(fd, host, 100, 0), 100);
     """,
+    "many small reads open the device once": r"""
+        int fd = open(path, O_RDONLY);
+        EXPECT(pread(fd, there, 4096, 0), 4096);
+        long* calls = ((long* (*)())dlsym(driver, "penstock_fake_cuda"))();
+        const long before = *calls;  // its first word counts the calls
+        for (int i = 0; i < 100; ++i) EXPECT(pread(fd, there + 4096 * i, 4096, 4096 * i), 4096);
+        EXPECT(*calls - before < 5000, 1);
+        copy(host, there, 409600);
+        EXPECT(memcmp(host, file, 409600), 0);
+    """,
     "a record lock outlives reads, and a fork's child gets EFAULT": r"""
         int fd = open(path, O_RDWR);
         struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
