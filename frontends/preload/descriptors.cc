@@ -13,6 +13,8 @@
 
 #include <atomic>
 
+#include "observer.h"
+
 namespace penstock::preload {
 namespace {
 
@@ -135,12 +137,13 @@ const FileName* file_of(int fd) {
 }
 
 void forget(int fd) {
+    observe_meaning(fd);
     if (fd >= 0 && fd < kDescriptorsMax) entries[fd].store(nullptr, std::memory_order_relaxed);
 }
 
 void forget_range(unsigned first, unsigned last) {
     for (unsigned fd = first; fd <= last && fd < kDescriptorsMax; ++fd) {
-        entries[fd].store(nullptr, std::memory_order_relaxed);
+        forget(static_cast<int>(fd));
     }
 }
 

@@ -2,23 +2,15 @@
 
 #include <dlfcn.h>
 #include <errno.h>
-#include <limits.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "descriptors.h"
+#include "service_library.h"
 
 namespace penstock::preload {
 namespace {
-
-constexpr char kService[] = "libpenstock-preload-service.so";
-
-using Move = ssize_t (*)(int, void*, size_t, off_t, bool);
-using Forget = void (*)(unsigned, unsigned);
-std::atomic<Move> service_move{nullptr};
-std::atomic<Forget> service_forget{nullptr};
 
 // Returns whether the program has loaded a CUDA driver: else it has no device memory.
 bool has_driver() {
@@ -29,25 +21,9 @@ bool has_driver() {
     return driver != nullptr;
 }
 
-// Loads the service, which lies beside this library. Any number of threads may do so at once.
-Move load_service() {
-    if (Move loaded = service_move.load(std::memory_order_acquire); loaded != nullptr)
-        return loaded;
-    Dl_info own;
-    char path[PATH_MAX];
-    if (!has_driver() || dladdr(kService, &own) == 0) return nullptr;
-    const char* slash = strrchr(own.dli_fname, '/');
-    const size_t folder = slash == nullptr ? 0 : static_cast<size_t>(slash + 1 - own.dli_fname);
-    if (folder + sizeof kService > sizeof path) return nullptr;
-    memcpy(path, own.dli_fname, folder);
-    memcpy(path + folder, kService, sizeof kService);
-    void* service = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (service == nullptr) return nullptr;
-    service_forget.store(reinterpret_cast<Forget>(dlsym(service, "penstock_preload_forget")),
-                         std::memory_order_release);
-    const auto found = reinterpret_cast<Move>(dlsym(service, "penstock_preload_move"));
-    service_move.store(found, std::memory_order_release);
-    return found;
+const Service* service_for_device() {
+    const Service* service = loaded_service();
+    return service != nullptr || !has_driver() ? service : load_service();
 }
 
 void lower(std::atomic<uintptr_t>& bound, uintptr_t to) {
@@ -70,12 +46,12 @@ ssize_t move_host_memory(int fd, void* memory, size_t size, off_t offset, bool w
 }  // namespace
 
 ssize_t move_device_memory(int fd, void* memory, size_t size, off_t offset, bool write) {
-    const Move move = is_child_of_vfork() ? nullptr : load_service();
-    if (move == nullptr || memory == nullptr) {
+    const Service* service = is_child_of_vfork() ? nullptr : service_for_device();
+    if (service == nullptr || memory == nullptr) {
         errno = EFAULT;
         return -1;
     }
-    const ssize_t moved = move(fd, memory, size, offset, write);
+    const ssize_t moved = service->move(fd, memory, size, offset, write);
     if (moved > 0) {
         lower(device_memory_begin, reinterpret_cast<uintptr_t>(memory));
         raise(device_memory_end, reinterpret_cast<uintptr_t>(memory) + size);
@@ -99,10 +75,10 @@ ssize_t move_pieces(int fd, const iovec* pieces, int count, off_t offset, bool w
 }
 
 void release_device_files(unsigned first, unsigned last) {
-    const Forget forget = service_forget.load(std::memory_order_acquire);
-    if (forget == nullptr || is_child_of_vfork()) return;
+    const Service* service = loaded_service();
+    if (service == nullptr || is_child_of_vfork()) return;
     const int error = errno;
-    forget(first, last);
+    service->forget(first, last);
     errno = error;
 }
 

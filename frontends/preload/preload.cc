@@ -16,9 +16,13 @@
 #include "environment.h"
 #include "feeder.h"
 #include "next.h"
+#include "observer.h"
 #include "trace.h"
 
 extern char** environ;
+
+// Tells libpenstock that it is a guest in this program, whose environment it must not change.
+extern "C" [[gnu::visibility("default")]] const int penstock_preloaded = 1;
 
 namespace penstock::preload {
 namespace {
@@ -29,7 +33,10 @@ namespace {
     begin_descriptors();
     keep_settings();
     const char* feed = getenv("PENSTOCK_FEED");
-    if (feed != nullptr && *feed == '1') begin_feeding();
+    if (feed != nullptr && *feed == '1') {
+        begin_feeding();
+        begin_observing();
+    }
     const char* path = getenv("PENSTOCK_TRACE");
     if (path == nullptr || *path == '\0') return;
     const char* why = begin_trace(path);
@@ -38,6 +45,7 @@ namespace {
 
 // Records a transfer of `moved` bytes that began at `offset` of the file.
 ssize_t at_offset(char operation, int fd, off_t offset, ssize_t moved) {
+    if (operation == 'r') observe_read(fd, offset, moved);
     if (moved <= 0 || !traces()) return moved;
     const FileName* file = file_of(fd);
     if (file == nullptr) return moved;
@@ -47,6 +55,7 @@ ssize_t at_offset(char operation, int fd, off_t offset, ssize_t moved) {
 
 // Records a transfer of `moved` bytes that ended at the file's position.
 ssize_t at_position(char operation, int fd, ssize_t moved) {
+    if (operation == 'r') observe_read(fd, -1, moved);
     if (moved <= 0 || !traces()) return moved;
     const FileName* file = file_of(fd);
     if (file == nullptr) return moved;
@@ -270,6 +279,27 @@ TRACKED(int, dup, (int fd), (fd), -1, opened)
 TRACKED(int, dup2, (int from, int to), (from, to), -1, opened)
 TRACKED(int, __dup2, (int from, int to), (from, to), -1, opened)
 TRACKED(int, dup3, (int from, int to, int flags), (from, to, flags), -1, opened)
+
+#define LSEEK(name)                                            \
+    WRAP(off_t, name, (int fd, off_t offset, int whence)) {    \
+        const Next* libc = next();                             \
+        if (libc == nullptr) return refuse();                  \
+        const off_t position = libc->name(fd, offset, whence); \
+        observe_position(fd, position);                        \
+        return position;                                       \
+    }
+LSEEK(lseek)
+LSEEK(lseek64)
+
+#define FADVISE(name)                                                                         \
+    WRAP(int, name, (int fd, off_t offset, off_t size, int advice)) {                         \
+        const Next* libc = next();                                                            \
+        if (libc == nullptr) return ENOSYS;                                                   \
+        if (advice <= POSIX_FADV_SEQUENTIAL) observe_advice(fd, advice == POSIX_FADV_RANDOM); \
+        return libc->name(fd, offset, size, advice);                                          \
+    }
+FADVISE(posix_fadvise)
+FADVISE(posix_fadvise64)
 
 #define FCNTL(name)                                                                        \
     WRAP(int, name, (int fd, int command, void* argument)) {                               \

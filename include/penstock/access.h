@@ -18,6 +18,31 @@
 
 namespace penstock {
 
+namespace access {
+struct Program;
+}
+namespace file {
+class OpenFile;
+}
+
+// Access programs of an earlier run, for File::expect(). Copies share them; any thread.
+class AccessPrograms {
+public:
+    // Parses what SignatureReader::programs() returned, JSON or binary. Errors: EINVAL for another
+    // text, with the cause; ENOTSUP for a later version.
+    [[nodiscard]] static Result<AccessPrograms> parse(std::string_view text);
+    AccessPrograms() = default;  // none
+    // Returns whether one of them reads the file of this name.
+    [[nodiscard]] bool reads(std::string_view file) const { return find(file) != nullptr; }
+
+private:
+    friend class file::OpenFile;
+    // Returns the program with the most accesses that reads the file, or null.
+    [[nodiscard]] std::shared_ptr<const access::Program> find(std::string_view file) const;
+
+    std::shared_ptr<const std::vector<access::Program>> all_;
+};
+
 // Accesses, or whole lines of a trace, that gave no result, counted by cause.
 struct SignatureLoss {
     std::string cause;

@@ -4,18 +4,21 @@
 #include <array>
 #include <atomic>
 #include <memory>
+#include <utility>
 
 #include "base/clock.h"
 #include "readahead/detector_predictor.h"
 #include "readahead/driver.h"
+#include "readahead/program_predictor.h"
 
 namespace penstock::file {
 namespace {
 
-constexpr size_t kStreams = 4;  // files that a thread may read in turn
+constexpr size_t kStreams = 8;  // files that a thread may read in turn
 constexpr uint64_t kPage = 4096;
 constexpr uint32_t kRepeats = 4;                  // equal distances in a row
 constexpr uint32_t kCachedMax = 16;               // predicted ranges in a row
+constexpr uint32_t kLooksAgain = 64;              // predicted ranges
 constexpr uint32_t kIdleMax = 256;                // reads in a row
 constexpr uint32_t kRestMin = 10, kRestMax = 16;  // of reads, as powers of two
 constexpr uint64_t kStream = 0;                   // the one stream of a driver
@@ -36,15 +39,19 @@ bool leaves_gap(uint64_t distance, uint64_t size) {
     return static_cast<int64_t>(distance) < 0 || distance >= size + kPage;
 }
 
-// Returns whether some of the range is known not to be cached.
-bool lacks(transfer::Source& source, const extent::Extent& range) {
+enum class Unknown : uint8_t { kIsCached, kIsMissing };
+
+// Returns whether some of the range is not cached. `unknown` says what counts where the kernel does
+// not tell.
+bool lacks(transfer::Source& source, const extent::Extent& range, Unknown unknown) {
     std::array<extent::ResidencyRun, 4> runs;
     storage::ResidencyQuestion question;
     question.range = range;
     question.grain = uint64_t{1} << 30;  // one answer suffices
     const size_t count = source.probe.ask(question, runs).runs;
-    return std::any_of(runs.begin(), runs.begin() + count, [](const auto& run) {
-        return run.state == Residency::kMissing || run.state == Residency::kMixed;
+    return std::any_of(runs.begin(), runs.begin() + count, [unknown](const auto& run) {
+        return run.state == Residency::kMissing || run.state == Residency::kMixed ||
+               (run.state == Residency::kUnknown && unknown == Unknown::kIsMissing);
     });
 }
 
@@ -54,11 +61,18 @@ public:
     // `distance` is that between the reads so far.
     Ahead(transfer::Source& source, uint64_t distance)
         : source_(&source),
+          unknown_(Unknown::kIsCached),
           cleared_bits_(distance % kPage == 0 ? kPage - 1 : 0),
           size_min_(std::min(distance, -distance) >= kPage ? kPage : 0),
           driver_(kSettings, this) {
         driver_.begin(kStream, 0, source.known_size(),
                       std::make_unique<readahead::DetectorPredictor>());
+    }
+    // The reads are those of a program.
+    Ahead(transfer::Source& source, std::shared_ptr<const access::Program> program)
+        : source_(&source), unknown_(Unknown::kIsMissing), driver_(kSettings, this) {
+        driver_.begin(kStream, 0, source.known_size(),
+                      std::make_unique<readahead::ProgramPredictor>(std::move(program)));
     }
     // Announces what comes after a read of `range`. Returns false if nothing was announced.
     bool announce(transfer::Source& source, const extent::Extent& range) {
@@ -73,10 +87,14 @@ public:
         const uint64_t now_ns = base::monotonic_ns();
         driver_.observe(kStream, access, now_ns);
         driver_.served(kStream, now_ns);
+        return announce_planned(now_ns);
+    }
+    // Announces what is planned, before a first read too.
+    bool announce_planned(uint64_t now_ns) {
         std::array<readahead::Target, 32> targets;
         const size_t count = driver_.plan(kStream, now_ns, targets);
         while (const auto flight = driver_.start(now_ns)) {
-            source.file->announce(flight->extent.offset, flight->extent.size);
+            source_->file->announce(flight->extent.offset, flight->extent.size);
             driver_.ended(*flight, readahead::Driver::End::kAnnounced, now_ns, now_ns);
         }
         return count > 0;
@@ -86,8 +104,10 @@ public:
     // Returns nothing if the whole range is known to be cached, or if the last kCachedMax predicted
     // ranges were. Otherwise returns the whole range.
     extent::Extent missing(uint64_t /*file*/, const extent::Extent& range) override {
-        if (all_cached()) return {};
-        if (lacks(*source_, range)) {
+        // A program may reach bytes that are not cached after any number that are.
+        if (all_cached() && (unknown_ == Unknown::kIsCached || ++rested_ % kLooksAgain != 0))
+            return {};
+        if (lacks(*source_, range, unknown_)) {
             cached_ = 0;
             return range;
         }
@@ -96,11 +116,13 @@ public:
     }
 
 private:
-    transfer::Source* source_;     // of the current announce()
-    const uint64_t cleared_bits_;  // of an offset, so that it is that of its page
-    const uint64_t size_min_;      // of a use
+    transfer::Source* source_;  // of the current announce()
+    const Unknown unknown_;
+    const uint64_t cleared_bits_ = 0;  // of an offset, so that it is that of its page
+    const uint64_t size_min_ = 0;      // of a use
     readahead::Driver driver_;
     uint32_t cached_ = 0;  // predicted ranges in a row
+    uint32_t rested_ = 0;  // predicted ranges after all were cached
 };
 
 // What is known of the reads of one file by this thread. Trivial, so that its use needs no guard.
@@ -112,6 +134,7 @@ struct Watch {
     uint32_t rest_log = kRestMin;       // the next rest is 2^rest_log reads
     uint32_t idle = 0;                  // reads in a row without an announcement
     bool ahead = false;
+    bool expected = false;  // an access program tells what is read
 
     void begin_rest() {
         rest = 1u << rest_log;
@@ -131,7 +154,8 @@ bool begins_to_miss(transfer::Source& source, const Watch& watch, uint64_t size)
     for (uint64_t i = 1; i <= 8; i *= 2) {
         const uint64_t offset = watch.offset + i * watch.distance;
         if (offset >= source.known_size()) return false;
-        if (lacks(source, {offset, std::min(size, source.known_size() - offset)})) return true;
+        const extent::Extent range{offset, std::min(size, source.known_size() - offset)};
+        if (lacks(source, range, Unknown::kIsCached)) return true;
     }
     return false;
 }
@@ -148,6 +172,7 @@ bool begins_to_miss(transfer::Source& source, const Watch& watch, uint64_t size)
         watch.idle = 0;
     }
     const bool announced = stream->announce(source, range);
+    if (watch.expected) return;
     watch.idle = announced ? 0 : watch.idle + 1;
     if (announced) watch.rest_log = kRestMin;
     if (stream->all_cached()) watch.begin_rest();
@@ -177,6 +202,14 @@ void read_ahead_of(transfer::Source& source, uint64_t file, const extent::Extent
         }
     }
     go_ahead(source, watch, streams[place], range);
+}
+
+void expect_reads(transfer::Source& source, uint64_t file,
+                  std::shared_ptr<const access::Program> program) {
+    const size_t place = file % kStreams;
+    watches[place] = {.file = file, .ahead = true, .expected = true};
+    streams[place] = std::make_unique<Ahead>(source, std::move(program));
+    streams[place]->announce_planned(base::monotonic_ns());
 }
 
 uint64_t next_file_number() {

@@ -317,6 +317,22 @@ Status OpenFile::prefetch(uint64_t offset, uint64_t size) {
     return {};
 }
 
+void OpenFile::observe(uint64_t size, uint64_t offset) {
+    if (size == 0 || offset > kOffsetMax || size > kOffsetMax - offset || !check({}, false).ok())
+        return;
+    if (size <= kHostReadaheadSizeMax || expects_.load(std::memory_order_relaxed))
+        read_ahead_of(*source_, number_, {offset, size});
+}
+
+Status OpenFile::expect(const AccessPrograms& programs, std::string_view name) {
+    if (Status status = check({}, false); !status.ok()) return status;
+    auto program = programs.find(name);
+    if (program == nullptr) return {ENOENT, "expect", "no program reads a file of this name"};
+    expects_.store(true, std::memory_order_relaxed);
+    expect_reads(*source_, number_, std::move(program));
+    return {};
+}
+
 Status OpenFile::fsync(bool data_only) {
     if (process_ != process_number()) return kForked;
     return source_->file->sync(data_only);

@@ -86,8 +86,8 @@ int main(int count, char** words) {
         read_whole(fd, host.data());
         cudaMemcpy(second, host.data(), kSize, cudaMemcpyHostToDevice);
         const double plain = now() - begun;
-        std::printf("  pread into device memory %.1f ms; pread and cudaMemcpy %.1f ms\n", ours * 1e3,
-                    plain * 1e3);
+        std::printf("  pread into device memory %.1f ms; pread and cudaMemcpy %.1f ms\n",
+                    ours * 1e3, plain * 1e3);
     }
 
     cudaMemset(device, 0, kSize);
@@ -110,16 +110,16 @@ int main(int count, char** words) {
     bool right = true;
     begun = now();
     for (int i = 0; i < 1000; ++i) right = right && read(fd, device + i * 4096, 4096) == 4096;
-    report("1000 reads of 4 KiB at the position", right && equal(device + 0, bytes, 1000 * 4096) &&
-                                                      lseek(fd, 0, SEEK_CUR) == 1000 * 4096,
+    report("1000 reads of 4 KiB at the position",
+           right && equal(device + 0, bytes, 1000 * 4096) && lseek(fd, 0, SEEK_CUR) == 1000 * 4096,
            now() - begun);
 
     iovec pieces[] = {{device, 5000}, {host.data(), 100}, {device + 5000, 3000}};
     right = preadv(fd, pieces, 3, 11) == 8100 && memcmp(host.data(), &bytes[5011], 100) == 0;
     cudaMemcpy(host.data(), device, 8000, cudaMemcpyDeviceToHost);
-    report("preadv into device and host memory",
-           right && memcmp(host.data(), &bytes[11], 5000) == 0 &&
-               memcmp(&host[5000], &bytes[5111], 3000) == 0);
+    report("preadv into device and host memory", right &&
+                                                     memcmp(host.data(), &bytes[11], 5000) == 0 &&
+                                                     memcmp(&host[5000], &bytes[5111], 3000) == 0);
 
     report("managed memory", pread(fd, managed, 1 << 20, 0) == 1 << 20 &&
                                  memcmp(managed, bytes.data(), 1 << 20) == 0);
@@ -129,7 +129,8 @@ int main(int count, char** words) {
     begun = now();
     for (size_t i = 0; i < 8; ++i)
         threads.emplace_back([&, i] {
-            got[i] = pread(fd, second + i * (16 << 20), 16 << 20, static_cast<off_t>(i * (16 << 20)));
+            const size_t at = i * (16 << 20);
+            got[i] = pread(fd, second + at, 16 << 20, static_cast<off_t>(at));
         });
     for (std::thread& thread : threads) thread.join();
     right = std::all_of(got.begin(), got.end(), [](ssize_t one) { return one == 16 << 20; });
@@ -140,8 +141,8 @@ int main(int count, char** words) {
     cudaStreamCreate(&stream);
     cudaMallocAsync(reinterpret_cast<void**>(&queued), 1 << 20, stream);
     cudaStreamSynchronize(stream);
-    report("memory of cudaMallocAsync", pread(fd, queued, 1 << 20, 0) == 1 << 20 &&
-                                            equal(queued, bytes, 1 << 20));
+    report("memory of cudaMallocAsync",
+           pread(fd, queued, 1 << 20, 0) == 1 << 20 && equal(queued, bytes, 1 << 20));
     cudaFree(second);
     errno = 0;
     report("memory that was freed", pread(fd, second, 4096, 0) == -1 && errno == EFAULT);

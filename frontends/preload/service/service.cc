@@ -15,6 +15,7 @@
 
 #include "bounce.h"
 #include "device_files.h"
+#include "observed_files.h"
 #include "penstock/device.h"
 #include "penstock/file.h"
 
@@ -96,6 +97,15 @@ ssize_t penstock_preload_move(int fd, void* memory, size_t size, off_t offset, b
         return move(fd, static_cast<std::byte*>(memory), size, offset, write);
     } catch (const std::exception&) {  // memory is short
         return fail(ENOMEM);
+    }
+}
+
+bool penstock_preload_observe(int fd, unsigned meaning, off_t offset, size_t size) {
+    static auto* const observed = new penstock::preload::ObservedFiles;
+    try {
+        return observed->observe(fd, meaning, offset, size);
+    } catch (const std::exception&) {  // memory is short
+        return false;
     }
 }
 

@@ -14,6 +14,14 @@ extern "C" {
 [[gnu::visibility("default")]] ssize_t penstock_preload_move(int fd, void* memory, size_t size,
                                                              off_t offset, bool write);
 
+// Reports that the program reads a part of a regular file, and announces to the OS page cache what
+// it reads next.
+//   meaning  changes whenever `fd` gets another meaning
+// One thread at a time, which must have descriptors of its own: files are opened here. Returns
+// false if nothing is to be reported of this descriptor any more.
+[[gnu::visibility("default")]] bool penstock_preload_observe(int fd, unsigned meaning, off_t offset,
+                                                             size_t size);
+
 // Closes what this library has open for the program's descriptors from `first` to `last`, which the
 // program closes. Does not wait.
 [[gnu::visibility("default")]] void penstock_preload_forget(unsigned first, unsigned last);

@@ -35,8 +35,10 @@ const char* resolve_all(void* library, Driver* out) {
 // queues, kernels that read files continued whatever copies a program queued
 // (docs/design/0010-writing.md, "On a GPU"). The driver reads the variable once, when it starts,
 // and the program may start it. So it is set when this library is loaded. A value chosen by the
-// program or user is kept.
+// program or user is kept. Where the preload library loads this one, the program has long begun,
+// and its threads may be reading their environment.
 [[gnu::constructor]] void ask_for_all_copy_queues() {
+    if (dlsym(RTLD_DEFAULT, "penstock_preloaded") != nullptr) return;
     ::setenv("CUDA_DEVICE_MAX_COPY_CONNECTIONS", "32", 0);
 }
 

@@ -1,7 +1,10 @@
 """Run an unmodified program with Penstock's preload library loaded into it.
 
-Large read-only mappings of files on slow storage (NFS, Lustre, FUSE and the like) are read into the
-OS page cache ahead of the program, in file order, by up to 8 threads in its process. How slow the
+The program may pass memory of a CUDA GPU to read, pread, readv, preadv and their writes. Small
+reads with gaps, backward or in nested loops are announced to the OS page cache before the program
+makes them; with --signature from the first read on, in any order that an earlier run had. Large
+read-only mappings of files on slow storage (NFS, Lustre, FUSE and the like) are read into the OS
+page cache ahead of the program, in file order, by up to 8 threads in its process. How slow the
 storage is, is measured: on a quick disk, and where the file is cached, nothing is read ahead. At
 most a quarter of the available memory, and at most 80 GiB, is read ahead of the program. Its input,
 output and exit code are its own. A program that is linked statically or set-user-ID is refused.
@@ -11,21 +14,41 @@ from __future__ import annotations
 
 import argparse
 import os
+import tempfile
+from typing import IO
 
 from penstock.commands import trace
-from penstock.programs import environment, find_program, program_words
+from penstock.commands.signature import analyse
+from penstock.errors import CommandError
+from penstock.programs import environment, find_program, program_words, run_to_end
+from penstock.progress import ProgressLine
 
 EXAMPLE = """\
   $ penstock run python load_model.py /mnt/nfs/model.safetensors
   $ penstock run --trace load.trace python load_model.py /mnt/nfs/model.safetensors
   penstock: load.trace: 2131 accesses to 402 files (try: penstock signature load.trace)
+  $ penstock run --signature load.trace python load_model.py /mnt/nfs/model.safetensors
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `penstock run`."""
-    parser.usage = "penstock run [--no-readahead] [--trace FILE [--json]] PROGRAM [ARG...]"
-    parser.add_argument("--no-readahead", action="store_true", help="read nothing ahead")
+    parser.usage = (
+        "penstock run [--no-readahead | --signature FILE] [--strict] [--trace FILE [--json]] "
+        "PROGRAM [ARG...]"
+    )
+    ahead = parser.add_mutually_exclusive_group()
+    ahead.add_argument("--no-readahead", action="store_true", help="read nothing ahead")
+    ahead.add_argument(
+        "--signature",
+        metavar="FILE",
+        help="read ahead as an earlier run read: its trace, or access programs of it",
+    )
+    parser.add_argument(
+        "--strict",
+        action="store_true",
+        help="reads into GPU memory fail with EOPNOTSUPP where they cannot take PENSTOCK_ROUTE",
+    )
     parser.add_argument("--trace", metavar="FILE", help="record accesses too (see penstock trace)")
     parser.add_argument("--json", action="store_true", help="with --trace: report as JSON")
     parser.add_argument(
@@ -33,12 +56,36 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Run the program in place of this one, or beside it where it is recorded."""
-    words = program_words(arguments.words, "penstock run PROGRAM [ARG...]")
-    settings = {"PENSTOCK_FEED": "0" if arguments.no_readahead else "1"}
+def _write_programs(path: str, file: IO[bytes]) -> None:
+    """Write the access programs of the streams in `path`."""
+    with ProgressLine() as progress:
+        reader = analyse(path, progress)
+    programs = reader.programs(binary=True)
+    if not any(stream["operation"] != "write" and stream["nodes"] for stream in reader.streams):
+        raise CommandError(path, "no reads in it have a pattern, so nothing could be read ahead")
+    file.write(programs)
+    file.flush()
+
+
+def _run_beside(arguments: argparse.Namespace, words: list[str], settings: dict[str, str]) -> int:
+    """Run the program and wait for it."""
     if arguments.trace is not None:
         return trace.record(words, arguments.trace, settings, as_json=arguments.json)
+    return run_to_end(words, find_program(words[0]), environment(**settings))
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the program in place of this one, or beside it where something is left to do."""
+    words = program_words(arguments.words, "penstock run PROGRAM [ARG...]")
+    settings = {"PENSTOCK_FEED": "0" if arguments.no_readahead else "1"}
+    if arguments.strict:
+        settings["PENSTOCK_STRICT"] = "1"
+    if arguments.signature is not None:
+        with tempfile.NamedTemporaryFile(prefix="penstock-", suffix=".programs") as programs:
+            _write_programs(arguments.signature, programs)
+            return _run_beside(arguments, words, {**settings, "PENSTOCK_SIGNATURE": programs.name})
+    if arguments.trace is not None:
+        return _run_beside(arguments, words, settings)
     path = find_program(words[0])
     os.execve(path, words, environment(**settings))
     raise AssertionError

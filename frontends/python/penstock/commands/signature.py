@@ -64,7 +64,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object with all of it")
 
 
-def _analyse(path: str, progress: ProgressLine) -> _core.SignatureReader:
+def analyse(path: str, progress: ProgressLine) -> _core.SignatureReader:
+    """Read a trace, programs or a trace signature, and analyse all of its streams."""
     from penstock import _core
 
     if path != "-":
@@ -187,7 +188,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.over == "time" and not arguments.picture:
         raise UsageError("--over", "belongs to --picture")
     path = arguments.path = words[-1]
-    reader = _analyse(path, ProgressLine(not arguments.json))
+    reader = analyse(path, ProgressLine(not arguments.json))
     source, streams = reader.source, reader.streams
     if arguments.over == "time" and not source["trace"]:
         raise UsageError(path, "access programs have no times: --over accesses")

@@ -1,0 +1,205 @@
+#include "observer.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <atomic>
+
+#include "descriptors.h"
+#include "next.h"
+#include "service_library.h"
+
+namespace penstock::preload {
+namespace {
+
+constexpr int kWatchedMax = 4096;       // descriptors from 0
+constexpr ssize_t kSizeMax = 64 << 10;  // bytes; longer reads keep storage busy by themselves
+constexpr int64_t kGapMin = 4096;       // bytes between reads that the kernel does not follow
+constexpr unsigned kRepeats = 4;        // equal distances in a row
+constexpr uint64_t kRingSize = 1024;
+// The observer looks for entries every kNapNs, and sleeps after kNapsMax naps without one. So the
+// program seldom has to wake it.
+constexpr long kNapNs = 200'000;
+constexpr int kNapsMax = 50;
+
+enum State : unsigned { kLearning, kReported, kIgnored };
+
+// What is known of the reads by one descriptor. Threads that share it mix their reads: then a
+// pattern is seen late, or not at all.
+struct Watch {
+    std::atomic<int64_t> position{0}, offset{0}, distance{0};
+    std::atomic<unsigned> repeats{0}, state{kLearning}, meaning{0};
+};
+Watch watches[kWatchedMax];
+
+struct Entry {
+    std::atomic<uint64_t> ticket{0};  // 1 + the number of the entry; 0: it is being written
+    std::atomic<int> fd{0};
+    std::atomic<unsigned> meaning{0};
+    std::atomic<int64_t> offset{0}, size{0};
+};
+Entry ring[kRingSize];
+std::atomic<uint64_t> tickets{0};
+std::atomic<int> sleeping{0};
+std::atomic<int> started{0};
+bool reports_all = false;  // set at start
+
+void wake() {
+    if (sleeping.load() == 0 || sleeping.exchange(0) == 0) return;
+    const int error = errno;
+    syscall(SYS_futex, &sleeping, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
+    errno = error;
+}
+
+// Waits for entries behind `next`.
+void wait_for_entries(uint64_t next) {
+    for (int i = 0; i < kNapsMax; ++i) {
+        const timespec nap{0, kNapNs};
+        nanosleep(&nap, nullptr);
+        if (tickets.load() != next) return;
+    }
+    sleeping.store(1);
+    if (tickets.load() != next) return;
+    syscall(SYS_futex, &sleeping, FUTEX_WAIT_PRIVATE, 1, nullptr, nullptr, 0);
+}
+
+// Gives the calling thread a table of descriptors of its own, with nothing in it but /dev/null.
+bool leave_descriptors() {
+    constexpr unsigned kUnshare = 2;  // CLOSE_RANGE_UNSHARE
+    if (syscall(SYS_close_range, 0u, ~0u, kUnshare) != 0) return false;
+    for (int i = 0; i < 3; ++i) {
+        if (kernel::openat(AT_FDCWD, "/dev/null", O_RDWR, 0) != i) return false;
+    }
+    return true;
+}
+
+void* observe_all(void*) {
+    const Service* service = leave_descriptors() ? load_service() : nullptr;
+    if (service == nullptr) {
+        for (Watch& watch : watches) watch.state.store(kIgnored);
+        return nullptr;
+    }
+    for (uint64_t next = 0;;) {
+        const uint64_t end = tickets.load();
+        if (next == end) {
+            wait_for_entries(next);
+            continue;
+        }
+        if (end - next > kRingSize) next = end - kRingSize / 2;  // the others are overwritten
+        const Entry& entry = ring[next++ % kRingSize];
+        if (entry.ticket.load() != next) continue;
+        const int fd = entry.fd.load();
+        const unsigned meaning = entry.meaning.load();
+        const int64_t offset = entry.offset.load(), size = entry.size.load();
+        if (entry.ticket.load() != next || watches[fd].meaning.load() != meaning) continue;
+        if (!service->observe(fd, meaning, offset, static_cast<size_t>(size)))
+            watches[fd].state.store(kIgnored);
+    }
+}
+
+void start_observer() {
+    int none = 0;
+    if (is_child_of_vfork() || !started.compare_exchange_strong(none, 1)) return;
+    const int error = errno;
+    sigset_t all, old;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);  // signals go to the program's threads
+    pthread_t thread;
+    if (pthread_create(&thread, nullptr, observe_all, nullptr) == 0) pthread_detach(thread);
+    pthread_sigmask(SIG_SETMASK, &old, nullptr);
+    errno = error;
+}
+
+void report(int fd, const Watch& watch, int64_t offset, int64_t size) {
+    const uint64_t ticket = tickets.fetch_add(1);
+    Entry& entry = ring[ticket % kRingSize];
+    entry.ticket.store(0);
+    entry.fd.store(fd);
+    entry.meaning.store(watch.meaning.load());
+    entry.offset.store(offset);
+    entry.size.store(size);
+    entry.ticket.store(ticket + 1);
+    start_observer();
+    wake();
+}
+
+// Returns whether the reads so far have a pattern that the kernel does not follow.
+bool learn(Watch& watch, int64_t offset, ssize_t size) {
+    const int64_t distance = offset - watch.offset.load(std::memory_order_relaxed);
+    watch.offset.store(offset, std::memory_order_relaxed);
+    const bool repeats = distance == watch.distance.load(std::memory_order_relaxed) &&
+                         (distance < 0 || distance >= size + kGapMin) && size <= kSizeMax;
+    const unsigned before = watch.repeats.load(std::memory_order_relaxed);
+    watch.distance.store(distance, std::memory_order_relaxed);
+    watch.repeats.store(repeats ? before + 1 : 0, std::memory_order_relaxed);
+    return repeats && before + 1 >= kRepeats;
+}
+
+void forget_all() {
+    started.store(0);
+    tickets.store(0);
+    sleeping.store(0);
+    for (Entry& entry : ring) entry.ticket.store(0);
+}
+
+}  // namespace
+
+void begin_observing() {
+    const char* signature = getenv("PENSTOCK_SIGNATURE");
+    reports_all = signature != nullptr && *signature != '\0';
+    pthread_atfork(nullptr, nullptr, forget_all);
+    observing.store(true, std::memory_order_relaxed);
+}
+
+void observe_moved(int fd, off_t offset, ssize_t size) {
+    if (size <= 0 || fd < 0 || fd >= kWatchedMax) return;
+    Watch& watch = watches[fd];
+    if (offset < 0) {
+        offset = watch.position.load(std::memory_order_relaxed);
+        watch.position.store(offset + size, std::memory_order_relaxed);
+    }
+    switch (watch.state.load(std::memory_order_relaxed)) {
+        case kLearning:
+            if (!reports_all && !learn(watch, offset, size)) return;
+            if (file_of(fd) == nullptr) {  // no regular file
+                watch.state.store(kIgnored, std::memory_order_relaxed);
+                return;
+            }
+            watch.state.store(kReported, std::memory_order_relaxed);
+            [[fallthrough]];
+        case kReported:
+            report(fd, watch, offset, size);
+            return;
+        default:
+            return;
+    }
+}
+
+void observe_position(int fd, off_t position) {
+    if (fd >= 0 && fd < kWatchedMax && position >= 0)
+        watches[fd].position.store(position, std::memory_order_relaxed);
+}
+
+void observe_advice(int fd, bool random) {
+    if (fd < 0 || fd >= kWatchedMax) return;
+    watches[fd].state.store(random ? kIgnored : kLearning, std::memory_order_relaxed);
+}
+
+void observe_meaning(int fd) {
+    if (fd < 0 || fd >= kWatchedMax) return;
+    Watch& watch = watches[fd];
+    watch.meaning.fetch_add(1, std::memory_order_relaxed);
+    watch.position.store(0, std::memory_order_relaxed);
+    watch.repeats.store(0, std::memory_order_relaxed);
+    watch.state.store(kLearning, std::memory_order_relaxed);
+}
+
+}  // namespace penstock::preload

@@ -1,0 +1,53 @@
+#include "service_library.h"
+
+#include <dlfcn.h>
+#include <limits.h>
+#include <string.h>
+
+#include <atomic>
+
+namespace penstock::preload {
+namespace {
+
+constexpr char kName[] = "libpenstock-preload-service.so";
+
+Service service;  // threads that load it at once store the same values
+std::atomic<const Service*> loaded{nullptr};
+
+template <class Function>
+bool resolve(void* library, const char* name, Function** out) {
+    *out = reinterpret_cast<Function*>(dlsym(library, name));
+    return *out != nullptr;
+}
+
+// Writes the path of the library into `path`, which has room for PATH_MAX bytes.
+bool find_library(char* path) {
+    Dl_info own;
+    if (dladdr(kName, &own) == 0) return false;
+    const char* slash = strrchr(own.dli_fname, '/');
+    const size_t folder = slash == nullptr ? 0 : static_cast<size_t>(slash + 1 - own.dli_fname);
+    if (folder + sizeof kName > PATH_MAX) return false;
+    memcpy(path, own.dli_fname, folder);
+    memcpy(path + folder, kName, sizeof kName);
+    return true;
+}
+
+}  // namespace
+
+const Service* loaded_service() { return loaded.load(std::memory_order_acquire); }
+
+const Service* load_service() {
+    if (const Service* found = loaded_service(); found != nullptr) return found;
+    char path[PATH_MAX];
+    void* library = find_library(path) ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : nullptr;
+    Service made;
+    if (library == nullptr || !resolve(library, "penstock_preload_move", &made.move) ||
+        !resolve(library, "penstock_preload_observe", &made.observe) ||
+        !resolve(library, "penstock_preload_forget", &made.forget))
+        return nullptr;
+    service = made;
+    loaded.store(&service, std::memory_order_release);
+    return &service;
+}
+
+}  // namespace penstock::preload

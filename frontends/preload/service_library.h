@@ -1,0 +1,22 @@
+// Loads libpenstock-preload-service.so, which lies beside this library.
+#pragma once
+
+#include <stddef.h>
+#include <sys/types.h>
+
+namespace penstock::preload {
+
+// The functions of service/service.h.
+struct Service {
+    ssize_t (*move)(int fd, void* memory, size_t size, off_t offset, bool write);
+    bool (*observe)(int fd, unsigned meaning, off_t offset, size_t size);
+    void (*forget)(unsigned first, unsigned last);
+};
+
+// Returns the service, and loads it first if necessary. Returns null if that fails. Any number of
+// threads may call it at once.
+const Service* load_service();
+// Returns the service if it is loaded, else null. Cost: a load.
+const Service* loaded_service();
+
+}  // namespace penstock::preload
