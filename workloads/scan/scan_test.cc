@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <csignal>
 #include <filesystem>
 #include <random>
 #include <sstream>
@@ -19,7 +18,6 @@
 #include "penstock/residency.h"
 #include "scan/access_log.h"
 #include "scan/grep_reference.h"
-#include "scan/line_writer.h"
 #include "scan/patterns.h"
 
 namespace penstock::scan {
@@ -468,24 +466,6 @@ TEST(Scanner, OptionsOutOfRangeAreErrors) {
     options = {};
     options.threads = 257;
     EXPECT_EQ(Scanner::create(device.value(), {"a"}, options).status().error_number(), EINVAL);
-}
-
-TEST(LineWriter, WritesAsGrepDoesAndTellsOfAClosedPipe) {
-    int ends[2];
-    ASSERT_EQ(pipe(ends), 0);
-    LineWriter writer(ends[1], true);
-    EXPECT_TRUE(writer.write_line({"a", 12, 0, "x\ry"}));
-    EXPECT_TRUE(writer.write_count({"b", 9, 3, {}, {}}));
-    EXPECT_TRUE(writer.flush());
-    char buffer[64];
-    const ssize_t size = read(ends[0], buffer, sizeof buffer);
-    EXPECT_EQ(std::string(buffer, static_cast<size_t>(size)), "a:12:x\ry\nb:3\n");
-    close(ends[0]);
-    signal(SIGPIPE, SIG_IGN);
-    writer.write_line({"a", 1, 0, "x"});
-    EXPECT_FALSE(writer.flush());
-    EXPECT_EQ(writer.error_number(), EPIPE);
-    close(ends[1]);
 }
 
 }  // namespace
