@@ -59,6 +59,14 @@ struct Scanner::State {
     FileSystem files;
     BatchQueue queue;
     ScanReport report;
+
+    Status scan(ScanInput input, ScanListener& listener) {
+        ScanRun run(&files, &queue, &listener, options, overlap, std::move(input));
+        const Status status = run.run();
+        run.add_to(&report);
+        report.files = files.statistics();
+        return status;
+    }
 };
 
 Scanner::Scanner() = default;
@@ -101,13 +109,11 @@ Result<Scanner> Scanner::create(const Device& device, std::vector<std::string> p
 }
 
 Status Scanner::scan(std::vector<std::string> paths, ScanListener& listener) {
-    State& state = *state_;
-    ScanRun run(&state.files, &state.queue, &listener, state.options, state.overlap,
-                std::move(paths));
-    const Status status = run.run();
-    run.add_to(&state.report);
-    state.report.files = state.files.statistics();
-    return status;
+    return state_->scan({std::move(paths), {}}, listener);
+}
+
+Status Scanner::scan(std::vector<TextRange> ranges, ScanListener& listener) {
+    return state_->scan({{}, std::move(ranges)}, listener);
 }
 
 const ScanReport& Scanner::report() const { return state_->report; }

@@ -50,6 +50,16 @@ struct TextResult {
     Status status;  // not ok: why the text could not be read, or not to its end
     // With ScanOptions::explain: of the file, since the scanner knows it.
     FileStatistics pages;
+    uint64_t line_count = 0;  // newlines up to the end of what was scanned; only with lines wanted
+};
+
+// A part of an open file that is a text of its own. It begins with a line, and ends behind a
+// newline or at the end of the file.
+struct TextRange {
+    std::string path;             // what results and lines name
+    int file = -1;                // a descriptor, open for reading; the caller closes it
+    uint64_t begin = 0, end = 0;  // in bytes of the file
+    uint64_t line_count = 0;      // lines of the file before `begin`
 };
 
 struct LineMatch {
@@ -110,6 +120,9 @@ public:
     // Blocks. A text that cannot be read is told in its result and is no error of the scan. Errors
     // are those of the device.
     Status scan(std::vector<std::string> paths, ScanListener& listener);
+    // Scans the ranges, and no byte that was appended to their files since. Offsets and numbers of
+    // lines are those of the files.
+    Status scan(std::vector<TextRange> ranges, ScanListener& listener);
     // Of the last scan.
     [[nodiscard]] const ScanReport& report() const;
     // What was served, where ScanOptions::file_system asks for a log.

@@ -17,13 +17,14 @@ double seconds_since(std::chrono::steady_clock::time_point began) {
 }  // namespace
 
 ScanRun::ScanRun(FileSystem* files, BatchQueue* queue, ScanListener* listener,
-                 const ScanOptions& options, uint64_t overlap, std::vector<std::string> paths)
+                 const ScanOptions& options, uint64_t overlap, ScanInput input)
     : files_(files),
       queue_(queue),
       listener_(listener),
       options_(options),
       overlap_(overlap),
-      walk_(std::move(paths)),
+      ranges_(std::move(input.ranges)),
+      walk_(std::move(input.paths)),
       before_(queue->totals()) {}
 
 Status ScanRun::run() {
@@ -48,13 +49,32 @@ Status ScanRun::run() {
 
 // The next text, opened; its status says if it could not be. Null: there is none.
 std::shared_ptr<ScanRun::Text> ScanRun::open_next() {
-    TreeWalk::Entry entry;
-    if (stopped_ || !walk_.next(&entry)) return nullptr;
+    if (stopped_) return nullptr;
     auto text = std::make_shared<Text>();
-    text->result.path = std::move(entry.path);
-    text->result.status = entry.status.ok() ? open_text(text.get()) : entry.status;
-    known_size_ += text->size;
+    if (next_range_ < ranges_.size()) {
+        const TextRange& range = ranges_[next_range_++];
+        text->result.path = range.path;
+        text->result.status = open_range(range, text.get());
+    } else {
+        TreeWalk::Entry entry;
+        if (!walk_.next(&entry)) return nullptr;
+        text->result.path = std::move(entry.path);
+        text->result.status = entry.status.ok() ? open_text(text.get()) : entry.status;
+    }
+    known_size_ += text->size - text->next_offset;
     return text;
+}
+
+Status ScanRun::open_range(const TextRange& range, Text* text) {
+    Result<TextSource> source = TextSource::share(range.file);
+    if (!source.ok()) return source.status();
+    text->source = std::move(source.value());
+    text->is_range = true;
+    if (const Status opened = open_on_device(text); !opened.ok()) return opened;
+    text->fold = LineFold(range.begin, range.line_count);
+    text->next_offset = range.begin;
+    text->size = range.end;
+    return {};
 }
 
 Status ScanRun::open_text(Text* text) {
@@ -146,7 +166,8 @@ Status ScanRun::settle(Slot slot) {
 Status ScanRun::add_part(Slot slot, const Part& part, bool* grown) {
     Text* text = part.text.get();
     uint64_t size = text->size;
-    if (part.last && text->result.status.ok() && text->descriptor >= 0 && !stopped_) {
+    const bool may_grow = part.last && !text->is_range && text->descriptor >= 0;
+    if (may_grow && text->result.status.ok() && !stopped_) {
         // The source may have more already, for the sake of a line that did not end before.
         if (text->source.size() > text->size) {
             size = text->source.size();
@@ -264,6 +285,7 @@ void ScanRun::finish(Text* text) {
     if (text->descriptor >= 0) (void)files_->close(std::exchange(text->descriptor, -1));
     if (lines_.source() == &text->source) lines_.reset(nullptr);
     text->result.match_count = text->fold.match_count();
+    text->result.line_count = text->fold.line_count();
     ++report_.text_count;
     report_.failed_count += text->result.status.ok() ? 0 : 1;
     report_.size += text->result.size;

@@ -2,7 +2,7 @@
 // the records.
 //
 // The part of the Scanner that lives as long as one scan(). A text that grows while it is scanned
-// is followed to its end as it is then. One thread.
+// is followed to its end as it is then, unless it is a range. One thread.
 #pragma once
 
 #include <chrono>
@@ -19,11 +19,17 @@
 
 namespace penstock::scan {
 
+// The texts of one scan: the ranges, then what the paths mean.
+struct ScanInput {
+    std::vector<std::string> paths;
+    std::vector<TextRange> ranges;
+};
+
 class ScanRun {
 public:
     // `overlap`: bytes that a stride looks past its end, the longest pattern less 1.
     ScanRun(FileSystem* files, BatchQueue* queue, ScanListener* listener,
-            const ScanOptions& options, uint64_t overlap, std::vector<std::string> paths);
+            const ScanOptions& options, uint64_t overlap, ScanInput input);
 
     Status run();
     // Adds what this run did.
@@ -40,6 +46,7 @@ private:
         uint64_t next_offset = 0;  // of the next stride to plan
         uint64_t last_number = 0;  // of the last line that was told
         LineFold fold;
+        bool is_range = false;  // its end is fixed
     };
     // A text's strides in a batch, or with none of them an outcome that keeps its place in the
     // order.
@@ -51,6 +58,7 @@ private:
 
     std::shared_ptr<Text> open_next();
     Status open_text(Text* text);
+    Status open_range(const TextRange& range, Text* text);
     Status open_on_device(Text* text);
     bool plan(Text* text, std::vector<StrideJob>* jobs) const;
     [[nodiscard]] bool is_cut(const Text& text, const StrideJob& job) const;
@@ -72,6 +80,8 @@ private:
     ScanListener* listener_;
     const ScanOptions& options_;
     uint64_t overlap_;
+    std::vector<TextRange> ranges_;
+    size_t next_range_ = 0;
     TreeWalk walk_;
     std::shared_ptr<Text> current_;  // not planned to its end yet
     std::vector<Part> parts_[2];     // of the two batches in flight

@@ -54,12 +54,21 @@ PENSTOCK_BOTH inline void append_slice(SliceRecord* sum, const SliceRecord& next
 // The slices of one file, added up in order. Owned by one host thread.
 class LineFold {
 public:
+    LineFold() = default;
+    // For slices that begin with a line, at offset `begin` in the file; `line_count` lines are
+    // before it.
+    LineFold(uint64_t begin, uint64_t line_count) {
+        sum_.newline_count = line_count;
+        sum_.tail_start = begin;
+    }
     // `begin` is the slice's offset in the file.
     void add(const SliceRecord& record, uint64_t begin) { append_slice(&sum_, record, begin); }
 
     // Matching lines, the unfinished one included: what `grep -c` prints once all slices were
     // added.
     [[nodiscard]] uint64_t match_count() const { return entry_count(sum_); }
+    // Newlines of all slices, and the lines before them: exact when lines are wanted.
+    [[nodiscard]] uint64_t line_count() const { return sum_.newline_count; }
     // Before add(): the number, from 1, and the offset in the file of the line that an entry of the
     // slice names.
     [[nodiscard]] uint64_t line_number(const LineEntry& entry) const {

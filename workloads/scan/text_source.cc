@@ -68,6 +68,16 @@ Result<TextSource> TextSource::open(const std::string& path, const KeepWaiting& 
     return source;
 }
 
+Result<TextSource> TextSource::share(int descriptor) {
+    TextSource source;
+    source.file_ = fcntl(descriptor, F_DUPFD_CLOEXEC, 3);
+    if (source.file_ < 0) return Status(errno, "fcntl", "");
+    struct stat status {};
+    if (fstat(source.file_, &status) != 0) return Status(errno, "fstat", "");
+    source.size_ = static_cast<uint64_t>(status.st_size);
+    return source;
+}
+
 TextSource::TextSource(TextSource&& other) noexcept { *this = std::move(other); }
 
 TextSource& TextSource::operator=(TextSource&& other) noexcept {

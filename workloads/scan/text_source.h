@@ -27,6 +27,9 @@ public:
     [[nodiscard]] static Result<TextSource> open(const std::string& path,
                                                  const KeepWaiting& keep_waiting);
 
+    // The regular file that `descriptor` is open on, by a duplicate of it.
+    [[nodiscard]] static Result<TextSource> share(int descriptor);
+
     TextSource() = default;
     TextSource(TextSource&& other) noexcept;
     TextSource& operator=(TextSource&& other) noexcept;
