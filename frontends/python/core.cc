@@ -50,6 +50,7 @@ NB_MODULE(_core, module) {
     penstock::python::bind_observer(module);
     penstock::python::bind_residency(module);
     penstock::python::bind_scan(module);
+    penstock::python::bind_follow(module);
     penstock::python::bind_signature(module);
     penstock::python::bind_tensor(module);
     for (const char* name : {"DeviceMemory", "File", "Future"})

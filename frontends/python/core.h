@@ -51,6 +51,7 @@ void bind_interpreter(nanobind::module_& module);
 void bind_observer(nanobind::module_& module);
 void bind_residency(nanobind::module_& module);
 void bind_scan(nanobind::module_& module);
+void bind_follow(nanobind::module_& module);
 void bind_signature(nanobind::module_& module);
 void bind_tensor(nanobind::module_& module);
 

@@ -572,6 +572,17 @@ def scan(
     progress: Callable[[int, int, int, float], None] | None = None,
     explain: bool = False,
 ) -> dict[str, Any]: ...
+def follow(
+    device: str,
+    pattern_list: bytes | None,
+    pattern_texts: list[bytes],
+    paths: list[bytes],
+    *,
+    lines: bool,
+    form: str,
+    output: int,
+    notice: Callable[[str, str, bool], None],
+) -> dict[str, Any]: ...
 def write_access_log(
     path: str,
     size: int,

@@ -9,6 +9,12 @@ empty line of a list is in every line, and a list without lines adds no string. 
 that is no error: the exit code is 1 only if a file could not be read or written. On the CPU,
 large files that the OS has cached are searched in place, without the page cache in device memory,
 unless `--explain` or `--trace` is given.
+
+`--follow` goes on with the lines that the files get, as `tail -F | grep` would: it follows names
+through rotation and truncation, waits for files that are missing, and scans a line once its newline
+is there. Ctrl-C ends it, with a summary and exit code 130. With `--json` it prints one object a
+line: first each found line, with path, number, offset and line, and at the end the counts. With
+`--count` it prints the counts at the end.
 """
 
 from __future__ import annotations
@@ -64,6 +70,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=None,
         metavar="D",
         help="auto, cpu, cpu:N or cuda:N (default: PENSTOCK_DEVICE, else auto)",
+    )
+    parser.add_argument(
+        "--follow", action="store_true", help="scan lines as they are appended, until Ctrl-C"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object with all counts")
     parser.add_argument(
@@ -140,6 +149,49 @@ def _explain(result: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def _require_names(arguments: argparse.Namespace) -> None:
+    """Raise UsageError if something is asked for that cannot be followed."""
+    for path in arguments.paths:
+        if path == "-":
+            raise UsageError("-", "--follow takes files; without it a pipe is scanned to its end")
+        if os.path.exists(path) and not os.path.isfile(path):
+            raise UsageError(path, "--follow takes regular files")
+    if arguments.explain or arguments.trace:
+        raise UsageError("scan", "--follow goes with neither --explain nor --trace")
+
+
+def _follow(arguments: argparse.Namespace, pattern_list: bytes, texts: list[bytes]) -> int:
+    """Scan the files and what is appended to them, until Ctrl-C or until nothing reads it."""
+    from penstock import _core
+
+    def notice(path: str, text: str, trouble: bool) -> None:
+        if trouble or not arguments.quiet:
+            print(f"penstock: {path}: {text}", file=sys.stderr)
+
+    form = "json" if arguments.json else "path" if len(arguments.paths) > 1 else "number"
+    result = _core.follow(
+        chosen_device(arguments.device),
+        pattern_list,
+        texts,
+        [os.fsencode(path) for path in arguments.paths],
+        lines=not arguments.count,
+        form=form,
+        output=sys.stdout.fileno(),
+        notice=notice,
+    )
+    if arguments.json:
+        import json
+
+        print(json.dumps(result))
+    elif not arguments.quiet:
+        print(
+            f"{result['matches']} lines in {result['texts']} files, {size_text(result['bytes'])},"
+            f" followed for {result['seconds']:.1f} s on {result['device']}",
+            file=sys.stderr,
+        )
+    return 130 if result["interrupted"] else 0
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Scan the files and print the results."""
     from penstock import _core
@@ -148,6 +200,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("scan", "what to look for? --pattern TEXT or --patterns LIST is required")
     if "-" in arguments.patterns and "-" in arguments.paths:
         raise UsageError("-", "standard input cannot be both the patterns and a text")
+    if arguments.follow:
+        _require_names(arguments)
     if "-" in arguments.paths:
         standard_input()  # if it is closed, its descriptor is another file of the process
     pattern_list = b"".join(_pattern_list(path) for path in arguments.patterns)
@@ -155,6 +209,9 @@ def run(arguments: argparse.Namespace) -> int:
         empty = ", ".join(arguments.patterns)
         print(f"penstock: {empty}: no patterns, so nothing is found", file=sys.stderr)
     texts = [os.fsencode(text) for text in arguments.pattern]
+    if arguments.follow:
+        sys.stdout.flush()
+        return _follow(arguments, pattern_list, texts)
     several = len(arguments.paths) > 1 or any(map(os.path.isdir, arguments.paths))
     sys.stdout.flush()
     with (
