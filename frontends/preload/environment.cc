@@ -60,7 +60,9 @@ Room room_for(char* const* environment) {
 }
 
 char* const* completed(char* const* environment, char** pointers, char* text) {
-    if (environment == nullptr || library_size == 0) return environment;
+    static char* const kEmpty[] = {nullptr};
+    if (library_size == 0) return environment;
+    if (environment == nullptr) environment = kEmpty;  // so does the kernel
     size_t count = 0;
     bool loaded = false;
     for (char* const* line = environment; *line != nullptr; ++line) {
