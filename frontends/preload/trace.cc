@@ -141,12 +141,16 @@ void record(char operation, const FileName& file, uint64_t offset, uint64_t size
     const int error = errno;
     timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
-    if (thread_number == 0) thread_number = static_cast<unsigned>(syscall(SYS_gettid));
+    unsigned thread = thread_number;
+    if (thread == 0) {
+        thread = static_cast<unsigned>(syscall(SYS_gettid));
+        if (!is_child_of_vfork()) thread_number = thread;  // the parent has the same variable
+    }
     char before[64], after[48];
     char* end = write_number(
         static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec),
         before);
-    end = write_number(thread_number, end);
+    end = write_number(thread, end);
     *end++ = operation;
     *end++ = ' ';
     const auto head = static_cast<size_t>(end - before);
