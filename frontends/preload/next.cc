@@ -28,6 +28,7 @@ const Next* resolve_all() {
 #undef CALL
     resolving = false;
     resolved.store(true, std::memory_order_release);  // pairs with the load in next()
+    begin();
     errno = error;
     return &functions;
 }

@@ -20,6 +20,10 @@ struct Next {
 #undef CALL
 };
 
+// Begins what the environment asks for, in the first call that finds libc initialized. It is called
+// when the functions are resolved, and when this library is initialized. preload.cc defines it.
+void begin();
+
 // Returns the functions, and resolves them first if necessary. Returns null while the calling
 // thread resolves them. Leaves errno as it is. Cost: two loads.
 const Next* next();

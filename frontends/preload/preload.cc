@@ -11,6 +11,8 @@
 #include <sys/mman.h>
 #include <sys/syscall.h>
 
+#include <atomic>
+
 #include "descriptors.h"
 #include "device_memory.h"
 #include "environment.h"
@@ -27,9 +29,18 @@ extern "C" [[gnu::visibility("default")]] const int penstock_preloaded = 1;
 namespace penstock::preload {
 namespace {
 
-// Runs before the constructors of other libraries and of the program, which may call any wrapper.
+// Runs before the constructors of the program. Libraries that the program is linked with may be
+// initialized earlier, and may call any wrapper.
 [[gnu::constructor(101)]] void start() {
     next();
+    begin();
+}
+
+}  // namespace
+
+void begin() {
+    static std::atomic<bool> begun{false};
+    if (environ == nullptr || begun.exchange(true)) return;
     begin_descriptors();
     keep_settings();
     const char* feed = getenv("PENSTOCK_FEED");
@@ -42,6 +53,8 @@ namespace {
     const char* why = begin_trace(path);
     if (why != nullptr) fprintf(stderr, "penstock: %s: cannot be traced to: %s\n", path, why);
 }
+
+namespace {
 
 // Records a transfer of `moved` bytes that began at `offset` of the file.
 ssize_t at_offset(char operation, int fd, off_t offset, ssize_t moved) {
