@@ -72,6 +72,46 @@ bool as_unit(std::span<const Access> accesses, Node* out) {
     return true;
 }
 
+// Returns for each i the length of the longest proper border of the last i accesses, read
+// backwards, by Knuth, Morris and Pratt.
+std::vector<size_t> borders_from_the_end(std::span<const Access> accesses) {
+    const auto backwards = [&](size_t i) { return accesses[accesses.size() - 1 - i]; };
+    std::vector<size_t> border(accesses.size() + 1, 0);
+    for (size_t i = 1, k = 0; i < accesses.size(); ++i) {
+        while (k > 0 && backwards(i) != backwards(k)) k = border[k];
+        if (backwards(i) == backwards(k)) ++k;
+        border[i + 1] = k;
+    }
+    return border;
+}
+
+// Describes accesses that repeat one order, however long it is: what comes before as a list, then a
+// loop around a list. Returns nothing if no order is repeated.
+std::vector<Node> as_epochs(std::span<const Access> accesses) {
+    const std::vector<size_t> border = borders_from_the_end(accesses);
+    size_t best_saved = 0, best_period = 0, best_trips = 0;
+    for (size_t length = 2; length <= accesses.size(); ++length) {
+        const size_t period = length - border[length];
+        const size_t trips = length / period;
+        if (trips < 2 || (trips - 1) * period <= best_saved) continue;
+        best_saved = (trips - 1) * period;
+        best_period = period;
+        best_trips = trips;
+    }
+    const size_t before = accesses.size() - best_trips * best_period;
+    // A row of equal accesses, or a few in turn, is a nest.
+    if (best_period <= kPeriodMax || before + best_period > kListMax) return {};
+    std::vector<Node> nodes;
+    if (before > 0) nodes.push_back(node_of(accesses.first(before)));
+    Node loop;
+    loop.kind = NodeKind::kLoop;
+    loop.body = 1;
+    loop.trips.base = static_cast<int64_t>(best_trips);
+    nodes.push_back(loop);
+    nodes.push_back(node_of(accesses.subspan(before, best_period)));
+    return nodes;
+}
+
 bool tells(const Program& program, std::span<const Access> accesses) {
     const std::vector<Term> terms = terms_of(program, 0);
     Walker walker;
@@ -149,6 +189,7 @@ Program analyse(std::span<const Access> accesses, std::span<const uint64_t> time
     }
     Node unit;
     if (as_unit(accesses, &unit)) attempt({unit});
+    if (std::vector<Node> epochs = as_epochs(accesses); !epochs.empty()) attempt(std::move(epochs));
     program.provenance.confidence = program.nodes[0].kind == NodeKind::kRandom ? 0.0 : 1.0;
     if (times_ns.size() == accesses.size()) add_timing(times_ns, &program);
     return program;

@@ -3,6 +3,7 @@
 // papers, and for random programs of the classes that can be detected.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <random>
 
@@ -131,6 +132,25 @@ TEST(Analyse, lists_that_are_too_long_only_together_are_no_program) {
     const Program found = analyse(accesses, {});
     EXPECT_TRUE(validate(found).ok()) << validate(found).message();
     EXPECT_EQ(found.provenance.confidence, 0.0);
+}
+
+TEST(Analyse, epochs_in_one_shuffled_order_are_a_loop_around_a_list) {
+    std::mt19937_64 random(7);
+    std::vector<Access> epoch;
+    for (int64_t i = 0; i < 500; ++i)
+        epoch.push_back({i * 110000, 100000 + static_cast<int64_t>(random() % 9999)});
+    std::shuffle(epoch.begin(), epoch.end(), random);
+    std::vector<Access> accesses = {{1 << 30, 8}, {1 << 29, 99}};  // as a header is read
+    for (int turn = 0; turn < 4; ++turn)
+        accesses.insert(accesses.end(), epoch.begin(), epoch.end());
+    accesses.resize(accesses.size() - 100);  // the run ends within an epoch
+    const Program found = analyse(accesses, {});
+    EXPECT_EQ(expand(found.nodes), accesses);
+    EXPECT_TRUE(validate(found).ok()) << validate(found).message();
+    EXPECT_EQ(found.provenance.confidence, 1.0);
+    ASSERT_EQ(found.nodes.size(), 3u) << describe(found.nodes);
+    EXPECT_EQ(found.nodes[1].trips.base, 3);
+    EXPECT_EQ(found.nodes[2].list.size(), epoch.size());
 }
 
 TEST(Analyse, times_go_to_leaves_and_turns) {
