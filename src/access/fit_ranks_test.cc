@@ -56,6 +56,22 @@ TEST(FitRanks, a_line_of_ranks) {
     EXPECT_EQ(program.key.rank_count, 16u);
 }
 
+TEST(FitRanks, ranks_from_one_on_without_a_place_for_rank_0) {
+    Program program;
+    // Rank 0 would begin before the file.
+    ASSERT_TRUE(fit(
+        {1, 2, 3, 4},
+        [](int64_t rank) {
+            return std::vector<Node>{loop(along(40), 1),
+                                     access(along((rank - 1) * 4096, {16384}), along(4096))};
+        },
+        &program));
+    EXPECT_EQ(program.key.first_rank, 1u);
+    EXPECT_EQ(program.nodes[1].offset.base, -4096);
+    program.key.first_rank = 0;
+    EXPECT_FALSE(validate(program).ok());
+}
+
 TEST(FitRanks, some_ranks_of_a_line_whose_sizes_and_trips_differ) {
     Program program;
     ASSERT_TRUE(fit(

@@ -73,7 +73,22 @@ Status check_fields(const Node& node) {
 class Checker {
 public:
     explicit Checker(const Program& program) : program_(program) {
-        for (size_t g = 0; g < kGridMax; ++g) ranges_[g].high = Wide{program.grid[g]} - 1;
+        // The ranks of the key fill a range of the last coordinate. They fill all of the
+        // coordinates below it, unless the last one is the same for all.
+        uint64_t first = program.key.first_rank, last = first + program.key.rank_count - 1;
+        uint64_t places = 1;
+        for (const uint64_t along : program.grid) places *= along;
+        bool narrow = places > 1;
+        for (size_t g = kGridMax; g-- > 0;) {
+            ranges_[g].high = Wide{program.grid[g]} - 1;
+            if (!narrow) continue;
+            places /= program.grid[g];
+            ranges_[g].low = Wide{first / places};
+            ranges_[g].high = Wide{last / places};
+            narrow = first / places == last / places;
+            first %= places;
+            last %= places;
+        }
     }
 
     Status check() {

@@ -19,7 +19,8 @@ constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
 constexpr int64_t kMin = std::numeric_limits<int64_t>::min();
 
 bool in_bounds_at_all_ranks(const Program& program, bool* complete) {
-    for (uint64_t rank = 0; rank < program.key.rank_count; ++rank) {
+    const uint64_t first = program.key.first_rank;
+    for (uint64_t rank = first; rank < first + program.key.rank_count; ++rank) {
         const Expansion expansion = expand(program, rank, 20000);
         *complete &= expansion.complete;
         if (!expansion.in_bounds) return false;
@@ -40,13 +41,20 @@ TEST(Validate, PassesNothingOutOfBoundsAndRefusesNoRectangularProgramWithin) {
             if (prng.below(3) == 0) node.offset.base -= static_cast<int64_t>(prng.below(30000));
             if (prng.below(20) == 0) node.offset.base += kMax - 100000;
         }
+        // Any of the ranks. The bounds are exact for all of them.
+        const bool all_ranks = prng.below(2) == 0;
+        if (!all_ranks) {
+            program.key.first_rank = prng.below(program.key.rank_count);
+            program.key.rank_count = 1 +
+                                     prng.below(program.key.rank_count - program.key.first_rank);
+        }
         bool complete = true;
         const bool within = in_bounds_at_all_ranks(program, &complete);
         if (!complete) continue;
         const Status status = validate(program);
         ++(status.ok() ? passed : refused);
         ASSERT_TRUE(within || !status.ok());
-        ASSERT_TRUE(status.ok() || !within || !rectangular) << status.message();
+        ASSERT_TRUE(status.ok() || !within || !rectangular || !all_ranks) << status.message();
     }
     std::printf("%zu passed, %zu refused\n", passed, refused);
     EXPECT_GT(passed, 500u);
