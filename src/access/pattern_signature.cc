@@ -26,6 +26,33 @@ struct Shape {
     uint32_t dimension = 0;
 };
 
+// Returns whether each access begins where the last one ended.
+bool is_sequence(const std::vector<Access>& accesses) {
+    return std::ranges::adjacent_find(accesses, [](const Access& one, const Access& next) {
+               return one.offset + one.size != next.offset;
+           }) == accesses.end();
+}
+
+// Returns the accesses that a list node in no loop has, for one rank.
+std::vector<Access> accesses_of(const Node& list) {
+    std::vector<Access> accesses = list.list;
+    for (Access& one : accesses) {
+        one.offset += list.offset.base;
+        one.size += list.size.base;
+    }
+    return accesses;
+}
+
+// Returns whether the program is a sequence of single accesses, and no other nodes.
+bool is_sequence_of_places(const std::vector<Node>& nodes) {
+    std::vector<Access> places;
+    for (const Node& node : nodes) {
+        if (node.kind != NodeKind::kAccess) return false;
+        places.push_back({node.offset.base, node.size.base});
+    }
+    return places.size() > 2 && is_sequence(places);
+}
+
 // Returns the shape of one node that is no loop and has `level` loops around it.
 Shape shape_of(const Node& node, size_t level) {
     const auto begin = node.offset.per_loop.begin();
@@ -35,6 +62,8 @@ Shape shape_of(const Node& node, size_t level) {
         case NodeKind::kDeltas:
             return {Spatial::kCombination, strides + 1};
         case NodeKind::kList:
+            if (level == 0 && is_sequence(accesses_of(node))) return {Spatial::kContiguous, 1};
+            return {Spatial::kRandomStrided, std::max(strides, 1u)};
         case NodeKind::kRandom:
             return {Spatial::kRandomStrided, std::max(strides, 1u)};
         default:
@@ -61,6 +90,10 @@ public:
         out_.operation = program_.key.operation;
         const std::vector<Node>& nodes = program_.nodes;
         for (size_t n = 0; n < nodes.size(); n += 1 + nodes[n].body) visit(n, 0, false);
+        if (is_sequence_of_places(nodes)) {
+            out_.spatial = Spatial::kContiguous;
+            out_.dimension = 1;
+        }
         if (size_max_) {
             out_.size = *size_max_ < kMediumBytes  ? SizeClass::kSmall
                         : *size_max_ < kLargeBytes ? SizeClass::kMedium
@@ -88,7 +121,8 @@ private:
         // it out.
         const bool place = level == 0 && node.kind == NodeKind::kAccess;
         if (place && ++places_ > 1) shape = {Spatial::kRandomStrided, 1};
-        const bool stays = level > 0 && shape.dimension == 0;  // the same access again
+        // The same accesses again.
+        const bool stays = level > 0 && node.offset.per_loop == Affine{}.per_loop;
         if (node.kind == NodeKind::kDeltas || stays) out_.repetition = Repetition::kRepeating;
         const bool first_was_place = places_ == 2 && nodes_ == 1;  // not a pattern yet
         const bool differs = nodes_ > 0 && !first_was_place && shape.spatial != out_.spatial;
@@ -104,7 +138,7 @@ private:
         int64_t size = node.size.base;
         for (const Delta& delta : node.deltas) fixed &= delta.size == 0;
         for (const Access& one : node.list) fixed &= one.size == node.list[0].size;
-        if (!node.list.empty()) size += node.list[0].size;
+        if (!node.list.empty()) size += std::ranges::max(node.list, {}, &Access::size).size;
         out_.size_fixed &= fixed && (!size_max_ || *size_max_ == size);
         size_max_ = size_max_ ? std::max(*size_max_, size) : size;
     }

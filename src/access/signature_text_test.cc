@@ -199,6 +199,36 @@ TEST(PatternSignature, TellsVaryingSizesAndTheTimeBetween) {
     EXPECT_EQ(pattern_of(program).interval, Interval::kRandom);
 }
 
+TEST(PatternSignature, SequencesOfAnySizesAreContiguous) {
+    for (const size_t count : {10, 1000}) {
+        Program program;
+        Node& list = program.nodes.emplace_back();
+        list.kind = NodeKind::kList;
+        int64_t end = 77;
+        for (size_t i = 0; i < count; ++i) {
+            const auto size = static_cast<int64_t>(1 + i * 7919 % 5000);
+            list.list.push_back({end, size});
+            end += size;
+        }
+        EXPECT_EQ(write_pattern_signature(pattern_of(program)),
+                  "{READ, <contiguous, 1>, <single occurrence>, <varying medium>, <unknown>}");
+        list.list.back().offset += 1;
+        EXPECT_EQ(pattern_of(program).spatial, Spatial::kRandomStrided);
+    }
+}
+
+TEST(PatternSignature, AListThatComesAgainRepeats) {
+    Program program;
+    program.nodes.resize(2);
+    program.nodes[0].kind = NodeKind::kLoop;
+    program.nodes[0].body = 1;
+    program.nodes[0].trips.base = 5;
+    program.nodes[1].kind = NodeKind::kList;
+    for (int64_t i = 0; i < 100; ++i) program.nodes[1].list.push_back({i * i * 7919 % 65537, 512});
+    EXPECT_EQ(write_pattern_signature(pattern_of(program)),
+              "{READ, <random strided, 1>, <repeating>, <fixed small>, <unknown>}");
+}
+
 TEST(PatternSignature, EveryPatternComesBack) {
     for (uint64_t i = 0; i < 3 * 6 * 6 * 2 * 2 * 4 * 3; ++i) {
         base::Prng prng(i);
