@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <cstring>
 
 #include "access/trace_lines.h"
 
@@ -101,14 +100,14 @@ private:
 }  // namespace
 
 Status TraceBuilder::add(std::string_view file, Operation operation, uint64_t context,
-                         uint64_t rank, const Access& access, uint64_t time_ns) {
-    auto key = std::make_tuple(std::string(file), operation, context, rank);
+                         uint64_t rank, const Access& access, uint64_t time_ns, uint64_t thread) {
+    auto key = std::make_tuple(std::string(file), operation, context, rank, thread);
     const auto [at, fresh] = index_.try_emplace(std::move(key), trace.streams.size());
     if (fresh) {
         if (trace.streams.size() == kTraceStreamsMax) {
             return {E2BIG, kOrigin, "there are more streams than can be read"};
         }
-        trace.streams.push_back({{std::string(file), operation, context, rank, 1}, {}, {}});
+        trace.streams.push_back({{std::string(file), operation, context, rank, 1}, thread, {}, {}});
     }
     if (trace.accesses == kTraceAccessesMax) {
         return {E2BIG, kOrigin, "there are more accesses than can be read"};
@@ -124,15 +123,15 @@ Status TraceBuilder::add(std::string_view file, Operation operation, uint64_t co
     return {};
 }
 
-void TraceBuilder::skip(const char* cause, uint64_t count) {
+void TraceBuilder::skip(std::string_view cause, uint64_t count) {
     if (count == 0) return;
     for (TraceSkip& one : trace.skips) {
-        if (std::strcmp(one.cause, cause) == 0) {
+        if (one.cause == cause) {
             one.count += count;
             return;
         }
     }
-    trace.skips.push_back({cause, count, trace.lines});
+    trace.skips.push_back({std::string(cause), count, trace.lines});
 }
 
 std::optional<uint64_t> to_unsigned(std::string_view text) {
@@ -182,9 +181,12 @@ std::string_view take_word(std::string_view& text) {
 
 TraceForm trace_form(std::string_view head) {
     if (head.starts_with("penstock-trace")) return TraceForm::kPenstock;
-    for (const char* mark : {"darshan log version", "DXT_POSIX module data",
-                             "DXT_MPIIO module data", "# DXT, file_id:"}) {
-        if (head.find(mark) != std::string_view::npos) return TraceForm::kDarshan;
+    while (!head.empty()) {
+        for (const char* mark : {"# darshan log version", "# DXT_POSIX module data",
+                                 "# DXT_MPIIO module data", "# DXT, file_id:"}) {
+            if (head.starts_with(mark)) return TraceForm::kDarshan;
+        }
+        head.remove_prefix(std::min(head.find('\n'), head.size() - 1) + 1);
     }
     return TraceForm::kStrace;
 }

@@ -17,9 +17,10 @@
 //
 // strace: the output of `strace -f -ttt -T -y -o FILE`, with or without process numbers in front.
 // File positions are followed per open file through openat, dup, fork and lseek. Sizes are those
-// that the call returned. Ranks count threads in order of appearance. Darshan: the output of
+// that the call returned. Ranks count threads in order of appearance. Calls that move bytes in a
+// way that is not followed are counted with the name of their file. Darshan: the output of
 // darshan-dxt-parser. Accesses of MPI-IO are streams with the context 1; those of POSIX, which may
-// be the same bytes, have 0.
+// be the same bytes, have 0. Threads of a rank are streams of their own, if the text tells them.
 //
 // Pure. Allocates. One thread at a time.
 #pragma once
@@ -44,13 +45,14 @@ enum class TraceForm : uint8_t { kPenstock, kStrace, kDarshan };
 
 struct TraceStream {
     StreamKey key;
+    uint64_t thread = 0;  // of the rank, in order of appearance
     std::vector<Access> accesses;
     std::vector<uint64_t> times_ns;  // start times; they never decrease
 };
 
 // Lines, or what they describe, that gave no access.
 struct TraceSkip {
-    const char* cause = "";
+    std::string cause;
     uint64_t count = 0;
     uint64_t first_line = 0;  // counted from 1
     friend bool operator==(const TraceSkip&, const TraceSkip&) = default;
@@ -59,13 +61,14 @@ struct TraceSkip {
 struct Trace {
     std::vector<TraceStream> streams;  // in order of appearance
     std::vector<TraceSkip> skips;
+    std::vector<TraceSkip> warnings;  // accesses whose offsets may be wrong, by cause
     uint64_t lines = 0;
     uint64_t accesses = 0;
     // Accesses earlier than the previous one of their stream. They got its time.
     uint64_t clock_jumps = 0;
 };
 
-// Detects the form of a trace from its first lines. Anything unknown counts as strace.
+// Detects the form of a trace by how its first lines begin. Anything unknown counts as strace.
 [[nodiscard]] TraceForm trace_form(std::string_view head);
 
 class TraceLines;

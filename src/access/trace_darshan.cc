@@ -5,6 +5,11 @@
 //      # DXT, write_count: 0, read_count: 2
 //      # Module    Rank  Wt/Rd  Segment          Offset       Length    Start(s)      End(s)
 //       X_POSIX       1   read        0               0         4096      0.0100      0.0110
+//
+// With Lustre "[OST]" follows, and numbers in brackets. From version 3.5 on the last column is
+// "Pthread-ID", or -1 where the log has none.
+#include <algorithm>
+#include <map>
 #include <string>
 
 #include "access/trace_lines.h"
@@ -43,6 +48,7 @@ private:
         if (text.find("incomplete") != std::string_view::npos) {
             builder.skip("the log says that it is incomplete");
         }
+        if (text.starts_with(" Module")) tells_threads_ = text.ends_with("Pthread-ID");
         if (!text.starts_with(" DXT, ")) return;
         seen_ = true;
         if (const size_t at = text.find(kName); at != std::string_view::npos) {
@@ -88,14 +94,27 @@ private:
             builder.skip("a segment before any file name");
         } else {
             return builder.add(file_, read ? Operation::kRead : Operation::kWrite,
-                               module == "X_MPIIO" ? 1 : 0, *rank, {*offset, *size}, *start_ns);
+                               module == "X_MPIIO" ? 1 : 0, *rank, {*offset, *size}, *start_ns,
+                               thread_of(*rank, text));
         }
         return {};
+    }
+
+    // Returns the number of the segment's thread in its rank. `rest`: the columns after the times.
+    uint64_t thread_of(uint64_t rank, std::string_view rest) {
+        if (!tells_threads_) return 0;
+        const auto id = to_unsigned(
+            rest.substr(std::min(rest.find_last_of(" \t") + 1, rest.size())));
+        if (!id) return 0;
+        std::map<uint64_t, uint64_t>& threads = threads_[rank];
+        return threads.try_emplace(*id, threads.size()).first->second;
     }
 
     std::string file_;
     uint64_t announced_ = 0;  // segments of the block that have not come yet
     bool seen_ = false;
+    bool tells_threads_ = false;
+    std::map<uint64_t, std::map<uint64_t, uint64_t>> threads_;  // of each rank: numbers by id
 };
 
 }  // namespace

@@ -19,14 +19,14 @@ class TraceBuilder {
 public:
     // Adds an access that began at `time_ns`.
     Status add(std::string_view file, Operation operation, uint64_t context, uint64_t rank,
-               const Access& access, uint64_t time_ns);
-    // `cause` is a literal.
-    void skip(const char* cause, uint64_t count = 1);
+               const Access& access, uint64_t time_ns, uint64_t thread = 0);
+    void skip(std::string_view cause, uint64_t count = 1);
 
     Trace trace;
 
 private:
-    std::map<std::tuple<std::string, Operation, uint64_t, uint64_t>, size_t, std::less<>> index_;
+    std::map<std::tuple<std::string, Operation, uint64_t, uint64_t, uint64_t>, size_t, std::less<>>
+        index_;
 };
 
 // The parser of one form. It gets the lines one by one, without their ends.

@@ -3,6 +3,8 @@
 // A position belongs to an open file, which descriptors share after dup and fork. A table of
 // descriptors belongs to a process, and its threads share it. A thread whose clone() was not traced
 // counts as one of the first process.
+#include <algorithm>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <set>
@@ -34,6 +36,12 @@ struct Task {
 // Limit of tasks alive times descriptors of one of them: what copies at fork may take.
 constexpr size_t kDescriptorsMax = 1 << 18;
 
+// Limit of causes that name files; what more files cause is counted as one.
+constexpr size_t kNamedCausesMax = 64;
+
+// With -ttt times count from 1970 on; with -r, from the line before on.
+constexpr uint64_t kLongAgoNs = 1'000'000'000'000'000;  // 12 January 1970
+
 constexpr std::string_view kUnfinished = "<unfinished ...>";
 
 class StraceLines : public TraceLines {
@@ -44,6 +52,8 @@ public:
             builder.skip("a line without a time (strace -ttt)");
             return {};
         }
+        if (is_relative(head->time_ns))
+            return {EINVAL, "trace", "times since the line before (strace -r): record with -ttt"};
         std::string_view rest = head->rest;
         if (rest.starts_with("---") || rest.starts_with("+++")) {
             builder.skip("a signal or an exit");
@@ -89,10 +99,24 @@ public:
         for (const auto& [process, task] : tasks_) {
             if (!task.unfinished.empty()) builder.skip("a call that never ended");
         }
+        if (at_positions_ > 0 && !seeks_ && !complete_) {
+            builder.trace.warnings.push_back(
+                {"no lseek in the trace: if the program seeks, offsets are wrong (record all "
+                 "calls)",
+                 at_positions_, 0});
+        }
         return {};
     }
 
 private:
+    // Returns whether times are those since the line before: the first is 0, or one falls.
+    bool is_relative(uint64_t time_ns) {
+        const bool first = builder.trace.lines == 1;
+        const bool relative = time_ns < kLongAgoNs && (first ? time_ns == 0 : time_ns < last_ns_);
+        last_ns_ = time_ns;
+        return relative;
+    }
+
     static bool forks(std::string_view call) {
         return call.starts_with("clone") || call.starts_with("fork") || call.starts_with("vfork");
     }
@@ -140,6 +164,7 @@ private:
     }
 
     Status follow(Task& task, const Call& call, uint64_t time_ns) {
+        note(call.name);
         if (call.failed) {
             builder.skip("a call that failed");
             return {};
@@ -169,6 +194,51 @@ private:
             return moved(task, call, time_ns);
         }
         return {};
+    }
+
+    // Notes whether seeks would be in the trace. If strace was told to leave out calls, it has none
+    // of those that each program makes and that no filter for files lets through.
+    void note(std::string_view name) {
+        seeks_ = seeks_ || name == "lseek" || name == "_llseek";
+        complete_ = complete_ || name == "brk" || name == "mprotect" || name == "munmap" ||
+                    name == "exit_group";
+    }
+
+    // Counts a call that is not followed. If it moves bytes of files, they are named.
+    void pass_over(const Call& call) {
+        constexpr std::string_view kMovers[] = {
+            "copy_file_range", "sendfile",          "splice",        "mmap",
+            "io_submit",       "io_getevents",      "io_pgetevents", "io_uring_setup",
+            "io_uring_enter",  "io_uring_register",
+        };
+        const bool moves = std::ranges::find(kMovers, call.name) != std::end(kMovers);
+        if (!moves) return builder.skip("a call that is not followed");
+        std::string files;
+        for (const std::string_view one : call.arguments) {
+            // glibc's loader maps libraries like this.
+            if (call.name == "mmap" && one.find("MAP_DENYWRITE") != std::string_view::npos)
+                return builder.skip("a call that is not followed");
+            const std::string path = file_in(one);
+            if (!path.empty()) files += (files.empty() ? " of " : " and ") + path;
+        }
+        if (files.empty() && !call.name.starts_with("io_"))
+            return builder.skip("a call that is not followed");
+        const std::string name(call.name);
+        if (named_.size() >= kNamedCausesMax && !named_.contains(name + files))
+            files = " of other files";
+        named_.insert(name + files);
+        builder.skip(name + files + ", which is not followed");
+    }
+
+    // Returns the path of the file that an argument names by its descriptor, or "".
+    static std::string file_in(std::string_view argument) {
+        constexpr std::string_view kInStructure = "aio_fildes=";
+        if (const size_t at = argument.find(kInStructure); at != std::string_view::npos) {
+            argument.remove_prefix(at + kInStructure.size());
+            argument = argument.substr(0, argument.find('>') + 1);
+        }
+        const auto descriptor = call_descriptor(argument);
+        return descriptor && descriptor->file() ? descriptor->path : std::string();
     }
 
     static std::optional<CallDescriptor> argument(const Call& call, size_t index) {
@@ -219,7 +289,7 @@ private:
         const Kind* kind = nullptr;
         for (const Kind& one : kKinds) kind = one.name == call.name ? &one : kind;
         if (kind == nullptr) {
-            builder.skip("a call that is not followed");
+            pass_over(call);
             return {};
         }
         const auto descriptor = argument(call, 0);
@@ -263,6 +333,7 @@ private:
             builder.skip("the position of the descriptor is not known");
             return false;
         }
+        ++at_positions_;
         *offset = *file.position;
         *file.position += size;
         return true;
@@ -286,6 +357,10 @@ private:
     std::set<uint64_t> forking_;      // those with an unfinished clone() or fork()
     std::shared_ptr<Descriptors> first_;
     uint64_t ranks_ = 0;
+    uint64_t last_ns_ = 0;         // of the line before
+    std::set<std::string> named_;  // causes that name files
+    uint64_t at_positions_ = 0;    // accesses at the position of a descriptor
+    bool seeks_ = false, complete_ = false;
 };
 
 }  // namespace

@@ -109,6 +109,80 @@ TEST(Trace, AfterAnErrorWhatCameBeforeCanBeTaken) {
     EXPECT_EQ(reader.take().accesses, 1U);
 }
 
+TEST(Trace, TheFormIsToldByTheBeginningsOfLines) {
+    EXPECT_EQ(trace_form("penstock-trace 1\n"), TraceForm::kPenstock);
+    EXPECT_EQ(trace_form("# darshan log version: 3.41\n"), TraceForm::kDarshan);
+    EXPECT_EQ(trace_form("\n\n# DXT, file_id: 7, file_name: /a"), TraceForm::kDarshan);
+    EXPECT_EQ(trace_form("17.1 write(1</a>, \"# darshan log version\", 21) = 21 <0.1>\n"),
+              TraceForm::kStrace);
+    EXPECT_EQ(trace_form(""), TraceForm::kStrace);
+}
+
+TEST(Trace, RelativeTimesOfStraceAreRefused) {
+    const char* const kWhy = "times since the line before (strace -r): record with -ttt";
+    EXPECT_EQ(error_of(TraceForm::kStrace, "  0.000000 brk(NULL) = 0x1\n"),
+              std::string("line 1: ") + kWhy);
+    EXPECT_EQ(error_of(TraceForm::kStrace, "5 0.000200 brk(NULL) = 0x1\n5 0.000100 brk(0) = 0\n"),
+              std::string("line 2: ") + kWhy);
+    // A clock that was set back is none.
+    EXPECT_EQ(error_of(TraceForm::kStrace,
+                       "5 1700000001.0 brk(NULL) = 0x1\n5 1700000000.0 brk(NULL) = 0x1\n"),
+              "");
+}
+
+TEST(Trace, OffsetsAtPositionsWithoutSeeksAreWarnedOf) {
+    const std::string reads =
+        "17.1 openat(AT_FDCWD, \"a\", O_RDONLY) = 3</a> <0.1>\n"
+        "17.2 read(3</a>, \"\", 9) = 9 <0.1>\n"
+        "17.3 pread64(3</a>, \"\", 9, 0) = 9 <0.1>\n";
+    const Trace filtered = must_read(TraceForm::kStrace, reads);
+    ASSERT_EQ(filtered.warnings.size(), 1U);
+    EXPECT_EQ(filtered.warnings[0].count, 1U);
+    EXPECT_EQ(filtered.accesses, 2U);
+    for (const char* last : {"exit_group(0) = ?", "lseek(3</a>, 0, SEEK_SET) = 0 <0.1>"}) {
+        const Trace trace = must_read(TraceForm::kStrace, reads + "17.4 " + last + "\n");
+        EXPECT_THAT(trace.warnings, IsEmpty()) << last;
+    }
+}
+
+TEST(Trace, CallsThatMoveBytesAndAreNotFollowedNameTheirFile) {
+    const Trace trace = must_read(
+        TraceForm::kStrace,
+        "17.1 copy_file_range(3</a>, NULL, 4</b c>, NULL, 100, 0) = 100 <0.1>\n"
+        "17.2 mmap(NULL, 8192, PROT_READ, MAP_PRIVATE, 3</a>, 0) = 0x7f00 <0.1>\n"
+        "17.3 mmap(NULL, 8192, PROT_READ, MAP_PRIVATE|MAP_DENYWRITE, 3</c.so>, 0) = 0x7f00 <0.1>\n"
+        "17.4 mmap(NULL, 8192, PROT_READ, MAP_PRIVATE|MAP_ANONYMOUS, -1, 0) = 0x7f00 <0.1>\n"
+        "17.5 io_submit(0x7f, 1, [{aio_data=0x1, aio_lio_opcode=IOCB_CMD_PREAD, "
+        "aio_fildes=3</a>, aio_nbytes=4096, aio_offset=0}]) = 1 <0.1>\n"
+        "17.6 io_uring_enter(4<anon_inode:[io_uring]>, 1, 0, 0, NULL, 8) = 1 <0.1>\n"
+        "17.7 fstat(3</a>, {st_mode=S_IFREG|0644}) = 0 <0.1>\n");
+    EXPECT_EQ(skipped(trace, "copy_file_range of /a and /b c, which is not followed"), 1U);
+    EXPECT_EQ(skipped(trace, "mmap of /a, which is not followed"), 1U);
+    EXPECT_EQ(skipped(trace, "io_submit of /a, which is not followed"), 1U);
+    EXPECT_EQ(skipped(trace, "io_uring_enter, which is not followed"), 1U);
+    EXPECT_EQ(skipped(trace, "a call that is not followed"), 3U);
+}
+
+TEST(Trace, ThreadsOfDarshanAreStreamsOfTheirOwn) {
+    const auto text = [](const char* title, const char* first, const char* second) {
+        return "# DXT, file_id: 7, file_name: /a\n# DXT, write_count: 0, read_count: 3\n"
+               "# Module    Rank  Wt/Rd  Segment  Offset  Length  Start(s)  End(s)" +
+               std::string(title) + "\n X_POSIX 1 read 0 0 4 0.1 0.2  " + first +
+               "\n X_POSIX 1 read 1 4 4 0.2 0.3  " + second + "\n X_POSIX 1 read 2 8 4 0.3 0.4  " +
+               first + "\n";
+    };
+    const Trace trace = must_read(
+        TraceForm::kDarshan,
+        text("  [OST]     Pthread-ID", "[106]  140498826330816", "[7]  140498826330999"));
+    ASSERT_EQ(trace.streams.size(), 2U);
+    EXPECT_EQ(trace.streams[0].thread, 0U);
+    EXPECT_EQ(trace.streams[1].thread, 1U);
+    EXPECT_THAT(trace.streams[0].accesses, ElementsAre(Access{0, 4}, Access{8, 4}));
+    // A log of an older version has no threads, nor has a column of numbers in brackets.
+    EXPECT_EQ(must_read(TraceForm::kDarshan, text("  Pthread-ID", "-1", "-1")).streams.size(), 1U);
+    EXPECT_EQ(must_read(TraceForm::kDarshan, text("  [OST]", "[1]", "[2]")).streams.size(), 1U);
+}
+
 constexpr const char* kStrace =
     "7 1700000000.000001 execve(\"/bin/x\", [\"x\"], 0x7ffe /* 20 vars */) = 0 <0.0002>\n"
     "7 1700000000.000100 openat(AT_FDCWD</tmp>, \"a b\", O_RDONLY) = 3</tmp/a b> <0.00001>\n"
