@@ -29,6 +29,7 @@ nb::list losses(const std::vector<SignatureLoss>& all) {
         loss["cause"] = one.cause;
         loss["count"] = one.count;
         if (one.first_line != 0) loss["first_line"] = one.first_line;
+        if (one.bytes != 0) loss["bytes"] = one.bytes;
         out.append(loss);
     }
     return out;
@@ -41,11 +42,21 @@ nb::dict describe(const SignatureStream& stream) {
     out["context"] = stream.context;
     out["first_rank"] = stream.first_rank;
     out["rank_count"] = stream.rank_count;
+    out["thread"] = stream.thread;
+    out["shared_by"] = stream.shared_by;
     nb::list grid;
     for (const uint64_t extent : stream.grid) grid.append(extent);
     out["grid"] = grid;
     out["accesses"] = stream.accesses;
     out["all"] = stream.all;
+    out["bytes"] = stream.bytes;
+    out["told_bytes"] = stream.told_bytes;
+    out["size_min"] = stream.size_min;
+    out["size_max"] = stream.size_max;
+    out["first_ns"] = stream.first_ns;
+    out["last_ns"] = stream.last_ns;
+    out["sequences"] = stream.sequences;
+    out["repeat_period"] = stream.repeat_period;
     out["class"] = stream.algorithm;
     out["confidence"] = stream.confidence;
     out["unpredicted"] = losses(stream.unpredicted);
@@ -66,6 +77,7 @@ nb::dict describe(const SignatureSource& source) {
     out["accesses"] = source.accesses;
     out["clock_jumps"] = source.clock_jumps;
     out["skipped"] = losses(source.skips);
+    out["warnings"] = losses(source.warnings);
     return out;
 }
 

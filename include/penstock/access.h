@@ -48,18 +48,27 @@ struct SignatureLoss {
     std::string cause;
     uint64_t count = 0;
     uint64_t first_line = 0;  // first such line of a trace, counted from 1; 0: no line
+    uint64_t bytes = 0;       // of accesses: bytes that were not predicted
 };
 
-// One stream of accesses: all accesses to one file by one operation, from one context and rank, or
-// from several ranks that one program describes.
+// One stream of accesses: all accesses to one file by one operation, from one context and rank.
+// Ranks that one program describes are one stream. So are ranks and threads that share a file, if
+// their accesses together are predicted better than those of each.
 struct SignatureStream {
     std::string file, operation;
     uint64_t context = 0, first_rank = 0, rank_count = 1;
+    uint64_t thread = 0;     // of the rank, in order of appearance; only Darshan tells threads
+    uint64_t shared_by = 1;  // ranks and threads whose accesses are taken together, by time
     std::array<uint64_t, 3> grid{1, 1, 1};  // shape of the ranks
     uint64_t accesses = 0;  // accesses examined: all of a trace; of a program, its first rank's
     bool all = true;        // whether these are all; false for long or endless programs
-    std::string algorithm;  // the class: the algorithm that predicted most, or "random", or "none"
-    double confidence = 0;  // 0 to 1: share of the accesses that were predicted exactly
+    uint64_t bytes = 0, told_bytes = 0;   // of these accesses; of them, those that were predicted
+    uint64_t size_min = 0, size_max = 0;  // bytes of an access
+    uint64_t first_ns = 0, last_ns = 0;   // times of the first and the last access; 0: not known
+    std::string algorithm;   // the class: the algorithm that predicted most, or "random", or "none"
+    double confidence = 0;   // 0 to 1: share of the bytes that were predicted before they were read
+    uint64_t sequences = 0;  // contiguous sequences of any sizes that take turns; 0: none
+    uint64_t repeat_period = 0;  // accesses after which one long order comes again; 0: none
     std::vector<SignatureLoss> unpredicted;  // accesses that were not predicted, by cause
     std::vector<SignatureLoss> unfolded;     // accesses that the program lists singly, or lacks
     uint32_t nodes = 0;                      // of the program; 0: there is none
@@ -75,7 +84,8 @@ struct SignatureSource {
     bool trace = false;
     uint64_t lines = 0, accesses = 0;
     uint64_t clock_jumps = 0;  // accesses with an earlier time than their stream's access before
-    std::vector<SignatureLoss> skips;
+    std::vector<SignatureLoss> skips;     // largest count first
+    std::vector<SignatureLoss> warnings;  // what may be wrong with the accesses that were read
 };
 
 // A plot of offsets over access numbers or over time, as cells. Row 0 has the largest offsets. A

@@ -28,7 +28,7 @@ public:
     // Takes the next access. Returns how many of its bytes were in a predicted range.
     int64_t observe(const Access& access);
     // Returns whether several sequences take turns of few accesses.
-    [[nodiscard]] bool interleaved() const { return 4 * switches_ > joints_; }
+    [[nodiscard]] bool interleaved() const { return concurrent() > 1 && 4 * switches_ > joints_; }
     // Returns how many sequences take turns, on average.
     [[nodiscard]] uint64_t concurrent() const {
         return joints_ == 0 ? 0 : (2 * active_sum_ + joints_) / (2 * joints_);

@@ -1,15 +1,13 @@
 // The public reader of traces and programs: detects the format, finds the program of each stream,
-// and joins programs of different ranks.
+// and joins streams of different ranks and threads.
 //
 // Each stream of a trace goes through both detectors. The offline detector finds the program; the
-// online one gives class and confidence. Of an access program only the first accesses go through
-// the online detector. The accesses are kept for plots.
+// online one gives class and confidence, with the trackers of signature_evidence.h. Of an access
+// program only the first accesses do. The accesses are kept for plots.
 #include <algorithm>
 #include <cerrno>
 #include <functional>
-#include <map>
 #include <optional>
-#include <tuple>
 #include <utility>
 
 #include "access/binary.h"
@@ -21,18 +19,22 @@
 #include "access/trace.h"
 #include "access/validate.h"
 #include "file/signature_evidence.h"
+#include "file/signature_join.h"
 #include "file/signature_plot.h"
 #include "penstock/access.h"
 
 namespace penstock {
 namespace {
 
+using file::FoundStream;
+using file::RecordedStream;
+
 constexpr const char* kOrigin = "signature";
-constexpr size_t kHeadSize = 64 << 10;       // bytes from which the format is detected
-constexpr size_t kWalkMax = 1 << 20;         // accesses that are looked at per program
-constexpr size_t kWalksMax = 16 << 20;       // and over all programs: 256 MiB
-constexpr uint64_t kJoinedRanksMax = 16384;  // above this, trying all grids takes minutes
-constexpr size_t kSideMax = 8192;            // cells of a plot along one axis
+constexpr size_t kHeadSize = 64 << 10;  // bytes from which the format is detected
+constexpr size_t kWalkMax = 1 << 20;    // accesses that are looked at per program
+constexpr size_t kWalksMax = 16 << 20;  // and over all programs: 256 MiB
+constexpr double kMostBytes = 0.9;      // of a stream that counts as contiguous
+constexpr size_t kSideMax = 8192;       // cells of a plot along one axis
 
 enum class Form : uint8_t { kUnknown, kTrace, kJson, kBinary, kTraceSignature };
 
@@ -40,19 +42,22 @@ std::span<const uint8_t> bytes_of(std::string_view text) {
     return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
 }
 
-// What is known of one stream.
-struct Found {
-    access::Program program;
-    Status invalid;               // why the program may not be used
-    std::vector<size_t> members;  // indices into Parts::recorded
-    file::SignatureEvidence evidence;
-    bool all = true;
-};
-
-struct Recorded {
-    std::vector<access::Access> accesses;
-    std::vector<uint64_t> times_ns;
-};
+// Returns why data of a form that another program reads is refused, with what to do; or null.
+const char* refused(std::string_view head) {
+    constexpr size_t kMagicAt = 8;
+    constexpr std::string_view kDarshan("\x37\x35\x64\0\0\0\0\0", 8);  // 6567223
+    if (head.starts_with("\x1f\x8b")) return "compressed by gzip: zcat FILE | penstock signature -";
+    if (head.starts_with("\x28\xb5\x2f\xfd"))
+        return "compressed by zstd: zstdcat FILE | penstock signature -";
+    if (head.starts_with(std::string_view("\xfd\x37zXZ\0", 6)))
+        return "compressed by xz: xzcat FILE | penstock signature -";
+    if (head.size() < kMagicAt + kDarshan.size()) return nullptr;
+    const std::string_view magic = head.substr(kMagicAt, kDarshan.size());
+    if (std::ranges::equal(magic, kDarshan) ||
+        std::equal(magic.begin(), magic.end(), kDarshan.rbegin()))
+        return "a log of Darshan: darshan-dxt-parser FILE | penstock signature -";
+    return nullptr;
+}
 
 // Adds the accesses that the program lists one by one or cannot describe.
 void describe_nodes(const access::Program& program, SignatureStream* out) {
@@ -65,12 +70,29 @@ void describe_nodes(const access::Program& program, SignatureStream* out) {
         endless = endless || node.trips == access::Affine{};
     }
     if (listed != 0)
-        out->unfolded.push_back({"a list: no nest and no period is shorter", listed, 0});
-    if (random != 0) out->unfolded.push_back({"random, and too many for a list", random, 0});
-    if (endless) out->unfolded.push_back({"random, without an end", 0, 0});
+        out->unfolded.push_back({"a list: no nest and no period is shorter", listed, 0, 0});
+    if (random != 0) out->unfolded.push_back({"random, and too many for a list", random, 0, 0});
+    if (endless) out->unfolded.push_back({"random, without an end", 0, 0, 0});
 }
 
-SignatureStream describe(const Found& found) {
+// Returns the class of the program. A list does not tell that accesses of any sizes are contiguous
+// but for some jumps, or in turns; the evidence does.
+access::PatternSignature pattern_of(const FoundStream& found) {
+    access::PatternSignature pattern = access::pattern_of(found.program,
+                                                          found.program.key.first_rank);
+    if (pattern.spatial != access::Spatial::kRandomStrided || found.program.nodes.size() != 1)
+        return pattern;
+    const access::Algorithm algorithm = found.evidence.algorithm();
+    if (algorithm == access::Algorithm::kContiguous && found.evidence.confidence() >= kMostBytes) {
+        pattern.spatial = access::Spatial::kContiguous;
+    } else if (algorithm == access::Algorithm::kContiguous ||
+               algorithm == access::Algorithm::kInterleaved) {
+        pattern.spatial = access::Spatial::kCombination;
+    }
+    return pattern;
+}
+
+SignatureStream describe(const FoundStream& found) {
     SignatureStream out;
     const access::Program& program = found.program;
     out.file = program.key.file;
@@ -78,6 +100,8 @@ SignatureStream describe(const Found& found) {
     out.context = program.key.context;
     out.first_rank = program.key.first_rank;
     out.rank_count = program.key.rank_count;
+    out.thread = found.thread;
+    out.shared_by = found.shared_by;
     out.grid = program.grid;
     out.all = found.all;
     found.evidence.describe(&out);
@@ -87,8 +111,7 @@ SignatureStream describe(const Found& found) {
     }
     out.nodes = static_cast<uint32_t>(program.nodes.size());
     describe_nodes(program, &out);
-    out.pattern_signature = access::write_pattern_signature(
-        access::pattern_of(program, out.first_rank));
+    out.pattern_signature = access::write_pattern_signature(pattern_of(found));
     auto text = access::write_trace_signature(program, out.first_rank);
     if (text.ok()) {
         out.trace_signature = std::move(text.value());
@@ -96,57 +119,6 @@ SignatureStream describe(const Found& found) {
         out.why_no_signature = text.status().text();
     }
     return out;
-}
-
-// Finds one program for all these streams. Returns false if there is none, or if it would describe
-// a rank that is not among them.
-bool join(const std::vector<Found>& all, const std::vector<size_t>& group, Found* out) {
-    std::vector<access::Program> programs;
-    std::vector<uint64_t> ranks;
-    for (const size_t i : group) {
-        programs.push_back(all[i].program);
-        ranks.push_back(all[i].program.key.first_rank);
-    }
-    const auto [low, high] = std::minmax_element(ranks.begin(), ranks.end());
-    if (*high >= kJoinedRanksMax || *high - *low + 1 != ranks.size()) return false;
-    Found joined;
-    if (!access::fit_ranks(programs, ranks, &joined.program) ||
-        !access::validate(joined.program).ok()) {
-        return false;
-    }
-    for (const size_t i : group) {
-        joined.members.insert(joined.members.end(), all[i].members.begin(), all[i].members.end());
-        joined.evidence.add(all[i].evidence);
-    }
-    *out = std::move(joined);
-    return true;
-}
-
-// Joins streams that differ only in the rank and whose programs have the same nodes.
-std::vector<Found> join_ranks(std::vector<Found> all) {
-    using Shape = std::vector<std::pair<access::NodeKind, uint32_t>>;
-    std::map<std::tuple<std::string, access::Operation, uint64_t, Shape>, std::vector<size_t>>
-        groups;
-    for (size_t i = 0; i < all.size(); ++i) {
-        const access::Program& program = all[i].program;
-        if (!all[i].invalid.ok() || program.key.rank_count != 1) continue;
-        Shape shape;
-        for (const access::Node& node : program.nodes) shape.emplace_back(node.kind, node.body);
-        groups[{program.key.file, program.key.operation, program.key.context, shape}].push_back(i);
-    }
-    std::vector<bool> gone(all.size(), false);
-    for (const auto& [key, group] : groups) {
-        Found joined;
-        if (group.size() < 2 || !join(all, group, &joined)) continue;
-        for (const size_t i : group) gone[i] = true;
-        all[group[0]] = std::move(joined);
-        gone[group[0]] = false;
-    }
-    std::vector<Found> left;
-    for (size_t i = 0; i < all.size(); ++i) {
-        if (!gone[i]) left.push_back(std::move(all[i]));
-    }
-    return left;
 }
 
 }  // namespace
@@ -172,8 +144,8 @@ struct SignatureReader::Parts {
     std::vector<access::Program> programs;
     size_t next = 0;
     bool done = false;
-    std::vector<Recorded> recorded;
-    std::vector<Found> found;
+    std::vector<RecordedStream> recorded;
+    std::vector<FoundStream> found;
     std::vector<SignatureStream> streams;
 };
 
@@ -188,6 +160,8 @@ Status SignatureReader::Parts::begin() {
     const std::string_view head = kept;
     const size_t first = std::min(head.find_first_not_of(" \t\r\n"), head.size());
     if (first == head.size()) return fail({EINVAL, kOrigin, "it is empty"}, "it is empty");
+    if (const char* const why = refused(head); why != nullptr)
+        return fail({EINVAL, kOrigin, why}, why);
     if (head.starts_with("PSAP")) {
         form = Form::kBinary;
         source.form = "access programs, binary";
@@ -237,7 +211,10 @@ Status SignatureReader::Parts::end_trace() {
     source.accesses = trace.accesses;
     source.clock_jumps = trace.clock_jumps;
     for (const access::TraceSkip& skip : trace.skips)
-        source.skips.push_back({skip.cause, skip.count, skip.first_line});
+        source.skips.push_back({skip.cause, skip.count, skip.first_line, 0});
+    std::ranges::stable_sort(source.skips, std::ranges::greater(), &SignatureLoss::count);
+    for (const access::TraceSkip& one : trace.warnings)
+        source.warnings.push_back({one.cause, one.count, one.first_line, 0});
     waiting = std::move(trace.streams);
     if (trace.accesses != 0) return {};
     std::string line = "no access to a file in " + std::to_string(trace.lines) +
@@ -271,9 +248,10 @@ Status SignatureReader::Parts::end_programs() {
 }
 
 void SignatureReader::Parts::step_trace(access::TraceStream& stream) {
-    Found one;
+    FoundStream one;
     one.program = access::analyse(stream.accesses, stream.times_ns);
     one.program.key = std::move(stream.key);
+    one.thread = stream.thread;
     one.invalid = access::validate(one.program);
     one.evidence.watch(stream.accesses, stream.times_ns);
     one.members = {recorded.size()};
@@ -282,10 +260,10 @@ void SignatureReader::Parts::step_trace(access::TraceStream& stream) {
 }
 
 void SignatureReader::Parts::step_program(const access::Program& program) {
-    Found one;
+    FoundStream one;
     one.program = program;
     access::Cursor cursor(one.program, program.key.first_rank);
-    Recorded walk;
+    RecordedStream walk;
     const size_t walk_max = std::min(kWalkMax, kWalksMax / programs.size());
     while (walk.accesses.size() < walk_max) {
         const auto access = cursor.next();
@@ -335,13 +313,15 @@ bool SignatureReader::step() {
         return true;
     }
     if (parts.source.trace) {
-        parts.found = join_ranks(std::move(parts.found));
-        // A program reads dozens of small configuration files before its data, so the busiest
-        // streams come first.
-        std::ranges::stable_sort(parts.found, std::ranges::greater(),
-                                 [](const Found& one) { return one.evidence.accesses(); });
+        parts.found = file::join_threads(std::move(parts.found), &parts.recorded);
+        parts.found = file::join_ranks(std::move(parts.found));
+        // A program reads dozens of small configuration files before its data, so the streams with
+        // the most bytes come first.
+        std::ranges::stable_sort(parts.found, std::ranges::greater(), [](const FoundStream& one) {
+            return std::pair(one.evidence.bytes(), one.evidence.accesses());
+        });
     }
-    for (const Found& one : parts.found) parts.streams.push_back(describe(one));
+    for (const FoundStream& one : parts.found) parts.streams.push_back(describe(one));
     parts.done = true;
     return false;
 }
@@ -352,7 +332,7 @@ const std::vector<SignatureStream>& SignatureReader::streams() const { return pa
 
 Result<std::string> SignatureReader::programs(bool binary) const {
     std::vector<access::Program> valid;
-    for (const Found& one : parts_->found) {
+    for (const FoundStream& one : parts_->found) {
         if (one.invalid.ok()) valid.push_back(one.program);
     }
     if (valid.size() > access::kProgramsMax)
@@ -371,7 +351,7 @@ Result<SignaturePlot> SignatureReader::plot(size_t columns, size_t rows, bool ov
     const auto each = [&](const auto& visit) {
         for (size_t i = 0; i < parts_->found.size(); ++i) {
             for (const size_t member : parts_->found[i].members) {
-                const Recorded& one = parts_->recorded[member];
+                const RecordedStream& one = parts_->recorded[member];
                 if (one.accesses.empty()) continue;
                 visit(i, one.accesses,
                       over_time ? std::span<const uint64_t>(one.times_ns)
