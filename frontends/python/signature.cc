@@ -4,6 +4,7 @@
 // calls signals are seen.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
 #include <string>
 #include <vector>
@@ -85,8 +86,9 @@ void raise_unless_read(const SignatureReader& reader, const Status& status) {
     if (!status.ok()) raise_os_error(status.error_number(), reader.message());
 }
 
-nb::dict plot_of(const SignatureReader& reader, size_t columns, size_t rows, bool over_time) {
-    auto plot = reader.plot(columns, rows, over_time);
+nb::dict plot_of(const SignatureReader& reader, size_t columns, size_t rows, bool over_time,
+                 const std::vector<size_t>& streams) {
+    auto plot = reader.plot(columns, rows, over_time, streams);
     if (!plot.ok()) raise_os_error(plot.status().error_number(), plot.status().text());
     const SignaturePlot& made = plot.value();
     nb::dict out;
@@ -135,7 +137,7 @@ void bind_signature(nb::module_& module) {
             },
             nb::kw_only(), nb::arg("binary") = false)
         .def("plot", &plot_of, nb::arg("columns"), nb::arg("rows"), nb::kw_only(),
-             nb::arg("over_time") = false);
+             nb::arg("over_time") = false, nb::arg("streams") = std::vector<size_t>());
 }
 
 }  // namespace penstock::python

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -128,9 +129,11 @@ public:
     // Returns the access programs of all streams that have one. Errors: E2BIG when they are more
     // than the form may hold.
     [[nodiscard]] Result<std::string> programs(bool binary) const;
-    // Returns a plot of `columns` by `rows` cells, each 1 to 8192, else EINVAL. `over_time` works
-    // for traces only, else ENOTSUP.
-    [[nodiscard]] Result<SignaturePlot> plot(size_t columns, size_t rows, bool over_time) const;
+    // Returns a plot of `columns` by `rows` cells, each 1 to 8192, else EINVAL. It has those of
+    // streams() whose indices are in `chosen`; if that is empty, all. `over_time` works for traces
+    // only, else ENOTSUP.
+    [[nodiscard]] Result<SignaturePlot> plot(size_t columns, size_t rows, bool over_time,
+                                             std::span<const size_t> chosen = {}) const;
 
 private:
     struct Parts;

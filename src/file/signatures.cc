@@ -342,7 +342,8 @@ Result<std::string> SignatureReader::programs(bool binary) const {
     return std::string(bytes.begin(), bytes.end());
 }
 
-Result<SignaturePlot> SignatureReader::plot(size_t columns, size_t rows, bool over_time) const {
+Result<SignaturePlot> SignatureReader::plot(size_t columns, size_t rows, bool over_time,
+                                            std::span<const size_t> chosen) const {
     if (columns == 0 || rows == 0 || columns > kSideMax || rows > kSideMax)
         return Status{EINVAL, kOrigin, "a plot has 1 to 8192 columns and rows"};
     if (over_time && !parts_->source.trace)
@@ -350,6 +351,7 @@ Result<SignaturePlot> SignatureReader::plot(size_t columns, size_t rows, bool ov
     file::SignaturePlotter plotter(columns, rows);
     const auto each = [&](const auto& visit) {
         for (size_t i = 0; i < parts_->found.size(); ++i) {
+            if (!chosen.empty() && std::ranges::find(chosen, i) == chosen.end()) continue;
             for (const size_t member : parts_->found[i].members) {
                 const RecordedStream& one = parts_->recorded[member];
                 if (one.accesses.empty()) continue;

@@ -1,7 +1,7 @@
 """The compiled part of the package: frontends/python/*.cc."""
 
 import os
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -621,4 +621,6 @@ class SignatureReader:
     @property
     def streams(self) -> list[dict[str, Any]]: ...
     def programs(self, *, binary: bool = False) -> bytes: ...
-    def plot(self, columns: int, rows: int, *, over_time: bool = False) -> dict[str, Any]: ...
+    def plot(
+        self, columns: int, rows: int, *, over_time: bool = False, streams: Sequence[int] = ()
+    ) -> dict[str, Any]: ...

@@ -1,60 +1,58 @@
-"""Draws offsets over accesses or over time as PNG, with only zlib and struct.
+"""Draws the offsets of streams over accesses or over time, with a panel for each file.
 
-The canvas has one byte a pixel, an index into a palette. The font has 3 by 5 dots and capitals
-only: each glyph is five digits, one for each row, whose three bits are the dots.
+A panel shows the cells of `_core.SignatureReader.plot` as an image. Matplotlib is imported only
+here, so that the rest of the command works without it.
 """
 
 from __future__ import annotations
 
-import struct
-import zlib
-from collections.abc import Iterator
+import io
+import logging
+import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-WIDTH, HEIGHT = 1000, 620
-LEFT, TOP, RIGHT, BOTTOM = 120, 44, 20, 106  # around the plot
-CELL = 2  # pixels of a cell's side, so that single accesses are visible
-COLUMNS, ROWS = (WIDTH - LEFT - RIGHT) // CELL, (HEIGHT - TOP - BOTTOM) // CELL
-_PLOT_WIDTH, _PLOT_HEIGHT = COLUMNS * CELL, ROWS * CELL
+from penstock.errors import CommandError
 
-_PAPER, _INK, _GRID, _FIRST_COLOUR = 0, 1, 2, 3
+TYPE_CHECKING = False  # typing's, whose loading is a tenth of a short command's time
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COLUMNS, ROWS = 430, 110  # cells of a panel, so large that single accesses are visible
+# As many as _core numbers before it begins again.
 _COLOURS = (
-    (31, 119, 180), (214, 39, 40), (44, 160, 44), (148, 103, 189), (255, 127, 14), (23, 190, 207),
-    (227, 119, 194), (140, 86, 75), (188, 189, 34), (0, 0, 128), (127, 127, 127), (0, 100, 0),
+    "tab:blue", "tab:red", "tab:green", "tab:purple", "tab:orange", "tab:cyan",
+    "tab:pink", "tab:brown", "tab:olive", "navy", "tab:gray", "darkgreen",
 )  # fmt: skip
-_PALETTE = ((255, 255, 255), (0, 0, 0), (225, 225, 225), *_COLOURS)
-
-_FONT = {
-    "0": "75557", "1": "26227", "2": "71747", "3": "71717", "4": "55711", "5": "74717",
-    "6": "74757", "7": "71222", "8": "75757", "9": "75717", "A": "25755", "B": "65656",
-    "C": "34443", "D": "65556", "E": "74647", "F": "74644", "G": "34553", "H": "55755",
-    "I": "72227", "J": "11152", "K": "55655", "L": "44447", "M": "57755", "N": "65555",
-    "O": "25552", "P": "65644", "Q": "25573", "R": "65655", "S": "34216", "T": "72222",
-    "U": "55557", "V": "55552", "W": "55775", "X": "55255", "Y": "55222", "Z": "71247",
-    " ": "00000", ".": "00002", ",": "00024", ":": "02020", "-": "00700", "_": "00007",
-    "/": "11244", "(": "12221", ")": "42224", "+": "02720", "%": "51245", "=": "07070",
-    "#": "57575",
-}  # fmt: skip
-_UNKNOWN = "77777"
-_DOT = 2  # pixels
-_ADVANCE = 4 * _DOT
-_TEXT_HEIGHT = 5 * _DOT
-_TICKS_MAX = 8
-_LEGEND_ENTRIES = 8
-_LEGEND_ROW = 4  # entries beside each other
+PANELS_MAX = 6
+_LEGEND_MAX = 6
+_NAME_MAX = 90  # characters
+_TICKS_MAX = 6
+_WIDTH, _PANEL_HEIGHT, _MARGIN_HEIGHT = 10.0, 2.6, 0.9  # inches
 
 
 @dataclass(frozen=True)
-class Plot:
+class Panel:
     """The result of `_core.SignatureReader.plot(COLUMNS, ROWS)`, and the texts around it."""
 
     cells: bytes
-    x_end: int  # accesses, or nanoseconds
+    x_begin: int  # of the panel on the axis that all panels share: 0, or nanoseconds
+    x_end: int  # accesses, or nanoseconds from x_begin on
     offset_begin: int
     offset_end: int
-    over_time: bool
-    title: str
-    legend: list[str]  # a text for each stream, in the order of their colours
+    file: str
+    legend: list[tuple[int, str]]  # number of a stream, from 1 on, and its text
+
+
+def require_matplotlib() -> None:
+    """Raise CommandError if Matplotlib is missing."""
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        raise CommandError(
+            "--picture", "Matplotlib is missing: pip install 'penstock[picture]'"
+        ) from None
 
 
 def byte_ticks(begin: int, end: int) -> list[tuple[int, str]]:
@@ -63,7 +61,7 @@ def byte_ticks(begin: int, end: int) -> list[tuple[int, str]]:
     while (end - begin) // step > _TICKS_MAX:
         step *= 2
     unit, name = 1, "B"
-    for larger in ("KIB", "MIB", "GIB", "TIB", "PIB", "EIB"):
+    for larger in ("KiB", "MiB", "GiB", "TiB", "PiB", "EiB"):
         if step < unit * 1024:
             break
         unit, name = unit * 1024, larger
@@ -71,120 +69,69 @@ def byte_ticks(begin: int, end: int) -> list[tuple[int, str]]:
     return [(at, f"{at // unit} {name}") for at in range(first, end + 1, step)]
 
 
-def _steps() -> Iterator[int]:
-    power = 1
-    while True:
-        yield from (power, 2 * power, 5 * power)
-        power *= 10
+def _draw_panel(axes: Axes, panel: Panel, *, over_time: bool) -> None:
+    import numpy as np
+    from matplotlib.colors import ListedColormap
+    from matplotlib.patches import Patch
+
+    colours = ListedColormap(["none", *_COLOURS])
+    unit = 1e-9 if over_time else 1
+    left, right = panel.x_begin * unit, (panel.x_begin + max(panel.x_end, 1)) * unit
+    # Offsets are drawn from 0 on, because floating-point numbers hold no large ones exactly.
+    height = max(panel.offset_end - panel.offset_begin, 1)
+    axes.imshow(
+        np.frombuffer(panel.cells, dtype=np.uint8).reshape(ROWS, COLUMNS),
+        cmap=colours,
+        vmin=0,
+        vmax=len(_COLOURS),
+        extent=(left, right, 0, height),
+        aspect="auto",
+        interpolation="nearest",
+        zorder=1,
+    )
+    ticks = byte_ticks(panel.offset_begin, panel.offset_end)
+    axes.set_yticks([at - panel.offset_begin for at, _ in ticks], [label for _, label in ticks])
+    axes.grid(color="0.9", linewidth=0.5)
+    axes.set_axisbelow(True)
+    name = panel.file if len(panel.file) <= _NAME_MAX else "..." + panel.file[3 - _NAME_MAX :]
+    axes.set_title(name, loc="left", fontsize="medium", parse_math=False)
+    shown = panel.legend[:_LEGEND_MAX]
+    handles = [
+        Patch(color=colours(1 + (number - 1) % len(_COLOURS)), label=text) for number, text in shown
+    ]
+    if len(panel.legend) > len(shown):
+        handles.append(Patch(alpha=0, label=f"and {len(panel.legend) - len(shown)} more"))
+    legend = axes.legend(handles=handles, loc="upper left", fontsize="small", framealpha=0.8)
+    for text in legend.get_texts():
+        text.set_parse_math(False)
 
 
-def count_ticks(end: int) -> list[tuple[int, str]]:
-    """Return the access numbers of the axis's marks, with labels; steps are 1, 2, 5, 10 ..."""
-    step = next(step for step in _steps() if end // step <= _TICKS_MAX)
-    return [(at, str(at)) for at in range(0, end + 1, step)]
+def figure(panels: Sequence[Panel], title: str, *, over_time: bool) -> Figure:
+    """Return the picture of the panels, one below the other."""
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import EngFormatter
+
+    height = _PANEL_HEIGHT * len(panels) + _MARGIN_HEIGHT
+    whole = Figure(figsize=(_WIDTH, height), layout="constrained")
+    every = whole.subplots(len(panels), 1, sharex=over_time, squeeze=False)[:, 0]
+    for axes, panel in zip(every, panels, strict=True):
+        _draw_panel(axes, panel, over_time=over_time)
+        if over_time:
+            axes.xaxis.set_major_formatter(EngFormatter(unit="s"))
+    if over_time:
+        every[0].set_xlim(0, max(one.x_begin + max(one.x_end, 1) for one in panels) * 1e-9)
+    every[-1].set_xlabel("time since the first access" if over_time else "number of the access")
+    whole.supylabel("offset in the file")
+    whole.suptitle(title, parse_math=False)
+    return whole
 
 
-def time_ticks(end_ns: int) -> list[tuple[int, str]]:
-    """Return the times of the axis's marks, with labels."""
-    ticks = count_ticks(end_ns)
-    step = ticks[1][0] if len(ticks) > 1 else 1
-    unit, name = 1, "NS"
-    for larger in ("US", "MS", "S"):
-        if step < unit * 1000:
-            break
-        unit, name = unit * 1000, larger
-    return [(at, f"{at // unit} {name}") for at, _ in ticks]
-
-
-class _Canvas:
-    def __init__(self) -> None:
-        self.pixels = bytearray(WIDTH * HEIGHT)
-
-    def rectangle(self, x: int, y: int, width: int, height: int, colour: int) -> None:
-        for row in range(max(y, 0), min(y + height, HEIGHT)):
-            begin, end = max(x, 0), min(x + width, WIDTH)
-            if begin < end:
-                self.pixels[row * WIDTH + begin : row * WIDTH + end] = bytes([colour]) * (
-                    end - begin
-                )
-
-    def text(self, x: int, y: int, text: str) -> None:
-        for character in text.upper():
-            for row, digit in enumerate(_FONT.get(character, _UNKNOWN)):
-                for column in range(3):
-                    if int(digit) & (4 >> column):
-                        self.rectangle(x + column * _DOT, y + row * _DOT, _DOT, _DOT, _INK)
-            x += _ADVANCE
-
-    def png(self) -> bytes:
-        rows = (b"\0" + self.pixels[y * WIDTH : (y + 1) * WIDTH] for y in range(HEIGHT))
-        header = struct.pack(">IIBBBBB", WIDTH, HEIGHT, 8, 3, 0, 0, 0)
-        return b"\x89PNG\r\n\x1a\n" + b"".join(
-            struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-            for kind, data in (
-                (b"IHDR", header),
-                (b"PLTE", bytes(part for colour in _PALETTE for part in colour)),
-                (b"IDAT", zlib.compress(b"".join(rows), 9)),
-                (b"IEND", b""),
-            )
-        )
-
-
-def _wide(text: str) -> int:
-    return len(text) * _ADVANCE - _DOT
-
-
-def _draw_axes(canvas: _Canvas, plot: Plot) -> None:
-    height = max(plot.offset_end - plot.offset_begin, 1)
-    for at, label in byte_ticks(plot.offset_begin, plot.offset_end):
-        y = TOP + _PLOT_HEIGHT - (at - plot.offset_begin) * _PLOT_HEIGHT // height
-        canvas.rectangle(LEFT, y, _PLOT_WIDTH, 1, _GRID)
-        canvas.rectangle(LEFT - 6, y, 6, 1, _INK)
-        canvas.text(LEFT - 10 - _wide(label), y - _TEXT_HEIGHT // 2, label)
-    ticks = time_ticks(plot.x_end) if plot.over_time else count_ticks(plot.x_end)
-    for at, label in ticks:
-        x = LEFT + at * _PLOT_WIDTH // max(plot.x_end, 1)
-        canvas.rectangle(x, TOP, 1, _PLOT_HEIGHT, _GRID)
-        canvas.rectangle(x, TOP + _PLOT_HEIGHT, 1, 6, _INK)
-        canvas.text(
-            min(x - _wide(label) // 2, WIDTH - _wide(label)), TOP + _PLOT_HEIGHT + 10, label
-        )
-    name = "TIME SINCE THE FIRST ACCESS" if plot.over_time else "NUMBER OF THE ACCESS"
-    canvas.text(LEFT + (_PLOT_WIDTH - _wide(name)) // 2, TOP + _PLOT_HEIGHT + 28, name)
-    canvas.text(LEFT - 10 - _wide("OFFSET"), TOP - 18, "OFFSET")
-
-
-def _draw_legend(canvas: _Canvas, plot: Plot) -> None:
-    width = _PLOT_WIDTH // _LEGEND_ROW
-    shown = plot.legend[:_LEGEND_ENTRIES]
-    if len(plot.legend) > _LEGEND_ENTRIES:
-        shown[-1] = f"AND {len(plot.legend) - _LEGEND_ENTRIES + 1} MORE"
-    for i, text in enumerate(shown):
-        x = LEFT + i % _LEGEND_ROW * width
-        y = TOP + _PLOT_HEIGHT + 54 + i // _LEGEND_ROW * 20
-        colour = _FIRST_COLOUR + i % len(_COLOURS)
-        if not text.startswith("AND "):
-            canvas.rectangle(x, y, _TEXT_HEIGHT, _TEXT_HEIGHT, colour)
-        canvas.text(x + 16, y, text[: (width - 24) // _ADVANCE])
-
-
-def _draw_cells(canvas: _Canvas, plot: Plot) -> None:
-    for row in range(ROWS):
-        cells = plot.cells[row * COLUMNS : (row + 1) * COLUMNS]
-        for column, cell in enumerate(cells):
-            if cell != 0:
-                x, y = LEFT + column * CELL, TOP + row * CELL
-                canvas.rectangle(x, y, CELL, CELL, _FIRST_COLOUR + cell - 1)
-
-
-def draw(plot: Plot) -> bytes:
-    """Return the picture of `plot` as PNG."""
-    canvas = _Canvas()
-    title = plot.title[: (WIDTH - 40) // _ADVANCE]
-    canvas.text((WIDTH - _wide(title)) // 2, 10, title)
-    _draw_axes(canvas, plot)
-    _draw_cells(canvas, plot)
-    canvas.rectangle(LEFT, TOP, 1, _PLOT_HEIGHT, _INK)
-    canvas.rectangle(LEFT, TOP + _PLOT_HEIGHT, _PLOT_WIDTH, 1, _INK)
-    _draw_legend(canvas, plot)
-    return canvas.png()
+def draw(panels: Sequence[Panel], title: str, *, over_time: bool) -> bytes:
+    """Return the picture of the panels as PNG."""
+    # It says that it builds its list of fonts, and which characters the font does not have.
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)
+    out = io.BytesIO()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        figure(panels, title, over_time=over_time).savefig(out, format="png", dpi=110)
+    return out.getvalue()

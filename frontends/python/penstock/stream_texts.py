@@ -48,6 +48,12 @@ def whose(stream: dict[str, Any]) -> str:
     return text + (f", context {stream['context']}" if stream["context"] else "")
 
 
+def legend(stream: dict[str, Any]) -> str:
+    """Return what a picture says of the stream beside the name of its file."""
+    share = math.floor(stream["confidence"] * 100)
+    return f"{stream['operation']}, {ranks(stream)}: {stream['class']}, {share} % told ahead"
+
+
 def told(stream: dict[str, Any]) -> str:
     """Return which share of the stream's bytes was told ahead."""
     several = "" if stream["all"] else "the first "

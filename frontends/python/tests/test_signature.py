@@ -9,15 +9,13 @@ from __future__ import annotations
 import gzip
 import json
 import random
-import struct
 import subprocess
 import sys
-import zlib
 from pathlib import Path
 
 import pytest
 
-from penstock import _core, picture
+from penstock import _core
 
 COMMAND = [sys.executable, "-m", "penstock", "signature"]
 HEAD = "penstock-trace 1\n"
@@ -338,56 +336,6 @@ def test_the_plot_has_every_access_and_nothing_else(seed: int, over_time: bool) 
     assert made["cells"] == bytes(expected), f"seed {seed}, {columns} x {rows}"
     assert (made["offset_begin"], made["offset_end"]) == (begin, end)
     assert made["x_end"] == (width - 1 if over_time else width)
-
-
-def pixels_of(png: bytes) -> tuple[int, int, bytes]:
-    """Width, height and palette indices of a PNG, each chunk checked."""
-    assert png.startswith(b"\x89PNG\r\n\x1a\n")
-    chunks, at = {}, 8
-    while at < len(png):
-        (size,) = struct.unpack_from(">I", png, at)
-        kind, data = png[at + 4 : at + 8], png[at + 8 : at + 8 + size]
-        assert struct.unpack_from(">I", png, at + 8 + size) == (zlib.crc32(kind + data),)
-        chunks[kind] = data
-        at += 12 + size
-    width, height, depth, colours = struct.unpack_from(">IIBB", chunks[b"IHDR"])
-    assert (depth, colours) == (8, 3)
-    rows = zlib.decompress(chunks[b"IDAT"])
-    assert len(rows) == (width + 1) * height
-    assert max(rows) < len(chunks[b"PLTE"]) // 3
-    assert list(chunks)[-1] == b"IEND"
-    kept = (rows[y * (width + 1) + 1 : (y + 1) * (width + 1)] for y in range(height))
-    return width, height, b"".join(kept)
-
-
-@pytest.mark.parametrize("over", ["accesses", "time"])
-def test_the_picture_rises_with_the_offsets(tmp_path: Path, over: str) -> None:
-    path = tmp_path / "p.png"
-    trace = own_trace([(i * 4096, 4096) for i in range(1000)]).encode()
-    done = signature("explain", "-", "--picture", str(path), "--over", over, stdin=trace)
-    assert (done.returncode, done.stderr) == (0, "")
-    width, height, pixels = pixels_of(path.read_bytes())
-    assert (width, height) == (picture.WIDTH, picture.HEIGHT)
-    bottom = picture.TOP + picture.ROWS * picture.CELL
-    highest = []
-    for x in range(picture.LEFT + 2, picture.LEFT + picture.COLUMNS * picture.CELL):
-        column = pixels[x : bottom * width : width]
-        highest.append(next(y for y, pixel in enumerate(column) if pixel == 3))
-    assert highest == sorted(highest, reverse=True)
-    assert highest[0] - highest[-1] > 0.95 * picture.ROWS * picture.CELL
-
-
-def test_ticks_are_round_and_few() -> None:
-    assert picture.byte_ticks(0, 4096 * 8)[:2] == [(0, "0 KIB"), (4096, "4 KIB")]
-    assert picture.byte_ticks(5, 5) == [(5, "5 B")]
-    assert picture.count_ticks(8125)[-1] == (8000, "8000")
-    assert picture.time_ticks(3_000_000)[1] == (500_000, "500 US")
-    chance = random.Random(1)
-    for _ in range(200):
-        begin, span = chance.randrange(1 << 62), chance.randrange(1 << chance.randrange(1, 62))
-        assert 1 <= len(picture.byte_ticks(begin, begin + span)) <= 10 or span < 8
-        assert 1 <= len(picture.count_ticks(span)) <= 10
-        assert 1 <= len(picture.time_ticks(span)) <= 10
 
 
 BAD = {

@@ -65,7 +65,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help=f"write the access programs: JSON, or binary if it ends in {_BINARY_SUFFIX}",
     )
-    parser.add_argument("--picture", metavar="FILE.png", help="draw offsets over accesses")
+    parser.add_argument(
+        "--picture", metavar="FILE.png", help="draw offsets over accesses, file by file"
+    )
     parser.add_argument(
         "--over", choices=["accesses", "time"], default="accesses", help="x axis of the picture"
     )
@@ -190,15 +192,21 @@ def _write_picture(
     from penstock import picture
 
     over_time = arguments.over == "time"
-    made = reader.plot(picture.COLUMNS, picture.ROWS, over_time=over_time)
-    name = texts.shown(Path(arguments.words[-1]).name)
-    plot = picture.Plot(
-        **made,
-        over_time=over_time,
-        title=f"{name}: offset over {'time' if over_time else 'accesses'}",
-        legend=[f"{i} {one['operation']} {one['class']}" for i, one in enumerate(streams, 1)],
-    )
-    _write(arguments.picture, picture.draw(plot))
+    files: dict[str, list[int]] = {}
+    for index, stream in enumerate(streams):
+        files.setdefault(stream["file"], []).append(index)
+    origin = min(stream["first_ns"] for stream in streams)
+    panels = []
+    for file, members in list(files.items())[: picture.PANELS_MAX]:
+        made = reader.plot(picture.COLUMNS, picture.ROWS, over_time=over_time, streams=members)
+        begin = min(streams[i]["first_ns"] for i in members) - origin if over_time else 0
+        legend = [(i + 1, texts.legend(streams[i])) for i in members]
+        panels.append(picture.Panel(**made, x_begin=begin, file=texts.shown(file), legend=legend))
+    path = arguments.words[-1]
+    title = "standard input" if path == "-" else texts.shown(Path(path).name)
+    if len(files) > len(panels):
+        title += f", the {len(panels)} files with the most bytes of {len(files)}"
+    _write(arguments.picture, picture.draw(panels, title, over_time=over_time))
 
 
 def _check(arguments: argparse.Namespace) -> None:
@@ -209,6 +217,10 @@ def _check(arguments: argparse.Namespace) -> None:
         raise UsageError(_EXPLAIN, "which trace? (penstock signature explain TRACE)")
     if arguments.over == "time" and not arguments.picture:
         raise UsageError("--over", "belongs to --picture")
+    if arguments.picture:
+        from penstock import picture
+
+        picture.require_matplotlib()
 
 
 def _print_streams(streams: list[dict[str, Any]], arguments: argparse.Namespace) -> None:
