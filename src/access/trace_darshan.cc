@@ -8,7 +8,6 @@
 //
 // With Lustre "[OST]" follows, and numbers in brackets. From version 3.5 on the last column is
 // "Pthread-ID", or -1 where the log has none.
-#include <algorithm>
 #include <map>
 #include <string>
 
@@ -48,7 +47,8 @@ private:
         if (text.find("incomplete") != std::string_view::npos) {
             builder.skip("the log says that it is incomplete");
         }
-        if (text.starts_with(" Module")) tells_threads_ = text.ends_with("Pthread-ID");
+        if (text.starts_with(" Module"))
+            tells_threads_ = text.find("Pthread-ID") != std::string_view::npos;
         if (!text.starts_with(" DXT, ")) return;
         seen_ = true;
         if (const size_t at = text.find(kName); at != std::string_view::npos) {
@@ -103,8 +103,10 @@ private:
     // Returns the number of the segment's thread in its rank. `rest`: the columns after the times.
     uint64_t thread_of(uint64_t rank, std::string_view rest) {
         if (!tells_threads_) return 0;
-        const auto id = to_unsigned(
-            rest.substr(std::min(rest.find_last_of(" \t") + 1, rest.size())));
+        std::string_view last;
+        for (std::string_view word = take_word(rest); !word.empty(); word = take_word(rest))
+            last = word;
+        const auto id = to_unsigned(last);
         if (!id) return 0;
         std::map<uint64_t, uint64_t>& threads = threads_[rank];
         return threads.try_emplace(*id, threads.size()).first->second;

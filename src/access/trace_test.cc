@@ -168,8 +168,8 @@ TEST(Trace, ThreadsOfDarshanAreStreamsOfTheirOwn) {
         return "# DXT, file_id: 7, file_name: /a\n# DXT, write_count: 0, read_count: 3\n"
                "# Module    Rank  Wt/Rd  Segment  Offset  Length  Start(s)  End(s)" +
                std::string(title) + "\n X_POSIX 1 read 0 0 4 0.1 0.2  " + first +
-               "\n X_POSIX 1 read 1 4 4 0.2 0.3  " + second + "\n X_POSIX 1 read 2 8 4 0.3 0.4  " +
-               first + "\n";
+               "  \n X_POSIX 1 read 1 4 4 0.2 0.3  " + second +
+               "\n X_POSIX 1 read 2 8 4 0.3 0.4  " + first + "\n";
     };
     const Trace trace = must_read(
         TraceForm::kDarshan,

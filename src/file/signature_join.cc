@@ -29,14 +29,16 @@ std::vector<FoundStream> without_empty(std::vector<FoundStream> all) {
     return all;
 }
 
-// Merges streams by time. Accesses of one time stay in the order of the streams.
+// Merges streams by time. Accesses of one time have no order, and Darshan's times are tenths of a
+// millisecond; so these are taken by offset.
 RecordedStream merge(const std::vector<const RecordedStream*>& streams) {
     std::vector<std::pair<uint64_t, access::Access>> timed;
     for (const RecordedStream* stream : streams) {
         for (size_t i = 0; i < stream->accesses.size(); ++i)
             timed.emplace_back(stream->times_ns[i], stream->accesses[i]);
     }
-    std::ranges::stable_sort(timed, {}, &std::pair<uint64_t, access::Access>::first);
+    std::ranges::stable_sort(
+        timed, {}, [](const auto& one) { return std::pair(one.first, one.second.offset); });
     RecordedStream merged;
     for (const auto& [time_ns, access] : timed) {
         merged.times_ns.push_back(time_ns);

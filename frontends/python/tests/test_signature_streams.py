@@ -107,6 +107,16 @@ def test_threads_that_take_the_next_piece_are_one_stream() -> None:
     assert "ranks or threads together" in signature(trace_of(accesses), "-").stdout
 
 
+def test_threads_that_take_the_next_piece_within_one_tick_of_the_clock() -> None:
+    chance = random.Random(8)
+    text = "penstock-trace 1\n"
+    for i in range(1000):
+        text += f"{i // 40 * 100_000} {chance.randrange(4)} r data {i * 65536} 65536\n"
+    (stream,) = streams_of(text)
+    assert (stream["shared_by"], stream["class"]) == (4, "contiguous")
+    assert stream["confidence"] >= 0.95
+
+
 @pytest.mark.parametrize("threads", [1, 2])
 def test_two_readers_of_one_file_in_turn(threads: int) -> None:
     chance = random.Random(3)
