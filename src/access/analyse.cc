@@ -2,6 +2,7 @@
 //
 // Greedy recognition can take accesses for a loop that look like one only by chance. So it runs
 // several times, and each attempt demands more single accesses per loop; the shortest program wins.
+// Two attempts look for accesses that repeat: deltas with a short period, and one long order.
 // Each program is walked through and compared with the trace before it is returned.
 #include <algorithm>
 

@@ -66,15 +66,14 @@ int64_t SequenceTracker::told_by(const Sequence& one, const Access& access) cons
     return std::clamp<int64_t>(window - (access.offset - one.end), 0, access.size);
 }
 
-// Replaces the oldest sequence. One that was never joined is replaced first.
-SequenceTracker::Sequence* SequenceTracker::new_sequence(const Access& access) {
+// Makes an empty sequence in place of the oldest. One that was never joined is replaced first.
+SequenceTracker::Sequence* SequenceTracker::new_sequence(int64_t offset) {
     Sequence* oldest = &sequences_[0];
     for (Sequence& one : sequences_) {
         const bool single = one.joints == 0, oldest_single = oldest->joints == 0;
         if (single != oldest_single ? single : one.last < oldest->last) oldest = &one;
     }
-    *oldest = {access.offset, access.offset, 0, count_};
-    extend(oldest, access.offset + access.size);
+    *oldest = {offset, offset, 0, count_};
     return oldest;
 }
 
@@ -107,29 +106,35 @@ int64_t SequenceTracker::observe(const Access& access) {
     const Sequence* near = before == nullptr && shared ? within_reach(access.offset) : before;
     const int64_t told = near == nullptr ? 0 : told_by(*near, access);
     ++count_;
-    const int64_t end = access.offset + access.size;
-    Sequence* const behind = shared ? beginning_at(end) : nullptr;
+    Sequence* const behind = shared ? beginning_at(access.offset + access.size) : nullptr;
     const bool joint = before != nullptr || behind != nullptr;
-    if (before == nullptr) before = behind != nullptr ? behind : new_sequence(access);
-    if (joint) ++before->joints;
-    if (behind != nullptr && behind != before) {
-        // The access fills the hole between two parts of a sequence.
-        before->joints += behind->joints;
-        const int64_t far = behind->end;
-        *behind = {};
-        extend(before, far);
-    } else if (before == behind) {
-        before->begin = access.offset;
-        before->last = count_;
-    } else {
-        extend(before, end);
-    }
-    if (joint) count_joint(*before);
+    last_ = add(access, before, behind);
     last_access_ = access;
-    last_ = before;
     recent_ = recent_ << 1 | (joint || told > 0 ? 1 : 0);
     largest_ = std::max(largest_, access.size);
     return told;
+}
+
+// Adds the access to the sequence before it, or behind it, or to a new one. If there are both, the
+// access fills the hole between two parts of one sequence. Returns the sequence.
+const SequenceTracker::Sequence* SequenceTracker::add(const Access& access, Sequence* before,
+                                                      Sequence* behind) {
+    Sequence* const one = before != nullptr   ? before
+                          : behind != nullptr ? behind
+                                              : new_sequence(access.offset);
+    if (before != nullptr || behind != nullptr) {
+        ++one->joints;
+        count_joint(*one);
+    }
+    int64_t end = access.offset + access.size;
+    if (behind != nullptr) end = behind->end;
+    if (before != nullptr && behind != nullptr) {
+        one->joints += behind->joints;
+        *behind = {};
+    }
+    one->begin = std::min(one->begin, access.offset);
+    extend(one, end);
+    return one;
 }
 
 }  // namespace penstock::access

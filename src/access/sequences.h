@@ -50,7 +50,8 @@ private:
     [[nodiscard]] const Sequence* within_reach(int64_t offset) const;
     [[nodiscard]] bool confirmed(const Sequence& one) const;
     [[nodiscard]] int64_t told_by(const Sequence& one, const Access& access) const;
-    Sequence* new_sequence(const Access& access);
+    const Sequence* add(const Access& access, Sequence* before, Sequence* behind);
+    Sequence* new_sequence(int64_t offset);
     void extend(Sequence* one, int64_t end);
     void count_joint(const Sequence& one);
 
