@@ -75,18 +75,20 @@ void describe_nodes(const access::Program& program, SignatureStream* out) {
     if (endless) out->unfolded.push_back({"random, without an end", 0, 0, 0});
 }
 
-// Returns the class of the program. A list does not tell that accesses of any sizes are contiguous
-// but for some jumps, or in turns; the evidence does.
+// Returns the class of the program. If its accesses are contiguous but for their sizes and a few
+// jumps, it is a list, or loops and lists one after another. What was predicted says what they are.
 access::PatternSignature pattern_of(const FoundStream& found) {
     access::PatternSignature pattern = access::pattern_of(found.program,
                                                           found.program.key.first_rank);
-    if (pattern.spatial != access::Spatial::kRandomStrided || found.program.nodes.size() != 1)
-        return pattern;
     const access::Algorithm algorithm = found.evidence.algorithm();
-    if (algorithm == access::Algorithm::kContiguous && found.evidence.confidence() >= kMostBytes) {
+    const bool contiguous = algorithm == access::Algorithm::kContiguous;
+    const bool mixed = pattern.spatial == access::Spatial::kCombination;
+    const bool random = pattern.spatial == access::Spatial::kRandomStrided;
+    if (contiguous && (mixed || random) && found.evidence.confidence() >= kMostBytes) {
         pattern.spatial = access::Spatial::kContiguous;
-    } else if (algorithm == access::Algorithm::kContiguous ||
-               algorithm == access::Algorithm::kInterleaved) {
+        pattern.dimension = 1;
+        pattern.repetition = access::Repetition::kSingle;
+    } else if (random && (contiguous || algorithm == access::Algorithm::kInterleaved)) {
         pattern.spatial = access::Spatial::kCombination;
     }
     return pattern;

@@ -91,6 +91,7 @@ def test_almost_contiguous_chunks() -> None:
     (stream,) = streams_of(trace_of(accesses))
     assert stream["class"] == "contiguous"
     assert stream["confidence"] >= 0.95
+    assert "<contiguous, 1>, <single occurrence>, <varying " in stream["pattern_signature"]
 
 
 def test_threads_that_take_the_next_piece_are_one_stream() -> None:
