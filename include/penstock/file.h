@@ -16,7 +16,6 @@
 #include <string>
 #include <string_view>
 
-#include "penstock/access.h"
 #include "penstock/device.h"
 #include "penstock/options.h"
 #include "penstock/report.h"
@@ -25,6 +24,7 @@
 
 namespace penstock {
 
+class AccessPrograms;
 namespace file {
 class OpenFile;
 }

@@ -12,6 +12,7 @@
 #include "file/explain.h"
 #include "file/host_readahead.h"
 #include "file/later_start.h"
+#include "penstock/access.h"
 #include "planner/route_policy.h"
 
 namespace penstock::file {

@@ -7,7 +7,7 @@
 namespace penstock::readahead {
 
 ProgramPredictor::ProgramPredictor(std::shared_ptr<const access::Program> program)
-    : program_(std::move(program)), ahead_(*program_) {}
+    : program_(std::move(program)), ahead_(*program_, program_->key.first_rank) {}
 
 void ProgramPredictor::observe(const access::Access& access, uint64_t time_ns) {
     detector_.observe(access, time_ns);

@@ -21,7 +21,7 @@ public:
     static constexpr size_t kLookedAt = 64;        // next accesses of the program
     static constexpr unsigned kStrangersMax = 16;  // accesses in a row
 
-    // Predicts the accesses of rank 0.
+    // Predicts the accesses of the first rank.
     explicit ProgramPredictor(std::shared_ptr<const access::Program> program);
 
     void observe(const access::Access& access, uint64_t time_ns) override;
