@@ -37,6 +37,7 @@ enum State : unsigned { kLearning, kReported, kIgnored };
 struct Watch {
     std::atomic<int64_t> position{0}, offset{0}, distance{0};
     std::atomic<unsigned> repeats{0}, state{kLearning}, meaning{0};
+    std::atomic<unsigned> rest{0};  // next reads that are not reported
 };
 Watch watches[kWatchedMax];
 
@@ -100,8 +101,9 @@ void* observe_all(void*) {
         const unsigned meaning = entry.meaning.load();
         const int64_t offset = entry.offset.load(), size = entry.size.load();
         if (entry.ticket.load() != next || watches[fd].meaning.load() != meaning) continue;
-        if (!service->observe(fd, meaning, offset, static_cast<size_t>(size)))
-            watches[fd].state.store(kIgnored);
+        const uint64_t rest = service->observe(fd, meaning, offset, static_cast<size_t>(size));
+        if (rest == UINT64_MAX) watches[fd].state.store(kIgnored);
+        if (rest > 0) watches[fd].rest.store(static_cast<unsigned>(rest));
     }
 }
 
@@ -176,6 +178,10 @@ void observe_moved(int fd, off_t offset, ssize_t size) {
             watch.state.store(kReported, std::memory_order_relaxed);
             [[fallthrough]];
         case kReported:
+            if (const unsigned rest = watch.rest.load(std::memory_order_relaxed); rest > 0) {
+                watch.rest.store(rest - 1, std::memory_order_relaxed);
+                return;
+            }
             report(fd, watch, offset, size);
             return;
         default:
@@ -199,6 +205,7 @@ void observe_meaning(int fd) {
     watch.meaning.fetch_add(1, std::memory_order_relaxed);
     watch.position.store(0, std::memory_order_relaxed);
     watch.repeats.store(0, std::memory_order_relaxed);
+    watch.rest.store(0, std::memory_order_relaxed);
     watch.state.store(kLearning, std::memory_order_relaxed);
 }
 

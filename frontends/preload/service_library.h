@@ -2,6 +2,7 @@
 #pragma once
 
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 namespace penstock::preload {
@@ -9,7 +10,7 @@ namespace penstock::preload {
 // The functions of service/service.h.
 struct Service {
     ssize_t (*move)(int fd, void* memory, size_t size, off_t offset, bool write);
-    bool (*observe)(int fd, unsigned meaning, off_t offset, size_t size);
+    uint64_t (*observe)(int fd, unsigned meaning, off_t offset, size_t size);
     void (*forget)(unsigned first, unsigned last);
 };
 

@@ -175,9 +175,10 @@ public:
 
     // Tells the file that the calling thread now reads a range by other means, such as pread(2) of
     // its own. Small reads with gaps, backward or in nested loops are announced ahead as those of
-    // read() are. Never waits for bytes. Cost: a few instructions, or a system call for each range
-    // that is announced.
-    void observe(uint64_t size, uint64_t offset) const;
+    // read() are. Never waits for bytes. Returns how many of the thread's next reads need not be
+    // told: of cached bytes there is nothing to announce. Cost: a few instructions, or a system
+    // call for each range that is announced.
+    uint64_t observe(uint64_t size, uint64_t offset) const;
     // Tells the file that the calling thread will read it as one of `programs` says, by read() or
     // reads that it tells by observe(). What comes next is announced from now on, at most 16 MiB
     // ahead of the thread. After 16 reads in a row that the program does not have, the reads

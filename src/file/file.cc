@@ -174,9 +174,9 @@ Status File::prefetch(uint64_t offset, uint64_t size) const {
     return use ? use->prefetch(offset, size) : kNotOpen;
 }
 
-void File::observe(uint64_t size, uint64_t offset) const {
+uint64_t File::observe(uint64_t size, uint64_t offset) const {
     const Use use(*this);
-    if (use) use->observe(size, offset);
+    return use ? use->observe(size, offset) : 0;
 }
 
 Status File::expect(const AccessPrograms& programs, std::string_view name) const {

@@ -204,6 +204,11 @@ void read_ahead_of(transfer::Source& source, uint64_t file, const extent::Extent
     go_ahead(source, watch, streams[place], range);
 }
 
+uint32_t skip_rest(uint64_t file) {
+    Watch& watch = watches[file % kStreams];
+    return watch.file == file ? std::exchange(watch.rest, 0) : 0;
+}
+
 void expect_reads(transfer::Source& source, uint64_t file,
                   std::shared_ptr<const access::Program> program) {
     const size_t place = file % kStreams;

@@ -38,6 +38,10 @@ inline constexpr uint64_t kAnnouncedSizeMax = 128 << 10;
 // read. `file` is a number that no other open file of the process ever had.
 void read_ahead_of(transfer::Source& source, uint64_t file, const extent::Extent& range);
 
+// Returns how many of the calling thread's next reads of the file need not be reported, because it
+// rests. Counts them as reported.
+[[nodiscard]] uint32_t skip_rest(uint64_t file);
+
 // Announces what the calling thread reads next from a file, by an access program: the thread begins
 // to read at the program's first access.
 void expect_reads(transfer::Source& source, uint64_t file,

@@ -318,11 +318,12 @@ Status OpenFile::prefetch(uint64_t offset, uint64_t size) {
     return {};
 }
 
-void OpenFile::observe(uint64_t size, uint64_t offset) {
+uint64_t OpenFile::observe(uint64_t size, uint64_t offset) {
     if (size == 0 || offset > kOffsetMax || size > kOffsetMax - offset || !check({}, false).ok())
-        return;
+        return 0;
     if (size <= kHostReadaheadSizeMax || expects_.load(std::memory_order_relaxed))
         read_ahead_of(*source_, number_, {offset, size});
+    return skip_rest(number_);
 }
 
 Status OpenFile::expect(const AccessPrograms& programs, std::string_view name) {

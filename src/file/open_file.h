@@ -48,7 +48,7 @@ public:
     Result<std::shared_ptr<transfer::Job>> start(std::span<const WritePiece> pieces,
                                                  const WriteOptions& options);
     Status prefetch(uint64_t offset, uint64_t size);
-    void observe(uint64_t size, uint64_t offset);
+    uint64_t observe(uint64_t size, uint64_t offset);
     Status expect(const AccessPrograms& programs, std::string_view name);
     Status fsync(bool data_only);
     Status truncate(uint64_t size);

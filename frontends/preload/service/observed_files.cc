@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <limits.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -10,6 +11,11 @@
 #include <utility>
 
 namespace penstock::preload {
+namespace {
+
+constexpr off_t kSizeMin = 128 << 10;  // bytes; the kernel reads a smaller file ahead whole
+
+}  // namespace
 
 ObservedFiles::ObservedFiles() {
     const char* path = std::getenv("PENSTOCK_SIGNATURE");
@@ -25,6 +31,10 @@ ObservedFiles::ObservedFiles() {
 std::optional<File> ObservedFiles::open(int fd) {
     const std::string link = "/proc/self/fd/" + std::to_string(fd);
     char name[PATH_MAX];
+    struct stat status;
+    // Files of /proc and /sys have size 0, and to open one may have an effect.
+    if (stat(link.c_str(), &status) != 0 || !S_ISREG(status.st_mode) || status.st_size < kSizeMin)
+        return std::nullopt;
     const ssize_t size = readlink(link.c_str(), name, sizeof name);
     FileOptions options;
     options.storage = StorageKind::kPosix;
@@ -36,7 +46,7 @@ std::optional<File> ObservedFiles::open(int fd) {
     return std::move(file.value());
 }
 
-bool ObservedFiles::observe(int fd, unsigned meaning, off_t offset, size_t size) {
+uint64_t ObservedFiles::observe(int fd, unsigned meaning, off_t offset, size_t size) {
     auto found = entries_.find(fd);
     if (found == entries_.end() || found->second.meaning != meaning) {
         if (found == entries_.end() && entries_.size() >= kFilesMax)
@@ -44,8 +54,7 @@ bool ObservedFiles::observe(int fd, unsigned meaning, off_t offset, size_t size)
         found = entries_.insert_or_assign(fd, Entry{meaning, open(fd)}).first;
     }
     const std::optional<File>& file = found->second.file;
-    if (file) file->observe(size, static_cast<uint64_t>(offset));
-    return file.has_value();
+    return file ? file->observe(size, static_cast<uint64_t>(offset)) : UINT64_MAX;
 }
 
 }  // namespace penstock::preload

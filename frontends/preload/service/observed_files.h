@@ -19,7 +19,7 @@ class ObservedFiles {
 public:
     ObservedFiles();
     // As penstock_preload_observe().
-    bool observe(int fd, unsigned meaning, off_t offset, size_t size);
+    uint64_t observe(int fd, unsigned meaning, off_t offset, size_t size);
 
 private:
     struct Entry {

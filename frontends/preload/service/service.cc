@@ -73,7 +73,9 @@ ssize_t move(int fd, std::byte* memory, size_t size, off_t offset, bool write) {
     const int flags = static_cast<int>(syscall(SYS_fcntl, fd, F_GETFL, 0));
     if (flags < 0 || fstat(fd, &status) != 0) return -1;
     size = std::min(size, kCallMax);
-    if (!S_ISREG(status.st_mode) || (write && (flags & O_APPEND) != 0))
+    // Files of /proc and /sys have size 0: what a read gives depends on how often it was made.
+    const bool ordinary = S_ISREG(status.st_mode) && (write || status.st_size > 0);
+    if (!ordinary || (write && (flags & O_APPEND) != 0))
         return bounce(fd, memory, size, offset, write, device.value());
     const auto file = files().find(fd, status, flags, device.value());
     if (!file.ok()) return bounce(fd, memory, size, offset, write, device.value());
@@ -100,12 +102,12 @@ ssize_t penstock_preload_move(int fd, void* memory, size_t size, off_t offset, b
     }
 }
 
-bool penstock_preload_observe(int fd, unsigned meaning, off_t offset, size_t size) {
+uint64_t penstock_preload_observe(int fd, unsigned meaning, off_t offset, size_t size) {
     static auto* const observed = new penstock::preload::ObservedFiles;
     try {
         return observed->observe(fd, meaning, offset, size);
     } catch (const std::exception&) {  // memory is short
-        return false;
+        return UINT64_MAX;
     }
 }
 

@@ -2,6 +2,7 @@
 // libpenstock. libpenstock-preload.so loads it into the processes that need it.
 #pragma once
 
+#include <stdint.h>
 #include <sys/types.h>
 
 extern "C" {
@@ -17,10 +18,10 @@ extern "C" {
 // Reports that the program reads a part of a regular file, and announces to the OS page cache what
 // it reads next.
 //   meaning  changes whenever `fd` gets another meaning
-// One thread at a time, which must have descriptors of its own: files are opened here. Returns
-// false if nothing is to be reported of this descriptor any more.
-[[gnu::visibility("default")]] bool penstock_preload_observe(int fd, unsigned meaning, off_t offset,
-                                                             size_t size);
+// One thread at a time, which must have descriptors of its own: files are opened here. Returns how
+// many of the next reads by this descriptor need not be reported; UINT64_MAX: none of them.
+[[gnu::visibility("default")]] uint64_t penstock_preload_observe(int fd, unsigned meaning,
+                                                                 off_t offset, size_t size);
 
 // Closes what this library has open for the program's descriptors from `first` to `last`, which the
 // program closes. Does not wait.
