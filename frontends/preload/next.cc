@@ -7,10 +7,17 @@
 #include <atomic>
 
 namespace penstock::preload {
-namespace {
 
+namespace internal {
 Next functions;
 std::atomic<bool> resolved{false};
+}  // namespace internal
+
+namespace {
+
+using internal::functions;
+using internal::resolved;
+
 // With this model no access to the variable allocates; the library is loaded at start.
 __thread bool resolving __attribute__((tls_model("initial-exec")));
 
@@ -19,7 +26,9 @@ void resolve(Function& function, const char* name) {
     function = reinterpret_cast<Function>(dlsym(RTLD_NEXT, name));
 }
 
-const Next* resolve_all() {
+}  // namespace
+
+const Next* internal::resolve_all() {
     if (resolving) return nullptr;
     const int error = errno;
     resolving = true;
@@ -31,13 +40,6 @@ const Next* resolve_all() {
     begin();
     errno = error;
     return &functions;
-}
-
-}  // namespace
-
-const Next* next() {
-    if (resolved.load(std::memory_order_acquire)) return &functions;
-    return resolve_all();
 }
 
 namespace kernel {

@@ -12,6 +12,8 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include <atomic>
+
 namespace penstock::preload {
 
 struct Next {
@@ -24,9 +26,19 @@ struct Next {
 // when the functions are resolved, and when this library is initialized. preload.cc defines it.
 void begin();
 
+namespace internal {
+extern Next functions;
+extern std::atomic<bool> resolved;
+const Next* resolve_all();
+}  // namespace internal
+
 // Returns the functions, and resolves them first if necessary. Returns null while the calling
-// thread resolves them. Leaves errno as it is. Cost: two loads.
-const Next* next();
+// thread resolves them. Leaves errno as it is. Cost: a load.
+inline const Next* next() {
+    if (internal::resolved.load(std::memory_order_acquire)) [[likely]]
+        return &internal::functions;
+    return internal::resolve_all();
+}
 
 // System calls, for the wrappers that must work while next() is null. They set errno as libc does.
 namespace kernel {

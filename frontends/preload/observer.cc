@@ -18,9 +18,11 @@
 #include "service_library.h"
 
 namespace penstock::preload {
+
+Watch watches[kWatchedMax];
+
 namespace {
 
-constexpr int kWatchedMax = 4096;       // descriptors from 0
 constexpr ssize_t kSizeMax = 64 << 10;  // bytes; longer reads keep storage busy by themselves
 constexpr int64_t kGapMin = 4096;       // bytes between reads that the kernel does not follow
 constexpr unsigned kRepeats = 4;        // equal distances in a row
@@ -31,15 +33,6 @@ constexpr long kNapNs = 200'000;
 constexpr int kNapsMax = 50;
 
 enum State : unsigned { kLearning, kReported, kIgnored };
-
-// What is known of the reads by one descriptor. Threads that share it mix their reads: then a
-// pattern is seen late, or not at all.
-struct Watch {
-    std::atomic<int64_t> position{0}, offset{0}, distance{0};
-    std::atomic<unsigned> repeats{0}, state{kLearning}, meaning{0};
-    std::atomic<unsigned> rest{0};  // next reads that are not reported
-};
-Watch watches[kWatchedMax];
 
 struct Entry {
     std::atomic<uint64_t> ticket{0};  // 1 + the number of the entry; 0: it is being written
@@ -135,12 +128,12 @@ void report(int fd, const Watch& watch, int64_t offset, int64_t size) {
 
 // Returns whether the reads so far have a pattern that the kernel does not follow.
 bool learn(Watch& watch, int64_t offset, ssize_t size) {
-    const int64_t distance = offset - watch.offset.load(std::memory_order_relaxed);
-    watch.offset.store(offset, std::memory_order_relaxed);
-    const bool repeats = distance == watch.distance.load(std::memory_order_relaxed) &&
-                         (distance < 0 || distance >= size + kGapMin) && size <= kSizeMax;
+    const int64_t gap = offset - watch.next.load(std::memory_order_relaxed);
+    watch.next.store(offset + size, std::memory_order_relaxed);
+    const bool repeats = gap == watch.gap.load(std::memory_order_relaxed) &&
+                         (gap < 0 || gap >= kGapMin) && size <= kSizeMax;
     const unsigned before = watch.repeats.load(std::memory_order_relaxed);
-    watch.distance.store(distance, std::memory_order_relaxed);
+    watch.gap.store(gap, std::memory_order_relaxed);
     watch.repeats.store(repeats ? before + 1 : 0, std::memory_order_relaxed);
     return repeats && before + 1 >= kRepeats;
 }
@@ -157,20 +150,19 @@ void forget_all() {
 void begin_observing() {
     const char* signature = getenv("PENSTOCK_SIGNATURE");
     reports_all = signature != nullptr && *signature != '\0';
+    if (reports_all) {
+        for (int fd = 0; fd < kWatchedMax; ++fd) observe_meaning(fd);
+    }
     pthread_atfork(nullptr, nullptr, forget_all);
     observing.store(true, std::memory_order_relaxed);
 }
 
-void observe_moved(int fd, off_t offset, ssize_t size) {
-    if (size <= 0 || fd < 0 || fd >= kWatchedMax) return;
-    Watch& watch = watches[fd];
-    if (offset < 0) {
-        offset = watch.position.load(std::memory_order_relaxed);
-        watch.position.store(offset + size, std::memory_order_relaxed);
-    }
+void observe_other(int fd, Watch& watch, int64_t offset, ssize_t size) {
     switch (watch.state.load(std::memory_order_relaxed)) {
         case kLearning:
             if (!reports_all && !learn(watch, offset, size)) return;
+            if (watch.position.load(std::memory_order_relaxed) == Watch::kInOrder)
+                watch.position.store(offset + size, std::memory_order_relaxed);
             if (file_of(fd) == nullptr) {  // no regular file
                 watch.state.store(kIgnored, std::memory_order_relaxed);
                 return;
@@ -203,7 +195,8 @@ void observe_meaning(int fd) {
     if (fd < 0 || fd >= kWatchedMax) return;
     Watch& watch = watches[fd];
     watch.meaning.fetch_add(1, std::memory_order_relaxed);
-    watch.position.store(0, std::memory_order_relaxed);
+    watch.position.store(reports_all ? 0 : Watch::kInOrder, std::memory_order_relaxed);
+    watch.next.store(reports_all ? -1 : 0, std::memory_order_relaxed);
     watch.repeats.store(0, std::memory_order_relaxed);
     watch.rest.store(0, std::memory_order_relaxed);
     watch.state.store(kLearning, std::memory_order_relaxed);

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 #include <atomic>
@@ -16,15 +17,41 @@ namespace penstock::preload {
 
 // Switches observing on.
 void begin_observing();
+// What is known of the reads by one descriptor. Threads that share it mix their reads: then a
+// pattern is seen late, or not at all. Positions are only guessed at: nothing else depends on them.
+struct Watch {
+    std::atomic<int64_t> position{kInOrder};  // where a seek led; after it, reads are in order
+    std::atomic<int64_t> next{0};             // the offset behind the last read at an offset
+    std::atomic<int64_t> gap{0};              // the last distance from `next` to another offset
+    std::atomic<unsigned> repeats{0}, state{0}, meaning{0};
+    std::atomic<unsigned> rest{0};  // next reads that are not reported
+
+    static constexpr int64_t kInOrder = -1;
+};
+inline constexpr int kWatchedMax = 4096;  // descriptors from 0
+inline std::atomic<bool> observing{false};
+extern Watch watches[kWatchedMax];
+void observe_other(int fd, Watch& watch, int64_t offset, ssize_t size);
+
 // Reports a read that moved `size` bytes at `offset`; -1: at the position of the descriptor, which
 // is then behind them. Leaves errno. Cost: a few instructions.
-void observe_moved(int fd, off_t offset, ssize_t size);
-inline std::atomic<bool> observing{false};
 inline void observe_read(int fd, off_t offset, ssize_t size) {
-    if (observing.load(std::memory_order_relaxed)) observe_moved(fd, offset, size);
+    if (!observing.load(std::memory_order_relaxed) || size <= 0) return;
+    if (static_cast<unsigned>(fd) >= static_cast<unsigned>(kWatchedMax)) return;
+    Watch& watch = watches[fd];
+    const bool learns = watch.state.load(std::memory_order_relaxed) == 0;
+    if (offset < 0) {
+        offset = watch.position.load(std::memory_order_relaxed);
+        if (offset == Watch::kInOrder && learns) return;
+        watch.position.store(learns ? Watch::kInOrder : offset + size, std::memory_order_relaxed);
+    } else if (offset == watch.next.load(std::memory_order_relaxed) && learns) {
+        watch.next.store(offset + size, std::memory_order_relaxed);
+        watch.repeats.store(0, std::memory_order_relaxed);
+        return;
+    }
+    observe_other(fd, watch, offset, size);
 }
-// Reports where a descriptor's position is. Positions are only guessed at: nothing else depends on
-// them.
+// Reports where a seek has led.
 void observe_position(int fd, off_t position);
 // Reports that the program declares its reads random (posix_fadvise), or takes that back.
 void observe_advice(int fd, bool random);

@@ -25,7 +25,6 @@ constexpr char kHeader[] = "penstock-trace 1\n";
 char trace_path[4096];
 std::atomic<uint64_t>* cursor;  // in FILE.cursor
 std::atomic<char*> segments[kSegmentsMax];
-std::atomic<bool> recording{false};
 __thread unsigned thread_number __attribute__((tls_model("initial-exec")));
 
 // Stops the recording of this process, and says why, once.
@@ -134,8 +133,6 @@ const char* begin_trace(const char* path) {
     recording.store(true, std::memory_order_release);
     return nullptr;
 }
-
-bool traces() { return recording.load(std::memory_order_relaxed); }
 
 void record(char operation, const FileName& file, uint64_t offset, uint64_t size) {
     const int error = errno;

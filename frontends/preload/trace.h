@@ -10,6 +10,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <atomic>
+
 #include "descriptors.h"
 
 namespace penstock::preload {
@@ -18,7 +20,8 @@ namespace penstock::preload {
 // missing. Returns null, or the text of the error.
 const char* begin_trace(const char* path);
 // Returns whether accesses are recorded.
-bool traces();
+inline std::atomic<bool> recording{false};
+inline bool traces() { return recording.load(std::memory_order_relaxed); }
 // Records an access of the calling thread. Records nothing if the disk is full. Leaves errno.
 void record(char operation, const FileName& file, uint64_t offset, uint64_t size);
 
