@@ -18,11 +18,11 @@
 // auto is compared with it on the other. Not measured: random order, several readers, writes,
 // device memory.
 #include <algorithm>
-#include <chrono>
 #include <cstdlib>
 #include <thread>
 
 #include "bench/harness/report.h"
+#include "bench/harness/watch.h"
 #include "bench/route/capped_device.h"
 #include "bench/route/rows.h"
 
@@ -33,16 +33,6 @@ constexpr const char* kQuestion =
     "does the library find the cheapest route for every byte range, or would one mode "
     "for everything have done?";
 constexpr double kCapMbs = 300;  // of a SATA or network disk
-
-// A run ends in time even if the machine is slower than those for which the cells were chosen.
-class Watch {
-public:
-    [[nodiscard]] bool past() const { return std::chrono::steady_clock::now() > end_; }
-
-private:
-    const std::chrono::steady_clock::time_point end_ = std::chrono::steady_clock::now() +
-                                                       std::chrono::minutes(23);
-};
 
 // Whether a cell was requested by its own name, or by the name of a row that contains it.
 bool cell_wanted(const Arguments& arguments, const Cell& cell) {

@@ -5,10 +5,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <functional>
 #include <thread>
 
+#include "base/prng.h"
 #include "base/units.h"
 #include "bench/harness/report.h"
 
@@ -32,6 +34,17 @@ void each_run(const PageMap& map, unsigned char state,
 }
 
 }  // namespace
+
+void mark_runs(PageMap* map, size_t pages, size_t run_pages, unsigned of_four, uint64_t seed) {
+    base::Prng random(seed);
+    for (size_t group = 0; group < pages; group += 4 * run_pages) {
+        std::array<size_t, 4> order{0, 1, 2, 3};
+        for (size_t i = 3; i > 0; --i) std::swap(order[i], order[random.below(i + 1)]);
+        for (size_t i = 0; i < of_four; ++i)
+            std::fill_n(map->begin() + static_cast<ptrdiff_t>(group + order[i] * run_pages),
+                        run_pages, 1);
+    }
+}
 
 CacheState::CacheState(const TestFile& file)
     : file_(file),

@@ -7,6 +7,7 @@
 // copied. One thread an object.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -18,6 +19,10 @@ inline constexpr uint64_t kCachePage = 4096;
 
 // For each page of a file: 1 cached, 0 not.
 using PageMap = std::vector<unsigned char>;
+
+// Marks one, two or three of every four runs of `run_pages` as cached, drawn at random, in the
+// first `pages` of the map. `pages` is a multiple of four runs.
+void mark_runs(PageMap* map, size_t pages, size_t run_pages, unsigned of_four, uint64_t seed);
 
 class CacheState {
 public:

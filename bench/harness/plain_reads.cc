@@ -68,6 +68,7 @@ CachedReads::CachedReads(const std::string& path, unsigned threads, uint64_t cal
 void CachedReads::read(unsigned char* to, uint64_t size, uint64_t offset) {
     const auto parts = static_cast<unsigned>(
         std::clamp<uint64_t>(size / kPartMin, 1, crew_.count()));
+    if (parts == 1 && call_size_ == 0) return pread_all(to, size, offset);
     const uint64_t part_size = base::align_up((size + parts - 1) / parts, 4096);
     crew_.run(parts, [&](unsigned part) {
         uint64_t at = std::min(size, part * part_size);

@@ -67,14 +67,19 @@ bool warm_file(const std::string& path, double enough) {
 
 uint64_t count_wrong_and_wipe(unsigned char* bytes, uint64_t offset, uint64_t size) {
     uint64_t wrong = 0;
-    for (uint64_t page = offset & ~uint64_t{4095}; page < offset + size; page += 4096) {
-        const uint64_t at = page + checked_word(page);
-        if (at < offset || at + 8 > offset + size) continue;
+    const auto look = [&](uint64_t at) {
+        if (at < offset || at + 8 > offset + size) return;
         uint64_t word = 0;
         std::memcpy(&word, bytes + (at - offset), sizeof word);
         wrong += word != stamp(at);
         std::memset(bytes + (at - offset), 0, sizeof word);
+    };
+    if (size < 4096 && offset % 8 == 0) {
+        look(offset);
+        return wrong;
     }
+    for (uint64_t page = offset & ~uint64_t{4095}; page < offset + size; page += 4096)
+        look(page + checked_word(page));
     return wrong;
 }
 

@@ -39,7 +39,8 @@ PENSTOCK_BOTH inline uint64_t count_wrong(const unsigned char* bytes, uint64_t o
 }
 
 // The same of any offset and size; wipes the words it looks at, so that bytes that an earlier read
-// left do not pass for those of the next.
+// left do not pass for those of the next. Of less than 4 KiB at a multiple of 8 it looks at the
+// first word.
 uint64_t count_wrong_and_wipe(unsigned char* bytes, uint64_t offset, uint64_t size);
 
 // Reads all of a file through the OS page cache; whether a share of it, `enough`, is cached then.

@@ -1,8 +1,6 @@
 #include "bench/route/cells.h"
 
-#include <algorithm>
 #include <cstddef>
-#include <numeric>
 
 #include "base/prng.h"
 
@@ -114,24 +112,13 @@ size_t route_cell_count() { return 2 * patterns().size() * 2 * std::size(kReques
 PageMap cached_pages(const Pattern& pattern) {
     PageMap map((kRouteFileSize + kRouteFileTail) / kCachePage, pattern.hot() ? 1 : 0);
     if (!pattern.mixed()) return map;
-    base::Prng random(kSeed);
     constexpr size_t kPages = kRouteFileSize / kCachePage;
     if (pattern.run_size == kCachePage) {
+        base::Prng random(kSeed);
         for (size_t i = 0; i < kPages; ++i) map[i] = random.below(100) < pattern.cached_percent;
         return map;
     }
-    // One, two or three of every four runs are cached.
-    const size_t run_pages = pattern.run_size / kCachePage;
-    for (size_t group = 0; group < kPages; group += 4 * run_pages) {
-        size_t order[4];
-        std::iota(order, order + 4, size_t{0});
-        for (size_t i = 3; i > 0; --i) std::swap(order[i], order[random.below(i + 1)]);
-        for (size_t i = 0; i < pattern.cached_percent / 25; ++i) {
-            const auto first = map.begin() +
-                               static_cast<std::ptrdiff_t>(group + order[i] * run_pages);
-            std::fill(first, first + static_cast<std::ptrdiff_t>(run_pages), 1);
-        }
-    }
+    mark_runs(&map, kPages, pattern.run_size / kCachePage, pattern.cached_percent / 25, kSeed);
     return map;
 }
 

@@ -2,9 +2,10 @@
 
 #include <algorithm>
 #include <chrono>
-#include <numeric>
 #include <thread>
 #include <utility>
+
+#include "bench/harness/routes.h"
 
 namespace penstock::bench {
 namespace {
@@ -18,39 +19,7 @@ constexpr unsigned kDirectPassesMax = 2;
 // The block layer counts bytes by tenths of a second. After this rest it begins with the run.
 constexpr auto kThrottleRest = std::chrono::milliseconds(200);
 
-double median(std::vector<double> values) {
-    std::sort(values.begin(), values.end());
-    return values.empty() ? 0 : values[values.size() / 2];
-}
-
-bool adds_up(const penstock::Report& report, uint64_t size) {
-    const auto sum = [](const auto& parts) {
-        return std::accumulate(parts.begin(), parts.end(), uint64_t{0});
-    };
-    return report.bytes == size && report.bytes_asked == size && report.error_number == 0 &&
-           sum(report.route_bytes) == size && sum(report.reason_bytes) == size &&
-           sum(report.residency_bytes) == size;
-}
-
-std::string percents(const std::array<uint64_t, kRouteReasonCount>& reason_bytes, uint64_t bytes) {
-    std::string text;
-    for (size_t i = 0; i < reason_bytes.size(); ++i) {
-        const uint64_t percent = (100 * reason_bytes[i] + bytes / 2) / bytes;
-        if (percent == 0) continue;
-        text += (text.empty() ? "" : ", ") + std::to_string(percent) + " % " +
-                name(static_cast<RouteReason>(i));
-    }
-    return text;
-}
-
 }  // namespace
-
-double median_gain(const Pairs& pairs) {
-    std::vector<double> gains;
-    gains.reserve(pairs.size());
-    for (const auto& [first, second] : pairs) gains.push_back(second / first);
-    return median(std::move(gains));
-}
 
 struct RouteMeasurement::Run {
     const Cell& cell;
@@ -134,51 +103,20 @@ double RouteMeasurement::run_mode(Run& run, PlainReads& reads) {
 // Makes one run of auto with reports, which does not count. Each report must add up; together they
 // say what was done.
 void RouteMeasurement::watch_routes(Run& run) {
-    std::array<uint64_t, kRouteReasonCount> reason_bytes{};
-    uint64_t bytes = 0;
+    ReasonBytes reasons;
     timed_run(run, passes(run.cell), [&](const ReadRequest& request) {
         penstock::Report report;
         need(library_.read(destination_.data() + request.place, run.cell.request_size,
                            request.offset, &report),
              "read");
         run.result.verified = run.result.verified && adds_up(report, run.cell.request_size);
-        for (size_t i = 0; i < reason_bytes.size(); ++i) reason_bytes[i] += report.reason_bytes[i];
-        bytes += report.bytes;
+        reasons.add(report);
     });
-    run.result.routes = percents(reason_bytes, std::max<uint64_t>(bytes, 1));
+    run.result.routes = reasons.in_words();
 }
 
-// Returns the seconds of one run of each of `sides`: one call of `run_side` each, in a random order
-// for each round. In a fixed order a side would always follow the same other, with the CPU caches
-// that this one leaves: after a direct read they hold nothing of the destination.
-template <class RunSide>
-void take_round(base::Prng* prng, std::vector<size_t> sides, std::vector<double>* seconds,
-                RunSide run_side) {
-    for (size_t left = sides.size(); left > 1; --left)
-        std::swap(sides[left - 1], sides[prng->below(left)]);
-    for (const size_t side : sides) (*seconds)[side] = run_side(side);
-}
-
-// Measures all modes; the mode with the least median is the best.
-void RouteMeasurement::choose_best(Run& run, unsigned pairs) {
-    CellResult& result = run.result;
-    const size_t mode_count = run.modes.size();
-    std::vector<size_t> sides(mode_count + 1);
-    std::iota(sides.begin(), sides.end(), size_t{0});
-    std::vector<double> seconds(sides.size());
-    std::vector<std::vector<double>> of_mode(mode_count);
-    result.first_half.resize(mode_count);
-    for (unsigned i = 0; i < pairs; ++i) {
-        take_round(&prng_, sides, &seconds, [&](size_t side) {
-            return side == mode_count ? run_auto(run) : run_mode(run, *run.modes[side]);
-        });
-        for (size_t mode = 0; mode < mode_count; ++mode) {
-            result.first_half[mode].emplace_back(seconds.back(), seconds[mode]);
-            of_mode[mode].push_back(seconds[mode]);
-        }
-    }
-    for (size_t mode = 1; mode < mode_count; ++mode)
-        if (median(of_mode[mode]) < median(of_mode[result.best])) result.best = mode;
+double RouteMeasurement::run_side(Run& run, size_t side) {
+    return side == run.modes.size() ? run_auto(run) : run_mode(run, *run.modes[side]);
 }
 
 void RouteMeasurement::judge(Run& run, unsigned pairs) {
@@ -191,9 +129,7 @@ void RouteMeasurement::judge(Run& run, unsigned pairs) {
     if (hot && pairs > 1) pairs = std::max(pairs, kHotPairsMin - std::min(pairs, kHotPairsMin));
     std::vector<double> seconds(mode_count + 1);
     for (unsigned i = 0; i < pairs; ++i) {
-        take_round(&prng_, sides, &seconds, [&](size_t side) {
-            return side == mode_count ? run_auto(run) : run_mode(run, *run.modes[side]);
-        });
+        take_round(&prng_, sides, &seconds, [&](size_t side) { return run_side(run, side); });
         result.judged.emplace_back(seconds.back(), seconds[result.best]);
         if (hot) result.against_cached.emplace_back(seconds.back(), seconds[0]);
     }
@@ -212,7 +148,10 @@ CellResult RouteMeasurement::measure(const Cell& cell, unsigned pairs) {
     result.bytes = passes(cell) * run.requests.size() * cell.request_size;
     watch_routes(run);
     for (PlainReads* mode : run.modes) run_mode(run, *mode);
-    choose_best(run, pairs);
+    Choice choice = choose_best(&prng_, run.modes.size(), pairs,
+                                [&](size_t side) { return run_side(run, side); });
+    result.first_half = std::move(choice.pairs);
+    result.best = choice.best;
     judge(run, pairs);
     return result;
 }

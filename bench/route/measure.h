@@ -14,13 +14,12 @@
 #include "bench/harness/huge_buffer.h"
 #include "bench/harness/plain_reads.h"
 #include "bench/harness/report.h"
+#include "bench/harness/rounds.h"
 #include "bench/harness/test_file.h"
 #include "bench/route/cells.h"
 #include "penstock/file.h"
 
 namespace penstock::bench {
-
-using Pairs = std::vector<std::pair<double, double>>;  // seconds: auto, a single mode
 
 struct CellResult {
     Cell cell;
@@ -58,7 +57,8 @@ private:
     double run_auto(Run& run);
     double run_mode(Run& run, PlainReads& reads);
     void watch_routes(Run& run);
-    void choose_best(Run& run, unsigned pairs);
+    // Runs a mode by its index, or auto, which has the index after them.
+    double run_side(Run& run, size_t side);
     void judge(Run& run, unsigned pairs);
     void lay(const Pattern& pattern);
     template <class Read>
@@ -73,8 +73,5 @@ private:
     base::Prng prng_{4};  // of the order of runs
     PageMap wanted_;
 };
-
-// Median of what the mode took over what auto took; above 1: auto is faster.
-[[nodiscard]] double median_gain(const Pairs& pairs);
 
 }  // namespace penstock::bench

@@ -1,7 +1,6 @@
 #include "bench/route/rows.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <functional>
 
@@ -63,25 +62,6 @@ std::string list_worst(const Aggregate& aggregate, const std::vector<const CellR
     return text;
 }
 
-// Pair k has the geometric means, over the cells, of the times in round k.
-Pairs means(const Aggregate& aggregate, const std::vector<const CellResult*>& cells) {
-    size_t rounds = SIZE_MAX;
-    for (const CellResult* cell : cells)
-        rounds = std::min(rounds, pairs_of(aggregate, *cell).size());
-    Pairs pairs;
-    for (size_t round = 0; round < rounds; ++round) {
-        double mine = 0, other = 0;
-        for (const CellResult* cell : cells) {
-            const auto& pair = pairs_of(aggregate, *cell)[round];
-            mine += std::log(pair.first);
-            other += std::log(pair.second);
-        }
-        const auto count = static_cast<double>(cells.size());
-        pairs.emplace_back(std::exp(mine / count), std::exp(other / count));
-    }
-    return pairs;
-}
-
 }  // namespace
 
 std::span<const Aggregate> aggregates() { return kAggregates; }
@@ -119,7 +99,9 @@ void add_aggregates(Report& report, const Arguments& arguments,
             row.bytes = order[0]->bytes;
             row.cpu_seconds = order[0]->cpu_seconds;
         } else {
-            row.pairs = means(aggregate, order);
+            std::vector<const Pairs*> pairs;
+            for (const CellResult* cell : order) pairs.push_back(&pairs_of(aggregate, *cell));
+            row.pairs = geometric_means(pairs);
             for (const CellResult* cell : order) row.bytes += cell->bytes;
             for (const CellResult* cell : order) row.cpu_seconds += cell->cpu_seconds;
         }
