@@ -28,6 +28,9 @@ constexpr uint64_t kWindowSizeMin = 1 << 20, kHotWindowSizeMin = 512 << 10;
 constexpr uint64_t kColdWindowSizeMax = 2 << 20;
 // Callers that may read into device memory with their own executor. Its staging is pinned memory.
 constexpr unsigned kDeviceCallersMax = 2;
+// Callers that may move one window each with an executor of their own. That costs less than it
+// costs to hand the window to a thread, and callers that wait for storage use no CPU.
+constexpr unsigned kOneWindowCallersMax = 32;
 // A thread that has just worked spins for this time before it sleeps: to wake a thread takes about
 // as long, and one read often follows another.
 constexpr uint64_t kSpinNs = 60'000;
@@ -45,7 +48,8 @@ public:
           scheduler_(options.threads),
           staged_ranges_(device),
           thread_executors_(options.threads),
-          to_host_(*storage_, nullptr, nullptr, options.limits, options.threads),
+          to_host_(*storage_, nullptr, nullptr, options.limits,
+                   std::max(options.threads, kOneWindowCallersMax)),
           to_device_(*storage_, device, &staged_ranges_, options.limits,
                      std::min(options.threads, kDeviceCallersMax)) {
         unmade_.asleep = options.threads - 1;
@@ -53,7 +57,12 @@ public:
 
     [[nodiscard]] unsigned thread_count() const { return options_.threads; }
     [[nodiscard]] StagedRanges& ranges() { return staged_ranges_; }
-    ThreadExecutorPool& pool(bool device_memory) { return device_memory ? to_device_ : to_host_; }
+    // Returns an executor for a caller that moves one window, or that shares a job's windows with
+    // the threads; null if enough callers do.
+    ThreadExecutorPool::Place* borrow(bool device_memory, bool one_window) {
+        if (device_memory) return to_device_.borrow();
+        return one_window ? to_host_.borrow() : to_host_.borrow(options_.threads);
+    }
 
     // Makes the executor of a thread. The first thread's is made at once, so that the engine can
     // always work. The others, with their pinned memory, are made when they are needed.
@@ -334,8 +343,8 @@ void Engine::start(const std::shared_ptr<Job>& job) {
 void Engine::run(const std::shared_ptr<Job>& job) {
     if (job->done()) return;
     StagedRanges& ranges = core_->ranges();
-    ThreadExecutorPool::Place* place = core_->pool(job->device_memory()).borrow();
     const uint64_t windows = job->window_count();
+    ThreadExecutorPool::Place* place = core_->borrow(job->device_memory(), windows == 1);
     if (place == nullptr || windows > 1) {
         const uint64_t others = windows - (place != nullptr ? 1 : 0);
         // With the caller there are as many threads as CPUs. One more would only take turns with
@@ -383,7 +392,7 @@ void Engine::run(const std::shared_ptr<Job>& job) {
 
 bool Engine::move_small(Source& source, const Piece& piece, bool write, const ReadOptions& options,
                         SmallOutcome* out, uint64_t* begun_ns) {
-    ThreadExecutorPool::Place* place = core_->pool(false).borrow();
+    ThreadExecutorPool::Place* place = core_->borrow(false, true);
     if (place == nullptr) return false;
     if (begun_ns != nullptr) *begun_ns = base::monotonic_ns();
     const iovec memory{piece.to, piece.size};

@@ -1,6 +1,7 @@
 // Goal: no file's reads wait for another file's longer than for what is under way; what a thread
-// gives back is read once and can be stopped; executors are made when they are needed; kernels are
-// told of small reads ahead exactly where reads one by one are slow.
+// gives back is read once and can be stopped; executors are made when they are needed; callers of
+// short reads do not wait for each other; kernels are told of small reads ahead exactly where reads
+// one by one are slow.
 #include "transfer/engine.h"
 
 #include <gtest/gtest.h>
@@ -15,6 +16,7 @@
 #include <vector>
 
 #include "base/prng.h"
+#include "planner/route_policy.h"
 #include "testing/bytes.h"
 #include "transfer/job_scheduler.h"
 #include "transfer/queue_storage_fixture.h"
@@ -313,6 +315,35 @@ TEST_F(EngineTest, ReadsThatAreStartedAtOnceAreInSeveralHands) {
         for (const auto& job : jobs) ASSERT_TRUE(job->wait(20s));
         ASSERT_TRUE(both) << i;
         memory_.clear();
+    }
+}
+
+// Callers that wait for storage need no CPU, so more of them than threads read at the same time.
+// The callers that share a longer job with the threads are no more than the threads.
+TEST_F(EngineTest, CallersOfShortReadsDoNotWaitForEachOther) {
+    constexpr unsigned kCallers = 12;
+    for (const uint64_t size : {uint64_t{4096}, uint64_t{1} << 20}) {
+        SCOPED_TRACE(size);
+        StandingFile slow;
+        start(2);
+        std::vector<std::shared_ptr<Job>> jobs;
+        for (unsigned i = 0; i < kCallers; ++i) jobs.push_back(make_job(slow.source, 1, size));
+        std::vector<std::byte> bytes(kCallers * size);
+        std::vector<std::thread> callers;
+        for (unsigned i = 0; i < kCallers; ++i) {
+            callers.emplace_back([&, i] {
+                SmallOutcome outcome;
+                const Piece piece{bytes.data() + i * size, size, 0};
+                const bool small = size < planner::kPlanSizeMin;
+                if (!small || !engine_->move_small(*slow.source, piece, false, {}, &outcome))
+                    engine_->run(jobs[i]);
+            });
+        }
+        EXPECT_TRUE(slow.gate.wait_inside(kCallers));
+        slow.gate.let(kCallers);
+        for (std::thread& caller : callers) caller.join();
+        EXPECT_EQ(slow.gate.passed(), kCallers);
+        engine_.reset();
     }
 }
 

@@ -1,5 +1,6 @@
 #include "transfer/thread_executor.h"
 
+#include <algorithm>
 #include <array>
 #include <span>
 #include <utility>
@@ -146,8 +147,10 @@ ThreadExecutor::Taken ThreadExecutor::take_small(Job& job) {
     return over < count ? Taken::kPutBack : Taken::kOver;
 }
 
-ThreadExecutorPool::Place* ThreadExecutorPool::borrow() {
-    for (Place& place : places_) {
+ThreadExecutorPool::Place* ThreadExecutorPool::borrow(size_t count) {
+    for (Place& place : std::span(places_).first(std::min(count, places_.size()))) {
+        // The look before takes the cache line from no other thread.
+        if (place.borrowed.test(std::memory_order_relaxed)) continue;
         if (place.borrowed.test_and_set(std::memory_order_acquire)) continue;
         if (place.thread_executor != nullptr) return &place;
         auto made = ThreadExecutor::make(storage_, device_, staged_ranges_, limits_);

@@ -72,7 +72,8 @@ private:
 // thread.
 class ThreadExecutorPool {
 public:
-    struct Place {
+    // Has a cache line of its own, because threads beside each other write to theirs.
+    struct alignas(64) Place {
         std::unique_ptr<ThreadExecutor> thread_executor;  // used by the borrower only
         std::atomic_flag borrowed;
     };
@@ -86,8 +87,10 @@ public:
           limits_(limits),
           places_(count) {}
 
-    // Returns null if all are borrowed or no more can be made.
-    Place* borrow();
+    // Returns one of the first `count` places. Returns null if all of these are borrowed or no more
+    // can be made.
+    Place* borrow(size_t count);
+    Place* borrow() { return borrow(places_.size()); }
     static void give_back(Place* place) { place->borrowed.clear(std::memory_order_release); }
 
 private:
