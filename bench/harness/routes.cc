@@ -23,6 +23,10 @@ void ReasonBytes::add(const penstock::Report& report) {
     for (size_t i = 0; i < bytes_.size(); ++i) bytes_[i] += report.reason_bytes[i];
 }
 
+void ReasonBytes::add(const ReasonBytes& other) {
+    for (size_t i = 0; i < bytes_.size(); ++i) bytes_[i] += other.bytes_[i];
+}
+
 std::string ReasonBytes::in_words() const {
     const uint64_t all = std::max<uint64_t>(sum(bytes_), 1);
     std::string text;

@@ -17,6 +17,7 @@ namespace penstock::bench {
 class ReasonBytes {
 public:
     void add(const penstock::Report& report);
+    void add(const ReasonBytes& other);
     // Returns "62 % resident, 38 % missing".
     [[nodiscard]] std::string in_words() const;
 

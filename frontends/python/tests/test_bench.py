@@ -122,7 +122,7 @@ def test_programs_that_are_not_installed_are_known_by_name(
     assert main(["bench", "--list"]) == 0
     listed = capsys.readouterr()
     assert listed.out.split() == ["safetensors"]
-    assert "seed000: not installed; " in listed.err
+    assert "tio: not installed; " in listed.err
 
 
 def test_file_is_brought_into_the_page_cache_and_out() -> None:

@@ -16,6 +16,7 @@ from penstock import _core
 from penstock.commands.bench import find_programs
 
 KEYS = ["case", "against", "unit", "pairs", "bytes", "verified", "simulated", "cpu_seconds", "note"]
+DRIVER = Path(_core.__file__).parents[2] / "driver_fake.so"  # stands for one, in build trees
 
 
 def smoke(name: str, folder: Path) -> list[dict[str, Any]]:
@@ -86,14 +87,45 @@ def test_seed000_has_every_figure(tmp_path: Path) -> None:
     }
 
 
+def test_tio_has_its_rows(tmp_path: Path) -> None:
+    rows = smoke("tio", tmp_path)
+    mechanisms = {"clwrite", "clwrite+d", "direct", "pread+gpu", "best-mechanism"}
+    for cell in ("random-512b-1t-hot", "random-512k-4t-mixed50"):
+        assert {row["against"] for row in rows if row["case"] == cell} == mechanisms
+    assert [(row["case"], row["against"]) for row in rows[-2:]] == [
+        ("auto-geomean", "best-mechanism"),
+        ("auto-cached-50", "best-mechanism"),
+    ]
+    assert rows[-1]["bytes"] == next(row["bytes"] for row in rows if "mixed50" in row["case"])
+
+
+@pytest.mark.skipif(not DRIVER.exists(), reason="the stand-in driver is not built")
+def test_tio_reads_into_memory_that_the_host_cannot_address(tmp_path: Path) -> None:
+    command = find_programs().get("tio")
+    if command is None:
+        pytest.skip("penstock-bench-tio is not built")
+    out = tmp_path / "out.json"
+    done = subprocess.run(
+        [*command, "--smoke", "--device", "cuda:0", "--json", out],
+        env=os.environ | {"PENSTOCK_LIBCUDA": str(DRIVER), "TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stderr
+    hot = [row for row in json.loads(out.read_text())["rows"] if row["case"].endswith("-hot")]
+    assert hot
+    assert all(row["verified"] for row in hot)
+
+
 def test_readahead_refuses_memory_that_the_host_cannot_address() -> None:
     command = find_programs().get("readahead")
-    driver = Path(_core.__file__).parents[2] / "driver_fake.so"  # stands for one, in build trees
-    if command is None or not driver.exists():
+    if command is None or not DRIVER.exists():
         pytest.skip("penstock-bench-readahead or the stand-in driver is not built")
     told = subprocess.run(
         [*command, "--smoke", "--device", "cuda:0"],
-        env=os.environ | {"PENSTOCK_LIBCUDA": str(driver)},
+        env=os.environ | {"PENSTOCK_LIBCUDA": str(DRIVER)},
         capture_output=True,
         text=True,
         check=False,

@@ -32,6 +32,7 @@ PROGRAMS = (
     "route",
     "scan",
     "seed000",
+    "tio",
 )
 HOW_TO_GET = (
     "not installed; in a checkout of Penstock run: make build, or"
