@@ -32,6 +32,7 @@ HEADERS = {
     "residency.h": "Residency of a file",
     "calibrate.h": "Calibration",
     "access.h": "Signatures",
+    "read_ahead.h": "Readahead for reads of your own",
     "file_statistics.h": "Counts of a file",
     "queue_load.h": "Load of the request queue",
     "service_log.h": "Log of what was served",

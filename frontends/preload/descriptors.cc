@@ -137,13 +137,17 @@ const FileName* file_of(int fd) {
 }
 
 void forget(int fd) {
-    observe_meaning(fd);
+    // A child of vfork has descriptors of its own, but the memory of its parent. What it drops here
+    // the parent finds again; what the parent's reads have taught must stay.
+    if (!is_child_of_vfork()) observe_meaning(fd);
     if (fd >= 0 && fd < kDescriptorsMax) entries[fd].store(nullptr, std::memory_order_relaxed);
 }
 
 void forget_range(unsigned first, unsigned last) {
+    const bool own = !is_child_of_vfork();
     for (unsigned fd = first; fd <= last && fd < kDescriptorsMax; ++fd) {
-        forget(static_cast<int>(fd));
+        if (own) observe_meaning(static_cast<int>(fd));
+        entries[fd].store(nullptr, std::memory_order_relaxed);
     }
 }
 

@@ -1,24 +1,42 @@
 #include "device_memory.h"
 
-#include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "descriptors.h"
+#include "next.h"
 #include "service_library.h"
 
 namespace penstock::preload {
 namespace {
 
+// Returns whether `name` is in the list of mapped files. Takes no lock: a handler of SIGSEGV may
+// probe memory by a write, while its thread is in the loader.
+bool is_mapped(const char* name) {
+    const int fd = kernel::openat(AT_FDCWD, "/proc/self/maps", O_RDONLY | O_CLOEXEC, 0);
+    if (fd < 0) return false;
+    char text[4096];
+    const size_t size = strlen(name);
+    size_t kept = 0;
+    bool found = size >= sizeof text;
+    for (ssize_t got; !found && (got = kernel::read(fd, text + kept, sizeof text - kept)) > 0;) {
+        const size_t end = kept + static_cast<size_t>(got);
+        found = memmem(text, end, name, size) != nullptr;
+        kept = end < size ? end : size;  // the name may lie across two reads
+        memmove(text, text + end - kept, kept);
+    }
+    kernel::close(fd);
+    return found;
+}
+
 // Returns whether the program has loaded a CUDA driver: else it has no device memory.
 bool has_driver() {
     const char* name = getenv("PENSTOCK_LIBCUDA");
-    if (name == nullptr || *name == '\0') name = "libcuda.so.1";
-    void* driver = dlopen(name, RTLD_LAZY | RTLD_NOLOAD);
-    if (driver != nullptr) dlclose(driver);
-    return driver != nullptr;
+    return is_mapped(name == nullptr || *name == '\0' ? "/libcuda.so" : name);
 }
 
 const Service* service_for_device() {
@@ -26,16 +44,22 @@ const Service* service_for_device() {
     return service != nullptr || !has_driver() ? service : load_service();
 }
 
-void lower(std::atomic<uintptr_t>& bound, uintptr_t to) {
-    uintptr_t now = bound.load(std::memory_order_relaxed);
-    while (to < now && !bound.compare_exchange_weak(now, to)) {
-    }
+void note_device_memory(const void* memory, size_t size) {
+    static std::atomic<unsigned> turn{0};
+    const auto begin = reinterpret_cast<uintptr_t>(memory);
+    DeviceRange&
+        range = device_ranges[turn.fetch_add(1, std::memory_order_relaxed) % kDeviceRanges];
+    range.begin.store(begin, std::memory_order_relaxed);
+    range.end.store(begin + size, std::memory_order_relaxed);
+    has_device_ranges.store(true, std::memory_order_relaxed);
 }
 
-void raise(std::atomic<uintptr_t>& bound, uintptr_t to) {
-    uintptr_t now = bound.load(std::memory_order_relaxed);
-    while (to > now && !bound.compare_exchange_weak(now, to)) {
-    }
+// Copies an element of the program's list, which may be at an address that cannot be read.
+bool copy_piece(const iovec* from, iovec* to) {
+    const iovec here{to, sizeof *to}, there{const_cast<iovec*>(from), sizeof *from};
+    if (syscall(SYS_process_vm_readv, getpid(), &here, 1, &there, 1, 0) == sizeof *to) return true;
+    errno = EFAULT;
+    return false;
 }
 
 ssize_t move_host_memory(int fd, void* memory, size_t size, off_t offset, bool write) {
@@ -51,26 +75,30 @@ ssize_t move_device_memory(int fd, void* memory, size_t size, off_t offset, bool
         errno = EFAULT;
         return -1;
     }
+    const int error = errno;
     const ssize_t moved = service->move(fd, memory, size, offset, write);
-    if (moved > 0) {
-        lower(device_memory_begin, reinterpret_cast<uintptr_t>(memory));
-        raise(device_memory_end, reinterpret_cast<uintptr_t>(memory) + size);
-    }
+    if (moved > 0 && !may_be_device_memory(memory)) note_device_memory(memory, size);
+    if (moved >= 0) errno = error;
     return moved;
 }
 
 ssize_t move_pieces(int fd, const iovec* pieces, int count, off_t offset, bool write) {
+    const int error = errno;
     size_t moved = 0;
     for (int i = 0; i < count; ++i) {
-        if (pieces[i].iov_len == 0) continue;
+        iovec piece{};
+        ssize_t done = copy_piece(pieces + i, &piece) ? 0 : -1;
+        if (done == 0 && piece.iov_len == 0) continue;
         const off_t at = offset < 0 ? -1 : offset + static_cast<off_t>(moved);
-        ssize_t done = move_host_memory(fd, pieces[i].iov_base, pieces[i].iov_len, at, write);
+        if (done == 0) done = move_host_memory(fd, piece.iov_base, piece.iov_len, at, write);
         if (done < 0 && errno == EFAULT)
-            done = move_device_memory(fd, pieces[i].iov_base, pieces[i].iov_len, at, write);
-        if (done < 0) return moved > 0 ? static_cast<ssize_t>(moved) : -1;
+            done = move_device_memory(fd, piece.iov_base, piece.iov_len, at, write);
+        if (done < 0 && moved == 0) return -1;
+        if (done < 0) break;
         moved += static_cast<size_t>(done);
-        if (static_cast<size_t>(done) < pieces[i].iov_len) break;
+        if (static_cast<size_t>(done) < piece.iov_len) break;
     }
+    errno = error;
     return static_cast<ssize_t>(moved);
 }
 

@@ -2,8 +2,8 @@
 //
 // The kernel refuses memory that it cannot address with EFAULT, before it has moved a byte. Only
 // then is the driver asked whose memory that is. So a program that uses host memory pays nothing,
-// and no table of allocations can be out of date. Later calls with memory near what was once a
-// GPU's ask first, since the kernel would read the file in vain.
+// and no table of allocations can be out of date. Later calls with memory that was used before
+// ask first, since the kernel would read the file in vain.
 #pragma once
 
 #include <stddef.h>
@@ -15,14 +15,24 @@
 
 namespace penstock::preload {
 
-// The addresses between the lowest and the highest that were in device memory.
-inline std::atomic<uintptr_t> device_memory_begin{UINTPTR_MAX};
-inline std::atomic<uintptr_t> device_memory_end{0};
+// Where the last transfers of device memory were.
+struct DeviceRange {
+    std::atomic<uintptr_t> begin{0}, end{0};
+};
+inline constexpr unsigned kDeviceRanges = 16;
+inline DeviceRange device_ranges[kDeviceRanges];
+inline std::atomic<bool> has_device_ranges{false};
 
 inline bool may_be_device_memory(const void* memory) {
+    if (!has_device_ranges.load(std::memory_order_relaxed)) [[likely]]
+        return false;
     const auto at = reinterpret_cast<uintptr_t>(memory);
-    return at >= device_memory_begin.load(std::memory_order_relaxed) &&
-           at < device_memory_end.load(std::memory_order_relaxed);
+    for (const DeviceRange& range : device_ranges) {
+        if (at >= range.begin.load(std::memory_order_relaxed) &&
+            at < range.end.load(std::memory_order_relaxed))
+            return true;
+    }
+    return false;
 }
 
 // Moves bytes between a file and device memory; `offset` is -1 at the descriptor's position.
@@ -33,5 +43,8 @@ ssize_t move_pieces(int fd, const iovec* pieces, int count, off_t offset, bool w
 
 // Closes what is open for descriptors that the program is about to close.
 void release_device_files(unsigned first, unsigned last);
+inline void release_device_file(int fd) {
+    if (fd >= 0) release_device_files(static_cast<unsigned>(fd), static_cast<unsigned>(fd));
+}
 
 }  // namespace penstock::preload

@@ -7,6 +7,8 @@
 #include <signal.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -45,6 +47,8 @@ std::atomic<uint64_t> tickets{0};
 std::atomic<int> sleeping{0};
 std::atomic<int> started{0};
 bool reports_all = false;  // set at start
+const char* signature = nullptr;
+size_t signature_size = 0;
 
 void wake() {
     if (sleeping.load() == 0 || sleeping.exchange(0) == 0) return;
@@ -65,22 +69,13 @@ void wait_for_entries(uint64_t next) {
     syscall(SYS_futex, &sleeping, FUTEX_WAIT_PRIVATE, 1, nullptr, nullptr, 0);
 }
 
-// Gives the calling thread a table of descriptors of its own, with nothing in it but /dev/null.
-bool leave_descriptors() {
-    constexpr unsigned kUnshare = 2;  // CLOSE_RANGE_UNSHARE
-    if (syscall(SYS_close_range, 0u, ~0u, kUnshare) != 0) return false;
-    for (int i = 0; i < 3; ++i) {
-        if (kernel::openat(AT_FDCWD, "/dev/null", O_RDWR, 0) != i) return false;
-    }
-    return true;
-}
-
 void* observe_all(void*) {
-    const Service* service = leave_descriptors() ? load_service() : nullptr;
+    const Service* service = load_service();
     if (service == nullptr) {
-        for (Watch& watch : watches) watch.state.store(kIgnored);
+        observing.store(false, std::memory_order_relaxed);
         return nullptr;
     }
+    if (signature_size > 0) service->expect(signature, signature_size);
     for (uint64_t next = 0;;) {
         const uint64_t end = tickets.load();
         if (next == end) {
@@ -95,15 +90,30 @@ void* observe_all(void*) {
         const int64_t offset = entry.offset.load(), size = entry.size.load();
         if (entry.ticket.load() != next || watches[fd].meaning.load() != meaning) continue;
         const uint64_t rest = service->observe(fd, meaning, offset, static_cast<size_t>(size));
-        if (rest == UINT64_MAX) watches[fd].state.store(kIgnored);
-        if (rest > 0) watches[fd].rest.store(static_cast<unsigned>(rest));
+        if (rest == UINT64_MAX) {
+            watches[fd].state.store(kIgnored);
+        } else if (rest > 0)
+            watches[fd].rest.store(static_cast<unsigned>(rest));
     }
 }
 
+// Returns whether the calling thread is probably in a signal handler, which has some signals
+// blocked. What was interrupted may hold the locks that a new thread needs. Threads that leave
+// signals to others have all of them blocked.
+bool may_be_handler() {
+    uint64_t blocked = 0;
+    syscall(SYS_rt_sigprocmask, SIG_BLOCK, nullptr, &blocked, sizeof blocked);
+    return blocked != 0 && __builtin_popcountll(blocked) < 32;
+}
+
 void start_observer() {
-    int none = 0;
-    if (is_child_of_vfork() || !started.compare_exchange_strong(none, 1)) return;
+    if (started.load(std::memory_order_relaxed) != 0 || is_child_of_vfork()) return;
     const int error = errno;
+    int none = 0;
+    if (may_be_handler() || !started.compare_exchange_strong(none, 1)) {
+        errno = error;
+        return;
+    }
     sigset_t all, old;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);  // signals go to the program's threads
@@ -138,6 +148,22 @@ bool learn(Watch& watch, int64_t offset, ssize_t size) {
     return repeats && before + 1 >= kRepeats;
 }
 
+// Maps the access programs of an earlier run, before the program runs.
+void map_signature(const char* path) {
+    const int fd = kernel::openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+    struct stat status;
+    if (fd < 0) return;
+    if (fstat(fd, &status) == 0 && status.st_size > 0) {
+        const auto size = static_cast<size_t>(status.st_size);
+        void* mapped = kernel::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd, 0);
+        if (mapped != MAP_FAILED) {
+            signature = static_cast<const char*>(mapped);
+            signature_size = size;
+        }
+    }
+    kernel::close(fd);
+}
+
 void forget_all() {
     started.store(0);
     tickets.store(0);
@@ -148,8 +174,9 @@ void forget_all() {
 }  // namespace
 
 void begin_observing() {
-    const char* signature = getenv("PENSTOCK_SIGNATURE");
-    reports_all = signature != nullptr && *signature != '\0';
+    const char* path = getenv("PENSTOCK_SIGNATURE");
+    if (path != nullptr && *path != '\0') map_signature(path);
+    reports_all = signature_size > 0;
     if (reports_all) {
         for (int fd = 0; fd < kWatchedMax; ++fd) observe_meaning(fd);
     }

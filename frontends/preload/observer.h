@@ -3,8 +3,9 @@
 // The kernel reads ahead of reads that continue forward. A descriptor is reported if its reads have
 // equal distances with gaps between them, or from its first read on if access programs of an
 // earlier run are known (PENSTOCK_SIGNATURE). The program's threads only write into a ring. A
-// thread of this library, with descriptors of its own, takes the entries out; it starts with the
-// first entry. An entry that the thread is too slow for is lost.
+// thread of this library takes the entries out; it starts with the first entry. An entry that it is
+// too slow for is lost. It announces by the program's own descriptor: if that gets another meaning
+// meanwhile, a part of another file is announced in vain.
 #pragma once
 
 #include <stddef.h>

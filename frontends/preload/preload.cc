@@ -19,6 +19,7 @@
 #include "feeder.h"
 #include "next.h"
 #include "observer.h"
+#include "service_library.h"
 #include "trace.h"
 
 extern char** environ;
@@ -42,6 +43,7 @@ void begin() {
     static std::atomic<bool> begun{false};
     if (environ == nullptr || begun.exchange(true)) return;
     begin_descriptors();
+    begin_service();
     keep_settings();
     const char* feed = getenv("PENSTOCK_FEED");
     if (feed != nullptr && *feed == '1') {
@@ -111,11 +113,12 @@ ssize_t moved(int fd, const void* memory, size_t size, off_t offset, bool write,
     return done;
 }
 
-// The same for several pieces.
+// The same for several pieces. A call with flags is the kernel's alone.
 template <class Call>
-ssize_t moved_pieces(int fd, const iovec* pieces, int count, off_t offset, bool write, Call call) {
+ssize_t moved_pieces(int fd, const iovec* pieces, int count, off_t offset, bool write, Call call,
+                     int flags = 0) {
     const ssize_t done = call();
-    if (done < 0 && errno == EFAULT) [[unlikely]]
+    if (done < 0 && errno == EFAULT && (flags & ~RWF_HIPRI) == 0) [[unlikely]]
         return move_pieces(fd, pieces, count, offset, write);
     return done;
 }
@@ -196,15 +199,18 @@ PREAD(__pread64_chk, (int fd, void* to, size_t size, off_t offset, size_t room),
                          return libc->p##call##v64(fd, pieces, count, offset);                   \
                      })))                                                                        \
     SERVED(p##call##v2, (int fd, const iovec* pieces, int count, off_t offset, int flags),       \
-           at_offset_or_position(operation, fd, offset,                                          \
-                                 moved_pieces(fd, pieces, count, offset, write, [=] {            \
-                                     return libc->p##call##v2(fd, pieces, count, offset, flags); \
-                                 })))                                                            \
-    SERVED(p##call##v64v2, (int fd, const iovec* pieces, int count, off_t offset, int flags),    \
            at_offset_or_position(                                                                \
-               operation, fd, offset, moved_pieces(fd, pieces, count, offset, write, [=] {       \
-                   return libc->p##call##v64v2(fd, pieces, count, offset, flags);                \
-               })))
+               operation, fd, offset,                                                            \
+               moved_pieces(                                                                     \
+                   fd, pieces, count, offset, write,                                             \
+                   [=] { return libc->p##call##v2(fd, pieces, count, offset, flags); }, flags))) \
+    SERVED(                                                                                      \
+        p##call##v64v2, (int fd, const iovec* pieces, int count, off_t offset, int flags),       \
+        at_offset_or_position(                                                                   \
+            operation, fd, offset,                                                               \
+            moved_pieces(                                                                        \
+                fd, pieces, count, offset, write,                                                \
+                [=] { return libc->p##call##v64v2(fd, pieces, count, offset, flags); }, flags)))
 
 namespace {
 
@@ -284,14 +290,26 @@ TRACKED(int, creat, (const char* path, mode_t mode), (path, mode), -1, opened)
 TRACKED(int, creat64, (const char* path, mode_t mode), (path, mode), -1, opened)
 TRACKED(FILE*, fopen, (const char* path, const char* mode), (path, mode), nullptr, opened)
 TRACKED(FILE*, fopen64, (const char* path, const char* mode), (path, mode), nullptr, opened)
-TRACKED(FILE*, freopen, (const char* path, const char* mode, FILE* file), (path, mode, file),
-        nullptr, opened)
-TRACKED(FILE*, freopen64, (const char* path, const char* mode, FILE* file), (path, mode, file),
-        nullptr, opened)
+#define FREOPEN(name)                                                     \
+    WRAP(FILE*, name, (const char* path, const char* mode, FILE* file)) { \
+        const Next* libc = next();                                        \
+        if (libc == nullptr) return refuse(), nullptr;                    \
+        release_device_file(fileno_unlocked(file));                       \
+        return opened(libc->name(path, mode, file));                      \
+    }
+FREOPEN(freopen)
+FREOPEN(freopen64)
 TRACKED(int, dup, (int fd), (fd), -1, opened)
-TRACKED(int, dup2, (int from, int to), (from, to), -1, opened)
-TRACKED(int, __dup2, (int from, int to), (from, to), -1, opened)
-TRACKED(int, dup3, (int from, int to, int flags), (from, to, flags), -1, opened)
+#define DUP(name, parameters, arguments)         \
+    WRAP(int, name, parameters) {                \
+        const Next* libc = next();               \
+        if (libc == nullptr) return refuse();    \
+        if (from != to) release_device_file(to); \
+        return opened(libc->name arguments);     \
+    }
+DUP(dup2, (int from, int to), (from, to))
+DUP(__dup2, (int from, int to), (from, to))
+DUP(dup3, (int from, int to, int flags), (from, to, flags))
 
 #define LSEEK(name)                                            \
     WRAP(off_t, name, (int fd, off_t offset, int whence)) {    \
@@ -325,14 +343,14 @@ FADVISE(posix_fadvise64)
 FCNTL(fcntl)
 FCNTL(fcntl64)
 
-#define CLOSE(name)                                                                 \
-    WRAP(int, name, (int fd)) {                                                     \
-        const Next* libc = next();                                                  \
-        if (libc == nullptr) return kernel::close(fd);                              \
-        release_device_files(static_cast<unsigned>(fd), static_cast<unsigned>(fd)); \
-        const int result = libc->name(fd);                                          \
-        forget(fd);                                                                 \
-        return result;                                                              \
+#define CLOSE(name)                                    \
+    WRAP(int, name, (int fd)) {                        \
+        const Next* libc = next();                     \
+        if (libc == nullptr) return kernel::close(fd); \
+        release_device_file(fd);                       \
+        const int result = libc->name(fd);             \
+        forget(fd);                                    \
+        return result;                                 \
     }
 
 CLOSE(close)
@@ -342,7 +360,7 @@ WRAP(int, fclose, (FILE * file)) {
     const Next* libc = next();
     if (libc == nullptr) return refuse();
     const int fd = fileno_unlocked(file);
-    release_device_files(static_cast<unsigned>(fd), static_cast<unsigned>(fd));
+    release_device_file(fd);
     const int result = libc->fclose(file);
     forget(fd);
     return result;
@@ -351,7 +369,8 @@ WRAP(int, fclose, (FILE * file)) {
 WRAP(int, close_range, (unsigned first, unsigned last, int flags)) {
     const Next* libc = next();
     if (libc == nullptr || libc->close_range == nullptr) return refuse();
-    release_device_files(first, last);
+    constexpr int kKeeps = 2 | 4;  // CLOSE_RANGE_UNSHARE, CLOSE_RANGE_CLOEXEC
+    if ((flags & kKeeps) == 0 && first <= last) release_device_files(first, last);
     const int result = libc->close_range(first, last, flags);
     forget_range(first, last);
     return result;

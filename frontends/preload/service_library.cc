@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 #include <limits.h>
+#include <pthread.h>
 #include <string.h>
 
 #include <atomic>
@@ -13,6 +14,8 @@ constexpr char kName[] = "libpenstock-preload-service.so";
 
 Service service;  // threads that load it at once store the same values
 std::atomic<const Service*> loaded{nullptr};
+std::atomic<int> loading{0};  // threads that load it
+bool interrupted = false;     // this process was forked meanwhile
 
 template <class Function>
 bool resolve(void* library, const char* name, Function** out) {
@@ -34,15 +37,26 @@ bool find_library(char* path) {
 
 }  // namespace
 
+void begin_service() {
+    pthread_atfork(nullptr, nullptr, [] {
+        interrupted = interrupted || loading.load() > 0;
+        loading.store(0);
+    });
+}
+
 const Service* loaded_service() { return loaded.load(std::memory_order_acquire); }
 
 const Service* load_service() {
     if (const Service* found = loaded_service(); found != nullptr) return found;
+    if (interrupted) return nullptr;
     char path[PATH_MAX];
+    loading.fetch_add(1);
     void* library = find_library(path) ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : nullptr;
+    loading.fetch_sub(1);
     Service made;
     if (library == nullptr || !resolve(library, "penstock_preload_move", &made.move) ||
         !resolve(library, "penstock_preload_observe", &made.observe) ||
+        !resolve(library, "penstock_preload_expect", &made.expect) ||
         !resolve(library, "penstock_preload_forget", &made.forget))
         return nullptr;
     service = made;

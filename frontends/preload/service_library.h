@@ -11,11 +11,15 @@ namespace penstock::preload {
 struct Service {
     ssize_t (*move)(int fd, void* memory, size_t size, off_t offset, bool write);
     uint64_t (*observe)(int fd, unsigned meaning, off_t offset, size_t size);
+    void (*expect)(const char* text, size_t size);
     void (*forget)(unsigned first, unsigned last);
 };
 
-// Returns the service, and loads it first if necessary. Returns null if that fails. Any number of
-// threads may call it at once.
+// Prepares for forks. Call it once, at start.
+void begin_service();
+// Returns the service, and loads it first if necessary. Returns null if that fails, and in the
+// child of a fork that came while another thread was loading it: the loader's lists may be half
+// made there. Any number of threads may call it at once.
 const Service* load_service();
 // Returns the service if it is loaded, else null. Cost: a load.
 const Service* loaded_service();

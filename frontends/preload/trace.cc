@@ -27,9 +27,15 @@ std::atomic<uint64_t>* cursor;  // in FILE.cursor
 std::atomic<char*> segments[kSegmentsMax];
 __thread unsigned thread_number __attribute__((tls_model("initial-exec")));
 
-// Stops the recording of this process, and says why, once.
+struct stat told_to;  // standard error, as it was at the begin
+
+// Stops the recording of this process, and says why, once. Says nothing if the program has put
+// another file in the place of standard error.
 void stop(const char* why) {
-    if (!recording.exchange(false)) return;
+    struct stat now;
+    if (!recording.exchange(false) || fstat(2, &now) != 0 || now.st_dev != told_to.st_dev ||
+        now.st_ino != told_to.st_ino)
+        return;
     const iovec parts[] = {{const_cast<char*>("penstock: "), 10},
                            {trace_path, strlen(trace_path)},
                            {const_cast<char*>(": the trace ends here: "), 23},
@@ -99,6 +105,7 @@ bool place(uint64_t at, const char* text, size_t size) {
 }  // namespace
 
 const char* begin_trace(const char* path) {
+    fstat(2, &told_to);
     const size_t size = strlen(path);
     char cursor_path[sizeof trace_path + 8];
     if (size + 1 > sizeof trace_path) return "the path is too long";

@@ -22,11 +22,8 @@ namespace penstock {
 namespace access {
 struct Program;
 }
-namespace file {
-class OpenFile;
-}
 
-// Access programs of an earlier run, for File::expect(). Copies share them; any thread.
+// Access programs of an earlier run, for ReadAhead::expect(). Copies share them; any thread.
 class AccessPrograms {
 public:
     // Parses what SignatureReader::programs() returned, JSON or binary. Errors: EINVAL for another
@@ -37,7 +34,7 @@ public:
     [[nodiscard]] bool reads(std::string_view file) const { return find(file) != nullptr; }
 
 private:
-    friend class file::OpenFile;
+    friend class ReadAhead;
     // Returns the program with the most accesses that reads the file, or null.
     [[nodiscard]] std::shared_ptr<const access::Program> find(std::string_view file) const;
 

@@ -14,7 +14,6 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <string_view>
 
 #include "penstock/device.h"
 #include "penstock/options.h"
@@ -24,7 +23,6 @@
 
 namespace penstock {
 
-class AccessPrograms;
 namespace file {
 class OpenFile;
 }
@@ -172,22 +170,6 @@ public:
     // error of fstat(2). Cost: a system call for each 128 KiB. For hundreds of MiB the wait takes
     // most of the time of a read.
     Status prefetch(uint64_t offset = 0, uint64_t size = UINT64_MAX) const;
-
-    // Tells the file that the calling thread now reads a range by other means, such as pread(2) of
-    // its own. Small reads with gaps, backward or in nested loops are announced ahead as those of
-    // read() are. Never waits for bytes. Returns how many of the thread's next reads need not be
-    // told: of cached bytes there is nothing to announce. Cost: a few instructions, or a system
-    // call for each range that is announced.
-    uint64_t observe(uint64_t size, uint64_t offset) const;
-    // Tells the file that the calling thread will read it as one of `programs` says, by read() or
-    // reads that it tells by observe(). What comes next is announced from now on, at most 16 MiB
-    // ahead of the thread. After 16 reads in a row that the program does not have, the reads
-    // themselves decide.
-    //   programs  of an earlier run
-    //   name      the file's name in that run
-    // Errors: EBADF when the file is closed or was opened for writing only; ENOENT when no program
-    // reads a file of this name.
-    Status expect(const AccessPrograms& programs, std::string_view name) const;
 
     // Writes `size` bytes from `from` to the file at `offset`. A write beyond the end of the file
     // makes the file longer, with zeros between.

@@ -155,8 +155,9 @@ Status launch_request(Stream& stream, LaunchRequest request) {
 Result<Device> device_of(const void* address) {
     auto ordinal = backend::cuda_device_of(address);
     if (!ordinal.ok()) return ordinal.status();
-    static std::mutex mutex;
-    static std::map<int, std::weak_ptr<backend::Device>> opened;
+    // Never destroyed: other threads may transfer while the program ends.
+    static auto& mutex = *new std::mutex;
+    static auto& opened = *new std::map<int, std::weak_ptr<backend::Device>>;
     std::lock_guard lock(mutex);
     if (auto port = opened[ordinal.value()].lock()) return Device(std::move(port));
     auto device = Device::open("cuda:" + std::to_string(ordinal.value()), {.runs_kernels = false});

@@ -174,16 +174,6 @@ Status File::prefetch(uint64_t offset, uint64_t size) const {
     return use ? use->prefetch(offset, size) : kNotOpen;
 }
 
-uint64_t File::observe(uint64_t size, uint64_t offset) const {
-    const Use use(*this);
-    return use ? use->observe(size, offset) : 0;
-}
-
-Status File::expect(const AccessPrograms& programs, std::string_view name) const {
-    const Use use(*this);
-    return use ? use->expect(programs, name) : kNotOpen;
-}
-
 Status File::fsync(bool data_only) const {
     const Use use(*this);
     return use ? use->fsync(data_only) : kNotOpen;

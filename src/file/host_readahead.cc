@@ -3,18 +3,21 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <memory>
 #include <utility>
 
 #include "base/clock.h"
+#include "penstock/read_ahead.h"
 #include "readahead/detector_predictor.h"
 #include "readahead/driver.h"
 #include "readahead/program_predictor.h"
+#include "storage/storage.h"
 
 namespace penstock::file {
 namespace {
 
-constexpr size_t kStreams = 8;  // files that a thread may read in turn
+constexpr size_t kStreams = 4;  // files that a thread may read in turn
 constexpr uint64_t kPage = 4096;
 constexpr uint32_t kRepeats = 4;                  // equal distances in a row
 constexpr uint32_t kCachedMax = 16;               // predicted ranges in a row
@@ -180,6 +183,20 @@ bool begins_to_miss(transfer::Source& source, const Watch& watch, uint64_t size)
     if (!watch.ahead) stream.reset();
 }
 
+// Notes a read. Returns whether go_ahead() should look at it.
+bool follow(Watch& watch, const extent::Extent& range) {
+    const uint64_t distance = range.offset - watch.offset;
+    watch.offset = range.offset;
+    if (watch.ahead) return true;
+    const bool repeats = distance == watch.distance && leaves_gap(distance, range.size);
+    watch.distance = distance;
+    watch.repeats = repeats ? watch.repeats + 1 : 0;
+    if (watch.repeats < kRepeats) return false;
+    if (watch.rest == 0) return true;
+    --watch.rest;
+    return false;
+}
+
 }  // namespace
 
 void read_ahead_of(transfer::Source& source, uint64_t file, const extent::Extent& range) {
@@ -189,32 +206,7 @@ void read_ahead_of(transfer::Source& source, uint64_t file, const extent::Extent
         watch = {.file = file, .offset = range.offset};
         return;
     }
-    const uint64_t distance = range.offset - watch.offset;
-    watch.offset = range.offset;
-    if (!watch.ahead) {
-        const bool repeats = distance == watch.distance && leaves_gap(distance, range.size);
-        watch.distance = distance;
-        watch.repeats = repeats ? watch.repeats + 1 : 0;
-        if (watch.repeats < kRepeats) return;
-        if (watch.rest > 0) {
-            --watch.rest;
-            return;
-        }
-    }
-    go_ahead(source, watch, streams[place], range);
-}
-
-uint32_t skip_rest(uint64_t file) {
-    Watch& watch = watches[file % kStreams];
-    return watch.file == file ? std::exchange(watch.rest, 0) : 0;
-}
-
-void expect_reads(transfer::Source& source, uint64_t file,
-                  std::shared_ptr<const access::Program> program) {
-    const size_t place = file % kStreams;
-    watches[place] = {.file = file, .ahead = true, .expected = true};
-    streams[place] = std::make_unique<Ahead>(source, std::move(program));
-    streams[place]->announce_planned(base::monotonic_ns());
+    if (follow(watch, range)) go_ahead(source, watch, streams[place], range);
 }
 
 uint64_t next_file_number() {
@@ -223,3 +215,45 @@ uint64_t next_file_number() {
 }
 
 }  // namespace penstock::file
+
+namespace penstock {
+
+struct ReadAhead::Parts {
+    explicit Parts(std::shared_ptr<storage::File> file) : source(std::move(file)) {}
+
+    transfer::Source source;
+    file::Watch watch;
+    std::unique_ptr<file::Ahead> stream;
+};
+
+ReadAhead::ReadAhead() = default;
+ReadAhead::ReadAhead(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
+ReadAhead::ReadAhead(ReadAhead&&) noexcept = default;
+ReadAhead& ReadAhead::operator=(ReadAhead&&) noexcept = default;
+ReadAhead::~ReadAhead() = default;
+
+Result<ReadAhead> ReadAhead::of(int descriptor) {
+    auto file = storage::borrow(descriptor);
+    if (!file.ok()) return file.status();
+    return ReadAhead(std::make_unique<Parts>(std::move(file.value())));
+}
+
+Status ReadAhead::expect(const AccessPrograms& programs, std::string_view name) {
+    auto program = programs.find(name);
+    if (program == nullptr) return {ENOENT, "expect", "no program reads a file of this name"};
+    parts_->watch = {.ahead = true, .expected = true};
+    parts_->stream = std::make_unique<file::Ahead>(parts_->source, std::move(program));
+    parts_->stream->announce_planned(base::monotonic_ns());
+    return {};
+}
+
+uint64_t ReadAhead::observe(uint64_t offset, uint64_t size) {
+    file::Watch& watch = parts_->watch;
+    if (size == 0 || offset > INT64_MAX || size > INT64_MAX - offset) return 0;
+    if (size > file::kHostReadaheadSizeMax && !watch.expected) return 0;
+    const extent::Extent range{offset, size};
+    if (file::follow(watch, range)) file::go_ahead(parts_->source, watch, parts_->stream, range);
+    return std::exchange(watch.rest, 0);
+}
+
+}  // namespace penstock

@@ -11,7 +11,7 @@
 //      AHEAD    --[kCachedMax predicted pieces in a row are cached]--> RESTING
 //      AHEAD    --[kIdleMax reads in a row without an announcement]--> WATCHING
 //
-// A stream of which an access program is known is AHEAD from the start, and stays so.
+// A stream of which an access program is known is AHEAD from the start, and stays so (ReadAhead).
 //
 // Each thread has its own streams, at most kStreams, so no read waits for another thread. A stream
 // keeps its memory until the thread ends or reads ahead in another file in its place. A read
@@ -19,9 +19,7 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 
-#include "access/program.h"
 #include "extent/extent.h"
 #include "transfer/source.h"
 
@@ -37,15 +35,6 @@ inline constexpr uint64_t kAnnouncedSizeMax = 128 << 10;
 // Reports that the calling thread reads `range` of a file through the OS page cache, before the
 // read. `file` is a number that no other open file of the process ever had.
 void read_ahead_of(transfer::Source& source, uint64_t file, const extent::Extent& range);
-
-// Returns how many of the calling thread's next reads of the file need not be reported, because it
-// rests. Counts them as reported.
-[[nodiscard]] uint32_t skip_rest(uint64_t file);
-
-// Announces what the calling thread reads next from a file, by an access program: the thread begins
-// to read at the program's first access.
-void expect_reads(transfer::Source& source, uint64_t file,
-                  std::shared_ptr<const access::Program> program);
 
 // Returns a number for a file that is opened: 1, 2, ... Any thread.
 [[nodiscard]] uint64_t next_file_number();

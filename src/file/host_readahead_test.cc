@@ -2,13 +2,19 @@
 // bytes besides; all other reads announce nothing.
 #include "file/host_readahead.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/uio.h>
+#include <unistd.h>
 
 #include <set>
+#include <string>
 #include <thread>
 
 #include "file/host_read_fixture.h"
 #include "file/open_file.h"
+#include "penstock/access.h"
+#include "penstock/read_ahead.h"
 
 namespace penstock {
 namespace {
@@ -186,6 +192,67 @@ TEST_F(HostReadaheadTest, EachThreadHasItsOwnStreamAndAFileMayShrink) {
         EXPECT_EQ(got.value(), i < 110 ? 4096u : 0u);
     }
     EXPECT_TRUE(file.read(memory_, 4096, uint64_t{1} << 62).ok());
+}
+
+// A program's own descriptor.
+class ReadAheadTest : public HostReadaheadTest {
+protected:
+    // Waits until the page at `offset` is cached.
+    [[nodiscard]] bool arrives(uint64_t offset) const {
+        for (int i = 0; i < 500; ++i) {
+            std::byte byte;
+            iovec piece{&byte, 1};
+            if (preadv2(descriptor_, &piece, 1, static_cast<off_t>(offset), RWF_NOWAIT) == 1)
+                return true;
+            usleep(2'000);
+        }
+        return false;
+    }
+};
+
+TEST_F(ReadAheadTest, ObservedReadsAreAnnouncedAndTheDescriptorStaysOpen) {
+    {
+        auto ahead = ReadAhead::of(descriptor_);
+        ASSERT_TRUE(ahead.ok()) << ahead.status().message();
+        for (uint64_t i = 0; i < 40; ++i) (void)ahead.value().observe(i * 65536, 4096);
+        EXPECT_TRUE(arrives(uint64_t{44} * 65536));
+    }
+    EXPECT_GE(fcntl(descriptor_, F_GETFD), 0);
+}
+
+TEST_F(ReadAheadTest, AnAccessProgramIsAnnouncedBeforeTheFirstRead) {
+    SignatureReader reader;
+    std::string trace = "penstock-trace 1\n";
+    for (int i = 0; i < 64; ++i)  // an order that no detector foresees
+        trace += std::to_string(i + 1) + " 1 r data " + std::to_string(i * 37 % 64 * 65536) +
+                 " 4096\n";
+    ASSERT_TRUE(reader.read(trace).ok() && reader.finish().ok());
+    while (reader.step()) {
+    }
+    for (const bool binary : {false, true}) {
+        drop();
+        const auto programs = AccessPrograms::parse(reader.programs(binary).value());
+        ASSERT_TRUE(programs.ok()) << programs.status().message();
+        EXPECT_TRUE(programs.value().reads("data"));
+        auto ahead = ReadAhead::of(descriptor_);
+        EXPECT_EQ(ahead.value().expect(programs.value(), "other").error_number(), ENOENT);
+        ASSERT_TRUE(ahead.value().expect(programs.value(), "data").ok());
+        EXPECT_TRUE(arrives(uint64_t{3} * 37 % 64 * 65536));
+    }
+    EXPECT_EQ(AccessPrograms::parse("{").status().error_number(), EINVAL);
+    EXPECT_EQ(AccessPrograms::parse("").status().error_number(), EINVAL);
+}
+
+TEST_F(ReadAheadTest, DescriptorsWithoutTheCacheAreRefused) {
+    const int direct = ::open(path_.c_str(), O_RDONLY | O_DIRECT);
+    const int refusal = direct >= 0 ? EINVAL : EBADF;
+    EXPECT_EQ(ReadAhead::of(direct).status().error_number(), refusal);
+    const int folder = ::open("/", O_RDONLY);
+    const int writing = ::open(path_.c_str(), O_WRONLY);
+    EXPECT_EQ(ReadAhead::of(folder).status().error_number(), EISDIR);
+    EXPECT_EQ(ReadAhead::of(writing).status().error_number(), EBADF);
+    EXPECT_EQ(ReadAhead::of(-1).status().error_number(), EBADF);
+    for (const int descriptor : {direct, folder, writing}) ::close(descriptor);
 }
 
 }  // namespace

@@ -12,7 +12,6 @@
 #include "file/explain.h"
 #include "file/host_readahead.h"
 #include "file/later_start.h"
-#include "penstock/access.h"
 #include "planner/route_policy.h"
 
 namespace penstock::file {
@@ -315,23 +314,6 @@ Status OpenFile::prefetch(uint64_t offset, uint64_t size) {
         offset += part;
         size -= part;
     }
-    return {};
-}
-
-uint64_t OpenFile::observe(uint64_t size, uint64_t offset) {
-    if (size == 0 || offset > kOffsetMax || size > kOffsetMax - offset || !check({}, false).ok())
-        return 0;
-    if (size <= kHostReadaheadSizeMax || expects_.load(std::memory_order_relaxed))
-        read_ahead_of(*source_, number_, {offset, size});
-    return skip_rest(number_);
-}
-
-Status OpenFile::expect(const AccessPrograms& programs, std::string_view name) {
-    if (Status status = check({}, false); !status.ok()) return status;
-    auto program = programs.find(name);
-    if (program == nullptr) return {ENOENT, "expect", "no program reads a file of this name"};
-    expects_.store(true, std::memory_order_relaxed);
-    expect_reads(*source_, number_, std::move(program));
     return {};
 }
 

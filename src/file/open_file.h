@@ -2,7 +2,6 @@
 // Any thread.
 #pragma once
 
-#include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
@@ -48,8 +47,6 @@ public:
     Result<std::shared_ptr<transfer::Job>> start(std::span<const WritePiece> pieces,
                                                  const WriteOptions& options);
     Status prefetch(uint64_t offset, uint64_t size);
-    uint64_t observe(uint64_t size, uint64_t offset);
-    Status expect(const AccessPrograms& programs, std::string_view name);
     Status fsync(bool data_only);
     Status truncate(uint64_t size);
 
@@ -88,10 +85,9 @@ private:
     const bool explains_;  // options_.explain
     const std::shared_ptr<FileService> service_;
     const std::shared_ptr<transfer::Source> source_;
-    const uint64_t process_;            // process_number() at the open
-    const uint64_t number_;             // of this open file, for read_ahead_of()
-    std::atomic<bool> expects_{false};  // expect() was called
-    const bool host_memory_;            // the host can address all of the device's memory
+    const uint64_t process_;  // process_number() at the open
+    const uint64_t number_;   // of this open file, for read_ahead_of()
+    const bool host_memory_;  // the host can address all of the device's memory
 };
 
 }  // namespace penstock::file

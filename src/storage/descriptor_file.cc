@@ -143,8 +143,17 @@ Result<std::shared_ptr<File>> DescriptorFile::adopt(int descriptor) {
     return make(descriptor, {access != O_WRONLY, access != O_RDONLY});
 }
 
+Result<std::shared_ptr<File>> DescriptorFile::borrow(int descriptor) {
+    const int flags = system::fcntl(descriptor, F_GETFL, 0);
+    if (flags < 0 || (flags & O_PATH) != 0 || (flags & O_ACCMODE) == O_WRONLY)
+        return Status{EBADF, "borrow", "not a descriptor that can be read"};
+    if ((flags & O_DIRECT) != 0)
+        return Status{EINVAL, "borrow", "its reads do not use the OS page cache (O_DIRECT)"};
+    return make(descriptor, {}, /*owns=*/false);
+}
+
 // Does not close the descriptor if it fails.
-Result<std::shared_ptr<File>> DescriptorFile::make(int descriptor, Rights rights) {
+Result<std::shared_ptr<File>> DescriptorFile::make(int descriptor, Rights rights, bool owns) {
     struct statx state {};
     if (system::statx(descriptor, "", AT_EMPTY_PATH, STATX_BASIC_STATS | STATX_DIOALIGN, &state) !=
         0) {
@@ -159,7 +168,7 @@ Result<std::shared_ptr<File>> DescriptorFile::make(int descriptor, Rights rights
         if (alignment.offset > kOffsetAlignmentMax || alignment.memory > kMemoryAlignmentMax)
             alignment = {};
     }
-    return std::shared_ptr<File>(new DescriptorFile(identity, alignment, descriptor, rights));
+    return std::shared_ptr<File>(new DescriptorFile(identity, alignment, descriptor, rights, owns));
 }
 
 Status DescriptorFile::unlink(const std::string& path) {
@@ -170,7 +179,7 @@ Status DescriptorFile::unlink(const std::string& path) {
 
 DescriptorFile::~DescriptorFile() {
     if (direct_descriptor_ >= 0) system::close(direct_descriptor_);
-    system::close(descriptor());
+    if (owns_) system::close(descriptor());
 }
 
 // Opens through the descriptor, because the name may be gone or stand for another file.

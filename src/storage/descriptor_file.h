@@ -14,6 +14,9 @@ class DescriptorFile final : public File {
 public:
     static Result<std::shared_ptr<File>> open(const std::string& path, int flags);
     static Result<std::shared_ptr<File>> adopt(int descriptor);
+    // Stands for a descriptor that stays the caller's, for hints and questions only. EINVAL: it was
+    // opened with O_DIRECT, so its reads do not use the OS page cache.
+    static Result<std::shared_ptr<File>> borrow(int descriptor);
     static Status unlink(const std::string& path);
     ~DescriptorFile() override;
 
@@ -28,14 +31,15 @@ public:
     }
 
 private:
-    static Result<std::shared_ptr<File>> make(int descriptor, Rights rights);
+    static Result<std::shared_ptr<File>> make(int descriptor, Rights rights, bool owns = true);
     DescriptorFile(const Identity& identity, DirectAlignment alignment, int descriptor,
-                   Rights rights)
-        : File(identity, alignment, descriptor, rights) {
+                   Rights rights, bool owns)
+        : File(identity, alignment, descriptor, rights), owns_(owns) {
         if (rights.write && alignment.offset != 0)
             first_write_ = FirstWrite::of(identity.device, identity.inode);
     }
 
+    const bool owns_;                          // the destructor closes descriptor()
     std::shared_ptr<FirstWrite> first_write_;  // null: not open for writing, or no direct I/O
 
     mutable std::mutex direct_mutex_;  // guards the opening of direct_descriptor_

@@ -17,8 +17,9 @@ using Inode = std::pair<uint64_t, uint64_t>;
 }  // namespace
 
 std::shared_ptr<FirstWrite> FirstWrite::of(uint64_t device, uint64_t inode) {
-    static std::mutex mutex;  // guards the map
-    static std::map<Inode, std::weak_ptr<FirstWrite>> all;
+    // Never destroyed: other threads may open files while the program ends.
+    static auto& mutex = *new std::mutex;  // guards the map
+    static auto& all = *new std::map<Inode, std::weak_ptr<FirstWrite>>;
     const std::lock_guard lock(mutex);
     std::erase_if(all, [](const auto& entry) { return entry.second.expired(); });
     std::weak_ptr<FirstWrite>& known = all[{device, inode}];

@@ -127,6 +127,11 @@ private:
     std::atomic<bool> drop_refused_{false};
 };
 
+// Stands for a descriptor that stays the caller's, for hints and questions about the OS page cache
+// only; no queue takes it. If the descriptor gets another meaning, hints go to the wrong file.
+// EBADF: it cannot be read; EINVAL: opened with O_DIRECT; else the errors of an open.
+[[nodiscard]] Result<std::shared_ptr<File>> borrow(int descriptor);
+
 // Moves the bytes [offset, offset + sum of lengths) of `file`. A read scatters them over `pieces`
 // in order; a write gathers them from there. The file, the array and the memory that it points to
 // must stay until the completion has been reaped. More bytes may have been moved than the

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kLookInterval(1000);  // without an event
 // Between looks while a writer goes on, so that a scan serves several writes.
-constexpr std::chrono::milliseconds kLookGap(10);
+constexpr std::chrono::milliseconds kLookGap(2);
 constexpr std::chrono::seconds kQuietTime(10);
 constexpr size_t kReplacedMax = 16;
 constexpr uint64_t kPieceSize = 64 << 10;

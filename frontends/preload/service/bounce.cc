@@ -1,6 +1,7 @@
 #include "bounce.h"
 
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -23,7 +24,9 @@ public:
         const int fd = static_cast<int>(syscall(SYS_memfd_create, "penstock-bounce", 1u));
         if (fd < 0 || syscall(SYS_ftruncate, fd, kPiece) != 0) return;
         void* mapped = mmap(nullptr, kPiece, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-        auto file = File::adopt(fd, device);
+        FileOptions options;  // its bytes have one way to go, whatever the program's have
+        options.route_of_environment = options.strict_of_environment = false;
+        auto file = File::adopt(fd, device, options);
         if (mapped != MAP_FAILED) memory_ = static_cast<std::byte*>(mapped);
         if (file.ok()) {
             file_ = std::move(file.value());
@@ -58,17 +61,24 @@ ssize_t bounce(int fd, std::byte* memory, size_t size, off_t offset, bool write,
                const Device& device) {
     Staging staging(device);
     if (!staging.ok()) return errno = ENOMEM, -1;
+    struct stat status;
+    const bool regular = fstat(fd, &status) == 0 && S_ISREG(status.st_mode);
     size_t moved = 0;
+    const auto failed = [&](int error) -> ssize_t {
+        errno = error;
+        return moved > 0 ? static_cast<ssize_t>(moved) : -1;
+    };
     while (moved < size) {
         const size_t piece = std::min(size - moved, kPiece);
         const off_t at = offset < 0 ? -1 : offset + static_cast<off_t>(moved);
-        if (write && !staging.from_device(memory + moved, piece)) return errno = EFAULT, -1;
+        if (write && !staging.from_device(memory + moved, piece)) return failed(EFAULT);
         const ssize_t done = call(fd, staging.memory(), piece, at, write);
-        if (done < 0) return moved > 0 ? static_cast<ssize_t>(moved) : -1;
+        if (done < 0) return failed(errno);
         if (!write && !staging.to_device(memory + moved, static_cast<size_t>(done)))
-            return errno = EFAULT, -1;
+            return failed(EIO);
         moved += static_cast<size_t>(done);
-        if (static_cast<size_t>(done) < piece) break;
+        // A pipe or socket would wait for more than there is.
+        if (static_cast<size_t>(done) < piece || (!write && !regular)) break;
     }
     return static_cast<ssize_t>(moved);
 }

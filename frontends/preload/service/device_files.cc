@@ -11,10 +11,18 @@
 namespace penstock::preload {
 namespace {
 
-// Calls on the program's files go to the kernel: the wrappers would record them.
+constexpr int kOwnMin = 3;  // a program that has closed a standard stream may still write to it
+
+// Opens the file behind a descriptor of the calling thread again. Calls on the program's files go
+// to the kernel: the wrappers would record them.
 int open_again(int fd, int flags) {
-    const std::string link = "/proc/self/fd/" + std::to_string(fd);
-    return static_cast<int>(syscall(SYS_openat, AT_FDCWD, link.c_str(), flags | O_CLOEXEC, 0));
+    const std::string link = "/proc/thread-self/fd/" + std::to_string(fd);
+    const int own = static_cast<int>(
+        syscall(SYS_openat, AT_FDCWD, link.c_str(), flags | O_CLOEXEC, 0));
+    if (own < 0 || own >= kOwnMin) return own;
+    const int above = static_cast<int>(syscall(SYS_fcntl, own, F_DUPFD_CLOEXEC, kOwnMin));
+    syscall(SYS_close, own);
+    return above;
 }
 
 // Marks an open file as ours. Nothing asks for signals of it, so the number of its signal is free.
@@ -52,11 +60,17 @@ Result<std::shared_ptr<File>> DeviceFiles::find(int fd, const struct stat& statu
     std::lock_guard lock(mutex_);
     if (const auto found = entries_.find(fd); found != entries_.end()) {
         if (found->second.is_of(status, flags, name)) return found->second.file;
-        found->second.close();
+        // It is closed when the program closes the descriptor.
+        parked_.emplace(fd, std::move(found->second));
         entries_.erase(found);
     }
     const int own = open_again(fd, flags & (O_ACCMODE | O_SYNC | O_DSYNC | O_NOATIME));
     if (own < 0) return Status(errno, "open", "the file cannot be opened again");
+    struct stat opened;
+    if (fstat(own, &opened) != 0 || !same_file(opened, status.st_dev, status.st_ino)) {
+        syscall(SYS_close, own);
+        return Status(ESTALE, "open", "the descriptor got another meaning meanwhile");
+    }
     syscall(SYS_fcntl, own, F_SETSIG, kMark);
     FileOptions options;
     if ((flags & O_DIRECT) != 0) {
@@ -73,19 +87,25 @@ Result<std::shared_ptr<File>> DeviceFiles::find(int fd, const struct stat& statu
     return entries_.emplace(fd, std::move(entry)).first->second.file;
 }
 
-void DeviceFiles::forget(unsigned first, unsigned last) {
-    // A signal handler may close a descriptor while its thread is in find().
-    const std::unique_lock lock(mutex_, std::try_to_lock);
-    if (!lock.owns_lock()) return;
-    for (auto entry = entries_.begin(); entry != entries_.end();) {
+template <class Entries>
+void DeviceFiles::close_all(Entries& entries, unsigned first, unsigned last) {
+    for (auto entry = entries.begin(); entry != entries.end();) {
         const auto fd = static_cast<unsigned>(entry->first);
         if (fd < first || fd > last) {
             ++entry;
             continue;
         }
         entry->second.close();
-        entry = entries_.erase(entry);
+        entry = entries.erase(entry);
     }
+}
+
+void DeviceFiles::forget(unsigned first, unsigned last) {
+    // A signal handler may close a descriptor while its thread is in find().
+    const std::unique_lock lock(mutex_, std::try_to_lock);
+    if (!lock.owns_lock()) return;
+    close_all(entries_, first, last);
+    close_all(parked_, first, last);
 }
 
 }  // namespace penstock::preload

@@ -197,6 +197,14 @@ class CommandError(Exception):
         self.subject, self.cause = subject, cause
 
 
+class ProgramError(CommandError):
+    """A program could not be started: exit code 127 or 126, as of a shell."""
+
+    def __init__(self, subject: str, cause: str, *, found: bool) -> None:
+        super().__init__(subject, cause)
+        self.exit_code = 126 if found else 127
+
+
 class UsageError(CommandError):
     """The command line is wrong: exit code 2."""
 

@@ -12,7 +12,7 @@ import subprocess
 from pathlib import Path
 
 from penstock import _core
-from penstock.errors import CommandError, UsageError
+from penstock.errors import CommandError, ProgramError, UsageError
 
 _LIBRARY = "libpenstock-preload.so"
 _ELF_CLASS_64 = 2
@@ -58,13 +58,14 @@ def find_program(name: str) -> str:
     path = shutil.which(name)
     if path is None:
         known = os.path.exists(name) and "/" in name
-        raise CommandError(name, os.strerror(errno.EACCES if known else errno.ENOENT))
+        cause = os.strerror(errno.EACCES if known else errno.ENOENT)
+        raise ProgramError(name, cause, found=known)
     try:
         why = _why_not_preloaded(path)
     except PermissionError:  # it may be run, not read
         return path
     if why:
-        raise CommandError(path, why)
+        raise ProgramError(path, why, found=True)
     return path
 
 
@@ -96,9 +97,11 @@ def run_to_end(words: list[str], path: str, variables: dict[str, str]) -> int:
             env=variables,
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
             restore_signals=True,
+            close_fds=False,  # the program gets what the shell has opened for it
         )
     except OSError as error:
-        raise CommandError(path, error.strerror or str(error)) from None
+        cause = error.strerror or str(error)
+        raise ProgramError(path, cause, found=error.errno != errno.ENOENT) from None
     finally:
         signal.signal(signal.SIGINT, old)
     ignored = signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -31,9 +31,12 @@ BEGIN = r"""
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -177,6 +180,66 @@ PROGRAMS = {
         EXPECT(pread(fd, gone, 100, 0), -1);
         EXPECT(errno, EFAULT);
         EXPECT(pread(fd, host, 100, 0), 100);
+    """,
+    "a pipe gives what it has, and a datagram stays": r"""
+        int pair[2];
+        EXPECT(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+        const int room = 8 << 20;
+        setsockopt(pair[0], SOL_SOCKET, SO_SNDBUF, &room, sizeof room);
+        const pid_t child = fork();
+        if (child == 0) {
+            for (int done = 0; done < 1 << 20;) done += write(pair[0], file, (1 << 20) - done);
+            pause();
+        }
+        for (long all = 0, got; all < 1 << 20; all += got) {
+            got = read(pair[1], there, 3 << 20);
+            EXPECT(got > 0, 1);
+        }
+        EXPECT(socketpair(AF_UNIX, SOCK_DGRAM, 0, pair), 0);
+        EXPECT(write(pair[0], "one", 3), 3);
+        EXPECT(read(pair[1], there, 100), -1);
+        EXPECT(errno, EFAULT);
+        kill(child, SIGKILL);
+    """,
+    "record locks are held whatever becomes of the descriptor": r"""
+        int fd = open(path, O_RDWR), also = open(path, O_RDWR), status = 0;
+        struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+        EXPECT(pread(fd, there, 100, 0), 100);
+        EXPECT(fcntl(fd, F_SETFL, O_NONBLOCK), 0);
+        EXPECT(fcntl(also, F_SETLK, &lock), 0);
+        EXPECT(pread(fd, there, 100, 0), 100);
+        EXPECT(close_range(fd, fd, 4), 0);
+        EXPECT(pread(fd, there, 100, 0), 100);
+        if (fork() == 0) _exit(fcntl(fd, F_GETLK, &lock) == 0 && lock.l_type == F_WRLCK ? 0 : 2);
+        wait(&status);
+        EXPECT(status, 0);
+    """,
+    "a program without standard error does not write into its file": r"""
+        int fd = open(path, O_RDWR), kept = dup(2);
+        close(2);
+        EXPECT(pread(fd, there, 100, 0), 100);
+        EXPECT(write(2, "a message", 9), -1);
+        EXPECT(dup2(kept, 2), 2);
+        EXPECT(pread(fd, host, SIZE, 0), SIZE);
+        EXPECT(memcmp(host, file, SIZE), 0);
+    """,
+    "flags, limits and odd descriptors": r"""
+        int fd = open(other, O_RDWR | O_CREAT, 0600);
+        EXPECT(write(fd, "0123456789", 10), 10);
+        struct iovec piece = {there, 3};
+        EXPECT(pwritev2(fd, &piece, 1, 0, 0x10), -1);  // RWF_APPEND
+        EXPECT(errno, EFAULT);
+        EXPECT(readv(fd, (void*)16, 1), -1);
+        EXPECT(errno, EFAULT);
+        EXPECT(pread(open(path, 010000000), there, 10, 0), -1);  // O_PATH
+        EXPECT(errno, EBADF);
+        struct rlimit limit = {1 << 20, 1 << 20};
+        signal(SIGXFSZ, SIG_IGN);
+        setrlimit(RLIMIT_FSIZE, &limit);
+        EXPECT(pwrite(fd, there, SIZE, 0), 1 << 20);
+        errno = 77;
+        EXPECT(pread(fd, there, 100, 0), 100);
+        EXPECT(errno, 77);
     """,
     "many small reads open the device once": r"""
         int fd = open(path, O_RDONLY);

@@ -339,3 +339,36 @@ def test_the_list_of_calls_is_what_the_library_exports() -> None:
     table = (ROOT / "docs/guide/programs.md").read_text()
     plain = {re.sub(r"^__|64v|64|_chk$|_2$", "", name) for name in listed}
     assert plain == set(re.findall(r"`(\w+)`", table.partition("| --- |")[2].partition("\n\n")[0]))
+
+
+def test_the_program_gets_what_the_shell_has_opened(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.write_text("seven\n")
+    command = [sys.executable, "-m", "penstock", "trace", "-o", str(tmp_path / "t"), "cat"]
+    with data.open() as file:
+        done = subprocess.run(
+            [*command, f"/dev/fd/{file.fileno()}"],
+            pass_fds=[file.fileno()],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert (done.returncode, done.stdout) == (0, "seven\n"), done.stderr
+
+
+@pytest.mark.parametrize("redirection", ["2>&-", "2>/dev/full"])
+def test_a_summary_without_a_place_changes_nothing(tmp_path: Path, redirection: str) -> None:
+    command = f"{sys.executable} -m penstock trace -o {tmp_path}/t cat /etc/hostname {redirection}"
+    done = subprocess.run(["sh", "-c", command], stdout=subprocess.PIPE, check=False)
+    assert (done.returncode, done.stdout) == (0, Path("/etc/hostname").read_bytes())
+
+
+@pytest.mark.parametrize(("name", "code"), [("/nowhere/at/all", 127), ("/etc/hostname", 126)])
+def test_programs_that_cannot_start_have_the_codes_of_a_shell(
+    tmp_path: Path, name: str, code: int
+) -> None:
+    for verb in (["trace", "-o", str(tmp_path / "t")], ["run"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "penstock", *verb, name], capture_output=True, check=False
+        )
+        assert done.returncode == code

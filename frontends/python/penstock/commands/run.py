@@ -14,14 +14,13 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import tempfile
 from typing import IO
 
 from penstock.commands import trace
-from penstock.commands.signature import analyse
 from penstock.errors import CommandError
 from penstock.programs import environment, find_program, program_words, run_to_end
-from penstock.progress import ProgressLine
 
 EXAMPLE = """\
   $ penstock run python load_model.py /mnt/nfs/model.safetensors
@@ -58,6 +57,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _write_programs(path: str, file: IO[bytes]) -> None:
     """Write the access programs of the streams in `path`."""
+    from penstock.commands.signature import analyse
+    from penstock.progress import ProgressLine
+
     with ProgressLine() as progress:
         reader = analyse(path, progress)
     programs = reader.programs(binary=True)
@@ -87,5 +89,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.trace is not None:
         return _run_beside(arguments, words, settings)
     path = find_program(words[0])
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_DFL)  # Python ignores them
     os.execve(path, words, environment(**settings))
     raise AssertionError

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import resource
 import sys
 
 from penstock.arguments import TRACE_HELP, chosen_device, device_name, size_text, traced
@@ -169,6 +170,8 @@ def _follow(arguments: argparse.Namespace, pattern_list: bytes, texts: list[byte
             print(f"penstock: {path}: {text}", file=sys.stderr)
 
     form = "json" if arguments.json else "path" if len(arguments.paths) > 1 else "number"
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # each file stays open
     result = _core.follow(
         chosen_device(arguments.device),
         pattern_list,

@@ -250,6 +250,9 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.over == "time" and not source["trace"]:
         raise UsageError(path, "access programs have no times: --over accesses")
     if arguments.output:
+        known = path != "-" and os.path.exists(arguments.output)
+        if known and os.path.samefile(path, arguments.output):
+            raise UsageError(arguments.output, "-o would overwrite the trace itself")
         binary = arguments.output.endswith(_BINARY_SUFFIX)
         _write(arguments.output, reader.programs(binary=binary))
     if arguments.picture:

@@ -10,6 +10,7 @@ not seen. A program that is linked statically or set-user-ID is refused.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import sys
@@ -25,6 +26,7 @@ EXAMPLE = """\
 """
 
 _HEADER = b"penstock-trace 1\n"
+_WHY_NONE = "what stdio, mappings, io_uring and libaio move is not seen; strace sees it"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -72,18 +74,25 @@ def _finish(path: str) -> tuple[int, int]:
 def record(words: list[str], output: str, settings: dict[str, str], *, as_json: bool) -> int:
     """Run a program, report what was recorded, and return the program's exit code."""
     program = find_program(words[0])
-    path = os.path.abspath(output)
+    try:
+        path = os.path.abspath(output)
+    except OSError as error:  # the working directory was removed
+        raise CommandError(output, error.strerror or str(error)) from None
+    if os.path.exists(path) and not os.path.isfile(path):
+        cause = "is a directory" if os.path.isdir(path) else "is not a regular file"
+        raise CommandError(output, cause)
     variables = environment(PENSTOCK_TRACE=path, **settings)
     _begin(path)
     code = run_to_end(words, program, variables)
     accesses, files = _finish(path)
     if as_json:
-        found = {"trace": path, "accesses": accesses, "files": files, "exit_code": code}
-        print(json.dumps(found), file=sys.stderr)
+        text = json.dumps({"trace": path, "accesses": accesses, "files": files, "exit_code": code})
     else:
-        hint = f" (try: penstock signature {output})" if accesses else ""
-        text = f"{accesses} accesses to {files} files"
-        print(f"penstock: {output}: {text}{hint}", file=sys.stderr)
+        hint = f"try: penstock signature {output}" if accesses else _WHY_NONE
+        text = f"penstock: {output}: {accesses} accesses to {files} files ({hint})"
+    if sys.stderr is not None:  # print() would turn to standard output, which is the program's
+        with contextlib.suppress(OSError):  # a full disk must not change the exit code
+            print(text, file=sys.stderr, flush=True)
     return code
 
 
