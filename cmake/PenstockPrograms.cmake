@@ -5,6 +5,7 @@
 # workloads/NAME/*_test.cc .cu  the program penstock_NAME_test
 # bench/NAME.cc [NAME.cu]       the program penstock-bench-NAME, linked with every workload
 # bench/*/*.cc                  code that these programs share
+# bench/programs/NAME.cc        the program penstock-program-NAME, which a benchmark in Python runs
 # tests/NAME_test.cc [.cu]      the program NAME_test, linked with every workload and `testing`
 # tests/NAME/*.cc [*.cu]        the program NAME_test of several files, included as "NAME/x.h"
 #
@@ -105,6 +106,31 @@ function(penstock_benchmarks)
         if(EXISTS "${PROJECT_SOURCE_DIR}/bench/${name}.cu")
             penstock_add_kernels(${target} "${PROJECT_SOURCE_DIR}/bench/${name}.cu")
         endif()
+        penstock_program(penstock_benchmarks ${target} benchmarks)
+    endforeach()
+endfunction()
+
+# The programs that benchmarks in Python run. slow_file_system needs libfuse3; without it the
+# benchmarks leave out the rows that need it.
+function(penstock_benchmark_programs)
+    find_package(PkgConfig)
+    if(PkgConfig_FOUND)
+        pkg_check_modules(FUSE3 IMPORTED_TARGET fuse3>=3.12)
+    endif()
+    file(GLOB programs CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/bench/programs/*.cc")
+    foreach(program IN LISTS programs)
+        cmake_path(GET program STEM LAST_ONLY name)
+        if(name STREQUAL "slow_file_system" AND NOT TARGET PkgConfig::FUSE3)
+            continue()
+        endif()
+        set(target penstock_program_${name})
+        add_executable(${target} "${program}")
+        # Most of them stand for programs that do not know the library.
+        target_link_libraries(${target} PRIVATE -Wl,--as-needed penstock penstock_flags)
+        if(name STREQUAL "slow_file_system")
+            target_link_libraries(${target} PRIVATE PkgConfig::FUSE3)
+        endif()
+        set_target_properties(${target} PROPERTIES OUTPUT_NAME penstock-program-${name})
         penstock_program(penstock_benchmarks ${target} benchmarks)
     endforeach()
 endfunction()

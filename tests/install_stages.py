@@ -10,6 +10,7 @@ from zipfile import ZipFile
 from stages import BUILD, Counts, Stage, nvcc, one, python, total
 
 WHEEL_SIZE_MAX = 10_000_000
+BENCH_PARTS = ("bench_", "penstock-bench", "penstock-program")
 
 
 def out_of_tree(log: Stage) -> Counts:
@@ -47,7 +48,7 @@ def wheel(log: Stage) -> Counts:
     log.log.write("\n".join(names) + "\n")
     return one(
         wheels[0].stat().st_size < WHEEL_SIZE_MAX
-        and not any("bench_" in name or "penstock-bench" in name for name in names)
+        and not any(part in name for part in BENCH_PARTS for name in names)
         and log.run([python(), "-m", "venv", alone])
         and log.run([alone / "bin/pip", "install", "-q", "--no-deps", wheels[0]])
         and log.run([alone / "bin/penstock", "check", "--json"])

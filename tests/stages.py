@@ -293,7 +293,7 @@ def lint_batches(files: Sequence[str], commands: dict[str, str]) -> dict[Path, l
     groups: dict[str, list[str]] = {}
     for file in files:
         # Programs have a main() each.
-        program = Path(file).parent == ROOT / "bench"
+        program = Path(file).parent in (ROOT / "bench", ROOT / "bench/programs")
         groups.setdefault(file if program else str(Path(file).parent), []).append(file)
     found: dict[Path, list[str]] = {}
     for group in groups.values():

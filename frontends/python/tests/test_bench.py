@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.benchmarks import safetensors
-from penstock.benchmarks.harness import page_cache, rivals
+from penstock.benchmarks import fronts, safetensors
+from penstock.benchmarks.harness import page_cache, programs, rivals, slow_storage
 from penstock.benchmarks.harness.report import Report, take_pairs, wanted
 from penstock.cli import main
 from penstock.commands import bench
@@ -53,6 +53,47 @@ def test_smoke_run_writes_rows(tmp_path: Path) -> None:
         # A file system without a page cache of its own, as tmpfs, cannot be cold.
         assert row["verified"] or case == "cold", done.stderr
     assert list(tmp_path.iterdir()) == [out]
+
+
+def test_fronts_have_their_rows(tmp_path: Path) -> None:
+    if programs.find("foreign_write") is None:
+        pytest.skip("the programs that it runs are not built")
+    out = tmp_path / "out.json"
+    command = [sys.executable, "-m", "penstock", "bench", "fronts", "--smoke", "--json", str(out)]
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    whole = json.loads(out.read_text())
+    rows = {(row["case"], row["against"]): row for row in whole["rows"]}
+    wanted = {("foreign-fd-write", "no-preload"), ("readahead-4k", "pread+copy")}
+    if "left out: mmap-*" not in whole["environment"]:
+        wanted |= {(f"mmap-local-disk{end}", "no-preload") for end in ("", "-cold", "-hot")}
+        if "left out: mmap-slow-storage" not in whole["environment"]:
+            baselines = ("no-preload", "parallel-read-first")
+            wanted |= {("mmap-slow-storage", against) for against in baselines}
+    if "left out: replay-strided" not in whole["environment"]:
+        cases = ("replay-strided", "replay-shuffled", "learned-strided")
+        wanted |= {(case, "no-preload") for case in cases}
+    assert set(rows) == wanted
+    for row in rows.values():
+        assert list(row) == KEYS
+        assert len(row["pairs"]) == 1
+        # A file system without a page cache of its own, as tmpfs, cannot be cold.
+        assert row["verified"] or "cold" in row["note"], done.stderr
+    assert list(tmp_path.iterdir()) == [out]
+
+
+def test_fronts_say_why_there_is_no_slow_storage(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(slow_storage, "why_not", lambda: "there is no /dev/fuse")
+    arguments = Namespace(pairs=1, smoke=True, only="strided", device="cpu", json=None, full=False)
+    report = Report("fronts", "?", arguments)
+    fronts.measure_all(arguments, report)
+    assert report._rows == []
+    assert report.environment["left out: replay-strided"] == "there is no /dev/fuse"
+    assert "left out: there is no /dev/fuse" in capsys.readouterr().err
 
 
 def test_a_rival_that_cannot_run_is_told_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,9 +142,9 @@ def test_a_rival_that_fails_is_told_with_what_it_raised(
 
 
 def test_modules_are_found_as_programs_are() -> None:
-    programs = find_programs()
-    assert programs["safetensors"] == [sys.executable, "-m", "penstock.benchmarks.safetensors"]
-    assert "harness" not in programs
+    found = find_programs()
+    assert found["safetensors"] == [sys.executable, "-m", "penstock.benchmarks.safetensors"]
+    assert "harness" not in found
 
 
 def test_programs_that_are_not_installed_are_known_by_name(
@@ -111,7 +152,7 @@ def test_programs_that_are_not_installed_are_known_by_name(
 ) -> None:
     checkout = Path(__file__).parents[3]
     assert sorted(path.stem for path in checkout.glob("bench/*.cc")) == list(bench.PROGRAMS)
-    monkeypatch.setattr(bench, "_folders", list[Path])
+    monkeypatch.setattr(bench, "program_folders", list[Path])
     assert main(["bench", "gread"]) == 1
     told = capsys.readouterr().err
     assert told.startswith("penstock: gread: not installed; ")
@@ -121,7 +162,7 @@ def test_programs_that_are_not_installed_are_known_by_name(
     assert "graed: no such benchmark" in capsys.readouterr().err
     assert main(["bench", "--list"]) == 0
     listed = capsys.readouterr()
-    assert listed.out.split() == ["safetensors"]
+    assert listed.out.split() == ["fronts", "safetensors"]
     assert "tio: not installed; " in listed.err
 
 

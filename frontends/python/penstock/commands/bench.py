@@ -47,7 +47,7 @@ EXAMPLE = """\
 """
 
 
-def _folders() -> list[Path]:
+def program_folders() -> list[Path]:
     """Return the folders of benchmark programs: in the package, in its build tree, on PATH."""
     package = Path(__file__).parent.parent
     places = [package, package.resolve().parent.parent]
@@ -73,7 +73,7 @@ def find_programs(device: str = "cpu") -> dict[str, list[str]]:
             if not module.ispkg:
                 command = [sys.executable, "-m", f"{package.__name__}.{module.name}"]
                 found.setdefault(module.name, command)
-    for folder in _folders():
+    for folder in program_folders():
         for program in sorted(folder.glob(PREFIX + "*")):
             name = program.name.removeprefix(PREFIX)
             if os.access(program, os.X_OK) and program.is_file():

@@ -67,6 +67,11 @@ def cpu_seconds() -> float:
     return sum(part.ru_utime + part.ru_stime for part in parts)
 
 
+def take_rounds(count: int, *runs: Run) -> list[tuple[float, ...]]:
+    """Run all in turn: one round to warm up, which is discarded, and `count` that are kept."""
+    return [tuple(run() for run in runs) for _ in range(count + 1)][1:]
+
+
 def take_pairs(count: int, run: Run, baseline: Run) -> list[tuple[float, float]]:
     """Run both in turn: one pair to warm up, which is discarded, and `count` that are kept."""
     return [(run(), baseline()) for _ in range(count + 1)][1:]
