@@ -21,9 +21,11 @@
 namespace penstock::preload {
 namespace {
 
-constexpr size_t kMappingMin = 16 << 20;  // bytes; a smaller file ends before reading ahead pays
-                                          // off
-constexpr size_t kBlockSize = 4 << 20;
+// Sizes in bytes. A file smaller than kMappingMin ends before reading ahead pays off. A thread
+// requests a block, and then waits for it.
+constexpr size_t kMappingMin = 16 << 20;
+constexpr size_t kBlockSize = 1 << 20;
+constexpr size_t kRequestSize = 128 << 10;
 constexpr int kThreadsMax = 8;
 constexpr int kFeedsMax = 64;          // mappings at once; further ones are not read ahead
 constexpr uint64_t kSlowNs = 400'000;  // time for one page from which storage is slow
@@ -67,7 +69,15 @@ void pause_briefly() {
 }
 
 // Reads a part of a file into the OS page cache. Errors are ignored: the program will meet them.
+//
+// MADV_POPULATE_READ waits for each request of the kernel before it makes the next. MADV_WILLNEED
+// does not wait, but requests no more at once than the kernel's readahead of the file system, often
+// 128 KiB. So it is called for the rest of the part again and again: all requests are in flight
+// before the wait. Pages that are already requested cost it nothing.
 void populate(char* begin, size_t size) {
+    for (size_t at = 0; at + kRequestSize < size; at += kRequestSize) {
+        madvise(begin + at, size - at, MADV_WILLNEED);
+    }
     if (madvise(begin, size, kPopulateRead) != 0 && errno == EINVAL) {
         madvise(begin, size, MADV_WILLNEED);
     }
@@ -96,7 +106,7 @@ uint64_t window_size() {
 // Measures how long single pages of the mapping take, to tell whether storage is slow.
 void probe(Feed& feed) {
     int slow = 0;
-    for (int i = 0; i < kProbes; ++i) {
+    for (int i = 0; i < kProbes && slow < kSlowProbesMin; ++i) {
         const size_t at = feed.size / (2 * kProbes) * static_cast<size_t>(2 * i + 1) / 4096 * 4096;
         const uint64_t begun = now_ns();
         populate(feed.own + at, 4096);
@@ -144,7 +154,11 @@ bool feed_block(Feed& feed) {
         pause_briefly();
     }
     if (feed.state.load(std::memory_order_acquire) != kFeeding) return false;
-    populate(feed.own + at, feed.size - at < kBlockSize ? feed.size - at : kBlockSize);
+    const size_t size = feed.size - at < kBlockSize ? feed.size - at : kBlockSize;
+    populate(feed.own + at, size);
+    // The pages stay in the cache. Without this, the program's munmap() would wait later for that
+    // of the whole mapping here.
+    madvise(feed.own + at, size, MADV_DONTNEED);
     return true;
 }
 

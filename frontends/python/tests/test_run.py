@@ -16,7 +16,7 @@ from penstock import _core
 
 LIBRARY = Path(_core.__file__).parent / "libpenstock-preload.so"
 SIZE = 64 << 20
-BLOCKS = SIZE // (4 << 20)
+BLOCKS = SIZE >> 20  # the feeder reads a MiB at a time
 
 pytestmark = pytest.mark.skipif(not LIBRARY.exists(), reason="built without the preload library")
 
@@ -84,7 +84,7 @@ def populated(done: subprocess.CompletedProcess[str]) -> list[int]:
 def test_a_slow_mapping_is_read_once_and_in_full(data: Path, slow: dict[str, str]) -> None:
     done = run(*reading(data), env=slow)
     assert done.stdout.strip() == hashlib.sha256(data.read_bytes()).hexdigest()
-    probes = 4
+    probes = 2  # both are slow, so there are no more
     assert populated(done)[-1] == BLOCKS + probes
 
 
