@@ -103,15 +103,18 @@ uint64_t window_size() {
     return quarter < kWindowMax ? quarter : kWindowMax;
 }
 
-// Measures how long single pages of the mapping take, to tell whether storage is slow.
+// Measures how long single pages of the mapping take, to tell whether storage is slow. The pages
+// are declared random for the time: else the kernel would read megabytes around each on some disks.
 void probe(Feed& feed) {
     int slow = 0;
+    madvise(feed.own, feed.size, MADV_RANDOM);
     for (int i = 0; i < kProbes && slow < kSlowProbesMin; ++i) {
         const size_t at = feed.size / (2 * kProbes) * static_cast<size_t>(2 * i + 1) / 4096 * 4096;
         const uint64_t begun = now_ns();
         populate(feed.own + at, 4096);
         if (now_ns() - begun >= kSlowNs) ++slow;
     }
+    madvise(feed.own, feed.size, MADV_NORMAL);
     if (slow >= kSlowProbesMin) {
         feed.slow.store(true, std::memory_order_release);
     } else {
