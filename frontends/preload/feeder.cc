@@ -27,10 +27,12 @@ constexpr size_t kMappingMin = 16 << 20;
 constexpr size_t kBlockSize = 1 << 20;
 constexpr size_t kRequestSize = 128 << 10;
 constexpr int kThreadsMax = 8;
-constexpr int kFeedsMax = 64;          // mappings at once; further ones are not read ahead
-constexpr uint64_t kSlowNs = 400'000;  // time for one page from which storage is slow
-constexpr int kProbes = 4;
+constexpr int kFeedsMax = 64;           // mappings at once; further ones are not read ahead
+constexpr uint64_t kSlowNs = 400'000;   // time for one page from which storage is slow
+constexpr uint64_t kCachedNs = 20'000;  // a page that takes less was cached
+constexpr int kProbesMax = 8;
 constexpr int kSlowProbesMin = 2;
+constexpr int kSlowProbesMax = 4;  // no further page is timed
 constexpr uint64_t kWindowMax = 80ull << 30;
 constexpr uint64_t kSamples = 256;  // pages of a window that are tested
 constexpr long kPauseNs = 10'000'000;
@@ -103,19 +105,24 @@ uint64_t window_size() {
     return quarter < kWindowMax ? quarter : kWindowMax;
 }
 
-// Measures how long single pages of the mapping take, to tell whether storage is slow. The pages
-// are declared random for the time: else the kernel would read megabytes around each on some disks.
+// Measures how long single pages of the mapping take, to tell whether storage is slow. One quick
+// page tells that it is not: the others may have waited for what the program reads meanwhile.
+// Cached pages tell nothing. The pages are declared random for the time: else the kernel would read
+// megabytes around each on some disks.
 void probe(Feed& feed) {
     int slow = 0;
+    bool quick = false;
     madvise(feed.own, feed.size, MADV_RANDOM);
-    for (int i = 0; i < kProbes && slow < kSlowProbesMin; ++i) {
-        const size_t at = feed.size / (2 * kProbes) * static_cast<size_t>(2 * i + 1) / 4096 * 4096;
+    for (int i = 0; i < kProbesMax && slow < kSlowProbesMax && !quick; ++i) {
+        const size_t place = feed.size / (2 * kProbesMax) * static_cast<size_t>(2 * i + 1);
         const uint64_t begun = now_ns();
-        populate(feed.own + at, 4096);
-        if (now_ns() - begun >= kSlowNs) ++slow;
+        populate(feed.own + place / 4096 * 4096, 4096);
+        const uint64_t taken = now_ns() - begun;
+        if (taken >= kSlowNs) ++slow;
+        quick = taken >= kCachedNs && taken < kSlowNs;
     }
     madvise(feed.own, feed.size, MADV_NORMAL);
-    if (slow >= kSlowProbesMin) {
+    if (slow >= kSlowProbesMin && !quick) {
         feed.slow.store(true, std::memory_order_release);
     } else {
         feed.state.store(kStopped, std::memory_order_release);
