@@ -153,3 +153,17 @@ def test_a_signature_that_is_none_is_refused(
     assert done.returncode == 1
     assert str(path) in done.stderr
     assert cause in done.stderr, done.stderr
+
+
+def test_a_signature_of_files_that_are_not_here_is_a_warning(tmp_path: Path) -> None:
+    path = tmp_path / "signature"
+    lines = [f"{i} 1 r /nowhere/data {i * GAP} {PAGE}" for i in range(1, 20)]
+    path.write_text("\n".join(["penstock-trace 1", *lines, ""]))
+    done = subprocess.run(
+        [sys.executable, "-m", "penstock", "run", "--signature", str(path), "echo", "done"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "done\n")
+    assert f"{path}: warning: none of its 1 files is here" in done.stderr

@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import os
 import signal
+import sys
 import tempfile
 from typing import IO
 
@@ -63,8 +64,16 @@ def _write_programs(path: str, file: IO[bytes]) -> None:
     with ProgressLine() as progress:
         reader = analyse(path, progress)
     programs = reader.programs(binary=True)
-    if not any(stream["operation"] != "write" and stream["nodes"] for stream in reader.streams):
+    found = [
+        stream["file"]
+        for stream in reader.streams
+        if stream["operation"] != "write" and stream["nodes"]
+    ]
+    if not found:
         raise CommandError(path, "no reads in it have a pattern, so nothing could be read ahead")
+    if not any(os.path.exists(file) for file in found):
+        text = f"none of its {len(found)} files is here, so nothing is read ahead by it"
+        print(f"penstock: {path}: warning: {text}", file=sys.stderr)
     file.write(programs)
     file.flush()
 
