@@ -119,7 +119,7 @@ def test_a_file_that_shrinks_meanwhile(data: Path, slow: dict[str, str]) -> None
 def test_exit_codes_and_refusals() -> None:
     assert run("sh", "-c", "exit 9").returncode == 9
     done = run("nowhere-to-be-found")
-    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert (done.returncode, done.stderr.count("\n")) == (127, 1)
     command = [sys.executable, "-m", "penstock", "run"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2

@@ -7,7 +7,8 @@ read-only mappings of files on slow storage (NFS, Lustre, FUSE and the like) are
 page cache ahead of the program, in file order, by up to 8 threads in its process. How slow the
 storage is, is measured: on a quick disk, and where the file is cached, nothing is read ahead. At
 most a quarter of the available memory, and at most 80 GiB, is read ahead of the program. Its input,
-output and exit code are its own. A program that is linked statically or set-user-ID is refused.
+output and exit code are its own; the code is 127 or 126 if it cannot be started. A program that is
+linked statically or set-user-ID is refused.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import tempfile
 from typing import IO
 
 from penstock.commands import trace
-from penstock.errors import CommandError
+from penstock.errors import CommandError, ProgramError
 from penstock.programs import environment, find_program, program_words, run_to_end
 
 EXAMPLE = """\
@@ -100,5 +101,7 @@ def run(arguments: argparse.Namespace) -> int:
     path = find_program(words[0])
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)  # Python ignores them
-    os.execve(path, words, environment(**settings))
-    raise AssertionError
+    try:
+        os.execve(path, words, environment(**settings))
+    except OSError as error:
+        raise ProgramError(path, error.strerror or str(error), found=True) from None
