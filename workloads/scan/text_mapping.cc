@@ -2,6 +2,7 @@
 #include "scan/text_mapping.h"
 
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -44,15 +45,16 @@ void pass_on(int signal_number, siginfo_t* info, void* context) {
         signal(signal_number, SIG_DFL);  // the instruction runs again and ends the process
 }
 
-// Only system calls: it interrupts the search.
+// Only system calls: it interrupts the search. libc's mmap is not called, because TSan takes it for
+// a write of the page, which other threads may be reading at the time.
 void replace_page(int signal_number, siginfo_t* info, void* context) {
     const int saved = errno;
     const auto address = reinterpret_cast<uintptr_t>(info->si_addr);
     Slot* const slot = slot_of(address);
     void* const page = reinterpret_cast<void*>(address / page_size * page_size);
-    const bool replaced = slot != nullptr &&
-                          mmap(page, page_size, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED,
-                               -1, 0) == page;
+    constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
+    const bool replaced = slot != nullptr && syscall(SYS_mmap, page, page_size, PROT_READ, kFlags,
+                                                     -1, 0) == reinterpret_cast<long>(page);
     if (replaced)
         slot->damaged.store(true, std::memory_order_relaxed);
     else
