@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -39,7 +40,13 @@ bool has_driver() {
     return is_mapped(name == nullptr || *name == '\0' ? "/libcuda.so" : name);
 }
 
+// Returns the service if the call may be one with device memory. Handlers of faults write from
+// addresses that may be bad, to probe them.
 const Service* service_for_device() {
+    constexpr uint64_t kFaults = uint64_t{1} << (SIGSEGV - 1) | uint64_t{1} << (SIGBUS - 1) |
+                                 uint64_t{1} << (SIGILL - 1) | uint64_t{1} << (SIGFPE - 1) |
+                                 uint64_t{1} << (SIGABRT - 1);
+    if (is_child_of_vfork() || may_be_handler(kFaults)) return nullptr;
     const Service* service = loaded_service();
     return service != nullptr || !has_driver() ? service : load_service();
 }
@@ -70,7 +77,7 @@ ssize_t move_host_memory(int fd, void* memory, size_t size, off_t offset, bool w
 }  // namespace
 
 ssize_t move_device_memory(int fd, void* memory, size_t size, off_t offset, bool write) {
-    const Service* service = is_child_of_vfork() ? nullptr : service_for_device();
+    const Service* service = service_for_device();
     if (service == nullptr || memory == nullptr) {
         errno = EFAULT;
         return -1;

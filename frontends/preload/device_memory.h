@@ -1,9 +1,9 @@
 // Calls of the program whose memory is a GPU's.
 //
-// The kernel refuses memory that it cannot address with EFAULT, before it has moved a byte. Only
-// then is the driver asked whose memory that is. So a program that uses host memory pays nothing,
-// and no table of allocations can be out of date. Later calls with memory that was used before
-// ask first, since the kernel would read the file in vain.
+// The kernel refuses memory that it cannot address with EFAULT. Only then is the driver asked whose
+// memory that is. So a program that uses host memory pays a load, and no table of allocations can
+// be out of date. Calls with memory of the last transfers ask first, since the kernel would read
+// the file in vain.
 #pragma once
 
 #include <stddef.h>

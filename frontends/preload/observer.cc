@@ -25,6 +25,8 @@ Watch watches[kWatchedMax];
 
 namespace {
 
+// Which reads are worth a report. ReadAhead decides what is announced, by the same limits; this
+// only spares other programs the service.
 constexpr ssize_t kSizeMax = 64 << 10;  // bytes; longer reads keep storage busy by themselves
 constexpr int64_t kGapMin = 4096;       // bytes between reads that the kernel does not follow
 constexpr unsigned kRepeats = 4;        // equal distances in a row
@@ -33,8 +35,6 @@ constexpr uint64_t kRingSize = 1024;
 // program seldom has to wake it.
 constexpr long kNapNs = 200'000;
 constexpr int kNapsMax = 50;
-
-enum State : unsigned { kLearning, kReported, kIgnored };
 
 struct Entry {
     std::atomic<uint64_t> ticket{0};  // 1 + the number of the entry; 0: it is being written
@@ -91,26 +91,17 @@ void* observe_all(void*) {
         if (entry.ticket.load() != next || watches[fd].meaning.load() != meaning) continue;
         const uint64_t rest = service->observe(fd, meaning, offset, static_cast<size_t>(size));
         if (rest == UINT64_MAX) {
-            watches[fd].state.store(kIgnored);
+            watches[fd].state.store(Watch::kIgnored);
         } else if (rest > 0)
             watches[fd].rest.store(static_cast<unsigned>(rest));
     }
-}
-
-// Returns whether the calling thread is probably in a signal handler, which has some signals
-// blocked. What was interrupted may hold the locks that a new thread needs. Threads that leave
-// signals to others have all of them blocked.
-bool may_be_handler() {
-    uint64_t blocked = 0;
-    syscall(SYS_rt_sigprocmask, SIG_BLOCK, nullptr, &blocked, sizeof blocked);
-    return blocked != 0 && __builtin_popcountll(blocked) < 32;
 }
 
 void start_observer() {
     if (started.load(std::memory_order_relaxed) != 0 || is_child_of_vfork()) return;
     const int error = errno;
     int none = 0;
-    if (may_be_handler() || !started.compare_exchange_strong(none, 1)) {
+    if (may_be_handler(~uint64_t{0}) || !started.compare_exchange_strong(none, 1)) {
         errno = error;
         return;
     }
@@ -186,17 +177,17 @@ void begin_observing() {
 
 void observe_other(int fd, Watch& watch, int64_t offset, ssize_t size) {
     switch (watch.state.load(std::memory_order_relaxed)) {
-        case kLearning:
+        case Watch::kLearning:
             if (!reports_all && !learn(watch, offset, size)) return;
             if (watch.position.load(std::memory_order_relaxed) == Watch::kInOrder)
                 watch.position.store(offset + size, std::memory_order_relaxed);
             if (file_of(fd) == nullptr) {  // no regular file
-                watch.state.store(kIgnored, std::memory_order_relaxed);
+                watch.state.store(Watch::kIgnored, std::memory_order_relaxed);
                 return;
             }
-            watch.state.store(kReported, std::memory_order_relaxed);
+            watch.state.store(Watch::kReported, std::memory_order_relaxed);
             [[fallthrough]];
-        case kReported:
+        case Watch::kReported:
             if (const unsigned rest = watch.rest.load(std::memory_order_relaxed); rest > 0) {
                 watch.rest.store(rest - 1, std::memory_order_relaxed);
                 return;
@@ -215,7 +206,7 @@ void observe_position(int fd, off_t position) {
 
 void observe_advice(int fd, bool random) {
     if (fd < 0 || fd >= kWatchedMax) return;
-    watches[fd].state.store(random ? kIgnored : kLearning, std::memory_order_relaxed);
+    watches[fd].state.store(random ? Watch::kIgnored : Watch::kLearning, std::memory_order_relaxed);
 }
 
 void observe_meaning(int fd) {
@@ -226,7 +217,7 @@ void observe_meaning(int fd) {
     watch.next.store(reports_all ? -1 : 0, std::memory_order_relaxed);
     watch.repeats.store(0, std::memory_order_relaxed);
     watch.rest.store(0, std::memory_order_relaxed);
-    watch.state.store(kLearning, std::memory_order_relaxed);
+    watch.state.store(Watch::kLearning, std::memory_order_relaxed);
 }
 
 }  // namespace penstock::preload

@@ -18,16 +18,18 @@ namespace penstock::preload {
 
 // Switches observing on.
 void begin_observing();
+
 // What is known of the reads by one descriptor. Threads that share it mix their reads: then a
 // pattern is seen late, or not at all. Positions are only guessed at: nothing else depends on them.
 struct Watch {
     std::atomic<int64_t> position{kInOrder};  // where a seek led; after it, reads are in order
     std::atomic<int64_t> next{0};             // the offset behind the last read at an offset
     std::atomic<int64_t> gap{0};              // the last distance from `next` to another offset
-    std::atomic<unsigned> repeats{0}, state{0}, meaning{0};
+    std::atomic<unsigned> repeats{0}, state{kLearning}, meaning{0};
     std::atomic<unsigned> rest{0};  // next reads that are not reported
 
     static constexpr int64_t kInOrder = -1;
+    static constexpr unsigned kLearning = 0, kReported = 1, kIgnored = 2;
 };
 inline constexpr int kWatchedMax = 4096;  // descriptors from 0
 inline std::atomic<bool> observing{false};
@@ -40,7 +42,7 @@ inline void observe_read(int fd, off_t offset, ssize_t size) {
     if (!observing.load(std::memory_order_relaxed) || size <= 0) return;
     if (static_cast<unsigned>(fd) >= static_cast<unsigned>(kWatchedMax)) return;
     Watch& watch = watches[fd];
-    const bool learns = watch.state.load(std::memory_order_relaxed) == 0;
+    const bool learns = watch.state.load(std::memory_order_relaxed) == Watch::kLearning;
     if (offset < 0) {
         offset = watch.position.load(std::memory_order_relaxed);
         if (offset == Watch::kInOrder && learns) return;
@@ -52,6 +54,7 @@ inline void observe_read(int fd, off_t offset, ssize_t size) {
     }
     observe_other(fd, watch, offset, size);
 }
+
 // Reports where a seek has led.
 void observe_position(int fd, off_t position);
 // Reports that the program declares its reads random (posix_fadvise), or takes that back.

@@ -3,7 +3,10 @@
 #include <dlfcn.h>
 #include <limits.h>
 #include <pthread.h>
+#include <signal.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <atomic>
 
@@ -42,6 +45,12 @@ void begin_service() {
         interrupted = interrupted || loading.load() > 0;
         loading.store(0);
     });
+}
+
+bool may_be_handler(uint64_t signals) {
+    uint64_t blocked = 0;
+    syscall(SYS_rt_sigprocmask, SIG_BLOCK, nullptr, &blocked, sizeof blocked);
+    return (blocked & signals) != 0 && __builtin_popcountll(blocked) < 32;
 }
 
 const Service* loaded_service() { return loaded.load(std::memory_order_acquire); }

@@ -15,6 +15,10 @@ struct Service {
     void (*forget)(unsigned first, unsigned last);
 };
 
+// Returns whether the calling thread is probably in a handler of one of `signals` (bit 0: signal
+// 1), because it has some of them blocked. What was interrupted may hold the locks of the loader
+// and of the allocator. Threads that leave signals to others have nearly all of them blocked.
+bool may_be_handler(uint64_t signals);
 // Prepares for forks. Call it once, at start.
 void begin_service();
 // Returns the service, and loads it first if necessary. Returns null if that fails, and in the

@@ -116,11 +116,11 @@ private:
     unsigned id_ = 0;
 };
 
-// Opens the CUDA device whose memory contains `address`, whoever allocated it. The device need not
-// run kernels of this program. The memory of the CPU backend is host memory and has no device here.
-// While a copy of the result exists, later calls return the same device, in microseconds. Any
-// thread; blocks. Errors: ENODEV when `address` is in host memory, in memory that was freed, or in
-// none; else those of Device::open().
+// Opens the CUDA device whose memory contains `address`. Any library may have allocated it. The
+// device need not run kernels of this program. The memory of the CPU backend is host memory and has
+// no device here. While a copy of the result exists, later calls return the same device, in
+// microseconds. Any thread; blocks. Errors: ENODEV when `address` is in host memory, in memory that
+// was freed, or in none; else those of Device::open().
 [[nodiscard]] Result<Device> device_of(const void* address);
 
 // Returns one line for each device of this machine, best first. If there is no CUDA device,

@@ -58,11 +58,10 @@ Result<std::shared_ptr<File>> DeviceFiles::find(int fd, const struct stat& statu
                                                 const Device& device) {
     const std::string name = device.name();
     std::lock_guard lock(mutex_);
-    if (const auto found = entries_.find(fd); found != entries_.end()) {
-        if (found->second.is_of(status, flags, name)) return found->second.file;
-        // It is closed when the program closes the descriptor.
-        parked_.emplace(fd, std::move(found->second));
-        entries_.erase(found);
+    // One that does not match is of a former meaning, or of another device. It is closed when the
+    // program closes the descriptor.
+    for (auto [entry, end] = entries_.equal_range(fd); entry != end; ++entry) {
+        if (entry->second.is_of(status, flags, name)) return entry->second.file;
     }
     const int own = open_again(fd, flags & (O_ACCMODE | O_SYNC | O_DSYNC | O_NOATIME));
     if (own < 0) return Status(errno, "open", "the file cannot be opened again");
@@ -84,28 +83,22 @@ Result<std::shared_ptr<File>> DeviceFiles::find(int fd, const struct stat& statu
     }
     Entry entry{status.st_dev, status.st_ino, flags,
                 name,          own,           std::make_shared<File>(std::move(file.value()))};
-    return entries_.emplace(fd, std::move(entry)).first->second.file;
-}
-
-template <class Entries>
-void DeviceFiles::close_all(Entries& entries, unsigned first, unsigned last) {
-    for (auto entry = entries.begin(); entry != entries.end();) {
-        const auto fd = static_cast<unsigned>(entry->first);
-        if (fd < first || fd > last) {
-            ++entry;
-            continue;
-        }
-        entry->second.close();
-        entry = entries.erase(entry);
-    }
+    return entries_.emplace(fd, std::move(entry))->second.file;
 }
 
 void DeviceFiles::forget(unsigned first, unsigned last) {
     // A signal handler may close a descriptor while its thread is in find().
     const std::unique_lock lock(mutex_, std::try_to_lock);
     if (!lock.owns_lock()) return;
-    close_all(entries_, first, last);
-    close_all(parked_, first, last);
+    for (auto entry = entries_.begin(); entry != entries_.end();) {
+        const auto fd = static_cast<unsigned>(entry->first);
+        if (fd < first || fd > last) {
+            ++entry;
+            continue;
+        }
+        entry->second.close();
+        entry = entries_.erase(entry);
+    }
 }
 
 }  // namespace penstock::preload

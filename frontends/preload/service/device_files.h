@@ -44,13 +44,8 @@ private:
         [[nodiscard]] bool is_of(const struct stat& status, int its_flags,
                                  const std::string& its_device) const;
     };
-    // Closes those of the descriptors from `first` to `last`.
-    template <class Entries>
-    static void close_all(Entries& entries, unsigned first, unsigned last);
-
     std::mutex mutex_;
-    std::unordered_map<int, Entry> entries_;      // by the program's descriptor
-    std::unordered_multimap<int, Entry> parked_;  // of a former meaning, flags or device
+    std::unordered_multimap<int, Entry> entries_;  // by the program's descriptor
 };
 
 }  // namespace penstock::preload

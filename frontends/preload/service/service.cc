@@ -87,7 +87,7 @@ bool keeps_bytes(int fd, mode_t mode) {
            type == SOCK_STREAM;
 }
 
-// Returns what a write has moved before it failed.
+// Returns the bytes that a transfer moved before its first error, or fails with the error.
 ssize_t moved_before(const Status& status, const Report& report, uint64_t from) {
     const bool some = report.error_number != 0 && report.error_offset > from;
     return some ? static_cast<ssize_t>(report.error_offset - from) : fail(status.error_number());

@@ -124,7 +124,7 @@ def test_a_trace_is_replayed_in_its_order(cold: Path, tmp_path: Path) -> None:
     lines = [f"{i * 1000} 1 r {cold} {offset} {PAGE}" for i, offset in enumerate(shuffled)]
     trace.write_text("\n".join(["penstock-trace 1", *lines, ""]))
     assert ahead(cold, shuffled, "pread", "--signature", str(trace))[0] == 8
-    # A signature of other reads helps nobody, and does no harm.
+    # A signature of other reads changes no result.
     os.posix_fadvise(os.open(cold, os.O_RDONLY), 0, 0, os.POSIX_FADV_DONTNEED)
     backward = ahead(cold, STRIDED[::-1], "pread", "--signature", str(trace))
     assert backward[1] == ahead(cold, STRIDED[::-1], "pread", "--no-readahead")[1]

@@ -1,3 +1,5 @@
+// One file of more than 500 lines, because it stands for one library of short functions.
+//
 // A driver without a GPU, for tests: stands for libcuda.so.1 (PENSTOCK_LIBCUDA) with host memory
 // behind it.
 //
