@@ -26,6 +26,8 @@ HEADERS = {
     "file_system.h": "File systems of kernels",
     "kernel.h": "Kernels and launches",
     "device/file.cuh": "Calls inside kernels",
+    "preemption.h": "Blocks that leave while they wait",
+    "device/preemption.cuh": "Points inside kernels",
     "options.h": "Options",
     "route.h": "Routes, reasons, residency",
     "report.h": "Reports of reads and writes",

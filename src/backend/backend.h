@@ -5,6 +5,7 @@
 // nothing of files: the room that serves requests connects through `Help` and `notify`.
 #pragma once
 
+#include <cerrno>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -121,6 +122,20 @@ public:
     virtual Status announce(StreamId stream, uint64_t* address, uint64_t value) {
         return write_value(stream, address, value);
     }
+    // Holds later operations of `stream` back until `*address` is not 0. A kernel stores it with
+    // release, or the host, which then calls end_hold(). The stream is not idle meanwhile, and its
+    // device has kernels in flight. `address` is pinned memory.
+    virtual Status hold(StreamId /*stream*/, const uint64_t* /*address*/) {
+        return {ENOTSUP, "hold", "this backend has none"};
+    }
+    // Lets streams go on that are held for `address`, whose word has been stored. An error becomes
+    // that of their operation before.
+    virtual void end_hold(const uint64_t* /*address*/, Status /*status*/) {}
+    // Returns the address of the number of blocks that wait for a place, which kernels may read.
+    // Null: the backend does not know.
+    [[nodiscard]] virtual const uint64_t* waiting_blocks() const { return nullptr; }
+    // Lets each notify() also increase `*counter` and ring it. Null ends that.
+    virtual void set_bell(uint64_t* /*counter*/) {}
     // Waits until the stream is idle. Returns the first error of its operations since the last
     // call. ETIMEDOUT: not idle at `deadline`.
     virtual Status synchronize(StreamId stream, Deadline deadline) = 0;

@@ -12,6 +12,7 @@
 #include "file/environment.h"
 #include "file/file_service.h"
 #include "file/launches.h"
+#include "penstock/preemption.h"
 
 namespace penstock {
 namespace {
@@ -149,6 +150,11 @@ Result<bool> Stream::idle() {
 Status launch_request(Stream& stream, LaunchRequest request) {
     backend::Device& device = *stream.device().port();
     file::tell_launch(device, stream.id(), request);
+    if (const PreemptibleEntry* entry = find_preemptible(request.function); entry != nullptr) {
+        auto preemption = file::preemption_of(&device);
+        if (!preemption.ok()) return preemption.status();
+        return preemption.value()->launch(stream.id(), *entry, std::move(request));
+    }
     return device.launch(stream.id(), std::move(request));
 }
 

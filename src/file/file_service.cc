@@ -17,6 +17,7 @@
 #include "backend/backend.h"
 #include "file/environment.h"
 #include "file/system.h"
+#include "penstock/preemption.h"
 
 namespace penstock::file {
 namespace {
@@ -28,6 +29,8 @@ struct Registry {
     std::map<Key, std::shared_ptr<FileService>> kept;
     // Services of devices that no with_services() handle watches. The files own them.
     std::map<Key, std::weak_ptr<FileService>> others;
+    std::map<const backend::Device*, std::unique_ptr<preemption::Preemption>> preemptions;
+    std::map<const backend::Device*, PreemptionOptions> preemption_options;
     std::set<const backend::Device*> watched{nullptr};
     DeferredDeleter* deleter = nullptr;
 };
@@ -55,8 +58,14 @@ Registry& registry() {
 void forget(const backend::Device* device) {
     const auto is_its = [device](const auto& entry) { return std::get<0>(entry.first) == device; };
     std::vector<std::shared_ptr<FileService>> gone;  // its threads end after the lock is released
+    std::unique_ptr<preemption::Preemption> preemption;
     Registry& all = registry();
     const std::lock_guard lock(all.mutex);
+    if (const auto found = all.preemptions.find(device); found != all.preemptions.end()) {
+        preemption = std::move(found->second);
+        all.preemptions.erase(found);
+    }
+    all.preemption_options.erase(device);
     all.watched.erase(device);
     std::erase_if(all.others, is_its);
     for (const auto& entry : all.kept) {
@@ -93,6 +102,18 @@ Result<unsigned> thread_count(const FileOptions& options, const Device& device) 
     if (error == std::errc() && end == text.data() + text.size() && count >= 1 && count <= kMax)
         return count;
     return Status{EINVAL, "PENSTOCK_THREADS", "is no number from 1 to 64"};
+}
+
+Result<preemption::Preemption*> preemption_of(backend::Device* device) {
+    Registry& all = registry();
+    const std::lock_guard lock(all.mutex);
+    auto& made = all.preemptions[device];
+    if (made == nullptr) {
+        auto result = preemption::Preemption::create(device, all.preemption_options[device]);
+        if (!result.ok()) return result.status();
+        made = std::move(result.value());
+    }
+    return made.get();
 }
 
 uint64_t process_number() { return forks.load(std::memory_order_relaxed); }
@@ -205,3 +226,27 @@ std::shared_ptr<backend::Device> with_services(std::shared_ptr<backend::Device> 
 }
 
 }  // namespace penstock::file
+
+namespace penstock {
+
+Status set_preemption(const Device& device, const PreemptionOptions& options) {
+    if (!(options.forced_share >= 0 && options.forced_share <= 1))
+        return {EINVAL, "preemption", "forced_share must be from 0 to 1"};
+    file::Registry& all = file::registry();
+    const std::lock_guard lock(all.mutex);
+    all.preemption_options[device.port().get()] = options;
+    const auto found = all.preemptions.find(device.port().get());
+    if (found != all.preemptions.end() && found->second != nullptr)
+        found->second->set_options(options);
+    return {};
+}
+
+PreemptionStatistics preemption_statistics(const Device& device) {
+    file::Registry& all = file::registry();
+    const std::lock_guard lock(all.mutex);
+    const auto found = all.preemptions.find(device.port().get());
+    return found == all.preemptions.end() || found->second == nullptr ? PreemptionStatistics{}
+                                                                      : found->second->statistics();
+}
+
+}  // namespace penstock

@@ -11,6 +11,7 @@
 #include "penstock/device.h"
 #include "penstock/options.h"
 #include "penstock/status.h"
+#include "preemption/preemption.h"
 #include "storage/storage.h"
 #include "transfer/engine.h"
 
@@ -59,6 +60,10 @@ private:
     std::condition_variable changed_;
     std::vector<std::shared_ptr<void>> dropped_;
 };
+
+// Returns what runs the preemptible kernels of `device`. The first call makes it, with memory on
+// the device. It lives until the last handle of with_services() is dropped. ENOMEM; ENOSYS.
+[[nodiscard]] Result<preemption::Preemption*> preemption_of(backend::Device* device);
 
 // Returns a handle to the same device. The services made for the device are destroyed with the last
 // such handle.

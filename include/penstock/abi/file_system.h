@@ -290,6 +290,8 @@ struct FileSystemState {
     uint64_t renewals;                   // of page entries (device/page_entry.cuh: renew)
     alignas(64) uint64_t held_pins;      // kViewPin for each view, kAsyncPin for each page that an
                                          // asynchronous call holds
+    uint64_t calls_outside;              // blocks that left while an asynchronous call was in
+                                         // flight
     alignas(64) uint64_t port_hand;      // ports tried
     alignas(64) uint64_t slab_hand;      // slabs taken so far, fresh ones and reused ones
     uint64_t fresh_hand;                 // fresh slabs among them

@@ -25,8 +25,8 @@ enum class Order : uint32_t { kRelaxed, kAcquire, kRelease, kAcquireRelease };
 // (device/page_table.cuh): kRestore, kLeafWord. Finding a leaf is relaxed, because a thread that
 // found one pins an entry of it, and a read-modify-write always sees the entry's newest state.
 // Request queue (device/request_queue.cuh, src/request_queue/ring.h): kTicket to kRefill. Dirty
-// pages (device/dirty_page.cuh): kMark to kEndWrite. Control ports (device/control_port.cuh): the
-// rest.
+// pages (device/dirty_page.cuh): kMark to kEndWrite. Control ports (device/control_port.cuh):
+// kAskHeld to kResponse. Blocks that leave (device/preemption_queue.cuh): the rest.
 #define PENSTOCK_SITES(X)                                                                     \
     X(kRelaxed, kRelaxed, "")                                                                 \
     X(kPin, kAcquire, "kPublish: the page's bytes")                                           \
@@ -64,7 +64,14 @@ enum class Order : uint32_t { kRelaxed, kAcquire, kRelease, kAcquireRelease };
     X(kCall, kRelease, "kServe: the payload")                                                 \
     X(kServe, kAcquire, "kCall")                                                              \
     X(kRespond, kRelease, "kResponse: the result and what it stands for")                     \
-    X(kResponse, kAcquire, "kRespond")
+    X(kResponse, kAcquire, "kRespond")                                                        \
+    X(kLeave, kRelease, "kSeeLeft: what the block has saved")                                 \
+    X(kSeeLeft, kAcquire, "kLeave")                                                           \
+    X(kReady, kRelease, "kResume: what the block has saved, through the watcher")             \
+    X(kResume, kAcquire, "kReady")                                                            \
+    X(kWatch, kAcquireRelease,                                                                \
+      "itself: a block that found a watcher is counted before that watcher ends")             \
+    X(kFinish, kAcquireRelease, "itself: the last block has what all blocks wrote")
 
 namespace site_index {
 enum : uint32_t {

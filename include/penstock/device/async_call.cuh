@@ -27,13 +27,15 @@ PENSTOCK_DEVICE inline AsyncHandle handle_of(const FileSystemState& system, cons
 }
 
 // Takes a free record of the team at `place`. Returns null if the team has as many as it may. On a
-// device with more teams than records for all, teams share records, and any free record will do.
-// One lane calls.
+// device with more teams than records for all, teams share records, and any free record will do. So
+// do they while blocks are outside with records of places where other blocks run now. One lane
+// calls.
 PENSTOCK_DEVICE inline AsyncCall* take_async_call(FileSystemState& system, unsigned place) {
     const uint64_t wanted = uint64_t{system.place_count} * limits::kAsyncCallsMax;
     const uint64_t first = uint64_t{place} * limits::kAsyncCallsMax % system.async_count;
-    const uint32_t tries = wanted > system.async_count ? system.async_count
-                                                       : limits::kAsyncCallsMax;
+    const bool shares = wanted > system.async_count ||
+                        DeviceWords::load(system.calls_outside, site::kRelaxed) != 0;
+    const uint32_t tries = shares ? system.async_count : limits::kAsyncCallsMax;
     for (uint32_t i = 0; i < tries; ++i) {
         AsyncCall& call = system.async_calls[(first + i) % system.async_count];
         uint64_t state = DeviceWords::load(call.state, site::kRelaxed);
@@ -204,6 +206,43 @@ PENSTOCK_DEVICE Issue begin_issue(const Team& team, FileSystemState& system, uns
     return {call, 0};
 }
 
+// The completion word of a page that has not arrived, and its value; null: all have.
+struct Missing {
+    const uint64_t* word;
+    uint64_t seen;
+};
+
+// Looks for a page that a call holds and that has not arrived. The first `checked` pages have; the
+// function counts on. After an abort, and for an unknown handle, nothing is missing: gwait returns
+// the error. No other thread may wait for the call. One GPU thread calls, or the host where it can
+// address device memory.
+PENSTOCK_BOTH inline Missing first_missing(FileSystemState& system, AsyncHandle handle,
+                                           uint64_t& checked) {
+    const auto index = static_cast<uint64_t>(handle) & ((1ull << kAsyncIndexBits) - 1);
+    if (handle < 0 || index >= system.async_count) return {nullptr, 0};
+    if (SystemWords::load(system.host->abort, site::kRelaxed) != 0) return {nullptr, 0};
+    const AsyncCall& call = system.async_calls[index];
+    const uint64_t state = DeviceWords::load(call.state, site::kRelaxed);
+    if ((state & 1) == 0 || make_async_handle(index, state) != handle) return {nullptr, 0};
+    const FileState& file = system.files[descriptor_slot(call.descriptor)];
+    uint64_t number = 0;
+    for (uint32_t r = 0; r < call.run_count; ++r) {
+        const PageRun run = run_of(call, r, system.page_shift);
+        for (uint64_t k = 0; k < call.held[r]; ++k) {
+            if (number++ < checked) continue;
+            PageEntry& entry = *held_page(system, file, run.first + k).entry;
+            const uint64_t seen = publish_if_complete(system, entry,
+                                                      DeviceWords::load(entry, site::kLook));
+            if (state_of(seen) == PageState::kFetching) {
+                const uint64_t* word = &system.completions[frame_of(seen)];
+                return {word, SystemWords::load(*word, site::kCompletion)};
+            }
+            ++checked;
+        }
+    }
+    return {nullptr, 0};
+}
+
 // Returns whether one more asynchronous call may hold a page, with its own pin counted.
 PENSTOCK_BOTH inline bool may_hold(uint64_t seen) { return pins_of(seen) <= limits::kAsyncPinsMax; }
 
@@ -334,6 +373,29 @@ PENSTOCK_DEVICE AsyncHandle issue(FileSystemState& system, Group group, const Pr
     const AsyncHandle handle = group.divide(begin, work, end);
     group.meet();  // from here on another group may wait for it and own the record
     return handle;
+}
+
+// Does the second half of a call. A whole group calls. `buffer` takes the place of the one that the
+// call was begun with, unless it is null.
+template <class Group>
+PENSTOCK_DEVICE int64_t wait_for_call(FileSystemState& system, AsyncHandle handle,
+                                      std::byte* buffer, Group group) {
+    const auto begin = [&system, handle, buffer](const auto& team, unsigned place, unsigned) {
+        AsyncCall* call = begin_wait(team, system, place, handle);
+        if (call != nullptr && buffer != nullptr) {
+            if (team.lane() == 0) call->buffer = buffer;
+            team.sync();
+        }
+        return call;
+    };
+    const auto work = [&system](const auto& team, unsigned index, unsigned teams,
+                                AsyncCall* call) -> int64_t {
+        if (call == nullptr) return -kErrorInvalid;
+        return call->direction == Direction::kIn
+                   ? wait_write_part(team, index, teams, system, *call)
+                   : wait_part<Direction::kOut>(team, index, teams, system, *call);
+    };
+    return group.divide(begin, work, [](AsyncCall* call) { end_wait(call); });
 }
 
 }  // namespace penstock::device

@@ -227,18 +227,7 @@ PENSTOCK_DEVICE AsyncHandle gread_async(DeviceFileSystem fs, Descriptor descript
 // room, as gread or gwrite.
 template <class Group = device::Block>
 PENSTOCK_DEVICE int64_t gwait(DeviceFileSystem fs, AsyncHandle handle, Group group = {}) {
-    FileSystemState& system = *fs.state;
-    const auto begin = [&system, handle](const auto& team, unsigned place, unsigned) {
-        return device::begin_wait(team, system, place, handle);
-    };
-    const auto work = [&system](const auto& team, unsigned index, unsigned teams,
-                                AsyncCall* call) -> int64_t {
-        if (call == nullptr) return -device::kErrorInvalid;
-        return call->direction == Direction::kIn
-                   ? device::wait_write_part(team, index, teams, system, *call)
-                   : device::wait_part<Direction::kOut>(team, index, teams, system, *call);
-    };
-    return group.divide(begin, work, [](AsyncCall* call) { device::end_wait(call); });
+    return device::wait_for_call(*fs.state, handle, nullptr, group);
 }
 
 // Writes `size` bytes from `buffer` to the file at `offset`, through the page cache. The file grows

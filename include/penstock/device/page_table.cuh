@@ -279,8 +279,8 @@ PENSTOCK_DEVICE inline FileState* find_file(FileSystemState& system, Descriptor 
 }
 
 // Returns the entry of a page that is pinned already, which keeps its leaf.
-PENSTOCK_DEVICE inline PinnedEntry held_page(const FileSystemState& system, const FileState& file,
-                                             PageIndex page) {
+PENSTOCK_BOTH inline PinnedEntry held_page(const FileSystemState& system, const FileState& file,
+                                           PageIndex page) {
     PageEntry* entry = entry_in_leaf(system, leaf_word(system, file, page), page);
     return {entry, DeviceWords::load(*entry, site::kLook)};
 }

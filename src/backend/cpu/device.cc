@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <memory>
 #include <string>
@@ -61,6 +62,16 @@ public:
     Status write_value(StreamId stream, uint64_t* address, uint64_t value) override {
         return scheduler_->copy(stream, {CopyJob::Kind::kWriteValue, address, nullptr, 0, value});
     }
+    Status hold(StreamId stream, const uint64_t* address) override {
+        return scheduler_->hold(stream, address);
+    }
+    void end_hold(const uint64_t* address, Status status) override {
+        scheduler_->end_hold(address, status);
+    }
+    const uint64_t* waiting_blocks() const override { return scheduler_->waiting_blocks(); }
+    void set_bell(uint64_t* counter) override {
+        bell_.store(counter, std::memory_order_release);  // partner: notify
+    }
     Status synchronize(StreamId stream, Deadline deadline) override {
         return scheduler_->synchronize(stream, deadline);
     }
@@ -73,6 +84,10 @@ public:
     void remove_help(void* context) override { scheduler_->remove_help(context); }
     void notify(const uint64_t* address, size_t count) override {
         cpu::notify_addresses(address, count);
+        uint64_t* const bell = bell_.load(std::memory_order_acquire);
+        if (bell == nullptr) return;
+        std::atomic_ref(*bell).fetch_add(1, std::memory_order_release);
+        cpu::ring_address(bell);
     }
     void ring(const uint64_t* address) override { cpu::ring_address(address); }
     void wait_changed(const uint64_t* address, uint64_t seen,
@@ -86,6 +101,7 @@ private:
     const Properties properties_;
     const std::shared_ptr<Arena> arena_;
     const std::shared_ptr<Scheduler> scheduler_;
+    std::atomic<uint64_t*> bell_{nullptr};
 };
 
 size_t default_memory_size() {

@@ -108,7 +108,7 @@ Status Scheduler::launch(StreamId id, LaunchRequest request) {
     if (stream == nullptr) return no_such_stream();
     if (!aborted_.ok()) return aborted_;
     Operation operation;
-    operation.is_launch = true;
+    operation.kind = Kind::kLaunch;
     operation.request = std::move(request);
     operation.kernel = kernel;
     stream->queue.push_back(std::move(operation));
@@ -136,6 +136,47 @@ Status Scheduler::copy(StreamId id, const CopyJob& job) {
     stream->queue.push_back(std::move(operation));
     advance(stream);
     return {};
+}
+
+Status Scheduler::hold(StreamId id, const uint64_t* address) {
+    std::lock_guard lock(mutex_);
+    auto stream = find_stream(id);
+    if (stream == nullptr) return no_such_stream();
+    Operation operation;
+    operation.kind = Kind::kHold;
+    operation.address = address;
+    stream->queue.push_back(std::move(operation));
+    launches_in_flight_.fetch_add(1, std::memory_order_relaxed);  // a held stream counts as one
+    advance(stream);
+    return {};
+}
+
+void Scheduler::end_hold(const uint64_t* address, Status status) {
+    std::lock_guard lock(mutex_);
+    look_at_holds(address, status);
+}
+
+// Lets the streams go on whose words have been stored. Those held for `failed` get `status`.
+void Scheduler::look_at_holds(const uint64_t* failed, Status status) {
+    if (held_count_ == 0) return;
+    for (const auto& [id, stream] : streams_) {
+        const uint64_t* const word = stream->held;
+        // Partner: the last block's store in preemption::finish.
+        if (word == nullptr || __atomic_load_n(word, __ATOMIC_ACQUIRE) == 0) continue;
+        if (word == failed && stream->error.ok()) stream->error = status;
+        stream->held = nullptr;
+        --held_count_;
+        stream->busy = false;
+        launches_in_flight_.fetch_sub(1, std::memory_order_release);
+        advance(stream);
+        idle_.notify_all();
+    }
+}
+
+void Scheduler::count_waiting() {
+    uint64_t count = 0;
+    for (const auto& launch : ready_) count += launch->block_count - launch->next_block;
+    __atomic_store_n(&waiting_blocks_, count, __ATOMIC_RELAXED);
 }
 
 Status Scheduler::synchronize(StreamId id, Deadline deadline) {
@@ -212,6 +253,17 @@ void Scheduler::abort(Status cause) {
         if (launch->failure.ok()) launch->failure = aborted_;
         complete_if_over(launch);
     }
+    count_waiting();
+    for (const auto& [id, stream] : streams_) {
+        if (stream->held == nullptr) continue;
+        if (stream->error.ok()) stream->error = aborted_;
+        stream->held = nullptr;
+        --held_count_;
+        stream->busy = false;
+        launches_in_flight_.fetch_sub(1, std::memory_order_release);
+        advance(stream);
+    }
+    idle_.notify_all();
 }
 
 std::shared_ptr<Scheduler::Stream> Scheduler::find_stream(StreamId id) {
@@ -224,7 +276,17 @@ void Scheduler::advance(const std::shared_ptr<Stream>& stream) {
     while (!stream->busy && !stream->queue.empty() && !closing_) {
         Operation operation = std::move(stream->queue.front());
         stream->queue.pop_front();
-        if (operation.is_launch) {
+        if (operation.kind == Kind::kHold) {
+            // After an error no block comes that would store the word.
+            if (stream->error.ok() && !aborted_.ok()) stream->error = aborted_;
+            if (!stream->error.ok() || __atomic_load_n(operation.address, __ATOMIC_ACQUIRE) != 0) {
+                skip_launch();
+                continue;
+            }
+            stream->busy = true;
+            stream->held = operation.address;
+            ++held_count_;
+        } else if (operation.kind == Kind::kLaunch) {
             if (stream->error.ok() && !aborted_.ok()) stream->error = aborted_;
             if (!stream->error.ok()) {
                 skip_launch();
@@ -253,6 +315,7 @@ void Scheduler::make_ready(const std::shared_ptr<Stream>& stream, Operation oper
     auto behind = ready_.begin();
     while (behind != ready_.end() && (*behind)->stream->priority >= stream->priority) ++behind;
     ready_.insert(behind, std::move(launch));
+    count_waiting();
     ensure_residents();
 }
 
@@ -289,6 +352,7 @@ void Scheduler::serve(unsigned permit, const std::shared_ptr<Resident>& resident
         std::shared_ptr<Launch> launch = ready_.front();
         uint64_t number = launch->next_block++;
         if (launch->next_block == launch->block_count) ready_.pop_front();
+        count_waiting();
         ++launch->running_count;
         Slot& slot = slots_[permit];
         slot.launch = launch;
@@ -325,6 +389,7 @@ void Scheduler::finish_block(Slot& slot) {
     if (block.stop_error != 0) {
         fail(*launch, kernel_failure(block.stop_error), slot.where(*launch) + block.stop_text);
     }
+    look_at_holds(nullptr, {});
     complete_if_over(launch);
 }
 
@@ -339,6 +404,7 @@ void Scheduler::fail(Launch& launch, Status status, const std::string& text) {
     diagnosis_ = text;
     launch.next_block = launch.block_count;
     ready_.remove_if([&](const auto& ready) { return ready.get() == &launch; });
+    count_waiting();
     stop_residents(&launch);
 }
 

@@ -43,6 +43,10 @@ public:
     Status destroy_stream(StreamId id);
     Status launch(StreamId id, LaunchRequest request);
     Status copy(StreamId id, const CopyJob& job);
+    Status hold(StreamId id, const uint64_t* address);
+    void end_hold(const uint64_t* address, Status status);
+    // The number of blocks in `ready_`. Kernels read it.
+    [[nodiscard]] const uint64_t* waiting_blocks() const { return &waiting_blocks_; }
     Status synchronize(StreamId id, Deadline deadline);
     Status query(StreamId id, bool* idle);
 
@@ -58,15 +62,18 @@ public:
 private:
     using Clock = std::chrono::steady_clock;
 
+    enum class Kind : uint8_t { kCopy, kLaunch, kHold };
     struct Operation {
-        bool is_launch = false;
+        Kind kind = Kind::kCopy;
         LaunchRequest request;
         const KernelEntry* kernel = nullptr;
         CopyJob job;
+        const uint64_t* address = nullptr;  // kHold
     };
     struct Stream {
         int priority = 0;
-        bool busy = false;  // an operation is in progress
+        bool busy = false;               // an operation is in progress
+        const uint64_t* held = nullptr;  // the word of a hold in progress
         std::deque<Operation> queue;
         Status error;  // the first since synchronize; later launches are skipped
         [[nodiscard]] bool idle() const { return !busy && queue.empty(); }
@@ -100,6 +107,8 @@ private:
     void finish_block(Slot& slot);
     void complete_if_over(const std::shared_ptr<Launch>& launch);
     void skip_launch();
+    void count_waiting();
+    void look_at_holds(const uint64_t* failed, Status status);
     bool give_up_stuck(Clock::time_point now);
 
     void serve(unsigned permit, const std::shared_ptr<Resident>& resident);  // resident's thread
@@ -118,6 +127,8 @@ private:
     unsigned thread_count_ = 0;  // residents' threads that have not ended or been given up
     unsigned idle_resident_count_ = 0;
     unsigned running_count_ = 0;
+    unsigned held_count_ = 0;  // streams with a hold in progress
+    alignas(8) uint64_t waiting_blocks_ = 0;
     Status aborted_;
     std::string diagnosis_;
     bool closing_ = false;

@@ -1,0 +1,329 @@
+// Points at which a block may leave its place while it waits, and what `penstock preempt` makes of
+// them.
+//
+// Kernels name their points in three ways. Without the tool these do nothing but wait:
+//   #pragma preempt                  ahead of a statement with one gread or gwait
+//   preempt_point(fs, handle);       ahead of a gwait
+//   yield_until(address, value);     yield();
+// All threads of the block reach a point together. The tool writes a second form of the kernel
+// (docs/guide/preemption.md), which uses preemption::Run. A block that leaves saves what is live in
+// a SavedBlock (abi/preemption.h) and ends. A worker takes it up when what it waited for is there.
+// Source: seed 001 (GPUpIO), sections 4 and 5. Nothing here waits for a block that has left.
+#pragma once
+
+#include <type_traits>
+
+#include "penstock/abi/preemption.h"
+#include "penstock/device/file.cuh"
+#include "penstock/device/preemption_queue.cuh"
+
+namespace penstock {
+
+// Marks a point: the block may leave until the pages of `handle` have arrived.
+//   handle  of a gread_async or gwrite_async whose gwait follows
+// A block calls. Does nothing in a kernel that `penstock preempt` has not seen: the gwait waits.
+PENSTOCK_DEVICE inline void preempt_point(DeviceFileSystem, AsyncHandle) {}
+
+// Lets other blocks run first. A block calls. In a kernel that `penstock preempt` has not seen, or
+// if no block waits, it does nothing. Otherwise the block goes to the end of the queue.
+PENSTOCK_DEVICE inline void yield() {}
+
+// Waits until `*address == value`.
+//   address  a word in device memory, aligned to 8 bytes; written with a 64-bit atomic or store
+// A block calls; waits. In a kernel that `penstock preempt` has seen, the block leaves meanwhile,
+// if others wait for its place. What was written before the word is visible on return. There is no
+// limit: if no other block or copy stores the value, the launch does not end.
+PENSTOCK_DEVICE inline void yield_until(const uint64_t* address, uint64_t value) {
+    device::Block{}.once([address, value]() -> int64_t {
+        for (uint32_t turn = 0;; ++turn) {
+            const uint64_t seen = device::SystemWords::load(*address, site::kCompletion);
+            if (seen == value) return 0;
+#ifdef __NVCC__
+            __nanosleep(200);
+#else
+            language::wait_step(address, seen, turn);
+#endif
+        }
+    });
+}
+
+namespace preemption {
+
+// A gread that has begun and whose bytes are not copied out yet.
+struct Read {
+    DeviceFileSystem fs;
+    AsyncHandle handle = 0;  // negative: there is none, and `result` is the result
+    int64_t result = 0;
+};
+
+// A separate function, so that kernels need no more registers for what is rarely called.
+PENSTOCK_NOINLINE PENSTOCK_DEVICE inline int64_t read_at_once(DeviceFileSystem fs, Descriptor file,
+                                                              int64_t offset, uint64_t size,
+                                                              void* buffer) {
+    return gread(fs, file, offset, size, buffer);
+}
+
+// Begins a gread with a point. If no asynchronous call is to be had, it reads at once. A block
+// calls.
+PENSTOCK_DEVICE inline Read begin_read(DeviceFileSystem fs, Descriptor file, int64_t offset,
+                                       uint64_t size, void* buffer) {
+    Read read{fs, gread_async(fs, file, offset, size, buffer), 0};
+    if (read.handle == -device::kErrorAgain) {
+        read.result = read_at_once(fs, file, offset, size, buffer);
+    } else if (read.handle < 0) {
+        read.result = read.handle;
+    }
+    return read;
+}
+
+// Ends it: waits, and copies the bytes to `buffer`, the same one or, after the block came back, the
+// one in its new place. A block calls. Returns what gread returns.
+PENSTOCK_DEVICE inline int64_t end_read(const Read& read, void* buffer) {
+    if (read.handle < 0) return read.result;
+    return device::wait_for_call(*read.fs.state, read.handle, static_cast<std::byte*>(buffer),
+                                 device::Block{});
+}
+
+#ifdef __NVCC__
+using Index = uint3;
+#else
+using Index = language::Index3;
+#endif
+
+// What a block waits for at a point.
+PENSTOCK_DEVICE inline Until until(DeviceFileSystem fs, AsyncHandle handle) {
+    return {Awaited::kCall, fs.state, handle, nullptr, 0};
+}
+PENSTOCK_DEVICE inline Until until(const Read& read) { return until(read.fs, read.handle); }
+PENSTOCK_DEVICE inline Until until_word(const uint64_t* address, uint64_t value) {
+    return {Awaited::kWord, nullptr, 0, address, value};
+}
+PENSTOCK_DEVICE inline Until until_turn() { return {}; }
+
+// Returns whether point `at` is one of [first, last].
+PENSTOCK_BOTH constexpr bool within(unsigned at, unsigned first, unsigned last) {
+    return at >= first && at <= last;
+}
+
+// Saves and restores variables of one block. Slots are 4-byte words of each GPU thread, in planes,
+// so that a warp's accesses coalesce; or of the block.
+class Record {
+public:
+    // Stores what was saved in `to`, which may be an array.
+    template <class T>
+    PENSTOCK_DEVICE void load_into(T& to, unsigned word) const {
+        load_bytes<sizeof(T)>(&to, thread_slot(word), state_->threads);
+        static_assert(std::is_trivially_copyable_v<T>, "a saved variable is copied bytewise");
+    }
+    template <class T>
+    PENSTOCK_DEVICE T load(unsigned word) const {
+        T value;
+        load_into(value, word);
+        return value;
+    }
+    template <class T>
+    PENSTOCK_DEVICE void save(unsigned word, const T& value) {
+        static_assert(std::is_trivially_copyable_v<T>, "a saved variable is copied bytewise");
+        save_bytes<sizeof(T)>(&value, thread_slot(word), state_->threads);
+    }
+
+    // The same for values that are equal in all threads of the block.
+    template <class T>
+    PENSTOCK_DEVICE void load_block_into(T& to, unsigned word) const {
+        static_assert(std::is_trivially_copyable_v<T>, "a saved variable is copied bytewise");
+        load_bytes<sizeof(T)>(&to, block_slot(word), 1);
+    }
+    template <class T>
+    PENSTOCK_DEVICE T load_block(unsigned word) const {
+        T value;
+        load_block_into(value, word);
+        return value;
+    }
+    template <class T>
+    PENSTOCK_DEVICE void save_block(unsigned word, const T& value) {
+        static_assert(std::is_trivially_copyable_v<T>, "a saved variable is copied bytewise");
+        if (rank_ == 0) save_bytes<sizeof(T)>(&value, block_slot(word), 1);
+    }
+
+    // Copies shared memory; all threads of the block call. A barrier must follow a load.
+    PENSTOCK_DEVICE void load_shared(void* to, size_t size, size_t offset) const {
+        copy(static_cast<std::byte*>(to), shared_slot(offset), size);
+    }
+    PENSTOCK_DEVICE void save_shared(const void* from, size_t size, size_t offset) {
+        copy(shared_slot(offset), static_cast<const std::byte*>(from), size);
+    }
+    PENSTOCK_DEVICE void load_dynamic_shared(size_t offset) const {
+        PENSTOCK_DYNAMIC_SHARED(std::byte, memory);
+        load_shared(memory, state_->dynamic_shared_size, offset);
+    }
+    PENSTOCK_DEVICE void save_dynamic_shared(size_t offset) {
+        PENSTOCK_DYNAMIC_SHARED(std::byte, memory);
+        save_shared(memory, state_->dynamic_shared_size, offset);
+    }
+
+protected:
+    PENSTOCK_DEVICE explicit Record(PreemptionState* state) : state_(state) {
+        rank_ = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
+    }
+
+    PreemptionState* state_;
+    SavedBlock* saved_ = nullptr;
+    unsigned rank_;  // of the thread in its block
+
+private:
+    PENSTOCK_DEVICE uint64_t index() const { return static_cast<uint64_t>(saved_ - state_->saved); }
+    PENSTOCK_DEVICE uint32_t* thread_slot(unsigned word) const {
+        const uint64_t plane = index() * state_->frame.thread_words + word;
+        return reinterpret_cast<uint32_t*>(state_->thread_words) + plane * state_->threads + rank_;
+    }
+    PENSTOCK_DEVICE std::byte* block_record() const {
+        return state_->block_words + index() * state_->block_size;
+    }
+    PENSTOCK_DEVICE uint32_t* block_slot(unsigned word) const {
+        return reinterpret_cast<uint32_t*>(block_record()) + word;
+    }
+    PENSTOCK_DEVICE std::byte* shared_slot(size_t offset) const {
+        return block_record() + shared_offset(state_->frame) + offset;
+    }
+
+    template <size_t kSize>
+    PENSTOCK_DEVICE static void load_bytes(void* to, const uint32_t* slot, size_t step) {
+        uint32_t words[(kSize + 3) / 4];
+#pragma unroll
+        for (size_t i = 0; i < sizeof words / 4; ++i) words[i] = slot[i * step];
+        __builtin_memcpy(to, words, kSize);
+    }
+    template <size_t kSize>
+    PENSTOCK_DEVICE static void save_bytes(const void* from, uint32_t* slot, size_t step) {
+        uint32_t words[(kSize + 3) / 4] = {};
+        __builtin_memcpy(words, from, kSize);
+#pragma unroll
+        for (size_t i = 0; i < sizeof words / 4; ++i) slot[i * step] = words[i];
+    }
+    PENSTOCK_DEVICE void copy(std::byte* to, const std::byte* from, size_t size) const {
+#ifdef __NVCC__
+        device::copy_by_lanes(rank_, state_->threads, to, from, size);
+#else
+        if (rank_ == 0) __builtin_memcpy(to, from, size);
+#endif
+    }
+};
+
+// Runs blocks of a preemptible kernel: the one of this place in the grid, then those that are
+// ready. Each thread has one, with equal members. The generated kernel is
+//   Run run(launch);
+//   while (run.begin()) { body(arguments..., run); run.end(); }
+class Run : public Record {
+public:
+    PENSTOCK_DEVICE explicit Run(const Launch& launch)
+        : Record(launch.state), turn_number_(launch.resumes == 0 ? 0 : 1) {}
+
+    // Finds what to run. Returns false if there is nothing more. All threads of the block call.
+    PENSTOCK_DEVICE bool begin() {
+        const Turn turn = device::Block{}.once([this]() -> Turn { return next(); });
+        turn_number_ += 2;
+        if (turn.block == kNoBlock) return false;
+        block_ = turn.block;
+        saved_ = turn.saved;
+        point_ = saved_ != nullptr ? saved_->point : 0;
+        index_.x = static_cast<unsigned>(block_ % state_->grid_x);
+        index_.y = static_cast<unsigned>(block_ / state_->grid_x % state_->grid_y);
+        index_.z = static_cast<unsigned>(block_ / state_->grid_x / state_->grid_y);
+        left_ = false;
+#ifndef __NVCC__
+        language::current_block->block_index = index_;
+        language::current_block->grid_dimensions = grid();
+#endif
+        return true;
+    }
+
+    // Ends the block, unless it has left. All threads of the block call.
+    PENSTOCK_DEVICE void end() {
+        if (left_) return;
+        device::Block{}.once([this]() -> int64_t {
+            finish(*state_, saved_);
+            return 0;
+        });
+    }
+
+    // Returns the point at which the block left; 0: it runs from its start.
+    PENSTOCK_DEVICE unsigned resumes_at() const { return point_; }
+
+    // The block's own index and its grid, wherever it runs.
+    PENSTOCK_DEVICE Index block_index() const { return index_; }
+    PENSTOCK_DEVICE Index grid() const { return {state_->grid_x, state_->grid_y, state_->grid_z}; }
+
+    // Returns whether the block must save its state and leave. If not, the wait is over, or gwait
+    // ends it. All threads of the block call with equal arguments.
+    PENSTOCK_DEVICE bool leaves(const Until& until) {
+        const Until* const wait = &until;
+        SavedBlock* const to = device::Block{}.once([this, wait]() -> SavedBlock* {
+            return Decision(*state_, *wait, block_, saved_).make();
+        });
+        if (to != nullptr) saved_ = to;
+        return to != nullptr;
+    }
+    // Leaves at `point`, after the saves; the kernel returns next. All threads of the block call.
+    PENSTOCK_DEVICE void leave(unsigned point) {
+        const uint64_t at = point;
+        device::Block{}.once([this, at]() -> int64_t {
+            preemption::leave(*state_, *saved_, static_cast<uint32_t>(at));
+            return 0;
+        });
+        left_ = true;
+        saved_ = nullptr;
+    }
+
+protected:
+    PENSTOCK_DEVICE bool has_left() const { return left_; }
+
+private:
+    PENSTOCK_DEVICE Turn next() {
+        // Of the first grid, the first turn is the block of this place.
+        if (turn_number_ == 0) {
+            device::DeviceWords::fetch_add(state_->started, 1, site::kRelaxed);
+            return {blockIdx.x + gridDim.x * (blockIdx.y + uint64_t{gridDim.y} * blockIdx.z),
+                    nullptr};
+        }
+        if (turn_number_ == 1) device::DeviceWords::fetch_add(state_->workers, 1, site::kRelaxed);
+        if (turn_number_ > 1 && state_->keeps_popping == 0) return {kNoBlock, nullptr};
+        return pop(*state_);
+    }
+
+    unsigned turn_number_;  // 0: the first one of the first grid; 1: the first one of a worker
+    unsigned point_ = 0;
+    bool left_ = false;
+    Index index_{};
+    uint64_t block_ = 0;
+};
+
+// The same for a kernel some of whose threads return early: each place runs one block, and its last
+// thread ends it.
+//   OneRun run(launch);
+//   if (run.begin()) { body(arguments..., run); run.end(); }
+class OneRun : public Run {
+public:
+    PENSTOCK_DEVICE explicit OneRun(const Launch& launch) : Run(launch) {}
+
+    PENSTOCK_DEVICE bool begin() {
+        if (rank_ == 0) ended() = 0;
+        return Run::begin();  // a barrier
+    }
+    // Each thread calls when it returns.
+    PENSTOCK_DEVICE void end() {
+        if (has_left()) return;
+#ifdef __NVCC__
+        __threadfence();
+#endif
+        if (atomicAdd(&ended(), 1u) + 1 == state_->threads) finish(*state_, saved_);
+    }
+
+private:
+    PENSTOCK_DEVICE static unsigned& ended() {
+        __shared__ unsigned count;
+        return count;
+    }
+};
+
+}  // namespace preemption
+}  // namespace penstock

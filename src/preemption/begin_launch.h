@@ -1,0 +1,15 @@
+// The kernel that writes the state of a preemptible launch into device memory, ahead of the launch.
+#pragma once
+
+#include "penstock/abi/preemption.h"
+#include "penstock/kernel.h"
+
+namespace penstock::preemption {
+
+constexpr const char* kBeginLaunchKey = "penstock/penstock::preemption::begin_launch";
+constexpr unsigned kBeginThreads = 32;
+
+// Stores `initial` in `*state` and makes its SavedBlocks free. One block of kBeginThreads.
+PENSTOCK_GLOBAL void begin_launch(PreemptionState* state, PreemptionState initial);
+
+}  // namespace penstock::preemption
