@@ -44,6 +44,7 @@ const PreemptibleEntry* find_preemptible(const void* function);
 
 // How the preemptible kernels of a device run.
 struct PreemptionOptions {
+    bool enabled = true;  // false: launch() uses the kernels as the program wrote them
     PreemptionPolicy policy = PreemptionPolicy::kAdaptive;
     // Bytes of device memory for saved blocks, over all launches in flight. A launch that finds too
     // little saves fewer blocks at once; the others spin. Read at the first preemptible launch.

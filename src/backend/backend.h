@@ -162,6 +162,9 @@ public:
     // ignores both.
     virtual Status add_help(Help help) = 0;
     virtual void remove_help(void* context) = 0;
+    // Does a step of what waiting blocks do, for blocks that have left. Returns whether there was
+    // work. May take as long as the storage does.
+    virtual bool help() { return false; }
     // Wakes the threads that sleep on one of `count` words from `address` on: blocks in wait_step,
     // or host threads in wait_changed(). CUDA: only host threads.
     virtual void notify(const uint64_t* address, size_t count) = 0;

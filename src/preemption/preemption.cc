@@ -141,6 +141,11 @@ Preemption::~Preemption() {
 Status Preemption::launch(backend::StreamId stream, const PreemptibleEntry& entry,
                           LaunchRequest request) {
     std::unique_lock lock(mutex_);
+    // A GPU has no watcher yet.
+    if (!options_.enabled || !device_->properties().host_addressable) {
+        lock.unlock();
+        return device_->launch(stream, std::move(request));
+    }
     for (size_t i = 0; i < kLaunchesMax; ++i) end_if_over(i);
     InFlight* const launch = take(entry, request);
     if (launch == nullptr) {
@@ -265,6 +270,11 @@ void Preemption::work() {
         device_->set_bell(polls ? bell_ : nullptr);
         if (moved) continue;
         lock.unlock();
+        // Where blocks serve requests while they wait, those outside cannot.
+        if (polls && device_->help()) {
+            lock.lock();
+            continue;
+        }
         const std::chrono::nanoseconds limit = polls ? std::chrono::nanoseconds(kWatchPeriod)
                                                      : std::chrono::nanoseconds(kIdlePeriod);
         device_->wait_changed(bell_, seen, limit);

@@ -258,12 +258,16 @@ PENSTOCK_DEVICE inline void leave(PreemptionState& state, SavedBlock& saved, uin
     using device::DeviceWords;
     saved.point = point;
     saved.left_ns = device::now_ns();
-    if (saved.awaited == Awaited::kCall)
-        DeviceWords::fetch_add(saved.system->calls_outside, 1, site::kRelaxed);
+    FileSystemState* const system = saved.awaited == Awaited::kCall ? saved.system : nullptr;
+    if (system != nullptr) DeviceWords::fetch_add(system->calls_outside, 1, site::kRelaxed);
     DeviceWords::fetch_add(state.left, 1, site::kRelaxed);
     DeviceWords::store(saved.state, static_cast<uint64_t>(SavedState::kOutside), site::kLeave);
     DeviceWords::fetch_add(state.outside, 1, site::kWatch);
     ask_for_watcher(state);
+#ifndef __NVCC__
+    // Where waiting blocks serve requests, the host serves those of a block that leaves.
+    if (system != nullptr && system->rings[0].bells == 0) ring_bell(state);
+#endif
 }
 
 // Counts a block that has ended. The last one completes the launch. One GPU thread calls.

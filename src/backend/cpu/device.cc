@@ -82,6 +82,7 @@ public:
     void poll() override {}
     Status add_help(Help help) override { return scheduler_->add_help(help); }
     void remove_help(void* context) override { scheduler_->remove_help(context); }
+    bool help() override { return scheduler_->help(); }
     void notify(const uint64_t* address, size_t count) override {
         cpu::notify_addresses(address, count);
         uint64_t* const bell = bell_.load(std::memory_order_acquire);

@@ -52,10 +52,10 @@ bool Resident::run_block(const LaunchRequest& request, const KernelEntry& kernel
     for (;;) {
         switch (run_lanes(block_)) {
             case Command::kHelp:
-                block_.helped = help(true);
+                block_.helped = helper_.help(*helps_, block_.permit, true);
                 break;
             case Command::kStart:
-                block_.helped = help(false);
+                block_.helped = helper_.help(*helps_, block_.permit, false);
                 break;
             case Command::kDone:
                 return true;
@@ -77,14 +77,14 @@ const SharedLayout& Resident::layout_of(const void* function) {
 // Announces the Help that it will call, then checks that it is still in its slot. Either this
 // thread sees the empty slot, or the thread that emptied it sees `helping_` (partner:
 // Scheduler::remove_help).
-bool Resident::help(bool waits) {
+bool Helper::help(const HelpSlots& helps, unsigned permit, bool waits) {
     bool helped = false;
-    for (const auto& slot : *helps_) {
+    for (const auto& slot : helps) {
         const Help* help = slot.load(std::memory_order_acquire);
         if (help == nullptr) continue;
         helping_.store(help, std::memory_order_seq_cst);
         if (slot.load(std::memory_order_seq_cst) == help)
-            helped |= help->step(help->context, block_.permit, waits);
+            helped |= help->step(help->context, permit, waits);
         helping_.store(nullptr, std::memory_order_release);
     }
     return helped;

@@ -21,6 +21,19 @@ inline constexpr size_t kDynamicSharedMax = 227 << 10;  // bytes; what CUDA give
 // The Helps of waiting blocks. A Help stays until no resident is in it (Scheduler::remove_help).
 using HelpSlots = std::array<std::atomic<const Help*>, kHelpsMax>;
 
+// Calls the Helps from one thread.
+class Helper {
+public:
+    // Calls each Help once. Returns whether there was work.
+    bool help(const HelpSlots& helps, unsigned permit, bool waits);
+    // Returns the Help whose step the thread is in, or null. A step may take as long as the storage
+    // does. Any thread.
+    [[nodiscard]] const Help* helping() const { return helping_.load(std::memory_order_seq_cst); }
+
+private:
+    std::atomic<const Help*> helping_{nullptr};
+};
+
 class Resident {
 public:
     Resident(unsigned permit, const HelpSlots* helps);
@@ -35,12 +48,9 @@ public:
     [[nodiscard]] unsigned permit() const { return block_.permit; }
     [[nodiscard]] BlockState& block() { return block_; }
     [[nodiscard]] const BlockState& block() const { return block_; }
-    // Returns the Help whose step the thread is in, or null. A step may take as long as the storage
-    // does.
-    [[nodiscard]] const Help* helping() const { return helping_.load(std::memory_order_seq_cst); }
+    [[nodiscard]] const Help* helping() const { return helper_.helping(); }
 
 private:
-    bool help(bool waits);
     const SharedLayout& layout_of(const void* function);
 
     BlockState block_;
@@ -50,7 +60,7 @@ private:
     const void* layout_function_ = nullptr;  // the function whose layout was looked up last
     const SharedLayout* layout_ = nullptr;
     const HelpSlots* helps_;
-    std::atomic<const Help*> helping_{nullptr};
+    Helper helper_;
 };
 
 }  // namespace penstock::backend::cpu

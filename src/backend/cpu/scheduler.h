@@ -54,6 +54,8 @@ public:
     [[nodiscard]] uint64_t failed_launches() const { return failed_launches_.load(); }
     // ENOSPC: there are kHelpsMax already.
     Status add_help(Help help);
+    // Does what waiting blocks do, on a host thread. Returns whether there was work.
+    bool help();
     // Waits until no thread is in that context's step. Must not be called from a step of help.
     void remove_help(void* context);
     [[nodiscard]] std::string diagnosis() const;
@@ -136,6 +138,8 @@ private:
     std::atomic<uint64_t> failed_launches_{0};
 
     HelpSlots help_slots_{};
+    std::mutex host_help_mutex_;  // held in a step of host_helper_; mutex_ is not taken under it
+    Helper host_helper_;
     std::array<std::unique_ptr<Help>, kHelpsMax> helps_;  // what the slots point to
     std::unique_ptr<CopyEngine> copy_engine_;
     std::thread watchdog_;
