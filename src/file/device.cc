@@ -13,6 +13,7 @@
 #include "file/file_service.h"
 #include "file/launches.h"
 #include "penstock/preemption.h"
+#include "preemption/preemption.h"
 
 namespace penstock {
 namespace {

@@ -18,6 +18,7 @@
 #include "file/environment.h"
 #include "file/system.h"
 #include "penstock/preemption.h"
+#include "preemption/preemption.h"
 
 namespace penstock::file {
 namespace {

@@ -11,9 +11,12 @@
 #include "penstock/device.h"
 #include "penstock/options.h"
 #include "penstock/status.h"
-#include "preemption/preemption.h"
 #include "storage/storage.h"
 #include "transfer/engine.h"
+
+namespace penstock::preemption {
+class Preemption;
+}
 
 namespace penstock::file {
 

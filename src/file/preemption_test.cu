@@ -65,9 +65,9 @@ __device__ inline void fold__body(DeviceFileSystem fs, Descriptor file, unsigned
 __global__ void fold__preemptible(DeviceFileSystem fs, Descriptor file, unsigned pieces,
                                   uint64_t* out, preemption::Launch penstock_launch) {
     preemption::OneRun penstock_run(penstock_launch);
-    if (penstock_run.begin()) {
+    while (penstock_run.begin()) {
         fold__body(fs, file, pieces, out, penstock_run);
-        penstock_run.end();
+        if (penstock_run.ends()) break;
     }
 }
 

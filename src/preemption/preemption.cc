@@ -165,13 +165,14 @@ Status Preemption::launch(backend::StreamId stream, const PreemptibleEntry& entr
     Status status = device_->launch(stream,
                                     make_launch({{1}, {kBeginThreads}, 0}, kernel, state, initial));
     if (status.ok()) status = device_->launch(stream, preemptible_request(entry, request, first));
-    if (status.ok()) {
-        status = device_->hold(stream, &words->done);
-    } else {
+    if (status.ok() && initial.stays == 0) status = device_->hold(stream, &words->done);
+    lock.lock();
+    if (!status.ok()) {
         SystemWords::store(words->done, 1, site::kComplete);
+        SystemWords::store(words->passed, 1, site::kComplete);
     }
-    const Status passed = device_->write_value(stream, &words->passed, 1);
-    return status.ok() ? passed : status;
+    launches_[static_cast<size_t>(words - words_)].submitted = true;
+    return status;
 }
 
 Preemption::InFlight* Preemption::take(const PreemptibleEntry& entry,
@@ -203,7 +204,7 @@ Preemption::InFlight* Preemption::take(const PreemptibleEntry& entry,
     launch.workers = preemptible_request(entry, request, {launch.state, 1});
     launch.options = options_;
     launch.watch_seen = 0;
-    launch.watching = launch.failed = false;
+    launch.watching = launch.failed = launch.submitted = false;
     launch.started_workers = 0;
     launch.used = true;
     ++in_flight_count_;
@@ -233,6 +234,7 @@ void Preemption::fill_state(InFlight& launch, const PreemptibleEntry& entry,
     state.forced_share = static_cast<uint32_t>(options_.forced_share * 65536);
     state.forced_seed = options_.forced_seed;
     state.switch_ns = options_.switch_ns;
+    state.stays = device_->properties().host_addressable ? 0 : 1;
     state.bell = bell_;
     state.waiting = device_->waiting_blocks();
 }
@@ -303,7 +305,7 @@ bool Preemption::step(size_t index, bool* polls) {
 
 // One turn of the launch's watcher. Returns whether it must look again at once.
 bool Preemption::watch_launch(InFlight& launch, bool* polls) {
-    const Watched seen = watch(*launch.state, base::monotonic_ns());
+    const Watched seen = watch(*launch.state, 0, 1, base::monotonic_ns());
     if (seen.outside > 0) {
         *polls = true;
         return false;
@@ -356,11 +358,16 @@ void Preemption::look_at_streams() {
     }
 }
 
-// Frees a launch that is over: its stream has gone on, and no worker uses its state.
+// Frees a launch that is over: no block of its grid and no worker uses its state.
 bool Preemption::end_if_over(size_t index) {
     InFlight& launch = launches_[index];
-    if (!launch.used || SystemWords::load(launch.words->passed, site::kCompletion) == 0)
-        return false;
+    if (!launch.used) return false;
+    // After a failure blocks have stopped anywhere, and neither word comes.
+    const bool over = SystemWords::load(launch.words->passed, site::kCompletion) != 0 &&
+                      SystemWords::load(launch.words->done, site::kCompletion) != 0;
+    const bool dead = launch.submitted && device_->failed_launches() != 0 &&
+                      !device_->kernels_in_flight();
+    if (!over && !dead) return false;
     for (auto* streams : {&first_streams_, &last_streams_}) {
         for (const WorkerStream& stream : *streams)
             if (stream.launch == static_cast<int>(index)) return false;

@@ -1,10 +1,11 @@
 // Preemptible launches of one device: their saved state, their watchers, and who goes next.
 //
 // launch() puts into the program's stream: the kernel that writes the launch's state, the
-// preemptible kernel, a hold until its last block has ended, and a word that says the stream has
-// passed. Blocks leave and are counted in the state (device/preemption_queue.cuh). The dispatcher's
-// thread watches launches with blocks outside, and launches workers for those that are ready, in
-// streams of its own. Any thread may call any function.
+// preemptible kernel and, on the CPU backend, a hold until its last block has ended. (On a GPU a
+// block of the grid stays until then.) Blocks leave and are counted in the state
+// (device/preemption_queue.cuh). The dispatcher's thread watches launches with blocks outside, and
+// launches workers for those that are ready, in streams of its own. Any thread may call any
+// function.
 #pragma once
 
 #include <array>
@@ -56,6 +57,7 @@ private:
         PreemptionOptions options;
         uint64_t watch_seen = 0;
         bool watching = false, failed = false;
+        bool submitted = false;  // the launch is in its stream
         uint64_t started_workers = 0;
     };
 

@@ -2,14 +2,16 @@
 //
 // One PreemptionState lies in device memory for each such launch, with its SavedBlocks, their
 // memory and a ring of those that are ready. Blocks write it (device/preemption.cuh). The watcher,
-// one for each launch, finds out which blocks may come back: on the CPU backend the dispatcher's
-// thread, on a GPU a small kernel. PreemptionWords lies in mapped host memory.
+// one for each launch, finds out which blocks may come back. On the CPU backend it is the
+// dispatcher's thread. On a GPU it is the first block of the grid that leaves: it keeps its place
+// until the launch is over, so that its stream waits for all blocks. PreemptionWords lies in mapped
+// host memory.
 //
 //   kFree --keep [block]--> kInside --leave [block]--> kOutside --ready [watcher]--> kReady
 //   kReady --pop [worker]--> kInside --end [block]--> kFree
 //
 // Invariants: 1. A block has at most one SavedBlock, from its first leave to its end. 2. Only the
-// watcher writes the ring's tail, and an entry is in the ring at most once: the ring is never full.
+// watcher puts entries into the ring, and an entry is in it at most once: the ring is never full.
 // 3. `finished` reaches block_count exactly once, and only then `done` is stored.
 #pragma once
 
@@ -62,10 +64,12 @@ struct alignas(64) SavedBlock {
 
 // Words of one launch in mapped host memory, each with one writer.
 struct alignas(64) PreemptionWords {
-    uint64_t done;    // 1: the last block has ended. The block writes it; the stream waits for it.
-                      // After a failure of the launch the host writes it
-    uint64_t watch;   // counts requests for a watcher; the block that makes `watched` 1 writes it
-    uint64_t passed;  // 1: the stream has gone on; the stream writes it
+    uint64_t done;     // 1: the last block has ended. The block writes it; on the CPU backend the
+                       // stream waits for it. After a failure of the launch the host writes it
+    uint64_t watch;    // counts requests for a watcher; the block that makes `watched` 1 writes it
+    uint64_t passed;   // 1: no block of the grid uses the state any more; the last one writes it
+    uint64_t backlog;  // blocks that are ready, and workers that have begun: the watcher of a GPU
+    uint64_t workers;  // writes them
     uint64_t others_waiting;  // blocks of other launches that wait for a place; the host writes it
     uint64_t abort;           // 0, or the errno for which waits for words end; the host writes it
     // The final counters of PreemptionState; the last block writes them.
@@ -89,6 +93,7 @@ struct alignas(64) PreemptionState {
     uint32_t saved_count;          // entries of `saved`
     uint32_t ring_shift;           // entries of `ready` = 1 << ring_shift
     uint32_t keeps_popping;        // 0: a worker resumes one block and ends
+    uint32_t stays;                // 1: the watcher is a block of the grid
     PreemptionPolicy policy;
     uint32_t forced_share;  // of 65,536 points passed: blocks leave though they need not (tests)
     uint64_t forced_seed;
@@ -97,7 +102,7 @@ struct alignas(64) PreemptionState {
     std::byte* thread_words;  // saved_count records of thread_words planes of `threads` words
     std::byte* block_words;   // saved_count records of words, then shared memory
     uint64_t block_size;      // bytes of a record of block_words, a multiple of 64
-    uint64_t* ready;          // index + 1 of the SavedBlocks that are ready, device memory
+    uint64_t* ready;          // index + 1 of the SavedBlocks that are ready, or 0; device memory
     PreemptionWords* words;   // mapped
     uint64_t* bell;           // rung when the host must look, host memory; CPU backend
     const uint64_t* waiting;  // blocks of the device that wait for a place, host memory; null: see
@@ -105,13 +110,14 @@ struct alignas(64) PreemptionState {
     // Written by blocks, on lines of their own.
     alignas(64) uint64_t started;  // blocks of the grid that have begun
     uint64_t finished;             // and that have ended
+    uint64_t exited;               // places of the grid that use the state no more
     alignas(64) uint64_t saved_free;
     uint64_t saved_hand;
     uint64_t outside;  // blocks in kOutside
     uint64_t watched;  // 1: there is a watcher, or it was asked for
     uint64_t workers;  // of all launches of workers, those that have begun
     alignas(64) uint64_t ready_head;
-    alignas(64) uint64_t ready_tail;  // the watcher writes it
+    alignas(64) uint64_t ready_tail;  // entries that were reserved; the watcher writes it
     // Counters, and the mean of waits, a power-weighted one.
     alignas(64) uint64_t points;  // points passed, counted for forced_share
     uint64_t left;                // how often blocks left

@@ -216,12 +216,21 @@ private:
 class Run : public Record {
 public:
     PENSTOCK_DEVICE explicit Run(const Launch& launch)
-        : Record(launch.state), turn_number_(launch.resumes == 0 ? 0 : 1) {}
+        : Record(launch.state), worker_(launch.resumes != 0) {}
 
     // Finds what to run. Returns false if there is nothing more. All threads of the block call.
     PENSTOCK_DEVICE bool begin() {
-        const Turn turn = device::Block{}.once([this]() -> Turn { return next(); });
-        turn_number_ += 2;
+        Turn turn{};
+        for (;;) {
+            turn = device::Block{}.once([this]() -> Turn { return next(); });
+            if (turn.block != kStay) break;
+#ifdef __NVCC__
+            watch(*state_, rank_, state_->threads, device::now_ns());
+            __nanosleep(kWatchPauseNs);
+            turn_number_ |= kStays;
+#endif
+        }
+        ++turn_number_;
         if (turn.block == kNoBlock) return false;
         block_ = turn.block;
         saved_ = turn.saved;
@@ -276,21 +285,60 @@ public:
 
 protected:
     PENSTOCK_DEVICE bool has_left() const { return left_; }
+    PENSTOCK_DEVICE bool is_worker() const { return worker_; }
+    bool runs_ = true;  // as the watcher it may run blocks
 
 private:
+    static constexpr uint64_t kStay = kNoBlock - 1;  // watch, and ask again
+    static constexpr unsigned kStays = 1u << 31;     // in turn_number_
+    static constexpr unsigned kWatchPauseNs = 500;
+    // A watcher runs a block itself if no worker has taken it for so long.
+    static constexpr uint64_t kPatienceNs = 100'000;
+
     PENSTOCK_DEVICE Turn next() {
-        // Of the first grid, the first turn is the block of this place.
-        if (turn_number_ == 0) {
-            device::DeviceWords::fetch_add(state_->started, 1, site::kRelaxed);
+        using device::DeviceWords;
+        if (turn_number_ == 0 && !worker_) {  // the block of this place
+            DeviceWords::fetch_add(state_->started, 1, site::kRelaxed);
             return {blockIdx.x + gridDim.x * (blockIdx.y + uint64_t{gridDim.y} * blockIdx.z),
                     nullptr};
         }
-        if (turn_number_ == 1) device::DeviceWords::fetch_add(state_->workers, 1, site::kRelaxed);
-        if (turn_number_ > 1 && state_->keeps_popping == 0) return {kNoBlock, nullptr};
-        return pop(*state_);
+        if (turn_number_ == 0) DeviceWords::fetch_add(state_->workers, 1, site::kRelaxed);
+        if ((turn_number_ & kStays) != 0) return stay();
+        const bool pops = state_->keeps_popping != 0 || (worker_ && turn_number_ == 0);
+        const Turn turn = pops ? pop(*state_) : Turn{kNoBlock, nullptr};
+        if (turn.block != kNoBlock || worker_) return turn;
+        if (becomes_watcher(*state_)) return {kStay, nullptr};
+        exit_place(*state_);
+        return turn;
     }
 
-    unsigned turn_number_;  // 0: the first one of the first grid; 1: the first one of a worker
+    // Decides what the watcher does next.
+    PENSTOCK_DEVICE Turn stay() {
+        using device::DeviceWords;
+        using device::SystemWords;
+        PreemptionWords& words = *state_->words;
+        const bool over = DeviceWords::load(state_->finished, site::kFinish) >= state_->block_count;
+        if (over || SystemWords::load(words.abort, site::kRelaxed) != 0) {
+            exit_place(*state_);
+            return {kNoBlock, nullptr};
+        }
+        const uint64_t backlog = DeviceWords::load(state_->ready_tail, site::kRelaxed) -
+                                 DeviceWords::load(state_->ready_head, site::kRelaxed);
+        SystemWords::store(words.workers, DeviceWords::load(state_->workers, site::kRelaxed),
+                           site::kRelaxed);
+        SystemWords::store(words.backlog, backlog, site::kRelaxed);
+        const uint64_t now = device::now_ns();
+        if (backlog == 0 || backlog_since_ns_ == 0) backlog_since_ns_ = now;
+        if (backlog == 0 || !runs_ || now - backlog_since_ns_ < kPatienceNs)
+            return {kStay, nullptr};
+        backlog_since_ns_ = 0;
+        const Turn turn = pop(*state_);
+        return turn.block == kNoBlock ? Turn{kStay, nullptr} : turn;
+    }
+
+    const bool worker_;
+    unsigned turn_number_ = 0;
+    uint64_t backlog_since_ns_ = 0;
     unsigned point_ = 0;
     bool left_ = false;
     Index index_{};
@@ -298,24 +346,30 @@ private:
 };
 
 // The same for a kernel some of whose threads return early: each place runs one block, and its last
-// thread ends it.
+// thread ends it. As the watcher such a block runs no other.
 //   OneRun run(launch);
-//   if (run.begin()) { body(arguments..., run); run.end(); }
+//   while (run.begin()) {
+//       body(arguments..., run);
+//       if (run.ends()) break;
+//   }
 class OneRun : public Run {
 public:
-    PENSTOCK_DEVICE explicit OneRun(const Launch& launch) : Run(launch) {}
+    PENSTOCK_DEVICE explicit OneRun(const Launch& launch) : Run(launch) { runs_ = false; }
 
     PENSTOCK_DEVICE bool begin() {
         if (rank_ == 0) ended() = 0;
         return Run::begin();  // a barrier
     }
-    // Each thread calls when it returns.
-    PENSTOCK_DEVICE void end() {
-        if (has_left()) return;
+    // Ends the block, unless it has left: then begin() follows. Each thread calls when it returns.
+    PENSTOCK_DEVICE bool ends() {
+        if (has_left()) return false;
 #ifdef __NVCC__
         __threadfence();
 #endif
-        if (atomicAdd(&ended(), 1u) + 1 == state_->threads) finish(*state_, saved_);
+        if (atomicAdd(&ended(), 1u) + 1 < state_->threads) return true;
+        finish(*state_, saved_);
+        if (!is_worker()) exit_place(*state_);
+        return true;
     }
 
 private:

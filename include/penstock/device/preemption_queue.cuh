@@ -39,10 +39,10 @@ PENSTOCK_BOTH inline Change look(const Until& until, uint64_t& checked) {
 }
 
 // Makes the host look at the launch. On a GPU it polls.
-PENSTOCK_DEVICE inline void ring_bell([[maybe_unused]] PreemptionState& state) {
+PENSTOCK_DEVICE inline void ring_bell([[maybe_unused]] uint64_t* bell) {
 #ifndef __NVCC__
-    device::DeviceWords::fetch_add(*state.bell, 1, site::kRelaxed);
-    language::ring(state.bell);
+    device::DeviceWords::fetch_add(*bell, 1, site::kRelaxed);
+    language::ring(bell);
 #endif
 }
 
@@ -51,40 +51,50 @@ PENSTOCK_DEVICE inline void ring_bell([[maybe_unused]] PreemptionState& state) {
 PENSTOCK_DEVICE inline void ask_for_watcher(PreemptionState& state) {
     using device::DeviceWords;
     using device::SystemWords;
+    if (state.stays != 0) return;  // it becomes the watcher itself: becomes_watcher()
     // Both sides use read-modify-writes: if this one finds a watcher, that watcher's end_watch()
     // comes later and sees the block.
     if (DeviceWords::fetch_or(state.watched, 1, site::kWatch) != 0) return;
     const uint64_t calls = SystemWords::load(state.words->watch, site::kRelaxed);
     SystemWords::store(state.words->watch, calls + 1, site::kRelaxed);
-    ring_bell(state);
+    ring_bell(state.bell);
 }
 
-// One turn of the watcher: puts the blocks that may come back into the ring. Returns how many, and
-// in `outside` how many still wait. One thread at a time.
+// Puts a block that may come back into the ring. The watcher's threads call.
+PENSTOCK_BOTH inline void put_ready(PreemptionState& state, uint32_t index, uint64_t now_ns) {
+    using device::DeviceWords;
+    SavedBlock& saved = state.saved[index];
+    saved.ready_ns = now_ns;
+    DeviceWords::store(saved.state, static_cast<uint64_t>(SavedState::kReady), site::kRelaxed);
+    const uint64_t tail = DeviceWords::fetch_add(state.ready_tail, 1, site::kRelaxed);
+    DeviceWords::store(state.ready[tail & ((1ull << state.ring_shift) - 1)], index + 1,
+                       site::kReady);
+    DeviceWords::fetch_sub(state.outside, 1, site::kRelaxed);
+}
+
+// One turn of the watcher: puts the blocks that may come back into the ring. A thread of the
+// watcher looks at every `step`-th SavedBlock from `first` on. Returns how many it put there, and
+// how many of its blocks still wait.
 struct Watched {
     uint64_t ready, outside;
 };
-PENSTOCK_BOTH inline Watched watch(PreemptionState& state, uint64_t now_ns) {
+PENSTOCK_BOTH inline Watched watch(PreemptionState& state, uint32_t first, uint32_t step,
+                                   uint64_t now_ns) {
     using device::DeviceWords;
     Watched result{0, 0};
     const uint64_t outside = DeviceWords::load(state.outside, site::kRelaxed);
-    uint64_t tail = DeviceWords::load(state.ready_tail, site::kRelaxed);
-    for (uint32_t i = 0; i < state.saved_count && result.ready + result.outside < outside; ++i) {
+    for (uint32_t i = first; i < state.saved_count; i += step) {
+        if (result.ready + result.outside >= outside) break;
         SavedBlock& saved = state.saved[i];
-        const uint64_t is_outside = static_cast<uint64_t>(SavedState::kOutside);
+        const auto is_outside = static_cast<uint64_t>(SavedState::kOutside);
         if (DeviceWords::load(saved.state, site::kSeeLeft) != is_outside) continue;
         const Until until{saved.awaited, saved.system, saved.handle, saved.address, saved.value};
         if (look(until, saved.checked).word != nullptr) {
             ++result.outside;
-            continue;
+        } else {
+            put_ready(state, i, now_ns);
+            ++result.ready;
         }
-        saved.ready_ns = now_ns;
-        DeviceWords::store(saved.state, static_cast<uint64_t>(SavedState::kReady), site::kRelaxed);
-        DeviceWords::store(state.ready[tail & ((1ull << state.ring_shift) - 1)], i + 1,
-                           site::kRelaxed);
-        DeviceWords::store(state.ready_tail, ++tail, site::kReady);
-        DeviceWords::fetch_sub(state.outside, 1, site::kRelaxed);
-        ++result.ready;
     }
     return result;
 }
@@ -110,10 +120,14 @@ PENSTOCK_DEVICE inline Turn pop(PreemptionState& state) {
     using device::DeviceWords;
     uint64_t head = DeviceWords::load(state.ready_head, site::kRelaxed);
     for (;;) {
-        if (head == DeviceWords::load(state.ready_tail, site::kResume)) return {kNoBlock, nullptr};
-        const uint64_t entry = DeviceWords::load(
-            state.ready[head & ((1ull << state.ring_shift) - 1)], site::kRelaxed);
+        if (head == DeviceWords::load(state.ready_tail, site::kRelaxed)) return {kNoBlock, nullptr};
         if (DeviceWords::compare_exchange(state.ready_head, head, head + 1, site::kRelaxed)) {
+            uint64_t& slot = state.ready[head & ((1ull << state.ring_shift) - 1)];
+            uint64_t entry = 0;
+            // The watcher's thread that reserved the slot stores it next: it waits for nothing.
+            while ((entry = DeviceWords::load(slot, site::kResume)) == 0) {
+            }
+            DeviceWords::store(slot, 0, site::kRelaxed);
             SavedBlock& saved = state.saved[entry - 1];
             DeviceWords::store(saved.state, static_cast<uint64_t>(SavedState::kInside),
                                site::kRelaxed);
@@ -266,8 +280,26 @@ PENSTOCK_DEVICE inline void leave(PreemptionState& state, SavedBlock& saved, uin
     ask_for_watcher(state);
 #ifndef __NVCC__
     // Where waiting blocks serve requests, the host serves those of a block that leaves.
-    if (system != nullptr && system->rings[0].bells == 0) ring_bell(state);
+    if (system != nullptr && system->rings[0].bells == 0) ring_bell(state.bell);
 #endif
+}
+
+// Returns whether the calling block is the one that stays, if any block has left. One GPU thread of
+// a block of the grid calls. The block that leaves first finds no other.
+PENSTOCK_DEVICE inline bool becomes_watcher(PreemptionState& state) {
+    using device::DeviceWords;
+    return state.stays != 0 && DeviceWords::load(state.left, site::kRelaxed) != 0 &&
+           DeviceWords::fetch_or(state.watched, 1, site::kWatch) == 0;
+}
+
+// Counts a place of the grid whose block uses the state no more. One GPU thread calls, last of all.
+PENSTOCK_DEVICE inline void exit_place(PreemptionState& state) {
+    PreemptionWords& words = *state.words;
+    uint64_t* const bell = state.bell;
+    if (device::DeviceWords::fetch_add(state.exited, 1, site::kFinish) + 1 < state.block_count)
+        return;
+    device::SystemWords::store(words.passed, 1, site::kComplete);
+    ring_bell(bell);
 }
 
 // Counts a block that has ended. The last one completes the launch. One GPU thread calls.
@@ -277,7 +309,8 @@ PENSTOCK_DEVICE inline void finish(PreemptionState& state, SavedBlock* saved) {
         DeviceWords::store(saved->state, static_cast<uint64_t>(SavedState::kFree), site::kRelaxed);
         DeviceWords::fetch_add(state.saved_free, 1, site::kRelaxed);
     }
-    // What every block wrote is visible with the word.
+    // What every block wrote is visible with the word. The state lives on: this place has not
+    // exited, or the host knows of its worker.
     if (DeviceWords::fetch_add(state.finished, 1, site::kFinish) + 1 < state.block_count) return;
     PreemptionWords& words = *state.words;
     words.left = DeviceWords::load(state.left, site::kRelaxed);
@@ -286,7 +319,6 @@ PENSTOCK_DEVICE inline void finish(PreemptionState& state, SavedBlock* saved) {
     words.resume_ns = DeviceWords::load(state.resume_ns, site::kRelaxed);
     words.resume_ns_max = DeviceWords::load(state.resume_ns_max, site::kRelaxed);
     device::SystemWords::store(words.done, 1, site::kComplete);
-    ring_bell(state);
 }
 
 }  // namespace penstock::preemption

@@ -52,10 +52,10 @@ bool Resident::run_block(const LaunchRequest& request, const KernelEntry& kernel
     for (;;) {
         switch (run_lanes(block_)) {
             case Command::kHelp:
-                block_.helped = helper_.help(*helps_, block_.permit, true);
+                block_.helped = help_caller_.help(*helps_, block_.permit, true);
                 break;
             case Command::kStart:
-                block_.helped = helper_.help(*helps_, block_.permit, false);
+                block_.helped = help_caller_.help(*helps_, block_.permit, false);
                 break;
             case Command::kDone:
                 return true;
@@ -77,7 +77,7 @@ const SharedLayout& Resident::layout_of(const void* function) {
 // Announces the Help that it will call, then checks that it is still in its slot. Either this
 // thread sees the empty slot, or the thread that emptied it sees `helping_` (partner:
 // Scheduler::remove_help).
-bool Helper::help(const HelpSlots& helps, unsigned permit, bool waits) {
+bool HelpCaller::help(const HelpSlots& helps, unsigned permit, bool waits) {
     bool helped = false;
     for (const auto& slot : helps) {
         const Help* help = slot.load(std::memory_order_acquire);

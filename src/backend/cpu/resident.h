@@ -22,7 +22,7 @@ inline constexpr size_t kDynamicSharedMax = 227 << 10;  // bytes; what CUDA give
 using HelpSlots = std::array<std::atomic<const Help*>, kHelpsMax>;
 
 // Calls the Helps from one thread.
-class Helper {
+class HelpCaller {
 public:
     // Calls each Help once. Returns whether there was work.
     bool help(const HelpSlots& helps, unsigned permit, bool waits);
@@ -48,7 +48,7 @@ public:
     [[nodiscard]] unsigned permit() const { return block_.permit; }
     [[nodiscard]] BlockState& block() { return block_; }
     [[nodiscard]] const BlockState& block() const { return block_; }
-    [[nodiscard]] const Help* helping() const { return helper_.helping(); }
+    [[nodiscard]] const Help* helping() const { return help_caller_.helping(); }
 
 private:
     const SharedLayout& layout_of(const void* function);
@@ -60,7 +60,7 @@ private:
     const void* layout_function_ = nullptr;  // the function whose layout was looked up last
     const SharedLayout* layout_ = nullptr;
     const HelpSlots* helps_;
-    Helper helper_;
+    HelpCaller help_caller_;
 };
 
 }  // namespace penstock::backend::cpu

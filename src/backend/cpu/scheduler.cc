@@ -210,7 +210,7 @@ Status Scheduler::add_help(Help help) {
         if (helps_[i] != nullptr) continue;
         helps_[i] = std::make_unique<Help>(help);
         help_slots_[i].store(helps_[i].get(),
-                             std::memory_order_release);  // partner: Helper::help
+                             std::memory_order_release);  // partner: HelpCaller::help
         return {};
     }
     return {ENOSPC, "add_help", "too many who help on one device"};
@@ -220,9 +220,9 @@ void Scheduler::remove_help(void* context) {
     std::unique_lock lock(mutex_);
     for (unsigned i = 0; i < kHelpsMax; ++i) {
         if (helps_[i] == nullptr || helps_[i]->context != context) continue;
-        help_slots_[i].store(nullptr, std::memory_order_seq_cst);  // partner: Helper::help
+        help_slots_[i].store(nullptr, std::memory_order_seq_cst);  // partner: HelpCaller::help
         auto in_step = [&] {
-            if (host_helper_.helping() == helps_[i].get()) return true;
+            if (host_caller_.helping() == helps_[i].get()) return true;
             return std::any_of(slots_.begin(), slots_.end(), [&](const Slot& slot) {
                 return slot.resident != nullptr && slot.resident->helping() == helps_[i].get();
             });
@@ -238,7 +238,7 @@ void Scheduler::remove_help(void* context) {
 
 bool Scheduler::help() {
     const std::lock_guard lock(host_help_mutex_);
-    return host_helper_.help(help_slots_, 0, true);
+    return host_caller_.help(help_slots_, 0, true);
 }
 
 std::string Scheduler::diagnosis() const {

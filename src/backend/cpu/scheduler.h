@@ -138,8 +138,8 @@ private:
     std::atomic<uint64_t> failed_launches_{0};
 
     HelpSlots help_slots_{};
-    std::mutex host_help_mutex_;  // held in a step of host_helper_; mutex_ is not taken under it
-    Helper host_helper_;
+    std::mutex host_help_mutex_;  // held in a step of host_caller_; mutex_ is not taken under it
+    HelpCaller host_caller_;
     std::array<std::unique_ptr<Help>, kHelpsMax> helps_;  // what the slots point to
     std::unique_ptr<CopyEngine> copy_engine_;
     std::thread watchdog_;
