@@ -153,8 +153,9 @@ Status launch_request(Stream& stream, LaunchRequest request) {
     file::tell_launch(device, stream.id(), request);
     if (const PreemptibleEntry* entry = find_preemptible(request.function); entry != nullptr) {
         auto preemption = file::preemption_of(&device);
-        if (!preemption.ok()) return preemption.status();
-        return preemption.value()->launch(stream.id(), *entry, std::move(request));
+        if (preemption.ok())
+            return preemption.value()->launch(stream.id(), *entry, std::move(request));
+        if (preemption.status().error_number() != ENOTSUP) return preemption.status();
     }
     return device.launch(stream.id(), std::move(request));
 }

@@ -108,6 +108,8 @@ Result<unsigned> thread_count(const FileOptions& options, const Device& device) 
 Result<preemption::Preemption*> preemption_of(backend::Device* device) {
     Registry& all = registry();
     const std::lock_guard lock(all.mutex);
+    if (!all.watched.contains(device))  // nothing would end its thread
+        return Status{ENOTSUP, "preemption", "the device was not opened with Device::open"};
     auto& made = all.preemptions[device];
     if (made == nullptr) {
         auto result = preemption::Preemption::create(device, all.preemption_options[device]);

@@ -1,18 +1,23 @@
 // Goal: kernels whose blocks leave at points give the same bytes as those that spin, whatever the
 // order in which blocks leave and come back; a launch is complete when its last block is; and no
-// launch hangs.
+// launch hangs. Runs on the CPU backend, on it behind the port of a device that the host cannot
+// address, and on a CUDA device where there is one.
 #include "file/preemption_test.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <chrono>
+#include <string>
 #include <thread>
 #include <vector>
 
+#include "backend/backend.h"
+#include "file/file_service.h"
 #include "penstock/file_system.h"
 #include "penstock/preemption.h"
 #include "testing/bytes.h"
+#include "testing/remote_device.h"
 
 namespace penstock {
 namespace {
@@ -44,22 +49,38 @@ private:
     std::string path_;
 };
 
+bool has_gpu() {
+    static const bool found = list_devices().front().starts_with("cuda:");
+    return found;
+}
+
+std::vector<std::string> devices() {
+    std::vector<std::string> names{"cpu:1", "cpu:2", "cpu:8", "remote:3"};
+    if (has_gpu()) names.push_back("cuda:0");
+    return names;
+}
+
+// "remote:N": the CPU backend as a device that the host cannot address.
+Device open_device(const std::string& name) {
+    if (!name.starts_with("remote:")) return Device::open(name, {.memory_size = 256 << 20}).value();
+    const auto permits = static_cast<unsigned>(std::stoul(name.substr(7)));
+    auto cpu = backend::open_cpu({.permits = permits, .memory_size = 256 << 20});
+    return Device(file::with_services(std::make_shared<testing::RemoteDevice>(cpu.value())));
+}
+
 struct Case {
-    const char* device = "cpu:2";
+    std::string device = "cpu:2";
     bool helping = false;
     double latency_us = 300;
-    size_t frames = 512;
 };
 
 // A device with a file system, an open file and a stream.
 class Rig {
 public:
     explicit Rig(const Case& wanted, const std::string& path) {
-        DeviceOptions device_options;
-        device_options.memory_size = 256 << 20;
-        device = Device::open(wanted.device, device_options).value();
+        device = open_device(wanted.device);
         FileSystemOptions options;
-        options.cache_size = wanted.frames * 4096;
+        options.cache_size = (device.permits() + size_t{512}) * 4096;
         options.helping = wanted.helping;
         options.study.throttle_latency_us = wanted.latency_us;
         options.study.throttle_bandwidth_mbs = wanted.latency_us > 0 ? 4000 : 0;
@@ -68,27 +89,35 @@ public:
         auto begun = Stream::create(device);
         stream = std::move(begun.value());
         file = fs.open(path).value();
-        out = static_cast<uint64_t*>(device.allocate(1 << 20).value());
+        out = static_cast<uint64_t*>(device.allocate(kOutSize).value());
+        pinned = static_cast<uint64_t*>(device.allocate_pinned(kOutSize).value());
     }
     ~Rig() {
         stream = Stream();
         device.free(out);
+        device.free(pinned);
     }
 
+    std::vector<uint64_t> fetch(size_t count) {
+        EXPECT_TRUE(stream.copy(pinned, out, count * sizeof *out).ok());
+        const Status status = stream.synchronize(kLimit);
+        EXPECT_TRUE(status.ok()) << status.message();
+        return {pinned, pinned + count};
+    }
     std::vector<uint64_t> fold(unsigned blocks, unsigned pieces) {
         EXPECT_TRUE(launch(stream, {{blocks}, {kThreads}}, preemption_test::fold,
                            fs.device_handle(), file, pieces, out)
                         .ok());
-        const Status status = stream.synchronize(kLimit);
-        EXPECT_TRUE(status.ok()) << status.message();
-        return {out, out + blocks};
+        return fetch(blocks);
     }
 
+    static constexpr size_t kOutSize = 1 << 20;
     Device device;
     FileSystem fs;
     Stream stream;
     Descriptor file = -1;
     uint64_t* out = nullptr;
+    uint64_t* pinned = nullptr;
 };
 
 constexpr unsigned kBlocks = 40, kPieces = 6;
@@ -102,12 +131,14 @@ std::vector<uint64_t> spinning(const RandomFile& file) {
 TEST(Preemption, BlocksThatLeaveGiveTheSameBytes) {
     const RandomFile file(kBlocks * kPieces * kPiece - 1000);
     const auto expected = spinning(file);
-    for (const char* device : {"cpu:1", "cpu:2", "cpu:8"}) {
+    for (const std::string& device : devices()) {
         for (const bool helping : {false, true}) {
             Rig rig({.device = device, .helping = helping}, file.path());
             EXPECT_EQ(rig.fold(kBlocks, kPieces), expected) << device << " " << helping;
             const auto counts = preemption_statistics(rig.device);
-            EXPECT_GT(counts.left, 0u) << device << " " << helping;
+            if (device != "cuda:0") {  // all blocks have a place there
+                EXPECT_GT(counts.left, 0u) << device << " " << helping;
+            }
             EXPECT_EQ(counts.blocks, kBlocks);
         }
     }
@@ -117,9 +148,8 @@ TEST(Preemption, ForcedToLeaveAtAnyPoint) {
     const RandomFile file(kBlocks * kPieces * kPiece);
     const auto expected = spinning(file);
     for (uint64_t seed = 0; seed < 60; ++seed) {
-        const unsigned permits = 1 + seed % 3;
-        const std::string device = "cpu:" + std::to_string(permits);
-        Rig rig({.device = device.c_str(), .latency_us = 0}, file.path());
+        const auto names = devices();
+        Rig rig({.device = names[seed % names.size()], .latency_us = 0}, file.path());
         PreemptionOptions options;
         options.forced_share = seed % 4 == 0 ? 1 : 0.3;
         options.forced_seed = seed;
@@ -136,18 +166,18 @@ TEST(Preemption, TheNextKernelOfTheStreamSeesAllBlocks) {
     const RandomFile file(kBlocks * kPieces * kPiece);
     const auto expected = spinning(file);
     Rig rig({}, file.path());
-    std::vector<uint64_t> copies(kBlocks * 20);
+    uint64_t* const copies = rig.pinned;
     for (unsigned i = 0; i < 20; ++i) {
         ASSERT_TRUE(rig.stream.fill(rig.out, 0, kBlocks * sizeof(uint64_t)).ok());
         ASSERT_TRUE(launch(rig.stream, {{kBlocks}, {kThreads}}, preemption_test::fold,
                            rig.fs.device_handle(), rig.file, kPieces, rig.out)
                         .ok());
         ASSERT_TRUE(
-            rig.stream.copy(copies.data() + i * kBlocks, rig.out, kBlocks * sizeof(uint64_t)).ok());
+            rig.stream.copy(copies + i * kBlocks, rig.out, kBlocks * sizeof(uint64_t)).ok());
     }
     ASSERT_TRUE(rig.stream.synchronize(kLimit).ok());
     for (unsigned i = 0; i < 20; ++i) {
-        const auto* begin = copies.data() + i * kBlocks;
+        const auto* begin = copies + i * kBlocks;
         EXPECT_EQ(std::vector<uint64_t>(begin, begin + kBlocks), expected) << i;
     }
 }
@@ -156,7 +186,7 @@ TEST(Preemption, TheNextKernelOfTheStreamSeesAllBlocks) {
 // leave.
 TEST(Preemption, BlocksThatWaitForBlocksNotYetStarted) {
     const RandomFile file(kPiece);
-    for (const char* device : {"cpu:1", "cpu:2"}) {
+    for (const std::string device : {"cpu:1", "cpu:2", "remote:2"}) {
         Rig rig({.device = device}, file.path());
         constexpr unsigned kLinks = 100;
         auto* const flags = static_cast<uint64_t*>(rig.device.allocate(4096).value());
@@ -164,8 +194,8 @@ TEST(Preemption, BlocksThatWaitForBlocksNotYetStarted) {
             ASSERT_TRUE(
                 launch(rig.stream, {{kLinks}, {32}}, preemption_test::chain, flags, value, rig.out)
                     .ok());
-            ASSERT_TRUE(rig.stream.synchronize(kLimit).ok()) << device;
-            for (unsigned i = 0; i < kLinks; ++i) ASSERT_EQ(rig.out[i], i + 1);
+            const auto order = rig.fetch(kLinks);
+            for (unsigned i = 0; i < kLinks; ++i) ASSERT_EQ(order[i], i + 1) << device;
         }
         rig.device.free(flags);
     }
@@ -195,8 +225,10 @@ TEST(Preemption, AFailureReachesTheBlockThatComesBack) {
 
 TEST(Preemption, AnAbortEndsBlocksOutside) {
     const RandomFile file(kBlocks * kPieces * kPiece);
-    for (const bool of_device : {false, true}) {
-        Rig rig({.latency_us = 200'000}, file.path());
+    for (const int which : {0, 1, 2, 3}) {
+        const bool of_device = which % 2 != 0;
+        const std::string device = which < 2 ? "cpu:2" : "remote:2";
+        Rig rig({.device = device, .latency_us = 200'000}, file.path());
         ASSERT_TRUE(launch(rig.stream, {{kBlocks}, {kThreads}}, preemption_test::fold,
                            rig.fs.device_handle(), rig.file, kPieces, rig.out)
                         .ok());

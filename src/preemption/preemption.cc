@@ -20,8 +20,9 @@ using device::SystemWords;
 
 constexpr int kFirstPriority = 1 << 16;  // above what programs use; CUDA clamps it
 // How long the dispatcher sleeps: completions ring it, words that kernels store do not.
-constexpr std::chrono::microseconds kWatchPeriod{200};
-constexpr std::chrono::milliseconds kIdlePeriod{50};
+constexpr std::chrono::microseconds kWatchPeriod{200}, kIdlePeriod{50'000};
+// A GPU rings nothing: its words are looked at so often, with blocks outside and before.
+constexpr std::chrono::microseconds kGpuWatchPeriod{10}, kGpuLookPeriod{100};
 
 // The arguments of one preemptible launch, and one pointer for each parameter.
 struct OwnedArguments {
@@ -141,8 +142,7 @@ Preemption::~Preemption() {
 Status Preemption::launch(backend::StreamId stream, const PreemptibleEntry& entry,
                           LaunchRequest request) {
     std::unique_lock lock(mutex_);
-    // A GPU has no watcher yet.
-    if (!options_.enabled || !device_->properties().host_addressable) {
+    if (!options_.enabled) {
         lock.unlock();
         return device_->launch(stream, std::move(request));
     }
@@ -172,6 +172,9 @@ Status Preemption::launch(backend::StreamId stream, const PreemptibleEntry& entr
         SystemWords::store(words->passed, 1, site::kComplete);
     }
     launches_[static_cast<size_t>(words - words_)].submitted = true;
+    lock.unlock();
+    DeviceWords::fetch_add(*bell_, 1, site::kRelaxed);
+    device_->ring(bell_);
     return status;
 }
 
@@ -270,6 +273,7 @@ void Preemption::work() {
         for (size_t i = 0; i < kLaunchesMax && in_flight_count_ > 0; ++i)
             moved = step(i, &polls) || moved;
         device_->set_bell(polls ? bell_ : nullptr);
+        const bool busy = in_flight_count_ > 0;
         if (moved) continue;
         lock.unlock();
         // Where blocks serve requests while they wait, those outside cannot.
@@ -277,8 +281,9 @@ void Preemption::work() {
             lock.lock();
             continue;
         }
-        const std::chrono::nanoseconds limit = polls ? std::chrono::nanoseconds(kWatchPeriod)
-                                                     : std::chrono::nanoseconds(kIdlePeriod);
+        const bool remote = !device_->properties().host_addressable;
+        std::chrono::nanoseconds limit = polls ? kWatchPeriod : kIdlePeriod;
+        if (remote && busy) limit = polls ? kGpuWatchPeriod : kGpuLookPeriod;
         device_->wait_changed(bell_, seen, limit);
         lock.lock();
     }
@@ -293,14 +298,22 @@ bool Preemption::step(size_t index, bool* polls) {
     if (watch != launch.watch_seen) launch.watching = true;
     launch.watch_seen = watch;
     if (watch == 0) return false;  // no block has left so far
-    const bool moved = launch.watching && watch_launch(launch, polls);
-    const uint64_t backlog = DeviceWords::load(launch.state->ready_tail, site::kRelaxed) -
-                             DeviceWords::load(launch.state->ready_head, site::kRelaxed);
-    if (backlog > 0) {
-        start_workers(index, backlog);
-        *polls = true;
-    }
+    const bool stays = launch.initial.stays != 0;
+    const bool moved = !stays && launch.watching && watch_launch(launch, polls);
+    const Progress progress = progress_of(launch);
+    if (progress.backlog > 0) start_workers(index, progress);
+    *polls = *polls || stays || progress.backlog > 0;
     return moved;
+}
+
+Preemption::Progress Preemption::progress_of(const InFlight& launch) {
+    if (launch.initial.stays != 0) {
+        return {SystemWords::load(launch.words->backlog, site::kRelaxed),
+                SystemWords::load(launch.words->workers, site::kRelaxed)};
+    }
+    return {DeviceWords::load(launch.state->ready_tail, site::kRelaxed) -
+                DeviceWords::load(launch.state->ready_head, site::kRelaxed),
+            DeviceWords::load(launch.state->workers, site::kRelaxed)};
 }
 
 // One turn of the launch's watcher. Returns whether it must look again at once.
@@ -315,10 +328,10 @@ bool Preemption::watch_launch(InFlight& launch, bool* polls) {
 }
 
 // Launches workers for ready blocks, unless as many have been launched that have not begun.
-void Preemption::start_workers(size_t index, uint64_t backlog) {
+void Preemption::start_workers(size_t index, const Progress& progress) {
     InFlight& launch = launches_[index];
-    const uint64_t begun = DeviceWords::load(launch.state->workers, site::kRelaxed);
-    const uint64_t expected = launch.started_workers - begun;
+    const uint64_t expected = launch.started_workers - progress.workers;
+    const uint64_t backlog = progress.backlog;
     const uint64_t room = device_->properties().permit_count;
     uint64_t wanted = launch.options.batches ? std::min(backlog, room) : backlog;
     wanted = wanted > expected ? wanted - expected : 0;

@@ -66,9 +66,13 @@ private:
     // With mutex_.
     InFlight* take(const PreemptibleEntry& entry, const LaunchRequest& request);
     void fill_state(InFlight& launch, const PreemptibleEntry& entry, const LaunchRequest& request);
+    struct Progress {
+        uint64_t backlog, workers;  // blocks that are ready; workers that have begun
+    };
+    [[nodiscard]] static Progress progress_of(const InFlight& launch);
     bool step(size_t index, bool* polls);
     bool watch_launch(InFlight& launch, bool* polls);
-    void start_workers(size_t index, uint64_t backlog);
+    void start_workers(size_t index, const Progress& progress);
     bool end_if_over(size_t index);
     void fail(InFlight& launch, Status status);
     void look_at_streams();

@@ -224,11 +224,8 @@ public:
         for (;;) {
             turn = device::Block{}.once([this]() -> Turn { return next(); });
             if (turn.block != kStay) break;
-#ifdef __NVCC__
-            watch(*state_, rank_, state_->threads, device::now_ns());
-            __nanosleep(kWatchPauseNs);
             turn_number_ |= kStays;
-#endif
+            watch(*state_, rank_, state_->threads, device::now_ns());
         }
         ++turn_number_;
         if (turn.block == kNoBlock) return false;
@@ -291,7 +288,7 @@ protected:
 private:
     static constexpr uint64_t kStay = kNoBlock - 1;  // watch, and ask again
     static constexpr unsigned kStays = 1u << 31;     // in turn_number_
-    static constexpr unsigned kWatchPauseNs = 500;
+    [[maybe_unused]] static constexpr unsigned kWatchPauseNs = 500;
     // A watcher runs a block itself if no worker has taken it for so long.
     static constexpr uint64_t kPatienceNs = 100'000;
 
@@ -307,7 +304,10 @@ private:
         const bool pops = state_->keeps_popping != 0 || (worker_ && turn_number_ == 0);
         const Turn turn = pops ? pop(*state_) : Turn{kNoBlock, nullptr};
         if (turn.block != kNoBlock || worker_) return turn;
-        if (becomes_watcher(*state_)) return {kStay, nullptr};
+        if (becomes_watcher(*state_)) {
+            device::SystemWords::store(state_->words->watch, 1, site::kRelaxed);
+            return {kStay, nullptr};
+        }
         exit_place(*state_);
         return turn;
     }
@@ -336,8 +336,19 @@ private:
         return turn.block == kNoBlock ? Turn{kStay, nullptr} : turn;
     }
 
+    PENSTOCK_DEVICE void pause() {
+#ifdef __NVCC__
+        __nanosleep(kWatchPauseNs);
+#else
+        const uint64_t finished = device::DeviceWords::load(state_->finished, site::kRelaxed);
+        constexpr uint32_t kFewTurns = 12;  // it offers the CPU to others, and does not sleep
+        language::wait_step(&state_->finished, finished, ++pauses_ % kFewTurns);
+#endif
+    }
+
     const bool worker_;
     unsigned turn_number_ = 0;
+    uint32_t pauses_ = 0;
     uint64_t backlog_since_ns_ = 0;
     unsigned point_ = 0;
     bool left_ = false;
