@@ -1,0 +1,142 @@
+// The product of two matrices that are read from a file inside the kernel: A * B^T.
+//
+// The I/O-intensive workload of seed 001, section 6.2. A block computes one tile of the result; a
+// GPU thread computes four neighbours in a row of it. Every read is a point where the block may
+// leave: with one read nothing but the block's place is live there, with eight the sums are.
+#include "penstock/device/file.cuh"
+#include "penstock/kernel.h"
+#include "preemption/product_kernels.h"
+
+namespace penstock::workloads {
+namespace {
+
+__device__ void count_failure(const ProductJob& job, int64_t got, uint64_t size) {
+    if (threadIdx.x + threadIdx.y != 0 || got == static_cast<int64_t>(size)) return;
+    atomicAdd(job.failures, 1ull);
+}
+
+// Adds the products of `depth` rows of a record to the thread's four sums.
+template <int kTile>
+__device__ float4 multiply(const float* panels, unsigned depth, float4 sum) {
+    const float* left = panels + threadIdx.y;
+    const auto* right = reinterpret_cast<const float4*>(panels + kTile) + threadIdx.x;
+    for (unsigned k = 0; k < depth; ++k) {
+        const float a = left[k * 2 * kTile];
+        const float4 b = right[k * (2 * kTile / 4)];
+        sum.x += a * b.x;
+        sum.y += a * b.y;
+        sum.z += a * b.z;
+        sum.w += a * b.w;
+    }
+    return sum;
+}
+
+template <int kTile>
+__device__ void store(const ProductJob& job, unsigned tile_row, unsigned tile_column, float4 sum) {
+    const uint64_t row = tile_row * kTile + threadIdx.y;
+    const uint64_t column = tile_column * kTile + 4 * threadIdx.x;
+    *reinterpret_cast<float4*>(job.result + row * job.order + column) = sum;
+}
+
+template <int kTile>
+__global__ void product_one_read(ProductJob job) {
+    const unsigned block = blockIdx.y * gridDim.x + blockIdx.x;
+    const uint64_t count = uint64_t{job.order} * 2 * kTile;
+    float* panels = job.panels + block * count;
+    if (job.reads) {
+        const uint64_t size = count * sizeof(float);
+#pragma preempt
+        const int64_t got = gread(job.fs, job.file, static_cast<int64_t>(block * size), size,
+                                  panels);
+        count_failure(job, got, size);
+    }
+    float4 sum = make_float4(0, 0, 0, 0);
+    for (unsigned pass = 0; pass < job.repeat; ++pass)
+        sum = multiply<kTile>(panels, job.order, sum);
+    store<kTile>(job, blockIdx.y, blockIdx.x, sum);
+}
+
+template <int kTile>
+__global__ void product_eight_reads(ProductJob job) {
+    const unsigned depth = job.order / kProductPieces;
+    const uint64_t piece_count = uint64_t{depth} * 2 * kTile;
+    const uint64_t piece_size = piece_count * sizeof(float);
+    const uint64_t first = (uint64_t{blockIdx.y} * gridDim.x + blockIdx.x) * kProductPieces;
+    float4 sum = make_float4(0, 0, 0, 0);
+    for (unsigned piece = 0; piece < kProductPieces; ++piece) {
+        float* panels = job.panels + (first + piece) * piece_count;
+        if (job.reads) {
+            int64_t got = 0;
+#pragma preempt
+            got = gread(job.fs, job.file, static_cast<int64_t>((first + piece) * piece_size),
+                        piece_size, panels);
+            count_failure(job, got, piece_size);
+        }
+        for (unsigned pass = 0; pass < job.repeat; ++pass)
+            sum = multiply<kTile>(panels, depth, sum);
+    }
+    store<kTile>(job, blockIdx.y, blockIdx.x, sum);
+}
+
+// One piece of the record lies in dynamic shared memory. Where nothing is read, it is copied there.
+template <int kTile>
+__global__ void product_eight_reads_shared(ProductJob job) {
+    extern __shared__ float4 shared_panels[];
+    const auto* panels = reinterpret_cast<const float*>(shared_panels);
+    const unsigned depth = job.order / kProductPieces;
+    const uint64_t piece_size = uint64_t{depth} * 2 * kTile * sizeof(float);
+    const unsigned thread = threadIdx.y * blockDim.x + threadIdx.x;
+    float4 sum = make_float4(0, 0, 0, 0);
+    for (unsigned piece = 0; piece < kProductPieces; ++piece) {
+        const unsigned block = blockIdx.y * gridDim.x + blockIdx.x;
+        const uint64_t offset = (uint64_t{block} * kProductPieces + piece) * piece_size;
+        __syncthreads();  // all threads have used the piece before
+        if (job.reads) {
+#pragma preempt
+            const auto got = static_cast<int64_t>(
+                gread(job.fs, job.file, static_cast<int64_t>(offset), piece_size, shared_panels));
+            count_failure(job, got, piece_size);
+        } else {
+            const auto* from = reinterpret_cast<const float4*>(job.panels) +
+                               offset / sizeof(float4);
+            for (unsigned i = thread; i < piece_size / sizeof(float4); i += kTile * kTile / 4)
+                shared_panels[i] = from[i];
+            __syncthreads();
+        }
+        for (unsigned pass = 0; pass < job.repeat; ++pass)
+            sum = multiply<kTile>(panels, depth, sum);
+    }
+    store<kTile>(job, blockIdx.y, blockIdx.x, sum);
+}
+
+}  // namespace
+
+PENSTOCK_KERNEL(product_one_read<16>)
+PENSTOCK_KERNEL(product_one_read<32>)
+PENSTOCK_KERNEL(product_eight_reads<16>)
+PENSTOCK_KERNEL(product_eight_reads<32>)
+PENSTOCK_KERNEL(product_eight_reads_shared<16>)
+PENSTOCK_KERNEL(product_eight_reads_shared<32>)
+
+#ifndef __NVCC__
+namespace {
+
+template <int kTile>
+Status launch_tiles(Stream& stream, ProductForm form, const ProductJob& job) {
+    const unsigned tiles = job.order / kTile;
+    LaunchShape shape{{tiles, tiles}, {kTile / 4, kTile}};
+    if (form == ProductForm::kOneRead) return launch(stream, shape, product_one_read<kTile>, job);
+    if (form == ProductForm::kEightReads)
+        return launch(stream, shape, product_eight_reads<kTile>, job);
+    shape.dynamic_shared_size = job.order / kProductPieces * 2 * kTile * sizeof(float);
+    return launch(stream, shape, product_eight_reads_shared<kTile>, job);
+}
+
+}  // namespace
+
+Status launch_product(Stream& stream, ProductForm form, unsigned tile, const ProductJob& job) {
+    return tile == 16 ? launch_tiles<16>(stream, form, job) : launch_tiles<32>(stream, form, job);
+}
+#endif
+
+}  // namespace penstock::workloads
