@@ -68,6 +68,7 @@ public:
     uint64_t read_size() const override {
         return options_.reads_file ? (wall_.size() - first_.size()) * sizeof(int) : 0;
     }
+    Descriptor file() const override { return file_.descriptor(); }
     uint64_t block_count() const override {
         uint64_t count = 0;
         for (int row = 1; row < options_.rows; row += options_.rows_per_launch)

@@ -83,6 +83,7 @@ public:
     }
 
     uint64_t read_size() const override { return panels_.size(); }
+    Descriptor file() const override { return file_.descriptor(); }
     uint64_t block_count() const override {
         const uint64_t tiles = options_.order / options_.tile;
         return tiles * tiles;
@@ -113,7 +114,7 @@ std::vector<float> product_reference(const std::vector<float>& a, const std::vec
 }
 
 Result<std::unique_ptr<Workload>> make_product(const Site& site, const ProductOptions& options) {
-    const bool tiled = (options.tile == 16 || options.tile == 32) && options.order > 0 &&
+    const bool tiled = (options.tile == 32 || options.tile == 64) && options.order > 0 &&
                        options.order % options.tile == 0;
     // 64 * order * repeat is the largest sum; floats hold integers up to 2^24.
     if (!tiled || uint64_t{options.order} * options.repeat > 1 << 18)

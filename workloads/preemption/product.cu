@@ -1,7 +1,7 @@
 // The product of two matrices that are read from a file inside the kernel: A * B^T.
 //
 // The I/O-intensive workload of seed 001, section 6.2. A block computes one tile of the result; a
-// GPU thread computes four neighbours in a row of it. Every read is a point where the block may
+// GPU thread computes four by four elements of it. Every read is a point where the block may
 // leave: with one read nothing but the block's place is live there, with eight the sums are.
 #include "penstock/device/file.cuh"
 #include "penstock/kernel.h"
@@ -15,27 +15,42 @@ __device__ void count_failure(const ProductJob& job, int64_t got, uint64_t size)
     atomicAdd(job.failures, 1ull);
 }
 
-// Adds the products of `depth` rows of a record to the thread's four sums.
+// What a GPU thread computes: four rows of four neighbours.
+struct Sums {
+    float4 rows[4];
+};
+
+__device__ void add_products(float4& sum, float a, const float4& b) {
+    sum.x += a * b.x;
+    sum.y += a * b.y;
+    sum.z += a * b.z;
+    sum.w += a * b.w;
+}
+
+// Adds the products of `depth` rows of a record to the thread's sums.
 template <int kTile>
-__device__ float4 multiply(const float* panels, unsigned depth, float4 sum) {
-    const float* left = panels + threadIdx.y;
+__device__ Sums multiply(const float* panels, unsigned depth, Sums sums) {
+    constexpr unsigned kStep = 2 * kTile / 4;  // of a row of the record, in float4
+    const auto* left = reinterpret_cast<const float4*>(panels) + threadIdx.y;
     const auto* right = reinterpret_cast<const float4*>(panels + kTile) + threadIdx.x;
     for (unsigned k = 0; k < depth; ++k) {
-        const float a = left[k * 2 * kTile];
-        const float4 b = right[k * (2 * kTile / 4)];
-        sum.x += a * b.x;
-        sum.y += a * b.y;
-        sum.z += a * b.z;
-        sum.w += a * b.w;
+        const float4 a = left[k * kStep];
+        const float4 b = right[k * kStep];
+        add_products(sums.rows[0], a.x, b);
+        add_products(sums.rows[1], a.y, b);
+        add_products(sums.rows[2], a.z, b);
+        add_products(sums.rows[3], a.w, b);
     }
-    return sum;
+    return sums;
 }
 
 template <int kTile>
-__device__ void store(const ProductJob& job, unsigned tile_row, unsigned tile_column, float4 sum) {
-    const uint64_t row = tile_row * kTile + threadIdx.y;
+__device__ void store(const ProductJob& job, unsigned tile_row, unsigned tile_column,
+                      const Sums& sums) {
+    const uint64_t row = tile_row * kTile + 4 * threadIdx.y;
     const uint64_t column = tile_column * kTile + 4 * threadIdx.x;
-    *reinterpret_cast<float4*>(job.result + row * job.order + column) = sum;
+    for (unsigned i = 0; i < 4; ++i)
+        *reinterpret_cast<float4*>(job.result + (row + i) * job.order + column) = sums.rows[i];
 }
 
 template <int kTile>
@@ -50,10 +65,10 @@ __global__ void product_one_read(ProductJob job) {
                                   panels);
         count_failure(job, got, size);
     }
-    float4 sum = make_float4(0, 0, 0, 0);
+    Sums sums{};
     for (unsigned pass = 0; pass < job.repeat; ++pass)
-        sum = multiply<kTile>(panels, job.order, sum);
-    store<kTile>(job, blockIdx.y, blockIdx.x, sum);
+        sums = multiply<kTile>(panels, job.order, sums);
+    store<kTile>(job, blockIdx.y, blockIdx.x, sums);
 }
 
 template <int kTile>
@@ -62,7 +77,7 @@ __global__ void product_eight_reads(ProductJob job) {
     const uint64_t piece_count = uint64_t{depth} * 2 * kTile;
     const uint64_t piece_size = piece_count * sizeof(float);
     const uint64_t first = (uint64_t{blockIdx.y} * gridDim.x + blockIdx.x) * kProductPieces;
-    float4 sum = make_float4(0, 0, 0, 0);
+    Sums sums{};
     for (unsigned piece = 0; piece < kProductPieces; ++piece) {
         float* panels = job.panels + (first + piece) * piece_count;
         if (job.reads) {
@@ -73,9 +88,9 @@ __global__ void product_eight_reads(ProductJob job) {
             count_failure(job, got, piece_size);
         }
         for (unsigned pass = 0; pass < job.repeat; ++pass)
-            sum = multiply<kTile>(panels, depth, sum);
+            sums = multiply<kTile>(panels, depth, sums);
     }
-    store<kTile>(job, blockIdx.y, blockIdx.x, sum);
+    store<kTile>(job, blockIdx.y, blockIdx.x, sums);
 }
 
 // One piece of the record lies in dynamic shared memory. Where nothing is read, it is copied there.
@@ -86,7 +101,7 @@ __global__ void product_eight_reads_shared(ProductJob job) {
     const unsigned depth = job.order / kProductPieces;
     const uint64_t piece_size = uint64_t{depth} * 2 * kTile * sizeof(float);
     const unsigned thread = threadIdx.y * blockDim.x + threadIdx.x;
-    float4 sum = make_float4(0, 0, 0, 0);
+    Sums sums{};
     for (unsigned piece = 0; piece < kProductPieces; ++piece) {
         const unsigned block = blockIdx.y * gridDim.x + blockIdx.x;
         const uint64_t offset = (uint64_t{block} * kProductPieces + piece) * piece_size;
@@ -99,24 +114,24 @@ __global__ void product_eight_reads_shared(ProductJob job) {
         } else {
             const auto* from = reinterpret_cast<const float4*>(job.panels) +
                                offset / sizeof(float4);
-            for (unsigned i = thread; i < piece_size / sizeof(float4); i += kTile * kTile / 4)
+            for (unsigned i = thread; i < piece_size / sizeof(float4); i += kTile * kTile / 16)
                 shared_panels[i] = from[i];
             __syncthreads();
         }
         for (unsigned pass = 0; pass < job.repeat; ++pass)
-            sum = multiply<kTile>(panels, depth, sum);
+            sums = multiply<kTile>(panels, depth, sums);
     }
-    store<kTile>(job, blockIdx.y, blockIdx.x, sum);
+    store<kTile>(job, blockIdx.y, blockIdx.x, sums);
 }
 
 }  // namespace
 
-PENSTOCK_KERNEL(product_one_read<16>)
 PENSTOCK_KERNEL(product_one_read<32>)
-PENSTOCK_KERNEL(product_eight_reads<16>)
+PENSTOCK_KERNEL(product_one_read<64>)
 PENSTOCK_KERNEL(product_eight_reads<32>)
-PENSTOCK_KERNEL(product_eight_reads_shared<16>)
+PENSTOCK_KERNEL(product_eight_reads<64>)
 PENSTOCK_KERNEL(product_eight_reads_shared<32>)
+PENSTOCK_KERNEL(product_eight_reads_shared<64>)
 
 #ifndef __NVCC__
 namespace {
@@ -124,7 +139,7 @@ namespace {
 template <int kTile>
 Status launch_tiles(Stream& stream, ProductForm form, const ProductJob& job) {
     const unsigned tiles = job.order / kTile;
-    LaunchShape shape{{tiles, tiles}, {kTile / 4, kTile}};
+    LaunchShape shape{{tiles, tiles}, {kTile / 4, kTile / 4}};
     if (form == ProductForm::kOneRead) return launch(stream, shape, product_one_read<kTile>, job);
     if (form == ProductForm::kEightReads)
         return launch(stream, shape, product_eight_reads<kTile>, job);
@@ -135,7 +150,7 @@ Status launch_tiles(Stream& stream, ProductForm form, const ProductJob& job) {
 }  // namespace
 
 Status launch_product(Stream& stream, ProductForm form, unsigned tile, const ProductJob& job) {
-    return tile == 16 ? launch_tiles<16>(stream, form, job) : launch_tiles<32>(stream, form, job);
+    return tile == 32 ? launch_tiles<32>(stream, form, job) : launch_tiles<64>(stream, form, job);
 }
 #endif
 

@@ -15,7 +15,7 @@ struct ProductOptions {
     uint64_t seed = 1;
     ProductForm form = ProductForm::kOneRead;
     unsigned order = 256;  // a multiple of `tile` and of kProductPieces
-    unsigned tile = 32;    // 16 or 32; order = 256 gives 64 blocks that read 64 KiB each
+    unsigned tile = 32;    // 32 or 64; order = 256 gives 64 blocks that read 64 KiB each
     unsigned repeat = 1;   // passes over the panels: sets C. order * repeat is at most 2^18
 };
 

@@ -34,8 +34,8 @@ enum class ProductForm : uint8_t {
     kEightReadsShared,  // the same through shared memory that holds one piece
 };
 
-// Adds one launch to the stream: (order / tile)^2 blocks of tile / 4 * tile GPU threads. `tile` is
-// 16 or 32.
+// Adds one launch to the stream: (order / tile)^2 blocks of (tile / 4)^2 GPU threads. `tile` is 32
+// or 64.
 Status launch_product(Stream& stream, ProductForm form, unsigned tile, const ProductJob& job);
 
 }  // namespace penstock::workloads

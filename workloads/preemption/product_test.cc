@@ -10,7 +10,7 @@ namespace {
 class ProductTest : public WorkloadTest {
 protected:
     void expect_right_in_both_tiles(ProductForm form) {
-        for (const unsigned tile : {16u, 32u}) {
+        for (const unsigned tile : {32u, 64u}) {
             SCOPED_TRACE(tile);
             expect_all_right(make_product(
                 site_, {.seed = tile, .form = form, .order = 128, .tile = tile, .repeat = 2}));
@@ -42,7 +42,7 @@ TEST_F(ProductTest, CountsWrongResultsAndReads) {
 
 TEST_F(ProductTest, RefusesOtherSizes) {
     for (const ProductOptions& options :
-         {ProductOptions{.order = 0}, ProductOptions{.order = 40}, ProductOptions{.tile = 8},
+         {ProductOptions{.order = 0}, ProductOptions{.order = 40}, ProductOptions{.tile = 16},
           ProductOptions{.order = 256, .repeat = 2048}}) {
         EXPECT_EQ(make_product(site_, options).status().error_number(), EINVAL);
     }

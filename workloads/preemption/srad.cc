@@ -125,6 +125,7 @@ public:
     uint64_t read_size() const override {
         return options_.reads_file ? image_.size() * sizeof(float) : 0;
     }
+    Descriptor file() const override { return file_.descriptor(); }
     uint64_t block_count() const override {
         return uint64_t{options_.iterations} * (3 * options_.blocks + 1);
     }

@@ -43,6 +43,8 @@ public:
     // reference, and reads that failed. Fails with the error of the kernels.
     [[nodiscard]] virtual Result<uint64_t> count_wrong(Stream& stream, Part part) = 0;
 
+    // The file that the kernels read, or -1.
+    [[nodiscard]] virtual Descriptor file() const { return -1; }
     // The bytes that the reads of one run ask for.
     [[nodiscard]] virtual uint64_t read_size() const { return 0; }
     // The blocks of one run, all kernels together.
