@@ -5,6 +5,7 @@
 // leave: with one read nothing but the block's place is live there, with eight the sums are.
 #include "penstock/device/file.cuh"
 #include "penstock/kernel.h"
+#include "penstock/preemption.h"
 #include "preemption/product_kernels.h"
 
 namespace penstock::workloads {
@@ -151,6 +152,10 @@ Status launch_tiles(Stream& stream, ProductForm form, const ProductJob& job) {
 
 Status launch_product(Stream& stream, ProductForm form, unsigned tile, const ProductJob& job) {
     return tile == 32 ? launch_tiles<32>(stream, form, job) : launch_tiles<64>(stream, form, job);
+}
+
+bool product_is_preemptible() {
+    return find_preemptible(reinterpret_cast<const void*>(&product_one_read<32>)) != nullptr;
 }
 #endif
 

@@ -37,5 +37,7 @@ enum class ProductForm : uint8_t {
 // Adds one launch to the stream: (order / tile)^2 blocks of (tile / 4)^2 GPU threads. `tile` is 32
 // or 64.
 Status launch_product(Stream& stream, ProductForm form, unsigned tile, const ProductJob& job);
+// Whether `penstock preempt` has seen the kernels of the products, so that blocks may leave.
+[[nodiscard]] bool product_is_preemptible();
 
 }  // namespace penstock::workloads

@@ -1,0 +1,21 @@
+// The rows of the preempt benchmark that come from mixes of I/O kernels and compute kernels.
+//
+// One thread.
+#pragma once
+
+#include "bench/harness/report.h"
+#include "bench/harness/watch.h"
+
+namespace penstock::bench {
+
+// Figures 6 and 12 to 14 of seed 001: one and eight reads per block; each mode against the bound
+// max(I, C) and against spinning; the time in the system of each kind of kernel.
+void measure_mixed(Report& report, const Arguments& arguments, const Watch& watch);
+
+// Figures 9 and 15: the I/O kernels alone. Figures 10 and 11: storage in memory.
+void measure_io_bound(Report& report, const Arguments& arguments, const Watch& watch);
+
+// Figures 4 and 5: leaving and coming back, for each state of HotSpot.
+void measure_checkpoints(Report& report, const Arguments& arguments);
+
+}  // namespace penstock::bench

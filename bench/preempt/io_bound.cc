@@ -1,0 +1,48 @@
+#include "bench/preempt/figures.h"
+#include "bench/preempt/rounds.h"
+
+namespace penstock::bench {
+namespace {
+
+using workloads::ProductForm;
+
+const std::vector<WaitMode> kModes = {WaitMode::kSpin, WaitMode::kAdaptive, WaitMode::kSeedPolicy};
+
+// The library's mode and the seed's against spinning, or spinning against the bound where there is
+// no other.
+void add_rows(Report& report, const std::string& mix, const MixRounds& rounds) {
+    const std::vector<double> spin = figures(rounds.of(WaitMode::kSpin), &MixRun::seconds);
+    if (!rounds.has(WaitMode::kAdaptive)) {
+        report.add(
+            rounds.row(mix + "-spin", "bound", WaitMode::kSpin, &MixRun::seconds, rounds.bound()));
+        return;
+    }
+    report.add(rounds.row(mix, "spin", WaitMode::kAdaptive, &MixRun::seconds, spin));
+    report.add(
+        rounds.row(mix + "-seed-policy", "spin", WaitMode::kSeedPolicy, &MixRun::seconds, spin));
+}
+
+}  // namespace
+
+void measure_io_bound(Report& report, const Arguments& arguments, const Watch& watch) {
+    struct Case {
+        const char* name;
+        Disk disk;
+        MixRig::Mix mix;
+    };
+    const Case cases[] = {{"io-bound", kStudyDisk, {kBalancedKernels, false}},
+                          {"io-bound-of-1", kStudyDisk, {1, false}},
+                          {"io-bound-of-10", kStudyDisk, {kKernelsMax, false}},
+                          {"storage-in-memory", kMemoryDisk, {kKernelsMax, false}},
+                          {"storage-in-memory-mixed", kMemoryDisk, {kBalancedKernels, true}}};
+    base::Prng prng{3};
+    for (const Case& chosen : cases) {
+        if (!wanted(arguments, chosen.name) || watch.past()) continue;
+        MixRigs rigs(arguments, ProductForm::kOneRead, chosen.disk);
+        MixRounds rounds(&rigs, chosen.mix, kModes);
+        rounds.take(arguments.pairs, &prng);
+        add_rows(report, chosen.name, rounds);
+    }
+}
+
+}  // namespace penstock::bench

@@ -1,0 +1,70 @@
+#include "bench/preempt/mode.h"
+
+#include <string>
+
+#include "bench/harness/report.h"
+#include "penstock/preemption.h"
+#include "preemption/product_kernels.h"
+
+namespace penstock::bench {
+
+const char* name(WaitMode mode) {
+    switch (mode) {
+        case WaitMode::kSpin:
+            return "spin";
+        case WaitMode::kAdaptive:
+            return "adaptive";
+        case WaitMode::kAlways:
+            return "always";
+        case WaitMode::kSeedPolicy:
+            return "seed-policy";
+        case WaitMode::kForced:
+            return "forced";
+        case WaitMode::kSplitKernels:
+            return "split-kernels";
+        case WaitMode::kMorePlaces:
+            return "more-places";
+    }
+    return "";
+}
+
+bool has_mode(WaitMode mode) {
+    switch (mode) {
+        case WaitMode::kAdaptive:
+        case WaitMode::kAlways:
+        case WaitMode::kSeedPolicy:
+        case WaitMode::kForced:
+            return workloads::product_is_preemptible();
+        default:
+            return true;
+    }
+}
+
+void choose_mode(const Device& device, WaitMode mode) {
+    if (!has_mode(mode)) fail(std::string(name(mode)) + ": this build has no such mode");
+    if (!workloads::product_is_preemptible()) return;
+    PreemptionOptions options;
+    switch (mode) {
+        case WaitMode::kAdaptive:
+            break;
+        case WaitMode::kAlways:
+            options.policy = PreemptionPolicy::kAlways;
+            break;
+        case WaitMode::kSeedPolicy:
+            options.policy = PreemptionPolicy::kAlways;
+            options.first = options.batches = options.keeps_popping = false;
+            break;
+        case WaitMode::kForced:
+            options.policy = PreemptionPolicy::kNever;
+            options.forced_share = 1;
+            break;
+        case WaitMode::kSpin:
+        case WaitMode::kSplitKernels:
+        case WaitMode::kMorePlaces:
+            options.policy = PreemptionPolicy::kNever;
+            break;
+    }
+    need(set_preemption(device, options), "preemption");
+}
+
+}  // namespace penstock::bench
