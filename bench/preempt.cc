@@ -29,6 +29,7 @@ constexpr const char*
 }  // namespace
 
 int run_all(const Arguments& arguments) {
+    if (run_counted()) return 0;
     const Watch watch;
     const Device device = need(Device::open(arguments.device), "device");
     Report report("preempt", kQuestion, arguments);
@@ -41,6 +42,7 @@ int run_all(const Arguments& arguments) {
     measure_mixed(report, arguments, watch);
     measure_io_bound(report, arguments, watch);
     measure_checkpoints(report, arguments);
+    measure_instructions(report, arguments);
     report.write();
     return 0;
 }

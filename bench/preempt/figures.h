@@ -18,4 +18,10 @@ void measure_io_bound(Report& report, const Arguments& arguments, const Watch& w
 // Figures 4 and 5: leaving and coming back, for each state of HotSpot.
 void measure_checkpoints(Report& report, const Arguments& arguments);
 
+// What a point costs that is never taken, in instructions that callgrind counts. Each count is that
+// of a process of its own, which runs run_counted() and is this program.
+void measure_instructions(Report& report, const Arguments& arguments);
+// Returns whether this process is one of these; if so, it has done its work.
+[[nodiscard]] bool run_counted();
+
 }  // namespace penstock::bench

@@ -12,6 +12,8 @@ const char* name(WaitMode mode) {
     switch (mode) {
         case WaitMode::kSpin:
             return "spin";
+        case WaitMode::kNever:
+            return "never";
         case WaitMode::kAdaptive:
             return "adaptive";
         case WaitMode::kAlways:
@@ -30,6 +32,7 @@ const char* name(WaitMode mode) {
 
 bool has_mode(WaitMode mode) {
     switch (mode) {
+        case WaitMode::kNever:
         case WaitMode::kAdaptive:
         case WaitMode::kAlways:
         case WaitMode::kSeedPolicy:
@@ -58,6 +61,7 @@ void choose_mode(const Device& device, WaitMode mode) {
             options.policy = PreemptionPolicy::kNever;
             options.forced_share = 1;
             break;
+        case WaitMode::kNever:
         case WaitMode::kSpin:
         case WaitMode::kSplitKernels:
         case WaitMode::kMorePlaces:

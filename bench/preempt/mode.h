@@ -10,7 +10,8 @@
 namespace penstock::bench {
 
 enum class WaitMode : uint8_t {
-    kSpin,        // a block keeps its place while it waits
+    kSpin,        // the kernels as they are written: a block keeps its place while it waits
+    kNever,       // the kernels that `penstock preempt` wrote, with no point taken
     kAdaptive,    // this library's: a block leaves for long waits while others want its place
     kAlways,      // a block leaves at every wait, and comes back first
     kSeedPolicy,  // seed 001: it leaves at every wait, and comes back last, a launch for each block

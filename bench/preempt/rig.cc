@@ -176,6 +176,19 @@ MixRun MixRig::run(const Mix& mix, Part part, WaitMode mode) {
     return run;
 }
 
+bool MixRig::repeat(unsigned count, Part part, WaitMode mode, bool launches) {
+    choose_mode(device_, mode);
+    uint64_t wrong = 0;
+    for (unsigned i = 0; i < count; ++i) {
+        for (const std::unique_ptr<Entry>& entry : entries_) {
+            need(entry->workload->prepare(entry->stream, part), "prepare");
+            if (launches) need(entry->workload->launch(entry->stream, part), "launch");
+            wrong += need(entry->workload->count_wrong(entry->stream, part), "kernel");
+        }
+    }
+    return wrong == 0 || !launches;
+}
+
 uint64_t MixRig::read_size(const Mix& mix) const {
     uint64_t size = 0;
     for (const Entry* entry : chosen(mix, Part::kAll)) size += entry->workload->read_size();

@@ -60,6 +60,11 @@ public:
     // Launches the mix at once and waits for its end.
     MixRun run(const Mix& mix, workloads::Part part, WaitMode mode);
 
+    // Runs all workloads one after another, `count` times. Between the runs the page cache keeps
+    // the files. Returns whether all results are right. Without `launches` it does all but the
+    // launches, and returns true.
+    [[nodiscard]] bool repeat(unsigned count, workloads::Part part, WaitMode mode, bool launches);
+
     [[nodiscard]] uint64_t read_size(const Mix& mix) const;
     [[nodiscard]] uint64_t block_count(const Mix& mix) const;
 

@@ -92,6 +92,7 @@ Row MixRounds::row(std::string name, std::string against, WaitMode mode, double 
         sums.left += runs[i].preemption.left;
         sums.spun += runs[i].preemption.spun;
         sums.restarts += runs[i].preemption.restarts;
+        sums.resume_ns += runs[i].preemption.resume_ns;
     }
     // The baseline may be any other side, so all of them must be right.
     for (const Side& side : sides_)
@@ -100,7 +101,8 @@ Row MixRounds::row(std::string name, std::string against, WaitMode mode, double 
     row.note = std::to_string(mix_.io_count) + " I/O kernels" + (mix_.computes ? "" : " alone") +
                "; I " + milliseconds(io()) + ", C " + milliseconds(compute()) +
                "; a run: blocks left " + each(sums.left) + " times and spun " + each(sums.spun) +
-               " times, " + each(sums.restarts) + " restarts; helping off, 4 workers; " +
+               " times, " + each(sums.restarts) + " restarts, ready blocks waited " +
+               std::to_string(sums.left == 0 ? 0 : sums.resume_ns / sums.left / 1000) + " us; " +
                rigs_->description();
     return row;
 }

@@ -61,7 +61,8 @@ public:
     explicit Srad(const SradOptions& options) : options_(options) {}
 
     Status create(const Site& site) {
-        const auto tiles = static_cast<size_t>(options_.tile_columns * options_.tile_rows);
+        const size_t tiles = static_cast<size_t>(options_.tile_columns) *
+                             static_cast<size_t>(options_.tile_rows);
         image_.resize(tiles * kSradThreads);
         Draw draw(options_.seed);
         for (float& cell : image_) cell = 0.5F + draw.unit();

@@ -5,8 +5,12 @@
 // on its own stream.
 #pragma once
 
+#include <algorithm>
+#include <bit>
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "penstock/device.h"
@@ -109,7 +113,8 @@ template <class T>
 [[nodiscard]] uint64_t count_different(const std::vector<T>& a, const std::vector<T>& b) {
     if (a.size() != b.size()) return std::max(a.size(), b.size());
     uint64_t different = 0;
-    for (size_t i = 0; i < a.size(); ++i) different += std::memcmp(&a[i], &b[i], sizeof(T)) != 0;
+    for (size_t i = 0; i < a.size(); ++i)
+        different += std::bit_cast<uint32_t>(a[i]) != std::bit_cast<uint32_t>(b[i]);
     return different;
 }
 
