@@ -62,10 +62,12 @@ void choose_mode(const Device& device, WaitMode mode) {
             options.forced_share = 1;
             break;
         case WaitMode::kNever:
+            options.policy = PreemptionPolicy::kNever;
+            break;
         case WaitMode::kSpin:
         case WaitMode::kSplitKernels:
         case WaitMode::kMorePlaces:
-            options.policy = PreemptionPolicy::kNever;
+            options.enabled = false;
             break;
     }
     need(set_preemption(device, options), "preemption");
