@@ -294,7 +294,7 @@ void Preemption::work() {
 bool Preemption::step(size_t index, bool* polls) {
     InFlight& launch = launches_[index];
     if (!launch.used || end_if_over(index) || launch.failed) return false;
-    const uint64_t watch = SystemWords::load(launch.words->watch, site::kCompletion);
+    const uint64_t watch = SystemWords::load(launch.words->watch, site::kWatch);
     if (watch != launch.watch_seen) launch.watching = true;
     launch.watch_seen = watch;
     if (watch == 0) return false;  // no block has left so far

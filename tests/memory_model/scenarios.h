@@ -29,6 +29,9 @@ std::vector<Program> cache_programs(bool nightly);
 // Control ports (device/control_port.cuh, src/service/control_calls.cc).
 std::vector<Program> control_port_programs(bool nightly);
 
+// Blocks that leave and come back (device/preemption_queue.cuh, src/preemption/preemption.cc).
+std::vector<Program> preemption_programs(bool nightly);
+
 // Windows of readahead (include/penstock/device/readahead.cuh).
 std::vector<Program> window_programs(bool nightly);
 // Likewise, each with a mistake that must be found.

@@ -102,7 +102,7 @@ struct alignas(64) PreemptionState {
     std::byte* thread_words;  // saved_count records of thread_words planes of `threads` words
     std::byte* block_words;   // saved_count records of words, then shared memory
     uint64_t block_size;      // bytes of a record of block_words, a multiple of 64
-    uint64_t* ready;          // index + 1 of the SavedBlocks that are ready, or 0; device memory
+    uint64_t* ready;          // SavedBlocks that are ready: make_ready_word(); device memory
     PreemptionWords* words;   // mapped
     uint64_t* bell;           // rung when the host must look, host memory; CPU backend
     const uint64_t* waiting;  // blocks of the device that wait for a place, host memory; null: see

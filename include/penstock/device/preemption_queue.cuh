@@ -56,8 +56,20 @@ PENSTOCK_DEVICE inline void ask_for_watcher(PreemptionState& state) {
     // comes later and sees the block.
     if (DeviceWords::fetch_or(state.watched, 1, site::kWatch) != 0) return;
     const uint64_t calls = SystemWords::load(state.words->watch, site::kRelaxed);
-    SystemWords::store(state.words->watch, calls + 1, site::kRelaxed);
+    SystemWords::store(state.words->watch, calls + 1, site::kWatch);
     ring_bell(state.bell);
+}
+
+// A word of the ring: place in the ring, of all laps, 48 | index of the SavedBlock 16.
+PENSTOCK_BOTH constexpr uint64_t make_ready_word(uint64_t place, uint32_t index) {
+    return (place + 1) << 16 | index;
+}
+PENSTOCK_BOTH constexpr bool is_ready_word(uint64_t word, uint64_t place) {
+    return word >> 16 == ((place + 1) & ((1ull << 48) - 1));
+}
+static_assert(limits::kSavedBlocksMax <= 1u << 16);
+PENSTOCK_BOTH inline uint64_t& ready_slot(const PreemptionState& state, uint64_t place) {
+    return state.ready[place & ((1ull << state.ring_shift) - 1)];
 }
 
 // Puts a block that may come back into the ring. The watcher's threads call.
@@ -66,9 +78,8 @@ PENSTOCK_BOTH inline void put_ready(PreemptionState& state, uint32_t index, uint
     SavedBlock& saved = state.saved[index];
     saved.ready_ns = now_ns;
     DeviceWords::store(saved.state, static_cast<uint64_t>(SavedState::kReady), site::kRelaxed);
-    const uint64_t tail = DeviceWords::fetch_add(state.ready_tail, 1, site::kRelaxed);
-    DeviceWords::store(state.ready[tail & ((1ull << state.ring_shift) - 1)], index + 1,
-                       site::kReady);
+    const uint64_t place = DeviceWords::fetch_add(state.ready_tail, 1, site::kRelaxed);
+    DeviceWords::store(ready_slot(state, place), make_ready_word(place, index), site::kReady);
     DeviceWords::fetch_sub(state.outside, 1, site::kRelaxed);
 }
 
@@ -121,14 +132,17 @@ PENSTOCK_DEVICE inline Turn pop(PreemptionState& state) {
     uint64_t head = DeviceWords::load(state.ready_head, site::kRelaxed);
     for (;;) {
         if (head == DeviceWords::load(state.ready_tail, site::kRelaxed)) return {kNoBlock, nullptr};
+        const uint64_t word = DeviceWords::load(ready_slot(state, head), site::kResume);
+        // The watcher has reserved the slot, and stores it next: the host will see the backlog. Or
+        // the head has moved.
+        if (!is_ready_word(word, head)) {
+            const uint64_t now = DeviceWords::load(state.ready_head, site::kRelaxed);
+            if (now == head) return {kNoBlock, nullptr};
+            head = now;
+            continue;
+        }
         if (DeviceWords::compare_exchange(state.ready_head, head, head + 1, site::kRelaxed)) {
-            uint64_t& slot = state.ready[head & ((1ull << state.ring_shift) - 1)];
-            uint64_t entry = 0;
-            // The watcher's thread that reserved the slot stores it next: it waits for nothing.
-            while ((entry = DeviceWords::load(slot, site::kResume)) == 0) {
-            }
-            DeviceWords::store(slot, 0, site::kRelaxed);
-            SavedBlock& saved = state.saved[entry - 1];
+            SavedBlock& saved = state.saved[word & 0xffff];
             DeviceWords::store(saved.state, static_cast<uint64_t>(SavedState::kInside),
                                site::kRelaxed);
             const uint64_t waited = device::now_ns() - saved.ready_ns;
@@ -157,7 +171,7 @@ PENSTOCK_DEVICE inline SavedBlock* keep(PreemptionState& state, uint64_t block) 
         SavedBlock& saved = state.saved[hand % state.saved_count];
         uint64_t is_free = static_cast<uint64_t>(SavedState::kFree);
         if (DeviceWords::compare_exchange(
-                saved.state, is_free, static_cast<uint64_t>(SavedState::kInside), site::kRelaxed)) {
+                saved.state, is_free, static_cast<uint64_t>(SavedState::kInside), site::kLockPort)) {
             saved.block = block;
             return &saved;
         }
@@ -306,7 +320,8 @@ PENSTOCK_DEVICE inline void exit_place(PreemptionState& state) {
 PENSTOCK_DEVICE inline void finish(PreemptionState& state, SavedBlock* saved) {
     using device::DeviceWords;
     if (saved != nullptr) {
-        DeviceWords::store(saved->state, static_cast<uint64_t>(SavedState::kFree), site::kRelaxed);
+        DeviceWords::store(saved->state, static_cast<uint64_t>(SavedState::kFree),
+                           site::kUnlockPort);
         DeviceWords::fetch_add(state.saved_free, 1, site::kRelaxed);
     }
     // What every block wrote is visible with the word. The state lives on: this place has not
