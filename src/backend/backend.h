@@ -134,6 +134,9 @@ public:
     // Returns the address of the number of blocks that wait for a place, which kernels may read.
     // Null: the backend does not know.
     [[nodiscard]] virtual const uint64_t* waiting_blocks() const { return nullptr; }
+    // Returns how many streams have kernels in flight, as of the last look. Backends that know
+    // waiting_blocks() return 0.
+    [[nodiscard]] virtual unsigned busy_streams() const { return 0; }
     // Lets each notify() also increase `*counter` and ring it. Null ends that.
     virtual void set_bell(uint64_t* /*counter*/) {}
     // Waits until the stream is idle. Returns the first error of its operations since the last

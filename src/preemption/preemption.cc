@@ -96,8 +96,8 @@ Preemption::Preemption(backend::Device* device, const PreemptionOptions& options
       options_(options),
       pool_(options.memory_size),
       launches_(kLaunchesMax),
-      first_streams_(kStreamsMax),
-      last_streams_(kStreamsMax) {}
+      first_streams_(device->properties().host_addressable ? kStreamsMax : kGpuStreamsMax),
+      last_streams_(first_streams_.size()) {}
 
 Status Preemption::allocate() {
     if (find_kernel_by_key(kBeginLaunchKey) == nullptr)
@@ -111,7 +111,7 @@ Status Preemption::allocate() {
     if (Status s = device_->allocate(size, backend::Memory::kPinned, &memory); !s.ok()) return s;
     words_ = static_cast<PreemptionWords*>(memory);
     bell_ = &words_[kLaunchesMax].watch;
-    for (size_t i = 0; i < kStreamsMax; ++i) {
+    for (size_t i = 0; i < first_streams_.size(); ++i) {
         if (Status s = device_->create_stream(kFirstPriority, &first_streams_[i].id); !s.ok())
             return s;
         if (Status s = device_->create_stream(0, &last_streams_[i].id); !s.ok()) return s;
@@ -269,7 +269,7 @@ void Preemption::work() {
     while (!stopping_) {
         const uint64_t seen = DeviceWords::load(*bell_, site::kCompletion);
         bool polls = false, moved = false;
-        look_at_streams();
+        tell_others(look_at_streams());
         for (size_t i = 0; i < kLaunchesMax && in_flight_count_ > 0; ++i)
             moved = step(i, &polls) || moved;
         device_->set_bell(polls ? bell_ : nullptr);
@@ -356,19 +356,34 @@ void Preemption::start_workers(size_t index, const Progress& progress) {
     }
 }
 
-// Finds the streams whose workers have ended, and how.
-void Preemption::look_at_streams() {
+// Finds the streams whose workers have ended, and how. Returns how many have not.
+unsigned Preemption::look_at_streams() {
+    unsigned busy = 0;
     for (auto* streams : {&first_streams_, &last_streams_}) {
         for (WorkerStream& stream : *streams) {
             bool idle = false;
             if (stream.launch < 0) continue;
             Status status = device_->query(stream.id, &idle);
-            if (status.ok() && !idle) continue;
+            if (status.ok() && !idle) {
+                ++busy;
+                continue;
+            }
             if (status.ok()) status = device_->synchronize(stream.id, backend::Deadline::max());
             InFlight& launch = launches_[static_cast<size_t>(std::exchange(stream.launch, -1))];
             if (!status.ok()) fail(launch, status);
         }
     }
+    return busy;
+}
+
+// Tells launches on a GPU whether kernels of other streams are in flight: these may wait for a
+// place, as far as the host knows.
+void Preemption::tell_others(unsigned busy_workers) {
+    if (device_->properties().host_addressable || in_flight_count_ == 0) return;
+    const unsigned busy = device_->busy_streams();
+    const uint64_t others = busy > busy_workers + 1 ? busy - busy_workers - 1 : 0;
+    for (const InFlight& launch : launches_)
+        if (launch.used) SystemWords::store(launch.words->others_waiting, others, site::kRelaxed);
 }
 
 // Frees a launch that is over: no block of its grid and no worker uses its state.

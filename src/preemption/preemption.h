@@ -40,7 +40,8 @@ public:
 
 private:
     static constexpr size_t kLaunchesMax = 256;  // in flight
-    static constexpr size_t kStreamsMax = 32;    // CUDA has so many queues
+    // Streams for workers, of each priority. A GPU has few hardware queues.
+    static constexpr size_t kStreamsMax = 32, kGpuStreamsMax = 8;
 
     // A stream for launches of workers.
     struct WorkerStream {
@@ -75,7 +76,8 @@ private:
     void start_workers(size_t index, const Progress& progress);
     bool end_if_over(size_t index);
     void fail(InFlight& launch, Status status);
-    void look_at_streams();
+    [[nodiscard]] unsigned look_at_streams();
+    void tell_others(unsigned busy_workers);
 
     void work();  // the dispatcher's thread
 

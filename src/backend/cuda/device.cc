@@ -198,6 +198,15 @@ bool CudaDevice::kernels_seen_in_flight() const {
     return streams_.any([](Stream& stream) { return stream.kernels_seen_in_flight(); });
 }
 
+unsigned CudaDevice::busy_streams() const {
+    unsigned count = 0;
+    static_cast<void>(streams_.any([&](Stream& stream) {
+        count += stream.kernels_seen_in_flight() ? 1 : 0;
+        return false;
+    }));
+    return count;
+}
+
 uint64_t CudaDevice::longest_copy_call_ns(uint64_t now_ns) const {
     uint64_t longest = 0;
     static_cast<void>(streams_.any([&](Stream& stream) {

@@ -52,6 +52,7 @@ public:
 
     [[nodiscard]] bool kernels_in_flight() const override;
     [[nodiscard]] bool kernels_seen_in_flight() const override;
+    [[nodiscard]] unsigned busy_streams() const override;
     [[nodiscard]] uint64_t longest_copy_call_ns(uint64_t now_ns) const override;
     void poll() override;
 
@@ -67,6 +68,10 @@ public:
     // that word sets it.
     void abort(Status cause) override { context_->abort(cause); }
     Status abort_cause() const override { return context_->abort_cause(); }
+    // No stream is held: a kernel holds its own (preemption/preemption.h). So the device ends.
+    void end_hold(const uint64_t* /*address*/, Status cause) override {
+        if (!cause.ok()) context_->abort(cause);
+    }
 
 private:
     explicit CudaDevice(std::unique_ptr<Context> context) : context_(std::move(context)) {}
