@@ -67,14 +67,16 @@ TEST(AbiDoc, SizesAreThoseOfTheCode) {
 #T, { sizeof(T), alignof(T) } \
     }
     const std::map<std::string, std::pair<size_t, size_t>> sizes = {
-        PENSTOCK_SIZE_ROW(PageEntry),      PENSTOCK_SIZE_ROW(Completion),
-        PENSTOCK_SIZE_ROW(RequestSlot),    PENSTOCK_SIZE_ROW(Descriptor),
-        PENSTOCK_SIZE_ROW(FileState),      PENSTOCK_SIZE_ROW(HostWords),
-        PENSTOCK_SIZE_ROW(HostWordsCache), PENSTOCK_SIZE_ROW(ControlPort),
-        PENSTOCK_SIZE_ROW(RingState),      PENSTOCK_SIZE_ROW(FileSystemState),
-        PENSTOCK_SIZE_ROW(Window),         PENSTOCK_SIZE_ROW(ReadStream),
-        PENSTOCK_SIZE_ROW(ReadaheadPlace), PENSTOCK_SIZE_ROW(AsyncCall),
-        PENSTOCK_SIZE_ROW(FileCounts),     PENSTOCK_SIZE_ROW(FileTotals)};
+        PENSTOCK_SIZE_ROW(PageEntry),       PENSTOCK_SIZE_ROW(Completion),
+        PENSTOCK_SIZE_ROW(RequestSlot),     PENSTOCK_SIZE_ROW(Descriptor),
+        PENSTOCK_SIZE_ROW(FileState),       PENSTOCK_SIZE_ROW(HostWords),
+        PENSTOCK_SIZE_ROW(HostWordsCache),  PENSTOCK_SIZE_ROW(ControlPort),
+        PENSTOCK_SIZE_ROW(RingState),       PENSTOCK_SIZE_ROW(FileSystemState),
+        PENSTOCK_SIZE_ROW(Window),          PENSTOCK_SIZE_ROW(ReadStream),
+        PENSTOCK_SIZE_ROW(ReadaheadPlace),  PENSTOCK_SIZE_ROW(AsyncCall),
+        PENSTOCK_SIZE_ROW(SavedBlock),      PENSTOCK_SIZE_ROW(PreemptionWords),
+        PENSTOCK_SIZE_ROW(PreemptionState), PENSTOCK_SIZE_ROW(FileCounts),
+        PENSTOCK_SIZE_ROW(FileTotals)};
 #undef PENSTOCK_SIZE_ROW
     const auto rows = rows_of("Sizes");
     EXPECT_EQ(rows.size(), sizes.size() + 1);

@@ -9,7 +9,8 @@ namespace penstock::preemption {
 constexpr const char* kBeginLaunchKey = "penstock/penstock::preemption::begin_launch";
 constexpr unsigned kBeginThreads = 32;
 
-// Stores `initial` in `*state`, makes its SavedBlocks free and its ring empty. One block of kBeginThreads.
+// Stores `initial` in `*state`, makes its SavedBlocks free and its ring empty. One block of
+// kBeginThreads.
 PENSTOCK_GLOBAL void begin_launch(PreemptionState* state, PreemptionState initial);
 
 }  // namespace penstock::preemption

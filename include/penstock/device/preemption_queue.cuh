@@ -170,8 +170,8 @@ PENSTOCK_DEVICE inline SavedBlock* keep(PreemptionState& state, uint64_t block) 
         const uint64_t hand = DeviceWords::fetch_add(state.saved_hand, 1, site::kRelaxed);
         SavedBlock& saved = state.saved[hand % state.saved_count];
         uint64_t is_free = static_cast<uint64_t>(SavedState::kFree);
-        if (DeviceWords::compare_exchange(
-                saved.state, is_free, static_cast<uint64_t>(SavedState::kInside), site::kLockPort)) {
+        constexpr auto kInside = static_cast<uint64_t>(SavedState::kInside);
+        if (DeviceWords::compare_exchange(saved.state, is_free, kInside, site::kLockPort)) {
             saved.block = block;
             return &saved;
         }
