@@ -14,6 +14,7 @@
 
 #include "penstock/abi/file_system.h"
 #include "penstock/abi/orders.h"
+#include "penstock/abi/preemption.h"
 
 namespace penstock {
 namespace {

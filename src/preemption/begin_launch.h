@@ -9,8 +9,8 @@ namespace penstock::preemption {
 constexpr const char* kBeginLaunchKey = "penstock/penstock::preemption::begin_launch";
 constexpr unsigned kBeginThreads = 32;
 
-// Stores `initial` in `*state`, makes its SavedBlocks free and its ring empty. One block of
-// kBeginThreads.
-PENSTOCK_GLOBAL void begin_launch(PreemptionState* state, PreemptionState initial);
+// Copies `*initial`, pinned memory, to `*state`, makes its SavedBlocks free and its ring empty. One
+// block of kBeginThreads.
+PENSTOCK_GLOBAL void begin_launch(PreemptionState* state, const PreemptionState* initial);
 
 }  // namespace penstock::preemption

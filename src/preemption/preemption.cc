@@ -111,6 +111,11 @@ Status Preemption::allocate() {
     if (Status s = device_->allocate(size, backend::Memory::kPinned, &memory); !s.ok()) return s;
     words_ = static_cast<PreemptionWords*>(memory);
     bell_ = &words_[kLaunchesMax].watch;
+    if (Status s = device_->allocate(kLaunchesMax * sizeof(PreemptionState),
+                                     backend::Memory::kPinned, &memory);
+        !s.ok())
+        return s;
+    initial_ = static_cast<PreemptionState*>(memory);
     for (size_t i = 0; i < first_streams_.size(); ++i) {
         if (Status s = device_->create_stream(kFirstPriority, &first_streams_[i].id); !s.ok())
             return s;
@@ -136,6 +141,7 @@ Preemption::~Preemption() {
         }
     }
     if (words_ != nullptr) device_->free(words_);
+    if (initial_ != nullptr) device_->free(initial_);
     if (memory_ != nullptr) device_->free(memory_);
 }
 
@@ -157,7 +163,7 @@ Status Preemption::launch(backend::StreamId stream, const PreemptibleEntry& entr
     const Launch first{launch->state, 0};
     PreemptionState* const state = launch->state;
     PreemptionWords* const words = launch->words;
-    const PreemptionState initial = launch->initial;
+    const PreemptionState* const initial = launch->initial;
     lock.unlock();
 
     const auto kernel = reinterpret_cast<decltype(&begin_launch)>(
@@ -165,7 +171,7 @@ Status Preemption::launch(backend::StreamId stream, const PreemptibleEntry& entr
     Status status = device_->launch(stream,
                                     make_launch({{1}, {kBeginThreads}, 0}, kernel, state, initial));
     if (status.ok()) status = device_->launch(stream, preemptible_request(entry, request, first));
-    if (status.ok() && initial.stays == 0) status = device_->hold(stream, &words->done);
+    if (status.ok() && initial->stays == 0) status = device_->hold(stream, &words->done);
     lock.lock();
     if (!status.ok()) {
         SystemWords::store(words->done, 1, site::kComplete);
@@ -183,19 +189,20 @@ Preemption::InFlight* Preemption::take(const PreemptibleEntry& entry,
     const auto free = std::ranges::find_if(launches_, [](const auto& one) { return !one.used; });
     if (free == launches_.end()) return nullptr;
     InFlight& launch = *free;
+    launch.initial = &initial_[free - launches_.begin()];
     fill_state(launch, entry, request);
-    const size_t wanted = std::min<uint64_t>(launch.initial.block_count, limits::kSavedBlocksMax);
+    const size_t wanted = std::min<uint64_t>(launch.initial->block_count, limits::kSavedBlocksMax);
     // A launch takes at most half of the memory, so that the next one finds some.
     const size_t room = std::min(pool_.largest(), std::max<size_t>(options_.memory_size / 2, 1));
-    const size_t count = fitting_count(launch.initial, wanted, room);
+    const size_t count = fitting_count(*launch.initial, wanted, room);
     if (count == 0) return nullptr;
-    const Layout layout = Layout::of(launch.initial, count);
+    const Layout layout = Layout::of(*launch.initial, count);
     launch.offset = *pool_.take(layout.size);
     std::byte* const base = memory_ + launch.offset;
     launch.state = reinterpret_cast<PreemptionState*>(base);
     launch.words = &words_[free - launches_.begin()];
     *launch.words = {};
-    PreemptionState& initial = launch.initial;
+    PreemptionState& initial = *launch.initial;
     initial.words = launch.words;
     initial.ring_shift = layout.ring_shift;
     initial.saved_count = static_cast<uint32_t>(count);
@@ -219,7 +226,7 @@ Preemption::InFlight* Preemption::take(const PreemptibleEntry& entry,
 // Fills in what does not depend on the memory that the launch gets.
 void Preemption::fill_state(InFlight& launch, const PreemptibleEntry& entry,
                             const LaunchRequest& request) {
-    PreemptionState& state = launch.initial;
+    PreemptionState& state = *launch.initial;
     state = {};
     state.block_count = request.shape.grid.count();
     state.grid_x = request.shape.grid.x;
@@ -298,7 +305,7 @@ bool Preemption::step(size_t index, bool* polls) {
     if (watch != launch.watch_seen) launch.watching = true;
     launch.watch_seen = watch;
     if (watch == 0) return false;  // no block has left so far
-    const bool stays = launch.initial.stays != 0;
+    const bool stays = launch.initial->stays != 0;
     const bool moved = !stays && launch.watching && watch_launch(launch, polls);
     const Progress progress = progress_of(launch);
     if (progress.backlog > 0) start_workers(index, progress);
@@ -307,7 +314,7 @@ bool Preemption::step(size_t index, bool* polls) {
 }
 
 Preemption::Progress Preemption::progress_of(const InFlight& launch) {
-    if (launch.initial.stays != 0) {
+    if (launch.initial->stays != 0) {
         return {SystemWords::load(launch.words->backlog, site::kRelaxed),
                 SystemWords::load(launch.words->workers, site::kRelaxed)};
     }
@@ -389,12 +396,11 @@ void Preemption::tell_others(unsigned busy_workers) {
 // Frees a launch that is over: no block of its grid and no worker uses its state.
 bool Preemption::end_if_over(size_t index) {
     InFlight& launch = launches_[index];
-    if (!launch.used) return false;
+    if (!launch.used || !launch.submitted) return false;  // launch() still uses its words
     // After a failure blocks have stopped anywhere, and neither word comes.
     const bool over = SystemWords::load(launch.words->passed, site::kCompletion) != 0 &&
                       SystemWords::load(launch.words->done, site::kCompletion) != 0;
-    const bool dead = launch.submitted && device_->failed_launches() != 0 &&
-                      !device_->kernels_in_flight();
+    const bool dead = device_->failed_launches() != 0 && !device_->kernels_in_flight();
     if (!over && !dead) return false;
     for (auto* streams : {&first_streams_, &last_streams_}) {
         for (const WorkerStream& stream : *streams)

@@ -53,8 +53,8 @@ private:
         size_t offset = 0;  // of its memory in the pool
         PreemptionState* state = nullptr;
         PreemptionWords* words = nullptr;
-        PreemptionState initial;
-        LaunchRequest workers;  // the launch of workers, but for its grid
+        PreemptionState* initial = nullptr;  // pinned
+        LaunchRequest workers;               // the launch of workers, but for its grid
         PreemptionOptions options;
         uint64_t watch_seen = 0;
         bool watching = false, failed = false;
@@ -86,8 +86,9 @@ private:
     PreemptionOptions options_;
     PreemptionStatistics totals_;
     MemoryPool pool_;
-    std::byte* memory_ = nullptr;       // device memory
-    PreemptionWords* words_ = nullptr;  // kLaunchesMax, and one more for the bell; pinned
+    std::byte* memory_ = nullptr;         // device memory
+    PreemptionWords* words_ = nullptr;    // kLaunchesMax, and one more for the bell; pinned
+    PreemptionState* initial_ = nullptr;  // kLaunchesMax; pinned
     uint64_t* bell_ = nullptr;
     std::vector<InFlight> launches_;
     size_t in_flight_count_ = 0;
