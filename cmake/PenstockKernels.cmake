@@ -1,6 +1,8 @@
-# penstock_add_kernels(TARGET a.cu ... [MAX_REGISTERS n]): kernels of a program or library, for
-# every backend.
+# penstock_add_kernels(TARGET a.cu ... [MAX_REGISTERS n] [PREEMPT]): kernels of a program or library,
+# for every backend.
 #
+# PREEMPT: `penstock preempt` transforms the sources first, so that blocks of kernels with points may
+# leave while they wait. Its output is in the build tree. PENSTOCK_PREEMPT names the program.
 # The C++ compiler compiles each .cu into TARGET, for the CPU backend. An nvcc, if there is one,
 # also compiles it into lib<TARGET>_cuda.so beside TARGET, which libpenstock opens when a CUDA
 # device is used. TARGET itself never depends on CUDA, and CMake's CUDA language is not enabled.
@@ -33,6 +35,11 @@ endif()
 find_program(PENSTOCK_NVCC nvcc HINTS ENV CUDA_PATH ENV CUDA_HOME PATHS /usr/local/cuda
              PATH_SUFFIXES bin DOC "nvcc, which compiles kernels for GPUs")
 
+# The compiler of kernels with points; in Penstock's own tree it is the target penstock_preempt.
+find_program(PENSTOCK_PREEMPT penstock-preempt
+             HINTS "${CMAKE_CURRENT_LIST_DIR}/../../../bin" "${CMAKE_CURRENT_LIST_DIR}/../../../../bin"
+             DOC "penstock-preempt, which transforms kernels with points")
+
 if(PENSTOCK_CUDA STREQUAL "ON" AND NOT PENSTOCK_NVCC)
     message(FATAL_ERROR "PENSTOCK_CUDA is ON, but no nvcc was found: set PENSTOCK_NVCC")
 endif()
@@ -55,8 +62,42 @@ function(penstock_cuda_gencode out)
     set(${out} ${arguments} PARENT_SCOPE)
 endfunction()
 
+# Transforms the sources in the list named by `sources`, and puts the outputs into it.
+function(penstock_preempt_kernels target sources)
+    set(program "${PENSTOCK_PREEMPT}")
+    if(TARGET penstock_preempt)
+        set(program "$<TARGET_FILE:penstock_preempt>")
+    elseif(NOT program)
+        message(FATAL_ERROR "penstock_add_kernels(${target} ... PREEMPT) needs penstock-preempt: "
+                            "install libclang-19-dev and llvm-19-dev (or 16 to 18) and build "
+                            "Penstock again, or set PENSTOCK_PREEMPT to its path")
+    endif()
+    set(folder "${CMAKE_CURRENT_BINARY_DIR}/${target}_preempt")
+    file(MAKE_DIRECTORY "${folder}")
+    set(includes "$<TARGET_PROPERTY:${target},INCLUDE_DIRECTORIES>")
+    set(definitions "$<TARGET_PROPERTY:${target},COMPILE_DEFINITIONS>")
+    set(outputs "")
+    foreach(source IN LISTS ${sources})
+        cmake_path(GET source STEM LAST_ONLY stem)
+        string(SHA256 hash "${source}")
+        string(SUBSTRING "${hash}" 0 8 hash)
+        set(output "${folder}/${stem}-${hash}.cu")
+        add_custom_command(
+            OUTPUT "${output}"
+            COMMAND "${program}" "${source}" -o "${output}" --depfile "${output}.d"
+                    "-I$<JOIN:$<FILTER:${includes},EXCLUDE,^/usr/include$>,;-I>"
+                    "$<$<BOOL:${definitions}>:-D$<JOIN:${definitions},;-D>>"
+            DEPENDS "${source}" "${program}"
+            DEPFILE "${output}.d"
+            COMMENT "penstock preempt ${stem}.cu for ${target}"
+            COMMAND_EXPAND_LISTS VERBATIM)
+        list(APPEND outputs "${output}")
+    endforeach()
+    set(${sources} ${outputs} PARENT_SCOPE)
+endfunction()
+
 function(penstock_add_kernels target)
-    cmake_parse_arguments(PARSE_ARGV 1 KERNELS "" "MAX_REGISTERS" "")
+    cmake_parse_arguments(PARSE_ARGV 1 KERNELS "PREEMPT" "MAX_REGISTERS" "")
     set(given ${KERNELS_UNPARSED_ARGUMENTS})
     if(NOT TARGET ${target} OR NOT given)
         message(FATAL_ERROR "penstock_add_kernels(TARGET a.cu ...): needs a target and files")
@@ -73,6 +114,9 @@ function(penstock_add_kernels target)
         cmake_path(ABSOLUTE_PATH source BASE_DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}" NORMALIZE)
         list(APPEND sources "${source}")
     endforeach()
+    if(KERNELS_PREEMPT)
+        penstock_preempt_kernels(${target} sources)
+    endif()
     target_sources(${target} PRIVATE ${sources})
     # Headers with the names of CUDA's (<cooperative_groups.h>), only for these files and g++.
     set(headers "$<TARGET_PROPERTY:penstock::penstock,INTERFACE_INCLUDE_DIRECTORIES>")

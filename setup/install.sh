@@ -32,9 +32,26 @@ fail() {
 
 # --- apt packages ---------------------------------------------------------------------------------
 
+# A name may be a choice, a|b|c: the first that is installed, or else the first that apt knows.
+choose_package() {
+    for choice in $(echo "$1" | tr '|' ' '); do
+        dpkg-query -W -f '${db:Status-Status}' "$choice" 2>/dev/null | grep -q -x installed &&
+            echo "$choice" && return
+    done
+    for choice in $(echo "$1" | tr '|' ' '); do
+        apt-cache show "$choice" >/dev/null 2>&1 && echo "$choice" && return
+    done
+    echo "${1%%|*}"
+}
+
 wanted_packages() {
     for one in $purposes; do
-        sed -n "s/^$one  *//p" setup/packages
+        for name in $(sed -n "s/^$one  *//p" setup/packages); do
+            case $name in
+            *"|"*) choose_package "$name" ;;
+            *) echo "$name" ;;
+            esac
+        done
     done
 }
 

@@ -36,6 +36,7 @@ VERBS = {
     "run": "run an unmodified program, reading ahead of it where storage is slow",
     "trace": "record what a program reads and writes",
     "signature": "describe a recorded trace of accesses by access programs, text and picture",
+    "preempt": "write the form of CUDA kernels whose blocks leave the GPU while they wait",
     "bench": "run a benchmark and write its raw pairs as JSON",
     "completion": "print a script that completes verbs and options in bash or zsh",
 }

@@ -44,8 +44,20 @@
 
 #define PENSTOCK_CPU_LANGUAGE 1
 
+#ifdef PENSTOCK_COMPILER_TOOL
+// `penstock preempt` finds kernels and shared variables by these. To it, a shared variable is a
+// local one.
+#define __global__ __attribute__((annotate("penstock_global")))
+#define __device__ __attribute__((annotate("penstock_device")))
+#define __shared__ __attribute__((annotate("penstock_shared")))
+#else
 #define __global__
 #define __device__
+// A block runs to its end on one OS thread, so its shared memory can belong to that thread. The ABI
+// tag lets the backend find these variables, to poison them at every start of a block
+// (src/backend/cpu/shared_memory.h).
+#define __shared__ static thread_local __attribute__((abi_tag("penstock_shared")))
+#endif
 #define __host__
 #define __constant__
 #define __managed__
@@ -57,11 +69,6 @@
 #define __launch_bounds__(...)
 #define __maxnreg__(...)
 #define __cluster_dims__(...)
-
-// A block runs to its end on one OS thread, so its shared memory can belong to that thread. The ABI
-// tag lets the backend find these variables, to poison them at every start of a block
-// (src/backend/cpu/shared_memory.h).
-#define __shared__ static thread_local __attribute__((abi_tag("penstock_shared")))
 
 #define threadIdx (::penstock::language::current_lane->thread_index)
 #define blockIdx (::penstock::language::current_block->block_index)
