@@ -1,8 +1,8 @@
-# penstock_add_kernels(TARGET a.cu ... [MAX_REGISTERS n] [PREEMPT]): kernels of a program or library,
-# for every backend.
+# penstock_add_kernels(TARGET a.cu ... [MAX_REGISTERS n] [PREEMPT]): kernels of a program or
+# library, for every backend.
 #
-# PREEMPT: `penstock preempt` transforms the sources first, so that blocks of kernels with points may
-# leave while they wait. Its output is in the build tree. PENSTOCK_PREEMPT names the program.
+# PREEMPT: `penstock preempt` transforms the sources first, so that blocks of kernels with points
+# may leave while they wait. Its output is in the build tree. PENSTOCK_PREEMPT names the program.
 # The C++ compiler compiles each .cu into TARGET, for the CPU backend. An nvcc, if there is one,
 # also compiles it into lib<TARGET>_cuda.so beside TARGET, which libpenstock opens when a CUDA
 # device is used. TARGET itself never depends on CUDA, and CMake's CUDA language is not enabled.
@@ -37,7 +37,8 @@ find_program(PENSTOCK_NVCC nvcc HINTS ENV CUDA_PATH ENV CUDA_HOME PATHS /usr/loc
 
 # The compiler of kernels with points; in Penstock's own tree it is the target penstock_preempt.
 find_program(PENSTOCK_PREEMPT penstock-preempt
-             HINTS "${CMAKE_CURRENT_LIST_DIR}/../../../bin" "${CMAKE_CURRENT_LIST_DIR}/../../../../bin"
+             HINTS "${CMAKE_CURRENT_LIST_DIR}/../../../bin"
+                   "${CMAKE_CURRENT_LIST_DIR}/../../../../bin"
              DOC "penstock-preempt, which transforms kernels with points")
 
 if(PENSTOCK_CUDA STREQUAL "ON" AND NOT PENSTOCK_NVCC)

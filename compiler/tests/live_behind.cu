@@ -1,4 +1,5 @@
-// What counts is what is live behind the point: a variable set by the point's own statement is not saved.
+// What counts is what is live behind the point: a variable set by the point's own statement is
+// not saved.
 // RUN: transform
 // CHECK: int64_t got = penstock_at == 0 ? static_cast<int64_t>(7) : int64_t{};
 // CHECK: got = ::penstock::preemption::end_read(penstock_read_1, buffer);

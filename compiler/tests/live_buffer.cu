@@ -1,7 +1,8 @@
 // What completes a read is read again: the buffer, and where the result goes.
 // RUN: transform
 // CHECK: const int slot = penstock_at == 0 ? static_cast<int>(where[0]) : penstock_run.load<int>(
-// CHECK: char* mine = penstock_at == 0 ? static_cast<char *>(buffers + where[1]) : penstock_run.load<char *>(
+// CHECK: char* mine = penstock_at == 0 ? static_cast<char *>(buffers + where[1]) :
+//    penstock_run.load<char *>(
 // CHECK: const int64_t offset = penstock_at == 0 ? static_cast<int64_t>(where[2]) : int64_t{};
 // CHECK: .thread_words = 3
 #include "penstock/device/preemption.cuh"
@@ -9,7 +10,8 @@
 
 using namespace penstock;
 
-__global__ void kernel(DeviceFileSystem fs, Descriptor file, char* buffers, int64_t* out, const int* where) {
+__global__ void kernel(DeviceFileSystem fs, Descriptor file, char* buffers, int64_t* out,
+                       const int* where) {
     const int slot = where[0];
     char* mine = buffers + where[1];
     const int64_t offset = where[2];

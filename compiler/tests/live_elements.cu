@@ -1,6 +1,7 @@
 // Only the elements of an array that are live are saved, if subscripts are constant.
 // RUN: transform
-// CHECK: float acc[8]; if (penstock_at != 0) { penstock_run.load_into(acc[3], 0); penstock_run.load_into(acc[5], 1); }
+// CHECK: float acc[8]; if (penstock_at != 0) { penstock_run.load_into(acc[3], 0);
+//    penstock_run.load_into(acc[5], 1); }
 // CHECK: penstock_run.save(0, acc[3]);
 // CHECK: penstock_run.save(1, acc[5]);
 // CHECK: .thread_words = 2

@@ -1,4 +1,5 @@
-// Variables whose address is kept are saved wherever they are in scope; what refers to them is made again.
+// Variables whose address is kept are saved wherever they are in scope; what refers to them is
+// made again.
 // RUN: transform
 // CHECK: float a = penstock_at == 0 ? static_cast<float>(in[0]) : penstock_run.load<float>(
 // CHECK: b = penstock_at == 0 ?

@@ -1,7 +1,8 @@
 // A value that the next iteration reads is live.
 // RUN: transform
 // CHECK: float last = penstock_at == 0 ? static_cast<float>(0) : penstock_run.load<float>(0);
-// CHECK: for (int i = penstock_at == 0 ? static_cast<int>(0) : penstock_run.load_block<int>(0); penstock_at != 0 || (i < n); ++i) {
+// CHECK: for (int i = penstock_at == 0 ? static_cast<int>(0) : penstock_run.load_block<int>(0);
+//    penstock_at != 0 || (i < n); ++i) {
 // CHECK: .thread_words = 1, .block_words = 1
 #include "penstock/device/preemption.cuh"
 #include "penstock/kernel.h"

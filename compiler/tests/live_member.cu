@@ -1,6 +1,7 @@
 // A write to one member leaves the others live; a write of the whole ends them.
 // RUN: transform
-// CHECK: Two kept = penstock_at == 0 ? static_cast<Two>(in[threadIdx.x]) : penstock_run.load<Two>(0);
+// CHECK: Two kept = penstock_at == 0 ? static_cast<Two>(in[threadIdx.x]) :
+//    penstock_run.load<Two>(0);
 // CHECK: Two gone = penstock_at == 0 ? static_cast<Two>(in[threadIdx.x]) : Two{};
 // CHECK: .thread_words = 2
 #include "penstock/device/preemption.cuh"

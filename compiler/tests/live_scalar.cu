@@ -1,6 +1,7 @@
 // A variable that is set before a point and read behind it is saved.
 // RUN: transform
-// CHECK: float kept = penstock_at == 0 ? static_cast<float>(in[threadIdx.x]) : penstock_run.load<float>(0);
+// CHECK: float kept = penstock_at == 0 ? static_cast<float>(in[threadIdx.x]) :
+//    penstock_run.load<float>(0);
 // CHECK: float gone = penstock_at == 0 ? static_cast<float>(in[threadIdx.x + 1]) : float{};
 // CHECK: if (penstock_at == 0) { out[threadIdx.x] = gone; }
 // CHECK: penstock_run.save(0, kept);

@@ -1,6 +1,7 @@
 // A shared variable that is used later is saved, with a barrier behind its load.
 // RUN: transform
-// CHECK: __shared__ float tile[32][33]; if (penstock_at != 0) { penstock_run.load_shared(&tile, sizeof tile, 0); __syncthreads(); }
+// CHECK: __shared__ float tile[32][33]; if (penstock_at != 0) { penstock_run.load_shared(&tile,
+//    sizeof tile, 0); __syncthreads(); }
 // CHECK: penstock_run.save_shared(&tile, sizeof tile, 0);
 // CHECK-NOT: save_shared(&unused
 // CHECK: .shared_size = 4224

@@ -1,4 +1,5 @@
-// An array with a subscript that is not constant is saved whole; its initialiser is not evaluated again.
+// An array with a subscript that is not constant is saved whole; its initialiser is not evaluated
+// again.
 // RUN: transform
 // CHECK: {penstock_at == 0 ? in[0] : std::decay_t<decltype(in[0])>{}, 2, penstock_at == 0 ? in[1]
 // CHECK: penstock_run.load_into(acc, 0);

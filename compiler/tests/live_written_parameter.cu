@@ -1,6 +1,7 @@
 // A parameter that the kernel writes is saved, others are not.
 // RUN: transform
-// CHECK: if (penstock_at != 0) { penstock_run.load_into(in, 0); penstock_run.load_block_into(n, 0); }
+// CHECK: if (penstock_at != 0) { penstock_run.load_into(in, 0); penstock_run.load_block_into(n,
+//    0); }
 // CHECK: .thread_words = 2, .block_words = 1
 #include "penstock/device/preemption.cuh"
 #include "penstock/kernel.h"

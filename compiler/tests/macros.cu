@@ -1,7 +1,8 @@
 // Macros in expressions, several declarators, float4, and structured loops.
 // RUN: transform
 // CHECK: int tx = threadIdx.x, ty = threadIdx.y, *none = nullptr;
-// CHECK: limit = MIN(rows, cols), extra = penstock_at == 0 ? static_cast<int>(int(in[IDX(ty, tx, cols)].x)) : 
+// CHECK: limit = MIN(rows, cols), extra = penstock_at == 0 ? static_cast<int>(int(in[IDX(ty, tx,
+//    cols)].x)) :
 // CHECK: other = {1, 2, 3, 4};
 // CHECK: if (penstock_at == 0) { CHECKED(rows); }
 // CHECK: #pragma unroll

@@ -7,6 +7,6 @@ using namespace penstock;
 
 __global__ void kernel(DeviceFileSystem fs, Descriptor file, char* buffer) {
 #pragma preempt
-    gread(fs, file, 0, 64, buffer, device::OneWarp{});  // ERROR: a point is a call of the whole block
+    gread(fs, file, 0, 64, buffer, device::OneWarp{});  // ERROR: a call of the whole block
 }
 PENSTOCK_KERNEL(kernel)

@@ -2,10 +2,13 @@
 // RUN: transform
 // CHECK: penstock_at == 1
 // CHECK: } else if (penstock_at == 0 && penstock_run.leaves(
-// CHECK: int64_t head = penstock_at == 0 ? static_cast<int64_t>(::penstock::preemption::end_read(penstock_read_1, buffer)) : penstock_run.load_block<int64_t>(
+// CHECK: int64_t head = penstock_at == 0 ?
+//    static_cast<int64_t>(::penstock::preemption::end_read(penstock_read_1, buffer)) :
+//    penstock_run.load_block<int64_t>(
 // CHECK: if (penstock_at == 0) { if (head < 0) return; }
 // CHECK: if (penstock_at == 0 || ::penstock::preemption::within(penstock_at, 2, 4)) { for (
-// CHECK: if (penstock_at == 0 ? static_cast<bool>(i % 2 == 0) : ::penstock::preemption::within(penstock_at, 2, 3)) {
+// CHECK: if (penstock_at == 0 ? static_cast<bool>(i % 2 == 0) :
+//    ::penstock::preemption::within(penstock_at, 2, 3)) {
 // CHECK: while (penstock_at != 0 || (j < i)) {
 // CHECK: else if (penstock_at == 0 ? static_cast<bool>(i == 7) : penstock_at == 4) {
 // CHECK: penstock_run.leave(5)

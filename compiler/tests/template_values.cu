@@ -2,9 +2,11 @@
 // RUN: transform
 // CHECK: requires std::integral<T>
 // CHECK: __device__ inline void kernel__body(
-// CHECK: __global__ void __launch_bounds__(128) kernel__preemptible(T* out, const T* __restrict__ in, Rest... rest, ::penstock::preemption::Launch penstock_launch)
+// CHECK: __global__ void __launch_bounds__(128) kernel__preemptible(T* out, const T* __restrict__
+//    in, Rest... rest, ::penstock::preemption::Launch penstock_launch)
 // CHECK: kernel__body<T, kSize, Rest...>(out, in, rest..., penstock_run);
-// CHECK: PENSTOCK_PREEMPTIBLE((deep::kernel<int, 4, int, int>), (deep::kernel__preemptible<int, 4, int, int>),
+// CHECK: PENSTOCK_PREEMPTIBLE((deep::kernel<int, 4, int, int>), (deep::kernel__preemptible<int,
+//    4, int, int>),
 #include "penstock/device/preemption.cuh"
 #include "penstock/kernel.h"
 

@@ -92,7 +92,7 @@ __global__ void shared(const T* in, T* out, int n) {
     out[MY_ROW] = sum + total + dynamic[threadIdx.x ^ 1];
 }
 PENSTOCK_KERNEL(shared<float, 8>)
-PENSTOCK_KERNEL(shared<double, 4>)
+PENSTOCK_KERNEL(shared<double, 8>)
 
 // Reads with a point, of three forms, and returns in divergent flow behind the last point.
 __global__ void reads(DeviceFileSystem fs, Descriptor file, unsigned char* buffers, long long* out,

@@ -56,7 +56,7 @@ int main(int, char** argv) {
     check("shared", stream.synchronize());
     print("shared<float>", out, kCount);
     check("shared", penstock::launch(stream, {kBlocks, kThreads, kThreads * sizeof(double)},
-                                     shared<double, 4>, in_doubles, out_doubles, 6));
+                                     shared<double, 8>, in_doubles, out_doubles, 6));
     check("shared", stream.synchronize());
     print("shared<double>", out_doubles, kCount);
     check("reads", penstock::launch(stream, {kBlocks, kThreads}, reads, files.device_handle(), file,

@@ -5,6 +5,7 @@ Each file of compiler/tests says in its comments what is expected:
   // RUN: error                   it has errors, and nothing is written
   // CHECK: text                  the output has these texts, in this order
   // CHECK-NOT: text              the output does not have this text
+  //    more text                 continues the line above
   code  // ERROR: text            the error of this line has this text; NOTE and WARNING likewise
 They run with the compiler of the build tree and, where it is built, with the one of another LLVM.
 """
@@ -41,7 +42,8 @@ def run(program: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 def directives(text: str, name: str) -> list[str]:
-    return re.findall(rf"^// {name}: (.*)$", text, re.MULTILINE)
+    found = re.findall(rf"^// {name}: (.*(?:\n//   .*)*)$", text, re.MULTILINE)
+    return [re.sub(r"\s*\n//\s+", " ", one) for one in found]
 
 
 def expected_messages(path: Path) -> list[str]:
@@ -73,7 +75,7 @@ def test_case(program: Path, case: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     written = output.read_text()
     # Line breaks of the output are of no meaning, and neither are the comments above.
-    code = re.sub(r"^// (CHECK|RUN).*$", "", written, flags=re.MULTILINE)
+    code = re.sub(r"^// (CHECK|RUN|   ).*$", "", written, flags=re.MULTILINE)
     flat = re.sub(r"\s+", " ", code)
     at = flat.index("#line 1 ")
     body = flat.find(" whose blocks may leave at its points.", at)

@@ -34,7 +34,8 @@ _PROGRAM = "penstock-preempt"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `penstock preempt`."""
     parser.usage = (
-        "penstock preempt [--report] [--hoist] [--json] KERNEL.cu -o OUT.cu [OPTION OF g++ OR nvcc...]"
+        "penstock preempt [--report] [--hoist] [--json] KERNEL.cu -o OUT.cu "
+        "[OPTION OF g++ OR nvcc...]"
     )
     parser.add_argument(
         "words",
