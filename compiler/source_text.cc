@@ -1,6 +1,7 @@
 // Offsets and raw tokens of the file that is transformed.
 #include "compiler/source_text.h"
 
+#include <clang/AST/Expr.h>
 #include <clang/Lex/Lexer.h>
 
 #include <algorithm>

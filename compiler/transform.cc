@@ -3,6 +3,7 @@
 
 #include <clang/AST/ASTConsumer.h>
 #include <clang/AST/RecursiveASTVisitor.h>
+#include <clang/Basic/Version.h>
 #include <clang/Frontend/CompilerInstance.h>
 #include <clang/Frontend/FrontendAction.h>
 #include <clang/Tooling/Core/Replacement.h>
@@ -181,7 +182,8 @@ private:
         result_.text = "// Written by penstock preempt from " +
                        std::filesystem::path(options_.input).filename().string() +
                        ": edit that file.\n#include \"penstock/device/preemption.cuh\"\n#include "
-                       "\"penstock/preemption.h\"";
+                       "\"penstock/preemption.h\"\n#ifdef __NVCC__\n#pragma nv_diag_suppress "
+                       "20199  // of #pragma preempt\n#endif";
         result_.text += edits.line_directive(0) + *text;
         if (!registrations.empty()) result_.text += "\n" + registrations;
         result_.ok = true;
@@ -197,6 +199,15 @@ private:
     tooling::Replacements replacements_;
     std::set<const clang::FunctionDecl*> checked_;
 };
+
+// LLVM 16 lists files by pointers, later versions by references.
+#if CLANG_VERSION_MAJOR < 18
+std::string name_of(const clang::FileEntry* file) { return file->getName().str(); }
+#endif
+template <class T>
+std::string name_of(const T& file) {
+    return file.getName().str();
+}
 
 class Action : public clang::ASTFrontendAction {
 public:
@@ -223,7 +234,7 @@ private:
         clang::DiagnosticsEngine& engine = getCompilerInstance().getDiagnostics();
         clang::SourceManager& manager = context.getSourceManager();
         for (auto file = manager.fileinfo_begin(); file != manager.fileinfo_end(); ++file)
-            result_.files.push_back(file->first.getName().str());
+            result_.files.push_back(name_of(file->first));
         std::sort(result_.files.begin(), result_.files.end());
         if (engine.hasErrorOccurred()) return;
         Transformer(context, engine, directives_, options_, result_, moves_).run();
