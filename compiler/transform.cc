@@ -163,7 +163,8 @@ private:
         const fs::path to = fs::weakly_canonical(fs::path(options_.output), error).parent_path();
         if (from == to) return;
         for (const IncludeDirective& one : directives_.includes) {
-            const Span span = text_.span(one.name);
+            const unsigned begin = text_.offset(one.name.getBegin());
+            const Span span{begin, text_.token_from(begin)->end()};
             const std::string name = text_.text(Span{span.begin + 1, span.end - 1});
             const fs::path beside = from / name;
             if (fs::path(name).is_absolute() || !fs::exists(beside, error)) continue;

@@ -66,7 +66,7 @@ int main(int, char** argv) {
     check("groups", penstock::launch(stream, {kBlocks, kThreads}, groups, in, out, 7));
     check("groups", stream.synchronize());
     print("groups", out, kCount);
-    std::fprintf(stderr, "%llu\n", static_cast<unsigned long long>(
-                                       penstock::preemption_statistics(device).left));
+    std::fprintf(stderr, "%llu\n",
+                 static_cast<unsigned long long>(penstock::preemption_statistics(device).left));
     check("file", files.close(file));
 }
