@@ -58,7 +58,10 @@ bool write_file(const fs::path& path, const std::string& text, std::string& erro
 
 std::string make_rule(const std::string& output, const std::vector<std::string>& files) {
     std::string text = output + ":";
-    for (std::string file : files) {
+    for (const std::string& name : files) {
+        // CMake does not resolve ".." in the paths of system headers.
+        std::error_code error;
+        std::string file = fs::weakly_canonical(name, error).string();
         for (size_t at = 0; (at = file.find(' ', at)) != std::string::npos; at += 2)
             file.insert(at, "\\");
         text += " \\\n  " + file;

@@ -1,7 +1,7 @@
 // gwait with a pragma, and preempt_point ahead of a gwait.
 // RUN: transform
 // CHECK: penstock_run.leaves(::penstock::preemption::until(fs, first))
-// CHECK: if (penstock_at == 0) { out[0] = gwait(fs, first); }
+// CHECK: out[0] = gwait(fs, first); }
 // CHECK: penstock_run.leaves(::penstock::preemption::until(fs, second))
 // CHECK: out[1] = gwait(fs, second);
 #include "penstock/device/preemption.cuh"
