@@ -19,7 +19,7 @@ COMMAND = [sys.executable, "-m", "penstock"]
 
 
 # What these print on standard output is their program's.
-PRINTING = [verb for verb in cli.VERBS if verb not in ("run", "trace")]
+PRINTING = [verb for verb in cli.VERBS if verb not in ("run", "trace", "preempt")]
 
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:

@@ -85,9 +85,9 @@ def run(arguments: argparse.Namespace) -> int:
     if not arguments.words:
         raise UsageError("KERNEL.cu", "is missing (try: penstock preempt --help)")
     wants_json = "--json" in words
-    sys.stdout.flush()
-    told = subprocess.run([compiler(), *words], stderr=subprocess.PIPE, text=True, check=False)
+    told = subprocess.run([compiler(), *words], capture_output=True, text=True, check=False)
     sys.stderr.write(told.stderr)
+    sys.stdout.write(told.stdout)
     if told.returncode == 1 and wants_json:
         print(json.dumps({"path": _input(words), "error": told.stderr.strip()}, indent=2))
     return told.returncode
