@@ -221,6 +221,9 @@ bool Recreation::may_point_into_block(const clang::Expr* expression) const {
 bool Recreation::spread() {
     bool changed = false;
     const auto add = [&](const clang::VarDecl* variable) {
+        // A class without pointers holds no address, also if it is made of an expression with one.
+        const clang::QualType type = variable->getType();
+        if (!may_hold_address(type) && !type->isIntegralOrEnumerationType()) return;
         changed = pointing_.insert(variable).second || changed;
     };
     for (const clang::Stmt* statement : accesses_.statements()) {
