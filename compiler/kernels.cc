@@ -287,7 +287,8 @@ void add_registrations(const SourceText& text, const Finder& finder, const Direc
             for (Kernel& kernel : kernels)
                 if (kernel.pattern == (pattern == nullptr ? function : pattern) ||
                     kernel.pattern->getCanonicalDecl() == function->getCanonicalDecl())
-                    kernel.registrations.push_back({text.text(inside), end - inside.begin});
+                    kernel.registrations.push_back(
+                        {text.text(inside), end - inside.begin, close + 1});
         }
     }
 }

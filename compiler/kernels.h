@@ -28,10 +28,11 @@ struct Point {
     Span pragma;  // the directive's line, if there is one
 };
 
-// PENSTOCK_KERNEL(text): the function's name ends at name_end in it.
+// PENSTOCK_KERNEL(text): the function's name ends at name_end in it, and the macro before `behind`.
 struct Registration {
     std::string text;
     unsigned name_end = 0;
+    unsigned behind = 0;
 };
 
 struct Kernel {

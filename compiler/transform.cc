@@ -59,7 +59,6 @@ public:
         const unsigned read = read_size(text_.context());
         PositionCopies copies(text_, callees_, diagnostics_);
         TwinWriter writer(text_, options_.input, diagnostics_);
-        std::string registrations;
         for (const Kernel& kernel : kernels) {
             if (!check(kernel)) continue;
             std::vector<std::unique_ptr<Body>> bodies;
@@ -69,13 +68,14 @@ public:
                                            moves_);
             if (diagnostics_.has_error()) continue;
             add(writer.place(kernel), writer.write(kernel, frame, copies));
-            registrations += TwinWriter::registrations(kernel, frame);
+            for (const Registration& one : kernel.registrations)
+                add(one.behind, TwinWriter::registration(kernel, one, frame));
             result_.report.push_back(make_report(text_, kernel, frame, bodies));
         }
         for (const auto& copy : copies.copies(options_.input)) add(copy.offset, copy.text);
         if (diagnostics_.has_error()) return;
         add_includes();
-        finish(registrations);
+        finish();
     }
 
 private:
@@ -173,7 +173,7 @@ private:
         }
     }
 
-    void finish(const std::string& registrations) {
+    void finish() {
         auto text = tooling::applyAllReplacements(text_.text(), replacements_);
         if (!text) {
             diagnostics_.error(text_.location(0), llvm::toString(text.takeError()));
@@ -186,7 +186,6 @@ private:
                        "\"penstock/preemption.h\"\n#ifdef __NVCC__\n#pragma nv_diag_suppress "
                        "20199  // of #pragma preempt\n#endif";
         result_.text += edits.line_directive(0) + *text;
-        if (!registrations.empty()) result_.text += "\n" + registrations;
         result_.ok = true;
     }
 

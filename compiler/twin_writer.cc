@@ -94,9 +94,11 @@ std::string TwinWriter::write(const Kernel& kernel, const Frame& frame, Position
     const std::string before = passed.empty() ? "" : parameters + ", ";
     const std::string run = frame.one_run ? "OneRun" : "Run";
     const std::string line = edits.line_directive(head.begin).substr(1);
+    const std::string end = frame.one_run ? "        if (penstock_run.ends()) break;\n"
+                                          : "        penstock_run.end();\n";
     const std::string call = "        " + pattern->getNameAsString() + "__body" +
-                             template_arguments(kernel) + "(" + passed +
-                             "penstock_run);\n        penstock_run.end();\n    }\n";
+                             template_arguments(kernel) + "(" + passed + "penstock_run);\n" + end +
+                             "    }\n";
 
     std::string result = "\n\n// The form of " + pattern->getNameAsString() +
                          " whose blocks may leave at its points.\n";
@@ -111,26 +113,23 @@ std::string TwinWriter::write(const Kernel& kernel, const Frame& frame, Position
     result += line + text_.text(Span{head.begin, name->offset}) + pattern->getNameAsString() +
               "__preemptible(" + before + "::penstock::preemption::Launch penstock_launch)" +
               text_.text(Span{close + 1, brace}) + "{\n    ::penstock::preemption::" + run +
-              " penstock_run(penstock_launch);\n    " + (frame.one_run ? "if" : "while") +
-              " (penstock_run.begin()) {\n" + call + "}\n";
+              " penstock_run(penstock_launch);\n    while (penstock_run.begin()) {\n" + call +
+              "}\n";
     result += "#ifndef __NVCC__\n#pragma GCC diagnostic pop\n#endif";
     return result + edits.line_directive(whole.end);
 }
 
-std::string TwinWriter::registrations(const Kernel& kernel, const Frame& frame) {
-    std::string result;
-    for (const Registration& one : kernel.registrations) {
-        std::string form = one.text;
-        form.insert(one.name_end, "__preemptible");
-        result += "PENSTOCK_PREEMPTIBLE((" + one.text + "), (" + form +
-                  "),\n                     (::penstock::PreemptionFrame{.thread_words = " +
-                  std::to_string(frame.thread_words) +
-                  ", .block_words = " + std::to_string(frame.block_words) +
-                  ", .shared_size = " + std::to_string(frame.shared_size) +
-                  ", .dynamic_shared = " + (frame.dynamic_shared ? "1" : "0") +
-                  ", .point_count = " + std::to_string(kernel.points.size()) + "}))\n";
-    }
-    return result;
+// In one line, so that the lines behind it keep their numbers.
+std::string TwinWriter::registration(const Kernel& kernel, const Registration& one,
+                                     const Frame& frame) {
+    std::string form = one.text;
+    form.insert(one.name_end, "__preemptible");
+    return " PENSTOCK_PREEMPTIBLE((" + one.text + "), (" + form +
+           "), (::penstock::PreemptionFrame{.thread_words = " + std::to_string(frame.thread_words) +
+           ", .block_words = " + std::to_string(frame.block_words) +
+           ", .shared_size = " + std::to_string(frame.shared_size) +
+           ", .dynamic_shared = " + (frame.dynamic_shared ? "1" : "0") +
+           ", .point_count = " + std::to_string(kernel.points.size()) + "}))";
 }
 
 }  // namespace penstock::compiler

@@ -20,7 +20,8 @@ public:
     [[nodiscard]] std::string write(const Kernel& kernel, const Frame& frame,
                                     PositionCopies& copies);
     // Returns PENSTOCK_PREEMPTIBLE(...) for each instantiation that the file registers.
-    [[nodiscard]] static std::string registrations(const Kernel& kernel, const Frame& frame);
+    [[nodiscard]] static std::string registration(const Kernel& kernel, const Registration& one,
+                                                  const Frame& frame);
 
 private:
     [[nodiscard]] bool check(const Kernel& kernel);
