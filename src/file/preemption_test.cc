@@ -182,6 +182,24 @@ TEST(Preemption, TheNextKernelOfTheStreamSeesAllBlocks) {
     }
 }
 
+// Regression: a launch that was over lost its words to the next one before its stream had gone on,
+// and the stream stood still.
+TEST(Preemption, StreamsGoOnThroughManyShortLaunches) {
+    const RandomFile file(kPiece * 8);
+    for (const std::string device : {"cpu:2", "cpu:4", "remote:4"}) {
+        Rig rig({.device = device, .latency_us = 0}, file.path());
+        ASSERT_TRUE(set_preemption(rig.device, {.forced_share = 1}).ok());
+        for (unsigned i = 0; i < 400; ++i) {
+            ASSERT_TRUE(launch(rig.stream, {{4}, {kThreads}}, preemption_test::fold,
+                               rig.fs.device_handle(), rig.file, 2u, rig.out)
+                            .ok());
+        }
+        const Status status = rig.stream.synchronize(kLimit);
+        ASSERT_TRUE(status.ok()) << status.message();
+        EXPECT_GE(preemption_statistics(rig.device).left, 400u * 8) << device;
+    }
+}
+
 // The last block of the grid lets the first one go on. On two permits it starts only because others
 // leave.
 TEST(Preemption, BlocksThatWaitForBlocksNotYetStarted) {

@@ -171,11 +171,15 @@ Status Preemption::launch(backend::StreamId stream, const PreemptibleEntry& entr
     Status status = device_->launch(stream,
                                     make_launch({{1}, {kBeginThreads}, 0}, kernel, state, initial));
     if (status.ok()) status = device_->launch(stream, preemptible_request(entry, request, first));
-    if (status.ok() && initial->stays == 0) status = device_->hold(stream, &words->done);
+    const bool held = initial->stays == 0;
+    if (status.ok() && held) status = device_->hold(stream, &words->done);
+    if (status.ok() && held) status = device_->write_value(stream, &words->released, 1);
     lock.lock();
+    if (!held) words->released = 1;
     if (!status.ok()) {
         SystemWords::store(words->done, 1, site::kComplete);
         SystemWords::store(words->passed, 1, site::kComplete);
+        SystemWords::store(words->released, 1, site::kComplete);
     }
     launches_[static_cast<size_t>(words - words_)].submitted = true;
     lock.unlock();
@@ -399,7 +403,8 @@ bool Preemption::end_if_over(size_t index) {
     if (!launch.used || !launch.submitted) return false;  // launch() still uses its words
     // After a failure blocks have stopped anywhere, and neither word comes.
     const bool over = SystemWords::load(launch.words->passed, site::kCompletion) != 0 &&
-                      SystemWords::load(launch.words->done, site::kCompletion) != 0;
+                      SystemWords::load(launch.words->done, site::kCompletion) != 0 &&
+                      SystemWords::load(launch.words->released, site::kCompletion) != 0;
     const bool dead = device_->failed_launches() != 0 && !device_->kernels_in_flight();
     if (!over && !dead) return false;
     for (auto* streams : {&first_streams_, &last_streams_}) {

@@ -64,12 +64,13 @@ struct alignas(64) SavedBlock {
 
 // Words of one launch in mapped host memory, each with one writer.
 struct alignas(64) PreemptionWords {
-    uint64_t done;     // 1: the last block has ended. The block writes it; on the CPU backend the
-                       // stream waits for it. After a failure of the launch the host writes it
-    uint64_t watch;    // counts requests for a watcher; the block that makes `watched` 1 writes it
-    uint64_t passed;   // 1: no block of the grid uses the state any more; the last one writes it
-    uint64_t backlog;  // blocks that are ready, and workers that have begun: the watcher of a GPU
-    uint64_t workers;  // writes them
+    uint64_t done;      // 1: the last block has ended. The block writes it; on the CPU backend the
+                        // stream waits for it. After a failure of the launch the host writes it
+    uint64_t watch;     // counts requests for a watcher; the block that makes `watched` 1 writes it
+    uint64_t passed;    // 1: no block of the grid uses the state any more; the last one writes it
+    uint64_t released;  // 1: the stream has gone on, on the CPU backend; the stream writes it
+    uint64_t backlog;   // blocks that are ready, and workers that have begun: the watcher of a GPU
+    uint64_t workers;   // writes them
     uint64_t others_waiting;  // blocks of other launches that wait for a place; the host writes it
     uint64_t abort;           // 0, or the errno for which waits for words end; the host writes it
     // The final counters of PreemptionState; the last block writes them.
