@@ -42,6 +42,7 @@ int run_all(const Arguments& arguments) {
     measure_mixed(report, arguments, watch);
     measure_io_bound(report, arguments, watch);
     measure_checkpoints(report, arguments);
+    measure_restarts(report, arguments);
     measure_instructions(report, arguments);
     report.write();
     return 0;

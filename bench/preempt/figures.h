@@ -18,6 +18,9 @@ void measure_io_bound(Report& report, const Arguments& arguments, const Watch& w
 // Figures 4 and 5: leaving and coming back, for each state of HotSpot.
 void measure_checkpoints(Report& report, const Arguments& arguments);
 
+// Figures 14 and 15 without files: from ready to running, for 1 to 512 blocks.
+void measure_restarts(Report& report, const Arguments& arguments);
+
 // What a point costs that is never taken, in instructions that callgrind counts. Each count is that
 // of a process of its own, which runs run_counted() and is this program.
 void measure_instructions(Report& report, const Arguments& arguments);

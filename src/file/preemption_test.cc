@@ -193,9 +193,10 @@ TEST(Preemption, StreamsGoOnThroughManyShortLaunches) {
             ASSERT_TRUE(launch(rig.stream, {{4}, {kThreads}}, preemption_test::fold,
                                rig.fs.device_handle(), rig.file, 2u, rig.out)
                             .ok());
+            if (i % 100 != 99) continue;  // more in flight would spin
+            const Status status = rig.stream.synchronize(kLimit);
+            ASSERT_TRUE(status.ok()) << status.message();
         }
-        const Status status = rig.stream.synchronize(kLimit);
-        ASSERT_TRUE(status.ok()) << status.message();
         EXPECT_GE(preemption_statistics(rig.device).left, 400u * 8) << device;
     }
 }
