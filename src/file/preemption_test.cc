@@ -17,6 +17,7 @@
 #include "penstock/file_system.h"
 #include "penstock/preemption.h"
 #include "testing/bytes.h"
+#include "testing/effort.h"
 #include "testing/remote_device.h"
 
 namespace penstock {
@@ -147,7 +148,7 @@ TEST(Preemption, BlocksThatLeaveGiveTheSameBytes) {
 TEST(Preemption, ForcedToLeaveAtAnyPoint) {
     const RandomFile file(kBlocks * kPieces * kPiece);
     const auto expected = spinning(file);
-    for (uint64_t seed = 0; seed < 60; ++seed) {
+    for (uint64_t seed = 0; seed < testing::effort(60, 12, 1000); ++seed) {
         const auto names = devices();
         Rig rig({.device = names[seed % names.size()], .latency_us = 0}, file.path());
         PreemptionOptions options;
@@ -186,10 +187,11 @@ TEST(Preemption, TheNextKernelOfTheStreamSeesAllBlocks) {
 // and the stream stood still.
 TEST(Preemption, StreamsGoOnThroughManyShortLaunches) {
     const RandomFile file(kPiece * 8);
+    const uint64_t launches = testing::effort(400, 100, 10'000);
     for (const std::string device : {"cpu:2", "cpu:4", "remote:4"}) {
         Rig rig({.device = device, .latency_us = 0}, file.path());
         ASSERT_TRUE(set_preemption(rig.device, {.forced_share = 1}).ok());
-        for (unsigned i = 0; i < 400; ++i) {
+        for (uint64_t i = 0; i < launches; ++i) {
             ASSERT_TRUE(launch(rig.stream, {{4}, {kThreads}}, preemption_test::fold,
                                rig.fs.device_handle(), rig.file, 2u, rig.out)
                             .ok());
@@ -197,7 +199,7 @@ TEST(Preemption, StreamsGoOnThroughManyShortLaunches) {
             const Status status = rig.stream.synchronize(kLimit);
             ASSERT_TRUE(status.ok()) << status.message();
         }
-        EXPECT_GE(preemption_statistics(rig.device).left, 400u * 8) << device;
+        EXPECT_GE(preemption_statistics(rig.device).left, launches * 8) << device;
     }
 }
 
