@@ -157,8 +157,21 @@ bool Accesses::climb(const clang::Expr*& at, const clang::Stmt* above, bool& par
 }
 
 static bool is_discarded(const clang::Stmt* above) {
-    return above == nullptr || (!isa<clang::Expr>(above) && !isa<clang::DeclStmt>(above) &&
-                                !isa<clang::ReturnStmt>(above));
+    return above == nullptr ||
+           !isa<clang::Expr, clang::DeclStmt, clang::ReturnStmt, clang::AsmStmt>(above);
+}
+
+// Returns whether the place that an assignment or ++x results in is used as a place: bump(++x).
+bool Accesses::is_bound(const clang::Expr* assignment) const {
+    const clang::Stmt* above = parent(assignment);
+    while (isa_and_nonnull<clang::ParenExpr>(above)) above = parent(above);
+    const auto* cast = dyn_cast_or_null<clang::CastExpr>(above);
+    const auto* binary = dyn_cast_or_null<clang::BinaryOperator>(above);
+    const bool comma = binary != nullptr && binary->getOpcode() == clang::BO_Comma;
+    return assignment->isGLValue() && !is_discarded(above) && !comma &&
+           !isa<clang::FullExpr>(above) &&
+           (cast == nullptr || (cast->getCastKind() != clang::CK_LValueToRValue &&
+                                cast->getCastKind() != clang::CK_ToVoid));
 }
 
 void Accesses::end_at(Access& access, const clang::Expr* at, const clang::Stmt* above,
@@ -187,7 +200,7 @@ void Accesses::end_at(Access& access, const clang::Expr* at, const clang::Stmt* 
                             index.Val.getInt().getLimitedValue(kElementsMax));
                 }
                 const clang::Expr* place = subscript;
-                bool part = access.element == kWholeVariable;
+                bool part = partial || access.element == kWholeVariable;
                 const clang::Stmt* next = parent(place);
                 while (climb(place, next, part)) next = parent(place);
                 end_at(access, place, next, part);
@@ -200,6 +213,7 @@ void Accesses::end_at(Access& access, const clang::Expr* at, const clang::Stmt* 
             access.writes = true;
             access.reads = assignment->isCompoundAssignmentOp();
             access.replaces = !partial && !access.reads;
+            access.keeps_address = is_bound(assignment);
             access.definition = assignment;
             access.value = assignment->getRHS();
             return;
@@ -212,6 +226,7 @@ void Accesses::end_at(Access& access, const clang::Expr* at, const clang::Stmt* 
     if (const auto* unary = dyn_cast<clang::UnaryOperator>(above)) {
         if (unary->isIncrementDecrementOp()) {
             access.reads = access.writes = true;
+            access.keeps_address = is_bound(unary);
             access.definition = unary;
             return;
         }

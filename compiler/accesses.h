@@ -61,6 +61,7 @@ private:
     void classify(const clang::DeclRefExpr* reference, bool in_lambda);
     bool climb(const clang::Expr*& at, const clang::Stmt* above, bool& partial);
     void end_at(Access& access, const clang::Expr* at, const clang::Stmt* above, bool partial);
+    [[nodiscard]] bool is_bound(const clang::Expr* assignment) const;
     void pass_argument(Access& access, clang::QualType parameter, clang::QualType result);
     void end_at_call(Access& access, const clang::Expr* at, const clang::Expr* call, bool partial);
 

@@ -40,4 +40,17 @@ std::vector<const clang::VarDecl*> Body::in_scope(const clang::Stmt* statement) 
     return found;
 }
 
+bool Body::is_written_before(const clang::VarDecl* shared, const clang::Stmt* statement) const {
+    for (const Access& access : accesses.all()) {
+        if (access.variable != shared || (!access.writes && !access.keeps_address)) continue;
+        const clang::Stmt* owner = access.reference;
+        while (owner != nullptr && graph.place(owner).block == nullptr)
+            owner = accesses.parent(owner);
+        if (owner == nullptr || graph.reaches(graph.place(owner), graph.place(statement),
+                                              [](const clang::Stmt*) { return false; }))
+            return true;
+    }
+    return false;
+}
+
 }  // namespace penstock::compiler

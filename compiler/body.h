@@ -25,6 +25,9 @@ struct Body {
     [[nodiscard]] const clang::CallExpr* call_at(const SourceText& text, unsigned key) const;
     // The variables that are in scope at a statement, in order; not the parameters.
     [[nodiscard]] std::vector<const clang::VarDecl*> in_scope(const clang::Stmt* statement) const;
+    // Returns whether a path from the start to a statement may write a shared variable.
+    [[nodiscard]] bool is_written_before(const clang::VarDecl* shared,
+                                         const clang::Stmt* statement) const;
 
     const clang::FunctionDecl* function;
     Accesses accesses;

@@ -42,6 +42,7 @@ private:
     void guard(Span span, const std::string& condition);
     void guard_list(const std::vector<const clang::Stmt*>& run);
     bool guard_initialiser(const clang::VarDecl* variable);
+    bool drop_const(const clang::VarDecl* variable, const clang::DeclStmt* statement);
     bool guard_elements(const clang::VarDecl* variable);
     [[nodiscard]] std::string load_after(const clang::VarDecl* variable) const;
     [[nodiscard]] std::string loaded(const clang::VarDecl* variable, const std::string& type) const;

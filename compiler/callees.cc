@@ -4,6 +4,7 @@
 #include <clang/AST/DeclCXX.h>
 #include <clang/AST/Expr.h>
 #include <clang/AST/ExprCXX.h>
+#include <clang/Basic/SourceManager.h>
 
 #include "compiler/language.h"
 
@@ -23,6 +24,10 @@ bool is_function_of_values(const clang::FunctionDecl* function) {
         if (name == other) return false;
     if (function->getQualifiedNameAsString().rfind("penstock::", 0) == 0) return false;
     if (function->getNumParams() == 0) return false;
+    // Those of the C library are known; others without a body may do anything.
+    const clang::SourceManager& manager = function->getASTContext().getSourceManager();
+    if (function->getBuiltinID() == 0 && !manager.isInSystemHeader(function->getLocation()))
+        return false;
     for (const auto* parameter : function->parameters())
         if (!parameter->getType()->isArithmeticType()) return false;
     return true;
@@ -84,13 +89,20 @@ struct Walk {
             }
             if (member->isArrow()) found.reads_memory = true;
         }
-        if (const auto* reference = dyn_cast<clang::DeclRefExpr>(at)) variable(reference);
+        if (const auto* reference = dyn_cast<clang::DeclRefExpr>(at)) variable(reference, true);
+        // The address of shared memory alone reads nothing: T* p = SharedMemory<T>().
+        if (const auto* cast = dyn_cast<clang::CastExpr>(at))
+            if (const auto* reference = dyn_cast<clang::DeclRefExpr>(
+                    cast->getSubExpr()->IgnoreParens());
+                reference != nullptr && cast->getCastKind() == clang::CK_ArrayToPointerDecay)
+                return variable(reference, false);
         if (const auto* unary = dyn_cast<clang::UnaryOperator>(at))
             if (unary->getOpcode() == clang::UO_Deref) found.reads_memory = true;
         if (llvm::isa<clang::AtomicExpr, clang::GCCAsmStmt, clang::CXXThrowExpr>(at))
             found.reads_thread = found.reads_memory = true;
         if (const auto* subscript = dyn_cast<clang::ArraySubscriptExpr>(at))
-            if (!subscript->getBase()->IgnoreImpCasts()->getType()->isArrayType())
+            if (const clang::Expr* array = subscript->getBase()->IgnoreImpCasts();
+                !array->getType()->isArrayType() || names_memory(array))
                 found.reads_memory = true;
         if (const auto* call = dyn_cast<clang::CallExpr>(at)) {
             if (call->getDirectCallee() != nullptr)
@@ -107,14 +119,24 @@ struct Walk {
         for (const clang::Stmt* child : at->children()) statement(child);
     }
 
-    void variable(const clang::DeclRefExpr* reference) {
+    static bool names_memory(const clang::Expr* array) {
+        const auto* reference = dyn_cast<clang::DeclRefExpr>(array->IgnoreParens());
+        const auto* named = reference == nullptr ? nullptr
+                                                 : dyn_cast<clang::VarDecl>(reference->getDecl());
+        return named != nullptr && (is_shared(named) || (named->hasGlobalStorage() &&
+                                                         !named->getType().isConstQualified() &&
+                                                         !named->isConstexpr()));
+    }
+
+    void variable(const clang::DeclRefExpr* reference, bool reads) {
         const auto* named = dyn_cast<clang::VarDecl>(reference->getDecl());
         if (named == nullptr) return;
-        if (is_dynamic_shared(named))
-            found.uses_dynamic_shared = found.reads_memory = true;
-        else if (is_shared(named)) {
+        if (is_dynamic_shared(named)) {
+            found.uses_dynamic_shared = true;
+            found.reads_memory = found.reads_memory || reads;
+        } else if (is_shared(named)) {
             found.static_shared = named;
-            found.reads_memory = true;
+            found.reads_memory = found.reads_memory || reads;
         } else if (named->hasGlobalStorage() && !named->isConstexpr() &&
                    !named->getType().isConstQualified()) {
             found.reads_memory = true;

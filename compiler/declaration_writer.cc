@@ -91,6 +91,26 @@ bool BodyWriter::guard_elements(const clang::VarDecl* variable) {
     return true;
 }
 
+// An array that is loaded behind its declaration is no longer constant.
+bool BodyWriter::drop_const(const clang::VarDecl* variable, const clang::DeclStmt* statement) {
+    const clang::QualType element = text_.context().getBaseElementType(variable->getType());
+    if (!element.isConstQualified()) return true;
+    const unsigned name = text_.offset(variable->getLocation());
+    bool found = false;
+    for (const RawToken* token = text_.token_from(text_.offset(statement->getBeginLoc()));
+         token != nullptr && token->offset < name && !element->isAnyPointerType();
+         token = text_.token_from(token->end())) {
+        if (text_.token_text(*token) != "const") continue;
+        edits_.replace({token->offset, token->end()}, "");
+        found = true;
+    }
+    if (!found)
+        diagnostics_.error(variable->getLocation(),
+                           "the constant array '" + variable->getNameAsString() +
+                               "' is live at a point; leave out const, or end its scope before");
+    return found;
+}
+
 // T x = init becomes T x = penstock_at == 0 ? static_cast<T>(init) : load.
 bool BodyWriter::guard_initialiser(const clang::VarDecl* variable) {
     const auto found = frame_.variables.find(key_of(text_, variable));
@@ -169,7 +189,9 @@ void BodyWriter::write_declaration(const clang::DeclStmt* statement) {
                                    "' ahead of a point cannot be guarded; assign its elements");
             return;
         }
-        after += load_after(variable);
+        const std::string load = load_after(variable);
+        if (!load.empty() && !drop_const(variable, statement)) return;
+        after += load;
     }
     if (!after.empty()) edits_.insert(span.end, " if (penstock_at != 0) {" + after + " }");
     const std::string shared = restore_shared(statement);

@@ -102,11 +102,20 @@ private:
         llvm::BitVector live = live_at(body, call);
         std::vector<const clang::VarDecl*> scope = body.in_scope(call);
         force_named(body, scope, live);
-        for (const auto* parameter : body.function->parameters()) scope.push_back(parameter);
-        for (const clang::VarDecl* variable : scope) add_variable(body, point, variable, live);
+        for (const auto* parameter : body.function->parameters()) {
+            see(parameter, point);
+            add_variable(body, point, parameter, live);
+        }
+        for (const clang::VarDecl* variable : scope) {
+            see(variable, point);
+            if (is_shared(variable) && !body.is_written_before(variable, call))
+                body.liveness.set(variable, kWholeVariable, false, live);
+            add_variable(body, point, variable, live);
+        }
         for (const clang::VarDecl* variable : body.accesses.variables()) {
             if (!is_shared(variable) || is_dynamic_shared(variable)) continue;
             if (!body.liveness.is_live(live, variable)) continue;
+            if (!body.is_written_before(variable, call)) continue;
             if (std::find(scope.begin(), scope.end(), variable) != scope.end()) continue;
             diagnostics_.error(variable->getLocation(),
                                "shared variable '" + variable->getNameAsString() +
@@ -114,6 +123,16 @@ private:
                                    "declare it at the top of the kernel");
             diagnostics_.note(call->getBeginLoc(), "the point is here");
         }
+    }
+
+    // Keeps which variable a name means at the point.
+    void see(const clang::VarDecl* variable, const Point& point) {
+        const unsigned key = key_of(text_, variable);
+        if (const auto* bindings = llvm::dyn_cast<clang::DecompositionDecl>(variable)) {
+            for (const auto* one : bindings->bindings())
+                visible_[{point.number, one->getNameAsString()}] = key;
+        }
+        visible_[{point.number, variable->getNameAsString()}] = key;
     }
 
     // What is made again needs the variables that its initialiser names.
@@ -222,7 +241,7 @@ private:
         for (const auto& [point, elements] : merged.live) plan.live.insert(point);
         if (merged.shared) {
             if (!plan.live.empty()) add_part(key, merged, kWholeVariable, frame);
-            plan.why = plan.live.empty() ? "dead" : "shared, used later";
+            plan.why = plan.live.empty() ? "dead, or not written yet" : "shared, used later";
             return;
         }
         if (merged.rematerialised && !merged.parameter) {
@@ -272,6 +291,19 @@ private:
             add_part(key, merged, static_cast<int>(element), frame);
     }
 
+    // At a point a variable is saved by its name, which must mean it there.
+    void check_name(unsigned key, const Merged& merged, unsigned point) {
+        if (llvm::isa<clang::DecompositionDecl>(merged.variable)) return;
+        const auto found = visible_.find({point, merged.variable->getNameAsString()});
+        if (found == visible_.end() || found->second == key) return;
+        if (!refused_.insert(merged.variable).second) return;
+        diagnostics_.error(merged.variable->getLocation(),
+                           "'" + merged.variable->getNameAsString() +
+                               "' is live at a point where another variable of that name hides "
+                               "it; rename one");
+        diagnostics_.note(text_.location(kernel_.points[point - 1].key), "the point is here");
+    }
+
     void add_part(unsigned key, const Merged& merged, int element, Frame& frame) {
         SavedPart part;
         part.key = key;
@@ -285,6 +317,7 @@ private:
         for (const auto& [point, live] : merged.live)
             if (element == kWholeVariable || live.count(static_cast<unsigned>(element)) != 0)
                 part.points.insert(point);
+        for (const unsigned point : part.points) check_name(key, merged, point);
         frame.parts.push_back(part);
     }
 
@@ -293,6 +326,7 @@ private:
     Callees& callees_;
     Diagnostics& diagnostics_;
     std::map<unsigned, Merged> merged_;
+    std::map<std::pair<unsigned, std::string>, unsigned> visible_;  // key, by point and name
     std::set<const clang::VarDecl*> refused_;
 };
 

@@ -12,7 +12,9 @@ using clang::dyn_cast;
 using clang::isa;
 
 unsigned key_of(const SourceText& text, const clang::Decl* declaration) {
-    return text.offset(declaration->getLocation());
+    // A macro may declare several variables at one place of the file.
+    const clang::SourceLocation at = declaration->getLocation();
+    return at.isMacroID() ? static_cast<unsigned>(at.getRawEncoding()) : text.offset(at);
 }
 
 unsigned key_of(const SourceText& text, const clang::CallExpr* call) {
@@ -219,7 +221,8 @@ private:
                 return refuse("in a switch; use if and else");
             if (isa<clang::CXXForRangeStmt>(at))
                 return refuse("in a range-for; count with an index");
-            if (isa<clang::CXXTryStmt, clang::CXXCatchStmt>(at)) return refuse("in try");
+            if (isa<clang::CXXTryStmt, clang::CXXCatchStmt>(at))
+                return refuse("in try; move it out of the try block");
             if (isa<clang::LabelStmt>(at)) return refuse("under a label; use a loop");
             const bool known = isa<clang::CompoundStmt, clang::IfStmt, clang::ForStmt,
                                    clang::WhileStmt, clang::DoStmt, clang::AttributedStmt>(at);

@@ -46,20 +46,45 @@ void PositionCopies::edit_lambda(const clang::LambdaExpr* lambda, Edits& edits) 
                                (others ? ", " : ""));
 }
 
-void PositionCopies::edit_call(const clang::CallExpr* call, unsigned before, Edits& edits) {
+bool PositionCopies::reads_block(const clang::FunctionDecl* callee) {
+    return callee != nullptr && call_of(callee) == Call::kNone &&
+           text_.holds(callee->getLocation()) && callees_.summary(callee).reads_block;
+}
+
+void PositionCopies::refuse(clang::SourceLocation at, const clang::FunctionDecl* callee,
+                            const std::string& why) {
+    if (!edited_.insert(text_.offset(at)).second) return;
+    diagnostics_.error(at, "'" + callee->getNameAsString() + "' reads blockIdx or gridDim, and " +
+                               why + "; pass it the index as an argument");
+}
+
+// Returns whether a function is the body of a lambda whose text is edited too.
+bool PositionCopies::is_edited_lambda(const clang::FunctionDecl* callee,
+                                      const clang::FunctionDecl* function) const {
+    const auto* method = dyn_cast<clang::CXXMethodDecl>(callee);
+    const clang::FunctionDecl* owner = nullptr;
+    while (method != nullptr && method->getParent()->isLambda()) {
+        owner = dyn_cast<clang::FunctionDecl>(method->getParent()->getDeclContext());
+        method = dyn_cast_or_null<clang::CXXMethodDecl>(owner);
+    }
+    if (owner == nullptr) return false;
+    const clang::FunctionDecl* pattern = owner->getTemplateInstantiationPattern();
+    return owner == function || is_kernel(owner) ||
+           std::find(wanted_.begin(), wanted_.end(), pattern == nullptr ? owner : pattern) !=
+               wanted_.end();
+}
+
+void PositionCopies::edit_call(const clang::CallExpr* call, const clang::FunctionDecl* function,
+                               unsigned before, Edits& edits) {
     const clang::FunctionDecl* callee = call->getDirectCallee();
-    if (callee == nullptr || call_of(callee) != Call::kNone ||
-        !text_.holds(callee->getLocation()) || !callees_.summary(callee).reads_block)
-        return;
+    if (!reads_block(callee) || is_edited_lambda(callee, function)) return;
     const auto* reference = dyn_cast<clang::DeclRefExpr>(plain(call->getCallee()));
     const auto refuse = [&](const std::string& why) {
-        diagnostics_.error(call->getBeginLoc(), "'" + callee->getNameAsString() +
-                                                    "' reads blockIdx or gridDim, and " + why +
-                                                    "; pass it the index as an argument");
+        this->refuse(call->getBeginLoc(), callee, why);
     };
+    if (llvm::isa<clang::CXXOperatorCallExpr>(call)) return refuse("is an operator");
     if (reference == nullptr || llvm::isa<clang::CXXMethodDecl>(callee))
-        return llvm::isa<clang::CXXOperatorCallExpr>(call) ? void()
-                                                           : refuse("is a member function");
+        return refuse("is a member function");
     const clang::FunctionDecl* pattern = callee->getTemplateInstantiationPattern();
     const clang::FunctionDecl* definition = nullptr;
     if (pattern == nullptr) pattern = callee;
@@ -68,7 +93,7 @@ void PositionCopies::edit_call(const clang::CallExpr* call, unsigned before, Edi
         return refuse("is defined behind the kernel");
     for (const auto* parameter : definition->parameters())
         if (parameter->hasDefaultArg()) return refuse("has default arguments");
-    if (call->getBeginLoc().isMacroID() || call->getRParenLoc().isMacroID())
+    if (!text_.is_plain(call->getBeginLoc()) || !text_.is_plain(call->getRParenLoc()))
         return refuse("is called by a macro");
     const unsigned name = text_.offset(reference->getLocation());
     if (!edited_.insert(name).second) return;
@@ -79,11 +104,30 @@ void PositionCopies::edit_call(const clang::CallExpr* call, unsigned before, Edi
                  definition->getNumParams() == 0 ? "penstock_run" : ", penstock_run");
 }
 
+// Returns whether a function's name stands in a call of it.
+static bool is_called(const Accesses& accesses, const clang::DeclRefExpr* named) {
+    const clang::Stmt* above = accesses.parent(named);
+    while (llvm::isa_and_nonnull<clang::ImplicitCastExpr, clang::ParenExpr,
+                                 clang::SubstNonTypeTemplateParmExpr>(above))
+        above = accesses.parent(above);
+    const auto* call = llvm::dyn_cast_or_null<clang::CallExpr>(above);
+    return call != nullptr && plain(call->getCallee()) == named;
+}
+
 void PositionCopies::edit_calls(const clang::FunctionDecl* function, unsigned before,
                                 Edits& edits) {
     const Accesses accesses(function);
     for (const clang::Stmt* statement : accesses.statements()) {
-        if (const auto* call = dyn_cast<clang::CallExpr>(statement)) edit_call(call, before, edits);
+        if (const auto* call = dyn_cast<clang::CallExpr>(statement))
+            edit_call(call, function, before, edits);
+        const auto* made = dyn_cast<clang::CXXConstructExpr>(statement);
+        if (made != nullptr && reads_block(made->getConstructor()))
+            refuse(made->getBeginLoc(), made->getConstructor(), "is a constructor");
+        const auto* named = dyn_cast<clang::DeclRefExpr>(statement);
+        const auto* value = named == nullptr ? nullptr
+                                             : dyn_cast<clang::FunctionDecl>(named->getDecl());
+        if (value != nullptr && !is_called(accesses, named) && reads_block(value))
+            refuse(named->getBeginLoc(), value, "is called through its address");
         if (const auto* lambda = dyn_cast<clang::LambdaExpr>(statement)) edit_lambda(lambda, edits);
     }
 }

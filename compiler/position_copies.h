@@ -29,7 +29,13 @@ public:
     [[nodiscard]] std::vector<Copy> copies(const std::string& presumed_file);
 
 private:
-    void edit_call(const clang::CallExpr* call, unsigned before, Edits& edits);
+    [[nodiscard]] bool reads_block(const clang::FunctionDecl* callee);
+    [[nodiscard]] bool is_edited_lambda(const clang::FunctionDecl* callee,
+                                        const clang::FunctionDecl* function) const;
+    void refuse(clang::SourceLocation at, const clang::FunctionDecl* callee,
+                const std::string& why);
+    void edit_call(const clang::CallExpr* call, const clang::FunctionDecl* function,
+                   unsigned before, Edits& edits);
     void edit_lambda(const clang::LambdaExpr* lambda, Edits& edits);
     [[nodiscard]] bool reads_position(const clang::Stmt* statement) const;
 

@@ -196,6 +196,10 @@ bool Recreation::may_point_into_block(const clang::Expr* expression) const {
                 }
                 if (const auto* reference = dyn_cast<clang::DeclRefExpr>(place)) {
                     const clang::VarDecl* variable = variable_of(reference);
+                    // What is read through a reference is not the address in it.
+                    if (variable != nullptr && variable->getType()->isReferenceType() &&
+                        !may_hold_address(expression->getType()))
+                        return false;
                     return variable != nullptr && may_point_into_block(variable);
                 }
                 return may_hold_address(expression->getType()) && may_point_into_block(place);
@@ -208,9 +212,13 @@ bool Recreation::may_point_into_block(const clang::Expr* expression) const {
         if (lambda == nullptr && !may_hold_address(expression->getType()) &&
             !expression->getType()->isIntegralOrEnumerationType())
             return false;
-        if (lambda == nullptr && expression->getType()->isIntegralOrEnumerationType() &&
-            isa<clang::CallExpr>(expression))
-            return false;
+        const auto* call = dyn_cast<clang::CallExpr>(expression);
+        if (call != nullptr && expression->getType()->isIntegralOrEnumerationType()) return false;
+        if (call != nullptr && call->getDirectCallee() != nullptr &&
+            call_of(call->getDirectCallee()) == Call::kNone) {
+            const CalleeSummary& summary = callees_.summary(call->getDirectCallee());
+            if (summary.uses_dynamic_shared || summary.static_shared != nullptr) return true;
+        }
     }
     for (const clang::Stmt* child : expression->children())
         if (const auto* part = dyn_cast_or_null<clang::Expr>(child))
@@ -272,10 +280,13 @@ bool Recreation::again_reference(const clang::DeclRefExpr* reference, std::strin
     if (is_shared(variable)) return true;
     // Only its place counts, if no value is loaded from it.
     const clang::Stmt* above = accesses_.parent(reference);
-    while (above != nullptr &&
-           (isa<clang::ParenExpr>(above) ||
-            (isa<clang::MemberExpr>(above) && !clang::cast<clang::MemberExpr>(above)->isArrow())))
-        above = accesses_.parent(above);
+    const auto keeps_place = [](const clang::Stmt* at) {
+        const auto* member = dyn_cast<clang::MemberExpr>(at);
+        const auto* cast = dyn_cast<clang::CastExpr>(at);
+        return isa<clang::ParenExpr>(at) || (member != nullptr && !member->isArrow()) ||
+               (cast != nullptr && cast->getCastKind() == clang::CK_NoOp);
+    };
+    while (above != nullptr && keeps_place(above)) above = accesses_.parent(above);
     const auto* cast = dyn_cast_or_null<clang::CastExpr>(above);
     const bool loads = cast == nullptr
                            ? !isa<clang::UnaryOperator, clang::DeclStmt, clang::LambdaExpr,

@@ -106,9 +106,10 @@ std::string TwinWriter::write(const Kernel& kernel, const Frame& frame, Position
         "#ifndef __NVCC__\n#pragma GCC diagnostic push\n"
         "#pragma GCC diagnostic ignored \"-Wmaybe-uninitialized\"\n#endif\n";
     if (frame.reads_block) result += position_begin();
-    result += line + text_.text(head) + "__device__ inline void " + pattern->getNameAsString() +
-              "__body(" + before + "::penstock::preemption::Run& penstock_run)" +
-              text_.text(Span{close + 1, brace}) + edits.apply({brace, whole.end}) + "\n";
+    result += line + text_.text(head) + "__device__ static inline void " +
+              pattern->getNameAsString() + "__body(" + before +
+              "::penstock::preemption::Run& penstock_run)" + text_.text(Span{close + 1, brace}) +
+              edits.apply({brace, whole.end}) + "\n";
     if (frame.reads_block) result += position_end();
     result += line + text_.text(Span{head.begin, name->offset}) + pattern->getNameAsString() +
               "__preemptible(" + before + "::penstock::preemption::Launch penstock_launch)" +

@@ -1,5 +1,5 @@
 // A class without pointers that a call with pointers returns is a value like others.
-// RUN: transform
+// RUN: transform without-g++
 // CHECK: penstock_run.save(0, sums);
 #include "penstock/device/preemption.cuh"
 #include "penstock/kernel.h"

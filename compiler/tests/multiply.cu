@@ -1,7 +1,7 @@
 // A*B^T with tiles that are read from files: the kernel of seed 001 in small.
 // RUN: transform
 // CHECK: template <class T>
-// CHECK: __device__ inline void multiply__body(
+// CHECK: __device__ static inline void multiply__body(
 // CHECK: unsigned penstock_at = penstock_run.resumes_at();
 // CHECK: for (int k = penstock_at == 0 ? static_cast<int>(0) : penstock_run.load_block<int>(
 // CHECK: penstock_at != 0 || (k < tiles)

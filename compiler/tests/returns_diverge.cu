@@ -1,7 +1,8 @@
 // Threads that return behind the last point make each place run one block.
 // RUN: transform
 // CHECK: ::penstock::preemption::OneRun penstock_run(penstock_launch);
-// CHECK: if (penstock_run.begin()) {
+// CHECK: while (penstock_run.begin()) {
+// CHECK: if (penstock_run.ends()) break;
 #include "penstock/device/preemption.cuh"
 #include "penstock/kernel.h"
 

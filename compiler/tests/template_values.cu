@@ -1,7 +1,7 @@
 // Types and values of a template, with constraints and packs.
 // RUN: transform
 // CHECK: requires std::integral<T>
-// CHECK: __device__ inline void kernel__body(
+// CHECK: __device__ static inline void kernel__body(
 // CHECK: __global__ void __launch_bounds__(128) kernel__preemptible(T* out, const T* __restrict__
 //    in, Rest... rest, ::penstock::preemption::Launch penstock_launch)
 // CHECK: kernel__body<T, kSize, Rest...>(out, in, rest..., penstock_run);

@@ -112,7 +112,7 @@ public:
     // Stores what was saved in `to`, which may be an array.
     template <class T>
     PENSTOCK_DEVICE void load_into(T& to, unsigned word) const {
-        load_bytes<sizeof(T)>(&to, thread_slot(word), state_->threads);
+        load_bytes<sizeof(T)>(plain(&to), thread_slot(word), state_->threads);
         static_assert(std::is_trivially_copyable_v<T>, "a saved variable is copied bytewise");
     }
     template <class T>
@@ -124,14 +124,14 @@ public:
     template <class T>
     PENSTOCK_DEVICE void save(unsigned word, const T& value) {
         static_assert(std::is_trivially_copyable_v<T>, "a saved variable is copied bytewise");
-        save_bytes<sizeof(T)>(&value, thread_slot(word), state_->threads);
+        save_bytes<sizeof(T)>(plain(&value), thread_slot(word), state_->threads);
     }
 
     // The same for values that are equal in all threads of the block.
     template <class T>
     PENSTOCK_DEVICE void load_block_into(T& to, unsigned word) const {
         static_assert(std::is_trivially_copyable_v<T>, "a saved variable is copied bytewise");
-        load_bytes<sizeof(T)>(&to, block_slot(word), 1);
+        load_bytes<sizeof(T)>(plain(&to), block_slot(word), 1);
     }
     template <class T>
     PENSTOCK_DEVICE T load_block(unsigned word) const {
@@ -142,15 +142,21 @@ public:
     template <class T>
     PENSTOCK_DEVICE void save_block(unsigned word, const T& value) {
         static_assert(std::is_trivially_copyable_v<T>, "a saved variable is copied bytewise");
-        if (rank_ == 0) save_bytes<sizeof(T)>(&value, block_slot(word), 1);
+        if (rank_ == 0) save_bytes<sizeof(T)>(plain(&value), block_slot(word), 1);
+    }
+
+    // A variable may be volatile.
+    PENSTOCK_DEVICE static void* plain(volatile void* at) { return const_cast<void*>(at); }
+    PENSTOCK_DEVICE static const void* plain(const volatile void* at) {
+        return const_cast<const void*>(at);
     }
 
     // Copies shared memory; all threads of the block call. A barrier must follow a load.
-    PENSTOCK_DEVICE void load_shared(void* to, size_t size, size_t offset) const {
-        copy(static_cast<std::byte*>(to), shared_slot(offset), size);
+    PENSTOCK_DEVICE void load_shared(volatile void* to, size_t size, size_t offset) const {
+        copy(static_cast<std::byte*>(plain(to)), shared_slot(offset), size);
     }
-    PENSTOCK_DEVICE void save_shared(const void* from, size_t size, size_t offset) {
-        copy(shared_slot(offset), static_cast<const std::byte*>(from), size);
+    PENSTOCK_DEVICE void save_shared(const volatile void* from, size_t size, size_t offset) {
+        copy(shared_slot(offset), static_cast<const std::byte*>(plain(from)), size);
     }
     PENSTOCK_DEVICE void load_dynamic_shared(size_t offset) const {
         PENSTOCK_DYNAMIC_SHARED(std::byte, memory);
