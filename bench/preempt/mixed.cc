@@ -55,14 +55,15 @@ void measure_form(Report& report, const Arguments& arguments, const Watch& watch
     add_times_in_system(report, one ? "-1-read" : "", judged);
     const unsigned pairs = arguments.full ? arguments.pairs : arguments.pairs / 5 + 1;
     for (size_t count = 1; count <= kKernelsMax; ++count) {
-        if (arguments.smoke && count % kKernelsMax != 1) continue;
+        const std::string of = mix + "-of-" + std::to_string(count);
+        if (!wanted(arguments, of) || (arguments.smoke && count % kKernelsMax != 1)) continue;
         if (watch.past()) {
             report.describe("left out for time", mix + " of more I/O kernels");
             return;
         }
         MixRounds swept(&rigs, {count}, kSweptModes);
         swept.take(pairs, &prng);
-        add_times(report, mix + "-of-" + std::to_string(count), swept, kSweptModes);
+        add_times(report, of, swept, kSweptModes);
     }
 }
 

@@ -99,7 +99,10 @@ Row MixRounds::row(std::string name, std::string against, WaitMode mode, double 
         for (const MixRun& run : side.runs) row.verified = row.verified && run.right;
     const auto each = [&](uint64_t count) { return std::to_string(count / runs.size()); };
     row.note = std::to_string(mix_.io_count) + " I/O kernels" + (mix_.computes ? "" : " alone") +
-               "; I " + milliseconds(io()) + ", C " + milliseconds(compute()) +
+               "; I " + milliseconds(io()) + ", C " + milliseconds(compute()) + "; CPU time of I " +
+               milliseconds(figures(sides_[kReadsAlone].runs, &MixRun::cpu_seconds)) + ", of C " +
+               milliseconds(figures(sides_[kComputeAlone].runs, &MixRun::cpu_seconds)) +
+               ", of a run " + milliseconds(figures(runs, &MixRun::cpu_seconds)) +
                "; a run: blocks left " + each(sums.left) + " times and spun " + each(sums.spun) +
                " times, " + each(sums.restarts) + " restarts, ready blocks waited " +
                std::to_string(sums.left == 0 ? 0 : sums.resume_ns / sums.left / 1000) + " us; " +

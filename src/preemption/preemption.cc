@@ -152,7 +152,10 @@ Status Preemption::launch(backend::StreamId stream, const PreemptibleEntry& entr
         lock.unlock();
         return device_->launch(stream, std::move(request));
     }
-    for (size_t i = 0; i < kLaunchesMax; ++i) end_if_over(i);
+    for (size_t i = 0, left = in_flight_count_; left > 0; ++i) {
+        if (launches_[i].used) --left;
+        end_if_over(i);
+    }
     InFlight* const launch = take(entry, request);
     if (launch == nullptr) {
         totals_.full += request.shape.grid.count();
@@ -166,10 +169,15 @@ Status Preemption::launch(backend::StreamId stream, const PreemptibleEntry& entr
     const PreemptionState* const initial = launch->initial;
     lock.unlock();
 
-    const auto kernel = reinterpret_cast<decltype(&begin_launch)>(
-        const_cast<void*>(find_kernel_by_key(kBeginLaunchKey)->function));
-    Status status = device_->launch(stream,
-                                    make_launch({{1}, {kBeginThreads}, 0}, kernel, state, initial));
+    Status status;
+    if (device_->properties().host_addressable) {
+        clear_launch(state, initial, 0, 1);  // no other launch uses this memory
+    } else {
+        const auto kernel = reinterpret_cast<decltype(&begin_launch)>(
+            const_cast<void*>(find_kernel_by_key(kBeginLaunchKey)->function));
+        status = device_->launch(stream,
+                                 make_launch({{1}, {kBeginThreads}, 0}, kernel, state, initial));
+    }
     if (status.ok()) status = device_->launch(stream, preemptible_request(entry, request, first));
     const bool held = initial->stays == 0;
     if (status.ok() && held) status = device_->hold(stream, &words->done);
@@ -281,8 +289,10 @@ void Preemption::work() {
         const uint64_t seen = DeviceWords::load(*bell_, site::kCompletion);
         bool polls = false, moved = false;
         tell_others(look_at_streams());
-        for (size_t i = 0; i < kLaunchesMax && in_flight_count_ > 0; ++i)
+        for (size_t i = 0, left = in_flight_count_; left > 0; ++i) {
+            if (launches_[i].used) --left;
             moved = step(i, &polls) || moved;
+        }
         device_->set_bell(polls ? bell_ : nullptr);
         const bool busy = in_flight_count_ > 0;
         if (moved) continue;

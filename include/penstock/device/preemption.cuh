@@ -56,6 +56,91 @@ struct Read {
     int64_t result = 0;
 };
 
+#ifndef __NVCC__
+// What the threads of a block on the CPU backend know together. They take turns on one CPU. The
+// atomics give a thread what the one that wrote the word had seen.
+class BlockPoints {
+public:
+    // Thread 0 calls when it begins a block, or one thread while all meet.
+    void reset(bool forced) {
+        __atomic_store_n(&decided_, 0, __ATOMIC_RELAXED);
+        __atomic_store_n(&forced_, forced, __ATOMIC_RELAXED);
+        __atomic_store_n(&closing_, false, __ATOMIC_RELAXED);
+        __atomic_store_n(&ended_, 0, __ATOMIC_RELAXED);
+        __atomic_store_n(&over_, 0, __ATOMIC_RELEASE);
+    }
+    // Whether blocks may leave though they need not.
+    [[nodiscard]] bool forced() const { return __atomic_load_n(&forced_, __ATOMIC_RELAXED); }
+
+    // Returns whether the block goes on at its `number`-th point without a meeting of its threads.
+    // The first thread that comes there decides it with passes().
+    template <class Passes>
+    bool passes(uint64_t number, Passes passes) {
+        if (number <= __atomic_load_n(&over_, __ATOMIC_ACQUIRE)) return true;
+        if (number <= __atomic_load_n(&decided_, __ATOMIC_RELAXED)) return false;
+        const bool over = passes();
+        __atomic_store_n(over ? &over_ : &decided_, number, __ATOMIC_RELEASE);
+        return over;
+    }
+
+    // Counts a thread that has ended. The first one decides with `closes` whether any more meet.
+    // Returns whether they do not, and sets `*last` for the last one.
+    template <class Closes>
+    bool end(uint32_t threads, Closes closes, bool* last) {
+        if (__atomic_load_n(&ended_, __ATOMIC_RELAXED) == 0)
+            __atomic_store_n(&closing_, closes(), __ATOMIC_RELAXED);
+        *last = __atomic_add_fetch(&ended_, 1, __ATOMIC_ACQ_REL) == threads;
+        return __atomic_load_n(&closing_, __ATOMIC_RELAXED);
+    }
+
+private:
+    uint64_t over_, decided_;  // points of the block, counted from Run::begin()
+    uint32_t ended_;
+    bool forced_, closing_;
+};
+inline BlockPoints& block_points() {
+    __shared__ BlockPoints points;
+    return points;
+}
+
+// One thread that works for its block, inside Block::once().
+struct OneForBlock {
+    static unsigned teams() { return 1; }
+    template <class Begin, class Work, class End>
+    int64_t divide(Begin begin, Work work, End end) const {
+        const auto begun = begin(device::Solo{}, place(), 1u);
+        const int64_t result = work(device::Solo{}, 0u, 1u, begun);
+        end(begun);
+        return result;
+    }
+    static unsigned place() { return device::Block::place(); }
+    void meet() const {}
+};
+
+// The half of a gread that begin_read() does, in one meeting of the threads: a hit costs as much as
+// in gread. If the block may be forced to leave, the bytes are copied when it is back.
+inline Read begin_read(DeviceFileSystem fs, Descriptor file, int64_t offset, uint64_t size,
+                       void* buffer) {
+    struct Begun {
+        AsyncHandle handle;
+        int64_t result;
+    };
+    const Begun begun = device::Block{}.once([=]() -> Begun {
+        const AsyncHandle handle = gread_async(fs, file, offset, size, buffer, OneForBlock{});
+        if (handle == -device::kErrorAgain)
+            return {handle, gread(fs, file, offset, size, buffer, OneForBlock{})};
+        if (handle < 0) return {handle, handle};
+        uint64_t checked = 0;
+        if (block_points().forced() ||
+            device::first_missing(*fs.state, handle, checked).word != nullptr)
+            return {handle, 0};
+        const int64_t result = device::wait_for_call(
+            *fs.state, handle, static_cast<std::byte*>(buffer), OneForBlock{});
+        return {-device::kErrorAgain, result};  // no handle is left
+    });
+    return {fs, begun.handle, begun.result};
+}
+#else
 // A separate function, so that kernels need no more registers for what is rarely called.
 PENSTOCK_NOINLINE PENSTOCK_DEVICE inline int64_t read_at_once(DeviceFileSystem fs, Descriptor file,
                                                               int64_t offset, uint64_t size,
@@ -75,6 +160,7 @@ PENSTOCK_DEVICE inline Read begin_read(DeviceFileSystem fs, Descriptor file, int
     }
     return read;
 }
+#endif
 
 // Ends it: waits, and copies the bytes to `buffer`, the same one or, after the block came back, the
 // one in its new place. A block calls. Returns what gread returns.
@@ -227,8 +313,15 @@ public:
     // Finds what to run. Returns false if there is nothing more. All threads of the block call.
     PENSTOCK_DEVICE bool begin() {
         Turn turn{};
-        for (;;) {
-            turn = device::Block{}.once([this]() -> Turn { return next(); });
+        const bool own = turn_number_ == 0 && !worker_;
+        if (own && runs_) {  // each thread knows it, and need not wait for the others
+            if (rank_ == 0) (void)next();
+            turn = {own_block(), nullptr};
+        }
+        if (closes()) return false;
+        while (!own || !runs_) {
+            turn = device::Block{}.once([this]() -> Turn { return settle_and_next(); });
+            unsettled_ = Unsettled::kNothing;
             if (turn.block != kStay) break;
             turn_number_ |= kStays;
             watch(*state_, rank_, state_->threads, device::now_ns());
@@ -238,6 +331,7 @@ public:
         block_ = turn.block;
         saved_ = turn.saved;
         point_ = saved_ != nullptr ? saved_->point : 0;
+        passed_ = 0;
         index_.x = static_cast<unsigned>(block_ % state_->grid_x);
         index_.y = static_cast<unsigned>(block_ / state_->grid_x % state_->grid_y);
         index_.z = static_cast<unsigned>(block_ / state_->grid_x / state_->grid_y);
@@ -249,13 +343,10 @@ public:
         return true;
     }
 
-    // Ends the block, unless it has left. All threads of the block call.
+    // Ends the block, unless it has left. begin(), which follows, publishes it when all threads of
+    // the block have come there. All threads of the block call.
     PENSTOCK_DEVICE void end() {
-        if (left_) return;
-        device::Block{}.once([this]() -> int64_t {
-            finish(*state_, saved_);
-            return 0;
-        });
+        if (!left_) unsettled_ = Unsettled::kEnd;
     }
 
     // Returns the point at which the block left; 0: it runs from its start.
@@ -268,22 +359,24 @@ public:
     // Returns whether the block must save its state and leave. If not, the wait is over, or gwait
     // ends it. All threads of the block call with equal arguments.
     PENSTOCK_DEVICE bool leaves(const Until& until) {
+        if (until.awaited == Awaited::kCall && until.handle < 0) return false;  // it has read
         const Until* const wait = &until;
+#ifndef __NVCC__
+        const auto passes = [&] { return Decision(*state_, until, block_, saved_).passes(); };
+        if (block_points().passes(++passed_, passes)) return false;
+#endif
         SavedBlock* const to = device::Block{}.once([this, wait]() -> SavedBlock* {
             return Decision(*state_, *wait, block_, saved_).make();
         });
         if (to != nullptr) saved_ = to;
         return to != nullptr;
     }
-    // Leaves at `point`, after the saves; the kernel returns next. All threads of the block call.
+    // Leaves at `point`, after the saves; the kernel's body returns next. begin(), which follows,
+    // publishes it when all threads of the block have saved. All threads of the block call.
     PENSTOCK_DEVICE void leave(unsigned point) {
-        const uint64_t at = point;
-        device::Block{}.once([this, at]() -> int64_t {
-            preemption::leave(*state_, *saved_, static_cast<uint32_t>(at));
-            return 0;
-        });
+        point_ = point;
+        unsettled_ = Unsettled::kLeave;
         left_ = true;
-        saved_ = nullptr;
     }
 
 protected:
@@ -298,12 +391,49 @@ private:
     // A watcher runs a block itself if no worker has taken it for so long.
     static constexpr uint64_t kPatienceNs = 100'000;
 
+    // What end() or leave() left for begin().
+    enum class Unsettled : uint8_t { kNothing, kEnd, kLeave };
+
+    PENSTOCK_DEVICE static uint64_t own_block() {
+        return blockIdx.x + gridDim.x * (blockIdx.y + uint64_t{gridDim.y} * blockIdx.z);
+    }
+
+    // Ends a block of the grid of whose launch no block has left: it finds no other to run, so its
+    // threads need not meet. Returns whether it is such a block. On the CPU backend.
+    PENSTOCK_DEVICE bool closes() {
+#ifndef __NVCC__
+        if (unsettled_ != Unsettled::kEnd || worker_ || !runs_ || saved_ != nullptr) return false;
+        const auto none_left = [this] {
+            return state_->stays == 0 &&
+                   device::DeviceWords::load(state_->left, site::kRelaxed) == 0;
+        };
+        bool last = false;
+        if (!block_points().end(state_->threads, none_left, &last)) return false;
+        if (!last) return true;
+        finish(*state_, saved_);
+        exit_place(*state_);
+        return true;
+#else
+        return false;
+#endif
+    }
+
+    // One thread calls, when all threads of the block are in begin().
+    PENSTOCK_DEVICE Turn settle_and_next() {
+        if (unsettled_ == Unsettled::kEnd) finish(*state_, saved_);
+        if (unsettled_ == Unsettled::kLeave) preemption::leave(*state_, *saved_, point_);
+        return next();
+    }
+
     PENSTOCK_DEVICE Turn next() {
         using device::DeviceWords;
+#ifndef __NVCC__
+        // Thread 0 starts first. The others meet it here, or come later.
+        block_points().reset(state_->forced_share != 0);
+#endif
         if (turn_number_ == 0 && !worker_) {  // the block of this place
             DeviceWords::fetch_add(state_->started, 1, site::kRelaxed);
-            return {blockIdx.x + gridDim.x * (blockIdx.y + uint64_t{gridDim.y} * blockIdx.z),
-                    nullptr};
+            return {own_block(), nullptr};
         }
         if (turn_number_ == 0) DeviceWords::fetch_add(state_->workers, 1, site::kRelaxed);
         if ((turn_number_ & kStays) != 0) return stay();
@@ -358,6 +488,8 @@ private:
     uint64_t backlog_since_ns_ = 0;
     unsigned point_ = 0;
     bool left_ = false;
+    Unsettled unsettled_ = Unsettled::kNothing;
+    uint64_t passed_ = 0;
     Index index_{};
     uint64_t block_ = 0;
 };

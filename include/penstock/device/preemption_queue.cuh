@@ -204,12 +204,20 @@ public:
                              SavedBlock* saved)
         : state_(state), until_(until), block_(block), saved_(saved) {}
 
+    // Returns whether the block need not leave, as far as one look tells: then make() would return
+    // null without a wait. False: make() decides.
+    PENSTOCK_DEVICE bool passes() {
+        if (state_.forced_share != 0 || until_.awaited == Awaited::kWord) return false;
+        if (until_.awaited == Awaited::kTurn) return !takes_turn();
+        return look(until_, checked_).word == nullptr;
+    }
+
     PENSTOCK_DEVICE SavedBlock* make() {
         if (forced()) return leave();
         begun_ns_ = device::now_ns();
         for (uint32_t turn = 0;; ++turn) {
             const Change change = look(until_, checked_);
-            if (until_.awaited == Awaited::kTurn) return others_wait(state_) ? leave() : nullptr;
+            if (until_.awaited == Awaited::kTurn) return takes_turn() ? leave() : nullptr;
             const uint64_t waited = turn == 0 ? 0 : device::now_ns() - begun_ns_;
             if (change.word == nullptr) {
                 if (turn > 0) {
@@ -229,8 +237,13 @@ public:
     }
 
 private:
+    // Returns whether a block that yields lets others run.
+    PENSTOCK_DEVICE bool takes_turn() const {
+        return state_.policy != PreemptionPolicy::kNever && others_wait(state_);
+    }
     PENSTOCK_DEVICE bool forced() const {
         if (state_.forced_share == 0) return false;
+        if (until_.awaited == Awaited::kCall && until_.handle < 0) return false;  // it has read
         // A hash of seed, block and the number of points that were passed.
         uint64_t x = state_.forced_seed ^ (block_ * 0x9e3779b97f4a7c15ull) ^
                      device::DeviceWords::fetch_add(state_.points, 1, site::kRelaxed);
