@@ -157,6 +157,24 @@ def test_usage(tmp_path: Path, kernel: Path) -> None:
     assert "No such file" in nowhere.stderr
 
 
+def test_output_that_cannot_be_written(kernel: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    done = command(kernel, "-o", folder)
+    assert done.returncode == 1
+    assert f"{folder}: Is a directory" in done.stderr
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["folder", "kernel.cu"]
+
+
+def test_point_in_an_included_file(kernel: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine.h").write_text(kernel.read_text())
+    kernel.write_text('#include "mine.h"\n')
+    done = command(kernel, "-o", tmp_path / "out.cu")
+    assert done.returncode == 1
+    assert re.search(r"mine.h:\d+:\d+: error: a point may not be in an included file", done.stderr)
+    assert not (tmp_path / "out.cu").exists()
+
+
 def test_includes_are_found_from_the_output(kernel: Path, tmp_path: Path) -> None:
     (tmp_path / "mine.h").write_text("inline constexpr int kMine = 3;\n")
     kernel.write_text('#include "mine.h"\n' + kernel.read_text())
