@@ -312,14 +312,16 @@ public:
 
     // Finds what to run. Returns false if there is nothing more. All threads of the block call.
     PENSTOCK_DEVICE bool begin() {
-        Turn turn{};
-        const bool own = turn_number_ == 0 && !worker_;
-        if (own && runs_) {  // each thread knows it, and need not wait for the others
+        if (turn_number_ == 0 && !worker_ && runs_) {
+            // Each thread knows the block of its place, and need not wait for the others.
             if (rank_ == 0) (void)next();
-            turn = {own_block(), nullptr};
+            turn_number_ = 1;
+            index_ = blockIdx;
+            return true;
         }
         if (closes()) return false;
-        while (!own || !runs_) {
+        Turn turn{};
+        for (;;) {
             turn = device::Block{}.once([this]() -> Turn { return settle_and_next(); });
             unsettled_ = Unsettled::kNothing;
             if (turn.block != kStay) break;
@@ -328,13 +330,12 @@ public:
         }
         ++turn_number_;
         if (turn.block == kNoBlock) return false;
-        block_ = turn.block;
         saved_ = turn.saved;
         point_ = saved_ != nullptr ? saved_->point : 0;
         passed_ = 0;
-        index_.x = static_cast<unsigned>(block_ % state_->grid_x);
-        index_.y = static_cast<unsigned>(block_ / state_->grid_x % state_->grid_y);
-        index_.z = static_cast<unsigned>(block_ / state_->grid_x / state_->grid_y);
+        index_.x = static_cast<unsigned>(turn.block % state_->grid_x);
+        index_.y = static_cast<unsigned>(turn.block / state_->grid_x % state_->grid_y);
+        index_.z = static_cast<unsigned>(turn.block / state_->grid_x / state_->grid_y);
         left_ = false;
 #ifndef __NVCC__
         language::current_block->block_index = index_;
@@ -362,11 +363,11 @@ public:
         if (until.awaited == Awaited::kCall && until.handle < 0) return false;  // it has read
         const Until* const wait = &until;
 #ifndef __NVCC__
-        const auto passes = [&] { return Decision(*state_, until, block_, saved_).passes(); };
+        const auto passes = [&] { return Decision(*state_, until, number(), saved_).passes(); };
         if (block_points().passes(++passed_, passes)) return false;
 #endif
         SavedBlock* const to = device::Block{}.once([this, wait]() -> SavedBlock* {
-            return Decision(*state_, *wait, block_, saved_).make();
+            return Decision(*state_, *wait, number(), saved_).make();
         });
         if (to != nullptr) saved_ = to;
         return to != nullptr;
@@ -394,6 +395,10 @@ private:
     // What end() or leave() left for begin().
     enum class Unsettled : uint8_t { kNothing, kEnd, kLeave };
 
+    // The number of the block that runs.
+    PENSTOCK_DEVICE uint64_t number() const {
+        return index_.x + state_->grid_x * (index_.y + uint64_t{state_->grid_y} * index_.z);
+    }
     PENSTOCK_DEVICE static uint64_t own_block() {
         return blockIdx.x + gridDim.x * (blockIdx.y + uint64_t{gridDim.y} * blockIdx.z);
     }
@@ -402,8 +407,8 @@ private:
     // threads need not meet. Returns whether it is such a block. On the CPU backend.
     PENSTOCK_DEVICE bool closes() {
 #ifndef __NVCC__
-        if (unsettled_ != Unsettled::kEnd || worker_ || !runs_ || saved_ != nullptr) return false;
-        const auto none_left = [this] {
+        if (unsettled_ != Unsettled::kEnd) return false;  // OneRun has no end()
+        const auto none_left = [this] {                   // else there are workers, too
             return state_->stays == 0 &&
                    device::DeviceWords::load(state_->left, site::kRelaxed) == 0;
         };
@@ -491,7 +496,6 @@ private:
     Unsettled unsettled_ = Unsettled::kNothing;
     uint64_t passed_ = 0;
     Index index_{};
-    uint64_t block_ = 0;
 };
 
 // The same for a kernel some of whose threads return early: each place runs one block, and its last
