@@ -122,7 +122,7 @@ if(PENSTOCK_SANITIZE)
         list(APPEND PENSTOCK_NOT_SANITIZED access_test extent_test page_cache_test planner_test
              readahead_test)
         # Nor programs of users of the library: the tests of its rooms contain it.
-        list(APPEND PENSTOCK_NOT_SANITIZED gpu_test penstock_scan_test)
+        list(APPEND PENSTOCK_NOT_SANITIZED gpu_test penstock_scan_test penstock_preemption_test)
     endif()
 endif()
 
