@@ -81,6 +81,15 @@ size_t fitting_count(const PreemptionState& state, size_t count, size_t room) {
     return least;
 }
 
+// Adds the final counters of a launch.
+void add_counts(const PreemptionWords& words, PreemptionStatistics* sums) {
+    sums->left += words.left;
+    sums->spun += words.spun;
+    sums->full += words.full;
+    sums->resume_ns += words.resume_ns;
+    sums->resume_ns_max = std::max(sums->resume_ns_max, words.resume_ns_max);
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Preemption>> Preemption::create(backend::Device* device,
@@ -272,12 +281,8 @@ PreemptionStatistics Preemption::statistics() const {
     const std::lock_guard lock(mutex_);
     PreemptionStatistics result = totals_;
     for (const InFlight& launch : launches_) {
-        if (!launch.used || SystemWords::load(launch.words->done, site::kCompletion) == 0) continue;
-        result.left += launch.words->left;
-        result.spun += launch.words->spun;
-        result.full += launch.words->full;
-        result.resume_ns += launch.words->resume_ns;
-        result.resume_ns_max = std::max(result.resume_ns_max, launch.words->resume_ns_max);
+        if (launch.used && SystemWords::load(launch.words->done, site::kCompletion) != 0)
+            add_counts(*launch.words, &result);
     }
     return result;
 }
@@ -289,6 +294,7 @@ void Preemption::work() {
         const uint64_t seen = DeviceWords::load(*bell_, site::kCompletion);
         bool polls = false, moved = false;
         tell_others(look_at_streams());
+        if (const Status cause = device_->abort_cause(); !cause.ok()) end_all(cause);
         for (size_t i = 0, left = in_flight_count_; left > 0; ++i) {
             if (launches_[i].used) --left;
             moved = step(i, &polls) || moved;
@@ -421,16 +427,19 @@ bool Preemption::end_if_over(size_t index) {
         for (const WorkerStream& stream : *streams)
             if (stream.launch == static_cast<int>(index)) return false;
     }
-    totals_.left += launch.words->left;
-    totals_.spun += launch.words->spun;
-    totals_.full += launch.words->full;
-    totals_.resume_ns += launch.words->resume_ns;
-    totals_.resume_ns_max = std::max(totals_.resume_ns_max, launch.words->resume_ns_max);
+    add_counts(*launch.words, &totals_);
     pool_.give_back(launch.offset);
     launch.used = false;
     launch.workers = {};
     --in_flight_count_;
     return true;
+}
+
+// Ends the waits of all launches after an abort of the device.
+void Preemption::end_all(Status cause) {
+    for (InFlight& launch : launches_) {
+        if (launch.used && launch.submitted && !launch.failed) fail(launch, cause);
+    }
 }
 
 // Ends a launch whose workers failed: its stream gets the error.

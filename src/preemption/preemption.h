@@ -1,6 +1,6 @@
-// Preemptible launches of one device: their saved state, their watchers, and who goes next.
+// Preemptible launches of one device: their saved state, their watchers, and which block is next.
 //
-// launch() puts into the program's stream: the kernel that writes the launch's state, the
+// launch() puts into the program's stream: on a GPU the kernel that writes the launch's state, the
 // preemptible kernel and, on the CPU backend, a hold until its last block has ended. (On a GPU a
 // block of the grid stays until then.) Blocks leave and are counted in the state
 // (device/preemption_queue.cuh). The dispatcher's thread watches launches with blocks outside, and
@@ -8,10 +8,7 @@
 // function.
 #pragma once
 
-#include <array>
-#include <condition_variable>
 #include <cstdint>
-#include <list>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -75,6 +72,7 @@ private:
     bool watch_launch(InFlight& launch, bool* polls);
     void start_workers(size_t index, const Progress& progress);
     bool end_if_over(size_t index);
+    void end_all(Status cause);
     void fail(InFlight& launch, Status status);
     [[nodiscard]] unsigned look_at_streams();
     void tell_others(unsigned busy_workers);

@@ -57,9 +57,8 @@ struct alignas(64) SavedBlock {
     const uint64_t* address;  // kWord
     uint64_t value;           // kWord
     uint64_t begun_ns;        // when it began to wait
-    uint64_t left_ns;
-    uint64_t ready_ns;  // when the watcher found it ready
-    uint64_t checked;   // kCall: pages that were found to have arrived
+    uint64_t ready_ns;        // when the watcher found it ready
+    uint64_t checked;         // kCall: pages that were found to have arrived
 };
 
 // Words of one launch in mapped host memory, each with one writer.

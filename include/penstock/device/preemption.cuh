@@ -319,11 +319,11 @@ public:
             index_ = blockIdx;
             return true;
         }
-        if (closes()) return false;
+        if (ends_alone()) return false;
         Turn turn{};
         for (;;) {
-            turn = device::Block{}.once([this]() -> Turn { return settle_and_next(); });
-            unsettled_ = Unsettled::kNothing;
+            turn = device::Block{}.once([this]() -> Turn { return publish_and_next(); });
+            deferred_ = Deferred::kNothing;
             if (turn.block != kStay) break;
             turn_number_ |= kStays;
             watch(*state_, rank_, state_->threads, device::now_ns());
@@ -347,7 +347,7 @@ public:
     // Ends the block, unless it has left. begin(), which follows, publishes it when all threads of
     // the block have come there. All threads of the block call.
     PENSTOCK_DEVICE void end() {
-        if (!left_) unsettled_ = Unsettled::kEnd;
+        if (!left_) deferred_ = Deferred::kEnd;
     }
 
     // Returns the point at which the block left; 0: it runs from its start.
@@ -376,7 +376,7 @@ public:
     // publishes it when all threads of the block have saved. All threads of the block call.
     PENSTOCK_DEVICE void leave(unsigned point) {
         point_ = point;
-        unsettled_ = Unsettled::kLeave;
+        deferred_ = Deferred::kLeave;
         left_ = true;
     }
 
@@ -392,8 +392,8 @@ private:
     // A watcher runs a block itself if no worker has taken it for so long.
     static constexpr uint64_t kPatienceNs = 100'000;
 
-    // What end() or leave() left for begin().
-    enum class Unsettled : uint8_t { kNothing, kEnd, kLeave };
+    // What end() or leave() left for begin() to publish.
+    enum class Deferred : uint8_t { kNothing, kEnd, kLeave };
 
     // The number of the block that runs.
     PENSTOCK_DEVICE uint64_t number() const {
@@ -405,10 +405,10 @@ private:
 
     // Ends a block of the grid of whose launch no block has left: it finds no other to run, so its
     // threads need not meet. Returns whether it is such a block. On the CPU backend.
-    PENSTOCK_DEVICE bool closes() {
+    PENSTOCK_DEVICE bool ends_alone() {
 #ifndef __NVCC__
-        if (unsettled_ != Unsettled::kEnd) return false;  // OneRun has no end()
-        const auto none_left = [this] {                   // else there are workers, too
+        if (deferred_ != Deferred::kEnd) return false;  // OneRun has no end()
+        const auto none_left = [this] {                 // else there are workers, too
             return state_->stays == 0 &&
                    device::DeviceWords::load(state_->left, site::kRelaxed) == 0;
         };
@@ -424,9 +424,9 @@ private:
     }
 
     // One thread calls, when all threads of the block are in begin().
-    PENSTOCK_DEVICE Turn settle_and_next() {
-        if (unsettled_ == Unsettled::kEnd) finish(*state_, saved_);
-        if (unsettled_ == Unsettled::kLeave) preemption::leave(*state_, *saved_, point_);
+    PENSTOCK_DEVICE Turn publish_and_next() {
+        if (deferred_ == Deferred::kEnd) finish(*state_, saved_);
+        if (deferred_ == Deferred::kLeave) preemption::leave(*state_, *saved_, point_);
         return next();
     }
 
@@ -470,8 +470,10 @@ private:
         SystemWords::store(words.backlog, backlog, site::kRelaxed);
         const uint64_t now = device::now_ns();
         if (backlog == 0 || backlog_since_ns_ == 0) backlog_since_ns_ = now;
-        if (backlog == 0 || !runs_ || now - backlog_since_ns_ < kPatienceNs)
+        if (backlog == 0 || !runs_ || now - backlog_since_ns_ < kPatienceNs) {
+            pause();
             return {kStay, nullptr};
+        }
         backlog_since_ns_ = 0;
         const Turn turn = pop(*state_);
         return turn.block == kNoBlock ? Turn{kStay, nullptr} : turn;
@@ -493,7 +495,7 @@ private:
     uint64_t backlog_since_ns_ = 0;
     unsigned point_ = 0;
     bool left_ = false;
-    Unsettled unsettled_ = Unsettled::kNothing;
+    Deferred deferred_ = Deferred::kNothing;
     uint64_t passed_ = 0;
     Index index_{};
 };

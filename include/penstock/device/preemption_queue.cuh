@@ -1,4 +1,4 @@
-// Who leaves, who may come back, and who comes next: the queue of saved blocks of one launch.
+// The queue of saved blocks of one launch: which blocks leave, which may come back, which is next.
 //
 // abi/preemption.h has the states and the invariants. Blocks decide at a point (Decision), keep a
 // SavedBlock and leave; the watcher finds those that are ready (watch); workers pop them. No thread
@@ -303,7 +303,6 @@ private:
 PENSTOCK_DEVICE inline void leave(PreemptionState& state, SavedBlock& saved, uint32_t point) {
     using device::DeviceWords;
     saved.point = point;
-    saved.left_ns = device::now_ns();
     FileSystemState* const system = saved.awaited == Awaited::kCall ? saved.system : nullptr;
     if (system != nullptr) DeviceWords::fetch_add(system->calls_outside, 1, site::kRelaxed);
     DeviceWords::fetch_add(state.left, 1, site::kRelaxed);
