@@ -101,7 +101,7 @@ private:
     template <size_t kSize>
     PENSTOCK_DEVICE static void load_bytes(void* to, const uint32_t* slot, size_t step) {
         uint32_t words[(kSize + 3) / 4];
-#pragma unroll
+        PENSTOCK_UNROLL
         for (size_t i = 0; i < sizeof words / 4; ++i) words[i] = slot[i * step];
         __builtin_memcpy(to, words, kSize);
     }
@@ -109,7 +109,7 @@ private:
     PENSTOCK_DEVICE static void save_bytes(const void* from, uint32_t* slot, size_t step) {
         uint32_t words[(kSize + 3) / 4] = {};
         __builtin_memcpy(words, from, kSize);
-#pragma unroll
+        PENSTOCK_UNROLL
         for (size_t i = 0; i < sizeof words / 4; ++i) slot[i * step] = words[i];
     }
     PENSTOCK_DEVICE void copy(std::byte* to, const std::byte* from, size_t size) const {

@@ -27,6 +27,7 @@ PROGRAMS = (
     "gwrite",
     "plan",
     "pread",
+    "preempt",
     "readahead",
     "readahead_simulation",
     "route",
