@@ -23,7 +23,7 @@ constexpr size_t kCacheSize = size_t{96} << 20;  // all files at once
 constexpr unsigned kAnnouncers = 16;             // blocks that announce the reads of one file
 constexpr auto kRunMax = std::chrono::minutes(2);
 // How often the host looks which streams have ended, and how exact the times in the system are.
-constexpr auto kLookEvery = std::chrono::microseconds(200);
+constexpr auto kLookEvery = std::chrono::microseconds(500);
 
 std::string number(double value) {
     char text[32];

@@ -19,10 +19,12 @@ using device::DeviceWords;
 using device::SystemWords;
 
 constexpr int kFirstPriority = 1 << 16;  // above what programs use; CUDA clamps it
-// How long the dispatcher sleeps: completions ring it, words that kernels store do not.
-constexpr std::chrono::microseconds kWatchPeriod{200}, kIdlePeriod{50'000};
+using std::chrono::microseconds;
+// How long the dispatcher sleeps, by Attention: completions ring it, words that kernels store and
+// workers that end do not.
+constexpr microseconds kIdlePeriod{50'000}, kBellPeriod{2'000}, kPollPeriod{200};
 // A GPU rings nothing: its words are looked at so often, with blocks outside and before.
-constexpr std::chrono::microseconds kGpuWatchPeriod{10}, kGpuLookPeriod{100};
+constexpr microseconds kGpuPollPeriod{10}, kGpuLookPeriod{100};
 
 // The arguments of one preemptible launch, and one pointer for each parameter.
 struct OwnedArguments {
@@ -289,17 +291,23 @@ PreemptionStatistics Preemption::statistics() const {
 
 void Preemption::work() {
     prctl(PR_SET_TIMERSLACK, 1000);  // ns
+    bool had_bell = false;
     std::unique_lock lock(mutex_);
     while (!stopping_) {
         const uint64_t seen = DeviceWords::load(*bell_, site::kCompletion);
-        bool polls = false, moved = false;
+        Attention attention = Attention::kIdle;
+        bool moved = false;
         tell_others(look_at_streams());
         if (const Status cause = device_->abort_cause(); !cause.ok()) end_all(cause);
         for (size_t i = 0, left = in_flight_count_; left > 0; ++i) {
             if (launches_[i].used) --left;
-            moved = step(i, &polls) || moved;
+            moved = step(i, &attention) || moved;
         }
+        const bool polls = attention != Attention::kIdle;
         device_->set_bell(polls ? bell_ : nullptr);
+        // What was completed before the bell was there has rung nothing.
+        moved = moved || (polls && !had_bell);
+        had_bell = polls;
         const bool busy = in_flight_count_ > 0;
         if (moved) continue;
         lock.unlock();
@@ -309,16 +317,18 @@ void Preemption::work() {
             continue;
         }
         const bool remote = !device_->properties().host_addressable;
-        std::chrono::nanoseconds limit = polls ? kWatchPeriod : kIdlePeriod;
-        if (remote && busy) limit = polls ? kGpuWatchPeriod : kGpuLookPeriod;
+        microseconds limit = kIdlePeriod;
+        if (attention == Attention::kBell) limit = kBellPeriod;
+        if (attention == Attention::kPoll) limit = kPollPeriod;
+        if (remote && busy) limit = polls ? kGpuPollPeriod : kGpuLookPeriod;
         device_->wait_changed(bell_, seen, limit);
         lock.lock();
     }
 }
 
-// Does what can be done for a launch now. Returns whether to look again at once. Sets `*polls` if
-// blocks wait outside.
-bool Preemption::step(size_t index, bool* polls) {
+// Does what can be done for a launch now. Returns whether to look again at once. Raises
+// `*attention` to what its blocks outside need.
+bool Preemption::step(size_t index, Attention* attention) {
     InFlight& launch = launches_[index];
     if (!launch.used || end_if_over(index) || launch.failed) return false;
     const uint64_t watch = SystemWords::load(launch.words->watch, site::kWatch);
@@ -326,10 +336,10 @@ bool Preemption::step(size_t index, bool* polls) {
     launch.watch_seen = watch;
     if (watch == 0) return false;  // no block has left so far
     const bool stays = launch.initial->stays != 0;
-    const bool moved = !stays && launch.watching && watch_launch(launch, polls);
+    const bool moved = !stays && launch.watching && watch_launch(launch, attention);
     const Progress progress = progress_of(launch);
     if (progress.backlog > 0) start_workers(index, progress);
-    *polls = *polls || stays || progress.backlog > 0;
+    if (stays || progress.backlog > 0) *attention = Attention::kPoll;
     return moved;
 }
 
@@ -344,10 +354,11 @@ Preemption::Progress Preemption::progress_of(const InFlight& launch) {
 }
 
 // One turn of the launch's watcher. Returns whether it must look again at once.
-bool Preemption::watch_launch(InFlight& launch, bool* polls) {
+bool Preemption::watch_launch(InFlight& launch, Attention* attention) {
     const Watched seen = watch(*launch.state, 0, 1, base::monotonic_ns());
     if (seen.outside > 0) {
-        *polls = true;
+        const Attention needed = seen.unannounced > 0 ? Attention::kPoll : Attention::kBell;
+        *attention = std::max(*attention, needed);
         return false;
     }
     launch.watching = !end_watch(*launch.state);

@@ -64,12 +64,14 @@ private:
     // With mutex_.
     InFlight* take(const PreemptibleEntry& entry, const LaunchRequest& request);
     void fill_state(InFlight& launch, const PreemptibleEntry& entry, const LaunchRequest& request);
+    // How the dispatcher hears of what it waits for: a bell for each completion, or it must look.
+    enum class Attention { kIdle, kBell, kPoll };
     struct Progress {
         uint64_t backlog, workers;  // blocks that are ready; workers that have begun
     };
     [[nodiscard]] static Progress progress_of(const InFlight& launch);
-    bool step(size_t index, bool* polls);
-    bool watch_launch(InFlight& launch, bool* polls);
+    bool step(size_t index, Attention* attention);
+    bool watch_launch(InFlight& launch, Attention* attention);
     void start_workers(size_t index, const Progress& progress);
     bool end_if_over(size_t index);
     void end_all(Status cause);

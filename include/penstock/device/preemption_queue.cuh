@@ -84,15 +84,15 @@ PENSTOCK_BOTH inline void put_ready(PreemptionState& state, uint32_t index, uint
 }
 
 // One turn of the watcher: puts the blocks that may come back into the ring. A thread of the
-// watcher looks at every `step`-th SavedBlock from `first` on. Returns how many it put there, and
-// how many of its blocks still wait.
+// watcher looks at every `step`-th SavedBlock from `first` on. Returns how many it put there, how
+// many of its blocks still wait, and how many of these for words that nobody announces.
 struct Watched {
-    uint64_t ready, outside;
+    uint64_t ready, outside, unannounced;
 };
 PENSTOCK_BOTH inline Watched watch(PreemptionState& state, uint32_t first, uint32_t step,
                                    uint64_t now_ns) {
     using device::DeviceWords;
-    Watched result{0, 0};
+    Watched result{0, 0, 0};
     const uint64_t outside = DeviceWords::load(state.outside, site::kRelaxed);
     for (uint32_t i = first; i < state.saved_count; i += step) {
         if (result.ready + result.outside >= outside) break;
@@ -102,6 +102,7 @@ PENSTOCK_BOTH inline Watched watch(PreemptionState& state, uint32_t first, uint3
         const Until until{saved.awaited, saved.system, saved.handle, saved.address, saved.value};
         if (look(until, saved.checked).word != nullptr) {
             ++result.outside;
+            if (until.awaited == Awaited::kWord) ++result.unannounced;
         } else {
             put_ready(state, i, now_ns);
             ++result.ready;

@@ -18,7 +18,7 @@ public:
     // Stores what was saved in `to`, which may be an array.
     template <class T>
     PENSTOCK_DEVICE void load_into(T& to, unsigned word) const {
-        load_bytes<sizeof(T)>(plain(&to), thread_slot(word), state_->threads);
+        load_bytes<sizeof(T)>(plain(&to), thread_slot(word), threads_);
         static_assert(std::is_trivially_copyable_v<T>, "a saved variable is copied bytewise");
     }
     template <class T>
@@ -30,7 +30,7 @@ public:
     template <class T>
     PENSTOCK_DEVICE void save(unsigned word, const T& value) {
         static_assert(std::is_trivially_copyable_v<T>, "a saved variable is copied bytewise");
-        save_bytes<sizeof(T)>(plain(&value), thread_slot(word), state_->threads);
+        save_bytes<sizeof(T)>(plain(&value), thread_slot(word), threads_);
     }
 
     // The same for values that are equal in all threads of the block.
@@ -78,24 +78,30 @@ protected:
         rank_ = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
     }
 
+    // Sets whose record it is: before the first save or load. Null: nobody's.
+    PENSTOCK_DEVICE void set_saved(SavedBlock* saved) {
+        saved_ = saved;
+        if (saved == nullptr) return;
+        const auto index = static_cast<uint64_t>(saved - state_->saved);
+        threads_ = state_->threads;
+        thread_words_ = reinterpret_cast<uint32_t*>(state_->thread_words) +
+                        index * state_->frame.thread_words * threads_ + rank_;
+        block_words_ = state_->block_words + index * state_->block_size;
+    }
+
     PreemptionState* state_;
     SavedBlock* saved_ = nullptr;
     unsigned rank_;  // of the thread in its block
 
 private:
-    PENSTOCK_DEVICE uint64_t index() const { return static_cast<uint64_t>(saved_ - state_->saved); }
     PENSTOCK_DEVICE uint32_t* thread_slot(unsigned word) const {
-        const uint64_t plane = index() * state_->frame.thread_words + word;
-        return reinterpret_cast<uint32_t*>(state_->thread_words) + plane * state_->threads + rank_;
-    }
-    PENSTOCK_DEVICE std::byte* block_record() const {
-        return state_->block_words + index() * state_->block_size;
+        return thread_words_ + size_t{word} * threads_;
     }
     PENSTOCK_DEVICE uint32_t* block_slot(unsigned word) const {
-        return reinterpret_cast<uint32_t*>(block_record()) + word;
+        return reinterpret_cast<uint32_t*>(block_words_) + word;
     }
     PENSTOCK_DEVICE std::byte* shared_slot(size_t offset) const {
-        return block_record() + shared_offset(state_->frame) + offset;
+        return block_words_ + shared_offset(state_->frame) + offset;
     }
 
     template <size_t kSize>
@@ -119,6 +125,11 @@ private:
         if (rank_ == 0) __builtin_memcpy(to, from, size);
 #endif
     }
+
+    // Of the saved block: its first word of this thread, and what it has once.
+    uint32_t* thread_words_ = nullptr;
+    std::byte* block_words_ = nullptr;
+    unsigned threads_ = 0;
 };
 
 }  // namespace penstock::preemption

@@ -47,7 +47,7 @@ public:
         }
         ++turn_number_;
         if (turn.block == kNoBlock) return false;
-        saved_ = turn.saved;
+        set_saved(turn.saved);
         point_ = saved_ != nullptr ? saved_->point : 0;
         passed_ = 0;
         index_ = index_of(turn.block);
@@ -80,7 +80,7 @@ public:
         SavedBlock* const to = device::Block{}.once([this, wait]() -> SavedBlock* {
             return Decision(*state_, *wait, number(), saved_).make();
         });
-        if (to != nullptr) saved_ = to;
+        if (to != nullptr) set_saved(to);
         return to != nullptr;
     }
     // Leaves at `point`, after the saves; the kernel's body returns next. begin(), which follows,
