@@ -107,8 +107,7 @@ Preemption::Preemption(backend::Device* device, const PreemptionOptions& options
       options_(options),
       pool_(options.memory_size),
       launches_(kLaunchesMax),
-      first_streams_(device->properties().host_addressable ? kStreamsMax : kGpuStreamsMax),
-      last_streams_(first_streams_.size()) {}
+      streams_(2 * (device->properties().host_addressable ? kStreamsMax : kGpuStreamsMax)) {}
 
 Status Preemption::allocate() {
     if (find_kernel_by_key(kBeginLaunchKey) == nullptr)
@@ -127,10 +126,10 @@ Status Preemption::allocate() {
         !s.ok())
         return s;
     initial_ = static_cast<PreemptionState*>(memory);
-    for (size_t i = 0; i < first_streams_.size(); ++i) {
-        if (Status s = device_->create_stream(kFirstPriority, &first_streams_[i].id); !s.ok())
-            return s;
-        if (Status s = device_->create_stream(0, &last_streams_[i].id); !s.ok()) return s;
+    for (size_t i = 0; i < streams_.size(); ++i) {
+        streams_[i].first = i % 2 == 0;
+        const int priority = streams_[i].first ? kFirstPriority : 0;
+        if (Status s = device_->create_stream(priority, &streams_[i].id); !s.ok()) return s;
     }
     return {};
 }
@@ -146,10 +145,8 @@ Preemption::~Preemption() {
         thread_.join();
     }
     device_->set_bell(nullptr);
-    for (auto* streams : {&first_streams_, &last_streams_}) {
-        for (const WorkerStream& stream : *streams) {
-            if (stream.id != 0) (void)device_->destroy_stream(stream.id);
-        }
+    for (const WorkerStream& stream : streams_) {
+        if (stream.id != 0) (void)device_->destroy_stream(stream.id);
     }
     if (words_ != nullptr) device_->free(words_);
     if (initial_ != nullptr) device_->free(initial_);
@@ -373,10 +370,9 @@ void Preemption::start_workers(size_t index, const Progress& progress) {
     const uint64_t room = device_->properties().permit_count;
     uint64_t wanted = launch.options.batches ? std::min(backlog, room) : backlog;
     wanted = wanted > expected ? wanted - expected : 0;
-    auto& streams = launch.options.first ? first_streams_ : last_streams_;
-    for (WorkerStream& stream : streams) {
+    for (WorkerStream& stream : streams_) {
         if (wanted == 0) return;
-        if (stream.launch >= 0) continue;
+        if (stream.launch >= 0 || stream.first != launch.options.first) continue;
         if (launch.options.dispatch_delay_us > 0)
             base::sleep_until_ns(base::monotonic_ns() +
                                  static_cast<uint64_t>(launch.options.dispatch_delay_us * 1000));
@@ -397,19 +393,17 @@ void Preemption::start_workers(size_t index, const Progress& progress) {
 // Finds the streams whose workers have ended, and how. Returns how many have not.
 unsigned Preemption::look_at_streams() {
     unsigned busy = 0;
-    for (auto* streams : {&first_streams_, &last_streams_}) {
-        for (WorkerStream& stream : *streams) {
-            bool idle = false;
-            if (stream.launch < 0) continue;
-            Status status = device_->query(stream.id, &idle);
-            if (status.ok() && !idle) {
-                ++busy;
-                continue;
-            }
-            if (status.ok()) status = device_->synchronize(stream.id, backend::Deadline::max());
-            InFlight& launch = launches_[static_cast<size_t>(std::exchange(stream.launch, -1))];
-            if (!status.ok()) fail(launch, status);
+    for (WorkerStream& stream : streams_) {
+        bool idle = false;
+        if (stream.launch < 0) continue;
+        Status status = device_->query(stream.id, &idle);
+        if (status.ok() && !idle) {
+            ++busy;
+            continue;
         }
+        if (status.ok()) status = device_->synchronize(stream.id, backend::Deadline::max());
+        InFlight& launch = launches_[static_cast<size_t>(std::exchange(stream.launch, -1))];
+        if (!status.ok()) fail(launch, status);
     }
     return busy;
 }
@@ -434,10 +428,8 @@ bool Preemption::end_if_over(size_t index) {
                       SystemWords::load(launch.words->released, site::kCompletion) != 0;
     const bool dead = device_->failed_launches() != 0 && !device_->kernels_in_flight();
     if (!over && !dead) return false;
-    for (auto* streams : {&first_streams_, &last_streams_}) {
-        for (const WorkerStream& stream : *streams)
-            if (stream.launch == static_cast<int>(index)) return false;
-    }
+    for (const WorkerStream& stream : streams_)
+        if (stream.launch == static_cast<int>(index)) return false;
     add_counts(*launch.words, &totals_);
     pool_.give_back(launch.offset);
     launch.used = false;

@@ -43,7 +43,8 @@ private:
     // A stream for launches of workers.
     struct WorkerStream {
         backend::StreamId id = 0;
-        int launch = -1;  // index of the one that it is used for; -1: it is idle
+        bool first = false;  // its blocks start before those of other streams
+        int launch = -1;     // index of the one that it is used for; -1: it is idle
     };
     struct InFlight {
         bool used = false;
@@ -92,7 +93,7 @@ private:
     uint64_t* bell_ = nullptr;
     std::vector<InFlight> launches_;
     size_t in_flight_count_ = 0;
-    std::vector<WorkerStream> first_streams_, last_streams_;  // of high and of ordinary priority
+    std::vector<WorkerStream> streams_;
     bool stopping_ = false;
     std::thread thread_;
 };

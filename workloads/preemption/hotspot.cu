@@ -28,8 +28,9 @@ __global__ void heat_steps(HeatJob job) {
     float power[kCells];
     float temperature[kCells];
     for (int i = 0; i < kCells; ++i) {
-        const int row = top + y + i * kHeatWidth;
-        const int64_t at = outside(row, left + x) ? 0 : int64_t{row} * columns + left + x;
+        // Outside of the chip, the nearest cell: nothing uses it.
+        const int row = min(max(top + y + i * kHeatWidth, 0), rows - 1);
+        const int64_t at = int64_t{row} * columns + min(max(left + x, 0), columns - 1);
         power[i] = job.power[at];
         temperature[i] = job.from[at];
     }

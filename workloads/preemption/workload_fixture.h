@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "preemption/workload.h"
@@ -13,11 +14,15 @@ namespace penstock::workloads {
 class WorkloadTest : public testing::Test {
 protected:
     void SetUp() override {
-        auto device = Device::open("cpu:2", {.memory_size = 256 << 20});
+        const char* named = std::getenv("PENSTOCK_DEVICE");
+        auto device = Device::open(named != nullptr ? named : "cpu:2", {.memory_size = 256 << 20});
         ASSERT_TRUE(device.ok()) << device.status().message();
         device_ = device.value();
-        // Workers serve, as where waiting is studied.
-        auto files = FileSystem::create(device_, {.cache_size = 16 << 20, .helping = false});
+        // Workers serve, as where waiting is studied. A GPU has many places, each of which may need
+        // a page.
+        const size_t cache_size = std::max(size_t{16} << 20,
+                                           device_.permits() * (size_t{256} << 10));
+        auto files = FileSystem::create(device_, {.cache_size = cache_size, .helping = false});
         ASSERT_TRUE(files.ok()) << files.status().message();
         files_ = std::move(files.value());
         std::string folder = std::string(std::getenv("TMPDIR") ? std::getenv("TMPDIR") : "/tmp") +

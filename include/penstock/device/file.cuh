@@ -227,7 +227,7 @@ PENSTOCK_DEVICE AsyncHandle gread_async(DeviceFileSystem fs, Descriptor descript
 // room, as gread or gwrite.
 template <class Group = device::Block>
 PENSTOCK_DEVICE int64_t gwait(DeviceFileSystem fs, AsyncHandle handle, Group group = {}) {
-    return device::wait_for_call(*fs.state, handle, nullptr, group);
+    return device::wait_for_call(*fs.state, handle, group);
 }
 
 // Writes `size` bytes from `buffer` to the file at `offset`, through the page cache. The file grows

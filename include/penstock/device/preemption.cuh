@@ -86,27 +86,22 @@ inline Read begin_read(DeviceFileSystem fs, Descriptor file, int64_t offset, uin
         if (block_points().forced() ||
             device::first_missing(*fs.state, handle, checked).word != nullptr)
             return {handle, 0};
-        const int64_t result = device::wait_for_call(
+        const int64_t result = device::wait_for_read(
             *fs.state, handle, static_cast<std::byte*>(buffer), OneForBlock{});
         return {-device::kErrorAgain, result};  // no handle is left
     });
     return {fs, begun.handle, begun.result};
 }
 #else
-// A separate function, so that kernels need no more registers for what is rarely called.
-PENSTOCK_NOINLINE PENSTOCK_DEVICE inline int64_t read_at_once(DeviceFileSystem fs, Descriptor file,
-                                                              int64_t offset, uint64_t size,
-                                                              void* buffer) {
-    return gread(fs, file, offset, size, buffer);
-}
-
 // Begins a gread with a point. If no asynchronous call is to be had, it reads at once. A block
-// calls.
-PENSTOCK_DEVICE inline Read begin_read(DeviceFileSystem fs, Descriptor file, int64_t offset,
-                                       uint64_t size, void* buffer) {
+// calls. A separate function, as end_read() is: a kernel with several points is compiled in a
+// fraction of the time and needs fewer registers, and the call is nothing beside a read.
+PENSTOCK_NOINLINE PENSTOCK_DEVICE inline Read begin_read(DeviceFileSystem fs, Descriptor file,
+                                                         int64_t offset, uint64_t size,
+                                                         void* buffer) {
     Read read{fs, gread_async(fs, file, offset, size, buffer), 0};
     if (read.handle == -device::kErrorAgain) {
-        read.result = read_at_once(fs, file, offset, size, buffer);
+        read.result = gread(fs, file, offset, size, buffer);
     } else if (read.handle < 0) {
         read.result = read.handle;
     }
@@ -116,9 +111,12 @@ PENSTOCK_DEVICE inline Read begin_read(DeviceFileSystem fs, Descriptor file, int
 
 // Ends it: waits, and copies the bytes to `buffer`, the same one or, after the block came back, the
 // one in its new place. A block calls. Returns what gread returns.
+#ifdef __NVCC__
+PENSTOCK_NOINLINE
+#endif
 PENSTOCK_DEVICE inline int64_t end_read(const Read& read, void* buffer) {
     if (read.handle < 0) return read.result;
-    return device::wait_for_call(*read.fs.state, read.handle, static_cast<std::byte*>(buffer),
+    return device::wait_for_read(*read.fs.state, read.handle, static_cast<std::byte*>(buffer),
                                  device::Block{});
 }
 
