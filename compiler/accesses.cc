@@ -21,7 +21,8 @@ const clang::VarDecl* variable_of(const clang::DeclRefExpr* reference) {
     return dyn_cast_or_null<clang::VarDecl>(declaration);
 }
 
-Accesses::Accesses(const clang::FunctionDecl* function) : function_(function) {
+Accesses::Accesses(const clang::FunctionDecl* function, int depth)
+    : function_(function), depth_(depth) {
     for (const auto* parameter : function->parameters()) add_variable(parameter);
     walk(function->getBody(), nullptr, false);
     for (const clang::Stmt* statement : statements_)
@@ -71,6 +72,9 @@ void Accesses::walk(const clang::Stmt* statement, const clang::Stmt* parent, boo
         walk(lambda->getBody(), statement, true);
         return;
     }
+    // The array that a closure or a structured binding copies is hidden in one of these.
+    if (const auto* value = dyn_cast<clang::OpaqueValueExpr>(statement))
+        walk(value->getSourceExpr(), statement, in_lambda);
     for (const clang::Stmt* child : statement->children()) walk(child, statement, in_lambda);
 }
 
@@ -180,6 +184,11 @@ void Accesses::end_at(Access& access, const clang::Expr* at, const clang::Stmt* 
         access.reads = true;
         return;
     }
+    if (isa<clang::OpaqueValueExpr>(above) &&
+        isa_and_nonnull<clang::ArrayInitLoopExpr>(parent(above))) {  // a copy of an array
+        access.reads = true;
+        return;
+    }
     if (const auto* cast = dyn_cast<clang::CastExpr>(above)) {
         if (cast->getCastKind() == clang::CK_LValueToRValue ||
             cast->getCastKind() == clang::CK_ToVoid) {
@@ -260,6 +269,17 @@ void Accesses::pass_argument(Access& access, clang::QualType parameter, clang::Q
     access.keeps_address = !constant || (parameter->isReferenceType() && may_hold_address(result));
 }
 
+// Returns whether a function only reads what a parameter refers to, as far as its body tells.
+bool Accesses::only_reads(const clang::FunctionDecl* callee, unsigned index) const {
+    constexpr int kDepthMax = 4;
+    const clang::FunctionDecl* definition = nullptr;
+    if (depth_ >= kDepthMax || !callee->hasBody(definition)) return false;
+    const clang::ParmVarDecl* parameter = definition->getParamDecl(index);
+    if (!parameter->getType()->isLValueReferenceType()) return false;
+    const VariableFacts facts = Accesses(definition, depth_ + 1).facts(parameter);
+    return !facts.written && !facts.held && !facts.captured;
+}
+
 void Accesses::end_at_call(Access& access, const clang::Expr* at, const clang::Expr* call,
                            bool partial) {
     access.definition = call;
@@ -307,8 +327,12 @@ void Accesses::end_at_call(Access& access, const clang::Expr* at, const clang::E
         const unsigned index = i - (has_object ? 1 : 0);
         if (index >= callee->getNumParams()) break;
         const bool trivial = has_object && method->isTrivial();
+        clang::QualType parameter = callee->getParamDecl(index)->getType();
+        if (only_reads(callee, index))
+            parameter = function_->getASTContext().getLValueReferenceType(
+                parameter.getNonReferenceType().withConst());
         return pass_argument(
-            access, callee->getParamDecl(index)->getType(),
+            access, parameter,
             trivial ? clang::QualType(function_->getASTContext().IntTy) : callee->getReturnType());
     }
     access.reads = access.writes = access.keeps_address = true;

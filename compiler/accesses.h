@@ -41,7 +41,7 @@ struct VariableFacts {
 
 class Accesses {
 public:
-    explicit Accesses(const clang::FunctionDecl* function);
+    explicit Accesses(const clang::FunctionDecl* function) : Accesses(function, 0) {}
 
     [[nodiscard]] const std::vector<Access>& all() const { return accesses_; }
     [[nodiscard]] const Access* find(const clang::Expr* reference) const;
@@ -56,6 +56,8 @@ public:
     [[nodiscard]] const std::vector<const clang::Stmt*>& statements() const { return statements_; }
 
 private:
+    // `depth`: how many calls lie between the kernel and the function.
+    Accesses(const clang::FunctionDecl* function, int depth);
     void walk(const clang::Stmt* statement, const clang::Stmt* parent, bool in_lambda);
     void add_variable(const clang::VarDecl* variable);
     void classify(const clang::DeclRefExpr* reference, bool in_lambda);
@@ -63,9 +65,11 @@ private:
     void end_at(Access& access, const clang::Expr* at, const clang::Stmt* above, bool partial);
     [[nodiscard]] bool is_bound(const clang::Expr* assignment) const;
     void pass_argument(Access& access, clang::QualType parameter, clang::QualType result);
+    [[nodiscard]] bool only_reads(const clang::FunctionDecl* callee, unsigned index) const;
     void end_at_call(Access& access, const clang::Expr* at, const clang::Expr* call, bool partial);
 
     const clang::FunctionDecl* function_;
+    const int depth_;
     std::vector<Access> accesses_;
     std::map<const clang::Expr*, size_t> index_;
     std::map<const clang::VarDecl*, VariableFacts> facts_;

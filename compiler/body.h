@@ -19,7 +19,7 @@ struct Body {
           graph(function_),
           liveness(accesses, graph),
           uniformity(accesses, graph, callees),
-          recreation(accesses, callees, function_->getASTContext()) {}
+          recreation(accesses, graph, callees, function_->getASTContext()) {}
 
     // Returns the call of a point in this instantiation, or null if it has none there.
     [[nodiscard]] const clang::CallExpr* call_at(const SourceText& text, unsigned key) const;

@@ -3,7 +3,10 @@
 
 #include <clang/AST/StmtCXX.h>
 
+#include <algorithm>
+
 #include "compiler/language.h"
+#include "compiler/shared_scopes.h"
 
 namespace penstock::compiler {
 
@@ -67,8 +70,18 @@ void BodyWriter::write() {
     for (const auto* parameter : kernel_.pattern->parameters()) loads += load_after(parameter);
     if (!loads.empty()) top += " if (penstock_at != 0) {" + loads + " }";
     if (frame_.dynamic_shared)
-        top += " if (penstock_at != 0) { penstock_run.load_dynamic_shared(" +
-               std::to_string(frame_.shared_size) + "); __syncthreads(); }";
+        top += " if (penstock_at != 0) { " +
+               unless_read_whole(frame_.dynamic_replaced, "penstock_run.dynamic_shared_size()") +
+               "penstock_run.load_dynamic_shared(" + std::to_string(frame_.shared_size) +
+               "); __syncthreads(); }";
+    for (const clang::DeclStmt* moved : declarations_of(text_, kernel_.pattern, frame_.moved)) {
+        Span span = text_.statement(moved);
+        span.begin = text_.span(moved->getSourceRange()).begin;
+        top += " " + text_.text(span) + restore_shared(moved);
+        const std::string& all = text_.text();
+        const auto lines = std::count(all.begin() + span.begin, all.begin() + span.end, '\n');
+        edits_.replace(span, std::string(static_cast<size_t>(lines), '\n'));
+    }
     edits_.insert(text_.offset(list->getLBracLoc()) + 1, top);
     write_compound(list);
 }
@@ -195,21 +208,48 @@ void BodyWriter::write_body(const clang::Stmt* body) {
     edits_.insert(span.end, " }");
 }
 
+// The condition under which a read of so many bytes leaves something of the memory that it fills.
+static std::string unless_whole(bool replaced, unsigned point, const std::string& size) {
+    if (!replaced) return "";
+    return "if (!::penstock::preemption::is_whole(penstock_read_" + std::to_string(point) + ", " +
+           size + ")) ";
+}
+
+// The same ahead of the point, for a block that is back.
+std::string BodyWriter::unless_read_whole(const std::set<unsigned>& replaced,
+                                          const std::string& size) const {
+    std::string result;
+    for (const unsigned point : replaced) {
+        const SavedPart* read = frame_.read_of(point);
+        if (read == nullptr) continue;
+        result += (result.empty() ? "if (" : " && ") + std::string("(penstock_at != ") +
+                  std::to_string(point) + " || !::penstock::preemption::is_whole(penstock_run" +
+                  ".load_block<::penstock::preemption::Read>(" + std::to_string(read->place) +
+                  "), " + size + "))";
+    }
+    return result.empty() ? "" : result + ") ";
+}
+
 std::string BodyWriter::saves(const Point& point, const std::string& indent) const {
     std::string result;
     for (const SavedPart& part : frame_.parts) {
         if (part.points.count(point.number) == 0) continue;
         const std::string place = std::to_string(part.place);
         if (part.shared)
-            result += indent + "penstock_run.save_shared(&" + part.name + ", sizeof " + part.name +
-                      ", " + place + ");\n";
+            result += indent +
+                      unless_whole(part.replaced.count(point.number) != 0, point.number,
+                                   "sizeof " + part.name) +
+                      "penstock_run.save_shared(&" + part.name + ", sizeof " + part.name + ", " +
+                      place + ");\n";
         else
             result += indent + "penstock_run." + (part.per_block ? "save_block(" : "save(") +
                       place + ", " + part.name + ");\n";
     }
     if (frame_.dynamic_shared)
-        result += indent + "penstock_run.save_dynamic_shared(" +
-                  std::to_string(frame_.shared_size) + ");\n";
+        result += indent +
+                  unless_whole(frame_.dynamic_replaced.count(point.number) != 0, point.number,
+                               "penstock_run.dynamic_shared_size()") +
+                  "penstock_run.save_dynamic_shared(" + std::to_string(frame_.shared_size) + ");\n";
     return result;
 }
 

@@ -49,6 +49,9 @@ private:
     [[nodiscard]] std::string type_text(const clang::VarDecl* variable) const;
     [[nodiscard]] std::string saves(const Point& point, const std::string& indent) const;
     [[nodiscard]] std::string restore_shared(const clang::DeclStmt* statement) const;
+    [[nodiscard]] std::string unless_read_whole(const std::set<unsigned>& replaced,
+                                                const std::string& size) const;
+    [[nodiscard]] bool is_moved(const clang::DeclStmt* statement) const;
     [[nodiscard]] std::string condition(Range range) const;
     void guard_condition(const clang::Expr* condition, const std::string& before,
                          const std::string& behind);

@@ -149,15 +149,23 @@ bool BodyWriter::guard_initialiser(const clang::VarDecl* variable) {
 }
 
 std::string BodyWriter::restore_shared(const clang::DeclStmt* statement) const {
-    std::string result;
+    std::string loads;
     for (const auto* one : statement->decls()) {
         const auto* variable = dyn_cast<clang::VarDecl>(one);
         if (variable == nullptr || !is_shared(variable)) continue;
         for (const SavedPart* part : frame_.parts_of(key_of(text_, variable)))
-            result += " penstock_run.load_shared(&" + part->name + ", sizeof " + part->name + ", " +
-                      std::to_string(part->place) + ");";
+            loads += " " + unless_read_whole(part->replaced, "sizeof " + part->name) +
+                     "penstock_run.load_shared(&" + part->name + ", sizeof " + part->name + ", " +
+                     std::to_string(part->place) + ");";
     }
-    return result;
+    if (loads.empty()) return "";
+    return " if (penstock_at != 0) {" + loads + " __syncthreads(); }";
+}
+
+bool BodyWriter::is_moved(const clang::DeclStmt* statement) const {
+    for (const auto* one : statement->decls())
+        if (frame_.moved.count(key_of(text_, one)) != 0) return true;
+    return false;
 }
 
 void BodyWriter::write_declaration(const clang::DeclStmt* statement) {
@@ -168,8 +176,14 @@ void BodyWriter::write_declaration(const clang::DeclStmt* statement) {
         if (variable == nullptr) continue;
         if (is_shared(variable)) continue;
         const auto found = frame_.variables.find(key_of(text_, variable));
-        if (found == frame_.variables.end() || found->second.treatment != Treatment::kGuarded)
-            continue;
+        if (found == frame_.variables.end()) continue;
+        if (found->second.treatment == Treatment::kReloaded) {
+            if (!check_plain(statement->getBeginLoc(), "'" + variable->getNameAsString() + "'") ||
+                !drop_const(variable, statement))
+                return;
+            after += load_after(variable);
+        }
+        if (found->second.treatment != Treatment::kGuarded) continue;
         if (const auto* bindings = dyn_cast<clang::DecompositionDecl>(variable)) {
             write_bindings(bindings, statement);
             return;
@@ -195,14 +209,19 @@ void BodyWriter::write_declaration(const clang::DeclStmt* statement) {
     }
     if (!after.empty()) edits_.insert(span.end, " if (penstock_at != 0) {" + after + " }");
     const std::string shared = restore_shared(statement);
-    if (!shared.empty())
-        edits_.insert(span.end, " if (penstock_at != 0) {" + shared + " __syncthreads(); }");
+    if (!shared.empty() && !is_moved(statement)) edits_.insert(span.end, shared);
 }
 
 // auto [a, b] = f() becomes auto penstock_bound_N = guarded; auto& [a, b] = penstock_bound_N.
 void BodyWriter::write_bindings(const clang::DecompositionDecl* bindings,
                                 const clang::DeclStmt* statement) {
     if (!check_plain(statement->getBeginLoc(), "a structured binding")) return;
+    if (bindings->getType()->isArrayType()) {
+        diagnostics_.error(bindings->getLocation(),
+                           "a structured binding of an array ahead of a point cannot be guarded; "
+                           "use its elements");
+        return;
+    }
     const unsigned begin = text_.span(statement->getSourceRange()).begin;
     const RawToken* open = text_.token_from(text_.offset(bindings->getLocation()));
     while (open != nullptr && open->first != '[') open = text_.token_from(open->end());

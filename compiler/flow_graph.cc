@@ -18,13 +18,25 @@ FlowGraph::FlowGraph(const clang::FunctionDecl* function)
     dependencies_ = std::make_unique<clang::ControlDependencyCalculator>(graph_);
     for (const clang::CFGBlock* block : *graph_)
         for (unsigned i = 0; i < block->size(); ++i)
-            if (const clang::Stmt* statement = statement_of((*block)[i]))
+            if (const clang::Stmt* statement = statement_of((*block)[i])) {
                 places_.emplace(statement, Place{block, i});
+                // A statement with several declarators has an element for each.
+                const auto* declarations = llvm::dyn_cast<clang::DeclStmt>(statement);
+                if (declarations == nullptr) continue;
+                for (const auto* one : declarations->decls())
+                    if (const auto* variable = llvm::dyn_cast<clang::VarDecl>(one))
+                        declarations_.emplace(variable, Place{block, i});
+            }
 }
 
 Place FlowGraph::place(const clang::Stmt* statement) const {
     const auto found = places_.find(statement);
     return found == places_.end() ? Place{} : found->second;
+}
+
+Place FlowGraph::declaration(const clang::VarDecl* variable) const {
+    const auto found = declarations_.find(variable);
+    return found == declarations_.end() ? Place{} : found->second;
 }
 
 std::vector<const clang::Expr*> FlowGraph::conditions(const clang::CFGBlock* block) const {

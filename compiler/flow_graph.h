@@ -27,6 +27,8 @@ public:
     [[nodiscard]] const clang::CFG& graph() const { return *graph_; }
     // Returns where the statement is an element, or no place.
     [[nodiscard]] Place place(const clang::Stmt* statement) const;
+    // Returns where the variable's declaration is an element, or no place.
+    [[nodiscard]] Place declaration(const clang::VarDecl* variable) const;
     // Returns the conditions that decide whether a block runs, and how often.
     [[nodiscard]] std::vector<const clang::Expr*> conditions(const clang::CFGBlock* block) const;
     // Returns the blocks that end with a return statement.
@@ -41,6 +43,7 @@ private:
     clang::CFG* graph_ = nullptr;
     std::unique_ptr<clang::ControlDependencyCalculator> dependencies_;
     std::map<const clang::Stmt*, Place> places_;
+    std::map<const clang::VarDecl*, Place> declarations_;
 };
 
 // Returns the statement of an element, or null.

@@ -5,6 +5,7 @@
 
 #include "compiler/layout.h"
 #include "compiler/legality.h"
+#include "compiler/shared_scopes.h"
 
 namespace penstock::compiler {
 
@@ -33,6 +34,12 @@ std::vector<const SavedPart*> Frame::parts_of(unsigned key) const {
     return found;
 }
 
+const SavedPart* Frame::read_of(unsigned point) const {
+    for (const SavedPart& part : parts)
+        if (part.is_read && part.points.count(point) != 0) return &part;
+    return nullptr;
+}
+
 unsigned Frame::thread_bytes(unsigned point) const {
     unsigned found = 0;
     for (const SavedPart& part : parts)
@@ -50,8 +57,27 @@ unsigned Frame::block_bytes(unsigned point) const {
 unsigned Frame::shared_bytes(unsigned point) const {
     unsigned found = 0;
     for (const SavedPart& part : parts)
-        if (part.shared && part.points.count(point) != 0) found += part.size;
+        if (part.shared && part.points.count(point) != 0 && part.replaced.count(point) == 0)
+            found += part.size;
     return found;
+}
+
+// Returns the shared variable that the read of a point fills from its begin, or null.
+static const clang::VarDecl* filled_variable(const Body& body, const clang::CallExpr* call) {
+    if (call_of(call) != Call::kRead || call->getNumArgs() < 5) return nullptr;
+    const clang::Expr* buffer = call->getArg(4)->IgnoreParenCasts();
+    if (const auto* address = dyn_cast<clang::UnaryOperator>(buffer))
+        if (address->getOpcode() == clang::UO_AddrOf)
+            buffer = address->getSubExpr()->IgnoreParenCasts();
+    const auto* named = dyn_cast<clang::DeclRefExpr>(buffer);
+    const clang::VarDecl* variable = named == nullptr ? nullptr : variable_of(named);
+    if (variable == nullptr || !is_shared(variable) || variable->getType()->isReferenceType())
+        return nullptr;
+    // The place that the result is assigned to may be found by what is in the variable.
+    for (const clang::Stmt* above : body.accesses.parents(call))
+        if (const auto* binary = dyn_cast<clang::BinaryOperator>(above))
+            if (Recreation::named_in(binary->getLHS()).count(variable) != 0) return nullptr;
+    return variable;
 }
 
 namespace {
@@ -61,9 +87,11 @@ struct Merged {
     const clang::VarDecl* variable = nullptr;
     bool rematerialised = true, uniform = true, shared = false, parameter = false;
     bool needs_again = false, can_again = true, initialised = false, trivial = true;
+    bool of_values = true;  // of a closure
     unsigned size = 0, elements = 1, element_size = 0;
     std::map<unsigned, std::set<unsigned>> live;  // elements by point
     std::set<unsigned> seen;
+    std::set<unsigned> kept;  // points whose read does not replace all of it
     std::string why;
     clang::SourceLocation where;
 };
@@ -83,6 +111,10 @@ public:
     Frame finish(unsigned read_size) {
         Frame frame;
         for (auto& [key, merged] : merged_) finish_variable(key, merged, frame);
+        frame.moved = moved_;
+        for (const Point& point : kernel_.points)
+            if (point.kind == Call::kRead && dynamic_kept_.count(point.number) == 0)
+                frame.dynamic_replaced.insert(point.number);
         for (const Point& point : kernel_.points) {
             if (point.kind != Call::kRead) continue;
             SavedPart part;
@@ -102,21 +134,29 @@ private:
         llvm::BitVector live = live_at(body, call);
         std::vector<const clang::VarDecl*> scope = body.in_scope(call);
         force_named(body, scope, live);
+        const clang::VarDecl* filled = filled_variable(body, call);
+        if (filled == nullptr || !is_dynamic_shared(filled)) dynamic_kept_.insert(point.number);
         for (const auto* parameter : body.function->parameters()) {
             see(parameter, point);
-            add_variable(body, point, parameter, live);
+            add_variable(body, point, call, parameter, live);
         }
         for (const clang::VarDecl* variable : scope) {
             see(variable, point);
             if (is_shared(variable) && !body.is_written_before(variable, call))
                 body.liveness.set(variable, kWholeVariable, false, live);
-            add_variable(body, point, variable, live);
+            add_variable(body, point, call, variable, live);
         }
         for (const clang::VarDecl* variable : body.accesses.variables()) {
             if (!is_shared(variable) || is_dynamic_shared(variable)) continue;
             if (!body.liveness.is_live(live, variable)) continue;
             if (!body.is_written_before(variable, call)) continue;
             if (std::find(scope.begin(), scope.end(), variable) != scope.end()) continue;
+            if (may_move_to_top(text_, body, variable)) {
+                moved_.insert(key_of(text_, variable));
+                add_variable(body, point, call, variable, live);
+                continue;
+            }
+            if (!refused_.insert(variable).second) continue;
             diagnostics_.error(variable->getLocation(),
                                "shared variable '" + variable->getNameAsString() +
                                    "' keeps its value across a point where it is not in scope; "
@@ -159,8 +199,8 @@ private:
                 body.recreation.may_point_into_block(variable));
     }
 
-    void add_variable(const Body& body, const Point& point, const clang::VarDecl* variable,
-                      const llvm::BitVector& live) {
+    void add_variable(const Body& body, const Point& point, const clang::CallExpr* call,
+                      const clang::VarDecl* variable, const llvm::BitVector& live) {
         const bool shared = is_shared(variable);
         const bool parameter = llvm::isa<clang::ParmVarDecl>(variable);
         if ((!shared && !is_frame_variable(variable)) || is_dynamic_shared(variable)) return;
@@ -185,6 +225,7 @@ private:
             refuse(variable, point, "has no default constructor");
             return;
         }
+        if (!is_replaced(body, call, variable)) merged.kept.insert(point.number);
         const std::vector<unsigned> elements = body.liveness.live_elements(live, variable);
         if (!elements.empty()) merged.live[point.number].insert(elements.begin(), elements.end());
         merged.rematerialised = merged.rematerialised && !parameter &&
@@ -193,12 +234,17 @@ private:
                          !body.accesses.facts(variable).held;
         if (needs_again(body, variable)) {
             merged.needs_again = true;
-            const clang::Stmt* where = nullptr;
-            if (!parameter && body.recreation.can_be_made_again(variable, merged.why, where)) {
-            } else {
+            Recreation::Obstacle obstacle;
+            const bool again = !parameter &&
+                               ((elements.empty() &&
+                                 body.recreation.may_be_evaluated_again(variable)) ||
+                                body.recreation.can_be_made_again(variable, call, obstacle));
+            if (!again) {
                 merged.can_again = false;
-                if (where != nullptr) merged.where = where->getBeginLoc();
+                merged.why = obstacle.why;
+                if (obstacle.where != nullptr) merged.where = obstacle.where->getBeginLoc();
             }
+            merged.of_values = merged.of_values && body.recreation.is_closure_of_values(variable);
         }
         if (type->isReferenceType()) return;
         merged.trivial = merged.trivial && type.isTriviallyCopyableType(context);
@@ -207,6 +253,15 @@ private:
         const auto* array = context.getAsConstantArrayType(type);
         if (array != nullptr)
             merged.element_size = std::max(merged.element_size, bytes(array->getElementType()));
+    }
+
+    // Returns whether the read of a point is as large as a shared variable that it fills.
+    bool is_replaced(const Body& body, const clang::CallExpr* call,
+                     const clang::VarDecl* variable) const {
+        if (filled_variable(body, call) != variable) return false;
+        clang::Expr::EvalResult size;
+        return call->getArg(3)->EvaluateAsInt(size, text_.context()) &&
+               size.Val.getInt().getLimitedValue() == bytes(variable->getType());
     }
 
     unsigned bytes(clang::QualType type) const {
@@ -255,14 +310,21 @@ private:
                 plan.why = "made again: an address, reference or closure";
                 return;
             }
-            const bool pointer = !merged.variable->getType()->isReferenceType() &&
-                                 !is_closure(merged.variable);
+            const bool closure = is_closure(merged.variable);
+            const bool pointer = !merged.variable->getType()->isReferenceType() && !closure;
+            if (closure && merged.of_values && merged.trivial) {
+                plan.treatment = Treatment::kReloaded;
+                add_parts(key, merged, frame);
+                plan.why = "a closure of values, live";
+                return;
+            }
             if (!plan.live.empty() || !pointer) {
                 refuse(merged,
                        "refers to memory of the block, which is elsewhere after a point, and "
                        "cannot be made again: " +
                            merged.why,
-                       "end its scope before the point, or use an index");
+                       closure ? "let it capture references alone, or values alone"
+                               : "end its scope before the point, or use an index");
                 return;
             }
         }
@@ -317,6 +379,8 @@ private:
         for (const auto& [point, live] : merged.live)
             if (element == kWholeVariable || live.count(static_cast<unsigned>(element)) != 0)
                 part.points.insert(point);
+        for (const unsigned point : part.points)
+            if (part.shared && merged.kept.count(point) == 0) part.replaced.insert(point);
         for (const unsigned point : part.points) check_name(key, merged, point);
         frame.parts.push_back(part);
     }
@@ -328,6 +392,8 @@ private:
     std::map<unsigned, Merged> merged_;
     std::map<std::pair<unsigned, std::string>, unsigned> visible_;  // key, by point and name
     std::set<const clang::VarDecl*> refused_;
+    std::set<unsigned> moved_;         // keys of shared variables
+    std::set<unsigned> dynamic_kept_;  // points whose read does not fill dynamic shared memory
 };
 
 }  // namespace

@@ -18,6 +18,7 @@ enum class Treatment {
     kNone,            // nothing is saved and nothing is guarded: shared, static, no initialiser
     kRematerialised,  // its declaration stays as it is: evaluated again
     kMadeAgain,       // the same, for references, closures and addresses
+    kReloaded,        // the same, for closures whose bytes are loaded over it
     kGuarded,         // its initialiser is evaluated only in a run from the start
 };
 
@@ -29,7 +30,8 @@ struct SavedPart {
     unsigned size = 0;  // bytes
     bool per_block = false, shared = false, is_read = false;
     std::set<unsigned> points;
-    unsigned place = 0;  // a word, or for shared memory a byte offset
+    std::set<unsigned> replaced;  // points whose read replaces all of it, unless it is short
+    unsigned place = 0;           // a word, or for shared memory a byte offset
 };
 
 struct VariablePlan {
@@ -42,13 +44,17 @@ struct VariablePlan {
 
 struct Frame {
     std::map<unsigned, VariablePlan> variables;  // by key
+    std::set<unsigned> moved;                    // shared variables that move to the top
     std::vector<SavedPart> parts;
     unsigned thread_words = 0, block_words = 0, shared_size = 0;
     bool dynamic_shared = false;
-    bool one_run = false;  // threads return in divergent flow
+    std::set<unsigned> dynamic_replaced;  // points whose read may replace all of it
+    bool one_run = false;                 // threads return in divergent flow
     bool reads_block = false;
 
     [[nodiscard]] std::vector<const SavedPart*> parts_of(unsigned key) const;
+    // Returns the part that holds the request of a gread, or null.
+    [[nodiscard]] const SavedPart* read_of(unsigned point) const;
     [[nodiscard]] unsigned thread_bytes(unsigned point) const;
     [[nodiscard]] unsigned block_bytes(unsigned point) const;
     [[nodiscard]] unsigned shared_bytes(unsigned point) const;

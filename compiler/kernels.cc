@@ -330,8 +330,8 @@ std::vector<Kernel> find_kernels(const SourceText& text, const Directives& direc
             left.erase(inside, left.end());
             for (const clang::SourceLocation at : pragmas)
                 diagnostics.error(at,
-                                  "a point may not be in a device function; call it from the "
-                                  "kernel itself");
+                                  "a point may not be in a device function; move it into the "
+                                  "kernel, and split the function there");
             continue;
         }
         left.erase(inside, left.end());

@@ -138,6 +138,8 @@ void Liveness::add_reads(const clang::Stmt* expression, llvm::BitVector& live) c
             if (access == nullptr || !access->replaces)
                 set(variable, access == nullptr ? kWholeVariable : access->element, true, live);
         }
+    if (const auto* value = dyn_cast<clang::OpaqueValueExpr>(expression))
+        add_reads(value->getSourceExpr(), live);
     for (const clang::Stmt* child : expression->children()) add_reads(child, live);
 }
 

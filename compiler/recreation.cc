@@ -11,8 +11,9 @@ namespace penstock::compiler {
 using clang::dyn_cast;
 using clang::isa;
 
-Recreation::Recreation(const Accesses& accesses, Callees& callees, const clang::ASTContext& context)
-    : accesses_(accesses), callees_(callees), context_(context) {
+Recreation::Recreation(const Accesses& accesses, const FlowGraph& graph, Callees& callees,
+                       const clang::ASTContext& context)
+    : accesses_(accesses), graph_(graph), callees_(callees), context_(context) {
     while (spread()) {
     }
     find_stores();
@@ -83,6 +84,15 @@ static const clang::Expr* address_base(const clang::Expr* place) {
     if (const auto* unary = dyn_cast<clang::UnaryOperator>(place))
         if (unary->getOpcode() == clang::UO_Deref) return unary->getSubExpr();
     return nullptr;
+}
+
+// Returns whether a place is the position of the thread or the block, or a part of it: threadIdx.x.
+static bool is_position(const clang::Expr* place) {
+    const auto* member = dyn_cast<clang::MemberExpr>(place->IgnoreParens());
+    if (member == nullptr) return false;
+    const Position position = position_of(member);
+    if (position != Position::kNone) return position != Position::kOther;
+    return !member->isArrow() && is_position(member->getBase());
 }
 
 static bool is_transparent(const clang::Stmt* expression) {
@@ -270,11 +280,40 @@ void Recreation::find_stores() {
     }
 }
 
+// Returns the array that a closure captures by copy, or null.
+static const clang::Expr* copied_array(const clang::Stmt* expression) {
+    const auto* copy = dyn_cast<clang::ArrayInitLoopExpr>(expression);
+    return copy == nullptr ? nullptr : copy->getCommonExpr()->getSourceExpr();
+}
+
 // ---- made again
 // ----------------------------------------------------------------------------------
 
-bool Recreation::again_reference(const clang::DeclRefExpr* reference, std::string& why,
-                                 const clang::Stmt*& where) const {
+// Returns whether a variable may change between the declaration of the one that is made again and
+// the point.
+bool Recreation::changes(const clang::VarDecl* named, const Renewal& renewal) const {
+    const VariableFacts facts = accesses_.facts(named);
+    if (!facts.written) return false;
+    const Place from = graph_.declaration(renewal.variable), to = graph_.place(renewal.point);
+    if (facts.held || from.block == nullptr || to.block == nullptr) return true;
+    const clang::Stmt* declaration = statement_of((*from.block)[from.index]);
+    const auto is_declaration = [&](const clang::Stmt* at) { return at == declaration; };
+    for (const Access& access : accesses_.all()) {
+        if (access.variable != named || !access.writes) continue;
+        const clang::Stmt* owner = access.reference;
+        while (owner != nullptr && graph_.place(owner).block == nullptr)
+            owner = accesses_.parent(owner);
+        if (owner == nullptr || access.in_lambda) return true;
+        const Place write = graph_.place(owner);
+        if (graph_.reaches(from, write, is_declaration) &&
+            graph_.reaches(write, to, is_declaration))
+            return true;
+    }
+    return false;
+}
+
+bool Recreation::again_reference(const clang::DeclRefExpr* reference,
+                                 const Renewal& renewal) const {
     const clang::VarDecl* variable = variable_of(reference);
     if (variable == nullptr || pure_reference(reference, 0)) return true;
     if (is_shared(variable)) return true;
@@ -292,26 +331,30 @@ bool Recreation::again_reference(const clang::DeclRefExpr* reference, std::strin
                            ? !isa<clang::UnaryOperator, clang::DeclStmt, clang::LambdaExpr,
                                   clang::CallExpr, clang::ConditionalOperator>(above)
                            : cast->getCastKind() == clang::CK_LValueToRValue;
-    if (!loads || !accesses_.facts(variable).written) return true;
-    why = "'" + variable->getNameAsString() + "' is changed after it";
-    where = reference;
+    if (!loads || renewal.point == nullptr) return true;
+    if (variable->getType()->isReferenceType()) {
+        renewal.obstacle = {"it is read through '" + variable->getNameAsString() + "'", reference};
+        return false;
+    }
+    if (!changes(variable, renewal)) return true;
+    renewal.obstacle = {"'" + variable->getNameAsString() + "' is changed after it", reference};
     return false;
 }
 
-bool Recreation::again(const clang::Stmt* expression, std::string& why,
-                       const clang::Stmt*& where) const {
+bool Recreation::again(const clang::Stmt* expression, const Renewal& renewal) const {
     if (expression == nullptr || is_literal(expression)) return true;
     const auto refuse = [&](const char* text) {
-        why = text;
-        where = expression;
+        renewal.obstacle = {text, expression};
         return false;
     };
     if (const auto* reference = dyn_cast<clang::DeclRefExpr>(expression))
-        return again_reference(reference, why, where);
+        return again_reference(reference, renewal);
+    if (const clang::Expr* array = copied_array(expression)) return again(array, renewal);
     if (const auto* lambda = dyn_cast<clang::LambdaExpr>(expression)) {
-        if (lambda->isMutable()) return refuse("a mutable lambda has a state of its own");
+        if (lambda->isMutable() && renewal.point != nullptr)
+            return refuse("a mutable lambda has a state of its own");
         for (const auto* one : lambda->capture_inits())
-            if (!again(one, why, where)) return false;
+            if (!again(one, renewal)) return false;
         return true;
     }
     if (const auto* member = dyn_cast<clang::MemberExpr>(expression)) {
@@ -319,9 +362,7 @@ bool Recreation::again(const clang::Stmt* expression, std::string& why,
     } else if (const auto* cast = dyn_cast<clang::CastExpr>(expression)) {
         if (cast->getCastKind() == clang::CK_LValueToRValue) {
             const clang::Expr* place = cast->getSubExpr()->IgnoreParens();
-            if (isa<clang::MemberExpr>(place) &&
-                position_of(clang::cast<clang::MemberExpr>(place)) != Position::kNone)
-                return true;
+            if (is_position(place)) return true;
             if (address_base(place) != nullptr || isa<clang::ArraySubscriptExpr>(place))
                 return refuse("it loads from memory");
         }
@@ -345,25 +386,38 @@ bool Recreation::again(const clang::Stmt* expression, std::string& why,
         return refuse("it is not known to be pure");
     }
     for (const clang::Stmt* child : expression->children())
-        if (!again(child, why, where)) return false;
+        if (!again(child, renewal)) return false;
     return true;
 }
 
-bool Recreation::can_be_made_again(const clang::VarDecl* variable, std::string& why,
-                                   const clang::Stmt*& where) const {
-    where = nullptr;
+bool Recreation::can_be_made_again(const clang::VarDecl* variable, const clang::Stmt* point,
+                                   Obstacle& obstacle) const {
     if (!variable->hasInit()) {
-        why = "it has no initialiser";
+        obstacle = {"it has no initialiser", nullptr};
         return false;
     }
     const bool is_reference = variable->getType()->isReferenceType();
     if (!is_reference && accesses_.facts(variable).written) {
-        why = "it is written after its declaration";
+        obstacle = {"it is written after its declaration", nullptr};
         for (const Access& access : accesses_.all())
-            if (access.variable == variable && access.writes) where = access.reference;
+            if (access.variable == variable && access.writes) obstacle.where = access.reference;
         return false;
     }
-    return again(variable->getInit(), why, where);
+    return again(variable->getInit(), {variable, point, obstacle});
+}
+
+bool Recreation::may_be_evaluated_again(const clang::VarDecl* variable) const {
+    Obstacle ignored;
+    return variable->hasInit() && again(variable->getInit(), {variable, nullptr, ignored});
+}
+
+// Its size must be the one that is known here: a lambda that reads the block's position captures
+// that too, in the text that is written.
+bool Recreation::is_closure_of_values(const clang::VarDecl* variable) const {
+    const auto* record = record_of(variable->getType());
+    if (record == nullptr || !record->isLambda() || may_point_into_block(variable)) return false;
+    if (callees_.summary(record->getLambdaCallOperator()).reads_block) return false;
+    return may_be_evaluated_again(variable);
 }
 
 std::set<const clang::VarDecl*> Recreation::named_in(const clang::Stmt* expression) {
@@ -375,6 +429,7 @@ std::set<const clang::VarDecl*> Recreation::named_in(const clang::Stmt* expressi
         for (const auto* one : lambda->capture_inits()) found.merge(named_in(one));
         return found;
     }
+    if (const clang::Expr* array = copied_array(expression)) found.merge(named_in(array));
     for (const clang::Stmt* child : expression->children()) found.merge(named_in(child));
     return found;
 }

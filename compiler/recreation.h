@@ -13,12 +13,14 @@
 
 #include "compiler/accesses.h"
 #include "compiler/callees.h"
+#include "compiler/flow_graph.h"
 
 namespace penstock::compiler {
 
 class Recreation {
 public:
-    Recreation(const Accesses& accesses, Callees& callees, const clang::ASTContext& context);
+    Recreation(const Accesses& accesses, const FlowGraph& graph, Callees& callees,
+               const clang::ASTContext& context);
 
     [[nodiscard]] bool is_rematerialised(const clang::VarDecl* variable) const;
     // Returns whether the value may be, or contain, an address of a local or shared variable.
@@ -26,10 +28,20 @@ public:
         return pointing_.count(variable) != 0;
     }
     [[nodiscard]] bool may_point_into_block(const clang::Expr* expression) const;
-    // Returns whether a reference, closure or pointer can be made again; otherwise `why` tells what
-    // is in the way, and `where` the expression.
-    [[nodiscard]] bool can_be_made_again(const clang::VarDecl* variable, std::string& why,
-                                         const clang::Stmt*& where) const;
+    // What is in the way of making a variable again: the reason, and the expression.
+    struct Obstacle {
+        std::string why;
+        const clang::Stmt* where = nullptr;
+    };
+    // Returns whether a reference, closure or pointer can be made again at a point.
+    [[nodiscard]] bool can_be_made_again(const clang::VarDecl* variable, const clang::Stmt* point,
+                                         Obstacle& obstacle) const;
+    // Returns whether the variable is a closure of values alone, whose bytes can be saved and
+    // loaded over the one that is made again.
+    [[nodiscard]] bool is_closure_of_values(const clang::VarDecl* variable) const;
+    // Returns whether the initialiser may be evaluated again, with any result: the variable is not
+    // used behind the point.
+    [[nodiscard]] bool may_be_evaluated_again(const clang::VarDecl* variable) const;
     // The variables that an initialiser names: they must be there when it is evaluated again.
     [[nodiscard]] static std::set<const clang::VarDecl*> named_in(const clang::Stmt* expression);
     // Returns whether evaluating the expression again gives the same, and does nothing else.
@@ -41,14 +53,21 @@ private:
     [[nodiscard]] bool pure(const clang::Stmt* expression, int depth) const;
     [[nodiscard]] bool pure_call(const clang::CallExpr* call, int depth) const;
     [[nodiscard]] bool pure_reference(const clang::DeclRefExpr* reference, int depth) const;
-    [[nodiscard]] bool again(const clang::Stmt* expression, std::string& why,
-                             const clang::Stmt*& where) const;
-    [[nodiscard]] bool again_reference(const clang::DeclRefExpr* reference, std::string& why,
-                                       const clang::Stmt*& where) const;
+    // A variable that is made again at a point; a null point: its value is of no importance.
+    struct Renewal {
+        const clang::VarDecl* variable;
+        const clang::Stmt* point;
+        Obstacle& obstacle;
+    };
+    [[nodiscard]] bool again(const clang::Stmt* expression, const Renewal& renewal) const;
+    [[nodiscard]] bool again_reference(const clang::DeclRefExpr* reference,
+                                       const Renewal& renewal) const;
+    [[nodiscard]] bool changes(const clang::VarDecl* named, const Renewal& renewal) const;
     bool spread();
     void find_stores();
 
     const Accesses& accesses_;
+    const FlowGraph& graph_;
     Callees& callees_;
     const clang::ASTContext& context_;
     std::set<const clang::VarDecl*> pointing_;

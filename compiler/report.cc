@@ -8,7 +8,8 @@ namespace penstock::compiler {
 
 static std::string value_line(const ValueReport& value) {
     if (value.size == 0) return "    not saved: " + value.name + " (" + value.why + ")\n";
-    return "    saved: " + value.name + ", " + std::to_string(value.size) + " B for each " +
+    return std::string(value.if_read_short ? "    saved if the read is short: " : "    saved: ") +
+           value.name + ", " + std::to_string(value.size) + " B for each " +
            (value.where == "shared" ? "block, shared memory" : value.where) + " (" + value.why +
            ")\n";
 }
@@ -33,7 +34,11 @@ std::string report_text(const std::string& file, const std::vector<KernelReport>
                       std::to_string(point.thread_bytes) + " B for each thread, " +
                       std::to_string(point.block_bytes) + " B for each block, " +
                       std::to_string(point.shared_bytes) + " B of shared memory" +
-                      (point.dynamic_shared ? ", and all dynamic shared memory" : "") + "\n";
+                      (point.dynamic_shared ? ", and all dynamic shared memory" : "") +
+                      (point.dynamic_shared && point.dynamic_if_read_short
+                           ? ", unless the read replaces it"
+                           : "") +
+                      "\n";
             for (const ValueReport& value : point.values) result += value_line(value);
             for (const CheaperPlace& place : point.cheaper)
                 result += "    moving the point above line " + std::to_string(place.line) +
@@ -49,6 +54,7 @@ static llvm::json::Object point_object(const PointReport& point) {
         values.push_back(llvm::json::Object{{"name", value.name},
                                             {"bytes", static_cast<int64_t>(value.size)},
                                             {"each", value.where},
+                                            {"if_read_short", value.if_read_short},
                                             {"reason", value.why}});
     for (const CheaperPlace& place : point.cheaper)
         cheaper.push_back(llvm::json::Object{{"above_line", static_cast<int64_t>(place.line)},

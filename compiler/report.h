@@ -8,8 +8,9 @@ namespace penstock::compiler {
 
 struct ValueReport {
     std::string name, why;
-    unsigned size = 0;  // bytes; 0: not saved
-    std::string where;  // "thread", "block", "shared", or empty
+    unsigned size = 0;           // bytes; 0: not saved
+    bool if_read_short = false;  // saved only if the read is not as large as it
+    std::string where;           // "thread", "block", "shared", or empty
 };
 
 // A place in the same list of statements where less would be saved.
@@ -22,7 +23,7 @@ struct PointReport {
     unsigned number = 0, line = 0;
     std::string call;
     unsigned thread_bytes = 0, block_bytes = 0, shared_bytes = 0;
-    bool dynamic_shared = false;
+    bool dynamic_shared = false, dynamic_if_read_short = false;
     std::vector<ValueReport> values;
     std::vector<CheaperPlace> cheaper;
 };

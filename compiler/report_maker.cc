@@ -18,11 +18,12 @@ PointReport make_point(const Kernel&, const Frame& frame, const Point& point) {
     report.block_bytes = frame.block_bytes(point.number);
     report.shared_bytes = frame.shared_bytes(point.number);
     report.dynamic_shared = frame.dynamic_shared;
+    report.dynamic_if_read_short = frame.dynamic_replaced.count(point.number) != 0;
     for (const SavedPart& part : frame.parts) {
         if (part.points.count(point.number) == 0) continue;
         const auto plan = frame.variables.find(part.key);
         const std::string why = part.is_read ? "the request of the read" : plan->second.why;
-        report.values.push_back({part.name, why, part.size,
+        report.values.push_back({part.name, why, part.size, part.replaced.count(point.number) != 0,
                                  part.shared      ? "shared"
                                  : part.per_block ? "block"
                                                   : "thread"});
@@ -35,10 +36,11 @@ PointReport make_point(const Kernel&, const Frame& frame, const Point& point) {
                                                  plan.treatment == Treatment::kMadeAgain
                                              ? plan.why
                                              : "dead",
-                                         0, ""});
+                                         0, false, ""});
             continue;
         }
-        if (frame.parts_of(key).empty()) report.values.push_back({plan.name, plan.why, 0, ""});
+        if (frame.parts_of(key).empty())
+            report.values.push_back({plan.name, plan.why, 0, false, ""});
     }
     return report;
 }

@@ -29,9 +29,6 @@ bool TwinWriter::check(const Kernel& kernel) {
     if (pattern->getLocation().isMacroID() || pattern->getBody()->getBeginLoc().isMacroID())
         return refuse(pattern->getLocation(), "a kernel with points may not come from a macro");
     for (const auto* parameter : pattern->parameters()) {
-        if (parameter->hasDefaultArg())
-            return refuse(parameter->getLocation(),
-                          "a kernel with points has no default arguments; give them at the launch");
         if (parameter->getType()->getContainedAutoType() != nullptr)
             return refuse(parameter->getLocation(),
                           "a kernel with points names the types of its parameters; write a "
@@ -61,9 +58,21 @@ std::string TwinWriter::arguments(const Kernel& kernel, Edits& edits) {
     for (const auto* parameter : kernel.pattern->parameters()) {
         std::string name = parameter->getNameAsString();
         ++index;
+        unsigned end = text_.end_offset(parameter->getEndLoc());
+        if (parameter->hasDefaultArg()) {  // a launch passes all arguments
+            const RawToken* value = text_.token_from(text_.offset(parameter->getBeginLoc()));
+            while (value != nullptr && value->first != '=') value = text_.token_from(value->end());
+            if (value != nullptr && value->offset < end) {
+                edits.replace({value->offset, end}, "");
+                end = value->offset;
+            }
+        }
         if (name.empty()) {
             name = "penstock_parameter_" + std::to_string(index);
-            edits.insert(text_.end_offset(parameter->getEndLoc()), " " + name);
+            edits.insert(end, " " + name);
+            const auto* body = clang::cast<clang::CompoundStmt>(kernel.pattern->getBody());
+            edits.insert(text_.offset(body->getLBracLoc()) + 1,
+                         " static_cast<void>(" + name + ");");
         }
         result += name + (parameter->isParameterPack() ? "..., " : ", ");
     }

@@ -1,4 +1,4 @@
-// A closure with a state.
+// A closure with a state and a reference.
 // RUN: error
 #include "penstock/device/preemption.cuh"
 #include "penstock/kernel.h"
@@ -6,9 +6,11 @@
 using namespace penstock;
 
 __global__ void kernel(int* out) {
-    auto next = [n = 0]() mutable { return ++n; };  // ERROR: 'next' refers to memory of the block
-    out[0] = next();
+    int sum = 0;
+    auto next = [&sum, n = 0]() mutable { sum += ++n; };  // ERROR: 'next' refers to memory of
+    next();
     yield();
-    out[1] = next();
+    next();
+    out[0] = sum;
 }
 PENSTOCK_KERNEL(kernel)

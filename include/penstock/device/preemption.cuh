@@ -109,6 +109,15 @@ PENSTOCK_NOINLINE PENSTOCK_DEVICE inline Read begin_read(DeviceFileSystem fs, De
 }
 #endif
 
+// Returns whether a read that has begun will replace all of the `size` bytes of its buffer, from
+// its first byte: then a block that leaves need not save them. After an error they are undefined. A
+// block calls, before end_read, with equal results in all threads.
+PENSTOCK_DEVICE inline bool is_whole(const Read& read, uint64_t size) {
+    if (read.handle < 0) return false;
+    const auto index = static_cast<uint64_t>(read.handle) & ((1ull << kAsyncIndexBits) - 1);
+    return read.fs.state->async_calls[index].size >= size;
+}
+
 // Ends it: waits, and copies the bytes to `buffer`, the same one or, after the block came back, the
 // one in its new place. A block calls. Returns what gread returns.
 #ifdef __NVCC__

@@ -64,6 +64,7 @@ public:
     PENSTOCK_DEVICE void save_shared(const volatile void* from, size_t size, size_t offset) {
         copy(shared_slot(offset), static_cast<const std::byte*>(plain(from)), size);
     }
+    PENSTOCK_DEVICE size_t dynamic_shared_size() const { return state_->dynamic_shared_size; }
     PENSTOCK_DEVICE void load_dynamic_shared(size_t offset) const {
         PENSTOCK_DYNAMIC_SHARED(std::byte, memory);
         load_shared(memory, state_->dynamic_shared_size, offset);
