@@ -1,8 +1,8 @@
 """Makes random kernels with preemption points, for test_preempt_runs.py.
 
 Each kernel has points at random places of random code: loops, conditions, early returns, arrays,
-structs, references, pointers, lambdas, shared memory and reads. The code has no data races, so
-that its results do not depend on when blocks leave.
+structs, references, pointers, lambdas, shared memory, templates and reads, of which some end with
+the file. The code has no data races, so that its results do not depend on when blocks leave.
 """
 
 from __future__ import annotations
@@ -28,6 +28,18 @@ struct Box {
     short count;
 };
 #define DECLARE_TWO(a, b) unsigned a, b
+namespace shapes {
+struct Point {
+    unsigned x, y;
+    __device__ unsigned sum() const { return x + y * 3; }
+    __device__ void move(unsigned by) { x += by, y ^= by; }
+};
+__device__ inline Point turned(const Point& one) { return {one.y, one.x + 1}; }
+template <class Thing>
+__device__ unsigned sum_of(Thing& thing) {
+    return thing.sum();
+}
+}  // namespace shapes
 __device__ inline unsigned mix(unsigned a, unsigned b) { return a * 31 + (b ^ (a >> 3)); }
 __device__ unsigned of_block(unsigned a) { return a + blockIdx.x * 7 + gridDim.x; }
 __device__ inline void bump(unsigned& value, unsigned by) { value += by; }
@@ -41,6 +53,7 @@ PARAMETERS = (
     "unsigned* out, int n"
 )
 SCALARS = ("unsigned", "int", "float", "double", "unsigned char", "long long", "bool")
+FILE_SIZE = 300_000  # of the test; some reads end behind it
 
 
 @dataclass
@@ -48,7 +61,7 @@ class Variable:
     """A name that expressions may use."""
 
     name: str
-    kind: str  # a scalar type, Pair, Box, array, boxes, lambda
+    kind: str  # a scalar type, Pair, Box, Point, array, boxes, lambda, mutator
     fixed: bool = False  # it is not assigned to
     uniform: bool = False
 
@@ -62,11 +75,14 @@ class Kernel:
         self.points = 0
         self.scopes: list[list[Variable]] = [[]]
         self.lines: list[str] = []
-        self.loops = 0
+        self.loops: list[bool] = []  # whether each loop round the place is uniform
         self.shared = [f"tile{i}" for i in range(chance.randrange(3))]
         self.name = name
+        self.types = [*SCALARS, "T", "T"] if chance.random() < 0.3 else [*SCALARS]
         for tile in self.shared:
             self._put(f"__shared__ unsigned {tile}[64];")
+            self._put(f"{tile}[threadIdx.x] = threadIdx.x * 5;")
+        self._put("__syncthreads();")
         self._put("const unsigned row = blockIdx.x * blockDim.x + threadIdx.x;")
         self._put("unsigned char* mine = buffers + blockIdx.x * 4096;")
         self._put("unsigned sum = row;")
@@ -79,7 +95,15 @@ class Kernel:
     def text(self) -> str:
         """Return the kernel's definition."""
         body = "".join(f"    {line}\n" for line in self.lines)
-        return f"__global__ void {self.name}({PARAMETERS}) {{\n{body}}}\n"
+        return f"{self.head()}__global__ void {self.name}({PARAMETERS}) {{\n{body}}}\n"
+
+    def head(self) -> str:
+        """Return the template head, or nothing."""
+        return "template <class T>\n" if "T" in self.types else ""
+
+    def instance(self) -> str:
+        """Return the kernel's name with its template arguments."""
+        return f"{self.name}<unsigned short>" if "T" in self.types else self.name
 
     def _put(self, line: str) -> None:
         self.lines.append("    " * (len(self.scopes) - 1) + line)
@@ -100,18 +124,18 @@ class Kernel:
         return self.chance.choice(found) if found else None
 
     def _value(self, one: Variable) -> str:
-        if one.kind == "Pair":
-            return f"(unsigned({one.name}.first) + {one.name}.second)"
-        if one.kind == "Box":
-            return f"({one.name}.values[{self.chance.randrange(3)}] + {one.name}.count)"
-        if one.kind == "array":
-            index = self.chance.choice((*"0123", "threadIdx.x % 4"))
-            return f"{one.name}[{index}]"
-        if one.kind == "boxes":
-            return f"{one.name}[{self.chance.randrange(2)}].values[{self.chance.randrange(3)}]"
-        if one.kind == "lambda":
-            return f"{one.name}({self.chance.randrange(9)}u)"
-        return f"unsigned({one.name})"
+        chance = self.chance
+        forms = {
+            "Pair": ("(unsigned({0}.first) + {0}.second)",),
+            "Box": ("({0}.values[{1}] + {0}.count)",),
+            "Point": ("{0}.sum()", "shapes::sum_of({0})", "shapes::turned({0}).x"),
+            "array": ("{0}[{1}]", "{0}[3]", "{0}[threadIdx.x % 4]"),
+            "boxes": ("{0}[0].values[{1}]", "{0}[1].values[{1}]"),
+            "lambda": ("{0}({1}u)", "{0}(row)"),
+            "mutator": ("{0}({1}u)",),
+        }
+        form = chance.choice(forms.get(one.kind, ("unsigned({0})",)))
+        return form.format(one.name, chance.randrange(3))
 
     def _expression(self, depth: int = 2) -> str:
         chance = self.chance
@@ -124,7 +148,9 @@ class Kernel:
                 )
             )
             return form.format(left, right)
-        one = chance.choice(self._variables()) if self._variables() else None
+        # Nothing says in which order an expression calls lambdas that change a variable.
+        found = [one for one in self._variables() if one.kind != "mutator"]
+        one = chance.choice(found) if found else None
         if one is not None and chance.random() < 0.7:
             return self._value(one)
         leaves = ["row", "sum", "unsigned(n)", "threadIdx.x", "blockIdx.x", "5u"]
@@ -144,7 +170,7 @@ class Kernel:
                 self._put(f"sum = mix(sum, {self._value(one)});")
 
     def _block(self, length: int, depth: int, *, uniform: bool) -> None:
-        kinds = [self._declare, self._declare, self._assign, self._assign, self._alias]
+        kinds = [*[self._declare, self._assign] * 2, self._alias, self._choose]
         for _ in range(length):
             chance = self.chance.random()
             if uniform and chance < 0.17:
@@ -155,6 +181,9 @@ class Kernel:
                 self._nest(depth, uniform=uniform and self.chance.random() < 0.8)
             elif uniform and chance < 0.45:
                 self._leave()
+            elif chance < 0.47 and self.loops and not self.loops[-1]:
+                way = self.chance.choice(("break", "continue"))
+                self._put(f"if ({self._expression(1)} % 5u == 2u) {way};")
             else:
                 self.chance.choice(kinds)()
 
@@ -171,13 +200,20 @@ class Kernel:
     def _nest(self, depth: int, *, uniform: bool) -> None:
         chance = self.chance
         length = chance.randrange(1, 6)
-        form = chance.randrange(5)
+        form = chance.randrange(6)
         condition = self._uniform_condition() if uniform else f"{self._expression(1)} % 3u == 1u"
         if form == 0:
             self._inside(f"if ({condition}) {{", length, depth, uniform=uniform)
         elif form == 1:
             self._inside(f"if ({condition}) {{", length, depth, uniform=uniform, tail="} else {")
             self._inside("{", length, depth, uniform=uniform, tail="} }")
+        elif form == 5:
+            name = self._new()
+            value = "n + blockIdx.x" if uniform else self._expression(1)
+            self.scopes.append([Variable(name, "unsigned", fixed=True)])
+            head = f"if (const unsigned {name} = {value}; {name} % 3u < 2u) {{"
+            self._inside(head, length, depth, uniform=uniform)
+            self.scopes.pop()
         elif form == 2:
             self._inside("{", length, depth, uniform=uniform)
         else:
@@ -189,9 +225,11 @@ class Kernel:
         limit = chance.choice(("2", "3", "n % 3"))
         if not uniform:
             limit = f"int({self._expression(1)} % 3u)"
-        self.loops += 1
+        self.loops.append(uniform)
         self.scopes.append([Variable(name, "int", fixed=True, uniform=uniform)])
         form = chance.randrange(4)
+        if form == 1:
+            self._put("#pragma unroll")
         if form < 2:
             head = f"for (int {name} = 0; {name} < {limit}; ++{name}) {{"
             self._inside(head, length, depth, uniform=uniform)
@@ -205,11 +243,11 @@ class Kernel:
         scope = self.scopes.pop()
         if form >= 2:
             self.scopes[-1] += scope
-        self.loops -= 1
+        self.loops.pop()
 
     def _leave(self) -> None:
         chance = self.chance
-        way = chance.choice(("return", "break", "continue") if self.loops > 0 else ("return",))
+        way = chance.choice(("return", "break", "continue") if self.loops else ("return",))
         if way == "return":
             self._put(f"if (blockIdx.x == {chance.randrange(6)} && n == 4) {{")
             self._put("    out[row] = sum;")
@@ -221,19 +259,42 @@ class Kernel:
     def _point(self) -> None:
         self.points += 1
         if self.chance.random() < 0.7:
-            self._put(self.chance.choice(("yield();", "penstock::yield();", "{ yield(); }")))
+            words = ("yield();", "penstock::yield();", "{ yield(); }", "::penstock::yield();")
+            self._put(self.chance.choice(words))
             return
         name = self._new()
-        offset = f"({self.chance.randrange(9000)} + blockIdx.x * 64) % 9000"
+        start = self.chance.choice((self.chance.randrange(9000), FILE_SIZE - 400))
+        offset = f"{start} + blockIdx.x * 64"
         self._put("__syncthreads();")
+        form = self.chance.randrange(4)
+        if form == 0 and self.shared:
+            self._read_shared(name, offset)
+        elif form == 1:
+            self._put(f"const AsyncHandle {name} = gread_async(fs, file, {offset}, 256, mine);")
+            self._put(f"preempt_point(fs, {name});")
+            self._put(f"sum += unsigned(penstock::gwait(fs, {name})) + mine[threadIdx.x];")
+        else:
+            call = self.chance.choice(("gread", "penstock::gread"))
+            self._put("#pragma preempt")
+            self._put(f"const int64_t {name} = {call}(fs, file, {offset}, 256, mine);")
+            self._put(f"sum = mix(sum, mine[threadIdx.x] + unsigned({name}));")
+        self._put("__syncthreads();")
+
+    # A short read leaves the rest of the tile as it was.
+    def _read_shared(self, name: str, offset: str) -> None:
+        tile = self.chance.choice(self.shared)
+        size = self.chance.choice((f"sizeof {tile}", "256", "128"))
         self._put("#pragma preempt")
-        self._put(f"const int64_t {name} = gread(fs, file, {offset}, 256, mine);")
-        self._put(f"sum = mix(sum, mine[threadIdx.x] + unsigned({name}));")
-        self._put("__syncthreads();")
+        self._put(f"const int64_t {name} = gread(fs, file, {offset}, {size}, {tile});")
+        index = f"(threadIdx.x + {self.chance.randrange(64)}) % 64"
+        self._put(f"sum = mix(sum, {tile}[{index}] + unsigned({name}));")
 
     # Writes shared memory, and reads what other threads wrote.
     def _exchange(self) -> None:
         tile = self.chance.choice(self.shared)
+        if self.scopes[1:] and self.chance.random() < 0.2:
+            tile = self._new()
+            self._put(f"__shared__ unsigned {tile}[64];")
         if self.chance.random() < 0.7:
             self._put(f"{tile}[threadIdx.x] = {self._expression()};")
         else:
@@ -250,10 +311,13 @@ class Kernel:
     def _declare(self) -> None:
         chance = self.chance
         name = self._new()
-        form = chance.randrange(13)
+        form = chance.randrange(17)
+        if form >= 12:
+            self._declare_other(name, form)
+            return
         scope = self.scopes[-1]
         if form < 5:
-            kind = chance.choice(SCALARS)
+            kind = chance.choice(self.types)
             init = f"static_cast<{kind}>({self._expression()} % 1000u)"
             constant = chance.random() < 0.3
             word = "const " if constant else ""
@@ -292,10 +356,51 @@ class Kernel:
             value = f"{{{self._expression(1)}, 7, {self._expression(1)}, 1}}"
             self._put(f"{word}unsigned {name}[4] = {value};")
             scope.append(Variable(name, "array", fixed=fixed))
+
+    def _declare_other(self, name: str, form: int) -> None:
+        scope = self.scopes[-1]
+        if form == 12:
+            init = f"{{{self._expression(1)}, {self._expression(1)}}}"
+            self._put(f"shapes::Point {name}{init};")
+            scope.append(Variable(name, "Point"))
+        elif form == 13:
+            other = self._new()
+            value = self._expression(1)
+            self._put(f"const auto [{name}, {other}] = shapes::Point{{{value}, row}};")
+            scope += [Variable(one, "unsigned", fixed=True) for one in (name, other)]
+        elif form == 14 and self.shared:
+            # The thread's own element, which others read only in _exchange.
+            self._put(f"unsigned* {name} = &{self.chance.choice(self.shared)}[threadIdx.x];")
+            scope.append(Variable(f"(*{name})", "unsigned"))
         else:
-            one = self.chance.choice(("=", "&"))
-            self._put(f"auto {name} = [{one}](unsigned x) {{ return x + {self._expression(1)}; }};")
-            scope.append(Variable(name, "lambda", fixed=True))
+            self._declare_lambda(name)
+
+    def _declare_lambda(self, name: str) -> None:
+        capture = self.chance.choice(("=", "&"))
+        parameter = self.chance.choice(("unsigned x", "auto x", "const auto& x"))
+        value = self._expression(1)
+        form = self.chance.randrange(4)
+        kind = "mutator" if form < 2 else "lambda"
+        if form == 0 and (one := self._pick("unsigned", assigned=True)) and "*" not in one.name:
+            self._put(f"auto {name} = [&]({parameter}) {{ return {one.name} += x; }};")
+        elif form < 2:
+            self._put(f"auto {name} = [t = {value}]({parameter}) mutable {{ return t += x; }};")
+        else:
+            word = self.chance.choice(("", "const "))
+            self._put(f"{word}auto {name} = [{capture}]({parameter}) {{ return x + {value}; }};")
+        self.scopes[-1].append(Variable(name, kind, fixed=True))
+
+    # A switch, or a loop over an array: without points.
+    def _choose(self) -> None:
+        array = self._pick("array")
+        if array is not None and self.chance.random() < 0.5:
+            self._put(f"for (const unsigned one : {array.name}) sum = mix(sum, one);")
+            return
+        self._put(f"switch ({self._expression(1)} % 3u) {{")
+        self._put(f"    case 0: sum += {self._expression(1)}; break;")
+        self._put(f"    case 1: sum ^= {self._expression(1)}; [[fallthrough]];")
+        self._put("    default: sum += 3;")
+        self._put("}")
 
     # Declares a reference or a pointer to a variable, or changes one in a lambda.
     def _alias(self) -> None:
@@ -316,12 +421,14 @@ class Kernel:
             self._put(f"bump({target}, {self._expression(1)});")
 
     def _assign(self) -> None:
-        one = self._pick(*SCALARS, "Pair", "Box", "array", "boxes", assigned=True)
+        one = self._pick(*self.types, "Pair", "Box", "Point", "array", "boxes", assigned=True)
         value = self._expression()
         if one is None:
             self._put(f"sum += {value};")
         elif one.kind == "Pair":
             self._put(f"{one.name}.second = {value};")
+        elif one.kind == "Point":
+            self._put(f"{one.name}.move({value});")
         elif one.kind == "Box":
             self._put(f"{one.name}.values[{self.chance.randrange(3)}] = {value};")
         elif one.kind == "boxes":
@@ -344,7 +451,7 @@ def kernels(seed: int, count: int) -> Iterator[Kernel]:
 
 def source(made: list[Kernel]) -> str:
     """Return a source file with the kernels."""
-    return HEADER + "".join(f"\n{one.text()}PENSTOCK_KERNEL({one.name})\n" for one in made)
+    return HEADER + "".join(f"\n{one.text()}PENSTOCK_KERNEL({one.instance()})\n" for one in made)
 
 
 def header(made: list[Kernel]) -> str:
@@ -352,8 +459,8 @@ def header(made: list[Kernel]) -> str:
     lines = ['#include "penstock/device/handle.h"', '#include "penstock/kernel.h"']
     parameters = PARAMETERS.replace("DeviceFile", "penstock::DeviceFile")
     parameters = parameters.replace("Descriptor", "penstock::Descriptor")
-    lines += [f"PENSTOCK_GLOBAL void {one.name}({parameters});" for one in made]
-    names = " ".join(f"X({one.name})" for one in made)
+    lines += [f"{one.head()}PENSTOCK_GLOBAL void {one.name}({parameters});" for one in made]
+    names = " ".join(f"X({one.instance()})" for one in made)
     return "\n".join([*lines, f"#define RANDOM_KERNELS {names}", ""])
 
 
