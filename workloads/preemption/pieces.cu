@@ -34,8 +34,10 @@ __device__ void note_end(const PiecesJob& job, uint64_t piece) {
     if (threadIdx.x == 0) job.times[piece].done_ns = device::now_ns();
 }
 
-// What a GPU thread computes on a piece.
-__device__ uint64_t compute_piece(const PiecesJob& job, uint64_t piece, uint64_t sum) {
+// What a GPU thread computes on a piece. A separate function, so that it is the same code in both
+// forms of the kernel.
+PENSTOCK_NOINLINE __device__ uint64_t compute_piece(const PiecesJob& job, uint64_t piece,
+                                                    uint64_t sum) {
     const auto* words = reinterpret_cast<const uint64_t*>(job.bytes + piece * job.piece_size);
     for (unsigned i = threadIdx.x; i < job.piece_size / sizeof(uint64_t); i += kPiecesThreads)
         sum = sum * kPiecesFactor + words[i];

@@ -89,6 +89,9 @@ public:
         return tiles * tiles;
     }
 
+    [[nodiscard]] const ProductOptions& options() const { return options_; }
+    [[nodiscard]] const ProductJob& job() const { return job_; }
+
 private:
     ProductOptions options_;
     std::vector<float> records_, expected_;
@@ -111,6 +114,30 @@ std::vector<float> product_reference(const std::vector<float>& a, const std::vec
         }
     }
     return product;
+}
+
+Status launch_with_backoff(Stream& stream, Workload& product) {
+    const auto& one = static_cast<const Product&>(product);
+    return launch_product_with_backoff(stream, one.options().form, one.options().tile, one.job());
+}
+
+Status PersistentProduct::launch(Stream& stream, unsigned blocks,
+                                 const std::vector<Workload*>& products) {
+    list_.clear();
+    for (Workload* product : products) list_.push_back(static_cast<const Product*>(product)->job());
+    const ProductOptions& options = static_cast<const Product*>(products.front())->options();
+    Status status;
+    if (jobs_.count() != list_.size()) {
+        jobs_ = {};
+        next_ = {};
+        status = jobs_.allocate(stream.device(), list_.size());
+        if (status.ok()) status = next_.allocate(stream.device(), 1);
+    }
+    if (status.ok()) status = jobs_.upload(stream, list_);
+    if (status.ok()) status = stream.fill(next_.data(), 0, next_.size());
+    if (!status.ok()) return status;
+    return launch_persistent_product(stream, blocks, options.form, options.tile, jobs_.data(),
+                                     static_cast<unsigned>(list_.size()), next_.data());
 }
 
 Result<std::unique_ptr<Workload>> make_product(const Site& site, const ProductOptions& options) {

@@ -34,9 +34,23 @@ enum class ProductForm : uint8_t {
     kEightReadsShared,  // the same through shared memory that holds one piece
 };
 
+// Reads of a block.
+constexpr unsigned pieces_of(ProductForm form) {
+    return form == ProductForm::kOneRead ? 1 : kProductPieces;
+}
+
 // Adds one launch to the stream: (order / tile)^2 blocks of (tile / 4)^2 GPU threads. `tile` is 32
 // or 64.
 Status launch_product(Stream& stream, ProductForm form, unsigned tile, const ProductJob& job);
+// The same for kOneRead and kEightReads, by blocks that look for their bytes themselves and sleep
+// between the looks, each time twice as long, up to 1 ms.
+Status launch_product_with_backoff(Stream& stream, ProductForm form, unsigned tile,
+                                   const ProductJob& job);
+// The same for all of `jobs`, in device memory, by `blocks` blocks that stay. They take tiles from
+// a queue whose head, `*next` in device memory, is 0 at first. Each has four reads ahead.
+Status launch_persistent_product(Stream& stream, unsigned blocks, ProductForm form, unsigned tile,
+                                 const ProductJob* jobs, unsigned job_count,
+                                 unsigned long long* next);
 // Whether `penstock preempt` has seen the kernels of the products, so that blocks may leave.
 [[nodiscard]] bool product_is_preemptible();
 

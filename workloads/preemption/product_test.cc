@@ -26,6 +26,41 @@ TEST_F(ProductTest, WithEightReadsThroughSharedMemory) {
     expect_right_in_both_tiles(ProductForm::kEightReadsShared);
 }
 
+TEST_F(ProductTest, WithBackoff) {
+    for (const ProductForm form : {ProductForm::kOneRead, ProductForm::kEightReads}) {
+        auto made = make_product(site_, {.form = form, .order = 64});
+        ASSERT_TRUE(made.ok());
+        ASSERT_TRUE(made.value()->prepare(stream_, Part::kAll).ok());
+        ASSERT_TRUE(launch_with_backoff(stream_, *made.value()).ok());
+        const auto wrong = made.value()->count_wrong(stream_, Part::kAll);
+        ASSERT_TRUE(wrong.ok()) << wrong.status().message();
+        EXPECT_EQ(wrong.value(), 0u);
+    }
+}
+
+TEST_F(ProductTest, OneKernelThatStays) {
+    for (const ProductForm form : {ProductForm::kOneRead, ProductForm::kEightReads}) {
+        std::vector<std::unique_ptr<Workload>> products;
+        std::vector<Workload*> all;
+        for (const uint64_t seed : {1, 2, 3}) {
+            auto made = make_product(site_, {.seed = seed, .form = form, .order = 64});
+            ASSERT_TRUE(made.ok());
+            products.push_back(std::move(made.value()));
+            all.push_back(products.back().get());
+        }
+        PersistentProduct kernel;
+        for (const unsigned blocks : {1u, 2u}) {
+            for (Workload* product : all) ASSERT_TRUE(product->prepare(stream_, Part::kAll).ok());
+            ASSERT_TRUE(kernel.launch(stream_, blocks, all).ok());
+            for (Workload* product : all) {
+                const auto wrong = product->count_wrong(stream_, Part::kAll);
+                ASSERT_TRUE(wrong.ok()) << wrong.status().message();
+                EXPECT_EQ(wrong.value(), 0u);
+            }
+        }
+    }
+}
+
 TEST_F(ProductTest, ReferenceOfSmallMatrices) {
     const std::vector<float> product = product_reference({1, 2, 3, 4}, {5, 6, 7, 8}, 2);
     EXPECT_EQ(product, (std::vector<float>{17, 23, 39, 53}));
