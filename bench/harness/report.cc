@@ -50,28 +50,30 @@ std::string first_line_of(const char* path, const char* key) {
     return "unknown";
 }
 
-[[noreturn]] void usage(const char* program, const char* question, int code) {
+[[noreturn]] void usage(const char* program, const char* question, bool has_trace, int code) {
     const std::string whole = program, prefix = "penstock-bench-";
     const size_t at = whole.rfind(prefix);
     const std::string name = at == std::string::npos ? whole : whole.substr(at + prefix.size());
     std::fprintf(code == 0 ? stdout : stderr,
                  "%s: %s\nusage: %s [--smoke] [--full] [--only TEXT] [--pairs N] [--device D] "
-                 "[--json FILE]\nexample: penstock bench %s --smoke --json %s.json\n",
-                 program, question, program, name.c_str(), name.c_str());
+                 "[--json FILE]%s\nexample: penstock bench %s --smoke --json %s.json\n",
+                 program, question, program, has_trace ? " [--trace FILE]" : "", name.c_str(),
+                 name.c_str());
     std::exit(code);
 }
 
 }  // namespace
 
-Arguments parse_arguments(int argc, char** argv, const char* question) {
+Arguments parse_arguments(int argc, char** argv, const char* question, bool has_trace) {
     Arguments arguments;
+    const auto quit = [&](int code) { usage(argv[0], question, has_trace, code); };
     for (int i = 1; i < argc; ++i) {
         const std::string word = argv[i];
         const auto value = [&]() -> std::string {
-            if (i + 1 >= argc) usage(argv[0], question, 2);
+            if (i + 1 >= argc) quit(2);
             return argv[++i];
         };
-        if (word == "--help") usage(argv[0], question, 0);
+        if (word == "--help") quit(0);
         if (word == "--smoke") {
             arguments.smoke = true;
         } else if (word == "--full") {
@@ -80,7 +82,7 @@ Arguments parse_arguments(int argc, char** argv, const char* question) {
             const std::string text = value();
             char* end = nullptr;
             const long count = std::strtol(text.c_str(), &end, 10);
-            if (*end != '\0' || count < 1 || count > long{kPairsMax}) usage(argv[0], question, 2);
+            if (*end != '\0' || count < 1 || count > long{kPairsMax}) quit(2);
             arguments.pairs = static_cast<unsigned>(count);
         } else if (word == "--device") {
             arguments.device = value();
@@ -88,8 +90,10 @@ Arguments parse_arguments(int argc, char** argv, const char* question) {
             arguments.only = value();
         } else if (word == "--json") {
             arguments.json = value();
+        } else if (word == "--trace" && has_trace) {
+            arguments.trace = value();
         } else {
-            usage(argv[0], question, 2);
+            quit(2);
         }
     }
     if (arguments.smoke) arguments.pairs = 1;

@@ -19,8 +19,9 @@ struct Arguments {
     bool full = false;   // the whole sweep
     unsigned pairs = 15;
     std::string device = "cpu";
-    std::string only;  // run only cases whose name contains this ("=NAME": is this)
-    std::string json;  // file to write; empty: standard output
+    std::string only;   // run only cases whose name contains this ("=NAME": is this)
+    std::string json;   // file to write; empty: standard output
+    std::string trace;  // file for a trace of the programs that write one; empty: none
 };
 
 // Whether a case was asked for.
@@ -30,8 +31,8 @@ struct Arguments {
 }
 
 // Parses the command line; prints a line and ends the program with 2 where it is wrong, with 0
-// after --help.
-Arguments parse_arguments(int argc, char** argv, const char* question);
+// after --help. `has_trace`: the program takes --trace.
+Arguments parse_arguments(int argc, char** argv, const char* question, bool has_trace = false);
 
 // One case against one baseline.
 struct Row {

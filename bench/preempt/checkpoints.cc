@@ -2,7 +2,7 @@
 #include <thread>
 
 #include "bench/preempt/figures.h"
-#include "bench/preempt/rig.h"
+#include "bench/preempt/rounds.h"
 #include "preemption/hotspot.h"
 
 namespace penstock::bench {
@@ -31,7 +31,7 @@ std::string describe(const State& state, unsigned cells, uint64_t left, double s
 
 }  // namespace
 
-void measure_checkpoints(Report& report, const Arguments& arguments) {
+void measure_checkpoints(Report& report, const Arguments& arguments, const Watch& watch) {
     if (!has_mode(WaitMode::kForced)) return;
     const State states[] = {{"empty", HeatPoint::kAtStart},
                             {"registers", HeatPoint::kInRegisters},
@@ -40,7 +40,8 @@ void measure_checkpoints(Report& report, const Arguments& arguments) {
         for (const unsigned cells : {1u, 2u, 4u, 8u}) {
             const std::string name = std::string("checkpoint-") + state.name + "-" +
                                      std::to_string(cells);
-            if (!wanted(arguments, name) || (cells > 1 && state.point == HeatPoint::kAtStart))
+            if (watch.past() || !wanted(arguments, name) ||
+                (cells > 1 && state.point == HeatPoint::kAtStart))
                 continue;
             HeatOptions heat;
             heat.point = state.point;
@@ -60,7 +61,7 @@ void measure_checkpoints(Report& report, const Arguments& arguments) {
                 return one.seconds;
             };
             row.pairs = take_pairs(
-                arguments.pairs, [&] { return run(WaitMode::kForced); },
+                some_rounds(arguments), [&] { return run(WaitMode::kForced); },
                 [&] { return run(WaitMode::kNever); }, &row.cpu_seconds);
             double more = 0;
             for (const auto& [forced, plain] : row.pairs) more += forced - plain;

@@ -1,5 +1,3 @@
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <cstdio>
@@ -8,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/preempt/child.h"
 #include "bench/preempt/figures.h"
 #include "bench/preempt/rig.h"
 #include "preemption/hotspot.h"
@@ -68,25 +67,12 @@ const std::vector<Counted>& all_counted() {
     return all;
 }
 
-std::string output_of(const std::string& command) {
-    std::string output;
-    FILE* pipe = popen(command.c_str(), "r");
-    if (pipe == nullptr) return output;
-    std::array<char, 4096> buffer;
-    while (const size_t count = fread(buffer.data(), 1, buffer.size(), pipe))
-        output.append(buffer.data(), count);
-    if (pclose(pipe) != 0) output.clear();
-    return output;
-}
-
 // Instructions of a process that runs a workload `runs` times in a mode; 0: they could not be
 // counted.
 double count_process(const std::string& workload, const char* mode, unsigned runs) {
-    std::array<char, 4096> self{};
-    if (readlink("/proc/self/exe", self.data(), self.size() - 1) <= 0) return 0;
-    const std::string output = output_of(
-        std::string(kCountedVariable) + "='" + workload + " " + mode + " " + std::to_string(runs) +
-        "' valgrind --tool=callgrind --callgrind-out-file=/dev/null '" + self.data() + "' 2>&1");
+    const std::string output = run_self(kCountedVariable,
+                                        workload + " " + mode + " " + std::to_string(runs),
+                                        "valgrind --tool=callgrind --callgrind-out-file=/dev/null");
     const size_t at = output.find("Collected : ");
     return at == std::string::npos ? 0 : std::strtod(output.c_str() + at + 12, nullptr);
 }

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "bench/preempt/figures.h"
 #include "bench/preempt/rounds.h"
 
@@ -24,24 +26,31 @@ void add_rows(Report& report, const std::string& mix, const MixRounds& rounds) {
 
 }  // namespace
 
-void measure_io_bound(Report& report, const Arguments& arguments, const Watch& watch) {
+void measure_io_bound(Report& report, const Arguments& arguments, const Constants& constants,
+                      const Watch& watch) {
     struct Case {
         const char* name;
         Disk disk;
         MixRig::Mix mix;
+        bool judged;
     };
-    const Case cases[] = {{"io-bound", kStudyDisk, {kBalancedKernels, false}},
-                          {"io-bound-of-1", kStudyDisk, {1, false}},
-                          {"io-bound-of-10", kStudyDisk, {kKernelsMax, false}},
-                          {"storage-in-memory", kMemoryDisk, {kKernelsMax, false}},
-                          {"storage-in-memory-mixed", kMemoryDisk, {kBalancedKernels, true}}};
+    const Case cases[] = {{"io-bound", kStudyDisk, {kBalancedKernels, false}, true},
+                          {"storage-in-memory", kMemoryDisk, {kKernelsMax, false}, true},
+                          {"storage-in-memory-mixed", kMemoryDisk, {kBalancedKernels, true}, false},
+                          {"io-bound-of-1", kStudyDisk, {1, false}, false},
+                          {"io-bound-of-10", kStudyDisk, {kKernelsMax, false}, false}};
     base::Prng prng{3};
     for (const Case& chosen : cases) {
-        if (!wanted(arguments, chosen.name) || watch.past()) continue;
-        MixRigs rigs(arguments, ProductForm::kOneRead, chosen.disk);
+        const std::string name = chosen.name;
+        const bool wants = std::ranges::any_of(kModes, [&](WaitMode mode) {
+            return wanted(arguments,
+                          mode == WaitMode::kAdaptive ? name : name + "-" + bench::name(mode));
+        });
+        if (!wants || watch.past()) continue;
+        MixRigs rigs(arguments, constants, ProductForm::kOneRead, chosen.disk);
         MixRounds rounds(&rigs, chosen.mix, kModes);
-        rounds.take(arguments.pairs, &prng);
-        add_rows(report, chosen.name, rounds);
+        rounds.take(name, chosen.judged ? arguments.pairs : some_rounds(arguments), &prng);
+        add_rows(report, name, rounds);
     }
 }
 

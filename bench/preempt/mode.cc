@@ -26,6 +26,10 @@ const char* name(WaitMode mode) {
             return "split-kernels";
         case WaitMode::kMorePlaces:
             return "more-places";
+        case WaitMode::kBackoff:
+            return "backoff";
+        case WaitMode::kPersistent:
+            return "persistent";
     }
     return "";
 }
@@ -43,10 +47,11 @@ bool has_mode(WaitMode mode) {
     }
 }
 
-void choose_mode(const Device& device, WaitMode mode) {
+void choose_mode(const Device& device, WaitMode mode, double dispatch_delay_us) {
     if (!has_mode(mode)) fail(std::string(name(mode)) + ": this build has no such mode");
     if (!workloads::product_is_preemptible()) return;
     PreemptionOptions options;
+    options.dispatch_delay_us = dispatch_delay_us;
     switch (mode) {
         case WaitMode::kAdaptive:
             break;
@@ -67,6 +72,8 @@ void choose_mode(const Device& device, WaitMode mode) {
         case WaitMode::kSpin:
         case WaitMode::kSplitKernels:
         case WaitMode::kMorePlaces:
+        case WaitMode::kBackoff:
+        case WaitMode::kPersistent:
             options.enabled = false;
             break;
     }

@@ -13,6 +13,7 @@
 #include "bench/harness/rounds.h"
 #include "bench/preempt/figures.h"
 #include "bench/preempt/mode.h"
+#include "bench/preempt/rounds.h"
 #include "penstock/preemption.h"
 #include "preemption/gate.h"
 
@@ -55,7 +56,7 @@ public:
         need(waiters_.synchronize(), "fill");
         auto* const passed = reinterpret_cast<unsigned long long*>(words_ + 64);
         need(workloads::launch_waiters(waiters_, blocks, kThreads, words_, 1, passed), "launch");
-        std::this_thread::sleep_for(std::chrono::milliseconds(5 + blocks / 8));  // all leave
+        std::this_thread::sleep_for(std::chrono::milliseconds(20 + blocks / 2));  // all leave
         const unsigned places = std::min(device_.permits(), kOutMax / 8);
         if (loaded) {
             need(workloads::keep_busy(load_, places * 8, rounds_, out_), "launch");
@@ -105,7 +106,7 @@ private:
 
 }  // namespace
 
-void measure_restarts(Report& report, const Arguments& arguments) {
+void measure_restarts(Report& report, const Arguments& arguments, const Watch& watch) {
     if (!has_mode(WaitMode::kAlways)) return;
     Gate gate(need(Device::open(arguments.device), "device"));
     gate.calibrate();
@@ -113,7 +114,7 @@ void measure_restarts(Report& report, const Arguments& arguments) {
         for (const unsigned blocks : {1u, 8u, 64u, 512u}) {
             const std::string name = "restart-" + std::to_string(blocks) +
                                      (loaded ? "-loaded" : "-idle");
-            if (!wanted(arguments, name)) continue;
+            if (!wanted(arguments, name) || watch.past()) continue;
             Row row;
             row.name = name;
             row.against = "one-launch-a-block";
@@ -124,7 +125,7 @@ void measure_restarts(Report& report, const Arguments& arguments) {
                 return delay.mean;
             };
             row.pairs = take_pairs(
-                arguments.pairs, [&] { return run(true); }, [&] { return run(false); },
+                some_rounds(arguments), [&] { return run(true); }, [&] { return run(false); },
                 &row.cpu_seconds);
             std::vector<double> ours, others;
             for (const auto& [one, other] : row.pairs) {

@@ -85,6 +85,21 @@ void MixRig::forget(Entry& entry) {
          "launch");
 }
 
+// The kernel that stays is in the stream of the first workload that reads, and takes one place.
+void MixRig::launch_persistent(const std::vector<Entry*>& entries) {
+    std::vector<workloads::Workload*> products;
+    for (Entry* entry : entries)
+        if (entry->reads()) products.push_back(entry->workload.get());
+    for (Entry* entry : entries) {
+        if (entry->reads()) {
+            if (entry->workload.get() != products.front()) continue;
+            need(persistent_.launch(entry->stream, 1, products), "launch");
+        } else {
+            need(entry->workload->launch(entry->stream, Part::kAll), "launch");
+        }
+    }
+}
+
 // In split kernels the reads of all files are announced first, and the kernels that read go behind
 // those that compute.
 void MixRig::launch_all(const std::vector<Entry*>& entries, Part part, WaitMode mode) {
@@ -92,6 +107,17 @@ void MixRig::launch_all(const std::vector<Entry*>& entries, Part part, WaitMode 
         for (Entry* entry : entries)
             if (wanted(*entry)) need(entry->workload->launch(entry->stream, part), "launch");
     };
+    if (part == Part::kAll && mode == WaitMode::kPersistent) {
+        launch_persistent(entries);
+        return;
+    }
+    if (part == Part::kAll && mode == WaitMode::kBackoff) {
+        for (Entry* entry : entries)
+            need(entry->reads() ? workloads::launch_with_backoff(entry->stream, *entry->workload)
+                                : entry->workload->launch(entry->stream, part),
+                 "launch");
+        return;
+    }
     if (mode != WaitMode::kSplitKernels || part == Part::kCompute) {
         launch_where([](const Entry&) { return true; });
         return;
@@ -122,6 +148,10 @@ double MixRig::time_all(const std::vector<Entry*>& entries, Part part, WaitMode 
             --left;
         }
         if (Clock::now() - began > kRunMax) fail("a run does not end: " + device_.diagnosis());
+    }
+    if (mode == WaitMode::kPersistent) {  // one kernel does the work of all that read
+        for (Entry* entry : entries)
+            if (entry->reads()) entry->ended = entries.front()->ended;
     }
     return elapsed();
 }
@@ -154,7 +184,7 @@ MixRun MixRig::run(const Mix& mix, Part part, WaitMode mode) {
         need(entry->workload->prepare(entry->stream, part), "prepare");
         need(entry->stream.synchronize(), "prepare");
     }
-    choose_mode(device_, mode);
+    choose_mode(device_, mode, dispatch_delay_us_);
     MixRun run;
     const uint64_t bytes_read = files_.statistics().bytes_read;
     const PreemptionStatistics preemption = preemption_statistics(device_);

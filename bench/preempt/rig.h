@@ -12,6 +12,7 @@
 #include "penstock/device.h"
 #include "penstock/file_system.h"
 #include "penstock/preemption.h"
+#include "preemption/product.h"
 #include "preemption/workload.h"
 
 namespace penstock::bench {
@@ -57,6 +58,8 @@ public:
         size_t io_count = 0;
         bool computes = true;
     };
+    // In later runs each launch of workers takes so much longer.
+    void set_dispatch_delay(double microseconds) { dispatch_delay_us_ = microseconds; }
     // Launches the mix at once and waits for its end.
     MixRun run(const Mix& mix, workloads::Part part, WaitMode mode);
 
@@ -78,12 +81,15 @@ private:
     [[nodiscard]] std::vector<Entry*> chosen(const Mix& mix, workloads::Part part) const;
     void forget(Entry& entry);
     void launch_all(const std::vector<Entry*>& entries, workloads::Part part, WaitMode mode);
+    void launch_persistent(const std::vector<Entry*>& entries);
     double time_all(const std::vector<Entry*>& entries, workloads::Part part, WaitMode mode);
 
     Device device_;
     FileSystem files_;
     workloads::Site site_;
     std::vector<std::unique_ptr<Entry>> entries_;
+    workloads::PersistentProduct persistent_;
+    double dispatch_delay_us_ = 0;
 };
 
 }  // namespace penstock::bench

@@ -10,7 +10,9 @@ namespace {
 
 using workloads::Part;
 
-constexpr size_t kReadsAlone = 0, kComputeAlone = 1, kFirstMode = 2;  // sides
+// Sides.
+constexpr size_t kReadsAlone = 0, kComputeAlone = 1, kIoKernelsCompute = 2, kSecondForm = 3,
+                 kFirstMode = 4;
 
 std::string milliseconds(std::vector<double> seconds) {
     char text[32];
@@ -20,8 +22,11 @@ std::string milliseconds(std::vector<double> seconds) {
 
 }  // namespace
 
-MixRigs::MixRigs(const Arguments& arguments, workloads::ProductForm form, const Disk& disk)
-    : plain_(arguments.device, std::thread::hardware_concurrency(), disk),
+MixRigs::MixRigs(const Arguments& arguments, const Constants& constants,
+                 workloads::ProductForm form, const Disk& disk)
+    : constants_(constants),
+      reads_of_block_(form == workloads::ProductForm::kOneRead ? 1 : workloads::kProductPieces),
+      plain_(arguments.device, std::thread::hardware_concurrency(), disk),
       wide_(arguments.device, kPlacesFactor * std::thread::hardware_concurrency(), disk),
       description_(std::string(form == workloads::ProductForm::kOneRead ? "1 read" : "8 reads") +
                    " a block; " + disk.describe()) {
@@ -37,20 +42,28 @@ std::vector<double> figures(const std::vector<MixRun>& runs, double MixRun::*fig
 
 MixRounds::MixRounds(MixRigs* rigs, MixRig::Mix mix, const std::vector<WaitMode>& modes)
     : rigs_(rigs), mix_(mix) {
-    sides_.push_back({WaitMode::kSpin, Part::kReads, {}});
-    sides_.push_back({WaitMode::kSpin, Part::kCompute, {}});
+    sides_.push_back({WaitMode::kSpin, Part::kReads, mix, {}});
+    sides_.push_back({WaitMode::kSpin, Part::kCompute, mix, {}});
+    sides_.push_back({WaitMode::kSpin, Part::kCompute, {mix.io_count, false}, {}});
+    const WaitMode second = has_mode(WaitMode::kNever) ? WaitMode::kNever : WaitMode::kSpin;
+    sides_.push_back({second, Part::kCompute, mix, {}});
     for (const WaitMode mode : modes)
-        if (has_mode(mode)) sides_.push_back({mode, Part::kAll, {}});
+        if (has_mode(mode)) sides_.push_back({mode, Part::kAll, mix, {}});
 }
 
-void MixRounds::take(unsigned count, base::Prng* prng) {
+void tell_progress(const std::string& name, unsigned rounds, size_t sides) {
+    std::fprintf(stderr, "%s: %u rounds of %zu runs ...\n", name.c_str(), rounds + 1, sides);
+}
+
+void MixRounds::take(const std::string& name, unsigned count, base::Prng* prng) {
+    tell_progress(name, count, sides_.size());
     std::vector<size_t> order(sides_.size());
     std::iota(order.begin(), order.end(), size_t{0});
     std::vector<double> seconds(sides_.size());
     for (unsigned round = 0; round <= count; ++round) {
         take_round(prng, order, &seconds, [&](size_t index) {
             Side& side = sides_[index];
-            side.runs.push_back(rigs_->of(side.mode).run(mix_, side.part, side.mode));
+            side.runs.push_back(rigs_->of(side.mode).run(side.mix, side.part, side.mode));
             return side.runs.back().seconds;
         });
         if (round > 0) continue;
@@ -77,6 +90,25 @@ std::vector<double> MixRounds::bound() const {
     return bound;
 }
 
+Work MixRounds::work() const {
+    const MixRig& rig = rigs_->of(WaitMode::kSpin);
+    Work work;
+    work.io = median(io());
+    work.compute = median(compute());
+    work.io_compute = mix_.computes ? std::min(median(seconds(kIoKernelsCompute)), work.compute)
+                                    : work.compute;
+    work.form = median(seconds(kSecondForm)) - work.compute;
+    work.reads_of_block = rigs_->reads_of_block();
+    work.reads = rig.block_count({mix_.io_count, false}) * work.reads_of_block;
+    work.bytes = rig.read_size(mix_);
+    work.places = work.cores = std::thread::hardware_concurrency();
+    return work;
+}
+
+std::vector<double> MixRounds::predictions(WaitMode mode) const {
+    return std::vector<double>(of(mode).size(), predict(mode, rigs_->constants(), work()).seconds);
+}
+
 Row MixRounds::row(std::string name, std::string against, WaitMode mode, double MixRun::*figure,
                    const std::vector<double>& baseline) const {
     Row row;
@@ -98,15 +130,20 @@ Row MixRounds::row(std::string name, std::string against, WaitMode mode, double 
     for (const Side& side : sides_)
         for (const MixRun& run : side.runs) row.verified = row.verified && run.right;
     const auto each = [&](uint64_t count) { return std::to_string(count / runs.size()); };
-    row.note = std::to_string(mix_.io_count) + " I/O kernels" + (mix_.computes ? "" : " alone") +
-               "; I " + milliseconds(io()) + ", C " + milliseconds(compute()) + "; CPU time of I " +
-               milliseconds(figures(sides_[kReadsAlone].runs, &MixRun::cpu_seconds)) + ", of C " +
-               milliseconds(figures(sides_[kComputeAlone].runs, &MixRun::cpu_seconds)) +
-               ", of a run " + milliseconds(figures(runs, &MixRun::cpu_seconds)) +
-               "; a run: blocks left " + each(sums.left) + " times and spun " + each(sums.spun) +
-               " times, " + each(sums.restarts) + " restarts, ready blocks waited " +
-               std::to_string(sums.left == 0 ? 0 : sums.resume_ns / sums.left / 1000) + " us; " +
-               rigs_->description();
+    if (figure == &MixRun::seconds) {
+        const Work whole = work();
+        row.note = predict(mode, rigs_->constants(), whole).describe(whole) + "; ";
+    }
+    row.note += std::to_string(mix_.io_count) + " I/O kernels" + (mix_.computes ? "" : " alone") +
+                "; I " + milliseconds(io()) + ", C " + milliseconds(compute()) +
+                "; CPU time of I " +
+                milliseconds(figures(sides_[kReadsAlone].runs, &MixRun::cpu_seconds)) + ", of C " +
+                milliseconds(figures(sides_[kComputeAlone].runs, &MixRun::cpu_seconds)) +
+                ", of a run " + milliseconds(figures(runs, &MixRun::cpu_seconds)) +
+                "; a run: blocks left " + each(sums.left) + " times and spun " + each(sums.spun) +
+                " times, " + each(sums.restarts) + " restarts, ready blocks waited " +
+                std::to_string(sums.left == 0 ? 0 : sums.resume_ns / sums.left / 1000) + " us; " +
+                rigs_->description();
     return row;
 }
 

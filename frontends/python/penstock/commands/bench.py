@@ -93,6 +93,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--device", type=device_name, default="cpu", metavar="D", help="cpu, cpu:N or cuda:N (cpu)"
     )
+    parser.add_argument("--trace", metavar="FILE", help="write a Chrome trace (preempt)")
     parser.add_argument("--json", metavar="FILE", help="write the JSON here (standard output)")
 
 
@@ -115,7 +116,7 @@ def run(arguments: argparse.Namespace) -> int:
     command += ["--device", arguments.device]
     for flag in ("smoke", "full"):
         command += [f"--{flag}"] if getattr(arguments, flag) else []
-    for option in ("only", "json"):
+    for option in ("only", "json", "trace"):
         value = getattr(arguments, option)
         command += [f"--{option}", value] if value is not None else []
     # Benchmarks of whole commands shall run this penstock.
