@@ -35,6 +35,7 @@ HEADERS = {
     "calibrate.h": "Calibration",
     "access.h": "Signatures",
     "read_ahead.h": "Readahead for reads of your own",
+    "file_cache.h": "Device memory as a file cache",
     "file_statistics.h": "Counts of a file",
     "queue_load.h": "Load of the request queue",
     "service_log.h": "Log of what was served",

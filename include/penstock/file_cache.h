@@ -1,0 +1,95 @@
+// Device memory as a cache of files: reads are served from it, writes stay in it for a while.
+//
+// A FileCache takes memory of one or several devices at start and divides it into chunks (seed 002,
+// gmfs). The files below stay the truth: a chunk that was written goes there when it is synced,
+// when too much is dirty, or after a while. FileCache and CachedFile are handles: they may be
+// copied, and any thread may use them, several threads at once included.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "penstock/device.h"
+#include "penstock/status.h"
+
+namespace penstock {
+
+namespace file {
+class CacheOfFiles;
+struct FileInCache;
+}  // namespace file
+
+struct FileCacheOptions {
+    std::vector<Device> devices = {};            // whose memory is used, chunk by chunk in turn
+    uint64_t size = uint64_t{256} << 20;         // bytes of each device, in slabs of 1024 chunks
+    uint32_t chunk_size = 64 << 10;              // bytes, a power of two from 4 KiB to 1 MiB
+    uint64_t dirty_size_max = 0;                 // bytes that wait for storage; 0: a quarter of all
+    std::chrono::milliseconds dirty_age{5'000};  // then a chunk is written without being asked for
+};
+
+struct FileCacheStatistics {
+    uint64_t hits = 0, misses = 0;           // of chunks
+    uint64_t bytes_hit = 0, bytes_read = 0;  // served from the cache; read from storage into it
+    uint64_t bytes_bypassed = 0;             // moved without the cache, because it had no room
+    uint64_t bytes_written = 0;              // to storage, by write-back
+    uint64_t evicted = 0, write_errors = 0;
+    uint64_t size = 0, free_size = 0, clean_size = 0, dirty_size = 0;  // now, in bytes
+    uint64_t allocations = 0;  // of device memory since the start: as many as there are slabs
+};
+
+// An open file whose bytes go through the cache. Copies stand for the same file.
+class CachedFile {
+public:
+    CachedFile() = default;  // stands for no file: only assign to it
+
+    // Reads up to `size` bytes at `offset` into host memory. Blocks where bytes are not cached.
+    // Returns fewer than `size` only at the end of the file. Errors: EBADF without read access;
+    // the error of storage. Cost of a hit: a lock and a copy.
+    [[nodiscard]] Result<uint64_t> read(void* to, uint64_t size, uint64_t offset) const;
+    // Writes bytes of host memory. They are in the cache on return, and every reader through this
+    // cache sees them. Blocks while too much is dirty. Errors: EBADF without write access; if so
+    // much is dirty, the error of the last write-back (ENOSPC ...); the error of storage where the
+    // rest of a chunk must be read. Returns `size`.
+    [[nodiscard]] Result<uint64_t> write(const void* from, uint64_t size, uint64_t offset) const;
+    // Writes back what is dirty, and makes it durable. Errors: that of a write-back since the last
+    // sync(), which is told once; then the bytes are still dirty, and a later sync() tries again.
+    Status sync(bool data_only = false) const;
+    // Writes back what is dirty, without waiting for the disk. Errors as sync().
+    Status flush() const;
+    // Cuts the file off at `size`, or extends it with zeros.
+    Status truncate(uint64_t size) const;
+    [[nodiscard]] uint64_t size() const;
+    // Compares the file below with what is cached, and drops what is clean if another program has
+    // changed it (size, or modification time). Call it where the file is opened.
+    Status revalidate() const;
+    // Drops clean chunks that overlap a range, because the file below was changed there.
+    void drop(uint64_t offset, uint64_t size) const;
+
+    explicit CachedFile(std::shared_ptr<file::FileInCache> file) : file_(std::move(file)) {}
+
+private:
+    std::shared_ptr<file::FileInCache> file_;
+};
+
+class FileCache {
+public:
+    FileCache() = default;  // stands for no cache: only assign to it
+
+    // Takes the memory and starts a thread that writes back. Blocks. Errors: EINVAL for a size
+    // below one slab, no device, or a chunk size out of range; ENOMEM names the device.
+    [[nodiscard]] static Result<FileCache> create(const FileCacheOptions& options);
+
+    // Takes over a descriptor, whose access decides what reads and writes may do. A file that is
+    // known by device and inode shares its chunks: all its users see the same bytes. The descriptor
+    // is closed with the last copy, after a write-back. Errors: ESPIPE for what is no regular file;
+    // ENFILE; else those of File::adopt().
+    [[nodiscard]] Result<CachedFile> adopt(int descriptor) const;
+    [[nodiscard]] FileCacheStatistics statistics() const;
+
+private:
+    std::shared_ptr<file::CacheOfFiles> cache_;
+};
+
+}  // namespace penstock

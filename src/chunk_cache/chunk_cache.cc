@@ -1,0 +1,389 @@
+#include "chunk_cache/chunk_cache.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "base/check.h"
+
+namespace penstock::chunk_cache {
+namespace {
+
+constexpr size_t kBucketsMin = 64;
+
+Range joined(Range a, Range b) {
+    if (a.empty()) return b;
+    if (b.empty()) return a;
+    return {std::min(a.begin, b.begin), std::max(a.end, b.end)};
+}
+
+}  // namespace
+
+ChunkCache::ChunkCache(const Options& options) : options_(options), buckets_(kBucketsMin, kNone) {}
+
+void ChunkCache::append(List& list, ChunkId id) {
+    links_[id].previous = list.last;
+    links_[id].next = kNone;
+    (list.last == kNone ? list.first : links_[list.last].next) = id;
+    list.last = id;
+    ++list.count;
+}
+
+void ChunkCache::remove(List& list, ChunkId id) {
+    const Links& links = links_[id];
+    (links.previous == kNone ? list.first : links_[links.previous].next) = links.next;
+    (links.next == kNone ? list.last : links_[links.next].previous) = links.previous;
+    --list.count;
+}
+
+size_t ChunkCache::bucket_of(FileId file, uint64_t number) const {
+    const uint64_t mixed = (number + (uint64_t{file} << 40)) * 0x9e3779b97f4a7c15u;
+    return (mixed >> 20) & (buckets_.size() - 1);
+}
+
+ChunkId ChunkCache::look_up(FileId file, uint64_t number) const {
+    ChunkId id = buckets_[bucket_of(file, number)];
+    while (id != kNone && (chunks_[id].file != file || chunks_[id].number != number))
+        id = links_[id].bucket_next;
+    return id;
+}
+
+void ChunkCache::enter(ChunkId id, FileId file, uint64_t number) {
+    chunks_[id].file = file;
+    chunks_[id].number = number;
+    ChunkId& bucket = buckets_[bucket_of(file, number)];
+    links_[id].bucket_next = bucket;
+    bucket = id;
+    File& its = files_[file];
+    links_[id].file_previous = kNone;
+    links_[id].file_next = its.first;
+    if (its.first != kNone) links_[its.first].file_previous = id;
+    its.first = id;
+    ++its.chunks;
+}
+
+void ChunkCache::leave_table(ChunkId id) {
+    const Chunk& chunk = chunks_[id];
+    const Links& links = links_[id];
+    ChunkId* at = &buckets_[bucket_of(chunk.file, chunk.number)];
+    while (*at != id) at = &links_[*at].bucket_next;
+    *at = links.bucket_next;
+    File& its = files_[chunk.file];
+    (links.file_previous == kNone ? its.first
+                                  : links_[links.file_previous].file_next) = links.file_next;
+    if (links.file_next != kNone) links_[links.file_next].file_previous = links.file_previous;
+    --its.chunks;
+}
+
+// Keeps one bucket for each chunk.
+void ChunkCache::grow_buckets() {
+    size_t count = buckets_.size();
+    while (count < chunks_.size()) count *= 2;
+    if (count == buckets_.size()) return;
+    buckets_.assign(count, kNone);
+    for (ChunkId id = 0; id < chunks_.size(); ++id) {
+        if (chunks_[id].file == kNone || chunks_[id].stale) continue;
+        ChunkId& bucket = buckets_[bucket_of(chunks_[id].file, chunks_[id].number)];
+        links_[id].bucket_next = bucket;
+        bucket = id;
+    }
+}
+
+uint32_t ChunkCache::add_slab(uint32_t device) {
+    const auto unused = std::ranges::find_if(slabs_, [](const Slab& one) { return !one.used; });
+    const auto slab = static_cast<uint32_t>(unused - slabs_.begin());
+    if (unused == slabs_.end()) {
+        slabs_.emplace_back();
+        chunks_.resize(chunks_.size() + options_.slab_chunks);
+        links_.resize(chunks_.size());
+        grow_buckets();
+    }
+    Slab& made = slabs_[slab];
+    made = {.device = device, .used = true, .free = {}};
+    for (uint32_t i = 0; i < options_.slab_chunks; ++i)
+        append(made.free, slab * options_.slab_chunks + i);
+    return slab;
+}
+
+uint32_t ChunkCache::retire_slab(uint32_t slab) {
+    Slab& retired = slabs_[slab];
+    PENSTOCK_CHECK(retired.used, "only a slab that was added is retired");
+    retired.retiring = true;
+    for (uint32_t i = 0; i < options_.slab_chunks; ++i) {
+        const ChunkId id = slab * options_.slab_chunks + i;
+        if (chunks_[id].state == State::kClean && chunks_[id].pins == 0) make_free(id);
+    }
+    const uint32_t left = retired.taken;
+    if (left == 0) retired = {};
+    return left;
+}
+
+uint32_t ChunkCache::cheapest_slab(uint32_t device) const {
+    uint32_t best = kNone;
+    for (uint32_t slab = 0; slab < slabs_.size(); ++slab) {
+        const Slab& one = slabs_[slab];
+        if (!one.used || one.retiring || one.device != device) continue;
+        if (best == kNone || one.taken < slabs_[best].taken) best = slab;
+    }
+    return best;
+}
+
+Result<FileId> ChunkCache::add_file() {
+    FileId file = static_cast<FileId>(files_.size());
+    if (!free_files_.empty()) {
+        file = free_files_.back();
+        free_files_.pop_back();
+    } else if (files_.size() >= options_.files_max) {
+        return Status{ENFILE, "file cache", "it knows as many files as it can"};
+    } else {
+        files_.emplace_back();
+        free_files_.reserve(files_.size());
+    }
+    files_[file] = {.used = true};
+    return file;
+}
+
+Status ChunkCache::remove_file(FileId file) {
+    ChunkId next = kNone;
+    for (ChunkId id = files_[file].first; id != kNone; id = next) {
+        next = links_[id].file_next;
+        if (chunks_[id].state == State::kClean && chunks_[id].pins == 0) make_free(id);
+    }
+    if (files_[file].chunks > 0 || files_[file].dirty > 0)
+        return {EBUSY, "file cache", "the file is in use"};
+    files_[file].used = false;
+    free_files_.push_back(file);
+    return {};
+}
+
+ChunkId ChunkCache::find(FileId file, uint64_t number) {
+    const ChunkId id = look_up(file, number);
+    if (id == kNone) {
+        ++misses_;
+        return kNone;
+    }
+    ++hits_;
+    chunks_[id].touched = true;
+    return id;
+}
+
+// Devices give memory in turn, slab by slab of those that have some.
+ChunkId ChunkCache::take_free() {
+    for (size_t i = 0; i < slabs_.size(); ++i) {
+        turn_ = turn_ + 1 < slabs_.size() ? turn_ + 1 : 0;
+        Slab& slab = slabs_[turn_];
+        if (!slab.used || slab.retiring || slab.free.count == 0) continue;
+        const ChunkId id = slab.free.first;
+        remove(slab.free, id);
+        ++slab.taken;
+        return id;
+    }
+    return kNone;
+}
+
+// The second chance: a chunk that was used since the hand came by is passed over once.
+ChunkId ChunkCache::take_victim() {
+    for (uint32_t left = 2 * clean_.count; left > 0; --left) {
+        const ChunkId id = clean_.first;
+        Chunk& chunk = chunks_[id];
+        remove(clean_, id);
+        if (chunk.pins > 0 || chunk.stale || std::exchange(chunk.touched, false)) {
+            append(clean_, id);
+            continue;
+        }
+        ++evicted_;
+        leave_table(id);
+        return id;
+    }
+    return kNone;
+}
+
+ChunkId ChunkCache::take(FileId file, uint64_t number) {
+    PENSTOCK_CHECK(look_up(file, number) == kNone, "a chunk is taken only if it is absent");
+    ChunkId id = take_free();
+    if (id == kNone) id = take_victim();
+    if (id == kNone) return kNone;
+    chunks_[id] = {.state = State::kFilling, .pins = 1, .dirty = {}, .writing = {}};
+    enter(id, file, number);
+    return id;
+}
+
+// Gives a chunk's memory back to its slab. It is in no list, or in that of clean ones.
+void ChunkCache::make_free(ChunkId id) {
+    if (chunks_[id].state == State::kClean) remove(clean_, id);
+    if (!chunks_[id].stale) leave_table(id);
+    chunks_[id] = {};
+    Slab& slab = slabs_[slab_of(id)];
+    append(slab.free, id);
+    --slab.taken;
+}
+
+bool ChunkCache::filled(ChunkId id, bool good) {
+    Chunk& chunk = chunks_[id];
+    PENSTOCK_CHECK(chunk.state == State::kFilling, "only a chunk that was taken is filled");
+    if (!good && !chunk.stale) detach(id);
+    set_clean(id);
+    chunk.touched = true;
+    return !chunk.stale;
+}
+
+void ChunkCache::pin(ChunkId id) { ++chunks_[id].pins; }
+
+void ChunkCache::unpin(ChunkId id) {
+    Chunk& chunk = chunks_[id];
+    PENSTOCK_CHECK(chunk.pins > 0, "a pin is dropped once");
+    if (--chunk.pins == 0 && chunk.stale && chunk.state == State::kClean) make_free(id);
+}
+
+void ChunkCache::set_dirty(ChunkId id) {
+    Chunk& chunk = chunks_[id];
+    chunk.state = State::kDirty;
+    append(dirty_, id);
+}
+
+void ChunkCache::set_clean(ChunkId id) {
+    chunks_[id].state = State::kClean;
+    append(clean_, id);
+}
+
+void ChunkCache::write(ChunkId id, Range range) {
+    Chunk& chunk = chunks_[id];
+    PENSTOCK_CHECK(chunk.pins > 0 && chunk.state != State::kFilling && chunk.state != State::kFree,
+                   "bytes are written under a pin, where they have arrived");
+    chunk.touched = true;
+    if (chunk.stale || range.empty()) return;  // cut off meanwhile
+    if (chunk.state == State::kWriting) {
+        chunk.again = true;
+    } else if (chunk.state == State::kClean) {
+        remove(clean_, id);
+        set_dirty(id);
+        ++dirty_count_;
+        ++files_[chunk.file].dirty;
+    }
+    chunk.dirty = joined(chunk.dirty, range);
+}
+
+std::span<const ChunkId> ChunkCache::begin_write_back(FileId file, std::span<ChunkId> run) {
+    ChunkId id = dirty_.first;
+    while (file != kNone && id != kNone && chunks_[id].file != file) id = links_[id].next;
+    if (id == kNone || run.empty()) return {};
+    size_t count = 0;
+    for (; count < run.size() && id != kNone; ++count) {
+        Chunk& chunk = chunks_[id];
+        run[count] = id;
+        remove(dirty_, id);
+        chunk.state = State::kWriting;
+        chunk.writing = std::exchange(chunk.dirty, {});
+        const bool to_its_end = chunk.writing.end == options_.chunk_size;
+        id = to_its_end ? look_up(chunk.file, chunk.number + 1) : kNone;
+        if (id != kNone && (chunks_[id].state != State::kDirty || chunks_[id].dirty.begin != 0))
+            id = kNone;
+    }
+    return run.first(count);
+}
+
+void ChunkCache::written(ChunkId id, bool good) {
+    Chunk& chunk = chunks_[id];
+    PENSTOCK_CHECK(chunk.state == State::kWriting, "only a write-back that has begun ends");
+    const bool dirty = (chunk.again || !good) && !chunk.stale;
+    if (!good) chunk.dirty = joined(chunk.dirty, chunk.writing);
+    chunk.again = false;
+    chunk.writing = {};
+    if (dirty) {
+        set_dirty(id);
+        return;
+    }
+    chunk.dirty = {};
+    --dirty_count_;
+    --files_[chunk.file].dirty;
+    set_clean(id);
+    if (chunk.stale && chunk.pins == 0) make_free(id);
+}
+
+// Takes a chunk out of the table that somebody still uses. Its memory is free when they are done.
+void ChunkCache::detach(ChunkId id) {
+    leave_table(id);
+    chunks_[id].stale = true;
+}
+
+// Forgets a chunk, as far as that is possible now.
+void ChunkCache::give_up(ChunkId id) {
+    Chunk& chunk = chunks_[id];
+    if (chunk.state == State::kDirty) {
+        remove(dirty_, id);
+        chunk.dirty = {};
+        --dirty_count_;
+        --files_[chunk.file].dirty;
+        set_clean(id);
+    }
+    if (chunk.state == State::kClean && chunk.pins == 0) {
+        make_free(id);
+    } else {
+        detach(id);
+    }
+}
+
+void ChunkCache::drop(FileId file, uint64_t first, uint64_t last) {
+    // By number if few are meant, else by the file's list.
+    if (last - first < files_[file].chunks) {
+        for (uint64_t number = first; number <= last; ++number)
+            if (const ChunkId id = look_up(file, number); id != kNone) give_up(id);
+        return;
+    }
+    ChunkId next = kNone;
+    for (ChunkId id = files_[file].first; id != kNone; id = next) {
+        next = links_[id].file_next;
+        if (chunks_[id].number >= first && chunks_[id].number <= last) give_up(id);
+    }
+}
+
+Statistics ChunkCache::statistics() const {
+    Statistics result{.hits = hits_, .misses = misses_, .evicted = evicted_};
+    for (const Slab& slab : slabs_) {
+        if (!slab.used) continue;
+        result.chunks += options_.slab_chunks;
+        result.free += slab.free.count;
+    }
+    result.clean = clean_.count;
+    result.dirty = dirty_.count;
+    result.busy = result.chunks - result.free - result.clean - result.dirty;
+    return result;
+}
+
+int ChunkCache::check_invariants() const {
+    uint64_t in_files = 0, dirty = 0;
+    for (FileId file = 0; file < files_.size(); ++file) {
+        uint32_t count = 0;
+        for (ChunkId id = files_[file].first; id != kNone; id = links_[id].file_next) {
+            if (chunks_[id].file != file || look_up(file, chunks_[id].number) != id) return 1;
+            if (chunks_[id].state == State::kFree) return 2;
+            ++count;
+        }
+        if (count != files_[file].chunks) return 2;
+        in_files += count;
+        dirty += files_[file].dirty;
+    }
+    if (dirty != dirty_count_) return 3;
+    uint64_t free = 0, clean = 0, dirty_listed = 0, writing = 0, stale = 0;
+    for (uint32_t slab = 0; slab < slabs_.size(); ++slab) {
+        if (slabs_[slab].used &&
+            slabs_[slab].free.count + slabs_[slab].taken != options_.slab_chunks)
+            return 2;
+        for (uint32_t i = 0; slabs_[slab].used && i < options_.slab_chunks; ++i) {
+            const Chunk& chunk = chunks_[slab * options_.slab_chunks + i];
+            free += chunk.state == State::kFree ? 1 : 0;
+            clean += chunk.state == State::kClean ? 1 : 0;
+            dirty_listed += chunk.state == State::kDirty ? 1 : 0;
+            writing += chunk.state == State::kWriting ? 1 : 0;
+            stale += chunk.stale ? 1 : 0;
+            if (chunk.state == State::kDirty && (chunk.dirty.empty() || chunk.stale)) return 3;
+            if (chunk.state == State::kFree && (chunk.pins != 0 || chunk.file != kNone)) return 2;
+        }
+    }
+    const Statistics seen = statistics();
+    if (free != seen.free || clean != seen.clean || dirty_listed != seen.dirty) return 2;
+    if (dirty_listed + writing != dirty_count_) return 3;
+    return in_files + free + stale == seen.chunks ? 0 : 2;
+}
+
+}  // namespace penstock::chunk_cache

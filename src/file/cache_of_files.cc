@@ -1,0 +1,486 @@
+#include "file/cache_of_files.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+
+#include "base/clock.h"
+#include "storage/system_calls.h"
+
+namespace penstock::file {
+namespace {
+
+using chunk_cache::kNone;
+using chunk_cache::State;
+
+constexpr uint32_t kSlabChunks = 1024;
+constexpr auto kLookEvery = std::chrono::milliseconds(200);
+// A modification time this close to now may be that of a later change, too: file systems count in
+// ticks of up to 10 ms.
+constexpr int64_t kTicksNs = 20'000'000;
+constexpr uint64_t kOffsetMax = uint64_t{1} << 62;
+
+FileStamp stamp_of(const struct stat& status) {
+    timespec now{};
+    clock_gettime(CLOCK_REALTIME, &now);
+    const int64_t age = (now.tv_sec - status.st_mtim.tv_sec) * 1'000'000'000 + now.tv_nsec -
+                        status.st_mtim.tv_nsec;
+    return {static_cast<uint64_t>(status.st_size), status.st_mtim, age < kTicksNs};
+}
+
+bool same(const FileStamp& a, const FileStamp& b) {
+    return !a.recent && a.size == b.size && a.changed.tv_sec == b.changed.tv_sec &&
+           a.changed.tv_nsec == b.changed.tv_nsec;
+}
+
+}  // namespace
+
+CacheOfFiles::CacheOfFiles(const FileCacheOptions& options)
+    : options_(options), chunks_({.chunk_size = options.chunk_size, .slab_chunks = kSlabChunks}) {}
+
+Result<std::shared_ptr<CacheOfFiles>> CacheOfFiles::create(const FileCacheOptions& options) {
+    const bool power = (options.chunk_size & (options.chunk_size - 1)) == 0;
+    if (!power || options.chunk_size < 4 << 10 || options.chunk_size > 1 << 20)
+        return Status{EINVAL, "chunk size", "must be a power of two from 4 KiB to 1 MiB"};
+    const uint64_t slab_size = uint64_t{kSlabChunks} * options.chunk_size;
+    if (options.devices.empty()) return Status{EINVAL, "file cache", "it needs a device"};
+    for (const Device& device : options.devices)
+        if (!device.host_addressable() && options.devices.size() > 1)
+            return Status{ENOTSUP, "file cache", "it uses one GPU, not several"};
+    if (options.size < slab_size)
+        return Status{EINVAL, "file cache", "its size must be at least 1024 chunks a device"};
+    std::shared_ptr<CacheOfFiles> made(new CacheOfFiles(options));
+    for (uint64_t taken = 0; taken + slab_size <= options.size; taken += slab_size) {
+        for (uint32_t i = 0; i < options.devices.size(); ++i) {
+            if (Status s = made->memory_.add_slab(options.devices[i], slab_size); !s.ok()) return s;
+            made->chunks_.add_slab(i);
+            ++made->counts_.allocations;
+        }
+    }
+    made->thread_ = std::thread([self = made.get()] { self->work(); });
+    return made;
+}
+
+CacheOfFiles::~CacheOfFiles() {
+    {
+        const std::lock_guard lock(mutex_);
+        stopping_ = true;
+    }
+    wake_.notify_all();
+    if (thread_.joinable()) thread_.join();
+}
+
+std::byte* CacheOfFiles::address(ChunkId id) const {
+    return memory_.slab(id / kSlabChunks) + id % kSlabChunks * chunk_size();
+}
+
+bool CacheOfFiles::too_much_dirty() const {
+    const uint64_t all = memory_.slab_count() * kSlabChunks * chunk_size();
+    const uint64_t most = options_.dirty_size_max != 0 ? options_.dirty_size_max : all / 4;
+    return chunks_.dirty_count() * chunk_size() > most;
+}
+
+// Returns how many bytes of a chunk belong to the file.
+uint32_t CacheOfFiles::valid_size(const Inode& inode, uint64_t number) const {
+    const uint64_t begin = number * chunk_size();
+    if (begin >= inode.size) return 0;
+    return static_cast<uint32_t>(std::min(inode.size - begin, chunk_size()));
+}
+
+// ---- Files
+
+Result<Inode*> CacheOfFiles::open(int descriptor, const File& file, bool reads, bool writes) {
+    struct stat status {};
+    if (storage::system::fstat(descriptor, &status) != 0)
+        return Status{errno, "fstat", "the file cannot be looked at"};
+    Lock lock(mutex_);
+    auto& place = inodes_[{status.st_dev, status.st_ino}];
+    if (place == nullptr) {
+        auto id = chunks_.add_file();
+        while (!id.ok() && forget_idle_file()) id = chunks_.add_file();
+        if (!id.ok()) {
+            inodes_.erase({status.st_dev, status.st_ino});
+            return id.status();
+        }
+        place = std::make_unique<Inode>();
+        place->volume = status.st_dev;
+        place->number = status.st_ino;
+        place->id = id.value();
+        place->size = static_cast<uint64_t>(status.st_size);
+        place->stamp = stamp_of(status);
+        if (by_id_.size() <= place->id) by_id_.resize(place->id + 1);
+        by_id_[place->id] = place.get();
+    }
+    Inode& inode = *place;
+    ++inode.handles;
+    if (reads && inode.reader.closed()) inode.reader = file;
+    if (writes && inode.writer.closed()) inode.writer = file;
+    lock.unlock();
+    (void)revalidate(inode);
+    return &inode;
+}
+
+bool CacheOfFiles::forget_idle_file() {
+    for (auto at = inodes_.begin(); at != inodes_.end(); ++at) {
+        Inode* inode = at->second.get();
+        if (inode == nullptr || inode->handles > 0 || !chunks_.remove_file(inode->id).ok())
+            continue;
+        by_id_[inode->id] = nullptr;
+        inodes_.erase(at);
+        return true;
+    }
+    return false;
+}
+
+void CacheOfFiles::close(Inode& inode) {
+    (void)sync(inode, false, false);
+    File reader, writer;  // closed without the lock
+    const std::lock_guard lock(mutex_);
+    if (--inode.handles > 0) return;
+    if (chunks_.dirty_of(inode.id) > 0) return;  // the thread tries again
+    std::swap(reader, inode.reader);
+    std::swap(writer, inode.writer);
+}
+
+Status CacheOfFiles::revalidate(Inode& inode) {
+    Lock lock(mutex_);
+    const File file = !inode.reader.closed() ? inode.reader : inode.writer;
+    if (chunks_.dirty_of(inode.id) > 0) return {};  // the cache has what is newest
+    lock.unlock();
+    struct stat status {};
+    const std::string path = file.path();
+    if (storage::system::stat(path.c_str(), &status) != 0)
+        return {errno, "stat", "the file below cannot be looked at"};
+    lock.lock();
+    if (chunks_.dirty_of(inode.id) > 0) return {};
+    const FileStamp stamp = stamp_of(status);
+    if (same(inode.stamp, stamp)) return {};
+    inode.stamp = stamp;
+    inode.size = stamp.size;
+    chunks_.drop(inode.id, 0, ~0ull);
+    return {};
+}
+
+void CacheOfFiles::drop(Inode& inode, uint64_t offset, uint64_t size) {
+    const std::lock_guard lock(mutex_);
+    if (size == 0) return;
+    chunks_.drop(inode.id, offset / chunk_size(), (offset + size - 1) / chunk_size());
+}
+
+uint64_t CacheOfFiles::size_of(const Inode& inode) const {
+    const std::lock_guard lock(mutex_);
+    return inode.size;
+}
+
+// ---- Reading
+
+// Reads the bytes of chunks that follow one another and were just taken, without the lock. They are
+// pinned before and after.
+Status CacheOfFiles::fill(Lock& lock, Inode& inode, std::span<const ChunkId> run) {
+    const uint64_t first = chunks_.chunk(run.front()).number;
+    const uint64_t begin = first * chunk_size();
+    const uint64_t end = std::min(begin + run.size() * chunk_size(), std::max(inode.size, begin));
+    const File file = inode.reader;
+    lock.unlock();
+    std::array<ReadPiece, kRunMax> pieces;
+    size_t count = 0;
+    for (uint64_t at = begin; at < end; at += chunk_size(), ++count)
+        pieces[count] = {address(run[count]), std::min(chunk_size(), end - at), at};
+    Result<uint64_t> got = uint64_t{0};
+    if (count > 0) got = file.readv(std::span(pieces.data(), count), file.options().reading);
+    Status status = got.status();
+    // Zeros follow the last byte, so that a longer file shows them.
+    for (size_t i = 0; status.ok() && i < run.size(); ++i) {
+        const uint64_t before = i * chunk_size();
+        const uint64_t valid = got.value() > before ? std::min(got.value() - before, chunk_size())
+                                                    : 0;
+        status = memory_.zero(run[i] / kSlabChunks, address(run[i]) + valid, chunk_size() - valid);
+    }
+    lock.lock();
+    if (status.ok()) counts_.bytes_read += got.value();
+    for (const ChunkId id : run) (void)chunks_.filled(id, status.ok());
+    changed_.notify_all();
+    return status;
+}
+
+Result<chunk_cache::ChunkId> CacheOfFiles::arrived(Lock& lock, Inode& inode, uint64_t number,
+                                                   uint64_t last) {
+    for (;;) {
+        const ChunkId id = chunks_.find(inode.id, number);
+        if (id != kNone && chunks_.chunk(id).state != State::kFilling) {
+            chunks_.pin(id);
+            return id;
+        }
+        if (id != kNone) {
+            changed_.wait(lock);
+            continue;
+        }
+        std::array<ChunkId, kRunMax> run{};
+        size_t count = 0;
+        while (count < kRunMax && number + count <= last) {
+            if (count > 0 && chunks_.holds(inode.id, number + count)) break;
+            run[count] = chunks_.take(inode.id, number + count);
+            if (run[count] == kNone) break;
+            ++count;
+        }
+        if (count == 0) return ChunkId{kNone};
+        const Status status = fill(lock, inode, std::span(run.data(), count));
+        for (size_t i = status.ok() ? 1 : 0; i < count; ++i) chunks_.unpin(run[i]);
+        if (!status.ok()) return status;
+        if (!chunks_.chunk(run[0]).stale) return run[0];
+        chunks_.unpin(run[0]);  // the file has changed meanwhile: once more
+    }
+}
+
+Result<uint64_t> CacheOfFiles::read(Inode& inode, const File& file, std::byte* to, uint64_t size,
+                                    uint64_t offset) {
+    if (offset > kOffsetMax || size > kOffsetMax) return Status{EINVAL, "read", "out of range"};
+    uint64_t done = 0;
+    Lock lock(mutex_);
+    while (done < size && offset + done < inode.size) {
+        const uint64_t at = offset + done;
+        const uint64_t wanted = std::min(size - done, inode.size - at);
+        const uint64_t number = at / chunk_size(), within = at % chunk_size();
+        const uint64_t part = std::min(wanted, chunk_size() - within);
+        auto found = arrived(lock, inode, number, (at + wanted - 1) / chunk_size());
+        if (!found.ok()) return done > 0 ? Result<uint64_t>(done) : found.status();
+        const ChunkId id = found.value();
+        if (id == kNone) {
+            lock.unlock();
+            auto got = file.read(to + done, part, at);
+            lock.lock();
+            if (!got.ok()) return done > 0 ? Result<uint64_t>(done) : got.status();
+            // What storage lacks behind its end are zeros that a writer has left.
+            std::fill(to + done + got.value(), to + done + part, std::byte{0});
+            counts_.bytes_bypassed += part;
+        } else {
+            lock.unlock();
+            const Status status = memory_.copy(id / kSlabChunks, to + done, address(id) + within,
+                                               part);
+            lock.lock();
+            chunks_.unpin(id);
+            if (!status.ok()) return status;
+            counts_.bytes_hit += part;
+        }
+        done += part;
+    }
+    return done;
+}
+
+// ---- Writing
+
+// Makes room for a chunk, or for more dirty bytes. Errors: that of the write-back which should have
+// made it; trying on would not end.
+Status CacheOfFiles::make_room(Lock& lock) {
+    const uint64_t errors = counts_.write_errors;
+    if (!write_back(lock, nullptr)) changed_.wait_for(lock, kLookEvery);
+    return counts_.write_errors == errors ? Status{} : last_error_;
+}
+
+// Returns a chunk that may be written, pinned. `replaced`: none of its bytes is needed.
+Result<chunk_cache::ChunkId> CacheOfFiles::writable(Lock& lock, Inode& inode, uint64_t number,
+                                                    bool replaced) {
+    for (;;) {
+        if (replaced && !chunks_.holds(inode.id, number)) {
+            const ChunkId id = chunks_.take(inode.id, number);
+            if (id != kNone) {
+                lock.unlock();
+                const Status status = memory_.zero(id / kSlabChunks, address(id), chunk_size());
+                lock.lock();
+                (void)chunks_.filled(id, status.ok());
+                changed_.notify_all();
+                if (status.ok() && !chunks_.chunk(id).stale) return id;
+                chunks_.unpin(id);
+                if (!status.ok()) return status;
+                continue;
+            }
+        } else {
+            auto found = arrived(lock, inode, number, number);
+            if (!found.ok() || found.value() != kNone) return found;
+        }
+        if (Status status = make_room(lock); !status.ok()) return status;
+    }
+}
+
+// Writes to storage at once what would need bytes that nobody may read.
+Status CacheOfFiles::write_through(Lock& lock, Inode& inode, const File& file,
+                                   const std::byte* from, uint64_t size, uint64_t offset) {
+    lock.unlock();
+    const Status status = file.write(from, size, offset).status();
+    lock.lock();
+    chunks_.drop(inode.id, offset / chunk_size(), offset / chunk_size());
+    if (!status.ok()) return status;
+    inode.size = std::max(inode.size, offset + size);
+    counts_.bytes_bypassed += size;
+    renew_stamp(inode, file);
+    return {};
+}
+
+Result<uint64_t> CacheOfFiles::write(Inode& inode, const File& file, const std::byte* from,
+                                     uint64_t size, uint64_t offset) {
+    if (offset > kOffsetMax || size > kOffsetMax) return Status{EFBIG, "write", "out of range"};
+    uint64_t done = 0;
+    Lock lock(mutex_);
+    while (done < size) {
+        while (too_much_dirty())
+            if (Status status = make_room(lock); !status.ok())
+                return done > 0 ? Result<uint64_t>(done) : status;
+        const uint64_t at = offset + done;
+        const uint64_t number = at / chunk_size(), within = at % chunk_size();
+        const uint64_t part = std::min(size - done, chunk_size() - within);
+        const bool replaced = within == 0 && part >= valid_size(inode, number);
+        if (!replaced && inode.reader.closed() && !chunks_.holds(inode.id, number)) {
+            const Status status = write_through(lock, inode, file, from + done, part, at);
+            if (!status.ok()) return done > 0 ? Result<uint64_t>(done) : status;
+            done += part;
+            continue;
+        }
+        auto found = writable(lock, inode, number, replaced);
+        if (!found.ok()) return done > 0 ? Result<uint64_t>(done) : found.status();
+        const ChunkId id = found.value();
+        lock.unlock();
+        const Status status = memory_.copy(id / kSlabChunks, address(id) + within, from + done,
+                                           part);
+        lock.lock();
+        if (status.ok()) {
+            if (dirty_since_ns_ == 0) {
+                dirty_since_ns_ = base::monotonic_ns();
+                wake_.notify_one();
+            }
+            chunks_.write(id,
+                          {static_cast<uint32_t>(within), static_cast<uint32_t>(within + part)});
+            inode.size = std::max(inode.size, at + part);
+        }
+        chunks_.unpin(id);
+        if (!status.ok()) return status;
+        done += part;
+    }
+    return done;
+}
+
+Status CacheOfFiles::write_run(Inode& inode, std::span<const ChunkId> run, uint64_t size) {
+    std::array<WritePiece, kRunMax> pieces;
+    size_t count = 0;
+    for (const ChunkId id : run) {
+        const chunk_cache::Chunk& chunk = chunks_.chunk(id);
+        const uint64_t begin = chunk.number * chunk_size() + chunk.writing.begin;
+        const uint64_t end = std::min(chunk.number * chunk_size() + chunk.writing.end, size);
+        if (begin < end) pieces[count++] = {address(id) + chunk.writing.begin, end - begin, begin};
+    }
+    if (count == 0) return {};
+    return inode.writer.writev(std::span(pieces.data(), count), inode.writer.options().writing)
+        .status();
+}
+
+// Writes back the oldest dirty run of one file, or of any. Returns whether there was one.
+bool CacheOfFiles::write_back(Lock& lock, Inode* of) {
+    std::array<ChunkId, kRunMax> room{};
+    const auto run = chunks_.begin_write_back(of != nullptr ? of->id : kNone, room);
+    if (run.empty()) return false;
+    Inode& inode = *by_id_[chunks_.chunk(run.front()).file];
+    const uint64_t size = inode.size;
+    ++inode.writing;
+    lock.unlock();
+    const Status status = write_run(inode, run, size);
+    lock.lock();
+    --inode.writing;
+    for (const ChunkId id : run) {
+        if (status.ok())
+            counts_.bytes_written += chunks_.chunk(id).writing.end -
+                                     chunks_.chunk(id).writing.begin;
+        chunks_.written(id, status.ok());
+    }
+    if (!status.ok()) {
+        ++counts_.write_errors;
+        inode.error = last_error_ = status;
+    }
+    if (chunks_.dirty_count() == 0) dirty_since_ns_ = 0;
+    renew_stamp(inode, inode.writer);
+    changed_.notify_all();
+    return true;
+}
+
+// The change was the cache's own.
+void CacheOfFiles::renew_stamp(Inode& inode, const File& file) {
+    struct stat status {};
+    if (storage::system::stat(file.path().c_str(), &status) != 0) return;
+    inode.stamp = stamp_of(status);
+    inode.stamp.recent = false;
+}
+
+Status CacheOfFiles::sync(Inode& inode, bool durable, bool data_only) {
+    Lock lock(mutex_);
+    while (chunks_.dirty_of(inode.id) > 0 && inode.error.ok()) {
+        // Another thread may have it all under way.
+        if (!write_back(lock, &inode)) changed_.wait(lock);
+    }
+    const Status error = std::exchange(inode.error, {});
+    const File file = inode.writer;
+    lock.unlock();
+    if (!error.ok() || !durable || file.closed()) return error;
+    return file.fsync(data_only);
+}
+
+Status CacheOfFiles::truncate(Inode& inode, const File& file, uint64_t size) {
+    Lock lock(mutex_);
+    const uint64_t old = inode.size;
+    if (size < old) {
+        // Shorter at once, so that nobody reads or writes back what goes.
+        inode.size = size;
+        const uint64_t kept = size % chunk_size();
+        const uint64_t first = size / chunk_size() + (kept != 0 ? 1 : 0);
+        chunks_.drop(inode.id, first, ~0ull);
+        const ChunkId id = kept != 0 ? chunks_.find(inode.id, size / chunk_size()) : kNone;
+        if (id != kNone && chunks_.chunk(id).state == State::kFilling) {
+            chunks_.drop(inode.id, size / chunk_size(), size / chunk_size());
+        } else if (id != kNone) {
+            chunks_.pin(id);
+            lock.unlock();
+            const Status status = memory_.zero(id / kSlabChunks, address(id) + kept,
+                                               chunk_size() - kept);
+            lock.lock();
+            chunks_.unpin(id);
+            if (!status.ok()) return status;
+        }
+        while (inode.writing > 0) changed_.wait(lock);
+    }
+    lock.unlock();
+    const Status status = file.truncate(size);
+    lock.lock();
+    inode.size = status.ok() ? size : std::max(inode.size, old);
+    if (status.ok()) renew_stamp(inode, file);
+    return status;
+}
+
+// ---- The thread
+
+void CacheOfFiles::work() {
+    Lock lock(mutex_);
+    while (!stopping_) {
+        wake_.wait_for(lock, kLookEvery);
+        const auto age = std::chrono::nanoseconds(
+            dirty_since_ns_ == 0 ? 0 : base::monotonic_ns() - dirty_since_ns_);
+        if (age < options_.dirty_age) continue;
+        // What is dirty now, and no more: a writer may be as fast as this thread.
+        const uint64_t errors = counts_.write_errors;
+        for (uint64_t left = chunks_.dirty_count(); left > 0 && !stopping_; --left)
+            if (!write_back(lock, nullptr) || counts_.write_errors != errors) break;
+        if (dirty_since_ns_ != 0) dirty_since_ns_ = base::monotonic_ns();
+    }
+}
+
+FileCacheStatistics CacheOfFiles::statistics() const {
+    const std::lock_guard lock(mutex_);
+    FileCacheStatistics result = counts_;
+    const chunk_cache::Statistics chunks = chunks_.statistics();
+    result.hits = chunks.hits;
+    result.misses = chunks.misses;
+    result.evicted = chunks.evicted;
+    result.size = chunks.chunks * chunk_size();
+    result.free_size = chunks.free * chunk_size();
+    result.clean_size = chunks.clean * chunk_size();
+    result.dirty_size = chunks_.dirty_count() * chunk_size();
+    return result;
+}
+
+}  // namespace penstock::file

@@ -1,0 +1,118 @@
+// The service behind penstock::FileCache: one lock over the chunk cache, copies and storage without
+// it, and a thread that writes back.
+//
+// A chunk is pinned while its bytes are copied. Locks: mutex_ protects all but the bytes; no call
+// of storage or of a device is made with it.
+#pragma once
+
+#include <sys/stat.h>
+
+#include <condition_variable>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "chunk_cache/chunk_cache.h"
+#include "file/cache_memory.h"
+#include "penstock/file.h"
+#include "penstock/file_cache.h"
+
+namespace penstock::file {
+
+// What a file below looked like when its chunks were read.
+struct FileStamp {
+    uint64_t size = 0;
+    timespec changed{};
+    bool recent = true;  // so new that another change might have the same time
+};
+
+// A file that the cache knows, open or not.
+struct Inode {
+    dev_t volume = 0;
+    ino_t number = 0;
+    chunk_cache::FileId id = chunk_cache::kNone;
+    uint64_t size = 0;  // as readers see it
+    FileStamp stamp;
+    unsigned handles = 0;
+    unsigned writing = 0;  // write-backs under way
+    File reader, writer;   // of some handle; closed when the last handle is and nothing is dirty
+    Status error;          // of a write-back, until a sync tells it
+};
+
+class CacheOfFiles : public std::enable_shared_from_this<CacheOfFiles> {
+public:
+    static Result<std::shared_ptr<CacheOfFiles>> create(const FileCacheOptions& options);
+    ~CacheOfFiles();
+
+    Result<Inode*> open(int descriptor, const File& file, bool reads, bool writes);
+    void close(Inode& inode);
+    Result<uint64_t> read(Inode& inode, const File& file, std::byte* to, uint64_t size,
+                          uint64_t offset);
+    Result<uint64_t> write(Inode& inode, const File& file, const std::byte* from, uint64_t size,
+                           uint64_t offset);
+    Status sync(Inode& inode, bool durable, bool data_only);
+    Status truncate(Inode& inode, const File& file, uint64_t size);
+    Status revalidate(Inode& inode);
+    void drop(Inode& inode, uint64_t offset, uint64_t size);
+    [[nodiscard]] uint64_t size_of(const Inode& inode) const;
+    // Returns the device whose memory files read into; none: the host can address all of it.
+    [[nodiscard]] Device device() const {
+        return options_.devices.front().host_addressable() ? Device() : options_.devices.front();
+    }
+    [[nodiscard]] FileCacheStatistics statistics() const;
+
+private:
+    using ChunkId = chunk_cache::ChunkId;
+    using Lock = std::unique_lock<std::mutex>;
+    // Chunks of one call to storage: 1 MiB at 64 KiB each.
+    static constexpr size_t kRunMax = 16;
+
+    explicit CacheOfFiles(const FileCacheOptions& options);
+    [[nodiscard]] std::byte* address(ChunkId id) const;
+    [[nodiscard]] uint64_t chunk_size() const { return options_.chunk_size; }
+    [[nodiscard]] bool too_much_dirty() const;
+    [[nodiscard]] uint32_t valid_size(const Inode& inode, uint64_t number) const;
+    Inode* find_file(Lock& lock, const struct stat& status, const File& reader);
+    bool forget_idle_file();
+    Status fill(Lock& lock, Inode& inode, std::span<const ChunkId> run);
+    // Returns a chunk whose bytes have arrived, pinned; kNone: there is no memory for it.
+    Result<ChunkId> arrived(Lock& lock, Inode& inode, uint64_t number, uint64_t last);
+    Result<ChunkId> writable(Lock& lock, Inode& inode, uint64_t number, bool replaced);
+    Status make_room(Lock& lock);
+    Status write_through(Lock& lock, Inode& inode, const File& file, const std::byte* from,
+                         uint64_t size, uint64_t offset);
+    bool write_back(Lock& lock, Inode* of);
+    Status write_run(Inode& inode, std::span<const ChunkId> run, uint64_t size);
+    void renew_stamp(Inode& inode, const File& file);
+    void work();
+
+    const FileCacheOptions options_;
+    CacheMemory memory_;
+    mutable std::mutex mutex_;
+    std::condition_variable changed_;  // a chunk has arrived, or a write-back has ended
+    std::condition_variable wake_;     // of the thread that writes back
+    chunk_cache::ChunkCache chunks_;
+    std::map<std::pair<dev_t, ino_t>, std::unique_ptr<Inode>> inodes_;
+    std::vector<Inode*> by_id_;
+    FileCacheStatistics counts_;
+    Status last_error_;            // of a write-back
+    uint64_t dirty_since_ns_ = 0;  // 0: nothing is dirty
+    bool stopping_ = false;
+    std::thread thread_;
+};
+
+// One open file. Its copies share it.
+struct FileInCache {
+    std::shared_ptr<CacheOfFiles> cache;
+    File file;
+    bool reads = false, writes = false;
+    Inode* inode = nullptr;
+
+    ~FileInCache() { cache->close(*inode); }
+};
+
+}  // namespace penstock::file

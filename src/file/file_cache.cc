@@ -1,0 +1,57 @@
+#include "penstock/file_cache.h"
+
+#include <fcntl.h>
+
+#include "file/cache_of_files.h"
+#include "storage/system_calls.h"
+
+namespace penstock {
+
+Result<FileCache> FileCache::create(const FileCacheOptions& options) {
+    auto made = file::CacheOfFiles::create(options);
+    if (!made.ok()) return made.status();
+    FileCache cache;
+    cache.cache_ = std::move(made.value());
+    return cache;
+}
+
+Result<CachedFile> FileCache::adopt(int descriptor) const {
+    const int flags = storage::system::fcntl(descriptor, F_GETFL, 0);
+    if (flags < 0) return Status{errno, "file cache", "the descriptor is not open"};
+    auto adopted = File::adopt(descriptor, cache_->device());
+    if (!adopted.ok()) return adopted.status();
+    const int access = flags & O_ACCMODE;
+    const bool reads = access != O_WRONLY, writes = access != O_RDONLY;
+    auto inode = cache_->open(descriptor, adopted.value(), reads, writes);
+    if (!inode.ok()) return inode.status();
+    return CachedFile(std::shared_ptr<file::FileInCache>(
+        new file::FileInCache{cache_, std::move(adopted.value()), reads, writes, inode.value()}));
+}
+
+FileCacheStatistics FileCache::statistics() const { return cache_->statistics(); }
+
+Result<uint64_t> CachedFile::read(void* to, uint64_t size, uint64_t offset) const {
+    if (!file_->reads) return Status{EBADF, "read", "the file is not open for reading"};
+    return file_->cache->read(*file_->inode, file_->file, static_cast<std::byte*>(to), size,
+                              offset);
+}
+Result<uint64_t> CachedFile::write(const void* from, uint64_t size, uint64_t offset) const {
+    if (!file_->writes) return Status{EBADF, "write", "the file is not open for writing"};
+    return file_->cache->write(*file_->inode, file_->file, static_cast<const std::byte*>(from),
+                               size, offset);
+}
+Status CachedFile::sync(bool data_only) const {
+    return file_->cache->sync(*file_->inode, true, data_only);
+}
+Status CachedFile::flush() const { return file_->cache->sync(*file_->inode, false, false); }
+Status CachedFile::truncate(uint64_t size) const {
+    if (!file_->writes) return {EBADF, "truncate", "the file is not open for writing"};
+    return file_->cache->truncate(*file_->inode, file_->file, size);
+}
+uint64_t CachedFile::size() const { return file_->cache->size_of(*file_->inode); }
+Status CachedFile::revalidate() const { return file_->cache->revalidate(*file_->inode); }
+void CachedFile::drop(uint64_t offset, uint64_t size) const {
+    file_->cache->drop(*file_->inode, offset, size);
+}
+
+}  // namespace penstock

@@ -1,0 +1,273 @@
+// Goal: a file cache shows what was written last, whatever is evicted, written back, cut off or
+// changed below meanwhile; and what was synced is in the file.
+#include "penstock/file_cache.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstring>
+#include <thread>
+
+#include "base/prng.h"
+#include "testing/bytes.h"
+#include "testing/effort.h"
+
+namespace penstock {
+namespace {
+
+constexpr uint64_t kChunk = 4096;
+constexpr uint64_t kCacheSize = 1024 * kChunk;  // one slab
+
+class FileCacheTest : public ::testing::Test {
+protected:
+    void SetUp() override {
+        ASSERT_NE(mkdtemp(folder_), nullptr);
+        device_ = Device::open("cpu:1", {.memory_size = 64 << 20}).value();
+        make({});
+    }
+    void TearDown() override {
+        for (const std::string& path : made_) unlink(path.c_str());
+        rmdir(folder_);
+    }
+    void make(FileCacheOptions options) {
+        options.devices = {device_};
+        options.chunk_size = kChunk;
+        if (options.size == FileCacheOptions().size) options.size = kCacheSize;
+        cache_ = FileCache::create(options).value();
+    }
+    std::string write_file(const char* name, uint64_t size) {
+        std::vector<std::byte> bytes(size);
+        testing::fill_randomly(bytes.data(), size, size);
+        const std::string path = std::string(folder_) + "/" + name;
+        const int descriptor = ::open(path.c_str(), O_CREAT | O_WRONLY | O_TRUNC, 0600);
+        EXPECT_EQ(::write(descriptor, bytes.data(), size), static_cast<ssize_t>(size));
+        ::close(descriptor);
+        made_.push_back(path);
+        return path;
+    }
+    CachedFile open(const std::string& path, int flags = O_RDWR) {
+        auto file = cache_.adopt(::open(path.c_str(), flags, 0600));
+        EXPECT_TRUE(file.ok()) << file.status().message();
+        return file.value();
+    }
+    static std::vector<std::byte> bytes_of(const std::string& path) {
+        const int descriptor = ::open(path.c_str(), O_RDONLY);
+        std::vector<std::byte> bytes(static_cast<size_t>(lseek(descriptor, 0, SEEK_END)));
+        EXPECT_EQ(pread(descriptor, bytes.data(), bytes.size(), 0),
+                  static_cast<ssize_t>(bytes.size()));
+        ::close(descriptor);
+        return bytes;
+    }
+    static std::vector<std::byte> read(const CachedFile& file, uint64_t size, uint64_t offset) {
+        std::vector<std::byte> bytes(size);
+        const auto got = file.read(bytes.data(), size, offset);
+        EXPECT_TRUE(got.ok()) << got.status().message();
+        bytes.resize(got.value());
+        return bytes;
+    }
+
+    char folder_[32] = "/tmp/penstock-cache-XXXXXX";
+    std::vector<std::string> made_;
+    Device device_;
+    FileCache cache_;
+};
+
+TEST_F(FileCacheTest, ServesTheSecondReadWithoutStorage) {
+    const std::string path = write_file("a", 100'000);
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));  // else it may change unnoticed
+    CachedFile file = open(path);
+    EXPECT_EQ(read(file, 200'000, 0), bytes_of(path));
+    const auto first = cache_.statistics();
+    EXPECT_EQ(first.bytes_read, 100'000u);
+    file = CachedFile();
+    file = open(path);  // a closed file keeps its chunks
+    EXPECT_EQ(read(file, 200'000, 0), bytes_of(path));
+    EXPECT_EQ(cache_.statistics().bytes_read, 100'000u);
+    EXPECT_EQ(cache_.statistics().allocations, 1u);
+    EXPECT_TRUE(read(file, 10, 100'000).empty());
+}
+
+TEST_F(FileCacheTest, WritesAreSeenAtOnceAndStoredWhenSynced) {
+    const std::string path = write_file("a", 50'000);
+    CachedFile file = open(path), other = open(path);
+    const auto before = bytes_of(path);
+    const std::vector<std::byte> mark(10'000, std::byte{7});
+    ASSERT_TRUE(file.write(mark.data(), mark.size(), 45'000).ok());
+    EXPECT_EQ(read(other, 10'000, 45'000), mark);
+    EXPECT_EQ(other.size(), 55'000u);
+    EXPECT_EQ(bytes_of(path), before);
+    ASSERT_TRUE(file.sync().ok());
+    auto expected = before;
+    expected.resize(45'000);
+    expected.insert(expected.end(), mark.begin(), mark.end());
+    EXPECT_EQ(bytes_of(path), expected);
+    EXPECT_EQ(cache_.statistics().dirty_size, 0u);
+}
+
+TEST_F(FileCacheTest, WritesBackByItselfAfterAWhile) {
+    make({.dirty_age = std::chrono::milliseconds(1)});
+    const std::string path = write_file("a", 10'000);
+    const CachedFile file = open(path);
+    ASSERT_TRUE(file.write("new", 3, 5).ok());
+    for (int i = 0; i < 1000 && std::memcmp(&bytes_of(path)[5], "new", 3) != 0; ++i)
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    EXPECT_EQ(std::memcmp(&bytes_of(path)[5], "new", 3), 0);
+}
+
+TEST_F(FileCacheTest, AFileChangedBelowIsReadAnew) {
+    const std::string path = write_file("a", 30'000);
+    CachedFile file = open(path);
+    (void)read(file, 30'000, 0);
+    write_file("a", 40'000);
+    file = open(path);
+    EXPECT_EQ(read(file, 50'000, 0), bytes_of(path));
+}
+
+TEST_F(FileCacheTest, ReadsMoreThanItHoldsAndWritesMoreThanMayBeDirty) {
+    const std::string path = write_file("a", 3 * kCacheSize + 123);
+    const CachedFile file = open(path);
+    EXPECT_EQ(read(file, 4 * kCacheSize, 0), bytes_of(path));
+    std::vector<std::byte> bytes(2 * kCacheSize);
+    testing::fill_randomly(bytes.data(), bytes.size(), 3);
+    ASSERT_TRUE(file.write(bytes.data(), bytes.size(), 1000).ok());
+    EXPECT_LE(cache_.statistics().dirty_size, kCacheSize / 4 + kChunk);
+    EXPECT_EQ(read(file, bytes.size(), 1000), bytes);
+    EXPECT_EQ(cache_.statistics().allocations, 1u);
+}
+
+TEST_F(FileCacheTest, AWriteOnlyFileNeedsNoReading) {
+    const std::string path = write_file("a", 20'000);
+    auto expected = bytes_of(path);
+    const CachedFile file = open(path, O_WRONLY);
+    std::vector<std::byte> buffer(10);
+    EXPECT_EQ(file.read(buffer.data(), 10, 0).status().error_number(), EBADF);
+    ASSERT_TRUE(file.write("middle", 6, 7000).ok());
+    ASSERT_TRUE(file.sync().ok());
+    std::memcpy(&expected[7000], "middle", 6);
+    EXPECT_EQ(bytes_of(path), expected);
+    EXPECT_EQ(open(path, O_RDONLY).write("x", 1, 0).status().error_number(), EBADF);
+}
+
+// RLIMIT_FSIZE stands for a disk that is full.
+TEST_F(FileCacheTest, AFullDiskIsToldOnceAndLosesNothing) {
+    const std::string path = write_file("a", 10'000);
+    const CachedFile file = open(path);
+    ASSERT_TRUE(file.write("kept", 4, 60'000).ok());
+    rlimit before{};
+    getrlimit(RLIMIT_FSIZE, &before);
+    const rlimit small{20'000, before.rlim_max};
+    signal(SIGXFSZ, SIG_IGN);
+    setrlimit(RLIMIT_FSIZE, &small);
+    EXPECT_EQ(file.flush().error_number(), EFBIG);
+    EXPECT_EQ(std::memcmp(read(file, 4, 60'000).data(), "kept", 4), 0);
+    setrlimit(RLIMIT_FSIZE, &before);
+    EXPECT_TRUE(file.sync().ok());
+    EXPECT_EQ(bytes_of(path).size(), 60'004u);
+    EXPECT_EQ(std::memcmp(&bytes_of(path)[60'000], "kept", 4), 0);
+}
+
+TEST_F(FileCacheTest, RefusesWhatItCannotBe) {
+    EXPECT_EQ(FileCache::create({}).status().error_number(), EINVAL);
+    EXPECT_EQ(FileCache::create({.devices = {device_}, .size = 1 << 20}).status().error_number(),
+              EINVAL);
+    EXPECT_EQ(FileCache::create({.devices = {device_}, .size = uint64_t{1} << 40})
+                  .status()
+                  .error_number(),
+              ENOMEM);
+    EXPECT_EQ(FileCache::create({.devices = {device_}, .chunk_size = 5000}).status().error_number(),
+              EINVAL);
+    int ends[2];
+    ASSERT_EQ(pipe(ends), 0);
+    EXPECT_EQ(cache_.adopt(ends[0]).status().error_number(), ESPIPE);
+    ::close(ends[0]);
+    ::close(ends[1]);
+    EXPECT_EQ(cache_.adopt(-1).status().error_number(), EBADF);
+}
+
+// Random calls on a file of a few caches' size against flat bytes.
+TEST_F(FileCacheTest, RandomCallsEqualFlatBytes) {
+    constexpr uint64_t kSizeMax = kCacheSize + kCacheSize / 2;
+    for (uint64_t seed = 0; seed < testing::effort(3, 1, 200); ++seed) {
+        base::Prng prng(seed);
+        make({.dirty_age = std::chrono::milliseconds(seed % 2 == 0 ? 1 : 100'000)});
+        const std::string path = write_file("a", prng.below(kSizeMax));
+        CachedFile file = open(path);
+        std::vector<std::byte> flat = bytes_of(path);
+        for (int step = 0; step < 300; ++step) {
+            const uint64_t offset = prng.below(kSizeMax);
+            const uint64_t size = prng.below(prng.below(8) == 0 ? kCacheSize / 2 : 3 * kChunk) + 1;
+            switch (prng.below(8)) {
+                case 0:
+                    flat.resize(offset);
+                    ASSERT_TRUE(file.truncate(offset).ok());
+                    break;
+                case 1:
+                    ASSERT_TRUE(file.sync(prng.below(2) == 0).ok());
+                    ASSERT_EQ(bytes_of(path), flat);
+                    break;
+                case 2:
+                    file = CachedFile();
+                    file = open(path);
+                    break;
+                case 3:
+                case 4:
+                case 5: {
+                    std::vector<std::byte> bytes(size);
+                    testing::fill_randomly(bytes.data(), size, prng.next());
+                    flat.resize(std::max(flat.size(), offset + size));
+                    std::memcpy(&flat[offset], bytes.data(), size);
+                    ASSERT_EQ(file.write(bytes.data(), size, offset).value(), size);
+                    break;
+                }
+                default: {
+                    const auto got = read(file, size, offset);
+                    const uint64_t end = std::min(flat.size(), offset + size);
+                    const std::vector<std::byte> expected(
+                        flat.begin() + static_cast<ptrdiff_t>(std::min(offset, end)),
+                        flat.begin() + static_cast<ptrdiff_t>(end));
+                    ASSERT_EQ(got, expected) << "seed " << seed << " step " << step;
+                }
+            }
+            ASSERT_EQ(file.size(), flat.size()) << "seed " << seed << " step " << step;
+        }
+    }
+}
+
+// Each thread has pieces of its own in every chunk; all read, write and sync at once.
+TEST_F(FileCacheTest, ThreadsThatShareChunksKeepTheirBytes) {
+    constexpr unsigned kThreads = 4;
+    constexpr uint64_t kPiece = 512, kPieces = 4 * kCacheSize / kPiece / 3;
+    const std::string path = write_file("a", kPieces * kPiece);
+    std::vector<std::byte> expected = bytes_of(path);
+    std::vector<std::thread> threads;
+    for (unsigned thread = 0; thread < kThreads; ++thread) {
+        threads.emplace_back([&, thread] {
+            base::Prng prng(thread);
+            const CachedFile file = open(path);
+            for (uint64_t step = 0; step < testing::effort(3000, 500, 100'000); ++step) {
+                const uint64_t piece = prng.below(kPieces / kThreads) * kThreads + thread;
+                std::byte bytes[kPiece];
+                std::byte* const own = &expected[piece * kPiece];
+                if (prng.below(2) == 0) {
+                    EXPECT_EQ(file.read(bytes, kPiece, piece * kPiece).value(), kPiece);
+                    EXPECT_EQ(std::memcmp(bytes, own, kPiece), 0) << "piece " << piece;
+                } else {
+                    testing::fill_randomly(own, kPiece, prng.next());
+                    EXPECT_EQ(file.write(own, kPiece, piece * kPiece).value(), kPiece);
+                }
+                if (prng.below(200) == 0) {
+                    EXPECT_TRUE(file.flush().ok());
+                }
+            }
+        });
+    }
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_TRUE(open(path).sync().ok());
+    EXPECT_EQ(bytes_of(path), expected);
+}
+
+}  // namespace
+}  // namespace penstock
