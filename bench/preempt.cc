@@ -20,7 +20,8 @@
 // and figure-2 are the seed's formula, without a measurement ("simulated").
 //
 // After each run every result is compared with a reference, bit for bit, and the bytes that came
-// from storage are counted. Not measured: a GPU, writes, storage of real devices.
+// from storage are counted. On a GPU, gpu-mix has sizes of its own. Not measured: writes, storage
+// of real devices.
 #include <thread>
 
 #include "bench/harness/report.h"
@@ -55,6 +56,7 @@ int run_all(const Arguments& arguments) {
     measure_mixed(report, arguments, constants);
     measure_io_bound(report, arguments, constants, watch);
     measure_instructions(report, arguments);
+    measure_gpu_mix(report, arguments);
     measure_model(report, arguments, constants, watch);
     measure_checkpoints(report, arguments, watch);
     measure_restarts(report, arguments, watch);

@@ -33,6 +33,9 @@ void measure_checkpoints(Report& report, const Arguments& arguments, const Watch
 // Figures 14 and 15 without files: from ready to running, for 1 to 512 blocks.
 void measure_restarts(Report& report, const Arguments& arguments, const Watch& watch);
 
+// On a GPU: a kernel that reads ahead of one that computes, against the longer of the two.
+void measure_gpu_mix(Report& report, const Arguments& arguments);
+
 // What a point costs that is never taken, in instructions that callgrind counts. Each count is that
 // of a process of its own, which runs run_counted() and is this program.
 void measure_instructions(Report& report, const Arguments& arguments);
