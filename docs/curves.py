@@ -40,7 +40,8 @@ def x_of(ratio: float) -> float:
 
 
 def y_of(value: float) -> float:
-    """Return where a gain lies."""
+    """Return where a gain lies, or the end of the scale that is nearest."""
+    value = min(max(value, GAIN_LOW), GAIN_HIGH)
     return BOTTOM - (BOTTOM - TOP) * (value - GAIN_LOW) / (GAIN_HIGH - GAIN_LOW)
 
 

@@ -1,6 +1,7 @@
 #include <cstdio>
 #include <thread>
 
+#include "bench/harness/rounds.h"
 #include "bench/preempt/figures.h"
 #include "bench/preempt/rounds.h"
 #include "preemption/hotspot.h"
@@ -20,10 +21,10 @@ struct State {
 std::string describe(const State& state, unsigned cells, uint64_t left, double seconds) {
     const bool shared = state.point == HeatPoint::kBetweenSteps;
     const unsigned floats = state.point == HeatPoint::kAtStart ? 0 : shared ? cells : 2 * cells;
-    char text[160];
+    char text[200];
     std::snprintf(text, sizeof text,
-                  "256 GPU threads, %u B of each in registers, %u B of shared memory; blocks left "
-                  "%llu times a run, %.2f us each time",
+                  "CPU seconds; 256 GPU threads, %u B of each in registers, %u B of shared memory; "
+                  "blocks left %llu times a run, %.2f us each time",
                   floats * 4, shared ? cells * 1024 : 0, static_cast<unsigned long long>(left),
                   left == 0 ? 0 : seconds / static_cast<double>(left) * 1e6);
     return text;
@@ -54,18 +55,19 @@ void measure_checkpoints(Report& report, const Arguments& arguments, const Watch
             row.against = "point-not-taken";
             row.verified = true;
             uint64_t left = 0;
+            // The time of all cores, because it tells what leaving costs beside any other load.
             const auto run = [&](WaitMode mode) {
                 const MixRun one = rig.run({}, Part::kCompute, mode);
                 row.verified = row.verified && one.right;
                 if (mode == WaitMode::kForced) left = one.preemption.left;
-                return one.seconds;
+                return one.cpu_seconds;
             };
             row.pairs = take_pairs(
                 some_rounds(arguments), [&] { return run(WaitMode::kForced); },
                 [&] { return run(WaitMode::kNever); }, &row.cpu_seconds);
-            double more = 0;
-            for (const auto& [forced, plain] : row.pairs) more += forced - plain;
-            row.note = describe(state, cells, left, more / static_cast<double>(row.pairs.size()));
+            std::vector<double> more;
+            for (const auto& [forced, plain] : row.pairs) more.push_back(forced - plain);
+            row.note = describe(state, cells, left, median(std::move(more)));
             report.add(std::move(row));
         }
     }
