@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "bench/preempt/figures.h"
-#include "bench/preempt/rounds.h"
+#include "bench/preempt/restart_delay.h"
 
 namespace penstock::bench {
 namespace {
@@ -22,6 +22,7 @@ void add_rows(Report& report, const std::string& mix, const MixRounds& rounds) {
     report.add(rounds.row(mix, "spin", WaitMode::kAdaptive, &MixRun::seconds, spin));
     report.add(
         rounds.row(mix + "-seed-policy", "spin", WaitMode::kSeedPolicy, &MixRun::seconds, spin));
+    add_restart_delay(report, mix, rounds);
 }
 
 }  // namespace
@@ -46,7 +47,7 @@ void measure_io_bound(Report& report, const Arguments& arguments, const Constant
             return wanted(arguments,
                           mode == WaitMode::kAdaptive ? name : name + "-" + bench::name(mode));
         });
-        if (!wants || watch.past()) continue;
+        if ((!wants && !wanted(arguments, "restart-delay-" + name)) || watch.past()) continue;
         MixRigs rigs(arguments, constants, ProductForm::kOneRead, chosen.disk);
         MixRounds rounds(&rigs, chosen.mix, kModes);
         rounds.take(name, chosen.judged ? arguments.pairs : some_rounds(arguments), &prng);

@@ -2,7 +2,7 @@
 #include <span>
 
 #include "bench/preempt/figures.h"
-#include "bench/preempt/rounds.h"
+#include "bench/preempt/restart_delay.h"
 
 namespace penstock::bench {
 namespace {
@@ -61,7 +61,7 @@ constexpr size_t kSweptCounts[] = {1, 2, 3, 7, 10};
 constexpr size_t kAllCounts[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
 
 bool wants_judged(const Arguments& arguments, const Form& form) {
-    std::vector<std::string> names;
+    std::vector<std::string> names{std::string("restart-delay-") + form.mix};
     for (const WaitMode mode : kAllModes) names.push_back(case_name(form.mix, mode));
     for (const WaitMode mode : {WaitMode::kAdaptive, WaitMode::kSeedPolicy})
         for (const char* kind : {"io-kernel-time-in-system", "compute-kernel-time-in-system"})
@@ -81,6 +81,7 @@ void measure_mixed(Report& report, const Arguments& arguments, const Constants& 
         judged.take(form.mix, arguments.pairs, &prng);
         add_times(report, form.mix, judged, kAllModes);
         add_times_in_system(report, form.suffix, judged);
+        if (judged.has(WaitMode::kAdaptive)) add_restart_delay(report, form.mix, judged);
     }
 }
 
