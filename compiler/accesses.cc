@@ -2,6 +2,7 @@
 #include "compiler/accesses.h"
 
 #include <clang/AST/DeclCXX.h>
+#include <clang/AST/DeclTemplate.h>
 #include <clang/AST/StmtCXX.h>
 
 #include <algorithm>
@@ -69,7 +70,11 @@ void Accesses::walk(const clang::Stmt* statement, const clang::Stmt* parent, boo
         }
         for (const auto* initialiser : lambda->capture_inits())
             walk(initialiser, statement, in_lambda);
-        walk(lambda->getBody(), statement, true);
+        // The text of a generic lambda says little of its variables; its calls do.
+        const auto* generic = lambda->getCallOperator()->getDescribedFunctionTemplate();
+        if (generic == nullptr) return walk(lambda->getBody(), statement, true);
+        for (const clang::FunctionDecl* one : generic->specializations())
+            if (one->hasBody()) walk(one->getBody(), statement, true);
         return;
     }
     // The array that a closure or a structured binding copies is hidden in one of these.

@@ -36,14 +36,33 @@ bool PositionCopies::reads_position(const clang::Stmt* statement) const {
                        [&](const clang::Stmt* child) { return reads_position(child); });
 }
 
+// Returns whether the statement calls a function that gets `penstock_run`.
+bool PositionCopies::calls_copy(const clang::Stmt* statement) {
+    if (statement == nullptr) return false;
+    const auto* call = dyn_cast<clang::CallExpr>(statement);
+    if (call != nullptr && !llvm::isa<clang::CXXOperatorCallExpr>(call) &&
+        reads_block(call->getDirectCallee()))
+        return true;
+    return std::any_of(statement->child_begin(), statement->child_end(),
+                       [&](const clang::Stmt* child) { return calls_copy(child); });
+}
+
 void PositionCopies::edit_lambda(const clang::LambdaExpr* lambda, Edits& edits) {
-    if (lambda->getCaptureDefault() != clang::LCD_None || !reads_position(lambda->getBody()))
-        return;
+    if (lambda->getCaptureDefault() != clang::LCD_None) return;
+    std::vector<const clang::Stmt*> bodies{lambda->getBody()};
+    if (const auto* generic = lambda->getCallOperator()->getDescribedFunctionTemplate())
+        for (const clang::FunctionDecl* one : generic->specializations())
+            if (one->hasBody()) bodies.push_back(one->getBody());
+    std::string captures;
+    if (reads_position(lambda->getBody()))
+        captures = "penstock_block_index, penstock_grid_dimensions";
+    if (std::any_of(bodies.begin(), bodies.end(),
+                    [&](const clang::Stmt* body) { return calls_copy(body); }))
+        captures += std::string(captures.empty() ? "" : ", ") + "&penstock_run";
+    if (captures.empty()) return;
     const unsigned open = text_.offset(lambda->getIntroducerRange().getBegin());
     if (!edited_.insert(open).second) return;
-    const bool others = lambda->capture_size() != 0;
-    edits.insert(open + 1, std::string("penstock_block_index, penstock_grid_dimensions") +
-                               (others ? ", " : ""));
+    edits.insert(open + 1, captures + (lambda->capture_size() != 0 ? ", " : ""));
 }
 
 bool PositionCopies::reads_block(const clang::FunctionDecl* callee) {
@@ -151,7 +170,7 @@ std::vector<PositionCopies::Copy> PositionCopies::copies(const std::string& pres
         edits.insert(name->end(), "__preemptible");
         const unsigned close = text_.closing(text_.token_from(name->end())->offset);
         edits.insert(close, std::string(function->getNumParams() == 0 ? "" : ", ") +
-                                "::penstock::preemption::Run& penstock_run");
+                                "const ::penstock::preemption::Run& penstock_run");
         const auto* body = clang::cast<clang::CompoundStmt>(function->getBody());
         edits.insert(text_.offset(body->getLBracLoc()) + 1,
                      std::string(" static_cast<void>(penstock_run);") + kPositionVariables);

@@ -38,6 +38,7 @@ private:
                    unsigned before, Edits& edits);
     void edit_lambda(const clang::LambdaExpr* lambda, Edits& edits);
     [[nodiscard]] bool reads_position(const clang::Stmt* statement) const;
+    [[nodiscard]] bool calls_copy(const clang::Stmt* statement);
 
     const SourceText& text_;
     Callees& callees_;

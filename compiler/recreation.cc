@@ -416,7 +416,11 @@ bool Recreation::may_be_evaluated_again(const clang::VarDecl* variable) const {
 bool Recreation::is_closure_of_values(const clang::VarDecl* variable) const {
     const auto* record = record_of(variable->getType());
     if (record == nullptr || !record->isLambda() || may_point_into_block(variable)) return false;
-    if (callees_.summary(record->getLambdaCallOperator()).reads_block) return false;
+    const clang::FunctionDecl* call = record->getLambdaCallOperator();
+    if (callees_.summary(call).reads_block) return false;
+    if (const auto* generic = call->getDescribedFunctionTemplate())
+        for (const clang::FunctionDecl* one : generic->specializations())
+            if (callees_.summary(one).reads_block) return false;
     return may_be_evaluated_again(variable);
 }
 

@@ -1,7 +1,8 @@
 // Device functions of the file that read blockIdx are copied.
 // RUN: transform
-// CHECK: __device__ unsigned block_offset__preemptible(::penstock::preemption::Run& penstock_run)
-// CHECK: mine__preemptible(T* base, ::penstock::preemption::Run& penstock_run)
+// CHECK: __device__ unsigned block_offset__preemptible(const
+//    ::penstock::preemption::Run& penstock_run)
+// CHECK: mine__preemptible(T* base, const ::penstock::preemption::Run& penstock_run)
 // CHECK: block_offset__preemptible(penstock_run)
 // CHECK: mine__preemptible(out, penstock_run)
 // CHECK: other(MY_ROW)
