@@ -50,8 +50,10 @@ void Legality::check_divergence(const Body& body, const Point& point, const clan
         return;
     }
     const bool moves = point.kind != Call::kRead && point.kind != Call::kWait;
+    const char* const elsewhere = moves_ == nullptr ? "move it behind the condition, or use --hoist"
+                                                    : "move it behind the condition";
     error(call->getBeginLoc(), "not all threads of the block reach this point",
-          moves ? "move it behind the condition, or use --hoist"
+          moves ? elsewhere
                 : "make the condition equal in all threads, for instance with __syncthreads_or");
     diagnostics_.note(guilty->getBeginLoc(), "this condition differs between the threads");
 }

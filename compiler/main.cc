@@ -35,14 +35,34 @@ std::string include_folder(const char* program) {
     return "";
 }
 
-bool write_file(const fs::path& path, const std::string& text, std::string& error) {
+// Returns the file that an output goes to, behind links; empty if it cannot be one, with `error`.
+fs::path output_file(const std::string& name, std::string& error) {
+    std::error_code failed;
+    const fs::path path = fs::weakly_canonical(fs::absolute(name), failed);
+    if (name == "-") {
+        error = "-: name a file for the output";
+    } else if (failed) {
+        error = name + ": " + failed.message();
+    } else if (fs::exists(path) && !fs::is_regular_file(path)) {
+        error = name + ": cannot be written: it is no regular file";
+    } else if (!fs::is_directory(path.parent_path())) {
+        error = name + ": cannot be written: make its folder first";
+    } else {
+        return path;
+    }
+    return {};
+}
+
+bool write_file(const std::string& name, const std::string& text, std::string& error) {
+    const fs::path path = output_file(name, error);
+    if (path.empty()) return false;
     const fs::path temporary = path.string() + ".penstock-" + std::to_string(getpid());
     {
         std::ofstream out(temporary, std::ios::binary);
         out << text;
         out.flush();
         if (!out) {
-            error = path.string() + ": " + std::strerror(errno);
+            error = name + ": " + std::strerror(errno);
             std::error_code ignored;
             fs::remove(temporary, ignored);
             return false;
@@ -51,7 +71,7 @@ bool write_file(const fs::path& path, const std::string& text, std::string& erro
     std::error_code failed;
     fs::rename(temporary, path, failed);
     if (!failed) return true;
-    error = path.string() + ": " + failed.message();
+    error = name + ": " + failed.message();
     fs::remove(temporary, failed);
     return false;
 }
@@ -92,6 +112,9 @@ int main(int count, char** words) {
         return fail(line.input + ": " + (error ? error.message() : "is no file"), 1);
     if (!line.output.empty() && is_same(line.input, line.output))
         return fail("the output " + line.output + " is the input: name another file", 2);
+    std::string unfit;
+    for (const std::string& output : {line.output, line.depfile})
+        if (!output.empty() && output_file(output, unfit).empty()) return fail(unfit, 1);
     const std::string folder = include_folder(words[0]);
     if (folder.empty())
         return fail("Penstock's headers are not beside the program: reinstall Penstock", 1);

@@ -28,6 +28,11 @@ bool TwinWriter::check(const Kernel& kernel) {
                       "constexpr in the template");
     if (pattern->getLocation().isMacroID() || pattern->getBody()->getBeginLoc().isMacroID())
         return refuse(pattern->getLocation(), "a kernel with points may not come from a macro");
+    const auto type = pattern->getFunctionTypeLoc();
+    if (type && type.getLParenLoc().isMacroID())
+        return refuse(pattern->getLocation(),
+                      "the parameters of a kernel with points may not come from a macro; write "
+                      "their parentheses out");
     for (const auto* parameter : pattern->parameters()) {
         if (parameter->getType()->getContainedAutoType() != nullptr)
             return refuse(parameter->getLocation(),

@@ -6,6 +6,15 @@
 #include "compiler/language.h"
 
 namespace penstock::compiler {
+namespace {
+
+// What is loaded from memory at one address is taken to be equal in all threads: the program has no
+// race then. `volatile` says that others write there meanwhile.
+Level level_of_load(const clang::Expr* place) {
+    return place->getType().isVolatileQualified() ? Level::kVarying : Level::kAssumed;
+}
+
+}  // namespace
 
 using clang::dyn_cast;
 
@@ -119,23 +128,23 @@ Level Uniformity::level(const clang::Stmt* expression) const {
             default:
                 return Level::kUniform;
         }
-        if (member->isArrow()) found = Level::kAssumed;
+        if (member->isArrow()) found = level_of_load(member);
     }
     if (const auto* reference = dyn_cast<clang::DeclRefExpr>(expression)) {
         const clang::VarDecl* variable = variable_of(reference);
         if (variable == nullptr) return Level::kUniform;
         if (variable->getQualifiedNameAsString() == "penstock::language::current_lane")
             return Level::kVarying;
-        if (is_shared(variable)) return Level::kAssumed;
+        if (is_shared(variable)) return level_of_load(reference);
         if (variable->hasGlobalStorage() && !variable->getType().isConstQualified())
-            return Level::kAssumed;
+            return level_of_load(reference);
         return level(variable);
     }
     if (const auto* unary = dyn_cast<clang::UnaryOperator>(expression))
-        if (unary->getOpcode() == clang::UO_Deref) found = Level::kAssumed;
+        if (unary->getOpcode() == clang::UO_Deref) found = level_of_load(unary);
     if (const auto* subscript = dyn_cast<clang::ArraySubscriptExpr>(expression))
         if (!subscript->getBase()->IgnoreImpCasts()->getType()->isArrayType())
-            found = Level::kAssumed;
+            found = level_of_load(subscript);
     if (llvm::isa<clang::AtomicExpr>(expression)) return Level::kVarying;
     if (const auto* lambda = dyn_cast<clang::LambdaExpr>(expression)) {
         for (const auto* one : lambda->capture_inits()) found = std::max(found, level(one));
