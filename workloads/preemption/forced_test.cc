@@ -53,7 +53,8 @@ protected:
         constexpr unsigned kBlocks = 6;
         DeviceArray<uint64_t> words;  // the gate, and how many blocks have passed it
         ASSERT_TRUE(words.allocate(device_, 2).ok());
-        words.data()[0] = words.data()[1] = 0;
+        ASSERT_TRUE(stream_.fill(words.data(), 0, words.size()).ok());
+        ASSERT_TRUE(stream_.synchronize().ok());
         auto other = Stream::create(device_);
         ASSERT_TRUE(other.ok());
         auto* passed = reinterpret_cast<unsigned long long*>(words.data() + 1);
@@ -61,7 +62,7 @@ protected:
         ASSERT_TRUE(open_gate(other.value(), words.data(), value).ok());
         ASSERT_TRUE(stream_.synchronize().ok());
         ASSERT_TRUE(other.value().synchronize().ok());
-        EXPECT_EQ(words.data()[1], kBlocks);
+        EXPECT_EQ(words.download(stream_).value()[1], kBlocks);
     }
 
     std::vector<Named> workloads_;

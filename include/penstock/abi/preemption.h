@@ -111,6 +111,8 @@ struct alignas(64) PreemptionState {
     alignas(64) uint64_t started;  // blocks of the grid that have begun
     uint64_t finished;             // and that have ended
     uint64_t exited;               // places of the grid that use the state no more
+    // On a GPU: when a thread last read the host's words, and what it read (host_says()).
+    uint64_t glanced_ns, others_seen, abort_seen;
     alignas(64) uint64_t saved_free;
     uint64_t saved_hand;
     uint64_t outside;  // blocks in kOutside

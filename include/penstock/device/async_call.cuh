@@ -220,7 +220,7 @@ PENSTOCK_BOTH inline Missing first_missing(FileSystemState& system, AsyncHandle 
                                            uint64_t& checked) {
     const auto index = static_cast<uint64_t>(handle) & ((1ull << kAsyncIndexBits) - 1);
     if (handle < 0 || index >= system.async_count) return {nullptr, 0};
-    if (SystemWords::load(system.host->abort, site::kRelaxed) != 0) return {nullptr, 0};
+    if (is_aborted(system)) return {nullptr, 0};
     const AsyncCall& call = system.async_calls[index];
     const uint64_t state = DeviceWords::load(call.state, site::kRelaxed);
     if ((state & 1) == 0 || make_async_handle(index, state) != handle) return {nullptr, 0};

@@ -189,12 +189,46 @@ PENSTOCK_DEVICE inline SavedBlock* keep(PreemptionState& state, uint64_t block) 
     }
 }
 
+// What the host tells a launch.
+struct HostSays {
+    uint64_t others, abort;
+};
+// Returns it. On a GPU one thread in each period reads the host's words, and the others its copy,
+// as in device/wait.cuh.
+PENSTOCK_DEVICE inline HostSays host_says(PreemptionState& state) {
+    using device::DeviceWords;
+    using device::SystemWords;
+    const PreemptionWords& words = *state.words;
+#ifdef __NVCC__
+    constexpr uint64_t kPeriodNs = 50'000;
+    const uint64_t now = device::now_ns();
+    uint64_t last = DeviceWords::load(state.glanced_ns, site::kRelaxed);
+    if ((now > last + kPeriodNs || last > now + device::kGapNs) &&
+        DeviceWords::compare_exchange(state.glanced_ns, last, now, site::kRelaxed)) {
+        DeviceWords::store(state.others_seen,
+                           SystemWords::load(words.others_waiting, site::kRelaxed), site::kRelaxed);
+        DeviceWords::store(state.abort_seen, SystemWords::load(words.abort, site::kRelaxed),
+                           site::kRelaxed);
+    }
+    return {DeviceWords::load(state.others_seen, site::kRelaxed),
+            DeviceWords::load(state.abort_seen, site::kRelaxed)};
+#else
+    return {SystemWords::load(words.others_waiting, site::kRelaxed),
+            SystemWords::load(words.abort, site::kRelaxed)};
+#endif
+}
+
 // Returns whether other blocks wait for a place on the device.
-PENSTOCK_DEVICE inline bool others_wait(const PreemptionState& state) {
+PENSTOCK_DEVICE inline bool others_wait(PreemptionState& state) {
     using device::SystemWords;
     if (state.waiting != nullptr) return SystemWords::load(*state.waiting, site::kRelaxed) != 0;
-    return device::DeviceWords::load(state.started, site::kRelaxed) < state.block_count ||
-           SystemWords::load(state.words->others_waiting, site::kRelaxed) != 0;
+    using device::DeviceWords;
+    if (DeviceWords::load(state.started, site::kRelaxed) < state.block_count) return true;
+    // Blocks that are ready want a place, too.
+    if (DeviceWords::load(state.ready_tail, site::kRelaxed) !=
+        DeviceWords::load(state.ready_head, site::kRelaxed))
+        return true;
+    return host_says(state).others != 0;
 }
 
 // Decides at a point. Returns the SavedBlock if the block must leave; null when the wait is over,
@@ -279,10 +313,8 @@ private:
     // Waits a step; while others want the place it does not sleep. Returns false when the wait must
     // end: what follows finds out why.
     PENSTOCK_DEVICE bool wait(const Change& change, uint32_t turn, [[maybe_unused]] bool others) {
-        if (device::SystemWords::load(state_.words->abort, site::kRelaxed) != 0) return false;
-        if (until_.awaited == Awaited::kCall &&
-            device::SystemWords::load(until_.system->host->abort, site::kRelaxed) != 0)
-            return false;
+        if (host_says(state_).abort != 0) return false;
+        if (until_.awaited == Awaited::kCall && device::is_aborted(*until_.system)) return false;
 #ifdef __NVCC__
         __nanosleep(turn < 16 ? 100 : 1000);
 #else

@@ -184,7 +184,7 @@ private:
         using device::SystemWords;
         PreemptionWords& words = *state_->words;
         const bool over = DeviceWords::load(state_->finished, site::kFinish) >= state_->block_count;
-        if (over || SystemWords::load(words.abort, site::kRelaxed) != 0) {
+        if (over || host_says(*state_).abort != 0) {
             exit_place(*state_);
             return {kNoBlock, nullptr};
         }

@@ -50,6 +50,40 @@ PENSTOCK_DEVICE inline void start_reads([[maybe_unused]] const RingState& ring) 
 #endif
 }
 
+constexpr uint64_t kGapNs = 1'000'000'000;  // so long a thread runs or waits without a break
+
+#ifdef __NVCC__
+constexpr uint64_t kGlancePeriodNs = 1'000'000;
+
+// Returns the host's words. In each period one thread of the whole GPU reads them, and the others
+// read its copy. Thousands of threads that read them directly stop every transfer over the link
+// (docs/design/0006-announcing-pages.md).
+PENSTOCK_DEVICE inline HostWords glance(FileSystemState& system, uint64_t time) {
+    HostWordsCache& cache = system.host_words_cache;
+    uint64_t last = DeviceWords::load(cache.time_ns, site::kRelaxed);
+    // A copy from far in the future means that the clock was set back since.
+    if ((time > last + kGlancePeriodNs || last > time + kGapNs) &&
+        DeviceWords::compare_exchange(cache.time_ns, last, time, site::kRelaxed)) {
+        const HostWords& host = *system.host;
+        DeviceWords::store(cache.words.abort, SystemWords::load(host.abort, site::kRelaxed),
+                           site::kRelaxed);
+        DeviceWords::store(cache.words.heartbeat, SystemWords::load(host.heartbeat, site::kRelaxed),
+                           site::kRelaxed);
+    }
+    return {DeviceWords::load(cache.words.abort, site::kRelaxed),
+            DeviceWords::load(cache.words.heartbeat, site::kRelaxed)};
+}
+#endif
+
+// Returns whether the host has stopped serving. On a GPU it is seen up to a period late.
+PENSTOCK_BOTH inline bool is_aborted(FileSystemState& system) {
+#ifdef __CUDA_ARCH__
+    return glance(system, now_ns()).abort != 0;
+#else
+    return SystemWords::load(system.host->abort, site::kRelaxed) != 0;
+#endif
+}
+
 class Wait {
 public:
     PENSTOCK_DEVICE explicit Wait(FileSystemState& system) : system_(system) {}
@@ -89,7 +123,7 @@ public:
 
 private:
 #ifdef __NVCC__
-    static constexpr uint64_t kCheckPeriodNs = 1'000'000;
+    static constexpr uint64_t kCheckPeriodNs = kGlancePeriodNs;
     static constexpr uint64_t kSleepNsMin = 64, kSleepNsMax = 4096;
     static constexpr bool kGlances = true;  // the time decides when to read the host's words
 
@@ -102,24 +136,7 @@ private:
         __nanosleep(static_cast<unsigned>(pause));
     }
 
-    // Returns the host's words. In each period one thread of the whole GPU reads them, and the
-    // others read its copy. Thousands of threads that read them directly stop every transfer over
-    // the link (docs/design/0006-announcing-pages.md).
-    PENSTOCK_DEVICE HostWords host_words(uint64_t time) {
-        HostWordsCache& cache = system_.host_words_cache;
-        uint64_t last = DeviceWords::load(cache.time_ns, site::kRelaxed);
-        // A copy from far in the future means that the clock was set back since.
-        if ((time > last + kCheckPeriodNs || last > time + kGapNs) &&
-            DeviceWords::compare_exchange(cache.time_ns, last, time, site::kRelaxed)) {
-            const HostWords& host = *system_.host;
-            DeviceWords::store(cache.words.abort, SystemWords::load(host.abort, site::kRelaxed),
-                               site::kRelaxed);
-            DeviceWords::store(cache.words.heartbeat,
-                               SystemWords::load(host.heartbeat, site::kRelaxed), site::kRelaxed);
-        }
-        return {DeviceWords::load(cache.words.abort, site::kRelaxed),
-                DeviceWords::load(cache.words.heartbeat, site::kRelaxed)};
-    }
+    PENSTOCK_DEVICE HostWords host_words(uint64_t time) { return glance(system_, time); }
 
     uint64_t began_ns_ = 0, checked_ns_ = 0;
 #else
@@ -150,7 +167,6 @@ private:
     static constexpr int kOwnerDead = 130;  // EOWNERDEAD on Linux, the only system supported
 
     FileSystemState& system_;
-    static constexpr uint64_t kGapNs = 1'000'000'000;
 
     uint64_t beat_ = 0, beat_time_ns_ = 0, look_time_ns_ = 0;
     uint32_t turn_ = 0;
