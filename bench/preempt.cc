@@ -10,7 +10,7 @@
 // the seed's policy; without preemption, spinning with backoff, kernels split by hand, a kernel
 // that stays and takes tasks from a queue, and four times as many places. The CPU backend's spin
 // also sleeps after some microseconds; both keep the block's place. The time in the system of a
-// kernel ends when the host sees its stream empty, to 200 us. Checkpoints: HotSpot with every point
+// kernel ends when the host sees its stream empty, to 500 us. Checkpoints: HotSpot with every point
 // taken against none, for states from nothing to 8 KiB of shared memory and 64 B of registers.
 //
 // Model: a child process measures the constants first. A row against "prediction" has measured and

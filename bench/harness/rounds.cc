@@ -14,6 +14,20 @@ void take_round(base::Prng* prng, std::vector<size_t> sides, std::vector<double>
     for (const size_t side : sides) (*seconds)[side] = run_side(side);
 }
 
+std::vector<std::vector<double>> take_rounds(base::Prng* prng, size_t sides, unsigned rounds,
+                                             const RunSide& run_side) {
+    std::vector<size_t> order(sides);
+    std::iota(order.begin(), order.end(), size_t{0});
+    std::vector<double> seconds(sides);
+    std::vector<std::vector<double>> of_side(sides);
+    for (unsigned round = 0; round <= rounds; ++round) {
+        take_round(prng, order, &seconds, run_side);
+        for (size_t side = 0; round > 0 && side < sides; ++side)
+            of_side[side].push_back(seconds[side]);
+    }
+    return of_side;
+}
+
 Choice choose_best(base::Prng* prng, size_t rivals, unsigned rounds, const RunSide& run_side) {
     std::vector<size_t> sides(rivals + 1);
     std::iota(sides.begin(), sides.end(), size_t{0});

@@ -23,6 +23,10 @@ using RunSide = std::function<double(size_t side)>;
 void take_round(base::Prng* prng, std::vector<size_t> sides, std::vector<double>* seconds,
                 const RunSide& run_side);
 
+// Takes a round that is dropped, then `rounds` rounds. Returns the seconds of each side.
+std::vector<std::vector<double>> take_rounds(base::Prng* prng, size_t sides, unsigned rounds,
+                                             const RunSide& run_side);
+
 struct Choice {
     std::vector<Pairs> pairs;  // of the case with each rival
     size_t best = 0;           // the rival with the least median

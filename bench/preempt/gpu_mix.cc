@@ -1,8 +1,8 @@
 // A mix for a GPU, whose places the workloads of seed 001 do not fill: a kernel whose blocks read,
 // launched first, holds all registers; a kernel that computes waits behind it.
 #include <algorithm>
+#include <iterator>
 #include <memory>
-#include <numeric>
 
 #include "bench/harness/rounds.h"
 #include "bench/preempt/figures.h"
@@ -86,24 +86,16 @@ void measure_gpu_mix(Report& report, const Arguments& arguments) {
                           {WaitMode::kSpin, {1, true}, Part::kAll},
                           {WaitMode::kAdaptive, {1, true}, Part::kAll},
                           {WaitMode::kSeedPolicy, {1, true}, Part::kAll}};
-    constexpr size_t kSides = std::size(sides);
-    std::vector<double> taken[kSides];
     bool right = true;
     uint64_t left = 0;
     base::Prng prng{5};
-    std::vector<size_t> order(kSides);
-    std::iota(order.begin(), order.end(), size_t{0});
-    std::vector<double> seconds(kSides);
-    for (unsigned round = 0; round <= some_rounds(arguments); ++round) {
-        take_round(&prng, order, &seconds, [&](size_t side) {
-            const MixRun run = rig.run(sides[side].mix, sides[side].part, sides[side].mode);
-            right = right && run.right;
-            if (side == 3) left = run.preemption.left;
-            return run.seconds;
-        });
-        for (size_t side = 0; round > 0 && side < kSides; ++side)
-            taken[side].push_back(seconds[side]);
-    }
+    const auto taken = take_rounds(&prng, std::size(sides), some_rounds(arguments), [&](size_t i) {
+        const Side& side = sides[i];
+        const MixRun run = rig.run(side.mix, side.part, side.mode);
+        right = right && run.right;
+        if (side.mode == WaitMode::kAdaptive && side.part == Part::kAll) left = run.preemption.left;
+        return run.seconds;
+    });
     const auto add = [&](const char* name, const char* against, const std::vector<double>& ours,
                          const std::vector<double>& baseline) {
         Row row;

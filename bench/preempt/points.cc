@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <numeric>
 #include <thread>
 
 #include "bench/harness/rounds.h"
@@ -53,19 +52,13 @@ void Point::take(const std::string& name, unsigned rounds, base::Prng* prng,
               {{leaving == WaitMode::kSpin ? leaving : WaitMode::kNever}, Part::kCompute, {}}};
     for (const PointRun& run : runs) sides_.push_back({run, Part::kAll, {}});
     tell_progress(name, rounds, sides_.size());
-    std::vector<size_t> order(sides_.size());
-    std::iota(order.begin(), order.end(), size_t{0});
-    std::vector<double> seconds(sides_.size());
-    for (unsigned round = 0; round <= rounds; ++round) {
-        take_round(prng, order, &seconds, [&](size_t index) {
-            Side& side = sides_[index];
-            rig_.set_dispatch_delay(side.run.dispatch_delay_us);
-            side.runs.push_back(rig_.run(kAlone, side.part, side.run.mode));
-            return side.runs.back().seconds;
-        });
-        if (round > 0) continue;
-        for (Side& side : sides_) side.runs.clear();
-    }
+    take_rounds(prng, sides_.size(), rounds, [&](size_t index) {
+        Side& side = sides_[index];
+        rig_.set_dispatch_delay(side.run.dispatch_delay_us);
+        side.runs.push_back(rig_.run(kAlone, side.part, side.run.mode));
+        return side.runs.back().seconds;
+    });
+    for (Side& side : sides_) side.runs.erase(side.runs.begin());  // of the round that is dropped
 }
 
 std::vector<double> Point::seconds(size_t run) const { return seconds_of(side_of(run).runs); }

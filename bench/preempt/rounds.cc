@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <numeric>
 #include <thread>
 
 namespace penstock::bench {
@@ -57,18 +56,12 @@ void tell_progress(const std::string& name, unsigned rounds, size_t sides) {
 
 void MixRounds::take(const std::string& name, unsigned count, base::Prng* prng) {
     tell_progress(name, count, sides_.size());
-    std::vector<size_t> order(sides_.size());
-    std::iota(order.begin(), order.end(), size_t{0});
-    std::vector<double> seconds(sides_.size());
-    for (unsigned round = 0; round <= count; ++round) {
-        take_round(prng, order, &seconds, [&](size_t index) {
-            Side& side = sides_[index];
-            side.runs.push_back(rigs_->of(side.mode).run(side.mix, side.part, side.mode));
-            return side.runs.back().seconds;
-        });
-        if (round > 0) continue;
-        for (Side& side : sides_) side.runs.clear();
-    }
+    take_rounds(prng, sides_.size(), count, [&](size_t index) {
+        Side& side = sides_[index];
+        side.runs.push_back(rigs_->of(side.mode).run(side.mix, side.part, side.mode));
+        return side.runs.back().seconds;
+    });
+    for (Side& side : sides_) side.runs.erase(side.runs.begin());  // of the round that is dropped
 }
 
 size_t MixRounds::side_of(WaitMode mode) const {

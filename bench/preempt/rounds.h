@@ -89,7 +89,7 @@ private:
     return arguments.full ? arguments.pairs : std::min(arguments.pairs, 15u);
 }
 
-// Tells a user who watches what is being measured.
+// Prints what is being measured to standard error.
 void tell_progress(const std::string& name, unsigned rounds, size_t sides);
 
 // `figure` of each run.

@@ -30,10 +30,10 @@ struct FileCacheOptions {
 };
 
 struct FileCacheStatistics {
-    uint64_t hits = 0, misses = 0;           // of chunks
-    uint64_t bytes_hit = 0, bytes_read = 0;  // served from the cache; read from storage into it
-    uint64_t bytes_bypassed = 0;             // moved without the cache, because it had no room
-    uint64_t bytes_written = 0;              // to storage, by write-back
+    uint64_t hits = 0, misses = 0;              // of chunks
+    uint64_t bytes_served = 0, bytes_read = 0;  // to readers; from storage into the cache
+    uint64_t bytes_bypassed = 0;                // moved without the cache, because it had no room
+    uint64_t bytes_written = 0;                 // to storage, by write-back
     uint64_t evicted = 0, write_errors = 0;
     uint64_t size = 0, free_size = 0, clean_size = 0, dirty_size = 0;  // now, in bytes
     uint64_t allocations = 0;  // of device memory since the start: as many as there are slabs
@@ -61,8 +61,8 @@ public:
     // Cuts the file off at `size`, or extends it with zeros.
     Status truncate(uint64_t size) const;
     [[nodiscard]] uint64_t size() const;
-    // Compares the file below with what is cached, and drops what is clean if another program has
-    // changed it (size, or modification time). Call it where the file is opened.
+    // Compares the file below with what is cached, and drops the chunks if another program has
+    // changed it (inode, size or times). Does nothing while chunks are dirty. Each open does it.
     Status revalidate() const;
     // Drops clean chunks that overlap a range, because the file below was changed there.
     void drop(uint64_t offset, uint64_t size) const;
@@ -83,8 +83,8 @@ public:
 
     // Takes over a descriptor, whose access decides what reads and writes may do. A file that is
     // known by device and inode shares its chunks: all its users see the same bytes. The descriptor
-    // is closed with the last copy, after a write-back. Errors: ESPIPE for what is no regular file;
-    // ENFILE; else those of File::adopt().
+    // is closed with the last copy, after a write-back. Errors: those of File::adopt(), ESPIPE for
+    // what is no regular file among them; ENFILE, which closes the descriptor.
     [[nodiscard]] Result<CachedFile> adopt(int descriptor) const;
     [[nodiscard]] FileCacheStatistics statistics() const;
 

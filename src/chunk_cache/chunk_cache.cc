@@ -139,7 +139,7 @@ Result<FileId> ChunkCache::add_file() {
         files_.emplace_back();
         free_files_.reserve(files_.size());
     }
-    files_[file] = {.used = true};
+    files_[file] = {};
     return file;
 }
 
@@ -151,7 +151,6 @@ Status ChunkCache::remove_file(FileId file) {
     }
     if (files_[file].chunks > 0 || files_[file].dirty > 0)
         return {EBUSY, "file cache", "the file is in use"};
-    files_[file].used = false;
     free_files_.push_back(file);
     return {};
 }
@@ -300,7 +299,7 @@ void ChunkCache::written(ChunkId id, bool good) {
     if (chunk.stale && chunk.pins == 0) make_free(id);
 }
 
-// Takes a chunk out of the table that somebody still uses. Its memory is free when they are done.
+// Takes a chunk out of the table whose memory is still used. It is free when that ends.
 void ChunkCache::detach(ChunkId id) {
     leave_table(id);
     chunks_[id].stale = true;

@@ -7,18 +7,18 @@
 // chunk table for each file, devices in turn.
 //
 //   kFree --take [reader]--> kFilling --filled--> kClean --write--> kDirty
-//   kDirty --begin_write_back--> kWriting --written--> kClean, or kDirty if it was written
-//   meanwhile kClean --a victim, drop()--> kFree        kFilling --not filled, or file changed-->
-//   kFree
+//   kDirty --begin_write_back--> kWriting --written--> kClean
+//   kWriting --written, but changed meanwhile or failed--> kDirty
+//   kClean --a victim, or dropped--> kFree
+//   kFilling --not filled, or dropped--> kFree
 //
 // Invariants (check_invariants): 1. A chunk of a file is in memory at most once. 2. A chunk is
-// free, or in the table of its file, or stale; it is in exactly one list: free ones of a slab,
-// clean ones, dirty ones, or none. 3. Nobody takes a chunk with pins, or one that is dirty, for
-// another file.
+// free, in the table of its file, or stale. It is in one list at most: the free ones of its slab,
+// the clean ones or the dirty ones. 3. A chunk that is pinned or dirty is not given to another
+// file.
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -47,7 +47,7 @@ struct Range {
 struct Chunk {
     State state = State::kFree;
     bool touched = false;  // used since the hand came by
-    bool stale = false;    // it has left the table, but somebody still uses its memory
+    bool stale = false;    // it has left the table, but pins or a write-back still use its memory
     bool again = false;    // of a kWriting chunk: it was written meanwhile
     uint32_t pins = 0;     // readers and writers of its bytes
     FileId file = kNone;
@@ -70,7 +70,7 @@ public:
     uint32_t add_slab(uint32_t device);
     // Gives up a slab: drops its clean chunks and hands out none. Returns how many of its chunks
     // are still in use: call again when these have been written, or their pins are gone. At 0 its
-    // memory belongs to nobody, and its number is forgotten.
+    // memory may be freed, and its number is forgotten.
     uint32_t retire_slab(uint32_t slab);
     [[nodiscard]] uint32_t slab_of(ChunkId chunk) const { return chunk / options_.slab_chunks; }
     // Returns the slab of `device` that is cheapest to retire; kNone: it has none.
@@ -116,7 +116,6 @@ public:
     [[nodiscard]] const Chunk& chunk(ChunkId id) const { return chunks_[id]; }
     [[nodiscard]] uint32_t dirty_of(FileId file) const { return files_[file].dirty; }
     [[nodiscard]] uint64_t dirty_count() const { return dirty_count_; }  // with kWriting
-    [[nodiscard]] const Options& options() const { return options_; }
     [[nodiscard]] Statistics statistics() const;
     // Returns the number of the first broken invariant, or 0.
     [[nodiscard]] int check_invariants() const;
@@ -139,7 +138,6 @@ private:
         List free;
     };
     struct File {
-        bool used = false;
         ChunkId first = kNone;
         uint32_t chunks = 0, dirty = 0;  // dirty: with kWriting
     };
@@ -170,7 +168,7 @@ private:
     List dirty_;  // oldest first
     uint64_t dirty_count_ = 0;
     uint32_t turn_ = 0;  // the slab that gave the last free chunk
-    mutable uint64_t hits_ = 0, misses_ = 0, evicted_ = 0;
+    uint64_t hits_ = 0, misses_ = 0, evicted_ = 0;
 };
 
 }  // namespace penstock::chunk_cache

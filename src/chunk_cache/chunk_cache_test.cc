@@ -265,7 +265,7 @@ private:
         cache_.filled(fill.id, good);
         cache_.unpin(fill.id);
     }
-    // Somebody else changes the file, and the cache is told.
+    // Another program changes the file, and the cache is told.
     void change_below(FileId file, uint64_t number) {
         below_[{file, number}] = ++stamp_;
         cached_.erase({file, number});

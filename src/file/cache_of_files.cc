@@ -15,23 +15,7 @@ using chunk_cache::State;
 
 constexpr uint32_t kSlabChunks = 1024;
 constexpr auto kLookEvery = std::chrono::milliseconds(200);
-// A modification time this close to now may be that of a later change, too: file systems count in
-// ticks of up to 10 ms.
-constexpr int64_t kTicksNs = 20'000'000;
 constexpr uint64_t kOffsetMax = uint64_t{1} << 62;
-
-FileStamp stamp_of(const struct stat& status) {
-    timespec now{};
-    clock_gettime(CLOCK_REALTIME, &now);
-    const int64_t age = (now.tv_sec - status.st_mtim.tv_sec) * 1'000'000'000 + now.tv_nsec -
-                        status.st_mtim.tv_nsec;
-    return {static_cast<uint64_t>(status.st_size), status.st_mtim, age < kTicksNs};
-}
-
-bool same(const FileStamp& a, const FileStamp& b) {
-    return !a.recent && a.size == b.size && a.changed.tv_sec == b.changed.tv_sec &&
-           a.changed.tv_nsec == b.changed.tv_nsec;
-}
 
 }  // namespace
 
@@ -89,34 +73,32 @@ uint32_t CacheOfFiles::valid_size(const Inode& inode, uint64_t number) const {
 
 // ---- Files
 
-Result<Inode*> CacheOfFiles::open(int descriptor, const File& file, bool reads, bool writes) {
-    struct stat status {};
-    if (storage::system::fstat(descriptor, &status) != 0)
-        return Status{errno, "fstat", "the file cannot be looked at"};
+Result<Inode*> CacheOfFiles::open(const FileBelow& below, bool reads, bool writes) {
+    storage::Identity identity;
+    if (Status status = storage::identify(below.descriptor, &identity); !status.ok()) return status;
     Lock lock(mutex_);
-    auto& place = inodes_[{status.st_dev, status.st_ino}];
+    auto& place = inodes_[{identity.device, identity.inode}];
     if (place == nullptr) {
         auto id = chunks_.add_file();
         while (!id.ok() && forget_idle_file()) id = chunks_.add_file();
         if (!id.ok()) {
-            inodes_.erase({status.st_dev, status.st_ino});
+            inodes_.erase({identity.device, identity.inode});
             return id.status();
         }
         place = std::make_unique<Inode>();
-        place->volume = status.st_dev;
-        place->number = status.st_ino;
         place->id = id.value();
-        place->size = static_cast<uint64_t>(status.st_size);
-        place->stamp = stamp_of(status);
         if (by_id_.size() <= place->id) by_id_.resize(place->id + 1);
         by_id_[place->id] = place.get();
     }
     Inode& inode = *place;
     ++inode.handles;
-    if (reads && inode.reader.closed()) inode.reader = file;
-    if (writes && inode.writer.closed()) inode.writer = file;
+    if (reads && inode.reader.descriptor < 0) inode.reader = below;
+    if (writes && inode.writer.descriptor < 0) inode.writer = below;
     lock.unlock();
-    (void)revalidate(inode);
+    if (Status status = revalidate(inode, below); !status.ok()) {
+        close(inode);
+        return status;
+    }
     return &inode;
 }
 
@@ -134,31 +116,43 @@ bool CacheOfFiles::forget_idle_file() {
 
 void CacheOfFiles::close(Inode& inode) {
     (void)sync(inode, false, false);
-    File reader, writer;  // closed without the lock
-    const std::lock_guard lock(mutex_);
-    if (--inode.handles > 0) return;
-    if (chunks_.dirty_of(inode.id) > 0) return;  // the thread tries again
-    std::swap(reader, inode.reader);
-    std::swap(writer, inode.writer);
+    Lock lock(mutex_);
+    --inode.handles;
+    close_idle_files(lock, inode);  // what is still dirty, the thread tries again
 }
 
-Status CacheOfFiles::revalidate(Inode& inode) {
-    Lock lock(mutex_);
-    const File file = !inode.reader.closed() ? inode.reader : inode.writer;
-    if (chunks_.dirty_of(inode.id) > 0) return {};  // the cache has what is newest
+// Closes the files below of an inode that has no handle and nothing dirty.
+void CacheOfFiles::close_idle_files(Lock& lock, Inode& inode) {
+    if (inode.handles > 0 || chunks_.dirty_of(inode.id) > 0) return;
+    FileBelow reader = std::exchange(inode.reader, {}), writer = std::exchange(inode.writer, {});
     lock.unlock();
-    struct stat status {};
-    const std::string path = file.path();
-    if (storage::system::stat(path.c_str(), &status) != 0)
-        return {errno, "stat", "the file below cannot be looked at"};
+    reader = writer = {};
     lock.lock();
-    if (chunks_.dirty_of(inode.id) > 0) return {};
-    const FileStamp stamp = stamp_of(status);
-    if (same(inode.stamp, stamp)) return {};
-    inode.stamp = stamp;
-    inode.size = stamp.size;
+}
+
+// Drops what is cached if the file below is another than before.
+void CacheOfFiles::compare(Inode& inode, const storage::Identity& identity) {
+    if (chunks_.dirty_of(inode.id) > 0) return;  // the cache has what is newest
+    if (!inode.racy && inode.below == identity) return;
+    inode.below = identity;
+    inode.racy = storage::is_racy(identity);
+    inode.size = identity.size;
     chunks_.drop(inode.id, 0, ~0ull);
-    return {};
+}
+
+Status CacheOfFiles::revalidate(Inode& inode, const FileBelow& below) {
+    Lock lock(mutex_);
+    for (;;) {
+        const uint64_t changes = inode.own_changes;
+        lock.unlock();
+        storage::Identity identity;
+        if (Status status = storage::identify(below.descriptor, &identity); !status.ok())
+            return status;
+        lock.lock();
+        if (inode.own_changes != changes) continue;  // what was seen may be older than they
+        compare(inode, identity);
+        return {};
+    }
 }
 
 void CacheOfFiles::drop(Inode& inode, uint64_t offset, uint64_t size) {
@@ -180,7 +174,7 @@ Status CacheOfFiles::fill(Lock& lock, Inode& inode, std::span<const ChunkId> run
     const uint64_t first = chunks_.chunk(run.front()).number;
     const uint64_t begin = first * chunk_size();
     const uint64_t end = std::min(begin + run.size() * chunk_size(), std::max(inode.size, begin));
-    const File file = inode.reader;
+    const File file = inode.reader.file;
     lock.unlock();
     std::array<ReadPiece, kRunMax> pieces;
     size_t count = 0;
@@ -260,7 +254,7 @@ Result<uint64_t> CacheOfFiles::read(Inode& inode, const File& file, std::byte* t
             lock.lock();
             chunks_.unpin(id);
             if (!status.ok()) return status;
-            counts_.bytes_hit += part;
+            counts_.bytes_served += part;
         }
         done += part;
     }
@@ -302,7 +296,7 @@ Result<chunk_cache::ChunkId> CacheOfFiles::writable(Lock& lock, Inode& inode, ui
     }
 }
 
-// Writes to storage at once what would need bytes that nobody may read.
+// Writes a part of a chunk to storage at once, where no handle may read the rest.
 Status CacheOfFiles::write_through(Lock& lock, Inode& inode, const File& file,
                                    const std::byte* from, uint64_t size, uint64_t offset) {
     lock.unlock();
@@ -312,7 +306,7 @@ Status CacheOfFiles::write_through(Lock& lock, Inode& inode, const File& file,
     if (!status.ok()) return status;
     inode.size = std::max(inode.size, offset + size);
     counts_.bytes_bypassed += size;
-    renew_stamp(inode, file);
+    note_own_change(lock, inode);
     return {};
 }
 
@@ -329,7 +323,7 @@ Result<uint64_t> CacheOfFiles::write(Inode& inode, const File& file, const std::
         const uint64_t number = at / chunk_size(), within = at % chunk_size();
         const uint64_t part = std::min(size - done, chunk_size() - within);
         const bool replaced = within == 0 && part >= valid_size(inode, number);
-        if (!replaced && inode.reader.closed() && !chunks_.holds(inode.id, number)) {
+        if (!replaced && inode.reader.descriptor < 0 && !chunks_.holds(inode.id, number)) {
             const Status status = write_through(lock, inode, file, from + done, part, at);
             if (!status.ok()) return done > 0 ? Result<uint64_t>(done) : status;
             done += part;
@@ -368,8 +362,8 @@ Status CacheOfFiles::write_run(Inode& inode, std::span<const ChunkId> run, uint6
         if (begin < end) pieces[count++] = {address(id) + chunk.writing.begin, end - begin, begin};
     }
     if (count == 0) return {};
-    return inode.writer.writev(std::span(pieces.data(), count), inode.writer.options().writing)
-        .status();
+    const File& file = inode.writer.file;
+    return file.writev(std::span(pieces.data(), count), file.options().writing).status();
 }
 
 // Writes back the oldest dirty run of one file, or of any. Returns whether there was one.
@@ -383,6 +377,7 @@ bool CacheOfFiles::write_back(Lock& lock, Inode* of) {
     lock.unlock();
     const Status status = write_run(inode, run, size);
     lock.lock();
+    if (status.ok()) note_own_change(lock, inode);
     --inode.writing;
     for (const ChunkId id : run) {
         if (status.ok())
@@ -395,17 +390,22 @@ bool CacheOfFiles::write_back(Lock& lock, Inode* of) {
         inode.error = last_error_ = status;
     }
     if (chunks_.dirty_count() == 0) dirty_since_ns_ = 0;
-    renew_stamp(inode, inode.writer);
     changed_.notify_all();
+    close_idle_files(lock, inode);
     return true;
 }
 
-// The change was the cache's own.
-void CacheOfFiles::renew_stamp(Inode& inode, const File& file) {
-    struct stat status {};
-    if (storage::system::stat(file.path().c_str(), &status) != 0) return;
-    inode.stamp = stamp_of(status);
-    inode.stamp.recent = false;
+// Takes a change of the file below for the cache's own. If another program changed it at the same
+// time, that goes unseen.
+void CacheOfFiles::note_own_change(Lock& lock, Inode& inode) {
+    const int descriptor = inode.writer.descriptor;
+    lock.unlock();
+    storage::Identity identity;
+    const bool known = storage::identify(descriptor, &identity).ok();
+    lock.lock();
+    ++inode.own_changes;
+    inode.racy = !known;
+    inode.below = identity;
 }
 
 Status CacheOfFiles::sync(Inode& inode, bool durable, bool data_only) {
@@ -415,7 +415,7 @@ Status CacheOfFiles::sync(Inode& inode, bool durable, bool data_only) {
         if (!write_back(lock, &inode)) changed_.wait(lock);
     }
     const Status error = std::exchange(inode.error, {});
-    const File file = inode.writer;
+    const File file = inode.writer.file;
     lock.unlock();
     if (!error.ok() || !durable || file.closed()) return error;
     return file.fsync(data_only);
@@ -425,7 +425,7 @@ Status CacheOfFiles::truncate(Inode& inode, const File& file, uint64_t size) {
     Lock lock(mutex_);
     const uint64_t old = inode.size;
     if (size < old) {
-        // Shorter at once, so that nobody reads or writes back what goes.
+        // Shorter at once, so that no reader and no write-back takes what goes.
         inode.size = size;
         const uint64_t kept = size % chunk_size();
         const uint64_t first = size / chunk_size() + (kept != 0 ? 1 : 0);
@@ -448,7 +448,7 @@ Status CacheOfFiles::truncate(Inode& inode, const File& file, uint64_t size) {
     const Status status = file.truncate(size);
     lock.lock();
     inode.size = status.ok() ? size : std::max(inode.size, old);
-    if (status.ok()) renew_stamp(inode, file);
+    if (status.ok()) note_own_change(lock, inode);
     return status;
 }
 

@@ -5,13 +5,10 @@
 // of storage or of a device is made with it.
 #pragma once
 
-#include <sys/stat.h>
-
 #include <condition_variable>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <span>
 #include <thread>
 #include <vector>
@@ -20,27 +17,27 @@
 #include "file/cache_memory.h"
 #include "penstock/file.h"
 #include "penstock/file_cache.h"
+#include "storage/storage.h"
 
 namespace penstock::file {
 
-// What a file below looked like when its chunks were read.
-struct FileStamp {
-    uint64_t size = 0;
-    timespec changed{};
-    bool recent = true;  // so new that another change might have the same time
+// An open file below.
+struct FileBelow {
+    File file;
+    int descriptor = -1;  // which the File has
 };
 
 // A file that the cache knows, open or not.
 struct Inode {
-    dev_t volume = 0;
-    ino_t number = 0;
     chunk_cache::FileId id = chunk_cache::kNone;
-    uint64_t size = 0;  // as readers see it
-    FileStamp stamp;
+    uint64_t size = 0;         // as readers see it
+    storage::Identity below;   // when it was last looked at
+    bool racy = true;          // so new then that a later change may have the same times
+    uint64_t own_changes = 0;  // of the file below, by this cache
     unsigned handles = 0;
-    unsigned writing = 0;  // write-backs under way
-    File reader, writer;   // of some handle; closed when the last handle is and nothing is dirty
-    Status error;          // of a write-back, until a sync tells it
+    unsigned writing = 0;      // write-backs under way
+    FileBelow reader, writer;  // of some handle, until the last is closed and nothing is dirty
+    Status error;              // of a write-back, until a sync tells it
 };
 
 class CacheOfFiles : public std::enable_shared_from_this<CacheOfFiles> {
@@ -48,7 +45,7 @@ public:
     static Result<std::shared_ptr<CacheOfFiles>> create(const FileCacheOptions& options);
     ~CacheOfFiles();
 
-    Result<Inode*> open(int descriptor, const File& file, bool reads, bool writes);
+    Result<Inode*> open(const FileBelow& below, bool reads, bool writes);
     void close(Inode& inode);
     Result<uint64_t> read(Inode& inode, const File& file, std::byte* to, uint64_t size,
                           uint64_t offset);
@@ -56,7 +53,7 @@ public:
                            uint64_t offset);
     Status sync(Inode& inode, bool durable, bool data_only);
     Status truncate(Inode& inode, const File& file, uint64_t size);
-    Status revalidate(Inode& inode);
+    Status revalidate(Inode& inode, const FileBelow& below);
     void drop(Inode& inode, uint64_t offset, uint64_t size);
     [[nodiscard]] uint64_t size_of(const Inode& inode) const;
     // Returns the device whose memory files read into; none: the host can address all of it.
@@ -76,8 +73,8 @@ private:
     [[nodiscard]] uint64_t chunk_size() const { return options_.chunk_size; }
     [[nodiscard]] bool too_much_dirty() const;
     [[nodiscard]] uint32_t valid_size(const Inode& inode, uint64_t number) const;
-    Inode* find_file(Lock& lock, const struct stat& status, const File& reader);
     bool forget_idle_file();
+    void compare(Inode& inode, const storage::Identity& identity);
     Status fill(Lock& lock, Inode& inode, std::span<const ChunkId> run);
     // Returns a chunk whose bytes have arrived, pinned; kNone: there is no memory for it.
     Result<ChunkId> arrived(Lock& lock, Inode& inode, uint64_t number, uint64_t last);
@@ -87,7 +84,8 @@ private:
                          uint64_t size, uint64_t offset);
     bool write_back(Lock& lock, Inode* of);
     Status write_run(Inode& inode, std::span<const ChunkId> run, uint64_t size);
-    void renew_stamp(Inode& inode, const File& file);
+    void note_own_change(Lock& lock, Inode& inode);
+    void close_idle_files(Lock& lock, Inode& inode);
     void work();
 
     const FileCacheOptions options_;
@@ -96,7 +94,7 @@ private:
     std::condition_variable changed_;  // a chunk has arrived, or a write-back has ended
     std::condition_variable wake_;     // of the thread that writes back
     chunk_cache::ChunkCache chunks_;
-    std::map<std::pair<dev_t, ino_t>, std::unique_ptr<Inode>> inodes_;
+    std::map<std::pair<uint64_t, uint64_t>, std::unique_ptr<Inode>> inodes_;  // device, inode
     std::vector<Inode*> by_id_;
     FileCacheStatistics counts_;
     Status last_error_;            // of a write-back
@@ -108,7 +106,7 @@ private:
 // One open file. Its copies share it.
 struct FileInCache {
     std::shared_ptr<CacheOfFiles> cache;
-    File file;
+    FileBelow below;
     bool reads = false, writes = false;
     Inode* inode = nullptr;
 

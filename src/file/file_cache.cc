@@ -22,23 +22,24 @@ Result<CachedFile> FileCache::adopt(int descriptor) const {
     if (!adopted.ok()) return adopted.status();
     const int access = flags & O_ACCMODE;
     const bool reads = access != O_WRONLY, writes = access != O_RDONLY;
-    auto inode = cache_->open(descriptor, adopted.value(), reads, writes);
+    const file::FileBelow below{std::move(adopted.value()), descriptor};
+    auto inode = cache_->open(below, reads, writes);
     if (!inode.ok()) return inode.status();
     return CachedFile(std::shared_ptr<file::FileInCache>(
-        new file::FileInCache{cache_, std::move(adopted.value()), reads, writes, inode.value()}));
+        new file::FileInCache{cache_, below, reads, writes, inode.value()}));
 }
 
 FileCacheStatistics FileCache::statistics() const { return cache_->statistics(); }
 
 Result<uint64_t> CachedFile::read(void* to, uint64_t size, uint64_t offset) const {
     if (!file_->reads) return Status{EBADF, "read", "the file is not open for reading"};
-    return file_->cache->read(*file_->inode, file_->file, static_cast<std::byte*>(to), size,
+    return file_->cache->read(*file_->inode, file_->below.file, static_cast<std::byte*>(to), size,
                               offset);
 }
 Result<uint64_t> CachedFile::write(const void* from, uint64_t size, uint64_t offset) const {
     if (!file_->writes) return Status{EBADF, "write", "the file is not open for writing"};
-    return file_->cache->write(*file_->inode, file_->file, static_cast<const std::byte*>(from),
-                               size, offset);
+    return file_->cache->write(*file_->inode, file_->below.file,
+                               static_cast<const std::byte*>(from), size, offset);
 }
 Status CachedFile::sync(bool data_only) const {
     return file_->cache->sync(*file_->inode, true, data_only);
@@ -46,10 +47,12 @@ Status CachedFile::sync(bool data_only) const {
 Status CachedFile::flush() const { return file_->cache->sync(*file_->inode, false, false); }
 Status CachedFile::truncate(uint64_t size) const {
     if (!file_->writes) return {EBADF, "truncate", "the file is not open for writing"};
-    return file_->cache->truncate(*file_->inode, file_->file, size);
+    return file_->cache->truncate(*file_->inode, file_->below.file, size);
 }
 uint64_t CachedFile::size() const { return file_->cache->size_of(*file_->inode); }
-Status CachedFile::revalidate() const { return file_->cache->revalidate(*file_->inode); }
+Status CachedFile::revalidate() const {
+    return file_->cache->revalidate(*file_->inode, file_->below);
+}
 void CachedFile::drop(uint64_t offset, uint64_t size) const {
     file_->cache->drop(*file_->inode, offset, size);
 }

@@ -9,6 +9,7 @@
 
 #include <csignal>
 #include <cstring>
+#include <filesystem>
 #include <thread>
 
 #include "base/prng.h"
@@ -151,6 +152,21 @@ TEST_F(FileCacheTest, AWriteOnlyFileNeedsNoReading) {
     EXPECT_EQ(open(path, O_RDONLY).write("x", 1, 0).status().error_number(), EBADF);
 }
 
+TEST_F(FileCacheTest, ClosesTheDescriptorWithTheLastCopy) {
+    const std::string path = write_file("a", 10'000);
+    const auto count = [] {
+        const std::filesystem::directory_iterator open("/proc/self/fd");
+        return std::distance(begin(open), end(open));
+    };
+    const auto before = count();
+    {
+        const CachedFile file = open(path), copy = file, other = open(path, O_RDONLY);
+        ASSERT_TRUE(file.write("x", 1, 0).ok());
+        EXPECT_GT(count(), before);
+    }
+    EXPECT_EQ(count(), before);
+}
+
 // RLIMIT_FSIZE stands for a disk that is full.
 TEST_F(FileCacheTest, AFullDiskIsToldOnceAndLosesNothing) {
     const std::string path = write_file("a", 10'000);
@@ -246,7 +262,7 @@ TEST_F(FileCacheTest, ThreadsThatShareChunksKeepTheirBytes) {
     for (unsigned thread = 0; thread < kThreads; ++thread) {
         threads.emplace_back([&, thread] {
             base::Prng prng(thread);
-            const CachedFile file = open(path);
+            CachedFile file = open(path);
             for (uint64_t step = 0; step < testing::effort(3000, 500, 100'000); ++step) {
                 const uint64_t piece = prng.below(kPieces / kThreads) * kThreads + thread;
                 std::byte bytes[kPiece];
@@ -261,6 +277,8 @@ TEST_F(FileCacheTest, ThreadsThatShareChunksKeepTheirBytes) {
                 if (prng.below(200) == 0) {
                     EXPECT_TRUE(file.flush().ok());
                 }
+                // An open looks at the file while others write it back.
+                if (prng.below(100) == 0) file = open(path);
             }
         });
     }

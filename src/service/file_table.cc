@@ -18,21 +18,6 @@ namespace {
 
 using device::DeviceWords;
 
-// Returns whether the file was modified within the last two ticks of the file system's clock. A
-// change within the same tick does not change the times, so such a file is not trusted at the next
-// open.
-bool recent(const storage::Identity& identity) {
-    timespec now{}, tick{};
-    clock_gettime(CLOCK_REALTIME, &now);
-    clock_getres(CLOCK_REALTIME_COARSE, &tick);
-    const int64_t now_ns = int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
-    const int64_t tick_ns = int64_t{tick.tv_sec} * 1'000'000'000 + tick.tv_nsec;
-    const auto within = [&](int64_t time_ns) {  // a time in the future is not from this clock
-        return now_ns - time_ns < 2 * tick_ns && time_ns - now_ns < 2 * tick_ns;
-    };
-    return within(identity.mtime_ns) || within(identity.ctime_ns);
-}
-
 // Returns a name for messages: for a path through a descriptor, the name of the file behind it.
 std::string called(const std::string& path) {
     if (!path.starts_with("/proc/self/fd/")) return path;
@@ -140,7 +125,7 @@ Result<uint32_t> FileTable::truncate_unused(storage::File& file, storage::Identi
         return status;
     }
     slot.identity = identity;
-    slot.racy = recent(identity);
+    slot.racy = storage::is_racy(identity);
     state_->files[index].modified_ns = identity.mtime_ns;
     return index;
 }
@@ -155,7 +140,7 @@ Result<uint32_t> FileTable::join(const storage::File& file, storage::Identity id
         // The identity was read before the lock, when the file may still have been open and
         // written.
         if (Status status = file.stat(&identity); !status.ok()) return status;
-        return slot_for(identity, recent(identity), wanted.writing != 0);
+        return slot_for(identity, storage::is_racy(identity), wanted.writing != 0);
     }
     const Slot& slot = slots_[found->second];
     if (slot.discarding)
@@ -171,13 +156,14 @@ Result<uint32_t> FileTable::join(const storage::File& file, storage::Identity id
         // The reader must see what is written here. A change that the times hide was missed by
         // earlier reads anyway.
         if (wanted.writing != 0 && slot.identity == identity) {
-            if (is_fresh(found->second, recent(identity)) || trusted) return found->second;
+            if (is_fresh(found->second, storage::is_racy(identity)) || trusted)
+                return found->second;
         }
     }
     if (slot.identity != identity) {
         if (Status status = file.stat(&identity); !status.ok()) return status;
     }
-    return slot_for(identity, recent(identity), wanted.writing != 0);
+    return slot_for(identity, storage::is_racy(identity), wanted.writing != 0);
 }
 
 // Begins the use of a slot that was closed, and sends the slot to the device.
@@ -439,7 +425,7 @@ void FileTable::end_writing(uint32_t index) {
         return;
     }
     slot.identity = now;
-    slot.racy = recent(now);
+    slot.racy = storage::is_racy(now);
     DeviceWords::store(file.size, now.size, site::kRelaxed);
     DeviceWords::store(file.stored, now.size, site::kRelaxed);
     file.modified_ns = now.mtime_ns;

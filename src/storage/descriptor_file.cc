@@ -73,6 +73,15 @@ Identity to_identity(const struct statx& state) {
     return identity;
 }
 
+// Leaves out the generation.
+Status look(int descriptor, Identity* out) {
+    struct statx state {};
+    if (system::statx(descriptor, "", AT_EMPTY_PATH, STATX_BASIC_STATS, &state) != 0)
+        return {errno, "statx", "the open file tells no size"};
+    *out = to_identity(state);
+    return {};
+}
+
 // Returns the inode's generation, which tells a new file from a deleted one with the same inode
 // number. Returns 0 if the file system does not report it.
 uint64_t inode_generation(int descriptor) {
@@ -230,13 +239,27 @@ Status DescriptorFile::truncate(uint64_t size) {
 }
 
 Status DescriptorFile::stat(Identity* out) const {
-    struct statx state {};
-    if (system::statx(descriptor(), "", AT_EMPTY_PATH, STATX_BASIC_STATS, &state) != 0) {
-        return {errno, "statx", "the open file tells no size"};
-    }
-    *out = to_identity(state);
+    if (Status status = look(descriptor(), out); !status.ok()) return status;
     out->generation = identity().generation;  // an inode keeps it while it is open
     return {};
+}
+
+Status identify(int descriptor, Identity* out) {
+    if (Status status = look(descriptor, out); !status.ok()) return status;
+    out->generation = inode_generation(descriptor);
+    return {};
+}
+
+bool is_racy(const Identity& identity) {
+    timespec now{}, tick{};
+    clock_gettime(CLOCK_REALTIME, &now);
+    clock_getres(CLOCK_REALTIME_COARSE, &tick);
+    const int64_t now_ns = int64_t{now.tv_sec} * kSecond + now.tv_nsec;
+    const int64_t tick_ns = int64_t{tick.tv_sec} * kSecond + tick.tv_nsec;
+    const auto within = [&](int64_t time_ns) {  // a time in the future is not from this clock
+        return now_ns - time_ns < 2 * tick_ns && time_ns - now_ns < 2 * tick_ns;
+    };
+    return within(identity.mtime_ns) || within(identity.ctime_ns);
 }
 
 }  // namespace penstock::storage

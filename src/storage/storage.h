@@ -46,6 +46,13 @@ struct Identity {
     }
 };
 
+// Looks at the file behind a descriptor as it is now. Errors: those of statx(2).
+Status identify(int descriptor, Identity* out);
+// Returns whether the file was modified within the last two ticks of the file system's clock. A
+// change within the same tick does not change the times, so such a file is not trusted at the next
+// open.
+[[nodiscard]] bool is_racy(const Identity& identity);
+
 // The alignment, in bytes, that direct I/O requires of file offsets and lengths, and of memory
 // addresses. Both are 0 if direct I/O is not offered. A file that requires more than these limits
 // counts as offering none, because staging has no room for it.

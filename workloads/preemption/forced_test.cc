@@ -22,6 +22,7 @@ protected:
 
     void SetUp() override {
         WorkloadTest::SetUp();
+        // A build without LLVM has no kernels whose blocks can leave.
         if (!product_is_preemptible()) GTEST_SKIP() << "built without penstock-preempt";
     }
 

@@ -375,40 +375,46 @@ PENSTOCK_DEVICE AsyncHandle issue(FileSystemState& system, Group group, const Pr
     return handle;
 }
 
-// Does the second half of a call. A whole group calls.
-template <class Group>
-PENSTOCK_DEVICE int64_t wait_for_call(FileSystemState& system, AsyncHandle handle, Group group) {
-    const auto begin = [&system, handle](const auto& team, unsigned place, unsigned) {
-        return begin_wait(team, system, place, handle);
-    };
-    const auto work = [&system](const auto& team, unsigned index, unsigned teams,
-                                AsyncCall* call) -> int64_t {
-        if (call == nullptr) return -kErrorInvalid;
-        return call->direction == Direction::kIn
-                   ? wait_write_part(team, index, teams, system, *call)
-                   : wait_part<Direction::kOut>(team, index, teams, system, *call);
-    };
-    return group.divide(begin, work, [](AsyncCall* call) { end_wait(call); });
-}
-
-// The same for a read, whose bytes go to `buffer` and not where it was begun with.
-template <class Group>
-PENSTOCK_DEVICE int64_t wait_for_read(FileSystemState& system, AsyncHandle handle,
-                                      std::byte* buffer, Group group) {
+// Does the second half of a call by `work`. A whole group calls. `buffer` takes the place of the
+// one that the call was begun with, unless it is null.
+template <class Group, class Work>
+PENSTOCK_DEVICE int64_t end_call(FileSystemState& system, AsyncHandle handle, std::byte* buffer,
+                                 Group group, Work work) {
     const auto begin = [&system, handle, buffer](const auto& team, unsigned place, unsigned) {
         AsyncCall* call = begin_wait(team, system, place, handle);
-        if (call != nullptr) {
+        if (call != nullptr && buffer != nullptr) {
             if (team.lane() == 0) call->buffer = buffer;
             team.sync();
         }
         return call;
     };
-    const auto work = [&system](const auto& team, unsigned index, unsigned teams,
-                                AsyncCall* call) -> int64_t {
-        if (call == nullptr) return -kErrorInvalid;
-        return wait_part<Direction::kOut>(team, index, teams, system, *call);
+    const auto part = [work](const auto& team, unsigned index, unsigned teams,
+                             AsyncCall* call) -> int64_t {
+        return call == nullptr ? -kErrorInvalid : work(team, index, teams, *call);
     };
-    return group.divide(begin, work, [](AsyncCall* call) { end_wait(call); });
+    return group.divide(begin, part, [](AsyncCall* call) { end_wait(call); });
+}
+
+template <class Group>
+PENSTOCK_DEVICE int64_t wait_for_call(FileSystemState& system, AsyncHandle handle, Group group) {
+    const auto work = [&system](const auto& team, unsigned index, unsigned teams,
+                                AsyncCall& call) -> int64_t {
+        return call.direction == Direction::kIn
+                   ? wait_write_part(team, index, teams, system, call)
+                   : wait_part<Direction::kOut>(team, index, teams, system, call);
+    };
+    return end_call(system, handle, nullptr, group, work);
+}
+
+// The same for a read, whose bytes go to `buffer`. It carries no code of writes.
+template <class Group>
+PENSTOCK_DEVICE int64_t wait_for_read(FileSystemState& system, AsyncHandle handle,
+                                      std::byte* buffer, Group group) {
+    const auto work = [&system](const auto& team, unsigned index, unsigned teams,
+                                AsyncCall& call) -> int64_t {
+        return wait_part<Direction::kOut>(team, index, teams, system, call);
+    };
+    return end_call(system, handle, buffer, group, work);
 }
 
 }  // namespace penstock::device

@@ -85,7 +85,7 @@ PENSTOCK_BOTH inline void put_ready(PreemptionState& state, uint32_t index, uint
 
 // One turn of the watcher: puts the blocks that may come back into the ring. A thread of the
 // watcher looks at every `step`-th SavedBlock from `first` on. Returns how many it put there, how
-// many of its blocks still wait, and how many of these for words that nobody announces.
+// many of its blocks still wait, and how many of these for words: their change rings no bell.
 struct Watched {
     uint64_t ready, outside, unannounced;
 };
@@ -189,22 +189,18 @@ PENSTOCK_DEVICE inline SavedBlock* keep(PreemptionState& state, uint64_t block) 
     }
 }
 
-// What the host tells a launch.
+// What the host tells a launch: whether kernels of other streams wait, and whether to end.
 struct HostSays {
     uint64_t others, abort;
 };
-// Returns it. On a GPU one thread in each period reads the host's words, and the others its copy,
-// as in device/wait.cuh.
+// Returns what the host tells now, on a GPU up to a period late.
 PENSTOCK_DEVICE inline HostSays host_says(PreemptionState& state) {
     using device::DeviceWords;
     using device::SystemWords;
     const PreemptionWords& words = *state.words;
 #ifdef __NVCC__
     constexpr uint64_t kPeriodNs = 50'000;
-    const uint64_t now = device::now_ns();
-    uint64_t last = DeviceWords::load(state.glanced_ns, site::kRelaxed);
-    if ((now > last + kPeriodNs || last > now + device::kGapNs) &&
-        DeviceWords::compare_exchange(state.glanced_ns, last, now, site::kRelaxed)) {
+    if (device::takes_glance(state.glanced_ns, device::now_ns(), kPeriodNs)) {
         DeviceWords::store(state.others_seen,
                            SystemWords::load(words.others_waiting, site::kRelaxed), site::kRelaxed);
         DeviceWords::store(state.abort_seen, SystemWords::load(words.abort, site::kRelaxed),

@@ -79,7 +79,7 @@ protected:
         rank_ = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
     }
 
-    // Sets whose record it is: before the first save or load. Null: nobody's.
+    // Sets the block whose record it is, before the first save or load; null: of none.
     PENSTOCK_DEVICE void set_saved(SavedBlock* saved) {
         saved_ = saved;
         if (saved == nullptr) return;

@@ -55,15 +55,21 @@ constexpr uint64_t kGapNs = 1'000'000'000;  // so long a thread runs or waits wi
 #ifdef __NVCC__
 constexpr uint64_t kGlancePeriodNs = 1'000'000;
 
-// Returns the host's words. In each period one thread of the whole GPU reads them, and the others
-// read its copy. Thousands of threads that read them directly stop every transfer over the link
-// (docs/design/0006-announcing-pages.md).
+// Returns whether the calling thread shall read the host's words now: one thread of the whole GPU
+// in each period, which then stores a copy for the others. Thousands of threads that read mapped
+// memory stop every transfer over the link (docs/design/0006-announcing-pages.md). `last_ns`, in
+// device memory, tells when the last one did.
+PENSTOCK_DEVICE inline bool takes_glance(uint64_t& last_ns, uint64_t now, uint64_t period_ns) {
+    uint64_t last = DeviceWords::load(last_ns, site::kRelaxed);
+    // A copy from far in the future means that the clock was set back since.
+    return (now > last + period_ns || last > now + kGapNs) &&
+           DeviceWords::compare_exchange(last_ns, last, now, site::kRelaxed);
+}
+
+// Returns the host's words, or the copy.
 PENSTOCK_DEVICE inline HostWords glance(FileSystemState& system, uint64_t time) {
     HostWordsCache& cache = system.host_words_cache;
-    uint64_t last = DeviceWords::load(cache.time_ns, site::kRelaxed);
-    // A copy from far in the future means that the clock was set back since.
-    if ((time > last + kGlancePeriodNs || last > time + kGapNs) &&
-        DeviceWords::compare_exchange(cache.time_ns, last, time, site::kRelaxed)) {
+    if (takes_glance(cache.time_ns, time, kGlancePeriodNs)) {
         const HostWords& host = *system.host;
         DeviceWords::store(cache.words.abort, SystemWords::load(host.abort, site::kRelaxed),
                            site::kRelaxed);
