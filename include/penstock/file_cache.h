@@ -27,6 +27,13 @@ struct FileCacheOptions {
     uint32_t chunk_size = 64 << 10;              // bytes, a power of two from 4 KiB to 1 MiB
     uint64_t dirty_size_max = 0;                 // bytes that wait for storage; 0: a quarter of all
     std::chrono::milliseconds dirty_age{5'000};  // then a chunk is written without being asked for
+    bool shared = false;  // other processes may map what is cached, see FileCache::shared()
+};
+
+// What other processes map to read what is cached (abi/chunk_table.h). The descriptors are the
+// cache's; -1: it is not shared, or its memory is a GPU's.
+struct SharedFileCache {
+    int table = -1, arena = -1, marks = -1;
 };
 
 struct FileCacheStatistics {
@@ -66,6 +73,20 @@ public:
     Status revalidate() const;
     // Drops clean chunks that overlap a range, because the file below was changed there.
     void drop(uint64_t offset, uint64_t size) const;
+    // Brings a range into the cache, as read() does, and copies nothing. Returns how many bytes
+    // from `offset` on are there; fewer than asked at the end of the file, and where memory is
+    // short. Errors as read().
+    [[nodiscard]] Result<uint64_t> fetch(uint64_t offset, uint64_t size) const;
+    // Says whether other processes may read the file by the shared table. At first they may not.
+    // Whoever allows it answers for it that the file below is not changed meanwhile, or that they
+    // may miss such a change. Returns whether they may now: not if the cache is not shared, or the
+    // file changed so recently that its times do not tell.
+    bool publish(bool readable) const;
+    struct Use {
+        uint64_t hits = 0, bytes = 0;  // of readers by the table
+        uint64_t cached_size = 0, dirty_size = 0;
+    };
+    [[nodiscard]] Use use() const;
 
     explicit CachedFile(std::shared_ptr<file::FileInCache> file) : file_(std::move(file)) {}
 
@@ -87,6 +108,7 @@ public:
     // what is no regular file among them; ENFILE, which closes the descriptor.
     [[nodiscard]] Result<CachedFile> adopt(int descriptor) const;
     [[nodiscard]] FileCacheStatistics statistics() const;
+    [[nodiscard]] SharedFileCache shared() const;
 
 private:
     std::shared_ptr<file::CacheOfFiles> cache_;

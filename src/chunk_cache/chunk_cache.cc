@@ -73,6 +73,7 @@ void ChunkCache::leave_table(ChunkId id) {
                                   : links_[links.file_previous].file_next) = links.file_next;
     if (links.file_next != kNone) links_[links.file_next].file_previous = links.file_previous;
     --its.chunks;
+    if (publisher_ != nullptr) publisher_->left(id);
 }
 
 // Keeps one bucket for each chunk.
@@ -186,7 +187,8 @@ ChunkId ChunkCache::take_victim() {
         const ChunkId id = clean_.first;
         Chunk& chunk = chunks_[id];
         remove(clean_, id);
-        if (chunk.pins > 0 || chunk.stale || std::exchange(chunk.touched, false)) {
+        const bool used = publisher_ != nullptr && publisher_->used(id);
+        if (chunk.pins > 0 || chunk.stale || std::exchange(chunk.touched, false) || used) {
             append(clean_, id);
             continue;
         }

@@ -61,9 +61,20 @@ struct Statistics {
     uint64_t chunks = 0, free = 0, clean = 0, dirty = 0, busy = 0;  // busy: filling or writing
 };
 
+// Whoever publishes chunks to readers that do not call find().
+class Publisher {
+public:
+    virtual ~Publisher() = default;
+    // A chunk has left the table of its file: its memory may get other bytes from now on.
+    virtual void left(ChunkId chunk) = 0;
+    // Returns whether such a reader has used the chunk since this was asked last.
+    virtual bool used(ChunkId chunk) = 0;
+};
+
 class ChunkCache {
 public:
     explicit ChunkCache(const Options& options);
+    void set_publisher(Publisher* publisher) { publisher_ = publisher; }
 
     // ---- Memory
     // Adds a slab of a device. Returns its number; those of removed slabs are used again.
@@ -114,6 +125,7 @@ public:
     void drop(FileId file, uint64_t first, uint64_t last);
 
     [[nodiscard]] const Chunk& chunk(ChunkId id) const { return chunks_[id]; }
+    [[nodiscard]] uint32_t chunks_of(FileId file) const { return files_[file].chunks; }
     [[nodiscard]] uint32_t dirty_of(FileId file) const { return files_[file].dirty; }
     [[nodiscard]] uint64_t dirty_count() const { return dirty_count_; }  // with kWriting
     [[nodiscard]] Statistics statistics() const;
@@ -158,6 +170,7 @@ private:
     void give_up(ChunkId id);
 
     Options options_;
+    Publisher* publisher_ = nullptr;
     std::vector<Slab> slabs_;
     std::vector<Chunk> chunks_;
     std::vector<Links> links_;

@@ -16,8 +16,11 @@ public:
     CacheMemory& operator=(const CacheMemory&) = delete;
     ~CacheMemory();
 
-    // Allocates one slab of a device. Its number is the count of those before.
+    // Allocates one slab of a device, all of equal size. Its number is the count of those before.
+    // Memory that the host can address is taken from one file of memory, slab after slab.
     Status add_slab(const Device& device, size_t size);
+    // Returns the descriptor of that file; -1: no slab lies in it.
+    [[nodiscard]] int arena() const { return arena_; }
     [[nodiscard]] std::byte* slab(uint32_t number) const { return slabs_[number].memory; }
     [[nodiscard]] size_t slab_count() const { return slabs_.size(); }
 
@@ -39,6 +42,10 @@ private:
     template <class Work>
     Status on_stream(const Slab& slab, Work work);
 
+    Result<std::byte*> add_to_arena(const Device& device, size_t size);
+
+    int arena_ = -1;
+    size_t slab_size_ = 0;
     std::vector<Slab> slabs_;
     std::mutex mutex_;  // of the idle streams
     std::vector<Streams> streams_;

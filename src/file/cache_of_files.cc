@@ -41,6 +41,13 @@ Result<std::shared_ptr<CacheOfFiles>> CacheOfFiles::create(const FileCacheOption
             ++made->counts_.allocations;
         }
     }
+    if (options.shared) {
+        const auto slabs = static_cast<uint32_t>(made->memory_.slab_count());
+        auto shared = SharedTable::create(options.chunk_size, slabs * kSlabChunks);
+        if (!shared.ok()) return shared.status();
+        made->shared_ = std::move(shared.value());
+        made->chunks_.set_publisher(made->shared_.get());
+    }
     made->thread_ = std::thread([self = made.get()] { self->work(); });
     return made;
 }
@@ -62,6 +69,11 @@ bool CacheOfFiles::too_much_dirty() const {
     const uint64_t all = memory_.slab_count() * kSlabChunks * chunk_size();
     const uint64_t most = options_.dirty_size_max != 0 ? options_.dirty_size_max : all / 4;
     return chunks_.dirty_count() * chunk_size() > most;
+}
+
+void CacheOfFiles::set_size(Inode& inode, uint64_t size) {
+    inode.size = size;
+    if (shared_ != nullptr) shared_->set_size(inode.slot, size);
 }
 
 // Returns how many bytes of a chunk belong to the file.
@@ -89,6 +101,7 @@ Result<Inode*> CacheOfFiles::open(const FileBelow& below, bool reads, bool write
         place->id = id.value();
         if (by_id_.size() <= place->id) by_id_.resize(place->id + 1);
         by_id_[place->id] = place.get();
+        if (shared_ != nullptr) place->slot = shared_->add_file(identity.device, identity.inode);
     }
     Inode& inode = *place;
     ++inode.handles;
@@ -108,6 +121,7 @@ bool CacheOfFiles::forget_idle_file() {
         if (inode == nullptr || inode->handles > 0 || !chunks_.remove_file(inode->id).ok())
             continue;
         by_id_[inode->id] = nullptr;
+        if (shared_ != nullptr) shared_->remove_file(inode->slot);
         inodes_.erase(at);
         return true;
     }
@@ -138,6 +152,42 @@ void CacheOfFiles::compare(Inode& inode, const storage::Identity& identity) {
     inode.racy = storage::is_racy(identity);
     inode.size = identity.size;
     chunks_.drop(inode.id, 0, ~0ull);
+    tell_readers(inode);
+}
+
+void CacheOfFiles::tell_readers(const Inode& inode) {
+    if (shared_ != nullptr)
+        shared_->set_file(inode.slot, inode.published && !inode.racy, inode.below, inode.size);
+}
+
+bool CacheOfFiles::publish(Inode& inode, bool readable) {
+    const std::lock_guard lock(mutex_);
+    inode.published = readable && shared_ != nullptr && inode.slot != SharedTable::kNoSlot;
+    tell_readers(inode);
+    return inode.published && !inode.racy;
+}
+
+CachedFile::Use CacheOfFiles::use_of(const Inode& inode) const {
+    const std::lock_guard lock(mutex_);
+    CachedFile::Use use;
+    if (shared_ != nullptr) {
+        const SharedTable::Hits hits = shared_->hits_of(inode.slot);
+        use = {.hits = hits.hits, .bytes = hits.bytes};
+    }
+    use.cached_size = chunks_.chunks_of(inode.id) * chunk_size();
+    use.dirty_size = chunks_.dirty_of(inode.id) * chunk_size();
+    return use;
+}
+
+SharedFileCache CacheOfFiles::shared() const {
+    if (shared_ == nullptr) return {};
+    return {shared_->table_descriptor(), memory_.arena(), shared_->marks_descriptor()};
+}
+
+bool CacheOfFiles::filled(const Inode& inode, ChunkId id, bool good) {
+    const bool usable = chunks_.filled(id, good);
+    if (usable && shared_ != nullptr) shared_->publish(inode.slot, chunks_.chunk(id).number, id);
+    return usable;
 }
 
 Status CacheOfFiles::revalidate(Inode& inode, const FileBelow& below) {
@@ -192,7 +242,7 @@ Status CacheOfFiles::fill(Lock& lock, Inode& inode, std::span<const ChunkId> run
     }
     lock.lock();
     if (status.ok()) counts_.bytes_read += got.value();
-    for (const ChunkId id : run) (void)chunks_.filled(id, status.ok());
+    for (const ChunkId id : run) (void)filled(inode, id, status.ok());
     changed_.notify_all();
     return status;
 }
@@ -261,6 +311,22 @@ Result<uint64_t> CacheOfFiles::read(Inode& inode, const File& file, std::byte* t
     return done;
 }
 
+Result<uint64_t> CacheOfFiles::fetch(Inode& inode, uint64_t size, uint64_t offset) {
+    if (offset > kOffsetMax || size > kOffsetMax) return Status{EINVAL, "read", "out of range"};
+    uint64_t done = 0;
+    Lock lock(mutex_);
+    while (done < size && offset + done < inode.size) {
+        const uint64_t at = offset + done;
+        const uint64_t wanted = std::min(size - done, inode.size - at);
+        auto found = arrived(lock, inode, at / chunk_size(), (at + wanted - 1) / chunk_size());
+        if (!found.ok()) return done > 0 ? Result<uint64_t>(done) : found.status();
+        if (found.value() == kNone) return done;
+        chunks_.unpin(found.value());
+        done += std::min(wanted, chunk_size() - at % chunk_size());
+    }
+    return done;
+}
+
 // ---- Writing
 
 // Makes room for a chunk, or for more dirty bytes. Errors: that of the write-back which should have
@@ -271,27 +337,35 @@ Status CacheOfFiles::make_room(Lock& lock) {
     return counts_.write_errors == errors ? Status{} : last_error_;
 }
 
-// Returns a chunk that may be written, pinned. `replaced`: none of its bytes is needed.
+// Takes an absent chunk, and puts `all` into it before anyone can see it. Returns kNone if there is
+// no memory for it, or the file was changed below meanwhile.
+Result<chunk_cache::ChunkId> CacheOfFiles::replace(Lock& lock, Inode& inode, uint64_t number,
+                                                   std::span<const std::byte> all) {
+    const ChunkId id = chunks_.take(inode.id, number);
+    if (id == kNone) return ChunkId{kNone};
+    lock.unlock();
+    const uint32_t slab = id / kSlabChunks;
+    Status status = memory_.copy(slab, address(id), all.data(), all.size());
+    if (status.ok())
+        status = memory_.zero(slab, address(id) + all.size(), chunk_size() - all.size());
+    lock.lock();
+    const bool usable = filled(inode, id, status.ok());
+    changed_.notify_all();
+    if (usable) return id;
+    chunks_.unpin(id);
+    return status.ok() ? Result<ChunkId>(ChunkId{kNone}) : status;
+}
+
+// Returns a chunk that may be written, pinned. `from` are its bytes from its first one on; if it
+// was absent and they replace all that the file has there, it has them already.
 Result<chunk_cache::ChunkId> CacheOfFiles::writable(Lock& lock, Inode& inode, uint64_t number,
-                                                    bool replaced) {
+                                                    std::span<const std::byte> from, bool* has) {
     for (;;) {
-        if (replaced && !chunks_.holds(inode.id, number)) {
-            const ChunkId id = chunks_.take(inode.id, number);
-            if (id != kNone) {
-                lock.unlock();
-                const Status status = memory_.zero(id / kSlabChunks, address(id), chunk_size());
-                lock.lock();
-                (void)chunks_.filled(id, status.ok());
-                changed_.notify_all();
-                if (status.ok() && !chunks_.chunk(id).stale) return id;
-                chunks_.unpin(id);
-                if (!status.ok()) return status;
-                continue;
-            }
-        } else {
-            auto found = arrived(lock, inode, number, number);
-            if (!found.ok() || found.value() != kNone) return found;
-        }
+        *has = !from.empty() && from.size() >= valid_size(inode, number) &&
+               !chunks_.holds(inode.id, number);
+        auto found = *has ? replace(lock, inode, number, from)
+                          : arrived(lock, inode, number, number);
+        if (!found.ok() || found.value() != kNone) return found;
         if (Status status = make_room(lock); !status.ok()) return status;
     }
 }
@@ -304,7 +378,7 @@ Status CacheOfFiles::write_through(Lock& lock, Inode& inode, const File& file,
     lock.lock();
     chunks_.drop(inode.id, offset / chunk_size(), offset / chunk_size());
     if (!status.ok()) return status;
-    inode.size = std::max(inode.size, offset + size);
+    set_size(inode, std::max(inode.size, offset + size));
     counts_.bytes_bypassed += size;
     note_own_change(lock, inode);
     return {};
@@ -329,13 +403,16 @@ Result<uint64_t> CacheOfFiles::write(Inode& inode, const File& file, const std::
             done += part;
             continue;
         }
-        auto found = writable(lock, inode, number, replaced);
+        bool has = false;
+        auto found = writable(lock, inode, number, {from + done, replaced ? part : 0}, &has);
         if (!found.ok()) return done > 0 ? Result<uint64_t>(done) : found.status();
         const ChunkId id = found.value();
-        lock.unlock();
-        const Status status = memory_.copy(id / kSlabChunks, address(id) + within, from + done,
-                                           part);
-        lock.lock();
+        Status status;
+        if (!has) {
+            lock.unlock();
+            status = memory_.copy(id / kSlabChunks, address(id) + within, from + done, part);
+            lock.lock();
+        }
         if (status.ok()) {
             if (dirty_since_ns_ == 0) {
                 dirty_since_ns_ = base::monotonic_ns();
@@ -343,7 +420,7 @@ Result<uint64_t> CacheOfFiles::write(Inode& inode, const File& file, const std::
             }
             chunks_.write(id,
                           {static_cast<uint32_t>(within), static_cast<uint32_t>(within + part)});
-            inode.size = std::max(inode.size, at + part);
+            set_size(inode, std::max(inode.size, at + part));
         }
         chunks_.unpin(id);
         if (!status.ok()) return status;
@@ -406,6 +483,7 @@ void CacheOfFiles::note_own_change(Lock& lock, Inode& inode) {
     ++inode.own_changes;
     inode.racy = !known;
     inode.below = identity;
+    tell_readers(inode);
 }
 
 Status CacheOfFiles::sync(Inode& inode, bool durable, bool data_only) {
@@ -426,7 +504,7 @@ Status CacheOfFiles::truncate(Inode& inode, const File& file, uint64_t size) {
     const uint64_t old = inode.size;
     if (size < old) {
         // Shorter at once, so that no reader and no write-back takes what goes.
-        inode.size = size;
+        set_size(inode, size);
         const uint64_t kept = size % chunk_size();
         const uint64_t first = size / chunk_size() + (kept != 0 ? 1 : 0);
         chunks_.drop(inode.id, first, ~0ull);
@@ -447,7 +525,7 @@ Status CacheOfFiles::truncate(Inode& inode, const File& file, uint64_t size) {
     lock.unlock();
     const Status status = file.truncate(size);
     lock.lock();
-    inode.size = status.ok() ? size : std::max(inode.size, old);
+    set_size(inode, status.ok() ? size : std::max(inode.size, old));
     if (status.ok()) note_own_change(lock, inode);
     return status;
 }
@@ -473,7 +551,9 @@ FileCacheStatistics CacheOfFiles::statistics() const {
     const std::lock_guard lock(mutex_);
     FileCacheStatistics result = counts_;
     const chunk_cache::Statistics chunks = chunks_.statistics();
-    result.hits = chunks.hits;
+    const SharedTable::Hits shared = shared_ == nullptr ? SharedTable::Hits{} : shared_->all_hits();
+    result.hits = chunks.hits + shared.hits;
+    result.bytes_served += shared.bytes;
     result.misses = chunks.misses;
     result.evicted = chunks.evicted;
     result.size = chunks.chunks * chunk_size();

@@ -15,6 +15,7 @@
 
 #include "chunk_cache/chunk_cache.h"
 #include "file/cache_memory.h"
+#include "file/shared_table.h"
 #include "penstock/file.h"
 #include "penstock/file_cache.h"
 #include "storage/storage.h"
@@ -34,6 +35,8 @@ struct Inode {
     storage::Identity below;   // when it was last looked at
     bool racy = true;          // so new then that a later change may have the same times
     uint64_t own_changes = 0;  // of the file below, by this cache
+    uint32_t slot = SharedTable::kNoSlot;
+    bool published = false;  // readers by the shared table are allowed
     unsigned handles = 0;
     unsigned writing = 0;      // write-backs under way
     FileBelow reader, writer;  // of some handle, until the last is closed and nothing is dirty
@@ -55,6 +58,10 @@ public:
     Status truncate(Inode& inode, const File& file, uint64_t size);
     Status revalidate(Inode& inode, const FileBelow& below);
     void drop(Inode& inode, uint64_t offset, uint64_t size);
+    Result<uint64_t> fetch(Inode& inode, uint64_t size, uint64_t offset);
+    bool publish(Inode& inode, bool readable);
+    [[nodiscard]] CachedFile::Use use_of(const Inode& inode) const;
+    [[nodiscard]] SharedFileCache shared() const;
     [[nodiscard]] uint64_t size_of(const Inode& inode) const;
     // Returns the device whose memory files read into; none: the host can address all of it.
     [[nodiscard]] Device device() const {
@@ -72,13 +79,20 @@ private:
     [[nodiscard]] std::byte* address(ChunkId id) const;
     [[nodiscard]] uint64_t chunk_size() const { return options_.chunk_size; }
     [[nodiscard]] bool too_much_dirty() const;
+    void set_size(Inode& inode, uint64_t size);
     [[nodiscard]] uint32_t valid_size(const Inode& inode, uint64_t number) const;
     bool forget_idle_file();
+    // Ends a fill: the chunk holds bytes of its file, unless they are bad or came too late.
+    bool filled(const Inode& inode, ChunkId id, bool good);
+    void tell_readers(const Inode& inode);
     void compare(Inode& inode, const storage::Identity& identity);
     Status fill(Lock& lock, Inode& inode, std::span<const ChunkId> run);
     // Returns a chunk whose bytes have arrived, pinned; kNone: there is no memory for it.
     Result<ChunkId> arrived(Lock& lock, Inode& inode, uint64_t number, uint64_t last);
-    Result<ChunkId> writable(Lock& lock, Inode& inode, uint64_t number, bool replaced);
+    Result<ChunkId> replace(Lock& lock, Inode& inode, uint64_t number,
+                            std::span<const std::byte> all);
+    Result<ChunkId> writable(Lock& lock, Inode& inode, uint64_t number,
+                             std::span<const std::byte> from, bool* has);
     Status make_room(Lock& lock);
     Status write_through(Lock& lock, Inode& inode, const File& file, const std::byte* from,
                          uint64_t size, uint64_t offset);
@@ -94,6 +108,7 @@ private:
     std::condition_variable changed_;  // a chunk has arrived, or a write-back has ended
     std::condition_variable wake_;     // of the thread that writes back
     chunk_cache::ChunkCache chunks_;
+    std::unique_ptr<SharedTable> shared_;  // null: no other process reads
     std::map<std::pair<uint64_t, uint64_t>, std::unique_ptr<Inode>> inodes_;  // device, inode
     std::vector<Inode*> by_id_;
     FileCacheStatistics counts_;

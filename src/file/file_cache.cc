@@ -30,6 +30,7 @@ Result<CachedFile> FileCache::adopt(int descriptor) const {
 }
 
 FileCacheStatistics FileCache::statistics() const { return cache_->statistics(); }
+SharedFileCache FileCache::shared() const { return cache_->shared(); }
 
 Result<uint64_t> CachedFile::read(void* to, uint64_t size, uint64_t offset) const {
     if (!file_->reads) return Status{EBADF, "read", "the file is not open for reading"};
@@ -56,5 +57,13 @@ Status CachedFile::revalidate() const {
 void CachedFile::drop(uint64_t offset, uint64_t size) const {
     file_->cache->drop(*file_->inode, offset, size);
 }
+Result<uint64_t> CachedFile::fetch(uint64_t offset, uint64_t size) const {
+    if (!file_->reads) return Status{EBADF, "read", "the file is not open for reading"};
+    return file_->cache->fetch(*file_->inode, size, offset);
+}
+bool CachedFile::publish(bool readable) const {
+    return file_->cache->publish(*file_->inode, readable);
+}
+CachedFile::Use CachedFile::use() const { return file_->cache->use_of(*file_->inode); }
 
 }  // namespace penstock

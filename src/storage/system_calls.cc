@@ -114,6 +114,10 @@ int fadvise(int descriptor, off_t offset, off_t size, int advice) {
     return short_call(SYS_fadvise64, descriptor, offset, size, advice);
 }
 
+int memfd_create(const char* name, unsigned flags) {
+    return short_call(SYS_memfd_create, name, flags);
+}
+
 int stat(const char* path, struct stat* out) {
     return short_call(SYS_newfstatat, AT_FDCWD, path, out, 0);
 }

@@ -62,6 +62,9 @@ int munmap(void* address, size_t size);
 int mincore(void* address, size_t size, unsigned char* pages);
 int cachestat(int descriptor, const CachestatRange* range, Cachestat* out);
 
+// Makes a file of memory without a name. Flags: those of memfd_create(2).
+int memfd_create(const char* name, unsigned flags);
+
 // Makes a file for this user that did not exist, open for reading and writing. Replaces the X at
 // the end of `name` by random characters. Returns the descriptor, or -1 with the errno of open(2).
 int make_unique_file(std::string* name);

@@ -1,0 +1,179 @@
+// The chunk table of a file cache in memory that processes share: which chunk of which file lies
+// where (seed 002, "chunk table"). Programs read cached bytes by it without a system call.
+//
+// Three mappings. The service maps all of them writable; it alone writes the table and the arena.
+// A client maps those read-only, and the marks writable: they are advice, and nothing depends on
+// them.
+//
+//   table: ChunkTableHead, then file_count SharedFile, then entry_count SharedEntry
+//   arena: chunk_count chunks of chunk_size bytes
+//   marks: file_count FileMarks, then a byte for each chunk
+//
+// A client that reads a range of a file
+//   1. loads SharedFile::word: even means that the file must not be read by the table;
+//   2. looks for the entry with the range's key and loads its place (acquire);
+//   3. copies the bytes out of the chunk;
+//   4. loads the place and the word again, behind a fence: if one has changed, the copy counts for
+//      nothing, and the client reads the range in another way.
+// The service withdraws an entry (place 0) before it gives the chunk other bytes. A place holds a
+// number that grows with each publication, so a chunk that left and came back is told apart.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+namespace penstock::chunk_table {
+
+inline constexpr uint64_t kMagic = 0x31656c6261742d63;  // "c-table1"
+inline constexpr uint32_t kWindow = 8;       // entries that may have a key, from its first on
+inline constexpr uint32_t kFileWindow = 32;  // slots that a file may have, from its first on
+inline constexpr uint32_t kNumberBits = 44;  // of a key; above them the file's slot
+
+struct alignas(64) ChunkTableHead {
+    uint64_t magic;
+    uint32_t chunk_size;  // bytes, a power of two
+    uint32_t chunk_count;
+    uint32_t file_count;          // a power of two
+    uint32_t entry_count;         // a power of two; kWindow entries follow beyond the last
+    std::atomic<uint32_t> ended;  // 1: the service has ended in an orderly way
+};
+
+// A file that the cache knows. The service writes it; the fields below `word` are valid where it is
+// the same, and odd, before and after they are loaded.
+struct alignas(64) SharedFile {
+    std::atomic<uint64_t> word;  // grows; odd: the file may be read by the table
+    std::atomic<uint64_t> device, inode;
+    std::atomic<uint64_t> size;  // bytes
+    std::atomic<int64_t> mtime_ns, ctime_ns;
+};
+
+struct SharedEntry {
+    std::atomic<uint64_t> key;    // file slot << kNumberBits | offset / chunk size
+    std::atomic<uint64_t> place;  // publication << 32 | chunk + 1; 0: none
+};
+
+struct FileMarks {
+    std::atomic<uint64_t> hits, bytes;  // of reads that the table served; clients add
+};
+
+[[nodiscard]] inline uint64_t key_of(uint32_t file, uint64_t number) {
+    return uint64_t{file} << kNumberBits | number;
+}
+[[nodiscard]] inline uint64_t first_entry(uint64_t key, uint32_t entry_count) {
+    return (key * 0x9e3779b97f4a7c15u >> 24) & (entry_count - 1);
+}
+// The slot at which the search for a file begins.
+[[nodiscard]] inline uint32_t first_file(uint64_t device, uint64_t inode, uint32_t file_count) {
+    return static_cast<uint32_t>(((inode + device * 31) * 0x9e3779b97f4a7c15u) >> 40) &
+           (file_count - 1);
+}
+
+[[nodiscard]] constexpr size_t table_size(uint32_t files, uint32_t entries) {
+    return sizeof(ChunkTableHead) + files * sizeof(SharedFile) +
+           (size_t{entries} + kWindow) * sizeof(SharedEntry);
+}
+[[nodiscard]] constexpr size_t marks_size(uint32_t files, uint32_t chunks) {
+    return files * sizeof(FileMarks) + chunks;
+}
+
+// Where the parts lie in their mappings.
+struct Table {
+    ChunkTableHead* head = nullptr;
+    SharedFile* files = nullptr;
+    SharedEntry* entries = nullptr;
+
+    explicit Table(void* mapping = nullptr) {
+        if (mapping == nullptr) return;
+        head = static_cast<ChunkTableHead*>(mapping);
+        files = reinterpret_cast<SharedFile*>(head + 1);
+        entries = reinterpret_cast<SharedEntry*>(files + head->file_count);
+    }
+    // Returns the entry of a key, or null. Its place may change at any time.
+    [[nodiscard]] SharedEntry* find(uint64_t key) const {
+        SharedEntry* at = entries + first_entry(key, head->entry_count);
+        for (SharedEntry* end = at + kWindow; at != end; ++at)
+            if (at->key.load(std::memory_order_relaxed) == key &&
+                at->place.load(std::memory_order_acquire) != 0)
+                return at;
+        return nullptr;
+    }
+};
+
+struct Marks {
+    FileMarks* files = nullptr;
+    std::atomic<uint8_t>* touched = nullptr;  // a byte for each chunk: 1 where it was used
+
+    explicit Marks(void* mapping = nullptr, uint32_t file_count = 0)
+        : files(static_cast<FileMarks*>(mapping)),
+          touched(mapping == nullptr
+                      ? nullptr
+                      : reinterpret_cast<std::atomic<uint8_t>*>(files + file_count)) {}
+};
+
+// Reads files by the table, as a client or in the service.
+struct Reader {
+    Table table;
+    Marks marks;
+    const std::byte* arena = nullptr;
+
+    // Returns the slot of a file that may be read by the table now; file_count: there is none.
+    [[nodiscard]] uint32_t find_file(uint64_t device, uint64_t inode) const {
+        const uint32_t count = table.head->file_count;
+        const uint32_t first = first_file(device, inode, count);
+        for (uint32_t i = 0; i < kFileWindow; ++i) {
+            const uint32_t slot = (first + i) & (count - 1);
+            if (is_file(slot, device, inode)) return slot;
+        }
+        return count;
+    }
+    // Returns whether a slot is that of the file, and the file may be read.
+    [[nodiscard]] bool is_file(uint32_t slot, uint64_t device, uint64_t inode) const {
+        const SharedFile& file = table.files[slot];
+        return (file.word.load(std::memory_order_acquire) & 1) != 0 &&
+               file.inode.load(std::memory_order_relaxed) == inode &&
+               file.device.load(std::memory_order_relaxed) == device;
+    }
+    // Copies bytes of the file in `slot`, up to the first that is not cached, or does not belong
+    // to the file. Returns how many.
+    size_t read(uint32_t slot, uint64_t device, uint64_t inode, std::byte* to, size_t size,
+                uint64_t offset) const {
+        const SharedFile& file = table.files[slot];
+        const uint64_t word = file.word.load(std::memory_order_acquire);
+        if (!is_file(slot, device, inode)) return 0;
+        const uint64_t end = file.size.load(std::memory_order_acquire);
+        if (offset >= end) return 0;
+        if (size > end - offset) size = end - offset;
+        const uint32_t chunk_size = table.head->chunk_size;
+        size_t done = 0;
+        uint64_t hits = 0;
+        while (done < size) {
+            const uint64_t at = offset + done, within = at & (chunk_size - 1);
+            const size_t part = size - done < chunk_size - within
+                                    ? size - done
+                                    : static_cast<size_t>(chunk_size - within);
+            const SharedEntry* entry = table.find(key_of(slot, at / chunk_size));
+            const uint64_t place = entry == nullptr ? 0
+                                                    : entry->place.load(std::memory_order_acquire);
+            if (place == 0) break;
+            const uint32_t chunk = static_cast<uint32_t>(place) - 1;
+            std::memcpy(to + done, arena + uint64_t{chunk} * chunk_size + within, part);
+            std::atomic_thread_fence(std::memory_order_acquire);
+            if (entry->place.load(std::memory_order_relaxed) != place ||
+                file.word.load(std::memory_order_relaxed) != word)
+                break;
+            if (marks.touched[chunk].load(std::memory_order_relaxed) == 0)
+                marks.touched[chunk].store(1, std::memory_order_relaxed);
+            done += part;
+            ++hits;
+        }
+        if (done > 0) {
+            marks.files[slot].hits.fetch_add(hits, std::memory_order_relaxed);
+            marks.files[slot].bytes.fetch_add(done, std::memory_order_relaxed);
+        }
+        return done;
+    }
+};
+
+}  // namespace penstock::chunk_table
