@@ -34,6 +34,8 @@ VERBS = {
     "residency": "show what the OS page cache holds of files, as a bar or as runs",
     "calibrate": "measure what reads of a file system cost, for choosing their routes",
     "run": "run an unmodified program, reading ahead of it where storage is slow",
+    "mount": "show a folder through a cache of its files in device memory",
+    "umount": "end such a mount, when all that was written is in the files below",
     "trace": "record what a program reads and writes",
     "signature": "describe a recorded trace of accesses by access programs, text and picture",
     "preempt": "write the form of CUDA kernels whose blocks leave the GPU while they wait",

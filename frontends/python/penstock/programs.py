@@ -19,17 +19,22 @@ _ELF_CLASS_64 = 2
 _PT_INTERP = 3
 
 
-def preload_library() -> str:
-    """Return the path of the preload library: in this package, or where the library itself is."""
+def installed_file(name: str) -> str:
+    """Return the path of a compiled file: in this package, or where the library itself is."""
     folders = [Path(__file__).parent, Path(_core.__file__).parent]
     with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
         folders += [
             Path(line.split(maxsplit=5)[5]).parent for line in maps if "/libpenstock." in line
         ]
     for folder in folders:
-        if (folder / _LIBRARY).is_file():
-            return str((folder / _LIBRARY).resolve())
-    raise CommandError(_LIBRARY, f"is not installed (looked in {folders[0]})")
+        if (folder / name).is_file():
+            return str((folder / name).resolve())
+    raise CommandError(name, f"is not installed (looked in {folders[0]})")
+
+
+def preload_library() -> str:
+    """Return the path of the preload library."""
+    return installed_file(_LIBRARY)
 
 
 def _why_not_preloaded(path: str) -> str:

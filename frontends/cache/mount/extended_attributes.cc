@@ -1,0 +1,71 @@
+// Requests about extended attributes: those of the object below, and one of the root that tells of
+// the service.
+#include <sys/xattr.h>
+
+#include <cerrno>
+#include <cstring>
+#include <vector>
+
+#include "mount.h"
+#include "served.h"
+
+namespace penstock::cache_service {
+namespace {
+
+constexpr size_t kValueSizeMax = 64 << 10;  // XATTR_SIZE_MAX and XATTR_LIST_MAX of Linux
+
+// Linux has no call for the attributes of a link that is known by descriptor.
+bool has_none(fuse_req_t request, const Node& node) {
+    if (node.type != S_IFLNK) return false;
+    fuse_reply_err(request, EOPNOTSUPP);
+    return true;
+}
+
+// Answers with `size` bytes, or with their number if the caller asked for that.
+void reply_value(fuse_req_t request, const char* value, size_t size, size_t room) {
+    if (room == 0) {
+        fuse_reply_xattr(request, size);
+    } else if (size > room) {
+        fuse_reply_err(request, ERANGE);
+    } else {
+        fuse_reply_buf(request, value, size);
+    }
+}
+
+void serve_getxattr(fuse_req_t request, fuse_ino_t number, const char* name, size_t room) {
+    if (number == FUSE_ROOT_ID && std::strcmp(name, kReportAttribute) == 0) {
+        const std::string& report = served(request).report;
+        reply_value(request, report.data(), report.size(), room);
+        return;
+    }
+    const Node& node = node_of(request, number);
+    if (has_none(request, node)) return;
+    std::vector<char> value(std::min(room, kValueSizeMax));
+    const ssize_t size = getxattr(node.path().c_str(), name, value.data(), value.size());
+    if (size < 0) {
+        fuse_reply_err(request, errno);
+    } else {
+        reply_value(request, value.data(), static_cast<size_t>(size), room);
+    }
+}
+
+void serve_listxattr(fuse_req_t request, fuse_ino_t number, size_t room) {
+    const Node& node = node_of(request, number);
+    if (has_none(request, node)) return;
+    std::vector<char> names(std::min(room, kValueSizeMax));
+    const ssize_t size = listxattr(node.path().c_str(), names.data(), names.size());
+    if (size < 0) {
+        fuse_reply_err(request, errno);
+    } else {
+        reply_value(request, names.data(), static_cast<size_t>(size), room);
+    }
+}
+
+}  // namespace
+
+void add_extended_attribute_functions(fuse_lowlevel_ops* functions) {
+    functions->getxattr = serve_getxattr;
+    functions->listxattr = serve_listxattr;
+}
+
+}  // namespace penstock::cache_service

@@ -1,0 +1,136 @@
+// Requests that list folders.
+#include <dirent.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "served.h"
+
+namespace penstock::cache_service {
+namespace {
+
+// An open folder. The kernel may list it from several threads at once.
+struct OpenFolder {
+    DIR* stream = nullptr;
+    std::mutex mutex;
+    off_t at = 0;                    // the position of `stream`
+    const dirent* unsent = nullptr;  // read from `stream`, and there was no room for it
+
+    ~OpenFolder() {
+        if (stream != nullptr) closedir(stream);
+    }
+};
+
+OpenFolder& folder_of(const fuse_file_info* file) {
+    return *reinterpret_cast<OpenFolder*>(file->fh);
+}
+
+void serve_opendir(fuse_req_t request, fuse_ino_t number, fuse_file_info* file) {
+    auto folder = std::make_unique<OpenFolder>();
+    const int descriptor = openat(node_of(request, number).descriptor, ".",
+                                  O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (descriptor >= 0) folder->stream = fdopendir(descriptor);
+    if (folder->stream == nullptr) {
+        const int error = errno;
+        if (descriptor >= 0) close(descriptor);
+        fuse_reply_err(request, error);
+        return;
+    }
+    file->fh = reinterpret_cast<uint64_t>(folder.get());
+    if (fuse_reply_open(request, file) == 0) (void)folder.release();
+}
+
+void serve_releasedir(fuse_req_t request, fuse_ino_t /*number*/, fuse_file_info* file) {
+    delete &folder_of(file);
+    fuse_reply_err(request, 0);
+}
+
+void serve_fsyncdir(fuse_req_t request, fuse_ino_t /*number*/, int data_only,
+                    fuse_file_info* file) {
+    const int descriptor = dirfd(folder_of(file).stream);
+    reply_result(request, (data_only != 0 ? fdatasync(descriptor) : fsync(descriptor)) == 0);
+}
+
+// Adds one entry to an answer. Returns its size; more than `room`: it has none.
+size_t add_entry(fuse_req_t request, fuse_ino_t number, const dirent& found, bool attributes,
+                 char* to, size_t room, int* error) {
+    const bool dots = std::strcmp(found.d_name, ".") == 0 || std::strcmp(found.d_name, "..") == 0;
+    fuse_entry_param entry{};
+    if (attributes && !dots) {
+        if (!look_up(request, number, found.d_name, &entry)) {
+            if (errno != ENOENT) *error = errno;
+            return 0;  // it was removed meanwhile
+        }
+    } else {
+        entry.attr.st_ino = found.d_ino;
+        entry.attr.st_mode = static_cast<mode_t>(found.d_type) << 12;
+    }
+    const size_t size = attributes ? fuse_add_direntry_plus(request, to, room, found.d_name, &entry,
+                                                            found.d_off)
+                                   : fuse_add_direntry(request, to, room, found.d_name, &entry.attr,
+                                                       found.d_off);
+    if (size > room && entry.ino != 0) served(request).nodes.forget(node_of(request, entry.ino), 1);
+    return size;
+}
+
+void list(fuse_req_t request, fuse_ino_t number, size_t room, off_t offset,
+          const fuse_file_info* file, bool attributes) {
+    OpenFolder& folder = folder_of(file);
+    const std::lock_guard lock(folder.mutex);
+    if (offset != folder.at) {
+        seekdir(folder.stream, offset);
+        folder.at = offset;
+        folder.unsent = nullptr;
+    }
+    std::vector<char> answer(room);
+    size_t filled = 0;
+    int error = 0;
+    for (;;) {
+        if (folder.unsent == nullptr) {
+            errno = 0;
+            folder.unsent = readdir(folder.stream);
+            if (folder.unsent == nullptr) {
+                error = errno;
+                break;
+            }
+        }
+        const size_t size = add_entry(request, number, *folder.unsent, attributes,
+                                      answer.data() + filled, room - filled, &error);
+        if (error != 0 || size > room - filled) break;
+        filled += size;
+        folder.at = folder.unsent->d_off;
+        folder.unsent = nullptr;
+    }
+    // Entries that are in the answer count as looked up, so they are sent in any case.
+    if (error != 0 && filled == 0) {
+        fuse_reply_err(request, error);
+    } else {
+        fuse_reply_buf(request, answer.data(), filled);
+    }
+}
+
+void serve_readdir(fuse_req_t request, fuse_ino_t number, size_t room, off_t offset,
+                   fuse_file_info* file) {
+    list(request, number, room, offset, file, false);
+}
+void serve_readdirplus(fuse_req_t request, fuse_ino_t number, size_t room, off_t offset,
+                       fuse_file_info* file) {
+    list(request, number, room, offset, file, true);
+}
+
+}  // namespace
+
+void add_folder_functions(fuse_lowlevel_ops* functions) {
+    functions->opendir = serve_opendir;
+    functions->releasedir = serve_releasedir;
+    functions->fsyncdir = serve_fsyncdir;
+    functions->readdir = serve_readdir;
+    functions->readdirplus = serve_readdirplus;
+}
+
+}  // namespace penstock::cache_service

@@ -1,0 +1,203 @@
+// The session with the kernel: its options, its threads and its end.
+#include "mount.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdarg>
+#include <cstdio>
+#include <cstring>
+#include <mutex>
+#include <thread>
+
+#include "place.h"
+#include "served.h"
+
+namespace penstock::cache_service {
+namespace {
+
+constexpr unsigned kBackgroundMax = 64;  // requests of readahead that the kernel sends at once
+constexpr int kWakeSignal = SIGUSR1;     // ends the sleep of the session's first thread
+
+// What libfuse said last, which is why a mount failed.
+struct Complaint {
+    std::mutex mutex;
+    std::string text;
+};
+Complaint& complaint() {
+    static Complaint one;
+    return one;
+}
+
+void keep_complaint(fuse_log_level /*level*/, const char* format, va_list values) {
+    char text[512];
+    std::vsnprintf(text, sizeof text, format, values);
+    const std::lock_guard lock(complaint().mutex);
+    complaint().text = text;
+    while (!complaint().text.empty() && complaint().text.back() == '\n')
+        complaint().text.pop_back();
+}
+
+void want(fuse_conn_info* connection, unsigned capability, bool wanted) {
+    if (wanted) {
+        connection->want |= connection->capable & capability;
+    } else {
+        connection->want &= ~capability;
+    }
+}
+
+void begin_session(void* /*all*/, fuse_conn_info* connection) {
+    connection->max_read = connection->max_write = kRequestSizeMax;
+    connection->max_readahead = kRequestSizeMax;
+    connection->max_background = connection->congestion_threshold = kBackgroundMax;
+    // The kernel clears set-user-ID bits itself, and asks for each name again after a change.
+    want(connection, FUSE_CAP_HANDLE_KILLPRIV, false);
+    // The open of a file decides whether the kernel's pages of it are still right.
+    want(connection, FUSE_CAP_AUTO_INVAL_DATA, false);
+}
+
+fuse_lowlevel_ops functions_of_mount() {
+    fuse_lowlevel_ops functions{};
+    functions.init = begin_session;
+    add_attribute_functions(&functions);
+    add_extended_attribute_functions(&functions);
+    add_file_functions(&functions);
+    add_folder_functions(&functions);
+    return functions;
+}
+
+// Each file that the kernel knows takes a descriptor.
+void raise_descriptor_limit() {
+    rlimit limit{};
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+    limit.rlim_cur = limit.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+// Commas and backslashes have a meaning in options.
+std::string escaped(const std::string& text) {
+    std::string result;
+    for (const char one : text) {
+        if (one == ',' || one == '\\') result += '\\';
+        result += one;
+    }
+    return result;
+}
+
+class FuseMount : public Mount {
+public:
+    FuseMount(const FileCache& cache, int root, int lock, std::string report)
+        : lock_(lock),
+          served_{.cache = cache,
+                  .nodes = Nodes(root),
+                  .report = std::move(report),
+                  .as_callers = geteuid() == 0} {}
+    FuseMount(const FuseMount&) = delete;
+    FuseMount& operator=(const FuseMount&) = delete;
+    ~FuseMount() override {
+        stop();
+        if (session_ != nullptr) fuse_session_destroy(session_);
+        if (ended_ >= 0) close(ended_);
+        close(lock_);
+    }
+
+    bool start(const std::string& path, const std::string& mountpoint, unsigned threads_max,
+               std::string* error);
+    [[nodiscard]] int ended() const override { return ended_; }
+    void stop() override;
+
+private:
+    void serve(unsigned threads_max);
+
+    const int lock_;  // of the folder, until nothing is dirty
+    Served served_;
+    fuse_session* session_ = nullptr;
+    std::thread thread_;
+    std::atomic<bool> over_{false};
+    int ended_ = -1;
+};
+
+bool FuseMount::start(const std::string& path, const std::string& mountpoint, unsigned threads_max,
+                      std::string* error) {
+    const fuse_lowlevel_ops functions = functions_of_mount();
+    std::string options = "fsname=" + escaped(path) + ",subtype=penstock,default_permissions";
+    options += ",max_read=" + std::to_string(kRequestSizeMax);
+    if (served_.as_callers) options += ",allow_other";
+    const char* words[] = {"penstock-cache", "-o", options.c_str()};
+    fuse_args arguments = FUSE_ARGS_INIT(3, const_cast<char**>(words));
+    fuse_set_log_func(keep_complaint);
+    session_ = fuse_session_new(&arguments, &functions, sizeof functions, &served_);
+    fuse_opt_free_args(&arguments);
+    ended_ = eventfd(0, EFD_CLOEXEC);
+    if (session_ == nullptr || ended_ < 0 ||
+        fuse_session_mount(session_, mountpoint.c_str()) != 0) {
+        const std::lock_guard lock(complaint().mutex);
+        *error = mountpoint + ": " +
+                 (complaint().text.empty() ? "FUSE cannot mount there" : complaint().text);
+        return false;
+    }
+    thread_ = std::thread([this, threads_max] { serve(threads_max); });
+    set_readahead(mountpoint, kRequestSizeMax);
+    return true;
+}
+
+void FuseMount::serve(unsigned threads_max) {
+    sigset_t wake;
+    sigemptyset(&wake);
+    sigaddset(&wake, kWakeSignal);
+    pthread_sigmask(SIG_UNBLOCK, &wake, nullptr);
+    fuse_loop_config* loop = fuse_loop_cfg_create();
+    fuse_loop_cfg_set_clone_fd(loop, 1);
+    fuse_loop_cfg_set_max_threads(loop, threads_max);
+    fuse_loop_cfg_set_idle_threads(loop, threads_max);
+    (void)fuse_session_loop_mt(session_, loop);
+    fuse_loop_cfg_destroy(loop);
+    over_ = true;
+    (void)eventfd_write(ended_, 1);
+}
+
+void FuseMount::stop() {
+    if (!thread_.joinable()) return;
+    if (!over_) fuse_session_unmount(session_);
+    fuse_session_exit(session_);
+    // The loop notices when its sleep ends; the signal may come just before that begins.
+    while (!over_) {
+        pthread_kill(thread_.native_handle(), kWakeSignal);
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    thread_.join();
+}
+
+}  // namespace
+
+std::unique_ptr<Mount> Mount::start(const FileCache& cache, const std::string& path,
+                                    const std::string& mountpoint, const MountOptions& options,
+                                    std::string* error) {
+    if (access("/dev/fuse", R_OK | W_OK) != 0) {
+        *error = std::string("/dev/fuse: ") + std::strerror(errno) + ": mounts need it";
+        return nullptr;
+    }
+    raise_descriptor_limit();
+    umask(0);  // programs' own masks count
+    struct sigaction wake {};
+    wake.sa_handler = [](int) {};
+    sigaction(kWakeSignal, &wake, nullptr);
+    int lock = -1;
+    const int root = open_shown_folder(path, &lock, error);
+    if (root < 0) return nullptr;
+    auto mount = std::make_unique<FuseMount>(cache, root, lock, options.report);
+    if (!prepare_mountpoint(path, mountpoint, error) ||
+        !mount->start(path, mountpoint, options.threads_max, error))
+        return nullptr;
+    return mount;
+}
+
+}  // namespace penstock::cache_service

@@ -1,0 +1,38 @@
+// A mount: a folder whose files any program reads and writes through the file cache.
+//
+// Names, owners and times are those of the folder below; bytes of regular files go through the
+// cache. It is a file system of FUSE, in the manner of libfuse's passthrough_hp. Locks of files are
+// the kernel's. Any thread may call stop(); the other calls are for the thread that starts it.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "penstock/file_cache.h"
+
+namespace penstock::cache_service {
+
+struct MountOptions {
+    unsigned threads_max = 16;  // that serve requests
+    std::string report;  // what a program reads as the attribute kReportAttribute of the root
+};
+
+// An extended attribute of the root that tells how to reach the process behind the mount.
+inline constexpr char kReportAttribute[] = "user.penstock.service";
+
+class Mount {
+public:
+    // Shows `path` at `mountpoint`, which may be `path` itself. A mount that a killed process has
+    // left there is removed. `error` gets one line that names what failed. Null: it failed.
+    static std::unique_ptr<Mount> start(const FileCache& cache, const std::string& path,
+                                        const std::string& mountpoint, const MountOptions& options,
+                                        std::string* error);
+    virtual ~Mount() = default;
+
+    // Returns a descriptor that is readable once the mount has ended: unmounted or stopped.
+    [[nodiscard]] virtual int ended() const = 0;
+    // Unmounts, though programs may use it; they get errors. Waits until no request is served.
+    virtual void stop() = 0;
+};
+
+}  // namespace penstock::cache_service

@@ -1,0 +1,18 @@
+// Where a mount goes: the folder that it shows, what lies over it already, and what the kernel
+// tells of mounts.
+#pragma once
+
+#include <string>
+
+namespace penstock::cache_service {
+
+// Opens the folder to show, with O_PATH, and takes it for this process: no other cache shows it
+// until `lock` is closed. Returns -1 with a line in `error`.
+int open_shown_folder(const std::string& path, int* lock, std::string* error);
+// Removes what a killed process left at `mountpoint`, and checks that a mount may go there: a
+// folder, over which no other mount of this kind lies, and not inside `path`.
+bool prepare_mountpoint(const std::string& path, const std::string& mountpoint, std::string* error);
+// Lets the kernel read ahead as many bytes as one request takes, if this user may decide that.
+void set_readahead(const std::string& mountpoint, unsigned size);
+
+}  // namespace penstock::cache_service

@@ -1,0 +1,49 @@
+// What all requests of a mount share, and the groups of functions that serve them.
+//
+// The kernel sends requests to several threads at once. Each function answers its request once.
+#pragma once
+
+#define FUSE_USE_VERSION 312
+#include <fuse3/fuse_lowlevel.h>
+
+#include <string>
+
+#include "nodes.h"
+#include "penstock/file_cache.h"
+
+namespace penstock::cache_service {
+
+// Seconds for which the kernel trusts attributes and names.
+inline constexpr double kAttributesValid_s = 1.0;
+// Bytes of one read or write: the most that Linux asks of FUSE.
+inline constexpr unsigned kRequestSizeMax = 1 << 20;
+
+struct Served {
+    FileCache cache;
+    Nodes nodes;
+    std::string report;  // the value of kReportAttribute
+    bool as_callers;     // this process may act as any user, so files belong to who makes them
+};
+
+inline Served& served(fuse_req_t request) {
+    return *static_cast<Served*>(fuse_req_userdata(request));
+}
+inline Node& node_of(fuse_req_t request, fuse_ino_t number) {
+    return served(request).nodes.of(number);
+}
+// Answers with errno, or with success.
+inline void reply_result(fuse_req_t request, bool good) {
+    fuse_reply_err(request, good ? 0 : errno);
+}
+
+// Looks a name up, and describes it for the kernel. Returns false with errno set.
+bool look_up(fuse_req_t request, fuse_ino_t folder, const char* name, fuse_entry_param* entry);
+// Answers with the attributes of an object.
+void reply_attributes(fuse_req_t request, const Node& node);
+
+void add_attribute_functions(fuse_lowlevel_ops* functions);
+void add_extended_attribute_functions(fuse_lowlevel_ops* functions);
+void add_file_functions(fuse_lowlevel_ops* functions);
+void add_folder_functions(fuse_lowlevel_ops* functions);
+
+}  // namespace penstock::cache_service

@@ -1,0 +1,56 @@
+// Reads the command line of penstock-cache.
+#include "options.h"
+
+#include <cerrno>
+#include <climits>
+#include <cstdlib>
+#include <string_view>
+
+namespace penstock::cache_service {
+namespace {
+
+bool read_number(const char* text, uint64_t most, uint64_t* number) {
+    char* end = nullptr;
+    errno = 0;
+    const unsigned long long value = std::strtoull(text, &end, 10);
+    if (*text < '0' || *text > '9' || *end != '\0' || errno != 0 || value > most) return false;
+    *number = value;
+    return true;
+}
+
+bool read_option(std::string_view name, const char* value, Options* options) {
+    uint64_t number = 0;
+    if (name == "--path") {
+        options->path = value;
+    } else if (name == "--mount") {
+        options->mountpoint = value;
+    } else if (name == "--device") {
+        options->device = value;
+    } else if (name == "--cache-size") {
+        return read_number(value, uint64_t{1} << 50, &options->cache_size);
+    } else if (name == "--chunk-size") {
+        return read_number(value, UINT32_MAX, &options->chunk_size);
+    } else if (name == "--dirty-limit") {
+        return read_number(value, uint64_t{1} << 50, &options->dirty_size_max);
+    } else if (name == "--ready-fd") {
+        if (!read_number(value, INT_MAX, &number)) return false;
+        options->ready = static_cast<int>(number);
+    } else {
+        return false;
+    }
+    return true;
+}
+
+}  // namespace
+
+bool read_options(int count, char** words, Options* options, std::string* error) {
+    for (int i = 1; i < count; i += 2) {
+        if (i + 1 < count && read_option(words[i], words[i + 1], options)) continue;
+        *error = std::string(words[i]) + ": unknown option, or its value is missing or wrong";
+        return false;
+    }
+    if (options->path.empty()) *error = "--path: is missing";
+    return error->empty();
+}
+
+}  // namespace penstock::cache_service

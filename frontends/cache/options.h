@@ -1,0 +1,22 @@
+// The command line of penstock-cache.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace penstock::cache_service {
+
+struct Options {
+    std::string path;                         // --path: the folder whose files are cached
+    std::string mountpoint;                   // --mount: where the mount goes; empty: there is none
+    std::string device = "cpu";               // --device
+    uint64_t cache_size = uint64_t{1} << 30;  // --cache-size, in bytes
+    uint64_t chunk_size = 64 << 10;           // --chunk-size, in bytes
+    uint64_t dirty_size_max = 0;              // --dirty-limit, in bytes; 0: a quarter of the cache
+    int ready = -1;                           // --ready-fd: gets "ready", or the line of an error
+};
+
+// Returns false with a line in `error` if the command line is wrong.
+bool read_options(int count, char** words, Options* options, std::string* error);
+
+}  // namespace penstock::cache_service

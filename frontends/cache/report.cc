@@ -1,0 +1,53 @@
+// The report of penstock-cache.
+#include "report.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdio>
+
+namespace penstock::cache_service {
+
+Report::Report(int ready) : ready_(ready), file_(memfd_create("penstock-report", MFD_CLOEXEC)) {
+    set("serving");
+}
+
+Report::~Report() {
+    if (ready_ >= 0) close(ready_);
+    if (file_ >= 0) close(file_);
+}
+
+std::string Report::place() const { return std::to_string(getpid()) + " " + std::to_string(file_); }
+
+void Report::begin() { tell_starter("ready"); }
+
+void Report::refuse(const std::string& line) {
+    if (ready_ < 0) std::fprintf(stderr, "penstock-cache: %s\n", line.c_str());
+    tell_starter(line);
+}
+
+void Report::writing(uint64_t dirty_size) { set("writing " + std::to_string(dirty_size)); }
+
+void Report::end(const std::string& failure) {
+    if (!failure.empty()) std::fprintf(stderr, "penstock-cache: %s\n", failure.c_str());
+    set(failure.empty() ? "done" : "failed: " + failure);
+}
+
+void Report::tell_starter(const std::string& line) {
+    if (ready_ < 0) return;
+    const std::string text = line + "\n";
+    if (write(ready_, text.data(), text.size()) < 0) std::perror("penstock-cache: --ready-fd");
+    close(ready_);
+    ready_ = -1;
+}
+
+// Lines are padded to one length, so that each replaces the last in one write.
+void Report::set(const std::string& line) {
+    constexpr size_t kLength = 512;
+    std::string text = line.substr(0, kLength - 1);
+    text.resize(kLength - 1, ' ');
+    text += '\n';
+    if (pwrite(file_, text.data(), text.size(), 0) < 0) std::perror("penstock-cache: report");
+}
+
+}  // namespace penstock::cache_service

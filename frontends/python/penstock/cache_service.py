@@ -1,0 +1,132 @@
+"""Starts the process that owns a file cache, and reads what it reports of its end."""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+import time
+from dataclasses import dataclass, field
+
+from penstock.errors import CommandError
+from penstock.programs import installed_file
+
+PROGRAM = "penstock-cache"
+# An extended attribute of a mount's root: where its process and the process's report are.
+REPORT_ATTRIBUTE = "user.penstock.service"
+_READY_SECONDS = 120.0  # a cache of a terabyte takes its memory at start
+_STILL_SECONDS = 60.0  # that a write-back may go without an end
+
+
+def printable(path: str) -> str:
+    """Return a path as text that any terminal takes."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace").replace("\n", "\\n")
+
+
+@dataclass
+class Service:
+    """What a process is started with. Sizes are in bytes; 0 lets it choose."""
+
+    path: str
+    mountpoint: str = ""
+    device: str = ""
+    cache_size: int = 0
+    chunk_size: int = 0
+    dirty_size_max: int = 0
+    more: list[str] = field(default_factory=list)  # further options
+
+    def words(self) -> list[str]:
+        """Return the command line."""
+        words = [installed_file(PROGRAM), "--path", self.path, *self.more]
+        for option, value in (
+            ("--mount", self.mountpoint),
+            ("--device", self.device),
+            ("--cache-size", self.cache_size),
+            ("--chunk-size", self.chunk_size),
+            ("--dirty-limit", self.dirty_size_max),
+        ):
+            if value:
+                words += [option, str(value)]
+        return words
+
+
+def _read_line(descriptor: int, seconds: float) -> str:
+    """Return a line, without its end; an empty one if none came in time."""
+    end = time.monotonic() + seconds
+    text = b""
+    while not text.endswith(b"\n"):
+        left = end - time.monotonic()
+        if left <= 0 or not select.select([descriptor], [], [], left)[0]:
+            return ""
+        part = os.read(descriptor, 4096)
+        if not part:
+            break
+        text += part
+    return os.fsdecode(text.rstrip(b"\n"))
+
+
+def start(service: Service, *, detached: bool = True) -> subprocess.Popen[bytes]:
+    """Start the process and return when it serves; raise CommandError with its reason if not."""
+    told, tells = os.pipe()
+    with open(told, "rb", buffering=0):
+        try:
+            process = subprocess.Popen(
+                [*service.words(), "--ready-fd", str(tells)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL if detached else None,
+                stderr=subprocess.DEVNULL if detached else None,
+                cwd="/",
+                start_new_session=detached,
+                pass_fds=[tells],
+            )
+        finally:
+            os.close(tells)
+        line = _read_line(told, _READY_SECONDS)
+    if line == "ready":
+        return process
+    process.kill()
+    code = process.wait()
+    if line:
+        subject, _, cause = line.partition(": ")
+        raise CommandError(printable(subject), cause)
+    raise CommandError(PROGRAM, f"ended with code {code} before it served")
+
+
+class Report:
+    """The report of a running process. It can be read when the process is gone."""
+
+    def __init__(self, place: bytes) -> None:
+        pid, number = place.split()
+        self._process = os.pidfd_open(int(pid))
+        try:
+            self._file = os.open(b"/proc/%s/fd/%s" % (pid, number), os.O_RDONLY)
+        except OSError:
+            os.close(self._process)
+            raise
+
+    def line(self) -> str:
+        """Return what it says now."""
+        return os.fsdecode(os.pread(self._file, 512, 0)).rstrip()
+
+    def wait(self, show: object = None) -> str:
+        """Wait for the end of the process and return the last line.
+
+        `show` is called with the bytes that are still to be written. A process that writes nothing
+        back for a minute is not waited for.
+        """
+        last, since = "", time.monotonic()
+        while not select.select([self._process], [], [], 0.1)[0]:
+            line = self.line()
+            if line != last:
+                last, since = line, time.monotonic()
+            elif time.monotonic() - since > _STILL_SECONDS:
+                return line
+            word, _, size = line.partition(" ")
+            if callable(show) and word == "writing":
+                show(int(size))
+        return self.line()
+
+    def close(self) -> None:
+        """Close it."""
+        os.close(self._file)
+        os.close(self._process)

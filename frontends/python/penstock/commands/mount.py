@@ -1,0 +1,94 @@
+"""Show a folder through a cache of its files in device memory.
+
+Any program that uses the files below MOUNTPOINT is served from the cache: what was read once, and
+what was written, which goes to PATH a few seconds later. fsync is durable when it returns. Without
+MOUNTPOINT the mount lies over PATH itself, so programs need no other paths. Do not change files
+below PATH by another way meanwhile: such a change is seen when a file is opened, not before.
+`penstock umount` ends it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+
+from penstock.arguments import byte_size, chosen_device, device_name, size_text
+
+EXAMPLE = """\
+  $ penstock mount ~/data --cache-size 8G --device cuda:0
+  /home/me/data: mounted, 8.0 GiB of cuda:0 cache its files (try: penstock umount /home/me/data)
+  $ python train.py ~/data
+  $ penstock umount ~/data
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `penstock mount`."""
+    parser.add_argument("path", metavar="PATH", help="the folder whose files are cached")
+    parser.add_argument(
+        "mountpoint", metavar="MOUNTPOINT", nargs="?", help="an existing folder (default: PATH)"
+    )
+    parser.add_argument(
+        "--cache-size",
+        type=byte_size,
+        default=1 << 30,
+        metavar="SIZE",
+        help="device memory to take, at least 1024 chunks (1G)",
+    )
+    parser.add_argument(
+        "--chunk-size",
+        type=byte_size,
+        default=64 << 10,
+        metavar="SIZE",
+        help="unit of the cache, a power of two from 4K to 1M (64K)",
+    )
+    parser.add_argument(
+        "--device",
+        type=device_name,
+        default=None,
+        metavar="D",
+        help="auto, cpu, cpu:N or cuda:N (default: PENSTOCK_DEVICE, else auto)",
+    )
+    parser.add_argument(
+        "--dirty-limit",
+        type=byte_size,
+        default=0,
+        metavar="SIZE",
+        help="what may wait to be written to PATH (a quarter of the cache)",
+    )
+    parser.add_argument("--foreground", action="store_true", help="stay, until unmounted or Ctrl-C")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Start the process behind the mount."""
+    from penstock.cache_service import Service, printable, start
+
+    path = os.path.abspath(arguments.path)
+    mountpoint = os.path.abspath(arguments.mountpoint) if arguments.mountpoint else path
+    device = chosen_device(arguments.device) or "auto"
+    service = Service(
+        path=path,
+        mountpoint=mountpoint,
+        device=device,
+        cache_size=arguments.cache_size,
+        chunk_size=arguments.chunk_size,
+        dirty_size_max=arguments.dirty_limit,
+    )
+    process = start(service, detached=not arguments.foreground)
+    if arguments.json:
+        told = {"path": path, "mountpoint": mountpoint, "pid": process.pid, "device": device}
+        print(json.dumps({**told, "cache_size": arguments.cache_size}, indent=2), flush=True)
+    else:
+        print(
+            f"{printable(mountpoint)}: mounted, {size_text(arguments.cache_size)} of {device}"
+            f" cache its files (try: penstock umount {printable(mountpoint)})",
+            flush=True,
+        )
+    if not arguments.foreground:
+        return 0
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process gets it too, and ends
+    signal.signal(signal.SIGTERM, lambda *_: process.terminate())
+    return process.wait()
