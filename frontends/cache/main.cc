@@ -1,9 +1,11 @@
-// penstock-cache: owns a file cache, and serves it until it is unmounted or gets SIGTERM or SIGINT.
-// Then it writes back what is dirty.
+// penstock-cache: owns a file cache. Programs use it through a mount, and by a socket (--socket).
+// It serves until it is unmounted, told to stop, or gets SIGTERM or SIGINT. Then it writes back
+// what is dirty.
 //
 // Exit codes: 0 all is in the files, 1 it could not start or something could not be written, 2
-// wrong usage. `penstock mount` starts it.
+// wrong usage. `penstock mount` and `penstock serve` start it.
 #include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
@@ -12,7 +14,11 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
+#include "clients.h"
+#include "json.h"
+#include "leases.h"
 #include "options.h"
 #include "penstock/file_cache.h"
 #include "report.h"
@@ -41,7 +47,8 @@ std::optional<FileCache> make_cache(const Options& options, std::string* error) 
     auto cache = FileCache::create({.devices = {device.value()},
                                     .size = options.cache_size,
                                     .chunk_size = static_cast<uint32_t>(options.chunk_size),
-                                    .dirty_size_max = options.dirty_size_max});
+                                    .dirty_size_max = options.dirty_size_max,
+                                    .shared = !options.socket.empty()});
     if (!cache.ok()) {
         *error = device.value().name() + ": " + cache.status().message();
         return std::nullopt;
@@ -56,33 +63,89 @@ int watch_signals() {
     sigaddset(&ends, SIGTERM);
     sigaddset(&ends, SIGINT);
     sigprocmask(SIG_BLOCK, &ends, nullptr);
+    Leases::block_signal();
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN);  // the limit is the programs', whose writes it fails
     return signalfd(-1, &ends, SFD_CLOEXEC);
 }
 
+std::string statistics(const Options& options, const FileCache& cache, const ReadFiles& files) {
+    const FileCacheStatistics now = cache.statistics();
+    std::string text = "{\"path\": " + quoted(options.path) +
+                       ", \"mountpoint\": " + quoted(options.mountpoint) +
+                       ", \"device\": " + quoted(options.device) +
+                       ", \"pid\": " + std::to_string(getpid());
+    const std::pair<const char*, uint64_t> numbers[] = {
+        {"chunk_size", options.chunk_size},
+        {"hits", now.hits},
+        {"misses", now.misses},
+        {"bytes_served", now.bytes_served},
+        {"bytes_read", now.bytes_read},
+        {"bytes_bypassed", now.bytes_bypassed},
+        {"bytes_written", now.bytes_written},
+        {"evicted", now.evicted},
+        {"write_errors", now.write_errors},
+        {"size", now.size},
+        {"free_size", now.free_size},
+        {"clean_size", now.clean_size},
+        {"dirty_size", now.dirty_size},
+        {"allocations", now.allocations},
+    };
+    for (const auto& [name, number] : numbers)
+        text += std::string(", \"") + name + "\": " + std::to_string(number);
+    return text + ", \"files\": " + files.json(20) + "}";
+}
+
 #ifdef PENSTOCK_MOUNT
+// Returns null with an error, or where no mount is asked for.
+std::unique_ptr<Mount> start_mount(const Options& options, const FileCache& cache,
+                                   const Report& report, std::string* error) {
+    if (options.mountpoint.empty()) return nullptr;
+    return Mount::start(cache, options.path, options.mountpoint, {.report = report.place()}, error);
+}
+#else
+struct Mount {
+    static int ended() { return -1; }
+    static void stop() {}
+};
+std::unique_ptr<Mount> start_mount(const Options& options, const FileCache& /*cache*/,
+                                   const Report& /*report*/, std::string* error) {
+    if (!options.mountpoint.empty())
+        *error = "--mount: this build has no mount (install libfuse3-dev 3.12, build again)";
+    return nullptr;
+}
+#endif
+
 int serve(const Options& options, const FileCache& cache, int signals, Report* report) {
     std::string error;
-    auto mount = Mount::start(cache, options.path, options.mountpoint, {.report = report->place()},
-                              &error);
-    if (mount == nullptr) {
+    const int stop = eventfd(0, EFD_CLOEXEC);
+    const auto mount = start_mount(options, cache, *report, &error);
+    std::unique_ptr<Clients> clients;
+    if (error.empty() && !options.socket.empty()) {
+        auto listening = Clients::listen(
+            options.socket, cache, [&] { return statistics(options, cache, clients->files()); },
+            [stop] { eventfd_write(stop, 1); });
+        if (listening.ok()) {
+            clients = std::move(listening.value());
+        } else {
+            error = options.socket + ": " + listening.status().message();
+        }
+    }
+    if (!error.empty()) {
         report->refuse(error);
+        if (mount != nullptr) mount->stop();
         return 1;
     }
     report->begin();
-    pollfd ends[] = {{signals, POLLIN, 0}, {mount->ended(), POLLIN, 0}};
-    while (poll(ends, 2, -1) < 0) continue;  // a signal for another thread
-    mount->stop();
+    pollfd ends[] = {{signals, POLLIN, 0},
+                     {stop, POLLIN, 0},
+                     {mount == nullptr ? -1 : mount->ended(), POLLIN, 0}};
+    while (poll(ends, 3, -1) < 0) continue;  // a signal for another thread
+    if (mount != nullptr) mount->stop();
+    clients = nullptr;
     report->end("");
     return 0;
 }
-#else
-int serve(const Options& /*options*/, const FileCache& /*cache*/, int /*signals*/, Report* report) {
-    report->refuse("--mount: this build has no mount (install libfuse3-dev 3.12, build again)");
-    return 1;
-}
-#endif
 
 int run(int count, char** words) {
     Options options;

@@ -24,6 +24,8 @@ bool read_option(std::string_view name, const char* value, Options* options) {
         options->path = value;
     } else if (name == "--mount") {
         options->mountpoint = value;
+    } else if (name == "--socket") {
+        options->socket = value;
     } else if (name == "--device") {
         options->device = value;
     } else if (name == "--cache-size") {

@@ -9,6 +9,7 @@ namespace penstock::cache_service {
 struct Options {
     std::string path;                         // --path: the folder whose files are cached
     std::string mountpoint;                   // --mount: where the mount goes; empty: there is none
+    std::string socket;                       // --socket: where programs ask; empty: none do
     std::string device = "cpu";               // --device
     uint64_t cache_size = uint64_t{1} << 30;  // --cache-size, in bytes
     uint64_t chunk_size = 64 << 10;           // --chunk-size, in bytes

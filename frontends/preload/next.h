@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <spawn.h>
 #include <stdio.h>
+#include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
 

@@ -13,6 +13,7 @@
 
 #include <atomic>
 
+#include "cached_files.h"
 #include "descriptors.h"
 #include "device_memory.h"
 #include "environment.h"
@@ -50,6 +51,8 @@ void begin() {
         begin_feeding();
         begin_observing();
     }
+    const char* cache = getenv("PENSTOCK_CACHE");
+    if (cache != nullptr) begin_caching(cache);
     const char* path = getenv("PENSTOCK_TRACE");
     if (path == nullptr || *path == '\0') return;
     const char* why = begin_trace(path);
@@ -75,7 +78,8 @@ ssize_t at_position(char operation, int fd, ssize_t moved) {
     const FileName* file = file_of(fd);
     if (file == nullptr) return moved;
     const int error = errno;
-    const off_t end = syscall(SYS_lseek, fd, 0, SEEK_CUR);
+    off_t end = owned_position(fd);
+    if (end < 0) end = syscall(SYS_lseek, fd, 0, SEEK_CUR);
     errno = error;
     if (end < moved) return moved;
     record(operation, *file, static_cast<uint64_t>(end - moved), static_cast<uint64_t>(moved));
@@ -91,6 +95,11 @@ void one_side(char operation, int fd, const off_t* offset, ssize_t moved) {
     }
 }
 
+// Gives the position of `in` to the kernel, for a call that has no offset of its own.
+void take_position(int in, const off_t* offset) {
+    if (offset == nullptr) give_position(in);
+}
+
 ssize_t both_sides(int in, const off_t* in_offset, int out, const off_t* out_offset,
                    ssize_t moved) {
     one_side('r', in, in_offset, moved);
@@ -103,6 +112,10 @@ ssize_t both_sides(int in, const off_t* in_offset, int out, const off_t* out_off
 template <class Call>
 ssize_t moved(int fd, const void* memory, size_t size, off_t offset, bool write, Call call) {
     auto* at = const_cast<void*>(memory);
+    if (!write) {
+        const ssize_t cached = read_cached(fd, at, size, offset);
+        if (cached != kNotCached) return cached;
+    }
     if (may_be_device_memory(at)) [[unlikely]] {
         const ssize_t done = move_device_memory(fd, at, size, offset, write);
         if (done >= 0 || errno != EFAULT) return done;
@@ -117,6 +130,7 @@ ssize_t moved(int fd, const void* memory, size_t size, off_t offset, bool write,
 template <class Call>
 ssize_t moved_pieces(int fd, const iovec* pieces, int count, off_t offset, bool write, Call call,
                      int flags = 0) {
+    if (offset < 0) give_position(fd);
     const ssize_t done = call();
     if (done < 0 && errno == EFAULT && (flags & ~RWF_HIPRI) == 0) [[unlikely]]
         return move_pieces(fd, pieces, count, offset, write);
@@ -129,8 +143,18 @@ int opened(int fd) {
     return fd;
 }
 
+// The same for a descriptor whose description nobody else has.
+int opened_alone(int fd) {
+    forget(fd);
+    cached_opened(fd);
+    return fd;
+}
+
 FILE* opened(FILE* file) {
-    if (file != nullptr) forget(fileno_unlocked(file));
+    if (file == nullptr) return file;
+    const int fd = fileno_unlocked(file);
+    forget(fd);
+    cached_opened(fd, true);
     return file;
 }
 
@@ -248,22 +272,26 @@ SERVED(__pwrite64, (int fd, const void* from, size_t size, off_t offset),
                  })))
 
 SERVED(sendfile, (int out, int in, off_t* offset, size_t size),
-       both_sides(in, offset, out, nullptr, libc->sendfile(out, in, offset, size)))
+       (take_position(in, offset),
+        both_sides(in, offset, out, nullptr, libc->sendfile(out, in, offset, size))))
 SERVED(sendfile64, (int out, int in, off_t* offset, size_t size),
-       both_sides(in, offset, out, nullptr, libc->sendfile64(out, in, offset, size)))
+       (take_position(in, offset),
+        both_sides(in, offset, out, nullptr, libc->sendfile64(out, in, offset, size))))
 SERVED(copy_file_range,
        (int in, off_t* in_offset, int out, off_t* out_offset, size_t size, unsigned flags),
-       both_sides(in, in_offset, out, out_offset,
-                  libc->copy_file_range(in, in_offset, out, out_offset, size, flags)))
+       (take_position(in, in_offset),
+        both_sides(in, in_offset, out, out_offset,
+                   libc->copy_file_range(in, in_offset, out, out_offset, size, flags))))
 SERVED(splice, (int in, off_t* in_offset, int out, off_t* out_offset, size_t size, unsigned flags),
-       both_sides(in, in_offset, out, out_offset,
-                  libc->splice(in, in_offset, out, out_offset, size, flags)))
+       (take_position(in, in_offset),
+        both_sides(in, in_offset, out, out_offset,
+                   libc->splice(in, in_offset, out, out_offset, size, flags))))
 
 #define OPEN(name, parameters, arguments, folder)                              \
     WRAP(int, name, parameters) {                                              \
         const Next* libc = next();                                             \
         if (libc == nullptr) return kernel::openat(folder, path, flags, mode); \
-        return opened(libc->name arguments);                                   \
+        return opened_alone(libc->name arguments);                             \
     }
 
 OPEN(open, (const char* path, int flags, mode_t mode), (path, flags, mode), AT_FDCWD)
@@ -280,12 +308,12 @@ OPEN(openat64, (int folder, const char* path, int flags, mode_t mode), (folder, 
         return after(libc->name arguments);                         \
     }
 
-TRACKED(int, __open_2, (const char* path, int flags), (path, flags), -1, opened)
-TRACKED(int, __open64_2, (const char* path, int flags), (path, flags), -1, opened)
+TRACKED(int, __open_2, (const char* path, int flags), (path, flags), -1, opened_alone)
+TRACKED(int, __open64_2, (const char* path, int flags), (path, flags), -1, opened_alone)
 TRACKED(int, __openat_2, (int folder, const char* path, int flags), (folder, path, flags), -1,
-        opened)
+        opened_alone)
 TRACKED(int, __openat64_2, (int folder, const char* path, int flags), (folder, path, flags), -1,
-        opened)
+        opened_alone)
 TRACKED(int, creat, (const char* path, mode_t mode), (path, mode), -1, opened)
 TRACKED(int, creat64, (const char* path, mode_t mode), (path, mode), -1, opened)
 TRACKED(FILE*, fopen, (const char* path, const char* mode), (path, mode), nullptr, opened)
@@ -299,25 +327,66 @@ TRACKED(FILE*, fopen64, (const char* path, const char* mode), (path, mode), null
     }
 FREOPEN(freopen)
 FREOPEN(freopen64)
-TRACKED(int, dup, (int fd), (fd), -1, opened)
+WRAP(int, dup, (int fd)) {
+    const Next* libc = next();
+    if (libc == nullptr) return refuse();
+    give_position(fd, true);
+    return opened(libc->dup(fd));
+}
 #define DUP(name, parameters, arguments)         \
     WRAP(int, name, parameters) {                \
         const Next* libc = next();               \
         if (libc == nullptr) return refuse();    \
         if (from != to) release_device_file(to); \
+        give_positions_in_child();               \
+        give_position(from, true);               \
         return opened(libc->name arguments);     \
     }
 DUP(dup2, (int from, int to), (from, to))
 DUP(__dup2, (int from, int to), (from, to))
 DUP(dup3, (int from, int to, int flags), (from, to, flags))
 
-#define LSEEK(name)                                            \
-    WRAP(off_t, name, (int fd, off_t offset, int whence)) {    \
+WRAP(FILE*, fdopen, (int fd, const char* mode)) {
+    const Next* libc = next();
+    if (libc == nullptr) return refuse(), nullptr;
+    give_position(fd, true);  // libc's own reads are not wrapped
+    return libc->fdopen(fd, mode);
+}
+
+// Calls after which another process may use the descriptors of this one.
+#define PASSED_ON(result, name, parameters, arguments, failed) \
+    WRAP(result, name, parameters) {                           \
         const Next* libc = next();                             \
-        if (libc == nullptr) return refuse();                  \
-        const off_t position = libc->name(fd, offset, whence); \
-        observe_position(fd, position);                        \
-        return position;                                       \
+        if (libc == nullptr) return refuse(), failed;          \
+        give_all_positions();                                  \
+        return libc->name arguments;                           \
+    }
+PASSED_ON(int, system, (const char* command), (command), -1)
+PASSED_ON(FILE*, popen, (const char* command, const char* mode), (command, mode), nullptr)
+PASSED_ON(pid_t, _Fork, (), (), -1)
+
+WRAP(ssize_t, sendmsg, (int socket, const msghdr* message, int flags)) {
+    const Next* libc = next();
+    if (libc == nullptr) return refuse();
+    if (message != nullptr && message->msg_controllen > 0) give_all_positions();
+    return libc->sendmsg(socket, message, flags);
+}
+
+WRAP(int, sendmmsg, (int socket, mmsghdr* messages, unsigned count, int flags)) {
+    const Next* libc = next();
+    if (libc == nullptr) return refuse();
+    give_all_positions();
+    return libc->sendmmsg(socket, messages, count, flags);
+}
+
+#define LSEEK(name)                                                            \
+    WRAP(off_t, name, (int fd, off_t offset, int whence)) {                    \
+        const Next* libc = next();                                             \
+        if (libc == nullptr) return refuse();                                  \
+        off_t position = seek_cached(fd, offset, whence);                      \
+        if (position == kNotCached) position = libc->name(fd, offset, whence); \
+        observe_position(fd, position);                                        \
+        return position;                                                       \
     }
 LSEEK(lseek)
 LSEEK(lseek64)
@@ -332,12 +401,15 @@ LSEEK(lseek64)
 FADVISE(posix_fadvise)
 FADVISE(posix_fadvise64)
 
-#define FCNTL(name)                                                                        \
-    WRAP(int, name, (int fd, int command, void* argument)) {                               \
-        const Next* libc = next();                                                         \
-        if (libc == nullptr) return kernel::fcntl(fd, command, argument);                  \
-        const int result = libc->name(fd, command, argument);                              \
-        return command == F_DUPFD || command == F_DUPFD_CLOEXEC ? opened(result) : result; \
+#define FCNTL(name)                                                       \
+    WRAP(int, name, (int fd, int command, void* argument)) {              \
+        const Next* libc = next();                                        \
+        if (libc == nullptr) return kernel::fcntl(fd, command, argument); \
+        if (command != F_DUPFD && command != F_DUPFD_CLOEXEC)             \
+            return libc->name(fd, command, argument);                     \
+        give_positions_in_child();                                        \
+        give_position(fd, true);                                          \
+        return opened(libc->name(fd, command, argument));                 \
     }
 
 FCNTL(fcntl)
@@ -348,6 +420,7 @@ FCNTL(fcntl64)
         const Next* libc = next();                     \
         if (libc == nullptr) return kernel::close(fd); \
         release_device_file(fd);                       \
+        give_positions_in_child();                     \
         const int result = libc->name(fd);             \
         forget(fd);                                    \
         return result;                                 \
@@ -369,6 +442,7 @@ WRAP(int, fclose, (FILE * file)) {
 WRAP(int, close_range, (unsigned first, unsigned last, int flags)) {
     const Next* libc = next();
     if (libc == nullptr || libc->close_range == nullptr) return refuse();
+    give_positions_in_child();
     constexpr int kKeeps = 2 | 4;  // CLOSE_RANGE_UNSHARE, CLOSE_RANGE_CLOEXEC
     if ((flags & kKeeps) == 0 && first <= last) release_device_files(first, last);
     const int result = libc->close_range(first, last, flags);
@@ -379,6 +453,7 @@ WRAP(int, close_range, (unsigned first, unsigned last, int flags)) {
 WRAP(void, closefrom, (int first)) {
     const Next* libc = next();
     if (libc == nullptr || libc->closefrom == nullptr) return;
+    give_positions_in_child();
     release_device_files(static_cast<unsigned>(first < 0 ? 0 : first), ~0u);
     libc->closefrom(first);
     forget_range(static_cast<unsigned>(first < 0 ? 0 : first), ~0u);
@@ -408,6 +483,7 @@ WRAP(int, munmap, (void* begin, size_t size)) {
     WRAP(int, name, parameters) {                                                     \
         const Next* libc = next();                                                    \
         if (libc == nullptr) return refuse();                                         \
+        give_all_positions();                                                         \
         const Room room = room_for(environment);                                      \
         auto** pointers = static_cast<char**>(alloca(room.pointers * sizeof(char*))); \
         auto* text = static_cast<char*>(alloca(room.bytes));                          \

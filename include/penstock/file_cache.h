@@ -77,12 +77,15 @@ public:
     // from `offset` on are there; fewer than asked at the end of the file, and where memory is
     // short. Errors as read().
     [[nodiscard]] Result<uint64_t> fetch(uint64_t offset, uint64_t size) const;
-    // Says whether other processes may read the file by the shared table. At first they may not.
-    // Whoever allows it answers for it that the file below is not changed meanwhile, or that they
-    // may miss such a change. Returns whether they may now: not if the cache is not shared, or the
-    // file changed so recently that its times do not tell.
-    bool publish(bool readable) const;
+    // Says whether other processes may read the file by the shared table; at first they may not.
+    // kUnlessRecent: as they open it, they compare its times with those in the table. kUnchanged:
+    // the caller makes sure that nobody changes the file below until it says kNo. Returns whether
+    // they may now: not if the cache is not shared, nor, with kUnlessRecent, if the file changed so
+    // recently that its times do not tell.
+    enum class Readable { kNo, kUnlessRecent, kUnchanged };
+    bool publish(Readable readable) const;
     struct Use {
+        uint32_t slot = ~0u;           // of the shared table; ~0: it has none
         uint64_t hits = 0, bytes = 0;  // of readers by the table
         uint64_t cached_size = 0, dirty_size = 0;
     };

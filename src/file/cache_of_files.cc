@@ -155,16 +155,20 @@ void CacheOfFiles::compare(Inode& inode, const storage::Identity& identity) {
     tell_readers(inode);
 }
 
-void CacheOfFiles::tell_readers(const Inode& inode) {
-    if (shared_ != nullptr)
-        shared_->set_file(inode.slot, inode.published && !inode.racy, inode.below, inode.size);
+// Returns whether other processes may read the file.
+bool CacheOfFiles::tell_readers(const Inode& inode) {
+    using Readable = CachedFile::Readable;
+    if (shared_ == nullptr || inode.slot == SharedTable::kNoSlot) return false;
+    const bool readable = inode.readable == Readable::kUnchanged ||
+                          (inode.readable == Readable::kUnlessRecent && !inode.racy);
+    shared_->set_file(inode.slot, readable, inode.below, inode.size);
+    return readable;
 }
 
-bool CacheOfFiles::publish(Inode& inode, bool readable) {
+bool CacheOfFiles::publish(Inode& inode, CachedFile::Readable readable) {
     const std::lock_guard lock(mutex_);
-    inode.published = readable && shared_ != nullptr && inode.slot != SharedTable::kNoSlot;
-    tell_readers(inode);
-    return inode.published && !inode.racy;
+    inode.readable = readable;
+    return tell_readers(inode);
 }
 
 CachedFile::Use CacheOfFiles::use_of(const Inode& inode) const {
@@ -172,8 +176,10 @@ CachedFile::Use CacheOfFiles::use_of(const Inode& inode) const {
     CachedFile::Use use;
     if (shared_ != nullptr) {
         const SharedTable::Hits hits = shared_->hits_of(inode.slot);
-        use = {.hits = hits.hits, .bytes = hits.bytes};
+        use.hits = hits.hits;
+        use.bytes = hits.bytes;
     }
+    use.slot = inode.slot;
     use.cached_size = chunks_.chunks_of(inode.id) * chunk_size();
     use.dirty_size = chunks_.dirty_of(inode.id) * chunk_size();
     return use;

@@ -36,7 +36,7 @@ struct Inode {
     bool racy = true;          // so new then that a later change may have the same times
     uint64_t own_changes = 0;  // of the file below, by this cache
     uint32_t slot = SharedTable::kNoSlot;
-    bool published = false;  // readers by the shared table are allowed
+    CachedFile::Readable readable = CachedFile::Readable::kNo;  // by the shared table
     unsigned handles = 0;
     unsigned writing = 0;      // write-backs under way
     FileBelow reader, writer;  // of some handle, until the last is closed and nothing is dirty
@@ -59,7 +59,7 @@ public:
     Status revalidate(Inode& inode, const FileBelow& below);
     void drop(Inode& inode, uint64_t offset, uint64_t size);
     Result<uint64_t> fetch(Inode& inode, uint64_t size, uint64_t offset);
-    bool publish(Inode& inode, bool readable);
+    bool publish(Inode& inode, CachedFile::Readable readable);
     [[nodiscard]] CachedFile::Use use_of(const Inode& inode) const;
     [[nodiscard]] SharedFileCache shared() const;
     [[nodiscard]] uint64_t size_of(const Inode& inode) const;
@@ -84,7 +84,7 @@ private:
     bool forget_idle_file();
     // Ends a fill: the chunk holds bytes of its file, unless they are bad or came too late.
     bool filled(const Inode& inode, ChunkId id, bool good);
-    void tell_readers(const Inode& inode);
+    bool tell_readers(const Inode& inode);
     void compare(Inode& inode, const storage::Identity& identity);
     Status fill(Lock& lock, Inode& inode, std::span<const ChunkId> run);
     // Returns a chunk whose bytes have arrived, pinned; kNone: there is no memory for it.

@@ -61,7 +61,7 @@ Result<uint64_t> CachedFile::fetch(uint64_t offset, uint64_t size) const {
     if (!file_->reads) return Status{EBADF, "read", "the file is not open for reading"};
     return file_->cache->fetch(*file_->inode, size, offset);
 }
-bool CachedFile::publish(bool readable) const {
+bool CachedFile::publish(Readable readable) const {
     return file_->cache->publish(*file_->inode, readable);
 }
 CachedFile::Use CachedFile::use() const { return file_->cache->use_of(*file_->inode); }

@@ -1,6 +1,7 @@
 #include "file/shared_table.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -52,16 +53,41 @@ Result<std::unique_ptr<SharedTable>> SharedTable::create(uint32_t chunk_size,
                                                            .chunk_size = chunk_size,
                                                            .chunk_count = chunk_count,
                                                            .file_count = kFiles,
-                                                           .entry_count = entries,
-                                                           .ended = 0};
+                                                           .entry_count = entries};
     made->table_ = chunk_table::Table(head);
     made->marks_ = chunk_table::Marks(made->marks_mapping_, kFiles);
     made->published_.assign(chunk_count, nullptr);
+    made->begin_life();
     return made;
 }
 
+// A thread of its own holds the mutex: whichever thread has made the cache may end before it.
+void SharedTable::begin_life() {
+    auto* mutex = reinterpret_cast<pthread_mutex_t*>(marks_.head);
+    static_assert(sizeof(pthread_mutex_t) <= sizeof(chunk_table::MarksHead));
+    pthread_mutexattr_t attributes;
+    pthread_mutexattr_init(&attributes);
+    pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
+    pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST);
+    pthread_mutex_init(mutex, &attributes);
+    pthread_mutexattr_destroy(&attributes);
+    std::atomic<bool> begun{false};
+    life_ = std::thread([this, mutex, &begun] {
+        pthread_mutex_lock(mutex);
+        begun.store(true);
+        begun.notify_all();
+        end_.wait(false);
+        pthread_mutex_unlock(mutex);
+    });
+    begun.wait(false);
+}
+
 SharedTable::~SharedTable() {
-    if (table_.head != nullptr) table_.head->ended.store(1, memory_order_release);
+    if (life_.joinable()) {
+        end_.store(true);
+        end_.notify_all();
+        life_.join();
+    }
     if (table_mapping_ != nullptr) system::munmap(table_mapping_, table_size_);
     if (marks_mapping_ != nullptr) system::munmap(marks_mapping_, marks_size_);
     for (const int descriptor : {table_file_, marks_file_})

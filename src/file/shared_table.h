@@ -2,7 +2,9 @@
 // writer of its table. The lock of the cache protects all calls but the descriptors.
 #pragma once
 
+#include <atomic>
 #include <memory>
+#include <thread>
 #include <vector>
 
 #include "chunk_cache/chunk_cache.h"
@@ -47,6 +49,7 @@ public:
 
 private:
     SharedTable() = default;
+    void begin_life();
 
     int table_file_ = -1, marks_file_ = -1;
     void* table_mapping_ = nullptr;
@@ -57,7 +60,9 @@ private:
     uint32_t publications_ = 0;
     uint32_t slots_used_ = 0;                           // slots below it may have been used
     std::vector<chunk_table::SharedEntry*> published_;  // of each chunk; null: it is not
-    Hits removed_;                                      // of files that are forgotten
+    std::thread life_;  // holds the mutex that says that this process lives
+    std::atomic<bool> end_{false};
+    Hits removed_;  // of files that are forgotten
 };
 
 }  // namespace penstock::file

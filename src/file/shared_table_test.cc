@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstring>
 #include <thread>
 
 #include "base/prng.h"
@@ -29,7 +30,7 @@ public:
         marks_ = map(shared.marks, PROT_READ | PROT_WRITE, &marks_size_);
         reader.table = chunk_table::Table(table_);
         reader.marks = chunk_table::Marks(marks_, reader.table.head->file_count);
-        reader.arena = static_cast<const std::byte*>(arena_);
+        arena = static_cast<const std::byte*>(arena_);
     }
     ~Client() {
         munmap(table_, table_size_);
@@ -40,6 +41,7 @@ public:
     Client& operator=(const Client&) = delete;
 
     chunk_table::Reader reader;
+    const std::byte* arena = nullptr;
 
 private:
     static void* map(int descriptor, int protection, size_t* size) {
@@ -91,8 +93,11 @@ protected:
     size_t read(void* to, size_t size, uint64_t offset) const {
         const uint32_t found = slot();
         if (found == client_->reader.table.head->file_count) return 0;
-        return client_->reader.read(found, device_, inode_, static_cast<std::byte*>(to), size,
-                                    offset);
+        auto copy = [&](size_t done, uint64_t at, size_t part) {
+            std::memcpy(static_cast<std::byte*>(to) + done, client_->arena + at, part);
+            return true;
+        };
+        return client_->reader.read(found, device_, inode_, size, offset, copy);
     }
 
     char path_[40] = "/tmp/penstock-shared-XXXXXX";
@@ -109,21 +114,21 @@ TEST_F(SharedTableTest, ShowsWhatIsCachedAndMayBeRead) {
     EXPECT_EQ(read(got.data(), 100'000, 0), 0u);
     EXPECT_EQ(file.fetch(0, 100'000).value(), 100'000u);
     EXPECT_EQ(read(got.data(), 100'000, 0), 0u) << "it is not allowed yet";
-    ASSERT_TRUE(file.publish(true));
+    ASSERT_TRUE(file.publish(CachedFile::Readable::kUnlessRecent));
     ASSERT_EQ(read(got.data(), 100'000, 0), 100'000u);
     for (uint64_t i = 0; i < got.size(); ++i) ASSERT_EQ(got[i], word_of(i, 1));
     EXPECT_EQ(read(got.data(), 100, 99'996), 4u);
     EXPECT_EQ(read(got.data(), 100, 100'000), 0u);
     EXPECT_EQ(file.use().bytes, 100'004u);
     EXPECT_EQ(cache_.statistics().bytes_served, 100'004u);
-    ASSERT_FALSE(file.publish(false));
+    ASSERT_FALSE(file.publish(CachedFile::Readable::kNo));
     EXPECT_EQ(read(got.data(), 8, 0), 0u);
 }
 
 TEST_F(SharedTableTest, ShowsWritesAtOnceAndChangesBelowAfterTheNextOpen) {
     write_file(3 * kChunk, 1);
     const CachedFile file = open();
-    ASSERT_TRUE(file.publish(true));
+    ASSERT_TRUE(file.publish(CachedFile::Readable::kUnlessRecent));
     ASSERT_EQ(file.fetch(0, 3 * kChunk).value(), 3 * kChunk);
     uint64_t word = 42, got = 0;
     ASSERT_TRUE(file.write(&word, 8, kChunk).ok());
@@ -146,7 +151,7 @@ TEST_F(SharedTableTest, ReadersNeverSeeBytesOfAnotherPlace) {
     constexpr uint64_t kSize = 3 * kCacheSize;
     write_file(kSize, 1);
     const CachedFile file = open();
-    ASSERT_TRUE(file.publish(true));
+    ASSERT_TRUE(file.publish(CachedFile::Readable::kUnlessRecent));
     std::atomic<bool> stop{false};
     std::atomic<uint64_t> served{0}, wrong{0};
     std::vector<std::thread> readers;

@@ -8,6 +8,7 @@ import subprocess
 import time
 from dataclasses import dataclass, field
 
+from penstock import cache_places
 from penstock.errors import CommandError
 from penstock.programs import installed_file
 
@@ -68,16 +69,16 @@ def _read_line(descriptor: int, seconds: float) -> str:
 def start(service: Service, *, detached: bool = True) -> subprocess.Popen[bytes]:
     """Start the process and return when it serves; raise CommandError with its reason if not."""
     told, tells = os.pipe()
-    with open(told, "rb", buffering=0):
+    with open(told, "rb", buffering=0), cache_places.claimed(service.path) as place:
         try:
             process = subprocess.Popen(
-                [*service.words(), "--ready-fd", str(tells)],
+                [*service.words(), "--socket", place.socket, "--ready-fd", str(tells)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL if detached else None,
                 stderr=subprocess.DEVNULL if detached else None,
                 cwd="/",
                 start_new_session=detached,
-                pass_fds=[tells],
+                pass_fds=[tells, place.lock],
             )
         finally:
             os.close(tells)

@@ -33,6 +33,8 @@ VERBS = {
     "read": "read a file into device memory, and say how fast and by which routes",
     "residency": "show what the OS page cache holds of files, as a bar or as runs",
     "calibrate": "measure what reads of a file system cost, for choosing their routes",
+    "serve": "keep files of a folder in device memory, for programs that penstock run starts",
+    "stats": "show what a file cache holds and serves",
     "run": "run an unmodified program, reading ahead of it where storage is slow",
     "mount": "show a folder through a cache of its files in device memory",
     "umount": "end such a mount, when all that was written is in the files below",

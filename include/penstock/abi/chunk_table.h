@@ -7,7 +7,7 @@
 //
 //   table: ChunkTableHead, then file_count SharedFile, then entry_count SharedEntry
 //   arena: chunk_count chunks of chunk_size bytes
-//   marks: file_count FileMarks, then a byte for each chunk
+//   marks: MarksHead, then file_count FileMarks, then a byte for each chunk
 //
 // A client that reads a range of a file
 //   1. loads SharedFile::word: even means that the file must not be read by the table;
@@ -22,7 +22,6 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 
 namespace penstock::chunk_table {
 
@@ -35,9 +34,8 @@ struct alignas(64) ChunkTableHead {
     uint64_t magic;
     uint32_t chunk_size;  // bytes, a power of two
     uint32_t chunk_count;
-    uint32_t file_count;          // a power of two
-    uint32_t entry_count;         // a power of two; kWindow entries follow beyond the last
-    std::atomic<uint32_t> ended;  // 1: the service has ended in an orderly way
+    uint32_t file_count;   // a power of two
+    uint32_t entry_count;  // a power of two; kWindow entries follow beyond the last
 };
 
 // A file that the cache knows. The service writes it; the fields below `word` are valid where it is
@@ -52,6 +50,13 @@ struct alignas(64) SharedFile {
 struct SharedEntry {
     std::atomic<uint64_t> key;    // file slot << kNumberBits | offset / chunk size
     std::atomic<uint64_t> place;  // publication << 32 | chunk + 1; 0: none
+};
+
+// `life` is the futex word of a robust mutex that a thread of the service holds while it lives: the
+// kernel marks it when the service is killed, before others can change files that it had leased.
+struct alignas(64) MarksHead {
+    std::atomic<uint32_t> life;
+    std::byte rest[124];  // of the pthread_mutex_t
 };
 
 struct FileMarks {
@@ -75,7 +80,7 @@ struct FileMarks {
            (size_t{entries} + kWindow) * sizeof(SharedEntry);
 }
 [[nodiscard]] constexpr size_t marks_size(uint32_t files, uint32_t chunks) {
-    return files * sizeof(FileMarks) + chunks;
+    return sizeof(MarksHead) + files * sizeof(FileMarks) + chunks;
 }
 
 // Where the parts lie in their mappings.
@@ -102,21 +107,27 @@ struct Table {
 };
 
 struct Marks {
+    MarksHead* head = nullptr;
     FileMarks* files = nullptr;
     std::atomic<uint8_t>* touched = nullptr;  // a byte for each chunk: 1 where it was used
 
     explicit Marks(void* mapping = nullptr, uint32_t file_count = 0)
-        : files(static_cast<FileMarks*>(mapping)),
-          touched(mapping == nullptr
-                      ? nullptr
-                      : reinterpret_cast<std::atomic<uint8_t>*>(files + file_count)) {}
+        : head(static_cast<MarksHead*>(mapping)) {
+        if (mapping == nullptr) return;
+        files = reinterpret_cast<FileMarks*>(head + 1);
+        touched = reinterpret_cast<std::atomic<uint8_t>*>(files + file_count);
+    }
+    // Returns whether the service lives: 1 << 30 is the kernel's FUTEX_OWNER_DIED.
+    [[nodiscard]] bool live() const {
+        const uint32_t word = head->life.load(std::memory_order_acquire);
+        return word != 0 && (word & 1u << 30) == 0;
+    }
 };
 
 // Reads files by the table, as a client or in the service.
 struct Reader {
     Table table;
     Marks marks;
-    const std::byte* arena = nullptr;
 
     // Returns the slot of a file that may be read by the table now; file_count: there is none.
     [[nodiscard]] uint32_t find_file(uint64_t device, uint64_t inode) const {
@@ -136,12 +147,14 @@ struct Reader {
                file.device.load(std::memory_order_relaxed) == device;
     }
     // Copies bytes of the file in `slot`, up to the first that is not cached, or does not belong
-    // to the file. Returns how many.
-    size_t read(uint32_t slot, uint64_t device, uint64_t inode, std::byte* to, size_t size,
-                uint64_t offset) const {
+    // to the file. Returns how many. `copy(done, offset, size)` copies `size` bytes from `offset`
+    // of the arena behind the first `done`; if it returns false, nothing more is copied.
+    template <class Copy>
+    size_t read(uint32_t slot, uint64_t device, uint64_t inode, size_t size, uint64_t offset,
+                Copy copy) const {
         const SharedFile& file = table.files[slot];
         const uint64_t word = file.word.load(std::memory_order_acquire);
-        if (!is_file(slot, device, inode)) return 0;
+        if (!is_file(slot, device, inode) || !marks.live()) return 0;
         const uint64_t end = file.size.load(std::memory_order_acquire);
         if (offset >= end) return 0;
         if (size > end - offset) size = end - offset;
@@ -158,10 +171,10 @@ struct Reader {
                                                     : entry->place.load(std::memory_order_acquire);
             if (place == 0) break;
             const uint32_t chunk = static_cast<uint32_t>(place) - 1;
-            std::memcpy(to + done, arena + uint64_t{chunk} * chunk_size + within, part);
+            if (!copy(done, uint64_t{chunk} * chunk_size + within, part)) break;
             std::atomic_thread_fence(std::memory_order_acquire);
             if (entry->place.load(std::memory_order_relaxed) != place ||
-                file.word.load(std::memory_order_relaxed) != word)
+                file.word.load(std::memory_order_relaxed) != word || !marks.live())
                 break;
             if (marks.touched[chunk].load(std::memory_order_relaxed) == 0)
                 marks.touched[chunk].store(1, std::memory_order_relaxed);

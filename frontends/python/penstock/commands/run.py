@@ -14,18 +14,21 @@ linked statically or set-user-ID is refused.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import signal
 import sys
 import tempfile
+from collections.abc import Iterator
 from typing import IO
 
 from penstock.commands import trace
-from penstock.errors import CommandError, ProgramError
+from penstock.errors import CommandError, ProgramError, UsageError
 from penstock.programs import environment, find_program, program_words, run_to_end
 
 EXAMPLE = """\
   $ penstock run python load_model.py /mnt/nfs/model.safetensors
+  $ penstock run --cache /mnt/nfs/images=16G python train.py
   $ penstock run --trace load.trace python load_model.py /mnt/nfs/model.safetensors
   penstock: load.trace: 2131 accesses to 402 files (try: penstock signature load.trace)
   $ penstock run --signature load.trace python load_model.py /mnt/nfs/model.safetensors
@@ -35,8 +38,15 @@ EXAMPLE = """\
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `penstock run`."""
     parser.usage = (
-        "penstock run [--no-readahead | --signature FILE] [--strict] [--trace FILE [--json]] "
+        "penstock run [--cache PATH[=SIZE]] [--no-readahead | --signature FILE] [--strict] "
+        "[--trace FILE [--json]] "
         "PROGRAM [ARG...]"
+    )
+    parser.add_argument(
+        "--cache",
+        metavar="PATH[=SIZE]",
+        help="serve reads of files below PATH from device memory: from the cache that penstock"
+        " serve or mount keeps of them, else from one of SIZE (1G) that ends with the program",
     )
     ahead = parser.add_mutually_exclusive_group()
     ahead.add_argument("--no-readahead", action="store_true", help="read nothing ahead")
@@ -79,6 +89,42 @@ def _write_programs(path: str, file: IO[bytes]) -> None:
     file.flush()
 
 
+def _cache_path(text: str) -> tuple[str, int]:
+    """Return the folder and the size that --cache names."""
+    from penstock.arguments import byte_size
+
+    path, equals, size = text.rpartition("=")
+    if not equals or os.path.isdir(text):
+        return os.path.realpath(text), 0
+    try:
+        return os.path.realpath(path), byte_size(size)
+    except argparse.ArgumentTypeError as error:
+        raise UsageError("--cache", str(error)) from None
+
+
+@contextlib.contextmanager
+def _cache(text: str) -> Iterator[str]:
+    """Find the cache of a folder, or start one; the block gets what PENSTOCK_CACHE says of it."""
+    from penstock import cache_places
+    from penstock.arguments import chosen_device
+    from penstock.cache_service import Service, start
+
+    path, size = _cache_path(text)
+    os.scandir(path).close()  # it exists, and may be read
+    place = cache_places.find(path)
+    if place is not None:
+        yield f"{place.socket}:{path}"
+        return
+    device = chosen_device(None) or "auto"
+    process = start(Service(path=path, device=device, cache_size=size))
+    try:
+        place = cache_places.find(path)
+        yield f"{place.socket if place else ''}:{path}"
+    finally:
+        process.terminate()
+        process.wait()
+
+
 def _run_beside(arguments: argparse.Namespace, words: list[str], settings: dict[str, str]) -> int:
     """Run the program and wait for it."""
     if arguments.trace is not None:
@@ -92,11 +138,18 @@ def run(arguments: argparse.Namespace) -> int:
     settings = {"PENSTOCK_FEED": "0" if arguments.no_readahead else "1"}
     if arguments.strict:
         settings["PENSTOCK_STRICT"] = "1"
+    if arguments.cache is not None:
+        with _cache(arguments.cache) as setting:
+            return _run(arguments, words, {**settings, "PENSTOCK_CACHE": setting})
+    return _run(arguments, words, settings)
+
+
+def _run(arguments: argparse.Namespace, words: list[str], settings: dict[str, str]) -> int:
     if arguments.signature is not None:
         with tempfile.NamedTemporaryFile(prefix="penstock-", suffix=".programs") as programs:
             _write_programs(arguments.signature, programs)
             return _run_beside(arguments, words, {**settings, "PENSTOCK_SIGNATURE": programs.name})
-    if arguments.trace is not None:
+    if arguments.trace is not None or arguments.cache is not None:
         return _run_beside(arguments, words, settings)
     path = find_program(words[0])
     for number in (signal.SIGPIPE, signal.SIGXFSZ):

@@ -1,0 +1,59 @@
+#include "leases.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+namespace penstock::cache_service {
+namespace {
+
+int break_signal() { return SIGRTMIN + 3; }
+
+sigset_t break_signals() {
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, break_signal());
+    return set;
+}
+
+}  // namespace
+
+Leases::Leases(std::function<void(int descriptor)> broken) : broken_(std::move(broken)) {
+    thread_ = std::thread([this] { work(); });
+}
+
+void Leases::block_signal() {
+    const sigset_t set = break_signals();
+    pthread_sigmask(SIG_BLOCK, &set, nullptr);
+}
+
+Leases::~Leases() {
+    // A signal without a descriptor ends the thread.
+    union sigval value {};
+    sigqueue(getpid(), break_signal(), value);
+    thread_.join();
+}
+
+void Leases::work() {
+    const sigset_t set = break_signals();
+    for (;;) {
+        siginfo_t info{};
+        if (sigwaitinfo(&set, &info) < 0) continue;  // EINTR
+        if (info.si_code == SI_QUEUE) return;
+        broken_(info.si_fd);
+    }
+}
+
+Lease Leases::take(int descriptor) {
+    if (fcntl(descriptor, F_SETSIG, break_signal()) != 0) return Lease::kNone;
+    if (fcntl(descriptor, F_SETLEASE, F_RDLCK) == 0) return Lease::kHeld;
+    return errno == EAGAIN ? Lease::kRefused : Lease::kNone;
+}
+
+bool Leases::holds(int descriptor) { return fcntl(descriptor, F_GETLEASE) == F_RDLCK; }
+
+void Leases::give_up(int descriptor) { fcntl(descriptor, F_SETLEASE, F_UNLCK); }
+
+}  // namespace penstock::cache_service

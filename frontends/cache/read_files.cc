@@ -1,0 +1,185 @@
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <vector>
+
+#include "clients.h"
+#include "json.h"
+
+namespace penstock::cache_service {
+namespace {
+
+using cache_protocol::CacheReply;
+using cache_protocol::CacheRequest;
+
+// A file of up to kWholeSize is fetched as a whole when a program reads its begin. Reads that
+// follow one another fetch more and more ahead.
+constexpr uint64_t kWholeSize = 1 << 20, kWindowMin = 128 << 10, kWindowMax = 4 << 20;
+
+size_t open_files_max() {
+    rlimit limit{};
+    getrlimit(RLIMIT_NOFILE, &limit);
+    limit.rlim_cur = limit.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &limit);
+    return std::min<size_t>(limit.rlim_cur / 2, 200'000);
+}
+
+CacheReply error_reply(int error) {
+    CacheReply reply{};
+    reply.error = error;
+    return reply;
+}
+
+std::string link_of(int descriptor) { return "/proc/self/fd/" + std::to_string(descriptor); }
+
+std::string path_of(int descriptor) {
+    char path[PATH_MAX];
+    const ssize_t size = readlink(link_of(descriptor).c_str(), path, sizeof path);
+    return size < 0 ? std::string() : std::string(path, static_cast<size_t>(size));
+}
+
+}  // namespace
+
+ReadFiles::ReadFiles(FileCache cache)
+    : cache_(std::move(cache)),
+      open_max_(open_files_max()),
+      leases_([this](int descriptor) { broken(descriptor); }) {}
+
+CacheReply ReadFiles::open(int descriptor) {
+    struct stat status {};
+    if (fstat(descriptor, &status) != 0) return error_reply(errno);
+    if (!S_ISREG(status.st_mode)) return error_reply(ESPIPE);
+    const Key key{status.st_dev, status.st_ino};
+    if (const auto known = find(key); known != nullptr && known->leased) {
+        CacheReply reply{};
+        reply.slot = known->file.use().slot;
+        reply.device = key.first;
+        reply.inode = key.second;
+        return reply;
+    }
+    // Not the program's own: it may have locks, which would last as long as this one.
+    const int own = ::open(link_of(descriptor).c_str(), O_RDONLY | O_CLOEXEC);
+    if (own < 0) return error_reply(errno);
+    const Lease lease = Leases::take(own);
+    if (lease == Lease::kRefused) {
+        ::close(own);
+        return error_reply(EAGAIN);
+    }
+    std::string path = path_of(own);
+    auto adopted = cache_.adopt(own);
+    if (!adopted.ok()) return error_reply(adopted.status().error_number());
+    auto entry = std::make_shared<Entry>();
+    entry->file = std::move(adopted.value());
+    entry->descriptor = own;
+    entry->leased = lease == Lease::kHeld;
+    entry->path = std::move(path);
+    entry->size = entry->file.size();
+    std::shared_ptr<Entry> closed;  // after the lock
+    const std::lock_guard lock(mutex_);
+    if (const auto old = entries_.find(key); old != entries_.end()) {
+        uses_.erase(old->second->use);
+        closed = std::exchange(old->second, entry);
+    } else {
+        entries_[key] = entry;
+    }
+    uses_.push_front(key);
+    entry->use = uses_.begin();
+    if (entries_.size() > open_max_) {
+        const Key last = uses_.back();
+        uses_.pop_back();
+        closed = entries_[last];
+        closed->file.publish(CachedFile::Readable::kNo);
+        entries_.erase(last);
+    }
+    const bool readable = entry->file.publish(entry->leased ? CachedFile::Readable::kUnchanged
+                                                            : CachedFile::Readable::kUnlessRecent);
+    // Somebody may have asked for the lease before the entry was there to be found.
+    if (!readable || (entry->leased && !Leases::holds(own))) {
+        entry->file.publish(CachedFile::Readable::kNo);
+        uses_.erase(entry->use);
+        entries_.erase(key);
+        return error_reply(EAGAIN);
+    }
+    CacheReply reply{};
+    reply.slot = entry->file.use().slot;
+    reply.device = key.first;
+    reply.inode = key.second;
+    return reply;
+}
+
+std::shared_ptr<ReadFiles::Entry> ReadFiles::find(const Key& key) {
+    const std::lock_guard lock(mutex_);
+    const auto found = entries_.find(key);
+    if (found == entries_.end()) return nullptr;
+    uses_.splice(uses_.begin(), uses_, found->second->use);
+    return found->second;
+}
+
+// Somebody waits to change a file: its readers must go to the file below from now on.
+void ReadFiles::broken(int descriptor) {
+    std::shared_ptr<Entry> entry;
+    {
+        const std::lock_guard lock(mutex_);
+        for (auto at = entries_.begin(); at != entries_.end(); ++at) {
+            if (at->second->descriptor != descriptor || !at->second->leased) continue;
+            entry = at->second;
+            uses_.erase(entry->use);
+            entries_.erase(at);
+            break;
+        }
+    }
+    if (entry != nullptr) entry->file.publish(CachedFile::Readable::kNo);
+    Leases::give_up(descriptor);
+}
+
+CacheReply ReadFiles::fetch(const CacheRequest& request) {
+    const auto entry = find({request.device, request.inode});
+    if (entry == nullptr) return error_reply(ESTALE);
+    const bool follows = entry->next.load() == request.offset;
+    uint64_t window = 0;
+    if (request.offset == 0 && entry->size <= kWholeSize) {
+        window = kWholeSize;
+    } else if (follows) {
+        window = std::clamp(entry->window.load() * 2, kWindowMin, kWindowMax);
+    }
+    entry->window.store(window);
+    const uint64_t size = request.size + window;
+    const auto got = entry->file.fetch(request.offset, size);
+    if (!got.ok()) return error_reply(got.status().error_number());
+    entry->next.store(request.offset + got.value());
+    CacheReply reply{};
+    reply.slot = request.slot;
+    reply.size = got.value();
+    return reply;
+}
+
+std::string ReadFiles::json(size_t count) const {
+    struct Row {
+        CachedFile::Use use;
+        const Entry* entry;
+    };
+    const std::lock_guard lock(mutex_);
+    std::vector<Row> rows;
+    for (const auto& [key, entry] : entries_) rows.push_back({entry->file.use(), entry.get()});
+    count = std::min(count, rows.size());
+    std::partial_sort(rows.begin(), rows.begin() + static_cast<ptrdiff_t>(count), rows.end(),
+                      [](const Row& a, const Row& b) { return a.use.bytes > b.use.bytes; });
+    rows.resize(count);
+    std::string text = "[";
+    for (const Row& row : rows) {
+        if (text.size() > 1) text += ", ";
+        text += "{\"path\": " + quoted(row.entry->path) +
+                ", \"hits\": " + std::to_string(row.use.hits) +
+                ", \"bytes_served\": " + std::to_string(row.use.bytes) +
+                ", \"cached_bytes\": " + std::to_string(row.use.cached_size) +
+                ", \"dirty_bytes\": " + std::to_string(row.use.dirty_size) + "}";
+    }
+    return text + "]";
+}
+
+}  // namespace penstock::cache_service

@@ -1,0 +1,327 @@
+#include "cached_files.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "cache_connections.h"
+#include "descriptors.h"
+#include "next.h"
+
+namespace penstock::preload {
+namespace {
+
+using cache_protocol::CacheReply;
+using cache_protocol::CacheRequest;
+using cache_protocol::Request;
+
+constexpr uint64_t kKernels = UINT64_MAX;             // the kernel has the position
+constexpr uint64_t kKernelsForGood = UINT64_MAX - 1;  // and others may use it
+constexpr uint64_t kStdios = UINT64_MAX - 2;          // and libc's stdio may use it
+constexpr unsigned kReadsUntilAgain = 64;  // reads by the kernel before a file is asked for again
+
+enum State : uint32_t { kUnknown, kIgnored, kServed };
+
+struct alignas(64) CachedFile {
+    std::atomic<uint64_t> position{kKernelsForGood};
+    std::atomic<uint32_t> state{kUnknown};
+    std::atomic<uint32_t> slot{0};
+    std::atomic<uint32_t> rest{0};   // next reads that go to the kernel
+    std::atomic<uint32_t> cache{0};  // number of the mapping
+    std::atomic<uint64_t> device{0}, inode{0};
+};
+CachedFile files[kDescriptorsMax];
+std::atomic<int> highest{-1};  // no descriptor above it has an owned position
+char folder[PATH_MAX];         // ends with a slash
+size_t folder_size = 0;
+
+// The buffer that the kernel has last written for this thread. Other memory is written by the
+// kernel first, which answers EFAULT where a copy here would end the program.
+struct Buffer {
+    const char *begin, *end;
+};
+__thread Buffer known_buffer __attribute__((tls_model("initial-exec")));
+
+bool is_in_folder(int fd) {
+    char link[] = "/proc/self/fd/0000000000";
+    char* end = link + sizeof link - 1;
+    char* at = end;
+    for (int rest = fd; at == end || rest > 0; rest /= 10)
+        *--at = static_cast<char>('0' + rest % 10);
+    char name[sizeof link];
+    memcpy(name, link, 14);
+    memcpy(name + 14, at, static_cast<size_t>(end - at) + 1);
+    char path[PATH_MAX];
+    const ssize_t size = readlink(name, path, sizeof path);
+    return size > static_cast<ssize_t>(folder_size) && memcmp(path, folder, folder_size) == 0;
+}
+
+// Finds the slot of a file that may be read by the table, or asks for one.
+State find_slot(int fd, CachedFile& file) {
+    struct stat status;
+    if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode) || !is_in_folder(fd)) return kIgnored;
+    const int flags = kernel::fcntl(fd, F_GETFL, nullptr);
+    if (flags < 0 || (flags & (O_ACCMODE | O_DIRECT | O_PATH)) != O_RDONLY) return kIgnored;
+    const CacheMapping* cache = current_cache();
+    if (cache == nullptr) return kUnknown;
+    const auto& table = cache->reader.table;
+    uint64_t device = status.st_dev, inode = status.st_ino;
+    uint32_t slot = cache->reader.find_file(device, inode);
+    const auto ns = [](const timespec& time) {
+        return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
+    };
+    const bool same = slot < table.head->file_count &&
+                      table.files[slot].mtime_ns.load() == ns(status.st_mtim) &&
+                      table.files[slot].ctime_ns.load() == ns(status.st_ctim) &&
+                      table.files[slot].size.load() == static_cast<uint64_t>(status.st_size);
+    if (!same) {
+        CacheReply reply;
+        if (!ask_cache(*cache, {.kind = Request::kOpen}, fd, &reply)) return kUnknown;
+        if (reply.error == EAGAIN) return kUnknown;
+        if (reply.error != 0 || reply.slot >= table.head->file_count) return kIgnored;
+        slot = reply.slot;
+        device = reply.device;
+        inode = reply.inode;
+    }
+    file.slot.store(slot);
+    file.device.store(device);
+    file.inode.store(inode);
+    file.cache.store(cache->number);
+    return kServed;
+}
+
+// Returns whether the descriptor's file can be read by the table now.
+bool is_served(int fd, CachedFile& file) {
+    const uint32_t state = file.state.load(std::memory_order_acquire);
+    if (state == kServed) [[likely]]
+        return true;
+    if (state == kIgnored) return false;
+    if (const uint32_t rest = file.rest.load(std::memory_order_relaxed); rest > 0) {
+        file.rest.store(rest - 1, std::memory_order_relaxed);
+        return false;
+    }
+    if (is_child_of_vfork()) return false;
+    const State found = find_slot(fd, file);
+    if (found == kUnknown) file.rest.store(kReadsUntilAgain, std::memory_order_relaxed);
+    file.state.store(found, std::memory_order_release);
+    return found == kServed;
+}
+
+bool copy_out(const CacheMapping& cache, char* to, uint64_t at, size_t size) {
+    if (to >= known_buffer.begin && to + size <= known_buffer.end) [[likely]] {
+        memcpy(to, cache.arena + at, size);
+        return true;
+    }
+    const iovec target{to, size};
+    const iovec source{const_cast<char*>(cache.arena + at), size};
+    const ssize_t got = syscall(SYS_process_vm_readv, getpid(), &target, 1, &source, 1, 0);
+    if (got != static_cast<ssize_t>(size)) return false;
+    if (to == known_buffer.end) {
+        known_buffer.end = to + size;
+    } else {
+        known_buffer = {to, to + size};
+    }
+    return true;
+}
+
+// Reads what the cache has or can get. Returns the bytes read, which may be fewer than there are.
+size_t read_from_cache(CachedFile& file, char* to, size_t size, uint64_t offset) {
+    const CacheMapping* cache = cache_by_number(file.cache.load(std::memory_order_relaxed));
+    const uint32_t slot = file.slot.load(std::memory_order_relaxed);
+    const uint64_t device = file.device.load(std::memory_order_relaxed);
+    const uint64_t inode = file.inode.load(std::memory_order_relaxed);
+    size_t done = 0;
+    for (bool fetched = false;; fetched = true) {
+        const size_t got = cache->reader.read(slot, device, inode, size - done, offset + done,
+                                              [&](size_t behind, uint64_t at, size_t part) {
+                                                  return copy_out(*cache, to + done + behind, at,
+                                                                  part);
+                                              });
+        done += got;
+        if (done == size) return done;
+        if (fetched && got == 0) return done;
+        if (!cache->reader.marks.live() || !cache->reader.is_file(slot, device, inode)) {
+            file.state.store(kUnknown);  // it is being changed, or the service has ended
+            file.rest.store(kReadsUntilAgain);
+            return done;
+        }
+        if (offset + done >= cache->reader.table.files[slot].size.load()) return done;
+        CacheReply reply;
+        const CacheRequest request{.kind = Request::kFetch,
+                                   .slot = slot,
+                                   .device = device,
+                                   .inode = inode,
+                                   .offset = offset + done,
+                                   .size = size - done};
+        if (is_child_of_vfork() || !ask_cache(*cache, request, -1, &reply) || reply.error != 0 ||
+            reply.size == 0) {
+            if (reply.error == ESTALE) file.state.store(kUnknown);
+            return done;
+        }
+    }
+}
+
+// Reads at an offset, from the cache and what is left from the kernel.
+ssize_t read_at(int fd, CachedFile& file, void* to, size_t size, uint64_t offset) {
+    auto* bytes = static_cast<char*>(to);
+    const size_t done = read_from_cache(file, bytes, size, offset);
+    if (done == size) return static_cast<ssize_t>(done);
+    const ssize_t rest = kernel::pread(fd, bytes + done, size - done,
+                                       static_cast<off_t>(offset + done));
+    if (rest < 0) return done > 0 ? static_cast<ssize_t>(done) : kNotCached;
+    return static_cast<ssize_t>(done) + rest;
+}
+
+// Takes the position from the kernel. Returns false if others may use it.
+bool own_position(int fd, CachedFile& file, uint64_t* position) {
+    *position = file.position.load(std::memory_order_acquire);
+    while (*position == kKernels) {
+        const off_t at = syscall(SYS_lseek, fd, 0, SEEK_CUR);
+        if (at < 0) return false;
+        if (!file.position.compare_exchange_strong(*position, static_cast<uint64_t>(at))) continue;
+        *position = static_cast<uint64_t>(at);
+        internal::owned_positions.fetch_add(1);
+        int before = highest.load();
+        while (before < fd && !highest.compare_exchange_weak(before, fd)) continue;
+    }
+    return *position < kStdios;
+}
+
+// Reads at a position that stays with the kernel, because libc's own reads move it too.
+ssize_t read_beside_stdio(int fd, CachedFile& file, void* to, size_t size) {
+    const off_t at = syscall(SYS_lseek, fd, 0, SEEK_CUR);
+    if (at < 0) return kNotCached;
+    const ssize_t done = read_at(fd, file, to, size, static_cast<uint64_t>(at));
+    if (done > 0) syscall(SYS_lseek, fd, at + done, SEEK_SET);
+    return done;
+}
+
+CachedFile* file_at(int fd) { return fd >= 0 && fd < kDescriptorsMax ? &files[fd] : nullptr; }
+
+void disown(CachedFile& file, uint64_t next) {
+    const uint64_t before = file.position.exchange(next);
+    if (before < kStdios) internal::owned_positions.fetch_sub(1);
+}
+
+}  // namespace
+
+void begin_caching(const char* setting) {
+    const char* path = strchr(setting, ':');
+    if (path == nullptr || path[1] != '/') return;
+    folder_size = strlen(path + 1);
+    if (folder_size + 2 > sizeof folder) return;
+    memcpy(folder, path + 1, folder_size);
+    if (folder[folder_size - 1] != '/') folder[folder_size++] = '/';
+    if (!set_cache_socket(setting, static_cast<size_t>(path - setting))) return;
+    // A child has the descriptors, with one position for both.
+    pthread_atfork([] { give_all_positions(); }, nullptr, forget_connections);
+    internal::caching.store(true);
+}
+
+ssize_t internal::read_cached(int fd, void* to, size_t size, off_t offset) {
+    CachedFile* file = file_at(fd);
+    if (file == nullptr || size == 0) return kNotCached;
+    const int error = errno;
+    ssize_t done = kNotCached;
+    if (!is_served(fd, *file)) {
+        if (offset < 0) give_up_position(fd, false);
+    } else if (offset >= 0) {
+        done = read_at(fd, *file, to, size, static_cast<uint64_t>(offset));
+    } else if (file->position.load(std::memory_order_relaxed) == kStdios) {
+        done = read_beside_stdio(fd, *file, to, size);
+    } else {
+        uint64_t position = 0;
+        // Threads that read at once each get bytes of their own: who was overtaken reads again.
+        while (own_position(fd, *file, &position)) {
+            done = read_at(fd, *file, to, size, position);
+            if (done < 0) {
+                give_up_position(fd, false);
+                break;
+            }
+            if (file->position.compare_exchange_strong(position,
+                                                       position + static_cast<uint64_t>(done)))
+                break;
+            done = kNotCached;
+        }
+    }
+    errno = error;
+    return done;
+}
+
+void cached_opened(int fd, bool by_stdio) {
+    if (!internal::caching.load(std::memory_order_relaxed)) return;
+    CachedFile* file = file_at(fd);
+    if (file == nullptr || is_child_of_vfork()) return;
+    file->position.store(by_stdio ? kStdios : kKernels);
+}
+
+void forget_cached(int fd) {
+    if (!internal::caching.load(std::memory_order_relaxed)) return;
+    CachedFile* file = file_at(fd);
+    if (file == nullptr || is_child_of_vfork()) return;
+    disown(*file, kKernelsForGood);
+    file->state.store(kUnknown);
+    file->rest.store(0);
+}
+
+void internal::give_up_position(int fd, bool for_good) {
+    CachedFile* file = file_at(fd);
+    if (file == nullptr) return;
+    const uint64_t next = for_good ? kKernelsForGood : kKernels;
+    uint64_t position = file->position.load();
+    while (position < kStdios) {
+        const int error = errno;
+        syscall(SYS_lseek, fd, position, SEEK_SET);
+        errno = error;
+        if (!file->position.compare_exchange_strong(position, next)) continue;
+        owned_positions.fetch_sub(1);
+        return;
+    }
+    if (for_good) file->position.store(kKernelsForGood);
+}
+
+void internal::give_all_positions() {
+    for (int fd = 0; fd <= highest.load(); ++fd) give_up_position(fd, true);
+}
+
+void give_positions_in_child() {
+    if (internal::owned_positions.load(std::memory_order_relaxed) > 0 && is_child_of_vfork())
+        internal::give_all_positions();
+}
+
+off_t owned_position(int fd) {
+    if (!internal::caching.load(std::memory_order_relaxed)) return -1;
+    const CachedFile* file = file_at(fd);
+    const uint64_t position = file == nullptr ? kKernels : file->position.load();
+    return position < kStdios ? static_cast<off_t>(position) : -1;
+}
+
+off_t seek_cached(int fd, off_t offset, int whence) {
+    constexpr off_t kPlain = off_t{1} << 40;  // the kernel judges offsets beyond
+    CachedFile* file = internal::caching.load(std::memory_order_relaxed) ? file_at(fd) : nullptr;
+    if (file == nullptr) return kNotCached;
+    uint64_t position = file->position.load();
+    while (position < kStdios) {
+        off_t target = whence == SEEK_CUR ? static_cast<off_t>(position) + offset : offset;
+        const bool plain = (whence == SEEK_SET || whence == SEEK_CUR) && offset < kPlain &&
+                           offset > -kPlain && target >= 0;
+        // The kernel's own position does not matter to what it answers.
+        if (!plain) {
+            target = syscall(SYS_lseek, fd, whence == SEEK_CUR ? target : offset,
+                             whence == SEEK_CUR ? SEEK_SET : whence);
+            if (target < 0) return -1;
+        }
+        if (file->position.compare_exchange_strong(position, static_cast<uint64_t>(target)))
+            return target;
+    }
+    return kNotCached;
+}
+
+}  // namespace penstock::preload

@@ -1,0 +1,61 @@
+// Files below one folder whose reads are served from the memory of a file cache, by the table that
+// its service shares (abi/chunk_table.h): a hit makes no system call.
+//
+// A descriptor is served if it is open for reading alone and stands for a regular file below the
+// folder. Its position: while nobody but this process can use the open file description, and only
+// by calls that are wrapped, the position is kept here (*owned*). Before any other use, the
+// position is given to the kernel. Look-ups take no lock, so signal handlers may make them.
+// Whatever goes wrong here, the kernel's own call answers instead.
+#pragma once
+
+#include <stddef.h>
+#include <sys/types.h>
+
+#include <atomic>
+
+namespace penstock::preload {
+
+// The result of a read that is not served here: the kernel's call must be made.
+inline constexpr ssize_t kNotCached = -2;
+
+namespace internal {
+inline std::atomic<bool> caching{false};
+inline std::atomic<int> owned_positions{0};  // descriptors whose position is kept here
+ssize_t read_cached(int fd, void* to, size_t size, off_t offset);
+void give_all_positions();
+void give_up_position(int fd, bool for_good);
+}  // namespace internal
+
+// Begins to serve files as PENSTOCK_CACHE says: SOCKET:FOLDER. Call it once, at start.
+void begin_caching(const char* setting);
+
+// Reads at `offset`; -1: at the position. Returns kNotCached if the kernel must be asked. Leaves
+// errno. Cost without a cache: a load.
+inline ssize_t read_cached(int fd, void* to, size_t size, off_t offset) {
+    if (!internal::caching.load(std::memory_order_relaxed)) [[likely]]
+        return kNotCached;
+    return internal::read_cached(fd, to, size, offset);
+}
+// A call has opened `fd`: nobody else has its description, but for stdio if it was fopen().
+void cached_opened(int fd, bool by_stdio = false);
+// A descriptor gets another meaning.
+void forget_cached(int fd);
+// Gives the position of a descriptor to the kernel, which moves it in a call that is made next. If
+// it is `for_good`, others may use the description from now on.
+inline void give_position(int fd, bool for_good = false) {
+    if (internal::caching.load(std::memory_order_relaxed)) [[unlikely]]
+        internal::give_up_position(fd, for_good);
+}
+// Gives all positions to the kernel for good: another process gets the descriptors.
+inline void give_all_positions() {
+    if (internal::owned_positions.load(std::memory_order_relaxed) > 0) [[unlikely]]
+        internal::give_all_positions();
+}
+// As give_all_positions(), if the caller is a child of vfork: it may change its descriptors now.
+void give_positions_in_child();
+// Moves the position of a descriptor as lseek(2) does. Returns kNotCached if the kernel has it.
+off_t seek_cached(int fd, off_t offset, int whence);
+// Returns the position of a descriptor; -1: the kernel has it. Leaves errno.
+off_t owned_position(int fd);
+
+}  // namespace penstock::preload

@@ -1,0 +1,139 @@
+"""Where the processes that own file caches are found, and how they are asked.
+
+A process is known by the folder whose files it caches. It has a lock file and a socket in a folder
+of this user. While it lives it holds the lock, so a lock file that can be locked is an old one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import socket
+import stat
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from penstock.errors import CommandError
+
+_VERSION = 1  # of the protocol: include/penstock/abi/cache_protocol.h
+_STATISTICS, _STOP = 3, 5
+_ANSWER_SECONDS = 10.0
+_ANSWER_BYTES = 1 << 20
+
+
+@dataclass
+class Place:
+    """The files of one process. `lock` is a descriptor, or -1."""
+
+    path: str
+    socket: str
+    lock: int = -1
+
+
+def folder() -> Path:
+    """Return the folder of lock files and sockets, which is made; only this user may use it."""
+    run = os.environ.get("XDG_RUNTIME_DIR", "")
+    made = Path(run) / "penstock" if run else Path("/tmp") / f"penstock-{os.geteuid()}"
+    with contextlib.suppress(FileExistsError):
+        made.mkdir(mode=0o700)
+    status = made.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:
+        raise CommandError(str(made), "is not a folder of this user alone (remove it)")
+    return made
+
+
+def _is_below(path: str, parent: str) -> bool:
+    return path == parent or path.startswith(parent.rstrip("/") + "/")
+
+
+def _locked(name: Path) -> str | None:
+    """Return the folder of a process that lives; None if the lock file is an old one."""
+    try:
+        descriptor = os.open(name, os.O_RDWR)
+    except FileNotFoundError:
+        return None
+    with open(descriptor, "rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return os.fsdecode(file.read())
+    return None
+
+
+def living() -> list[Place]:
+    """Return the places of all processes of this user that live."""
+    found = []
+    for name in sorted(folder().glob("*.lock")):
+        path = _locked(name)
+        if path:
+            found.append(Place(path, str(name.with_suffix(".socket"))))
+    return found
+
+
+@contextlib.contextmanager
+def claimed(path: str) -> Iterator[Place]:
+    """Lock the place of a new process, which inherits the lock.
+
+    Raise CommandError if a process has a cache over the same files.
+    """
+    path = os.path.realpath(path)
+    base = folder() / hashlib.sha256(os.fsencode(path)).hexdigest()[:16]
+    # One claim at a time: so two that overlap see each other.
+    with open(folder() / "claims", "ab") as claims:
+        fcntl.flock(claims, fcntl.LOCK_EX)
+        for other in living():
+            if _is_below(path, other.path) or _is_below(other.path, path):
+                over = "has a cache already" if other.path == path else "overlaps with that cache"
+                told = path if other.path == path else f"{path}, {other.path}"
+                raise CommandError(told, f"{over} (try: penstock stats {other.path})")
+        lock = os.open(f"{base}.lock", os.O_RDWR | os.O_CREAT, 0o600)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, os.fsencode(path), 0)
+    try:
+        yield Place(path, f"{base}.socket", lock)
+    finally:
+        os.close(lock)
+
+
+def find(path: str) -> Place | None:
+    """Return the place of the process that caches the files of `path`."""
+    path = os.path.realpath(path)
+    for place in living():
+        if _is_below(path, place.path):
+            return place
+    return None
+
+
+def _ask(place: Place, kind: int) -> bytes:
+    request = struct.pack("<IIIIQQQQ", kind, _VERSION, 0, 0, 0, 0, 0, 0)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
+        connection.settimeout(_ANSWER_SECONDS)
+        try:
+            connection.connect(place.socket)
+            connection.send(request)
+            return connection.recv(_ANSWER_BYTES)
+        except TimeoutError:
+            raise CommandError(place.path, "its cache does not answer") from None
+        except OSError as error:
+            raise CommandError(place.path, f"its cache cannot be asked: {error.strerror}") from None
+
+
+def statistics(place: Place) -> dict[str, Any]:
+    """Return what a process tells of its cache."""
+    answer = _ask(place, _STATISTICS)
+    if not answer:
+        raise CommandError(place.path, "its cache has ended")
+    told: dict[str, Any] = json.loads(answer)
+    return told
+
+
+def stop(place: Place) -> None:
+    """Ask a process to write back what is dirty, and to end."""
+    _ask(place, _STOP)

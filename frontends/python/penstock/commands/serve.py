@@ -1,0 +1,86 @@
+"""Keep files of a folder in device memory, for programs that read them again and again.
+
+Programs that `penstock run --cache PATH` starts read files below PATH from that memory: a read of
+what is there makes no system call. Several programs share one cache. Writes go to the files at
+once. A file that somebody has open for writing is not served meanwhile. Where the file system has
+no leases (NFS), or the files are another user's, a change by others is seen when a program opens
+the file again. Without --detach the command stays until Ctrl-C. `penstock stats` shows its use.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+
+from penstock.arguments import byte_size, chosen_device, device_name, size_text
+
+EXAMPLE = """\
+  $ penstock serve --cache /mnt/images --cache-size 16G --device cuda:0 --detach
+  /mnt/images: served from 16.0 GiB of cuda:0 (try: penstock run --cache /mnt/images PROGRAM)
+  $ penstock run --cache /mnt/images python train.py
+  $ penstock stats /mnt/images --once
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `penstock serve`."""
+    parser.add_argument(
+        "--cache", metavar="PATH", dest="path", required=True, help="the folder to cache"
+    )
+    parser.add_argument(
+        "--cache-size",
+        type=byte_size,
+        default=1 << 30,
+        metavar="SIZE",
+        help="device memory to take, at least 1024 chunks (1G)",
+    )
+    parser.add_argument(
+        "--chunk-size",
+        type=byte_size,
+        default=64 << 10,
+        metavar="SIZE",
+        help="unit of the cache, a power of two from 4K to 1M (64K)",
+    )
+    parser.add_argument(
+        "--device",
+        type=device_name,
+        default=None,
+        metavar="D",
+        help="auto, cpu, cpu:N or cuda:N (default: PENSTOCK_DEVICE, else auto)",
+    )
+    parser.add_argument("--detach", action="store_true", help="return when it serves")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Start the process that owns the memory."""
+    from penstock.cache_service import Service, printable, start
+
+    path = os.path.realpath(arguments.path)
+    os.scandir(path).close()  # it exists, and may be read
+    device = chosen_device(arguments.device) or "auto"
+    service = Service(
+        path=path,
+        device=device,
+        cache_size=arguments.cache_size,
+        chunk_size=arguments.chunk_size,
+    )
+    process = start(service, detached=arguments.detach)
+    size = arguments.cache_size
+    if arguments.json:
+        told = {"path": path, "pid": process.pid, "device": device, "cache_size": size}
+        print(json.dumps(told, indent=2), flush=True)
+    else:
+        shown = printable(path)
+        print(
+            f"{shown}: served from {size_text(size)} of {device}"
+            f" (try: penstock run --cache {shown} PROGRAM)",
+            flush=True,
+        )
+    if arguments.detach:
+        return 0
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process gets it too, and ends
+    signal.signal(signal.SIGTERM, lambda *_: process.terminate())
+    return process.wait()

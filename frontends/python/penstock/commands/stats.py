@@ -1,0 +1,96 @@
+"""Show what file caches hold and serve: of PATH, or of all that this user's processes have.
+
+On a terminal the table is renewed each second until Ctrl-C. Hits are chunks that were found in the
+cache, misses those that storage had to read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from typing import Any
+
+from penstock.arguments import size_text
+from penstock.errors import CommandError
+
+EXAMPLE = """\
+  $ penstock stats /mnt/nfs/images --once
+  $ penstock stats --json
+"""
+
+_NAME_COLUMNS = 40
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `penstock stats`."""
+    parser.add_argument("path", metavar="PATH", nargs="?", help="a folder with a cache, or below")
+    parser.add_argument("--once", action="store_true", help="print the table once, also here")
+    parser.add_argument("--json", action="store_true", help="print one JSON object, once")
+
+
+def _shortened(name: str, root: str) -> str:
+    from penstock.cache_service import printable
+
+    name = printable(name.removeprefix(root.rstrip("/") + "/"))
+    return name if len(name) <= _NAME_COLUMNS else "..." + name[3 - _NAME_COLUMNS :]
+
+
+def table(told: dict[str, Any]) -> list[str]:
+    """Return the lines of a cache."""
+    from penstock.cache_service import printable
+
+    looked = told["hits"] + told["misses"]
+    share = 100 * told["hits"] / looked if looked else 0.0
+    used = told["size"] - told["free_size"]
+    where = f", mounted at {printable(told['mountpoint'])}" if told["mountpoint"] else ""
+    lines = [
+        f"{printable(told['path'])}: process {told['pid']}, {told['device']}{where}",
+        f"  hits      {told['hits']:>12,} of {looked:,} chunks ({share:.1f} %)",
+        f"  served    {size_text(told['bytes_served']):>12}",
+        f"  read      {size_text(told['bytes_read']):>12} from storage",
+        f"  written   {size_text(told['bytes_written']):>12} to storage",
+        f"  in use    {size_text(used):>12} of {size_text(told['size'])},"
+        f" {size_text(told['dirty_size'])} dirty",
+    ]
+    if told["bytes_bypassed"]:
+        lines.append(f"  bypassed  {size_text(told['bytes_bypassed']):>12} (no room)")
+    if told["write_errors"]:
+        lines.append(f"  errors    {told['write_errors']:>12,} of write-backs")
+    if told["files"]:
+        lines.append(f"  {'file':<{_NAME_COLUMNS}} {'hits':>10} {'served':>10} {'cached':>10}")
+    return lines + [
+        f"  {_shortened(file['path'], told['path']):<{_NAME_COLUMNS}} {file['hits']:>10,}"
+        f" {size_text(file['bytes_served']):>10} {size_text(file['cached_bytes']):>10}"
+        for file in told["files"]
+    ]
+
+
+def _all(path: str | None) -> list[dict[str, Any]]:
+    from penstock import cache_places
+
+    if path is not None:
+        place = cache_places.find(path)
+        if place is None:
+            raise CommandError(path, "has no cache (try: penstock serve --cache PATH)")
+        return [cache_places.statistics(place)]
+    return [cache_places.statistics(place) for place in cache_places.living()]
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the statistics, once or again and again."""
+    if arguments.json:
+        print(json.dumps({"caches": _all(arguments.path)}, indent=2))
+        return 0
+    live = sys.stdout.isatty() and not arguments.once
+    while True:
+        caches = _all(arguments.path)
+        lines = [line for one in caches for line in table(one)]
+        if not lines:
+            lines = ["no cache (try: penstock serve --cache PATH)"]
+        if not live:
+            print("\n".join(lines))
+            return 0
+        print("\033[H\033[J" + "\n".join(lines), flush=True)
+        time.sleep(1)

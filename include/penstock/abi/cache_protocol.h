@@ -1,0 +1,44 @@
+// What a program says to the service process of a file cache, over a Unix socket of the type
+// SOCK_SEQPACKET: a CacheRequest, then the service answers with a CacheReply. A program may have
+// several connections; each has at most one request outstanding.
+//
+// Only programs of the service's own user are answered. What they read they have opened
+// themselves: a file is named by a descriptor of it.
+#pragma once
+
+#include <cstdint>
+
+namespace penstock::cache_protocol {
+
+inline constexpr uint32_t kVersion = 1;
+
+enum class Request : uint32_t {
+    kHello,       // -> descriptors of the table, the arena and the marks (abi/chunk_table.h)
+    kOpen,        // with a descriptor of a file -> its slot, device and inode in the table
+    kFetch,       // range of an opened file -> how many bytes from `offset` on are in the table now
+    kStatistics,  // -> JSON, in place of a reply
+    kMount,       // with the path of a mount point behind the request
+    kStop,        // writes back, and ends
+};
+
+struct CacheRequest {
+    Request kind = Request::kHello;
+    uint32_t version = kVersion;
+    uint32_t slot = 0;  // kFetch: what kOpen told, as device and inode
+    uint32_t unused = 0;
+    uint64_t device = 0, inode = 0;
+    uint64_t offset = 0, size = 0;  // bytes
+};
+
+// Errors of kOpen: EAGAIN, the file is being changed, ask again later; any other, it is not cached.
+// Of kFetch: ESTALE, open it again; any other is that of storage.
+struct CacheReply {
+    int32_t error = 0;  // or an errno
+    uint32_t slot = 0;
+    uint64_t device = 0, inode = 0;
+    uint64_t size = 0;
+};
+
+inline constexpr uint32_t kHelloDescriptors = 3;
+
+}  // namespace penstock::cache_protocol
