@@ -25,7 +25,7 @@ using cache_protocol::Request;
 
 constexpr int kConnectionsMax = 64;
 constexpr uint32_t kMappingsMax = 16;  // services that one process can outlive
-constexpr time_t kAnswerS = 10;        // the service reads slow storage for an answer
+constexpr time_t kAnswerS = 5;         // the service reads slow storage for an answer
 constexpr time_t kPauseS = 1;          // between attempts to connect
 constexpr int kHighDescriptor = 700;   // out of the way of programs that expect small numbers
 

@@ -38,7 +38,7 @@ struct alignas(64) CachedFile {
     std::atomic<uint64_t> device{0}, inode{0};
 };
 CachedFile files[kDescriptorsMax];
-std::atomic<int> highest{-1};  // no descriptor above it has an owned position
+std::atomic<int> highest{-1};  // no descriptor above it is alone
 char folder[PATH_MAX];         // ends with a slash
 size_t folder_size = 0;
 
@@ -187,9 +187,6 @@ bool own_position(int fd, CachedFile& file, uint64_t* position) {
         if (at < 0) return false;
         if (!file.position.compare_exchange_strong(*position, static_cast<uint64_t>(at))) continue;
         *position = static_cast<uint64_t>(at);
-        internal::owned_positions.fetch_add(1);
-        int before = highest.load();
-        while (before < fd && !highest.compare_exchange_weak(before, fd)) continue;
     }
     return *position < kStdios;
 }
@@ -205,9 +202,14 @@ ssize_t read_beside_stdio(int fd, CachedFile& file, void* to, size_t size) {
 
 CachedFile* file_at(int fd) { return fd >= 0 && fd < kDescriptorsMax ? &files[fd] : nullptr; }
 
-void disown(CachedFile& file, uint64_t next) {
-    const uint64_t before = file.position.exchange(next);
-    if (before < kStdios) internal::owned_positions.fetch_sub(1);
+// Sets who has the position, where there is none here to be kept.
+void set_position(int fd, CachedFile& file, uint64_t next) {
+    const bool was_alone = file.position.exchange(next) != kKernelsForGood;
+    const bool is_alone = next != kKernelsForGood;
+    if (was_alone == is_alone) return;
+    internal::alone.fetch_add(is_alone ? 1 : -1);
+    int before = highest.load();
+    while (is_alone && before < fd && !highest.compare_exchange_weak(before, fd)) continue;
 }
 
 }  // namespace
@@ -259,14 +261,14 @@ void cached_opened(int fd, bool by_stdio) {
     if (!internal::caching.load(std::memory_order_relaxed)) return;
     CachedFile* file = file_at(fd);
     if (file == nullptr || is_child_of_vfork()) return;
-    file->position.store(by_stdio ? kStdios : kKernels);
+    set_position(fd, *file, by_stdio ? kStdios : kKernels);
 }
 
 void forget_cached(int fd) {
     if (!internal::caching.load(std::memory_order_relaxed)) return;
     CachedFile* file = file_at(fd);
     if (file == nullptr || is_child_of_vfork()) return;
-    disown(*file, kKernelsForGood);
+    set_position(fd, *file, kKernelsForGood);
     file->state.store(kUnknown);
     file->rest.store(0);
 }
@@ -274,17 +276,14 @@ void forget_cached(int fd) {
 void internal::give_up_position(int fd, bool for_good) {
     CachedFile* file = file_at(fd);
     if (file == nullptr) return;
-    const uint64_t next = for_good ? kKernelsForGood : kKernels;
     uint64_t position = file->position.load();
     while (position < kStdios) {
         const int error = errno;
         syscall(SYS_lseek, fd, position, SEEK_SET);
         errno = error;
-        if (!file->position.compare_exchange_strong(position, next)) continue;
-        owned_positions.fetch_sub(1);
-        return;
+        if (file->position.compare_exchange_strong(position, kKernels)) break;
     }
-    if (for_good) file->position.store(kKernelsForGood);
+    if (for_good) set_position(fd, *file, kKernelsForGood);
 }
 
 void internal::give_all_positions() {
@@ -292,7 +291,7 @@ void internal::give_all_positions() {
 }
 
 void give_positions_in_child() {
-    if (internal::owned_positions.load(std::memory_order_relaxed) > 0 && is_child_of_vfork())
+    if (internal::alone.load(std::memory_order_relaxed) > 0 && is_child_of_vfork())
         internal::give_all_positions();
 }
 

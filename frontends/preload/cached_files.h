@@ -20,7 +20,7 @@ inline constexpr ssize_t kNotCached = -2;
 
 namespace internal {
 inline std::atomic<bool> caching{false};
-inline std::atomic<int> owned_positions{0};  // descriptors whose position is kept here
+inline std::atomic<int> alone{0};  // descriptors whose description only this process has
 ssize_t read_cached(int fd, void* to, size_t size, off_t offset);
 void give_all_positions();
 void give_up_position(int fd, bool for_good);
@@ -48,7 +48,7 @@ inline void give_position(int fd, bool for_good = false) {
 }
 // Gives all positions to the kernel for good: another process gets the descriptors.
 inline void give_all_positions() {
-    if (internal::owned_positions.load(std::memory_order_relaxed) > 0) [[unlikely]]
+    if (internal::alone.load(std::memory_order_relaxed) > 0) [[unlikely]]
         internal::give_all_positions();
 }
 // As give_all_positions(), if the caller is a child of vfork: it may change its descriptors now.

@@ -11,6 +11,7 @@ import fcntl
 import hashlib
 import json
 import os
+import select
 import socket
 import stat
 import struct
@@ -25,6 +26,7 @@ _VERSION = 1  # of the protocol: include/penstock/abi/cache_protocol.h
 _STATISTICS, _STOP = 3, 5
 _ANSWER_SECONDS = 10.0
 _ANSWER_BYTES = 1 << 20
+_END_SECONDS = 600.0
 
 
 @dataclass
@@ -135,5 +137,11 @@ def statistics(place: Place) -> dict[str, Any]:
 
 
 def stop(place: Place) -> None:
-    """Ask a process to write back what is dirty, and to end."""
-    _ask(place, _STOP)
+    """Ask a process to write back what is dirty and to end, and wait for that."""
+    process = os.pidfd_open(int(statistics(place)["pid"]))
+    try:
+        _ask(place, _STOP)
+        if not select.select([process], [], [], _END_SECONDS)[0]:
+            raise CommandError(place.path, "its cache is still writing back")
+    finally:
+        os.close(process)

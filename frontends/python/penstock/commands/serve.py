@@ -50,8 +50,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="D",
         help="auto, cpu, cpu:N or cuda:N (default: PENSTOCK_DEVICE, else auto)",
     )
-    parser.add_argument("--detach", action="store_true", help="return when it serves")
+    ending = parser.add_mutually_exclusive_group()
+    ending.add_argument("--detach", action="store_true", help="return when it serves")
+    ending.add_argument("--stop", action="store_true", help="end the process that serves PATH")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def _stop(path: str) -> int:
+    from penstock import cache_places
+    from penstock.cache_service import printable
+    from penstock.errors import CommandError
+
+    place = cache_places.find(path)
+    if place is None or place.path != path:
+        raise CommandError(printable(path), "has no cache")
+    cache_places.stop(place)
+    print(f"{printable(path)}: its cache has ended")
+    return 0
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -60,6 +75,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     path = os.path.realpath(arguments.path)
     os.scandir(path).close()  # it exists, and may be read
+    if arguments.stop:
+        return _stop(path)
     device = chosen_device(arguments.device) or "auto"
     service = Service(
         path=path,

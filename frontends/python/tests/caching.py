@@ -1,0 +1,80 @@
+"""What the tests of file caches share."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+PENSTOCK = [sys.executable, "-m", "penstock"]
+
+
+class Cache:
+    """A cache of `folder`, kept by a process of its own."""
+
+    def __init__(self, folder: Path, runtime: Path) -> None:
+        self.folder = folder
+        self.processes: list[int] = []
+        self.environment = {
+            **os.environ,
+            "XDG_RUNTIME_DIR": str(runtime),
+            "PENSTOCK_DEVICE": "cpu",
+        }
+
+    def command(self, *words: str | Path, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """Run a verb of penstock."""
+        return subprocess.run(
+            [*PENSTOCK, *map(str, words)],
+            env=self.environment,
+            text=True,
+            capture_output=True,
+            timeout=60,
+            check=check,
+        )
+
+    def serve(self, *options: str) -> int:
+        """Start the process and return its number."""
+        options = options or ("--cache-size", "64M")
+        done = self.command("serve", "--cache", self.folder, "--detach", "--json", *options)
+        self.processes.append(int(json.loads(done.stdout)["pid"]))
+        return self.processes[-1]
+
+    def end(self) -> None:
+        """Kill what was started."""
+        for process in self.processes:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+
+    def statistics(self) -> dict[str, Any]:
+        told = json.loads(self.command("stats", self.folder, "--json").stdout)
+        return dict(told["caches"][0])
+
+    def program_environment(self) -> dict[str, str]:
+        """Return the environment of a program under `penstock run --cache`."""
+        shown = self.command("run", "--cache", self.folder, "env").stdout
+        lines = [line.partition("=") for line in shown.splitlines()]
+        return {**self.environment, **{name: value for name, _, value in lines}}
+
+    def run(
+        self, *words: str | Path, check: bool = True, text: bool = True
+    ) -> subprocess.CompletedProcess[Any]:
+        """Run a program with its files in the cache."""
+        return subprocess.run(
+            [*PENSTOCK, "run", "--cache", str(self.folder), "--", *map(str, words)],
+            env=self.environment,
+            text=text,
+            capture_output=True,
+            timeout=60,
+            check=check,
+        )
+
+
+def settled() -> None:
+    """Wait until files just written have times that tell of the next change."""
+    time.sleep(0.05)

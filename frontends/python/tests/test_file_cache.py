@@ -1,0 +1,336 @@
+"""Goal: `penstock run --cache` serves reads of unmodified programs; only their time tells."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from caching import Cache, settled
+from penstock import _core
+
+pytestmark = pytest.mark.skipif(
+    not (Path(_core.__file__).parent / "penstock-cache").exists(), reason="built without the cache"
+)
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Iterator[Cache]:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    runtime = Path(tempfile.mkdtemp(prefix="ps", dir="/tmp"))  # the paths of sockets are short
+    made = Cache(folder, runtime)
+    yield made
+    made.end()
+    shutil.rmtree(runtime)
+
+
+def write(path: Path, size: int, seed: int = 1) -> bytes:
+    data = random.Random(seed).randbytes(size)
+    path.write_bytes(data)
+    settled()
+    return data
+
+
+def test_the_second_program_reads_no_storage(cache: Cache) -> None:
+    data = write(cache.folder / "a", 3_000_001)
+    cache.serve()
+    for _ in range(2):
+        assert cache.run("cat", cache.folder / "a", text=False).stdout == data
+    told = cache.statistics()
+    assert told["bytes_read"] == len(data)
+    assert told["bytes_served"] >= 2 * len(data)
+    assert told["files"][0]["path"] == str(cache.folder / "a")
+    assert told["files"][0]["cached_bytes"] >= len(data)
+
+
+def test_a_cache_of_its_own_ends_with_the_program(cache: Cache) -> None:
+    data = write(cache.folder / "a", 100_000)
+    done = cache.command("run", "--cache", f"{cache.folder}=64M", "cksum", cache.folder / "a")
+    assert done.stdout.split()[1] == str(len(data))
+    assert cache.command("stats").stdout.startswith("no cache")
+
+
+# Random calls on a few descriptors. Prints what each returned.
+CALLS = """
+import os, random, subprocess, sys
+folder, seed = sys.argv[1], int(sys.argv[2])
+r = random.Random(seed)
+files = {}
+def names(): return sorted(files)
+def say(*what): print(*[w.hex()[:64] + str(len(w)) if isinstance(w, bytes) else w for w in what])
+for step in range(400):
+    op = r.randrange(14)
+    name = r.randrange(6)
+    at, size = r.randrange(400_000), r.choice([1, 100, 4096, 65536, 150_000])
+    if name not in files:
+        path = f"{folder}/f{r.randrange(3)}"
+        files[name] = (open(path, "rb", buffering=r.choice([0, -1])) if op < 3 else
+                       os.open(path, os.O_RDONLY))
+    f = files[name]
+    fd = f if isinstance(f, int) else f.fileno()
+    if op == 0:
+        os.close(fd) if isinstance(f, int) else f.close()
+        del files[name]
+    elif op in (1, 2, 3):
+        say("read", os.read(fd, size) if isinstance(f, int) else f.read(size))
+    elif op in (4, 5):
+        say("pread", os.pread(fd, size, at))
+    elif op == 6:
+        where = os.lseek(fd, at, os.SEEK_SET) if isinstance(f, int) else f.seek(at)
+        say("seek", where)
+    elif op == 7 and isinstance(f, int):
+        say("seek", os.lseek(fd, -5, os.SEEK_END), os.lseek(fd, 3, os.SEEK_CUR))
+        say("ends", os.read(fd, 100), os.read(fd, 100))
+    elif op == 8 and isinstance(f, int):
+        one, two = bytearray(100), bytearray(5000)
+        say("readv", os.readv(fd, [one, two]), bytes(one), bytes(two))
+    elif op == 9 and isinstance(f, int):
+        other = os.dup(fd)
+        say("dup", os.read(other, 1000), os.read(fd, 10), os.read(other, 7))
+        os.close(other)
+    elif op == 10 and isinstance(f, int) and r.randrange(4) == 0:
+        child = os.fork()
+        if child == 0:
+            os.read(fd, 777)
+            os._exit(0)
+        os.waitpid(child, 0)
+        say("after fork", os.read(fd, 50))
+    elif op == 11 and isinstance(f, int) and r.randrange(4) == 0:
+        how = r.randrange(3)
+        if how == 0:
+            out = subprocess.run(["head", "-c", "1000"], stdin=fd, capture_output=True).stdout
+        elif how == 1:
+            os.set_inheritable(fd, True)
+            out = b""
+            os.system(f"head -c 100 <&{fd} >/dev/null")
+        else:
+            out = subprocess.run(["dd", "bs=100", "count=1"], stdin=fd, capture_output=True,
+                                 close_fds=False).stdout
+        say("program", out, os.lseek(fd, 0, os.SEEK_CUR), os.read(fd, 10))
+    elif op == 12 and isinstance(f, int):
+        a, b = os.pipe()
+        sent = os.sendfile(b, fd, None, 3000)
+        say("sendfile", sent, os.read(a, 4000) if sent else b"", os.lseek(fd, 0, os.SEEK_CUR))
+        os.close(a); os.close(b)
+    elif op == 13 and isinstance(f, int):
+        other = os.dup2(fd, 60)
+        say("dup2", os.read(60, 20), os.read(fd, 20))
+        os.close(60)
+print(len(names()))
+"""
+
+
+@pytest.mark.parametrize("seed", range(6 if "PENSTOCK_NIGHTLY" not in os.environ else 200))
+def test_random_calls_return_what_they_return_alone(cache: Cache, seed: int) -> None:
+    for i in range(3):
+        write(cache.folder / f"f{i}", 200_000 + i * 70_000, seed + i)
+    cache.serve()
+    script = [sys.executable, "-c", CALLS, str(cache.folder), str(seed)]
+    alone = subprocess.run(script, capture_output=True, text=True, check=True).stdout
+    for _ in range(2):
+        assert cache.run(*script).stdout == alone
+    assert cache.statistics()["hits"] > 50
+
+
+# Reads a file that the same process changes in a way that nobody sees: by stdio and by a mapping.
+CHANGED = """
+import ctypes, mmap, os, sys
+path = sys.argv[1]
+reader = os.open(path, os.O_RDONLY)
+def seen(): return os.pread(reader, 5, 70_000)
+print(seen())
+libc = ctypes.CDLL(None)
+libc.fopen.restype = ctypes.c_void_p
+libc.fseek.argtypes = [ctypes.c_void_p, ctypes.c_long, ctypes.c_int]
+libc.fputs.argtypes = [ctypes.c_char_p, ctypes.c_void_p]
+libc.fclose.argtypes = [ctypes.c_void_p]
+file = libc.fopen(path.encode(), b"r+")
+libc.fseek(file, 70_000, 0)
+libc.fputs(b"stdio", file)
+libc.fclose(file)
+print(seen())
+with open(path, "r+b") as other, mmap.mmap(other.fileno(), 0) as mapped:
+    mapped[70_000:70_005] = b"mmap!"
+    print(seen())
+os.system(f"printf shell | dd of={path} bs=1 seek=70000 conv=notrunc status=none")
+print(seen())
+os.truncate(path, 70_003)
+print(seen())
+for i in range(70): last = seen()
+print(last)
+"""
+
+
+def test_a_change_is_seen_at_once_whoever_makes_it(cache: Cache) -> None:
+    data = write(cache.folder / "a", 200_000)
+    cache.serve()
+    told = cache.run(sys.executable, "-c", CHANGED, cache.folder / "a").stdout.splitlines()
+    expected = [data[70_000:70_005], b"stdio", b"mmap!", b"shell", b"she", b"she"]
+    assert told == [str(one) for one in expected]
+    assert cache.statistics()["hits"] > 0
+
+
+def test_a_file_that_is_open_for_writing_is_not_served(cache: Cache) -> None:
+    write(cache.folder / "a", 100_000)
+    cache.serve()
+    with (cache.folder / "a").open("r+b") as file:
+        file.write(b"new")
+        file.flush()
+        assert cache.run("head", "-c", "3", cache.folder / "a").stdout == "new"
+    assert cache.statistics()["bytes_served"] == 0
+
+
+# Reads again and again until a line comes in, and tells whether the bytes were right.
+LONG = """
+import os, select, sys
+data = open(sys.argv[1], "rb").read()
+fd = os.open(sys.argv[1], os.O_RDONLY)
+print("begun", flush=True)
+while not select.select([0], [], [], 0)[0]:
+    assert os.pread(fd, len(data), 0) == data
+    again = os.open(sys.argv[1], os.O_RDONLY)
+    assert os.read(again, len(data)) == data
+    os.close(again)
+print("done")
+"""
+
+
+def test_a_service_that_is_killed_is_not_missed(cache: Cache) -> None:
+    write(cache.folder / "a", 1_000_000)
+    process = cache.serve()
+    reader = subprocess.Popen(
+        [sys.executable, "-c", LONG, str(cache.folder / "a")],
+        env=cache.program_environment(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert reader.stdin is not None and reader.stdout is not None
+    assert reader.stdout.readline() == "begun\n"
+    os.kill(process, signal.SIGKILL)
+    time.sleep(0.3)
+    (cache.folder / "a").touch()  # nobody leases it now
+    cache.serve()
+    limit = time.monotonic() + 10
+    while cache.statistics()["hits"] < 10 and time.monotonic() < limit:
+        time.sleep(0.1)
+    assert cache.statistics()["hits"] >= 10, "the program has not found the new one"
+    assert reader.communicate("\n", timeout=30)[0] == "done\n"
+    assert reader.returncode == 0
+
+
+def test_a_service_that_hangs_holds_nobody_up(cache: Cache) -> None:
+    data = write(cache.folder / "a", 1_000_000)
+    process = cache.serve()
+    environment = cache.program_environment()
+    os.kill(process, signal.SIGSTOP)
+    try:
+        begun = time.monotonic()
+        done = subprocess.run(
+            ["cat", cache.folder / "a"],
+            env=environment,
+            capture_output=True,
+            timeout=60,
+            check=True,
+        )
+        assert done.stdout == data
+        assert time.monotonic() - begun < 30
+    finally:
+        os.kill(process, signal.SIGCONT)
+
+
+def test_memory_that_cannot_be_written_is_an_error_and_no_crash(cache: Cache) -> None:
+    write(cache.folder / "a", 100_000)
+    cache.serve()
+    script = """
+import ctypes, os, sys
+libc = ctypes.CDLL(None, use_errno=True)
+fd = os.open(sys.argv[1], os.O_RDONLY)
+os.read(fd, 100)
+for at in (0, 4096, id(libc.__class__) & 0 or 1):
+    print(libc.pread(fd, ctypes.c_void_p(at), 50, 0), ctypes.get_errno())
+print(len(os.read(fd, 100)), os.lseek(fd, 0, 1))
+"""
+    told = cache.run(sys.executable, "-c", script, cache.folder / "a").stdout.splitlines()
+    assert told == ["-1 14", "-1 14", "-1 14", "100 200"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_another_user_is_not_served_and_not_disturbed(cache: Cache, tmp_path: Path) -> None:
+    data = write(cache.folder / "a", 50_000)
+    (cache.folder / "secret").write_bytes(b"secret")
+    (cache.folder / "secret").chmod(0o600)
+    settled()
+    cache.serve()
+    cache.run("cat", cache.folder / "secret", cache.folder / "a", text=False)
+    for path in (tmp_path, *tmp_path.parents):
+        if path.stat().st_mode & 0o5 != 0o5:
+            path.chmod(path.stat().st_mode | 0o5)
+    done = subprocess.run(
+        ["setpriv", "--reuid=65534", "--clear-groups", "cat", cache.folder / "secret",
+         cache.folder / "a"],
+        env=cache.program_environment(),
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )  # fmt: skip
+    assert done.stdout == data
+    assert b"Permission denied" in done.stderr
+
+
+def test_a_service_ends_when_it_is_told_to(cache: Cache) -> None:
+    process = cache.serve()
+    done = cache.command("serve", "--cache", cache.folder, "--stop")
+    assert "ended" in done.stdout
+    status = Path(f"/proc/{process}/status")  # its parent is gone: nobody may wait for it
+    assert not status.exists() or "\nState:\tZ" in status.read_text()
+    again = cache.command("serve", "--cache", cache.folder, "--stop", check=False)
+    assert again.returncode == 1 and "has no cache" in again.stderr
+
+
+def test_bad_input_is_one_line(cache: Cache) -> None:
+    write(cache.folder / "a", 100)
+    inside = cache.folder / "inside"
+    inside.mkdir()
+    missing = cache.command("serve", "--cache", "/nowhere/at/all", "--detach", check=False)
+    assert missing.stderr == "penstock: /nowhere/at/all: No such file or directory\n"
+    small = cache.command("serve", "--cache", cache.folder, "--cache-size", "1M", check=False)
+    assert small.returncode == 1 and small.stderr.count("\n") == 1
+    assert "at least 1024 chunks" in small.stderr
+    huge = cache.command("serve", "--cache", cache.folder, "--cache-size", "900T", check=False)
+    assert huge.returncode == 1 and huge.stderr.count("\n") == 1
+    cache.serve()
+    for path in (cache.folder, inside, cache.folder.parent):
+        second = cache.command("serve", "--cache", path, "--detach", check=False)
+        assert second.returncode == 1
+        assert "cache" in second.stderr and second.stderr.count("\n") == 1
+    none = cache.command("stats", "/usr", check=False)
+    assert none.returncode == 1 and "has no cache" in none.stderr
+    wrong = cache.command("run", "--cache", f"{cache.folder}/a", "true", check=False)
+    assert wrong.returncode == 1 and "Not a directory" in wrong.stderr
+
+
+def test_hostile_names(cache: Cache) -> None:
+    names = [b"new\nline", b"x" * 255, b"\xff\xfe", b'quo"te\\', b"tab\t", "ü".encode()]
+    for i, name in enumerate(names):
+        with open(os.path.join(os.fsencode(cache.folder), name), "wb") as file:
+            file.write(bytes([i]) * 1000)
+    settled()
+    cache.serve()
+    for i, name in enumerate(names):
+        path = os.path.join(os.fsencode(cache.folder), name)
+        assert cache.run("cat", os.fsdecode(path), text=False).stdout == bytes([i]) * 1000
+    told = {os.fsencode(os.path.basename(file["path"])) for file in cache.statistics()["files"]}
+    assert told == set(names)
+    shown = cache.command("stats", "--once")
+    assert shown.returncode == 0 and "new\\nline" in shown.stdout
