@@ -6,8 +6,11 @@
 // copied, and any thread may use them, several threads at once included.
 #pragma once
 
+#include <sys/stat.h>
+
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -28,6 +31,9 @@ struct FileCacheOptions {
     uint64_t dirty_size_max = 0;                 // bytes that wait for storage; 0: a quarter of all
     std::chrono::milliseconds dirty_age{5'000};  // then a chunk is written without being asked for
     bool shared = false;  // other processes may map what is cached, see FileCache::shared()
+    // The last copy of a CachedFile writes back before it closes. false: a thread does so later,
+    // and the file below stays open until then.
+    bool write_on_close = true;
 };
 
 // What other processes map to read what is cached (abi/chunk_table.h). The descriptors are the
@@ -67,6 +73,13 @@ public:
     Status flush() const;
     // Cuts the file off at `size`, or extends it with zeros.
     Status truncate(uint64_t size) const;
+    // Does what fallocate(2) does with these arguments, after a write-back. Writes at the same time
+    // to chunks of the range may be lost. Errors: EBADF; those of flush() and of fallocate(2).
+    Status allocate(int mode, uint64_t offset, uint64_t size) const;
+    // Returns the error of a write-back since the last sync(), and forgets it. Never blocks.
+    Status take_error() const;
+    // Returns a number that changes when another program's change of the file below was seen.
+    [[nodiscard]] uint64_t version() const;
     [[nodiscard]] uint64_t size() const;
     // Compares the file below with what is cached, and drops the chunks if another program has
     // changed it (inode, size or times). Does nothing while chunks are dirty. Each open does it.
@@ -107,9 +120,22 @@ public:
 
     // Takes over a descriptor, whose access decides what reads and writes may do. A file that is
     // known by device and inode shares its chunks: all its users see the same bytes. The descriptor
-    // is closed with the last copy, after a write-back. Errors: those of File::adopt(), ESPIPE for
-    // what is no regular file among them; ENFILE, which closes the descriptor.
+    // is closed with the last copy, after a write-back, and at once on an error. Errors: those of
+    // File::adopt(), ESPIPE for what is no regular file among them; ENFILE.
     [[nodiscard]] Result<CachedFile> adopt(int descriptor) const;
+    // Describes a file below as its users through this cache see it: with their size, and with the
+    // time of their last write. The descriptor may be one of O_PATH. Errors: those of fstat(2).
+    Status stat(int descriptor, struct stat* out) const;
+    // Runs `change`, which changes attributes or names of a file below and returns 0 or an errno.
+    // The cache does not take that for another program's change of the file. What has neither a
+    // name nor a user left is dropped, and is never written back.
+    //   descriptor  of the file, maybe one of O_PATH
+    //   sets_mtime  the time of the last write is among what changes; write-backs then keep it
+    // Errors: what `change` returns.
+    Status change(int descriptor, bool sets_mtime, const std::function<int()>& change) const;
+    // Writes back what is dirty in any file, without waiting for the disk. Errors: the last of
+    // those because of which something is still dirty.
+    Status flush() const;
     [[nodiscard]] FileCacheStatistics statistics() const;
     [[nodiscard]] SharedFileCache shared() const;
 

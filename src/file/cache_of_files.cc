@@ -105,6 +105,7 @@ Result<Inode*> CacheOfFiles::open(const FileBelow& below, bool reads, bool write
     }
     Inode& inode = *place;
     ++inode.handles;
+    if (std::exchange(inode.idle, false)) --idle_count_;
     if (reads && inode.reader.descriptor < 0) inode.reader = below;
     if (writes && inode.writer.descriptor < 0) inode.writer = below;
     lock.unlock();
@@ -129,15 +130,24 @@ bool CacheOfFiles::forget_idle_file() {
 }
 
 void CacheOfFiles::close(Inode& inode) {
-    (void)sync(inode, false, false);
     Lock lock(mutex_);
-    --inode.handles;
+    if (inode.handles == 1) drop_unlinked(lock, inode);
+    if (options_.write_on_close || idle_count_ >= kIdleMax) {
+        lock.unlock();
+        (void)sync(inode, false, false);
+        lock.lock();
+    }
+    if (--inode.handles == 0 && chunks_.dirty_of(inode.id) > 0) {
+        inode.idle = true;
+        ++idle_count_;
+    }
     close_idle_files(lock, inode);  // what is still dirty, the thread tries again
 }
 
 // Closes the files below of an inode that has no handle and nothing dirty.
 void CacheOfFiles::close_idle_files(Lock& lock, Inode& inode) {
     if (inode.handles > 0 || chunks_.dirty_of(inode.id) > 0) return;
+    if (std::exchange(inode.idle, false)) --idle_count_;
     FileBelow reader = std::exchange(inode.reader, {}), writer = std::exchange(inode.writer, {});
     lock.unlock();
     reader = writer = {};
@@ -146,8 +156,11 @@ void CacheOfFiles::close_idle_files(Lock& lock, Inode& inode) {
 
 // Drops what is cached if the file below is another than before.
 void CacheOfFiles::compare(Inode& inode, const storage::Identity& identity) {
-    if (chunks_.dirty_of(inode.id) > 0) return;  // the cache has what is newest
+    // The cache has what is newest, or is changing it.
+    if (chunks_.dirty_of(inode.id) > 0 || inode.writing > 0) return;
     if (!inode.racy && inode.below == identity) return;
+    if (inode.below != identity) inode.mtime_ns = inode.ctime_ns = 0;
+    inode.version = ++versions_;
     inode.below = identity;
     inode.racy = storage::is_racy(identity);
     inode.size = identity.size;
@@ -379,15 +392,19 @@ Result<chunk_cache::ChunkId> CacheOfFiles::writable(Lock& lock, Inode& inode, ui
 // Writes a part of a chunk to storage at once, where no handle may read the rest.
 Status CacheOfFiles::write_through(Lock& lock, Inode& inode, const File& file,
                                    const std::byte* from, uint64_t size, uint64_t offset) {
+    ++inode.writing;
     lock.unlock();
     const Status status = file.write(from, size, offset).status();
     lock.lock();
     chunks_.drop(inode.id, offset / chunk_size(), offset / chunk_size());
-    if (!status.ok()) return status;
-    set_size(inode, std::max(inode.size, offset + size));
-    counts_.bytes_bypassed += size;
-    note_own_change(lock, inode);
-    return {};
+    if (status.ok()) {
+        set_size(inode, std::max(inode.size, offset + size));
+        counts_.bytes_bypassed += size;
+        note_new_bytes(lock, inode, inode.writer.descriptor);
+    }
+    --inode.writing;
+    changed_.notify_all();
+    return status;
 }
 
 Result<uint64_t> CacheOfFiles::write(Inode& inode, const File& file, const std::byte* from,
@@ -427,6 +444,7 @@ Result<uint64_t> CacheOfFiles::write(Inode& inode, const File& file, const std::
             chunks_.write(id,
                           {static_cast<uint32_t>(within), static_cast<uint32_t>(within + part)});
             set_size(inode, std::max(inode.size, at + part));
+            note_time(inode);
         }
         chunks_.unpin(id);
         if (!status.ok()) return status;
@@ -460,7 +478,7 @@ bool CacheOfFiles::write_back(Lock& lock, Inode* of) {
     lock.unlock();
     const Status status = write_run(inode, run, size);
     lock.lock();
-    if (status.ok()) note_own_change(lock, inode);
+    if (status.ok()) note_own_change(lock, inode, inode.writer.descriptor);
     --inode.writing;
     for (const ChunkId id : run) {
         if (status.ok())
@@ -478,20 +496,6 @@ bool CacheOfFiles::write_back(Lock& lock, Inode* of) {
     return true;
 }
 
-// Takes a change of the file below for the cache's own. If another program changed it at the same
-// time, that goes unseen.
-void CacheOfFiles::note_own_change(Lock& lock, Inode& inode) {
-    const int descriptor = inode.writer.descriptor;
-    lock.unlock();
-    storage::Identity identity;
-    const bool known = storage::identify(descriptor, &identity).ok();
-    lock.lock();
-    ++inode.own_changes;
-    inode.racy = !known;
-    inode.below = identity;
-    tell_readers(inode);
-}
-
 Status CacheOfFiles::sync(Inode& inode, bool durable, bool data_only) {
     Lock lock(mutex_);
     while (chunks_.dirty_of(inode.id) > 0 && inode.error.ok()) {
@@ -499,7 +503,7 @@ Status CacheOfFiles::sync(Inode& inode, bool durable, bool data_only) {
         if (!write_back(lock, &inode)) changed_.wait(lock);
     }
     const Status error = std::exchange(inode.error, {});
-    const File file = inode.writer.file;
+    const File file = inode.writer.descriptor >= 0 ? inode.writer.file : inode.reader.file;
     lock.unlock();
     if (!error.ok() || !durable || file.closed()) return error;
     return file.fsync(data_only);
@@ -528,11 +532,14 @@ Status CacheOfFiles::truncate(Inode& inode, const File& file, uint64_t size) {
         }
         while (inode.writing > 0) changed_.wait(lock);
     }
+    ++inode.writing;
     lock.unlock();
     const Status status = file.truncate(size);
     lock.lock();
     set_size(inode, status.ok() ? size : std::max(inode.size, old));
-    if (status.ok()) note_own_change(lock, inode);
+    if (status.ok()) note_new_bytes(lock, inode, inode.writer.descriptor);
+    --inode.writing;
+    changed_.notify_all();
     return status;
 }
 

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <condition_variable>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -38,7 +39,11 @@ struct Inode {
     uint32_t slot = SharedTable::kNoSlot;
     CachedFile::Readable readable = CachedFile::Readable::kNo;  // by the shared table
     unsigned handles = 0;
-    unsigned writing = 0;      // write-backs under way
+    unsigned writing = 0;      // own changes of the file below that are under way
+    int64_t mtime_ns = 0;      // as users see it; 0: that of the file below
+    int64_t ctime_ns = 0;      // the same
+    uint64_t version = 0;      // changes when another program's change is seen
+    bool idle = false;         // it has no handle, and is dirty
     FileBelow reader, writer;  // of some handle, until the last is closed and nothing is dirty
     Status error;              // of a write-back, until a sync tells it
 };
@@ -62,6 +67,12 @@ public:
     bool publish(Inode& inode, CachedFile::Readable readable);
     [[nodiscard]] CachedFile::Use use_of(const Inode& inode) const;
     [[nodiscard]] SharedFileCache shared() const;
+    Status allocate(Inode& inode, const FileBelow& below, int mode, uint64_t offset, uint64_t size);
+    Status take_error(Inode& inode);
+    [[nodiscard]] uint64_t version_of(const Inode& inode) const;
+    Status stat(int descriptor, struct stat* out);
+    Status change(int descriptor, bool sets_mtime, const std::function<int()>& change);
+    Status flush();
     [[nodiscard]] uint64_t size_of(const Inode& inode) const;
     // Returns the device whose memory files read into; none: the host can address all of it.
     [[nodiscard]] Device device() const {
@@ -74,6 +85,8 @@ private:
     using Lock = std::unique_lock<std::mutex>;
     // Chunks of one call to storage: 1 MiB at 64 KiB each.
     static constexpr size_t kRunMax = 16;
+    // Files that stay open below because they are dirty; each takes descriptors of the process.
+    static constexpr unsigned kIdleMax = 1024;
 
     explicit CacheOfFiles(const FileCacheOptions& options);
     [[nodiscard]] std::byte* address(ChunkId id) const;
@@ -98,7 +111,13 @@ private:
                          uint64_t size, uint64_t offset);
     bool write_back(Lock& lock, Inode* of);
     Status write_run(Inode& inode, std::span<const ChunkId> run, uint64_t size);
-    void note_own_change(Lock& lock, Inode& inode);
+    void note_own_change(Lock& lock, Inode& inode, int descriptor);
+    void note_new_bytes(Lock& lock, Inode& inode, int descriptor);
+    void note_time(Inode& inode);
+    Inode* known(const struct stat& below);
+    void correct(const Inode& inode, struct stat* out) const;
+    void drop_unlinked(Lock& lock, Inode& inode);
+    void forget_bytes(Inode& inode);
     void close_idle_files(Lock& lock, Inode& inode);
     void work();
 
@@ -114,6 +133,8 @@ private:
     FileCacheStatistics counts_;
     Status last_error_;            // of a write-back
     uint64_t dirty_since_ns_ = 0;  // 0: nothing is dirty
+    uint64_t versions_ = 0;        // the last that a file got
+    unsigned idle_count_ = 0;
     bool stopping_ = false;
     std::thread thread_;
 };

@@ -19,7 +19,10 @@ Result<CachedFile> FileCache::adopt(int descriptor) const {
     const int flags = storage::system::fcntl(descriptor, F_GETFL, 0);
     if (flags < 0) return Status{errno, "file cache", "the descriptor is not open"};
     auto adopted = File::adopt(descriptor, cache_->device());
-    if (!adopted.ok()) return adopted.status();
+    if (!adopted.ok()) {
+        storage::system::close(descriptor);
+        return adopted.status();
+    }
     const int access = flags & O_ACCMODE;
     const bool reads = access != O_WRONLY, writes = access != O_RDONLY;
     const file::FileBelow below{std::move(adopted.value()), descriptor};
@@ -28,6 +31,15 @@ Result<CachedFile> FileCache::adopt(int descriptor) const {
     return CachedFile(std::shared_ptr<file::FileInCache>(
         new file::FileInCache{cache_, below, reads, writes, inode.value()}));
 }
+
+Status FileCache::stat(int descriptor, struct stat* out) const {
+    return cache_->stat(descriptor, out);
+}
+Status FileCache::change(int descriptor, bool sets_mtime,
+                         const std::function<int()>& change) const {
+    return cache_->change(descriptor, sets_mtime, change);
+}
+Status FileCache::flush() const { return cache_->flush(); }
 
 FileCacheStatistics FileCache::statistics() const { return cache_->statistics(); }
 SharedFileCache FileCache::shared() const { return cache_->shared(); }
@@ -50,6 +62,12 @@ Status CachedFile::truncate(uint64_t size) const {
     if (!file_->writes) return {EBADF, "truncate", "the file is not open for writing"};
     return file_->cache->truncate(*file_->inode, file_->below.file, size);
 }
+Status CachedFile::allocate(int mode, uint64_t offset, uint64_t size) const {
+    if (!file_->writes) return {EBADF, "fallocate", "the file is not open for writing"};
+    return file_->cache->allocate(*file_->inode, file_->below, mode, offset, size);
+}
+Status CachedFile::take_error() const { return file_->cache->take_error(*file_->inode); }
+uint64_t CachedFile::version() const { return file_->cache->version_of(*file_->inode); }
 uint64_t CachedFile::size() const { return file_->cache->size_of(*file_->inode); }
 Status CachedFile::revalidate() const {
     return file_->cache->revalidate(*file_->inode, file_->below);

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -167,6 +168,135 @@ TEST_F(FileCacheTest, ClosesTheDescriptorWithTheLastCopy) {
     EXPECT_EQ(count(), before);
 }
 
+struct stat described(const FileCache& cache, const std::string& path) {
+    struct stat state {};
+    const int descriptor = ::open(path.c_str(), O_PATH);
+    EXPECT_TRUE(cache.stat(descriptor, &state).ok());
+    ::close(descriptor);
+    return state;
+}
+bool same_times(const struct stat& a, const struct stat& b) {
+    const auto same = [](timespec one, timespec other) {
+        return one.tv_sec == other.tv_sec && one.tv_nsec == other.tv_nsec;
+    };
+    return same(a.st_mtim, b.st_mtim) && same(a.st_ctim, b.st_ctim);
+}
+
+TEST_F(FileCacheTest, TellsTheSizeAndTimeOfTheLastWriteBeforeAndAfterItIsWrittenBack) {
+    const std::string path = write_file("a", 10'000);
+    const CachedFile file = open(path);
+    timespec begin{};
+    clock_gettime(CLOCK_REALTIME_COARSE, &begin);
+    ASSERT_TRUE(file.write("new", 3, 20'000).ok());
+    const struct stat dirty = described(cache_, path);
+    EXPECT_EQ(dirty.st_size, 20'003);
+    EXPECT_GE(dirty.st_mtim.tv_sec * 1'000'000'000 + dirty.st_mtim.tv_nsec,
+              begin.tv_sec * 1'000'000'000 + begin.tv_nsec);
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    ASSERT_TRUE(file.flush().ok());
+    EXPECT_TRUE(same_times(described(cache_, path), dirty));
+    struct stat below {};
+    ASSERT_EQ(::stat(path.c_str(), &below), 0);
+    EXPECT_EQ(below.st_mtim.tv_nsec, dirty.st_mtim.tv_nsec);
+    EXPECT_EQ(below.st_size, 20'003);
+    // Another program's change is told.
+    write_file("a", 5'000);
+    EXPECT_EQ(described(cache_, path).st_size, 5'000);
+    EXPECT_EQ(file.size(), 5'000u);
+}
+
+TEST_F(FileCacheTest, ATimeThatWasSetOutlivesTheWriteBack) {
+    const std::string path = write_file("a", 10'000);
+    const CachedFile file = open(path);
+    ASSERT_TRUE(file.write("new", 3, 0).ok());
+    const timespec times[] = {{1'000, 0}, {-5, 500}};
+    const int descriptor = ::open(path.c_str(), O_RDONLY);
+    EXPECT_TRUE(cache_.change(descriptor, true, [&] { return futimens(descriptor, times); }).ok());
+    ::close(descriptor);
+    EXPECT_EQ(described(cache_, path).st_mtim.tv_sec, -5);
+    ASSERT_TRUE(file.flush().ok());
+    struct stat below {};
+    ASSERT_EQ(::stat(path.c_str(), &below), 0);
+    EXPECT_EQ(below.st_mtim.tv_sec, -5);
+    EXPECT_EQ(below.st_mtim.tv_nsec, 500);
+}
+
+TEST_F(FileCacheTest, ChangedAttributesKeepTheChunks) {
+    const std::string path = write_file("a", 10'000);
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));  // else it may change unnoticed
+    CachedFile file = open(path);
+    (void)read(file, 10'000, 0);
+    const uint64_t version = file.version();
+    const int descriptor = ::open(path.c_str(), O_PATH);
+    EXPECT_TRUE(cache_.change(descriptor, false, [&] { return chmod(path.c_str(), 0640); }).ok());
+    EXPECT_EQ(cache_.change(descriptor, false, [] { return EPERM; }).error_number(), EPERM);
+    file = CachedFile();
+    file = open(path);
+    EXPECT_EQ(read(file, 10'000, 0), bytes_of(path));
+    EXPECT_EQ(cache_.statistics().bytes_read, 10'000u);
+    EXPECT_EQ(file.version(), version);
+    // But not after another program's change of the bytes.
+    write_file("a", 10'000);
+    EXPECT_TRUE(cache_.change(descriptor, false, [&] { return chmod(path.c_str(), 0600); }).ok());
+    ::close(descriptor);
+    file = open(path);
+    EXPECT_EQ(read(file, 10'000, 0), bytes_of(path));
+    EXPECT_EQ(cache_.statistics().bytes_read, 20'000u);
+    EXPECT_NE(file.version(), version);
+}
+
+TEST_F(FileCacheTest, ACloseMayLeaveTheWriteBackForLater) {
+    make({.write_on_close = false});
+    const std::string path = write_file("a", 10'000);
+    const auto before = bytes_of(path);
+    ASSERT_TRUE(open(path).write("new", 3, 0).ok());
+    EXPECT_EQ(bytes_of(path), before);
+    EXPECT_EQ(std::memcmp(read(open(path, O_RDONLY), 3, 0).data(), "new", 3), 0);
+    EXPECT_TRUE(cache_.flush().ok());
+    EXPECT_EQ(cache_.statistics().dirty_size, 0u);
+    EXPECT_EQ(std::memcmp(bytes_of(path).data(), "new", 3), 0);
+}
+
+TEST_F(FileCacheTest, NeverWritesWhatHasNoNameLeft) {
+    make({.write_on_close = false});
+    std::string path = write_file("a", 10'000);
+    const auto remove = [&] {
+        const int descriptor = ::open(path.c_str(), O_PATH);
+        EXPECT_TRUE(cache_.change(descriptor, false, [&] { return unlink(path.c_str()); }).ok());
+        ::close(descriptor);
+    };
+    ASSERT_TRUE(open(path).write("new", 3, 0).ok());
+    remove();
+    EXPECT_EQ(cache_.statistics().dirty_size, 0u);
+    path = write_file("a", 10'000);
+    CachedFile file = open(path);
+    ASSERT_TRUE(file.write("new", 3, 0).ok());
+    remove();
+    EXPECT_EQ(std::memcmp(read(file, 3, 0).data(), "new", 3), 0);
+    file = CachedFile();
+    EXPECT_EQ(cache_.statistics().dirty_size, 0u);
+    EXPECT_TRUE(cache_.flush().ok());
+    EXPECT_EQ(cache_.statistics().bytes_written, 0u);
+}
+
+TEST_F(FileCacheTest, AllocatesAndPunchesHoles) {
+    const std::string path = write_file("a", 20'000);
+    auto expected = bytes_of(path);
+    const CachedFile file = open(path);
+    ASSERT_TRUE(file.write("new", 3, 1'000).ok());
+    std::memcpy(&expected[1'000], "new", 3);
+    const Status status = file.allocate(FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 4'000, 9'000);
+    if (status.error_number() == EOPNOTSUPP) GTEST_SKIP() << "no holes in this file system";
+    ASSERT_TRUE(status.ok()) << status.message();
+    std::fill_n(expected.begin() + 4'000, 9'000, std::byte{0});
+    EXPECT_EQ(read(file, 20'000, 0), expected);
+    ASSERT_TRUE(file.allocate(0, 10'000, 20'000).ok());
+    EXPECT_EQ(file.size(), 30'000u);
+    expected.resize(30'000);
+    EXPECT_EQ(read(file, 40'000, 0), expected);
+    EXPECT_EQ(file.allocate(0, 0, 0).error_number(), EINVAL);
+}
+
 // RLIMIT_FSIZE stands for a disk that is full.
 TEST_F(FileCacheTest, AFullDiskIsToldOnceAndLosesNothing) {
     const std::string path = write_file("a", 10'000);
@@ -178,6 +308,10 @@ TEST_F(FileCacheTest, AFullDiskIsToldOnceAndLosesNothing) {
     signal(SIGXFSZ, SIG_IGN);
     setrlimit(RLIMIT_FSIZE, &small);
     EXPECT_EQ(file.flush().error_number(), EFBIG);
+    EXPECT_TRUE(file.take_error().ok());
+    EXPECT_EQ(cache_.flush().error_number(), EFBIG);
+    EXPECT_EQ(file.take_error().error_number(), EFBIG);
+    EXPECT_TRUE(file.take_error().ok());
     EXPECT_EQ(std::memcmp(read(file, 4, 60'000).data(), "kept", 4), 0);
     setrlimit(RLIMIT_FSIZE, &before);
     EXPECT_TRUE(file.sync().ok());
@@ -198,7 +332,7 @@ TEST_F(FileCacheTest, RefusesWhatItCannotBe) {
     int ends[2];
     ASSERT_EQ(pipe(ends), 0);
     EXPECT_EQ(cache_.adopt(ends[0]).status().error_number(), ESPIPE);
-    ::close(ends[0]);
+    EXPECT_EQ(fcntl(ends[0], F_GETFD), -1);  // it is closed on an error too
     ::close(ends[1]);
     EXPECT_EQ(cache_.adopt(-1).status().error_number(), EBADF);
 }

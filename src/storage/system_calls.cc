@@ -124,6 +124,10 @@ int stat(const char* path, struct stat* out) {
 
 int fstat(int descriptor, struct stat* out) { return short_call(SYS_fstat, descriptor, out); }
 
+int utimensat(int folder, const char* path, const timespec times[2], int flags) {
+    return short_call(SYS_utimensat, folder, path, times, flags);
+}
+
 int statx(int folder, const char* path, int flags, unsigned mask, struct statx* out) {
     return short_call(SYS_statx, folder, path, flags, mask, out);
 }

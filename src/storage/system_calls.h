@@ -48,6 +48,7 @@ int fadvise(int descriptor, off_t offset, off_t size, int advice);
 
 int stat(const char* path, struct stat* out);
 int fstat(int descriptor, struct stat* out);
+int utimensat(int folder, const char* path, const timespec times[2], int flags);
 int statx(int folder, const char* path, int flags, unsigned mask, struct statx* out);
 int statfs(const char* path, struct statfs* out);
 int fstatfs(int descriptor, struct statfs* out);

@@ -1,0 +1,230 @@
+// What users of a file cache see of a file besides its bytes: size and times, which are ahead of
+// the file below while it is dirty, and stay as they are when it is written back.
+#include <fcntl.h>
+#include <sys/sysmacros.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <ctime>
+
+#include "file/cache_of_files.h"
+#include "storage/system_calls.h"
+
+namespace penstock::file {
+namespace {
+
+constexpr int64_t kSecond = 1'000'000'000;
+constexpr uint64_t kBlock = 512;  // the unit of st_blocks
+
+int64_t to_ns(const timespec& time) { return time.tv_sec * kSecond + time.tv_nsec; }
+timespec to_timespec(int64_t time_ns) {
+    // Times before 1970 round down.
+    const int64_t seconds = (time_ns - (time_ns % kSecond < 0 ? kSecond - 1 : 0)) / kSecond;
+    return {seconds, time_ns - seconds * kSecond};
+}
+
+storage::Identity identity_of(const struct stat& state, uint64_t generation) {
+    return {.device = state.st_dev,
+            .inode = state.st_ino,
+            .generation = generation,
+            .size = static_cast<uint64_t>(state.st_size),
+            .mtime_ns = to_ns(state.st_mtim),
+            .ctime_ns = to_ns(state.st_ctim)};
+}
+
+void set_mtime(int descriptor, int64_t mtime_ns) {
+    const timespec times[] = {{0, UTIME_OMIT}, to_timespec(mtime_ns)};
+    // The owner of the file may do so. For others it gets the time of the write-back.
+    (void)storage::system::utimensat(descriptor, nullptr, times, 0);
+}
+
+}  // namespace
+
+// Records a write. The clock is that of the kernel's file systems.
+void CacheOfFiles::note_time(Inode& inode) {
+    timespec now{};
+    clock_gettime(CLOCK_REALTIME_COARSE, &now);
+    inode.mtime_ns = inode.ctime_ns = to_ns(now);
+}
+
+// Takes a change of the file below for the cache's own, and gives the file the time that users see.
+// If another program changed it at the same time, that goes unseen.
+void CacheOfFiles::note_own_change(Lock& lock, Inode& inode, int descriptor) {
+    storage::Identity identity;
+    bool known = false;
+    uint64_t changes = 0;
+    int64_t mtime_ns = 0;
+    do {
+        changes = inode.own_changes;
+        mtime_ns = inode.mtime_ns;
+        lock.unlock();
+        if (mtime_ns != 0) set_mtime(descriptor, mtime_ns);
+        known = storage::identify(descriptor, &identity).ok();
+        lock.lock();
+    } while (inode.own_changes != changes || inode.mtime_ns != mtime_ns);
+    ++inode.own_changes;
+    inode.racy = !known;
+    inode.below = identity;
+    tell_readers(inode);
+}
+
+// The same for a change that gave the file below its time.
+void CacheOfFiles::note_new_bytes(Lock& lock, Inode& inode, int descriptor) {
+    inode.mtime_ns = inode.ctime_ns = 0;
+    note_own_change(lock, inode, descriptor);
+    inode.mtime_ns = std::max(inode.mtime_ns, inode.below.mtime_ns);
+    inode.ctime_ns = std::max(inode.ctime_ns, inode.below.ctime_ns);
+}
+
+Inode* CacheOfFiles::known(const struct stat& below) {
+    const auto found = inodes_.find({below.st_dev, below.st_ino});
+    return found == inodes_.end() ? nullptr : found->second.get();
+}
+
+void CacheOfFiles::correct(const Inode& inode, struct stat* out) const {
+    const uint64_t dirty = chunks_.dirty_of(inode.id) * chunk_size();
+    const auto blocks = static_cast<uint64_t>(out->st_blocks) + dirty / kBlock;
+    if (dirty > 0 || inode.writing > 0) {
+        out->st_size = static_cast<off_t>(inode.size);
+        const uint64_t whole = (inode.size + kBlock - 1) / kBlock;
+        out->st_blocks = static_cast<blkcnt_t>(
+            std::max(static_cast<uint64_t>(out->st_blocks), std::min(whole, blocks)));
+    }
+    if (inode.mtime_ns != 0) out->st_mtim = to_timespec(inode.mtime_ns);
+    if (inode.ctime_ns != 0) out->st_ctim = to_timespec(inode.ctime_ns);
+}
+
+Status CacheOfFiles::stat(int descriptor, struct stat* out) {
+    Lock lock(mutex_, std::defer_lock);
+    const Inode* seen = nullptr;
+    uint64_t changes = 0;
+    for (;;) {
+        if (storage::system::fstat(descriptor, out) != 0)
+            return {errno, "fstat", "the file below cannot be described"};
+        lock.lock();
+        Inode* inode = known(*out);
+        if (inode == nullptr) return {};
+        const storage::Identity identity = identity_of(*out, inode->below.generation);
+        const bool ahead = chunks_.dirty_of(inode->id) > 0 || inode->writing > 0;
+        if (!ahead && inode->below != identity) {
+            // Another program has changed it, or this cache after it was described.
+            if (seen != inode || inode->own_changes != changes) {
+                seen = inode;
+                changes = inode->own_changes;
+                lock.unlock();
+                continue;
+            }
+            compare(*inode, identity);
+        }
+        correct(*inode, out);
+        return {};
+    }
+}
+
+Status CacheOfFiles::change(int descriptor, bool sets_mtime, const std::function<int()>& change) {
+    struct stat before {
+    }, after{};
+    const bool described = storage::system::fstat(descriptor, &before) == 0;
+    bool own = false;
+    {
+        const Lock lock(mutex_);
+        const Inode* inode = described ? known(before) : nullptr;
+        own = inode != nullptr && (chunks_.dirty_of(inode->id) > 0 || inode->writing > 0 ||
+                                   inode->below == identity_of(before, inode->below.generation));
+    }
+    if (const int error = change(); error != 0)
+        return {error, "file cache", "the file below cannot be changed so"};
+    if (!described || storage::system::fstat(descriptor, &after) != 0) return {};
+    Lock lock(mutex_);
+    Inode* inode = known(after);
+    if (inode == nullptr) return {};
+    if (own) {
+        ++inode->own_changes;
+        inode->below = identity_of(after, inode->below.generation);
+        inode->ctime_ns = inode->below.ctime_ns;
+        if (sets_mtime) inode->mtime_ns = inode->below.mtime_ns;
+        tell_readers(*inode);
+    }
+    if (after.st_nlink == 0 && inode->handles == 0) {
+        forget_bytes(*inode);
+        close_idle_files(lock, *inode);
+    }
+    return {};
+}
+
+// Forgets the bytes of a file whose last name is gone, if its last handle is being closed.
+void CacheOfFiles::drop_unlinked(Lock& lock, Inode& inode) {
+    const int writer = inode.writer.descriptor, reader = inode.reader.descriptor;
+    struct stat state {};
+    lock.unlock();
+    const bool unlinked = storage::system::fstat(writer >= 0 ? writer : reader, &state) == 0 &&
+                          state.st_nlink == 0;
+    lock.lock();
+    if (unlinked && inode.handles == 1) forget_bytes(inode);
+}
+
+void CacheOfFiles::forget_bytes(Inode& inode) {
+    chunks_.drop(inode.id, 0, ~0ull);
+    if (chunks_.dirty_count() == 0) dirty_since_ns_ = 0;
+    inode.error = {};
+    inode.mtime_ns = inode.ctime_ns = 0;
+    inode.racy = true;  // a new file may get its number at once
+    tell_readers(inode);
+    changed_.notify_all();
+}
+
+Status CacheOfFiles::allocate(Inode& inode, const FileBelow& below, int mode, uint64_t offset,
+                              uint64_t size) {
+    Lock lock(mutex_, std::defer_lock);
+    for (;;) {
+        if (Status status = sync(inode, false, false); !status.ok()) return status;
+        lock.lock();
+        while (inode.writing > 0) changed_.wait(lock);
+        if (chunks_.dirty_of(inode.id) == 0) break;
+        lock.unlock();
+    }
+    ++inode.writing;
+    lock.unlock();
+    struct stat state {};
+    int error = 0;
+    if (storage::system::fallocate(below.descriptor, mode, static_cast<off_t>(offset),
+                                   static_cast<off_t>(size)) != 0)
+        error = errno;
+    const bool described = storage::system::fstat(below.descriptor, &state) == 0;
+    lock.lock();
+    const bool moves = (mode & (FALLOC_FL_COLLAPSE_RANGE | FALLOC_FL_INSERT_RANGE)) != 0;
+    if (size > 0)
+        chunks_.drop(inode.id, offset / chunk_size(),
+                     moves ? ~0ull : (offset + size - 1) / chunk_size());
+    if (described) set_size(inode, static_cast<uint64_t>(state.st_size));
+    note_new_bytes(lock, inode, below.descriptor);
+    --inode.writing;
+    changed_.notify_all();
+    return error == 0 ? Status{} : Status{error, "fallocate", "storage cannot do so"};
+}
+
+Status CacheOfFiles::take_error(Inode& inode) {
+    const Lock lock(mutex_);
+    return std::exchange(inode.error, {});
+}
+
+uint64_t CacheOfFiles::version_of(const Inode& inode) const {
+    const Lock lock(mutex_);
+    return inode.version;
+}
+
+// Tries each dirty chunk once: those that fail become the newest.
+Status CacheOfFiles::flush() {
+    Lock lock(mutex_);
+    uint64_t left = chunks_.dirty_count();
+    while (chunks_.dirty_count() > 0 && left > 0) {
+        if (write_back(lock, nullptr)) {
+            --left;
+        } else {
+            changed_.wait(lock);  // for write-backs of other threads
+        }
+    }
+    return chunks_.dirty_count() == 0 ? Status{} : last_error_;
+}
+
+}  // namespace penstock::file
