@@ -77,9 +77,9 @@ int read_only(int descriptor) {
 
 }  // namespace
 
-Result<std::unique_ptr<Clients>> Clients::listen(const std::string& path, FileCache cache,
-                                                 std::function<std::string()> statistics,
-                                                 std::function<void()> stop) {
+Result<std::unique_ptr<Clients>> Clients::listen(
+    const std::string& path, FileCache cache,
+    std::function<std::string(const ReadFiles&)> statistics, std::function<void()> stop) {
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
     if (path.size() >= sizeof address.sun_path)
@@ -174,7 +174,7 @@ void Clients::answer(int connection, const CacheRequest& request, int descriptor
                 reply = files_.fetch(request);
                 break;
             case Request::kStatistics: {
-                const std::string text = statistics_();
+                const std::string text = statistics_(files_);
                 send(connection, text.data(), text.size());
                 return;
             }

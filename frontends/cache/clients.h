@@ -57,14 +57,12 @@ class Clients {
 public:
     // Listens on a new socket at `path`, which only this user may use. `statistics` returns JSON.
     // `stop` is called once, by a program that asks the service to end. Errors: those of bind(2).
-    static Result<std::unique_ptr<Clients>> listen(const std::string& path, FileCache cache,
-                                                   std::function<std::string()> statistics,
-                                                   std::function<void()> stop);
+    static Result<std::unique_ptr<Clients>> listen(
+        const std::string& path, FileCache cache,
+        std::function<std::string(const ReadFiles&)> statistics, std::function<void()> stop);
     ~Clients();
     Clients(const Clients&) = delete;
     Clients& operator=(const Clients&) = delete;
-
-    [[nodiscard]] const ReadFiles& files() const { return files_; }
 
 private:
     explicit Clients(FileCache cache) : cache_(cache), files_(std::move(cache)) {}
@@ -74,7 +72,7 @@ private:
 
     FileCache cache_;
     ReadFiles files_;
-    std::function<std::string()> statistics_;
+    std::function<std::string(const ReadFiles&)> statistics_;
     std::function<void()> stop_;
     std::string path_;
     int listener_ = -1;

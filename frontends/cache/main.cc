@@ -9,8 +9,10 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <future>
 #include <memory>
 #include <optional>
 #include <string>
@@ -48,7 +50,9 @@ std::optional<FileCache> make_cache(const Options& options, std::string* error) 
                                     .size = options.cache_size,
                                     .chunk_size = static_cast<uint32_t>(options.chunk_size),
                                     .dirty_size_max = options.dirty_size_max,
-                                    .shared = !options.socket.empty()});
+                                    .shared = !options.socket.empty(),
+
+                                    .write_on_close = false});
     if (!cache.ok()) {
         *error = device.value().name() + ": " + cache.status().message();
         return std::nullopt;
@@ -96,6 +100,19 @@ std::string statistics(const Options& options, const FileCache& cache, const Rea
     return text + ", \"files\": " + files.json(20) + "}";
 }
 
+// Writes back what is dirty, and reports how much is left.
+bool write_back_all(const Options& options, const FileCache& cache, Report* report) {
+    auto written = std::async(std::launch::async, [&cache] { return cache.flush(); });
+    do {
+        report->writing(cache.statistics().dirty_size);
+    } while (written.wait_for(std::chrono::milliseconds(100)) != std::future_status::ready);
+    const Status status = written.get();
+    report->end(status.ok() ? std::string()
+                            : options.path + ": " + std::to_string(cache.statistics().dirty_size) +
+                                  " bytes could not be written: " + status.message());
+    return status.ok();
+}
+
 #ifdef PENSTOCK_MOUNT
 // Returns null with an error, or where no mount is asked for.
 std::unique_ptr<Mount> start_mount(const Options& options, const FileCache& cache,
@@ -123,7 +140,8 @@ int serve(const Options& options, const FileCache& cache, int signals, Report* r
     std::unique_ptr<Clients> clients;
     if (error.empty() && !options.socket.empty()) {
         auto listening = Clients::listen(
-            options.socket, cache, [&] { return statistics(options, cache, clients->files()); },
+            options.socket, cache,
+            [&](const ReadFiles& files) { return statistics(options, cache, files); },
             [stop] { eventfd_write(stop, 1); });
         if (listening.ok()) {
             clients = std::move(listening.value());
@@ -143,8 +161,7 @@ int serve(const Options& options, const FileCache& cache, int signals, Report* r
     while (poll(ends, 3, -1) < 0) continue;  // a signal for another thread
     if (mount != nullptr) mount->stop();
     clients = nullptr;
-    report->end("");
-    return 0;
+    return write_back_all(options, cache, report) ? 0 : 1;
 }
 
 int run(int count, char** words) {

@@ -2,6 +2,7 @@
 // the service.
 #include <sys/xattr.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <vector>
@@ -61,11 +62,39 @@ void serve_listxattr(fuse_req_t request, fuse_ino_t number, size_t room) {
     }
 }
 
+// Runs `change` of an attribute of an object, and answers.
+template <class Change>
+void change_attribute(fuse_req_t request, fuse_ino_t number, const char* name, Change change) {
+    const Node& node = node_of(request, number);
+    if (has_none(request, node)) return;
+    if (number == FUSE_ROOT_ID && std::strcmp(name, kReportAttribute) == 0) {
+        fuse_reply_err(request, EPERM);
+        return;
+    }
+    const std::string path = node.path();
+    const Status status = served(request).cache.change(
+        node.descriptor, false, [&] { return change(path.c_str()) == 0 ? 0 : errno; });
+    fuse_reply_err(request, status.error_number());
+}
+
+void serve_setxattr(fuse_req_t request, fuse_ino_t number, const char* name, const char* value,
+                    size_t size, int flags) {
+    change_attribute(request, number, name,
+                     [&](const char* path) { return setxattr(path, name, value, size, flags); });
+}
+
+void serve_removexattr(fuse_req_t request, fuse_ino_t number, const char* name) {
+    change_attribute(request, number, name,
+                     [&](const char* path) { return removexattr(path, name); });
+}
+
 }  // namespace
 
 void add_extended_attribute_functions(fuse_lowlevel_ops* functions) {
     functions->getxattr = serve_getxattr;
     functions->listxattr = serve_listxattr;
+    functions->setxattr = serve_setxattr;
+    functions->removexattr = serve_removexattr;
 }
 
 }  // namespace penstock::cache_service

@@ -1,24 +1,46 @@
 // Requests on open files: their bytes go through the cache.
+#include "files.h"
+
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <functional>
 #include <memory>
 
-#include "served.h"
+#include "caller.h"
 
 namespace penstock::cache_service {
 namespace {
 
-struct OpenedFile {
-    CachedFile file;
-};
-
-OpenedFile& file_of(const fuse_file_info* file) { return *reinterpret_cast<OpenedFile*>(file->fh); }
-
-void reply_status(fuse_req_t request, const Status& status) {
-    fuse_reply_err(request, status.error_number());
+// Opens by `open` with flags for reading or for both, so that the cache can read the rest of chunks
+// that are written in part. Where only writing is allowed, it writes around the cache.
+int open_as_allowed(Served* all, bool writes, const std::function<int(int)>& open) {
+    int descriptor = open(writes ? O_RDWR : O_RDONLY);
+    if (descriptor < 0 && errno == EMFILE && all->cache.flush().ok()) {
+        descriptor = open(writes ? O_RDWR : O_RDONLY);  // files that were dirty are closed now
+    }
+    return descriptor < 0 && errno == EACCES && writes ? open(O_WRONLY) : descriptor;
 }
+
+}  // namespace
+
+int adopt_below(Served* all, int descriptor, bool writes, OpenedFile* opened) {
+    auto adopted = all->cache.adopt(descriptor);
+    if (!adopted.ok()) return adopted.status().error_number();
+    *opened = {std::move(adopted.value()), descriptor, writes};
+    return 0;
+}
+
+int open_below(Served* all, const Node& node, bool writes, OpenedFile* opened) {
+    const std::string path = node.path();
+    const int descriptor = open_as_allowed(
+        all, writes, [&](int access) { return open(path.c_str(), access | O_CLOEXEC); });
+    return descriptor < 0 ? errno : adopt_below(all, descriptor, writes, opened);
+}
+
+namespace {
 
 // Returns memory of this thread for the bytes of one request.
 std::byte* buffer() {
@@ -26,26 +48,63 @@ std::byte* buffer() {
     return memory.get();
 }
 
+// Ends an open: cuts the file off if that was asked for, and tells the kernel what it may keep.
+int finish_open(Node* node, const OpenedFile& opened, fuse_file_info* file) {
+    if ((file->flags & O_TRUNC) != 0) {
+        const Status status = opened.file.truncate(0);
+        if (!status.ok()) return status.error_number();
+    }
+    const uint64_t version = opened.file.version();
+    file->keep_cache = node->version_cached.exchange(version) == version ? 1 : 0;
+    file->noflush = opened.writes ? 0 : 1;  // there is no error to tell
+    return 0;
+}
+
 void serve_open(fuse_req_t request, fuse_ino_t number, fuse_file_info* file) {
-    const Node& node = node_of(request, number);
-    if ((file->flags & O_ACCMODE) != O_RDONLY) {
-        fuse_reply_err(request, EROFS);
+    Node& node = node_of(request, number);
+    const bool writes = (file->flags & O_ACCMODE) != O_RDONLY || (file->flags & O_TRUNC) != 0;
+    auto opened = std::make_unique<OpenedFile>();
+    int error = open_below(&served(request), node, writes, opened.get());
+    if (error == 0) error = finish_open(&node, *opened, file);
+    if (error != 0) {
+        fuse_reply_err(request, error);
         return;
     }
-    const int descriptor = open(node.path().c_str(), O_RDONLY | O_CLOEXEC);
-    if (descriptor < 0) {
-        fuse_reply_err(request, errno);
-        return;
-    }
-    auto adopted = served(request).cache.adopt(descriptor);
-    if (!adopted.ok()) {
-        close(descriptor);
-        reply_status(request, adopted.status());
-        return;
-    }
-    auto opened = std::make_unique<OpenedFile>(std::move(adopted.value()));
     file->fh = reinterpret_cast<uint64_t>(opened.get());
     if (fuse_reply_open(request, file) == 0) (void)opened.release();
+}
+
+// Makes a file as the caller. Returns its descriptor, or -1 with errno set.
+int make_file(fuse_req_t request, fuse_ino_t folder, const char* name, mode_t mode,
+              const fuse_file_info* file) {
+    const int parent = node_of(request, folder).descriptor;
+    const int flags = O_CREAT | O_NOFOLLOW | O_CLOEXEC | (file->flags & O_EXCL);
+    return open_as_allowed(&served(request), true, [&](int access) {
+        const AsCaller caller(request);
+        return openat(parent, name, access | flags, caller.mode(mode));
+    });
+}
+
+void serve_create(fuse_req_t request, fuse_ino_t folder, const char* name, mode_t mode,
+                  fuse_file_info* file) {
+    const int descriptor = make_file(request, folder, name, mode, file);
+    auto opened = std::make_unique<OpenedFile>();
+    int error = descriptor < 0 ? errno
+                               : adopt_below(&served(request), descriptor, true, opened.get());
+    fuse_entry_param entry;
+    if (error == 0 && !look_up(request, folder, name, &entry)) error = errno;
+    if (error != 0) {
+        fuse_reply_err(request, error);
+        return;
+    }
+    error = finish_open(&node_of(request, entry.ino), *opened, file);
+    file->fh = reinterpret_cast<uint64_t>(opened.get());
+    if (error == 0 && fuse_reply_create(request, &entry, file) == 0) {
+        (void)opened.release();
+        return;
+    }
+    served(request).nodes.forget(node_of(request, entry.ino), 1);
+    if (error != 0) fuse_reply_err(request, error);
 }
 
 void serve_release(fuse_req_t request, fuse_ino_t /*number*/, fuse_file_info* file) {
@@ -65,12 +124,90 @@ void serve_read(fuse_req_t request, fuse_ino_t /*number*/, size_t size, off_t of
     }
 }
 
+void serve_write(fuse_req_t request, fuse_ino_t /*number*/, const char* from, size_t size,
+                 off_t offset, fuse_file_info* file) {
+    auto written = file_of(file).file.write(from, size, static_cast<uint64_t>(offset));
+    if (written.ok()) {
+        fuse_reply_write(request, written.value());
+    } else {
+        reply_status(request, written.status());
+    }
+}
+
+// A close waits for no storage: it tells what is known.
+void serve_flush(fuse_req_t request, fuse_ino_t /*number*/, fuse_file_info* file) {
+    const OpenedFile& opened = file_of(file);
+    reply_status(request, opened.writes ? opened.file.take_error() : Status{});
+}
+
+void serve_fsync(fuse_req_t request, fuse_ino_t /*number*/, int data_only, fuse_file_info* file) {
+    reply_status(request, file_of(file).file.sync(data_only != 0));
+}
+
+void serve_fallocate(fuse_req_t request, fuse_ino_t /*number*/, int mode, off_t offset, off_t size,
+                     fuse_file_info* file) {
+    reply_status(request, file_of(file).file.allocate(mode, static_cast<uint64_t>(offset),
+                                                      static_cast<uint64_t>(size)));
+}
+
+// Only the file below knows its holes. If it lacks bytes, all of it counts as data.
+void serve_lseek(fuse_req_t request, fuse_ino_t /*number*/, off_t offset, int whence,
+                 fuse_file_info* file) {
+    const OpenedFile& opened = file_of(file);
+    if (opened.file.flush().ok()) {
+        const off_t found = lseek(opened.descriptor, offset, whence);
+        if (found >= 0) {
+            fuse_reply_lseek(request, found);
+        } else {
+            fuse_reply_err(request, errno);
+        }
+        return;
+    }
+    const auto size = static_cast<off_t>(opened.file.size());
+    if (offset >= size) {
+        fuse_reply_err(request, ENXIO);
+    } else {
+        fuse_reply_lseek(request, whence == SEEK_DATA ? offset : size);
+    }
+}
+
+// Copies from cache to cache. The kernel asks again for what is left.
+void serve_copy(fuse_req_t request, fuse_ino_t /*number*/, off_t offset, fuse_file_info* from,
+                fuse_ino_t /*to_number*/, off_t to_offset, fuse_file_info* to, size_t size,
+                int /*flags*/) {
+    constexpr size_t kCopyMax = 16 << 20;
+    const size_t wanted = std::min(size, kCopyMax);
+    size_t done = 0;
+    while (done < wanted) {
+        const size_t part = std::min<size_t>(wanted - done, kRequestSizeMax);
+        auto moved = file_of(from).file.read(buffer(), part, static_cast<uint64_t>(offset) + done);
+        if (moved.ok() && moved.value() == 0) break;
+        if (moved.ok())
+            moved = file_of(to).file.write(buffer(), moved.value(),
+                                           static_cast<uint64_t>(to_offset) + done);
+        if (!moved.ok()) {
+            if (done > 0) break;
+            reply_status(request, moved.status());
+            return;
+        }
+        done += moved.value();
+    }
+    fuse_reply_write(request, done);
+}
+
 }  // namespace
 
 void add_file_functions(fuse_lowlevel_ops* functions) {
     functions->open = serve_open;
+    functions->create = serve_create;
     functions->release = serve_release;
     functions->read = serve_read;
+    functions->write = serve_write;
+    functions->flush = serve_flush;
+    functions->fsync = serve_fsync;
+    functions->fallocate = serve_fallocate;
+    functions->lseek = serve_lseek;
+    functions->copy_file_range = serve_copy;
 }
 
 }  // namespace penstock::cache_service

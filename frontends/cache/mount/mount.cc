@@ -15,6 +15,7 @@
 #include <cstdarg>
 #include <cstdio>
 #include <cstring>
+#include <fstream>
 #include <mutex>
 #include <thread>
 
@@ -58,8 +59,10 @@ void begin_session(void* /*all*/, fuse_conn_info* connection) {
     connection->max_read = connection->max_write = kRequestSizeMax;
     connection->max_readahead = kRequestSizeMax;
     connection->max_background = connection->congestion_threshold = kBackgroundMax;
-    // The kernel clears set-user-ID bits itself, and asks for each name again after a change.
+    // The kernel clears set-user-ID bits itself.
     want(connection, FUSE_CAP_HANDLE_KILLPRIV, false);
+    // Lists of access are honoured, and masks of new files are applied where these are known.
+    want(connection, FUSE_CAP_POSIX_ACL | FUSE_CAP_DONT_MASK, true);
     // The open of a file decides whether the kernel's pages of it are still right.
     want(connection, FUSE_CAP_AUTO_INVAL_DATA, false);
 }
@@ -71,13 +74,19 @@ fuse_lowlevel_ops functions_of_mount() {
     add_extended_attribute_functions(&functions);
     add_file_functions(&functions);
     add_folder_functions(&functions);
+    add_name_functions(&functions);
     return functions;
 }
 
-// Each file that the kernel knows takes a descriptor.
+// Each file that the kernel knows takes a descriptor. Root may have as many as a process can.
 void raise_descriptor_limit() {
     rlimit limit{};
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+    rlim_t most = 0;
+    if (std::ifstream("/proc/sys/fs/nr_open") >> most && most > limit.rlim_max) {
+        const rlimit raised{most, most};
+        if (setrlimit(RLIMIT_NOFILE, &raised) == 0) return;
+    }
     limit.rlim_cur = limit.rlim_max;
     setrlimit(RLIMIT_NOFILE, &limit);
 }

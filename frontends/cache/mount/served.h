@@ -45,5 +45,6 @@ void add_attribute_functions(fuse_lowlevel_ops* functions);
 void add_extended_attribute_functions(fuse_lowlevel_ops* functions);
 void add_file_functions(fuse_lowlevel_ops* functions);
 void add_folder_functions(fuse_lowlevel_ops* functions);
+void add_name_functions(fuse_lowlevel_ops* functions);
 
 }  // namespace penstock::cache_service

@@ -1,0 +1,26 @@
+// Files that programs have open through a mount.
+#pragma once
+
+#include "served.h"
+
+namespace penstock::cache_service {
+
+// One open of a program. The kernel checks what it may do with it.
+struct OpenedFile {
+    CachedFile file;
+    int descriptor = -1;  // of the file below, which `file` closes
+    bool writes = false;
+};
+
+inline OpenedFile& file_of(const fuse_file_info* file) {
+    return *reinterpret_cast<OpenedFile*>(file->fh);
+}
+inline void reply_status(fuse_req_t request, const Status& status) {
+    fuse_reply_err(request, status.error_number());
+}
+// Opens the file below a node, to be written or not, with no more than that. Returns 0 or an errno.
+int open_below(Served* all, const Node& node, bool writes, OpenedFile* opened);
+// Takes over a descriptor. Returns 0 or an errno, and then it is closed.
+int adopt_below(Served* all, int descriptor, bool writes, OpenedFile* opened);
+
+}  // namespace penstock::cache_service
