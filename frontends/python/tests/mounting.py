@@ -1,6 +1,7 @@
 """What the tests of mounts share: a mount of a folder, as the command makes it."""
 
 import contextlib
+import json
 import os
 import subprocess
 import sys
@@ -46,15 +47,27 @@ def run(*words: str | bytes | Path, cwd: Path | None = None) -> str:
 
 
 @contextlib.contextmanager
-def mounted(path: Path, mountpoint: Path | None = None, *options: str) -> Iterator[Path]:
-    """Mount a folder, by default over itself, and unmount it at the end."""
+def serving(path: Path, mountpoint: Path | None = None, *options: str) -> Iterator[int]:
+    """Mount a folder, by default over itself. Gives the process. The test unmounts, or fails."""
     where = mountpoint or path
-    made = penstock("mount", path, where, "--device", "cpu:1", "--cache-size", "64M", *options)
+    small = "--device", "cpu:1", "--cache-size", "64M"
+    made = penstock("mount", path, where, *small, "--json", *options)
     assert made.returncode == 0, made.stderr
     try:
-        yield where
+        yield json.loads(made.stdout)["pid"]
     except BaseException:
         subprocess.run(["umount", "-l", where], check=False)
         raise
-    ended = penstock("umount", where)
-    assert ended.returncode == 0, ended.stderr
+
+
+@contextlib.contextmanager
+def mounted(
+    path: Path, mountpoint: Path | None = None, *options: str, umount_fails: str = ""
+) -> Iterator[Path]:
+    """Mount a folder and unmount it at the end, which fails with a text if that is given."""
+    where = mountpoint or path
+    with serving(path, where, *options):
+        yield where
+        ended = penstock("umount", where)
+        assert ended.returncode == (1 if umount_fails else 0), ended.stderr
+        assert umount_fails in ended.stderr

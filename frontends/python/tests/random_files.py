@@ -34,6 +34,20 @@ def _seen(state: os.stat_result) -> tuple[Any, ...]:
     return state.st_mode, state.st_nlink, state.st_uid, state.st_gid, size
 
 
+class Call:
+    """Arguments for any operation."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self.name, self.other = chance.choice(_NAMES), chance.choice(_NAMES)
+        self.offset = chance.randrange(_SIZE_MAX)
+        self.data = chance.randbytes(
+            chance.randrange(1, 80_000 if chance.random() < 0.2 else 5_000)
+        )
+        self.flags, self.mode = chance.choice(_FLAGS), chance.choice([0o600, 0o644, 0o755])
+        self.which = chance.randrange(1 << 30)
+        self.times = (chance.randrange(10**18), chance.randrange(10**18))
+
+
 class Folder:
     """A folder, its open files, and the operations on them."""
 
@@ -54,91 +68,74 @@ class Folder:
 
     def do(self, chance: random.Random) -> Any:
         """Do one operation and return what a program sees of it."""
-        name, other = chance.choice(_NAMES), chance.choice(_NAMES)
-        offset, size = chance.randrange(_SIZE_MAX), chance.randrange(1, 80_000)
-        small = chance.randrange(4) > 0
-        size = size % 5_000 + 1 if small else size
-        data = chance.randbytes(size)
-        flags, mode = chance.choice(_FLAGS), chance.choice([0o600, 0o644, 0o755])
-        which, kind = chance.randrange(1 << 30), chance.randrange(100)
-        descriptor = self.open[which % len(self.open)] if self.open else -1
-        times = (chance.randrange(10**18), chance.randrange(10**18))
+        call = Call(chance)
+        kind = chance.randrange(100)
         try:
-            if kind < 70:
-                return self._on_file(kind, name, flags, mode, descriptor, offset, data, times)
-            return self._on_name(kind, name, other, mode, offset, times)
+            if kind < 16:
+                return self._open(call)
+            if kind < 67:
+                descriptor = self.open[call.which % len(self.open)] if self.open else -1
+                return None if descriptor < 0 else self._on_file(kind, descriptor, call)
+            return self._on_name(kind, call)
         except OSError as error:
             return errno.errorcode[error.errno or 0]
 
-    def _on_file(  # noqa: PLR0911, PLR0913
-        self,
-        kind: int,
-        name: str,
-        flags: int,
-        mode: int,
-        descriptor: int,
-        offset: int,
-        data: bytes,
-        times: tuple[int, int],
-    ) -> Any:
-        if kind < 16:
-            if len(self.open) >= _OPEN_MAX:
-                return None
-            self.open.append(os.open(self.path(name), flags, mode))
-            return "opened"
-        if descriptor < 0:
-            return None
-        if kind < 32:
+    def _open(self, call: Call) -> Any:
+        if len(self.open) < _OPEN_MAX:
+            self.open.append(os.open(self.path(call.name), call.flags, call.mode))
+        return len(self.open)
+
+    def _on_file(self, kind: int, descriptor: int, call: Call) -> Any:  # noqa: PLR0911
+        data, offset = call.data, call.offset
+        if kind < 30:
             return os.pwrite(descriptor, data, offset)
-        if kind < 38:
+        if kind < 36:
             return os.write(descriptor, data)
-        if kind < 50:
+        if kind < 48:
             return os.pread(descriptor, len(data), offset)
-        if kind < 54:
+        if kind < 52:
             return os.read(descriptor, len(data))
-        if kind < 58:
+        if kind < 56:
             os.ftruncate(descriptor, offset)
-            return os.fstat(descriptor).st_size
-        if kind < 60:
+        elif kind < 58:
             os.fsync(descriptor)
-            return None
-        if kind < 63:
+        elif kind < 61:
             self.open.remove(descriptor)
             return os.close(descriptor)
-        if kind < 65 and not stat.S_ISDIR(os.fstat(descriptor).st_mode):  # these have no end
+        elif kind < 63 and not stat.S_ISDIR(os.fstat(descriptor).st_mode):  # these have no end
             return os.lseek(descriptor, offset, os.SEEK_SET), os.lseek(descriptor, 0, os.SEEK_END)
-        if kind < 66:
+        elif kind < 64:
             return os.posix_fallocate(descriptor, offset, len(data))
-        if kind < 67:
-            os.utime(descriptor, ns=times)
+        elif kind < 65:
+            os.utime(descriptor, ns=call.times)
             return os.fstat(descriptor).st_mtime_ns
         return _seen(os.fstat(descriptor))
 
-    def _on_name(  # noqa: PLR0911
-        self, kind: int, name: str, other: str, mode: int, size: int, times: tuple[int, int]
-    ) -> Any:
-        path = self.path(name)
-        if kind < 76:
-            return os.rename(path, self.path(other))
-        if kind < 80:
+    def _on_name(self, kind: int, call: Call) -> Any:  # noqa: PLR0911
+        path, other = self.path(call.name), self.path(call.other)
+        if kind < 74:
+            return os.rename(path, other)
+        if kind < 78:
             return os.unlink(path)
+        if kind < 81:
+            return os.link(path, other)
         if kind < 83:
-            return os.link(path, self.path(other))
-        if kind < 85:
-            return os.symlink("a", path), os.readlink(path)
-        if kind < 87:
-            os.chmod(path, mode)
-            return _seen(os.stat(path))
-        if kind < 90:
-            os.utime(path, ns=times)
+            os.symlink("a", path)
+            return os.readlink(path)
+        if kind < 86:
+            os.chmod(path, call.mode)
+        elif kind < 89:
+            os.utime(path, ns=call.times)
             return os.stat(path).st_mtime_ns
-        if kind < 92:
-            os.truncate(path, size)
-        if kind < 94:
+        elif kind < 91:
+            os.truncate(path, call.offset)
+        elif kind < 93:
             return sorted(os.listdir(self.root)), sorted(os.listdir(self.root / "sub"))
-        if kind < 96:
-            return os.mkdir(path, mode) if kind < 95 else os.rmdir(path)
-        if kind < 98:
+        elif kind < 94:
+            return os.mkdir(path, call.mode)
+        elif kind < 95:
+            return os.rmdir(path)
+        elif kind < 98:
             with open(path, "rb") as file:
                 return file.read()
         return _seen(os.lstat(path))
