@@ -8,6 +8,8 @@
 # bench/programs/NAME.cc        the program penstock-program-NAME, which a benchmark in Python runs
 # tests/NAME_test.cc [.cu]      the program NAME_test, linked with every workload and `testing`
 # tests/NAME/*.cc [*.cu]        the program NAME_test of several files, included as "NAME/x.h"
+# tests/programs/NAME.cc        the program penstock-test-NAME, which tests in Python run, with the
+#                               files of tests/programs/NAME/
 #
 # As in rooms, a new file needs no edit of a CMake file.
 
@@ -125,13 +127,18 @@ function(penstock_benchmarks)
     endforeach()
 endfunction()
 
+# Makes the target PkgConfig::FUSE3 where libfuse3 is installed.
+macro(penstock_find_fuse)
+    find_package(PkgConfig)
+    if(PkgConfig_FOUND AND NOT TARGET PkgConfig::FUSE3)
+        pkg_check_modules(FUSE3 IMPORTED_TARGET fuse3>=3.12)
+    endif()
+endmacro()
+
 # The programs that benchmarks in Python run. slow_file_system needs libfuse3; without it the
 # benchmarks leave out the rows that need it.
 function(penstock_benchmark_programs)
-    find_package(PkgConfig)
-    if(PkgConfig_FOUND)
-        pkg_check_modules(FUSE3 IMPORTED_TARGET fuse3>=3.12)
-    endif()
+    penstock_find_fuse()
     file(GLOB programs CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/bench/programs/*.cc")
     foreach(program IN LISTS programs)
         cmake_path(GET program STEM LAST_ONLY name)
@@ -147,6 +154,25 @@ function(penstock_benchmark_programs)
         endif()
         set_target_properties(${target} PROPERTIES OUTPUT_NAME penstock-program-${name})
         penstock_program(penstock_benchmarks ${target} benchmarks)
+    endforeach()
+endfunction()
+
+# The programs that tests in Python run. All are file systems; without libfuse3 the tests that need
+# them are skipped. They do not know the library.
+function(penstock_test_programs)
+    penstock_find_fuse()
+    if(NOT TARGET PkgConfig::FUSE3)
+        return()
+    endif()
+    file(GLOB programs CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/programs/*.cc")
+    foreach(program IN LISTS programs)
+        cmake_path(GET program STEM LAST_ONLY name)
+        file(GLOB parts CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/programs/${name}/*.cc")
+        set(target penstock_test_${name})
+        add_executable(${target} "${program}" ${parts})
+        target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}/tests/programs")
+        target_link_libraries(${target} PRIVATE PkgConfig::FUSE3 penstock_flags)
+        set_target_properties(${target} PROPERTIES OUTPUT_NAME penstock-test-${name})
     endforeach()
 endfunction()
 
@@ -166,10 +192,10 @@ function(penstock_whole_tests)
     foreach(folder IN LISTS folders)
         file(GLOB sources CONFIGURE_DEPENDS "${folder}/*.cc")
         file(GLOB kernels CONFIGURE_DEPENDS "${folder}/*.cu")
-        if(NOT IS_DIRECTORY "${folder}" OR NOT sources)
+        cmake_path(GET folder FILENAME name)
+        if(NOT IS_DIRECTORY "${folder}" OR NOT sources OR name STREQUAL "programs")
             continue()
         endif()
-        cmake_path(GET folder FILENAME name)
         penstock_library_test(${name}_test ${sources})
         target_include_directories(${name}_test PRIVATE "${PROJECT_SOURCE_DIR}/tests")
         if(kernels)

@@ -293,7 +293,8 @@ def lint_batches(files: Sequence[str], commands: dict[str, str]) -> dict[Path, l
     groups: dict[str, list[str]] = {}
     for file in files:
         # Programs have a main() each.
-        program = Path(file).parent in (ROOT / "bench", ROOT / "bench/programs")
+        folders = (ROOT / "bench", ROOT / "bench/programs", ROOT / "tests/programs")
+        program = Path(file).parent in folders
         groups.setdefault(file if program else str(Path(file).parent), []).append(file)
     found: dict[Path, list[str]] = {}
     for group in groups.values():
