@@ -86,6 +86,8 @@ int mount_and_serve(Mounted& mounted, const char* program, const char* place, in
     if (session == nullptr) return 1;
     int result = 1;
     if (fuse_session_mount(session, place) == 0) {
+        // The kernel takes a request back whose caller is killed after poll() has told of it.
+        fcntl(fuse_session_fd(session), F_SETFL, O_NONBLOCK);
         result = serve(session, mounted, signals);
         fuse_session_unmount(session);
     }

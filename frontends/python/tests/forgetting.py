@@ -80,5 +80,7 @@ class ForgetfulDisk:
         except subprocess.TimeoutExpired:
             self.server.kill()
             self.server.wait()
+        if self.server.stdout is not None:
+            self.server.stdout.close()
         if os.path.ismount(self.place):
             unmount(self.place)

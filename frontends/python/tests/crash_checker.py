@@ -1,0 +1,142 @@
+"""Which bytes files may have after a crash, by the log of the workload that wrote them.
+
+What was synced and not written since must be there. What was written since is old or new, byte by
+byte: any of the versions since the last sync, and zeros where the file was extended or cut off. A
+size is one that the file had since the last sync, or would have had with a part of the calls; as
+storage may keep some pages of a write, each multiple of 4 KiB between the smallest and the largest
+of these sizes is right too.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass, field
+
+import numpy as np
+from crash_workload import FILES, PAGE, pattern
+
+
+@dataclass
+class File:
+    """A file's durable content, None where there is no file, and the changes since."""
+
+    number: int
+    durable: bytes | None = None
+    current: bytearray | None = None
+    writes: list[tuple[int, int, int]] = field(default_factory=list)  # offset, size, version
+    truncations: list[int] = field(default_factory=list)
+
+    def begin(self, call: str, numbers: list[int]) -> None:
+        """Note a change that may be there from now on."""
+        if call == "write":
+            offset, size, version = numbers
+            self.writes.append((offset, size, version))
+        elif call == "truncate":
+            self.truncations.append(numbers[0])
+
+    def done(self, call: str, numbers: list[int]) -> None:
+        """Note that a call has returned."""
+        content = self.current if self.current is not None else bytearray()
+        self.current = content
+        if call == "write":
+            offset, size, version = numbers
+            content.extend(bytes(max(0, offset - len(content))))
+            content[offset : offset + size] = pattern(self.number, version, offset, size)
+        elif call == "truncate":
+            del content[numbers[0] :]
+            content.extend(bytes(numbers[0] - len(content)))
+        elif call == "sync":
+            self.settle(bytes(content))
+
+    def settle(self, content: bytes | None) -> None:
+        """Begin anew from a durable content."""
+        self.durable = content
+        self.current = None if content is None else bytearray(content)
+        self.writes.clear()
+        self.truncations.clear()
+
+    def check(self, found: bytes | None) -> list[str]:
+        """Return what is wrong with the content after a crash; None: there is no file."""
+        if found is None:
+            return [] if self.durable is None else [f"file {self.number} is missing"]
+        return [*self._check_size(len(found)), *self._check_bytes(found)]
+
+    def _check_size(self, size: int) -> list[str]:
+        old = len(self.durable or b"")
+        sizes = {old, *self.truncations, *(offset + length for offset, length, _ in self.writes)}
+        smallest = min([old, *self.truncations])
+        part = size % PAGE == 0 and size <= max(sizes)
+        if size >= smallest and (size in sizes or part):
+            return []
+        told = ", ".join(map(str, sorted(one for one in sizes if one >= smallest)))
+        return [f"file {self.number}: size {size}, allowed: {told}"]
+
+    def _check_bytes(self, found: bytes) -> list[str]:
+        old = self.durable or b""
+        actual = np.frombuffer(found, np.uint8)
+        kept = min(len(old), len(found))
+        right = np.zeros(len(found), bool)
+        right[:kept] = actual[:kept] == np.frombuffer(old, np.uint8)[:kept]
+        cut = min([len(old), *self.truncations])
+        right[cut:] |= actual[cut:] == 0
+        for offset, size, version in self.writes:
+            new = np.frombuffer(pattern(self.number, version, offset, size), np.uint8)
+            part = actual[offset : offset + size]
+            right[offset : offset + size] |= part == new[: len(part)]
+        wrong = np.flatnonzero(~right)
+        if len(wrong) == 0:
+            return []
+        first, last = int(wrong[0]), int(wrong[-1])
+        written = [one for one in self.writes if one[0] <= first < one[0] + one[1]]
+        return [
+            f"file {self.number}: {len(wrong)} bytes from {first} to {last} are wrong; "
+            f"there {found[first : first + 4].hex()}, durable {old[first : first + 4].hex()}, "
+            f"{len(written)} writes since; size {len(found)}, durable {len(old)}, "
+            f"truncations since {self.truncations}"
+        ]
+
+
+@dataclass
+class Log:
+    """What a log told, beside the changes of files."""
+
+    problems: list[str] = field(default_factory=list)
+    calls: int = 0
+    syncs: int = 0  # that returned
+    cut_off: bool = False  # a call had not returned, or had failed
+    failed: int = 0  # errno
+
+
+def replay(log: str, files: list[File]) -> Log:
+    """Take the calls of a log over into `files`; an incomplete last line is no call."""
+    told = Log()
+    under_way: tuple[str, list[int]] | None = None
+    for line in log.splitlines(keepends=True):
+        if not line.endswith("\n"):
+            break
+        call, *words = line.split()
+        if call == "wrong":
+            told.problems.append(line.strip())
+        elif call == "failed":
+            told.failed = int(words[0])
+        elif call == "open":
+            number, size, check = map(int, words)
+            content = bytes(files[number].current or b"")
+            if (size, check) != (len(content), zlib.crc32(content)):
+                told.problems.append(f"file {number} was not what it should be before: {size}")
+        elif call == "done":
+            assert under_way is not None, "a call has returned that had not begun"
+            files[under_way[1][0]].done(under_way[0], under_way[1][1:])
+            told.calls += 1
+            told.syncs += under_way[0] == "sync"
+            under_way = None
+        else:
+            under_way = call, [int(word) for word in words]
+            files[under_way[1][0]].begin(call, under_way[1][1:])
+    told.cut_off = under_way is not None
+    return told
+
+
+def make_files() -> list[File]:
+    """Return the files of a workload, none of which exists."""
+    return [File(number) for number in range(FILES)]

@@ -1,0 +1,172 @@
+"""Random writes, appends, truncations and syncs of a few files, for tests of crashes.
+
+    crash_workload.py FOLDER SEED VERSION OPERATIONS
+
+Each byte that is written follows from file, offset and version; VERSION is that of the first write,
+and each write has the next one. Standard output tells each call before it begins, and `done` when
+it has returned:
+
+    open FILE SIZE CRC     what the file was at the start: its size, and its CRC-32
+    create FILE
+    write FILE OFFSET SIZE VERSION
+    truncate FILE SIZE
+    sync FILE
+    failed ERRNO           the call before failed; the program ends
+    wrong TEXT             bytes that were read are not those that were written; the program ends
+
+A whole run of OPERATIONS up to 5000 fits into a pipe, so that no reader is needed meanwhile.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import random
+import sys
+import zlib
+
+FILES = 4
+FILE_SIZE_MAX = 256 << 10
+WRITE_SIZE_MAX = 20_000
+PAGE = 4096
+PIPE_SIZE = 1 << 20
+_TABLE_SIZE = 1 << 20
+_TABLE = random.Random(33).randbytes(_TABLE_SIZE) * 2
+
+
+def pattern(file: int, version: int, offset: int, size: int) -> bytes:
+    """Return the bytes that a version of a file has at an offset; `size` is at most 1 MiB."""
+    start = (version * 654_435_761 + file * 81_799 + offset) % _TABLE_SIZE
+    return _TABLE[start : start + size]
+
+
+def name_of(file: int) -> str:
+    """Return the name of a file in the folder."""
+    return f"file-{file}"
+
+
+def tell(text: str) -> None:
+    """Write a line to the log, in one piece."""
+    os.write(1, (text + "\n").encode())
+
+
+class WrongBytesError(Exception):
+    """A read returned other bytes than were written."""
+
+
+class File:
+    """One open file, and what it should contain."""
+
+    def __init__(self, folder: str, number: int, seed: random.Random) -> None:
+        self.path = os.path.join(folder, name_of(number))
+        self.number = number
+        self.random = seed
+        self.content = bytearray()
+        self.descriptor = self.appending = -1
+
+    def open(self) -> None:
+        """Open the file for the first time, and tell what it has."""
+        if not os.path.exists(self.path):
+            tell(f"create {self.number}")
+            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644))
+            tell("done")
+        self._open()
+        self.content[:] = os.pread(self.descriptor, 2 * FILE_SIZE_MAX, 0)
+        tell(f"open {self.number} {len(self.content)} {zlib.crc32(self.content)}")
+
+    def _open(self) -> None:
+        self.descriptor = os.open(self.path, os.O_RDWR)
+        self.appending = os.open(self.path, os.O_WRONLY | os.O_APPEND)
+
+    def reopen(self, _: int) -> None:
+        """Close the file and open it again."""
+        os.close(self.descriptor)
+        os.close(self.appending)
+        self._open()
+
+    def _place(self) -> tuple[int, int]:
+        offset = self.random.randrange(min(len(self.content) + PAGE, FILE_SIZE_MAX))
+        size = self.random.randrange(1, WRITE_SIZE_MAX)
+        if self.random.random() < 0.3:  # whole pages
+            offset, size = offset // PAGE * PAGE, -(-size // PAGE) * PAGE
+        return offset, size
+
+    def _written(self, done: int, offset: int, data: bytes) -> None:
+        if done != len(data):
+            raise WrongBytesError(f"a write of {len(data)} bytes returned {done}")
+        self.content.extend(bytes(max(0, offset - len(self.content))))
+        self.content[offset : offset + len(data)] = data
+        tell("done")
+
+    def write(self, version: int) -> None:
+        """Write at a random place."""
+        offset, size = self._place()
+        tell(f"write {self.number} {offset} {size} {version}")
+        data = pattern(self.number, version, offset, size)
+        self._written(os.pwrite(self.descriptor, data, offset), offset, data)
+
+    def append(self, version: int) -> None:
+        """Write at the end; a large file is cut off instead."""
+        offset = len(self.content)
+        if offset > FILE_SIZE_MAX:
+            self.truncate(version)
+            return
+        size = self.random.randrange(1, PAGE)
+        tell(f"write {self.number} {offset} {size} {version}")
+        data = pattern(self.number, version, offset, size)
+        self._written(os.write(self.appending, data), offset, data)
+
+    def truncate(self, _: int) -> None:
+        """Set a random size."""
+        size = self.random.randrange(FILE_SIZE_MAX)
+        if self.random.random() < 0.5:
+            size = min(size, len(self.content))
+        tell(f"truncate {self.number} {size}")
+        os.ftruncate(self.descriptor, size)
+        del self.content[size:]
+        self.content.extend(bytes(size - len(self.content)))
+        tell("done")
+
+    def sync(self, version: int) -> None:
+        """Make the file durable."""
+        tell(f"sync {self.number}")
+        if version % 3 == 0:
+            os.fdatasync(self.descriptor)
+        else:
+            os.fsync(self.descriptor)
+        tell("done")
+
+    def read(self, _: int) -> None:
+        """Compare a part, and the size."""
+        offset, size = self._place()
+        if os.pread(self.descriptor, size, offset) != self.content[offset : offset + size]:
+            raise WrongBytesError(f"file {self.number}: read of {size} bytes at {offset}")
+        if os.fstat(self.descriptor).st_size != len(self.content):
+            raise WrongBytesError(f"file {self.number}: its size should be {len(self.content)}")
+
+
+def run(folder: str, seed: int, version: int, operations: int) -> None:
+    """Do the operations, each on a random file."""
+    source = random.Random(seed)
+    files = [File(folder, number, source) for number in range(FILES)]
+    for file in files:
+        file.open()
+    kinds = ["write"] * 10 + ["append"] * 4 + ["sync"] * 3 + ["truncate", "reopen"] + ["read"] * 2
+    for number in range(operations):
+        getattr(source.choice(files), source.choice(kinds))(version + number)
+
+
+def main(words: list[str]) -> int:
+    """Run the workload of a command line."""
+    fcntl.fcntl(1, fcntl.F_SETPIPE_SZ, PIPE_SIZE)
+    try:
+        run(words[0], *map(int, words[1:]))
+    except OSError as error:
+        tell(f"failed {error.errno}")
+    except WrongBytesError as error:
+        tell(f"wrong {error}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
