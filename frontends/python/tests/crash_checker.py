@@ -2,6 +2,7 @@
 
 What was synced and not written since must be there. What was written since is old or new, byte by
 byte: any of the versions since the last sync, and zeros where the file was extended or cut off. A
+file that was replaced is the new one or the old one until it, or its folder, is synced. A
 size is one that the file had since the last sync, or would have had with a part of the calls; as
 storage may keep some pages of a write, each multiple of 4 KiB between the smallest and the largest
 of these sizes is right too.
@@ -17,49 +18,19 @@ from crash_workload import FILES, PAGE, pattern
 
 
 @dataclass
-class File:
-    """A file's durable content, None where there is no file, and the changes since."""
+class State:
+    """A durable content, None where there is no file, and the changes since."""
 
-    number: int
-    durable: bytes | None = None
-    current: bytearray | None = None
+    durable: bytes | None
     writes: list[tuple[int, int, int]] = field(default_factory=list)  # offset, size, version
     truncations: list[int] = field(default_factory=list)
 
-    def begin(self, call: str, numbers: list[int]) -> None:
-        """Note a change that may be there from now on."""
-        if call == "write":
-            offset, size, version = numbers
-            self.writes.append((offset, size, version))
-        elif call == "truncate":
-            self.truncations.append(numbers[0])
-
-    def done(self, call: str, numbers: list[int]) -> None:
-        """Note that a call has returned."""
-        content = self.current if self.current is not None else bytearray()
-        self.current = content
-        if call == "write":
-            offset, size, version = numbers
-            content.extend(bytes(max(0, offset - len(content))))
-            content[offset : offset + size] = pattern(self.number, version, offset, size)
-        elif call == "truncate":
-            del content[numbers[0] :]
-            content.extend(bytes(numbers[0] - len(content)))
-        elif call == "sync":
-            self.settle(bytes(content))
-
-    def settle(self, content: bytes | None) -> None:
-        """Begin anew from a durable content."""
-        self.durable = content
-        self.current = None if content is None else bytearray(content)
-        self.writes.clear()
-        self.truncations.clear()
-
-    def check(self, found: bytes | None) -> list[str]:
+    def check(self, number: int, found: bytes | None) -> list[str]:
         """Return what is wrong with the content after a crash; None: there is no file."""
-        if found is None:
-            return [] if self.durable is None else [f"file {self.number} is missing"]
-        return [*self._check_size(len(found)), *self._check_bytes(found)]
+        if found is None or self.durable is None:
+            same = found is None and self.durable is None
+            return [] if same else [f"is {'missing' if found is None else 'there'}"]
+        return [*self._check_size(len(found)), *self._check_bytes(number, found)]
 
     def _check_size(self, size: int) -> list[str]:
         old = len(self.durable or b"")
@@ -69,9 +40,9 @@ class File:
         if size >= smallest and (size in sizes or part):
             return []
         told = ", ".join(map(str, sorted(one for one in sizes if one >= smallest)))
-        return [f"file {self.number}: size {size}, allowed: {told}"]
+        return [f"size {size}, allowed: {told}"]
 
-    def _check_bytes(self, found: bytes) -> list[str]:
+    def _check_bytes(self, number: int, found: bytes) -> list[str]:
         old = self.durable or b""
         actual = np.frombuffer(found, np.uint8)
         kept = min(len(old), len(found))
@@ -80,7 +51,7 @@ class File:
         cut = min([len(old), *self.truncations])
         right[cut:] |= actual[cut:] == 0
         for offset, size, version in self.writes:
-            new = np.frombuffer(pattern(self.number, version, offset, size), np.uint8)
+            new = np.frombuffer(pattern(number, version, offset, size), np.uint8)
             part = actual[offset : offset + size]
             right[offset : offset + size] |= part == new[: len(part)]
         wrong = np.flatnonzero(~right)
@@ -89,10 +60,71 @@ class File:
         first, last = int(wrong[0]), int(wrong[-1])
         written = [one for one in self.writes if one[0] <= first < one[0] + one[1]]
         return [
-            f"file {self.number}: {len(wrong)} bytes from {first} to {last} are wrong; "
+            f"{len(wrong)} bytes from {first} to {last} are wrong; "
             f"there {found[first : first + 4].hex()}, durable {old[first : first + 4].hex()}, "
-            f"{len(written)} writes since; size {len(found)}, durable {len(old)}, "
+            f"written there since {written}; size {len(found)}, durable {len(old)}, "
             f"truncations since {self.truncations}"
+        ]
+
+
+class File:
+    """What a file may be after a crash.
+
+    It is in one of some states: the last is that of the file as programs see it, and those before
+    are of files that had its name until it was created or replaced, which is not durable yet.
+    """
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.states = [State(None)]
+        self.current = bytearray()
+
+    def begin(self, call: str, numbers: list[int]) -> None:
+        """Note a change that may be there from now on."""
+        if call == "write":
+            offset, size, version = numbers
+            self.states[-1].writes.append((offset, size, version))
+        elif call == "truncate":
+            self.states[-1].truncations.append(numbers[0])
+        elif call == "create":
+            self.states.append(State(b""))
+        elif call == "replace":
+            size, version = numbers
+            self.states.append(State(pattern(self.number, version, 0, size)))
+
+    def done(self, call: str, numbers: list[int]) -> None:
+        """Note that a call has returned."""
+        content = self.current
+        if call == "write":
+            offset, size, version = numbers
+            content.extend(bytes(max(0, offset - len(content))))
+            content[offset : offset + size] = pattern(self.number, version, offset, size)
+        elif call == "truncate":
+            del content[numbers[0] :]
+            content.extend(bytes(numbers[0] - len(content)))
+        elif call == "replace":
+            content[:] = pattern(self.number, numbers[1], 0, numbers[0])
+        elif call == "sync":
+            self.settle(bytes(content))
+
+    def settle(self, content: bytes | None) -> None:
+        """Begin anew from a durable content."""
+        self.states = [State(content)]
+        self.current = bytearray(content or b"")
+
+    def settle_name(self) -> None:
+        """Note that the file as programs see it has its name durably."""
+        del self.states[:-1]
+
+    def check(self, found: bytes | None) -> list[str]:
+        """Return what is wrong with the content after a crash; None: there is no file."""
+        problems = [state.check(self.number, found) for state in self.states]
+        if not all(problems):
+            return []
+        return [
+            f"file {self.number}: {problem} (state {i + 1} of {len(problems)})"
+            for i, told in enumerate(problems)
+            for problem in told
         ]
 
 
@@ -121,12 +153,14 @@ def replay(log: str, files: list[File]) -> Log:
             told.failed = int(words[0])
         elif call == "open":
             number, size, check = map(int, words)
-            content = bytes(files[number].current or b"")
+            content = files[number].current
             if (size, check) != (len(content), zlib.crc32(content)):
                 told.problems.append(f"file {number} was not what it should be before: {size}")
         elif call == "done":
             assert under_way is not None, "a call has returned that had not begun"
             files[under_way[1][0]].done(under_way[0], under_way[1][1:])
+            for file in files if under_way[0] == "names" else []:
+                file.settle_name()
             told.calls += 1
             told.syncs += under_way[0] == "sync"
             under_way = None

@@ -6,13 +6,15 @@ Each byte that is written follows from file, offset and version; VERSION is that
 and each write has the next one. Standard output tells each call before it begins, and `done` when
 it has returned:
 
-    open FILE SIZE CRC     what the file was at the start: its size, and its CRC-32
+    open FILE SIZE CRC          what the file was at the start: its size, and its CRC-32
     create FILE
     write FILE OFFSET SIZE VERSION
     truncate FILE SIZE
     sync FILE
-    failed ERRNO           the call before failed; the program ends
-    wrong TEXT             bytes that were read are not those that were written; the program ends
+    replace FILE SIZE VERSION   a new file is written, synced and renamed to the old one's name
+    names FILE                  the folder is synced
+    failed ERRNO                the call before failed; the program ends
+    wrong TEXT                  bytes that were read are not those that were written; the end
 
 A whole run of OPERATIONS up to 5000 fits into a pipe, so that no reader is needed meanwhile.
 """
@@ -20,6 +22,7 @@ A whole run of OPERATIONS up to 5000 fits into a pipe, so that no reader is need
 from __future__ import annotations
 
 import fcntl
+import mmap
 import os
 import random
 import sys
@@ -58,6 +61,7 @@ class File:
     """One open file, and what it should contain."""
 
     def __init__(self, folder: str, number: int, seed: random.Random) -> None:
+        self.folder = folder
         self.path = os.path.join(folder, name_of(number))
         self.number = number
         self.random = seed
@@ -78,10 +82,13 @@ class File:
         self.descriptor = os.open(self.path, os.O_RDWR)
         self.appending = os.open(self.path, os.O_WRONLY | os.O_APPEND)
 
-    def reopen(self, _: int) -> None:
-        """Close the file and open it again."""
+    def _close(self) -> None:
         os.close(self.descriptor)
         os.close(self.appending)
+
+    def reopen(self, _: int) -> None:
+        """Close the file and open it again."""
+        self._close()
         self._open()
 
     def _place(self) -> tuple[int, int]:
@@ -104,6 +111,19 @@ class File:
         tell(f"write {self.number} {offset} {size} {version}")
         data = pattern(self.number, version, offset, size)
         self._written(os.pwrite(self.descriptor, data, offset), offset, data)
+
+    def write_mapped(self, version: int) -> None:
+        """Write to a part of the file in memory; what is mapped is written by msync()."""
+        offset, size = self._place()
+        size = min(size, len(self.content) - offset)
+        if size <= 0:
+            return
+        tell(f"write {self.number} {offset} {size} {version}")
+        data = pattern(self.number, version, offset, size)
+        with mmap.mmap(self.descriptor, len(self.content)) as mapped:
+            mapped[offset : offset + size] = data
+            mapped.flush()
+        self._written(size, offset, data)
 
     def append(self, version: int) -> None:
         """Write at the end; a large file is cut off instead."""
@@ -130,10 +150,38 @@ class File:
     def sync(self, version: int) -> None:
         """Make the file durable."""
         tell(f"sync {self.number}")
-        if version % 3 == 0:
+        if version % 4 == 0:  # also what was written through descriptors that are closed
+            self._close()
+            reading = os.open(self.path, os.O_RDONLY)
+            os.fsync(reading)
+            os.close(reading)
+            self._open()
+        elif version % 4 == 1:
             os.fdatasync(self.descriptor)
         else:
-            os.fsync(self.descriptor)
+            os.fsync(self.descriptor if version % 4 == 2 else self.appending)
+        tell("done")
+
+    def replace(self, version: int) -> None:
+        """Write a new file, make it durable, and give it the name of the old one."""
+        size = self.random.randrange(FILE_SIZE_MAX)
+        tell(f"replace {self.number} {size} {version}")
+        self.content[:] = pattern(self.number, version, 0, size)
+        new = os.open(self.path + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+        if os.write(new, self.content) != size:
+            raise WrongBytesError(f"file {self.number}: a new file was written in part")
+        os.fsync(new)
+        os.close(new)
+        os.rename(self.path + ".new", self.path)
+        tell("done")
+        self.reopen(version)
+
+    def sync_names(self, _: int) -> None:
+        """Make the names in the folder durable."""
+        tell(f"names {self.number}")
+        folder = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
+        os.fsync(folder)
+        os.close(folder)
         tell("done")
 
     def read(self, _: int) -> None:
@@ -151,7 +199,8 @@ def run(folder: str, seed: int, version: int, operations: int) -> None:
     files = [File(folder, number, source) for number in range(FILES)]
     for file in files:
         file.open()
-    kinds = ["write"] * 10 + ["append"] * 4 + ["sync"] * 3 + ["truncate", "reopen"] + ["read"] * 2
+    kinds = ["write"] * 20 + ["append"] * 8 + ["sync"] * 6 + ["read"] * 4
+    kinds += ["truncate", "truncate", "reopen", "reopen", "replace", "sync_names", "write_mapped"]
     for number in range(operations):
         getattr(source.choice(files), source.choice(kinds))(version + number)
 

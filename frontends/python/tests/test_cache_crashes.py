@@ -12,12 +12,14 @@ from pathlib import Path
 
 import crash_checker
 import pytest
+from cache_mounts import CacheMount, needs_mount
 from crash_matrix import Matrix, Outcome
 from crash_workload import PAGE, pattern
 from forgetting import ForgetfulDisk, needs_fuse
 
 NIGHTLY = os.environ.get("PENSTOCK_NIGHTLY") == "1"
 SEED = int(os.environ.get("PENSTOCK_SEED") or random.randrange(1, 1 << 32))
+ROUNDS = 1000 if NIGHTLY else 200
 ROUNDS_OF_THE_DISK = 200 if NIGHTLY else 40
 ROUNDS_TO_FIND = 20  # in which a disk that lies has to be found
 
@@ -41,6 +43,43 @@ def test_the_disk_itself_keeps_what_was_synced(tmp_path: Path) -> None:
 def test_a_disk_that_lies_is_found(tmp_path: Path) -> None:
     with ForgetfulDisk(tmp_path / "below", tmp_path / "disk", SEED, "--ignore-fsync") as disk:
         outcome = Matrix(disk, SEED, None).run(ROUNDS_TO_FIND)
+    assert outcome.problems
+
+
+# ---- The mount
+
+
+class Mounts:
+    """Starts mounts over a folder, each with other sizes, so that all kinds of write-back come."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        self.random = random.Random(SEED)
+
+    def start(self, path: Path) -> CacheMount:
+        """Start a mount over `path`."""
+        chunk_size = self.random.choice([4096, 16384, 65536])
+        return CacheMount(
+            path,
+            self.place,
+            chunk_size=chunk_size,
+            cache_size=1024 * chunk_size,  # the smallest
+            dirty_limit=self.random.choice([1, 4, 16]) * 65536,
+        )
+
+
+@needs_mount
+def test_a_killed_mount_keeps_what_was_synced(tmp_path: Path) -> None:
+    mounts = Mounts(tmp_path / "mount")
+    with ForgetfulDisk(tmp_path / "below", tmp_path / "disk", SEED) as disk:
+        check(Matrix(disk, SEED, mounts.start).run(ROUNDS))
+
+
+@needs_mount
+def test_a_mount_over_a_disk_that_lies_is_found(tmp_path: Path) -> None:
+    mounts = Mounts(tmp_path / "mount")
+    with ForgetfulDisk(tmp_path / "below", tmp_path / "disk", SEED, "--ignore-fsync") as disk:
+        outcome = Matrix(disk, SEED, mounts.start).run(ROUNDS_TO_FIND)
     assert outcome.problems
 
 
@@ -69,7 +108,7 @@ def after(file: crash_checker.File, log: str) -> crash_checker.File:
 
 def test_synced_bytes_must_be_there(file: crash_checker.File) -> None:
     assert file.check(OLD) == []
-    assert file.check(None) == ["file 0 is missing"]
+    assert file.check(None) == ["file 0: is missing (state 1 of 1)"]
     assert "size 9999" in file.check(OLD[:-1])[0]
     assert "size 10001" in file.check(OLD + b"\0")[0]
     assert "size 8192" in file.check(OLD[:8192])[0]
@@ -119,6 +158,23 @@ def test_a_file_that_was_never_synced_may_be_missing() -> None:
     for content in (None, b"", pattern(0, 1, 0, 10), bytes(10)):
         assert files[0].check(content) == []
     assert files[0].check(b"1")
+
+
+def test_a_replaced_file_is_the_old_or_the_new_one(file: crash_checker.File) -> None:
+    new = pattern(0, 2, 0, 500)
+    after(file, "replace 0 500 2\n")
+    assert file.check(OLD) == file.check(new) == []
+    after(file, "replace 0 500 2\ndone\nwrite 0 100 10 3\ndone\n")
+    changed = new[:100] + pattern(0, 3, 100, 10) + new[110:]
+    assert file.check(OLD) == file.check(new) == file.check(changed) == []
+    assert file.check(new[:100] + OLD[100:])
+    assert file.check(None)
+    after(file, "names 1\ndone\n")
+    assert file.check(new) == file.check(changed) == []
+    assert file.check(OLD)
+    after(file, "sync 0\ndone\n")
+    assert file.check(changed) == []
+    assert file.check(new)
 
 
 def test_bytes_that_were_lost_without_a_crash_are_told(file: crash_checker.File) -> None:
