@@ -11,6 +11,7 @@ code 1.
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import mmap
 import os
@@ -170,6 +171,32 @@ def _map(descriptor: int, offset: int, data: bytes) -> bytes:
         return mapped[offset : offset + len(data)]
 
 
+def _write_mapped(descriptor: int, offset: int, data: bytes) -> None:
+    size = os.fstat(descriptor).st_size
+    if offset >= size:
+        return
+    with mmap.mmap(descriptor, size, mmap.MAP_SHARED) as mapped:
+        part = data[: size - offset]
+        mapped[offset : offset + len(part)] = part
+        mapped.flush()
+
+
+def _copy(descriptor: int, offset: int, data: bytes) -> int:
+    """Copy a part of a file to a place behind it, or onto itself: an error."""
+    to = offset + len(data) + len(data) % 7 - 1
+    return os.copy_file_range(descriptor, descriptor, len(data), offset, to)
+
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_LIBC.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
+
+
+def _punch(descriptor: int, offset: int, data: bytes) -> None:
+    keep_size, punch_hole = 1, 2
+    if _LIBC.fallocate(descriptor, keep_size | punch_hole, offset, len(data)) != 0:
+        raise OSError(ctypes.get_errno(), "fallocate")
+
+
 Call = Callable[[int, int, bytes], object]
 CALLS: list[tuple[str, Call, int]] = [  # with how often
     ("pwrite", lambda one, offset, data: os.pwrite(one, data, offset), 30),
@@ -184,7 +211,10 @@ CALLS: list[tuple[str, Call, int]] = [  # with how often
     ("fsync", lambda one, *_: os.fsync(one), 3),
     ("fdatasync", lambda one, *_: os.fdatasync(one), 2),
     ("allocate", lambda one, offset, data: os.posix_fallocate(one, offset, len(data)), 2),
+    ("punch", _punch, 2),
+    ("copy", _copy, 3),
     ("mapped read", _map, 4),
+    ("mapped write", _write_mapped, 3),
 ]
 WEIGHTS = [weight for _, _, weight in CALLS]
 
