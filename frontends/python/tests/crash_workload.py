@@ -100,7 +100,9 @@ class File:
 
     def _written(self, done: int, offset: int, data: bytes) -> None:
         if done != len(data):
-            raise WrongBytesError(f"a write of {len(data)} bytes returned {done}")
+            # It met an error, which the rest meets too. Otherwise the write is wrong.
+            os.pwrite(self.descriptor, data[done:], offset + done)
+            raise WrongBytesError(f"a write of {len(data)} bytes at {offset} returned {done}")
         self.content.extend(bytes(max(0, offset - len(self.content))))
         self.content[offset : offset + len(data)] = data
         tell("done")
