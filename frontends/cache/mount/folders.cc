@@ -81,7 +81,7 @@ size_t add_entry(fuse_req_t request, fuse_ino_t number, const dirent& found, boo
 void list(fuse_req_t request, fuse_ino_t number, size_t room, off_t offset,
           const fuse_file_info* file, bool attributes) {
     OpenFolder& folder = folder_of(file);
-    const std::lock_guard lock(folder.mutex);
+    std::unique_lock lock(folder.mutex);
     if (offset != folder.at) {
         seekdir(folder.stream, offset);
         folder.at = offset;
@@ -106,6 +106,7 @@ void list(fuse_req_t request, fuse_ino_t number, size_t room, off_t offset,
         folder.at = folder.unsent->d_off;
         folder.unsent = nullptr;
     }
+    lock.unlock();  // after the answer the kernel may release the folder
     // Entries that are in the answer count as looked up, so they are sent in any case.
     if (error != 0 && filled == 0) {
         fuse_reply_err(request, error);
