@@ -186,11 +186,28 @@ class File:
         os.close(folder)
         tell("done")
 
+    def _difference(self, found: bytes, offset: int) -> str:
+        """Tell where bytes are wrong, and whether they also are beside the kernel's page cache."""
+        right = self.content[offset : offset + len(found)]
+        wrong = [i for i, (a, b) in enumerate(zip(found, right, strict=False)) if a != b]
+        ends = f"{offset + wrong[0]} to {offset + wrong[-1]}" if wrong else "none"
+        direct = os.open(self.path, os.O_RDONLY | os.O_DIRECT)
+        again = os.pread(direct, len(found), offset)
+        size = os.fstat(direct).st_size
+        os.close(direct)
+        zeros = not any(found[i] for i in wrong)
+        return (
+            f"file {self.number}: read {len(found)} bytes at {offset} of {len(self.content)}, "
+            f"wrong: {len(wrong)}, {ends}, {'zeros' if zeros else 'no zeros'}; size {size}; "
+            f"a direct read is {'right' if again == right else 'wrong'}"
+        )
+
     def read(self, _: int) -> None:
         """Compare a part, and the size."""
         offset, size = self._place()
-        if os.pread(self.descriptor, size, offset) != self.content[offset : offset + size]:
-            raise WrongBytesError(f"file {self.number}: read of {size} bytes at {offset}")
+        found = os.pread(self.descriptor, size, offset)
+        if found != self.content[offset : offset + size]:
+            raise WrongBytesError(self._difference(found, offset))
         if os.fstat(self.descriptor).st_size != len(self.content):
             raise WrongBytesError(f"file {self.number}: its size should be {len(self.content)}")
 

@@ -91,8 +91,10 @@ class Worker:
             return
         at = ""
         if isinstance(first, bytes) and isinstance(second, bytes):
-            ends = (i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b)
-            at = f" (first at {next(ends, min(len(first), len(second)))})"
+            wrong = [i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b]
+            begin, end = (wrong[0], wrong[-1]) if wrong else (0, 0)
+            zeros = "zeros" if not any(first[i] for i in wrong) else "no zeros"
+            at = f" ({len(wrong)} of them wrong, {begin} to {end}, {zeros})"
         raise DifferenceError(f"{told}: {_shown(first)}, not {_shown(second)}{at}")
 
     def _name(self, shared: bool) -> str:
