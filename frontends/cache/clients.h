@@ -22,6 +22,11 @@ namespace penstock::cache_service {
 class ReadFiles {
 public:
     explicit ReadFiles(FileCache cache);
+    // Files of this device are shown by the mount, whose files below are of the other one.
+    void set_mount(uint64_t device, uint64_t below) {
+        mount_ = device;
+        below_mount_ = below;
+    }
 
     // Opens the file behind a program's descriptor once more, and lets programs read it by the
     // table. Errors: those of kOpen.
@@ -35,7 +40,7 @@ private:
     struct Entry {
         CachedFile file;
         int descriptor = -1;  // which `file` has
-        bool leased = false;
+        bool leased = false;  // or nobody can change it but through this cache
         std::string path;
         uint64_t size = 0;
         std::atomic<uint64_t> next{0};    // the end of the last range that was fetched
@@ -45,7 +50,11 @@ private:
     std::shared_ptr<Entry> find(const Key& key);
     void broken(int descriptor);
 
+    cache_protocol::CacheReply open_of_mount(uint64_t inode);
+    cache_protocol::CacheReply enter(const Key& key, const std::shared_ptr<Entry>& entry);
+
     FileCache cache_;
+    uint64_t mount_ = 0, below_mount_ = 0;
     size_t open_max_;
     mutable std::mutex mutex_;
     std::map<Key, std::shared_ptr<Entry>> entries_;
@@ -60,6 +69,7 @@ public:
     static Result<std::unique_ptr<Clients>> listen(
         const std::string& path, FileCache cache,
         std::function<std::string(const ReadFiles&)> statistics, std::function<void()> stop);
+    void set_mount(uint64_t device, uint64_t below) { files_.set_mount(device, below); }
     ~Clients();
     Clients(const Clients&) = delete;
     Clients& operator=(const Clients&) = delete;

@@ -7,6 +7,7 @@
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -136,6 +137,8 @@ std::unique_ptr<Mount> start_mount(const Options& options, const FileCache& /*ca
 int serve(const Options& options, const FileCache& cache, int signals, Report* report) {
     std::string error;
     const int stop = eventfd(0, EFD_CLOEXEC);
+    struct stat below {};
+    (void)stat(options.path.c_str(), &below);  // the mount may hide it
     const auto mount = start_mount(options, cache, *report, &error);
     std::unique_ptr<Clients> clients;
     if (error.empty() && !options.socket.empty()) {
@@ -145,6 +148,9 @@ int serve(const Options& options, const FileCache& cache, int signals, Report* r
             [stop] { eventfd_write(stop, 1); });
         if (listening.ok()) {
             clients = std::move(listening.value());
+            struct stat shown {};
+            if (mount != nullptr && stat(options.mountpoint.c_str(), &shown) == 0)
+                clients->set_mount(shown.st_dev, below.st_dev);
         } else {
             error = options.socket + ": " + listening.status().message();
         }

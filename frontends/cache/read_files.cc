@@ -35,6 +35,14 @@ CacheReply error_reply(int error) {
     return reply;
 }
 
+CacheReply slot_reply(const std::pair<uint64_t, uint64_t>& key, const CachedFile& file) {
+    CacheReply reply{};
+    reply.slot = file.use().slot;
+    reply.device = key.first;
+    reply.inode = key.second;
+    return reply;
+}
+
 std::string link_of(int descriptor) { return "/proc/self/fd/" + std::to_string(descriptor); }
 
 std::string path_of(int descriptor) {
@@ -54,14 +62,10 @@ CacheReply ReadFiles::open(int descriptor) {
     struct stat status {};
     if (fstat(descriptor, &status) != 0) return error_reply(errno);
     if (!S_ISREG(status.st_mode)) return error_reply(ESPIPE);
+    if (mount_ != 0 && status.st_dev == mount_) return open_of_mount(status.st_ino);
     const Key key{status.st_dev, status.st_ino};
-    if (const auto known = find(key); known != nullptr && known->leased) {
-        CacheReply reply{};
-        reply.slot = known->file.use().slot;
-        reply.device = key.first;
-        reply.inode = key.second;
-        return reply;
-    }
+    if (const auto known = find(key); known != nullptr && known->leased)
+        return slot_reply(key, known->file);
     // Not the program's own: it may have locks, which would last as long as this one.
     const int own = ::open(link_of(descriptor).c_str(), O_RDONLY | O_CLOEXEC);
     if (own < 0) return error_reply(errno);
@@ -70,14 +74,30 @@ CacheReply ReadFiles::open(int descriptor) {
         ::close(own);
         return error_reply(EAGAIN);
     }
-    std::string path = path_of(own);
+    auto entry = std::make_shared<Entry>();
+    entry->path = path_of(own);
     auto adopted = cache_.adopt(own);
     if (!adopted.ok()) return error_reply(adopted.status().error_number());
-    auto entry = std::make_shared<Entry>();
     entry->file = std::move(adopted.value());
     entry->descriptor = own;
     entry->leased = lease == Lease::kHeld;
-    entry->path = std::move(path);
+    return enter(key, entry);
+}
+
+// A file that a program has open through the mount. All changes of it pass through the cache.
+CacheReply ReadFiles::open_of_mount(uint64_t inode) {
+    const Key key{below_mount_, inode};
+    auto opened = cache_.opened(key.first, key.second);
+    if (!opened.ok()) return error_reply(EAGAIN);
+    if (const auto known = find(key); known != nullptr && known->leased)
+        return slot_reply(key, known->file);
+    auto entry = std::make_shared<Entry>();
+    entry->file = std::move(opened.value());
+    entry->leased = true;
+    return enter(key, entry);
+}
+
+CacheReply ReadFiles::enter(const Key& key, const std::shared_ptr<Entry>& entry) {
     entry->size = entry->file.size();
     std::shared_ptr<Entry> closed;  // after the lock
     const std::lock_guard lock(mutex_);
@@ -99,17 +119,12 @@ CacheReply ReadFiles::open(int descriptor) {
     const bool readable = entry->file.publish(entry->leased ? CachedFile::Readable::kUnchanged
                                                             : CachedFile::Readable::kUnlessRecent);
     // Somebody may have asked for the lease before the entry was there to be found.
-    if (!readable || (entry->leased && !Leases::holds(own))) {
-        entry->file.publish(CachedFile::Readable::kNo);
-        uses_.erase(entry->use);
-        entries_.erase(key);
-        return error_reply(EAGAIN);
-    }
-    CacheReply reply{};
-    reply.slot = entry->file.use().slot;
-    reply.device = key.first;
-    reply.inode = key.second;
-    return reply;
+    const bool lost = entry->leased && entry->descriptor >= 0 && !Leases::holds(entry->descriptor);
+    if (readable && !lost) return slot_reply(key, entry->file);
+    entry->file.publish(CachedFile::Readable::kNo);
+    uses_.erase(entry->use);
+    entries_.erase(key);
+    return error_reply(EAGAIN);
 }
 
 std::shared_ptr<ReadFiles::Entry> ReadFiles::find(const Key& key) {
@@ -126,7 +141,7 @@ void ReadFiles::broken(int descriptor) {
     {
         const std::lock_guard lock(mutex_);
         for (auto at = entries_.begin(); at != entries_.end(); ++at) {
-            if (at->second->descriptor != descriptor || !at->second->leased) continue;
+            if (at->second->descriptor != descriptor) continue;
             entry = at->second;
             uses_.erase(entry->use);
             entries_.erase(at);

@@ -68,7 +68,9 @@ State find_slot(int fd, CachedFile& file) {
     struct stat status;
     if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode) || !is_in_folder(fd)) return kIgnored;
     const int flags = kernel::fcntl(fd, F_GETFL, nullptr);
-    if (flags < 0 || (flags & (O_ACCMODE | O_DIRECT | O_PATH)) != O_RDONLY) return kIgnored;
+    const bool writes = (flags & O_ACCMODE) == O_RDWR;
+    if (flags < 0 || (flags & O_ACCMODE) == O_WRONLY || (flags & (O_DIRECT | O_PATH)) != 0)
+        return kIgnored;
     const CacheMapping* cache = current_cache();
     if (cache == nullptr) return kUnknown;
     const auto& table = cache->reader.table;
@@ -84,7 +86,8 @@ State find_slot(int fd, CachedFile& file) {
     if (!same) {
         CacheReply reply;
         if (!ask_cache(*cache, {.kind = Request::kOpen}, fd, &reply)) return kUnknown;
-        if (reply.error == EAGAIN) return kUnknown;
+        // What it writes itself keeps a file from being served, unless it is in a mount.
+        if (reply.error == EAGAIN) return writes ? kIgnored : kUnknown;
         if (reply.error != 0 || reply.slot >= table.head->file_count) return kIgnored;
         slot = reply.slot;
         device = reply.device;

@@ -1,11 +1,11 @@
 // Files below one folder whose reads are served from the memory of a file cache, by the table that
 // its service shares (abi/chunk_table.h): a hit makes no system call.
 //
-// A descriptor is served if it is open for reading alone and stands for a regular file below the
-// folder. Its position: while nobody but this process can use the open file description, and only
-// by calls that are wrapped, the position is kept here (*owned*). Before any other use, the
-// position is given to the kernel. Look-ups take no lock, so signal handlers may make them.
-// Whatever goes wrong here, the kernel's own call answers instead.
+// A descriptor is served if it may read a regular file below the folder. Its position: while nobody
+// but this process can use the open file description, and only by calls that are wrapped, the
+// position is kept here (*owned*). Before any other use, the position is given to the kernel.
+// Look-ups take no lock, so signal handlers may make them. Whatever goes wrong here, the kernel's
+// own call answers instead.
 #pragma once
 
 #include <stddef.h>

@@ -115,6 +115,8 @@ ssize_t moved(int fd, const void* memory, size_t size, off_t offset, bool write,
     if (!write) {
         const ssize_t cached = read_cached(fd, at, size, offset);
         if (cached != kNotCached) return cached;
+    } else if (offset < 0) {
+        give_position(fd);
     }
     if (may_be_device_memory(at)) [[unlikely]] {
         const ssize_t done = move_device_memory(fd, at, size, offset, write);

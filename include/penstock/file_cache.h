@@ -123,6 +123,9 @@ public:
     // is closed with the last copy, after a write-back, and at once on an error. Errors: those of
     // File::adopt(), ESPIPE for what is no regular file among them; ENFILE.
     [[nodiscard]] Result<CachedFile> adopt(int descriptor) const;
+    // Returns one more handle, for reading, of a file that somebody has open for reading through
+    // this cache. Errors: ENOENT, nobody has.
+    [[nodiscard]] Result<CachedFile> opened(uint64_t device, uint64_t inode) const;
     // Describes a file below as its users through this cache see it: with their size, and with the
     // time of their last write. The descriptor may be one of O_PATH. Errors: those of fstat(2).
     Status stat(int descriptor, struct stat* out) const;

@@ -116,6 +116,17 @@ Result<Inode*> CacheOfFiles::open(const FileBelow& below, bool reads, bool write
     return &inode;
 }
 
+Inode* CacheOfFiles::open_again(uint64_t device, uint64_t inode, FileBelow* below) {
+    const std::lock_guard lock(mutex_);
+    const auto found = inodes_.find({device, inode});
+    if (found == inodes_.end() || found->second == nullptr) return nullptr;
+    Inode& known = *found->second;
+    if (known.handles == 0 || known.reader.descriptor < 0) return nullptr;
+    *below = known.reader;
+    ++known.handles;
+    return &known;
+}
+
 bool CacheOfFiles::forget_idle_file() {
     for (auto at = inodes_.begin(); at != inodes_.end(); ++at) {
         Inode* inode = at->second.get();

@@ -54,6 +54,7 @@ public:
     ~CacheOfFiles();
 
     Result<Inode*> open(const FileBelow& below, bool reads, bool writes);
+    Inode* open_again(uint64_t device, uint64_t inode, FileBelow* below);
     void close(Inode& inode);
     Result<uint64_t> read(Inode& inode, const File& file, std::byte* to, uint64_t size,
                           uint64_t offset);

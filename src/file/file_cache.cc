@@ -32,6 +32,14 @@ Result<CachedFile> FileCache::adopt(int descriptor) const {
         new file::FileInCache{cache_, below, reads, writes, inode.value()}));
 }
 
+Result<CachedFile> FileCache::opened(uint64_t device, uint64_t inode) const {
+    file::FileBelow below;
+    file::Inode* found = cache_->open_again(device, inode, &below);
+    if (found == nullptr) return Status{ENOENT, "file cache", "nobody has the file open"};
+    return CachedFile(std::shared_ptr<file::FileInCache>(
+        new file::FileInCache{cache_, std::move(below), true, false, found}));
+}
+
 Status FileCache::stat(int descriptor, struct stat* out) const {
     return cache_->stat(descriptor, out);
 }

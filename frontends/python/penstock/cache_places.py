@@ -31,10 +31,11 @@ _END_SECONDS = 600.0
 
 @dataclass
 class Place:
-    """The files of one process. `lock` is a descriptor, or -1."""
+    """The files of one process. `lock` is a descriptor, or -1; `mountpoint` may be empty."""
 
     path: str
     socket: str
+    mountpoint: str = ""
     lock: int = -1
 
 
@@ -54,8 +55,8 @@ def _is_below(path: str, parent: str) -> bool:
     return path == parent or path.startswith(parent.rstrip("/") + "/")
 
 
-def _locked(name: Path) -> str | None:
-    """Return the folder of a process that lives; None if the lock file is an old one."""
+def _locked(name: Path) -> tuple[str, str] | None:
+    """Return folder and mount point of a process that lives; None if none has the lock."""
     try:
         descriptor = os.open(name, os.O_RDWR)
     except FileNotFoundError:
@@ -64,7 +65,8 @@ def _locked(name: Path) -> str | None:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            return os.fsdecode(file.read())
+            path, _, mountpoint = os.fsdecode(file.read()).partition("\0")
+            return path, mountpoint
     return None
 
 
@@ -72,14 +74,14 @@ def living() -> list[Place]:
     """Return the places of all processes of this user that live."""
     found = []
     for name in sorted(folder().glob("*.lock")):
-        path = _locked(name)
-        if path:
-            found.append(Place(path, str(name.with_suffix(".socket"))))
+        told = _locked(name)
+        if told and told[0]:
+            found.append(Place(told[0], str(name.with_suffix(".socket")), told[1]))
     return found
 
 
 @contextlib.contextmanager
-def claimed(path: str) -> Iterator[Place]:
+def claimed(path: str, mountpoint: str) -> Iterator[Place]:
     """Lock the place of a new process, which inherits the lock.
 
     Raise CommandError if a process has a cache over the same files.
@@ -97,9 +99,9 @@ def claimed(path: str) -> Iterator[Place]:
         lock = os.open(f"{base}.lock", os.O_RDWR | os.O_CREAT, 0o600)
         fcntl.flock(lock, fcntl.LOCK_EX)
         os.ftruncate(lock, 0)
-        os.pwrite(lock, os.fsencode(path), 0)
+        os.pwrite(lock, os.fsencode(f"{path}\0{mountpoint}"), 0)
     try:
-        yield Place(path, f"{base}.socket", lock)
+        yield Place(path, f"{base}.socket", mountpoint, lock)
     finally:
         os.close(lock)
 
@@ -108,7 +110,9 @@ def find(path: str) -> Place | None:
     """Return the place of the process that caches the files of `path`."""
     path = os.path.realpath(path)
     for place in living():
-        if _is_below(path, place.path):
+        if _is_below(path, place.path) or (
+            place.mountpoint and _is_below(path, os.path.realpath(place.mountpoint))
+        ):
             return place
     return None
 

@@ -69,7 +69,10 @@ def _read_line(descriptor: int, seconds: float) -> str:
 def start(service: Service, *, detached: bool = True) -> subprocess.Popen[bytes]:
     """Start the process and return when it serves; raise CommandError with its reason if not."""
     told, tells = os.pipe()
-    with open(told, "rb", buffering=0), cache_places.claimed(service.path) as place:
+    with (
+        open(told, "rb", buffering=0),
+        cache_places.claimed(service.path, service.mountpoint) as place,
+    ):
         try:
             process = subprocess.Popen(
                 [*service.words(), "--socket", place.socket, "--ready-fd", str(tells)],

@@ -52,6 +52,7 @@ class Cache:
                 os.kill(process, signal.SIGKILL)
 
     def statistics(self) -> dict[str, Any]:
+        """Return what `penstock stats --json` tells of it."""
         told = json.loads(self.command("stats", self.folder, "--json").stdout)
         return dict(told["caches"][0])
 

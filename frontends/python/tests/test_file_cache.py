@@ -14,8 +14,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
 from caching import Cache, settled
+from mounting import needs_mounts
+
 from penstock import _core
 
 pytestmark = pytest.mark.skipif(
@@ -215,7 +216,8 @@ def test_a_service_that_is_killed_is_not_missed(cache: Cache) -> None:
         stdout=subprocess.PIPE,
         text=True,
     )
-    assert reader.stdin is not None and reader.stdout is not None
+    assert reader.stdin is not None
+    assert reader.stdout is not None
     assert reader.stdout.readline() == "begun\n"
     os.kill(process, signal.SIGKILL)
     time.sleep(0.3)
@@ -274,8 +276,8 @@ def test_another_user_is_not_served_and_not_disturbed(cache: Cache, tmp_path: Pa
     cache.serve()
     cache.run("cat", cache.folder / "secret", cache.folder / "a", text=False)
     for path in (tmp_path, *tmp_path.parents):
-        if path.stat().st_mode & 0o5 != 0o5:
-            path.chmod(path.stat().st_mode | 0o5)
+        if path.stat().st_mode & 0o55 != 0o55:
+            path.chmod(path.stat().st_mode | 0o55)
     done = subprocess.run(
         ["setpriv", "--reuid=65534", "--clear-groups", "cat", cache.folder / "secret",
          cache.folder / "a"],
@@ -284,7 +286,7 @@ def test_another_user_is_not_served_and_not_disturbed(cache: Cache, tmp_path: Pa
         timeout=60,
         check=False,
     )  # fmt: skip
-    assert done.stdout == data
+    assert done.stdout == data, done.stderr
     assert b"Permission denied" in done.stderr
 
 
@@ -295,7 +297,61 @@ def test_a_service_ends_when_it_is_told_to(cache: Cache) -> None:
     status = Path(f"/proc/{process}/status")  # its parent is gone: nobody may wait for it
     assert not status.exists() or "\nState:\tZ" in status.read_text()
     again = cache.command("serve", "--cache", cache.folder, "--stop", check=False)
-    assert again.returncode == 1 and "has no cache" in again.stderr
+    assert again.returncode == 1
+    assert "has no cache" in again.stderr
+
+
+# Changes a file through the mount and reads it back by the table, and by a descriptor for both.
+MOUNTED = """
+import os, sys
+path = sys.argv[1]
+both = os.open(path, os.O_RDWR)
+reader = os.open(path, os.O_RDONLY)
+for i in range(300):
+    at = i * 641
+    word = b"%08d" % i
+    if i % 3 == 0:
+        os.pwrite(both, word, at)
+    elif i % 3 == 1:
+        os.lseek(both, at, os.SEEK_SET)
+        assert os.read(both, 4) == os.pread(reader, 4, at)
+        os.write(both, word[4:])
+        assert os.pread(reader, 4, at + 4) == word[4:]
+        os.pwrite(both, word[:4], at)
+    else:
+        with open(path, "r+b") as other:
+            other.seek(at)
+            other.write(word)
+    assert os.pread(reader, 8, at) == word
+    assert os.pread(both, 8, at) == word
+os.ftruncate(both, 100)
+assert os.pread(reader, 1000, 0) == os.pread(both, 100, 0)
+assert os.read(reader, 200) == os.pread(both, 100, 0)
+os.write(both, b"grown")
+size = os.fstat(both).st_size
+assert len(os.pread(reader, 1 << 20, 0)) == size
+print(size)
+"""
+
+
+@needs_mounts
+def test_a_mount_shares_its_cache_with_programs(cache: Cache, tmp_path: Path) -> None:
+    data = write(cache.folder / "a", 300_000)
+    shown = tmp_path / "shown"
+    shown.mkdir()
+    cache.command("mount", cache.folder, shown, "--cache-size", "64M")
+    try:
+        by_mount = Cache(shown, Path(cache.environment["XDG_RUNTIME_DIR"]))
+        for _ in range(2):
+            assert by_mount.run("cat", shown / "a", text=False).stdout == data
+        before = by_mount.statistics()
+        assert before["bytes_served"] >= 2 * len(data)
+        assert before["bytes_read"] <= len(data)
+        size = by_mount.run(sys.executable, "-c", MOUNTED, shown / "a").stdout
+        assert by_mount.statistics()["hits"] > before["hits"] + 300
+    finally:
+        cache.command("umount", shown)
+    assert (cache.folder / "a").stat().st_size == int(size)
 
 
 def test_bad_input_is_one_line(cache: Cache) -> None:
@@ -305,19 +361,24 @@ def test_bad_input_is_one_line(cache: Cache) -> None:
     missing = cache.command("serve", "--cache", "/nowhere/at/all", "--detach", check=False)
     assert missing.stderr == "penstock: /nowhere/at/all: No such file or directory\n"
     small = cache.command("serve", "--cache", cache.folder, "--cache-size", "1M", check=False)
-    assert small.returncode == 1 and small.stderr.count("\n") == 1
+    assert small.returncode == 1
+    assert small.stderr.count("\n") == 1
     assert "at least 1024 chunks" in small.stderr
     huge = cache.command("serve", "--cache", cache.folder, "--cache-size", "900T", check=False)
-    assert huge.returncode == 1 and huge.stderr.count("\n") == 1
+    assert huge.returncode == 1
+    assert huge.stderr.count("\n") == 1
     cache.serve()
     for path in (cache.folder, inside, cache.folder.parent):
         second = cache.command("serve", "--cache", path, "--detach", check=False)
         assert second.returncode == 1
-        assert "cache" in second.stderr and second.stderr.count("\n") == 1
+        assert "cache" in second.stderr
+        assert second.stderr.count("\n") == 1
     none = cache.command("stats", "/usr", check=False)
-    assert none.returncode == 1 and "has no cache" in none.stderr
+    assert none.returncode == 1
+    assert "has no cache" in none.stderr
     wrong = cache.command("run", "--cache", f"{cache.folder}/a", "true", check=False)
-    assert wrong.returncode == 1 and "Not a directory" in wrong.stderr
+    assert wrong.returncode == 1
+    assert "Not a directory" in wrong.stderr
 
 
 def test_hostile_names(cache: Cache) -> None:
@@ -333,4 +394,5 @@ def test_hostile_names(cache: Cache) -> None:
     told = {os.fsencode(os.path.basename(file["path"])) for file in cache.statistics()["files"]}
     assert told == set(names)
     shown = cache.command("stats", "--once")
-    assert shown.returncode == 0 and "new\\nline" in shown.stdout
+    assert shown.returncode == 0
+    assert "new\\nline" in shown.stdout
