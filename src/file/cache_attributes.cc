@@ -164,7 +164,7 @@ void CacheOfFiles::drop_unlinked(Lock& lock, Inode& inode) {
 }
 
 void CacheOfFiles::forget_bytes(Inode& inode) {
-    chunks_.drop(inode.id, 0, ~0ull);
+    drop_chunks(inode, 0, ~0ull);
     if (chunks_.dirty_count() == 0) dirty_since_ns_ = 0;
     inode.error = {};
     inode.mtime_ns = inode.ctime_ns = 0;
@@ -194,8 +194,8 @@ Status CacheOfFiles::allocate(Inode& inode, const FileBelow& below, int mode, ui
     lock.lock();
     const bool moves = (mode & (FALLOC_FL_COLLAPSE_RANGE | FALLOC_FL_INSERT_RANGE)) != 0;
     if (size > 0)
-        chunks_.drop(inode.id, offset / chunk_size(),
-                     moves ? ~0ull : (offset + size - 1) / chunk_size());
+        drop_chunks(inode, offset / chunk_size(),
+                    moves ? ~0ull : (offset + size - 1) / chunk_size());
     if (described) set_size(inode, static_cast<uint64_t>(state.st_size));
     note_new_bytes(lock, inode, below.descriptor);
     --inode.writing;

@@ -12,36 +12,33 @@ namespace penstock::file {
 
 namespace system = storage::system;
 
-CacheMemory::~CacheMemory() {
-    for (const Slab& slab : slabs_) {
-        if (slab.device.host_addressable()) {
-            system::munmap(slab.memory, slab_size_);
-        } else {
-            slab.device.free(slab.memory);
-        }
-    }
-    if (arena_ >= 0) system::close(arena_);
+HostArena::~HostArena() {
+    for (std::byte* slab : slabs_) system::munmap(slab, slab_size_);
+    if (file_ >= 0) system::close(file_);
 }
 
-Result<std::byte*> CacheMemory::add_to_arena(const Device& device, size_t size) {
-    size_t taken = size;
-    for (const Slab& slab : slabs_) taken += slab.device.name() == device.name() ? size : 0;
-    if (taken > device.free_memory())
-        return Status{ENOMEM, "file cache", "its device has not so much memory"};
-    if (arena_ < 0) arena_ = system::memfd_create("penstock-chunks", MFD_CLOEXEC);
+Result<std::byte*> HostArena::add_slab(size_t size) {
+    if (file_ < 0) file_ = system::memfd_create("penstock-chunks", MFD_CLOEXEC);
     const auto offset = static_cast<off_t>(slabs_.size() * size);
     // All pages now: later there might be none, and a touch would end the process.
-    if (arena_ < 0 || system::fallocate(arena_, 0, offset, static_cast<off_t>(size)) != 0)
+    if (file_ < 0 || system::fallocate(file_, 0, offset, static_cast<off_t>(size)) != 0)
         return Status{ENOMEM, "file cache", "the host has not so much memory"};
-    void* mapped = system::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, arena_, offset);
+    void* mapped = system::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, file_, offset);
     if (mapped == MAP_FAILED) return Status{errno, "file cache", "its memory cannot be mapped"};
-    return static_cast<std::byte*>(mapped);
+    slab_size_ = size;
+    slabs_.push_back(static_cast<std::byte*>(mapped));
+    return slabs_.back();
+}
+
+CacheMemory::~CacheMemory() {
+    for (const Slab& slab : slabs_)
+        if (!slab.device.host_addressable()) slab.device.free(slab.memory);
 }
 
 Status CacheMemory::add_slab(const Device& device, size_t size) {
     std::byte* memory = nullptr;
     if (device.host_addressable()) {
-        auto added = add_to_arena(device, size);
+        auto added = arena_.add_slab(size);
         if (!added.ok()) return added.status();
         memory = added.value();
     } else {
@@ -49,7 +46,6 @@ Status CacheMemory::add_slab(const Device& device, size_t size) {
         if (!allocated.ok()) return allocated.status();
         memory = static_cast<std::byte*>(allocated.value());
     }
-    slab_size_ = size;
     const std::string name = device.name();
     auto streams = std::ranges::find(streams_, name, &Streams::device);
     if (streams == streams_.end()) streams = streams_.insert(streams_.end(), {name, {}});

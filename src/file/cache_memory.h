@@ -9,6 +9,26 @@
 
 namespace penstock::file {
 
+// Host memory in one file of memory, slab after slab of equal size, which other processes can map.
+class HostArena {
+public:
+    HostArena() = default;
+    HostArena(const HostArena&) = delete;
+    HostArena& operator=(const HostArena&) = delete;
+    ~HostArena();
+
+    // Takes memory for all pages of one more slab. Errors: ENOMEM.
+    Result<std::byte*> add_slab(size_t size);
+    [[nodiscard]] std::byte* slab(uint32_t number) const { return slabs_[number]; }
+    [[nodiscard]] size_t size() const { return slabs_.size() * slab_size_; }
+    [[nodiscard]] int descriptor() const { return file_; }  // -1: there is no slab
+
+private:
+    int file_ = -1;
+    size_t slab_size_ = 0;
+    std::vector<std::byte*> slabs_;
+};
+
 class CacheMemory {
 public:
     CacheMemory() = default;
@@ -17,10 +37,9 @@ public:
     ~CacheMemory();
 
     // Allocates one slab of a device, all of equal size. Its number is the count of those before.
-    // Memory that the host can address is taken from one file of memory, slab after slab.
+    // Memory that the host can address lies in an arena.
     Status add_slab(const Device& device, size_t size);
-    // Returns the descriptor of that file; -1: no slab lies in it.
-    [[nodiscard]] int arena() const { return arena_; }
+    [[nodiscard]] int arena() const { return arena_.descriptor(); }
     [[nodiscard]] std::byte* slab(uint32_t number) const { return slabs_[number].memory; }
     [[nodiscard]] size_t slab_count() const { return slabs_.size(); }
 
@@ -42,10 +61,7 @@ private:
     template <class Work>
     Status on_stream(const Slab& slab, Work work);
 
-    Result<std::byte*> add_to_arena(const Device& device, size_t size);
-
-    int arena_ = -1;
-    size_t slab_size_ = 0;
+    HostArena arena_;
     std::vector<Slab> slabs_;
     std::mutex mutex_;  // of the idle streams
     std::vector<Streams> streams_;

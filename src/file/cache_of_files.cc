@@ -13,7 +13,6 @@ namespace {
 using chunk_cache::kNone;
 using chunk_cache::State;
 
-constexpr uint32_t kSlabChunks = 1024;
 constexpr auto kLookEvery = std::chrono::milliseconds(200);
 constexpr uint64_t kOffsetMax = uint64_t{1} << 62;
 
@@ -33,6 +32,9 @@ Result<std::shared_ptr<CacheOfFiles>> CacheOfFiles::create(const FileCacheOption
             return Status{ENOTSUP, "file cache", "it uses one GPU, not several"};
     if (options.size < slab_size)
         return Status{EINVAL, "file cache", "its size must be at least 1024 chunks a device"};
+    for (const Device& device : options.devices)
+        if (options.size > device.free_memory())
+            return Status{ENOMEM, "file cache", "the device has not so much free memory"};
     std::shared_ptr<CacheOfFiles> made(new CacheOfFiles(options));
     for (uint64_t taken = 0; taken + slab_size <= options.size; taken += slab_size) {
         for (uint32_t i = 0; i < options.devices.size(); ++i) {
@@ -41,13 +43,8 @@ Result<std::shared_ptr<CacheOfFiles>> CacheOfFiles::create(const FileCacheOption
             ++made->counts_.allocations;
         }
     }
-    if (options.shared) {
-        const auto slabs = static_cast<uint32_t>(made->memory_.slab_count());
-        auto shared = SharedTable::create(options.chunk_size, slabs * kSlabChunks);
-        if (!shared.ok()) return shared.status();
-        made->shared_ = std::move(shared.value());
-        made->chunks_.set_publisher(made->shared_.get());
-    }
+    if (options.shared)
+        if (Status status = made->share(); !status.ok()) return status;
     made->thread_ = std::thread([self = made.get()] { self->work(); });
     return made;
 }
@@ -71,11 +68,6 @@ bool CacheOfFiles::too_much_dirty() const {
     return chunks_.dirty_count() * chunk_size() > most;
 }
 
-void CacheOfFiles::set_size(Inode& inode, uint64_t size) {
-    inode.size = size;
-    if (shared_ != nullptr) shared_->set_size(inode.slot, size);
-}
-
 // Returns how many bytes of a chunk belong to the file.
 uint32_t CacheOfFiles::valid_size(const Inode& inode, uint64_t number) const {
     const uint64_t begin = number * chunk_size();
@@ -93,6 +85,7 @@ Result<Inode*> CacheOfFiles::open(const FileBelow& below, bool reads, bool write
     if (place == nullptr) {
         auto id = chunks_.add_file();
         while (!id.ok() && forget_idle_file()) id = chunks_.add_file();
+        if (id.ok() && window_ != nullptr) window_->add_file(id.value());
         if (!id.ok()) {
             inodes_.erase({identity.device, identity.inode});
             return id.status();
@@ -133,6 +126,7 @@ bool CacheOfFiles::forget_idle_file() {
         if (inode == nullptr || inode->handles > 0 || !chunks_.remove_file(inode->id).ok())
             continue;
         by_id_[inode->id] = nullptr;
+        if (window_ != nullptr) window_->remove_file(inode->id);
         if (shared_ != nullptr) shared_->remove_file(inode->slot);
         inodes_.erase(at);
         return true;
@@ -175,49 +169,8 @@ void CacheOfFiles::compare(Inode& inode, const storage::Identity& identity) {
     inode.below = identity;
     inode.racy = storage::is_racy(identity);
     inode.size = identity.size;
-    chunks_.drop(inode.id, 0, ~0ull);
+    drop_chunks(inode, 0, ~0ull);
     tell_readers(inode);
-}
-
-// Returns whether other processes may read the file.
-bool CacheOfFiles::tell_readers(const Inode& inode) {
-    using Readable = CachedFile::Readable;
-    if (shared_ == nullptr || inode.slot == SharedTable::kNoSlot) return false;
-    const bool readable = inode.readable == Readable::kUnchanged ||
-                          (inode.readable == Readable::kUnlessRecent && !inode.racy);
-    shared_->set_file(inode.slot, readable, inode.below, inode.size);
-    return readable;
-}
-
-bool CacheOfFiles::publish(Inode& inode, CachedFile::Readable readable) {
-    const std::lock_guard lock(mutex_);
-    inode.readable = readable;
-    return tell_readers(inode);
-}
-
-CachedFile::Use CacheOfFiles::use_of(const Inode& inode) const {
-    const std::lock_guard lock(mutex_);
-    CachedFile::Use use;
-    if (shared_ != nullptr) {
-        const SharedTable::Hits hits = shared_->hits_of(inode.slot);
-        use.hits = hits.hits;
-        use.bytes = hits.bytes;
-    }
-    use.slot = inode.slot;
-    use.cached_size = chunks_.chunks_of(inode.id) * chunk_size();
-    use.dirty_size = chunks_.dirty_of(inode.id) * chunk_size();
-    return use;
-}
-
-SharedFileCache CacheOfFiles::shared() const {
-    if (shared_ == nullptr) return {};
-    return {shared_->table_descriptor(), memory_.arena(), shared_->marks_descriptor()};
-}
-
-bool CacheOfFiles::filled(const Inode& inode, ChunkId id, bool good) {
-    const bool usable = chunks_.filled(id, good);
-    if (usable && shared_ != nullptr) shared_->publish(inode.slot, chunks_.chunk(id).number, id);
-    return usable;
 }
 
 Status CacheOfFiles::revalidate(Inode& inode, const FileBelow& below) {
@@ -238,7 +191,7 @@ Status CacheOfFiles::revalidate(Inode& inode, const FileBelow& below) {
 void CacheOfFiles::drop(Inode& inode, uint64_t offset, uint64_t size) {
     const std::lock_guard lock(mutex_);
     if (size == 0) return;
-    chunks_.drop(inode.id, offset / chunk_size(), (offset + size - 1) / chunk_size());
+    drop_chunks(inode, offset / chunk_size(), (offset + size - 1) / chunk_size());
 }
 
 uint64_t CacheOfFiles::size_of(const Inode& inode) const {
@@ -341,22 +294,6 @@ Result<uint64_t> CacheOfFiles::read(Inode& inode, const File& file, std::byte* t
     return done;
 }
 
-Result<uint64_t> CacheOfFiles::fetch(Inode& inode, uint64_t size, uint64_t offset) {
-    if (offset > kOffsetMax || size > kOffsetMax) return Status{EINVAL, "read", "out of range"};
-    uint64_t done = 0;
-    Lock lock(mutex_);
-    while (done < size && offset + done < inode.size) {
-        const uint64_t at = offset + done;
-        const uint64_t wanted = std::min(size - done, inode.size - at);
-        auto found = arrived(lock, inode, at / chunk_size(), (at + wanted - 1) / chunk_size());
-        if (!found.ok()) return done > 0 ? Result<uint64_t>(done) : found.status();
-        if (found.value() == kNone) return done;
-        chunks_.unpin(found.value());
-        done += std::min(wanted, chunk_size() - at % chunk_size());
-    }
-    return done;
-}
-
 // ---- Writing
 
 // Makes room for a chunk, or for more dirty bytes. Errors: that of the write-back which should have
@@ -407,7 +344,7 @@ Status CacheOfFiles::write_through(Lock& lock, Inode& inode, const File& file,
     lock.unlock();
     const Status status = file.write(from, size, offset).status();
     lock.lock();
-    chunks_.drop(inode.id, offset / chunk_size(), offset / chunk_size());
+    drop_chunks(inode, offset / chunk_size(), offset / chunk_size());
     if (status.ok()) {
         set_size(inode, std::max(inode.size, offset + size));
         counts_.bytes_bypassed += size;
@@ -454,6 +391,7 @@ Result<uint64_t> CacheOfFiles::write(Inode& inode, const File& file, const std::
             }
             chunks_.write(id,
                           {static_cast<uint32_t>(within), static_cast<uint32_t>(within + part)});
+            if (window_ != nullptr) window_->drop(inode.id, number, number);
             set_size(inode, std::max(inode.size, at + part));
             note_time(inode);
         }
@@ -528,10 +466,10 @@ Status CacheOfFiles::truncate(Inode& inode, const File& file, uint64_t size) {
         set_size(inode, size);
         const uint64_t kept = size % chunk_size();
         const uint64_t first = size / chunk_size() + (kept != 0 ? 1 : 0);
-        chunks_.drop(inode.id, first, ~0ull);
+        drop_chunks(inode, first, ~0ull);
         const ChunkId id = kept != 0 ? chunks_.find(inode.id, size / chunk_size()) : kNone;
         if (id != kNone && chunks_.chunk(id).state == State::kFilling) {
-            chunks_.drop(inode.id, size / chunk_size(), size / chunk_size());
+            drop_chunks(inode, size / chunk_size(), size / chunk_size());
         } else if (id != kNone) {
             chunks_.pin(id);
             lock.unlock();
@@ -539,6 +477,7 @@ Status CacheOfFiles::truncate(Inode& inode, const File& file, uint64_t size) {
                                                chunk_size() - kept);
             lock.lock();
             chunks_.unpin(id);
+            if (window_ != nullptr) window_->drop(inode.id, size / chunk_size(), ~0ull);
             if (!status.ok()) return status;
         }
         while (inode.writing > 0) changed_.wait(lock);

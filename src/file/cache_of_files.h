@@ -16,6 +16,7 @@
 
 #include "chunk_cache/chunk_cache.h"
 #include "file/cache_memory.h"
+#include "file/host_window.h"
 #include "file/shared_table.h"
 #include "penstock/file.h"
 #include "penstock/file_cache.h"
@@ -86,6 +87,7 @@ private:
     using Lock = std::unique_lock<std::mutex>;
     // Chunks of one call to storage: 1 MiB at 64 KiB each.
     static constexpr size_t kRunMax = 16;
+    static constexpr uint32_t kSlabChunks = 1024;
     // Files that stay open below because they are dirty; each takes descriptors of the process.
     static constexpr unsigned kIdleMax = 1024;
 
@@ -99,6 +101,9 @@ private:
     // Ends a fill: the chunk holds bytes of its file, unless they are bad or came too late.
     bool filled(const Inode& inode, ChunkId id, bool good);
     bool tell_readers(const Inode& inode);
+    Status share();
+    Status show(Lock& lock, const Inode& inode, ChunkId id);
+    void drop_chunks(const Inode& inode, uint64_t first, uint64_t last);
     void compare(Inode& inode, const storage::Identity& identity);
     Status fill(Lock& lock, Inode& inode, std::span<const ChunkId> run);
     // Returns a chunk whose bytes have arrived, pinned; kNone: there is no memory for it.
@@ -128,6 +133,7 @@ private:
     std::condition_variable changed_;  // a chunk has arrived, or a write-back has ended
     std::condition_variable wake_;     // of the thread that writes back
     chunk_cache::ChunkCache chunks_;
+    std::unique_ptr<HostWindow> window_;   // null: the host can address the chunks
     std::unique_ptr<SharedTable> shared_;  // null: no other process reads
     std::map<std::pair<uint64_t, uint64_t>, std::unique_ptr<Inode>> inodes_;  // device, inode
     std::vector<Inode*> by_id_;

@@ -12,20 +12,25 @@ import time
 from pathlib import Path
 from typing import Any
 
+from penstock import _core
+
+DRIVER = Path(_core.__file__).parents[2] / "driver_fake.so"  # stands for a GPU
 PENSTOCK = [sys.executable, "-m", "penstock"]
 
 
 class Cache:
     """A cache of `folder`, kept by a process of its own."""
 
-    def __init__(self, folder: Path, runtime: Path) -> None:
+    def __init__(self, folder: Path, runtime: Path, device: str = "cpu") -> None:
         self.folder = folder
         self.processes: list[int] = []
         self.environment = {
             **os.environ,
             "XDG_RUNTIME_DIR": str(runtime),
-            "PENSTOCK_DEVICE": "cpu",
+            "PENSTOCK_DEVICE": device,
         }
+        if device != "cpu":
+            self.environment["PENSTOCK_LIBCUDA"] = str(DRIVER)
 
     def command(self, *words: str | Path, check: bool = True) -> subprocess.CompletedProcess[str]:
         """Run a verb of penstock."""

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from caching import Cache, settled
+from caching import DRIVER, Cache, settled
 from mounting import needs_mounts
 
 from penstock import _core
@@ -24,12 +24,12 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@pytest.fixture
-def cache(tmp_path: Path) -> Iterator[Cache]:
+@pytest.fixture(params=["cpu", "cuda:0"] if DRIVER.exists() else ["cpu"])
+def cache(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Cache]:
     folder = tmp_path / "data"
     folder.mkdir()
     runtime = Path(tempfile.mkdtemp(prefix="ps", dir="/tmp"))  # the paths of sockets are short
-    made = Cache(folder, runtime)
+    made = Cache(folder, runtime, request.param)
     yield made
     made.end()
     shutil.rmtree(runtime)
@@ -342,6 +342,7 @@ def test_a_mount_shares_its_cache_with_programs(cache: Cache, tmp_path: Path) ->
     cache.command("mount", cache.folder, shown, "--cache-size", "64M")
     try:
         by_mount = Cache(shown, Path(cache.environment["XDG_RUNTIME_DIR"]))
+        by_mount.environment = cache.environment
         for _ in range(2):
             assert by_mount.run("cat", shown / "a", text=False).stdout == data
         before = by_mount.statistics()

@@ -1,0 +1,123 @@
+// What other processes see of a file cache (abi/chunk_table.h). They read chunks that the host can
+// address where they lie, and copies of the others in the host window.
+#include <algorithm>
+
+#include "file/cache_of_files.h"
+
+namespace penstock::file {
+namespace {
+
+using chunk_cache::kNone;
+
+constexpr uint64_t kOffsetMax = uint64_t{1} << 62;
+constexpr uint64_t kWindowSize = uint64_t{64} << 20;  // bytes, at least one slab
+
+}  // namespace
+
+Status CacheOfFiles::share() {
+    uint32_t chunk_count = static_cast<uint32_t>(memory_.slab_count()) * kSlabChunks;
+    if (!options_.devices.front().host_addressable()) {
+        const uint64_t slab_size = uint64_t{kSlabChunks} * chunk_size();
+        const auto slabs = static_cast<uint32_t>(std::max<uint64_t>(1, kWindowSize / slab_size));
+        auto window = HostWindow::create(options_.chunk_size, kSlabChunks, slabs);
+        if (!window.ok()) return window.status();
+        window_ = std::move(window.value());
+        chunk_count = slabs * kSlabChunks;
+    }
+    auto shared = SharedTable::create(options_.chunk_size, chunk_count);
+    if (!shared.ok()) return shared.status();
+    shared_ = std::move(shared.value());
+    (window_ != nullptr ? window_->chunks() : chunks_).set_publisher(shared_.get());
+    return {};
+}
+
+void CacheOfFiles::set_size(Inode& inode, uint64_t size) {
+    inode.size = size;
+    if (shared_ != nullptr) shared_->set_size(inode.slot, size);
+}
+
+// Returns whether other processes may read the file.
+bool CacheOfFiles::tell_readers(const Inode& inode) {
+    using Readable = CachedFile::Readable;
+    if (shared_ == nullptr || inode.slot == SharedTable::kNoSlot) return false;
+    const bool readable = inode.readable == Readable::kUnchanged ||
+                          (inode.readable == Readable::kUnlessRecent && !inode.racy);
+    shared_->set_file(inode.slot, readable, inode.below, inode.size);
+    return readable;
+}
+
+bool CacheOfFiles::publish(Inode& inode, CachedFile::Readable readable) {
+    const std::lock_guard lock(mutex_);
+    inode.readable = readable;
+    return tell_readers(inode);
+}
+
+CachedFile::Use CacheOfFiles::use_of(const Inode& inode) const {
+    const std::lock_guard lock(mutex_);
+    CachedFile::Use use;
+    if (shared_ != nullptr) {
+        const SharedTable::Hits hits = shared_->hits_of(inode.slot);
+        use.hits = hits.hits;
+        use.bytes = hits.bytes;
+    }
+    use.slot = inode.slot;
+    use.cached_size = chunks_.chunks_of(inode.id) * chunk_size();
+    use.dirty_size = chunks_.dirty_of(inode.id) * chunk_size();
+    return use;
+}
+
+SharedFileCache CacheOfFiles::shared() const {
+    if (shared_ == nullptr) return {};
+    return {shared_->table_descriptor(), window_ != nullptr ? window_->arena() : memory_.arena(),
+            shared_->marks_descriptor()};
+}
+
+bool CacheOfFiles::filled(const Inode& inode, ChunkId id, bool good) {
+    const bool usable = chunks_.filled(id, good);
+    if (usable && shared_ != nullptr && window_ == nullptr)
+        shared_->publish(inode.slot, chunks_.chunk(id).number, id);
+    return usable;
+}
+
+void CacheOfFiles::drop_chunks(const Inode& inode, uint64_t first, uint64_t last) {
+    chunks_.drop(inode.id, first, last);
+    if (window_ != nullptr) window_->drop(inode.id, first, last);
+}
+
+// Copies a chunk, which the caller has pinned, to the host window. Without room there it is left
+// out: the program reads the file below.
+Status CacheOfFiles::show(Lock& lock, const Inode& inode, ChunkId id) {
+    const uint64_t number = chunks_.chunk(id).number;
+    if (window_ == nullptr || window_->chunks().holds(inode.id, number)) return {};
+    const ChunkId copy = window_->chunks().take(inode.id, number);
+    if (copy == kNone) return {};
+    lock.unlock();
+    const Status status = memory_.copy(id / kSlabChunks, window_->address(copy), address(id),
+                                       chunk_size());
+    lock.lock();
+    // What was written meanwhile has made the copy stale.
+    if (window_->chunks().filled(copy, status.ok() && !chunks_.chunk(id).stale))
+        shared_->publish(inode.slot, number, copy);
+    window_->chunks().unpin(copy);
+    return status;
+}
+
+Result<uint64_t> CacheOfFiles::fetch(Inode& inode, uint64_t size, uint64_t offset) {
+    if (offset > kOffsetMax || size > kOffsetMax) return Status{EINVAL, "read", "out of range"};
+    uint64_t done = 0;
+    Lock lock(mutex_);
+    while (done < size && offset + done < inode.size) {
+        const uint64_t at = offset + done;
+        const uint64_t wanted = std::min(size - done, inode.size - at);
+        auto found = arrived(lock, inode, at / chunk_size(), (at + wanted - 1) / chunk_size());
+        if (!found.ok()) return done > 0 ? Result<uint64_t>(done) : found.status();
+        if (found.value() == kNone) return done;
+        const Status status = show(lock, inode, found.value());
+        chunks_.unpin(found.value());
+        if (!status.ok()) return done > 0 ? Result<uint64_t>(done) : status;
+        done += std::min(wanted, chunk_size() - at % chunk_size());
+    }
+    return done;
+}
+
+}  // namespace penstock::file
