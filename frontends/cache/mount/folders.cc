@@ -78,16 +78,18 @@ size_t add_entry(fuse_req_t request, fuse_ino_t number, const dirent& found, boo
     return size;
 }
 
-void list(fuse_req_t request, fuse_ino_t number, size_t room, off_t offset,
-          const fuse_file_info* file, bool attributes) {
-    OpenFolder& folder = folder_of(file);
-    std::unique_lock lock(folder.mutex);
+// Fills an answer with entries from `offset` on, as many as it has room for. Returns how many bytes
+// it has; 0: the end, or an error.
+size_t fill(fuse_req_t request, fuse_ino_t number, OpenFolder& folder, off_t offset,
+            bool attributes, std::vector<char>* to, int* failed) {
+    const std::lock_guard lock(folder.mutex);
     if (offset != folder.at) {
         seekdir(folder.stream, offset);
         folder.at = offset;
         folder.unsent = nullptr;
     }
-    std::vector<char> answer(room);
+    std::vector<char>& answer = *to;
+    const size_t room = answer.size();
     size_t filled = 0;
     int error = 0;
     for (;;) {
@@ -106,9 +108,19 @@ void list(fuse_req_t request, fuse_ino_t number, size_t room, off_t offset,
         folder.at = folder.unsent->d_off;
         folder.unsent = nullptr;
     }
-    lock.unlock();  // after the answer the kernel may release the folder
     // Entries that are in the answer count as looked up, so they are sent in any case.
-    if (error != 0 && filled == 0) {
+    *failed = filled == 0 ? error : 0;
+    return filled;
+}
+
+// Once it has the answer, the kernel may close the folder.
+void list(fuse_req_t request, fuse_ino_t number, size_t room, off_t offset,
+          const fuse_file_info* file, bool attributes) {
+    std::vector<char> answer(room);
+    int error = 0;
+    const size_t filled = fill(request, number, folder_of(file), offset, attributes, &answer,
+                               &error);
+    if (error != 0) {
         fuse_reply_err(request, error);
     } else {
         fuse_reply_buf(request, answer.data(), filled);
