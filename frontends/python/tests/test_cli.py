@@ -18,8 +18,9 @@ from penstock import cli
 COMMAND = [sys.executable, "-m", "penstock"]
 
 
-# What these print on standard output is their program's.
-PRINTING = [verb for verb in cli.VERBS if verb not in ("run", "trace", "preempt")]
+# What some print on standard output is their program's; mounts have tests of their own.
+QUIET = ("run", "trace", "preempt", "mount", "umount")
+PRINTING = [verb for verb in cli.VERBS if verb not in QUIET]
 
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:
