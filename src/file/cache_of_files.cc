@@ -380,9 +380,12 @@ Result<uint64_t> CacheOfFiles::write(Inode& inode, const File& file, const std::
         const ChunkId id = found.value();
         Status status;
         if (!has) {
+            ++inode.writing;  // no comparison with the file below drops the chunk meanwhile
             lock.unlock();
             status = memory_.copy(id / kSlabChunks, address(id) + within, from + done, part);
             lock.lock();
+            --inode.writing;
+            changed_.notify_all();
         }
         if (status.ok()) {
             if (dirty_since_ns_ == 0) {
