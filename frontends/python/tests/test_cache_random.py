@@ -5,8 +5,11 @@ PENSTOCK_NIGHTLY=1: a million operations instead of 10,000. PENSTOCK_SEED sets t
 
 from __future__ import annotations
 
+import mmap
 import os
 import random
+import subprocess
+import sys
 from pathlib import Path
 
 from cache_mounts import CacheMount, needs_mount
@@ -18,6 +21,17 @@ SEED = int(os.environ.get("PENSTOCK_SEED") or random.randrange(1, 1 << 32))
 OPERATIONS = 1_000_000 if NIGHTLY else 10_000
 SECONDS_MAX = 3 * 3600 if NIGHTLY else 120
 PROCESSES = 3
+CHUNK = 256 << 10
+OPENER_SECONDS = 3
+OPENER = """
+import os, sys, time
+end = time.monotonic() + float(sys.argv[2])
+while time.monotonic() < end:
+    try:
+        os.close(os.open(sys.argv[1], os.O_RDONLY))
+    except FileNotFoundError:
+        pass
+"""
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -49,6 +63,36 @@ def test_the_forgetful_disk_is_as_a_plain_folder(tmp_path: Path) -> None:
         assert compare([Way(disk.place)] * PROCESSES, oracle, SEED, 5000, SECONDS_MAX) == []
         assert contents(disk.place) == contents(oracle)
     assert contents(disk.folder) == contents(oracle)
+
+
+@needs_mount
+def test_a_write_beside_opens_is_not_lost(tmp_path: Path) -> None:
+    """Each open compares the file below with the cache; a new file may seem to have changed."""
+    [below] = folders(tmp_path, "below")
+    mount = CacheMount(
+        below, tmp_path / "mount", chunk_size=CHUNK, cache_size=1024 * CHUNK, dirty_limit=CHUNK
+    )
+    path = mount.folder / "file"
+    opener = subprocess.Popen([sys.executable, "-I", "-S", "-c", OPENER, path, str(OPENER_SECONDS)])
+    lost = files = 0
+    try:
+        while opener.poll() is None:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_DIRECT)
+            with mmap.mmap(-1, CHUNK) as data:  # aligned, as O_DIRECT wants it
+                data.write(b"x" * CHUNK)
+                os.pwrite(descriptor, data, 0)
+                data[:] = bytes(CHUNK)
+                os.preadv(descriptor, [data], 0)
+                lost += data[:] != b"x" * CHUNK
+            os.close(descriptor)
+            os.unlink(path)
+            files += 1
+    finally:
+        opener.kill()
+        opener.wait()
+        mount.stop()
+    assert lost == 0, f"of {files} files"
+    assert files > 20
 
 
 @needs_mount
