@@ -5,6 +5,7 @@
 #include <sys/file.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -83,8 +84,9 @@ bool unmount_lazily(const std::string& mountpoint) {
 bool remove_stale(const std::string& mountpoint, std::string* error) {
     constexpr int kLayersMax = 16;
     for (int i = 0; i < kLayersMax; ++i) {
-        struct stat state {};
-        if (stat(mountpoint.c_str(), &state) == 0 || errno != ENOTCONN) return true;
+        // Unlike the attributes of its root, this is asked of the process each time.
+        struct statfs state {};
+        if (statfs(mountpoint.c_str(), &state) == 0 || errno != ENOTCONN) return true;
         if (!unmount_lazily(absolute(mountpoint))) break;
     }
     *error = mountpoint + ": a mount whose process is gone could not be removed (try: umount -l)";
