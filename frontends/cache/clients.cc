@@ -5,12 +5,15 @@
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
 #include <cstring>
+
+#include "penstock/abi/chunk_table.h"
 
 namespace penstock::cache_service {
 namespace {
@@ -21,6 +24,7 @@ using cache_protocol::kHelloDescriptors;
 using cache_protocol::Request;
 
 constexpr size_t kConnectionsMax = 4096;
+constexpr int kSweepMs = 1000;
 
 // Sends a reply, and descriptors with it. The program may be gone: that is seen at the next
 // request.
@@ -63,11 +67,16 @@ bool receive(int connection, CacheRequest* request, int* descriptor) {
     return got == sizeof *request;
 }
 
-bool is_of_this_user(int connection) {
-    ucred credentials{};
+ucred peer_of(int connection) {
+    ucred credentials{.pid = 0, .uid = static_cast<uid_t>(-1), .gid = 0};
     socklen_t size = sizeof credentials;
-    return getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &credentials, &size) == 0 &&
-           credentials.uid == geteuid();
+    (void)getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &credentials, &size);
+    return credentials;
+}
+
+bool has_ended(int process) {
+    pollfd end{process, POLLIN, 0};
+    return poll(&end, 1, 0) == 1;
 }
 
 // Opens a file of memory once more, for reading alone.
@@ -122,8 +131,10 @@ Clients::~Clients() {
 void Clients::accept_all() {
     for (;;) {
         pollfd waits[2] = {{listener_, POLLIN, 0}, {wake_, POLLIN, 0}};
-        if (poll(waits, 2, -1) < 0 && errno != EINTR) return;
+        if (poll(waits, 2, kSweepMs) < 0 && errno != EINTR) return;
+        sweep();
         if (waits[1].revents != 0) return;
+        if (waits[0].revents == 0) continue;
         const int connection = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
         if (connection < 0) {
             // Out of descriptors: the program that waits is served when others have ended.
@@ -131,11 +142,12 @@ void Clients::accept_all() {
             continue;
         }
         const std::lock_guard lock(mutex_);
-        if (!is_of_this_user(connection) || connections_.size() >= kConnectionsMax) {
+        if (peer_of(connection).uid != geteuid() || connections_.size() >= kConnectionsMax) {
             close(connection);
             continue;
         }
         connections_.push_back(connection);
+        ++writers_[peer_of(connection).pid].connections;
         std::thread([this, connection] { serve(connection); }).detach();
     }
 }
@@ -148,9 +160,43 @@ void Clients::serve(int connection) {
         if (descriptor >= 0) close(descriptor);
     }
     const std::lock_guard lock(mutex_);
+    remove_writer(peer_of(connection).pid);
     connections_.remove(connection);
     close(connection);
     changed_.notify_all();
+}
+
+// Returns the number of a program in grants.
+uint32_t Clients::add_writer(int connection) {
+    const std::lock_guard lock(mutex_);
+    const int process = peer_of(connection).pid;
+    Writer& writer = writers_[process];
+    if (writer.number != 0) return writer.number;
+    writer.number = writer_count_ = writer_count_ % (chunk_table::grant::kWritersMax - 1) + 1;
+    writer.process = static_cast<int>(syscall(SYS_pidfd_open, process, 0));
+    return writer.number;
+}
+
+// Ends one connection of a program. It may still be in a copy, or come back.
+void Clients::remove_writer(int process) {
+    const auto found = writers_.find(process);
+    if (found != writers_.end()) --found->second.connections;
+}
+
+// Forgets programs that have ended, and files without a name.
+void Clients::sweep() {
+    {
+        const std::lock_guard lock(mutex_);
+        std::erase_if(writers_, [this](const auto& each) {
+            const Writer& writer = each.second;
+            if (writer.connections > 0) return false;
+            if (writer.process >= 0 && !has_ended(writer.process)) return false;
+            if (writer.process >= 0) close(writer.process);
+            if (writer.number != 0) cache_.forget_writer(writer.number);
+            return true;
+        });
+    }
+    files_.close_unlinked();
 }
 
 void Clients::answer(int connection, const CacheRequest& request, int descriptor) {
@@ -160,15 +206,19 @@ void Clients::answer(int connection, const CacheRequest& request, int descriptor
         switch (request.kind) {
             case Request::kHello: {
                 const SharedFileCache shared = cache_.shared();
-                const int sent[kHelloDescriptors] = {read_only(shared.table),
-                                                     read_only(shared.arena), shared.marks};
+                const int table = read_only(shared.table), arena = read_only(shared.arena);
+                const bool writes = request.writes != 0;
+                const int sent[kHelloDescriptors] = {table, writes ? shared.arena : arena,
+                                                     shared.marks};
+                reply.slot = add_writer(connection);
                 send(connection, &reply, sizeof reply, sent);
-                for (const int one : {sent[0], sent[1]})
+                for (const int one : {table, arena})
                     if (one >= 0) close(one);
                 return;
             }
             case Request::kOpen:
-                reply = descriptor < 0 ? CacheReply{.error = EBADF} : files_.open(descriptor);
+                reply = descriptor < 0 ? CacheReply{.error = EBADF}
+                                       : files_.open(descriptor, request.writes != 0);
                 break;
             case Request::kFetch:
                 reply = files_.fetch(request);
@@ -180,6 +230,13 @@ void Clients::answer(int connection, const CacheRequest& request, int descriptor
             }
             case Request::kStop:
                 stop_();
+                break;
+            case Request::kGrant:
+            case Request::kSync:
+            case Request::kFlush:
+            case Request::kPass:
+            case Request::kError:
+                reply = files_.change(request);
                 break;
             default:
                 reply.error = EPROTO;

@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 
 #include "leases.h"
@@ -29,9 +30,13 @@ public:
     }
 
     // Opens the file behind a program's descriptor once more, and lets programs read it by the
-    // table. Errors: those of kOpen.
-    cache_protocol::CacheReply open(int descriptor);
+    // table, and write it by grants if the program `writes`. Errors: those of kOpen.
+    cache_protocol::CacheReply open(int descriptor, bool writes);
     cache_protocol::CacheReply fetch(const cache_protocol::CacheRequest& request);
+    // Answers kGrant, kSync, kFlush, kPass and kError for a file.
+    cache_protocol::CacheReply change(const cache_protocol::CacheRequest& request);
+    // Closes files whose last name is gone, so that their storage is free. Looks at some of them.
+    void close_unlinked();
     // Returns the files that programs read most, as a JSON array.
     [[nodiscard]] std::string json(size_t count) const;
 
@@ -41,6 +46,7 @@ private:
         CachedFile file;
         int descriptor = -1;  // which `file` has
         bool leased = false;  // or nobody can change it but through this cache
+        bool writes = false;
         std::string path;
         uint64_t size = 0;
         std::atomic<uint64_t> next{0};    // the end of the last range that was fetched
@@ -48,6 +54,8 @@ private:
         std::list<Key>::iterator use;     // in uses_
     };
     std::shared_ptr<Entry> find(const Key& key);
+    std::shared_ptr<Entry> remove(const Key& key);
+    [[nodiscard]] bool is_passed(const Key& key) const;
     void broken(int descriptor);
 
     cache_protocol::CacheReply open_of_mount(uint64_t inode);
@@ -58,7 +66,9 @@ private:
     size_t open_max_;
     mutable std::mutex mutex_;
     std::map<Key, std::shared_ptr<Entry>> entries_;
-    std::list<Key> uses_;  // the last used one first
+    std::list<Key> uses_;   // the last used one first
+    std::set<Key> passed_;  // files that programs write in ways that are not served
+    Key looked_at_;         // by close_unlinked()
     Leases leases_;
 };
 
@@ -75,6 +85,16 @@ public:
     Clients& operator=(const Clients&) = delete;
 
 private:
+    // A process that may write by grants.
+    struct Writer {
+        uint32_t number = 0;
+        int process = -1;  // a pidfd
+        unsigned connections = 0;
+    };
+    uint32_t add_writer(int connection);
+    void remove_writer(int process);
+    void sweep();
+
     explicit Clients(FileCache cache) : cache_(cache), files_(std::move(cache)) {}
     void accept_all();
     void serve(int connection);
@@ -91,6 +111,8 @@ private:
     std::mutex mutex_;
     std::condition_variable changed_;
     std::list<int> connections_;
+    std::map<int, Writer> writers_;  // by the number of the process
+    uint32_t writer_count_ = 0;
     bool stopping_ = false;
 };
 

@@ -16,10 +16,13 @@ namespace {
 
 using cache_protocol::CacheReply;
 using cache_protocol::CacheRequest;
+using cache_protocol::Request;
 
 // A file of up to kWholeSize is fetched as a whole when a program reads its begin. Reads that
 // follow one another fetch more and more ahead.
 constexpr uint64_t kWholeSize = 1 << 20, kWindowMin = 128 << 10, kWindowMax = 4 << 20;
+
+constexpr size_t kPassedMax = 1 << 16;
 
 size_t open_files_max() {
     rlimit limit{};
@@ -58,19 +61,25 @@ ReadFiles::ReadFiles(FileCache cache)
       open_max_(open_files_max()),
       leases_([this](int descriptor) { broken(descriptor); }) {}
 
-CacheReply ReadFiles::open(int descriptor) {
+CacheReply ReadFiles::open(int descriptor, bool writes) {
     struct stat status {};
     if (fstat(descriptor, &status) != 0) return error_reply(errno);
     if (!S_ISREG(status.st_mode)) return error_reply(ESPIPE);
-    if (mount_ != 0 && status.st_dev == mount_) return open_of_mount(status.st_ino);
+    // The kernel has bytes of a mount's files, and would not see what programs write here.
+    if (mount_ != 0 && status.st_dev == mount_)
+        return writes ? error_reply(EOPNOTSUPP) : open_of_mount(status.st_ino);
     const Key key{status.st_dev, status.st_ino};
-    if (const auto known = find(key); known != nullptr && known->leased)
+    if (const auto known = find(key);
+        known != nullptr && known->leased && (known->writes || !writes))
         return slot_reply(key, known->file);
+    if (writes && is_passed(key)) return error_reply(EOPNOTSUPP);
+    if (writes) remove(key);
     // Not the program's own: it may have locks, which would last as long as this one.
-    const int own = ::open(link_of(descriptor).c_str(), O_RDONLY | O_CLOEXEC);
+    const int flags = (writes ? O_RDWR : O_RDONLY) | O_CLOEXEC;
+    const int own = ::open(link_of(descriptor).c_str(), flags);
     if (own < 0) return error_reply(errno);
-    const Lease lease = Leases::take(own);
-    if (lease == Lease::kRefused) {
+    const Lease lease = writes ? Lease::kNone : Leases::take(own);
+    if (lease == Lease::kRefused || (lease == Lease::kNone && !writes && is_passed(key))) {
         ::close(own);
         return error_reply(EAGAIN);
     }
@@ -80,7 +89,8 @@ CacheReply ReadFiles::open(int descriptor) {
     if (!adopted.ok()) return error_reply(adopted.status().error_number());
     entry->file = std::move(adopted.value());
     entry->descriptor = own;
-    entry->leased = lease == Lease::kHeld;
+    entry->leased = writes || lease == Lease::kHeld;
+    entry->writes = writes;
     return enter(key, entry);
 }
 
@@ -119,7 +129,8 @@ CacheReply ReadFiles::enter(const Key& key, const std::shared_ptr<Entry>& entry)
     const bool readable = entry->file.publish(entry->leased ? CachedFile::Readable::kUnchanged
                                                             : CachedFile::Readable::kUnlessRecent);
     // Somebody may have asked for the lease before the entry was there to be found.
-    const bool lost = entry->leased && entry->descriptor >= 0 && !Leases::holds(entry->descriptor);
+    const bool lost = entry->leased && !entry->writes && entry->descriptor >= 0 &&
+                      !Leases::holds(entry->descriptor);
     if (readable && !lost) return slot_reply(key, entry->file);
     entry->file.publish(CachedFile::Readable::kNo);
     uses_.erase(entry->use);
@@ -133,6 +144,54 @@ std::shared_ptr<ReadFiles::Entry> ReadFiles::find(const Key& key) {
     if (found == entries_.end()) return nullptr;
     uses_.splice(uses_.begin(), uses_, found->second->use);
     return found->second;
+}
+
+bool ReadFiles::is_passed(const Key& key) const {
+    const std::lock_guard lock(mutex_);
+    return passed_.contains(key);
+}
+
+std::shared_ptr<ReadFiles::Entry> ReadFiles::remove(const Key& key) {
+    const std::lock_guard lock(mutex_);
+    const auto found = entries_.find(key);
+    if (found == entries_.end()) return nullptr;
+    const std::shared_ptr<Entry> entry = found->second;
+    entry->file.publish(CachedFile::Readable::kNo);
+    uses_.erase(entry->use);
+    entries_.erase(found);
+    return entry;
+}
+
+CacheReply ReadFiles::change(const CacheRequest& request) {
+    const Key key{request.device, request.inode};
+    if (request.kind == Request::kFlush && request.inode == 0)
+        return error_reply(cache_.flush().error_number());
+    if (request.kind == Request::kPass) {
+        if (request.writes != 0) {
+            const std::lock_guard lock(mutex_);
+            if (passed_.size() >= kPassedMax) passed_.clear();
+            passed_.insert(key);
+        }
+        const auto entry = remove(key);
+        if (entry == nullptr) return {};
+        entry->file.end_grants();
+        return error_reply(entry->file.flush().error_number());
+    }
+    const auto entry = find(key);
+    if (entry == nullptr) return error_reply(request.kind == Request::kGrant ? ESTALE : 0);
+    CacheReply reply{};
+    if (request.kind == Request::kGrant) {
+        const auto granted = entry->file.grant(request.offset, request.size);
+        reply.error = granted.status().error_number();
+        if (granted.ok()) reply.size = granted.value();
+    } else if (request.kind == Request::kSync) {
+        reply.error = entry->file.sync(request.size != 0).error_number();
+    } else if (request.kind == Request::kFlush) {
+        reply.error = entry->file.flush().error_number();
+    } else {
+        reply.error = entry->file.take_error().error_number();
+    }
+    return reply;
 }
 
 // Somebody waits to change a file: its readers must go to the file below from now on.
@@ -171,6 +230,28 @@ CacheReply ReadFiles::fetch(const CacheRequest& request) {
     reply.slot = request.slot;
     reply.size = got.value();
     return reply;
+}
+
+void ReadFiles::close_unlinked() {
+    constexpr size_t kLooksMax = 2000;
+    std::vector<std::shared_ptr<Entry>> closed;  // after the lock
+    const std::lock_guard lock(mutex_);
+    auto at = entries_.upper_bound(looked_at_);
+    for (size_t i = std::min(kLooksMax, entries_.size()); i > 0; --i) {
+        if (at == entries_.end()) at = entries_.begin();
+        looked_at_ = at->first;
+        struct stat status {};
+        const int descriptor = at->second->descriptor;
+        if (descriptor >= 0 && fstat(descriptor, &status) == 0 && status.st_nlink == 0) {
+            closed.push_back(at->second);
+            at->second->file.publish(CachedFile::Readable::kNo);
+            uses_.erase(at->second->use);
+            at = entries_.erase(at);
+            if (entries_.empty()) break;
+        } else {
+            ++at;
+        }
+    }
 }
 
 std::string ReadFiles::json(size_t count) const {

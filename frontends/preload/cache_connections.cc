@@ -36,12 +36,14 @@ struct Connection {
     dev_t device = 0;  // of the socket, to know it again
     ino_t inode = 0;
 };
-Connection connections[kConnectionsMax];
-CacheMapping mappings[kMappingsMax];
+// Constant: libraries that are initialized earlier make calls.
+constinit Connection connections[kConnectionsMax];
+constinit CacheMapping mappings[kMappingsMax];
 std::atomic<uint32_t> mapping_count{0};
 std::atomic<bool> connecting{false};
 std::atomic<time_t> tried{0};
 sockaddr_un address;
+bool writing = false;
 
 time_t now() {
     timespec time;
@@ -52,7 +54,7 @@ time_t now() {
 // Programs close descriptors that they do not know, and then the number is another file's.
 bool is_ours(const Connection& connection, int fd) {
     struct stat status;
-    return fstat(fd, &status) == 0 && status.st_dev == connection.device &&
+    return kernel::fstat(fd, &status) == 0 && status.st_dev == connection.device &&
            status.st_ino == connection.inode;
 }
 
@@ -79,7 +81,7 @@ bool connect_one(Connection& connection) {
     if (setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) != 0 ||
         setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit) != 0 ||
         connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
-        fstat(fd, &status) != 0) {
+        kernel::fstat(fd, &status) != 0) {
         kernel::close(fd);
         return false;
     }
@@ -130,7 +132,7 @@ bool exchange(Connection& connection, CacheRequest request, int descriptor, Cach
 
 void* map_all(int fd, int protection) {
     struct stat status;
-    if (fstat(fd, &status) != 0) return nullptr;
+    if (kernel::fstat(fd, &status) != 0) return nullptr;
     void* mapped = kernel::mmap(nullptr, static_cast<size_t>(status.st_size), protection,
                                 MAP_SHARED, fd, 0);
     return mapped == MAP_FAILED ? nullptr : mapped;
@@ -141,18 +143,22 @@ bool join(CacheMapping& mapping, Connection& connection) {
     int files[kHelloDescriptors] = {-1, -1, -1};
     CacheReply reply;
     if (!connect_one(connection) ||
-        !exchange(connection, {.kind = Request::kHello}, -1, &reply, files) || reply.error != 0)
+        !exchange(connection, {.kind = Request::kHello, .writes = writing ? 1u : 0u}, -1, &reply,
+                  files) ||
+        reply.error != 0)
         return false;
     void* table = map_all(files[0], PROT_READ);
-    void* arena = map_all(files[1], PROT_READ);
+    void* arena = map_all(files[1], writing ? PROT_READ | PROT_WRITE : PROT_READ);
     void* marks = map_all(files[2], PROT_READ | PROT_WRITE);
     for (const int one : files) kernel::close(one);
     if (table == nullptr || arena == nullptr || marks == nullptr ||
         static_cast<chunk_table::ChunkTableHead*>(table)->magic != chunk_table::kMagic)
         return false;
     mapping.reader.table = chunk_table::Table(table);
-    mapping.reader.marks = chunk_table::Marks(marks, mapping.reader.table.head->file_count);
-    mapping.arena = static_cast<const char*>(arena);
+    mapping.reader.marks = chunk_table::Marks(marks, mapping.reader.table.head->file_count,
+                                              mapping.reader.table.head->chunk_count);
+    mapping.arena = static_cast<char*>(arena);
+    mapping.writer.store(reply.slot);
     return mapping.reader.marks.live();
 }
 
@@ -186,7 +192,8 @@ Connection* take_connection(uint32_t mapping) {
 
 }  // namespace
 
-bool set_cache_socket(const char* path, size_t size) {
+bool set_cache_socket(const char* path, size_t size, bool writes) {
+    writing = writes;
     if (size == 0 || size >= sizeof address.sun_path) return false;
     address.sun_family = AF_UNIX;
     memcpy(address.sun_path, path, size);
@@ -229,7 +236,27 @@ bool ask_cache(const CacheMapping& cache, CacheRequest request, int descriptor, 
     return answered;
 }
 
+uint32_t writer_number(const CacheMapping& cache) {
+    const uint32_t known = cache.writer.load(std::memory_order_relaxed);
+    if (known != 0) return known;
+    // A child of fork is another writer than its parent. What is mapped is mapped already.
+    Connection* connection = take_connection(cache.number);
+    if (connection == nullptr) return 0;
+    CacheReply reply;
+    int files[kHelloDescriptors] = {-1, -1, -1};
+    const bool answered = exchange(
+        *connection, {.kind = Request::kHello, .writes = writing ? 1u : 0u}, -1, &reply, files);
+    for (const int one : files)
+        if (one >= 0) kernel::close(one);
+    if (!answered) drop(*connection);
+    connection->busy.store(false);
+    if (!answered || reply.error != 0) return 0;
+    mappings[cache.number].writer.store(reply.slot);
+    return reply.slot;
+}
+
 void forget_connections() {
+    for (CacheMapping& one : mappings) one.writer.store(0);
     for (Connection& one : connections) {
         drop(one);
         one.busy.store(false);

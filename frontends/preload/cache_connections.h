@@ -5,6 +5,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <atomic>
+
 #include "penstock/abi/cache_protocol.h"
 #include "penstock/abi/chunk_table.h"
 
@@ -14,11 +16,13 @@ namespace penstock::preload {
 struct CacheMapping {
     uint32_t number = 0;
     chunk_table::Reader reader;
-    const char* arena = nullptr;
+    char* arena = nullptr;            // written only where chunks are granted
+    std::atomic<uint32_t> writer{0};  // the number of this program in grants
 };
 
-// Sets the path of the service's socket. Returns false if it is too long.
-bool set_cache_socket(const char* path, size_t size);
+// Sets the path of the service's socket, and whether this program writes to cached files. Returns
+// false if the path is too long.
+bool set_cache_socket(const char* path, size_t size, bool writes);
 // Returns what the service shares; connects if necessary. Null: there is no service, or another
 // thread connects just now.
 const CacheMapping* current_cache();
@@ -27,6 +31,8 @@ const CacheMapping* cache_by_number(uint32_t number);
 // answer within some seconds, or the service has ended.
 bool ask_cache(const CacheMapping& cache, cache_protocol::CacheRequest request, int descriptor,
                cache_protocol::CacheReply* reply);
+// Returns the number of this program in grants; 0: the service does not answer.
+uint32_t writer_number(const CacheMapping& cache);
 // In the child of a fork: its parent has the same connections.
 void forget_connections();
 

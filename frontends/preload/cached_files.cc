@@ -11,7 +11,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "cache_connections.h"
+#include "cached_file.h"
+#include "cached_writes.h"
 #include "descriptors.h"
 #include "next.h"
 
@@ -22,22 +23,9 @@ using cache_protocol::CacheReply;
 using cache_protocol::CacheRequest;
 using cache_protocol::Request;
 
-constexpr uint64_t kKernels = UINT64_MAX;             // the kernel has the position
-constexpr uint64_t kKernelsForGood = UINT64_MAX - 1;  // and others may use it
-constexpr uint64_t kStdios = UINT64_MAX - 2;          // and libc's stdio may use it
 constexpr unsigned kReadsUntilAgain = 64;  // reads by the kernel before a file is asked for again
 
-enum State : uint32_t { kUnknown, kIgnored, kServed };
-
-struct alignas(64) CachedFile {
-    std::atomic<uint64_t> position{kKernelsForGood};
-    std::atomic<uint32_t> state{kUnknown};
-    std::atomic<uint32_t> slot{0};
-    std::atomic<uint32_t> rest{0};   // next reads that go to the kernel
-    std::atomic<uint32_t> cache{0};  // number of the mapping
-    std::atomic<uint64_t> device{0}, inode{0};
-};
-CachedFile files[kDescriptorsMax];
+constinit CachedFile files[kDescriptorsMax];
 std::atomic<int> highest{-1};  // no descriptor above it is alone
 char folder[PATH_MAX];         // ends with a slash
 size_t folder_size = 0;
@@ -63,16 +51,39 @@ bool is_in_folder(int fd) {
     return size > static_cast<ssize_t>(folder_size) && memcmp(path, folder, folder_size) == 0;
 }
 
+// Asks for a file that is written by grants. If it cannot be, no other program's grants remain.
+State find_slot_to_write(int fd, const CacheMapping& cache, CachedFile& file) {
+    CacheReply reply;
+    const bool answered = ask_cache(cache, {.kind = Request::kOpen, .writes = 1}, fd, &reply);
+    if (!answered || reply.error != 0) {
+        pass_cached(fd, true);
+        return answered && reply.error != EAGAIN ? kIgnored : kUnknown;
+    }
+    file.slot.store(reply.slot);
+    file.device.store(reply.device);
+    file.inode.store(reply.inode);
+    file.cache.store(cache.number);
+    return kWritten;
+}
+
 // Finds the slot of a file that may be read by the table, or asks for one.
 State find_slot(int fd, CachedFile& file) {
     struct stat status;
-    if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode) || !is_in_folder(fd)) return kIgnored;
-    const int flags = kernel::fcntl(fd, F_GETFL, nullptr);
-    const bool writes = (flags & O_ACCMODE) == O_RDWR;
-    if (flags < 0 || (flags & O_ACCMODE) == O_WRONLY || (flags & (O_DIRECT | O_PATH)) != 0)
+    if (kernel::fstat(fd, &status) != 0 || !S_ISREG(status.st_mode) || !is_in_folder(fd))
         return kIgnored;
+    const int flags = kernel::fcntl(fd, F_GETFL, nullptr);
+    if (flags < 0 || (flags & (O_DIRECT | O_PATH)) != 0) return kIgnored;
+    const bool writes = (flags & O_ACCMODE) != O_RDONLY;
+    // With write-back such a descriptor is written by grants, but where each write goes to the end
+    // of the file, or to storage.
+    const bool by_grants = writes && internal::writing_back && (flags & (O_APPEND | O_DSYNC)) == 0;
+    if ((flags & O_ACCMODE) == O_WRONLY && !by_grants) {
+        pass_cached(fd, true);
+        return kIgnored;
+    }
     const CacheMapping* cache = current_cache();
     if (cache == nullptr) return kUnknown;
+    if (by_grants) return find_slot_to_write(fd, *cache, file);
     const auto& table = cache->reader.table;
     uint64_t device = status.st_dev, inode = status.st_ino;
     uint32_t slot = cache->reader.find_file(device, inode);
@@ -100,10 +111,11 @@ State find_slot(int fd, CachedFile& file) {
     return kServed;
 }
 
-// Returns whether the descriptor's file can be read by the table now.
+}  // namespace
+
 bool is_served(int fd, CachedFile& file) {
     const uint32_t state = file.state.load(std::memory_order_acquire);
-    if (state == kServed) [[likely]]
+    if (state >= kServed) [[likely]]
         return true;
     if (state == kIgnored) return false;
     if (const uint32_t rest = file.rest.load(std::memory_order_relaxed); rest > 0) {
@@ -114,25 +126,50 @@ bool is_served(int fd, CachedFile& file) {
     const State found = find_slot(fd, file);
     if (found == kUnknown) file.rest.store(kReadsUntilAgain, std::memory_order_relaxed);
     file.state.store(found, std::memory_order_release);
-    return found == kServed;
+    return found >= kServed;
 }
 
-bool copy_out(const CacheMapping& cache, char* to, uint64_t at, size_t size) {
-    if (to >= known_buffer.begin && to + size <= known_buffer.end) [[likely]] {
-        memcpy(to, cache.arena + at, size);
+bool own_position(int fd, CachedFile& file, uint64_t* position) {
+    *position = file.position.load();
+    while (*position == kKernels) {
+        const off_t at = syscall(SYS_lseek, fd, 0, SEEK_CUR);
+        if (at < 0) return false;
+        if (!file.position.compare_exchange(*position, static_cast<uint64_t>(at))) continue;
+        *position = static_cast<uint64_t>(at);
+    }
+    return *position < kStdios;
+}
+
+CachedFile* file_at(int fd) { return fd >= 0 && fd < kDescriptorsMax ? &files[fd] : nullptr; }
+
+bool copy_checked(char* to, const char* from, size_t size, const char* theirs) {
+    if (theirs >= known_buffer.begin && theirs + size <= known_buffer.end) [[likely]] {
+        memcpy(to, from, size);
         return true;
     }
     const iovec target{to, size};
-    const iovec source{const_cast<char*>(cache.arena + at), size};
+    const iovec source{const_cast<char*>(from), size};
     const ssize_t got = syscall(SYS_process_vm_readv, getpid(), &target, 1, &source, 1, 0);
     if (got != static_cast<ssize_t>(size)) return false;
-    if (to == known_buffer.end) {
-        known_buffer.end = to + size;
+    if (theirs == known_buffer.end) {
+        known_buffer.end = theirs + size;
     } else {
-        known_buffer = {to, to + size};
+        known_buffer = {theirs, theirs + size};
     }
     return true;
 }
+
+size_t read_table(const CacheMapping& cache, const CachedFile& file, char* to, size_t size,
+                  uint64_t offset) {
+    return cache.reader.read(
+        file.slot.load(std::memory_order_relaxed), file.device.load(std::memory_order_relaxed),
+        file.inode.load(std::memory_order_relaxed), size, offset,
+        [&](size_t behind, uint64_t at, size_t part) {
+            return copy_checked(to + behind, cache.arena + at, part, to + behind);
+        });
+}
+
+namespace {
 
 // Reads what the cache has or can get. Returns the bytes read, which may be fewer than there are.
 size_t read_from_cache(CachedFile& file, char* to, size_t size, uint64_t offset) {
@@ -142,11 +179,7 @@ size_t read_from_cache(CachedFile& file, char* to, size_t size, uint64_t offset)
     const uint64_t inode = file.inode.load(std::memory_order_relaxed);
     size_t done = 0;
     for (bool fetched = false;; fetched = true) {
-        const size_t got = cache->reader.read(slot, device, inode, size - done, offset + done,
-                                              [&](size_t behind, uint64_t at, size_t part) {
-                                                  return copy_out(*cache, to + done + behind, at,
-                                                                  part);
-                                              });
+        const size_t got = read_table(*cache, file, to + done, size - done, offset + done);
         done += got;
         if (done == size) return done;
         if (fetched && got == 0) return done;
@@ -155,7 +188,7 @@ size_t read_from_cache(CachedFile& file, char* to, size_t size, uint64_t offset)
             file.rest.store(kReadsUntilAgain);
             return done;
         }
-        if (offset + done >= cache->reader.table.files[slot].size.load()) return done;
+        if (offset + done >= cache->reader.size_of(slot)) return done;
         CacheReply reply;
         const CacheRequest request{.kind = Request::kFetch,
                                    .slot = slot,
@@ -176,22 +209,11 @@ ssize_t read_at(int fd, CachedFile& file, void* to, size_t size, uint64_t offset
     auto* bytes = static_cast<char*>(to);
     const size_t done = read_from_cache(file, bytes, size, offset);
     if (done == size) return static_cast<ssize_t>(done);
+    flush_cached(fd);  // what is left is perhaps not cached, and newer than below
     const ssize_t rest = kernel::pread(fd, bytes + done, size - done,
                                        static_cast<off_t>(offset + done));
     if (rest < 0) return done > 0 ? static_cast<ssize_t>(done) : kNotCached;
     return static_cast<ssize_t>(done) + rest;
-}
-
-// Takes the position from the kernel. Returns false if others may use it.
-bool own_position(int fd, CachedFile& file, uint64_t* position) {
-    *position = file.position.load(std::memory_order_acquire);
-    while (*position == kKernels) {
-        const off_t at = syscall(SYS_lseek, fd, 0, SEEK_CUR);
-        if (at < 0) return false;
-        if (!file.position.compare_exchange_strong(*position, static_cast<uint64_t>(at))) continue;
-        *position = static_cast<uint64_t>(at);
-    }
-    return *position < kStdios;
 }
 
 // Reads at a position that stays with the kernel, because libc's own reads move it too.
@@ -202,8 +224,6 @@ ssize_t read_beside_stdio(int fd, CachedFile& file, void* to, size_t size) {
     if (done > 0) syscall(SYS_lseek, fd, at + done, SEEK_SET);
     return done;
 }
-
-CachedFile* file_at(int fd) { return fd >= 0 && fd < kDescriptorsMax ? &files[fd] : nullptr; }
 
 // Sets who has the position, where there is none here to be kept.
 void set_position(int fd, CachedFile& file, uint64_t next) {
@@ -224,7 +244,8 @@ void begin_caching(const char* setting) {
     if (folder_size + 2 > sizeof folder) return;
     memcpy(folder, path + 1, folder_size);
     if (folder[folder_size - 1] != '/') folder[folder_size++] = '/';
-    if (!set_cache_socket(setting, static_cast<size_t>(path - setting))) return;
+    if (!set_cache_socket(setting, static_cast<size_t>(path - setting), internal::writing_back))
+        return;
     // A child has the descriptors, with one position for both.
     pthread_atfork([] { give_all_positions(); }, nullptr, forget_connections);
     internal::caching.store(true);
@@ -239,7 +260,7 @@ ssize_t internal::read_cached(int fd, void* to, size_t size, off_t offset) {
         if (offset < 0) give_up_position(fd, false);
     } else if (offset >= 0) {
         done = read_at(fd, *file, to, size, static_cast<uint64_t>(offset));
-    } else if (file->position.load(std::memory_order_relaxed) == kStdios) {
+    } else if (file->position.load() == kStdios) {
         done = read_beside_stdio(fd, *file, to, size);
     } else {
         uint64_t position = 0;
@@ -250,8 +271,7 @@ ssize_t internal::read_cached(int fd, void* to, size_t size, off_t offset) {
                 give_up_position(fd, false);
                 break;
             }
-            if (file->position.compare_exchange_strong(position,
-                                                       position + static_cast<uint64_t>(done)))
+            if (file->position.compare_exchange(position, position + static_cast<uint64_t>(done)))
                 break;
             done = kNotCached;
         }
@@ -274,6 +294,7 @@ void forget_cached(int fd) {
     set_position(fd, *file, kKernelsForGood);
     file->state.store(kUnknown);
     file->rest.store(0);
+    file->has_written.store(false);
 }
 
 void internal::give_up_position(int fd, bool for_good) {
@@ -284,7 +305,7 @@ void internal::give_up_position(int fd, bool for_good) {
         const int error = errno;
         syscall(SYS_lseek, fd, position, SEEK_SET);
         errno = error;
-        if (file->position.compare_exchange_strong(position, kKernels)) break;
+        if (file->position.compare_exchange(position, kKernels)) break;
     }
     if (for_good) set_position(fd, *file, kKernelsForGood);
 }
@@ -310,6 +331,7 @@ off_t seek_cached(int fd, off_t offset, int whence) {
     CachedFile* file = internal::caching.load(std::memory_order_relaxed) ? file_at(fd) : nullptr;
     if (file == nullptr) return kNotCached;
     uint64_t position = file->position.load();
+    if (whence >= SEEK_END) flush_cached(fd);  // the kernel may know less of it than readers do
     while (position < kStdios) {
         off_t target = whence == SEEK_CUR ? static_cast<off_t>(position) + offset : offset;
         const bool plain = (whence == SEEK_SET || whence == SEEK_CUR) && offset < kPlain &&
@@ -320,8 +342,7 @@ off_t seek_cached(int fd, off_t offset, int whence) {
                              whence == SEEK_CUR ? SEEK_SET : whence);
             if (target < 0) return -1;
         }
-        if (file->position.compare_exchange_strong(position, static_cast<uint64_t>(target)))
-            return target;
+        if (file->position.compare_exchange(position, static_cast<uint64_t>(target))) return target;
     }
     return kNotCached;
 }

@@ -14,6 +14,7 @@
 #include <atomic>
 
 #include "cached_files.h"
+#include "next.h"
 #include "observer.h"
 
 namespace penstock::preload {
@@ -91,7 +92,7 @@ size_t escape(unsigned char byte, char* out) {
 
 const FileName* identify(int fd) {
     struct stat status;
-    if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) return &no_file;
+    if (kernel::fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) return &no_file;
     char link[sizeof "/proc/self/fd/" + 10] = "/proc/self/fd/";
     char digits[10];
     int count = 0;

@@ -266,7 +266,7 @@ void mapped(void* begin, size_t size, int protection, int flags, int fd, off_t o
     const int error = errno;
     struct stat status;
     if (is_child_of_vfork()) return;  // its threads would run in the parent
-    if (fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && offset < status.st_size) {
+    if (kernel::fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && offset < status.st_size) {
         const auto left = static_cast<size_t>(status.st_size - offset);
         const size_t used = left < size ? left : size;
         for (Feed& feed : feeds) {

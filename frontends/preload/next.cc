@@ -53,6 +53,7 @@ int openat(int folder, const char* path, int flags, mode_t mode) {
     return static_cast<int>(syscall(SYS_openat, folder, path, flags, mode));
 }
 int close(int fd) { return static_cast<int>(syscall(SYS_close, fd)); }
+int fstat(int fd, struct stat* status) { return static_cast<int>(syscall(SYS_fstat, fd, status)); }
 int fcntl(int fd, int command, void* argument) {
     return static_cast<int>(syscall(SYS_fcntl, fd, command, argument));
 }

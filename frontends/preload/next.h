@@ -10,6 +10,7 @@
 #include <spawn.h>
 #include <stdio.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -48,6 +49,7 @@ ssize_t write(int fd, const void* from, size_t size);
 ssize_t pread(int fd, void* to, size_t size, off_t offset);
 int openat(int folder, const char* path, int flags, mode_t mode);
 int close(int fd);
+int fstat(int fd, struct stat* status);
 int fcntl(int fd, int command, void* argument);
 void* mmap(void* at, size_t size, int protection, int flags, int fd, off_t offset);
 int munmap(void* begin, size_t size);

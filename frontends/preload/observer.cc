@@ -144,7 +144,7 @@ void map_signature(const char* path) {
     const int fd = kernel::openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
     struct stat status;
     if (fd < 0) return;
-    if (fstat(fd, &status) == 0 && status.st_size > 0) {
+    if (kernel::fstat(fd, &status) == 0 && status.st_size > 0) {
         const auto size = static_cast<size_t>(status.st_size);
         void* mapped = kernel::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd, 0);
         if (mapped != MAP_FAILED) {

@@ -8,12 +8,15 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
+#include <sys/sysmacros.h>
 
 #include <atomic>
 
 #include "cached_files.h"
+#include "cached_writes.h"
 #include "descriptors.h"
 #include "device_memory.h"
 #include "environment.h"
@@ -52,6 +55,8 @@ void begin() {
         begin_observing();
     }
     const char* cache = getenv("PENSTOCK_CACHE");
+    const char* write_back = getenv("PENSTOCK_WRITE_BACK");
+    if (cache != nullptr && write_back != nullptr && *write_back == '1') begin_writing_back();
     if (cache != nullptr) begin_caching(cache);
     const char* path = getenv("PENSTOCK_TRACE");
     if (path == nullptr || *path == '\0') return;
@@ -96,8 +101,11 @@ void one_side(char operation, int fd, const off_t* offset, ssize_t moved) {
 }
 
 // Gives the position of `in` to the kernel, for a call that has no offset of its own.
-void take_position(int in, const off_t* offset) {
+void take_position(int in, const off_t* offset, int out) {
+    flush_cached(in);
+    pass_cached(out);
     if (offset == nullptr) give_position(in);
+    give_position(out);
 }
 
 ssize_t both_sides(int in, const off_t* in_offset, int out, const off_t* out_offset,
@@ -115,8 +123,12 @@ ssize_t moved(int fd, const void* memory, size_t size, off_t offset, bool write,
     if (!write) {
         const ssize_t cached = read_cached(fd, at, size, offset);
         if (cached != kNotCached) return cached;
-    } else if (offset < 0) {
-        give_position(fd);
+        flush_cached(fd);
+    } else {
+        const ssize_t cached = write_cached(fd, memory, size, offset);
+        if (cached != kNotCached) return cached;
+        pass_cached(fd);
+        if (offset < 0) give_position(fd);
     }
     if (may_be_device_memory(at)) [[unlikely]] {
         const ssize_t done = move_device_memory(fd, at, size, offset, write);
@@ -132,6 +144,11 @@ ssize_t moved(int fd, const void* memory, size_t size, off_t offset, bool write,
 template <class Call>
 ssize_t moved_pieces(int fd, const iovec* pieces, int count, off_t offset, bool write, Call call,
                      int flags = 0) {
+    if (write) {
+        pass_cached(fd);
+    } else {
+        flush_cached(fd);
+    }
     if (offset < 0) give_position(fd);
     const ssize_t done = call();
     if (done < 0 && errno == EFAULT && (flags & ~RWF_HIPRI) == 0) [[unlikely]]
@@ -157,6 +174,7 @@ FILE* opened(FILE* file) {
     const int fd = fileno_unlocked(file);
     forget(fd);
     cached_opened(fd, true);
+    pass_cached(fd, (fcntl(fd, F_GETFL) & O_ACCMODE) != O_RDONLY);
     return file;
 }
 
@@ -274,18 +292,18 @@ SERVED(__pwrite64, (int fd, const void* from, size_t size, off_t offset),
                  })))
 
 SERVED(sendfile, (int out, int in, off_t* offset, size_t size),
-       (take_position(in, offset),
+       (take_position(in, offset, out),
         both_sides(in, offset, out, nullptr, libc->sendfile(out, in, offset, size))))
 SERVED(sendfile64, (int out, int in, off_t* offset, size_t size),
-       (take_position(in, offset),
+       (take_position(in, offset, out),
         both_sides(in, offset, out, nullptr, libc->sendfile64(out, in, offset, size))))
 SERVED(copy_file_range,
        (int in, off_t* in_offset, int out, off_t* out_offset, size_t size, unsigned flags),
-       (take_position(in, in_offset),
+       (take_position(in, in_offset, out),
         both_sides(in, in_offset, out, out_offset,
                    libc->copy_file_range(in, in_offset, out, out_offset, size, flags))))
 SERVED(splice, (int in, off_t* in_offset, int out, off_t* out_offset, size_t size, unsigned flags),
-       (take_position(in, in_offset),
+       (take_position(in, in_offset, out),
         both_sides(in, in_offset, out, out_offset,
                    libc->splice(in, in_offset, out, out_offset, size, flags))))
 
@@ -293,6 +311,7 @@ SERVED(splice, (int in, off_t* in_offset, int out, off_t* out_offset, size_t siz
     WRAP(int, name, parameters) {                                              \
         const Next* libc = next();                                             \
         if (libc == nullptr) return kernel::openat(folder, path, flags, mode); \
+        if ((flags & O_TRUNC) != 0) pass_cached_path(path, folder);            \
         return opened_alone(libc->name arguments);                             \
     }
 
@@ -316,10 +335,24 @@ TRACKED(int, __openat_2, (int folder, const char* path, int flags), (folder, pat
         opened_alone)
 TRACKED(int, __openat64_2, (int folder, const char* path, int flags), (folder, path, flags), -1,
         opened_alone)
-TRACKED(int, creat, (const char* path, mode_t mode), (path, mode), -1, opened)
-TRACKED(int, creat64, (const char* path, mode_t mode), (path, mode), -1, opened)
-TRACKED(FILE*, fopen, (const char* path, const char* mode), (path, mode), nullptr, opened)
-TRACKED(FILE*, fopen64, (const char* path, const char* mode), (path, mode), nullptr, opened)
+#define CREAT(name)                                    \
+    WRAP(int, name, (const char* path, mode_t mode)) { \
+        const Next* libc = next();                     \
+        if (libc == nullptr) return refuse();          \
+        pass_cached_path(path);                        \
+        return opened_alone(libc->name(path, mode));   \
+    }
+CREAT(creat)
+CREAT(creat64)
+#define FOPEN(name)                                                  \
+    WRAP(FILE*, name, (const char* path, const char* mode)) {        \
+        const Next* libc = next();                                   \
+        if (libc == nullptr) return refuse(), nullptr;               \
+        if (mode != nullptr && *mode == 'w') pass_cached_path(path); \
+        return opened(libc->name(path, mode));                       \
+    }
+FOPEN(fopen)
+FOPEN(fopen64)
 #define FREOPEN(name)                                                     \
     WRAP(FILE*, name, (const char* path, const char* mode, FILE* file)) { \
         const Next* libc = next();                                        \
@@ -351,6 +384,7 @@ DUP(dup3, (int from, int to, int flags), (from, to, flags))
 WRAP(FILE*, fdopen, (int fd, const char* mode)) {
     const Next* libc = next();
     if (libc == nullptr) return refuse(), nullptr;
+    pass_cached(fd, mode != nullptr && (*mode != 'r' || strchr(mode, '+') != nullptr));
     give_position(fd, true);  // libc's own reads are not wrapped
     return libc->fdopen(fd, mode);
 }
@@ -361,6 +395,7 @@ WRAP(FILE*, fdopen, (int fd, const char* mode)) {
         const Next* libc = next();                             \
         if (libc == nullptr) return refuse(), failed;          \
         give_all_positions();                                  \
+        flush_before_program();                                \
         return libc->name arguments;                           \
     }
 PASSED_ON(int, system, (const char* command), (command), -1)
@@ -417,15 +452,18 @@ FADVISE(posix_fadvise64)
 FCNTL(fcntl)
 FCNTL(fcntl64)
 
-#define CLOSE(name)                                    \
-    WRAP(int, name, (int fd)) {                        \
-        const Next* libc = next();                     \
-        if (libc == nullptr) return kernel::close(fd); \
-        release_device_file(fd);                       \
-        give_positions_in_child();                     \
-        const int result = libc->name(fd);             \
-        forget(fd);                                    \
-        return result;                                 \
+#define CLOSE(name)                                     \
+    WRAP(int, name, (int fd)) {                         \
+        const Next* libc = next();                      \
+        if (libc == nullptr) return kernel::close(fd);  \
+        release_device_file(fd);                        \
+        give_positions_in_child();                      \
+        const int failure = close_error(fd);            \
+        const int result = libc->name(fd);              \
+        forget(fd);                                     \
+        if (result != 0 || failure == 0) return result; \
+        errno = failure;                                \
+        return -1;                                      \
     }
 
 CLOSE(close)
@@ -461,10 +499,78 @@ WRAP(void, closefrom, (int first)) {
     forget_range(static_cast<unsigned>(first < 0 ? 0 : first), ~0u);
 }
 
+// Calls that change or sync a file of their own accord.
+#define CHANGES(name, parameters, arguments, before) \
+    WRAP(int, name, parameters) {                    \
+        const Next* libc = next();                   \
+        if (libc == nullptr) return refuse();        \
+        before;                                      \
+        return libc->name arguments;                 \
+    }
+CHANGES(ftruncate, (int fd, off_t size), (fd, size), pass_cached(fd))
+CHANGES(ftruncate64, (int fd, off_t size), (fd, size), pass_cached(fd))
+CHANGES(truncate, (const char* path, off_t size), (path, size), pass_cached_path(path))
+CHANGES(truncate64, (const char* path, off_t size), (path, size), pass_cached_path(path))
+CHANGES(fallocate, (int fd, int mode, off_t offset, off_t size), (fd, mode, offset, size),
+        pass_cached(fd))
+CHANGES(fallocate64, (int fd, int mode, off_t offset, off_t size), (fd, mode, offset, size),
+        pass_cached(fd))
+CHANGES(posix_fallocate, (int fd, off_t offset, off_t size), (fd, offset, size), pass_cached(fd))
+CHANGES(posix_fallocate64, (int fd, off_t offset, off_t size), (fd, offset, size), pass_cached(fd))
+CHANGES(syncfs, (int fd), (fd), flush_before_program())
+
+#define SYNC(name, data_only)                                  \
+    WRAP(int, name, (int fd)) {                                \
+        const Next* libc = next();                             \
+        if (libc == nullptr) return refuse();                  \
+        const int synced = sync_cached(fd, data_only);         \
+        return synced == kNotCached ? libc->name(fd) : synced; \
+    }
+SYNC(fsync, false)
+SYNC(fdatasync, true)
+
+WRAP(void, sync, ()) {
+    const Next* libc = next();
+    if (libc == nullptr) return;
+    flush_before_program();
+    libc->sync();
+}
+
+#define STAT(name, parameters, arguments)               \
+    WRAP(int, name, parameters) {                       \
+        const Next* libc = next();                      \
+        if (libc == nullptr) return refuse();           \
+        return corrected(libc->name arguments, status); \
+    }
+STAT(stat, (const char* path, struct stat* status), (path, status))
+STAT(stat64, (const char* path, struct stat64* status), (path, status))
+STAT(lstat, (const char* path, struct stat* status), (path, status))
+STAT(lstat64, (const char* path, struct stat64* status), (path, status))
+STAT(fstat, (int fd, struct stat* status), (fd, status))
+STAT(fstat64, (int fd, struct stat64* status), (fd, status))
+STAT(fstatat, (int folder, const char* path, struct stat* status, int flags),
+     (folder, path, status, flags))
+STAT(fstatat64, (int folder, const char* path, struct stat64* status, int flags),
+     (folder, path, status, flags))
+
+WRAP(int, statx, (int folder, const char* path, int flags, unsigned mask, struct statx* status)) {
+    const Next* libc = next();
+    if (libc == nullptr) return refuse();
+    const int result = libc->statx(folder, path, flags, mask, status);
+    if (internal::writing_back && result == 0 && S_ISREG(status->stx_mode)) {
+        auto size = static_cast<off_t>(status->stx_size);
+        internal::correct_size(makedev(status->stx_dev_major, status->stx_dev_minor),
+                               status->stx_ino, &size);
+        status->stx_size = static_cast<uint64_t>(size);
+    }
+    return result;
+}
+
 #define MMAP(name)                                                                                \
     WRAP(void*, name, (void* at, size_t size, int protection, int flags, int fd, off_t offset)) { \
         const Next* libc = next();                                                                \
         if (libc == nullptr) return kernel::mmap(at, size, protection, flags, fd, offset);        \
+        if (fd >= 0 && (flags & MAP_ANONYMOUS) == 0) pass_cached(fd, true);                       \
         void* begin = libc->name(at, size, protection, flags, fd, offset);                        \
         if (begin != MAP_FAILED) mapped(begin, size, protection, flags, fd, offset);              \
         return begin;                                                                             \
@@ -486,6 +592,7 @@ WRAP(int, munmap, (void* begin, size_t size)) {
         const Next* libc = next();                                                    \
         if (libc == nullptr) return refuse();                                         \
         give_all_positions();                                                         \
+        flush_before_program();                                                       \
         const Room room = room_for(environment);                                      \
         auto** pointers = static_cast<char**>(alloca(room.pointers * sizeof(char*))); \
         auto* text = static_cast<char*>(alloca(room.bytes));                          \

@@ -97,6 +97,12 @@ public:
     // recently that its times do not tell.
     enum class Readable { kNo, kUnlessRecent, kUnchanged };
     bool publish(Readable readable) const;
+    // Lets other processes write a range of the file in the shared memory, chunk by chunk, until
+    // end_grants(), a truncate() or a lack of memory. Returns how many bytes from `offset` on they
+    // may write. Blocks while too much is dirty. Errors: EBADF without read and write access;
+    // EOPNOTSUPP where the cache is not shared, or its memory is a GPU's; that of a write-back.
+    [[nodiscard]] Result<uint64_t> grant(uint64_t offset, uint64_t size) const;
+    void end_grants() const;
     struct Use {
         uint32_t slot = ~0u;           // of the shared table; ~0: it has none
         uint64_t hits = 0, bytes = 0;  // of readers by the table
@@ -141,6 +147,8 @@ public:
     Status flush() const;
     [[nodiscard]] FileCacheStatistics statistics() const;
     [[nodiscard]] SharedFileCache shared() const;
+    // A process that wrote by grants has ended. `writer` is its number in them.
+    void forget_writer(uint32_t writer) const;
 
 private:
     std::shared_ptr<file::CacheOfFiles> cache_;

@@ -216,6 +216,7 @@ uint64_t CacheOfFiles::version_of(const Inode& inode) const {
 // Tries each dirty chunk once: those that fail become the newest.
 Status CacheOfFiles::flush() {
     Lock lock(mutex_);
+    collect(chunk_cache::kNone);
     uint64_t left = chunks_.dirty_count();
     while (chunks_.dirty_count() > 0 && left > 0) {
         if (write_back(lock, nullptr)) {

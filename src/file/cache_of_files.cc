@@ -142,6 +142,7 @@ void CacheOfFiles::close(Inode& inode) {
         (void)sync(inode, false, false);
         lock.lock();
     }
+    if (inode.handles == 1 && shared_ != nullptr) withdraw_all(inode, 0, ~0ull);
     if (--inode.handles == 0 && chunks_.dirty_of(inode.id) > 0) {
         inode.idle = true;
         ++idle_count_;
@@ -450,6 +451,7 @@ bool CacheOfFiles::write_back(Lock& lock, Inode* of) {
 
 Status CacheOfFiles::sync(Inode& inode, bool durable, bool data_only) {
     Lock lock(mutex_);
+    collect(inode.id);
     while (chunks_.dirty_of(inode.id) > 0 && inode.error.ok()) {
         // Another thread may have it all under way.
         if (!write_back(lock, &inode)) changed_.wait(lock);
@@ -463,8 +465,10 @@ Status CacheOfFiles::sync(Inode& inode, bool durable, bool data_only) {
 
 Status CacheOfFiles::truncate(Inode& inode, const File& file, uint64_t size) {
     Lock lock(mutex_);
+    if (shared_ != nullptr) withdraw_all(inode, 0, ~0ull);
     const uint64_t old = inode.size;
     if (size < old) {
+        if (shared_ != nullptr) shared_->forget_end(inode.slot);
         // Shorter at once, so that no reader and no write-back takes what goes.
         set_size(inode, size);
         const uint64_t kept = size % chunk_size();
@@ -502,6 +506,7 @@ void CacheOfFiles::work() {
     Lock lock(mutex_);
     while (!stopping_) {
         wake_.wait_for(lock, kLookEvery);
+        collect(kNone);
         const auto age = std::chrono::nanoseconds(
             dirty_since_ns_ == 0 ? 0 : base::monotonic_ns() - dirty_since_ns_);
         if (age < options_.dirty_age) continue;

@@ -69,6 +69,9 @@ public:
     bool publish(Inode& inode, CachedFile::Readable readable);
     [[nodiscard]] CachedFile::Use use_of(const Inode& inode) const;
     [[nodiscard]] SharedFileCache shared() const;
+    Result<uint64_t> grant(Inode& inode, uint64_t size, uint64_t offset);
+    void end_grants(Inode& inode);
+    void forget_writer(uint32_t writer);
     Status allocate(Inode& inode, const FileBelow& below, int mode, uint64_t offset, uint64_t size);
     Status take_error(Inode& inode);
     [[nodiscard]] uint64_t version_of(const Inode& inode) const;
@@ -104,6 +107,13 @@ private:
     Status share();
     Status show(Lock& lock, const Inode& inode, ChunkId id);
     void drop_chunks(const Inode& inode, uint64_t first, uint64_t last);
+    [[nodiscard]] size_t grants_max() const;
+    Result<ChunkId> grantable(Lock& lock, Inode& inode, uint64_t number);
+    void collect_one(ChunkId id);
+    void collect(chunk_cache::FileId file);
+    void withdraw(ChunkId id);
+    void withdraw_all(const Inode& inode, uint64_t first, uint64_t last);
+    void free_stuck();
     void compare(Inode& inode, const storage::Identity& identity);
     Status fill(Lock& lock, Inode& inode, std::span<const ChunkId> run);
     // Returns a chunk whose bytes have arrived, pinned; kNone: there is no memory for it.
@@ -135,6 +145,8 @@ private:
     chunk_cache::ChunkCache chunks_;
     std::unique_ptr<HostWindow> window_;   // null: the host can address the chunks
     std::unique_ptr<SharedTable> shared_;  // null: no other process reads
+    std::vector<ChunkId> grants_;          // that other processes may write, the oldest first
+    std::vector<ChunkId> stuck_;           // no longer granted, and still being written
     std::map<std::pair<uint64_t, uint64_t>, std::unique_ptr<Inode>> inodes_;  // device, inode
     std::vector<Inode*> by_id_;
     FileCacheStatistics counts_;

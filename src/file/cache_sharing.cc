@@ -42,7 +42,8 @@ bool CacheOfFiles::tell_readers(const Inode& inode) {
     if (shared_ == nullptr || inode.slot == SharedTable::kNoSlot) return false;
     const bool readable = inode.readable == Readable::kUnchanged ||
                           (inode.readable == Readable::kUnlessRecent && !inode.racy);
-    shared_->set_file(inode.slot, readable, inode.below, inode.size);
+    const bool same = inode.readable == Readable::kUnchanged;
+    shared_->set_file(inode.slot, readable, same, inode.below, inode.size);
     return readable;
 }
 
@@ -80,6 +81,10 @@ bool CacheOfFiles::filled(const Inode& inode, ChunkId id, bool good) {
 }
 
 void CacheOfFiles::drop_chunks(const Inode& inode, uint64_t first, uint64_t last) {
+    if (shared_ != nullptr) {
+        withdraw_all(inode, first, last);
+        shared_->forget_end(inode.slot);
+    }
     chunks_.drop(inode.id, first, last);
     if (window_ != nullptr) window_->drop(inode.id, first, last);
 }

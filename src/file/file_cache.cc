@@ -50,6 +50,7 @@ Status FileCache::change(int descriptor, bool sets_mtime,
 Status FileCache::flush() const { return cache_->flush(); }
 
 FileCacheStatistics FileCache::statistics() const { return cache_->statistics(); }
+void FileCache::forget_writer(uint32_t writer) const { cache_->forget_writer(writer); }
 SharedFileCache FileCache::shared() const { return cache_->shared(); }
 
 Result<uint64_t> CachedFile::read(void* to, uint64_t size, uint64_t offset) const {
@@ -90,6 +91,12 @@ Result<uint64_t> CachedFile::fetch(uint64_t offset, uint64_t size) const {
 bool CachedFile::publish(Readable readable) const {
     return file_->cache->publish(*file_->inode, readable);
 }
+Result<uint64_t> CachedFile::grant(uint64_t offset, uint64_t size) const {
+    if (!file_->reads || !file_->writes)
+        return Status{EBADF, "write", "the file is not open for reading and writing"};
+    return file_->cache->grant(*file_->inode, size, offset);
+}
+void CachedFile::end_grants() const { file_->cache->end_grants(*file_->inode); }
 CachedFile::Use CachedFile::use() const { return file_->cache->use_of(*file_->inode); }
 
 }  // namespace penstock

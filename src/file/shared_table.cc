@@ -55,7 +55,7 @@ Result<std::unique_ptr<SharedTable>> SharedTable::create(uint32_t chunk_size,
                                                            .file_count = kFiles,
                                                            .entry_count = entries};
     made->table_ = chunk_table::Table(head);
-    made->marks_ = chunk_table::Marks(made->marks_mapping_, kFiles);
+    made->marks_ = chunk_table::Marks(made->marks_mapping_, kFiles, chunk_count);
     made->published_.assign(chunk_count, nullptr);
     made->begin_life();
     return made;
@@ -110,20 +110,21 @@ uint32_t SharedTable::add_file(uint64_t device, uint64_t inode) {
 
 void SharedTable::remove_file(uint32_t slot) {
     if (slot == kNoSlot) return;
-    set_file(slot, false, {}, 0);
+    set_file(slot, false, false, {}, 0);
     SharedFile& file = table_.files[slot];
     file.device.store(0, memory_order_relaxed);
     file.inode.store(0, memory_order_relaxed);
+    forget_end(slot);
     removed_.hits += marks_.files[slot].hits.exchange(0, memory_order_relaxed);
     removed_.bytes += marks_.files[slot].bytes.exchange(0, memory_order_relaxed);
 }
 
-void SharedTable::set_file(uint32_t slot, bool readable, const storage::Identity& below,
+void SharedTable::set_file(uint32_t slot, bool readable, bool same, const storage::Identity& below,
                            uint64_t size) {
     if (slot == kNoSlot) return;
     SharedFile& file = table_.files[slot];
-    const bool same = readable && file.mtime_ns.load(memory_order_relaxed) == below.mtime_ns &&
-                      file.ctime_ns.load(memory_order_relaxed) == below.ctime_ns;
+    same = readable && (same || (file.mtime_ns.load(memory_order_relaxed) == below.mtime_ns &&
+                                 file.ctime_ns.load(memory_order_relaxed) == below.ctime_ns));
     uint64_t word = file.word.load(memory_order_relaxed);
     if ((word & 1) != 0 && !same) {
         file.word.store(++word, memory_order_relaxed);
@@ -153,6 +154,15 @@ void SharedTable::publish(uint32_t slot, uint64_t number, ChunkId chunk) {
         published_[chunk] = at;
         return;
     }
+}
+
+void SharedTable::take_end(uint32_t slot, uint64_t* size) {
+    if (slot == kNoSlot) return;
+    *size = std::max(*size, marks_.files[slot].end.load(std::memory_order_acquire));
+}
+
+void SharedTable::forget_end(uint32_t slot) {
+    if (slot != kNoSlot) marks_.files[slot].end.store(0, memory_order_relaxed);
 }
 
 void SharedTable::left(ChunkId chunk) {

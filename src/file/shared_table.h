@@ -29,9 +29,16 @@ public:
     // all its reads ask the cache.
     uint32_t add_file(uint64_t device, uint64_t inode);
     void remove_file(uint32_t slot);
-    // Says what the file is now, and whether it may be read by the table.
-    void set_file(uint32_t slot, bool readable, const storage::Identity& below, uint64_t size);
+    // Says what the file is now, and whether it may be read by the table. `same`: it has changed by
+    // this cache alone, so readers need not look again.
+    void set_file(uint32_t slot, bool readable, bool same, const storage::Identity& below,
+                  uint64_t size);
     void set_size(uint32_t slot, uint64_t size);
+
+    // Raises a size to what clients have written; forget_end() before a file is cut off.
+    void take_end(uint32_t slot, uint64_t* size);
+    void forget_end(uint32_t slot);
+    [[nodiscard]] std::atomic<uint64_t>& grant_of(ChunkId chunk) { return marks_.grants[chunk]; }
 
     void publish(uint32_t slot, uint64_t number, ChunkId chunk);
     void left(ChunkId chunk) override;

@@ -29,7 +29,8 @@ public:
         arena_ = map(shared.arena, PROT_READ, &arena_size_);
         marks_ = map(shared.marks, PROT_READ | PROT_WRITE, &marks_size_);
         reader.table = chunk_table::Table(table_);
-        reader.marks = chunk_table::Marks(marks_, reader.table.head->file_count);
+        reader.marks = chunk_table::Marks(marks_, reader.table.head->file_count,
+                                          reader.table.head->chunk_count);
         arena = static_cast<const std::byte*>(arena_);
     }
     ~Client() {

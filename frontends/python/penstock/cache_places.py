@@ -7,6 +7,7 @@ of this user. While it lives it holds the lock, so a lock file that can be locke
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import json
@@ -23,7 +24,7 @@ from typing import Any
 from penstock.errors import CommandError
 
 _VERSION = 1  # of the protocol: include/penstock/abi/cache_protocol.h
-_STATISTICS, _STOP = 3, 5
+_STATISTICS, _STOP, _FLUSH = 3, 4, 7
 _ANSWER_SECONDS = 10.0
 _ANSWER_BYTES = 1 << 20
 _END_SECONDS = 600.0
@@ -117,10 +118,10 @@ def find(path: str) -> Place | None:
     return None
 
 
-def _ask(place: Place, kind: int) -> bytes:
+def _ask(place: Place, kind: int, seconds: float = _ANSWER_SECONDS) -> bytes:
     request = struct.pack("<IIIIQQQQ", kind, _VERSION, 0, 0, 0, 0, 0, 0)
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
-        connection.settimeout(_ANSWER_SECONDS)
+        connection.settimeout(seconds)
         try:
             connection.connect(place.socket)
             connection.send(request)
@@ -138,6 +139,14 @@ def statistics(place: Place) -> dict[str, Any]:
         raise CommandError(place.path, "its cache has ended")
     told: dict[str, Any] = json.loads(answer)
     return told
+
+
+def flush(place: Place) -> None:
+    """Wait until a process has written back what is dirty; raise CommandError if it cannot."""
+    answer = _ask(place, _FLUSH, seconds=_END_SECONDS)
+    error = struct.unpack_from("<i", answer)[0] if answer else errno.ECONNRESET
+    if error:
+        raise CommandError(place.path, f"some of it could not be written: {os.strerror(error)}")
 
 
 def stop(place: Place) -> None:

@@ -68,11 +68,16 @@ class Cache:
         return {**self.environment, **{name: value for name, _, value in lines}}
 
     def run(
-        self, *words: str | Path, check: bool = True, text: bool = True
+        self,
+        *words: str | Path,
+        check: bool = True,
+        text: bool = True,
+        write_back: bool = False,
     ) -> subprocess.CompletedProcess[Any]:
         """Run a program with its files in the cache."""
+        options = ["--write-back"] if write_back else []
         return subprocess.run(
-            [*PENSTOCK, "run", "--cache", str(self.folder), "--", *map(str, words)],
+            [*PENSTOCK, "run", "--cache", str(self.folder), *options, "--", *map(str, words)],
             env=self.environment,
             text=text,
             capture_output=True,

@@ -13,19 +13,35 @@ namespace penstock::cache_protocol {
 inline constexpr uint32_t kVersion = 1;
 
 enum class Request : uint32_t {
-    kHello,       // -> descriptors of the table, the arena and the marks (abi/chunk_table.h)
-    kOpen,        // with a descriptor of a file -> its slot, device and inode in the table
-    kFetch,       // range of an opened file -> how many bytes from `offset` on are in the table now
-    kStatistics,  // -> JSON, in place of a reply
-    kMount,       // with the path of a mount point behind the request
-    kStop,        // writes back, and ends
+    // -> descriptors of the table, the arena and the marks (abi/chunk_table.h), and the number of
+    // the program as a writer. With `writes` the arena is writable.
+    kHello,
+    // With a descriptor of a file -> its slot, device and inode in the table. With `writes` it can
+    // be written by grants.
+    kOpen,
+    // Range of an opened file -> how many bytes from `offset` on are in the table now.
+    kFetch,
+    // -> JSON, in place of a reply.
+    kStatistics,
+    // Writes back, and ends the service.
+    kStop,
+    // Range of a file opened with `writes` -> how many bytes from `offset` on are granted now.
+    kGrant,
+    // Writes back a file and makes it durable. The error of a write-back is told once.
+    kSync,
+    // Writes back a file, or all files if `inode` is 0.
+    kFlush,
+    // Writes back a file, and takes it out of the table: a call that is not served changes it.
+    kPass,
+    // -> the error of the file's write-backs, told once.
+    kError,
 };
 
 struct CacheRequest {
     Request kind = Request::kHello;
     uint32_t version = kVersion;
-    uint32_t slot = 0;  // kFetch: what kOpen told, as device and inode
-    uint32_t unused = 0;
+    uint32_t slot = 0;    // kFetch: what kOpen told, as device and inode
+    uint32_t writes = 0;  // 1: the program writes
     uint64_t device = 0, inode = 0;
     uint64_t offset = 0, size = 0;  // bytes
 };
@@ -34,7 +50,7 @@ struct CacheRequest {
 // Of kFetch: ESTALE, open it again; any other is that of storage.
 struct CacheReply {
     int32_t error = 0;  // or an errno
-    uint32_t slot = 0;
+    uint32_t slot = 0;  // kHello: the number of the writer
     uint64_t device = 0, inode = 0;
     uint64_t size = 0;
 };

@@ -1,13 +1,13 @@
 // The chunk table of a file cache in memory that processes share: which chunk of which file lies
 // where (seed 002, "chunk table"). Programs read cached bytes by it without a system call.
 //
-// Three mappings. The service maps all of them writable; it alone writes the table and the arena.
-// A client maps those read-only, and the marks writable: they are advice, and nothing depends on
-// them.
+// Three mappings. The service maps all of them writable. A client maps the table and the arena
+// read-only, and the marks writable: they are advice to readers, and nothing depends on them. A
+// client that writes maps the arena writable too.
 //
 //   table: ChunkTableHead, then file_count SharedFile, then entry_count SharedEntry
 //   arena: chunk_count chunks of chunk_size bytes
-//   marks: MarksHead, then file_count FileMarks, then a byte for each chunk
+//   marks: MarksHead, then file_count FileMarks, then a grant and then a byte for each chunk
 //
 // A client that reads a range of a file
 //   1. loads SharedFile::word: even means that the file must not be read by the table;
@@ -17,6 +17,17 @@
 //      nothing, and the client reads the range in another way.
 // The service withdraws an entry (place 0) before it gives the chunk other bytes. A place holds a
 // number that grows with each publication, so a chunk that left and came back is told apart.
+//
+// A client may write a chunk that the service has granted. It
+//   1. finds the entry, and takes the chunk's grant by compare-and-swap: it enters its number as
+//      the writer, where there is none;
+//   2. loads the place again: if it has changed, the grant was another file's, and it steps back;
+//   3. copies its bytes in, and raises FileMarks::end to their end;
+//   4. by compare-and-swap, adds their range to the grant's and takes its number out. If the grant
+//      was withdrawn meanwhile, its bytes may be lost, and it begins again.
+// The service collects a range by compare-and-swap at any time, and takes it for dirty. It
+// withdraws a grant that has a writer only in need, and uses the chunk's memory for nothing else
+// until that writer has stepped back or its process has ended.
 #pragma once
 
 #include <atomic>
@@ -61,7 +72,40 @@ struct alignas(64) MarksHead {
 
 struct FileMarks {
     std::atomic<uint64_t> hits, bytes;  // of reads that the table served; clients add
+    std::atomic<uint64_t> end;          // behind the last byte that a client has written
 };
+
+// A grant, from the high end: granted 1 | writer 20, 0: none | begin 21 | end 21 of the dirty range
+// in bytes of the chunk; an empty range: nothing is dirty.
+namespace grant {
+inline constexpr uint64_t kGranted = uint64_t{1} << 63;
+inline constexpr unsigned kOffsetBits = 21, kWriterShift = 2 * kOffsetBits;
+inline constexpr uint64_t kOffsets = (uint64_t{1} << kOffsetBits) - 1;
+inline constexpr uint32_t kWritersMax = 1 << 20;
+
+[[nodiscard]] inline uint32_t writer(uint64_t word) {
+    return static_cast<uint32_t>(word >> kWriterShift) & (kWritersMax - 1);
+}
+[[nodiscard]] inline uint64_t with_writer(uint64_t word, uint32_t writer) {
+    constexpr uint64_t kField = uint64_t{kWritersMax - 1} << kWriterShift;
+    return (word & ~kField) | uint64_t{writer} << kWriterShift;
+}
+[[nodiscard]] inline uint32_t begin(uint64_t word) {
+    return static_cast<uint32_t>(word >> kOffsetBits & kOffsets);
+}
+[[nodiscard]] inline uint32_t end(uint64_t word) { return static_cast<uint32_t>(word & kOffsets); }
+[[nodiscard]] inline uint64_t without_range(uint64_t word) {
+    return word & ~(kOffsets << kOffsetBits | kOffsets);
+}
+// Joins a range to that of a grant.
+[[nodiscard]] inline uint64_t with_range(uint64_t word, uint64_t first, uint64_t last) {
+    if (end(word) > begin(word)) {
+        if (begin(word) < first) first = begin(word);
+        if (end(word) > last) last = end(word);
+    }
+    return without_range(word) | first << kOffsetBits | last;
+}
+}  // namespace grant
 
 [[nodiscard]] inline uint64_t key_of(uint32_t file, uint64_t number) {
     return uint64_t{file} << kNumberBits | number;
@@ -80,7 +124,7 @@ struct FileMarks {
            (size_t{entries} + kWindow) * sizeof(SharedEntry);
 }
 [[nodiscard]] constexpr size_t marks_size(uint32_t files, uint32_t chunks) {
-    return sizeof(MarksHead) + files * sizeof(FileMarks) + chunks;
+    return sizeof(MarksHead) + files * sizeof(FileMarks) + chunks * (sizeof(uint64_t) + 1);
 }
 
 // Where the parts lie in their mappings.
@@ -89,7 +133,7 @@ struct Table {
     SharedFile* files = nullptr;
     SharedEntry* entries = nullptr;
 
-    explicit Table(void* mapping = nullptr) {
+    constexpr explicit Table(void* mapping = nullptr) {
         if (mapping == nullptr) return;
         head = static_cast<ChunkTableHead*>(mapping);
         files = reinterpret_cast<SharedFile*>(head + 1);
@@ -109,13 +153,16 @@ struct Table {
 struct Marks {
     MarksHead* head = nullptr;
     FileMarks* files = nullptr;
+    std::atomic<uint64_t>* grants = nullptr;  // of each chunk
     std::atomic<uint8_t>* touched = nullptr;  // a byte for each chunk: 1 where it was used
 
-    explicit Marks(void* mapping = nullptr, uint32_t file_count = 0)
+    constexpr explicit Marks(void* mapping = nullptr, uint32_t file_count = 0,
+                             uint32_t chunk_count = 0)
         : head(static_cast<MarksHead*>(mapping)) {
         if (mapping == nullptr) return;
         files = reinterpret_cast<FileMarks*>(head + 1);
-        touched = reinterpret_cast<std::atomic<uint8_t>*>(files + file_count);
+        grants = reinterpret_cast<std::atomic<uint64_t>*>(files + file_count);
+        touched = reinterpret_cast<std::atomic<uint8_t>*>(grants + chunk_count);
     }
     // Returns whether the service lives: 1 << 30 is the kernel's FUTEX_OWNER_DIED.
     [[nodiscard]] bool live() const {
@@ -146,6 +193,11 @@ struct Reader {
                file.inode.load(std::memory_order_relaxed) == inode &&
                file.device.load(std::memory_order_relaxed) == device;
     }
+    [[nodiscard]] uint64_t size_of(uint32_t slot) const {
+        const uint64_t written = marks.files[slot].end.load(std::memory_order_acquire);
+        const uint64_t size = table.files[slot].size.load(std::memory_order_acquire);
+        return written > size ? written : size;
+    }
     // Copies bytes of the file in `slot`, up to the first that is not cached, or does not belong
     // to the file. Returns how many. `copy(done, offset, size)` copies `size` bytes from `offset`
     // of the arena behind the first `done`; if it returns false, nothing more is copied.
@@ -155,7 +207,7 @@ struct Reader {
         const SharedFile& file = table.files[slot];
         const uint64_t word = file.word.load(std::memory_order_acquire);
         if (!is_file(slot, device, inode) || !marks.live()) return 0;
-        const uint64_t end = file.size.load(std::memory_order_acquire);
+        const uint64_t end = size_of(slot);
         if (offset >= end) return 0;
         if (size > end - offset) size = end - offset;
         const uint32_t chunk_size = table.head->chunk_size;

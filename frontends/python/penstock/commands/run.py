@@ -26,6 +26,10 @@ from penstock.commands import trace
 from penstock.errors import CommandError, ProgramError, UsageError
 from penstock.programs import environment, find_program, program_words, run_to_end
 
+TYPE_CHECKING = False  # typing's, whose loading is a tenth of a short command's time
+if TYPE_CHECKING:
+    from penstock.cache_places import Place
+
 EXAMPLE = """\
   $ penstock run python load_model.py /mnt/nfs/model.safetensors
   $ penstock run --cache /mnt/nfs/images=16G python train.py
@@ -38,8 +42,8 @@ EXAMPLE = """\
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `penstock run`."""
     parser.usage = (
-        "penstock run [--cache PATH[=SIZE]] [--no-readahead | --signature FILE] [--strict] "
-        "[--trace FILE [--json]] "
+        "penstock run [--cache PATH[=SIZE] [--write-back]] [--no-readahead | --signature FILE] "
+        "[--strict] [--trace FILE [--json]] "
         "PROGRAM [ARG...]"
     )
     parser.add_argument(
@@ -47,6 +51,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PATH[=SIZE]",
         help="serve reads of files below PATH from device memory: from the cache that penstock"
         " serve or mount keeps of them, else from one of SIZE (1G) that ends with the program",
+    )
+    parser.add_argument(
+        "--write-back",
+        action="store_true",
+        help="with --cache: writes stay in the cache for some seconds; other programs see them in"
+        " the files when the program has ended",
     )
     ahead = parser.add_mutually_exclusive_group()
     ahead.add_argument("--no-readahead", action="store_true", help="read nothing ahead")
@@ -103,8 +113,8 @@ def _cache_path(text: str) -> tuple[str, int]:
 
 
 @contextlib.contextmanager
-def _cache(text: str) -> Iterator[str]:
-    """Find the cache of a folder, or start one; the block gets what PENSTOCK_CACHE says of it."""
+def _cache(text: str) -> Iterator[tuple[Place, str]]:
+    """Find the cache of a folder, or start one; the block gets it and the folder."""
     from penstock import cache_places
     from penstock.arguments import chosen_device
     from penstock.cache_service import Service, start
@@ -113,13 +123,15 @@ def _cache(text: str) -> Iterator[str]:
     os.scandir(path).close()  # it exists, and may be read
     place = cache_places.find(path)
     if place is not None:
-        yield f"{place.socket}:{path}"
+        yield place, path
         return
     device = chosen_device(None) or "auto"
     process = start(Service(path=path, device=device, cache_size=size))
     try:
         place = cache_places.find(path)
-        yield f"{place.socket if place else ''}:{path}"
+        if place is None:
+            raise CommandError(path, "its cache has ended at once")
+        yield place, path
     finally:
         process.terminate()
         process.wait()
@@ -138,9 +150,18 @@ def run(arguments: argparse.Namespace) -> int:
     settings = {"PENSTOCK_FEED": "0" if arguments.no_readahead else "1"}
     if arguments.strict:
         settings["PENSTOCK_STRICT"] = "1"
+    if arguments.write_back and arguments.cache is None:
+        raise UsageError("--write-back", "needs --cache PATH")
     if arguments.cache is not None:
-        with _cache(arguments.cache) as setting:
-            return _run(arguments, words, {**settings, "PENSTOCK_CACHE": setting})
+        from penstock import cache_places
+
+        with _cache(arguments.cache) as (place, path):
+            settings["PENSTOCK_CACHE"] = f"{place.socket}:{path}"
+            if not arguments.write_back:
+                return _run(arguments, words, settings)
+            code = _run(arguments, words, {**settings, "PENSTOCK_WRITE_BACK": "1"})
+            cache_places.flush(place)
+            return code
     return _run(arguments, words, settings)
 
 

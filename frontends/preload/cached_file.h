@@ -1,0 +1,59 @@
+// What the parts of the file cache's client share: the state of a descriptor.
+#pragma once
+
+#include <stdint.h>
+#include <sys/types.h>
+
+#include <atomic>
+
+#include "cache_connections.h"
+
+namespace penstock::preload {
+
+inline constexpr uint64_t kKernelsForGood = UINT64_MAX;  // the kernel has it; others may use it
+inline constexpr uint64_t kKernels = UINT64_MAX - 1;     // the kernel has it
+inline constexpr uint64_t kStdios = UINT64_MAX - 2;      // the kernel has it; stdio may use it
+
+// An atomic position. Its complement is kept: zeros stand for kKernelsForGood.
+class Position {
+public:
+    [[nodiscard]] uint64_t load() const { return ~bits_.load(std::memory_order_acquire); }
+    uint64_t exchange(uint64_t next) { return ~bits_.exchange(~next); }
+    bool compare_exchange(uint64_t& seen, uint64_t next) {
+        uint64_t bits = ~seen;
+        const bool done = bits_.compare_exchange_strong(bits, ~next);
+        seen = ~bits;
+        return done;
+    }
+
+private:
+    std::atomic<uint64_t> bits_{0};
+};
+
+enum State : uint32_t { kUnknown, kIgnored, kServed, kWritten };
+
+struct alignas(64) CachedFile {
+    Position position;
+    std::atomic<uint32_t> state{kUnknown};
+    std::atomic<uint32_t> slot{0};
+    std::atomic<uint32_t> rest{0};         // next calls that go to the kernel
+    std::atomic<uint32_t> cache{0};        // number of the mapping
+    std::atomic<bool> has_written{false};  // since the last sync: a service that dies loses it
+    std::atomic<uint64_t> device{0}, inode{0};
+};
+
+// Returns the state of a descriptor; null: its number is too high.
+CachedFile* file_at(int fd);
+// Returns whether the descriptor's file can be read by the table now, and asks for it if not.
+bool is_served(int fd, CachedFile& file);
+// Takes the position from the kernel. Returns false if others may use it.
+bool own_position(int fd, CachedFile& file, uint64_t* position);
+// Copies between the program's memory and the arena. Returns false if the program's memory cannot
+// be used so: the kernel answers with EFAULT then.
+bool copy_checked(char* to, const char* from, size_t size, const char* theirs);
+// Copies bytes of the table. Returns how many; fewer where some are not cached or are not the
+// file's.
+size_t read_table(const CacheMapping& cache, const CachedFile& file, char* to, size_t size,
+                  uint64_t offset);
+
+}  // namespace penstock::preload

@@ -1,0 +1,286 @@
+#include "cached_writes.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "cached_file.h"
+#include "descriptors.h"
+#include "next.h"
+
+namespace penstock::preload {
+namespace {
+
+using cache_protocol::CacheReply;
+using cache_protocol::CacheRequest;
+using cache_protocol::Request;
+namespace grant = chunk_table::grant;
+
+constexpr uint64_t kGrantAhead = 4 << 20;  // bytes that a writer is granted at once
+constexpr int kTurnsMax = 1000;            // for which another writer of the chunk is waited
+
+std::atomic<bool> has_written{false};  // this program, since it was flushed last
+
+const CacheMapping& cache_of(const CachedFile& file) {
+    return *cache_by_number(file.cache.load(std::memory_order_relaxed));
+}
+
+CacheRequest request_of(const CachedFile& file, Request kind) {
+    CacheRequest request;
+    request.kind = kind;
+    request.slot = file.slot.load();
+    request.device = file.device.load();
+    request.inode = file.inode.load();
+    return request;
+}
+
+// Asks about a file. Returns an errno; EIO if the service has ended, or does not answer.
+int ask_about(const CachedFile& file, CacheRequest request) {
+    CacheReply reply;
+    return ask_cache(cache_of(file), request, -1, &reply) ? reply.error : EIO;
+}
+
+enum class Copied { kYes, kNoGrant, kBadMemory };
+
+// Writes a part of one chunk.
+Copied write_part(const CacheMapping& cache, CachedFile& file, const char* from, size_t size,
+                  uint64_t offset) {
+    const auto& reader = cache.reader;
+    const uint32_t slot = file.slot.load(std::memory_order_relaxed);
+    const uint64_t chunk_size = reader.table.head->chunk_size;
+    const uint32_t me = writer_number(cache);
+    const auto* entry = reader.table.find(chunk_table::key_of(slot, offset / chunk_size));
+    const uint64_t place = entry == nullptr ? 0 : entry->place.load(std::memory_order_acquire);
+    if (place == 0 || me == 0) return Copied::kNoGrant;
+    const uint32_t chunk = static_cast<uint32_t>(place) - 1;
+    std::atomic<uint64_t>& word = reader.marks.grants[chunk];
+    uint64_t seen = word.load(std::memory_order_acquire);
+    for (int turns = 0;;) {
+        if ((seen & grant::kGranted) == 0) return Copied::kNoGrant;
+        if (grant::writer(seen) != 0) {
+            if (++turns > kTurnsMax) return Copied::kNoGrant;
+            sched_yield();
+            seen = word.load(std::memory_order_acquire);
+        } else if (word.compare_exchange_weak(seen, grant::with_writer(seen, me),
+                                              std::memory_order_acq_rel)) {
+            break;
+        }
+    }
+    const uint64_t within = offset & (chunk_size - 1);
+    char* const to = cache.arena + uint64_t{chunk} * chunk_size + within;
+    const bool ours = entry->place.load(std::memory_order_acquire) == place;
+    const bool copied = ours && copy_checked(to, from, size, from);
+    if (copied) {
+        std::atomic<uint64_t>& end = reader.marks.files[slot].end;
+        uint64_t before = end.load(std::memory_order_relaxed);
+        while (before < offset + size &&
+               !end.compare_exchange_weak(before, offset + size, std::memory_order_release))
+            continue;
+    }
+    seen = word.load(std::memory_order_acquire);
+    for (;;) {
+        uint64_t next = grant::with_writer(seen, 0);
+        // A copy that failed has perhaps written some.
+        if (ours && (seen & grant::kGranted) != 0)
+            next = grant::with_range(next, within, within + size);
+        if (word.compare_exchange_weak(seen, next, std::memory_order_acq_rel)) break;
+    }
+    if (!ours || (seen & grant::kGranted) == 0) return Copied::kNoGrant;
+    return copied ? Copied::kYes : Copied::kBadMemory;
+}
+
+// Writes what can be written by grants. Returns how many bytes.
+size_t write_by_grants(CachedFile& file, const char* from, size_t size, uint64_t offset) {
+    const CacheMapping& cache = cache_of(file);
+    const uint64_t chunk_size = cache.reader.table.head->chunk_size;
+    size_t done = 0;
+    for (int attempts = 0; done < size;) {
+        const uint64_t at = offset + done, room = chunk_size - (at & (chunk_size - 1));
+        const size_t part = size - done < room ? size - done : static_cast<size_t>(room);
+        if (!cache.reader.marks.live()) return done;
+        const Copied copied = write_part(cache, file, from + done, part, at);
+        if (copied == Copied::kBadMemory) return done;
+        if (copied == Copied::kYes) {
+            done += part;
+            attempts = 0;
+            continue;
+        }
+        if (++attempts > 3) return done;
+        CacheRequest request = request_of(file, Request::kGrant);
+        request.offset = at;
+        // Writes that follow one another have the next grant before they need it.
+        const bool follows = (at & (chunk_size - 1)) == 0 && at > 0;
+        request.size = follows && size - done < kGrantAhead ? kGrantAhead : size - done;
+        CacheReply reply;
+        if (!ask_cache(cache, request, -1, &reply) || reply.error != 0 || reply.size == 0)
+            return done;
+    }
+    return done;
+}
+
+bool is_written(const CachedFile& file) {
+    return file.state.load(std::memory_order_acquire) == kWritten;
+}
+
+// Returns whether the service has ended with writes of this descriptor. Says so once.
+bool has_lost(CachedFile& file) {
+    return is_written(file) && !cache_of(file).reader.marks.live() &&
+           file.has_written.exchange(false);
+}
+
+// Finds a file that the service knows, by what stat() tells. Returns false if it knows none.
+bool find_known(dev_t device, ino_t inode, CachedFile* found) {
+    const CacheMapping* cache = current_cache();
+    if (cache == nullptr) return false;
+    const uint32_t slot = cache->reader.find_file(device, inode);
+    if (slot >= cache->reader.table.head->file_count) return false;
+    found->cache.store(cache->number);
+    found->slot.store(slot);
+    found->device.store(device);
+    found->inode.store(inode);
+    return true;
+}
+
+void pass(const CachedFile& file, bool for_good) {
+    CacheRequest request = request_of(file, Request::kPass);
+    request.writes = for_good ? 1 : 0;
+    (void)ask_about(file, request);
+}
+
+}  // namespace
+
+void begin_writing_back() {
+    rlimit limit{};
+    // The kernel fails writes beyond this limit; nobody does so here.
+    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) return;
+    internal::writing_back = true;
+}
+
+ssize_t internal::write_cached(int fd, const void* from, size_t size, off_t offset) {
+    CachedFile* file = file_at(fd);
+    if (file == nullptr || size == 0) return kNotCached;
+    const int error = errno;
+    if (!is_served(fd, *file) || !is_written(*file)) {
+        errno = error;
+        return kNotCached;
+    }
+    if (has_lost(*file)) {
+        errno = EIO;
+        return -1;
+    }
+    uint64_t position = static_cast<uint64_t>(offset);
+    if (offset < 0) {
+        // Each of several threads gets a range of its own.
+        bool owned = false;
+        while ((owned = own_position(fd, *file, &position)) &&
+               !file->position.compare_exchange(position, position + size))
+            continue;
+        if (!owned) {
+            pass_cached(fd, false);
+            errno = error;
+            return kNotCached;
+        }
+    }
+    const auto* bytes = static_cast<const char*>(from);
+    const size_t done = write_by_grants(*file, bytes, size, position);
+    if (done > 0) {
+        file->has_written.store(true);
+        has_written.store(true);
+    }
+    errno = error;
+    if (done == size) return static_cast<ssize_t>(done);
+    if (has_lost(*file)) {
+        errno = EIO;
+        return -1;
+    }
+    // The kernel writes the rest, or says why it cannot.
+    pass(*file, false);
+    file->state.store(kUnknown);
+    const ssize_t rest = syscall(SYS_pwrite64, fd, bytes + done, size - done, position + done);
+    const size_t moved = done + (rest > 0 ? static_cast<size_t>(rest) : 0);
+    if (offset < 0 && moved < size) {
+        uint64_t end = position + size;
+        file->position.compare_exchange(end, position + moved);
+    }
+    return moved > 0 ? static_cast<ssize_t>(moved) : rest;
+}
+
+int internal::sync_cached(int fd, bool data_only) {
+    CachedFile* file = file_at(fd);
+    if (file == nullptr || !is_written(*file)) return static_cast<int>(kNotCached);
+    if (has_lost(*file)) {
+        errno = EIO;
+        return -1;
+    }
+    CacheRequest request = request_of(*file, Request::kSync);
+    request.size = data_only ? 1 : 0;
+    const int failure = ask_about(*file, request);
+    if (failure == 0) {
+        file->has_written.store(false);
+        return 0;
+    }
+    errno = failure;
+    return -1;
+}
+
+void internal::flush_cached(int fd) {
+    struct stat status;
+    CachedFile known;
+    const int error = errno;
+    if (kernel::fstat(fd, &status) == 0 && S_ISREG(status.st_mode) &&
+        find_known(status.st_dev, status.st_ino, &known))
+        (void)ask_about(known, request_of(known, Request::kFlush));
+    errno = error;
+}
+
+void internal::pass_cached(int fd, bool for_good) {
+    struct stat status;
+    CachedFile known;
+    const int error = errno;
+    if (kernel::fstat(fd, &status) == 0 && S_ISREG(status.st_mode) &&
+        find_known(status.st_dev, status.st_ino, &known)) {
+        pass(known, for_good);
+        if (CachedFile* file = file_at(fd); file != nullptr) file->state.store(kUnknown);
+    }
+    errno = error;
+}
+
+void internal::pass_cached_path(const char* path, int folder) {
+    struct stat status;
+    CachedFile known;
+    const int error = errno;
+    if (path != nullptr && syscall(SYS_newfstatat, folder, path, &status, 0) == 0 &&
+        S_ISREG(status.st_mode) && find_known(status.st_dev, status.st_ino, &known))
+        pass(known, false);
+    errno = error;
+}
+
+void internal::correct_size(dev_t device, ino_t inode, off_t* size) {
+    CachedFile known;
+    if (find_known(device, inode, &known))
+        *size = static_cast<off_t>(cache_of(known).reader.size_of(known.slot.load()));
+}
+
+void internal::flush_all() {
+    if (!has_written.exchange(false)) return;
+    const CacheMapping* cache = current_cache();
+    CacheReply reply;
+    const int error = errno;
+    if (cache != nullptr) (void)ask_cache(*cache, {.kind = Request::kFlush}, -1, &reply);
+    errno = error;
+}
+
+int internal::close_error(int fd) {
+    CachedFile* file = file_at(fd);
+    if (file == nullptr || !is_written(*file) || !file->has_written.load()) return 0;
+    if (has_lost(*file)) return EIO;
+    const int error = errno;
+    const int failure = ask_about(*file, request_of(*file, Request::kError));
+    errno = error;
+    return failure;
+}
+
+}  // namespace penstock::preload

@@ -1,0 +1,278 @@
+"""Goal: with --write-back writes stay in the cache, and whoever looks by libc sees them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from caching import Cache, settled
+
+from penstock import _core
+
+pytestmark = pytest.mark.skipif(
+    not (Path(_core.__file__).parent / "penstock-cache").exists(), reason="built without the cache"
+)
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Iterator[Cache]:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    runtime = Path(tempfile.mkdtemp(prefix="ps", dir="/tmp"))  # the paths of sockets are short
+    made = Cache(folder, runtime)
+    yield made
+    made.end()
+    shutil.rmtree(runtime)
+
+
+# Random calls that read and change three files. Prints what each returned.
+CALLS = """
+import mmap, os, random, subprocess, sys
+folder, seed = sys.argv[1], int(sys.argv[2])
+r = random.Random(seed)
+fds = {}
+def text(w): return w.hex()[:48] + "+" + str(len(w)) if isinstance(w, bytes) else w
+def say(*what): print(*map(text, what))
+for step in range(500):
+    op, which, at = r.randrange(24), r.randrange(4), r.randrange(300_000)
+    size = r.choice([1, 7, 100, 4096, 65536, 100_000])
+    path = f"{folder}/f{which % 3}"
+    data = r.randbytes(size)
+    if which not in fds:
+        fds[which] = os.open(path, r.choice([os.O_RDWR, os.O_RDWR, os.O_RDWR | os.O_CREAT]))
+    fd = fds[which]
+    if op < 4:
+        say("pwrite", os.pwrite(fd, data, at))
+    elif op < 7:
+        say("write", os.write(fd, data), os.lseek(fd, 0, os.SEEK_CUR))
+    elif op < 10:
+        say("pread", os.pread(fd, size, at))
+    elif op == 10:
+        say("read", os.read(fd, size))
+    elif op == 11:
+        say("seek", os.lseek(fd, at, os.SEEK_SET))
+    elif op == 12:
+        say("end", os.lseek(fd, 0, os.SEEK_END), os.fstat(fd).st_size, os.stat(path).st_size)
+    elif op == 13 and r.randrange(2):
+        os.ftruncate(fd, at)
+        say("truncate", os.fstat(fd).st_size)
+    elif op == 14:
+        os.fsync(fd) if r.randrange(2) else os.fdatasync(fd)
+    elif op == 15:
+        os.close(fd)
+        del fds[which]
+    elif op == 16 and r.randrange(3) == 0:
+        other = os.open(path, os.O_WRONLY | os.O_APPEND)
+        say("append", os.write(other, data[:500]), os.fstat(fd).st_size)
+        os.close(other)
+    elif op == 17 and r.randrange(3) == 0:
+        with open(path, "rb") as other:
+            other.seek(at)
+            say("reader", other.read(1000))
+    elif op == 18 and r.randrange(4) == 0:
+        child = os.fork()
+        if child == 0:
+            os.pwrite(fd, b"child", at)
+            os._exit(0)
+        os.waitpid(child, 0)
+        say("child", os.pread(fd, 5, at))
+    elif op == 19 and r.randrange(4) == 0:
+        say("cksum", subprocess.run(["cksum", path], capture_output=True).stdout.split()[0])
+    elif op == 20 and os.fstat(fd).st_size > 10 and r.randrange(4) == 0:
+        with mmap.mmap(fd, 0) as mapped:
+            say("mapped", bytes(mapped[:10]))
+            mapped[3:6] = b"map"
+        say("pread", os.pread(fd, 10, 0))
+    elif op == 21:
+        one, two = data[: size // 2], data[size // 2 :]
+        say("pwritev", os.pwritev(fd, [one, two], at), os.preadv(fd, [bytearray(10)], at))
+    elif op == 22 and r.randrange(4) == 0:
+        other = os.dup(fd)
+        say("dup", os.write(other, data[:50]), os.write(fd, data[:20]), os.lseek(fd, 0, 1))
+        os.close(other)
+    elif op == 23 and r.randrange(4) == 0:
+        other = os.open(path, os.O_RDWR | os.O_TRUNC)
+        say("cut", os.fstat(fd).st_size, os.write(other, b"again"), os.pread(fd, 10, 0))
+        os.close(other)
+for which in range(3):
+    with open(f"{folder}/f{which}", "rb") as file:
+        say("whole", file.read())
+"""
+
+
+@pytest.mark.parametrize("seed", range(12 if "PENSTOCK_NIGHTLY" not in os.environ else 400))
+def test_random_changes_are_seen_as_alone(cache: Cache, tmp_path: Path, seed: int) -> None:
+    plain = tmp_path / "plain"
+    plain.mkdir()
+    for i in range(3):
+        for folder in (cache.folder, plain):
+            (folder / f"f{i}").write_bytes(bytes([i + 1]) * (50_000 * i))
+    settled()
+    cache.serve()
+    alone = subprocess.run(
+        [sys.executable, "-c", CALLS, str(plain), str(seed)],
+        capture_output=True, text=True, check=True, timeout=60,
+    ).stdout  # fmt: skip
+    cached = cache.run(sys.executable, "-c", CALLS, cache.folder, str(seed), write_back=True).stdout
+    for number, (one, other) in enumerate(
+        zip(cached.splitlines(), alone.splitlines(), strict=False)
+    ):
+        assert one == other, f"line {number}"
+    assert cached == alone
+    for i in range(3):
+        assert (cache.folder / f"f{i}").read_bytes() == (plain / f"f{i}").read_bytes()
+
+
+def test_writes_stay_in_the_cache(cache: Cache) -> None:
+    cache.serve()
+    script = """
+import os, sys, time
+fd = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT, 0o644)
+os.write(fd, b"x" * 1_000_000)
+print(os.fstat(fd).st_size, os.stat(sys.argv[1]).st_size)
+print(os.popen(f"/usr/bin/env -u LD_PRELOAD stat -c %s {sys.argv[1]}").read().strip())
+"""
+    told = cache.run(sys.executable, "-c", script, cache.folder / "a", write_back=True).stdout
+    assert told.splitlines() == ["1000000 1000000", "1000000"]
+    assert cache.statistics()["bytes_written"] == 1_000_000
+    assert (cache.folder / "a").read_bytes() == b"x" * 1_000_000
+
+
+def test_real_programs(cache: Cache, tmp_path: Path) -> None:
+    cache.serve("--cache-size", "128M")
+    script = """
+set -e
+cd "$1"
+dd if=/dev/urandom of=big bs=100k count=90 status=none
+cp big copy; cmp big copy
+tar cf all.tar big copy; mkdir x; tar xf all.tar -C x; cmp x/big big
+gzip -k big; gunzip -c big.gz | cmp - big
+sort -R /etc/services > lines; sort lines > sorted; sort -c sorted
+python3 - <<END
+import sqlite3
+c = sqlite3.connect("db")
+c.execute("create table t(a integer primary key, b text)")
+for i in range(300):
+    c.execute("insert into t values(?, ?)", (i, "x" * i)); c.commit() if i % 50 == 0 else None
+c.commit()
+print(*(c.execute(x).fetchone() for x in
+        ("select sum(length(b)) from t", "pragma integrity_check")))
+END
+git init -q g; cd g; cp ../lines .; git add lines
+git -c user.name=a -c user.email=a@b commit -qm x
+git fsck --strict; git gc -q; git status --porcelain
+cat > p.c <<END
+int main(void) { return 7; }
+END
+cc p.c -o p
+./p || test $? = 7
+"""
+    done = cache.run("sh", "-c", script, "sh", cache.folder, write_back=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[0] == "(44850,) ('ok',)"
+    assert (cache.folder / "big").read_bytes() == (cache.folder / "x/copy").read_bytes()
+    check = subprocess.run(
+        ["git", "-C", cache.folder / "g", "fsck", "--strict"], capture_output=True, check=False
+    )
+    assert check.returncode == 0
+
+
+def test_a_full_disk_is_told_by_fsync(cache: Cache) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs root")
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1M", "x", cache.folder], check=True)
+    try:
+        cache.serve()
+        script = """
+import os, sys
+fd = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT, 0o644)
+print(os.write(fd, b"x" * 3_000_000))
+for i in range(2):
+    try:
+        os.fsync(fd)
+        print("synced")
+    except OSError as error:
+        print(error.errno)
+    os.ftruncate(fd, 1000)
+print(os.fstat(fd).st_size)
+"""
+        done = cache.run(
+            sys.executable, "-c", script, cache.folder / "a", write_back=True, check=False
+        )
+        assert done.stdout.splitlines() == ["3000000", "28", "synced", "1000"], done.stderr
+        cache.end()
+        time.sleep(0.2)
+    finally:
+        subprocess.run(["umount", "-l", cache.folder], check=True)
+
+
+def test_a_service_that_is_killed_is_told(cache: Cache) -> None:
+    process = cache.serve()
+    script = """
+import os, sys
+fd = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT, 0o644)
+os.write(fd, b"kept"); os.fsync(fd)
+os.write(fd, b"lost")
+print("written", flush=True)
+sys.stdin.readline()
+try:
+    os.fsync(fd); print("synced")
+except OSError as error:
+    print(error.errno)
+print(os.pwrite(fd, b"more", 4)); os.fsync(fd)
+print(os.pread(fd, 100, 0))
+"""
+    program = subprocess.Popen(
+        [sys.executable, "-c", script, str(cache.folder / "a")],
+        env={**cache.program_environment(), "PENSTOCK_WRITE_BACK": "1"},
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert program.stdout is not None
+    assert program.stdout.readline() == "written\n"
+    os.kill(process, signal.SIGKILL)
+    time.sleep(0.3)
+    told = program.communicate("\n", timeout=30)[0].splitlines()
+    assert told == ["5", "4", "b'keptmore'"]
+    assert (cache.folder / "a").read_bytes() == b"keptmore"
+
+
+def test_a_writer_that_is_killed_leaves_its_grants(cache: Cache) -> None:
+    cache.serve()
+    script = """
+import os, random, sys
+fd = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT, 0o644)
+data = [bytes([i]) * 50_000 for i in range(4)]
+print("begun", flush=True)
+while True:
+    i = random.randrange(200)
+    os.pwrite(fd, data[i % 4], i * 50_000)
+"""
+    environment = {**cache.program_environment(), "PENSTOCK_WRITE_BACK": "1"}
+    for _ in range(10):
+        program = subprocess.Popen(
+            [sys.executable, "-c", script, str(cache.folder / "a")],
+            env=environment, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        assert program.stdout is not None
+        program.stdout.readline()
+        time.sleep(0.05)
+        program.kill()
+        program.wait()
+    # The chunks can be written again.
+    check = """
+import os, sys
+fd = os.open(sys.argv[1], os.O_RDWR)
+os.pwrite(fd, b"z" * 10_000_000, 0)
+os.fsync(fd)
+assert os.pread(fd, 10_000_000, 0) == b"z" * 10_000_000
+"""
+    cache.run(sys.executable, "-c", check, cache.folder / "a", write_back=True)
+    assert (cache.folder / "a").read_bytes() == b"z" * 10_000_000
