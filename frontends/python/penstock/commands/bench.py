@@ -12,6 +12,7 @@ import argparse
 import os
 import pkgutil
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -97,6 +98,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", metavar="FILE", help="write the JSON here (standard output)")
 
 
+def _run_to_end(
+    command: list[str], environment: dict[str, str], kept: int | None
+) -> tuple[int, bytes]:
+    """Run a benchmark and return its exit code and output.
+
+    At Ctrl-C, which it gets from the terminal, it has the time that it takes to clear up. SIGTERM
+    is passed on.
+    """
+    program = subprocess.Popen(command, env=environment, stdout=kept)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: program.terminate())
+    output, _ = program.communicate()
+    return program.returncode, output or b""
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Run the benchmark's program and return its exit code."""
     programs = find_programs(arguments.device)
@@ -129,9 +145,9 @@ def run(arguments: argparse.Namespace) -> int:
     )
     # The JSON passes through this process, which reports errors of standard output as any verb.
     kept = None if arguments.json is not None else subprocess.PIPE
-    done = subprocess.run(command, env=environment, check=False, stdout=kept)
-    if done.stdout:
-        sys.stdout.write(done.stdout.decode())
-    if done.returncode < 0:
-        raise CommandError(arguments.name, f"ended by signal {-done.returncode}")
-    return done.returncode
+    code, output = _run_to_end(command, environment, kept)
+    if output:
+        sys.stdout.write(output.decode())
+    if code < 0:
+        raise CommandError(arguments.name, f"ended by signal {-code}")
+    return code

@@ -14,6 +14,7 @@ from penstock.commands.bench import HOW_TO_GET, program_folders
 from penstock.errors import CommandError
 
 _PREFIX = "penstock-program-"
+_END_S = 5
 _PENSTOCK = (sys.executable, "-m", "penstock")
 
 Words = Sequence[str | Path]
@@ -40,8 +41,19 @@ def under_penstock(*words: str | Path, verb: str = "run", options: Words = ()) -
 
 def run(words: Words) -> list[str]:
     """Run a command to its end and return the words that it prints."""
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        told = done.stderr.strip().splitlines()[-1:] or ["it said nothing"]
-        raise CommandError(str(words[0]), f"ended with exit code {done.returncode}: {told[0]}")
-    return done.stdout.split()
+    with subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as program:
+        try:
+            out, told = program.communicate()
+        except BaseException:  # what it started shall end too: it passes the signal on
+            program.terminate()
+            try:
+                program.communicate(timeout=_END_S)
+            except subprocess.TimeoutExpired:
+                program.kill()
+            raise
+    if program.returncode != 0:
+        last = told.strip().splitlines()[-1:] or ["it said nothing"]
+        raise CommandError(str(words[0]), f"ended with exit code {program.returncode}: {last[0]}")
+    return out.split()

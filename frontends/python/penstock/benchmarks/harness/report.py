@@ -150,4 +150,7 @@ def run_benchmark(
     except (CommandError, OSError) as error:
         print(f"penstock-bench: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("penstock-bench: interrupted", file=sys.stderr)
+        return 130
     return 0

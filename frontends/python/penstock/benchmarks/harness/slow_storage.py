@@ -7,10 +7,10 @@ import shutil
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from penstock.benchmarks.harness import programs
+from penstock.benchmarks.harness import interruptions, programs
 from penstock.errors import CommandError
 
 LATENCY_US = 2000
@@ -42,21 +42,32 @@ def _wait_for(server: subprocess.Popen[str], place: Path) -> None:
 
 
 @contextmanager
-def mounted(folder: Path, place: Path) -> Iterator[None]:
-    """Show the files of `folder` below `place`, which is made; it is unmounted at the end."""
+def shown(place: Path, program: str, *words: str | Path) -> Iterator[None]:
+    """Let a program show files below `place`, which is made; it is unmounted at the end."""
     place.mkdir(exist_ok=True)
-    [program] = programs.find_all(_PROGRAM)
-    words = [str(one) for one in (program, folder, place, LATENCY_US, MEGABYTES_PER_S)]
-    server = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
-    try:
+    [found] = programs.find_all(program)
+    with ExitStack() as stack:
+        with interruptions.deferred():
+            command = [str(one) for one in (found, *words)]
+            server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+            stack.callback(_end, server, place)
         _wait_for(server, place)
         yield
-    finally:
-        server.terminate()
-        try:
-            server.communicate(timeout=_START_S)
-        except subprocess.TimeoutExpired:  # a file is still open
-            server.kill()
-            server.communicate()
-        if os.path.ismount(place):
-            subprocess.run(["fusermount3", "-u", "-z", place], check=False)
+
+
+def _end(server: subprocess.Popen[str], place: Path) -> None:
+    server.terminate()
+    try:
+        server.communicate(timeout=_START_S)
+    except subprocess.TimeoutExpired:  # a file is still open
+        server.kill()
+        server.communicate()
+    if os.path.ismount(place):
+        subprocess.run(["fusermount3", "-u", "-z", place], check=False)
+
+
+@contextmanager
+def mounted(folder: Path, place: Path) -> Iterator[None]:
+    """Show the files of `folder` below `place` as slow storage does."""
+    with shown(place, _PROGRAM, folder, place, str(LATENCY_US), str(MEGABYTES_PER_S)):
+        yield
