@@ -135,21 +135,22 @@ macro(penstock_find_fuse)
     endif()
 endmacro()
 
-# The programs that benchmarks in Python run. slow_file_system needs libfuse3; without it the
-# benchmarks leave out the rows that need it.
+# The programs that benchmarks in Python run. Some are file systems, which need libfuse3; without it
+# the benchmarks leave out the rows that need them.
 function(penstock_benchmark_programs)
     penstock_find_fuse()
     file(GLOB programs CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/bench/programs/*.cc")
     foreach(program IN LISTS programs)
         cmake_path(GET program STEM LAST_ONLY name)
-        if(name STREQUAL "slow_file_system" AND NOT TARGET PkgConfig::FUSE3)
+        file(STRINGS "${program}" fuse REGEX "^#include <fuse3/")
+        if(fuse AND NOT TARGET PkgConfig::FUSE3)
             continue()
         endif()
         set(target penstock_program_${name})
         add_executable(${target} "${program}")
         # Most of them stand for programs that do not know the library.
         target_link_libraries(${target} PRIVATE -Wl,--as-needed penstock penstock_flags)
-        if(name STREQUAL "slow_file_system")
+        if(fuse)
             target_link_libraries(${target} PRIVATE PkgConfig::FUSE3)
         endif()
         set_target_properties(${target} PROPERTIES OUTPUT_NAME penstock-program-${name})

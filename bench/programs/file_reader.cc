@@ -1,0 +1,93 @@
+// Reads a file from front to end again and again by read(2), and prints the seconds of all passes
+// and a checksum of the file's bytes.
+//
+//   penstock-program-file_reader FILE STEP PASSES hot|dropped|direct
+//
+// A first pass and one that forms the checksum are not timed. `dropped` makes the kernel forget its
+// pages of the file before each pass, and `direct` reads around them. The program does not know
+// Penstock.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <string_view>
+
+#include "checksum.h"
+
+namespace {
+
+using Seconds = std::chrono::duration<double>;
+
+constexpr size_t kHugePage = 2 << 20;
+
+struct Work {
+    int fd;
+    size_t size, step;
+    bool drops;
+    unsigned char* buffer;
+};
+
+void forget_pages(const Work& work) {
+    if (work.drops) posix_fadvise(work.fd, 0, 0, POSIX_FADV_DONTNEED);
+}
+
+// Calls `use(bytes)` behind each read. Returns whether the pass met all bytes.
+template <class Use>
+bool read_all(const Work& work, Use use) {
+    if (lseek(work.fd, 0, SEEK_SET) != 0) return false;
+    size_t done = 0;
+    for (ssize_t got = 0; done < work.size; done += static_cast<size_t>(got)) {
+        got = read(work.fd, work.buffer, work.step);
+        if (got <= 0) return false;
+        use(static_cast<size_t>(got));
+    }
+    return done == work.size;
+}
+
+bool measure(const Work& work, long passes, Seconds* taken) {
+    for (long i = 0; i < passes; ++i) {
+        forget_pages(work);
+        const auto begun = std::chrono::steady_clock::now();
+        if (!read_all(work, [](size_t) {})) return false;
+        *taken += std::chrono::steady_clock::now() - begun;
+    }
+    return true;
+}
+
+// Returns touched memory, on huge pages where the kernel has them.
+unsigned char* take_buffer(size_t size) {
+    const size_t whole = (size + kHugePage - 1) / kHugePage * kHugePage;
+    void* memory = std::aligned_alloc(kHugePage, whole);
+    if (memory == nullptr) return nullptr;
+    madvise(memory, whole, MADV_HUGEPAGE);
+    std::fill_n(static_cast<unsigned char*>(memory), whole, static_cast<unsigned char>(1));
+    return static_cast<unsigned char*>(memory);
+}
+
+}  // namespace
+
+int main(int count, char** words) {
+    if (count != 5) return 2;
+    const std::string_view way = words[4];
+    const int fd = open(words[1], O_RDONLY | O_CLOEXEC | (way == "direct" ? O_DIRECT : 0));
+    struct stat status {};
+    if (fd < 0 || fstat(fd, &status) != 0) return 1;
+    const auto step = static_cast<size_t>(std::atol(words[2]));
+    const Work work{fd, static_cast<size_t>(status.st_size), step, way == "dropped",
+                    take_buffer(step)};
+    const auto nothing = [](size_t) {};
+    forget_pages(work);
+    if (step == 0 || work.buffer == nullptr || !read_all(work, nothing)) return 1;
+    Seconds taken{};
+    if (!measure(work, std::atol(words[3]), &taken)) return 1;
+    penstock::bench::Checksum sum;
+    forget_pages(work);
+    if (!read_all(work, [&](size_t got) { sum.add(work.buffer, got); })) return 1;
+    std::printf("%.9f %u\n", taken.count(), sum.value());
+    return 0;
+}
