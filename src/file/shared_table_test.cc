@@ -146,6 +146,30 @@ TEST_F(SharedTableTest, ShowsWritesAtOnceAndChangesBelowAfterTheNextOpen) {
     EXPECT_EQ(got, word_of(0, 7));
 }
 
+// Chunks of many small files, and of few large ones: programs find nearly all of them.
+TEST(SharedTable, HasRoomForChunksOfAnyFiles) {
+    constexpr uint32_t kChunks = 4096;
+    for (const uint32_t per_file : {1u, 16u, kChunks}) {
+        auto made = SharedTable::create(kChunk, kChunks);
+        ASSERT_TRUE(made.ok());
+        SharedTable& table = *made.value();
+        const size_t size = chunk_table::table_size(SharedTable::kFiles, kChunks * 4);
+        void* mapped = mmap(nullptr, size, PROT_READ, MAP_SHARED, table.table_descriptor(), 0);
+        ASSERT_NE(mapped, MAP_FAILED);
+        const chunk_table::Table shown(mapped);
+        uint32_t found = 0, slot = 0;
+        for (uint32_t chunk = 0; chunk < kChunks; ++chunk) {
+            const uint64_t number = chunk % per_file;
+            if (number == 0) slot = table.add_file(1, 1000 + chunk);
+            ASSERT_NE(slot, SharedTable::kNoSlot);
+            table.publish(slot, number, chunk);
+            found += shown.find(chunk_table::key_of(slot, number)) != nullptr ? 1 : 0;
+        }
+        munmap(mapped, size);
+        EXPECT_GE(found, kChunks - 4) << per_file << " chunks a file";
+    }
+}
+
 // Readers by the table beside reads that evict what they read, and beside writes: they see words
 // of their place, of a version that was there. More threads than CPUs: some are stopped in a copy.
 TEST_F(SharedTableTest, ReadersNeverSeeBytesOfAnotherPlace) {

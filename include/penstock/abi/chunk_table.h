@@ -31,6 +31,7 @@
 #pragma once
 
 #include <atomic>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 
@@ -46,7 +47,7 @@ struct alignas(64) ChunkTableHead {
     uint32_t chunk_size;  // bytes, a power of two
     uint32_t chunk_count;
     uint32_t file_count;   // a power of two
-    uint32_t entry_count;  // a power of two; kWindow entries follow beyond the last
+    uint32_t entry_count;  // a power of two, at least 2; kWindow entries follow beyond the last
 };
 
 // A file that the cache knows. The service writes it; the fields below `word` are valid where it is
@@ -110,8 +111,10 @@ inline constexpr uint32_t kWritersMax = 1 << 20;
 [[nodiscard]] inline uint64_t key_of(uint32_t file, uint64_t number) {
     return uint64_t{file} << kNumberBits | number;
 }
+// Takes the highest bits of the product: those below depend on no file, so that many files with one
+// chunk each would share a window.
 [[nodiscard]] inline uint64_t first_entry(uint64_t key, uint32_t entry_count) {
-    return (key * 0x9e3779b97f4a7c15u >> 24) & (entry_count - 1);
+    return key * 0x9e3779b97f4a7c15u >> (std::countl_zero(uint64_t{entry_count}) + 1);
 }
 // The slot at which the search for a file begins.
 [[nodiscard]] inline uint32_t first_file(uint64_t device, uint64_t inode, uint32_t file_count) {
