@@ -18,8 +18,8 @@ from penstock import cli
 COMMAND = [sys.executable, "-m", "penstock"]
 
 
-# What some print on standard output is their program's; mounts have tests of their own.
-QUIET = ("run", "trace", "preempt", "mount", "umount")
+# What some print on standard output is their program's; mounts and caches have tests of their own.
+QUIET = ("run", "trace", "preempt", "mount", "umount", "serve")
 PRINTING = [verb for verb in cli.VERBS if verb not in QUIET]
 
 
@@ -102,6 +102,7 @@ def command_lines(tmp_path: Path) -> dict[str, list[str]]:
         "calibrate": ["calibrate", str(tmp_path), "--seconds", "0.1", "--dry-run"],
         "signature": ["signature", str(trace), "--json"],
         "bench": ["bench", "--list"],
+        "stats": ["stats"],
         "completion": ["completion", "bash"],
     }
 

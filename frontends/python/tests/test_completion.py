@@ -48,7 +48,7 @@ def completed(script: Path, *words: str) -> list[str]:
 
 def test_verbs(script: Path) -> None:
     assert completed(script, "penstock", "") == [*cli.VERBS, "--help", "--version"]
-    assert completed(script, "penstock", "s") == ["scan", "signature"]
+    assert completed(script, "penstock", "s") == ["scan", "serve", "stats", "signature"]
 
 
 @pytest.mark.parametrize("verb", cli.VERBS)
