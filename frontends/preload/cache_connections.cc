@@ -27,7 +27,9 @@ constexpr int kConnectionsMax = 64;
 constexpr uint32_t kMappingsMax = 16;  // services that one process can outlive
 constexpr time_t kAnswerS = 5;         // the service reads slow storage for an answer
 constexpr time_t kPauseS = 1;          // between attempts to connect
-constexpr int kHighDescriptor = 700;   // out of the way of programs that expect small numbers
+constexpr long kNapNs = 200'000;
+constexpr int kNapsMax = 5000;        // 1 s
+constexpr int kHighDescriptor = 700;  // out of the way of programs that expect small numbers
 
 struct Connection {
     std::atomic<int> fd{-1};
@@ -205,6 +207,14 @@ const CacheMapping* cache_by_number(uint32_t number) { return &mappings[number];
 const CacheMapping* current_cache() {
     const CacheMapping* last = last_mapping();
     if (last != nullptr && last->reader.marks.live()) return last;
+    if (last == nullptr && connecting.load()) {
+        // Threads that start together all need it: one connects, the others wait for a moment.
+        for (int naps = 0; connecting.load() && naps < kNapsMax; ++naps) {
+            const timespec nap{0, kNapNs};
+            nanosleep(&nap, nullptr);
+        }
+        return last_mapping();
+    }
     if (now() < tried.load() + kPauseS || connecting.exchange(true)) return nullptr;
     tried.store(now());
     const uint32_t count = mapping_count.load();
