@@ -220,6 +220,9 @@ void Clients::answer(int connection, const CacheRequest& request, int descriptor
                 reply = descriptor < 0 ? CacheReply{.error = EBADF}
                                        : files_.open(descriptor, request.writes != 0);
                 break;
+            case Request::kUsed:
+                files_.used(request);
+                return;
             case Request::kFetch:
                 reply = files_.fetch(request);
                 break;

@@ -33,6 +33,7 @@ public:
     // table, and write it by grants if the program `writes`. Errors: those of kOpen.
     cache_protocol::CacheReply open(int descriptor, bool writes);
     cache_protocol::CacheReply fetch(const cache_protocol::CacheRequest& request);
+    void used(const cache_protocol::CacheRequest& request);
     // Answers kGrant, kSync, kFlush, kPass and kError for a file.
     cache_protocol::CacheReply change(const cache_protocol::CacheRequest& request);
     // Closes files whose last name is gone, so that their storage is free. Looks at some of them.
@@ -49,9 +50,7 @@ private:
         bool writes = false;
         std::string path;
         uint64_t size = 0;
-        std::atomic<uint64_t> next{0};    // the end of the last range that was fetched
-        std::atomic<uint64_t> window{0};  // bytes to fetch beyond what is asked for
-        std::list<Key>::iterator use;     // in uses_
+        std::list<Key>::iterator use;  // in uses_
     };
     std::shared_ptr<Entry> find(const Key& key);
     std::shared_ptr<Entry> remove(const Key& key);

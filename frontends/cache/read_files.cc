@@ -18,9 +18,8 @@ using cache_protocol::CacheReply;
 using cache_protocol::CacheRequest;
 using cache_protocol::Request;
 
-// A file of up to kWholeSize is fetched as a whole when a program reads its begin. Reads that
-// follow one another fetch more and more ahead.
-constexpr uint64_t kWholeSize = 1 << 20, kWindowMin = 128 << 10, kWindowMax = 4 << 20;
+// A file of up to this size is fetched as a whole when a program reads its begin.
+constexpr uint64_t kWholeSize = 1 << 20;
 
 constexpr size_t kPassedMax = 1 << 16;
 
@@ -146,6 +145,11 @@ std::shared_ptr<ReadFiles::Entry> ReadFiles::find(const Key& key) {
     return found->second;
 }
 
+void ReadFiles::used(const CacheRequest& request) {
+    if (const auto entry = find({request.device, request.inode}); entry != nullptr)
+        entry->file.observe(request.offset, request.size);
+}
+
 bool ReadFiles::is_passed(const Key& key) const {
     const std::lock_guard lock(mutex_);
     return passed_.contains(key);
@@ -214,18 +218,9 @@ void ReadFiles::broken(int descriptor) {
 CacheReply ReadFiles::fetch(const CacheRequest& request) {
     const auto entry = find({request.device, request.inode});
     if (entry == nullptr) return error_reply(ESTALE);
-    const bool follows = entry->next.load() == request.offset;
-    uint64_t window = 0;
-    if (request.offset == 0 && entry->size <= kWholeSize) {
-        window = kWholeSize;
-    } else if (follows) {
-        window = std::clamp(entry->window.load() * 2, kWindowMin, kWindowMax);
-    }
-    entry->window.store(window);
-    const uint64_t size = request.size + window;
-    const auto got = entry->file.fetch(request.offset, size);
+    const bool whole = request.offset == 0 && entry->size <= kWholeSize;
+    const auto got = entry->file.fetch(request.offset, whole ? kWholeSize : request.size);
     if (!got.ok()) return error_reply(got.status().error_number());
-    entry->next.store(request.offset + got.value());
     CacheReply reply{};
     reply.slot = request.slot;
     reply.size = got.value();

@@ -246,6 +246,15 @@ bool ask_cache(const CacheMapping& cache, CacheRequest request, int descriptor, 
     return answered;
 }
 
+void tell_cache(const CacheMapping& cache, const CacheRequest& request) {
+    Connection* connection = take_connection(cache.number);
+    if (connection == nullptr) return;
+    const int fd = connection->fd.load();
+    if (fd >= 0 && is_ours(*connection, fd))
+        syscall(SYS_sendto, fd, &request, sizeof request, MSG_NOSIGNAL | MSG_DONTWAIT, nullptr, 0);
+    connection->busy.store(false);
+}
+
 uint32_t writer_number(const CacheMapping& cache) {
     const uint32_t known = cache.writer.load(std::memory_order_relaxed);
     if (known != 0) return known;

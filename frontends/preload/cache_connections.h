@@ -31,6 +31,8 @@ const CacheMapping* cache_by_number(uint32_t number);
 // answer within some seconds, or the service has ended.
 bool ask_cache(const CacheMapping& cache, cache_protocol::CacheRequest request, int descriptor,
                cache_protocol::CacheReply* reply);
+// Tells the service something that has no answer, unless it is too busy to hear it.
+void tell_cache(const CacheMapping& cache, const cache_protocol::CacheRequest& request);
 // Returns the number of this program in grants; 0: the service does not answer.
 uint32_t writer_number(const CacheMapping& cache);
 // In the child of a fork: its parent has the same connections.

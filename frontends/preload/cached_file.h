@@ -54,6 +54,6 @@ bool copy_checked(char* to, const char* from, size_t size, const char* theirs);
 // Copies bytes of the table. Returns how many; fewer where some are not cached or are not the
 // file's.
 size_t read_table(const CacheMapping& cache, const CachedFile& file, char* to, size_t size,
-                  uint64_t offset);
+                  uint64_t offset, bool* first_use);
 
 }  // namespace penstock::preload

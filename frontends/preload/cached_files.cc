@@ -160,13 +160,14 @@ bool copy_checked(char* to, const char* from, size_t size, const char* theirs) {
 }
 
 size_t read_table(const CacheMapping& cache, const CachedFile& file, char* to, size_t size,
-                  uint64_t offset) {
+                  uint64_t offset, bool* first_use) {
     return cache.reader.read(
         file.slot.load(std::memory_order_relaxed), file.device.load(std::memory_order_relaxed),
         file.inode.load(std::memory_order_relaxed), size, offset,
         [&](size_t behind, uint64_t at, size_t part) {
             return copy_checked(to + behind, cache.arena + at, part, to + behind);
-        });
+        },
+        first_use);
 }
 
 namespace {
@@ -178,9 +179,19 @@ size_t read_from_cache(CachedFile& file, char* to, size_t size, uint64_t offset)
     const uint64_t device = file.device.load(std::memory_order_relaxed);
     const uint64_t inode = file.inode.load(std::memory_order_relaxed);
     size_t done = 0;
+    bool first_use = false;
     for (bool fetched = false;; fetched = true) {
-        const size_t got = read_table(*cache, file, to + done, size - done, offset + done);
+        const size_t got = read_table(*cache, file, to + done, size - done, offset + done,
+                                      &first_use);
         done += got;
+        if (first_use && !fetched && got > 0) {
+            tell_cache(*cache, {.kind = Request::kUsed,
+                                .slot = slot,
+                                .device = device,
+                                .inode = inode,
+                                .offset = offset,
+                                .size = got});
+        }
         if (done == size) return done;
         if (fetched && got == 0) return done;
         if (!cache->reader.marks.live() || !cache->reader.is_file(slot, device, inode)) {

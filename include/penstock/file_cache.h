@@ -90,6 +90,9 @@ public:
     // from `offset` on are there; fewer than asked at the end of the file, and where memory is
     // short. Errors as read().
     [[nodiscard]] Result<uint64_t> fetch(uint64_t offset, uint64_t size) const;
+    // Says that a reader by the shared table has used a range for the first time since it came into
+    // the cache. read() and fetch() do so themselves. Readahead follows such reports.
+    void observe(uint64_t offset, uint64_t size) const;
     // Says whether other processes may read the file by the shared table; at first they may not.
     // kUnlessRecent: as they open it, they compare its times with those in the table. kUnchanged:
     // the caller makes sure that nobody changes the file below until it says kNo. Returns whether

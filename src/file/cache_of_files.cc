@@ -13,6 +13,7 @@ namespace {
 using chunk_cache::kNone;
 using chunk_cache::State;
 
+constexpr int kReadersAhead = 4;
 constexpr auto kLookEvery = std::chrono::milliseconds(200);
 constexpr uint64_t kOffsetMax = uint64_t{1} << 62;
 
@@ -45,7 +46,11 @@ Result<std::shared_ptr<CacheOfFiles>> CacheOfFiles::create(const FileCacheOption
     }
     if (options.shared)
         if (Status status = made->share(); !status.ok()) return status;
+    made->readahead_ = std::make_unique<CacheReadahead>(made->chunks_, options.chunk_size,
+                                                        made->memory_.slab_count() * slab_size);
     made->thread_ = std::thread([self = made.get()] { self->work(); });
+    for (int i = 0; i < kReadersAhead; ++i)
+        made->readers_ahead_.emplace_back([self = made.get()] { self->read_ahead(); });
     return made;
 }
 
@@ -55,7 +60,9 @@ CacheOfFiles::~CacheOfFiles() {
         stopping_ = true;
     }
     wake_.notify_all();
+    ahead_.notify_all();
     if (thread_.joinable()) thread_.join();
+    for (std::thread& reader : readers_ahead_) reader.join();
 }
 
 std::byte* CacheOfFiles::address(ChunkId id) const {
@@ -143,6 +150,7 @@ void CacheOfFiles::close(Inode& inode) {
         lock.lock();
     }
     if (inode.handles == 1 && shared_ != nullptr) withdraw_all(inode, 0, ~0ull);
+    if (inode.handles == 1) readahead_->forget(inode.id);
     if (--inode.handles == 0 && chunks_.dirty_of(inode.id) > 0) {
         inode.idle = true;
         ++idle_count_;
@@ -265,6 +273,7 @@ Result<uint64_t> CacheOfFiles::read(Inode& inode, const File& file, std::byte* t
     if (offset > kOffsetMax || size > kOffsetMax) return Status{EINVAL, "read", "out of range"};
     uint64_t done = 0;
     Lock lock(mutex_);
+    look_ahead(inode, size, offset);
     while (done < size && offset + done < inode.size) {
         const uint64_t at = offset + done;
         const uint64_t wanted = std::min(size - done, inode.size - at);
@@ -498,6 +507,52 @@ Status CacheOfFiles::truncate(Inode& inode, const File& file, uint64_t size) {
     --inode.writing;
     changed_.notify_all();
     return status;
+}
+
+// ---- Readahead
+
+void CacheOfFiles::look_ahead(const Inode& inode, uint64_t size, uint64_t offset) {
+    if (inode.reader.descriptor >= 0 && readahead_->observe(inode.id, inode.size, offset, size))
+        ahead_.notify_all();
+}
+
+void CacheOfFiles::observe(Inode& inode, uint64_t size, uint64_t offset) {
+    const std::lock_guard lock(mutex_);
+    if (offset <= kOffsetMax && size <= kOffsetMax) look_ahead(inode, size, offset);
+}
+
+void CacheOfFiles::read_ahead() {
+    Lock lock(mutex_);
+    while (!stopping_) {
+        const auto fetch = readahead_->next();
+        if (fetch.has_value()) {
+            fetch_ahead(lock, *fetch);
+        } else {
+            ahead_.wait(lock);
+        }
+    }
+}
+
+// Fetches what a reader takes next. An error is told when it asks itself.
+void CacheOfFiles::fetch_ahead(Lock& lock, const CacheReadahead::Fetch& fetch) {
+    Inode* const inode = by_id_[fetch.file];
+    bool good = inode != nullptr && inode->handles > 0 && inode->reader.descriptor >= 0;
+    if (good) {
+        ++inode->handles;  // it stays open meanwhile
+        const uint64_t last = (fetch.range.end() - 1) / chunk_size();
+        for (uint64_t number = fetch.range.offset / chunk_size(); good && number <= last;
+             ++number) {
+            if (chunks_.holds(inode->id, number)) continue;
+            auto found = arrived(lock, *inode, number, last);
+            good = found.ok() && found.value() != kNone;
+            if (good) chunks_.unpin(found.value());
+        }
+        if (--inode->handles == 0) {
+            readahead_->forget(inode->id);
+            close_idle_files(lock, *inode);
+        }
+    }
+    readahead_->done(fetch, good);
 }
 
 // ---- The thread

@@ -16,6 +16,7 @@
 
 #include "chunk_cache/chunk_cache.h"
 #include "file/cache_memory.h"
+#include "file/cache_readahead.h"
 #include "file/host_window.h"
 #include "file/shared_table.h"
 #include "penstock/file.h"
@@ -66,6 +67,7 @@ public:
     Status revalidate(Inode& inode, const FileBelow& below);
     void drop(Inode& inode, uint64_t offset, uint64_t size);
     Result<uint64_t> fetch(Inode& inode, uint64_t size, uint64_t offset);
+    void observe(Inode& inode, uint64_t size, uint64_t offset);
     bool publish(Inode& inode, CachedFile::Readable readable);
     [[nodiscard]] CachedFile::Use use_of(const Inode& inode) const;
     [[nodiscard]] SharedFileCache shared() const;
@@ -136,6 +138,9 @@ private:
     void forget_bytes(Inode& inode);
     void close_idle_files(Lock& lock, Inode& inode);
     void work();
+    void look_ahead(const Inode& inode, uint64_t size, uint64_t offset);
+    void read_ahead();
+    void fetch_ahead(Lock& lock, const CacheReadahead::Fetch& fetch);
 
     const FileCacheOptions options_;
     CacheMemory memory_;
@@ -155,7 +160,10 @@ private:
     uint64_t versions_ = 0;        // the last that a file got
     unsigned idle_count_ = 0;
     bool stopping_ = false;
+    std::condition_variable ahead_;  // of the threads that read ahead
+    std::unique_ptr<CacheReadahead> readahead_;
     std::thread thread_;
+    std::vector<std::thread> readers_ahead_;
 };
 
 // One open file. Its copies share it.

@@ -111,6 +111,7 @@ Result<uint64_t> CacheOfFiles::fetch(Inode& inode, uint64_t size, uint64_t offse
     if (offset > kOffsetMax || size > kOffsetMax) return Status{EINVAL, "read", "out of range"};
     uint64_t done = 0;
     Lock lock(mutex_);
+    look_ahead(inode, size, offset);
     while (done < size && offset + done < inode.size) {
         const uint64_t at = offset + done;
         const uint64_t wanted = std::min(size - done, inode.size - at);

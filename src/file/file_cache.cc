@@ -88,6 +88,9 @@ Result<uint64_t> CachedFile::fetch(uint64_t offset, uint64_t size) const {
     if (!file_->reads) return Status{EBADF, "read", "the file is not open for reading"};
     return file_->cache->fetch(*file_->inode, size, offset);
 }
+void CachedFile::observe(uint64_t offset, uint64_t size) const {
+    file_->cache->observe(*file_->inode, size, offset);
+}
 bool CachedFile::publish(Readable readable) const {
     return file_->cache->publish(*file_->inode, readable);
 }

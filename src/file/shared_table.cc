@@ -149,6 +149,7 @@ void SharedTable::publish(uint32_t slot, uint64_t number, ChunkId chunk) {
     for (SharedEntry* at = first; at != first + chunk_table::kWindow; ++at) {
         if (at->place.load(memory_order_relaxed) != 0) continue;
         if (++publications_ == 0) ++publications_;
+        marks_.touched[chunk].store(0, memory_order_relaxed);
         at->key.store(key, memory_order_relaxed);
         at->place.store(uint64_t{publications_} << 32 | (chunk + 1), memory_order_release);
         published_[chunk] = at;

@@ -24,7 +24,7 @@ from typing import Any
 from penstock.errors import CommandError
 
 _VERSION = 1  # of the protocol: include/penstock/abi/cache_protocol.h
-_STATISTICS, _STOP, _FLUSH = 3, 4, 7
+_STATISTICS, _STOP, _FLUSH = 4, 5, 8
 _ANSWER_SECONDS = 10.0
 _ANSWER_BYTES = 1 << 20
 _END_SECONDS = 600.0

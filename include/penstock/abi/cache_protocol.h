@@ -21,6 +21,8 @@ enum class Request : uint32_t {
     kOpen,
     // Range of an opened file -> how many bytes from `offset` on are in the table now.
     kFetch,
+    // Range of an opened file that was used for the first time; has no reply.
+    kUsed,
     // -> JSON, in place of a reply.
     kStatistics,
     // Writes back, and ends the service.

@@ -204,9 +204,10 @@ struct Reader {
     // Copies bytes of the file in `slot`, up to the first that is not cached, or does not belong
     // to the file. Returns how many. `copy(done, offset, size)` copies `size` bytes from `offset`
     // of the arena behind the first `done`; if it returns false, nothing more is copied.
+    // `first_use` is set where a chunk was not used since it was published.
     template <class Copy>
     size_t read(uint32_t slot, uint64_t device, uint64_t inode, size_t size, uint64_t offset,
-                Copy copy) const {
+                Copy copy, bool* first_use = nullptr) const {
         const SharedFile& file = table.files[slot];
         const uint64_t word = file.word.load(std::memory_order_acquire);
         if (!is_file(slot, device, inode) || !marks.live()) return 0;
@@ -231,8 +232,10 @@ struct Reader {
             if (entry->place.load(std::memory_order_relaxed) != place ||
                 file.word.load(std::memory_order_relaxed) != word || !marks.live())
                 break;
-            if (marks.touched[chunk].load(std::memory_order_relaxed) == 0)
+            if (marks.touched[chunk].load(std::memory_order_relaxed) == 0) {
                 marks.touched[chunk].store(1, std::memory_order_relaxed);
+                if (first_use != nullptr) *first_use = true;
+            }
             done += part;
             ++hits;
         }
