@@ -162,7 +162,7 @@ def test_programs_that_are_not_installed_are_known_by_name(
     assert "graed: no such benchmark" in capsys.readouterr().err
     assert main(["bench", "--list"]) == 0
     listed = capsys.readouterr()
-    assert listed.out.split() == ["fronts", "safetensors"]
+    assert listed.out.split() == ["fronts", "gmfs", "safetensors"]
     assert "tio: not installed; " in listed.err
 
 

@@ -15,11 +15,17 @@ FUSE file system of 2 ms a request and 500 MB/s. The row is the worse of preload
 kernel's pages are forgotten, and what it knows of names is too old, as after a long epoch.
 `twice-the-cache`: a cold file of twice the cache's size is read once; the worse of preload and
 mount.
+The axes of the poster of gmfs. `allocate-*`, `free-*`: device memory in pieces of 4 KiB to 1 MiB.
+`set-read-*`, `set-write-*`: one call for all of a set of 4 KiB to 1 GiB, by the preload library and
+through a mount. `small-write-4k`: writes of 4 KiB through a mount.
 
 Baselines. `tmpfs`: the same program alone, on a file in memory. `passthrough-mount`: the program on
 a low-level file system of libfuse that splices the pages of the file below, which are cached, with
 requests, readahead and threads as of Penstock's mount. `file-system-below`: the program on the disk
-itself; reads are O_DIRECT. `first-epoch`: the loader's epoch that fills the cache.
+itself; reads are O_DIRECT. `first-epoch`: the loader's epoch that fills the cache. `copy`: a copy
+of as many bytes to the device. `allocate-copy-free`: all three for each 4 KiB.
+With more than 15 pairs only one row of each kind is measured, and only --full has sets above 16 MiB
+and all rows.
 Not measured: real network file systems, several programs at once.
 """
 
@@ -32,7 +38,7 @@ from argparse import Namespace
 from contextlib import ExitStack
 from pathlib import Path
 
-from penstock.benchmarks.file_cache import reads, storage, writes
+from penstock.benchmarks.file_cache import chart, reads, storage, writes
 from penstock.benchmarks.file_cache.rows import Bench
 from penstock.benchmarks.harness import interruptions, model_file, slow_storage
 from penstock.benchmarks.harness.report import Report, run_benchmark
@@ -40,6 +46,7 @@ from penstock.errors import CommandError
 
 QUESTION = "what does a file cache in device memory cost a program, and what does it win?"
 MEMORY = "/dev/shm"  # a tmpfs
+MEASURES = (*reads.MEASURES, *writes.MEASURES, *storage.MEASURES, *chart.MEASURES)
 
 
 def measure_all(arguments: Namespace, report: Report) -> None:
@@ -47,16 +54,20 @@ def measure_all(arguments: Namespace, report: Report) -> None:
     with ExitStack() as stack:
         stack.enter_context(interruptions.caught())
         place = stack.enter_context(model_file.folder()).resolve()
-        memory = tempfile.TemporaryDirectory(prefix="penstock-bench-", dir=MEMORY)
-        bench = Bench(arguments, report, place, Path(stack.enter_context(memory)))
-        # No cache of this user is in the way, and none is left to be found.
-        (place / "run").mkdir()
-        os.environ["XDG_RUNTIME_DIR"] = str(place / "run")
+        made = tempfile.TemporaryDirectory(prefix="penstock-bench-", dir=MEMORY)
+        memory = Path(stack.enter_context(made))
+        bench = Bench(arguments, report, place, memory)
+        # No cache of this user is in the way, and none is left to be found. The path must be short.
+        (memory / "run").mkdir()
+        os.environ["XDG_RUNTIME_DIR"] = str(memory / "run")
         report.environment["slow storage"] = (
             f"FUSE, {slow_storage.LATENCY_US} us a request, {slow_storage.MEGABYTES_PER_S} MB/s"
         )
-        for measure in (*reads.MEASURES, *writes.MEASURES, *storage.MEASURES):
-            measure(bench)
+        for measure in MEASURES:
+            try:
+                measure(bench)
+            except CommandError as error:
+                bench.fail(measure.__name__.removeprefix("measure_"), error)
     if bench.failed:
         report.write()
         raise CommandError("gmfs", f"failed: {', '.join(bench.failed)}")

@@ -60,8 +60,9 @@ def passed_through(folder: Path, place: Path) -> Iterator[None]:
 
 def measure_mounted_reads(bench: Bench) -> None:
     """Measure `mount-read-*`."""
-    names = {f"mount-read-{name}": step for name, step in STEPS.items()}
-    if not bench.wanted(*names):
+    steps = {f"mount-read-{name}": step for name, step in STEPS.items()}
+    names = bench.select(steps, "mount-read-1m")
+    if not names:
         return
     if cause := slow_storage.why_not():
         bench.leave_out("mount-read-*", cause)
@@ -77,10 +78,8 @@ def measure_mounted_reads(bench: Bench) -> None:
         file_caches.running(folder, device, 2 * size, mount=mount) as cache,
         passed_through(folder, through),
     ):
-        for name, step in names.items():
-            if not bench.wanted(name):
-                continue
-            how = (str(step), str(passes), "dropped")
+        for name in names:
+            how = (str(steps[name]), str(passes), "dropped")
             cached = Program((reader, mount / "file", *how), expected)
             plain = Program((reader, through / "file", *how), expected)
             cached.run()  # brings the file into the cache

@@ -6,7 +6,7 @@ import os
 import sys
 import zlib
 from argparse import Namespace
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from penstock.benchmarks.harness.report import Report, Row, Run, cpu_seconds, ta
 from penstock.errors import CommandError
 
 KIB, MIB = 1 << 10, 1 << 20
+EXTRA_PAIRS_MAX = 15  # with more, and without --full, there is no time for the lesser rows
 STEPS = {"4k": 4 * KIB, "64k": 64 * KIB, "1m": MIB}
 
 
@@ -60,9 +61,27 @@ class Bench:
         """Return whether one of these rows was requested."""
         return any(wanted(self.arguments.only, name) for name in names)
 
+    def select(self, names: Iterable[str], always: str = "") -> list[str]:
+        """Return which of these rows to run. A run of many pairs has time for `always` alone."""
+        found = [name for name in names if self.wanted(name)]
+        if not self.is_long():
+            return found
+        if left := [name for name in found if name != always]:
+            cause = f"more than {EXTRA_PAIRS_MAX} pairs, without --full"
+            self.leave_out(", ".join(left), cause)
+        return [name for name in found if name == always]
+
     def size(self, most: int, smoke: int) -> int:
         """Return a size, which is small in a smoke run."""
         return smoke if self.arguments.smoke else most
+
+    def is_long(self) -> bool:
+        """Return whether the lesser rows would take the run beyond 25 minutes."""
+        return self.arguments.pairs > EXTRA_PAIRS_MAX and not self.arguments.full
+
+    def memory_size(self) -> int:
+        """Return how much memory the machine has."""
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
     def leave_out(self, name: str, cause: str) -> None:
         """Report why rows do not run."""

@@ -16,7 +16,7 @@ from penstock.benchmarks.harness import file_caches, page_cache, programs, slow_
 from penstock.benchmarks.harness.report import Row, cpu_seconds
 from penstock.errors import CommandError
 
-SAMPLES, SAMPLES_SMOKE = 1000, 40
+SAMPLES, SAMPLES_SMOKE = 1000, 100
 SAMPLE_SIZE = 64 * KIB
 THREADS = 8  # of the data loader
 NAMES_VALID_S = 1.1  # the kernel and libfuse trust names and attributes for a second
@@ -66,15 +66,12 @@ def run_epochs(bench: Bench, samples: Samples, by_mount: bool, seed: int) -> tup
             epoch = samples.epoch(cache.shown, seed)
             if by_mount:
                 return epoch.run()
-            options = ["--cache", cache.path]
+            options: programs.Words = ("--cache", cache.path)
             return epoch.run(programs.under_penstock(*epoch.words, options=options))
 
-        # While one thread connects to the cache, others read their first file from storage.
-        missing = THREADS * SAMPLE_SIZE
-        first = cache.run_served(partial(run, seed), 0, from_storage=size - missing)
+        first = cache.run_served(partial(run, seed), size, from_storage=size)
         time.sleep(NAMES_VALID_S)
-        second = partial(run, seed + 1)
-        return cache.run_served(second, size - missing, from_storage_max=missing), first
+        return cache.run_served(partial(run, seed + 1), size), first
 
 
 def measure_epochs(bench: Bench) -> None:

@@ -56,8 +56,10 @@ def run_through(
 
 def measure_mounted_writes(bench: Bench) -> None:
     """Measure `write-fsync-*` and `write-below-limit-*`, through a mount."""
-    names = ("write-fsync-64k", "write-64k", "write-fsync-below-limit-64k", "write-below-limit-64k")
-    if not bench.wanted(*names):
+    all_names = ["write-fsync-64k", "write-64k"]
+    all_names += ["write-fsync-below-limit-64k", "write-below-limit-64k"]
+    names = bench.select(all_names, "write-fsync-64k")
+    if not names:
         return
     if cause := slow_storage.why_not():
         bench.leave_out("write-fsync-64k", cause)
@@ -65,8 +67,6 @@ def measure_mounted_writes(bench: Bench) -> None:
     size = bench.size(SYNC_SIZE, SYNC_SIZE_SMOKE)
     expected = expected_of(bench, size, STEPS["64k"], 1)
     for name in names:
-        if not bench.wanted(name):
-            continue
         below_limit = "below-limit" in name
         more = ("fsync",) if "fsync" in name else ()
         folder, mount, plain = (bench.place / f"{name}-{what}" for what in ("of", "at", "plain"))
@@ -126,7 +126,7 @@ def measure_write_back(bench: Bench) -> None:
                 writer_words(one / "file", size, step, passes) for one in (folder, bench.memory)
             )
             back, alone = (Program(tuple(one), expected) for one in words)
-            options = ["--cache", folder, "--write-back", "--"]
+            options: programs.Words = ("--cache", folder, "--write-back", "--")
             command = programs.under_penstock(*back.words, options=options)
             case = partial(run_through, cache, back, folder / "file", command)
             note = f"{size // MIB} MiB, dirty limit {limit // MIB} MiB"
