@@ -91,19 +91,21 @@ void ChunkCache::grow_buckets() {
 }
 
 uint32_t ChunkCache::add_slab(uint32_t device) {
-    const auto unused = std::ranges::find_if(slabs_, [](const Slab& one) { return !one.used; });
-    const auto slab = static_cast<uint32_t>(unused - slabs_.begin());
-    if (unused == slabs_.end()) {
-        slabs_.emplace_back();
-        chunks_.resize(chunks_.size() + options_.slab_chunks);
-        links_.resize(chunks_.size());
-        grow_buckets();
-    }
-    Slab& made = slabs_[slab];
-    made = {.device = device, .used = true, .free = {}};
-    for (uint32_t i = 0; i < options_.slab_chunks; ++i)
-        append(made.free, slab * options_.slab_chunks + i);
+    const auto slab = static_cast<uint32_t>(slabs_.size());
+    slabs_.push_back({.device = device, .free = {}});
+    chunks_.resize(chunks_.size() + options_.slab_chunks);
+    links_.resize(chunks_.size());
+    grow_buckets();
+    restore_slab(slab);
     return slab;
+}
+
+void ChunkCache::restore_slab(uint32_t slab) {
+    Slab& restored = slabs_[slab];
+    restored.retiring = false;
+    if (std::exchange(restored.used, true)) return;
+    for (uint32_t i = 0; i < options_.slab_chunks; ++i)
+        append(restored.free, slab * options_.slab_chunks + i);
 }
 
 uint32_t ChunkCache::retire_slab(uint32_t slab) {
@@ -115,8 +117,20 @@ uint32_t ChunkCache::retire_slab(uint32_t slab) {
         if (chunks_[id].state == State::kClean && chunks_[id].pins == 0) make_free(id);
     }
     const uint32_t left = retired.taken;
-    if (left == 0) retired = {};
+    if (left == 0) retired = {.device = retired.device, .free = {}};
     return left;
+}
+
+ChunkId ChunkCache::dirty_in(uint32_t slab) const {
+    if (slabs_[slab].dirty == 0) return kNone;
+    ChunkId id = dirty_.first;
+    while (id != kNone && slab_of(id) != slab) id = links_[id].next;
+    return id;
+}
+
+uint32_t ChunkCache::open_slabs() const {
+    return static_cast<uint32_t>(std::ranges::count_if(
+        slabs_, [](const Slab& slab) { return slab.used && !slab.retiring; }));
 }
 
 uint32_t ChunkCache::cheapest_slab(uint32_t device) const {
@@ -124,7 +138,10 @@ uint32_t ChunkCache::cheapest_slab(uint32_t device) const {
     for (uint32_t slab = 0; slab < slabs_.size(); ++slab) {
         const Slab& one = slabs_[slab];
         if (!one.used || one.retiring || one.device != device) continue;
-        if (best == kNone || one.taken < slabs_[best].taken) best = slab;
+        const Slab& other = slabs_[best == kNone ? slab : best];
+        if (best == kNone || one.dirty < other.dirty ||
+            (one.dirty == other.dirty && one.taken < other.taken))
+            best = slab;
     }
     return best;
 }
@@ -233,7 +250,8 @@ void ChunkCache::pin(ChunkId id) { ++chunks_[id].pins; }
 void ChunkCache::unpin(ChunkId id) {
     Chunk& chunk = chunks_[id];
     PENSTOCK_CHECK(chunk.pins > 0, "a pin is dropped once");
-    if (--chunk.pins == 0 && chunk.stale && chunk.state == State::kClean) make_free(id);
+    const bool unwanted = chunk.stale || slabs_[slab_of(id)].retiring;
+    if (--chunk.pins == 0 && unwanted && chunk.state == State::kClean) make_free(id);
 }
 
 void ChunkCache::set_dirty(ChunkId id) {
@@ -245,6 +263,15 @@ void ChunkCache::set_dirty(ChunkId id) {
 void ChunkCache::set_clean(ChunkId id) {
     chunks_[id].state = State::kClean;
     append(clean_, id);
+}
+
+// Ends what write() began.
+void ChunkCache::end_dirty(ChunkId id) {
+    chunks_[id].dirty = {};
+    --dirty_count_;
+    --files_[chunks_[id].file].dirty;
+    --slabs_[slab_of(id)].dirty;
+    set_clean(id);
 }
 
 void ChunkCache::write(ChunkId id, Range range) {
@@ -260,6 +287,7 @@ void ChunkCache::write(ChunkId id, Range range) {
         set_dirty(id);
         ++dirty_count_;
         ++files_[chunk.file].dirty;
+        ++slabs_[slab_of(id)].dirty;
     }
     chunk.dirty = joined(chunk.dirty, range);
 }
@@ -267,7 +295,10 @@ void ChunkCache::write(ChunkId id, Range range) {
 std::span<const ChunkId> ChunkCache::begin_write_back(FileId file, std::span<ChunkId> run) {
     ChunkId id = dirty_.first;
     while (file != kNone && id != kNone && chunks_[id].file != file) id = links_[id].next;
-    if (id == kNone || run.empty()) return {};
+    return begin_run(id, run);
+}
+
+std::span<const ChunkId> ChunkCache::begin_run(ChunkId id, std::span<ChunkId> run) {
     size_t count = 0;
     for (; count < run.size() && id != kNone; ++count) {
         Chunk& chunk = chunks_[id];
@@ -294,11 +325,9 @@ void ChunkCache::written(ChunkId id, bool good) {
         set_dirty(id);
         return;
     }
-    chunk.dirty = {};
-    --dirty_count_;
-    --files_[chunk.file].dirty;
-    set_clean(id);
-    if (chunk.stale && chunk.pins == 0) make_free(id);
+    end_dirty(id);
+    const bool unwanted = chunk.stale || slabs_[slab_of(id)].retiring;
+    if (unwanted && chunk.pins == 0) make_free(id);
 }
 
 // Takes a chunk out of the table whose memory is still used. It is free when that ends.
@@ -312,10 +341,7 @@ void ChunkCache::give_up(ChunkId id) {
     Chunk& chunk = chunks_[id];
     if (chunk.state == State::kDirty) {
         remove(dirty_, id);
-        chunk.dirty = {};
-        --dirty_count_;
-        --files_[chunk.file].dirty;
-        set_clean(id);
+        end_dirty(id);
     }
     if (chunk.state == State::kClean && chunk.pins == 0) {
         make_free(id);
@@ -351,6 +377,28 @@ Statistics ChunkCache::statistics() const {
     return result;
 }
 
+ChunkCache::Use ChunkCache::use_of(uint32_t device) const {
+    Use use;
+    for (const Slab& slab : slabs_) {
+        if (!slab.used || slab.device != device) continue;
+        use.chunks += options_.slab_chunks;
+        use.free += slab.free.count;
+        use.dirty += slab.dirty;
+    }
+    return use;
+}
+
+uint64_t ChunkCache::dirty_end_of(FileId file) const {
+    uint64_t end = 0;
+    for (ChunkId id = files_[file].first; id != kNone; id = links_[id].file_next) {
+        const Chunk& chunk = chunks_[id];
+        if (chunk.state != State::kDirty && chunk.state != State::kWriting) continue;
+        const uint32_t last = std::max(chunk.dirty.end, chunk.writing.end);
+        end = std::max(end, chunk.number * options_.chunk_size + last);
+    }
+    return end;
+}
+
 int ChunkCache::check_invariants() const {
     uint64_t in_files = 0, dirty = 0;
     for (FileId file = 0; file < files_.size(); ++file) {
@@ -370,6 +418,7 @@ int ChunkCache::check_invariants() const {
         if (slabs_[slab].used &&
             slabs_[slab].free.count + slabs_[slab].taken != options_.slab_chunks)
             return 2;
+        uint32_t dirty_here = 0;
         for (uint32_t i = 0; slabs_[slab].used && i < options_.slab_chunks; ++i) {
             const Chunk& chunk = chunks_[slab * options_.slab_chunks + i];
             free += chunk.state == State::kFree ? 1 : 0;
@@ -377,9 +426,12 @@ int ChunkCache::check_invariants() const {
             dirty_listed += chunk.state == State::kDirty ? 1 : 0;
             writing += chunk.state == State::kWriting ? 1 : 0;
             stale += chunk.stale ? 1 : 0;
+            const bool counts = chunk.state == State::kDirty || chunk.state == State::kWriting;
+            dirty_here += counts ? 1 : 0;
             if (chunk.state == State::kDirty && (chunk.dirty.empty() || chunk.stale)) return 3;
             if (chunk.state == State::kFree && (chunk.pins != 0 || chunk.file != kNone)) return 2;
         }
+        if (dirty_here != slabs_[slab].dirty) return 3;
     }
     const Statistics seen = statistics();
     if (free != seen.free || clean != seen.clean || dirty_listed != seen.dirty) return 2;

@@ -77,14 +77,23 @@ public:
     void set_publisher(Publisher* publisher) { publisher_ = publisher; }
 
     // ---- Memory
-    // Adds a slab of a device. Returns its number; those of removed slabs are used again.
+    // Adds a slab of a device. Returns its number.
     uint32_t add_slab(uint32_t device);
     // Gives up a slab: drops its clean chunks and hands out none. Returns how many of its chunks
     // are still in use: call again when these have been written, or their pins are gone. At 0 its
-    // memory may be freed, and its number is forgotten.
+    // memory may be freed.
     uint32_t retire_slab(uint32_t slab);
+    // Uses a slab again: one that is retired, with new memory, or one that was to be.
+    void restore_slab(uint32_t slab);
+    // Hands out no more chunks of a slab. What is in it stays.
+    void close_slab(uint32_t slab) { slabs_[slab].retiring = true; }
+    // Returns the oldest chunk of a slab that waits for its write-back; kNone: there is none.
+    [[nodiscard]] ChunkId dirty_in(uint32_t slab) const;
+    // Returns how many slabs give memory.
+    [[nodiscard]] uint32_t open_slabs() const;
     [[nodiscard]] uint32_t slab_of(ChunkId chunk) const { return chunk / options_.slab_chunks; }
-    // Returns the slab of `device` that is cheapest to retire; kNone: it has none.
+    // Returns the slab of `device` that is cheapest to retire: the one with the fewest dirty
+    // chunks, then with the fewest others. kNone: it has none.
     [[nodiscard]] uint32_t cheapest_slab(uint32_t device) const;
 
     // ---- Files
@@ -116,6 +125,8 @@ public:
     // that follow it in the file, as far as each begins where the last ended. Returns them in the
     // order of the file: as many as `run` has room for.
     std::span<const ChunkId> begin_write_back(FileId file, std::span<ChunkId> run);
+    // The same for a given dirty chunk (kDirty), and those that follow it.
+    std::span<const ChunkId> begin_run(ChunkId first, std::span<ChunkId> run);
     // Ends the write-back of one chunk. If it failed, the chunk is dirty as before.
     void written(ChunkId chunk, bool good);
 
@@ -128,7 +139,13 @@ public:
     [[nodiscard]] uint32_t chunks_of(FileId file) const { return files_[file].chunks; }
     [[nodiscard]] uint32_t dirty_of(FileId file) const { return files_[file].dirty; }
     [[nodiscard]] uint64_t dirty_count() const { return dirty_count_; }  // with kWriting
+    // Returns where the last dirty byte of a file ends; 0: nothing is dirty.
+    [[nodiscard]] uint64_t dirty_end_of(FileId file) const;
     [[nodiscard]] Statistics statistics() const;
+    struct Use {
+        uint64_t chunks = 0, free = 0, dirty = 0;
+    };
+    [[nodiscard]] Use use_of(uint32_t device) const;
     // Returns the number of the first broken invariant, or 0.
     [[nodiscard]] int check_invariants() const;
 
@@ -147,6 +164,7 @@ private:
         uint32_t device = 0;
         bool used = false, retiring = false;
         uint32_t taken = 0;  // chunks that are not free
+        uint32_t dirty = 0;  // of them, with kWriting
         List free;
     };
     struct File {
@@ -166,6 +184,7 @@ private:
     void make_free(ChunkId id);
     void set_dirty(ChunkId id);
     void set_clean(ChunkId id);
+    void end_dirty(ChunkId id);
     void detach(ChunkId id);
     void give_up(ChunkId id);
 

@@ -135,8 +135,52 @@ TEST(ChunkCache, GivesASlabBackWhenNothingIsInUse) {
     EXPECT_EQ(cache.retire_slab(second), 0u);
     EXPECT_EQ(cache.statistics().chunks, 4u);
     EXPECT_EQ(cache.check_invariants(), 0);
-    EXPECT_EQ(cache.add_slab(1), second);
+    EXPECT_EQ(cache.use_of(1).chunks, 0u);
+    cache.restore_slab(second);
     EXPECT_EQ(cache.statistics().free, 4u);
+    EXPECT_EQ(cache.use_of(1).free, 4u);
+}
+
+TEST(ChunkCache, RetiresTheSlabWithTheFewestDirtyChunks) {
+    ChunkCache cache(kSmall);
+    for (int i = 0; i < 3; ++i) cache.add_slab(0);
+    const FileId file = cache.add_file().value();
+    for (uint64_t number = 0; number < 12; ++number) fill(cache, file, number);
+    for (const uint32_t slab : {0u, 0u, 2u})
+        for (uint64_t number = 0; number < 12; ++number) {
+            const ChunkId id = cache.find(file, number);
+            if (cache.slab_of(id) != slab || cache.chunk(id).state != State::kClean) continue;
+            change(cache, id, {0, 1});
+            break;
+        }
+    EXPECT_EQ(cache.cheapest_slab(0), 1u);
+    EXPECT_EQ(cache.dirty_in(1), kNone);
+    EXPECT_EQ(cache.retire_slab(1), 0u);
+    EXPECT_EQ(cache.cheapest_slab(0), 2u);
+    EXPECT_EQ(cache.slab_of(cache.dirty_in(2)), 2u);
+    EXPECT_EQ(cache.open_slabs(), 2u);
+    EXPECT_EQ(cache.check_invariants(), 0);
+}
+
+TEST(ChunkCache, ARetiringSlabEmptiesAsPinsAndWriteBacksEnd) {
+    ChunkCache cache(kSmall);
+    const uint32_t slab = cache.add_slab(0);
+    const FileId file = cache.add_file().value();
+    const ChunkId pinned = fill(cache, file, 0), dirty = fill(cache, file, 1);
+    const ChunkId on_its_way = cache.take(file, 2);
+    cache.pin(pinned);
+    change(cache, dirty, {0, 1});
+    EXPECT_EQ(cache.retire_slab(slab), 3u);
+    EXPECT_EQ(cache.find(file, 0), pinned);  // it can be used until then
+    EXPECT_EQ(cache.take(file, 3), kNone) << "no chunk of it is given to another";
+    EXPECT_TRUE(cache.filled(on_its_way, true));
+    cache.unpin(on_its_way);
+    cache.unpin(pinned);
+    ChunkId run[1];
+    cache.written(cache.begin_run(cache.dirty_in(slab), run)[0], true);
+    EXPECT_EQ(cache.find(file, 0), kNone);
+    EXPECT_EQ(cache.retire_slab(slab), 0u);
+    EXPECT_EQ(cache.check_invariants(), 0);
 }
 
 TEST(ChunkCache, KnowsSoManyFiles) {
@@ -162,7 +206,10 @@ public:
     void step() {
         const auto file = static_cast<FileId>(prng_.below(3));
         const uint64_t number = prng_.below(8);
-        switch (prng_.below(8)) {
+        switch (prng_.below(9)) {
+            case 8:
+                retire_or_restore(static_cast<uint32_t>(prng_.below(3)));
+                break;
             case 0:
             case 1:
                 read(file, number);
@@ -265,6 +312,15 @@ private:
         cache_.filled(fill.id, good);
         cache_.unpin(fill.id);
     }
+    // A slab whose memory is gone has no bytes of before.
+    void retire_or_restore(uint32_t slab) {
+        const bool retires = std::exchange(retired_[slab], !retired_[slab]);
+        if (retires) {
+            cache_.restore_slab(slab);
+        } else if (cache_.retire_slab(slab) == 0) {
+            for (ChunkId id = slab * 4; id < slab * 4 + 4; ++id) memory_[id] = kGarbage;
+        }
+    }
     // Another program changes the file, and the cache is told.
     void change_below(FileId file, uint64_t number) {
         below_[{file, number}] = ++stamp_;
@@ -275,6 +331,7 @@ private:
     ChunkCache cache_{kSmall};
     base::Prng prng_;
     uint64_t stamp_ = 0;
+    std::array<bool, 3> retired_{};
     std::map<ChunkId, uint64_t> memory_;
     std::map<Key, uint64_t> below_, cached_;  // cached_: what is newer than storage
     std::vector<Fill> fills_;
