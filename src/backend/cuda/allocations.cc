@@ -259,6 +259,16 @@ void Allocations::release(const Piece& piece) {
     }
 }
 
+bool Allocations::is_device_memory(const void* address) const {
+    const std::lock_guard lock(mutex_);
+    const auto behind = pieces_.upper_bound(const_cast<void*>(address));
+    if (behind == pieces_.begin()) return false;
+    const Piece& piece = std::prev(behind)->second;
+    const auto* const begin = static_cast<const std::byte*>(piece.base);
+    return (piece.kind == Kind::kDevice || piece.kind == Kind::kMapped) && address >= begin &&
+           address < begin + piece.size;
+}
+
 size_t Allocations::free_memory() const {
     size_t free_size = 0, total_size = 0;
     const Status status = context_.call(context_.driver().memory_info, &free_size, &total_size);

@@ -33,6 +33,8 @@ public:
     // without limit. Then the next free or allocate without a running kernel does it.
     void free(void* pointer, bool busy);
     [[nodiscard]] size_t free_memory() const;
+    // Returns whether `address` lies in device memory that was allocated here. Asks no driver.
+    [[nodiscard]] bool is_device_memory(const void* address) const;
     // Forgets all memory without freeing it: a kernel that cannot be stopped may still use it.
     void leave();
 
@@ -58,7 +60,7 @@ private:
     Context& context_;
     Stream& stream_;  // for zeroing
     const Abilities can_;
-    std::mutex mutex_;
+    mutable std::mutex mutex_;
     std::map<void*, Piece> pieces_;  // by the caller's pointer
     std::vector<Piece> deferred_;    // freed by the caller, but not yet here
     // Registered memory that was given back. To touch and pin memory takes longest of all that a

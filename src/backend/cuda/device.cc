@@ -144,7 +144,9 @@ bool CudaDevice::host_can_address(const void* address) const {
     unsigned type = 0;
     const int code = context_->raw(context_->driver().pointer_attribute, &type,
                                    kMemoryTypeOfPointer, reinterpret_cast<DevicePointer>(address));
-    return code != kSuccess || type != kMemoryTypeDevice;
+    if (code == kSuccess) return type != kMemoryTypeDevice;
+    // A lost context knows nothing, and the program would end by a touch of its memory.
+    return code == kErrorInvalidValue || !allocations_->is_device_memory(address);
 }
 
 bool CudaDevice::knows(const void* address) const {

@@ -164,6 +164,7 @@ inline constexpr int kNotCapturing = 0;
 inline const StreamHandle kLegacyStream = reinterpret_cast<StreamHandle>(uintptr_t{1});
 
 inline constexpr int kSuccess = 0;
+inline constexpr int kErrorInvalidValue = 1;
 inline constexpr int kErrorOutOfMemory = 2;
 inline constexpr int kErrorNotReady = 600;
 inline constexpr int kErrorCaptureImplicit = 906;  // a capture would come to depend on the legacy

@@ -95,23 +95,23 @@ FAKE cuDeviceGetAttribute(int* out, int attribute, DeviceHandle) {
     *out = attribute == fake.lacking_attribute.load() ? 0 : found->second;
     return counted();
 }
-FAKE cuDevicePrimaryCtxRetain(ContextHandle* out, DeviceHandle) {
+FAKE cuDevicePrimaryCtxRetain(ContextHandle* out, DeviceHandle device) {
     if (const int code = counted(); code != 0) return code;
     fake.contexts.fetch_add(1);
-    *out = reinterpret_cast<ContextHandle>(&primary_tag);
+    *out = reinterpret_cast<ContextHandle>(&primary_ordinals[device]);
     return 0;
 }
-FAKE cuCtxCreate_v2(ContextHandle* out, unsigned, DeviceHandle) {
+FAKE cuCtxCreate_v2(ContextHandle* out, unsigned, DeviceHandle device) {
     if (const int code = counted(); code != 0) return code;
     if (fake.refuse_second_context.load()) return 2;
     fake.second_contexts.fetch_add(1);
-    *out = current = reinterpret_cast<ContextHandle>(new char);
+    *out = current = reinterpret_cast<ContextHandle>(new int(device));
     return 0;
 }
 FAKE cuCtxDestroy_v2(ContextHandle context) {
     if (is_primary(context)) return 201;
     fake.second_contexts.fetch_sub(1);
-    delete reinterpret_cast<char*>(context);
+    delete ordinal_of(context);
     return counted();
 }
 FAKE cuCtxPopCurrent_v2(ContextHandle* out) {
@@ -136,6 +136,8 @@ FAKE cuDevicePrimaryCtxRelease_v2(DeviceHandle) {
     reserved.clear();
     mapped_pieces.clear();
     device_sizes.clear();
+    device_ordinals.clear();
+    for (std::atomic<uint64_t>& taken : taken_of) taken = 0;
     streams.clear();
     events.clear();
     device_pieces.clear();
@@ -162,9 +164,13 @@ FAKE cuCtxGetStreamPriorityRange(int* least, int* greatest) {
     return counted_in_context();
 }
 FAKE cuMemGetInfo_v2(size_t* free_size, size_t* total_size) {
-    *free_size = size_t{1} << 29;
+    const int code = counted_in_context();
+    if (code != 0) return code;
+    const uint64_t all = uint64_t{1} << 29;
+    const uint64_t used = fake.used_by_others.load() + taken_of[*ordinal_of(current)].load();
+    *free_size = all - std::min(all, used);
     *total_size = size_t{1} << 30;
-    return counted_in_context();
+    return code;
 }
 FAKE cuMemAlloc_v2(DevicePointer* out, size_t size) {
     if (const int code = counted_in_context(); code != 0) return code;
@@ -185,6 +191,8 @@ FAKE cuMemAlloc_v2(DevicePointer* out, size_t size) {
     }
     device_pieces[*out] = taken;
     device_sizes[*out] = size;
+    device_ordinals[*out] = *ordinal_of(current);
+    taken_of[*ordinal_of(current)].fetch_add(size);
     fake.device_pieces.fetch_add(1);
     return 0;
 }
@@ -247,6 +255,7 @@ FAKE cuMemFree_v2(DevicePointer pointer) {
     std::free(found->second);
     if (behind_unreachable.erase(pointer) > 0)
         munmap(reinterpret_cast<void*>(pointer), device_sizes[pointer]);
+    taken_of[device_ordinals[pointer]].fetch_sub(device_sizes[pointer]);
     device_pieces.erase(found);
     device_sizes.erase(pointer);
     fake.device_pieces.fetch_sub(1);

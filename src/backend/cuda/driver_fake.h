@@ -13,12 +13,14 @@ struct FakeCuda {
     std::atomic<int64_t> call_count{0};
     std::atomic<int64_t> fail_at{0};  // the call that finds call_count there fails; 0: none
     std::atomic<int> fail_code{999};
-    std::atomic<bool> hold{false};  // streams do not advance
-    std::atomic<int> fault{0};      // what every call returns from now on: the context is lost
-    std::atomic<int> device_count{1};
-    std::atomic<int> lacking_attribute{0};  // reads as 0
-    std::atomic<bool> misaligned{false};    // large device memory is not on 2 MiB
-    std::atomic<bool> unreachable{false};   // the host cannot address new memory of cuMemAlloc
+    std::atomic<bool> hold{false};     // streams do not advance
+    std::atomic<int> fault{0};         // what every call returns from now on: the context is lost
+    std::atomic<int> device_count{1};  // at most 8
+    std::atomic<int> lost_device{-1};  // ordinal: all calls in its contexts fail
+    std::atomic<uint64_t> used_by_others{0};  // bytes of each device's memory
+    std::atomic<int> lacking_attribute{0};    // reads as 0
+    std::atomic<bool> misaligned{false};      // large device memory is not on 2 MiB
+    std::atomic<bool> unreachable{false};     // the host cannot address new memory of cuMemAlloc
     std::atomic<bool> refuse_register{false};
     std::atomic<bool> refuse_second_context{false};
     // A call in the primary context waits until no kernel is in any of its streams, as if another

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <deque>
@@ -40,6 +41,7 @@ inline std::set<FakeStream*> streams;
 inline std::set<FakeEvent*> events;
 inline std::map<DevicePointer, void*> device_pieces;  // what was given -> what was taken
 inline std::map<DevicePointer, size_t> device_sizes;
+inline std::map<DevicePointer, int> device_ordinals;   // of memory of cuMemAlloc
 inline std::set<void*> reserved;                       // addresses for memory that is mapped there
 inline std::map<DevicePointer, size_t> mapped_pieces;  // of device_pieces, those that every context
                                                        // reaches
@@ -50,10 +52,19 @@ constexpr unsigned char kGuard = 0x5c;
 inline std::map<void*, size_t> pinned_pieces;
 inline thread_local ContextHandle current = nullptr;
 inline thread_local int capture_mode = 0;  // global: unsafe calls of this thread break captures
-inline char primary_tag;
+// A context is the address of its device's ordinal: of these for the primary ones.
+constexpr int kDevicesMax = 8;
+inline int primary_ordinals[kDevicesMax] = {0, 1, 2, 3, 4, 5, 6, 7};
+inline std::atomic<uint64_t> taken_of[kDevicesMax];  // bytes of cuMemAlloc on each device
 
+inline int* ordinal_of(ContextHandle context) { return reinterpret_cast<int*>(context); }
 inline bool is_primary(ContextHandle context) {
-    return context == reinterpret_cast<ContextHandle>(&primary_tag);
+    const int* at = ordinal_of(context);
+    return std::less_equal<>()(&primary_ordinals[0], at) &&
+           std::less<>()(at, primary_ordinals + kDevicesMax);
+}
+inline bool is_lost(ContextHandle context) {
+    return context != nullptr && *ordinal_of(context) == fake.lost_device.load();
 }
 
 inline int counted() {
@@ -90,6 +101,7 @@ inline int counted_in_context() {
     }
     if (capture_mode != kCaptureModeRelaxed) fake.unsafe_calls.fetch_add(1);
     wait_while_held();
+    if (is_lost(current)) return 719;
     return counted();
 }
 
@@ -100,6 +112,7 @@ inline FakeStream* stream_of(StreamHandle handle) {
 
 inline bool advance(FakeStream* stream) {
     bool some = false;
+    if (is_lost(stream->context)) return some;
     while (!fake.hold.load() && fake.fault.load() == 0 && !stream->operations.empty()) {
         if (!stream->operations.front()()) break;
         stream->operations.pop_front();

@@ -94,6 +94,25 @@ TEST_F(CudaFaultsTest, the_context_may_be_lost_at_any_call) {
     }
 }
 
+// Else bytes for it would be put there as into host memory, which ends the program.
+TEST_F(CudaFaultsTest, memory_of_a_lost_device_is_not_taken_for_host_memory) {
+    open();
+    void *memory = nullptr, *pinned = nullptr;
+    ASSERT_TRUE(device_->allocate(2 << 20, Memory::kDevice, &memory).ok());
+    ASSERT_TRUE(device_->allocate(4096, Memory::kPinned, &pinned).ok());
+    auto* const last = static_cast<char*>(memory) + (2 << 20) - 1;
+    for (const int lost : {-1, 0}) {
+        fake_->lost_device = lost;
+        EXPECT_FALSE(device_->host_can_address(memory));
+        EXPECT_FALSE(device_->host_can_address(last));
+        EXPECT_TRUE(device_->host_can_address(pinned));
+        EXPECT_TRUE(device_->host_can_address(&memory));
+    }
+    fake_->lost_device = -1;
+    device_->free(memory);
+    device_->free(pinned);
+}
+
 TEST_F(CudaFaultsTest, devices_that_cannot_serve_are_refused) {
     const int needed[] = {kUnifiedAddressing, kCanMapHostMemory, kCan64BitStreamWrites,
                           kCapabilityMajor};
