@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "penstock/device.h"
@@ -25,7 +26,7 @@ struct FileInCache;
 }  // namespace file
 
 struct FileCacheOptions {
-    std::vector<Device> devices = {};            // whose memory is used, chunk by chunk in turn
+    std::vector<Device> devices = {};            // at most 64; chunks lie in each of them in turn
     uint64_t size = uint64_t{256} << 20;         // bytes of each device, in slabs of 1024 chunks
     uint32_t chunk_size = 64 << 10;              // bytes, a power of two from 4 KiB to 1 MiB
     uint64_t dirty_size_max = 0;                 // bytes that wait for storage; 0: a quarter of all
@@ -34,6 +35,11 @@ struct FileCacheOptions {
     // The last copy of a CachedFile writes back before it closes. false: a thread does so later,
     // and the file below stays open until then.
     bool write_on_close = true;
+    // Bytes of each device that stay free for other programs; 0: the cache keeps what it has. Of
+    // memory of the host it is what the system has available. While fewer are free, another thread
+    // gives memory back: clean memory within a second, dirty memory after its write-back. It takes
+    // that again, one slab a second, while this and two slabs more are free.
+    uint64_t keep_free = 0;
 };
 
 // What other processes map to read what is cached (abi/chunk_table.h). The descriptors are the
@@ -49,7 +55,16 @@ struct FileCacheStatistics {
     uint64_t bytes_written = 0;                 // to storage, by write-back
     uint64_t evicted = 0, write_errors = 0;
     uint64_t size = 0, free_size = 0, clean_size = 0, dirty_size = 0;  // now, in bytes
-    uint64_t allocations = 0;  // of device memory since the start: as many as there are slabs
+    uint64_t given_back_size = 0;  // of the configured size, now
+    uint64_t allocations = 0;      // of device memory since the start: one for each slab taken
+    uint64_t devices_lost = 0;     // whose memory cannot be used any more
+    uint64_t bytes_lost = 0;       // that were dirty there
+    struct OfDevice {
+        std::string name;
+        uint64_t size = 0, free_size = 0, dirty_size = 0;  // now, in bytes
+        bool lost = false;
+    };
+    std::vector<OfDevice> devices;
 };
 
 // An open file whose bytes go through the cache. Copies stand for the same file.
@@ -123,8 +138,11 @@ class FileCache {
 public:
     FileCache() = default;  // stands for no cache: only assign to it
 
-    // Takes the memory and starts a thread that writes back. Blocks. Errors: EINVAL for a size
-    // below one slab, no device, or a chunk size out of range; ENOMEM names the device.
+    // Takes the memory and starts a thread that writes back. A device whose copies fail later is
+    // lost: the cache goes on without it, and reads what was there from the files again. Where
+    // dirty bytes were lost the file has what storage has, and its next sync() fails with EIO,
+    // once. Blocks. Errors: EINVAL for a size below one slab, no device, or a chunk size out of
+    // range; ENOMEM names the device.
     [[nodiscard]] static Result<FileCache> create(const FileCacheOptions& options);
 
     // Takes over a descriptor, whose access decides what reads and writes may do. A file that is
@@ -148,6 +166,15 @@ public:
     // Writes back what is dirty in any file, without waiting for the disk. Errors: the last of
     // those because of which something is still dirty.
     Status flush() const;
+    // Gives memory back, of the device that has least free, slab by slab until it is `size` bytes
+    // or more: clean memory at once, dirty memory after its write-back. It stays free until grow().
+    // Blocks, at most `limit` beside a write that has begun. Returns how many bytes it gave, fewer
+    // if the cache has no more. Errors, if it gave none: that of a write-back; ETIMEDOUT.
+    [[nodiscard]] Result<uint64_t> give_back(
+        uint64_t size, std::chrono::milliseconds limit = std::chrono::seconds(5)) const;
+    // Takes memory again that was given back, up to `size` bytes in whole slabs. Returns how many.
+    // Errors, if it took none: ENOMEM.
+    [[nodiscard]] Result<uint64_t> grow(uint64_t size) const;
     [[nodiscard]] FileCacheStatistics statistics() const;
     [[nodiscard]] SharedFileCache shared() const;
     // A process that wrote by grants has ended. `writer` is its number in them.

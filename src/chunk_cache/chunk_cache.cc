@@ -102,16 +102,22 @@ uint32_t ChunkCache::add_slab(uint32_t device) {
 
 void ChunkCache::restore_slab(uint32_t slab) {
     Slab& restored = slabs_[slab];
+    if (!restored.used || restored.retiring) ++open_slabs_;
     restored.retiring = false;
     if (std::exchange(restored.used, true)) return;
     for (uint32_t i = 0; i < options_.slab_chunks; ++i)
         append(restored.free, slab * options_.slab_chunks + i);
 }
 
+void ChunkCache::close_slab(uint32_t slab) {
+    if (slabs_[slab].used && !slabs_[slab].retiring) --open_slabs_;
+    slabs_[slab].retiring = true;
+}
+
 uint32_t ChunkCache::retire_slab(uint32_t slab) {
     Slab& retired = slabs_[slab];
     PENSTOCK_CHECK(retired.used, "only a slab that was added is retired");
-    retired.retiring = true;
+    close_slab(slab);
     for (uint32_t i = 0; i < options_.slab_chunks; ++i) {
         const ChunkId id = slab * options_.slab_chunks + i;
         if (chunks_[id].state == State::kClean && chunks_[id].pins == 0) make_free(id);
@@ -126,11 +132,6 @@ ChunkId ChunkCache::dirty_in(uint32_t slab) const {
     ChunkId id = dirty_.first;
     while (id != kNone && slab_of(id) != slab) id = links_[id].next;
     return id;
-}
-
-uint32_t ChunkCache::open_slabs() const {
-    return static_cast<uint32_t>(std::ranges::count_if(
-        slabs_, [](const Slab& slab) { return slab.used && !slab.retiring; }));
 }
 
 uint32_t ChunkCache::cheapest_slab(uint32_t device) const {

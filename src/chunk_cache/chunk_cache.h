@@ -86,11 +86,11 @@ public:
     // Uses a slab again: one that is retired, with new memory, or one that was to be.
     void restore_slab(uint32_t slab);
     // Hands out no more chunks of a slab. What is in it stays.
-    void close_slab(uint32_t slab) { slabs_[slab].retiring = true; }
+    void close_slab(uint32_t slab);
     // Returns the oldest chunk of a slab that waits for its write-back; kNone: there is none.
     [[nodiscard]] ChunkId dirty_in(uint32_t slab) const;
     // Returns how many slabs give memory.
-    [[nodiscard]] uint32_t open_slabs() const;
+    [[nodiscard]] uint32_t open_slabs() const { return open_slabs_; }
     [[nodiscard]] uint32_t slab_of(ChunkId chunk) const { return chunk / options_.slab_chunks; }
     // Returns the slab of `device` that is cheapest to retire: the one with the fewest dirty
     // chunks, then with the fewest others. kNone: it has none.
@@ -199,6 +199,7 @@ private:
     List clean_;  // the hand goes round it: from the first, and back to the end
     List dirty_;  // oldest first
     uint64_t dirty_count_ = 0;
+    uint32_t open_slabs_ = 0;
     uint32_t turn_ = 0;  // the slab that gave the last free chunk
     uint64_t hits_ = 0, misses_ = 0, evicted_ = 0;
 };

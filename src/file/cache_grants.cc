@@ -112,6 +112,14 @@ void CacheOfFiles::withdraw_all(const Inode& inode, uint64_t first, uint64_t las
     for (const ChunkId id : meant) withdraw(id);
 }
 
+void CacheOfFiles::withdraw_slab(uint32_t slab) {
+    std::vector<ChunkId> meant;
+    for (const ChunkId id : grants_)
+        if (id / kSlabChunks == slab) meant.push_back(id);
+    for (const ChunkId id : meant) withdraw(id);
+    free_stuck();
+}
+
 void CacheOfFiles::free_stuck() {
     std::erase_if(stuck_, [this](ChunkId id) {
         if (grant::writer(shared_->grant_of(id).load()) != 0) return false;

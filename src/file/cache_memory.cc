@@ -1,71 +1,137 @@
 #include "file/cache_memory.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
 
-#include <algorithm>
+#include <array>
 #include <cerrno>
+#include <charconv>
 #include <cstring>
+#include <string_view>
 
 #include "storage/system_calls.h"
 
 namespace penstock::file {
+namespace {
 
 namespace system = storage::system;
 
+// Returns what programs can take without swapping, or the largest number if the kernel does not
+// tell.
+uint64_t available_memory() {
+    const system::ScopedDescriptor file(system::open("/proc/meminfo", O_RDONLY | O_CLOEXEC));
+    std::array<char, 1024> text{};
+    const ssize_t size = file.get() < 0 ? 0 : system::pread(file.get(), &text[0], text.size(), 0);
+    const std::string_view all(text.data(), size < 0 ? 0 : static_cast<size_t>(size));
+    constexpr std::string_view kKey = "MemAvailable:";
+    const size_t at = all.find(kKey);
+    if (at == std::string_view::npos) return UINT64_MAX;
+    const std::string_view rest = all.substr(all.find_first_not_of(' ', at + kKey.size()));
+    uint64_t kib = 0;
+    const auto parsed = std::from_chars(rest.data(), rest.data() + rest.size(), kib);
+    return parsed.ec == std::errc() ? kib << 10 : UINT64_MAX;
+}
+
+}  // namespace
+
 HostArena::~HostArena() {
-    for (std::byte* slab : slabs_) system::munmap(slab, slab_size_);
+    for (std::byte* slab : slabs_)
+        if (slab != nullptr) system::munmap(slab, slab_size_);
     if (file_ >= 0) system::close(file_);
 }
 
-Result<std::byte*> HostArena::add_slab(size_t size) {
+Result<std::byte*> HostArena::take(uint32_t slab, size_t size) {
     if (file_ < 0) file_ = system::memfd_create("penstock-chunks", MFD_CLOEXEC);
-    const auto offset = static_cast<off_t>(slabs_.size() * size);
+    const auto offset = static_cast<off_t>(slab * size);
     // All pages now: later there might be none, and a touch would end the process.
     if (file_ < 0 || system::fallocate(file_, 0, offset, static_cast<off_t>(size)) != 0)
         return Status{ENOMEM, "file cache", "the host has not so much memory"};
+    if (slab >= slabs_.size()) slabs_.resize(slab + 1);
+    if (slabs_[slab] != nullptr) return slabs_[slab];
     void* mapped = system::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, file_, offset);
     if (mapped == MAP_FAILED) return Status{errno, "file cache", "its memory cannot be mapped"};
     slab_size_ = size;
-    slabs_.push_back(static_cast<std::byte*>(mapped));
-    return slabs_.back();
+    return slabs_[slab] = static_cast<std::byte*>(mapped);
+}
+
+void HostArena::give_back(uint32_t slab) {
+    (void)system::fallocate(file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                            static_cast<off_t>(slab * slab_size_), static_cast<off_t>(slab_size_));
+}
+
+CacheMemory::CacheMemory(const std::vector<Device>& devices, size_t slab_size)
+    : slab_size_(slab_size) {
+    for (const Device& device : devices)
+        devices_.push_back({device, device.host_addressable(), device.name(), {}});
 }
 
 CacheMemory::~CacheMemory() {
-    for (const Slab& slab : slabs_)
-        if (!slab.device.host_addressable()) slab.device.free(slab.memory);
+    for (uint32_t slab = 0; slab < slabs_.size(); ++slab)
+        if (!host_addressable(device_of(slab))) give_back(slab);
 }
 
-Status CacheMemory::add_slab(const Device& device, size_t size) {
-    std::byte* memory = nullptr;
-    if (device.host_addressable()) {
-        auto added = arena_.add_slab(size);
-        if (!added.ok()) return added.status();
-        memory = added.value();
-    } else {
-        auto allocated = device.allocate(size);
-        if (!allocated.ok()) return allocated.status();
-        memory = static_cast<std::byte*>(allocated.value());
-    }
-    const std::string name = device.name();
-    auto streams = std::ranges::find(streams_, name, &Streams::device);
-    if (streams == streams_.end()) streams = streams_.insert(streams_.end(), {name, {}});
-    slabs_.push_back({device, memory, static_cast<size_t>(streams - streams_.begin())});
+Result<std::byte*> CacheMemory::allocate(uint32_t slab, uint32_t device) {
+    if (host_addressable(device)) return arena_.take(slab, slab_size_);
+    auto allocated = devices_[device].device.allocate(slab_size_);
+    if (!allocated.ok()) return allocated.status();
+    return static_cast<std::byte*>(allocated.value());
+}
+
+Status CacheMemory::add_slab(uint32_t device) {
+    auto allocated = allocate(static_cast<uint32_t>(slabs_.size()), device);
+    if (!allocated.ok()) return allocated.status();
+    slabs_.push_back({device, allocated.value()});
     return {};
 }
 
+void CacheMemory::give_back(uint32_t slab) {
+    std::byte* const memory = std::exchange(slabs_[slab].memory, nullptr);
+    if (memory == nullptr) return;
+    if (host_addressable(device_of(slab))) {
+        arena_.give_back(slab);
+    } else {
+        devices_[device_of(slab)].device.free(memory);
+    }
+}
+
+Status CacheMemory::take_again(uint32_t slab) {
+    auto allocated = allocate(slab, device_of(slab));
+    if (!allocated.ok()) return allocated.status();
+    slabs_[slab].memory = allocated.value();
+    return {};
+}
+
+uint32_t CacheMemory::group_of(uint32_t slab) const {
+    if (!host_addressable(device_of(slab))) return device_of(slab);
+    uint32_t first = 0;
+    while (!host_addressable(first)) ++first;
+    return first;
+}
+
+bool CacheMemory::share_memory(uint32_t a, uint32_t b) const {
+    const OneDevice &one = devices_[a], &other = devices_[b];
+    return one.host_addressable ? other.host_addressable
+                                : !other.host_addressable && one.name == other.name;
+}
+
+uint64_t CacheMemory::free_memory(uint32_t device) const {
+    return host_addressable(device) ? available_memory() : devices_[device].device.free_memory();
+}
+
+// Streams are made as calls overlap. What is made then belongs to the driver, not to the device's
+// memory of chunks.
 template <class Work>
-Status CacheMemory::on_stream(const Slab& slab, Work work) {
+Status CacheMemory::on_stream(OneDevice& device, Work work) {
     Stream stream;
     {
         const std::lock_guard lock(mutex_);
-        std::vector<Stream>& idle = streams_[slab.streams].idle;
-        if (!idle.empty()) {
-            stream = std::move(idle.back());
-            idle.pop_back();
+        if (!device.idle.empty()) {
+            stream = std::move(device.idle.back());
+            device.idle.pop_back();
         }
     }
     if (stream.device().port() == nullptr) {
-        auto made = Stream::create(slab.device);
+        auto made = Stream::create(device.device);
         if (!made.ok()) return made.status();
         stream = std::move(made.value());
     }
@@ -73,25 +139,32 @@ Status CacheMemory::on_stream(const Slab& slab, Work work) {
     if (status.ok()) status = stream.synchronize();
     if (!status.ok()) return status;
     const std::lock_guard lock(mutex_);
-    streams_[slab.streams].idle.push_back(std::move(stream));
+    device.idle.push_back(std::move(stream));
     return {};
 }
 
 Status CacheMemory::copy(uint32_t slab, void* to, const void* from, size_t size) {
-    if (slabs_[slab].device.host_addressable()) {
+    if (host_addressable(device_of(slab))) {
         std::memcpy(to, from, size);
         return {};
     }
-    return on_stream(slabs_[slab], [&](Stream& stream) { return stream.copy(to, from, size); });
+    return on_stream(devices_[device_of(slab)],
+                     [&](Stream& stream) { return stream.copy(to, from, size); });
 }
 
 Status CacheMemory::zero(uint32_t slab, void* to, size_t size) {
     if (size == 0) return {};
-    if (slabs_[slab].device.host_addressable()) {
+    if (host_addressable(device_of(slab))) {
         std::memset(to, 0, size);
         return {};
     }
-    return on_stream(slabs_[slab], [&](Stream& stream) { return stream.fill(to, 0, size); });
+    return on_stream(devices_[device_of(slab)],
+                     [&](Stream& stream) { return stream.fill(to, 0, size); });
+}
+
+Status CacheMemory::probe(uint32_t slab) {
+    std::byte byte{};
+    return copy(slab, &byte, slabs_[slab].memory, 1);
 }
 
 }  // namespace penstock::file

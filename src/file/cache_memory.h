@@ -1,5 +1,6 @@
 // The memory of a file cache: slabs of one or several devices, and copies between them and host
-// memory. Any thread may copy at once with others; slabs are added at create only.
+// memory. Any thread may copy at once with others. Slabs are added at create only; each may be
+// given back to its device, and be taken again, while no chunk of it is used.
 #pragma once
 
 #include <mutex>
@@ -17,54 +18,75 @@ public:
     HostArena& operator=(const HostArena&) = delete;
     ~HostArena();
 
-    // Takes memory for all pages of one more slab. Errors: ENOMEM.
-    Result<std::byte*> add_slab(size_t size);
+    // Takes memory for all pages of a slab, also of one that was given back: its mapping is kept.
+    // Errors: ENOMEM.
+    Result<std::byte*> take(uint32_t slab, size_t size);
+    // Frees the pages of a slab. Other processes that still read there find zeros.
+    void give_back(uint32_t slab);
     [[nodiscard]] std::byte* slab(uint32_t number) const { return slabs_[number]; }
-    [[nodiscard]] size_t size() const { return slabs_.size() * slab_size_; }
     [[nodiscard]] int descriptor() const { return file_; }  // -1: there is no slab
 
 private:
     int file_ = -1;
     size_t slab_size_ = 0;
-    std::vector<std::byte*> slabs_;
+    std::vector<std::byte*> slabs_;  // null: never taken
 };
 
 class CacheMemory {
 public:
-    CacheMemory() = default;
+    CacheMemory(const std::vector<Device>& devices, size_t slab_size);
     CacheMemory(const CacheMemory&) = delete;
     CacheMemory& operator=(const CacheMemory&) = delete;
     ~CacheMemory();
 
-    // Allocates one slab of a device, all of equal size. Its number is the count of those before.
-    // Memory that the host can address lies in an arena.
-    Status add_slab(const Device& device, size_t size);
+    // Allocates one more slab of a device. Its number is the count of those before. Memory that the
+    // host can address lies in an arena, at the place that its number tells.
+    Status add_slab(uint32_t device);
+    // Frees the memory of a slab.
+    void give_back(uint32_t slab);
+    // Allocates the memory of such a slab again. Errors: ENOMEM.
+    Status take_again(uint32_t slab);
     [[nodiscard]] int arena() const { return arena_.descriptor(); }
     [[nodiscard]] std::byte* slab(uint32_t number) const { return slabs_[number].memory; }
-    [[nodiscard]] size_t slab_count() const { return slabs_.size(); }
+    [[nodiscard]] size_t slab_count() const { return slabs_.size(); }  // with those given back
+    [[nodiscard]] uint32_t device_of(uint32_t slab) const { return slabs_[slab].device; }
+    [[nodiscard]] bool host_addressable(uint32_t device) const {
+        return devices_[device].host_addressable;
+    }
+    // Returns the first device whose Files move the bytes of this slab too.
+    [[nodiscard]] uint32_t group_of(uint32_t slab) const;
+    // Returns whether two devices have one memory, whose free bytes both of them tell.
+    [[nodiscard]] bool share_memory(uint32_t a, uint32_t b) const;
+    // Returns how many bytes of a device are free for any program. Of memory that the host can
+    // address it is what the operating system has available.
+    [[nodiscard]] uint64_t free_memory(uint32_t device) const;
 
     // Copies between a slab and host memory, and waits for the end.
     Status copy(uint32_t slab, void* to, const void* from, size_t size);
     Status zero(uint32_t slab, void* to, size_t size);
+    // Copies one byte of a slab. An error means that the device is lost.
+    Status probe(uint32_t slab);
 
 private:
     struct Slab {
+        uint32_t device = 0;
+        std::byte* memory = nullptr;  // null: it was given back
+    };
+    struct OneDevice {
         Device device;
-        std::byte* memory = nullptr;
-        size_t streams = 0;  // which of streams_
+        bool host_addressable = false;
+        std::string name;
+        std::vector<Stream> idle;  // streams that no call uses
     };
-    // Idle streams of one device that the host cannot address.
-    struct Streams {
-        std::string device;
-        std::vector<Stream> idle;
-    };
+    Result<std::byte*> allocate(uint32_t slab, uint32_t device);
     template <class Work>
-    Status on_stream(const Slab& slab, Work work);
+    Status on_stream(OneDevice& device, Work work);
 
+    const size_t slab_size_;
     HostArena arena_;
     std::vector<Slab> slabs_;
     std::mutex mutex_;  // of the idle streams
-    std::vector<Streams> streams_;
+    std::vector<OneDevice> devices_;
 };
 
 }  // namespace penstock::file

@@ -14,23 +14,23 @@ using chunk_cache::kNone;
 using chunk_cache::State;
 
 constexpr int kReadersAhead = 4;
-constexpr auto kLookEvery = std::chrono::milliseconds(200);
 constexpr uint64_t kOffsetMax = uint64_t{1} << 62;
 
 }  // namespace
 
 CacheOfFiles::CacheOfFiles(const FileCacheOptions& options)
-    : options_(options), chunks_({.chunk_size = options.chunk_size, .slab_chunks = kSlabChunks}) {}
+    : options_(options),
+      memory_(options.devices, uint64_t{kSlabChunks} * options.chunk_size),
+      chunks_({.chunk_size = options.chunk_size, .slab_chunks = kSlabChunks}),
+      lost_(options.devices.size()) {}
 
 Result<std::shared_ptr<CacheOfFiles>> CacheOfFiles::create(const FileCacheOptions& options) {
     const bool power = (options.chunk_size & (options.chunk_size - 1)) == 0;
     if (!power || options.chunk_size < 4 << 10 || options.chunk_size > 1 << 20)
         return Status{EINVAL, "chunk size", "must be a power of two from 4 KiB to 1 MiB"};
     const uint64_t slab_size = uint64_t{kSlabChunks} * options.chunk_size;
-    if (options.devices.empty()) return Status{EINVAL, "file cache", "it needs a device"};
-    for (const Device& device : options.devices)
-        if (!device.host_addressable() && options.devices.size() > 1)
-            return Status{ENOTSUP, "file cache", "it uses one GPU, not several"};
+    if (options.devices.empty() || options.devices.size() > kDevicesMax)
+        return Status{EINVAL, "file cache", "it needs 1 to 64 devices"};
     if (options.size < slab_size)
         return Status{EINVAL, "file cache", "its size must be at least 1024 chunks a device"};
     for (const Device& device : options.devices)
@@ -39,7 +39,7 @@ Result<std::shared_ptr<CacheOfFiles>> CacheOfFiles::create(const FileCacheOption
     std::shared_ptr<CacheOfFiles> made(new CacheOfFiles(options));
     for (uint64_t taken = 0; taken + slab_size <= options.size; taken += slab_size) {
         for (uint32_t i = 0; i < options.devices.size(); ++i) {
-            if (Status s = made->memory_.add_slab(options.devices[i], slab_size); !s.ok()) return s;
+            if (Status s = made->memory_.add_slab(i); !s.ok()) return s;
             made->chunks_.add_slab(i);
             ++made->counts_.allocations;
         }
@@ -51,6 +51,7 @@ Result<std::shared_ptr<CacheOfFiles>> CacheOfFiles::create(const FileCacheOption
     made->thread_ = std::thread([self = made.get()] { self->work(); });
     for (int i = 0; i < kReadersAhead; ++i)
         made->readers_ahead_.emplace_back([self = made.get()] { self->read_ahead(); });
+    if (options.keep_free > 0) made->watch_ = std::thread([self = made.get()] { self->watch(); });
     return made;
 }
 
@@ -61,7 +62,9 @@ CacheOfFiles::~CacheOfFiles() {
     }
     wake_.notify_all();
     ahead_.notify_all();
-    if (thread_.joinable()) thread_.join();
+    wake_watch_.notify_all();
+    for (std::thread* thread : {&thread_, &watch_})
+        if (thread->joinable()) thread->join();
     for (std::thread& reader : readers_ahead_) reader.join();
 }
 
@@ -70,7 +73,7 @@ std::byte* CacheOfFiles::address(ChunkId id) const {
 }
 
 bool CacheOfFiles::too_much_dirty() const {
-    const uint64_t all = memory_.slab_count() * kSlabChunks * chunk_size();
+    const uint64_t all = uint64_t{chunks_.open_slabs()} * kSlabChunks * chunk_size();
     const uint64_t most = options_.dirty_size_max != 0 ? options_.dirty_size_max : all / 4;
     return chunks_.dirty_count() * chunk_size() > most;
 }
@@ -210,66 +213,8 @@ uint64_t CacheOfFiles::size_of(const Inode& inode) const {
 
 // ---- Reading
 
-// Reads the bytes of chunks that follow one another and were just taken, without the lock. They are
-// pinned before and after.
-Status CacheOfFiles::fill(Lock& lock, Inode& inode, std::span<const ChunkId> run) {
-    const uint64_t first = chunks_.chunk(run.front()).number;
-    const uint64_t begin = first * chunk_size();
-    const uint64_t end = std::min(begin + run.size() * chunk_size(), std::max(inode.size, begin));
-    const File file = inode.reader.file;
-    lock.unlock();
-    std::array<ReadPiece, kRunMax> pieces;
-    size_t count = 0;
-    for (uint64_t at = begin; at < end; at += chunk_size(), ++count)
-        pieces[count] = {address(run[count]), std::min(chunk_size(), end - at), at};
-    Result<uint64_t> got = uint64_t{0};
-    if (count > 0) got = file.readv(std::span(pieces.data(), count), file.options().reading);
-    Status status = got.status();
-    // Zeros follow the last byte, so that a longer file shows them.
-    for (size_t i = 0; status.ok() && i < run.size(); ++i) {
-        const uint64_t before = i * chunk_size();
-        const uint64_t valid = got.value() > before ? std::min(got.value() - before, chunk_size())
-                                                    : 0;
-        status = memory_.zero(run[i] / kSlabChunks, address(run[i]) + valid, chunk_size() - valid);
-    }
-    lock.lock();
-    if (status.ok()) counts_.bytes_read += got.value();
-    for (const ChunkId id : run) (void)filled(inode, id, status.ok());
-    changed_.notify_all();
-    return status;
-}
-
-Result<chunk_cache::ChunkId> CacheOfFiles::arrived(Lock& lock, Inode& inode, uint64_t number,
-                                                   uint64_t last) {
-    for (;;) {
-        const ChunkId id = chunks_.find(inode.id, number);
-        if (id != kNone && chunks_.chunk(id).state != State::kFilling) {
-            chunks_.pin(id);
-            return id;
-        }
-        if (id != kNone) {
-            changed_.wait(lock);
-            continue;
-        }
-        std::array<ChunkId, kRunMax> run{};
-        size_t count = 0;
-        while (count < kRunMax && number + count <= last) {
-            if (count > 0 && chunks_.holds(inode.id, number + count)) break;
-            run[count] = chunks_.take(inode.id, number + count);
-            if (run[count] == kNone) break;
-            ++count;
-        }
-        if (count == 0) return ChunkId{kNone};
-        const Status status = fill(lock, inode, std::span(run.data(), count));
-        for (size_t i = status.ok() ? 1 : 0; i < count; ++i) chunks_.unpin(run[i]);
-        if (!status.ok()) return status;
-        if (!chunks_.chunk(run[0]).stale) return run[0];
-        chunks_.unpin(run[0]);  // the file has changed meanwhile: once more
-    }
-}
-
-Result<uint64_t> CacheOfFiles::read(Inode& inode, const File& file, std::byte* to, uint64_t size,
-                                    uint64_t offset) {
+Result<uint64_t> CacheOfFiles::read(Inode& inode, const FileBelow& below, std::byte* to,
+                                    uint64_t size, uint64_t offset) {
     if (offset > kOffsetMax || size > kOffsetMax) return Status{EINVAL, "read", "out of range"};
     uint64_t done = 0;
     Lock lock(mutex_);
@@ -283,8 +228,10 @@ Result<uint64_t> CacheOfFiles::read(Inode& inode, const File& file, std::byte* t
         if (!found.ok()) return done > 0 ? Result<uint64_t>(done) : found.status();
         const ChunkId id = found.value();
         if (id == kNone) {
+            const bool any_lost = counts_.devices_lost > 0;
             lock.unlock();
-            auto got = file.read(to + done, part, at);
+            auto file = file_for_host(below, any_lost);
+            auto got = file.ok() ? file.value().read(to + done, part, at) : file.status();
             lock.lock();
             if (!got.ok()) return done > 0 ? Result<uint64_t>(done) : got.status();
             // What storage lacks behind its end are zeros that a writer has left.
@@ -296,6 +243,7 @@ Result<uint64_t> CacheOfFiles::read(Inode& inode, const File& file, std::byte* t
                                                part);
             lock.lock();
             chunks_.unpin(id);
+            if (lost_by_copy(id, status)) continue;
             if (!status.ok()) return status;
             counts_.bytes_served += part;
         }
@@ -330,11 +278,12 @@ Result<chunk_cache::ChunkId> CacheOfFiles::replace(Lock& lock, Inode& inode, uin
     changed_.notify_all();
     if (usable) return id;
     chunks_.unpin(id);
-    return status.ok() ? Result<ChunkId>(ChunkId{kNone}) : status;
+    return status.ok() || lost_by_copy(id, status) ? Result<ChunkId>(ChunkId{kNone}) : status;
 }
 
 // Returns a chunk that may be written, pinned. `from` are its bytes from its first one on; if it
-// was absent and they replace all that the file has there, it has them already.
+// was absent and they replace all that the file has there, it has them already. kNone: all memory
+// was given back or lost.
 Result<chunk_cache::ChunkId> CacheOfFiles::writable(Lock& lock, Inode& inode, uint64_t number,
                                                     std::span<const std::byte> from, bool* has) {
     for (;;) {
@@ -342,19 +291,24 @@ Result<chunk_cache::ChunkId> CacheOfFiles::writable(Lock& lock, Inode& inode, ui
                !chunks_.holds(inode.id, number);
         auto found = *has ? replace(lock, inode, number, from)
                           : arrived(lock, inode, number, number);
-        if (!found.ok() || found.value() != kNone) return found;
+        if (!found.ok() || found.value() != kNone || chunks_.open_slabs() == 0) return found;
         if (Status status = make_room(lock); !status.ok()) return status;
     }
 }
 
-// Writes a part of a chunk to storage at once, where no handle may read the rest.
-Status CacheOfFiles::write_through(Lock& lock, Inode& inode, const File& file,
-                                   const std::byte* from, uint64_t size, uint64_t offset) {
+// Writes a part of a chunk to storage at once, where no handle may read the rest, or where there is
+// no memory. Returns whether that is all: false if the chunk is cached by now, maybe without it.
+Result<bool> CacheOfFiles::write_through(Lock& lock, Inode& inode, const FileBelow& below,
+                                         const std::byte* from, uint64_t size, uint64_t offset) {
     ++inode.writing;
+    const bool any_lost = counts_.devices_lost > 0;
     lock.unlock();
-    const Status status = file.write(from, size, offset).status();
+    const auto file = file_for_host(below, any_lost);
+    const Status status = file.ok() ? file.value().write(from, size, offset).status()
+                                    : file.status();
     lock.lock();
-    drop_chunks(inode, offset / chunk_size(), offset / chunk_size());
+    const uint64_t number = offset / chunk_size();
+    if (window_ != nullptr) window_->drop(inode.id, number, number);
     if (status.ok()) {
         set_size(inode, std::max(inode.size, offset + size));
         counts_.bytes_bypassed += size;
@@ -362,10 +316,48 @@ Status CacheOfFiles::write_through(Lock& lock, Inode& inode, const File& file,
     }
     --inode.writing;
     changed_.notify_all();
-    return status;
+    if (!status.ok()) return status;
+    return !chunks_.holds(inode.id, number);
 }
 
-Result<uint64_t> CacheOfFiles::write(Inode& inode, const File& file, const std::byte* from,
+// Writes a part of one chunk. Returns whether it is done: if not, the caller tries again.
+Result<bool> CacheOfFiles::write_part(Lock& lock, Inode& inode, const FileBelow& below,
+                                      const std::byte* from, uint64_t size, uint64_t offset) {
+    const uint64_t number = offset / chunk_size(), within = offset % chunk_size();
+    const bool replaced = within == 0 && size >= valid_size(inode, number);
+    const bool bypasses = !replaced && inode.reader.descriptor < 0 &&
+                          !chunks_.holds(inode.id, number);
+    bool has = false;
+    auto found = bypasses ? Result<ChunkId>(ChunkId{kNone})
+                          : writable(lock, inode, number, {from, replaced ? size : 0}, &has);
+    if (!found.ok()) return found.status();
+    const ChunkId id = found.value();
+    if (id == kNone) return write_through(lock, inode, below, from, size, offset);
+    Status status;
+    if (!has) {
+        ++inode.writing;  // no comparison with the file below drops the chunk meanwhile
+        lock.unlock();
+        status = memory_.copy(id / kSlabChunks, address(id) + within, from, size);
+        lock.lock();
+        --inode.writing;
+        changed_.notify_all();
+    }
+    const bool lost = lost_by_copy(id, status) || is_lost(id);
+    if (status.ok() && !lost) {
+        if (dirty_since_ns_ == 0) {
+            dirty_since_ns_ = base::monotonic_ns();
+            wake_.notify_one();
+        }
+        chunks_.write(id, {static_cast<uint32_t>(within), static_cast<uint32_t>(within + size)});
+        if (window_ != nullptr) window_->drop(inode.id, number, number);
+        set_size(inode, std::max(inode.size, offset + size));
+        note_time(inode);
+    }
+    chunks_.unpin(id);
+    return status.ok() || lost ? Result<bool>(!lost) : status;
+}
+
+Result<uint64_t> CacheOfFiles::write(Inode& inode, const FileBelow& below, const std::byte* from,
                                      uint64_t size, uint64_t offset) {
     if (offset > kOffsetMax || size > kOffsetMax) return Status{EFBIG, "write", "out of range"};
     uint64_t done = 0;
@@ -374,88 +366,12 @@ Result<uint64_t> CacheOfFiles::write(Inode& inode, const File& file, const std::
         while (too_much_dirty())
             if (Status status = make_room(lock); !status.ok())
                 return done > 0 ? Result<uint64_t>(done) : status;
-        const uint64_t at = offset + done;
-        const uint64_t number = at / chunk_size(), within = at % chunk_size();
-        const uint64_t part = std::min(size - done, chunk_size() - within);
-        const bool replaced = within == 0 && part >= valid_size(inode, number);
-        if (!replaced && inode.reader.descriptor < 0 && !chunks_.holds(inode.id, number)) {
-            const Status status = write_through(lock, inode, file, from + done, part, at);
-            if (!status.ok()) return done > 0 ? Result<uint64_t>(done) : status;
-            done += part;
-            continue;
-        }
-        bool has = false;
-        auto found = writable(lock, inode, number, {from + done, replaced ? part : 0}, &has);
-        if (!found.ok()) return done > 0 ? Result<uint64_t>(done) : found.status();
-        const ChunkId id = found.value();
-        Status status;
-        if (!has) {
-            ++inode.writing;  // no comparison with the file below drops the chunk meanwhile
-            lock.unlock();
-            status = memory_.copy(id / kSlabChunks, address(id) + within, from + done, part);
-            lock.lock();
-            --inode.writing;
-            changed_.notify_all();
-        }
-        if (status.ok()) {
-            if (dirty_since_ns_ == 0) {
-                dirty_since_ns_ = base::monotonic_ns();
-                wake_.notify_one();
-            }
-            chunks_.write(id,
-                          {static_cast<uint32_t>(within), static_cast<uint32_t>(within + part)});
-            if (window_ != nullptr) window_->drop(inode.id, number, number);
-            set_size(inode, std::max(inode.size, at + part));
-            note_time(inode);
-        }
-        chunks_.unpin(id);
-        if (!status.ok()) return status;
-        done += part;
+        const uint64_t part = std::min(size - done, chunk_size() - (offset + done) % chunk_size());
+        const auto written = write_part(lock, inode, below, from + done, part, offset + done);
+        if (!written.ok()) return done > 0 ? Result<uint64_t>(done) : written.status();
+        if (written.value()) done += part;
     }
     return done;
-}
-
-Status CacheOfFiles::write_run(Inode& inode, std::span<const ChunkId> run, uint64_t size) {
-    std::array<WritePiece, kRunMax> pieces;
-    size_t count = 0;
-    for (const ChunkId id : run) {
-        const chunk_cache::Chunk& chunk = chunks_.chunk(id);
-        const uint64_t begin = chunk.number * chunk_size() + chunk.writing.begin;
-        const uint64_t end = std::min(chunk.number * chunk_size() + chunk.writing.end, size);
-        if (begin < end) pieces[count++] = {address(id) + chunk.writing.begin, end - begin, begin};
-    }
-    if (count == 0) return {};
-    const File& file = inode.writer.file;
-    return file.writev(std::span(pieces.data(), count), file.options().writing).status();
-}
-
-// Writes back the oldest dirty run of one file, or of any. Returns whether there was one.
-bool CacheOfFiles::write_back(Lock& lock, Inode* of) {
-    std::array<ChunkId, kRunMax> room{};
-    const auto run = chunks_.begin_write_back(of != nullptr ? of->id : kNone, room);
-    if (run.empty()) return false;
-    Inode& inode = *by_id_[chunks_.chunk(run.front()).file];
-    const uint64_t size = inode.size;
-    ++inode.writing;
-    lock.unlock();
-    const Status status = write_run(inode, run, size);
-    lock.lock();
-    if (status.ok()) note_own_change(lock, inode, inode.writer.descriptor);
-    --inode.writing;
-    for (const ChunkId id : run) {
-        if (status.ok())
-            counts_.bytes_written += chunks_.chunk(id).writing.end -
-                                     chunks_.chunk(id).writing.begin;
-        chunks_.written(id, status.ok());
-    }
-    if (!status.ok()) {
-        ++counts_.write_errors;
-        inode.error = last_error_ = status;
-    }
-    if (chunks_.dirty_count() == 0) dirty_since_ns_ = 0;
-    changed_.notify_all();
-    close_idle_files(lock, inode);
-    return true;
 }
 
 Status CacheOfFiles::sync(Inode& inode, bool durable, bool data_only) {
@@ -494,7 +410,7 @@ Status CacheOfFiles::truncate(Inode& inode, const File& file, uint64_t size) {
             lock.lock();
             chunks_.unpin(id);
             if (window_ != nullptr) window_->drop(inode.id, size / chunk_size(), ~0ull);
-            if (!status.ok()) return status;
+            if (!status.ok() && !lost_by_copy(id, status)) return status;
         }
         while (inode.writing > 0) changed_.wait(lock);
     }
@@ -562,6 +478,9 @@ void CacheOfFiles::work() {
     while (!stopping_) {
         wake_.wait_for(lock, kLookEvery);
         collect(kNone);
+        for (const uint32_t slab : std::vector(retiring_)) write_back_slab(lock, slab);
+        for (const chunk_cache::FileId id : std::exchange(unused_, {}))
+            if (by_id_[id] != nullptr) close_idle_files(lock, *by_id_[id]);
         const auto age = std::chrono::nanoseconds(
             dirty_since_ns_ == 0 ? 0 : base::monotonic_ns() - dirty_since_ns_);
         if (age < options_.dirty_age) continue;
@@ -571,22 +490,6 @@ void CacheOfFiles::work() {
             if (!write_back(lock, nullptr) || counts_.write_errors != errors) break;
         if (dirty_since_ns_ != 0) dirty_since_ns_ = base::monotonic_ns();
     }
-}
-
-FileCacheStatistics CacheOfFiles::statistics() const {
-    const std::lock_guard lock(mutex_);
-    FileCacheStatistics result = counts_;
-    const chunk_cache::Statistics chunks = chunks_.statistics();
-    const SharedTable::Hits shared = shared_ == nullptr ? SharedTable::Hits{} : shared_->all_hits();
-    result.hits = chunks.hits + shared.hits;
-    result.bytes_served += shared.bytes;
-    result.misses = chunks.misses;
-    result.evicted = chunks.evicted;
-    result.size = chunks.chunks * chunk_size();
-    result.free_size = chunks.free * chunk_size();
-    result.clean_size = chunks.clean * chunk_size();
-    result.dirty_size = chunks_.dirty_count() * chunk_size();
-    return result;
 }
 
 }  // namespace penstock::file

@@ -2,7 +2,8 @@
 // it, and a thread that writes back.
 //
 // A chunk is pinned while its bytes are copied. Locks: mutex_ protects all but the bytes; no call
-// of storage or of a device is made with it.
+// of storage or of a device is made with it. cache_runs.cc moves chunks from and to storage,
+// cache_devices.cc has what becomes of the memory.
 #pragma once
 
 #include <condition_variable>
@@ -17,6 +18,7 @@
 #include "chunk_cache/chunk_cache.h"
 #include "file/cache_memory.h"
 #include "file/cache_readahead.h"
+#include "file/file_below.h"
 #include "file/host_window.h"
 #include "file/shared_table.h"
 #include "penstock/file.h"
@@ -24,12 +26,6 @@
 #include "storage/storage.h"
 
 namespace penstock::file {
-
-// An open file below.
-struct FileBelow {
-    File file;
-    int descriptor = -1;  // which the File has
-};
 
 // A file that the cache knows, open or not.
 struct Inode {
@@ -58,10 +54,10 @@ public:
     Result<Inode*> open(const FileBelow& below, bool reads, bool writes);
     Inode* open_again(uint64_t device, uint64_t inode, FileBelow* below);
     void close(Inode& inode);
-    Result<uint64_t> read(Inode& inode, const File& file, std::byte* to, uint64_t size,
+    Result<uint64_t> read(Inode& inode, const FileBelow& below, std::byte* to, uint64_t size,
                           uint64_t offset);
-    Result<uint64_t> write(Inode& inode, const File& file, const std::byte* from, uint64_t size,
-                           uint64_t offset);
+    Result<uint64_t> write(Inode& inode, const FileBelow& below, const std::byte* from,
+                           uint64_t size, uint64_t offset);
     Status sync(Inode& inode, bool durable, bool data_only);
     Status truncate(Inode& inode, const File& file, uint64_t size);
     Status revalidate(Inode& inode, const FileBelow& below);
@@ -80,11 +76,10 @@ public:
     Status stat(int descriptor, struct stat* out);
     Status change(int descriptor, bool sets_mtime, const std::function<int()>& change);
     Status flush();
+    Result<uint64_t> give_back(uint64_t size, std::chrono::nanoseconds limit);
+    Result<uint64_t> grow(uint64_t size);
     [[nodiscard]] uint64_t size_of(const Inode& inode) const;
-    // Returns the device whose memory files read into; none: the host can address all of it.
-    [[nodiscard]] Device device() const {
-        return options_.devices.front().host_addressable() ? Device() : options_.devices.front();
-    }
+    [[nodiscard]] const std::vector<Device>& devices() const { return options_.devices; }
     [[nodiscard]] FileCacheStatistics statistics() const;
 
 private:
@@ -93,8 +88,11 @@ private:
     // Chunks of one call to storage: 1 MiB at 64 KiB each.
     static constexpr size_t kRunMax = 16;
     static constexpr uint32_t kSlabChunks = 1024;
+    static constexpr size_t kDevicesMax = 64;
     // Files that stay open below because they are dirty; each takes descriptors of the process.
     static constexpr unsigned kIdleMax = 1024;
+    // How often the threads look: for old dirty chunks, and for the free memory of devices.
+    static constexpr auto kLookEvery = std::chrono::milliseconds(200);
 
     explicit CacheOfFiles(const FileCacheOptions& options);
     [[nodiscard]] std::byte* address(ChunkId id) const;
@@ -115,9 +113,12 @@ private:
     void collect(chunk_cache::FileId file);
     void withdraw(ChunkId id);
     void withdraw_all(const Inode& inode, uint64_t first, uint64_t last);
+    void withdraw_slab(uint32_t slab);
     void free_stuck();
     void compare(Inode& inode, const storage::Identity& identity);
-    Status fill(Lock& lock, Inode& inode, std::span<const ChunkId> run);
+    Status read_run(const FileBelow& reader, std::span<const ChunkId> run, uint64_t begin,
+                    uint64_t end, std::span<uint64_t> got);
+    Status fill(Lock& lock, Inode& inode, std::span<const ChunkId> run, bool* lost);
     // Returns a chunk whose bytes have arrived, pinned; kNone: there is no memory for it.
     Result<ChunkId> arrived(Lock& lock, Inode& inode, uint64_t number, uint64_t last);
     Result<ChunkId> replace(Lock& lock, Inode& inode, uint64_t number,
@@ -125,9 +126,12 @@ private:
     Result<ChunkId> writable(Lock& lock, Inode& inode, uint64_t number,
                              std::span<const std::byte> from, bool* has);
     Status make_room(Lock& lock);
-    Status write_through(Lock& lock, Inode& inode, const File& file, const std::byte* from,
-                         uint64_t size, uint64_t offset);
+    Result<bool> write_through(Lock& lock, Inode& inode, const FileBelow& below,
+                               const std::byte* from, uint64_t size, uint64_t offset);
+    Result<bool> write_part(Lock& lock, Inode& inode, const FileBelow& below, const std::byte* from,
+                            uint64_t size, uint64_t offset);
     bool write_back(Lock& lock, Inode* of);
+    void write_back_run(Lock& lock, std::span<const ChunkId> run);
     Status write_run(Inode& inode, std::span<const ChunkId> run, uint64_t size);
     void note_own_change(Lock& lock, Inode& inode, int descriptor);
     void note_new_bytes(Lock& lock, Inode& inode, int descriptor);
@@ -142,11 +146,33 @@ private:
     void read_ahead();
     void fetch_ahead(Lock& lock, const CacheReadahead::Fetch& fetch);
 
+    // ---- The memory of devices
+    [[nodiscard]] uint64_t slab_size() const { return uint64_t{kSlabChunks} * chunk_size(); }
+    [[nodiscard]] std::vector<uint32_t> by_free_memory() const;
+    Status empty_slab(Lock& lock, uint32_t slab, std::chrono::steady_clock::time_point end);
+    void free_slab(Lock& lock, uint32_t slab);
+    [[nodiscard]] uint32_t given_back_of(uint32_t device) const;
+    Status take_slab(Lock& lock, uint32_t slab);
+    void write_back_slab(Lock& lock, uint32_t slab);
+    void keep_free(Lock& lock);
+    void watch();
+    // ---- Lost devices
+    static Result<File> file_for_host(const FileBelow& below, bool any_lost);
+    [[nodiscard]] bool is_lost(ChunkId id) const {
+        return lost_[memory_.device_of(id / kSlabChunks)];
+    }
+    bool lost_by_copy(ChunkId id, const Status& status);
+    bool lost_by_transfer(Lock& lock, std::span<const ChunkId> run);
+    void lose_device(uint32_t device);
+    bool lose_chunk(ChunkId id);
+    void tell_loss(Inode& inode);
+
     const FileCacheOptions options_;
     CacheMemory memory_;
     mutable std::mutex mutex_;
     std::condition_variable changed_;  // a chunk has arrived, or a write-back has ended
     std::condition_variable wake_;     // of the thread that writes back
+    std::condition_variable wake_watch_;
     chunk_cache::ChunkCache chunks_;
     std::unique_ptr<HostWindow> window_;   // null: the host can address the chunks
     std::unique_ptr<SharedTable> shared_;  // null: no other process reads
@@ -154,16 +180,23 @@ private:
     std::vector<ChunkId> stuck_;           // no longer granted, and still being written
     std::map<std::pair<uint64_t, uint64_t>, std::unique_ptr<Inode>> inodes_;  // device, inode
     std::vector<Inode*> by_id_;
+    std::vector<bool> lost_;  // of each device: its memory cannot be used any more
     FileCacheStatistics counts_;
     Status last_error_;            // of a write-back
     uint64_t dirty_since_ns_ = 0;  // 0: nothing is dirty
     uint64_t versions_ = 0;        // the last that a file got
     unsigned idle_count_ = 0;
+    std::vector<uint32_t> given_back_;  // slabs whose devices have their memory
+    uint64_t withheld_ = 0;             // of them, those that only grow() takes again
+    std::vector<uint32_t> retiring_;    // slabs that the watch gives back when they are empty
+    std::chrono::steady_clock::time_point grown_;  // by the watch, the last time
+    std::vector<chunk_cache::FileId> unused_;  // files to be closed below, if they have no handle
     bool stopping_ = false;
     std::condition_variable ahead_;  // of the threads that read ahead
     std::unique_ptr<CacheReadahead> readahead_;
-    std::thread thread_;
     std::vector<std::thread> readers_ahead_;
+    std::thread thread_;  // writes back
+    std::thread watch_;   // gives memory back and takes it again; only with options_.keep_free
 };
 
 // One open file. Its copies share it.

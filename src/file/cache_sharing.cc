@@ -16,7 +16,7 @@ constexpr uint64_t kWindowSize = uint64_t{64} << 20;  // bytes, at least one sla
 
 Status CacheOfFiles::share() {
     uint32_t chunk_count = static_cast<uint32_t>(memory_.slab_count()) * kSlabChunks;
-    if (!options_.devices.front().host_addressable()) {
+    if (!std::ranges::all_of(options_.devices, &Device::host_addressable)) {
         const uint64_t slab_size = uint64_t{kSlabChunks} * chunk_size();
         const auto slabs = static_cast<uint32_t>(std::max<uint64_t>(1, kWindowSize / slab_size));
         auto window = HostWindow::create(options_.chunk_size, kSlabChunks, slabs);
@@ -120,6 +120,7 @@ Result<uint64_t> CacheOfFiles::fetch(Inode& inode, uint64_t size, uint64_t offse
         if (found.value() == kNone) return done;
         const Status status = show(lock, inode, found.value());
         chunks_.unpin(found.value());
+        if (lost_by_copy(found.value(), status)) continue;
         if (!status.ok()) return done > 0 ? Result<uint64_t>(done) : status;
         done += std::min(wanted, chunk_size() - at % chunk_size());
     }

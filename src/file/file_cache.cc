@@ -18,14 +18,14 @@ Result<FileCache> FileCache::create(const FileCacheOptions& options) {
 Result<CachedFile> FileCache::adopt(int descriptor) const {
     const int flags = storage::system::fcntl(descriptor, F_GETFL, 0);
     if (flags < 0) return Status{errno, "file cache", "the descriptor is not open"};
-    auto adopted = File::adopt(descriptor, cache_->device());
+    auto adopted = file::FileBelow::adopt(descriptor, cache_->devices());
     if (!adopted.ok()) {
         storage::system::close(descriptor);
         return adopted.status();
     }
     const int access = flags & O_ACCMODE;
     const bool reads = access != O_WRONLY, writes = access != O_RDONLY;
-    const file::FileBelow below{std::move(adopted.value()), descriptor};
+    const file::FileBelow& below = adopted.value();
     auto inode = cache_->open(below, reads, writes);
     if (!inode.ok()) return inode.status();
     return CachedFile(std::shared_ptr<file::FileInCache>(
@@ -49,19 +49,23 @@ Status FileCache::change(int descriptor, bool sets_mtime,
 }
 Status FileCache::flush() const { return cache_->flush(); }
 
+Result<uint64_t> FileCache::give_back(uint64_t size, std::chrono::milliseconds limit) const {
+    return cache_->give_back(size, limit);
+}
+Result<uint64_t> FileCache::grow(uint64_t size) const { return cache_->grow(size); }
 FileCacheStatistics FileCache::statistics() const { return cache_->statistics(); }
 void FileCache::forget_writer(uint32_t writer) const { cache_->forget_writer(writer); }
 SharedFileCache FileCache::shared() const { return cache_->shared(); }
 
 Result<uint64_t> CachedFile::read(void* to, uint64_t size, uint64_t offset) const {
     if (!file_->reads) return Status{EBADF, "read", "the file is not open for reading"};
-    return file_->cache->read(*file_->inode, file_->below.file, static_cast<std::byte*>(to), size,
+    return file_->cache->read(*file_->inode, file_->below, static_cast<std::byte*>(to), size,
                               offset);
 }
 Result<uint64_t> CachedFile::write(const void* from, uint64_t size, uint64_t offset) const {
     if (!file_->writes) return Status{EBADF, "write", "the file is not open for writing"};
-    return file_->cache->write(*file_->inode, file_->below.file,
-                               static_cast<const std::byte*>(from), size, offset);
+    return file_->cache->write(*file_->inode, file_->below, static_cast<const std::byte*>(from),
+                               size, offset);
 }
 Status CachedFile::sync(bool data_only) const {
     return file_->cache->sync(*file_->inode, true, data_only);

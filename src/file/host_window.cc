@@ -13,7 +13,7 @@ Result<std::unique_ptr<HostWindow>> HostWindow::create(uint32_t chunk_size, uint
                                                        uint32_t slabs) {
     std::unique_ptr<HostWindow> made(new HostWindow(chunk_size, slab_chunks));
     for (uint32_t i = 0; i < slabs; ++i) {
-        auto slab = made->arena_.add_slab(uint64_t{slab_chunks} * chunk_size);
+        auto slab = made->arena_.take(i, uint64_t{slab_chunks} * chunk_size);
         if (!slab.ok()) return slab.status();
         made->chunks_.add_slab(0);
     }

@@ -101,6 +101,9 @@ protected:
         return client_->reader.read(found, device_, inode_, size, offset, copy);
     }
 
+    template <class Change>
+    void change_beside_readers(uint64_t size, const Change& change);
+
     char path_[40] = "/tmp/penstock-shared-XXXXXX";
     int descriptor_ = -1;
     FileCache cache_;
@@ -170,13 +173,10 @@ TEST(SharedTable, HasRoomForChunksOfAnyFiles) {
     }
 }
 
-// Readers by the table beside reads that evict what they read, and beside writes: they see words
-// of their place, of a version that was there. More threads than CPUs: some are stopped in a copy.
-TEST_F(SharedTableTest, ReadersNeverSeeBytesOfAnotherPlace) {
-    constexpr uint64_t kSize = 3 * kCacheSize;
-    write_file(kSize, 1);
-    const CachedFile file = open();
-    ASSERT_TRUE(file.publish(CachedFile::Readable::kUnlessRecent));
+// Runs `change` beside readers by the table, who must see words of their place, of a version that
+// was there. More threads than CPUs: some are stopped in a copy.
+template <class Change>
+void SharedTableTest::change_beside_readers(uint64_t size, const Change& change) {
     std::atomic<bool> stop{false};
     std::atomic<uint64_t> served{0}, wrong{0};
     std::vector<std::thread> readers;
@@ -185,7 +185,7 @@ TEST_F(SharedTableTest, ReadersNeverSeeBytesOfAnotherPlace) {
             base::Prng prng(thread);
             std::vector<uint64_t> got(1024);
             while (!stop) {
-                const uint64_t first = prng.below(kSize / 8 - 1024);
+                const uint64_t first = prng.below(size / 8 - 1024);
                 const size_t bytes = read(got.data(), 8192, first * 8) / 8;
                 for (uint64_t i = 0; i < bytes; ++i) {
                     const uint64_t version = got[i] & 0xffff;
@@ -195,23 +195,47 @@ TEST_F(SharedTableTest, ReadersNeverSeeBytesOfAnotherPlace) {
             }
         });
     }
-    base::Prng prng(99);
-    for (int i = 0; i < static_cast<int>(testing::effort(20'000, 2'000, 1'000'000)); ++i) {
-        const uint64_t number = prng.below(kSize / kChunk);
-        if (i % 8 == 0) {
-            std::vector<uint64_t> words(kChunk / 8);
-            for (uint64_t k = 0; k < words.size(); ++k)
-                words[k] = word_of(number * words.size() + k, 2);
-            ASSERT_TRUE(file.write(words.data(), kChunk, number * kChunk).ok());
-        } else {
-            ASSERT_TRUE(file.fetch(number * kChunk, kChunk).ok());
-        }
-    }
+    change();
     stop = true;
     for (std::thread& reader : readers) reader.join();
     EXPECT_EQ(wrong, 0u);
     EXPECT_GT(served, 0u);
+}
+
+TEST_F(SharedTableTest, ReadersNeverSeeBytesOfAnotherPlace) {
+    constexpr uint64_t kSize = 3 * kCacheSize;
+    write_file(kSize, 1);
+    const CachedFile file = open();
+    ASSERT_TRUE(file.publish(CachedFile::Readable::kUnlessRecent));
+    change_beside_readers(kSize, [&] {
+        base::Prng prng(99);
+        for (int i = 0; i < static_cast<int>(testing::effort(20'000, 2'000, 1'000'000)); ++i) {
+            const uint64_t number = prng.below(kSize / kChunk);
+            if (i % 8 == 0) {
+                std::vector<uint64_t> words(kChunk / 8);
+                for (uint64_t k = 0; k < words.size(); ++k)
+                    words[k] = word_of(number * words.size() + k, 2);
+                ASSERT_TRUE(file.write(words.data(), kChunk, number * kChunk).ok());
+            } else {
+                ASSERT_TRUE(file.fetch(number * kChunk, kChunk).ok());
+            }
+        }
+    });
     EXPECT_GT(cache_.statistics().evicted, 1000u);
+}
+
+// Pages that were given back read as zeros, and zero is no word of any place.
+TEST_F(SharedTableTest, ReadersNeverSeeMemoryThatWasGivenBack) {
+    write_file(kCacheSize, 1);
+    const CachedFile file = open();
+    ASSERT_TRUE(file.publish(CachedFile::Readable::kUnlessRecent));
+    change_beside_readers(kCacheSize, [&] {
+        for (int i = 0; i < static_cast<int>(testing::effort(40, 10, 2'000)); ++i) {
+            ASSERT_EQ(file.fetch(0, kCacheSize).value(), kCacheSize);
+            ASSERT_EQ(cache_.give_back(kCacheSize).value(), kCacheSize);
+            ASSERT_EQ(cache_.grow(kCacheSize).value(), kCacheSize);
+        }
+    });
 }
 
 }  // namespace

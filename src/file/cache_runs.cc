@@ -1,0 +1,222 @@
+// Moves runs of chunks between the memory of a file cache and the files below: each part by a File
+// of the device that has its chunks.
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "base/clock.h"
+#include "file/cache_of_files.h"
+
+namespace penstock::file {
+namespace {
+
+using chunk_cache::kNone;
+using chunk_cache::State;
+
+// The pieces of a run that one device has, in the order of the file.
+template <class Piece>
+struct Part {
+    uint32_t device = 0;
+    std::vector<Piece> pieces;
+    std::vector<size_t> places;  // in the run
+    Future moving;
+};
+
+template <class Piece>
+Part<Piece>& part_of(std::vector<Part<Piece>>& parts, uint32_t device) {
+    const auto found = std::ranges::find(parts, device, &Part<Piece>::device);
+    if (found != parts.end()) return *found;
+    parts.push_back({.device = device, .pieces = {}, .places = {}, .moving = {}});
+    return parts.back();
+}
+
+// Starts a part on the threads of its device.
+Status start(const FileBelow& below, Part<ReadPiece>& part) {
+    const auto file = below.on(part.device);
+    if (!file.ok()) return file.status();
+    auto begun = file.value().preadv(part.pieces, file.value().options().reading);
+    if (begun.ok()) part.moving = begun.value();
+    return begun.status();
+}
+Status start(const FileBelow& below, Part<WritePiece>& part) {
+    const auto file = below.on(part.device);
+    if (!file.ok()) return file.status();
+    auto begun = file.value().pwritev(part.pieces, file.value().options().writing);
+    if (begun.ok()) part.moving = begun.value();
+    return begun.status();
+}
+Result<uint64_t> move(const FileBelow& below, const Part<ReadPiece>& part) {
+    const auto file = below.on(part.device);
+    if (!file.ok()) return file.status();
+    return file.value().readv(part.pieces, file.value().options().reading);
+}
+Result<uint64_t> move(const FileBelow& below, const Part<WritePiece>& part) {
+    const auto file = below.on(part.device);
+    if (!file.ok()) return file.status();
+    return file.value().writev(part.pieces, file.value().options().writing);
+}
+
+// Moves all parts at once, the last one with the help of this thread. `moved` gets how many bytes
+// of each; on an error it is not complete.
+template <class Piece>
+Status move_all(const FileBelow& below, std::vector<Part<Piece>>& parts,
+                std::vector<uint64_t>* moved) {
+    Status status;
+    size_t begun = 0;
+    while (status.ok() && begun + 1 < parts.size()) {
+        status = start(below, parts[begun]);
+        if (status.ok()) ++begun;
+    }
+    Result<uint64_t> last = uint64_t{0};
+    if (status.ok()) {
+        last = move(below, parts.back());
+        status = last.status();
+    }
+    for (size_t i = 0; i < begun; ++i) {
+        const auto one = parts[i].moving.result();
+        if (!one.ok()) status = one.status();
+        moved->push_back(one.ok() ? one.value() : 0);
+    }
+    moved->push_back(last.ok() ? last.value() : 0);
+    return status;
+}
+
+}  // namespace
+
+// Reads [begin, end) of a file into the chunks of a run, without the lock. `got` has how many bytes
+// each of them got: fewer at the end of the file.
+Status CacheOfFiles::read_run(const FileBelow& reader, std::span<const ChunkId> run, uint64_t begin,
+                              uint64_t end, std::span<uint64_t> got) {
+    std::vector<Part<ReadPiece>> parts;
+    for (size_t i = 0; i < run.size() && begin + i * chunk_size() < end; ++i) {
+        const uint64_t at = begin + i * chunk_size();
+        auto& part = part_of(parts, memory_.group_of(run[i] / kSlabChunks));
+        part.pieces.push_back({address(run[i]), std::min(chunk_size(), end - at), at});
+        part.places.push_back(i);
+    }
+    if (parts.empty()) return {};
+    std::vector<uint64_t> moved;
+    if (Status status = move_all(reader, parts, &moved); !status.ok()) return status;
+    for (size_t i = 0; i < parts.size(); ++i) {
+        uint64_t left = moved[i];
+        for (size_t k = 0; k < parts[i].places.size(); ++k) {
+            const uint64_t part = std::min(left, parts[i].pieces[k].size);
+            got[parts[i].places[k]] = part;
+            left -= part;
+        }
+    }
+    return {};
+}
+
+// Reads the bytes of chunks that follow one another and were just taken, without the lock. They are
+// pinned before and after. `lost`: it failed because a device is lost, so another may do.
+Status CacheOfFiles::fill(Lock& lock, Inode& inode, std::span<const ChunkId> run, bool* lost) {
+    const uint64_t first = chunks_.chunk(run.front()).number;
+    const uint64_t begin = first * chunk_size();
+    const uint64_t end = std::min(begin + run.size() * chunk_size(), std::max(inode.size, begin));
+    const FileBelow reader = inode.reader;
+    lock.unlock();
+    std::array<uint64_t, kRunMax> got{};
+    Status status = read_run(reader, run, begin, end, got);
+    // Zeros follow the last byte, so that a longer file shows them.
+    uint64_t sum = 0;
+    for (size_t i = 0; status.ok() && i < run.size(); ++i) {
+        sum += got[i];
+        status = memory_.zero(run[i] / kSlabChunks, address(run[i]) + got[i],
+                              chunk_size() - got[i]);
+    }
+    lock.lock();
+    if (status.ok()) counts_.bytes_read += sum;
+    *lost = !status.ok() && lost_by_transfer(lock, run);
+    for (const ChunkId id : run) (void)filled(inode, id, status.ok());
+    changed_.notify_all();
+    return status;
+}
+
+Result<chunk_cache::ChunkId> CacheOfFiles::arrived(Lock& lock, Inode& inode, uint64_t number,
+                                                   uint64_t last) {
+    for (;;) {
+        const ChunkId id = chunks_.find(inode.id, number);
+        // Of a lost device it is being written back, and goes when that ends.
+        const bool comes = id != kNone &&
+                           (chunks_.chunk(id).state == State::kFilling || is_lost(id));
+        if (id != kNone && !comes) {
+            chunks_.pin(id);
+            return id;
+        }
+        if (comes) {
+            changed_.wait(lock);
+            continue;
+        }
+        std::array<ChunkId, kRunMax> run{};
+        size_t count = 0;
+        while (count < kRunMax && number + count <= last) {
+            if (count > 0 && chunks_.holds(inode.id, number + count)) break;
+            run[count] = chunks_.take(inode.id, number + count);
+            if (run[count] == kNone) break;
+            ++count;
+        }
+        if (count == 0) return ChunkId{kNone};
+        bool lost = false;
+        const Status status = fill(lock, inode, std::span(run.data(), count), &lost);
+        for (size_t i = status.ok() ? 1 : 0; i < count; ++i) chunks_.unpin(run[i]);
+        if (!status.ok() && lost) continue;
+        if (!status.ok()) return status;
+        if (!chunks_.chunk(run[0]).stale) return run[0];
+        chunks_.unpin(run[0]);  // the file has changed meanwhile: once more
+    }
+}
+
+// Writes the chunks of a run to the file below, without the lock.
+Status CacheOfFiles::write_run(Inode& inode, std::span<const ChunkId> run, uint64_t size) {
+    std::vector<Part<WritePiece>> parts;
+    for (const ChunkId id : run) {
+        const chunk_cache::Chunk& chunk = chunks_.chunk(id);
+        const uint64_t begin = chunk.number * chunk_size() + chunk.writing.begin;
+        const uint64_t end = std::min(chunk.number * chunk_size() + chunk.writing.end, size);
+        if (begin >= end) continue;
+        part_of(parts, memory_.group_of(id / kSlabChunks))
+            .pieces.push_back({address(id) + chunk.writing.begin, end - begin, begin});
+    }
+    std::vector<uint64_t> moved;
+    return parts.empty() ? Status{} : move_all(inode.writer, parts, &moved);
+}
+
+// Writes back the oldest dirty run of one file, or of any. Returns whether there was one.
+bool CacheOfFiles::write_back(Lock& lock, Inode* of) {
+    std::array<ChunkId, kRunMax> room{};
+    const auto run = chunks_.begin_write_back(of != nullptr ? of->id : kNone, room);
+    if (!run.empty()) write_back_run(lock, run);
+    return !run.empty();
+}
+
+// Writes back chunks whose write-back was begun in the chunk cache.
+void CacheOfFiles::write_back_run(Lock& lock, std::span<const ChunkId> run) {
+    Inode& inode = *by_id_[chunks_.chunk(run.front()).file];
+    const uint64_t size = inode.size;
+    ++inode.writing;
+    lock.unlock();
+    const Status status = write_run(inode, run, size);
+    lock.lock();
+    if (status.ok()) note_own_change(lock, inode, inode.writer.descriptor);
+    const bool lost = !status.ok() && lost_by_transfer(lock, run);
+    --inode.writing;
+    bool lost_bytes = false;
+    for (const ChunkId id : run) {
+        if (status.ok())
+            counts_.bytes_written += chunks_.chunk(id).writing.end -
+                                     chunks_.chunk(id).writing.begin;
+        chunks_.written(id, status.ok());
+        if (is_lost(id) && lose_chunk(id)) lost_bytes = true;
+    }
+    if (lost_bytes) tell_loss(inode);
+    if (!status.ok() && !lost) {
+        ++counts_.write_errors;
+        inode.error = last_error_ = status;
+    }
+    if (chunks_.dirty_count() == 0) dirty_since_ns_ = 0;
+    changed_.notify_all();
+    close_idle_files(lock, inode);
+}
+
+}  // namespace penstock::file
