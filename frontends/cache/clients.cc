@@ -79,6 +79,13 @@ bool has_ended(int process) {
     return poll(&end, 1, 0) == 1;
 }
 
+CacheReply reply_of(const Result<uint64_t>& size) {
+    CacheReply reply{};
+    reply.error = size.status().error_number();
+    reply.size = size.ok() ? size.value() : 0;
+    return reply;
+}
+
 // Opens a file of memory once more, for reading alone.
 int read_only(int descriptor) {
     return open(("/proc/self/fd/" + std::to_string(descriptor)).c_str(), O_RDONLY | O_CLOEXEC);
@@ -240,6 +247,12 @@ void Clients::answer(int connection, const CacheRequest& request, int descriptor
             case Request::kPass:
             case Request::kError:
                 reply = files_.change(request);
+                break;
+            case Request::kGiveBack:
+                reply = reply_of(cache_.give_back(request.size));
+                break;
+            case Request::kGrow:
+                reply = reply_of(cache_.grow(request.size));
                 break;
             default:
                 reply.error = EPROTO;

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -18,6 +19,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "clients.h"
 #include "json.h"
@@ -32,30 +34,45 @@
 namespace penstock::cache_service {
 namespace {
 
+// Opens the devices. Returns none, with an error, if one cannot be used.
+std::vector<Device> open_devices(const Options& options, std::string* error) {
+    constexpr size_t kSpare = 16 << 20;  // for what else the device keeps there
+    std::vector<Device> devices;
+    for (const std::string& name : device_names(options)) {
+        auto device = Device::open(
+            name, {.runs_kernels = false, .memory_size = options.cache_size + kSpare});
+        if (!device.ok()) {
+            *error = name + ": " + device.status().message();
+            return {};
+        }
+        devices.push_back(device.value());
+    }
+    return devices;
+}
+
 std::optional<FileCache> make_cache(const Options& options, std::string* error) {
     const uint64_t memory = static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) *
                             static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
-    if (options.device.rfind("cpu", 0) == 0 && options.cache_size > memory) {
+    const auto names = device_names(options);
+    const auto of_host = static_cast<uint64_t>(std::ranges::count_if(
+        names, [](const std::string& name) { return name.starts_with("cpu"); }));
+    if (of_host > 0 && options.cache_size > memory / of_host) {
         *error = options.device + ": a cache of " + std::to_string(options.cache_size) +
                  " bytes is more than the memory of this machine";
         return std::nullopt;
     }
-    constexpr size_t kSpare = 16 << 20;  // for what else the device keeps there
-    auto device = Device::open(options.device,
-                               {.runs_kernels = false, .memory_size = options.cache_size + kSpare});
-    if (!device.ok()) {
-        *error = options.device + ": " + device.status().message();
-        return std::nullopt;
-    }
-    auto cache = FileCache::create({.devices = {device.value()},
+    const std::vector<Device> devices = open_devices(options, error);
+    if (!error->empty()) return std::nullopt;
+    auto cache = FileCache::create({.devices = devices,
                                     .size = options.cache_size,
                                     .chunk_size = static_cast<uint32_t>(options.chunk_size),
                                     .dirty_size_max = options.dirty_size_max,
                                     .shared = !options.socket.empty(),
-
-                                    .write_on_close = false});
+                                    .write_on_close = false,
+                                    .keep_free = options.keep_free});
     if (!cache.ok()) {
-        *error = device.value().name() + ": " + cache.status().message();
+        *error = (devices.size() == 1 ? devices[0].name() : options.device) + ": " +
+                 cache.status().message();
         return std::nullopt;
     }
     return cache.value();
@@ -72,6 +89,17 @@ int watch_signals() {
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN);  // the limit is the programs', whose writes it fails
     return signalfd(-1, &ends, SFD_CLOEXEC);
+}
+
+std::string json_of(const FileCacheStatistics& now) {
+    std::string text;
+    for (const FileCacheStatistics::OfDevice& one : now.devices)
+        text += std::string(text.empty() ? "" : ", ") + "{\"name\": " + quoted(one.name) +
+                ", \"size\": " + std::to_string(one.size) +
+                ", \"free_size\": " + std::to_string(one.free_size) +
+                ", \"dirty_size\": " + std::to_string(one.dirty_size) +
+                ", \"lost\": " + (one.lost ? "true" : "false") + "}";
+    return "[" + text + "]";
 }
 
 std::string statistics(const Options& options, const FileCache& cache, const ReadFiles& files) {
@@ -94,11 +122,14 @@ std::string statistics(const Options& options, const FileCache& cache, const Rea
         {"free_size", now.free_size},
         {"clean_size", now.clean_size},
         {"dirty_size", now.dirty_size},
+        {"given_back_size", now.given_back_size},
         {"allocations", now.allocations},
+        {"devices_lost", now.devices_lost},
+        {"bytes_lost", now.bytes_lost},
     };
     for (const auto& [name, number] : numbers)
         text += std::string(", \"") + name + "\": " + std::to_string(number);
-    return text + ", \"files\": " + files.json(20) + "}";
+    return text + ", \"devices\": " + json_of(now) + ", \"files\": " + files.json(20) + "}";
 }
 
 // Writes back what is dirty, and reports how much is left.
@@ -108,10 +139,16 @@ bool write_back_all(const Options& options, const FileCache& cache, Report* repo
         report->writing(cache.statistics().dirty_size);
     } while (written.wait_for(std::chrono::milliseconds(100)) != std::future_status::ready);
     const Status status = written.get();
-    report->end(status.ok() ? std::string()
-                            : options.path + ": " + std::to_string(cache.statistics().dirty_size) +
-                                  " bytes could not be written: " + status.message());
-    return status.ok();
+    const FileCacheStatistics end = cache.statistics();
+    std::string failure;
+    if (!status.ok())
+        failure = options.path + ": " + std::to_string(end.dirty_size) +
+                  " bytes could not be written: " + status.message();
+    else if (end.bytes_lost > 0)
+        failure = options.path + ": " + std::to_string(end.bytes_lost) +
+                  " bytes were lost with a device, before they were written";
+    report->end(failure);
+    return failure.empty();
 }
 
 #ifdef PENSTOCK_MOUNT

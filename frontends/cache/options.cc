@@ -1,6 +1,7 @@
 // Reads the command line of penstock-cache.
 #include "options.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <climits>
 #include <cstdlib>
@@ -34,6 +35,8 @@ bool read_option(std::string_view name, const char* value, Options* options) {
         return read_number(value, UINT32_MAX, &options->chunk_size);
     } else if (name == "--dirty-limit") {
         return read_number(value, uint64_t{1} << 50, &options->dirty_size_max);
+    } else if (name == "--keep-free") {
+        return read_number(value, uint64_t{1} << 50, &options->keep_free);
     } else if (name == "--ready-fd") {
         if (!read_number(value, INT_MAX, &number)) return false;
         options->ready = static_cast<int>(number);
@@ -44,6 +47,16 @@ bool read_option(std::string_view name, const char* value, Options* options) {
 }
 
 }  // namespace
+
+std::vector<std::string> device_names(const Options& options) {
+    std::vector<std::string> names;
+    for (size_t at = 0; at <= options.device.size();) {
+        const size_t end = std::min(options.device.find(',', at), options.device.size());
+        names.push_back(options.device.substr(at, end - at));
+        at = end + 1;
+    }
+    return names;
+}
 
 bool read_options(int count, char** words, Options* options, std::string* error) {
     for (int i = 1; i < count; i += 2) {

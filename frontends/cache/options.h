@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace penstock::cache_service {
 
@@ -10,12 +11,16 @@ struct Options {
     std::string path;                         // --path: the folder whose files are cached
     std::string mountpoint;                   // --mount: where the mount goes; empty: there is none
     std::string socket;                       // --socket: where programs ask; empty: none do
-    std::string device = "cpu";               // --device
-    uint64_t cache_size = uint64_t{1} << 30;  // --cache-size, in bytes
+    std::string device = "cpu";               // --device: one or several, with commas between
+    uint64_t cache_size = uint64_t{1} << 30;  // --cache-size, in bytes of each device
     uint64_t chunk_size = 64 << 10;           // --chunk-size, in bytes
     uint64_t dirty_size_max = 0;              // --dirty-limit, in bytes; 0: a quarter of the cache
+    uint64_t keep_free = 0;                   // --keep-free, in bytes of each device
     int ready = -1;                           // --ready-fd: gets "ready", or the line of an error
 };
+
+// Returns the names in Options::device.
+std::vector<std::string> device_names(const Options& options);
 
 // Returns false with a line in `error` if the command line is wrong.
 bool read_options(int count, char** words, Options* options, std::string* error);

@@ -21,6 +21,22 @@ def device_name(text: str) -> str:
     return text
 
 
+def device_names(text: str) -> str:
+    """Return `text` if it names one device, or several with commas between, each once."""
+    names = text.split(",")
+    for name in names:
+        device_name(name)
+    if len(set(names)) < len(names) or (len(names) > 1 and "auto" in names):
+        raise argparse.ArgumentTypeError(f"{text!r} names a device twice, or auto among others")
+    return text
+
+
+def devices_text(size: int, names: str) -> str:
+    """Return how much memory of which devices a cache takes, `size` bytes of each."""
+    each = "each of " if "," in names else ""
+    return f"{size_text(size)} of {each}{names.replace(',', ', ')}"
+
+
 def chosen_device(option: str | None) -> str:
     """Return the device that `option`, or else PENSTOCK_DEVICE, names; empty if neither does."""
     if option:

@@ -24,7 +24,8 @@ from typing import Any
 from penstock.errors import CommandError
 
 _VERSION = 1  # of the protocol: include/penstock/abi/cache_protocol.h
-_STATISTICS, _STOP, _FLUSH = 4, 5, 8
+_STATISTICS, _STOP, _FLUSH, _GIVE_BACK, _GROW = 4, 5, 8, 11, 12
+_REPLY = struct.Struct("<iIQQQ")
 _ANSWER_SECONDS = 10.0
 _ANSWER_BYTES = 1 << 20
 _END_SECONDS = 600.0
@@ -118,8 +119,8 @@ def find(path: str) -> Place | None:
     return None
 
 
-def _ask(place: Place, kind: int, seconds: float = _ANSWER_SECONDS) -> bytes:
-    request = struct.pack("<IIIIQQQQ", kind, _VERSION, 0, 0, 0, 0, 0, 0)
+def _ask(place: Place, kind: int, size: int = 0, seconds: float = _ANSWER_SECONDS) -> bytes:
+    request = struct.pack("<IIIIQQQQ", kind, _VERSION, 0, 0, 0, 0, 0, size)
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
         connection.settimeout(seconds)
         try:
@@ -147,6 +148,28 @@ def flush(place: Place) -> None:
     error = struct.unpack_from("<i", answer)[0] if answer else errno.ECONNRESET
     if error:
         raise CommandError(place.path, f"some of it could not be written: {os.strerror(error)}")
+
+
+def _resize(place: Place, kind: int, size: int) -> int:
+    answer = _ask(place, kind, size)
+    if len(answer) != _REPLY.size:
+        raise CommandError(place.path, "its cache has ended")
+    error, _, _, _, changed = _REPLY.unpack(answer)
+    if error == errno.ETIMEDOUT:
+        raise CommandError(place.path, "the memory of its cache is still in use (try again)")
+    if error:
+        raise CommandError(place.path, f"its cache keeps its size: {os.strerror(error)}")
+    return int(changed)
+
+
+def give_back(place: Place, size: int) -> int:
+    """Let a cache give so many bytes of memory to other programs; return how many it gave."""
+    return _resize(place, _GIVE_BACK, size)
+
+
+def grow(place: Place, size: int) -> int:
+    """Let a cache take memory again that it gave back; return how many bytes it took."""
+    return _resize(place, _GROW, size)
 
 
 def stop(place: Place) -> None:

@@ -34,6 +34,7 @@ class Service:
     cache_size: int = 0
     chunk_size: int = 0
     dirty_size_max: int = 0
+    keep_free: int = 0
     more: list[str] = field(default_factory=list)  # further options
 
     def words(self) -> list[str]:
@@ -45,6 +46,7 @@ class Service:
             ("--cache-size", self.cache_size),
             ("--chunk-size", self.chunk_size),
             ("--dirty-limit", self.dirty_size_max),
+            ("--keep-free", self.keep_free),
         ):
             if value:
                 words += [option, str(value)]

@@ -37,6 +37,10 @@ enum class Request : uint32_t {
     kPass,
     // -> the error of the file's write-backs, told once.
     kError,
+    // Gives `size` bytes of memory back -> how many it gave.
+    kGiveBack,
+    // Takes as many again -> how many it took.
+    kGrow,
 };
 
 struct CacheRequest {
@@ -49,7 +53,8 @@ struct CacheRequest {
 };
 
 // Errors of kOpen: EAGAIN, the file is being changed, ask again later; any other, it is not cached.
-// Of kFetch: ESTALE, open it again; any other is that of storage.
+// Of kFetch: ESTALE, open it again; any other is that of storage. Of kGiveBack: ETIMEDOUT, the
+// memory is in use; any other is that of a write-back. Of kGrow: ENOMEM.
 struct CacheReply {
     int32_t error = 0;  // or an errno
     uint32_t slot = 0;  // kHello: the number of the writer

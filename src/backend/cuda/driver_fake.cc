@@ -39,7 +39,12 @@ extern "C" __attribute__((visibility("default"))) void penstock_fake_hide_memory
     fake.unreachable = true;
 }
 
-FAKE cuInit(unsigned) { return counted(); }
+FAKE cuInit(unsigned) {
+    // For programs that do not know the fake; tests set the word later.
+    if (const char* count = std::getenv("PENSTOCK_FAKE_GPUS"); count != nullptr)
+        fake.device_count = std::atoi(count);
+    return counted();
+}
 FAKE cuDriverGetVersion(int* out) {
     *out = 13000;
     return counted();

@@ -14,7 +14,7 @@ import json
 import os
 import signal
 
-from penstock.arguments import byte_size, chosen_device, device_name, size_text
+from penstock.arguments import byte_size, chosen_device, device_names, devices_text
 
 EXAMPLE = """\
   $ penstock mount ~/data --cache-size 8G --device cuda:0
@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=byte_size,
         default=1 << 30,
         metavar="SIZE",
-        help="device memory to take, at least 1024 chunks (1G)",
+        help="memory to take of each device, at least 1024 chunks (1G)",
     )
     parser.add_argument(
         "--chunk-size",
@@ -46,10 +46,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--device",
-        type=device_name,
+        type=device_names,
         default=None,
-        metavar="D",
-        help="auto, cpu, cpu:N or cuda:N (default: PENSTOCK_DEVICE, else auto)",
+        metavar="D,...",
+        help="auto, or cpu, cpu:N and cuda:N (default: PENSTOCK_DEVICE, else auto)",
+    )
+    parser.add_argument(
+        "--keep-free",
+        type=byte_size,
+        default=0,
+        metavar="SIZE",
+        help="memory of each device that other programs shall find free: the cache shrinks for it,"
+        " and grows again",
     )
     parser.add_argument(
         "--dirty-limit",
@@ -75,6 +83,7 @@ def run(arguments: argparse.Namespace) -> int:
         device=device,
         cache_size=arguments.cache_size,
         chunk_size=arguments.chunk_size,
+        keep_free=arguments.keep_free,
         dirty_size_max=arguments.dirty_limit,
     )
     process = start(service, detached=not arguments.foreground)
@@ -83,7 +92,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(json.dumps({**told, "cache_size": arguments.cache_size}, indent=2), flush=True)
     else:
         print(
-            f"{printable(mountpoint)}: mounted, {size_text(arguments.cache_size)} of {device}"
+            f"{printable(mountpoint)}: mounted, {devices_text(arguments.cache_size, device)}"
             f" cache its files (try: penstock umount {printable(mountpoint)})",
             flush=True,
         )

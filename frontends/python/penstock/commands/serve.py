@@ -5,6 +5,7 @@ what is there makes no system call. Several programs share one cache. Writes go 
 once. A file that somebody has open for writing is not served meanwhile. Where the file system has
 no leases (NFS), or the files are another user's, a change by others is seen when a program opens
 the file again. Without --detach the command stays until Ctrl-C. `penstock stats` shows its use.
+--give-back and --grow change how much memory a running cache has, also that of a mount.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import json
 import os
 import signal
 
-from penstock.arguments import byte_size, chosen_device, device_name, size_text
+from penstock.arguments import byte_size, chosen_device, device_names, devices_text, size_text
 
 EXAMPLE = """\
   $ penstock serve --cache /mnt/images --cache-size 16G --device cuda:0 --detach
@@ -34,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=byte_size,
         default=1 << 30,
         metavar="SIZE",
-        help="device memory to take, at least 1024 chunks (1G)",
+        help="memory to take of each device, at least 1024 chunks (1G)",
     )
     parser.add_argument(
         "--chunk-size",
@@ -45,14 +46,34 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--device",
-        type=device_name,
+        type=device_names,
         default=None,
-        metavar="D",
-        help="auto, cpu, cpu:N or cuda:N (default: PENSTOCK_DEVICE, else auto)",
+        metavar="D,...",
+        help="auto, or cpu, cpu:N and cuda:N (default: PENSTOCK_DEVICE, else auto)",
+    )
+    parser.add_argument(
+        "--keep-free",
+        type=byte_size,
+        default=0,
+        metavar="SIZE",
+        help="memory of each device that other programs shall find free: the cache shrinks for it,"
+        " and grows again",
     )
     ending = parser.add_mutually_exclusive_group()
     ending.add_argument("--detach", action="store_true", help="return when it serves")
     ending.add_argument("--stop", action="store_true", help="end the process that serves PATH")
+    ending.add_argument(
+        "--give-back",
+        type=byte_size,
+        metavar="SIZE",
+        help="let the cache that serves PATH give memory to other programs",
+    )
+    ending.add_argument(
+        "--grow",
+        type=byte_size,
+        metavar="SIZE",
+        help="let it take such memory again, at most what it had at first",
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
@@ -69,6 +90,32 @@ def _stop(path: str) -> int:
     return 0
 
 
+def _resize(path: str, arguments: argparse.Namespace) -> int:
+    from penstock import cache_places
+    from penstock.cache_service import printable
+    from penstock.errors import CommandError
+
+    place = cache_places.find(path)
+    if place is None:
+        raise CommandError(printable(path), "has no cache")
+    grows = arguments.grow is not None
+    if grows:
+        changed = cache_places.grow(place, arguments.grow)
+    else:
+        changed = cache_places.give_back(place, arguments.give_back)
+    told = cache_places.statistics(place)
+    if arguments.json:
+        sizes = {"grown" if grows else "given_back": changed, "size": told["size"]}
+        print(json.dumps({"path": place.path, **sizes}, indent=2))
+    else:
+        done = "has taken" if grows else "has given back"
+        print(
+            f"{printable(place.path)}: {done} {size_text(changed)}, caches in"
+            f" {size_text(told['size'])}"
+        )
+    return 0
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Start the process that owns the memory."""
     from penstock.cache_service import Service, printable, start
@@ -77,12 +124,15 @@ def run(arguments: argparse.Namespace) -> int:
     os.scandir(path).close()  # it exists, and may be read
     if arguments.stop:
         return _stop(path)
+    if arguments.give_back is not None or arguments.grow is not None:
+        return _resize(path, arguments)
     device = chosen_device(arguments.device) or "auto"
     service = Service(
         path=path,
         device=device,
         cache_size=arguments.cache_size,
         chunk_size=arguments.chunk_size,
+        keep_free=arguments.keep_free,
     )
     process = start(service, detached=arguments.detach)
     size = arguments.cache_size
@@ -92,7 +142,7 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         shown = printable(path)
         print(
-            f"{shown}: served from {size_text(size)} of {device}"
+            f"{shown}: served from {devices_text(size, device)}"
             f" (try: penstock run --cache {shown} PROGRAM)",
             flush=True,
         )

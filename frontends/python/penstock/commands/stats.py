@@ -37,6 +37,22 @@ def _shortened(name: str, root: str) -> str:
     return name if len(name) <= _NAME_COLUMNS else "..." + name[3 - _NAME_COLUMNS :]
 
 
+def _devices(told: dict[str, Any]) -> list[str]:
+    """Return a line for each device of several, and for memory that a cache does not have."""
+    lines = []
+    for device in told["devices"] if len(told["devices"]) > 1 else []:
+        used = device["size"] - device["free_size"]
+        state = "lost" if device["lost"] else f"{size_text(device['dirty_size'])} dirty"
+        lines.append(
+            f"  {device['name']:<9} {size_text(used):>12} of {size_text(device['size'])}, {state}"
+        )
+    if told["given_back_size"]:
+        lines.append(f"  gone      {size_text(told['given_back_size']):>12} to other programs")
+    if told["bytes_lost"]:
+        lines.append(f"  lost      {size_text(told['bytes_lost']):>12} that were not written")
+    return lines
+
+
 def table(told: dict[str, Any]) -> list[str]:
     """Return the lines of a cache."""
     from penstock.cache_service import printable
@@ -45,14 +61,17 @@ def table(told: dict[str, Any]) -> list[str]:
     share = 100 * told["hits"] / looked if looked else 0.0
     used = told["size"] - told["free_size"]
     where = f", mounted at {printable(told['mountpoint'])}" if told["mountpoint"] else ""
+    count = len(told["devices"])
+    device = told["device"] if count == 1 else f"{count} devices"
     lines = [
-        f"{printable(told['path'])}: process {told['pid']}, {told['device']}{where}",
+        f"{printable(told['path'])}: process {told['pid']}, {device}{where}",
         f"  hits      {told['hits']:>12,} of {looked:,} chunks ({share:.1f} %)",
         f"  served    {size_text(told['bytes_served']):>12}",
         f"  read      {size_text(told['bytes_read']):>12} from storage",
         f"  written   {size_text(told['bytes_written']):>12} to storage",
         f"  in use    {size_text(used):>12} of {size_text(told['size'])},"
         f" {size_text(told['dirty_size'])} dirty",
+        *_devices(told),
     ]
     if told["bytes_bypassed"]:
         lines.append(f"  bypassed  {size_text(told['bytes_bypassed']):>12} (no room)")

@@ -1,0 +1,99 @@
+"""Goal: a served cache lies on several devices, and gives memory back and takes it again."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from caching import DRIVER, Cache, settled
+
+from penstock import _core
+
+pytestmark = pytest.mark.skipif(
+    not (Path(_core.__file__).parent / "penstock-cache").exists(), reason="built without the cache"
+)
+
+SLAB = 4 << 20  # at chunks of 4 KiB
+SMALL = ("--cache-size", "16M", "--chunk-size", "4K")
+
+
+@pytest.fixture(params=["cpu", "cuda:0"] if DRIVER.exists() else ["cpu"])
+def cache(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Cache]:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    runtime = Path(tempfile.mkdtemp(prefix="ps", dir="/tmp"))  # the paths of sockets are short
+    made = Cache(folder, runtime, request.param)
+    made.environment["PENSTOCK_FAKE_GPUS"] = "2"
+    yield made
+    made.end()
+    shutil.rmtree(runtime)
+
+
+def write(path: Path, size: int) -> bytes:
+    data = random.Random(1).randbytes(size)
+    path.write_bytes(data)
+    settled()
+    return data
+
+
+def test_chunks_lie_evenly_on_two_devices(cache: Cache) -> None:
+    data = write(cache.folder / "a", 1000 << 12)
+    gpu = cache.environment["PENSTOCK_DEVICE"] != "cpu"
+    cache.serve(*SMALL, "--device", "cuda:0,cuda:1" if gpu else "cpu:1,cpu:2")
+    for _ in range(2):
+        assert cache.run("cat", cache.folder / "a", text=False).stdout == data
+    devices = cache.statistics()["devices"]
+    assert [device["name"][:6] for device in devices] == (
+        ["cuda:0", "cuda:1"] if gpu else ["cpu:1", "cpu:2"]
+    )
+    assert [device["size"] for device in devices] == [16 << 20, 16 << 20]
+    assert [device["size"] - device["free_size"] for device in devices] == [500 << 12, 500 << 12]
+    table = cache.command("stats", cache.folder, "--once").stdout
+    assert ", 2 devices" in table.splitlines()[0]
+    assert table.count("2.0 MiB of 16.0 MiB, 0 bytes dirty") == 2
+
+
+def test_memory_is_given_back_and_taken_again(cache: Cache) -> None:
+    data = write(cache.folder / "a", 10 << 20)
+    cache.serve(*SMALL)
+    assert cache.run("cat", cache.folder / "a", text=False).stdout == data
+    told = cache.command("serve", "--cache", cache.folder, "--give-back", "5M").stdout
+    assert told == f"{cache.folder}: has given back 8.0 MiB, caches in 8.0 MiB\n"
+    assert cache.statistics()["given_back_size"] == 2 * SLAB
+    assert "gone" in cache.command("stats", "--once").stdout
+    assert cache.run("cat", cache.folder / "a", text=False).stdout == data
+    told = cache.command("serve", "--cache", cache.folder, "--give-back", "1T", "--json").stdout
+    assert '"given_back": 8388608' in told
+    assert cache.run("cat", cache.folder / "a", text=False).stdout == data
+    told = cache.command("serve", "--cache", cache.folder, "--grow", "1T").stdout
+    assert told == f"{cache.folder}: has taken 16.0 MiB, caches in 16.0 MiB\n"
+    assert cache.run("cat", cache.folder / "a", text=False).stdout == data
+    assert cache.statistics()["size"] == 4 * SLAB
+
+
+def test_a_cache_leaves_memory_to_other_programs(cache: Cache) -> None:
+    data = write(cache.folder / "a", 10 << 20)
+    cache.serve(*SMALL, "--keep-free", "1000T")
+    end = time.monotonic() + 20
+    while cache.statistics()["size"] and time.monotonic() < end:
+        time.sleep(0.05)
+    assert cache.statistics()["given_back_size"] == 4 * SLAB
+    assert cache.run("cat", cache.folder / "a", text=False).stdout == data
+
+
+@pytest.mark.parametrize("names", ["cpu,cpu", "auto,cpu", "cpu,", "gpu,cpu"])
+def test_wrong_lists_of_devices_are_refused(cache: Cache, names: str) -> None:
+    done = cache.command("serve", "--cache", cache.folder, "--device", names, check=False)
+    assert done.returncode == 2
+    assert "--device" in done.stderr
+
+
+def test_memory_of_no_cache_is_refused(cache: Cache) -> None:
+    done = cache.command("serve", "--cache", cache.folder, "--give-back", "1G", check=False)
+    assert done.returncode != 0
+    assert "has no cache" in done.stderr
