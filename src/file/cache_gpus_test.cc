@@ -151,6 +151,9 @@ TEST_F(CacheGpusTest, CleanMemoryIsBackWithinASecondAndTakenAgain) {
         // Of each GPU, two slabs and a bit are missing.
         fake_->used_by_others = free - 8 * kCacheSize - kKept + 2 * kCacheSize + 1;
         EXPECT_TRUE(shrinks_to(10 * kCacheSize, milliseconds(1000)));
+        // The last slab has left the cache; a moment later its memory is free.
+        for (int i = 0; i < 1000 && cache_.statistics().given_back_size != 6 * kCacheSize; ++i)
+            std::this_thread::sleep_for(milliseconds(1));
         EXPECT_GE(gpus_[0].free_memory(), kKept);
         EXPECT_GE(gpus_[1].free_memory(), kKept);
         EXPECT_EQ(fake_->device_pieces, pieces - 6);

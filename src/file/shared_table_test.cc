@@ -70,6 +70,10 @@ protected:
         client_ = std::make_unique<Client>(cache_.shared());
         descriptor_ = mkstemp(path_);
         ASSERT_GE(descriptor_, 0);
+        struct stat status {};
+        ASSERT_EQ(fstat(descriptor_, &status), 0);
+        device_ = status.st_dev;
+        inode_ = status.st_ino;
     }
     void TearDown() override {
         close(descriptor_);
@@ -84,13 +88,7 @@ protected:
     }
     static uint64_t word_of(uint64_t place, uint64_t version) { return place << 16 | version; }
     CachedFile open() { return cache_.adopt(::open(path_, O_RDWR | O_CLOEXEC)).value(); }
-    [[nodiscard]] uint32_t slot() const {
-        struct stat status {};
-        EXPECT_EQ(fstat(descriptor_, &status), 0);
-        device_ = status.st_dev;
-        inode_ = status.st_ino;
-        return client_->reader.find_file(device_, inode_);
-    }
+    [[nodiscard]] uint32_t slot() const { return client_->reader.find_file(device_, inode_); }
     size_t read(void* to, size_t size, uint64_t offset) const {
         const uint32_t found = slot();
         if (found == client_->reader.table.head->file_count) return 0;
@@ -108,7 +106,7 @@ protected:
     int descriptor_ = -1;
     FileCache cache_;
     std::unique_ptr<Client> client_;
-    mutable uint64_t device_ = 0, inode_ = 0;
+    uint64_t device_ = 0, inode_ = 0;
 };
 
 TEST_F(SharedTableTest, ShowsWhatIsCachedAndMayBeRead) {
