@@ -45,9 +45,15 @@ class Panel:
     legend: list[tuple[int, str]]  # number of a stream, from 1 on, and its text
 
 
+def _silence() -> None:
+    """Keep Matplotlib from telling of its caches; errors are raised anyway."""
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)
+
+
 def require_matplotlib() -> None:
     """Raise CommandError if Matplotlib is missing."""
     try:
+        _silence()
         import matplotlib  # noqa: F401
     except ImportError:
         raise CommandError(
@@ -129,7 +135,7 @@ def figure(panels: Sequence[Panel], title: str, *, over_time: bool) -> Figure:
 def draw(panels: Sequence[Panel], title: str, *, over_time: bool) -> bytes:
     """Return the picture of the panels as PNG."""
     # It says that it builds its list of fonts, and which characters the font does not have.
-    logging.getLogger("matplotlib").setLevel(logging.ERROR)
+    _silence()
     out = io.BytesIO()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
