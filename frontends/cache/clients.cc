@@ -225,7 +225,7 @@ void Clients::answer(int connection, const CacheRequest& request, int descriptor
             }
             case Request::kOpen:
                 reply = descriptor < 0 ? CacheReply{.error = EBADF}
-                                       : files_.open(descriptor, request.writes != 0);
+                                       : files_.open(descriptor, request.writes);
                 break;
             case Request::kUsed:
                 files_.used(request);

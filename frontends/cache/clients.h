@@ -23,6 +23,9 @@ namespace penstock::cache_service {
 class ReadFiles {
 public:
     explicit ReadFiles(FileCache cache);
+    ~ReadFiles();
+    ReadFiles(const ReadFiles&) = delete;
+    ReadFiles& operator=(const ReadFiles&) = delete;
     // Files of this device are shown by the mount, whose files below are of the other one.
     void set_mount(uint64_t device, uint64_t below) {
         mount_ = device;
@@ -30,8 +33,9 @@ public:
     }
 
     // Opens the file behind a program's descriptor once more, and lets programs read it by the
-    // table, and write it by grants if the program `writes`. Errors: those of kOpen.
-    cache_protocol::CacheReply open(int descriptor, bool writes);
+    // table, and write it by grants if `how` is 1. If it is 2, the program writes it below, so only
+    // a file of the mount is served. Errors: those of kOpen.
+    cache_protocol::CacheReply open(int descriptor, uint32_t how);
     cache_protocol::CacheReply fetch(const cache_protocol::CacheRequest& request);
     void used(const cache_protocol::CacheRequest& request);
     // Answers kGrant, kSync, kFlush, kPass and kError for a file.
@@ -54,6 +58,7 @@ private:
     };
     std::shared_ptr<Entry> find(const Key& key);
     std::shared_ptr<Entry> remove(const Key& key);
+    Status flush_all();
     [[nodiscard]] bool is_passed(const Key& key) const;
     void broken(int descriptor);
 
@@ -63,6 +68,7 @@ private:
     FileCache cache_;
     uint64_t mount_ = 0, below_mount_ = 0;
     size_t open_max_;
+    std::mutex opening_;  // one open of a file at a time; locked before mutex_
     mutable std::mutex mutex_;
     std::map<Key, std::shared_ptr<Entry>> entries_;
     std::list<Key> uses_;   // the last used one first

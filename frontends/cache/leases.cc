@@ -15,6 +15,7 @@ sigset_t break_signals() {
     sigset_t set;
     sigemptyset(&set);
     sigaddset(&set, break_signal());
+    sigaddset(&set, SIGIO);  // what the kernel sends when it can queue no more
     return set;
 }
 
@@ -30,9 +31,8 @@ void Leases::block_signal() {
 }
 
 Leases::~Leases() {
-    // A signal without a descriptor ends the thread.
-    union sigval value {};
-    sigqueue(getpid(), break_signal(), value);
+    stopping_.store(true);
+    pthread_kill(thread_.native_handle(), break_signal());
     thread_.join();
 }
 
@@ -41,7 +41,7 @@ void Leases::work() {
     for (;;) {
         siginfo_t info{};
         if (sigwaitinfo(&set, &info) < 0) continue;  // EINTR
-        if (info.si_code == SI_QUEUE) return;
+        if (stopping_.load()) return;
         broken_(info.si_fd);
     }
 }

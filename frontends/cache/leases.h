@@ -2,6 +2,7 @@
 // the holder has given the lease up. So what was read of the file is what the file has.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <thread>
 
@@ -33,6 +34,7 @@ private:
     void work();
 
     std::function<void(int descriptor)> broken_;
+    std::atomic<bool> stopping_{false};
     std::thread thread_;
 };
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <climits>
+#include <iterator>
 #include <vector>
 
 #include "clients.h"
@@ -60,18 +61,26 @@ ReadFiles::ReadFiles(FileCache cache)
       open_max_(open_files_max()),
       leases_([this](int descriptor) { broken(descriptor); }) {}
 
-CacheReply ReadFiles::open(int descriptor, bool writes) {
+CacheReply ReadFiles::open(int descriptor, uint32_t how) {
+    const bool writes = how == 1;
     struct stat status {};
     if (fstat(descriptor, &status) != 0) return error_reply(errno);
     if (!S_ISREG(status.st_mode)) return error_reply(ESPIPE);
     // The kernel has bytes of a mount's files, and would not see what programs write here.
     if (mount_ != 0 && status.st_dev == mount_)
         return writes ? error_reply(EOPNOTSUPP) : open_of_mount(status.st_ino);
+    if (how > 1) return error_reply(EAGAIN);
     const Key key{status.st_dev, status.st_ino};
     if (const auto known = find(key);
         known != nullptr && known->leased && (known->writes || !writes))
         return slot_reply(key, known->file);
-    if (writes && is_passed(key)) return error_reply(EOPNOTSUPP);
+    // So would the mount's pages, if programs wrote its files below.
+    if (writes && (is_passed(key) || (mount_ != 0 && status.st_dev == below_mount_)))
+        return error_reply(EOPNOTSUPP);
+    const std::lock_guard one_at_a_time(opening_);
+    if (const auto known = find(key);
+        known != nullptr && known->leased && (known->writes || !writes))
+        return slot_reply(key, known->file);
     if (writes) remove(key);
     // Not the program's own: it may have locks, which would last as long as this one.
     const int flags = (writes ? O_RDWR : O_RDONLY) | O_CLOEXEC;
@@ -119,8 +128,10 @@ CacheReply ReadFiles::enter(const Key& key, const std::shared_ptr<Entry>& entry)
     uses_.push_front(key);
     entry->use = uses_.begin();
     if (entries_.size() > open_max_) {
-        const Key last = uses_.back();
-        uses_.pop_back();
+        auto last_use = std::prev(uses_.end());
+        while (last_use != uses_.begin() && entries_[*last_use]->writes) --last_use;
+        const Key last = *last_use;
+        uses_.erase(last_use);
         closed = entries_[last];
         closed->file.publish(CachedFile::Readable::kNo);
         entries_.erase(last);
@@ -169,7 +180,7 @@ std::shared_ptr<ReadFiles::Entry> ReadFiles::remove(const Key& key) {
 CacheReply ReadFiles::change(const CacheRequest& request) {
     const Key key{request.device, request.inode};
     if (request.kind == Request::kFlush && request.inode == 0)
-        return error_reply(cache_.flush().error_number());
+        return error_reply(flush_all().error_number());
     if (request.kind == Request::kPass) {
         if (request.writes != 0) {
             const std::lock_guard lock(mutex_);
@@ -182,7 +193,9 @@ CacheReply ReadFiles::change(const CacheRequest& request) {
         return error_reply(entry->file.flush().error_number());
     }
     const auto entry = find(key);
-    if (entry == nullptr) return error_reply(request.kind == Request::kGrant ? ESTALE : 0);
+    if (entry == nullptr)
+        return error_reply(
+            request.kind == Request::kGrant || request.kind == Request::kSync ? ESTALE : 0);
     CacheReply reply{};
     if (request.kind == Request::kGrant) {
         const auto granted = entry->file.grant(request.offset, request.size);
@@ -247,6 +260,33 @@ void ReadFiles::close_unlinked() {
             ++at;
         }
     }
+}
+
+// Writes back all files, and keeps none open for writing: other programs may change or run them.
+Status ReadFiles::flush_all() {
+    const std::lock_guard one_at_a_time(opening_);
+    std::vector<std::shared_ptr<Entry>> written;
+    {
+        const std::lock_guard lock(mutex_);
+        for (const auto& [key, entry] : entries_)
+            if (entry->writes) written.push_back(entry);
+    }
+    const Status status = cache_.flush();
+    for (const auto& entry : written) {
+        entry->file.end_grants();
+        (void)entry->file.flush();
+        const std::lock_guard lock(mutex_);
+        const auto found = entries_.find(*entry->use);
+        if (found == entries_.end() || found->second != entry) continue;
+        entry->file.publish(CachedFile::Readable::kNo);
+        uses_.erase(entry->use);
+        entries_.erase(found);
+    }
+    return status;
+}
+
+ReadFiles::~ReadFiles() {
+    for (const auto& [key, entry] : entries_) entry->file.publish(CachedFile::Readable::kNo);
 }
 
 std::string ReadFiles::json(size_t count) const {

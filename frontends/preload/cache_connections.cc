@@ -26,6 +26,7 @@ using cache_protocol::Request;
 constexpr int kConnectionsMax = 64;
 constexpr uint32_t kMappingsMax = 16;  // services that one process can outlive
 constexpr time_t kAnswerS = 5;         // the service reads slow storage for an answer
+constexpr int kLongPeriods = 24;       // of kAnswerS, for what is written back
 constexpr time_t kPauseS = 1;          // between attempts to connect
 constexpr long kNapNs = 200'000;
 constexpr int kNapsMax = 5000;        // 1 s
@@ -120,9 +121,13 @@ bool exchange(Connection& connection, CacheRequest request, int descriptor, Cach
     piece = {reply, sizeof *reply};
     message.msg_control = control;
     message.msg_controllen = sizeof control;
+    // What is written back takes as long as storage does.
+    const bool writes_back = request.kind == Request::kSync || request.kind == Request::kFlush ||
+                             request.kind == Request::kPass || request.kind == Request::kGrant;
+    int periods = writes_back ? kLongPeriods : 1;
     do {
         moved = syscall(SYS_recvmsg, fd, &message, MSG_CMSG_CLOEXEC);
-    } while (moved < 0 && errno == EINTR);
+    } while (moved < 0 && (errno == EINTR || (errno == EAGAIN && --periods > 0)));
     if (moved != sizeof *reply) return false;
     const cmsghdr* head = CMSG_FIRSTHDR(&message);
     if (received == nullptr) return true;
@@ -169,6 +174,16 @@ const CacheMapping* last_mapping() {
     return count == 0 ? nullptr : &mappings[count - 1];
 }
 
+// Threads that start together all need a connection: one connects, the others wait for a moment.
+const CacheMapping* mapping_of_other_thread() {
+    for (int naps = 0; connecting.load() && naps < kNapsMax; ++naps) {
+        const timespec nap{0, kNapNs};
+        nanosleep(&nap, nullptr);
+    }
+    const CacheMapping* last = last_mapping();
+    return last != nullptr && last->reader.marks.live() ? last : nullptr;
+}
+
 // Returns a connection to the service of a mapping that nobody uses; null: there is none.
 Connection* take_connection(uint32_t mapping) {
     Connection* unused = nullptr;
@@ -207,15 +222,11 @@ const CacheMapping* cache_by_number(uint32_t number) { return &mappings[number];
 const CacheMapping* current_cache() {
     const CacheMapping* last = last_mapping();
     if (last != nullptr && last->reader.marks.live()) return last;
-    if (last == nullptr && connecting.load()) {
-        // Threads that start together all need it: one connects, the others wait for a moment.
-        for (int naps = 0; connecting.load() && naps < kNapsMax; ++naps) {
-            const timespec nap{0, kNapNs};
-            nanosleep(&nap, nullptr);
-        }
-        return last_mapping();
+    if (connecting.exchange(true)) return mapping_of_other_thread();
+    if (now() < tried.load() + kPauseS) {
+        connecting.store(false);
+        return nullptr;
     }
-    if (now() < tried.load() + kPauseS || connecting.exchange(true)) return nullptr;
     tried.store(now());
     const uint32_t count = mapping_count.load();
     Connection* connection = nullptr;
@@ -238,12 +249,19 @@ const CacheMapping* current_cache() {
 bool ask_cache(const CacheMapping& cache, CacheRequest request, int descriptor, CacheReply* reply) {
     *reply = {};
     if (!cache.reader.marks.live()) return false;
-    Connection* connection = take_connection(cache.number);
-    if (connection == nullptr) return false;
-    const bool answered = exchange(*connection, request, descriptor, reply, nullptr);
-    if (!answered) drop(*connection);  // an answer that comes later must not be taken for another
-    connection->busy.store(false);
-    return answered;
+    for (int attempts = 0; attempts < 2; ++attempts) {
+        Connection* connection = take_connection(cache.number);
+        if (connection == nullptr) return false;
+        // The program may have closed it: then nothing was sent, and another one is made.
+        const int fd = connection->fd.load();
+        const bool ours = fd >= 0 && is_ours(*connection, fd);
+        const bool answered = ours && exchange(*connection, request, descriptor, reply, nullptr);
+        if (!ours) connection->fd.store(-1);
+        if (!answered) drop(*connection);  // a late answer must not be taken for another
+        connection->busy.store(false);
+        if (ours) return answered;
+    }
+    return false;
 }
 
 void tell_cache(const CacheMapping& cache, const CacheRequest& request) {

@@ -30,6 +30,9 @@ private:
     std::atomic<uint64_t> bits_{0};
 };
 
+// The kernel judges offsets beyond: file systems have limits.
+inline constexpr off_t kOffsetMax = off_t{1} << 42;
+
 enum State : uint32_t { kUnknown, kIgnored, kServed, kWritten };
 
 struct alignas(64) CachedFile {

@@ -35,6 +35,7 @@ size_t folder_size = 0;
 struct Buffer {
     const char *begin, *end;
 };
+__thread Buffer known_source __attribute__((tls_model("initial-exec")));
 __thread Buffer known_buffer __attribute__((tls_model("initial-exec")));
 
 bool is_in_folder(int fd) {
@@ -90,13 +91,14 @@ State find_slot(int fd, CachedFile& file) {
     const auto ns = [](const timespec& time) {
         return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
     };
-    const bool same = slot < table.head->file_count &&
+    const bool same = !writes && slot < table.head->file_count &&
                       table.files[slot].mtime_ns.load() == ns(status.st_mtim) &&
                       table.files[slot].ctime_ns.load() == ns(status.st_ctim) &&
                       table.files[slot].size.load() == static_cast<uint64_t>(status.st_size);
     if (!same) {
         CacheReply reply;
-        if (!ask_cache(*cache, {.kind = Request::kOpen}, fd, &reply)) return kUnknown;
+        const CacheRequest request{.kind = Request::kOpen, .writes = writes ? 2u : 0u};
+        if (!ask_cache(*cache, request, fd, &reply)) return kUnknown;
         // What it writes itself keeps a file from being served, unless it is in a mount.
         if (reply.error == EAGAIN) return writes ? kIgnored : kUnknown;
         if (reply.error != 0 || reply.slot >= table.head->file_count) return kIgnored;
@@ -143,7 +145,8 @@ bool own_position(int fd, CachedFile& file, uint64_t* position) {
 CachedFile* file_at(int fd) { return fd >= 0 && fd < kDescriptorsMax ? &files[fd] : nullptr; }
 
 bool copy_checked(char* to, const char* from, size_t size, const char* theirs) {
-    if (theirs >= known_buffer.begin && theirs + size <= known_buffer.end) [[likely]] {
+    Buffer& known = theirs == to ? known_buffer : known_source;
+    if (theirs >= known.begin && theirs + size <= known.end) [[likely]] {
         memcpy(to, from, size);
         return true;
     }
@@ -151,10 +154,10 @@ bool copy_checked(char* to, const char* from, size_t size, const char* theirs) {
     const iovec source{const_cast<char*>(from), size};
     const ssize_t got = syscall(SYS_process_vm_readv, getpid(), &target, 1, &source, 1, 0);
     if (got != static_cast<ssize_t>(size)) return false;
-    if (theirs == known_buffer.end) {
-        known_buffer.end = theirs + size;
+    if (theirs == known.end) {
+        known.end = theirs + size;
     } else {
-        known_buffer = {theirs, theirs + size};
+        known = {theirs, theirs + size};
     }
     return true;
 }
@@ -264,7 +267,7 @@ void begin_caching(const char* setting) {
 
 ssize_t internal::read_cached(int fd, void* to, size_t size, off_t offset) {
     CachedFile* file = file_at(fd);
-    if (file == nullptr || size == 0) return kNotCached;
+    if (file == nullptr || size == 0 || offset > kOffsetMax) return kNotCached;
     const int error = errno;
     ssize_t done = kNotCached;
     if (!is_served(fd, *file)) {
@@ -329,6 +332,16 @@ void give_positions_in_child() {
     if (internal::alone.load(std::memory_order_relaxed) > 0 && is_child_of_vfork())
         internal::give_all_positions();
 }
+
+void change_flags(int fd) {
+    CachedFile* file = internal::caching.load(std::memory_order_relaxed) ? file_at(fd) : nullptr;
+    if (file == nullptr) return;
+    pass_cached(fd);
+    internal::give_up_position(fd, false);
+    file->state.store(kUnknown);
+}
+
+void forget_buffers() { known_buffer = known_source = {}; }
 
 off_t owned_position(int fd) {
     if (!internal::caching.load(std::memory_order_relaxed)) return -1;

@@ -55,6 +55,10 @@ inline void give_all_positions() {
 void give_positions_in_child();
 // Moves the position of a descriptor as lseek(2) does. Returns kNotCached if the kernel has it.
 off_t seek_cached(int fd, off_t offset, int whence);
+// The flags of a descriptor change: how it is served is asked again.
+void change_flags(int fd);
+// Memory of the program was unmapped.
+void forget_buffers();
 // Returns the position of a descriptor; -1: the kernel has it. Leaves errno.
 off_t owned_position(int fd);
 

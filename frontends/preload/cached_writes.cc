@@ -113,7 +113,7 @@ size_t write_by_grants(CachedFile& file, const char* from, size_t size, uint64_t
         request.offset = at;
         // Writes that follow one another have the next grant before they need it.
         const bool follows = (at & (chunk_size - 1)) == 0 && at > 0;
-        request.size = follows && size - done < kGrantAhead ? kGrantAhead : size - done;
+        request.size = follows || size - done > kGrantAhead ? kGrantAhead : size - done;
         CacheReply reply;
         if (!ask_cache(cache, request, -1, &reply) || reply.error != 0 || reply.size == 0)
             return done;
@@ -127,7 +127,7 @@ bool is_written(const CachedFile& file) {
 
 // Returns whether the service has ended with writes of this descriptor. Says so once.
 bool has_lost(CachedFile& file) {
-    return is_written(file) && !cache_of(file).reader.marks.live() &&
+    return is_written(file) && cache_of(file).reader.marks.killed() &&
            file.has_written.exchange(false);
 }
 
@@ -144,10 +144,11 @@ bool find_known(dev_t device, ino_t inode, CachedFile* found) {
     return true;
 }
 
-void pass(const CachedFile& file, bool for_good) {
+bool pass(const CachedFile& file, bool for_good) {
     CacheRequest request = request_of(file, Request::kPass);
     request.writes = for_good ? 1 : 0;
-    (void)ask_about(file, request);
+    CacheReply reply;  // an error of a write-back is told by fsync
+    return ask_cache(cache_of(file), request, -1, &reply) || !cache_of(file).reader.marks.live();
 }
 
 }  // namespace
@@ -161,7 +162,7 @@ void begin_writing_back() {
 
 ssize_t internal::write_cached(int fd, const void* from, size_t size, off_t offset) {
     CachedFile* file = file_at(fd);
-    if (file == nullptr || size == 0) return kNotCached;
+    if (file == nullptr || size == 0 || offset > kOffsetMax) return kNotCached;
     const int error = errno;
     if (!is_served(fd, *file) || !is_written(*file)) {
         errno = error;
@@ -218,6 +219,11 @@ int internal::sync_cached(int fd, bool data_only) {
     CacheRequest request = request_of(*file, Request::kSync);
     request.size = data_only ? 1 : 0;
     const int failure = ask_about(*file, request);
+    // What is no longer in the cache is below: the kernel syncs it.
+    if (failure == ESTALE || !cache_of(*file).reader.marks.live()) {
+        file->has_written.store(false);
+        return static_cast<int>(kNotCached);
+    }
     if (failure == 0) {
         file->has_written.store(false);
         return 0;
@@ -236,26 +242,30 @@ void internal::flush_cached(int fd) {
     errno = error;
 }
 
-void internal::pass_cached(int fd, bool for_good) {
+bool internal::pass_cached(int fd, bool for_good) {
+    bool passed = true;
     struct stat status;
     CachedFile known;
     const int error = errno;
     if (kernel::fstat(fd, &status) == 0 && S_ISREG(status.st_mode) &&
         find_known(status.st_dev, status.st_ino, &known)) {
-        pass(known, for_good);
+        passed = pass(known, for_good);
         if (CachedFile* file = file_at(fd); file != nullptr) file->state.store(kUnknown);
     }
     errno = error;
+    return passed;
 }
 
-void internal::pass_cached_path(const char* path, int folder) {
+bool internal::pass_cached_path(const char* path, int folder) {
+    bool passed = true;
     struct stat status;
     CachedFile known;
     const int error = errno;
     if (path != nullptr && syscall(SYS_newfstatat, folder, path, &status, 0) == 0 &&
         S_ISREG(status.st_mode) && find_known(status.st_dev, status.st_ino, &known))
-        pass(known, false);
+        passed = pass(known, false);
     errno = error;
+    return passed;
 }
 
 void internal::correct_size(dev_t device, ino_t inode, off_t* size) {

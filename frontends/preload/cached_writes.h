@@ -16,8 +16,8 @@ inline bool writing_back = false;  // set at start
 ssize_t write_cached(int fd, const void* from, size_t size, off_t offset);
 int sync_cached(int fd, bool data_only);
 void flush_cached(int fd);
-void pass_cached(int fd, bool for_good);
-void pass_cached_path(const char* path, int folder);
+bool pass_cached(int fd, bool for_good);
+bool pass_cached_path(const char* path, int folder);
 void correct_size(dev_t device, ino_t inode, off_t* size);
 void flush_all();
 int close_error(int fd);
@@ -40,11 +40,12 @@ inline void flush_cached(int fd) {
     if (internal::writing_back) internal::flush_cached(fd);
 }
 // `for_good`: no call of this program is served for this file from now on.
-inline void pass_cached(int fd, bool for_good = false) {
-    if (internal::writing_back) internal::pass_cached(fd, for_good);
+// Both return false if the service lives and did not do it: then the call must fail with EIO.
+inline bool pass_cached(int fd, bool for_good = false) {
+    return !internal::writing_back || internal::pass_cached(fd, for_good);
 }
-inline void pass_cached_path(const char* path, int folder = -100) {  // AT_FDCWD
-    if (internal::writing_back) internal::pass_cached_path(path, folder);
+inline bool pass_cached_path(const char* path, int folder = -100) {  // AT_FDCWD
+    return !internal::writing_back || internal::pass_cached_path(path, folder);
 }
 // Writes back all files, if this program has written any: another program may read them.
 inline void flush_before_program() {

@@ -15,6 +15,7 @@
 
 #include <atomic>
 
+#include "cache_connections.h"
 #include "cached_files.h"
 #include "cached_writes.h"
 #include "descriptors.h"
@@ -115,11 +116,14 @@ ssize_t both_sides(int in, const off_t* in_offset, int out, const off_t* out_off
     return moved;
 }
 
-// Moves bytes by libc's `call`, or by the service if the memory is a GPU's. `offset` is -1 at the
-// file's position.
+// Moves bytes by libc's `call`, or by the service if the memory is a GPU's.
+constexpr off_t kAtPosition = INT64_MIN;
+
 template <class Call>
 ssize_t moved(int fd, const void* memory, size_t size, off_t offset, bool write, Call call) {
     auto* at = const_cast<void*>(memory);
+    if (offset < 0 && offset != kAtPosition) return call();  // an error
+    if (offset == kAtPosition) offset = -1;
     if (!write) {
         const ssize_t cached = read_cached(fd, at, size, offset);
         if (cached != kNotCached) return cached;
@@ -127,7 +131,7 @@ ssize_t moved(int fd, const void* memory, size_t size, off_t offset, bool write,
     } else {
         const ssize_t cached = write_cached(fd, memory, size, offset);
         if (cached != kNotCached) return cached;
-        pass_cached(fd);
+        if (!pass_cached(fd)) return errno = EIO, -1;
         if (offset < 0) give_position(fd);
     }
     if (may_be_device_memory(at)) [[unlikely]] {
@@ -174,7 +178,7 @@ FILE* opened(FILE* file) {
     const int fd = fileno_unlocked(file);
     forget(fd);
     cached_opened(fd, true);
-    pass_cached(fd, (fcntl(fd, F_GETFL) & O_ACCMODE) != O_RDONLY);
+    pass_cached(fd, true);  // its own reads and writes are not wrapped
     return file;
 }
 
@@ -184,12 +188,13 @@ FILE* opened(FILE* file) {
     extern "C" [[gnu::visibility("default")]] result wrap_##name parameters __asm__(#name); \
     result wrap_##name parameters
 
-#define READ(name, parameters, arguments)                                                         \
-    WRAP(ssize_t, name, parameters) {                                                             \
-        const Next* libc = next();                                                                \
-        if (libc == nullptr) return kernel::read(fd, to, size);                                   \
-        return at_position('r', fd,                                                               \
-                           moved(fd, to, size, -1, false, [=] { return libc->name arguments; })); \
+#define READ(name, parameters, arguments)                                         \
+    WRAP(ssize_t, name, parameters) {                                             \
+        const Next* libc = next();                                                \
+        if (libc == nullptr) return kernel::read(fd, to, size);                   \
+        return at_position('r', fd, moved(fd, to, size, kAtPosition, false, [=] { \
+                               return libc->name arguments;                       \
+                           }));                                                   \
     }
 
 #define PREAD(name, parameters, arguments)                                         \
@@ -268,12 +273,13 @@ ssize_t at_offset_or_position(char operation, int fd, off_t offset, ssize_t move
 VECTORED(read, 'r', false)
 VECTORED(write, 'w', true)
 
-#define WRITE(name)                                                                                \
-    WRAP(ssize_t, name, (int fd, const void* from, size_t size)) {                                 \
-        const Next* libc = next();                                                                 \
-        if (libc == nullptr) return kernel::write(fd, from, size);                                 \
-        return at_position(                                                                        \
-            'w', fd, moved(fd, from, size, -1, true, [=] { return libc->name(fd, from, size); })); \
+#define WRITE(name)                                                                \
+    WRAP(ssize_t, name, (int fd, const void* from, size_t size)) {                 \
+        const Next* libc = next();                                                 \
+        if (libc == nullptr) return kernel::write(fd, from, size);                 \
+        return at_position('w', fd, moved(fd, from, size, kAtPosition, true, [=] { \
+                               return libc->name(fd, from, size);                  \
+                           }));                                                    \
     }
 
 WRITE(write)
@@ -307,12 +313,12 @@ SERVED(splice, (int in, off_t* in_offset, int out, off_t* out_offset, size_t siz
         both_sides(in, in_offset, out, out_offset,
                    libc->splice(in, in_offset, out, out_offset, size, flags))))
 
-#define OPEN(name, parameters, arguments, folder)                              \
-    WRAP(int, name, parameters) {                                              \
-        const Next* libc = next();                                             \
-        if (libc == nullptr) return kernel::openat(folder, path, flags, mode); \
-        if ((flags & O_TRUNC) != 0) pass_cached_path(path, folder);            \
-        return opened_alone(libc->name arguments);                             \
+#define OPEN(name, parameters, arguments, folder)                                              \
+    WRAP(int, name, parameters) {                                                              \
+        const Next* libc = next();                                                             \
+        if (libc == nullptr) return kernel::openat(folder, path, flags, mode);                 \
+        if ((flags & O_TRUNC) != 0 && !pass_cached_path(path, folder)) return errno = EIO, -1; \
+        return opened_alone(libc->name arguments);                                             \
     }
 
 OPEN(open, (const char* path, int flags, mode_t mode), (path, flags, mode), AT_FDCWD)
@@ -329,12 +335,17 @@ OPEN(openat64, (int folder, const char* path, int flags, mode_t mode), (folder, 
         return after(libc->name arguments);                         \
     }
 
-TRACKED(int, __open_2, (const char* path, int flags), (path, flags), -1, opened_alone)
-TRACKED(int, __open64_2, (const char* path, int flags), (path, flags), -1, opened_alone)
-TRACKED(int, __openat_2, (int folder, const char* path, int flags), (folder, path, flags), -1,
-        opened_alone)
-TRACKED(int, __openat64_2, (int folder, const char* path, int flags), (folder, path, flags), -1,
-        opened_alone)
+#define OPEN_CHECKED(name, parameters, arguments, folder)                                      \
+    WRAP(int, name, parameters) {                                                              \
+        const Next* libc = next();                                                             \
+        if (libc == nullptr) return refuse();                                                  \
+        if ((flags & O_TRUNC) != 0 && !pass_cached_path(path, folder)) return errno = EIO, -1; \
+        return opened_alone(libc->name arguments);                                             \
+    }
+OPEN_CHECKED(__open_2, (const char* path, int flags), (path, flags), AT_FDCWD)
+OPEN_CHECKED(__open64_2, (const char* path, int flags), (path, flags), AT_FDCWD)
+OPEN_CHECKED(__openat_2, (int folder, const char* path, int flags), (folder, path, flags), folder)
+OPEN_CHECKED(__openat64_2, (int folder, const char* path, int flags), (folder, path, flags), folder)
 #define CREAT(name)                                    \
     WRAP(int, name, (const char* path, mode_t mode)) { \
         const Next* libc = next();                     \
@@ -358,6 +369,7 @@ FOPEN(fopen64)
         const Next* libc = next();                                        \
         if (libc == nullptr) return refuse(), nullptr;                    \
         release_device_file(fileno_unlocked(file));                       \
+        if (mode != nullptr && *mode == 'w') pass_cached_path(path);      \
         return opened(libc->name(path, mode, file));                      \
     }
 FREOPEN(freopen)
@@ -384,7 +396,7 @@ DUP(dup3, (int from, int to, int flags), (from, to, flags))
 WRAP(FILE*, fdopen, (int fd, const char* mode)) {
     const Next* libc = next();
     if (libc == nullptr) return refuse(), nullptr;
-    pass_cached(fd, mode != nullptr && (*mode != 'r' || strchr(mode, '+') != nullptr));
+    pass_cached(fd, true);
     give_position(fd, true);  // libc's own reads are not wrapped
     return libc->fdopen(fd, mode);
 }
@@ -400,7 +412,16 @@ WRAP(FILE*, fdopen, (int fd, const char* mode)) {
     }
 PASSED_ON(int, system, (const char* command), (command), -1)
 PASSED_ON(FILE*, popen, (const char* command, const char* mode), (command, mode), nullptr)
-PASSED_ON(pid_t, _Fork, (), (), -1)
+
+WRAP(pid_t, _Fork, ()) {
+    const Next* libc = next();
+    if (libc == nullptr) return refuse();
+    give_all_positions();
+    flush_before_program();
+    const pid_t child = libc->_Fork();
+    if (child == 0) forget_connections();  // no handlers of pthread_atfork run
+    return child;
+}
 
 WRAP(ssize_t, sendmsg, (int socket, const msghdr* message, int flags)) {
     const Next* libc = next();
@@ -442,6 +463,7 @@ FADVISE(posix_fadvise64)
     WRAP(int, name, (int fd, int command, void* argument)) {              \
         const Next* libc = next();                                        \
         if (libc == nullptr) return kernel::fcntl(fd, command, argument); \
+        if (command == F_SETFL) change_flags(fd);                         \
         if (command != F_DUPFD && command != F_DUPFD_CLOEXEC)             \
             return libc->name(fd, command, argument);                     \
         give_positions_in_child();                                        \
@@ -459,8 +481,8 @@ FCNTL(fcntl64)
         release_device_file(fd);                        \
         give_positions_in_child();                      \
         const int failure = close_error(fd);            \
-        const int result = libc->name(fd);              \
         forget(fd);                                     \
+        const int result = libc->name(fd);              \
         if (result != 0 || failure == 0) return result; \
         errno = failure;                                \
         return -1;                                      \
@@ -474,8 +496,8 @@ WRAP(int, fclose, (FILE * file)) {
     if (libc == nullptr) return refuse();
     const int fd = fileno_unlocked(file);
     release_device_file(fd);
-    const int result = libc->fclose(file);
     forget(fd);
+    const int result = libc->fclose(file);
     return result;
 }
 
@@ -485,9 +507,8 @@ WRAP(int, close_range, (unsigned first, unsigned last, int flags)) {
     give_positions_in_child();
     constexpr int kKeeps = 2 | 4;  // CLOSE_RANGE_UNSHARE, CLOSE_RANGE_CLOEXEC
     if ((flags & kKeeps) == 0 && first <= last) release_device_files(first, last);
-    const int result = libc->close_range(first, last, flags);
-    forget_range(first, last);
-    return result;
+    forget_range(first, last);  // before: another thread may get a number at once
+    return libc->close_range(first, last, flags);
 }
 
 WRAP(void, closefrom, (int first)) {
@@ -495,8 +516,8 @@ WRAP(void, closefrom, (int first)) {
     if (libc == nullptr || libc->closefrom == nullptr) return;
     give_positions_in_child();
     release_device_files(static_cast<unsigned>(first < 0 ? 0 : first), ~0u);
-    libc->closefrom(first);
     forget_range(static_cast<unsigned>(first < 0 ? 0 : first), ~0u);
+    libc->closefrom(first);
 }
 
 // Calls that change or sync a file of their own accord.
@@ -504,7 +525,7 @@ WRAP(void, closefrom, (int first)) {
     WRAP(int, name, parameters) {                    \
         const Next* libc = next();                   \
         if (libc == nullptr) return refuse();        \
-        before;                                      \
+        if (!(before)) return errno = EIO, -1;       \
         return libc->name arguments;                 \
     }
 CHANGES(ftruncate, (int fd, off_t size), (fd, size), pass_cached(fd))
@@ -517,7 +538,7 @@ CHANGES(fallocate64, (int fd, int mode, off_t offset, off_t size), (fd, mode, of
         pass_cached(fd))
 CHANGES(posix_fallocate, (int fd, off_t offset, off_t size), (fd, offset, size), pass_cached(fd))
 CHANGES(posix_fallocate64, (int fd, off_t offset, off_t size), (fd, offset, size), pass_cached(fd))
-CHANGES(syncfs, (int fd), (fd), flush_before_program())
+CHANGES(syncfs, (int fd), (fd), (flush_before_program(), true))
 
 #define SYNC(name, data_only)                                  \
     WRAP(int, name, (int fd)) {                                \
@@ -583,6 +604,7 @@ WRAP(int, munmap, (void* begin, size_t size)) {
     const Next* libc = next();
     if (libc == nullptr) return kernel::munmap(begin, size);
     unmapped(begin);
+    forget_buffers();
     return libc->munmap(begin, size);
 }
 

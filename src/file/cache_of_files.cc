@@ -173,6 +173,7 @@ void CacheOfFiles::close_idle_files(Lock& lock, Inode& inode) {
 
 // Drops what is cached if the file below is another than before.
 void CacheOfFiles::compare(Inode& inode, const storage::Identity& identity) {
+    if (shared_ != nullptr) collect(inode.id);
     // The cache has what is newest, or is changing it.
     if (chunks_.dirty_of(inode.id) > 0 || inode.writing > 0) return;
     if (!inode.racy && inode.below == identity) return;

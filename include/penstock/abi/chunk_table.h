@@ -168,6 +168,9 @@ struct Marks {
         touched = reinterpret_cast<std::atomic<uint8_t>*>(grants + chunk_count);
     }
     // Returns whether the service lives: 1 << 30 is the kernel's FUTEX_OWNER_DIED.
+    [[nodiscard]] bool killed() const {
+        return (head->life.load(std::memory_order_acquire) & 1u << 30) != 0;
+    }
     [[nodiscard]] bool live() const {
         const uint32_t word = head->life.load(std::memory_order_acquire);
         return word != 0 && (word & 1u << 30) == 0;
