@@ -122,7 +122,7 @@ class Source:
         in_tests = self.path.startswith(("tests/", "bench/", "src/testing/"))
         return (
             in_tests
-            or stem.endswith(("_test", "_fuzz", "_bench", "_fixture"))
+            or stem.endswith(("_test", "_fuzz", "_bench", "_fixture", "_fake"))
             or "/tests/" in self.path
         )
 

@@ -118,6 +118,7 @@ TEST_F(CacheGpusTest, ChunksLieEvenlyOnTwoAndFour) {
             ASSERT_TRUE(file.sync().ok());
             EXPECT_EQ(bytes_of(path), expected);
         }
+        EXPECT_EQ(fake_->foreign_copies, 0) << "each GPU has copied its own chunks";
     });
 }
 

@@ -28,6 +28,8 @@ struct FakeCuda {
     std::atomic<bool> held{false};
     std::atomic<int64_t> calls_while_held{0};  // that had to wait
     std::atomic<int64_t> second_contexts{0};
+    std::atomic<int64_t> foreign_copies{
+        0};                                // from or to memory of another device than the stream's
     std::atomic<int64_t> overruns{0};      // pinned pieces that were written beyond their end
     std::atomic<int64_t> unsafe_calls{0};  // that would break a stream capture of another thread
     std::atomic<bool> legacy_busy{false};  // what is in the legacy default stream does not end

@@ -156,14 +156,15 @@ inline void* host(DevicePointer pointer) {
     return reinterpret_cast<void*>(pointer);
 }
 
-// Memory of cuMemAlloc belongs to the primary context.
+// Memory of cuMemAlloc belongs to the primary context of its device.
 inline bool is_out_of_reach(DevicePointer pointer) {
-    if (is_primary(current)) return false;
     std::lock_guard lock(mutex);
     const auto behind = device_sizes.upper_bound(pointer);
     if (behind == device_sizes.begin()) return false;
     const auto& [base, size] = *std::prev(behind);
-    return pointer - base < size && mapped_pieces.count(base) == 0;
+    if (pointer - base >= size || mapped_pieces.count(base) != 0) return false;
+    if (device_ordinals[base] != *ordinal_of(current)) fake.foreign_copies.fetch_add(1);
+    return !is_primary(current);
 }
 
 }  // namespace penstock::backend::cuda
