@@ -281,22 +281,26 @@ FileCacheStatistics CacheOfFiles::statistics() const {
     result.bytes_served += shared.bytes;
     result.misses = chunks.misses;
     result.evicted = chunks.evicted;
+    std::vector<uint64_t> sizes(options_.devices.size());  // what devices have not got back
+    for (uint32_t slab = 0; slab < memory_.slab_count(); ++slab)
+        sizes[memory_.device_of(slab)] += slab_size();
+    for (const uint32_t slab : given_back_) {
+        sizes[memory_.device_of(slab)] -= slab_size();
+        if (!lost_[memory_.device_of(slab)]) result.given_back_size += slab_size();
+    }
     for (uint32_t device = 0; device < options_.devices.size(); ++device) {
-        chunk_cache::ChunkCache::Use use = chunks_.use_of(device);
-        if (lost_[device]) use = {};
+        const chunk_cache::ChunkCache::Use use = chunks_.use_of(device);
+        const bool lost = lost_[device];
         result.devices.push_back({.name = options_.devices[device].name(),
-                                  .size = use.chunks * chunk_size(),
-                                  .free_size = use.free * chunk_size(),
-                                  .dirty_size = use.dirty * chunk_size(),
-                                  .lost = lost_[device]});
+                                  .size = lost ? 0 : sizes[device],
+                                  .free_size = lost ? 0 : use.free * chunk_size(),
+                                  .dirty_size = lost ? 0 : use.dirty * chunk_size(),
+                                  .lost = lost});
         result.size += result.devices.back().size;
         result.free_size += result.devices.back().free_size;
     }
     result.clean_size = chunks.clean * chunk_size();
     result.dirty_size = chunks_.dirty_count() * chunk_size();
-    const auto alive = [&](uint32_t slab) { return !lost_[memory_.device_of(slab)]; };
-    result.given_back_size = static_cast<uint64_t>(std::ranges::count_if(given_back_, alive)) *
-                             slab_size();
     return result;
 }
 

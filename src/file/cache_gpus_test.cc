@@ -310,6 +310,21 @@ TEST_F(CacheGpusTest, AGpuLostAtAWriteBackOrAFillIsNotAskedAgain) {
     });
 }
 
+TEST_F(CacheGpusTest, OtherProgramsReadOnWithoutALostGpu) {
+    in_process(2, [&] {
+        make_on_gpus(1, {.shared = true});
+        const std::string path = write_file("a", 100 * kChunk);
+        const CachedFile file = open(path);
+        EXPECT_EQ(read(file, 100 * kChunk, 0), bytes_of(path));
+        fake_->lost_device = 0;
+        EXPECT_EQ(file.fetch(0, 100 * kChunk).value(), 100 * kChunk);
+        fake_->lost_device = 1;
+        file.drop(0, 100 * kChunk);
+        EXPECT_EQ(file.fetch(0, 100 * kChunk).value(), 0u);  // they read the file below
+        EXPECT_EQ(cache_.statistics().devices_lost, 2u);
+    });
+}
+
 // Whichever call of the driver fails: every operation ends, and a sync that succeeds has stored
 // what was written.
 TEST_F(CacheGpusTest, AnyCallOfTheDriverMayFail) {
