@@ -186,14 +186,19 @@ ChunkId ChunkCache::find(FileId file, uint64_t number) {
 }
 
 // Devices give memory in turn, slab by slab of those that have some.
+// Takes chunks of one device in the order of its memory, so that neighbours in a file are
+// neighbours there; and of several devices in turn.
 ChunkId ChunkCache::take_free() {
-    for (size_t i = 0; i < slabs_.size(); ++i) {
-        turn_ = turn_ + 1 < slabs_.size() ? turn_ + 1 : 0;
+    for (size_t i = 0; i < slabs_.size(); ++i, turn_ = next_turn()) {
         Slab& slab = slabs_[turn_];
         if (!slab.used || slab.retiring || slab.free.count == 0) continue;
         const ChunkId id = slab.free.first;
         remove(slab.free, id);
         ++slab.taken;
+        for (size_t k = 0; k < slabs_.size(); ++k) {
+            turn_ = next_turn();
+            if (slabs_[turn_].device != slab.device) break;
+        }
         return id;
     }
     return kNone;

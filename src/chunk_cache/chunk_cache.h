@@ -180,6 +180,7 @@ private:
     void leave_table(ChunkId id);
     void grow_buckets();
     [[nodiscard]] ChunkId take_free();
+    [[nodiscard]] size_t next_turn() const { return turn_ + 1 < slabs_.size() ? turn_ + 1 : 0; }
     [[nodiscard]] ChunkId take_victim();
     void make_free(ChunkId id);
     void set_dirty(ChunkId id);

@@ -30,6 +30,21 @@ Part<Piece>& part_of(std::vector<Part<Piece>>& parts, uint32_t device) {
     return parts.back();
 }
 
+// Adds a piece, or lengthens the last one if the new one follows it in memory and in the file:
+// storage takes long pieces better.
+template <class Piece>
+void add_piece(Part<Piece>& part, std::byte* memory, uint64_t size, uint64_t offset) {
+    if (!part.pieces.empty()) {
+        auto& [last, last_size, last_offset] = part.pieces.back();
+        if (static_cast<const std::byte*>(last) + last_size == memory &&
+            last_offset + last_size == offset) {
+            last_size += size;
+            return;
+        }
+    }
+    part.pieces.push_back({memory, size, offset});
+}
+
 // Starts a part on the threads of its device.
 Status start(const FileBelow& below, Part<ReadPiece>& part) {
     const auto file = below.on(part.device);
@@ -91,7 +106,7 @@ Status CacheOfFiles::read_run(const FileBelow& reader, std::span<const ChunkId> 
     for (size_t i = 0; i < run.size() && begin + i * chunk_size() < end; ++i) {
         const uint64_t at = begin + i * chunk_size();
         auto& part = part_of(parts, memory_.group_of(run[i] / kSlabChunks));
-        part.pieces.push_back({address(run[i]), std::min(chunk_size(), end - at), at});
+        add_piece(part, address(run[i]), std::min(chunk_size(), end - at), at);
         part.places.push_back(i);
     }
     if (parts.empty()) return {};
@@ -99,10 +114,10 @@ Status CacheOfFiles::read_run(const FileBelow& reader, std::span<const ChunkId> 
     if (Status status = move_all(reader, parts, &moved); !status.ok()) return status;
     for (size_t i = 0; i < parts.size(); ++i) {
         uint64_t left = moved[i];
-        for (size_t k = 0; k < parts[i].places.size(); ++k) {
-            const uint64_t part = std::min(left, parts[i].pieces[k].size);
-            got[parts[i].places[k]] = part;
-            left -= part;
+        for (const size_t place : parts[i].places) {
+            const uint64_t at = begin + place * chunk_size();
+            got[place] = std::min({left, chunk_size(), end - at});
+            left -= got[place];
         }
     }
     return {};
@@ -175,8 +190,8 @@ Status CacheOfFiles::write_run(Inode& inode, std::span<const ChunkId> run, uint6
         const uint64_t begin = chunk.number * chunk_size() + chunk.writing.begin;
         const uint64_t end = std::min(chunk.number * chunk_size() + chunk.writing.end, size);
         if (begin >= end) continue;
-        part_of(parts, memory_.group_of(id / kSlabChunks))
-            .pieces.push_back({address(id) + chunk.writing.begin, end - begin, begin});
+        add_piece(part_of(parts, memory_.group_of(id / kSlabChunks)),
+                  address(id) + chunk.writing.begin, end - begin, begin);
     }
     std::vector<uint64_t> moved;
     return parts.empty() ? Status{} : move_all(inode.writer, parts, &moved);
