@@ -223,9 +223,11 @@ const CacheMapping* current_cache() {
     const CacheMapping* last = last_mapping();
     if (last != nullptr && last->reader.marks.live()) return last;
     if (connecting.exchange(true)) return mapping_of_other_thread();
-    if (now() < tried.load() + kPauseS) {
+    last = last_mapping();  // another thread may just have connected
+    const bool done = last != nullptr && last->reader.marks.live();
+    if (done || now() < tried.load() + kPauseS) {
         connecting.store(false);
-        return nullptr;
+        return done ? last : nullptr;
     }
     tried.store(now());
     const uint32_t count = mapping_count.load();
