@@ -175,6 +175,7 @@ def test_a_row_that_failed_is_told_by_the_exit_code(
 
 
 @needs_mount
+@pytest.mark.skipif("PENSTOCK_NIGHTLY" not in os.environ, reason="takes minutes")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_nothing_is_left_after_an_interruption(tmp_path: Path, number: int) -> None:
     command = [*PENSTOCK, "bench", "gmfs", "--only", "second-epoch-mount"]
