@@ -43,7 +43,7 @@ struct FileCacheOptions {
 };
 
 // What other processes map to read what is cached (abi/chunk_table.h). The descriptors are the
-// cache's; -1: it is not shared, or its memory is a GPU's.
+// cache's; -1: it is not shared. The memory of a GPU is shown through copies in host memory.
 struct SharedFileCache {
     int table = -1, arena = -1, marks = -1;
 };
@@ -118,7 +118,7 @@ public:
     // Lets other processes write a range of the file in the shared memory, chunk by chunk, until
     // end_grants(), a truncate() or a lack of memory. Returns how many bytes from `offset` on they
     // may write. Blocks while too much is dirty. Errors: EBADF without read and write access;
-    // EOPNOTSUPP where the cache is not shared, or its memory is a GPU's; that of a write-back.
+    // EOPNOTSUPP where the cache is not shared; that of a write-back.
     [[nodiscard]] Result<uint64_t> grant(uint64_t offset, uint64_t size) const;
     void end_grants() const;
     struct Use {

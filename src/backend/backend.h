@@ -70,6 +70,10 @@ public:
     virtual Status allocate(size_t size, Memory memory, void** out) = 0;
     virtual void free(void* pointer) = 0;
     [[nodiscard]] virtual size_t free_memory() const = 0;
+    // Pins memory of the caller, so that copies reach the speed of the link. unpin() it before it
+    // is unmapped. Backends whose copies gain nothing do nothing.
+    virtual Status pin(void* /*memory*/, size_t /*size*/) { return {}; }
+    virtual void unpin(void* /*memory*/) {}
     // Returns whether the host may load and store at `address`, which may be in any memory.
     [[nodiscard]] virtual bool host_can_address(const void* /*address*/) const { return true; }
     // Returns whether copies of this device can reach memory at `address`, as far as it can tell.

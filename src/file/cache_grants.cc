@@ -1,7 +1,13 @@
 // Chunks that other processes write (abi/chunk_table.h). A granted chunk is pinned. What was
 // written to it is dirty when the cache has collected its range.
+//
+// Where the host cannot address chunks, programs write copies of them in the host window. A
+// collected range is dirty at once, and unsettled until settle() has copied it to its chunk: who
+// uses the bytes of a chunk calls that first.
 #include <algorithm>
+#include <array>
 #include <thread>
+#include <utility>
 
 #include "base/clock.h"
 #include "file/cache_of_files.h"
@@ -18,10 +24,11 @@ constexpr uint64_t kPatienceNs = 2'000'000;
 }  // namespace
 
 Result<uint64_t> CacheOfFiles::grant(Inode& inode, uint64_t size, uint64_t offset) {
-    if (shared_ == nullptr || window_ != nullptr || inode.slot == SharedTable::kNoSlot)
+    if (shared_ == nullptr || inode.slot == SharedTable::kNoSlot)
         return Status{EOPNOTSUPP, "file cache", "its chunks cannot be written by others"};
     uint64_t done = 0;
     Lock lock(mutex_);
+    inode.by_table = true;
     collect(kNone);
     while (done < size) {
         while (too_much_dirty())
@@ -30,19 +37,68 @@ Result<uint64_t> CacheOfFiles::grant(Inode& inode, uint64_t size, uint64_t offse
         auto found = grantable(lock, inode, number);
         if (!found.ok()) return done > 0 ? Result<uint64_t>(done) : found.status();
         const ChunkId id = found.value();
-        if ((shared_->grant_of(id).load() & grant::kGranted) != 0) {
-            chunks_.unpin(id);  // it has the pin of the grant
+        const auto seen = shown(lock, inode, id, (offset + size - 1) / chunk_size());
+        if (!seen.ok()) {
+            chunks_.unpin(id);
+            return done > 0 ? Result<uint64_t>(done) : seen.status();
+        }
+        if (seen.value() == kNone) {  // it has changed meanwhile
+            chunks_.unpin(id);
+            continue;
+        }
+        const Grant made{id, seen.value()};
+        if ((shared_->grant_of(made.seen).load() & grant::kGranted) != 0) {
+            unpin_grant(made);  // it has the pins of the grant
         } else {
-            grants_.push_back(id);
-            shared_->grant_of(id).store(grant::kGranted, std::memory_order_release);
+            grants_.push_back(made);
+            shared_->grant_of(made.seen).store(grant::kGranted, std::memory_order_release);
         }
         done += chunk_size() - at % chunk_size();
-        while (grants_.size() > grants_max()) withdraw(grants_.front());
+        while (grants_.size() > grants_max()) withdraw(Grant(grants_.front()));
     }
     return std::min(done, size);
 }
 
-size_t CacheOfFiles::grants_max() const { return memory_.slab_count() * kSlabChunks / 4; }
+size_t CacheOfFiles::grants_max() const {
+    const size_t all = memory_.slab_count() * kSlabChunks / 4;
+    return window_ == nullptr ? all : std::min(all, window_->size() / chunk_size() / 2);
+}
+
+// Returns what other processes see of a chunk that the caller has pinned, also pinned. kNone: the
+// chunk is stale.
+Result<chunk_cache::ChunkId> CacheOfFiles::shown(Lock& lock, Inode& inode, ChunkId id,
+                                                 uint64_t last) {
+    if (window_ == nullptr) return id;
+    chunk_cache::ChunkCache& copies = window_->chunks();
+    const uint64_t number = chunks_.chunk(id).number;
+    while (!chunks_.chunk(id).stale) {
+        if (copies.holds(inode.id, number)) {
+            if (window_->is_coming(inode.id, number)) {
+                changed_.wait(lock);
+                continue;
+            }
+            const ChunkId copy = copies.find(inode.id, number);
+            copies.pin(copy);
+            return copy;
+        }
+        std::array<ChunkId, 64> run{id};
+        const size_t count = 1 + pin_ready(inode, number + 1, std::max(last, number),
+                                           std::span(run).subspan(1));
+        uint32_t failed = 0;
+        const Status status = show(lock, inode, std::span(run).first(count), &failed);
+        unpin_all(std::span(run).subspan(1, count - 1));
+        if (!status.ok() && !lost_by_copy(failed * kSlabChunks, status)) return status;
+        if (copies.holds(inode.id, number) || !status.ok()) continue;
+        if (!grants_.empty()) withdraw(Grant(grants_.front()));
+        changed_.wait_for(lock, kLookEvery);  // for room in the window
+    }
+    return ChunkId{kNone};
+}
+
+void CacheOfFiles::unpin_grant(const Grant& grant) {
+    chunks_.unpin(grant.chunk);
+    if (window_ != nullptr) window_->chunks().unpin(grant.seen);
+}
 
 // Returns a chunk with the file's bytes, pinned. Beyond the end of the file they are zeros.
 Result<chunk_cache::ChunkId> CacheOfFiles::grantable(Lock& lock, Inode& inode, uint64_t number) {
@@ -51,22 +107,24 @@ Result<chunk_cache::ChunkId> CacheOfFiles::grantable(Lock& lock, Inode& inode, u
         auto found = beyond ? replace(lock, inode, number, {})
                             : arrived(lock, inode, number, number);
         if (!found.ok() || found.value() != kNone) return found;
-        if (!grants_.empty()) withdraw(grants_.front());
+        if (!grants_.empty()) withdraw(Grant(grants_.front()));
         if (Status status = make_room(lock); !status.ok()) return status;
     }
 }
 
 // Takes what was written to a granted chunk for dirty.
-void CacheOfFiles::collect_one(ChunkId id) {
-    std::atomic<uint64_t>& word = shared_->grant_of(id);
+void CacheOfFiles::collect_one(const Grant& of) {
+    std::atomic<uint64_t>& word = shared_->grant_of(of.seen);
     uint64_t seen = word.load(std::memory_order_acquire);
     while (grant::end(seen) > grant::begin(seen) &&
            !word.compare_exchange_weak(seen, grant::without_range(seen), std::memory_order_acq_rel))
         continue;
     if (grant::end(seen) <= grant::begin(seen)) return;
-    Inode& inode = *by_id_[chunks_.chunk(id).file];
+    Inode& inode = *by_id_[chunks_.chunk(of.chunk).file];
     if (dirty_since_ns_ == 0) dirty_since_ns_ = base::monotonic_ns();
-    chunks_.write(id, {grant::begin(seen), grant::end(seen)});
+    const chunk_cache::Range range{grant::begin(seen), grant::end(seen)};
+    chunks_.write(of.chunk, range);
+    leave_unsettled(of, range);
     uint64_t size = inode.size;
     shared_->take_end(inode.slot, &size);
     if (size != inode.size) set_size(inode, size);
@@ -74,14 +132,14 @@ void CacheOfFiles::collect_one(ChunkId id) {
 }
 
 void CacheOfFiles::collect(chunk_cache::FileId file) {
-    for (const ChunkId id : grants_)
-        if (file == kNone || chunks_.chunk(id).file == file) collect_one(id);
+    for (const Grant& of : grants_)
+        if (file == kNone || chunks_.chunk(of.chunk).file == file) collect_one(of);
     free_stuck();
 }
 
 // Takes a grant back. If its writer does not step back soon, the chunk stays pinned until it has.
-void CacheOfFiles::withdraw(ChunkId id) {
-    std::atomic<uint64_t>& word = shared_->grant_of(id);
+void CacheOfFiles::withdraw(const Grant& of) {
+    std::atomic<uint64_t>& word = shared_->grant_of(of.seen);
     const uint64_t limit = base::monotonic_ns() + kPatienceNs;
     uint64_t seen = word.load(std::memory_order_acquire);
     for (;;) {
@@ -90,40 +148,40 @@ void CacheOfFiles::withdraw(ChunkId id) {
             seen = word.load(std::memory_order_acquire);
             continue;
         }
-        collect_one(id);
+        collect_one(of);
         seen = grant::without_range(word.load(std::memory_order_acquire));
         if (word.compare_exchange_weak(seen, seen & ~grant::kGranted)) break;
     }
-    grants_.erase(std::ranges::find(grants_, id));
+    grants_.erase(std::ranges::find(grants_, of));
     if (grant::writer(seen) != 0) {
-        stuck_.push_back(id);
+        stuck_.push_back(of);
     } else {
-        chunks_.unpin(id);
+        unpin_grant(of);
     }
 }
 
 void CacheOfFiles::withdraw_all(const Inode& inode, uint64_t first, uint64_t last) {
-    std::vector<ChunkId> meant;
-    for (const ChunkId id : grants_) {
-        const chunk_cache::Chunk& chunk = chunks_.chunk(id);
+    std::vector<Grant> meant;
+    for (const Grant& of : grants_) {
+        const chunk_cache::Chunk& chunk = chunks_.chunk(of.chunk);
         if (chunk.file == inode.id && chunk.number >= first && chunk.number <= last)
-            meant.push_back(id);
+            meant.push_back(of);
     }
-    for (const ChunkId id : meant) withdraw(id);
+    for (const Grant& of : meant) withdraw(of);
 }
 
 void CacheOfFiles::withdraw_slab(uint32_t slab) {
-    std::vector<ChunkId> meant;
-    for (const ChunkId id : grants_)
-        if (id / kSlabChunks == slab) meant.push_back(id);
-    for (const ChunkId id : meant) withdraw(id);
+    std::vector<Grant> meant;
+    for (const Grant& of : grants_)
+        if (of.chunk / kSlabChunks == slab) meant.push_back(of);
+    for (const Grant& of : meant) withdraw(of);
     free_stuck();
 }
 
 void CacheOfFiles::free_stuck() {
-    std::erase_if(stuck_, [this](ChunkId id) {
-        if (grant::writer(shared_->grant_of(id).load()) != 0) return false;
-        chunks_.unpin(id);
+    std::erase_if(stuck_, [this](const Grant& of) {
+        if (grant::writer(shared_->grant_of(of.seen).load()) != 0) return false;
+        unpin_grant(of);
         return true;
     });
 }
@@ -136,8 +194,8 @@ void CacheOfFiles::end_grants(Inode& inode) {
 // The process of a writer has ended: it was perhaps in a copy.
 void CacheOfFiles::forget_writer(uint32_t writer) {
     const Lock lock(mutex_);
-    const auto clear = [&](ChunkId id) {
-        std::atomic<uint64_t>& word = shared_->grant_of(id);
+    const auto clear = [&](const Grant& of) {
+        std::atomic<uint64_t>& word = shared_->grant_of(of.seen);
         uint64_t seen = word.load();
         while (grant::writer(seen) == writer &&
                !word.compare_exchange_weak(seen, grant::with_writer(seen, 0)))
@@ -146,6 +204,67 @@ void CacheOfFiles::forget_writer(uint32_t writer) {
     std::ranges::for_each(grants_, clear);
     std::ranges::for_each(stuck_, clear);
     free_stuck();
+}
+
+// ---- Copies in the host window
+
+void CacheOfFiles::leave_unsettled(const Grant& of, chunk_cache::Range range) {
+    if (window_ == nullptr) return;
+    const auto [at, is_new] = unsettled_.try_emplace(of.chunk, Unsettled{of.seen, range});
+    if (is_new) {
+        chunks_.pin(of.chunk);
+        window_->chunks().pin(of.seen);
+        return;
+    }
+    chunk_cache::Range& known = at->second.range;
+    if (known.empty()) {
+        known = range;
+    } else {
+        known = {std::min(known.begin, range.begin), std::max(known.end, range.end)};
+    }
+}
+
+// Brings a chunk up to date with what other processes wrote to its copy.
+void CacheOfFiles::settle(Lock& lock, ChunkId id) {
+    for (;;) {
+        const auto at = unsettled_.find(id);
+        if (at == unsettled_.end()) return;
+        Unsettled& one = at->second;  // its place in memory stays
+        if (one.moving) {
+            changed_.wait(lock);
+            continue;
+        }
+        one.moving = true;
+        const chunk_cache::Range range = std::exchange(one.range, {});
+        const uint32_t slab = id / kSlabChunks;
+        lock.unlock();
+        const Status status = memory_.copy(slab, address(id) + range.begin,
+                                           window_->address(one.seen) + range.begin,
+                                           range.end - range.begin);
+        lock.lock();
+        one.moving = false;
+        changed_.notify_all();
+        const bool lost = lost_by_copy(id, status);
+        if (!status.ok() && !lost) {  // the device is busy: again
+            one.range = one.range.empty()
+                            ? range
+                            : chunk_cache::Range{std::min(range.begin, one.range.begin),
+                                                 std::max(range.end, one.range.end)};
+            changed_.wait_for(lock, kLookEvery);
+            continue;
+        }
+        if (!one.range.empty() && !lost) continue;
+        const Grant of{id, one.seen};
+        unsettled_.erase(id);
+        unpin_grant(of);
+        return;
+    }
+}
+
+void CacheOfFiles::settle_all(Lock& lock) {
+    std::vector<ChunkId> all;
+    for (const auto& [id, one] : unsettled_) all.push_back(id);
+    for (const ChunkId id : all) settle(lock, id);
 }
 
 }  // namespace penstock::file

@@ -4,10 +4,12 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <charconv>
 #include <cstring>
+#include <iterator>
 #include <string_view>
 
 #include "storage/system_calls.h"
@@ -161,27 +163,76 @@ uint64_t CacheMemory::free_memory(uint32_t device) const {
 
 // Streams are made as calls overlap. What is made then belongs to the driver, not to the device's
 // memory of chunks.
-template <class Work>
-Status CacheMemory::on_stream(OneDevice& device, Work work) {
-    Stream stream;
+Result<Stream> CacheMemory::take_stream(OneDevice& device) {
     {
         const std::lock_guard lock(mutex_);
         if (!device.idle.empty()) {
-            stream = std::move(device.idle.back());
+            Stream stream = std::move(device.idle.back());
             device.idle.pop_back();
+            return stream;
         }
     }
-    if (stream.device().port() == nullptr) {
-        auto made = Stream::create(device.device);
-        if (!made.ok()) return made.status();
-        stream = std::move(made.value());
-    }
-    Status status = work(stream);
-    if (status.ok()) status = stream.synchronize();
-    if (!status.ok()) return status;
+    return Stream::create(device.device);
+}
+
+void CacheMemory::keep_stream(OneDevice& device, Stream stream) {
     const std::lock_guard lock(mutex_);
     device.idle.push_back(std::move(stream));
-    return {};
+}
+
+template <class Work>
+Status CacheMemory::on_stream(OneDevice& device, Work work) {
+    auto stream = take_stream(device);
+    if (!stream.ok()) return stream.status();
+    Status status = work(stream.value());
+    if (status.ok()) status = stream.value().synchronize();
+    if (status.ok()) keep_stream(device, std::move(stream.value()));
+    return status;
+}
+
+Status CacheMemory::copy_all(std::span<const Copy> copies, bool to_host, uint32_t* failed) {
+    struct Begun {
+        uint32_t slab = 0;
+        Stream stream;
+    };
+    std::vector<Begun> begun;  // one of each device
+    Status status;
+    for (size_t i = 0, next = 0; i < copies.size() && status.ok(); i = next) {
+        const Copy& copy = copies[i];
+        size_t size = copy.size;
+        for (next = i + 1;
+             next < copies.size() && copies[next].slab == copy.slab &&
+             copies[next].memory == copy.memory + size && copies[next].host == copy.host + size;
+             ++next)
+            size += copies[next].size;
+        std::byte* const to = to_host ? copy.host : copy.memory;
+        const std::byte* const from = to_host ? copy.memory : copy.host;
+        const uint32_t device = device_of(copy.slab);
+        if (host_addressable(device)) {
+            std::memcpy(to, from, size);
+            continue;
+        }
+        *failed = copy.slab;
+        auto at = std::ranges::find(begun, device,
+                                    [&](const Begun& one) { return device_of(one.slab); });
+        if (at == begun.end()) {
+            auto stream = take_stream(devices_[device]);
+            status = stream.status();
+            if (!status.ok()) break;
+            begun.push_back({copy.slab, std::move(stream.value())});
+            at = std::prev(begun.end());
+        }
+        status = at->stream.copy(to, from, size);
+    }
+    for (Begun& one : begun) {
+        if (const Status ended = one.stream.synchronize(); ended.ok()) {
+            keep_stream(devices_[device_of(one.slab)], std::move(one.stream));
+        } else if (status.ok()) {
+            status = ended;
+            *failed = one.slab;
+        }
+    }
+    return status;
 }
 
 Status CacheMemory::copy(uint32_t slab, void* to, const void* from, size_t size) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <mutex>
+#include <span>
 #include <vector>
 
 #include "penstock/device.h"
@@ -61,7 +62,17 @@ public:
     // address it is what the operating system has available.
     [[nodiscard]] uint64_t free_memory(uint32_t device) const;
 
-    // Copies between a slab and host memory, and waits for the end.
+    // A copy between a slab and host memory.
+    struct Copy {
+        uint32_t slab = 0;
+        std::byte* memory = nullptr;  // in the slab
+        std::byte* host = nullptr;
+        size_t size = 0;
+    };
+    // Does all copies, to host memory or from there, and waits for the end. Devices copy at the
+    // same time; what follows one another in both memories is copied as one. After an error,
+    // `failed` is a slab of the device that failed, and any of the bytes may have been copied.
+    Status copy_all(std::span<const Copy> copies, bool to_host, uint32_t* failed);
     Status copy(uint32_t slab, void* to, const void* from, size_t size);
     Status zero(uint32_t slab, void* to, size_t size);
     // Copies one byte of a slab. An error means that the device is lost.
@@ -79,6 +90,8 @@ private:
         std::vector<Stream> idle;  // streams that no call uses
     };
     Result<std::byte*> allocate(uint32_t slab, uint32_t device);
+    Result<Stream> take_stream(OneDevice& device);
+    void keep_stream(OneDevice& device, Stream stream);
     template <class Work>
     Status on_stream(OneDevice& device, Work work);
 

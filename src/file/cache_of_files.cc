@@ -46,8 +46,11 @@ Result<std::shared_ptr<CacheOfFiles>> CacheOfFiles::create(const FileCacheOption
     }
     if (options.shared)
         if (Status status = made->share(); !status.ok()) return status;
-    made->readahead_ = std::make_unique<CacheReadahead>(made->chunks_, options.chunk_size,
-                                                        made->memory_.slab_count() * slab_size);
+    const uint64_t near_size = made->window_ != nullptr ? made->window_->size()
+                                                        : made->memory_.slab_count() * slab_size;
+    made->readahead_ = std::make_unique<CacheReadahead>(
+        [self = made.get()](auto file, uint64_t number) { return self->is_near(file, number); },
+        options.chunk_size, near_size);
     made->thread_ = std::thread([self = made.get()] { self->work(); });
     for (int i = 0; i < kReadersAhead; ++i)
         made->readers_ahead_.emplace_back([self = made.get()] { self->read_ahead(); });
@@ -72,10 +75,10 @@ std::byte* CacheOfFiles::address(ChunkId id) const {
     return memory_.slab(id / kSlabChunks) + id % kSlabChunks * chunk_size();
 }
 
-bool CacheOfFiles::too_much_dirty() const {
+// Returns how many bytes may be dirty.
+uint64_t CacheOfFiles::dirty_max() const {
     const uint64_t all = uint64_t{chunks_.open_slabs()} * kSlabChunks * chunk_size();
-    const uint64_t most = options_.dirty_size_max != 0 ? options_.dirty_size_max : all / 4;
-    return chunks_.dirty_count() * chunk_size() > most;
+    return options_.dirty_size_max != 0 ? options_.dirty_size_max : all / 4;
 }
 
 // Returns how many bytes of a chunk belong to the file.
@@ -212,47 +215,6 @@ uint64_t CacheOfFiles::size_of(const Inode& inode) const {
     return inode.size;
 }
 
-// ---- Reading
-
-Result<uint64_t> CacheOfFiles::read(Inode& inode, const FileBelow& below, std::byte* to,
-                                    uint64_t size, uint64_t offset) {
-    if (offset > kOffsetMax || size > kOffsetMax) return Status{EINVAL, "read", "out of range"};
-    uint64_t done = 0;
-    Lock lock(mutex_);
-    look_ahead(inode, size, offset);
-    while (done < size && offset + done < inode.size) {
-        const uint64_t at = offset + done;
-        const uint64_t wanted = std::min(size - done, inode.size - at);
-        const uint64_t number = at / chunk_size(), within = at % chunk_size();
-        const uint64_t part = std::min(wanted, chunk_size() - within);
-        auto found = arrived(lock, inode, number, (at + wanted - 1) / chunk_size());
-        if (!found.ok()) return done > 0 ? Result<uint64_t>(done) : found.status();
-        const ChunkId id = found.value();
-        if (id == kNone) {
-            const bool any_lost = counts_.devices_lost > 0;
-            lock.unlock();
-            auto file = file_for_host(below, any_lost);
-            auto got = file.ok() ? file.value().read(to + done, part, at) : file.status();
-            lock.lock();
-            if (!got.ok()) return done > 0 ? Result<uint64_t>(done) : got.status();
-            // What storage lacks behind its end are zeros that a writer has left.
-            std::fill(to + done + got.value(), to + done + part, std::byte{0});
-            counts_.bytes_bypassed += part;
-        } else {
-            lock.unlock();
-            const Status status = memory_.copy(id / kSlabChunks, to + done, address(id) + within,
-                                               part);
-            lock.lock();
-            chunks_.unpin(id);
-            if (lost_by_copy(id, status)) continue;
-            if (!status.ok()) return status;
-            counts_.bytes_served += part;
-        }
-        done += part;
-    }
-    return done;
-}
-
 // ---- Writing
 
 // Makes room for a chunk, or for more dirty bytes. Errors: that of the write-back which should have
@@ -345,14 +307,8 @@ Result<bool> CacheOfFiles::write_part(Lock& lock, Inode& inode, const FileBelow&
     }
     const bool lost = lost_by_copy(id, status) || is_lost(id);
     if (status.ok() && !lost) {
-        if (dirty_since_ns_ == 0) {
-            dirty_since_ns_ = base::monotonic_ns();
-            wake_.notify_one();
-        }
-        chunks_.write(id, {static_cast<uint32_t>(within), static_cast<uint32_t>(within + size)});
-        if (window_ != nullptr) window_->drop(inode.id, number, number);
-        set_size(inode, std::max(inode.size, offset + size));
-        note_time(inode);
+        note_written(inode, id,
+                     {static_cast<uint32_t>(within), static_cast<uint32_t>(within + size)});
     }
     chunks_.unpin(id);
     return status.ok() || lost ? Result<bool>(!lost) : status;
@@ -367,6 +323,10 @@ Result<uint64_t> CacheOfFiles::write(Inode& inode, const FileBelow& below, const
         while (too_much_dirty())
             if (Status status = make_room(lock); !status.ok())
                 return done > 0 ? Result<uint64_t>(done) : status;
+        const auto many = write_chunks(lock, inode, from + done, size - done, offset + done);
+        if (!many.ok()) return done > 0 ? Result<uint64_t>(done) : many.status();
+        done += many.value();
+        if (many.value() > 0) continue;
         const uint64_t part = std::min(size - done, chunk_size() - (offset + done) % chunk_size());
         const auto written = write_part(lock, inode, below, from + done, part, offset + done);
         if (!written.ok()) return done > 0 ? Result<uint64_t>(done) : written.status();
@@ -405,6 +365,7 @@ Status CacheOfFiles::truncate(Inode& inode, const File& file, uint64_t size) {
             drop_chunks(inode, size / chunk_size(), size / chunk_size());
         } else if (id != kNone) {
             chunks_.pin(id);
+            settle(lock, id);
             lock.unlock();
             const Status status = memory_.zero(id / kSlabChunks, address(id) + kept,
                                                chunk_size() - kept);
@@ -426,52 +387,6 @@ Status CacheOfFiles::truncate(Inode& inode, const File& file, uint64_t size) {
     return status;
 }
 
-// ---- Readahead
-
-void CacheOfFiles::look_ahead(const Inode& inode, uint64_t size, uint64_t offset) {
-    if (inode.reader.descriptor >= 0 && readahead_->observe(inode.id, inode.size, offset, size))
-        ahead_.notify_all();
-}
-
-void CacheOfFiles::observe(Inode& inode, uint64_t size, uint64_t offset) {
-    const std::lock_guard lock(mutex_);
-    if (offset <= kOffsetMax && size <= kOffsetMax) look_ahead(inode, size, offset);
-}
-
-void CacheOfFiles::read_ahead() {
-    Lock lock(mutex_);
-    while (!stopping_) {
-        const auto fetch = readahead_->next();
-        if (fetch.has_value()) {
-            fetch_ahead(lock, *fetch);
-        } else {
-            ahead_.wait(lock);
-        }
-    }
-}
-
-// Fetches what a reader takes next. An error is told when it asks itself.
-void CacheOfFiles::fetch_ahead(Lock& lock, const CacheReadahead::Fetch& fetch) {
-    Inode* const inode = by_id_[fetch.file];
-    bool good = inode != nullptr && inode->handles > 0 && inode->reader.descriptor >= 0;
-    if (good) {
-        ++inode->handles;  // it stays open meanwhile
-        const uint64_t last = (fetch.range.end() - 1) / chunk_size();
-        for (uint64_t number = fetch.range.offset / chunk_size(); good && number <= last;
-             ++number) {
-            if (chunks_.holds(inode->id, number)) continue;
-            auto found = arrived(lock, *inode, number, last);
-            good = found.ok() && found.value() != kNone;
-            if (good) chunks_.unpin(found.value());
-        }
-        if (--inode->handles == 0) {
-            readahead_->forget(inode->id);
-            close_idle_files(lock, *inode);
-        }
-    }
-    readahead_->done(fetch, good);
-}
-
 // ---- The thread
 
 void CacheOfFiles::work() {
@@ -479,6 +394,7 @@ void CacheOfFiles::work() {
     while (!stopping_) {
         wake_.wait_for(lock, kLookEvery);
         collect(kNone);
+        settle_all(lock);
         for (const uint32_t slab : std::vector(retiring_)) write_back_slab(lock, slab);
         for (const chunk_cache::FileId id : std::exchange(unused_, {}))
             if (by_id_[id] != nullptr) close_idle_files(lock, *by_id_[id]);

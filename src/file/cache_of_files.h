@@ -3,7 +3,7 @@
 //
 // A chunk is pinned while its bytes are copied. Locks: mutex_ protects all but the bytes; no call
 // of storage or of a device is made with it. cache_runs.cc moves chunks from and to storage,
-// cache_devices.cc has what becomes of the memory.
+// cache_copies.cc from and to host memory; cache_devices.cc has what becomes of the memory.
 #pragma once
 
 #include <condition_variable>
@@ -13,6 +13,7 @@
 #include <mutex>
 #include <span>
 #include <thread>
+#include <unordered_map>
 #include <vector>
 
 #include "chunk_cache/chunk_cache.h"
@@ -42,6 +43,7 @@ struct Inode {
     int64_t ctime_ns = 0;      // the same
     uint64_t version = 0;      // changes when another program's change is seen
     bool idle = false;         // it has no handle, and is dirty
+    bool by_table = false;     // who read it last did so by the shared table
     FileBelow reader, writer;  // of some handle, until the last is closed and nothing is dirty
     Status error;              // of a write-back, until a sync tells it
 };
@@ -85,6 +87,19 @@ public:
 private:
     using ChunkId = chunk_cache::ChunkId;
     using Lock = std::unique_lock<std::mutex>;
+    // A chunk that other processes may write, pinned, and what they see of it: the chunk itself, or
+    // its copy in the host window, also pinned.
+    struct Grant {
+        ChunkId chunk = chunk_cache::kNone, seen = chunk_cache::kNone;
+        bool operator==(const Grant&) const = default;
+    };
+    // Bytes that other processes wrote to a copy in the host window, and that the chunk still
+    // lacks. Both are pinned.
+    struct Unsettled {
+        ChunkId seen = chunk_cache::kNone;
+        chunk_cache::Range range;
+        bool moving = false;
+    };
     // Chunks of one call to storage: 1 MiB at 64 KiB each.
     static constexpr size_t kRunMax = 16;
     static constexpr uint32_t kSlabChunks = 1024;
@@ -97,7 +112,10 @@ private:
     explicit CacheOfFiles(const FileCacheOptions& options);
     [[nodiscard]] std::byte* address(ChunkId id) const;
     [[nodiscard]] uint64_t chunk_size() const { return options_.chunk_size; }
-    [[nodiscard]] bool too_much_dirty() const;
+    [[nodiscard]] uint64_t dirty_max() const;
+    [[nodiscard]] bool too_much_dirty() const {
+        return chunks_.dirty_count() * chunk_size() > dirty_max();
+    }
     void set_size(Inode& inode, uint64_t size);
     [[nodiscard]] uint32_t valid_size(const Inode& inode, uint64_t number) const;
     bool forget_idle_file();
@@ -105,16 +123,20 @@ private:
     bool filled(const Inode& inode, ChunkId id, bool good);
     bool tell_readers(const Inode& inode);
     Status share();
-    Status show(Lock& lock, const Inode& inode, ChunkId id);
     void drop_chunks(const Inode& inode, uint64_t first, uint64_t last);
     [[nodiscard]] size_t grants_max() const;
     Result<ChunkId> grantable(Lock& lock, Inode& inode, uint64_t number);
-    void collect_one(ChunkId id);
+    Result<ChunkId> shown(Lock& lock, Inode& inode, ChunkId id, uint64_t last);
+    void unpin_grant(const Grant& grant);
+    void collect_one(const Grant& grant);
     void collect(chunk_cache::FileId file);
-    void withdraw(ChunkId id);
+    void withdraw(const Grant& grant);
     void withdraw_all(const Inode& inode, uint64_t first, uint64_t last);
     void withdraw_slab(uint32_t slab);
     void free_stuck();
+    void leave_unsettled(const Grant& grant, chunk_cache::Range range);
+    void settle(Lock& lock, ChunkId id);
+    void settle_all(Lock& lock);
     void compare(Inode& inode, const storage::Identity& identity);
     Status read_run(const FileBelow& reader, std::span<const ChunkId> run, uint64_t begin,
                     uint64_t end, std::span<uint64_t> got);
@@ -142,7 +164,19 @@ private:
     void forget_bytes(Inode& inode);
     void close_idle_files(Lock& lock, Inode& inode);
     void work();
+
+    // ---- Copies of many chunks
+    size_t pin_ready(const Inode& inode, uint64_t number, uint64_t last, std::span<ChunkId> run);
+    void unpin_all(std::span<const ChunkId> run);
+    Status read_past(Lock& lock, const FileBelow& below, std::byte* to, uint64_t size,
+                     uint64_t offset);
+    Result<uint64_t> write_chunks(Lock& lock, Inode& inode, const std::byte* from, uint64_t size,
+                                  uint64_t offset);
+    void note_written(Inode& inode, ChunkId id, chunk_cache::Range range);
+    Result<uint64_t> fetch_some(Lock& lock, Inode& inode, uint64_t number, uint64_t last);
+    Status show(Lock& lock, const Inode& inode, std::span<const ChunkId> run, uint32_t* failed);
     void look_ahead(const Inode& inode, uint64_t size, uint64_t offset);
+    [[nodiscard]] bool is_near(chunk_cache::FileId file, uint64_t number) const;
     void read_ahead();
     void fetch_ahead(Lock& lock, const CacheReadahead::Fetch& fetch);
 
@@ -176,8 +210,9 @@ private:
     chunk_cache::ChunkCache chunks_;
     std::unique_ptr<HostWindow> window_;   // null: the host can address the chunks
     std::unique_ptr<SharedTable> shared_;  // null: no other process reads
-    std::vector<ChunkId> grants_;          // that other processes may write, the oldest first
-    std::vector<ChunkId> stuck_;           // no longer granted, and still being written
+    std::vector<Grant> grants_;            // that other processes may write, the oldest first
+    std::vector<Grant> stuck_;             // no longer granted, and still being written
+    std::unordered_map<ChunkId, Unsettled> unsettled_;
     std::map<std::pair<uint64_t, uint64_t>, std::unique_ptr<Inode>> inodes_;  // device, inode
     std::vector<Inode*> by_id_;
     std::vector<bool> lost_;  // of each device: its memory cannot be used any more

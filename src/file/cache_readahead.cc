@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "base/clock.h"
 #include "readahead/detector_predictor.h"
@@ -24,9 +25,8 @@ readahead::Driver::Settings settings_for(uint64_t chunk_size, uint64_t cache_siz
 
 }  // namespace
 
-CacheReadahead::CacheReadahead(const chunk_cache::ChunkCache& chunks, uint64_t chunk_size,
-                               uint64_t cache_size)
-    : chunks_(chunks),
+CacheReadahead::CacheReadahead(Near near, uint64_t chunk_size, uint64_t cache_size)
+    : near_(std::move(near)),
       chunk_size_(chunk_size),
       driver_(settings_for(chunk_size, cache_size), this) {}
 
@@ -69,8 +69,8 @@ extent::Extent CacheReadahead::missing(uint64_t file, const extent::Extent& rang
     const auto id = static_cast<chunk_cache::FileId>(file);
     uint64_t first = range.offset / chunk_size_,
              end = (range.end() + chunk_size_ - 1) / chunk_size_;
-    while (first < end && chunks_.holds(id, first)) ++first;
-    while (end > first && chunks_.holds(id, end - 1)) --end;
+    while (first < end && near_(id, first)) ++first;
+    while (end > first && near_(id, end - 1)) --end;
     if (first == end) return {};
     const uint64_t begin = std::max(range.offset, first * chunk_size_);
     return {begin, std::min(range.end(), end * chunk_size_) - begin};

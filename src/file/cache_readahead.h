@@ -2,6 +2,7 @@
 // threads of the cache. Source: seed 003 (P-readahead). The lock of the cache protects all calls.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <unordered_map>
 
@@ -18,8 +19,9 @@ public:
         readahead::Flight flight;
         uint64_t started_ns = 0;
     };
-    // `chunks` must outlive this object.
-    CacheReadahead(const chunk_cache::ChunkCache& chunks, uint64_t chunk_size, uint64_t cache_size);
+    // `near` says whether a reader of the file finds a chunk where it looks.
+    using Near = std::function<bool(chunk_cache::FileId file, uint64_t number)>;
+    CacheReadahead(Near near, uint64_t chunk_size, uint64_t cache_size);
 
     // A reader of the file requests a range. Returns whether there is something to fetch now.
     bool observe(chunk_cache::FileId file, uint64_t file_size, uint64_t offset, uint64_t size);
@@ -35,7 +37,7 @@ private:
     struct Last {
         uint64_t offset = ~0ull, size = 0;
     };
-    const chunk_cache::ChunkCache& chunks_;
+    const Near near_;
     const uint64_t chunk_size_;
     readahead::Driver driver_;
     std::unordered_map<chunk_cache::FileId, Last> last_;  // of files with a stream

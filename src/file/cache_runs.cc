@@ -157,7 +157,10 @@ Result<chunk_cache::ChunkId> CacheOfFiles::arrived(Lock& lock, Inode& inode, uin
                            (chunks_.chunk(id).state == State::kFilling || is_lost(id));
         if (id != kNone && !comes) {
             chunks_.pin(id);
-            return id;
+            if (!unsettled_.contains(id)) return id;
+            settle(lock, id);
+            chunks_.unpin(id);
+            continue;
         }
         if (comes) {
             changed_.wait(lock);
@@ -210,6 +213,7 @@ void CacheOfFiles::write_back_run(Lock& lock, std::span<const ChunkId> run) {
     Inode& inode = *by_id_[chunks_.chunk(run.front()).file];
     const uint64_t size = inode.size;
     ++inode.writing;
+    for (const ChunkId id : run) settle(lock, id);
     lock.unlock();
     const Status status = write_run(inode, run, size);
     lock.lock();

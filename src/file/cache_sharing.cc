@@ -7,19 +7,17 @@
 namespace penstock::file {
 namespace {
 
-using chunk_cache::kNone;
-
-constexpr uint64_t kOffsetMax = uint64_t{1} << 62;
-constexpr uint64_t kWindowSize = uint64_t{64} << 20;  // bytes, at least one slab
+constexpr uint64_t kWindowSize = uint64_t{128} << 20;  // bytes, at least one slab
 
 }  // namespace
 
 Status CacheOfFiles::share() {
     uint32_t chunk_count = static_cast<uint32_t>(memory_.slab_count()) * kSlabChunks;
-    if (!std::ranges::all_of(options_.devices, &Device::host_addressable)) {
+    const auto gpu = std::ranges::find_if_not(options_.devices, &Device::host_addressable);
+    if (gpu != options_.devices.end()) {
         const uint64_t slab_size = uint64_t{kSlabChunks} * chunk_size();
         const auto slabs = static_cast<uint32_t>(std::max<uint64_t>(1, kWindowSize / slab_size));
-        auto window = HostWindow::create(options_.chunk_size, kSlabChunks, slabs);
+        auto window = HostWindow::create(*gpu, options_.chunk_size, kSlabChunks, slabs);
         if (!window.ok()) return window.status();
         window_ = std::move(window.value());
         chunk_count = slabs * kSlabChunks;
@@ -87,44 +85,6 @@ void CacheOfFiles::drop_chunks(const Inode& inode, uint64_t first, uint64_t last
     }
     chunks_.drop(inode.id, first, last);
     if (window_ != nullptr) window_->drop(inode.id, first, last);
-}
-
-// Copies a chunk, which the caller has pinned, to the host window. Without room there it is left
-// out: the program reads the file below.
-Status CacheOfFiles::show(Lock& lock, const Inode& inode, ChunkId id) {
-    const uint64_t number = chunks_.chunk(id).number;
-    if (window_ == nullptr || window_->chunks().holds(inode.id, number)) return {};
-    const ChunkId copy = window_->chunks().take(inode.id, number);
-    if (copy == kNone) return {};
-    lock.unlock();
-    const Status status = memory_.copy(id / kSlabChunks, window_->address(copy), address(id),
-                                       chunk_size());
-    lock.lock();
-    // What was written meanwhile has made the copy stale.
-    if (window_->chunks().filled(copy, status.ok() && !chunks_.chunk(id).stale))
-        shared_->publish(inode.slot, number, copy);
-    window_->chunks().unpin(copy);
-    return status;
-}
-
-Result<uint64_t> CacheOfFiles::fetch(Inode& inode, uint64_t size, uint64_t offset) {
-    if (offset > kOffsetMax || size > kOffsetMax) return Status{EINVAL, "read", "out of range"};
-    uint64_t done = 0;
-    Lock lock(mutex_);
-    look_ahead(inode, size, offset);
-    while (done < size && offset + done < inode.size) {
-        const uint64_t at = offset + done;
-        const uint64_t wanted = std::min(size - done, inode.size - at);
-        auto found = arrived(lock, inode, at / chunk_size(), (at + wanted - 1) / chunk_size());
-        if (!found.ok()) return done > 0 ? Result<uint64_t>(done) : found.status();
-        if (found.value() == kNone) return done;
-        const Status status = show(lock, inode, found.value());
-        chunks_.unpin(found.value());
-        if (lost_by_copy(found.value(), status)) continue;
-        if (!status.ok()) return done > 0 ? Result<uint64_t>(done) : status;
-        done += std::min(wanted, chunk_size() - at % chunk_size());
-    }
-    return done;
 }
 
 }  // namespace penstock::file

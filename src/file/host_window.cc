@@ -1,23 +1,34 @@
 #include "file/host_window.h"
 
+#include "backend/backend.h"
 #include "base/check.h"
 
 namespace penstock::file {
 
-HostWindow::HostWindow(uint32_t chunk_size, uint32_t slab_chunks)
-    : chunk_size_(chunk_size),
+HostWindow::HostWindow(Device device, uint32_t chunk_size, uint32_t slab_chunks)
+    : device_(std::move(device)),
+      chunk_size_(chunk_size),
       slab_chunks_(slab_chunks),
       chunks_({.chunk_size = chunk_size, .slab_chunks = slab_chunks}) {}
 
-Result<std::unique_ptr<HostWindow>> HostWindow::create(uint32_t chunk_size, uint32_t slab_chunks,
-                                                       uint32_t slabs) {
-    std::unique_ptr<HostWindow> made(new HostWindow(chunk_size, slab_chunks));
+Result<std::unique_ptr<HostWindow>> HostWindow::create(const Device& device, uint32_t chunk_size,
+                                                       uint32_t slab_chunks, uint32_t slabs) {
+    std::unique_ptr<HostWindow> made(new HostWindow(device, chunk_size, slab_chunks));
+    const uint64_t slab_size = uint64_t{slab_chunks} * chunk_size;
     for (uint32_t i = 0; i < slabs; ++i) {
-        auto slab = made->arena_.take(i, uint64_t{slab_chunks} * chunk_size);
+        auto slab = made->arena_.take(i, slab_size);
         if (!slab.ok()) return slab.status();
         made->chunks_.add_slab(0);
     }
+    // Copies to memory that is not pinned are slower, and right.
+    while (made->pinned_ < slabs &&
+           device.port()->pin(made->arena_.slab(made->pinned_), slab_size).ok())
+        ++made->pinned_;
     return made;
+}
+
+HostWindow::~HostWindow() {
+    for (uint32_t i = 0; i < pinned_; ++i) device_.port()->unpin(arena_.slab(i));
 }
 
 void HostWindow::add_file(chunk_cache::FileId file) {

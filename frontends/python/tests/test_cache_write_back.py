@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from caching import Cache, settled
+from caching import DEVICES, Cache, settled
 
 from penstock import _core
 
@@ -22,12 +22,12 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@pytest.fixture
-def cache(tmp_path: Path) -> Iterator[Cache]:
+@pytest.fixture(params=DEVICES)
+def cache(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Cache]:
     folder = tmp_path / "data"
     folder.mkdir()
     runtime = Path(tempfile.mkdtemp(prefix="ps", dir="/tmp"))  # the paths of sockets are short
-    made = Cache(folder, runtime)
+    made = Cache(folder, runtime, request.param)
     yield made
     made.end()
     shutil.rmtree(runtime)

@@ -169,6 +169,15 @@ bool Allocations::keep(const Piece& piece) {
     return true;
 }
 
+Status Allocations::pin(void* memory, size_t size) {
+    return context_.call(context_.driver().host_register, memory, size,
+                         kHostPortable | kHostDeviceMap);
+}
+
+void Allocations::unpin(void* memory) {
+    static_cast<void>(context_.raw(context_.driver().host_unregister, memory));
+}
+
 void Allocations::unregister(const Piece& piece) {
     static_cast<void>(
         context_.raw(context_.driver().host_unregister, aligned(piece.base, kHugePageSize)));

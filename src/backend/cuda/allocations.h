@@ -33,6 +33,9 @@ public:
     // without limit. Then the next free or allocate without a running kernel does it.
     void free(void* pointer, bool busy);
     [[nodiscard]] size_t free_memory() const;
+    // Pins host memory that the caller has mapped, and undoes it.
+    Status pin(void* memory, size_t size);
+    void unpin(void* memory);
     // Returns whether `address` lies in device memory that was allocated here. Asks no driver.
     [[nodiscard]] bool is_device_memory(const void* address) const;
     // Forgets all memory without freeing it: a kernel that cannot be stopped may still use it.

@@ -66,6 +66,10 @@ void CudaDevice::free(void* pointer) { allocations_->free(pointer, kernels_in_fl
 
 size_t CudaDevice::free_memory() const { return allocations_->free_memory(); }
 
+Status CudaDevice::pin(void* memory, size_t size) { return allocations_->pin(memory, size); }
+
+void CudaDevice::unpin(void* memory) { allocations_->unpin(memory); }
+
 Status CudaDevice::create_stream(int priority, StreamId* out) {
     return streams_.take(*context_, priority, out);
 }

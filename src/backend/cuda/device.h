@@ -33,6 +33,8 @@ public:
     Status allocate(size_t size, Memory memory, void** out) override;
     void free(void* pointer) override;
     [[nodiscard]] size_t free_memory() const override;
+    Status pin(void* memory, size_t size) override;
+    void unpin(void* memory) override;
     [[nodiscard]] bool host_can_address(const void* address) const override;
     [[nodiscard]] bool knows(const void* address) const override;
 
