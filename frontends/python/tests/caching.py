@@ -15,6 +15,8 @@ from typing import Any
 from penstock import _core
 
 DRIVER = Path(_core.__file__).parents[2] / "driver_fake.so"  # stands for a GPU
+HAS_GPU = Path("/dev/nvidiactl").exists()
+DEVICES = ["cpu", "cuda:0"] if HAS_GPU or DRIVER.exists() else ["cpu"]
 PENSTOCK = [sys.executable, "-m", "penstock"]
 
 
@@ -29,7 +31,7 @@ class Cache:
             "XDG_RUNTIME_DIR": str(runtime),
             "PENSTOCK_DEVICE": device,
         }
-        if device != "cpu":
+        if device != "cpu" and not HAS_GPU:
             self.environment["PENSTOCK_LIBCUDA"] = str(DRIVER)
 
     def command(self, *words: str | Path, check: bool = True) -> subprocess.CompletedProcess[str]:

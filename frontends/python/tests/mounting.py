@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+DEVICE = os.environ.get("PENSTOCK_DEVICE") or "cpu:1"
 SECONDS_MAX = 30  # that any command of these tests may take
 
 
@@ -50,7 +51,7 @@ def run(*words: str | bytes | Path, cwd: Path | None = None) -> str:
 def serving(path: Path, mountpoint: Path | None = None, *options: str) -> Iterator[int]:
     """Mount a folder, by default over itself. Gives the process. The test unmounts, or fails."""
     where = mountpoint or path
-    small = "--device", "cpu:1", "--cache-size", "64M"
+    small = "--device", DEVICE, "--cache-size", "64M"
     made = penstock("mount", path, where, *small, "--json", *options)
     assert made.returncode == 0, made.stderr
     try:

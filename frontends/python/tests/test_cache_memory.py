@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from caching import DRIVER, Cache, settled
+from caching import DEVICES, Cache, settled
 
 from penstock import _core
 
@@ -22,7 +22,7 @@ SLAB = 4 << 20  # at chunks of 4 KiB
 SMALL = ("--cache-size", "16M", "--chunk-size", "4K")
 
 
-@pytest.fixture(params=["cpu", "cuda:0"] if DRIVER.exists() else ["cpu"])
+@pytest.fixture(params=DEVICES)
 def cache(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Cache]:
     folder = tmp_path / "data"
     folder.mkdir()

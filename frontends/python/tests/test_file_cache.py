@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from caching import DRIVER, Cache, settled
+from caching import DEVICES, Cache, settled
 from mounting import needs_mounts
 
 from penstock import _core
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@pytest.fixture(params=["cpu", "cuda:0"] if DRIVER.exists() else ["cpu"])
+@pytest.fixture(params=DEVICES)
 def cache(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Cache]:
     folder = tmp_path / "data"
     folder.mkdir()

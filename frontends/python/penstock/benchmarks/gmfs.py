@@ -17,13 +17,17 @@ kernel's pages are forgotten, and what it knows of names is too old, as after a 
 mount.
 The axes of the poster of gmfs. `allocate-*`, `free-*`: device memory in pieces of 4 KiB to 1 MiB.
 `set-read-*`, `set-write-*`: one call for all of a set of 4 KiB to 1 GiB, by the preload library and
-through a mount. `small-write-4k`: writes of 4 KiB through a mount.
+through a mount. `small-write-4k`: writes of 4 KiB by the preload library with write-back;
+`small-write-mount-4k`: through a mount. `write-64m`, `read-64m`: calls of penstock::FileCache with
+64 MiB of pinned memory, all in the cache.
 
 Baselines. `tmpfs`: the same program alone, on a file in memory. `passthrough-mount`: the program on
 a low-level file system of libfuse that splices the pages of the file below, which are cached, with
 requests, readahead and threads as of Penstock's mount. `file-system-below`: the program on the disk
 itself; reads are O_DIRECT. `first-epoch`: the loader's epoch that fills the cache. `copy`: a copy
 of as many bytes to the device. `allocate-copy-free`: all three for each 4 KiB.
+`pinned-d2h-and-h2d`: copies of as many bytes between pinned memory and the device, in the same
+direction.
 With more than 15 pairs only one row of each kind is measured, and only --full has sets above 16 MiB
 and all rows.
 Not measured: real network file systems, several programs at once.

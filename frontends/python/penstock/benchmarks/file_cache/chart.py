@@ -18,6 +18,8 @@ SET_MAX, SET_SMOKE_MAX = 16 * MIB, MIB  # without --full
 SET_BYTES = 64 * MIB  # that a run moves at least
 PASSES_MAX = 4096
 SMALL_SIZE, SMALL_SIZE_SMOKE = 32 * MIB, MIB
+LINK_SIZE, LINK_SIZE_SMOKE = 256 * MIB, 32 * MIB
+LINK_PASSES = 4
 
 
 def time_pieces(bench: Bench, size: int, total: int) -> tuple[float, float, float]:
@@ -108,25 +110,61 @@ def measure_set_writes(bench: Bench) -> None:
 
 
 def measure_small_writes(bench: Bench) -> None:
-    """Measure `small-write-4k` against memory that is allocated for each write."""
-    name = "small-write-4k"
-    if not bench.select([name]):
-        return
-    if cause := slow_storage.why_not():
-        bench.leave_out(name, cause)
-        return
+    """Measure `small-write-*` against memory that is allocated for each write."""
     size = bench.size(SMALL_SIZE, SMALL_SIZE_SMOKE)
-    folder, mount = bench.place / "small-of", bench.place / "small-at"
-    folder.mkdir()
-    expected = expected_of(bench, size, 4 * KIB, 1)
-    with file_caches.running(
-        folder, bench.arguments.device, 8 * size, mount=mount, dirty_size_max=2 * size
-    ) as cache:
-        program = Program(tuple(writer_words(mount / "file", size, 4 * KIB, 1)), expected)
-        case = partial(run_through, cache, program, folder / "file")
-        row = Row(name, "", bytes=size, note=f"mount, {size // MIB} MiB")
-        against = {"allocate-copy-free": lambda: sum(time_pieces(bench, 4 * KIB, size))}
-        bench.compare(row, case, against)
+    against = {"allocate-copy-free": lambda: sum(time_pieces(bench, 4 * KIB, size))}
+    limit = 2 * size
+    for name in bench.select(("small-write-4k", "small-write-mount-4k"), "small-write-4k"):
+        by_mount = "mount" in name
+        if by_mount and (cause := slow_storage.why_not()):
+            bench.leave_out(name, cause)
+            continue
+        folder, mount = bench.place / f"{name}-of", bench.place / f"{name}-at"
+        folder.mkdir()
+        expected = expected_of(bench, size, 4 * KIB, 1)
+        with file_caches.running(
+            folder,
+            bench.arguments.device,
+            8 * size,
+            mount=mount if by_mount else None,
+            dirty_size_max=limit,
+        ) as cache:
+            path = (mount if by_mount else folder) / "file"
+            program = Program(tuple(writer_words(path, size, 4 * KIB, 1)), expected)
+            options: programs.Words = ("--cache", folder, "--write-back", "--")
+            command = None if by_mount else programs.under_penstock(*program.words, options=options)
+            case = partial(run_through, cache, program, folder / "file", command)
+            how = "mount" if by_mount else "run --write-back"
+            bench.compare(
+                Row(name, "", bytes=size, note=f"{how}, {size // MIB} MiB"), case, against
+            )
 
 
-MEASURES = (measure_pieces, measure_set_reads, measure_set_writes, measure_small_writes)
+def measure_link(bench: Bench) -> None:
+    """Measure `write-64m` and `read-64m`: calls of FileCache with pinned memory."""
+    names = ("write-64m", "read-64m")
+    if not bench.select(names, names[0]) or not bench.wanted(*names):
+        return
+    size = bench.size(LINK_SIZE, LINK_SIZE_SMOKE)
+    step, path = size // 4, bench.place / "link"
+    [program] = programs.find_all("file_cache_calls")
+    words = (program, bench.arguments.device, path, str(size), str(step), str(LINK_PASSES))
+    told = [[float(word) for word in programs.run(words)] for _ in range(bench.arguments.pairs + 1)]
+    path.unlink()
+    for case, index in zip(names, (0, 1), strict=True):
+        if bench.wanted(case):
+            pairs = [(one[index], one[2 + index]) for one in told[1:]]
+            note = f"FileCache, calls of {step // MIB} MiB, in the same direction"
+            bytes_moved = LINK_PASSES * size
+            bench.report.add(
+                Row(case, "pinned-d2h-and-h2d", "s", pairs, bytes_moved, True, note=note)
+            )
+
+
+MEASURES = (
+    measure_pieces,
+    measure_set_reads,
+    measure_set_writes,
+    measure_small_writes,
+    measure_link,
+)
