@@ -18,7 +18,7 @@ import pytest
 from caching import PENSTOCK
 
 from penstock.benchmarks import gmfs
-from penstock.benchmarks.file_cache import writes
+from penstock.benchmarks.file_cache import storage, writes
 from penstock.benchmarks.file_cache.rows import Bench, Program, write_file
 from penstock.benchmarks.harness import file_caches, programs, slow_storage
 from penstock.benchmarks.harness.report import Report, Row
@@ -144,6 +144,18 @@ def test_a_program_with_wrong_bytes_fails(bench: Bench, tmp_path: Path) -> None:
     assert "expected 12345" in bench.report.environment["failed: read-64k"]
 
 
+def test_one_way_to_slow_storage_is_measured_alone(bench: Bench) -> None:
+    ways = {}
+    for only in ("epoch", "=second-epoch", "=second-epoch-mount", "epoch-preload", "twice"):
+        bench.arguments.only = only
+        ways[only] = storage.wanted_ways(bench, "second-epoch")
+    both = ["second-epoch-preload", "second-epoch-mount"]
+    assert ways["epoch"] == ways["=second-epoch"] == both
+    assert ways["=second-epoch-mount"] == both[1:]
+    assert ways["epoch-preload"] == both[:1]
+    assert ways["twice"] == []
+
+
 @needs_mount
 def test_a_write_that_did_not_pass_the_cache_fails(bench: Bench, tmp_path: Path) -> None:
     folder = tmp_path / "files"
@@ -175,7 +187,6 @@ def test_a_row_that_failed_is_told_by_the_exit_code(
 
 
 @needs_mount
-@pytest.mark.skipif("PENSTOCK_NIGHTLY" not in os.environ, reason="takes minutes")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_nothing_is_left_after_an_interruption(tmp_path: Path, number: int) -> None:
     command = [*PENSTOCK, "bench", "gmfs", "--only", "second-epoch-mount"]

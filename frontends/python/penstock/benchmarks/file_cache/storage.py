@@ -76,8 +76,8 @@ def run_epochs(bench: Bench, samples: Samples, by_mount: bool, seed: int) -> tup
 
 def measure_epochs(bench: Bench) -> None:
     """Measure `second-epoch`, and the two rows of which it is the worse."""
-    ways = {"second-epoch-preload": False, "second-epoch-mount": True}
-    if not bench.wanted("second-epoch", *ways):
+    ways = wanted_ways(bench, "second-epoch")
+    if not ways:
         return
     if cause := slow_storage.why_not():
         bench.leave_out("second-epoch", cause)
@@ -85,11 +85,11 @@ def measure_epochs(bench: Bench) -> None:
     samples = write_samples(bench, bench.place / "samples")
     size = samples.count * SAMPLE_SIZE
     rows = []
-    for name, by_mount in ways.items():
+    for name in ways:
         before = cpu_seconds()
         try:
             pairs = [
-                run_epochs(bench, samples, by_mount, 2 * i)
+                run_epochs(bench, samples, name.endswith("mount"), 2 * i)
                 for i in range(bench.arguments.pairs + 1)
             ][1:]
         except CommandError as error:
@@ -100,22 +100,27 @@ def measure_epochs(bench: Bench) -> None:
         row = Row(name, "first-epoch", "s", pairs, size, True, cpu_seconds=spent, note=note)
         bench.report.add(row)
         rows.append(row)
-    bench.report.add(worse(rows, "second-epoch"))
+    add_worse(bench, rows, "second-epoch")
 
 
-def worse(rows: list[Row], name: str) -> Row:
-    """Return the row that falls short most, under a name."""
+def wanted_ways(bench: Bench, name: str) -> list[str]:
+    """Return the rows to measure for a row that is the worse of two: both if it is wanted."""
+    ways = [f"{name}-preload", f"{name}-mount"]
+    return ways if bench.wanted(name) else [way for way in ways if bench.wanted(way)]
+
+
+def add_worse(bench: Bench, rows: list[Row], name: str) -> None:
+    """Report the row that falls short most under a name, if both ways were measured."""
+    if len(rows) < 2:
+        return
     found = min(rows, key=lambda row: statistics.median(b / a for a, b in row.pairs))
-    return replace(found, case=name, note=f"{found.case}: {found.note}")
+    bench.report.add(replace(found, case=name, note=f"{found.case}: {found.note}"))
 
 
 def measure_twice(bench: Bench) -> None:
     """Measure `twice-the-cache`, and the two rows of which it is the worse."""
-    ways = ("twice-the-cache-preload", "twice-the-cache-mount")
-    if not bench.wanted("twice-the-cache", *ways):
-        return
     rows = []
-    for name in ways:
+    for name in wanted_ways(bench, "twice-the-cache"):
         by_mount = name.endswith("mount")
         if by_mount and (cause := slow_storage.why_not()):
             bench.leave_out("twice-the-cache", cause)
@@ -124,7 +129,7 @@ def measure_twice(bench: Bench) -> None:
         if row is None:
             return
         rows.append(row)
-    bench.report.add(worse(rows, "twice-the-cache"))
+    add_worse(bench, rows, "twice-the-cache")
 
 
 def measure_twice_by(bench: Bench, name: str, by_mount: bool) -> Row | None:
