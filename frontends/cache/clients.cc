@@ -11,6 +11,7 @@
 
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 
 #include "penstock/abi/chunk_table.h"
@@ -24,7 +25,7 @@ using cache_protocol::kHelloDescriptors;
 using cache_protocol::Request;
 
 constexpr size_t kConnectionsMax = 4096;
-constexpr int kSweepMs = 1000;
+constexpr std::chrono::milliseconds kSweepPeriod{1000};
 
 // Sends a reply, and descriptors with it. The program may be gone: that is seen at the next
 // request.
@@ -116,6 +117,7 @@ Result<std::unique_ptr<Clients>> Clients::listen(
     umask(old);
     if (!bound) return Status{errno, "socket", "the service cannot listen on it"};
     made->thread_ = std::thread([self = made.get()] { self->accept_all(); });
+    made->sweeper_ = std::thread([self = made.get()] { self->sweep_files(); });
     return made;
 }
 
@@ -129,8 +131,10 @@ Clients::~Clients() {
     std::unique_lock lock(mutex_);
     stopping_ = true;
     for (const int connection : connections_) shutdown(connection, SHUT_RDWR);
+    changed_.notify_all();
     changed_.wait(lock, [this] { return connections_.empty(); });
     lock.unlock();
+    if (sweeper_.joinable()) sweeper_.join();
     if (listener_ >= 0) close(listener_);
     if (wake_ >= 0) close(wake_);
 }
@@ -138,8 +142,8 @@ Clients::~Clients() {
 void Clients::accept_all() {
     for (;;) {
         pollfd waits[2] = {{listener_, POLLIN, 0}, {wake_, POLLIN, 0}};
-        if (poll(waits, 2, kSweepMs) < 0 && errno != EINTR) return;
-        sweep();
+        if (poll(waits, 2, static_cast<int>(kSweepPeriod.count())) < 0 && errno != EINTR) return;
+        sweep_writers();
         if (waits[1].revents != 0) return;
         if (waits[0].revents == 0) continue;
         const int connection = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
@@ -190,20 +194,28 @@ void Clients::remove_writer(int process) {
     if (found != writers_.end()) --found->second.connections;
 }
 
-// Forgets programs that have ended, and files without a name.
-void Clients::sweep() {
-    {
-        const std::lock_guard lock(mutex_);
-        std::erase_if(writers_, [this](const auto& each) {
-            const Writer& writer = each.second;
-            if (writer.connections > 0) return false;
-            if (writer.process >= 0 && !has_ended(writer.process)) return false;
-            if (writer.process >= 0) close(writer.process);
-            if (writer.number != 0) cache_.forget_writer(writer.number);
-            return true;
-        });
+// Forgets programs that have ended.
+void Clients::sweep_writers() {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(writers_, [this](const auto& each) {
+        const Writer& writer = each.second;
+        if (writer.connections > 0) return false;
+        if (writer.process >= 0 && !has_ended(writer.process)) return false;
+        if (writer.process >= 0) close(writer.process);
+        if (writer.number != 0) cache_.forget_writer(writer.number);
+        return true;
+    });
+}
+
+// Closes files without a name. It has a thread of its own, because storage may take its time:
+// programs that connect do not wait for it.
+void Clients::sweep_files() {
+    std::unique_lock lock(mutex_);
+    while (!changed_.wait_for(lock, kSweepPeriod, [this] { return stopping_; })) {
+        lock.unlock();
+        files_.close_unlinked();
+        lock.lock();
     }
-    files_.close_unlinked();
 }
 
 void Clients::answer(int connection, const CacheRequest& request, int descriptor) {

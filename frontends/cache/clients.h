@@ -98,7 +98,8 @@ private:
     };
     uint32_t add_writer(int connection);
     void remove_writer(int process);
-    void sweep();
+    void sweep_writers();
+    void sweep_files();
 
     explicit Clients(FileCache cache) : cache_(cache), files_(std::move(cache)) {}
     void accept_all();
@@ -111,8 +112,9 @@ private:
     std::function<void()> stop_;
     std::string path_;
     int listener_ = -1;
-    int wake_ = -1;  // an eventfd that ends accept_all()
-    std::thread thread_;
+    int wake_ = -1;        // an eventfd that ends accept_all()
+    std::thread thread_;   // accepts
+    std::thread sweeper_;  // closes files without a name
     std::mutex mutex_;
     std::condition_variable changed_;
     std::list<int> connections_;

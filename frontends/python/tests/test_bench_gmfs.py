@@ -11,6 +11,7 @@ import tempfile
 import time
 from argparse import Namespace
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,23 @@ def test_slow_storage_has_its_rows(tmp_path: Path) -> None:
     for row in rows.values():
         second, first = row["pairs"][0]
         assert second < first
+
+
+@needs_mount
+def test_first_files_of_threads_are_served_from_slow_storage(bench: Bench, tmp_path: Path) -> None:
+    samples = storage.write_samples(bench, tmp_path / "samples")
+    slow = tmp_path / "slow"
+    latency_us = 25_000  # 2.5 s if something is asked of each of 100 files in turn
+    words = (samples.folder, slow, str(latency_us), "500")
+    with (
+        slow_storage.shown(slow, "slow_file_system", *words),
+        file_caches.running(slow, "cpu", 0) as cache,
+    ):
+        for seed in range(2):
+            epoch = samples.epoch(slow, seed)
+            command = programs.under_penstock(*epoch.words, options=["--cache", slow])
+            size = samples.count * storage.SAMPLE_SIZE
+            cache.run_served(partial(epoch.run, command), size, from_storage=size * (1 - seed))
 
 
 @needs_mount

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import shutil
@@ -52,6 +53,30 @@ def test_the_second_program_reads_no_storage(cache: Cache) -> None:
     assert told["bytes_served"] >= 2 * len(data)
     assert told["files"][0]["path"] == str(cache.folder / "a")
     assert told["files"][0]["cached_bytes"] >= len(data)
+
+
+def test_a_file_without_a_name_is_closed(cache: Cache) -> None:
+    write(cache.folder / "a", 100_000)
+    write(cache.folder / "b", 100_000)
+    process = cache.serve()
+    cache.run("cat", cache.folder / "a", cache.folder / "b", text=False)
+    opened = Path(f"/proc/{process}/fd")
+
+    def is_open(name: str) -> bool:
+        paths = []
+        for each in opened.iterdir():
+            with contextlib.suppress(FileNotFoundError):  # it was closed meanwhile
+                paths.append(os.readlink(each))
+        return any(path.startswith(str(cache.folder / name)) for path in paths)
+
+    assert is_open("a")
+    assert is_open("b")
+    (cache.folder / "a").unlink()
+    limit = time.monotonic() + 30
+    while is_open("a"):
+        assert time.monotonic() < limit
+        time.sleep(0.1)
+    assert is_open("b")
 
 
 def test_a_cache_of_its_own_ends_with_the_program(cache: Cache) -> None:

@@ -37,8 +37,7 @@ class Cache:
     def run_served(self, run: Callable[[], float], size: int, *, from_storage: int = 0) -> float:
         """Run a program, and raise NotServedError if it was not served as the row says.
 
-        The cache must serve 99 % of `size` or more, none of it past its memory: threads that begin
-        together may read their first files from storage. It must read
+        The cache must serve `size` bytes or more, none of them past its memory. It must read
         `from_storage` bytes or more for that, and none if that is 0.
         """
         before = self.statistics()
@@ -46,7 +45,7 @@ class Cache:
         after = self.statistics()
         names = ("bytes_served", "bytes_read", "bytes_bypassed")
         served, read, bypassed = (after[name] - before[name] for name in names)
-        if served < size * 99 // 100 or bypassed > 0:
+        if served < size or bypassed > 0:
             told = f"served {served} of {size} bytes, and {bypassed} past its memory"
             raise NotServedError(str(self.shown), f"its cache {told}")
         if read < from_storage or (from_storage == 0 and read > 0):
