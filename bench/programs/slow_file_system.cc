@@ -1,8 +1,10 @@
 // A file system that shows a folder, read-only, as slow storage does: each request takes a latency,
 // and all requests share a bandwidth. It runs until it gets SIGTERM, or its parent ends.
 //
-//   penstock-program-slow_file_system FOLDER MOUNT LATENCY_US MEGABYTES_PER_S
+//   penstock-program-slow_file_system FOLDER MOUNT LATENCY_US MEGABYTES_PER_S [LOG]
 //
+// LOG gets a line for each request that takes time: what it asks for, and the path. Attributes are
+// also asked for by a look-up of a name.
 // Files stay in the OS page cache when they are opened again, as on a network file system: a
 // benchmark evicts them itself.
 #define FUSE_USE_VERSION 312
@@ -32,6 +34,7 @@ struct Storage {
     std::string folder;
     Clock::duration latency{};
     double bytes_per_s = 0;
+    FILE* log = nullptr;
     std::mutex mutex;
     Clock::time_point free;  // when the bytes of earlier requests have passed; under `mutex`
 };
@@ -42,8 +45,9 @@ Storage& storage() {
 }
 
 // Waits as long as the storage takes for a request of `size` bytes.
-void take_time(size_t size) {
+void take_time(const char* request, const char* path, size_t size) {
     Storage& slow = storage();
+    if (slow.log != nullptr) std::fprintf(slow.log, "%s %s\n", request, path);
     const auto now = Clock::now();
     auto end = now + slow.latency;
     {
@@ -59,12 +63,12 @@ void take_time(size_t size) {
 std::string below(const char* path) { return storage().folder + path; }
 
 int get_attributes(const char* path, struct stat* status, fuse_file_info* /*file*/) {
-    take_time(0);
+    take_time("attributes", path, 0);
     return lstat(below(path).c_str(), status) == 0 ? 0 : -errno;
 }
 
 int open_file(const char* path, fuse_file_info* file) {
-    take_time(0);
+    take_time("open", path, 0);
     const int fd = open(below(path).c_str(), O_RDONLY | O_CLOEXEC);
     if (fd < 0) return -errno;
     file->fh = static_cast<uint64_t>(fd);
@@ -74,9 +78,8 @@ int open_file(const char* path, fuse_file_info* file) {
 
 // Tells libfuse where the bytes are. It splices them to the kernel without a copy, so that the
 // server leaves the processors to what is measured.
-int read_file(const char* /*path*/, fuse_bufvec** to, size_t size, off_t offset,
-              fuse_file_info* file) {
-    take_time(size);
+int read_file(const char* path, fuse_bufvec** to, size_t size, off_t offset, fuse_file_info* file) {
+    take_time("read", path, size);
     auto* where = static_cast<fuse_bufvec*>(std::malloc(sizeof(fuse_bufvec)));
     if (where == nullptr) return -ENOMEM;
     *where = FUSE_BUFVEC_INIT(size);
@@ -101,7 +104,7 @@ int release_file(const char* /*path*/, fuse_file_info* file) {
 
 int read_folder(const char* path, void* to, fuse_fill_dir_t fill, off_t /*offset*/,
                 fuse_file_info* /*file*/, fuse_readdir_flags /*flags*/) {
-    take_time(0);
+    take_time("folder", path, 0);
     DIR* folder = opendir(below(path).c_str());
     if (folder == nullptr) return -errno;
     while (const dirent* entry = readdir(folder)) {
@@ -126,14 +129,16 @@ int serve(fuse* mounted) {
 }  // namespace
 
 int main(int count, char** words) {
-    if (count != 5) {
-        std::fprintf(stderr, "usage: %s FOLDER MOUNT LATENCY_US MEGABYTES_PER_S\n", words[0]);
+    if (count != 5 && count != 6) {
+        std::fprintf(stderr, "usage: %s FOLDER MOUNT LATENCY_US MEGABYTES_PER_S [LOG]\n", words[0]);
         return 2;
     }
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     storage().folder = words[1];
     storage().latency = std::chrono::microseconds(std::atol(words[3]));
     storage().bytes_per_s = std::atof(words[4]) * 1e6;
+    if (count == 6 && (storage().log = std::fopen(words[5], "w")) == nullptr) return 1;
+    if (count == 6) std::setvbuf(storage().log, nullptr, _IOLBF, BUFSIZ);
     fuse_operations operations{};
     operations.getattr = get_attributes;
     operations.open = open_file;

@@ -125,6 +125,7 @@ public:
         uint32_t slot = ~0u;           // of the shared table; ~0: it has none
         uint64_t hits = 0, bytes = 0;  // of readers by the table
         uint64_t cached_size = 0, dirty_size = 0;
+        bool is_open_for_writing = false;  // below, for a handle or for what is dirty
     };
     [[nodiscard]] Use use() const;
 

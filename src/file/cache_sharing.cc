@@ -62,6 +62,7 @@ CachedFile::Use CacheOfFiles::use_of(const Inode& inode) const {
     use.slot = inode.slot;
     use.cached_size = chunks_.chunks_of(inode.id) * chunk_size();
     use.dirty_size = chunks_.dirty_of(inode.id) * chunk_size();
+    use.is_open_for_writing = inode.writer.descriptor >= 0;
     return use;
 }
 

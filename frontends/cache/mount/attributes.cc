@@ -15,6 +15,10 @@ bool look_up(fuse_req_t request, fuse_ino_t folder, const char* name, fuse_entry
     Served& all = served(request);
     *entry = {};
     Node* found = all.nodes.look_up(all.nodes.of(folder), name, &entry->attr);
+    if (found == nullptr && errno == EMFILE) {
+        all.kept.drop_all();
+        found = all.nodes.look_up(all.nodes.of(folder), name, &entry->attr);
+    }
     if (found == nullptr) return false;
     if (found->type == S_IFREG) (void)all.cache.stat(found->descriptor, &entry->attr);
     entry->ino = all.nodes.number_of(*found);
@@ -44,13 +48,12 @@ void serve_lookup(fuse_req_t request, fuse_ino_t folder, const char* name) {
 }
 
 void serve_forget(fuse_req_t request, fuse_ino_t number, uint64_t count) {
-    served(request).nodes.forget(node_of(request, number), count);
+    forget(request, number, count);
     fuse_reply_none(request);
 }
 
 void serve_forget_many(fuse_req_t request, size_t count, fuse_forget_data* forgotten) {
-    for (size_t i = 0; i < count; ++i)
-        served(request).nodes.forget(node_of(request, forgotten[i].ino), forgotten[i].nlookup);
+    for (size_t i = 0; i < count; ++i) forget(request, forgotten[i].ino, forgotten[i].nlookup);
     fuse_reply_none(request);
 }
 

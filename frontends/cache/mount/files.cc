@@ -18,8 +18,10 @@ namespace {
 // that are written in part. Where only writing is allowed, it writes around the cache.
 int open_as_allowed(Served* all, bool writes, const std::function<int(int)>& open) {
     int descriptor = open(writes ? O_RDWR : O_RDONLY);
-    if (descriptor < 0 && errno == EMFILE && all->cache.flush().ok()) {
-        descriptor = open(writes ? O_RDWR : O_RDONLY);  // files that were dirty are closed now
+    if (descriptor < 0 && errno == EMFILE) {
+        all->kept.drop_all();
+        (void)all->cache.flush();  // files that were dirty are closed then
+        descriptor = open(writes ? O_RDWR : O_RDONLY);
     }
     return descriptor < 0 && errno == EACCES && writes ? open(O_WRONLY) : descriptor;
 }
@@ -37,7 +39,9 @@ int open_below(Served* all, const Node& node, bool writes, OpenedFile* opened) {
     const std::string path = node.path();
     const int descriptor = open_as_allowed(
         all, writes, [&](int access) { return open(path.c_str(), access | O_CLOEXEC); });
-    return descriptor < 0 ? errno : adopt_below(all, descriptor, writes, opened);
+    const int error = descriptor < 0 ? errno : adopt_below(all, descriptor, writes, opened);
+    if (writes) all->kept.drop(key_of(node));  // nobody keeps it from now on
+    return error;
 }
 
 namespace {
@@ -64,8 +68,12 @@ void serve_open(fuse_req_t request, fuse_ino_t number, fuse_file_info* file) {
     Node& node = node_of(request, number);
     const bool writes = (file->flags & O_ACCMODE) != O_RDONLY || (file->flags & O_TRUNC) != 0;
     auto opened = std::make_unique<OpenedFile>();
-    int error = open_below(&served(request), node, writes, opened.get());
+    KeptFiles& kept = served(request).kept;
+    auto found = writes ? std::nullopt : kept.find(key_of(node));
+    if (found.has_value()) *opened = std::move(*found);
+    int error = found.has_value() ? 0 : open_below(&served(request), node, writes, opened.get());
     if (error == 0) error = finish_open(&node, *opened, file);
+    if (error == 0 && !writes && !found.has_value()) kept.keep(key_of(node), *opened);
     if (error != 0) {
         fuse_reply_err(request, error);
         return;
@@ -97,13 +105,15 @@ void serve_create(fuse_req_t request, fuse_ino_t folder, const char* name, mode_
         fuse_reply_err(request, error);
         return;
     }
-    error = finish_open(&node_of(request, entry.ino), *opened, file);
+    Node& node = node_of(request, entry.ino);
+    served(request).kept.drop(key_of(node));
+    error = finish_open(&node, *opened, file);
     file->fh = reinterpret_cast<uint64_t>(opened.get());
     if (error == 0 && fuse_reply_create(request, &entry, file) == 0) {
         (void)opened.release();
         return;
     }
-    served(request).nodes.forget(node_of(request, entry.ino), 1);
+    forget(request, entry.ino, 1);
     if (error != 0) fuse_reply_err(request, error);
 }
 

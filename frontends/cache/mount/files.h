@@ -5,13 +5,6 @@
 
 namespace penstock::cache_service {
 
-// One open of a program. The kernel checks what it may do with it.
-struct OpenedFile {
-    CachedFile file;
-    int descriptor = -1;  // of the file below, which `file` closes
-    bool writes = false;
-};
-
 inline OpenedFile& file_of(const fuse_file_info* file) {
     return *reinterpret_cast<OpenedFile*>(file->fh);
 }

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
@@ -26,7 +27,8 @@ namespace penstock::cache_service {
 namespace {
 
 constexpr unsigned kBackgroundMax = 64;  // requests of readahead that the kernel sends at once
-constexpr int kWakeSignal = SIGUSR1;     // ends the sleep of the session's first thread
+constexpr size_t kKeptFilesMax = 1 << 16;
+constexpr int kWakeSignal = SIGUSR1;  // ends the sleep of the session's first thread
 
 // What libfuse said last, which is why a mount failed.
 struct Complaint {
@@ -91,6 +93,13 @@ void raise_descriptor_limit() {
     setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+// Other descriptors of the process are those of nodes and of preloaded programs' files.
+size_t kept_files_max() {
+    rlimit limit{};
+    getrlimit(RLIMIT_NOFILE, &limit);
+    return std::min<size_t>(limit.rlim_cur / 4, kKeptFilesMax);
+}
+
 // Commas and backslashes have a meaning in options.
 std::string escaped(const std::string& text) {
     std::string result;
@@ -108,7 +117,8 @@ public:
           served_{.cache = cache,
                   .nodes = Nodes(root),
                   .report = std::move(report),
-                  .as_callers = geteuid() == 0} {}
+                  .as_callers = geteuid() == 0,
+                  .kept = KeptFiles(kept_files_max())} {}
     FuseMount(const FuseMount&) = delete;
     FuseMount& operator=(const FuseMount&) = delete;
     ~FuseMount() override {

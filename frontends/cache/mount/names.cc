@@ -28,6 +28,14 @@ private:
     const int descriptor_;
 };
 
+// Closes a file whose name goes: some file systems below keep the bytes of open files under another
+// name, which is in the way when the folder is removed.
+void drop_kept(fuse_req_t request, const Named& named) {
+    struct stat state {};
+    if (named.get() >= 0 && fstat(named.get(), &state) == 0)
+        served(request).kept.drop({state.st_dev, state.st_ino});
+}
+
 int error_of(int result) { return result == 0 ? 0 : errno; }
 
 void reply_entry(fuse_req_t request, fuse_ino_t folder, const char* name, int error) {
@@ -82,6 +90,7 @@ void serve_link(fuse_req_t request, fuse_ino_t number, fuse_ino_t folder, const 
 void serve_unlink(fuse_req_t request, fuse_ino_t folder, const char* name) {
     const Node& from = node_of(request, folder);
     const Named gone(from, name);
+    drop_kept(request, gone);
     const Status status = served(request).cache.change(
         gone.get(), false, [&] { return error_of(unlinkat(from.descriptor, name, 0)); });
     fuse_reply_err(request, status.error_number());
@@ -97,6 +106,7 @@ void serve_rename(fuse_req_t request, fuse_ino_t folder, const char* name, fuse_
     const Node& from = node_of(request, folder);
     const Node& to = node_of(request, to_folder);
     const Named moved(from, name), replaced(to, to_name);
+    drop_kept(request, replaced);
     const auto rename = [&] {
         return error_of(renameat2(from.descriptor, name, to.descriptor, to_name, flags));
     };

@@ -41,11 +41,15 @@ Node* Nodes::look_up(const Node& folder, const char* name, struct stat* found) {
     return place.get();
 }
 
-void Nodes::forget(Node& node, uint64_t count) {
-    if (&node == &root_) return;
+std::unique_ptr<Node> Nodes::forget(Node& node, uint64_t count) {
+    if (&node == &root_) return nullptr;
     const std::lock_guard lock(mutex_);
     node.lookups -= count;
-    if (node.lookups == 0) nodes_.erase({node.device, node.number});
+    if (node.lookups > 0) return nullptr;
+    const auto place = nodes_.find({node.device, node.number});
+    auto gone = std::move(place->second);
+    nodes_.erase(place);
+    return gone;
 }
 
 }  // namespace penstock::cache_service

@@ -47,8 +47,8 @@ public:
     // Finds the object `name` of a folder, describes it in `found` and counts a look-up. Returns
     // null with errno set.
     Node* look_up(const Node& folder, const char* name, struct stat* found);
-    // Takes back look-ups.
-    void forget(Node& node, uint64_t count);
+    // Takes back look-ups. Returns the node if those were all: nobody else can find it then.
+    std::unique_ptr<Node> forget(Node& node, uint64_t count);
 
 private:
     static constexpr uint64_t kRoot = 1;

@@ -8,6 +8,7 @@
 
 #include <string>
 
+#include "kept_files.h"
 #include "nodes.h"
 #include "penstock/file_cache.h"
 
@@ -23,6 +24,7 @@ struct Served {
     Nodes nodes;
     std::string report;  // the value of kReportAttribute
     bool as_callers;     // this process may act as any user, so files belong to who makes them
+    KeptFiles kept;
 };
 
 inline Served& served(fuse_req_t request) {
@@ -30,6 +32,13 @@ inline Served& served(fuse_req_t request) {
 }
 inline Node& node_of(fuse_req_t request, fuse_ino_t number) {
     return served(request).nodes.of(number);
+}
+inline KeptFiles::Key key_of(const Node& node) { return {node.device, node.number}; }
+// Takes back look-ups of the kernel.
+inline void forget(fuse_req_t request, fuse_ino_t number, uint64_t count) {
+    Served& all = served(request);
+    if (const auto gone = all.nodes.forget(all.nodes.of(number), count); gone != nullptr)
+        all.kept.drop(key_of(*gone));
 }
 // Answers with errno, or with success.
 inline void reply_result(fuse_req_t request, bool good) {

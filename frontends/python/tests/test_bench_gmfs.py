@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from argparse import Namespace
+from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -108,6 +109,31 @@ def test_first_files_of_threads_are_served_from_slow_storage(bench: Bench, tmp_p
             command = programs.under_penstock(*epoch.words, options=["--cache", slow])
             size = samples.count * storage.SAMPLE_SIZE
             cache.run_served(partial(epoch.run, command), size, from_storage=size * (1 - seed))
+
+
+@needs_mount
+@pytest.mark.parametrize("by_mount", [False, True])
+def test_a_second_epoch_asks_storage_for_names_alone(
+    bench: Bench, tmp_path: Path, by_mount: bool
+) -> None:
+    samples = storage.write_samples(bench, tmp_path / "samples")
+    slow, log = tmp_path / "slow", tmp_path / "log"
+    words = (samples.folder, slow, "0", "500", log)
+    with (
+        slow_storage.shown(slow, "slow_file_system", *words),
+        file_caches.running(slow, "cpu", 0, mount=tmp_path / "at" if by_mount else None) as cache,
+    ):
+        for seed in range(2):
+            time.sleep(seed * storage.NAMES_VALID_S)
+            before = len(log.read_text())
+            epoch = samples.epoch(cache.shown, seed)
+            options: programs.Words = () if by_mount else ("--cache", slow)
+            epoch.run(programs.under_penstock(*epoch.words, options=options))
+        requests = [line.split() for line in log.read_text()[before:].splitlines()]
+    asked = Counter(kind for kind, path in requests if path != "/")
+    # A program opens its files itself, but for those of a mount.
+    opens = {} if by_mount else {"open": samples.count}
+    assert asked == {"attributes": samples.count, **opens}
 
 
 @needs_mount

@@ -1,5 +1,6 @@
 """Goal: real programs work through `penstock mount`, and find right bytes below after `umount`."""
 
+import contextlib
 import errno
 import fcntl
 import mmap
@@ -229,6 +230,45 @@ def test_a_change_below_is_seen_at_the_next_open(tmp_path: Path, below: Path) ->
         assert (shown / "a").stat().st_size == 12_000
         assert (shown / "a").read_bytes() == b"longer" * 2000
         assert (shown / "b").read_bytes() == b"made below"
+
+
+def opened_below(service: int, inode: int) -> list[int]:
+    """Return how a service has a file open, but for nodes of the mount: the flags of each."""
+    found = []
+    for each in Path(f"/proc/{service}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # it was closed meanwhile
+            flags = Path(f"/proc/{service}/fdinfo/{each.name}").read_text().split()[3]
+            if each.stat().st_ino == inode and not int(flags, 8) & os.O_PATH:
+                found.append(int(flags, 8))
+    return found
+
+
+def test_a_file_that_stays_open_below_is_in_no_programs_way(tmp_path: Path, below: Path) -> None:
+    shown = tmp_path / "shown"
+    shown.mkdir()
+    script, inode = shown / "script", 0
+
+    def append(text: str) -> None:
+        with open(script, "a") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+
+    with serving(below, shown) as service:
+        append("#!/bin/sh\necho one\n")
+        inode = script.stat().st_ino
+        script.chmod(0o755)
+        assert script.read_text().endswith("one\n")
+        append("echo two\n")
+        assert script.read_text().endswith("two\n")
+        assert script.read_text().endswith("two\n")
+        opens = opened_below(service, inode)
+        assert opens
+        assert not [flags for flags in opens if flags & os.O_ACCMODE != os.O_RDONLY]
+        assert run(below / "script") == "one\ntwo\n"
+        script.unlink()
+        assert opened_below(service, inode) == []
+        assert penstock("umount", shown).returncode == 0
 
 
 def test_locks_exclude_other_processes(below: Path) -> None:
