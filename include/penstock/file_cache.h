@@ -30,6 +30,7 @@ struct FileCacheOptions {
     uint64_t size = uint64_t{256} << 20;         // bytes of each device, in slabs of 1024 chunks
     uint32_t chunk_size = 64 << 10;              // bytes, a power of two from 4 KiB to 1 MiB
     uint64_t dirty_size_max = 0;                 // bytes that wait for storage; 0: a quarter of all
+                                                 // Half of it is written without being asked for.
     std::chrono::milliseconds dirty_age{5'000};  // then a chunk is written without being asked for
     bool shared = false;  // other processes may map what is cached, see FileCache::shared()
     // The last copy of a CachedFile writes back before it closes. false: a thread does so later,

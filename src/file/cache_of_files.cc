@@ -75,12 +75,6 @@ std::byte* CacheOfFiles::address(ChunkId id) const {
     return memory_.slab(id / kSlabChunks) + id % kSlabChunks * chunk_size();
 }
 
-// Returns how many bytes may be dirty.
-uint64_t CacheOfFiles::dirty_max() const {
-    const uint64_t all = uint64_t{chunks_.open_slabs()} * kSlabChunks * chunk_size();
-    return options_.dirty_size_max != 0 ? options_.dirty_size_max : all / 4;
-}
-
 // Returns how many bytes of a chunk belong to the file.
 uint32_t CacheOfFiles::valid_size(const Inode& inode, uint64_t number) const {
     const uint64_t begin = number * chunk_size();
@@ -332,6 +326,7 @@ Result<uint64_t> CacheOfFiles::write(Inode& inode, const FileBelow& below, const
         if (!written.ok()) return done > 0 ? Result<uint64_t>(done) : written.status();
         if (written.value()) done += part;
     }
+    if (much_dirty()) wake_.notify_one();
     return done;
 }
 
@@ -398,11 +393,14 @@ void CacheOfFiles::work() {
         for (const uint32_t slab : std::vector(retiring_)) write_back_slab(lock, slab);
         for (const chunk_cache::FileId id : std::exchange(unused_, {}))
             if (by_id_[id] != nullptr) close_idle_files(lock, *by_id_[id]);
+        uint64_t errors = counts_.write_errors;
+        while (much_dirty() && !stopping_ && counts_.write_errors == errors)
+            if (!write_back(lock, nullptr)) break;
         const auto age = std::chrono::nanoseconds(
             dirty_since_ns_ == 0 ? 0 : base::monotonic_ns() - dirty_since_ns_);
         if (age < options_.dirty_age) continue;
         // What is dirty now, and no more: a writer may be as fast as this thread.
-        const uint64_t errors = counts_.write_errors;
+        errors = counts_.write_errors;
         for (uint64_t left = chunks_.dirty_count(); left > 0 && !stopping_; --left)
             if (!write_back(lock, nullptr) || counts_.write_errors != errors) break;
         if (dirty_since_ns_ != 0) dirty_since_ns_ = base::monotonic_ns();

@@ -112,10 +112,9 @@ private:
     explicit CacheOfFiles(const FileCacheOptions& options);
     [[nodiscard]] std::byte* address(ChunkId id) const;
     [[nodiscard]] uint64_t chunk_size() const { return options_.chunk_size; }
-    [[nodiscard]] uint64_t dirty_max() const;
-    [[nodiscard]] bool too_much_dirty() const {
-        return chunks_.dirty_count() * chunk_size() > dirty_max();
-    }
+    [[nodiscard]] uint64_t dirty_size_max() const;
+    [[nodiscard]] bool too_much_dirty() const;
+    [[nodiscard]] bool much_dirty() const;
     void set_size(Inode& inode, uint64_t size);
     [[nodiscard]] uint32_t valid_size(const Inode& inode, uint64_t number) const;
     bool forget_idle_file();

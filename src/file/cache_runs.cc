@@ -1,11 +1,14 @@
 // Moves runs of chunks between the memory of a file cache and the files below: each part by a File
 // of the device that has its chunks.
+#include <fcntl.h>
+
 #include <algorithm>
 #include <array>
 #include <vector>
 
 #include "base/clock.h"
 #include "file/cache_of_files.h"
+#include "storage/system_calls.h"
 
 namespace penstock::file {
 namespace {
@@ -185,6 +188,21 @@ Result<chunk_cache::ChunkId> CacheOfFiles::arrived(Lock& lock, Inode& inode, uin
     }
 }
 
+uint64_t CacheOfFiles::dirty_size_max() const {
+    const uint64_t all = uint64_t{chunks_.open_slabs()} * kSlabChunks * chunk_size();
+    return options_.dirty_size_max != 0 ? options_.dirty_size_max : all / 4;
+}
+
+// Writers wait for write-backs.
+bool CacheOfFiles::too_much_dirty() const {
+    return chunks_.dirty_count() * chunk_size() > dirty_size_max();
+}
+
+// The thread writes back what is oldest, so that writers need not wait.
+bool CacheOfFiles::much_dirty() const {
+    return chunks_.dirty_count() * chunk_size() > dirty_size_max() / 2;
+}
+
 // Writes the chunks of a run to the file below, without the lock.
 Status CacheOfFiles::write_run(Inode& inode, std::span<const ChunkId> run, uint64_t size) {
     std::vector<Part<WritePiece>> parts;
@@ -196,8 +214,16 @@ Status CacheOfFiles::write_run(Inode& inode, std::span<const ChunkId> run, uint6
         add_piece(part_of(parts, memory_.group_of(id / kSlabChunks)),
                   address(id) + chunk.writing.begin, end - begin, begin);
     }
+    if (parts.empty()) return {};
     std::vector<uint64_t> moved;
-    return parts.empty() ? Status{} : move_all(inode.writer, parts, &moved);
+    Status status = move_all(inode.writer, parts, &moved);
+    // The disk begins now, so that a later fsync waits for less. It does not matter if it cannot.
+    const uint64_t begin = chunks_.chunk(run.front()).number * chunk_size();
+    if (status.ok())
+        (void)storage::system::sync_file_range(inode.writer.descriptor, static_cast<off_t>(begin),
+                                               static_cast<off_t>(run.size() * chunk_size()),
+                                               SYNC_FILE_RANGE_WRITE);
+    return status;
 }
 
 // Writes back the oldest dirty run of one file, or of any. Returns whether there was one.

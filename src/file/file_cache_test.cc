@@ -83,6 +83,22 @@ TEST_F(FileCacheTest, ReadsMoreThanItHoldsAndWritesMoreThanMayBeDirty) {
     EXPECT_EQ(cache_.statistics().allocations, 1u);
 }
 
+TEST_F(FileCacheTest, HalfOfTheDirtyLimitIsWrittenBackWithoutBeingAskedFor) {
+    make({.dirty_age = std::chrono::hours(1)});
+    const std::string path = write_file("a", 0);
+    const CachedFile file = open(path);
+    const std::vector<std::byte> bytes(kCacheSize / 4, std::byte{7});  // the limit
+    ASSERT_EQ(file.write(bytes.data(), bytes.size() / 2, 0).value(), bytes.size() / 2);
+    const uint64_t kept = cache_.statistics().dirty_size;
+    EXPECT_EQ(kept, bytes.size() / 2);
+    ASSERT_TRUE(file.write(bytes.data(), bytes.size() / 2, bytes.size() / 2).ok());
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+    while (cache_.statistics().dirty_size > kept && std::chrono::steady_clock::now() < end)
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    EXPECT_LE(cache_.statistics().dirty_size, kept);
+    EXPECT_GT(cache_.statistics().dirty_size, 0u);  // the rest may still change
+}
+
 TEST_F(FileCacheTest, AWriteOnlyFileNeedsNoReading) {
     const std::string path = write_file("a", 20'000);
     auto expected = bytes_of(path);

@@ -110,6 +110,9 @@ int fallocate(int descriptor, int mode, off_t offset, off_t size) {
     return short_call(SYS_fallocate, descriptor, mode, offset, size);
 }
 
+int sync_file_range(int descriptor, off_t offset, off_t size, unsigned flags) {
+    return short_call(SYS_sync_file_range, descriptor, offset, size, flags);
+}
 int fadvise(int descriptor, off_t offset, off_t size, int advice) {
     return short_call(SYS_fadvise64, descriptor, offset, size, advice);
 }

@@ -43,6 +43,7 @@ ssize_t pwritev2(int descriptor, const iovec* pieces, int count, off_t offset, i
 int fsync(int descriptor);
 int fdatasync(int descriptor);
 int ftruncate(int descriptor, off_t size);
+int sync_file_range(int descriptor, off_t offset, off_t size, unsigned flags);
 int fallocate(int descriptor, int mode, off_t offset, off_t size);
 int fadvise(int descriptor, off_t offset, off_t size, int advice);
 
