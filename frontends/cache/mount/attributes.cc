@@ -21,15 +21,17 @@ bool look_up(fuse_req_t request, fuse_ino_t folder, const char* name, fuse_entry
     }
     if (found == nullptr) return false;
     if (found->type == S_IFREG) (void)all.cache.stat(found->descriptor, &entry->attr);
+    found->has_set_id = (entry->attr.st_mode & (S_ISUID | S_ISGID)) != 0;
     entry->ino = all.nodes.number_of(*found);
     entry->attr_timeout = entry->entry_timeout = kAttributesValid_s;
     return true;
 }
 
-void reply_attributes(fuse_req_t request, const Node& node) {
+void reply_attributes(fuse_req_t request, Node& node) {
     struct stat attributes {};
     const Status status = served(request).cache.stat(node.descriptor, &attributes);
     if (status.ok()) {
+        node.has_set_id = (attributes.st_mode & (S_ISUID | S_ISGID)) != 0;
         fuse_reply_attr(request, &attributes, kAttributesValid_s);
     } else {
         fuse_reply_err(request, status.error_number());
@@ -98,7 +100,7 @@ void serve_setattr(fuse_req_t request, fuse_ino_t number, struct stat* wanted, i
     constexpr int kTimes = FUSE_SET_ATTR_ATIME | FUSE_SET_ATTR_MTIME | FUSE_SET_ATTR_ATIME_NOW |
                            FUSE_SET_ATTR_MTIME_NOW;
     constexpr int kOthers = FUSE_SET_ATTR_MODE | FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID | kTimes;
-    const Node& node = node_of(request, number);
+    Node& node = node_of(request, number);
     int error = 0;
     if ((asked & FUSE_SET_ATTR_SIZE) != 0) error = set_size(request, node, wanted->st_size, file);
     if (error == 0 && (asked & kOthers) != 0) {

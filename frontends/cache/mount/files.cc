@@ -52,15 +52,25 @@ std::byte* buffer() {
     return memory.get();
 }
 
+// Returns whether writes need no pages of the kernel, which take a copy more and a request for the
+// file's capabilities each. The handle cannot be mapped. The kernel itself takes set-ID bits away.
+bool is_direct(const Served& all, const OpenedFile& opened, const fuse_file_info& file) {
+    struct stat state {};
+    return all.writes_direct && (file.flags & (O_ACCMODE | O_DIRECT)) == O_WRONLY &&
+           fstat(opened.descriptor, &state) == 0 && (state.st_mode & (S_ISUID | S_ISGID)) == 0;
+}
+
 // Ends an open: cuts the file off if that was asked for, and tells the kernel what it may keep.
-int finish_open(Node* node, const OpenedFile& opened, fuse_file_info* file) {
+int finish_open(const Served& all, Node* node, OpenedFile* opened, fuse_file_info* file) {
     if ((file->flags & O_TRUNC) != 0) {
-        const Status status = opened.file.truncate(0);
+        const Status status = opened->file.truncate(0);
         if (!status.ok()) return status.error_number();
     }
-    const uint64_t version = opened.file.version();
+    const uint64_t version = opened->file.version();
     file->keep_cache = node->version_cached.exchange(version) == version ? 1 : 0;
-    file->noflush = opened.writes ? 0 : 1;  // there is no error to tell
+    opened->direct = is_direct(all, *opened, *file);
+    file->direct_io = opened->direct ? 1 : 0;
+    file->noflush = opened->writes ? 0 : 1;  // there is no error to tell
     return 0;
 }
 
@@ -72,7 +82,7 @@ void serve_open(fuse_req_t request, fuse_ino_t number, fuse_file_info* file) {
     auto found = writes ? std::nullopt : kept.find(key_of(node));
     if (found.has_value()) *opened = std::move(*found);
     int error = found.has_value() ? 0 : open_below(&served(request), node, writes, opened.get());
-    if (error == 0) error = finish_open(&node, *opened, file);
+    if (error == 0) error = finish_open(served(request), &node, opened.get(), file);
     if (error == 0 && !writes && !found.has_value()) kept.keep(key_of(node), *opened);
     if (error != 0) {
         fuse_reply_err(request, error);
@@ -107,7 +117,7 @@ void serve_create(fuse_req_t request, fuse_ino_t folder, const char* name, mode_
     }
     Node& node = node_of(request, entry.ino);
     served(request).kept.drop(key_of(node));
-    error = finish_open(&node, *opened, file);
+    error = finish_open(served(request), &node, opened.get(), file);
     file->fh = reinterpret_cast<uint64_t>(opened.get());
     if (error == 0 && fuse_reply_create(request, &entry, file) == 0) {
         (void)opened.release();
@@ -117,7 +127,9 @@ void serve_create(fuse_req_t request, fuse_ino_t folder, const char* name, mode_
     if (error != 0) fuse_reply_err(request, error);
 }
 
-void serve_release(fuse_req_t request, fuse_ino_t /*number*/, fuse_file_info* file) {
+void serve_release(fuse_req_t request, fuse_ino_t number, fuse_file_info* file) {
+    // Of asynchronous writes the kernel may have kept what was read meanwhile.
+    if (file_of(file).direct) node_of(request, number).version_cached = 0;
     delete &file_of(file);
     fuse_reply_err(request, 0);
 }
@@ -134,9 +146,36 @@ void serve_read(fuse_req_t request, fuse_ino_t /*number*/, size_t size, off_t of
     }
 }
 
-void serve_write(fuse_req_t request, fuse_ino_t /*number*/, const char* from, size_t size,
-                 off_t offset, fuse_file_info* file) {
-    auto written = file_of(file).file.write(from, size, static_cast<uint64_t>(offset));
+// Takes set-ID bits away that a file has got since it was opened. Root may keep them.
+void take_set_id(fuse_req_t request, Node* node) {
+    struct stat state {};
+    if (fuse_req_ctx(request)->uid == 0 || fstat(node->descriptor, &state) != 0) return;
+    const mode_t group = (state.st_mode & S_IXGRP) != 0 ? S_ISGID : 0;
+    const mode_t mode = state.st_mode & 07777 & ~(S_ISUID | group);
+    (void)served(request).cache.change(node->descriptor, false, [&] {
+        return chmod(node->path().c_str(), mode) == 0 ? 0 : errno;
+    });
+    node->has_set_id = false;
+}
+
+// Writes to a direct handle. What the kernel does for others is done here.
+Result<uint64_t> write_direct(fuse_req_t request, Node* node, const char* from, size_t size,
+                              uint64_t offset, const fuse_file_info& file) {
+    const CachedFile& cached = file_of(&file).file;
+    if (node->has_set_id) take_set_id(request, node);
+    auto written = cached.write(from, size, offset);
+    if (!written.ok() || (file.flags & O_DSYNC) == 0) return written;
+    const Status synced = cached.sync((file.flags & O_SYNC) != O_SYNC);
+    return synced.ok() ? written : synced;
+}
+
+void serve_write(fuse_req_t request, fuse_ino_t number, const char* from, size_t size, off_t offset,
+                 fuse_file_info* file) {
+    const OpenedFile& opened = file_of(file);
+    const auto at = static_cast<uint64_t>(offset);
+    auto written = opened.direct
+                       ? write_direct(request, &node_of(request, number), from, size, at, *file)
+                       : opened.file.write(from, size, at);
     if (written.ok()) {
         fuse_reply_write(request, written.value());
     } else {

@@ -22,6 +22,7 @@ struct OpenedFile {
     CachedFile file;
     int descriptor = -1;  // of the file below, which `file` closes
     bool writes = false;
+    bool direct = false;  // the kernel keeps no pages of what is written
 };
 
 class KeptFiles {

@@ -6,6 +6,7 @@
 #include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -19,6 +20,7 @@
 #include <fstream>
 #include <mutex>
 #include <thread>
+#include <utility>
 
 #include "place.h"
 #include "served.h"
@@ -57,7 +59,17 @@ void want(fuse_conn_info* connection, unsigned capability, bool wanted) {
     }
 }
 
-void begin_session(void* /*all*/, fuse_conn_info* connection) {
+// Since Linux 6.18 a write without the kernel's pages drops those that readers have, before and
+// after it.
+bool drops_pages_at_direct_writes() {
+    utsname system{};
+    int major = 0, minor = 0;
+    return uname(&system) == 0 && std::sscanf(system.release, "%d.%d", &major, &minor) == 2 &&
+           std::pair(major, minor) >= std::pair(6, 18);
+}
+
+void begin_session(void* all, fuse_conn_info* connection) {
+    static_cast<Served*>(all)->writes_direct = drops_pages_at_direct_writes();
     connection->max_read = connection->max_write = kRequestSizeMax;
     connection->max_readahead = kRequestSizeMax;
     connection->max_background = connection->congestion_threshold = kBackgroundMax;

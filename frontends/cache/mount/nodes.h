@@ -23,6 +23,8 @@ struct Node {
     uint64_t lookups = 0;  // guarded by the lock of Nodes
     // The version of the file of which the kernel's page cache holds bytes; 0: none.
     std::atomic<uint64_t> version_cached{0};
+    // The set-user-ID or set-group-ID bit was there when the kernel was last told of the mode.
+    std::atomic<bool> has_set_id{false};
 
     // Returns a name under which the object itself is opened.
     [[nodiscard]] std::string path() const { return "/proc/self/fd/" + std::to_string(descriptor); }

@@ -25,6 +25,7 @@ struct Served {
     std::string report;  // the value of kReportAttribute
     bool as_callers;     // this process may act as any user, so files belong to who makes them
     KeptFiles kept;
+    bool writes_direct = false;  // files that are only written; set when the session begins
 };
 
 inline Served& served(fuse_req_t request) {
@@ -48,7 +49,7 @@ inline void reply_result(fuse_req_t request, bool good) {
 // Looks a name up, and describes it for the kernel. Returns false with errno set.
 bool look_up(fuse_req_t request, fuse_ino_t folder, const char* name, fuse_entry_param* entry);
 // Answers with the attributes of an object.
-void reply_attributes(fuse_req_t request, const Node& node);
+void reply_attributes(fuse_req_t request, Node& node);
 
 void add_attribute_functions(fuse_lowlevel_ops* functions);
 void add_extended_attribute_functions(fuse_lowlevel_ops* functions);
