@@ -3,8 +3,8 @@
 //   penstock-program-file_writer FILE SIZE STEP PASSES [fsync]
 //
 // Each pass writes the whole file, with other bytes. A first pass is not timed. With `fsync` each
-// pass ends with one, which is timed. Exit code 1: the file has other bytes at the end. The program
-// does not know Penstock.
+// pass ends with one, which is timed. The file is opened for writing alone, and once more to
+// compare it. Exit code 1: it has other bytes at the end. The program does not know Penstock.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -42,11 +42,13 @@ bool write_all(Work& work, long pass) {
 }
 
 // Returns whether the file holds what the last pass wrote.
-bool holds(Work& work, long pass, penstock::bench::Checksum* sum) {
+bool holds(Work& work, const char* path, long pass, penstock::bench::Checksum* sum) {
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return false;
     std::vector<unsigned char> read(work.step);
     for (size_t at = 0; at < work.size; at += work.step) {
         number(work, at, pass);
-        if (pread(work.fd, read.data(), read.size(), static_cast<off_t>(at)) !=
+        if (pread(fd, read.data(), read.size(), static_cast<off_t>(at)) !=
             static_cast<ssize_t>(read.size()))
             return false;
         if (read != work.bytes) return false;
@@ -59,7 +61,7 @@ bool holds(Work& work, long pass, penstock::bench::Checksum* sum) {
 
 int main(int count, char** words) {
     if (count < 5 || count > 6) return 2;
-    const int fd = open(words[1], O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    const int fd = open(words[1], O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
     const auto size = static_cast<size_t>(std::atol(words[2]));
     const auto step = static_cast<size_t>(std::atol(words[3]));
     const long passes = std::atol(words[4]);
@@ -72,7 +74,7 @@ int main(int count, char** words) {
         if (!write_all(work, pass)) return 1;
     const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begun;
     penstock::bench::Checksum sum;
-    if (!holds(work, passes, &sum)) return 1;
+    if (!holds(work, words[1], passes, &sum)) return 1;
     std::printf("%.9f %u\n", taken.count(), sum.value());
     return 0;
 }
