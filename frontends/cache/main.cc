@@ -18,6 +18,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -27,6 +28,7 @@
 #include "options.h"
 #include "penstock/file_cache.h"
 #include "report.h"
+#include "tier.h"
 #ifdef PENSTOCK_MOUNT
 #include "mount/mount.h"
 #endif
@@ -61,6 +63,8 @@ std::optional<FileCache> make_cache(const Options& options, std::string* error) 
                  " bytes is more than the memory of this machine";
         return std::nullopt;
     }
+    *error = why_no_tier(options);
+    if (!error->empty()) return std::nullopt;
     const std::vector<Device> devices = open_devices(options, error);
     if (!error->empty()) return std::nullopt;
     auto cache = FileCache::create({.devices = devices,
@@ -69,10 +73,18 @@ std::optional<FileCache> make_cache(const Options& options, std::string* error) 
                                     .dirty_size_max = options.dirty_size_max,
                                     .shared = !options.socket.empty(),
                                     .write_on_close = false,
-                                    .keep_free = options.keep_free});
+                                    .keep_free = options.keep_free,
+                                    .tier = options.tier,
+                                    .tier_size = options.tier_size,
+                                    .tier_failed = [tier = options.tier](const Status& status) {
+                                        std::fprintf(stderr,
+                                                     "penstock-cache: %s: is no longer used: %s\n",
+                                                     tier.c_str(), status.message().c_str());
+                                    }});
     if (!cache.ok()) {
-        *error = (devices.size() == 1 ? devices[0].name() : options.device) + ": " +
-                 cache.status().message();
+        const bool of_tier = cache.status().origin() == std::string_view("tier");
+        const std::string of_device = devices.size() == 1 ? devices[0].name() : options.device;
+        *error = (of_tier ? options.tier : of_device) + ": " + cache.status().message();
         return std::nullopt;
     }
     return cache.value();
@@ -126,9 +138,15 @@ std::string statistics(const Options& options, const FileCache& cache, const Rea
         {"allocations", now.allocations},
         {"devices_lost", now.devices_lost},
         {"bytes_lost", now.bytes_lost},
+        {"tier_size", now.tier_size},
+        {"tier_used_size", now.tier_used_size},
+        {"tier_bytes_read", now.tier_bytes_read},
+        {"tier_bytes_filled", now.tier_bytes_filled},
+        {"tier_chunks_skipped", now.tier_chunks_skipped},
     };
     for (const auto& [name, number] : numbers)
         text += std::string(", \"") + name + "\": " + std::to_string(number);
+    text += ", \"tier\": " + quoted(options.tier) + ", \"tier_error\": " + quoted(now.tier_error);
     return text + ", \"devices\": " + json_of(now) + ", \"files\": " + files.json(20) + "}";
 }
 

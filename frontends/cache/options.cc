@@ -37,6 +37,10 @@ bool read_option(std::string_view name, const char* value, Options* options) {
         return read_number(value, uint64_t{1} << 50, &options->dirty_size_max);
     } else if (name == "--keep-free") {
         return read_number(value, uint64_t{1} << 50, &options->keep_free);
+    } else if (name == "--tier") {
+        options->tier = value;
+    } else if (name == "--tier-size") {
+        return read_number(value, uint64_t{1} << 50, &options->tier_size);
     } else if (name == "--ready-fd") {
         if (!read_number(value, INT_MAX, &number)) return false;
         options->ready = static_cast<int>(number);

@@ -16,6 +16,8 @@ struct Options {
     uint64_t chunk_size = 64 << 10;           // --chunk-size, in bytes
     uint64_t dirty_size_max = 0;              // --dirty-limit, in bytes; 0: a quarter of the cache
     uint64_t keep_free = 0;                   // --keep-free, in bytes of each device
+    std::string tier;                         // --tier: a folder of a quick disk; empty: none
+    uint64_t tier_size = 0;                   // --tier-size, in bytes; 0: the cache chooses
     int ready = -1;                           // --ready-fd: gets "ready", or the line of an error
 };
 

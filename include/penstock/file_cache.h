@@ -41,6 +41,13 @@ struct FileCacheOptions {
     // gives memory back: clean memory within a second, dirty memory after its write-back. It takes
     // that again, one slab a second, while this and two slabs more are free.
     uint64_t keep_free = 0;
+    // A folder of a quick local file system: what was read from storage is kept there too, in a
+    // file without a name that goes with the cache, and is read from there when memory has lost it.
+    // Empty: there is none. An error of that file ends its use, and is never a reader's.
+    std::string tier = {};
+    uint64_t tier_size = 0;  // bytes, all taken at start; 0: 16 GiB, or half of what is free there
+    // Is called once, by a thread of the cache, when the tier can no longer be used.
+    std::function<void(const Status&)> tier_failed = {};
 };
 
 // What other processes map to read what is cached (abi/chunk_table.h). The descriptors are the
@@ -60,6 +67,11 @@ struct FileCacheStatistics {
     uint64_t allocations = 0;      // of device memory since the start: one for each slab taken
     uint64_t devices_lost = 0;     // whose memory cannot be used any more
     uint64_t bytes_lost = 0;       // that were dirty there
+    // Of the tier; sizes are now, in bytes.
+    uint64_t tier_size = 0, tier_used_size = 0;
+    uint64_t tier_bytes_read = 0, tier_bytes_filled = 0;  // into memory; from memory
+    uint64_t tier_chunks_skipped = 0;  // that it does not hold, because too many waited for it
+    std::string tier_error;            // why it is no longer used
     struct OfDevice {
         std::string name;
         uint64_t size = 0, free_size = 0, dirty_size = 0;  // now, in bytes
@@ -144,7 +156,8 @@ public:
     // lost: the cache goes on without it, and reads what was there from the files again. Where
     // dirty bytes were lost the file has what storage has, and its next sync() fails with EIO,
     // once. Blocks. Errors: EINVAL for a size below one slab, no device, or a chunk size out of
-    // range; ENOMEM names the device.
+    // range; ENOMEM names the device. Of the tier: those of open(2) for the folder; ENOSPC;
+    // EOPNOTSUPP where its file system cannot reserve space.
     [[nodiscard]] static Result<FileCache> create(const FileCacheOptions& options);
 
     // Takes over a descriptor, whose access decides what reads and writes may do. A file that is

@@ -150,7 +150,7 @@ void CacheOfFiles::note_written(Inode& inode, ChunkId id, chunk_cache::Range ran
     }
     const uint64_t number = chunks_.chunk(id).number;
     chunks_.write(id, range);
-    if (window_ != nullptr) window_->drop(inode.id, number, number);
+    drop_copies(inode, number, number);
     set_size(inode, std::max(inode.size, number * chunk_size() + range.end));
     note_time(inode);
 }

@@ -299,6 +299,11 @@ FileCacheStatistics CacheOfFiles::statistics() const {
         result.size += result.devices.back().size;
         result.free_size += result.devices.back().free_size;
     }
+    if (tier_ != nullptr) {
+        result.tier_size = tier_->size();
+        result.tier_used_size = tier_->used_size();
+        if (!tier_->error().ok()) result.tier_error = tier_->error().message();
+    }
     result.clean_size = chunks.clean * chunk_size();
     result.dirty_size = chunks_.dirty_count() * chunk_size();
     return result;

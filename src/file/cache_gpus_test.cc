@@ -97,6 +97,27 @@ protected:
     std::vector<Device> gpus_;
 };
 
+TEST_F(CacheGpusTest, ATierServesWhatTheirMemoryHasLost) {
+    in_process(2, [&] {
+        constexpr uint64_t kSize = 3 * kCacheSize + 100;
+        make_on_gpus(1, {.tier = folder_, .tier_size = 4 * kCacheSize});
+        const std::string path = write_file("a", kSize);
+        const CachedFile file = open(path);
+        const auto expected = bytes_of(path);
+        for (int i = 0; i < 1000 && cache_.statistics().tier_used_size < kSize; ++i)
+            EXPECT_EQ(read(file, kSize, 0), expected);
+        const auto before = cache_.statistics();
+        EXPECT_EQ(read(file, kSize, 0), expected);
+        EXPECT_EQ(cache_.statistics().bytes_read, before.bytes_read);
+        EXPECT_GT(cache_.statistics().tier_bytes_read, before.tier_bytes_read);
+        // A lost device is no error of the tier.
+        fake_->lost_device = 1;
+        EXPECT_EQ(read(file, kSize, 0), expected);
+        EXPECT_EQ(cache_.statistics().devices_lost, 1u);
+        EXPECT_EQ(cache_.statistics().tier_error, "");
+    });
+}
+
 TEST_F(CacheGpusTest, ChunksLieEvenlyOnTwoAndFour) {
     in_process(4, [&] {
         const std::vector<Device> all = gpus_;

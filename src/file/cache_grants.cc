@@ -51,6 +51,7 @@ Result<uint64_t> CacheOfFiles::grant(Inode& inode, uint64_t size, uint64_t offse
             unpin_grant(made);  // it has the pins of the grant
         } else {
             grants_.push_back(made);
+            drop_in_tier(inode, number, number);  // a copy under way may see the writer's bytes
             shared_->grant_of(made.seen).store(grant::kGranted, std::memory_order_release);
         }
         done += chunk_size() - at % chunk_size();
@@ -125,6 +126,7 @@ void CacheOfFiles::collect_one(const Grant& of) {
     const chunk_cache::Range range{grant::begin(seen), grant::end(seen)};
     chunks_.write(of.chunk, range);
     leave_unsettled(of, range);
+    drop_in_tier(inode, chunks_.chunk(of.chunk).number, chunks_.chunk(of.chunk).number);
     uint64_t size = inode.size;
     shared_->take_end(inode.slot, &size);
     if (size != inode.size) set_size(inode, size);

@@ -51,6 +51,13 @@ Result<std::shared_ptr<CacheOfFiles>> CacheOfFiles::create(const FileCacheOption
     made->readahead_ = std::make_unique<CacheReadahead>(
         [self = made.get()](auto file, uint64_t number) { return self->is_near(file, number); },
         options.chunk_size, near_size);
+    if (!options.tier.empty()) {
+        auto tier = FastTier::create(options.tier, options.tier_size, options.chunk_size,
+                                     made->options_.devices);
+        if (!tier.ok()) return tier.status();
+        made->tier_ = std::move(tier.value());
+        made->tier_thread_ = std::thread([self = made.get()] { self->fill_tier(); });
+    }
     made->thread_ = std::thread([self = made.get()] { self->work(); });
     for (int i = 0; i < kReadersAhead; ++i)
         made->readers_ahead_.emplace_back([self = made.get()] { self->read_ahead(); });
@@ -66,7 +73,8 @@ CacheOfFiles::~CacheOfFiles() {
     wake_.notify_all();
     ahead_.notify_all();
     wake_watch_.notify_all();
-    for (std::thread* thread : {&thread_, &watch_})
+    wake_tier_.notify_all();
+    for (std::thread* thread : {&thread_, &watch_, &tier_thread_})
         if (thread->joinable()) thread->join();
     for (std::thread& reader : readers_ahead_) reader.join();
 }
@@ -93,6 +101,7 @@ Result<Inode*> CacheOfFiles::open(const FileBelow& below, bool reads, bool write
         auto id = chunks_.add_file();
         while (!id.ok() && forget_idle_file()) id = chunks_.add_file();
         if (id.ok() && window_ != nullptr) window_->add_file(id.value());
+        if (id.ok() && tier_ != nullptr) tier_->add_file(id.value());
         if (!id.ok()) {
             inodes_.erase({identity.device, identity.inode});
             return id.status();
@@ -134,6 +143,7 @@ bool CacheOfFiles::forget_idle_file() {
             continue;
         by_id_[inode->id] = nullptr;
         if (window_ != nullptr) window_->remove_file(inode->id);
+        if (tier_ != nullptr) tier_->remove_file(inode->id);
         if (shared_ != nullptr) shared_->remove_file(inode->slot);
         inodes_.erase(at);
         return true;
@@ -265,7 +275,7 @@ Result<bool> CacheOfFiles::write_through(Lock& lock, Inode& inode, const FileBel
                                     : file.status();
     lock.lock();
     const uint64_t number = offset / chunk_size();
-    if (window_ != nullptr) window_->drop(inode.id, number, number);
+    drop_copies(inode, number, number);
     if (status.ok()) {
         set_size(inode, std::max(inode.size, offset + size));
         counts_.bytes_bypassed += size;
@@ -355,6 +365,7 @@ Status CacheOfFiles::truncate(Inode& inode, const File& file, uint64_t size) {
         const uint64_t kept = size % chunk_size();
         const uint64_t first = size / chunk_size() + (kept != 0 ? 1 : 0);
         drop_chunks(inode, first, ~0ull);
+        drop_copies(inode, size / chunk_size(), ~0ull);
         const ChunkId id = kept != 0 ? chunks_.find(inode.id, size / chunk_size()) : kNone;
         if (id != kNone && chunks_.chunk(id).state == State::kFilling) {
             drop_chunks(inode, size / chunk_size(), size / chunk_size());
@@ -366,7 +377,7 @@ Status CacheOfFiles::truncate(Inode& inode, const File& file, uint64_t size) {
                                                chunk_size() - kept);
             lock.lock();
             chunks_.unpin(id);
-            if (window_ != nullptr) window_->drop(inode.id, size / chunk_size(), ~0ull);
+            drop_copies(inode, size / chunk_size(), ~0ull);
             if (!status.ok() && !lost_by_copy(id, status)) return status;
         }
         while (inode.writing > 0) changed_.wait(lock);

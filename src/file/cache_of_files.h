@@ -3,7 +3,8 @@
 //
 // A chunk is pinned while its bytes are copied. Locks: mutex_ protects all but the bytes; no call
 // of storage or of a device is made with it. cache_runs.cc moves chunks from and to storage,
-// cache_copies.cc from and to host memory; cache_devices.cc has what becomes of the memory.
+// cache_copies.cc from and to host memory, cache_tier.cc from and to the tier; cache_devices.cc has
+// what becomes of the memory.
 #pragma once
 
 #include <condition_variable>
@@ -19,6 +20,7 @@
 #include "chunk_cache/chunk_cache.h"
 #include "file/cache_memory.h"
 #include "file/cache_readahead.h"
+#include "file/fast_tier.h"
 #include "file/file_below.h"
 #include "file/host_window.h"
 #include "file/shared_table.h"
@@ -123,6 +125,10 @@ private:
     bool tell_readers(const Inode& inode);
     Status share();
     void drop_chunks(const Inode& inode, uint64_t first, uint64_t last);
+    // Drops the copies of chunks whose bytes in memory are changed: in host window and tier, or
+    // only there, where programs write the window itself.
+    void drop_copies(const Inode& inode, uint64_t first, uint64_t last);
+    void drop_in_tier(const Inode& inode, uint64_t first, uint64_t last);
     [[nodiscard]] size_t grants_max() const;
     Result<ChunkId> grantable(Lock& lock, Inode& inode, uint64_t number);
     Result<ChunkId> shown(Lock& lock, Inode& inode, ChunkId id, uint64_t last);
@@ -179,6 +185,12 @@ private:
     void read_ahead();
     void fetch_ahead(Lock& lock, const CacheReadahead::Fetch& fetch);
 
+    // ---- The tier
+    bool read_tier(Lock& lock, const Inode& inode, std::span<const ChunkId> run);
+    void offer_to_tier(const Inode& inode, ChunkId id);
+    void copy_to_tier(Lock& lock, std::span<const FastTier::Copy> copies);
+    void fill_tier();
+    void fail_tier(Lock& lock, const Status& status);
     // ---- The memory of devices
     [[nodiscard]] uint64_t slab_size() const { return uint64_t{kSlabChunks} * chunk_size(); }
     [[nodiscard]] std::vector<uint32_t> by_free_memory() const;
@@ -208,6 +220,7 @@ private:
     std::condition_variable wake_watch_;
     chunk_cache::ChunkCache chunks_;
     std::unique_ptr<HostWindow> window_;   // null: the host can address the chunks
+    std::unique_ptr<FastTier> tier_;       // null: there is none
     std::unique_ptr<SharedTable> shared_;  // null: no other process reads
     std::vector<Grant> grants_;            // that other processes may write, the oldest first
     std::vector<Grant> stuck_;             // no longer granted, and still being written
@@ -229,8 +242,10 @@ private:
     std::condition_variable ahead_;  // of the threads that read ahead
     std::unique_ptr<CacheReadahead> readahead_;
     std::vector<std::thread> readers_ahead_;
-    std::thread thread_;  // writes back
-    std::thread watch_;   // gives memory back and takes it again; only with options_.keep_free
+    std::condition_variable wake_tier_;
+    std::thread thread_;       // writes back
+    std::thread tier_thread_;  // fills the tier; only with options_.tier
+    std::thread watch_;        // gives memory back and takes it again; only with options_.keep_free
 };
 
 // One open file. Its copies share it.

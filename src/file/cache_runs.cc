@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "file/cache_of_files.h"
+#include "file/device_parts.h"
 #include "storage/system_calls.h"
 
 namespace penstock::file {
@@ -15,89 +16,6 @@ namespace {
 
 using chunk_cache::kNone;
 using chunk_cache::State;
-
-// The pieces of a run that one device has, in the order of the file.
-template <class Piece>
-struct Part {
-    uint32_t device = 0;
-    std::vector<Piece> pieces;
-    std::vector<size_t> places;  // in the run
-    Future moving;
-};
-
-template <class Piece>
-Part<Piece>& part_of(std::vector<Part<Piece>>& parts, uint32_t device) {
-    const auto found = std::ranges::find(parts, device, &Part<Piece>::device);
-    if (found != parts.end()) return *found;
-    parts.push_back({.device = device, .pieces = {}, .places = {}, .moving = {}});
-    return parts.back();
-}
-
-// Adds a piece, or lengthens the last one if the new one follows it in memory and in the file:
-// storage takes long pieces better.
-template <class Piece>
-void add_piece(Part<Piece>& part, std::byte* memory, uint64_t size, uint64_t offset) {
-    if (!part.pieces.empty()) {
-        auto& [last, last_size, last_offset] = part.pieces.back();
-        if (static_cast<const std::byte*>(last) + last_size == memory &&
-            last_offset + last_size == offset) {
-            last_size += size;
-            return;
-        }
-    }
-    part.pieces.push_back({memory, size, offset});
-}
-
-// Starts a part on the threads of its device.
-Status start(const FileBelow& below, Part<ReadPiece>& part) {
-    const auto file = below.on(part.device);
-    if (!file.ok()) return file.status();
-    auto begun = file.value().preadv(part.pieces, file.value().options().reading);
-    if (begun.ok()) part.moving = begun.value();
-    return begun.status();
-}
-Status start(const FileBelow& below, Part<WritePiece>& part) {
-    const auto file = below.on(part.device);
-    if (!file.ok()) return file.status();
-    auto begun = file.value().pwritev(part.pieces, file.value().options().writing);
-    if (begun.ok()) part.moving = begun.value();
-    return begun.status();
-}
-Result<uint64_t> move(const FileBelow& below, const Part<ReadPiece>& part) {
-    const auto file = below.on(part.device);
-    if (!file.ok()) return file.status();
-    return file.value().readv(part.pieces, file.value().options().reading);
-}
-Result<uint64_t> move(const FileBelow& below, const Part<WritePiece>& part) {
-    const auto file = below.on(part.device);
-    if (!file.ok()) return file.status();
-    return file.value().writev(part.pieces, file.value().options().writing);
-}
-
-// Moves all parts at once, the last one with the help of this thread. `moved` gets how many bytes
-// of each; on an error it is not complete.
-template <class Piece>
-Status move_all(const FileBelow& below, std::vector<Part<Piece>>& parts,
-                std::vector<uint64_t>* moved) {
-    Status status;
-    size_t begun = 0;
-    while (status.ok() && begun + 1 < parts.size()) {
-        status = start(below, parts[begun]);
-        if (status.ok()) ++begun;
-    }
-    Result<uint64_t> last = uint64_t{0};
-    if (status.ok()) {
-        last = move(below, parts.back());
-        status = last.status();
-    }
-    for (size_t i = 0; i < begun; ++i) {
-        const auto one = parts[i].moving.result();
-        if (!one.ok()) status = one.status();
-        moved->push_back(one.ok() ? one.value() : 0);
-    }
-    moved->push_back(last.ok() ? last.value() : 0);
-    return status;
-}
 
 }  // namespace
 
@@ -129,24 +47,27 @@ Status CacheOfFiles::read_run(const FileBelow& reader, std::span<const ChunkId> 
 // Reads the bytes of chunks that follow one another and were just taken, without the lock. They are
 // pinned before and after. `lost`: it failed because a device is lost, so another may do.
 Status CacheOfFiles::fill(Lock& lock, Inode& inode, std::span<const ChunkId> run, bool* lost) {
-    const uint64_t first = chunks_.chunk(run.front()).number;
-    const uint64_t begin = first * chunk_size();
+    const bool in_tier = read_tier(lock, inode, run);
+    const uint64_t begin = chunks_.chunk(run.front()).number * chunk_size();
     const uint64_t end = std::min(begin + run.size() * chunk_size(), std::max(inode.size, begin));
-    const FileBelow reader = inode.reader;
-    lock.unlock();
     std::array<uint64_t, kRunMax> got{};
-    Status status = read_run(reader, run, begin, end, got);
-    // Zeros follow the last byte, so that a longer file shows them.
-    uint64_t sum = 0;
-    for (size_t i = 0; status.ok() && i < run.size(); ++i) {
-        sum += got[i];
-        status = memory_.zero(run[i] / kSlabChunks, address(run[i]) + got[i],
-                              chunk_size() - got[i]);
+    Status status;
+    if (!in_tier) {
+        const FileBelow reader = inode.reader;
+        lock.unlock();
+        status = read_run(reader, run, begin, end, got);
+        // Zeros follow the last byte, so that a longer file shows them.
+        for (size_t i = 0; status.ok() && i < run.size(); ++i)
+            status = memory_.zero(run[i] / kSlabChunks, address(run[i]) + got[i],
+                                  chunk_size() - got[i]);
+        lock.lock();
     }
-    lock.lock();
-    if (status.ok()) counts_.bytes_read += sum;
     *lost = !status.ok() && lost_by_transfer(lock, run);
-    for (const ChunkId id : run) (void)filled(inode, id, status.ok());
+    for (size_t i = 0; i < run.size(); ++i) {
+        const bool usable = filled(inode, run[i], status.ok());
+        if (status.ok()) counts_.bytes_read += got[i];
+        if (usable && got[i] > 0) offer_to_tier(inode, run[i]);
+    }
     changed_.notify_all();
     return status;
 }
@@ -171,8 +92,13 @@ Result<chunk_cache::ChunkId> CacheOfFiles::arrived(Lock& lock, Inode& inode, uin
         }
         std::array<ChunkId, kRunMax> run{};
         size_t count = 0;
+        // All of a run comes from one place.
+        const bool in_tier = tier_ != nullptr && tier_->holds(inode.id, number);
         while (count < kRunMax && number + count <= last) {
-            if (count > 0 && chunks_.holds(inode.id, number + count)) break;
+            if (count > 0 &&
+                (chunks_.holds(inode.id, number + count) ||
+                 (tier_ != nullptr && tier_->holds(inode.id, number + count) != in_tier)))
+                break;
             run[count] = chunks_.take(inode.id, number + count);
             if (run[count] == kNone) break;
             ++count;

@@ -85,7 +85,16 @@ void CacheOfFiles::drop_chunks(const Inode& inode, uint64_t first, uint64_t last
         shared_->forget_end(inode.slot);
     }
     chunks_.drop(inode.id, first, last);
+    drop_copies(inode, first, last);
+}
+
+void CacheOfFiles::drop_copies(const Inode& inode, uint64_t first, uint64_t last) {
     if (window_ != nullptr) window_->drop(inode.id, first, last);
+    drop_in_tier(inode, first, last);
+}
+
+void CacheOfFiles::drop_in_tier(const Inode& inode, uint64_t first, uint64_t last) {
+    if (tier_ != nullptr) tier_->drop(inode.id, first, last);
 }
 
 }  // namespace penstock::file

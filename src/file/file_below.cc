@@ -17,8 +17,11 @@ bool is_gpu(const Device& device) { return !device.host_addressable(); }
 
 class FilesOfDevices {
 public:
-    FilesOfDevices(const std::vector<Device>& devices, int descriptor)
-        : devices_(devices), files_(devices.size() + 1), descriptor_(descriptor) {}
+    FilesOfDevices(const std::vector<Device>& devices, int descriptor, const FileOptions& options)
+        : devices_(devices),
+          files_(devices.size() + 1),
+          descriptor_(descriptor),
+          options_(options) {}
 
     // `device` is a place in devices_, or their count for the host.
     Result<File> of(size_t device) {
@@ -28,7 +31,7 @@ public:
         const int copy = storage::system::fcntl(descriptor_, F_DUPFD_CLOEXEC, 0);
         if (copy < 0) return Status{errno, "file cache", "too many files are open"};
         const bool host = device == devices_.size();
-        auto adopted = File::adopt(copy, host ? Device() : devices_[device]);
+        auto adopted = File::adopt(copy, host ? Device() : devices_[device], options_);
         if (!adopted.ok()) {
             storage::system::close(copy);
             return adopted.status();
@@ -42,14 +45,17 @@ private:
     std::mutex mutex_;
     std::vector<File> files_;
     const int descriptor_;  // of FileBelow::file
+    const FileOptions options_;
 };
 
-Result<FileBelow> FileBelow::adopt(int descriptor, const std::vector<Device>& devices) {
+Result<FileBelow> FileBelow::adopt(int descriptor, const std::vector<Device>& devices,
+                                   const FileOptions& options) {
     const auto gpu = std::ranges::find_if(devices, is_gpu);
-    auto adopted = File::adopt(descriptor, gpu == devices.end() ? Device() : *gpu);
+    auto adopted = File::adopt(descriptor, gpu == devices.end() ? Device() : *gpu, options);
     if (!adopted.ok()) return adopted.status();
     FileBelow below{std::move(adopted.value()), descriptor, nullptr};
-    if (gpu != devices.end()) below.more = std::make_shared<FilesOfDevices>(devices, descriptor);
+    if (gpu != devices.end())
+        below.more = std::make_shared<FilesOfDevices>(devices, descriptor, options);
     return below;
 }
 

@@ -20,7 +20,8 @@ struct FileBelow {
 
     // Takes over a descriptor. `devices` are those of the cache, which outlives the file. Errors:
     // those of File::adopt(); then the descriptor stays the caller's.
-    static Result<FileBelow> adopt(int descriptor, const std::vector<Device>& devices);
+    static Result<FileBelow> adopt(int descriptor, const std::vector<Device>& devices,
+                                   const FileOptions& options = {});
     // Returns the File that moves bytes of a device's memory, or of host memory without calls of
     // any device. Errors: EMFILE.
     [[nodiscard]] Result<File> on(uint32_t device) const;

@@ -92,3 +92,29 @@ def size_text(count: int) -> str:
         return f"{count} bytes"
     power = min((count.bit_length() - 1) // 10, len(_SIZE_SUFFIXES))
     return f"{count / 1024**power:.1f} {_SIZE_SUFFIXES[power - 1]}"
+
+
+def add_tier(parser: argparse.ArgumentParser) -> None:
+    """Add the options of a file cache's tier."""
+    parser.add_argument(
+        "--tier",
+        metavar="FOLDER",
+        help="a folder on a quick disk: what was read from PATH is kept there too, and is read"
+        " from there when memory has lost it",
+    )
+    parser.add_argument(
+        "--tier-size",
+        type=byte_size,
+        default=0,
+        metavar="SIZE",
+        help="space to take there, at least 1024 chunks (16G, or half of what is free)",
+    )
+
+
+def chosen_tier(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return what these options give to a cache's process."""
+    if arguments.tier is None:
+        if arguments.tier_size:
+            raise UsageError("--tier-size", "needs --tier FOLDER")
+        return {}
+    return {"tier": os.path.abspath(arguments.tier), "tier_size": arguments.tier_size}

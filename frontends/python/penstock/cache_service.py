@@ -35,6 +35,8 @@ class Service:
     chunk_size: int = 0
     dirty_size_max: int = 0
     keep_free: int = 0
+    tier: str = ""
+    tier_size: int = 0
     more: list[str] = field(default_factory=list)  # further options
 
     def words(self) -> list[str]:
@@ -47,6 +49,8 @@ class Service:
             ("--chunk-size", self.chunk_size),
             ("--dirty-limit", self.dirty_size_max),
             ("--keep-free", self.keep_free),
+            ("--tier", self.tier),
+            ("--tier-size", self.tier_size),
         ):
             if value:
                 words += [option, str(value)]

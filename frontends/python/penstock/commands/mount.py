@@ -14,7 +14,14 @@ import json
 import os
 import signal
 
-from penstock.arguments import byte_size, chosen_device, device_names, devices_text
+from penstock.arguments import (
+    add_tier,
+    byte_size,
+    chosen_device,
+    chosen_tier,
+    device_names,
+    devices_text,
+)
 
 EXAMPLE = """\
   $ penstock mount ~/data --cache-size 8G --device cuda:0
@@ -66,6 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SIZE",
         help="what may wait to be written to PATH (a quarter of the cache)",
     )
+    add_tier(parser)
     parser.add_argument("--foreground", action="store_true", help="stay, until unmounted or Ctrl-C")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
@@ -84,6 +92,7 @@ def run(arguments: argparse.Namespace) -> int:
         cache_size=arguments.cache_size,
         chunk_size=arguments.chunk_size,
         keep_free=arguments.keep_free,
+        **chosen_tier(arguments),
         dirty_size_max=arguments.dirty_limit,
     )
     process = start(service, detached=not arguments.foreground)

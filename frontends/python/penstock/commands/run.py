@@ -22,12 +22,15 @@ import tempfile
 from collections.abc import Iterator
 from typing import IO
 
+from penstock.arguments import add_tier, chosen_tier
 from penstock.commands import trace
 from penstock.errors import CommandError, ProgramError, UsageError
 from penstock.programs import environment, find_program, program_words, run_to_end
 
 TYPE_CHECKING = False  # typing's, whose loading is a tenth of a short command's time
 if TYPE_CHECKING:
+    from typing import Any
+
     from penstock.cache_places import Place
 
 EXAMPLE = """\
@@ -42,8 +45,8 @@ EXAMPLE = """\
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `penstock run`."""
     parser.usage = (
-        "penstock run [--cache PATH[=SIZE] [--write-back]] [--no-readahead | --signature FILE] "
-        "[--strict] [--trace FILE [--json]] "
+        "penstock run [--cache PATH[=SIZE] [--write-back] [--tier FOLDER]] "
+        "[--no-readahead | --signature FILE] [--strict] [--trace FILE [--json]] "
         "PROGRAM [ARG...]"
     )
     parser.add_argument(
@@ -58,6 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="with --cache: writes stay in the cache for some seconds; other programs see them in"
         " the files when the program has ended",
     )
+    add_tier(parser)
     ahead = parser.add_mutually_exclusive_group()
     ahead.add_argument("--no-readahead", action="store_true", help="read nothing ahead")
     ahead.add_argument(
@@ -113,7 +117,7 @@ def _cache_path(text: str) -> tuple[str, int]:
 
 
 @contextlib.contextmanager
-def _cache(text: str) -> Iterator[tuple[Place, str]]:
+def _cache(text: str, tier: dict[str, Any]) -> Iterator[tuple[Place, str]]:
     """Find the cache of a folder, or start one; the block gets it and the folder."""
     from penstock import cache_places
     from penstock.arguments import chosen_device
@@ -123,10 +127,12 @@ def _cache(text: str) -> Iterator[tuple[Place, str]]:
     os.scandir(path).close()  # it exists, and may be read
     place = cache_places.find(path)
     if place is not None:
+        if tier:
+            raise CommandError(path, "has a cache already, with the tier that it has (omit --tier)")
         yield place, path
         return
     device = chosen_device(None) or "auto"
-    process = start(Service(path=path, device=device, cache_size=size))
+    process = start(Service(path=path, device=device, cache_size=size, **tier))
     try:
         place = cache_places.find(path)
         if place is None:
@@ -152,10 +158,13 @@ def run(arguments: argparse.Namespace) -> int:
         settings["PENSTOCK_STRICT"] = "1"
     if arguments.write_back and arguments.cache is None:
         raise UsageError("--write-back", "needs --cache PATH")
+    tier = chosen_tier(arguments)
+    if tier and arguments.cache is None:
+        raise UsageError("--tier", "needs --cache PATH")
     if arguments.cache is not None:
         from penstock import cache_places
 
-        with _cache(arguments.cache) as (place, path):
+        with _cache(arguments.cache, tier) as (place, path):
             settings["PENSTOCK_CACHE"] = f"{place.socket}:{path}"
             if not arguments.write_back:
                 return _run(arguments, words, settings)

@@ -15,7 +15,15 @@ import json
 import os
 import signal
 
-from penstock.arguments import byte_size, chosen_device, device_names, devices_text, size_text
+from penstock.arguments import (
+    add_tier,
+    byte_size,
+    chosen_device,
+    chosen_tier,
+    device_names,
+    devices_text,
+    size_text,
+)
 
 EXAMPLE = """\
   $ penstock serve --cache /mnt/images --cache-size 16G --device cuda:0 --detach
@@ -59,6 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="memory of each device that other programs shall find free: the cache shrinks for it,"
         " and grows again",
     )
+    add_tier(parser)
     ending = parser.add_mutually_exclusive_group()
     ending.add_argument("--detach", action="store_true", help="return when it serves")
     ending.add_argument("--stop", action="store_true", help="end the process that serves PATH")
@@ -133,6 +142,7 @@ def run(arguments: argparse.Namespace) -> int:
         cache_size=arguments.cache_size,
         chunk_size=arguments.chunk_size,
         keep_free=arguments.keep_free,
+        **chosen_tier(arguments),
     )
     process = start(service, detached=arguments.detach)
     size = arguments.cache_size

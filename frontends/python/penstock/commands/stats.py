@@ -50,7 +50,19 @@ def _devices(told: dict[str, Any]) -> list[str]:
         lines.append(f"  gone      {size_text(told['given_back_size']):>12} to other programs")
     if told["bytes_lost"]:
         lines.append(f"  lost      {size_text(told['bytes_lost']):>12} that were not written")
-    return lines
+    return lines + _tier(told)
+
+
+def _tier(told: dict[str, Any]) -> list[str]:
+    """Return the lines of a cache's tier."""
+    if not told.get("tier"):  # a process that was started before an update tells none
+        return []
+    if told["tier_error"]:
+        return [f"  tier      is no longer used: {told['tier_error']}"]
+    return [
+        f"  tier      {size_text(told['tier_used_size']):>12} of {size_text(told['tier_size'])},"
+        f" {size_text(told['tier_bytes_read'])} read"
+    ]
 
 
 def table(told: dict[str, Any]) -> list[str]:

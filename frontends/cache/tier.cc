@@ -1,0 +1,58 @@
+#include "tier.h"
+
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <climits>
+#include <cstdlib>
+#include <cstring>
+
+namespace penstock::cache_service {
+namespace {
+
+constexpr uint64_t kChunksMin = 1024;
+
+// Returns a path without links and dots, or as it is where there is no such file.
+std::string real(const std::string& path) {
+    char resolved[PATH_MAX];
+    return realpath(path.c_str(), resolved) == nullptr ? path : resolved;
+}
+
+bool is_in(const std::string& path, const std::string& folder) {
+    return path == folder || path.starts_with(folder == "/" ? folder : folder + "/");
+}
+
+}  // namespace
+
+std::string why_no_tier(const Options& options) {
+    if (options.tier.empty())
+        return options.tier_size == 0 ? "" : "--tier-size: needs --tier FOLDER";
+    const std::string begin = options.tier + ": ";
+    struct stat state {};
+    struct statvfs space {};
+    if (stat(options.tier.c_str(), &state) != 0 || statvfs(options.tier.c_str(), &space) != 0)
+        return begin + std::strerror(errno);
+    if (!S_ISDIR(state.st_mode)) return begin + "is not a folder";
+    if (access(options.tier.c_str(), W_OK | X_OK) != 0) return begin + std::strerror(errno);
+    const std::string tier = real(options.tier);
+    for (const std::string& served : {options.path, options.mountpoint}) {
+        if (served.empty()) continue;
+        if (is_in(tier, real(served)))
+            return begin + "the tier must not lie in the folder that is cached";
+        if (is_in(real(served), tier))
+            return begin + "the folder that is cached must not lie in the tier";
+    }
+    if (options.tier_size == 0) return "";
+    if (options.tier_size < kChunksMin * options.chunk_size)
+        return begin + "a tier has at least 1024 chunks (" +
+               std::to_string(kChunksMin * options.chunk_size) + " bytes)";
+    const uint64_t free = uint64_t{space.f_bavail} * space.f_frsize;
+    if (options.tier_size > free)
+        return begin + "has " + std::to_string(free) + " bytes free, and the tier is to have " +
+               std::to_string(options.tier_size);
+    return "";
+}
+
+}  // namespace penstock::cache_service

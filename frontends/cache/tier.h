@@ -1,0 +1,13 @@
+// The folder of the tier: whether it can be used.
+#pragma once
+
+#include <string>
+
+#include "options.h"
+
+namespace penstock::cache_service {
+
+// Returns why the tier that the options name cannot be, as a line; empty: it may be tried.
+std::string why_no_tier(const Options& options);
+
+}  // namespace penstock::cache_service

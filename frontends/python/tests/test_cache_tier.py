@@ -1,0 +1,170 @@
+"""Goal: what the memory of a cache has lost comes from a quick folder, not from storage."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from caching import Cache, settled
+from mounting import mounted, needs_mounts, penstock
+
+from penstock import _core
+
+pytestmark = pytest.mark.skipif(
+    not (Path(_core.__file__).parent / "penstock-cache").exists(), reason="built without the cache"
+)
+
+SMALL = ("--cache-size", "4M", "--chunk-size", "4K")
+SIZE = 12 << 20
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Iterator[Cache]:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    (tmp_path / "tier").mkdir()
+    runtime = Path(tempfile.mkdtemp(prefix="ps", dir="/tmp"))  # the paths of sockets are short
+    made = Cache(folder, runtime)
+    yield made
+    made.end()
+    shutil.rmtree(runtime)
+
+
+def write(path: Path) -> bytes:
+    data = random.Random(1).randbytes(SIZE)
+    path.write_bytes(data)
+    settled()
+    return data
+
+
+def fill_tier(cache: Cache, data: bytes) -> None:
+    """Read a file until the tier has all of it: a pass leaves out what would have waited."""
+    end = time.monotonic() + 30
+    while cache.statistics()["tier_used_size"] < SIZE and time.monotonic() < end:
+        assert cache.run("cat", cache.folder / "a", text=False).stdout == data
+
+
+def test_the_second_pass_over_more_than_memory_reads_no_storage(cache: Cache) -> None:
+    data = write(cache.folder / "a")
+    tier = cache.folder.parent / "tier"
+    cache.serve(*SMALL, "--tier", str(tier), "--tier-size", "16M")
+    fill_tier(cache, data)
+    before = cache.statistics()
+    assert cache.run("cat", cache.folder / "a", text=False).stdout == data
+    after = cache.statistics()
+    assert after["bytes_read"] == before["bytes_read"]
+    assert after["tier_bytes_read"] - before["tier_bytes_read"] >= SIZE - (4 << 20)
+    assert after["tier"] == str(tier)
+    assert (after["tier_size"], after["tier_used_size"]) == (16 << 20, SIZE)
+    assert after["tier_bytes_filled"] >= SIZE
+    assert after["tier_error"] == ""
+    assert "tier          12.0 MiB of 16.0 MiB, " in cache.command("stats", "--once").stdout
+    assert list(tier.iterdir()) == []
+
+
+def test_a_program_may_bring_a_cache_with_a_tier(cache: Cache) -> None:
+    data = write(cache.folder / "a")
+    tier = cache.folder.parent / "tier"
+    words = ["run", "--cache", f"{cache.folder}=64M", "--tier", str(tier), "cksum"]
+    done = cache.command(*words, cache.folder / "a")
+    assert done.stdout.split()[1] == str(len(data))
+    cache.serve()
+    again = cache.command(*words, cache.folder / "a", check=False)
+    assert again.returncode == 1
+    assert "has a cache already" in again.stderr
+
+
+@needs_mounts
+def test_a_mount_reads_from_its_tier(tmp_path: Path) -> None:
+    for name in ("data", "tier"):
+        (tmp_path / name).mkdir()
+    data = write(tmp_path / "data/a")
+    options = ("--chunk-size", "4K", "--tier", str(tmp_path / "tier"), "--tier-size", "16M")
+
+    def statistics() -> dict[str, int]:
+        told = penstock("stats", tmp_path / "data", "--json").stdout
+        return dict(json.loads(told)["caches"][0])
+
+    def read_past_the_kernel() -> bytes:
+        with (folder / "a").open("rb") as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            return file.read()
+
+    with mounted(tmp_path / "data", None, *options, "--cache-size", "4M") as folder:
+        end = time.monotonic() + 30
+        while statistics()["tier_used_size"] < SIZE and time.monotonic() < end:
+            assert read_past_the_kernel() == data
+        before = statistics()
+        assert read_past_the_kernel() == data
+        after = statistics()
+        assert after["bytes_read"] == before["bytes_read"]
+        assert after["tier_bytes_read"] > before["tier_bytes_read"]
+        # What is written through the mount is what the tier must not give any more.
+        with (folder / "a").open("r+b") as file:
+            file.write(b"new")
+        assert read_past_the_kernel() == b"new" + data[3:]
+
+
+def refusal(cache: Cache, *options: str) -> str:
+    done = cache.command("serve", "--cache", cache.folder, "--detach", *options, check=False)
+    assert done.returncode in (1, 2)
+    assert len(done.stderr.splitlines()) == 1 or done.returncode == 2
+    return done.stderr
+
+
+def test_wrong_tiers_are_refused(cache: Cache) -> None:
+    (cache.folder / "inside").mkdir()
+    (cache.folder / "file").write_bytes(b"")
+    linked = cache.folder.parent / "linked"
+    linked.symlink_to(cache.folder / "inside")
+    tier = str(cache.folder.parent / "tier")
+    assert "needs --tier" in refusal(cache, "--tier-size", "1G")
+    for folder, cause in (
+        (cache.folder.parent / "none", "No such file"),
+        (cache.folder / "file", "is not a folder"),
+        (cache.folder / "inside", "must not lie in the folder that is cached"),
+        (linked, "must not lie in the folder that is cached"),
+        (cache.folder, "must not lie in the folder that is cached"),
+        (cache.folder.parent, "must not lie in the tier"),
+    ):
+        assert f"{folder}: " in refusal(cache, "--tier", str(folder))
+        assert cause in refusal(cache, "--tier", str(folder))
+    assert "at least 1024 chunks (67108864 bytes)" in refusal(
+        cache, "--tier", tier, "--tier-size", "63M"
+    )
+    assert "bytes free, and the tier is to have" in refusal(
+        cache, "--tier", tier, "--tier-size", "1000T"
+    )
+    assert cache.command("stats").stdout.startswith("no cache")
+
+
+def test_a_tier_that_cannot_be_written_is_refused(cache: Cache) -> None:
+    tier = cache.folder.parent / "tier"
+    tier.chmod(0o500)
+    if os.access(tier, os.W_OK):
+        # root may write everywhere, but for a file system that takes no files
+        told = refusal(cache, "--tier", "/proc", "--tier-size", "64M")
+        assert told.startswith("penstock: /proc: "), told
+    else:
+        assert "Permission denied" in refusal(cache, "--tier", str(tier))
+
+
+def test_an_error_of_the_tier_is_told_and_not_met(cache: Cache) -> None:
+    data = write(cache.folder / "a")
+    tier = cache.folder.parent / "tier"
+    process = cache.serve(*SMALL, "--tier", str(tier), "--tier-size", "16M")
+    fill_tier(cache, data)
+    for name in os.listdir(f"/proc/{process}/fd"):
+        link = f"/proc/{process}/fd/{name}"
+        if os.readlink(link).startswith(str(tier)):
+            os.truncate(link, 0)
+    assert cache.run("cat", cache.folder / "a", text=False).stdout == data
+    assert "tier" in cache.statistics()["tier_error"]
+    assert "is no longer used" in cache.command("stats", "--once").stdout
