@@ -76,6 +76,8 @@ std::optional<FileCache> make_cache(const Options& options, std::string* error) 
                                     .keep_free = options.keep_free,
                                     .tier = options.tier,
                                     .tier_size = options.tier_size,
+                                    .tier_root = real_path(options.path),
+                                    .tier_writes = options.tier_writes,
                                     .tier_failed = [tier = options.tier](const Status& status) {
                                         std::fprintf(stderr,
                                                      "penstock-cache: %s: is no longer used: %s\n",
@@ -143,9 +145,15 @@ std::string statistics(const Options& options, const FileCache& cache, const Rea
         {"tier_bytes_read", now.tier_bytes_read},
         {"tier_bytes_filled", now.tier_bytes_filled},
         {"tier_chunks_skipped", now.tier_chunks_skipped},
+        {"tier_bytes_logged", now.tier_bytes_logged},
+        {"tier_log_size", now.tier_log_size},
+        {"tier_bytes_recovered", now.tier_bytes_recovered},
     };
     for (const auto& [name, number] : numbers)
         text += std::string(", \"") + name + "\": " + std::to_string(number);
+    std::string kept;
+    for (const std::string& line : now.tier_kept) kept += (kept.empty() ? "" : ", ") + quoted(line);
+    text += ", \"tier_kept\": [" + kept + "], \"tier_log_error\": " + quoted(now.tier_log_error);
     text += ", \"tier\": " + quoted(options.tier) + ", \"tier_error\": " + quoted(now.tier_error);
     return text + ", \"devices\": " + json_of(now) + ", \"files\": " + files.json(20) + "}";
 }
@@ -239,6 +247,7 @@ int run(int count, char** words) {
         report.refuse(error);
         return 1;
     }
+    for (const std::string& line : cache->statistics().tier_kept) report.note(line);
     return serve(options, *cache, signals, &report);
 }
 

@@ -41,6 +41,9 @@ bool read_option(std::string_view name, const char* value, Options* options) {
         options->tier = value;
     } else if (name == "--tier-size") {
         return read_number(value, uint64_t{1} << 50, &options->tier_size);
+    } else if (name == "--tier-writes") {
+        if (!read_number(value, 1, &number)) return false;
+        options->tier_writes = number == 1;
     } else if (name == "--ready-fd") {
         if (!read_number(value, INT_MAX, &number)) return false;
         options->ready = static_cast<int>(number);

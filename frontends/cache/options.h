@@ -18,6 +18,7 @@ struct Options {
     uint64_t keep_free = 0;                   // --keep-free, in bytes of each device
     std::string tier;                         // --tier: a folder of a quick disk; empty: none
     uint64_t tier_size = 0;                   // --tier-size, in bytes; 0: the cache chooses
+    bool tier_writes = false;                 // --tier-writes 1: a sync is durable in the tier
     int ready = -1;                           // --ready-fd: gets "ready", or the line of an error
 };
 

@@ -19,6 +19,11 @@ Report::~Report() {
 
 std::string Report::place() const { return std::to_string(getpid()) + " " + std::to_string(file_); }
 
+void Report::note(const std::string& line) {
+    if (ready_ < 0) std::fprintf(stderr, "penstock-cache: %s\n", line.c_str());
+    if (ready_ >= 0) write_line("note: " + line);
+}
+
 void Report::begin() { tell_starter("ready"); }
 
 void Report::refuse(const std::string& line) {
@@ -33,10 +38,14 @@ void Report::end(const std::string& failure) {
     set(failure.empty() ? "done" : "failed: " + failure);
 }
 
-void Report::tell_starter(const std::string& line) {
-    if (ready_ < 0) return;
+void Report::write_line(const std::string& line) const {
     const std::string text = line + "\n";
     if (write(ready_, text.data(), text.size()) < 0) std::perror("penstock-cache: --ready-fd");
+}
+
+void Report::tell_starter(const std::string& line) {
+    if (ready_ < 0) return;
+    write_line(line);
     close(ready_);
     ready_ = -1;
 }

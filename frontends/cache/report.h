@@ -22,11 +22,14 @@ public:
     [[nodiscard]] std::string place() const;
     // Tells that the process serves, or why it does not: here and at standard error.
     void begin();
+    // Tells something that the user must know, before begin().
+    void note(const std::string& line);
     void refuse(const std::string& line);
     void writing(uint64_t dirty_size);
     void end(const std::string& failure);  // empty: nothing failed
 
 private:
+    void write_line(const std::string& line) const;
     void tell_starter(const std::string& line);
     void set(const std::string& line);
 

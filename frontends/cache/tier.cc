@@ -14,21 +14,22 @@ namespace {
 
 constexpr uint64_t kChunksMin = 1024;
 
-// Returns a path without links and dots, or as it is where there is no such file.
-std::string real(const std::string& path) {
-    char resolved[PATH_MAX];
-    return realpath(path.c_str(), resolved) == nullptr ? path : resolved;
-}
-
 bool is_in(const std::string& path, const std::string& folder) {
     return path == folder || path.starts_with(folder == "/" ? folder : folder + "/");
 }
 
 }  // namespace
 
+std::string real_path(const std::string& path) {
+    char resolved[PATH_MAX];
+    return realpath(path.c_str(), resolved) == nullptr ? path : resolved;
+}
+
 std::string why_no_tier(const Options& options) {
-    if (options.tier.empty())
+    if (options.tier.empty()) {
+        if (options.tier_writes) return "--tier-writes: needs --tier FOLDER";
         return options.tier_size == 0 ? "" : "--tier-size: needs --tier FOLDER";
+    }
     const std::string begin = options.tier + ": ";
     struct stat state {};
     struct statvfs space {};
@@ -36,12 +37,12 @@ std::string why_no_tier(const Options& options) {
         return begin + std::strerror(errno);
     if (!S_ISDIR(state.st_mode)) return begin + "is not a folder";
     if (access(options.tier.c_str(), W_OK | X_OK) != 0) return begin + std::strerror(errno);
-    const std::string tier = real(options.tier);
+    const std::string tier = real_path(options.tier);
     for (const std::string& served : {options.path, options.mountpoint}) {
         if (served.empty()) continue;
-        if (is_in(tier, real(served)))
+        if (is_in(tier, real_path(served)))
             return begin + "the tier must not lie in the folder that is cached";
-        if (is_in(real(served), tier))
+        if (is_in(real_path(served), tier))
             return begin + "the folder that is cached must not lie in the tier";
     }
     if (options.tier_size == 0) return "";

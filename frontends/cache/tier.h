@@ -7,6 +7,8 @@
 
 namespace penstock::cache_service {
 
+// Returns a path without links and dots, or as it is where there is no such file.
+std::string real_path(const std::string& path);
 // Returns why the tier that the options name cannot be, as a line; empty: it may be tried.
 std::string why_no_tier(const Options& options);
 

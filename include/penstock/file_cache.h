@@ -46,6 +46,13 @@ struct FileCacheOptions {
     // Empty: there is none. An error of that file ends its use, and is never a reader's.
     std::string tier = {};
     uint64_t tier_size = 0;  // bytes, all taken at start; 0: 16 GiB, or half of what is free there
+    // The folder below which the cached files lie: a log of writes in `tier` is named after it.
+    // What such a log has of an earlier cache, which was killed, goes to the files before create()
+    // returns. Empty: there is no log.
+    std::string tier_root = {};
+    // A sync is durable in the log, and the files get its bytes later, when they are written back.
+    // Only where the host can address the memory of all devices.
+    bool tier_writes = false;
     // Is called once, by a thread of the cache, when the tier can no longer be used.
     std::function<void(const Status&)> tier_failed = {};
 };
@@ -71,7 +78,11 @@ struct FileCacheStatistics {
     uint64_t tier_size = 0, tier_used_size = 0;
     uint64_t tier_bytes_read = 0, tier_bytes_filled = 0;  // into memory; from memory
     uint64_t tier_chunks_skipped = 0;  // that it does not hold, because too many waited for it
-    std::string tier_error;            // why it is no longer used
+    uint64_t tier_bytes_logged = 0, tier_log_size = 0;  // to the log; that it has now
+    uint64_t tier_bytes_recovered = 0;                  // from a log, at the start
+    std::vector<std::string> tier_kept;  // lines about bytes that could not be put into files then
+    std::string tier_log_error;          // why writes go there no longer
+    std::string tier_error;              // why it is no longer used
     struct OfDevice {
         std::string name;
         uint64_t size = 0, free_size = 0, dirty_size = 0;  // now, in bytes

@@ -137,6 +137,9 @@ public:
     void drop(FileId file, uint64_t first, uint64_t last);
 
     [[nodiscard]] const Chunk& chunk(ChunkId id) const { return chunks_[id]; }
+    // Goes through the chunks of a file that are in its table; kNone: there are no more.
+    [[nodiscard]] ChunkId first_of(FileId file) const { return files_[file].first; }
+    [[nodiscard]] ChunkId next_of(ChunkId id) const { return links_[id].file_next; }
     [[nodiscard]] uint32_t chunks_of(FileId file) const { return files_[file].chunks; }
     [[nodiscard]] uint32_t dirty_of(FileId file) const { return files_[file].dirty; }
     [[nodiscard]] uint64_t dirty_count() const { return dirty_count_; }  // with kWriting

@@ -132,14 +132,18 @@ Status CacheOfFiles::change(int descriptor, bool sets_mtime, const std::function
         own = inode != nullptr && (chunks_.dirty_of(inode->id) > 0 || inode->writing > 0 ||
                                    inode->below == identity_of(before, inode->below.generation));
     }
-    if (const int error = change(); error != 0)
-        return {error, "file cache", "the file below cannot be changed so"};
+    // A name may go that comes back when power is lost: then the file must have what was synced.
+    Inode* const kept = log_ == nullptr || sets_mtime || !described ? nullptr : hold_log(before);
+    const int error = change();
+    if (kept != nullptr) release_log(*kept);
+    if (error != 0) return {error, "file cache", "the file below cannot be changed so"};
     if (!described || storage::system::fstat(descriptor, &after) != 0) return {};
     Lock lock(mutex_);
     Inode* inode = known(after);
     if (inode == nullptr) return {};
     if (own) {
         ++inode->own_changes;
+        ++inode->log.unlogged;
         inode->below = identity_of(after, inode->below.generation);
         inode->ctime_ns = inode->below.ctime_ns;
         if (sets_mtime) inode->mtime_ns = inode->below.mtime_ns;
@@ -148,6 +152,13 @@ Status CacheOfFiles::change(int descriptor, bool sets_mtime, const std::function
     if (after.st_nlink == 0 && inode->handles == 0) {
         forget_bytes(*inode);
         close_idle_files(lock, *inode);
+    }
+    if (after.st_nlink == 0 && log_ != nullptr) {
+        ++inode->handles;
+        lock.unlock();
+        unlink_in_log(*inode);
+        lock.lock();
+        if (--inode->handles == 0) close_idle_files(lock, *inode);
     }
     return {};
 }
@@ -180,7 +191,9 @@ Status CacheOfFiles::allocate(Inode& inode, const FileBelow& below, int mode, ui
                               uint64_t size) {
     Lock lock(mutex_, std::defer_lock);
     for (;;) {
-        if (Status status = sync(inode, false, false); !status.ok()) return status;
+        // Nothing that the log has of the file may come back behind this.
+        Status status = log_ == nullptr ? sync(inode, false, false) : sync_to_storage(inode, false);
+        if (!status.ok()) return status;
         lock.lock();
         while (inode.writing > 0) changed_.wait(lock);
         if (chunks_.dirty_of(inode.id) == 0) break;
@@ -200,6 +213,7 @@ Status CacheOfFiles::allocate(Inode& inode, const FileBelow& below, int mode, ui
         drop_chunks(inode, offset / chunk_size(),
                     moves ? ~0ull : (offset + size - 1) / chunk_size());
     if (described) set_size(inode, static_cast<uint64_t>(state.st_size));
+    ++inode.log.unlogged;
     note_new_bytes(lock, inode, below.descriptor);
     --inode.writing;
     changed_.notify_all();
@@ -228,7 +242,12 @@ Status CacheOfFiles::flush() {
             changed_.wait(lock);  // for write-backs of other threads
         }
     }
-    return chunks_.dirty_count() == 0 ? Status{} : last_error_;
+    if (chunks_.dirty_count() > 0) return last_error_;
+    lock.unlock();
+    // One half may have been under way.
+    for (int i = 0; log_ != nullptr && i < 2; ++i)
+        if (Status status = drain_log(); !status.ok()) return status;
+    return {};
 }
 
 }  // namespace penstock::file

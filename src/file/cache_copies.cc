@@ -151,6 +151,7 @@ void CacheOfFiles::note_written(Inode& inode, ChunkId id, chunk_cache::Range ran
     const uint64_t number = chunks_.chunk(id).number;
     chunks_.write(id, range);
     drop_copies(inode, number, number);
+    if (log_ != nullptr) logged_[id] = false;
     set_size(inode, std::max(inode.size, number * chunk_size() + range.end));
     note_time(inode);
 }

@@ -273,8 +273,10 @@ void CacheOfFiles::tell_loss(Inode& inode) {
 // ---- What there is
 
 FileCacheStatistics CacheOfFiles::statistics() const {
+    const uint64_t log_size = log_ == nullptr ? 0 : log_->size();
     const std::lock_guard lock(mutex_);
     FileCacheStatistics result = counts_;
+    result.tier_log_size = log_size;
     const chunk_cache::Statistics chunks = chunks_.statistics();
     const SharedTable::Hits shared = shared_ == nullptr ? SharedTable::Hits{} : shared_->all_hits();
     result.hits = chunks.hits + shared.hits;

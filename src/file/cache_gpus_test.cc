@@ -110,6 +110,16 @@ TEST_F(CacheGpusTest, ATierServesWhatTheirMemoryHasLost) {
         EXPECT_EQ(read(file, kSize, 0), expected);
         EXPECT_EQ(cache_.statistics().bytes_read, before.bytes_read);
         EXPECT_GT(cache_.statistics().tier_bytes_read, before.tier_bytes_read);
+        EXPECT_EQ(FileCache::create({.devices = gpus_,
+                                     .size = kCacheSize,
+                                     .chunk_size = kChunk,
+                                     .tier = folder_,
+                                     .tier_size = 4 * kCacheSize,
+                                     .tier_root = "/elsewhere",
+                                     .tier_writes = true})
+                      .status()
+                      .error_number(),
+                  EINVAL);
         // A lost device is no error of the tier.
         fake_->lost_device = 1;
         EXPECT_EQ(read(file, kSize, 0), expected);

@@ -126,6 +126,7 @@ void CacheOfFiles::collect_one(const Grant& of) {
     const chunk_cache::Range range{grant::begin(seen), grant::end(seen)};
     chunks_.write(of.chunk, range);
     leave_unsettled(of, range);
+    if (log_ != nullptr) logged_[of.chunk] = false;
     drop_in_tier(inode, chunks_.chunk(of.chunk).number, chunks_.chunk(of.chunk).number);
     uint64_t size = inode.size;
     shared_->take_end(inode.slot, &size);

@@ -56,8 +56,11 @@ Result<std::shared_ptr<CacheOfFiles>> CacheOfFiles::create(const FileCacheOption
                                      made->options_.devices);
         if (!tier.ok()) return tier.status();
         made->tier_ = std::move(tier.value());
+        if (Status status = made->open_log(); !status.ok()) return status;
         made->tier_thread_ = std::thread([self = made.get()] { self->fill_tier(); });
     }
+    if (made->log_ != nullptr)
+        made->drain_thread_ = std::thread([self = made.get()] { self->drain(); });
     made->thread_ = std::thread([self = made.get()] { self->work(); });
     for (int i = 0; i < kReadersAhead; ++i)
         made->readers_ahead_.emplace_back([self = made.get()] { self->read_ahead(); });
@@ -74,9 +77,11 @@ CacheOfFiles::~CacheOfFiles() {
     ahead_.notify_all();
     wake_watch_.notify_all();
     wake_tier_.notify_all();
-    for (std::thread* thread : {&thread_, &watch_, &tier_thread_})
+    wake_drain_.notify_all();
+    for (std::thread* thread : {&thread_, &watch_, &tier_thread_, &drain_thread_})
         if (thread->joinable()) thread->join();
     for (std::thread& reader : readers_ahead_) reader.join();
+    if (log_ != nullptr && log_->size() == 0) log_->remove();
 }
 
 std::byte* CacheOfFiles::address(ChunkId id) const {
@@ -118,6 +123,7 @@ Result<Inode*> CacheOfFiles::open(const FileBelow& below, bool reads, bool write
     if (reads && inode.reader.descriptor < 0) inode.reader = below;
     if (writes && inode.writer.descriptor < 0) inode.writer = below;
     lock.unlock();
+    if (log_ != nullptr) meet_in_log(inode, below);
     if (Status status = revalidate(inode, below); !status.ok()) {
         close(inode);
         return status;
@@ -139,7 +145,8 @@ Inode* CacheOfFiles::open_again(uint64_t device, uint64_t inode, FileBelow* belo
 bool CacheOfFiles::forget_idle_file() {
     for (auto at = inodes_.begin(); at != inodes_.end(); ++at) {
         Inode* inode = at->second.get();
-        if (inode == nullptr || inode->handles > 0 || !chunks_.remove_file(inode->id).ok())
+        if (inode == nullptr || inode->handles > 0 || inode->log.in[0] || inode->log.in[1] ||
+            !chunks_.remove_file(inode->id).ok())
             continue;
         by_id_[inode->id] = nullptr;
         if (window_ != nullptr) window_->remove_file(inode->id);
@@ -171,6 +178,7 @@ void CacheOfFiles::close(Inode& inode) {
 // Closes the files below of an inode that has no handle and nothing dirty.
 void CacheOfFiles::close_idle_files(Lock& lock, Inode& inode) {
     if (inode.handles > 0 || chunks_.dirty_of(inode.id) > 0) return;
+    if (inode.log.in[0] || inode.log.in[1]) return;  // storage has yet to be synced
     if (std::exchange(inode.idle, false)) --idle_count_;
     FileBelow reader = std::exchange(inode.reader, {}), writer = std::exchange(inode.writer, {});
     lock.unlock();
@@ -185,6 +193,7 @@ void CacheOfFiles::compare(Inode& inode, const storage::Identity& identity) {
     if (chunks_.dirty_of(inode.id) > 0 || inode.writing > 0) return;
     if (!inode.racy && inode.below == identity) return;
     if (inode.below != identity) inode.mtime_ns = inode.ctime_ns = 0;
+    ++inode.log.unlogged;
     inode.version = ++versions_;
     inode.below = identity;
     inode.racy = storage::is_racy(identity);
@@ -276,6 +285,7 @@ Result<bool> CacheOfFiles::write_through(Lock& lock, Inode& inode, const FileBel
     lock.lock();
     const uint64_t number = offset / chunk_size();
     drop_copies(inode, number, number);
+    ++inode.log.unlogged;
     if (status.ok()) {
         set_size(inode, std::max(inode.size, offset + size));
         counts_.bytes_bypassed += size;
@@ -341,6 +351,17 @@ Result<uint64_t> CacheOfFiles::write(Inode& inode, const FileBelow& below, const
 }
 
 Status CacheOfFiles::sync(Inode& inode, bool durable, bool data_only) {
+    if (log_ == nullptr || !durable) return store(inode, durable, data_only);
+    {
+        Lock lock(mutex_);
+        Status status;
+        if (sync_to_log(lock, inode, &status)) return status;
+    }
+    return sync_to_storage(inode, data_only);
+}
+
+// Writes back what is dirty to storage, and makes it durable there if asked to.
+Status CacheOfFiles::store(Inode& inode, bool durable, bool data_only) {
     Lock lock(mutex_);
     collect(inode.id);
     while (chunks_.dirty_of(inode.id) > 0 && inode.error.ok()) {
@@ -349,9 +370,13 @@ Status CacheOfFiles::sync(Inode& inode, bool durable, bool data_only) {
     }
     const Status error = std::exchange(inode.error, {});
     const File file = inode.writer.descriptor >= 0 ? inode.writer.file : inode.reader.file;
+    const uint64_t unlogged = inode.log.unlogged;
     lock.unlock();
     if (!error.ok() || !durable || file.closed()) return error;
-    return file.fsync(data_only);
+    Status status = file.fsync(data_only);
+    lock.lock();
+    if (status.ok()) inode.log.stored = std::max(inode.log.stored, unlogged);
+    return status;
 }
 
 Status CacheOfFiles::truncate(Inode& inode, const File& file, uint64_t size) {
@@ -384,7 +409,18 @@ Status CacheOfFiles::truncate(Inode& inode, const File& file, uint64_t size) {
     }
     ++inode.writing;
     lock.unlock();
-    const Status status = file.truncate(size);
+    Status status = log_ == nullptr ? Status{} : truncate_in_log(inode, size);
+    if (!status.ok()) {
+        lock.lock();
+        --inode.writing;
+        changed_.notify_all();
+        lock.unlock();
+        status = sync_to_storage(inode, false);  // then the log has nothing of the file
+        lock.lock();
+        ++inode.writing;
+        lock.unlock();
+    }
+    if (status.ok()) status = file.truncate(size);
     lock.lock();
     set_size(inode, status.ok() ? size : std::max(inode.size, old));
     if (status.ok()) note_new_bytes(lock, inode, inode.writer.descriptor);

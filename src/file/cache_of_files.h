@@ -3,10 +3,12 @@
 //
 // A chunk is pinned while its bytes are copied. Locks: mutex_ protects all but the bytes; no call
 // of storage or of a device is made with it. cache_runs.cc moves chunks from and to storage,
-// cache_copies.cc from and to host memory, cache_tier.cc from and to the tier; cache_devices.cc has
-// what becomes of the memory.
+// cache_copies.cc from and to host memory, cache_tier.cc from and to the tier, cache_log.cc to its
+// log; cache_devices.cc has what becomes of the memory.
 #pragma once
 
+#include <array>
+#include <atomic>
 #include <condition_variable>
 #include <functional>
 #include <map>
@@ -23,12 +25,27 @@
 #include "file/fast_tier.h"
 #include "file/file_below.h"
 #include "file/host_window.h"
+#include "file/log_recovery.h"
 #include "file/shared_table.h"
 #include "penstock/file.h"
 #include "penstock/file_cache.h"
 #include "storage/storage.h"
 
 namespace penstock::file {
+
+// What the log of writes knows of a file.
+struct LogState {
+    LoggedFile file;
+    std::array<bool, 2> in{};  // each half of the log: it has records that are not in storage yet
+    uint64_t last = 0;         // sequence of the last record
+    unsigned appending = 0;    // threads that append
+    // Changes that the log does not have, and how many of them are durable in storage.
+    uint64_t unlogged = 0, stored = 0;
+    unsigned held = 0;        // changes of its names that are under way: nothing is logged
+    bool in_storage = false;  // it has been synced there, so it outlives a loss of power
+    bool nameless = false;    // it has no name, or no identity: the log takes nothing of it
+    bool lost = false;        // a sync of storage has failed, and only the log has the bytes
+};
 
 // A file that the cache knows, open or not.
 struct Inode {
@@ -48,6 +65,7 @@ struct Inode {
     bool by_table = false;     // who read it last did so by the shared table
     FileBelow reader, writer;  // of some handle, until the last is closed and nothing is dirty
     Status error;              // of a write-back, until a sync tells it
+    LogState log;              // only with a log of writes
 };
 
 class CacheOfFiles : public std::enable_shared_from_this<CacheOfFiles> {
@@ -191,6 +209,31 @@ private:
     void copy_to_tier(Lock& lock, std::span<const FastTier::Copy> copies);
     void fill_tier();
     void fail_tier(Lock& lock, const Status& status);
+    // ---- The log of writes
+    struct ToLog {
+        ChunkId id = chunk_cache::kNone;
+        chunk_cache::Range range;
+    };
+    Status open_log();
+    [[nodiscard]] bool logs(const Inode& inode) const;
+    void meet_in_log(Inode& inode, const FileBelow& below);
+    std::vector<ToLog> take_unlogged(Inode& inode, std::span<const ChunkId> chunks);
+    Status log_chunks(Inode& inode, std::span<const ToLog> pieces);
+    void end_logging(Inode& inode, std::span<const ToLog> pieces, const Status& status);
+    [[nodiscard]] std::string path_in_log(const Inode& inode) const;
+    bool sync_to_log(Lock& lock, Inode& inode, Status* status);
+    Status forget_in_log(Inode& inode, uint64_t sequence);
+    Status sync_to_storage(Inode& inode, bool data_only);
+    Status truncate_in_log(Inode& inode, uint64_t size);
+    Inode* hold_log(const struct stat& below);
+    void release_log(Inode& inode);
+    void unlink_in_log(Inode& inode);
+    Status store_logged(Lock& lock, Inode& inode, size_t half);
+    Status store_all_logged(Lock& lock, size_t half);
+    Status drain_log();
+    Status end_log();
+    void drain();
+    Status store(Inode& inode, bool durable, bool data_only);
     // ---- The memory of devices
     [[nodiscard]] uint64_t slab_size() const { return uint64_t{kSlabChunks} * chunk_size(); }
     [[nodiscard]] std::vector<uint32_t> by_free_memory() const;
@@ -219,7 +262,14 @@ private:
     std::condition_variable wake_;     // of the thread that writes back
     std::condition_variable wake_watch_;
     chunk_cache::ChunkCache chunks_;
-    std::unique_ptr<HostWindow> window_;   // null: the host can address the chunks
+    std::unique_ptr<HostWindow> window_;  // null: the host can address the chunks
+    std::unique_ptr<WriteLog> log_;       // null: there is none
+    std::vector<bool> logged_;            // of each chunk: the log has what is dirty in it
+    uint64_t log_since_ns_ = 0;  // when it got its first record since the last turn; 0: none
+    bool log_broken_ = false;    // it may lack what was made durable: it is to be ended
+    bool log_ended_ = false;     // it could not be written
+    std::mutex drain_mutex_;     // of the thread that drains it; taken before all others
+    std::atomic<int> draining_half_ = -1;  // that is not empty yet, though the other one is in use
     std::unique_ptr<FastTier> tier_;       // null: there is none
     std::unique_ptr<SharedTable> shared_;  // null: no other process reads
     std::vector<Grant> grants_;            // that other processes may write, the oldest first
@@ -242,10 +292,11 @@ private:
     std::condition_variable ahead_;  // of the threads that read ahead
     std::unique_ptr<CacheReadahead> readahead_;
     std::vector<std::thread> readers_ahead_;
-    std::condition_variable wake_tier_;
-    std::thread thread_;       // writes back
-    std::thread tier_thread_;  // fills the tier; only with options_.tier
-    std::thread watch_;        // gives memory back and takes it again; only with options_.keep_free
+    std::condition_variable wake_tier_, wake_drain_;
+    std::thread thread_;        // writes back
+    std::thread drain_thread_;  // only with options_.tier_writes
+    std::thread tier_thread_;   // fills the tier; only with options_.tier
+    std::thread watch_;  // gives memory back and takes it again; only with options_.keep_free
 };
 
 // One open file. Its copies share it.

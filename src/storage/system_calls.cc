@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstring>
 #include <type_traits>
 
 // A sanitizer checks the memory and the descriptors of the C library's calls, and sees nothing of
@@ -138,6 +139,25 @@ int statx(int folder, const char* path, int flags, unsigned mask, struct statx* 
 int statfs(const char* path, struct statfs* out) { return short_call(SYS_statfs, path, out); }
 
 int fstatfs(int descriptor, struct statfs* out) { return short_call(SYS_fstatfs, descriptor, out); }
+
+int list_folder(int descriptor, std::vector<FolderEntry>* out) {
+    alignas(8) char buffer[32 << 10];
+    for (;;) {
+        const long size = call(SYS_getdents64, descriptor, &buffer[0], sizeof buffer);
+        if (size <= 0) return static_cast<int>(size);
+        // Of the kernel: inode, next offset (8 bytes each), size of the entry (2), type (1), name.
+        for (long at = 0; at < size;) {
+            uint64_t inode = 0;
+            uint16_t length = 0;
+            std::memcpy(&inode, buffer + at, sizeof inode);
+            std::memcpy(&length, buffer + at + 16, sizeof length);
+            const std::string name(buffer + at + 19);
+            if (name != "." && name != "..")
+                out->push_back({name, inode, static_cast<unsigned char>(buffer[at + 18])});
+            at += length;
+        }
+    }
+}
 
 int mkdir(const char* path, mode_t mode) { return short_call(SYS_mkdirat, AT_FDCWD, path, mode); }
 

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace penstock::storage::system {
 
@@ -55,6 +56,14 @@ int statfs(const char* path, struct statfs* out);
 int fstatfs(int descriptor, struct statfs* out);
 
 int mkdir(const char* path, mode_t mode);
+// Appends what a folder has, but for itself and its parent. Returns 0, or -1 with the errno of
+// getdents64(2).
+struct FolderEntry {
+    std::string name;
+    uint64_t inode = 0;
+    unsigned char type = 0;  // as readdir(3) tells it: DT_DIR, DT_UNKNOWN ...
+};
+int list_folder(int descriptor, std::vector<FolderEntry>* out);
 int rename(const char* from, const char* to);
 int unlink(const char* path);
 ssize_t readlink(const char* path, char* to, size_t size);

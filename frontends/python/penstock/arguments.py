@@ -109,12 +109,26 @@ def add_tier(parser: argparse.ArgumentParser) -> None:
         metavar="SIZE",
         help="space to take there, at least 1024 chunks (16G, or half of what is free)",
     )
+    parser.add_argument(
+        "--tier-writes",
+        action="store_true",
+        help="with --tier: fsync returns when its bytes are durable there; PATH gets them some"
+        " seconds later",
+    )
 
 
 def chosen_tier(arguments: argparse.Namespace) -> dict[str, Any]:
     """Return what these options give to a cache's process."""
     if arguments.tier is None:
-        if arguments.tier_size:
-            raise UsageError("--tier-size", "needs --tier FOLDER")
+        for option, given in (
+            ("--tier-size", arguments.tier_size),
+            ("--tier-writes", arguments.tier_writes),
+        ):
+            if given:
+                raise UsageError(option, "needs --tier FOLDER")
         return {}
-    return {"tier": os.path.abspath(arguments.tier), "tier_size": arguments.tier_size}
+    return {
+        "tier": os.path.abspath(arguments.tier),
+        "tier_size": arguments.tier_size,
+        "tier_writes": arguments.tier_writes,
+    }

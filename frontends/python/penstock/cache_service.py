@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import select
 import subprocess
+import sys
 import time
 from dataclasses import dataclass, field
 
@@ -37,6 +38,7 @@ class Service:
     keep_free: int = 0
     tier: str = ""
     tier_size: int = 0
+    tier_writes: bool = False
     more: list[str] = field(default_factory=list)  # further options
 
     def words(self) -> list[str]:
@@ -51,6 +53,7 @@ class Service:
             ("--keep-free", self.keep_free),
             ("--tier", self.tier),
             ("--tier-size", self.tier_size),
+            ("--tier-writes", int(self.tier_writes)),
         ):
             if value:
                 words += [option, str(value)]
@@ -58,18 +61,25 @@ class Service:
 
 
 def _read_line(descriptor: int, seconds: float) -> str:
-    """Return a line, without its end; an empty one if none came in time."""
+    """Return the last line, without its end; an empty one if none came in time.
+
+    Notes, which come before it, are printed.
+    """
     end = time.monotonic() + seconds
     text = b""
-    while not text.endswith(b"\n"):
+    while True:
         left = end - time.monotonic()
         if left <= 0 or not select.select([descriptor], [], [], left)[0]:
             return ""
         part = os.read(descriptor, 4096)
-        if not part:
-            break
         text += part
-    return os.fsdecode(text.rstrip(b"\n"))
+        *lines, text = text.split(b"\n")
+        for line in map(os.fsdecode, lines):
+            if not line.startswith("note: "):
+                return line
+            print(f"penstock: {printable(line.removeprefix('note: '))}", file=sys.stderr)
+        if not part:
+            return os.fsdecode(text)
 
 
 def start(service: Service, *, detached: bool = True) -> subprocess.Popen[bytes]:

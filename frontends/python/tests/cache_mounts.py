@@ -25,7 +25,7 @@ needs_mount = pytest.mark.skipif(bool(why_no_mount()), reason=why_no_mount() or 
 class CacheMount:
     """A service process that shows the folder `path` through a cache at `folder`."""
 
-    def __init__(self, path: Path, folder: Path, **options: int) -> None:
+    def __init__(self, path: Path, folder: Path, **options: int | str) -> None:
         self.folder = folder
         folder.mkdir(exist_ok=True)
         words = ["--path", str(path), "--mount", str(folder), "--device", "cpu"]
@@ -39,11 +39,17 @@ class CacheMount:
         finally:
             os.close(its)
         try:
-            ready, _, _ = select.select([mine], [], [], SECONDS_MAX)
-            told = os.read(mine, 4096) if ready else b"was not ready in time"
+            told = b""
+            while not told.endswith(READY):
+                ready, _, _ = select.select([mine], [], [], SECONDS_MAX)
+                part = os.read(mine, 4096) if ready else b""
+                told += part or b"was not ready in time"
+                if not part:
+                    break
         finally:
             os.close(mine)
-        if told != READY:
+        *self.notes, last = told.splitlines(keepends=True)
+        if last != READY:
             self.kill()
             self.clear()
             raise AssertionError(f"the mount: {told.decode()}")

@@ -58,8 +58,15 @@ class Outcome:
 class Matrix:
     """Rounds on one forgetful disk."""
 
-    def __init__(self, disk: ForgetfulDisk, seed: int, start: Start | None) -> None:
+    def __init__(
+        self,
+        disk: ForgetfulDisk,
+        seed: int,
+        start: Start | None,
+        recover: Callable[[Path], None] | None = None,
+    ) -> None:
         self.disk = disk
+        self.recover = recover  # what the next start does before it serves
         self.seed = seed
         self.random = random.Random(seed)
         self.start = start
@@ -88,6 +95,8 @@ class Matrix:
                 service.kill()
                 service.clear()
         lost = self.disk.lose_power()
+        if self.recover is not None:
+            self.recover(self.disk.place)
         told = crash_checker.replay(log, self.files)
         self.outcome.calls += told.calls
         self.outcome.syncs += told.syncs

@@ -20,6 +20,7 @@ from forgetting import ForgetfulDisk, needs_fuse
 NIGHTLY = os.environ.get("PENSTOCK_NIGHTLY") == "1"
 SEED = int(os.environ.get("PENSTOCK_SEED") or random.randrange(1, 1 << 32))
 ROUNDS = 1000 if NIGHTLY else 200
+ROUNDS_WITH_LOG = 200 if NIGHTLY else 50
 ROUNDS_OF_THE_DISK = 200 if NIGHTLY else 40
 ROUNDS_TO_FIND = 20  # in which a disk that lies has to be found
 
@@ -81,6 +82,54 @@ def test_a_mount_over_a_disk_that_lies_is_found(tmp_path: Path) -> None:
     with ForgetfulDisk(tmp_path / "below", tmp_path / "disk", SEED, "--ignore-fsync") as disk:
         outcome = Matrix(disk, SEED, mounts.start).run(ROUNDS_TO_FIND)
     assert outcome.problems
+
+
+# ---- The log of a tier
+
+
+class MountsWithLog(Mounts):
+    """Starts mounts whose syncs are durable in a tier, a disk that loses its power too."""
+
+    def __init__(self, place: Path, tier: ForgetfulDisk) -> None:
+        super().__init__(place)
+        self.tier = tier
+        self.recovered = 0
+
+    def start(self, path: Path) -> CacheMount:
+        """Start a mount over `path`."""
+        return CacheMount(
+            path,
+            self.place,
+            chunk_size=4096,
+            cache_size=4 << 20,
+            dirty_limit=self.random.choice([1, 4, 16]) * 65536,
+            tier=str(self.tier.place),
+            tier_size=self.random.choice([4, 16, 64]) << 20,
+            tier_writes=1,
+        )
+
+    def recover(self, path: Path) -> None:
+        """Put what the log has into the files, as the next start does."""
+        self.tier.lose_power()
+        logs = self.tier.folder.glob("penstock-log-*")
+        self.recovered += sum(log.stat().st_size for log in logs)
+        service = self.start(path)
+        service.kill()
+        service.clear()
+
+
+@needs_mount
+def test_what_was_synced_to_the_tier_is_there_after_a_kill(tmp_path: Path) -> None:
+    with (
+        ForgetfulDisk(tmp_path / "below", tmp_path / "disk", SEED) as disk,
+        ForgetfulDisk(tmp_path / "tier-below", tmp_path / "tier", SEED + 1) as tier,
+    ):
+        mounts = MountsWithLog(tmp_path / "mount", tier)
+        outcome = Matrix(disk, SEED, mounts.start, mounts.recover).run(ROUNDS_WITH_LOG)
+    assert not outcome.problems, "\n".join(outcome.problems)
+    assert outcome.syncs > outcome.rounds
+    assert mounts.recovered > 0
+    assert list(tier.folder.glob("penstock-kept-*")) == []
 
 
 # ---- The checker

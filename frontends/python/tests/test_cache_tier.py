@@ -6,13 +6,17 @@ import json
 import os
 import random
 import shutil
+import signal
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from caching import Cache, settled
+from cache_mounts import CacheMount
+from caching import PENSTOCK, Cache, settled
 from mounting import mounted, needs_mounts, penstock
 
 from penstock import _core
@@ -168,3 +172,104 @@ def test_an_error_of_the_tier_is_told_and_not_met(cache: Cache) -> None:
     assert cache.run("cat", cache.folder / "a", text=False).stdout == data
     assert "tier" in cache.statistics()["tier_error"]
     assert "is no longer used" in cache.command("stats", "--once").stdout
+
+
+# ---- Writes
+
+
+WRITER = """
+import os, sys
+file = os.open(sys.argv[1], os.O_RDWR)
+os.pwrite(file, b"first", 0)
+os.fsync(file)  # in storage, as the file might be new
+for i in range(20):
+    os.pwrite(file, bytes([i]) * 1000, 5000 * i)
+os.fsync(file)
+os.pwrite(file, b"unsynced", 200_000)
+print("synced", flush=True)
+sys.stdin.read()
+"""
+
+
+@needs_mounts
+def test_what_was_synced_to_a_tier_is_there_after_a_kill(tmp_path: Path) -> None:
+    for name in ("data", "mount", "tier"):
+        (tmp_path / name).mkdir()
+    file = tmp_path / "data/a"
+    data = bytearray(write(file))
+    options: dict[str, int | str] = {"tier": str(tmp_path / "tier"), "tier_writes": 1}
+    options |= {"cache_size": 64 << 20, "tier_size": 64 << 20}
+    mount = CacheMount(tmp_path / "data", tmp_path / "mount", **options)
+    try:
+        writer = subprocess.Popen(
+            [sys.executable, "-c", WRITER, str(tmp_path / "mount/a")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == b"synced\n"
+        data[:5] = b"first"
+        assert file.read_bytes() == data  # storage has no more yet
+        # No second process has the log meanwhile.
+        with pytest.raises(AssertionError, match="another process writes its log"):
+            CacheMount(tmp_path / "data", tmp_path / "mount", **options)
+    finally:
+        mount.kill()
+        mount.clear()
+        writer.kill()
+        writer.wait()
+    for i in range(20):
+        data[5000 * i : 5000 * i + 1000] = bytes([i]) * 1000
+    # The next one recovers, also without --tier-writes.
+    options.pop("tier_writes")
+    again = CacheMount(tmp_path / "data", tmp_path / "mount", **options)
+    assert again.stop() == 0
+    found = file.read_bytes()
+    assert found[:200_000] == data[:200_000]
+    assert len(found) == len(data)
+    assert list((tmp_path / "tier").iterdir()) == []
+
+
+def test_bytes_without_a_place_are_told_and_kept(cache: Cache) -> None:
+    file = cache.folder / "a"
+    write(file)
+    tier = cache.folder.parent / "tier"
+    options = ("--tier", str(tier), "--tier-size", "64M", "--tier-writes", "--cache-size", "64M")
+    process = cache.serve(*options)
+    program = subprocess.Popen(
+        [
+            *PENSTOCK,
+            "run",
+            "--cache",
+            cache.folder,
+            "--write-back",
+            sys.executable,
+            "-c",
+            WRITER,
+            file,
+        ],
+        env=cache.environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    try:
+        assert program.stdout is not None
+        assert program.stdout.readline() == b"synced\n"
+        assert cache.statistics()["tier_bytes_logged"] >= 20_000
+        assert "logged" in cache.command("stats", "--once").stdout
+    finally:
+        os.kill(process, signal.SIGKILL)
+        program.kill()
+        program.wait()
+    file.unlink()
+    done = cache.command("serve", "--cache", cache.folder, "--detach", "--json", *options)
+    cache.processes.append(int(json.loads(done.stdout)["pid"]))
+    (kept,) = tier.glob("penstock-kept-a-*")
+    assert done.stderr.startswith(f"penstock: {file}: ")
+    assert f"could not be put there (No such file or directory); they are in {kept}" in done.stderr
+    assert cache.statistics()["tier_kept"]
+    assert kept.read_bytes()[5000:6000] == bytes([1]) * 1000
+
+
+def test_tier_writes_need_a_tier(cache: Cache) -> None:
+    assert "needs --tier" in refusal(cache, "--tier-writes")

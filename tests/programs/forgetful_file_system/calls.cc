@@ -35,7 +35,7 @@ fuse_entry_param entry_of(fuse_req_t request, const NodePointer& node) {
     ++node->lookups;
     fuse_entry_param entry{};
     entry.ino = node->status.st_ino;
-    entry.attr = node->status;
+    entry.attr = attributes_of(*node);
     return entry;
 }
 
@@ -84,7 +84,10 @@ void forget(fuse_req_t request, fuse_ino_t number, uint64_t lookups) {
 }
 
 void get_attributes(fuse_req_t request, fuse_ino_t number, fuse_file_info* /*file*/) {
-    if (const NodePointer node = find(request, number)) fuse_reply_attr(request, &node->status, 0);
+    const NodePointer node = find(request, number);
+    if (node == nullptr) return;
+    const struct stat status = attributes_of(*node);
+    fuse_reply_attr(request, &status, 0);
 }
 
 void set_times(Node& node, const struct stat& to, int what) {
@@ -113,7 +116,8 @@ void set_attributes(fuse_req_t request, fuse_ino_t number, struct stat* to, int 
     if ((what & FUSE_SET_ATTR_GID) != 0) node->status.st_gid = to->st_gid;
     touch(*node, false);
     set_times(*node, *to, what);
-    fuse_reply_attr(request, &node->status, 0);
+    const struct stat status = attributes_of(*node);
+    fuse_reply_attr(request, &status, 0);
 }
 
 void read_link(fuse_req_t request, fuse_ino_t number) {
@@ -202,7 +206,8 @@ void open_folder(fuse_req_t request, fuse_ino_t number, fuse_file_info* file) {
     const NodePointer folder = find(request, number);
     if (folder == nullptr) return;
     auto* listing = new Listing{{".", folder->status}, {"..", folder->status}};
-    for (const auto& [name, node] : folder->entries) listing->emplace_back(name, node->status);
+    for (const auto& [name, node] : folder->entries)
+        listing->emplace_back(name, attributes_of(*node));
     file->fh = reinterpret_cast<uint64_t>(listing);
     fuse_reply_open(request, file);
 }

@@ -62,6 +62,12 @@ Node::~Node() {
     if (descriptor >= 0) close(descriptor);
 }
 
+struct stat attributes_of(const Node& node) {
+    struct stat status = node.status;
+    status.st_ino = node.shown;
+    return status;
+}
+
 void touch(Node& node, bool modified) {
     clock_gettime(CLOCK_REALTIME, &node.status.st_ctim);
     if (modified) node.status.st_mtim = node.status.st_ctim;
@@ -70,7 +76,7 @@ void touch(Node& node, bool modified) {
 Disk::Disk(int folder, uint64_t seed, bool honest)
     : folder_(folder), seed_(seed), honest_(honest), random_(seed), root_(new Node) {
     require(fstat(folder, &root_->status) == 0, "look", "the root");
-    root_->status.st_ino = ++last_number_;
+    root_->status.st_ino = root_->shown = ++last_number_;
     std::map<ino_t, NodePointer> links;
     load_tree(*root_, "", &links);
 }
@@ -91,6 +97,7 @@ void Disk::load_tree(Node& folder, const std::string& path, std::map<ino_t, Node
             known = std::make_shared<Node>();
             known->status = status;
             known->status.st_ino = ++last_number_;
+            known->shown = shown_.try_emplace(status.st_ino, last_number_).first->second;
             if (known->is_file()) {
                 known->descriptor = openat(folder_, below.c_str(), O_RDWR | O_CLOEXEC);
                 require(known->descriptor >= 0, "open", below);
@@ -172,7 +179,7 @@ int Disk::make(Node& folder, const std::string& name, const struct stat& status,
     if (folder.entries.contains(name)) return -EEXIST;
     auto node = std::make_shared<Node>();
     node->status = status;
-    node->status.st_ino = ++last_number_;
+    node->status.st_ino = node->shown = ++last_number_;
     node->status.st_nlink = node->is_folder() ? 2 : 1;
     node->status.st_size = static_cast<off_t>(target.size());
     node->bytes = target;
@@ -261,6 +268,8 @@ void Disk::commit(const NameChange& change) {
     switch (change.kind) {
         case NameChange::Kind::kCreate:
             node.descriptor = openat(folder_, path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+            if (struct stat below{}; fstat(node.descriptor, &below) == 0)
+                shown_[below.st_ino] = node.shown;
             done = node.descriptor >= 0;
             break;
         case NameChange::Kind::kMakeFolder:

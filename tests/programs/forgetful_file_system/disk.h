@@ -39,6 +39,7 @@ struct Change {
 
 struct Node {
     struct stat status {};  // st_ino is the node's number, which is never used again
+    uint64_t shown = 0;     // the number that programs see: a file keeps it when power is lost
     bool loaded = false;    // whether `bytes` has what the file below had
     std::string bytes;      // of a file: its content; of a symbolic link: its target
     std::map<std::string, std::shared_ptr<Node>> entries;  // of a folder
@@ -112,11 +113,14 @@ private:
     const bool honest_;
     std::mt19937_64 random_;
     uint64_t last_number_ = 0;
+    std::map<ino_t, uint64_t> shown_;  // by the number of the file below
     NodePointer root_;
     std::vector<NameChange> names_;   // the journal's end that is not durable
     std::set<NodePointer> unsynced_;  // nodes with changes that are not durable
 };
 
+// Returns the attributes of a node as programs see them.
+struct stat attributes_of(const Node& node);
 // Sets the times that a change of bytes (`modified`) or of attributes changes.
 void touch(Node& node, bool modified);
 

@@ -59,10 +59,19 @@ def _tier(told: dict[str, Any]) -> list[str]:
         return []
     if told["tier_error"]:
         return [f"  tier      is no longer used: {told['tier_error']}"]
-    return [
+    lines = [f"  kept      {line}" for line in told["tier_kept"]]
+    if told["tier_log_error"]:
+        lines.append(f"  log       {told['tier_log_error']}")
+    elif told["tier_bytes_logged"]:
+        lines.append(
+            f"  log       {size_text(told['tier_log_size']):>12} to be written to storage,"
+            f" {size_text(told['tier_bytes_logged'])} logged"
+        )
+    lines.append(
         f"  tier      {size_text(told['tier_used_size']):>12} of {size_text(told['tier_size'])},"
         f" {size_text(told['tier_bytes_read'])} read"
-    ]
+    )
+    return lines
 
 
 def table(told: dict[str, Any]) -> list[str]:

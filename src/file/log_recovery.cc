@@ -1,0 +1,206 @@
+#include "file/log_recovery.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <map>
+
+#include "file/file_birth.h"
+#include "storage/system_calls.h"
+
+namespace penstock::file {
+namespace {
+
+namespace system = storage::system;
+using Kind = LogRecord::Kind;
+
+// A record, and where its bytes lie.
+struct Entry {
+    LogRecord record;
+    int half = 0;
+    uint64_t bytes_at = 0;
+    std::string path;
+};
+using Entries = std::vector<Entry>;
+
+// Reads all of a range. Returns false at the end of the file, and on an error.
+bool read_all(int file, void* to, uint64_t size, uint64_t offset) {
+    uint64_t done = 0;
+    while (done < size) {
+        const ssize_t got = system::pread(file, static_cast<std::byte*>(to) + done, size - done,
+                                          static_cast<off_t>(offset + done));
+        if (got < 0 && errno == EINTR) continue;
+        if (got <= 0) return false;
+        done += static_cast<uint64_t>(got);
+    }
+    return true;
+}
+
+int write_all(int file, std::span<const std::byte> bytes, uint64_t offset) {
+    while (!bytes.empty()) {
+        const ssize_t wrote = system::pwrite(file, bytes.data(), bytes.size(),
+                                             static_cast<off_t>(offset));
+        if (wrote < 0 && errno == EINTR) continue;
+        if (wrote <= 0) return wrote < 0 ? errno : EIO;
+        bytes = bytes.subspan(static_cast<size_t>(wrote));
+        offset += static_cast<uint64_t>(wrote);
+    }
+    return 0;
+}
+
+// Reads the records of a half until the first one that is not whole. That one, and what follows it,
+// was never durable.
+void read_half(const WriteLog& log, int half, Entries* entries) {
+    const int file = log.descriptor(half);
+    std::vector<std::byte> bytes;
+    uint64_t sequence = 0;
+    for (uint64_t at = 0;;) {
+        Entry entry;
+        LogRecord& record = entry.record;
+        if (!read_all(file, &record, sizeof record, at)) return;
+        if (record.magic != LogRecord::kMagic || record.path_size > LogRecord::kPathMax ||
+            record.bytes_size > LogRecord::kBytesMax ||
+            (sequence != 0 && record.sequence != sequence + 1))
+            return;
+        entry.half = half;
+        entry.path.resize(record.path_size);
+        entry.bytes_at = at + sizeof record + record.path_size;
+        bytes.resize(record.bytes_size);
+        if (!read_all(file, entry.path.data(), record.path_size, at + sizeof record) ||
+            !read_all(file, bytes.data(), bytes.size(), entry.bytes_at) ||
+            checksum_of(record, entry.path, bytes) != record.checksum)
+            return;
+        sequence = record.sequence;
+        at = entry.bytes_at + record.bytes_size;
+        entries->push_back(std::move(entry));
+    }
+}
+
+// Does what records say to an open file. Returns 0 or an errno.
+int apply(const WriteLog& log, const Entries& entries, int file, LogRecovery* told) {
+    std::vector<std::byte> bytes;
+    for (const Entry& entry : entries) {
+        const LogRecord& record = entry.record;
+        bool resizes = record.kind == Kind::kTruncate;
+        if (record.kind == Kind::kWrite) {
+            bytes.resize(record.bytes_size);
+            if (!read_all(log.descriptor(entry.half), bytes.data(), bytes.size(), entry.bytes_at))
+                return EIO;
+            if (const int error = write_all(file, bytes, record.offset); error != 0) return error;
+            struct stat state {};
+            if (system::fstat(file, &state) != 0) return errno;
+            resizes = static_cast<uint64_t>(state.st_size) < record.size;
+        }
+        if (resizes && system::ftruncate(file, static_cast<off_t>(record.size)) != 0) return errno;
+        told->bytes += record.bytes_size;
+        ++told->records;
+    }
+    return system::fsync(file) == 0 ? 0 : errno;
+}
+
+// Returns whether the record of a file means the one at the path.
+bool is_at(const LoggedFile& wanted, const std::string& path) {
+    const system::ScopedDescriptor file(
+        system::open(path.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
+    LoggedFile found;
+    if (file.get() < 0 || !describe_birth(file.get(), &found)) return false;
+    // A device may have another number after a restart of the machine. The birth tells enough.
+    return found.inode == wanted.inode && found.birth_ns == wanted.birth_ns &&
+           (found.device == wanted.device || wanted.birth_ns != 0);
+}
+
+// Looks for files by their inode numbers below a folder, which stays on its file system or not.
+void search(const std::string& folder, std::map<LoggedFile, std::string>* wanted, size_t* left) {
+    const system::ScopedDescriptor listed(
+        system::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+    std::vector<system::FolderEntry> entries;
+    if (listed.get() < 0 || system::list_folder(listed.get(), &entries) != 0) return;
+    for (const system::FolderEntry& entry : entries) {
+        if (*left == 0) return;
+        const std::string path = folder + "/" + entry.name;
+        for (auto& [file, place] : *wanted) {
+            if (file.inode != entry.inode || !place.empty() || !is_at(file, path)) continue;
+            place = path;
+            --*left;
+        }
+        if (entry.type == DT_DIR || entry.type == DT_UNKNOWN) search(path, wanted, left);
+    }
+}
+
+// Puts bytes that have no place into a file of their own. Returns its name; empty: it failed, and
+// errno tells why.
+std::string keep(const WriteLog& log, const Entries& entries, const std::string& folder) {
+    const std::string& path = entries.back().path;
+    std::string name = folder + "/penstock-kept-" + path.substr(path.rfind('/') + 1) + "-XXXXXX";
+    const system::ScopedDescriptor file(system::make_unique_file(&name));
+    if (file.get() < 0) return "";
+    LogRecovery unused;
+    errno = apply(log, entries, file.get(), &unused);
+    if (errno == 0) return name;
+    const int error = errno;
+    (void)system::unlink(name.c_str());
+    errno = error;
+    return "";
+}
+
+std::string line_of(const Entries& entries, const std::string& root, int error,
+                    const std::string& name) {
+    uint64_t bytes = 0;
+    for (const Entry& entry : entries) bytes += entry.record.bytes_size;
+    return root + "/" + entries.back().path + ": " + std::to_string(bytes) +
+           " bytes that were synced could not be put there (" + std::strerror(error) +
+           "); they are in " + name;
+}
+
+}  // namespace
+
+Result<LogRecovery> recover_log(WriteLog& log, const std::string& folder, const std::string& root) {
+    LogRecovery told;
+    Entries all;
+    for (const int half : {0, 1}) read_half(log, half, &all);
+    std::ranges::stable_sort(all, {}, [](const Entry& entry) { return entry.record.sequence; });
+    std::map<LoggedFile, uint64_t> forgotten;
+    for (const Entry& entry : all)
+        if (entry.record.kind == Kind::kForget)
+            forgotten[entry.record.file] = std::max(forgotten[entry.record.file],
+                                                    entry.record.offset);
+    std::map<LoggedFile, Entries> files;
+    for (const Entry& entry : all)
+        if (entry.record.kind != Kind::kForget &&
+            entry.record.sequence > forgotten[entry.record.file])
+            files[entry.record.file].push_back(entry);
+
+    std::map<LoggedFile, std::string> places, lost;
+    for (const auto& [file, entries] : files) {
+        const std::string path = root + "/" + entries.back().path;
+        (is_at(file, path) ? places : lost)[file] = is_at(file, path) ? path : "";
+    }
+    size_t left = lost.size();
+    if (left > 0) search(root, &lost, &left);
+    places.merge(lost);
+    for (const auto& [file, entries] : files) {
+        const std::string& path = places[file];
+        int error = ENOENT;
+        if (!path.empty()) {
+            const system::ScopedDescriptor opened(
+                system::open(path.c_str(), O_WRONLY | O_NOFOLLOW | O_CLOEXEC));
+            error = opened.get() < 0 ? errno : apply(log, entries, opened.get(), &told);
+        }
+        if (error == 0) {
+            ++told.files;
+            continue;
+        }
+        const std::string name = keep(log, entries, folder);
+        if (name.empty()) return Status{errno, "tier", "what its log has can be put nowhere"};
+        told.kept.push_back(line_of(entries, root, error, name));
+    }
+    for (const int half : {0, 1})
+        if (Status status = log.reset(half); !status.ok()) return status;
+    if (!all.empty()) log.continue_after(all.back().record.sequence);
+    return told;
+}
+
+}  // namespace penstock::file

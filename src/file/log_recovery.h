@@ -1,0 +1,25 @@
+// Puts what a write log has into the files, after a process was killed or the machine lost power.
+// Blocks; nobody else uses the log or the files meanwhile.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "file/write_log.h"
+
+namespace penstock::file {
+
+struct LogRecovery {
+    uint64_t records = 0, bytes = 0, files = 0;  // that are in their files now
+    // One line for each file whose bytes could not be put there, which tells why and where they are
+    // kept.
+    std::vector<std::string> kept;
+};
+
+// Replays the records of a log whose files lie below `root`, makes them durable and empties the
+// log. Bytes of a file that is gone, or that cannot be written, are put into a new file in
+// `folder`, at the offsets that they had. Errors: those of storage where even that fails; then the
+// log is as it was.
+Result<LogRecovery> recover_log(WriteLog& log, const std::string& folder, const std::string& root);
+
+}  // namespace penstock::file

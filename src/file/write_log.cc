@@ -1,0 +1,200 @@
+#include "file/write_log.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "storage/system_calls.h"
+
+namespace penstock::file {
+namespace {
+
+namespace system = storage::system;
+
+// Table k takes a byte that k further bytes follow.
+constexpr std::array<std::array<uint32_t, 256>, 8> make_tables() {
+    std::array<std::array<uint32_t, 256>, 8> tables{};
+    for (uint32_t i = 0; i < 256; ++i) {
+        uint32_t value = i;
+        for (int bit = 0; bit < 8; ++bit) value = value >> 1 ^ ((value & 1) != 0 ? 0x82f63b78u : 0);
+        tables[0][i] = value;
+    }
+    for (size_t k = 1; k < 8; ++k)
+        for (uint32_t i = 0; i < 256; ++i)
+            tables[k][i] = tables[k - 1][i] >> 8 ^ tables[0][tables[k - 1][i] & 0xff];
+    return tables;
+}
+
+template <class Value>
+std::span<const std::byte> bytes_of(const Value& value) {
+    return std::as_bytes(std::span(&value, 1));
+}
+
+}  // namespace
+
+uint32_t crc32c(uint32_t crc, std::span<const std::byte> bytes) {
+    static constexpr auto kTables = make_tables();
+    crc = ~crc;
+    for (; bytes.size() >= 8; bytes = bytes.subspan(8)) {
+        uint64_t word = 0;
+        std::memcpy(&word, bytes.data(), sizeof word);
+        word ^= crc;  // machines that Penstock runs on have the low byte first
+        crc = 0;
+        for (size_t k = 0; k < 8; ++k) crc ^= kTables[7 - k][word >> 8 * k & 0xff];
+    }
+    for (const std::byte byte : bytes)
+        crc = crc >> 8 ^ kTables[0][(crc ^ std::to_integer<uint32_t>(byte)) & 0xff];
+    return ~crc;
+}
+
+uint32_t checksum_of(const LogRecord& record, std::string_view path,
+                     std::span<const std::byte> bytes) {
+    LogRecord plain = record;
+    plain.checksum = 0;
+    const uint32_t of_path = crc32c(crc32c(0, bytes_of(plain)), std::as_bytes(std::span(path)));
+    return crc32c(of_path, bytes);
+}
+
+std::array<std::string, 2> log_names(const std::string& folder, const std::string& root) {
+    uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
+    for (const char letter : root)
+        hash = (hash ^ static_cast<unsigned char>(letter)) * 0x100000001b3;
+    constexpr char kDigits[] = "0123456789abcdef";
+    std::string name = folder + "/penstock-log-";
+    for (int shift = 60; shift >= 0; shift -= 4) name += kDigits[hash >> shift & 15];
+    return {name + ".0", name + ".1"};
+}
+
+Result<std::unique_ptr<WriteLog>> WriteLog::open(const std::string& folder, const std::string& root,
+                                                 uint64_t size_max) {
+    std::unique_ptr<WriteLog> log(new WriteLog(size_max));
+    log->paths_ = log_names(folder, root);
+    for (size_t half = 0; half < 2; ++half) {
+        log->files_[half] = system::open(log->paths_[half].c_str(), O_RDWR | O_CREAT | O_CLOEXEC,
+                                         0600);
+        if (log->files_[half] < 0) return Status{errno, "tier", "its log cannot be opened"};
+        if (system::flock(log->files_[half], LOCK_EX | LOCK_NB) != 0)
+            return Status{EBUSY, "tier", "another process writes its log for this folder"};
+        struct stat state {};
+        if (system::fstat(log->files_[half], &state) != 0)
+            return Status{errno, "tier", "its log cannot be described"};
+        log->ends_[half] = static_cast<uint64_t>(state.st_size);
+    }
+    // The names of the files must outlive a loss of power.
+    const system::ScopedDescriptor names(
+        system::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (names.get() < 0 || system::fsync(names.get()) != 0)
+        return Status{errno, "tier", "the names of its log cannot be made durable"};
+    return log;
+}
+
+WriteLog::~WriteLog() {
+    for (const int file : files_)
+        if (file >= 0) system::close(file);
+}
+
+Status WriteLog::append(LogRecord record, std::string_view path, std::span<const std::byte> bytes) {
+    const auto half = static_cast<size_t>(active_);
+    record.sequence = sequence_ + 1;
+    record.path_size = static_cast<uint32_t>(path.size());
+    record.bytes_size = static_cast<uint32_t>(bytes.size());
+    record.checksum = checksum_of(record, path, bytes);
+    const uint64_t size = sizeof record + path.size() + bytes.size();
+    // The other kinds are short, and free room.
+    if (record.kind == LogRecord::Kind::kWrite && ends_[half] + size > size_max_)
+        return {ENOSPC, "tier", "its log is full"};
+    iovec pieces[] = {{&record, sizeof record},
+                      {const_cast<char*>(path.data()), path.size()},
+                      {const_cast<std::byte*>(bytes.data()), bytes.size()}};
+    uint64_t done = 0;
+    while (done < size) {
+        uint64_t skipped = done;
+        std::array<iovec, 3> left{};
+        int count = 0;
+        for (const iovec& piece : pieces) {
+            const uint64_t gone = std::min<uint64_t>(skipped, piece.iov_len);
+            skipped -= gone;
+            if (gone < piece.iov_len)
+                left[static_cast<size_t>(count++)] = {static_cast<char*>(piece.iov_base) + gone,
+                                                      piece.iov_len - gone};
+        }
+        const ssize_t wrote = system::pwritev2(files_[half], left.data(), count,
+                                               static_cast<off_t>(ends_[half] + done), 0);
+        if (wrote < 0 && errno == EINTR) continue;
+        if (wrote <= 0) return {wrote < 0 ? errno : EIO, "tier", "its log cannot be written"};
+        done += static_cast<uint64_t>(wrote);
+    }
+    ends_[half] += size;
+    ++sequence_;
+    return {};
+}
+
+Status WriteLog::make_durable() {
+    const std::lock_guard sync(sync_mutex_);
+    uint64_t last = 0;
+    int file = -1;
+    {
+        const std::lock_guard lock(mutex_);
+        last = sequence_;
+        file = files_[static_cast<size_t>(active_)];
+    }
+    if (durable_ >= last) return {};
+    if (system::fdatasync(file) != 0) return {errno, "tier", "its log cannot be made durable"};
+    durable_ = last;
+    return {};
+}
+
+void WriteLog::continue_after(uint64_t sequence) {
+    const std::lock_guard sync(sync_mutex_);
+    const std::lock_guard lock(mutex_);
+    sequence_ = durable_ = sequence;
+}
+
+uint64_t WriteLog::last_sequence() {
+    const std::lock_guard lock(mutex_);
+    return sequence_;
+}
+
+Result<int> WriteLog::turn() {
+    const std::lock_guard sync(sync_mutex_);
+    const std::lock_guard lock(mutex_);
+    const int before = active_;
+    // From now on only the other file is made durable.
+    if (durable_ < sequence_ && system::fdatasync(files_[static_cast<size_t>(before)]) != 0)
+        return Status{errno, "tier", "its log cannot be made durable"};
+    durable_ = sequence_;
+    active_ = 1 - before;
+    return before;
+}
+
+Status WriteLog::empty_half(size_t half) {
+    // Durable at once: else records that are gone could lie behind new ones after a crash.
+    if (system::ftruncate(files_[half], 0) != 0 || system::fdatasync(files_[half]) != 0)
+        return {errno, "tier", "its log cannot be emptied"};
+    ends_[half] = 0;
+    return {};
+}
+
+Status WriteLog::reset(int half) {
+    const std::lock_guard lock(mutex_);
+    return empty_half(static_cast<size_t>(half));
+}
+
+bool WriteLog::empty(int half) {
+    const std::lock_guard lock(mutex_);
+    return ends_[static_cast<size_t>(half)] == 0;
+}
+
+uint64_t WriteLog::size() {
+    const std::lock_guard lock(mutex_);
+    return ends_[0] + ends_[1];
+}
+
+void WriteLog::remove() {
+    for (const std::string& path : paths_) (void)system::unlink(path.c_str());
+}
+
+}  // namespace penstock::file

@@ -1,0 +1,112 @@
+// A log of writes on a quick disk: what is durable in it need not be durable in the file below yet.
+//
+// Two files take turns. While one takes records, what the other has goes to the files below, and
+// then it is emptied. A record tells which file it belongs to, and where: device, inode and time of
+// birth, and the path that the file had. Records are replayed in their order (log_recovery.h).
+// Any thread.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "penstock/status.h"
+
+namespace penstock::file {
+
+// Which file a record belongs to. An inode number may be used again, so its birth counts too.
+struct LoggedFile {
+    uint64_t device = 0, inode = 0;
+    uint64_t birth_ns = 0;  // 0: the file system tells none
+    friend auto operator<=>(const LoggedFile&, const LoggedFile&) = default;
+};
+
+// A record as it lies in the log, before its path and its bytes. All numbers are the machine's.
+struct LogRecord {
+    static constexpr uint64_t kMagic = 0x31676f6c6b747370;  // "pstklog1"
+    static constexpr uint32_t kPathMax = 4096, kBytesMax = 1 << 20;
+    enum class Kind : uint32_t {
+        kWrite = 1,     // the bytes are at `offset`, and the file is `size` long, or longer
+        kTruncate = 2,  // the file has this size
+        kForget = 3,    // records up to sequence `offset` are in the file, or the file is gone
+    };
+    uint64_t magic = kMagic;
+    uint64_t sequence = 0;  // one more than the record before, in whichever file that is
+    LoggedFile file;
+    uint64_t offset = 0;
+    uint64_t size = 0;
+    Kind kind = Kind::kWrite;
+    uint32_t path_size = 0;
+    uint32_t bytes_size = 0;
+    uint32_t checksum = 0;  // CRC-32C of the record with 0 here, the path and the bytes
+};
+static_assert(sizeof(LogRecord) == 72);
+
+[[nodiscard]] uint32_t crc32c(uint32_t crc, std::span<const std::byte> bytes);
+[[nodiscard]] uint32_t checksum_of(const LogRecord& record, std::string_view path,
+                                   std::span<const std::byte> bytes);
+// Returns the names of the two files for a folder that is cached.
+[[nodiscard]] std::array<std::string, 2> log_names(const std::string& folder,
+                                                   const std::string& root);
+
+class WriteLog {
+public:
+    // Opens the log in `folder` of files below `root`, and locks it for this process. It may have
+    // records of a process that was killed: recover_log() must see them before the first append().
+    // Errors: EBUSY, another process has it; those of open(2).
+    static Result<std::unique_ptr<WriteLog>> open(const std::string& folder,
+                                                  const std::string& root, uint64_t size_max);
+    ~WriteLog();
+    WriteLog(const WriteLog&) = delete;
+    WriteLog& operator=(const WriteLog&) = delete;
+
+    [[nodiscard]] int descriptor(int half) const { return files_[static_cast<size_t>(half)]; }
+
+    // Appends are made one at a time, under this lock: the caller reads the bytes under it too, so
+    // that a later record never has older bytes.
+    [[nodiscard]] std::unique_lock<std::mutex> begin() { return std::unique_lock(mutex_); }
+    // Requires the lock. Returns the half that takes records.
+    [[nodiscard]] int active() const { return active_; }
+    // Requires the lock. Returns the sequence of the last record.
+    [[nodiscard]] uint64_t sequence() const { return sequence_; }
+    // Requires the lock. Fills in magic, sequence, sizes and checksum. Errors: ENOSPC, it is full,
+    // or its disk is; EIO and others. What was written of the record counts as nothing.
+    Status append(LogRecord record, std::string_view path, std::span<const std::byte> bytes);
+    // Makes what was appended durable. Errors: those of fdatasync(2).
+    Status make_durable();
+    [[nodiscard]] uint64_t last_sequence();
+    // The next record gets the sequence after this one.
+    void continue_after(uint64_t sequence);
+
+    // Makes the other half take records, and returns which did so until now. Requires that the
+    // other one is empty.
+    Result<int> turn();
+    // Empties a half whose records are all in their files.
+    Status reset(int half);
+    [[nodiscard]] bool empty(int half);
+    // Returns the bytes of records in both halves.
+    [[nodiscard]] uint64_t size();
+    [[nodiscard]] uint64_t size_max() const { return size_max_; }
+    // Removes the files. Requires that nothing in them is needed.
+    void remove();
+
+private:
+    explicit WriteLog(uint64_t size_max) : size_max_(size_max) {}
+    Status empty_half(size_t half);
+
+    const uint64_t size_max_;  // of each half
+    std::array<std::string, 2> paths_;
+    std::array<int, 2> files_{-1, -1};
+    std::mutex sync_mutex_;  // of those who make it durable; taken before mutex_
+    std::mutex mutex_;       // guards all below
+    std::array<uint64_t, 2> ends_{};
+    int active_ = 0;
+    uint64_t sequence_ = 0;
+    uint64_t durable_ = 0;  // the last sequence that is; guarded by sync_mutex_
+};
+
+}  // namespace penstock::file

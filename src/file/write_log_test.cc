@@ -1,0 +1,416 @@
+// Goal: what was synced to a log is in the files after a crash, wherever the log ends; a log that
+// is full or fails costs time, and no bytes.
+#include "file/write_log.h"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "base/prng.h"
+#include "file/file_birth.h"
+#include "file/file_cache_fixture.h"
+#include "file/log_recovery.h"
+#include "testing/effort.h"
+
+namespace penstock {
+namespace {
+
+using file::LoggedFile;
+using file::LogRecord;
+using file::WriteLog;
+using Bytes = std::vector<std::byte>;
+
+class WriteLogTest : public FileCacheTest {
+protected:
+    void SetUp() override {
+        FileCacheTest::SetUp();
+        ASSERT_NE(mkdtemp(tier_), nullptr);
+    }
+    void TearDown() override {
+        cache_ = FileCache();
+        std::filesystem::remove_all(tier_);
+        FileCacheTest::TearDown();
+    }
+    std::unique_ptr<WriteLog> open_log(uint64_t size_max = 1 << 20) {
+        auto log = WriteLog::open(tier_, folder_, size_max);
+        EXPECT_TRUE(log.ok()) << log.status().message();
+        return std::move(log.value());
+    }
+    static LoggedFile file_at(const std::string& path) {
+        LoggedFile file;
+        const int descriptor = ::open(path.c_str(), O_PATH);
+        EXPECT_TRUE(file::describe_birth(descriptor, &file));
+        ::close(descriptor);
+        return file;
+    }
+    static Bytes some_bytes(uint64_t size, uint64_t seed) {
+        Bytes bytes(size);
+        testing::fill_randomly(bytes.data(), size, seed);
+        return bytes;
+    }
+    static void append(WriteLog& log, const LoggedFile& file, const char* path,
+                       LogRecord::Kind kind, uint64_t offset, uint64_t size,
+                       const Bytes& bytes = {}) {
+        LogRecord record;
+        record.file = file;
+        record.kind = kind;
+        record.offset = offset;
+        record.size = size;
+        const auto lock = log.begin();
+        EXPECT_TRUE(log.append(record, path, bytes).ok());
+    }
+    std::vector<std::string> kept() const {
+        std::vector<std::string> names;
+        for (const auto& entry : std::filesystem::directory_iterator(tier_))
+            if (entry.path().filename().string().starts_with("penstock-kept-"))
+                names.push_back(entry.path());
+        return names;
+    }
+    void make_with_log(FileCacheOptions options = {}) {
+        options.tier = tier_;
+        options.tier_size = options.tier_size == 0 ? 4 * kCacheSize : options.tier_size;
+        options.tier_root = folder_;
+        options.tier_writes = true;
+        cache_ = FileCache();
+        make(std::move(options));
+    }
+    // Returns a file that was synced before, so that the log takes what is written to it.
+    CachedFile open_logged(const std::string& path) {
+        CachedFile file = open(path);
+        EXPECT_TRUE(file.sync().ok());
+        return file;
+    }
+
+    char tier_[32] = "/tmp/penstock-tier-XXXXXX";
+};
+
+TEST_F(WriteLogTest, TheChecksumIsCrc32c) {
+    const char text[] = "123456789";
+    EXPECT_EQ(file::crc32c(0, std::as_bytes(std::span(text, 9))), 0xe3069283u);
+    EXPECT_EQ(file::crc32c(file::crc32c(0, std::as_bytes(std::span(text, 4))),
+                           std::as_bytes(std::span(text + 4, 5))),
+              0xe3069283u);
+}
+
+// Each record changes the files as `states` says. The log is cut off at each byte, and replayed on
+// files as they were.
+TEST_F(WriteLogTest, EachEndOfALogGivesWhatItsWholeRecordsSay) {
+    const std::string a = write_file("a", 3'000), b = write_file("b", 100);
+    const Bytes a_before = bytes_of(a), b_before = bytes_of(b);
+    auto log = open_log();
+    std::vector<std::pair<Bytes, Bytes>> states{{a_before, b_before}};
+    std::vector<uint64_t> ends{0};
+    const auto step = [&](const std::string& path, LogRecord::Kind kind, uint64_t offset,
+                          uint64_t size, const Bytes& bytes = {}) {
+        append(*log, file_at(path), path == a ? "a" : "b", kind, offset, size, bytes);
+        states.push_back(states.back());
+        Bytes& state = path == a ? states.back().first : states.back().second;
+        if (kind == LogRecord::Kind::kForget) state = path == a ? a_before : b_before;
+        if (kind == LogRecord::Kind::kTruncate) state.resize(size);
+        if (kind == LogRecord::Kind::kWrite) {
+            state.resize(std::max<uint64_t>(state.size(), size));
+            std::copy(bytes.begin(), bytes.end(), state.begin() + static_cast<ptrdiff_t>(offset));
+        }
+        ends.push_back(log->size());
+    };
+    using Kind = LogRecord::Kind;
+    step(a, Kind::kWrite, 100, 3'000, some_bytes(50, 1));
+    step(b, Kind::kWrite, 90, 120, some_bytes(20, 2));
+    step(a, Kind::kTruncate, 0, 120);
+    step(b, Kind::kForget, 2, 0);  // the first two sequences
+    step(a, Kind::kWrite, 130, 200, some_bytes(60, 3));
+    step(b, Kind::kWrite, 0, 100, some_bytes(10, 4));
+    log = nullptr;
+    const std::string name = file::log_names(tier_, folder_)[0];
+    const Bytes whole = bytes_of(name);
+    ASSERT_EQ(whole.size(), ends.back());
+    const auto put = [](const std::string& path, const Bytes& bytes, uint64_t size) {
+        std::ofstream(path, std::ios::trunc | std::ios::binary)
+            .write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(size));
+    };
+    for (uint64_t end = 0; end <= whole.size(); ++end) {
+        put(a, a_before, a_before.size());
+        put(b, b_before, b_before.size());
+        put(name, whole, end);
+        const auto count = static_cast<size_t>(std::upper_bound(ends.begin(), ends.end(), end) -
+                                               ends.begin() - 1);
+        log = open_log();
+        const auto told = file::recover_log(*log, tier_, folder_);
+        ASSERT_TRUE(told.ok()) << told.status().message();
+        ASSERT_EQ(bytes_of(a), states[count].first) << "end " << end;
+        ASSERT_EQ(bytes_of(b), states[count].second) << "end " << end;
+        ASSERT_TRUE(told.value().kept.empty());
+        ASSERT_EQ(log->size(), 0u);
+        log = nullptr;
+    }
+    // A byte that is wrong ends it too.
+    put(a, a_before, a_before.size());
+    Bytes wrong = whole;
+    wrong[ends[2] + 40] ^= std::byte{1};
+    put(name, wrong, wrong.size());
+    log = open_log();
+    ASSERT_TRUE(file::recover_log(*log, tier_, folder_).ok());
+    EXPECT_EQ(bytes_of(a), states[2].first);
+}
+
+TEST_F(WriteLogTest, BothHalvesAreReplayedInOrder) {
+    const std::string a = write_file("a", 100);
+    auto log = open_log();
+    append(*log, file_at(a), "a", LogRecord::Kind::kWrite, 0, 100, Bytes(50, std::byte{1}));
+    EXPECT_EQ(log->turn().value(), 0);
+    append(*log, file_at(a), "a", LogRecord::Kind::kWrite, 0, 100, Bytes(20, std::byte{2}));
+    EXPECT_TRUE(log->reset(0).ok());
+    EXPECT_EQ(log->turn().value(), 1);
+    append(*log, file_at(a), "a", LogRecord::Kind::kWrite, 0, 100, Bytes(10, std::byte{3}));
+    log = nullptr;
+    log = open_log();
+    EXPECT_EQ(file::recover_log(*log, tier_, folder_).value().records, 2u);
+    Bytes expected(20, std::byte{2});
+    std::fill_n(expected.begin(), 10, std::byte{3});
+    const Bytes found = bytes_of(a);
+    EXPECT_EQ(std::memcmp(found.data(), expected.data(), 20), 0);
+}
+
+TEST_F(WriteLogTest, AFileThatWasRenamedIsFoundAndOneThatIsGoneIsKept) {
+    const std::string a = write_file("a", 100), b = write_file("b", 100);
+    auto log = open_log();
+    append(*log, file_at(a), "a", LogRecord::Kind::kWrite, 10, 100, some_bytes(50, 1));
+    append(*log, file_at(b), "b", LogRecord::Kind::kWrite, 10, 100, some_bytes(50, 2));
+    const std::string below = std::string(folder_) + "/below", moved = below + "/c";
+    ASSERT_EQ(mkdir(below.c_str(), 0700), 0);
+    ASSERT_EQ(rename(a.c_str(), moved.c_str()), 0);
+    // Another file has the name, and perhaps the number, of the one that is gone.
+    ASSERT_EQ(unlink(b.c_str()), 0);
+    write_file("b", 100);
+    const Bytes other = bytes_of(b);
+    const auto told = file::recover_log(*log, tier_, folder_);
+    ASSERT_TRUE(told.ok()) << told.status().message();
+    const Bytes expected = some_bytes(50, 1), found = bytes_of(moved);
+    EXPECT_EQ(std::memcmp(&found[10], expected.data(), 50), 0);
+    EXPECT_EQ(bytes_of(b), other);
+    ASSERT_EQ(kept().size(), 1u);
+    ASSERT_EQ(told.value().kept.size(), 1u);
+    EXPECT_NE(told.value().kept[0].find(b + ": 50 bytes that were synced"), std::string::npos);
+    EXPECT_NE(told.value().kept[0].find(kept()[0]), std::string::npos);
+    const Bytes lost = some_bytes(50, 2), there = bytes_of(kept()[0]);
+    ASSERT_EQ(there.size(), 100u);
+    EXPECT_EQ(std::memcmp(&there[10], lost.data(), 50), 0);
+    std::filesystem::remove_all(below);
+}
+
+TEST_F(WriteLogTest, OneProcessHasALog) {
+    const auto log = open_log();
+    EXPECT_EQ(WriteLog::open(tier_, folder_, 1 << 20).status().error_number(), EBUSY);
+    EXPECT_TRUE(WriteLog::open(tier_, "/another", 1 << 20).ok());
+}
+
+// ---- A cache with a log
+
+TEST_F(WriteLogTest, ASyncIsDurableInTheLogAndStorageGetsItLater) {
+    make_with_log({.dirty_age = std::chrono::milliseconds(100'000)});
+    const std::string path = write_file("a", 20'000);
+    const CachedFile file = open_logged(path);
+    Bytes expected = bytes_of(path);
+    const Bytes before = expected;
+    ASSERT_TRUE(file.write("new", 3, 5'000).ok());
+    ASSERT_TRUE(file.write("end", 3, 30'000).ok());
+    ASSERT_TRUE(file.sync().ok());
+    EXPECT_EQ(bytes_of(path), before);
+    EXPECT_EQ(cache_.statistics().bytes_written, 0u);
+    EXPECT_GT(cache_.statistics().tier_bytes_logged, 5u);
+    EXPECT_EQ(file.size(), 30'003u);
+    // The next cache finds the log of this one as a crash would leave it.
+    const std::string copy = std::string(tier_) + "/copy";
+    std::filesystem::create_directory(copy);
+    for (const std::string& name : file::log_names(tier_, folder_))
+        std::filesystem::copy_file(name, copy + name.substr(name.rfind('/')));
+    const auto next = FileCache::create({.devices = {device_},
+                                         .size = kCacheSize,
+                                         .chunk_size = kChunk,
+                                         .tier = copy,
+                                         .tier_size = kCacheSize,
+                                         .tier_root = folder_});
+    ASSERT_TRUE(next.ok()) << next.status().message();
+    expected.resize(30'003);
+    std::memcpy(&expected[5'000], "new", 3);
+    std::memcpy(&expected[30'000], "end", 3);
+    EXPECT_EQ(bytes_of(path), expected);
+    EXPECT_GT(next.value().statistics().tier_bytes_recovered, 5u);
+    EXPECT_TRUE(next.value().statistics().tier_kept.empty());
+    // An orderly end leaves no log.
+    EXPECT_TRUE(cache_.flush().ok());
+    EXPECT_EQ(cache_.statistics().tier_log_size, 0u);
+    EXPECT_EQ(bytes_of(path), expected);
+    cache_ = FileCache();
+    const auto names = file::log_names(tier_, folder_);
+    EXPECT_FALSE(std::filesystem::exists(names[0]) && std::filesystem::file_size(names[0]) > 0);
+}
+
+TEST_F(WriteLogTest, TheLogIsDrainedByItself) {
+    make_with_log({.dirty_age = std::chrono::milliseconds(1)});
+    const std::string path = write_file("a", 20'000);
+    const CachedFile file = open_logged(path);
+    ASSERT_TRUE(file.write("new", 3, 5'000).ok());
+    ASSERT_TRUE(file.sync().ok());
+    for (int i = 0; i < 1000 && cache_.statistics().tier_log_size > 0; ++i)
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    EXPECT_EQ(cache_.statistics().tier_log_size, 0u);
+    EXPECT_EQ(std::memcmp(&bytes_of(path)[5'000], "new", 3), 0);
+}
+
+TEST_F(WriteLogTest, AFullLogLetsStorageSync) {
+    make_with_log({.dirty_age = std::chrono::milliseconds(100'000), .tier_size = kCacheSize});
+    const std::string path = write_file("a", 20'000);
+    const CachedFile file = open_logged(path);
+    const uint64_t most = kCacheSize / 8;
+    const Bytes bytes = some_bytes(most + kChunk, 7);
+    ASSERT_TRUE(file.write(bytes.data(), bytes.size(), 0).ok());
+    ASSERT_TRUE(file.sync().ok());
+    EXPECT_EQ(bytes_of(path), bytes);
+    EXPECT_LE(cache_.statistics().tier_log_size, 2 * most);
+    EXPECT_EQ(cache_.statistics().tier_log_error, "");
+}
+
+// RLIMIT_FSIZE stands for storage that is full, and the log has room.
+TEST_F(WriteLogTest, FullStorageKeepsTheLog) {
+    make_with_log({.dirty_age = std::chrono::milliseconds(1)});
+    const std::string path = write_file("a", 10'000);
+    const CachedFile file = open_logged(path);
+    rlimit before{};
+    getrlimit(RLIMIT_FSIZE, &before);
+    const rlimit small{60'000, before.rlim_max};
+    signal(SIGXFSZ, SIG_IGN);
+    setrlimit(RLIMIT_FSIZE, &small);
+    ASSERT_TRUE(file.write("kept", 4, 100'000).ok());
+    ASSERT_TRUE(file.sync().ok());
+    EXPECT_EQ(cache_.flush().error_number(), EFBIG);
+    EXPECT_GT(cache_.statistics().tier_log_size, 0u);
+    setrlimit(RLIMIT_FSIZE, &before);
+    EXPECT_TRUE(cache_.flush().ok());
+    EXPECT_EQ(cache_.statistics().tier_log_size, 0u);
+    EXPECT_EQ(std::memcmp(&bytes_of(path)[100'000], "kept", 4), 0);
+}
+
+// RLIMIT_FSIZE stands for a disk of the tier that takes no more, and storage has room.
+TEST_F(WriteLogTest, AFailedLogIsEndedAndStorageSyncs) {
+    make_with_log({.dirty_age = std::chrono::milliseconds(100'000)});
+    const std::string path = write_file("a", 10'000);
+    const CachedFile file = open_logged(path);
+    const Bytes bytes = some_bytes(kChunk, 1);
+    ASSERT_TRUE(file.write(bytes.data(), kChunk, kChunk).ok());
+    ASSERT_TRUE(file.sync().ok());
+    ASSERT_TRUE(file.flush().ok());  // storage has the bytes, which only the log has durable
+    const uint64_t logged = cache_.statistics().tier_log_size;
+    ASSERT_GT(logged, 4'000u);
+    ASSERT_TRUE(file.write("two", 3, 0).ok());
+    rlimit before{};
+    getrlimit(RLIMIT_FSIZE, &before);
+    const rlimit small{4'000, before.rlim_max};
+    signal(SIGXFSZ, SIG_IGN);
+    setrlimit(RLIMIT_FSIZE, &small);
+    const Status status = file.sync();
+    setrlimit(RLIMIT_FSIZE, &before);
+    EXPECT_TRUE(status.ok()) << status.message();
+    EXPECT_EQ(std::memcmp(bytes_of(path).data(), "two", 3), 0);
+    EXPECT_NE(cache_.statistics().tier_log_error, "");
+    EXPECT_FALSE(std::filesystem::exists(file::log_names(tier_, folder_)[0]));
+    ASSERT_TRUE(file.write("three", 5, 20).ok());
+    ASSERT_TRUE(file.sync().ok());
+    EXPECT_EQ(std::memcmp(&bytes_of(path)[20], "three", 5), 0);
+}
+
+// As FileCacheTest.RandomCallsEqualFlatBytes.
+TEST_F(WriteLogTest, RandomCallsEqualFlatBytes) {
+    constexpr uint64_t kSizeMax = kCacheSize + kCacheSize / 2;
+    for (uint64_t seed = 0; seed < testing::effort(3, 1, 200); ++seed) {
+        base::Prng prng(seed);
+        make_with_log({.dirty_age = std::chrono::milliseconds(seed % 2 == 0 ? 1 : 100'000),
+                       .write_on_close = seed % 3 == 0});
+        const std::string path = write_file("a", prng.below(kSizeMax));
+        CachedFile file = open_logged(path);
+        Bytes flat = bytes_of(path);
+        for (int step = 0; step < 300; ++step) {
+            const uint64_t offset = prng.below(kSizeMax);
+            const uint64_t size = prng.below(prng.below(8) == 0 ? kCacheSize / 2 : 3 * kChunk) + 1;
+            switch (prng.below(10)) {
+                case 0:
+                    flat.resize(offset);
+                    ASSERT_TRUE(file.truncate(offset).ok());
+                    break;
+                case 1:
+                case 2:
+                    ASSERT_TRUE(file.sync(prng.below(2) == 0).ok());
+                    break;
+                case 3:
+                    ASSERT_TRUE(file.flush().ok());
+                    ASSERT_EQ(bytes_of(path), flat);
+                    break;
+                case 4:
+                    file = CachedFile();
+                    file = open(path);
+                    break;
+                case 5:
+                case 6:
+                case 7: {
+                    const Bytes bytes = some_bytes(size, prng.next());
+                    flat.resize(std::max(flat.size(), offset + size));
+                    std::memcpy(&flat[offset], bytes.data(), size);
+                    ASSERT_EQ(file.write(bytes.data(), size, offset).value(), size);
+                    break;
+                }
+                default: {
+                    const auto got = read(file, size, offset);
+                    const uint64_t end = std::min(flat.size(), offset + size);
+                    const Bytes expected(
+                        flat.begin() + static_cast<ptrdiff_t>(std::min(offset, end)),
+                        flat.begin() + static_cast<ptrdiff_t>(end));
+                    ASSERT_EQ(got, expected) << "seed " << seed << " step " << step;
+                }
+            }
+            ASSERT_EQ(file.size(), flat.size()) << "seed " << seed << " step " << step;
+        }
+        ASSERT_TRUE(cache_.flush().ok());
+        ASSERT_EQ(bytes_of(path), flat);
+        EXPECT_GT(cache_.statistics().tier_bytes_logged, 0u);
+    }
+}
+
+// Each thread has pieces of its own in every chunk; all read, write, sync and cut at once, while
+// the log turns.
+TEST_F(WriteLogTest, ThreadsThatSyncAtOnceKeepTheirBytes) {
+    make_with_log({.dirty_age = std::chrono::milliseconds(1), .tier_size = kCacheSize});
+    constexpr unsigned kThreads = 4;
+    constexpr uint64_t kPiece = 512, kPieces = kCacheSize / kPiece / 2;
+    const std::string path = write_file("a", kPieces * kPiece);
+    Bytes expected = bytes_of(path);
+    const CachedFile logged = open_logged(path);
+    std::vector<std::thread> threads;
+    for (unsigned thread = 0; thread < kThreads; ++thread) {
+        threads.emplace_back([&, thread] {
+            base::Prng prng(thread);
+            const CachedFile file = open(path);
+            for (uint64_t step = 0; step < testing::effort(2000, 300, 50'000); ++step) {
+                const uint64_t piece = prng.below(kPieces / kThreads) * kThreads + thread;
+                std::byte* const own = &expected[piece * kPiece];
+                testing::fill_randomly(own, kPiece, prng.next());
+                EXPECT_EQ(file.write(own, kPiece, piece * kPiece).value(), kPiece);
+                if (prng.below(20) == 0) {
+                    EXPECT_TRUE(file.sync().ok());
+                }
+            }
+        });
+    }
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_TRUE(cache_.flush().ok());
+    EXPECT_EQ(bytes_of(path), expected);
+}
+
+}  // namespace
+}  // namespace penstock
