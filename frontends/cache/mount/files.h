@@ -1,6 +1,8 @@
 // Files that programs have open through a mount.
 #pragma once
 
+#include <cerrno>
+
 #include "served.h"
 
 namespace penstock::cache_service {
@@ -9,7 +11,8 @@ inline OpenedFile& file_of(const fuse_file_info* file) {
     return *reinterpret_cast<OpenedFile*>(file->fh);
 }
 inline void reply_status(fuse_req_t request, const Status& status) {
-    fuse_reply_err(request, status.error_number());
+    // After ENOSYS the kernel never asks again, and answers an fsync itself, with success.
+    fuse_reply_err(request, status.error_number() == ENOSYS ? EIO : status.error_number());
 }
 // Opens the file below a node, to be written or not, with no more than that. Returns 0 or an errno.
 int open_below(Served* all, const Node& node, bool writes, OpenedFile* opened);

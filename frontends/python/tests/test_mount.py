@@ -17,6 +17,8 @@ from pathlib import Path
 import pytest
 from mounting import SECONDS_MAX, mounted, needs_mounts, penstock, run, serving
 
+from penstock.benchmarks.harness import slow_storage
+
 pytestmark = needs_mounts
 
 
@@ -422,3 +424,20 @@ def test_what_cannot_be_mounted_says_why(below: Path) -> None:
             assert (busy.returncode, "in use" in busy.stderr) == (1, True)
     assert "no file cache" in penstock("umount", below).stderr
     assert penstock("mount").returncode == 2
+
+
+@pytest.mark.skipif(bool(slow_storage.why_not()), reason=slow_storage.why_not() or "it works")
+def test_storage_without_a_call_fails_each_fsync(tmp_path: Path, below: Path) -> None:
+    """The slow file system has no writes. The kernel asks no more after it is told ENOSYS."""
+    (below / "a").write_bytes(b"old")
+    folder = tmp_path / "mount"
+    folder.mkdir()
+    with (
+        slow_storage.mounted(below, tmp_path / "slow"),
+        mounted(tmp_path / "slow", folder, umount_fails="could not be written"),
+        (folder / "a").open("r+b", buffering=0) as file,
+    ):
+        file.write(b"new")
+        for _ in range(2):
+            with pytest.raises(OSError, match="Input/output error"):
+                os.fsync(file.fileno())
