@@ -173,6 +173,9 @@ bool write_back_all(const Options& options, const FileCache& cache, Report* repo
     else if (end.bytes_lost > 0)
         failure = options.path + ": " + std::to_string(end.bytes_lost) +
                   " bytes were lost with a device, before they were written";
+    if (!failure.empty() && end.tier_log_size > 0)
+        failure += "; what was synced is in the log in " + options.tier +
+                   " (start again with that --tier)";
     report->end(failure);
     return failure.empty();
 }

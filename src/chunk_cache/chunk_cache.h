@@ -140,6 +140,9 @@ public:
     // Goes through the chunks of a file that are in its table; kNone: there are no more.
     [[nodiscard]] ChunkId first_of(FileId file) const { return files_[file].first; }
     [[nodiscard]] ChunkId next_of(ChunkId id) const { return links_[id].file_next; }
+    // Goes through the chunks of all files that wait for their write-back (kDirty), oldest first.
+    [[nodiscard]] ChunkId first_dirty() const { return dirty_.first; }
+    [[nodiscard]] ChunkId next_dirty(ChunkId id) const { return links_[id].next; }
     [[nodiscard]] uint32_t chunks_of(FileId file) const { return files_[file].chunks; }
     [[nodiscard]] uint32_t dirty_of(FileId file) const { return files_[file].dirty; }
     [[nodiscard]] uint64_t dirty_count() const { return dirty_count_; }  // with kWriting

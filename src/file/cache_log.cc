@@ -154,8 +154,12 @@ bool CacheOfFiles::sync_to_log(Lock& lock, Inode& inode, Status* status) {
     if (!status->ok()) return true;
     if (!logs(inode) || inode.log.unlogged != inode.log.stored) return false;
     std::vector<ChunkId> chunks;
-    for (ChunkId id = chunks_.first_of(inode.id); id != kNone; id = chunks_.next_of(id))
-        if (!chunks_.chunk(id).dirty.empty()) chunks.push_back(id);
+    for (ChunkId id = chunks_.first_dirty(); id != kNone; id = chunks_.next_dirty(id))
+        if (chunks_.chunk(id).file == inode.id) chunks.push_back(id);
+    // The others are being written back. They may have been written meanwhile.
+    if (chunks.size() < chunks_.dirty_of(inode.id))
+        for (ChunkId id = chunks_.first_of(inode.id); id != kNone; id = chunks_.next_of(id))
+            if (chunks_.chunk(id).again) chunks.push_back(id);
     const auto pieces = take_unlogged(inode, chunks);
     lock.unlock();
     const Status appended = log_chunks(inode, pieces);

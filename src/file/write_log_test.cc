@@ -205,6 +205,27 @@ TEST_F(WriteLogTest, AFileThatWasRenamedIsFoundAndOneThatIsGoneIsKept) {
     std::filesystem::remove_all(below);
 }
 
+// RLIMIT_FSIZE stands for disks that are full.
+TEST_F(WriteLogTest, ALogThatCanBePutNowhereStays) {
+    const std::string a = write_file("a", 100);
+    auto log = open_log();
+    append(*log, file_at(a), "a", LogRecord::Kind::kWrite, 100'000, 100'050, some_bytes(50, 1));
+    const uint64_t size = log->size();
+    rlimit before{};
+    getrlimit(RLIMIT_FSIZE, &before);
+    const rlimit small{60'000, before.rlim_max};
+    signal(SIGXFSZ, SIG_IGN);
+    setrlimit(RLIMIT_FSIZE, &small);
+    EXPECT_EQ(file::recover_log(*log, tier_, folder_).status().error_number(), EFBIG);
+    setrlimit(RLIMIT_FSIZE, &before);
+    EXPECT_EQ(log->size(), size);
+    EXPECT_TRUE(kept().empty());
+    log = nullptr;
+    log = open_log();
+    EXPECT_EQ(file::recover_log(*log, tier_, folder_).value().bytes, 50u);
+    EXPECT_EQ(bytes_of(a).size(), 100'050u);
+}
+
 TEST_F(WriteLogTest, OneProcessHasALog) {
     const auto log = open_log();
     EXPECT_EQ(WriteLog::open(tier_, folder_, 1 << 20).status().error_number(), EBUSY);
