@@ -185,7 +185,14 @@ ChunkId ChunkCache::find(FileId file, uint64_t number) {
     return id;
 }
 
-// Devices give memory in turn, slab by slab of those that have some.
+ChunkId ChunkCache::find_ready(FileId file, uint64_t number) {
+    const ChunkId id = look_up(file, number);
+    if (id == kNone || chunks_[id].state == State::kFilling) return kNone;
+    ++hits_;
+    chunks_[id].touched = true;
+    return id;
+}
+
 // Takes chunks of one device in the order of its memory, so that neighbours in a file are
 // neighbours there; and of several devices in turn.
 ChunkId ChunkCache::take_free() {

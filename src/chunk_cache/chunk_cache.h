@@ -105,6 +105,8 @@ public:
     // ---- Reading
     // Returns the chunk if its bytes can be used or are on their way (kFilling); kNone: absent.
     ChunkId find(FileId file, uint64_t number);
+    // Returns the chunk if its bytes can be used, which counts as a hit; kNone counts as nothing.
+    ChunkId find_ready(FileId file, uint64_t number);
     // Returns the chunk that is there or on its way, and counts nothing; kNone: absent.
     [[nodiscard]] ChunkId at(FileId file, uint64_t number) const { return look_up(file, number); }
     [[nodiscard]] bool holds(FileId file, uint64_t number) const {

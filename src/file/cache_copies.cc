@@ -9,10 +9,9 @@ namespace penstock::file {
 namespace {
 
 using chunk_cache::kNone;
-using chunk_cache::State;
 
 constexpr uint64_t kOffsetMax = uint64_t{1} << 62;
-constexpr size_t kCopyMax = 64;  // chunks of one copy: 4 MiB at 64 KiB each
+constexpr size_t kCopyMax = 256;  // chunks of one copy: 16 MiB at 64 KiB each
 
 }  // namespace
 
@@ -20,11 +19,9 @@ constexpr size_t kCopyMax = 64;  // chunks of one copy: 4 MiB at 64 KiB each
 size_t CacheOfFiles::pin_ready(const Inode& inode, uint64_t number, uint64_t last,
                                std::span<ChunkId> run) {
     size_t count = 0;
-    while (count < run.size() && number + count <= last &&
-           chunks_.holds(inode.id, number + count)) {
-        const ChunkId id = chunks_.find(inode.id, number + count);
-        if (chunks_.chunk(id).state == State::kFilling || is_lost(id) || unsettled_.contains(id))
-            break;
+    while (count < run.size() && number + count <= last) {
+        const ChunkId id = chunks_.find_ready(inode.id, number + count);
+        if (id == kNone || is_lost(id) || unsettled_.contains(id)) break;
         chunks_.pin(id);
         run[count++] = id;
     }
@@ -108,12 +105,11 @@ Result<uint64_t> CacheOfFiles::write_chunks(Lock& lock, Inode& inode, const std:
     std::array<bool, kCopyMax> is_new{};
     size_t count = 0;
     for (; count < wanted; ++count) {
-        is_new[count] = !chunks_.holds(inode.id, number + count);
-        if (is_new[count]) run[count] = chunks_.take(inode.id, number + count);
-        const bool ready = is_new[count] ? run[count] != kNone
-                                         : pin_ready(inode, number + count, number + count,
-                                                     std::span(run).subspan(count, 1)) == 1;
-        if (!ready) break;
+        const uint64_t one = number + count;
+        is_new[count] = pin_ready(inode, one, one, std::span(run).subspan(count, 1)) == 0;
+        if (is_new[count] && chunks_.holds(inode.id, one)) break;
+        if (is_new[count]) run[count] = chunks_.take(inode.id, one);
+        if (run[count] == kNone) break;
         copies[count] = {run[count] / kSlabChunks, address(run[count]),
                          const_cast<std::byte*>(from) + count * chunk_size(), chunk_size()};
     }
@@ -127,32 +123,38 @@ Result<uint64_t> CacheOfFiles::write_chunks(Lock& lock, Inode& inode, const std:
     changed_.notify_all();
     const bool lost = !status.ok() && lost_by_copy(failed * kSlabChunks, status);
     uint64_t done = 0;  // what is cut off or lost meanwhile is written again
+    uint64_t end = 0;
     bool all = true;
     for (size_t i = 0; i < count; ++i) {
         const bool usable = !is_new[i] || filled(inode, run[i], status.ok());
         if (status.ok() && usable && !is_lost(run[i])) {
-            note_written(inode, run[i], {0, static_cast<uint32_t>(chunk_size())});
+            note_dirty(run[i], {0, static_cast<uint32_t>(chunk_size())});
             if (all) done += chunk_size();
+            end = (number + i + 1) * chunk_size();
         } else {
             all = false;
         }
         chunks_.unpin(run[i]);
     }
+    if (end > 0) note_change(inode, number, number + count - 1, end);
     if (!status.ok() && !lost) return status;
     return done;
 }
 
-// Records that bytes of a pinned chunk were written.
-void CacheOfFiles::note_written(Inode& inode, ChunkId id, chunk_cache::Range range) {
+// Records that bytes of a pinned chunk are newer than storage. note_change() must follow.
+void CacheOfFiles::note_dirty(ChunkId id, chunk_cache::Range range) {
     if (dirty_since_ns_ == 0) {
         dirty_since_ns_ = base::monotonic_ns();
         wake_.notify_one();
     }
-    const uint64_t number = chunks_.chunk(id).number;
     chunks_.write(id, range);
-    drop_copies(inode, number, number);
     if (log_ != nullptr) logged_[id] = false;
-    set_size(inode, std::max(inode.size, number * chunk_size() + range.end));
+}
+
+// Records that chunks of a file have other bytes, up to `end`.
+void CacheOfFiles::note_change(Inode& inode, uint64_t first, uint64_t last, uint64_t end) {
+    drop_copies(inode, first, last);
+    set_size(inode, std::max(inode.size, end));
     note_time(inode);
 }
 

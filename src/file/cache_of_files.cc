@@ -321,8 +321,8 @@ Result<bool> CacheOfFiles::write_part(Lock& lock, Inode& inode, const FileBelow&
     }
     const bool lost = lost_by_copy(id, status) || is_lost(id);
     if (status.ok() && !lost) {
-        note_written(inode, id,
-                     {static_cast<uint32_t>(within), static_cast<uint32_t>(within + size)});
+        note_dirty(id, {static_cast<uint32_t>(within), static_cast<uint32_t>(within + size)});
+        note_change(inode, number, number, offset + size);
     }
     chunks_.unpin(id);
     return status.ok() || lost ? Result<bool>(!lost) : status;

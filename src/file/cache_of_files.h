@@ -195,7 +195,8 @@ private:
                      uint64_t offset);
     Result<uint64_t> write_chunks(Lock& lock, Inode& inode, const std::byte* from, uint64_t size,
                                   uint64_t offset);
-    void note_written(Inode& inode, ChunkId id, chunk_cache::Range range);
+    void note_dirty(ChunkId id, chunk_cache::Range range);
+    void note_change(Inode& inode, uint64_t first, uint64_t last, uint64_t end);
     Result<uint64_t> fetch_some(Lock& lock, Inode& inode, uint64_t number, uint64_t last);
     Status show(Lock& lock, const Inode& inode, std::span<const ChunkId> run, uint32_t* failed);
     void look_ahead(const Inode& inode, uint64_t size, uint64_t offset);
