@@ -17,6 +17,8 @@ namespace {
 using chunk_cache::kNone;
 using chunk_cache::State;
 
+constexpr uint64_t kBegunMin = 512 << 10;  // bytes of a run for which a disk is worth starting
+
 }  // namespace
 
 // Reads [begin, end) of a file into the chunks of a run, without the lock. `got` has how many bytes
@@ -144,11 +146,12 @@ Status CacheOfFiles::write_run(Inode& inode, std::span<const ChunkId> run, uint6
     std::vector<uint64_t> moved;
     Status status = move_all(inode.writer, parts, &moved);
     // The disk begins now, so that a later fsync waits for less. It does not matter if it cannot.
+    // The kernel gathers smaller runs.
     const uint64_t begin = chunks_.chunk(run.front()).number * chunk_size();
-    if (status.ok())
+    const uint64_t all = run.size() * chunk_size();
+    if (status.ok() && all >= kBegunMin)
         (void)storage::system::sync_file_range(inode.writer.descriptor, static_cast<off_t>(begin),
-                                               static_cast<off_t>(run.size() * chunk_size()),
-                                               SYNC_FILE_RANGE_WRITE);
+                                               static_cast<off_t>(all), SYNC_FILE_RANGE_WRITE);
     return status;
 }
 

@@ -350,14 +350,14 @@ TEST_F(WriteLogTest, AFailedLogIsEndedAndStorageSyncs) {
 // As FileCacheTest.RandomCallsEqualFlatBytes.
 TEST_F(WriteLogTest, RandomCallsEqualFlatBytes) {
     constexpr uint64_t kSizeMax = kCacheSize + kCacheSize / 2;
-    for (uint64_t seed = 0; seed < testing::effort(3, 1, 200); ++seed) {
+    for (uint64_t seed = 0; seed < testing::effort(2, 1, 200); ++seed) {
         base::Prng prng(seed);
         make_with_log({.dirty_age = std::chrono::milliseconds(seed % 2 == 0 ? 1 : 100'000),
                        .write_on_close = seed % 3 == 0});
         const std::string path = write_file("a", prng.below(kSizeMax));
         CachedFile file = open_logged(path);
         Bytes flat = bytes_of(path);
-        for (int step = 0; step < 300; ++step) {
+        for (int step = 0; step < 200; ++step) {
             const uint64_t offset = prng.below(kSizeMax);
             const uint64_t size = prng.below(prng.below(8) == 0 ? kCacheSize / 2 : 3 * kChunk) + 1;
             switch (prng.below(10)) {
