@@ -38,6 +38,8 @@ Result<uint64_t> CacheOfFiles::read(Inode& inode, const FileBelow& below, std::b
     uint64_t done = 0;
     Lock lock(mutex_);
     inode.by_table = false;
+    // What programs wrote to copies is seen at once where they write chunks themselves.
+    if (window_ != nullptr && !grants_.empty()) collect(inode.id);
     look_ahead(inode, size, offset);
     while (done < size && offset + done < inode.size) {
         const uint64_t at = offset + done;
